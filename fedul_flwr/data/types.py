@@ -1,0 +1,87 @@
+"""What data looks like once it is read: plain arrays, memory-mapped where they are large."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+UNLABELED = -1
+"""The label of a point whose class is unknown."""
+
+Bytes = NDArray[np.uint8]
+Ints = NDArray[np.int64]
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class ImageArrays:
+    """Images of one split of a data set with their labels.
+
+    Attributes
+    ----------
+    images : uint8 ``(n, height, width, channels)``, usually memory-mapped.
+    labels : int64 ``(n,)``, classes ``0..K-1`` or ``-1`` for unlabeled.
+    columns : further columns of the source by name, ``(n,)`` each (for natural partitions).
+    """
+
+    images: Bytes
+    labels: Ints
+    columns: Mapping[str, NDArray[np.generic]] = field(default_factory=dict)
+
+    def __len__(self) -> int:
+        return len(self.images)
+
+
+@dataclass(frozen=True)
+class Source:
+    """A data set with a train and a test split and the names of its K classes."""
+
+    train: ImageArrays
+    test: ImageArrays
+    class_names: tuple[str, ...]
+
+    @property
+    def num_classes(self) -> int:
+        """K."""
+        return len(self.class_names)
+
+    @property
+    def image_shape(self) -> tuple[int, int, int]:
+        """``(height, width, channels)`` of every image."""
+        height, width, channels = self.train.images.shape[1:]
+        return int(height), int(width), int(channels)
+
+
+@dataclass(frozen=True)
+class UnlabeledSets:
+    """One client's unlabeled sets; there is deliberately no place for a label.
+
+    Attributes
+    ----------
+    images : uint8 ``(N, height, width, channels)``, shared by all clients of a simulation.
+    points : int64 ``(n_c,)``, the rows of ``images`` this client holds, set after set.
+    sets : int64 ``(n_c,)``, the set ``0..M-1`` of every point: its surrogate label.
+    priors : float64 ``(M, K)``, class priors of every set (Pi_c).
+    """
+
+    images: Bytes
+    points: Ints
+    sets: Ints
+    priors: Floats
+
+    @property
+    def set_sizes(self) -> Ints:
+        """``(M,)``, n_{c,m}."""
+        return np.bincount(self.sets, minlength=len(self.priors)).astype(np.int64)
+
+
+@dataclass(frozen=True)
+class LabeledPoints:
+    """One client's points with labels, for supervised methods; ``-1`` marks an unlabeled point."""
+
+    images: Bytes
+    points: Ints
+    labels: Ints
