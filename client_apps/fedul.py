@@ -1,0 +1,110 @@
+"""FedUL's client (Algorithm 1, procedures A and B): unlabeled sets, surrogate labels, surrogate loss."""
+
+from __future__ import annotations
+
+from functools import cached_property
+
+import numpy as np
+import torch
+from flwr.common.typing import NDArrays
+from flwr.common.typing import Scalar as FlowerScalar
+
+from client_apps.local import LocalTrainingClient, TrainingData
+from fedul_flwr.bridge import Value
+from fedul_flwr.config.fedul import FedULSettings
+from fedul_flwr.data.seeds import stream
+from fedul_flwr.data.split import open_unlabeled_sets
+from fedul_flwr.data.types import UnlabeledSets
+from fedul_flwr.learning.local import Loss, load_arrays, predict_logits
+from fedul_flwr.surrogate import SurrogateLoss
+from fedul_flwr.verdict import Verdict, judge_sets
+
+
+class FedULClient(LocalTrainingClient):
+    """Trains the class model through the transition of its own sets.
+
+    The index of a point's set is its target; priors and points stay here.
+    """
+
+    @property
+    def options(self) -> FedULSettings:
+        """FedUL's own settings."""
+        return self.settings.section("fedul", FedULSettings)
+
+    @cached_property
+    def sets(self) -> UnlabeledSets:
+        """This client's unlabeled sets: its own on a device, its share in a simulation."""
+        told = self.federation
+        if "data" in self.node.config:
+            from fedul_flwr.data.owned import load_unlabeled_sets
+
+            names = list(told["class-names"])
+            shape = (told["height"], told["width"], told["channels"])
+            return load_unlabeled_sets(str(self.node.config["data"]), names, len(names), shape)
+        return open_unlabeled_sets(*self.split_place(), self.node.partition_id)
+
+    def introduce(self) -> dict[str, Value]:
+        """Judge the sets and send the verdict; priors only with ``fedul.share-priors``."""
+        verdict = self.verdict()
+        for warning in verdict.warnings:
+            print(f"Client {self.node.partition_id}: {warning}")
+        values: dict[str, Value] = {
+            "reason": verdict.reason,
+            "num-sets": verdict.num_sets,
+            "num-points": verdict.num_points,
+            "condition-number": verdict.condition_number,
+        }
+        if self.options.share_priors:
+            values["priors"] = self.sets.priors.ravel().tolist()
+            values["set-sizes"] = self.sets.set_sizes.tolist()
+        return values
+
+    def verdict(self) -> Verdict:
+        """This client's judgement of its own sets."""
+        return judge_sets(
+            self.sets.priors,
+            self.sets.set_sizes,
+            strict_rank=self.options.strict_rank,
+            class_names=list(self.federation["class-names"]),
+        )
+
+    @cached_property
+    def held_out(self) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
+        """Bool ``(n_c,)``: entries kept for choosing the best round, the same in every round."""
+        sets = self.sets
+        mask = np.zeros(len(sets.points), dtype=bool)
+        if self.settings.selection == "heldout":
+            rng = stream(self.settings.seed, "held-out", self.node.partition_id)
+            for m in range(len(sets.priors)):
+                entries = rng.permutation(np.flatnonzero(sets.sets == m))
+                mask[entries[: int(self.options.heldout_fraction * len(entries))]] = True
+        return mask
+
+    def training_data(self) -> TrainingData:
+        """Points with the index of their set for a target (eq. 6)."""
+        sets = self.sets
+        # A point that is shared with another set must not be trained on there either.
+        keep = ~self.held_out & ~np.isin(sets.points, sets.points[self.held_out])
+        return TrainingData(sets.images, sets.points[keep], sets.sets[keep])
+
+    def loss(self) -> Loss:
+        """Loss of surrogate labels under this client's transition (eq. 9)."""
+        text = self.settings.test_prior
+        prior = None if text == "uniform" else torch.tensor([float(p) for p in text.split(",")])
+        sizes = np.bincount(self.training_data().targets, minlength=len(self.sets.priors))
+        return SurrogateLoss(
+            torch.from_numpy(self.sets.priors),
+            torch.from_numpy(sizes),
+            prior,
+            kind=self.options.surrogate_loss,
+        )
+
+    def evaluate(
+        self, parameters: NDArrays, config: dict[str, FlowerScalar]
+    ) -> tuple[float, int, dict[str, FlowerScalar]]:
+        """Surrogate loss of the global model on held-out unlabeled points."""
+        load_arrays(self.model, dict(zip(self.array_names(), parameters, strict=True)))
+        sets, mask = self.sets, self.held_out
+        logits = predict_logits(self.model, sets.images, sets.points[mask], self.plan(config))
+        loss = self.loss()(logits, torch.from_numpy(sets.sets[mask]))
+        return float(loss), int(mask.sum()), {}

@@ -1,0 +1,152 @@
+"""What the clients of all methods share: settings, model and the round of local training."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from flwr.common.typing import NDArrays
+from flwr.common.typing import Scalar as FlowerScalar
+from numpy.typing import NDArray
+from torch import nn
+
+from fedul_flwr.bridge import ClientState, Content, FederatedClient, Node, Value
+from fedul_flwr.config import RunConfig
+from fedul_flwr.data.seeds import stream
+from fedul_flwr.learning.local import LocalPlan, Loss, dump_arrays, load_arrays, train_local
+from fedul_flwr.learning.machine import (
+    choose_device,
+    choose_dtype,
+    keep_freed_memory,
+    set_threads,
+)
+from fedul_flwr.models import build_model
+
+FEDERATION = "federation"
+"""Name under which a client keeps what the server told it in the first phase."""
+
+
+class TrainingData(NamedTuple):
+    """Rows ``points`` (``(n,)``) of ``images`` (uint8 ``(N, h, w, c)``) and a target for each."""
+
+    images: NDArray[np.uint8]
+    points: NDArray[np.int64]
+    targets: NDArray[np.int64]
+
+
+class LocalTrainingClient(FederatedClient):
+    """A client that trains the global model on its own data; a method says on what and how.
+
+    Subclasses give :meth:`training_data` and :meth:`loss`, and may :meth:`introduce` themselves.
+
+    Parameters
+    ----------
+    settings : the run's settings.
+    node : where this client runs.
+    state : its memory between messages.
+    """
+
+    def __init__(self, settings: RunConfig, node: Node, state: ClientState) -> None:
+        self.settings = settings
+        self.node = node
+        self.state = state
+        set_threads(settings.client_threads)
+
+    # What a method defines
+
+    def training_data(self) -> TrainingData:
+        """The points of this client and their targets."""
+        raise NotImplementedError
+
+    def loss(self) -> Loss:
+        """The mean loss of a batch of logits and targets."""
+        raise NotImplementedError
+
+    def introduce(self) -> dict[str, Value]:
+        """What the server hears of this client before round 1."""
+        return {}
+
+    # What they share
+
+    @property
+    def federation(self) -> dict[str, Any]:
+        """What the server told in phase ``prepare`` (see :func:`fedul_flwr.federation.introduction`)."""
+        return self.state.values(FEDERATION)
+
+    @property
+    def model(self) -> nn.Module:
+        """The class model; one per process, its weights are overwritten by every message."""
+        told = self.federation
+        shape = (told["height"], told["width"], told["channels"])
+        return _model(self.settings.model, shape, len(told["class-names"]))
+
+    def array_names(self) -> list[str]:
+        """Names of the model's weights and buffers."""
+        return list(self.model.state_dict())
+
+    def step(self, name: str, content: Content) -> Content:
+        """Phase ``hello``: which partition; ``prepare``: take what the server says, introduce."""
+        whoami: dict[str, Value] = {
+            "partition-id": self.node.partition_id,
+            "num-partitions": self.node.num_partitions,
+        }
+        match name:
+            case "hello":
+                return Content(values=whoami)
+            case "prepare":
+                self.state.set_values(FEDERATION, content.values)
+                return Content(values={**whoami, **self.introduce()})
+            case _:
+                return super().step(name, content)
+
+    def plan(self, config: dict[str, FlowerScalar]) -> LocalPlan:
+        """The round's plan: the settings, and what the base strategy sends."""
+        chosen = self.settings
+        device = choose_device(chosen.device)
+        return LocalPlan(
+            local_epochs=chosen.local_epochs,
+            batch_size=chosen.batch_size,
+            optimizer=chosen.optimizer,
+            learning_rate=chosen.learning_rate,
+            momentum=chosen.momentum,
+            weight_decay=chosen.weight_decay,
+            l1=chosen.l1,
+            augment=chosen.augment,
+            proximal_mu=float(config.get("proximal-mu", 0.0)),
+            device=device,
+            dtype=choose_dtype(chosen.precision, device),
+        )
+
+    def fit(
+        self, parameters: NDArrays, config: dict[str, FlowerScalar]
+    ) -> tuple[NDArrays, int, dict[str, FlowerScalar]]:
+        """One round of local training from the global weights."""
+        keep_freed_memory()
+        model, names = self.model, self.array_names()
+        load_arrays(model, dict(zip(names, parameters, strict=True)))
+        data = self.training_data()
+        rng = stream(
+            self.settings.seed, "local", int(config["server-round"]), self.node.partition_id
+        )
+        result = train_local(
+            model, data.images, data.points, data.targets, self.loss(), self.plan(config), rng
+        )
+        arrays = dump_arrays(model)
+        return (
+            [arrays[name] for name in names],
+            len(data.points),
+            {"loss": result.loss, "steps": result.steps},
+        )
+
+    def split_place(self) -> tuple[Path, Path]:
+        """Directories of images and of the simulated federation, as the server named them."""
+        told = self.federation
+        return Path(told["source"]), Path(told["split"])
+
+
+@lru_cache(maxsize=2)
+def _model(name: str, image_shape: tuple[int, int, int], num_classes: int) -> nn.Module:
+    return build_model(name, image_shape, num_classes)
+

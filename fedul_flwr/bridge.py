@@ -1,0 +1,204 @@
+"""NumPyClient on one side, Flower's messages on the other: the only place that converts."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, cast
+
+import numpy as np
+from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, MetricRecord, RecordDict
+from flwr.client import NumPyClient
+from flwr.clientapp import ClientApp
+from numpy.typing import NDArray
+
+from fedul_flwr.errors import UserError
+
+Arrays = dict[str, NDArray[Any]]
+Value = int | float | str | bytes | bool | list[int] | list[float] | list[str] | list[bytes]
+
+ARRAYS, CONFIG, METRICS, DIAGNOSTICS = "arrays", "config", "metrics", "diagnostics"
+"""Names of the records in a message."""
+
+STEP = "query.step"
+"""Message type of a method's extra phases."""
+
+
+@dataclass
+class Content:
+    """What travels in one extra phase: arrays and plain values by name."""
+
+    arrays: Arrays = field(default_factory=dict)
+    values: dict[str, Value] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Node:
+    """Where a client runs.
+
+    Attributes
+    ----------
+    partition_id, num_partitions : its number and how many there are (simulation, or node config).
+    config : Flower's node config.
+    """
+
+    partition_id: int
+    num_partitions: int
+    config: Mapping[str, Any]
+
+
+class ClientState:
+    """A client's memory between messages, kept in Flower's ``context.state``.
+
+    On a device every message runs in a new process: what is not here is lost.
+    """
+
+    def __init__(self, records: RecordDict) -> None:
+        self._records = records
+
+    def values(self, name: str) -> dict[str, Value]:
+        """The values stored under ``name``, empty if there are none."""
+        record = self._records.get(name)
+        return dict(cast(ConfigRecord, record)) if record is not None else {}
+
+    def set_values(self, name: str, values: Mapping[str, Value]) -> None:
+        """Store values under ``name``."""
+        self._records[name] = ConfigRecord(dict(values))
+
+    def arrays(self, name: str) -> Arrays:
+        """The arrays stored under ``name``, empty if there are none."""
+        record = self._records.get(name)
+        return to_arrays(cast(ArrayRecord, record)) if record is not None else {}
+
+    def set_arrays(self, name: str, arrays: Mapping[str, NDArray[Any]]) -> None:
+        """Store arrays under ``name``."""
+        self._records[name] = to_record(arrays)
+
+
+class FederatedClient(NumPyClient):
+    """A NumPyClient whose method may have extra phases.
+
+    ``fit`` and ``evaluate`` get arrays in the order of :meth:`array_names` and are Flower's own;
+    ``step`` is one extra phase.
+    """
+
+    def array_names(self) -> list[str]:
+        """Names of the arrays that ``fit`` and ``evaluate`` expect, in order."""
+        raise NotImplementedError
+
+    def step(self, name: str, content: Content) -> Content:
+        """Answer phase ``name``."""
+        raise ValueError(f"this client has no phase {name!r}")
+
+
+ClientBuilder = Callable[[Context], FederatedClient]
+
+
+def make_client_app(build: ClientBuilder) -> ClientApp:
+    """Flower's ClientApp around clients that ``build`` makes, one per message."""
+    app = ClientApp()
+
+    @app.train()
+    def train(message: Message, context: Context) -> Message:
+        started = time.time()
+        client = build(context)
+        arrays, names, config = _unpack(message, client)
+        fitted, num_examples, metrics = client.fit(arrays, config)
+        reply = RecordDict(
+            {
+                ARRAYS: to_record(dict(zip(names, fitted, strict=True))),
+                METRICS: MetricRecord({"num-examples": num_examples, **_numbers(metrics)}),
+                # Apart from the metrics, which every base strategy averages.
+                DIAGNOSTICS: MetricRecord(
+                    {"started": started, "ended": time.time(), "process": os.getpid()}
+                ),
+            }
+        )
+        return Message(reply, reply_to=message)
+
+    @app.evaluate()
+    def evaluate(message: Message, context: Context) -> Message:
+        client = build(context)
+        arrays, _, config = _unpack(message, client)
+        loss, num_examples, metrics = client.evaluate(arrays, config)
+        record = MetricRecord({"num-examples": num_examples, "loss": loss, **_numbers(metrics)})
+        return Message(RecordDict({METRICS: record}), reply_to=message)
+
+    @app.query("step")
+    def step(message: Message, context: Context) -> Message:
+        content = from_records(message.content)
+        name = str(content.values.pop("step"))
+        answer = build(context).step(name, content)
+        return Message(to_records(answer), reply_to=message)
+
+    return app
+
+
+def step_message(node_id: int, name: str, content: Content) -> Message:
+    """Message that asks a client for phase ``name``."""
+    records = to_records(Content(content.arrays, {**content.values, "step": name}))
+    return Message(records, node_id, STEP)
+
+
+def to_records(content: Content) -> RecordDict:
+    """Content as Flower's records."""
+    records = RecordDict({CONFIG: ConfigRecord(dict(content.values))})
+    if content.arrays:
+        records[ARRAYS] = to_record(content.arrays)
+    return records
+
+
+def from_records(records: RecordDict) -> Content:
+    """Flower's records as content."""
+    return Content(
+        to_arrays(cast(ArrayRecord, records[ARRAYS])) if ARRAYS in records else {},
+        dict(cast(ConfigRecord, records[CONFIG])) if CONFIG in records else {},
+    )
+
+
+def to_record(arrays: Mapping[str, NDArray[Any]]) -> ArrayRecord:
+    """Named arrays as an ArrayRecord, names kept."""
+    return ArrayRecord({name: Array(np.asarray(array)) for name, array in arrays.items()})
+
+
+def to_arrays(record: ArrayRecord) -> Arrays:
+    """An ArrayRecord as named arrays."""
+    return {name: array.numpy() for name, array in record.items()}
+
+
+def payload_bytes(records: RecordDict) -> int:
+    """Bytes of a message's content: array data and every other value; keys are left out."""
+    total = sum(
+        len(array.data) for record in records.array_records.values() for array in record.values()
+    )
+    for table in (*records.metric_records.values(), *records.config_records.values()):
+        total += sum(_value_bytes(value) for value in table.values())
+    return total
+
+
+def _value_bytes(value: object) -> int:
+    if isinstance(value, str):
+        return len(value.encode())
+    if isinstance(value, bytes):
+        return len(value)
+    if isinstance(value, list):
+        return sum(_value_bytes(item) for item in value)
+    return 8
+
+
+def _unpack(
+    message: Message, client: FederatedClient
+) -> tuple[list[NDArray[Any]], list[str], dict[str, Any]]:
+    record = cast(ArrayRecord, message.content[ARRAYS])
+    names = client.array_names()
+    if set(names) != set(record):
+        odd = sorted(set(names) ^ set(record))[0]
+        raise UserError(f"The server's model and this client's differ in {odd!r}.")
+    config = dict(cast(ConfigRecord, message.content[CONFIG]))
+    return [record[name].numpy() for name in names], names, config
+
+
+def _numbers(metrics: Mapping[str, Any]) -> dict[str, int | float | list[int] | list[float]]:
+    return {key: value for key, value in metrics.items() if not isinstance(value, (str, bytes))}

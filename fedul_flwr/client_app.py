@@ -1,0 +1,40 @@
+"""The Flower app's client end: builds the client of the run's method for every message."""
+
+from __future__ import annotations
+
+import json
+from functools import lru_cache
+from typing import Any
+
+from flwr.app import Context
+
+from fedul_flwr.bridge import ClientState, FederatedClient, Node, make_client_app
+from fedul_flwr.config import RunConfig, parse_flat
+from fedul_flwr.methods import find_method, load_reference
+
+SETTINGS = "settings"
+
+
+def build_client(context: Context) -> FederatedClient:
+    """The client that answers one message."""
+    state = ClientState(context.state)
+    # The server's resolved settings, once told: they have absolute paths and what `resume` found.
+    told = state.values("federation").get(SETTINGS)
+    text = str(told) if told else json.dumps(dict(context.run_config), sort_keys=True)
+    settings = _parse(text)
+    client: Any = load_reference(find_method(settings.method).client, "method")
+    node = Node(
+        partition_id=int(context.node_config.get("partition-id", 0)),
+        num_partitions=int(context.node_config.get("num-partitions", 0)),
+        config=context.node_config,
+    )
+    built: FederatedClient = client(settings, node, state)
+    return built
+
+
+@lru_cache(maxsize=4)
+def _parse(text: str) -> RunConfig:
+    return parse_flat(json.loads(text))
+
+
+app = make_client_app(build_client)

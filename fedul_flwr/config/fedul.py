@@ -1,0 +1,55 @@
+"""Settings of FedUL and of every method that learns from unlabeled sets."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal, Self
+
+from pydantic import Field, model_validator
+
+from fedul_flwr.config.settings import Settings
+
+
+class UnlabeledSetSettings(Settings):
+    """How a simulation makes every client's unlabeled sets and their class priors.
+
+    Unused on devices, where a client brings its own sets and ``priors.csv``.
+    """
+
+    num_sets: Annotated[int, Field(ge=1)] = 10
+    """Unlabeled sets per client (M)."""
+    num_sets_max: Annotated[int, Field(ge=0)] = 0
+    """If set, every client draws its own M between `num-sets` and this."""
+    priors: Literal["dominant", "uniform"] = "dominant"
+    """Rows of Pi: U[0.1, 1] with one class times 10 (authors' code), or U[0.1, 0.9] (text)."""
+    same_priors: bool = False
+    """All clients draw by one matrix with equal column sums (authors' code, MNIST IID)."""
+    overlap: Literal["disjoint", "shared"] = "disjoint"
+    """Whether sets of one client may share points (`shared`: the paper's benchmark)."""
+    prior_noise: Annotated[float, Field(ge=0)] = 0.0
+    """Noise epsilon on the priors that clients are told (table E.9); 0 is exact."""
+    prior_noise_form: Literal["symmetric", "literal"] = "symmetric"
+    """1 + eps·(2·gamma − 1), or the text's 1 + (2·eps − 1)·gamma."""
+
+    @model_validator(mode="after")
+    def _check_range(self) -> Self:
+        if 0 < self.num_sets_max < self.num_sets:
+            raise ValueError(
+                f"fedul.num-sets-max = {self.num_sets_max} must be 0 or at least "
+                f"fedul.num-sets = {self.num_sets}"
+            )
+        return self
+
+
+class FedULSettings(UnlabeledSetSettings):
+    """Settings of FedUL."""
+
+    surrogate_loss: Literal["nll", "release"] = "nll"
+    """Negative log-likelihood (eq. 9), or the loss of the authors' code."""
+    heldout_fraction: Annotated[float, Field(ge=0, lt=1)] = 0.1
+    """Part of every set held out when the best round is selected by held-out loss."""
+    strict_rank: bool = False
+    """Refuse, not only warn about, a client whose own Pi has rank below K."""
+    share_priors: bool = False
+    """Let clients send Pi to the server, for its rank check and for reports."""
+    on_refusal: Literal["stop", "drop"] = "stop"
+    """Stop the run, or go on without clients whose sets cannot be used."""

@@ -1,0 +1,202 @@
+"""From a flat run config to one checked, frozen :class:`RunConfig`."""
+
+from __future__ import annotations
+
+import json
+import tomllib
+from collections.abc import Mapping
+from datetime import datetime
+from pathlib import Path
+from typing import Any, TypeVar
+
+from pydantic import Field
+
+from fedul_flwr.config.sections import SECTIONS
+from fedul_flwr.config.settings import Scalar, Settings, unknown_key
+from fedul_flwr.config.shared import SharedSettings
+from fedul_flwr.errors import UserError
+from fedul_flwr.methods import METHODS, Method, find_method
+
+S = TypeVar("S", bound=Settings)
+
+
+class RunConfig(SharedSettings):
+    """All settings of one run: the shared ones and the tables that its choices use."""
+
+    sections: Mapping[str, Settings] = Field(default_factory=dict, exclude=True, repr=False)
+    """Tables in use by name (method, base, partition)."""
+
+    def section(self, name: str, kind: type[S]) -> S:
+        """Table ``name`` in use, or ``kind``'s defaults where the run does not use it."""
+        found = self.sections.get(name)
+        if found is None:
+            return kind()
+        if not isinstance(found, kind):
+            raise TypeError(f"table {name!r} is a {type(found).__name__}, not {kind.__name__}")
+        return found
+
+    def to_flat(self, prefix: str = "") -> dict[str, Scalar]:
+        """Every setting in use; parsing it again gives an equal object."""
+        flat = super().to_flat(prefix)
+        if self.method not in METHODS:  # its table travels as text, see `method-options`
+            own = find_method(self.method).name
+            return flat | self._tables(prefix, leave_out=own)
+        return flat | self._tables(prefix)
+
+    def _tables(self, prefix: str, leave_out: str = "") -> dict[str, Scalar]:
+        return {
+            key: value
+            for name, table in self.sections.items()
+            if name != leave_out
+            for key, value in table.to_flat(f"{prefix}{name}.").items()
+        }
+
+
+def all_sections() -> dict[str, type[Settings]]:
+    """Every table that exists, with its widest settings class."""
+    found = dict(SECTIONS)
+    for method in METHODS.values():
+        for name, kind in method.sections.items():
+            if name not in found or issubclass(kind, found[name]):
+                found[name] = kind
+    return found
+
+
+def default_flat() -> dict[str, Scalar]:
+    """Every key of every table with its default, as in ``[tool.flwr.app.config]``."""
+    flat = SharedSettings().to_flat()
+    for name, kind in all_sections().items():
+        flat |= kind().to_flat(f"{name}.")
+    return flat
+
+
+def parse_flat(flat: Mapping[str, Any]) -> RunConfig:
+    """Check a flat run config and build the frozen object.
+
+    A key of a table that the run does not use (another method's, another base's) may be present
+    only with its default value: to set what has no effect is an error.
+
+    Raises
+    ------
+    UserError
+        Unknown key, wrong type, value out of range, or a key that has no effect in this run.
+    """
+    shared_values = {key: value for key, value in flat.items() if "." not in key}
+    shared = SharedSettings.parse(shared_values)
+    method = find_method(shared.method)
+    known = all_sections()
+    used = _sections_in_use(shared, method)
+    values: dict[str, dict[str, Any]] = {}
+    for key, value in flat.items():
+        table, dot, rest = key.partition(".")
+        if not dot:
+            continue
+        if table not in known or rest not in known[table].keys():
+            raise unknown_key(key, [*default_flat(), *SharedSettings.keys()])
+        if table in used and rest in used[table].keys():
+            values.setdefault(table, {})[rest] = value
+        elif value != known[table]().to_flat()[rest]:
+            raise UserError(
+                f"Setting {key} = {value!r} has no effect with {_choice(table, shared)}: "
+                f"leave it out or choose what it belongs to."
+            )
+    if shared.method_options:
+        if shared.method in METHODS:
+            raise UserError(
+                f"Setting method-options is for methods of your own; "
+                f"{shared.method!r} has the table {shared.method!r}."
+            )
+        values[method.name] = _parse_options(shared.method_options)
+    sections = {
+        name: kind.parse(values.get(name, {}), prefix=f"{name}.") for name, kind in used.items()
+    }
+    return RunConfig.model_construct(
+        **{name: getattr(shared, name) for name in SharedSettings.model_fields}, sections=sections
+    )
+
+
+def resolve(overrides: Mapping[str, Any], base_dir: Path) -> RunConfig:
+    """Overrides on top of the defaults, with paths made absolute.
+
+    With ``resume`` the settings are those of the interrupted run; only ``num-rounds`` may change.
+
+    Parameters
+    ----------
+    overrides : flat settings, ``{"num-rounds": 5, "fedul.num-sets": 20}``.
+    base_dir : directory that relative paths start from.
+    """
+    defaults = default_flat()
+    for key in overrides:
+        if key not in defaults:
+            raise unknown_key(key, defaults)
+    if overrides.get("resume"):
+        directory = (base_dir / Path(str(overrides["resume"])).expanduser()).resolve()
+        return _resume(overrides, defaults, directory)
+    return with_absolute_paths(parse_flat({**defaults, **overrides}), base_dir)
+
+
+def _resume(
+    overrides: Mapping[str, Any], defaults: Mapping[str, Scalar], directory: Path
+) -> RunConfig:
+    try:
+        saved = json.loads((directory / "config.json").read_text())["settings"]
+    except (OSError, ValueError, KeyError):
+        raise UserError(f"{directory} holds no interrupted run: config.json is missing.") from None
+    # Flower hands over every key, so a default says nothing about what the user asked for.
+    asked = {
+        key: value
+        for key, value in overrides.items()
+        if value != defaults[key] and key not in ("resume", "output") and value != saved.get(key)
+    }
+    refused = sorted(set(asked) - {"num-rounds"})
+    if refused:
+        raise UserError(
+            f"Setting {refused[0]} cannot change when a run resumes (only num-rounds can)."
+        )
+    if overrides.get("output") and Path(str(overrides["output"])) != directory:
+        raise UserError("Settings output and resume exclude each other: a run resumes in place.")
+    place = {"resume": str(directory), "output": str(directory)}
+    return parse_flat({**defaults, **saved, **asked, **place})
+
+
+def with_absolute_paths(config: RunConfig, base_dir: Path) -> RunConfig:
+    """``config`` with an absolute ``dataset`` and ``output``.
+
+    A data set that is neither an existing path nor written like one stays a name.
+    """
+
+    def absolute(text: str) -> str:
+        return str((base_dir / Path(text).expanduser()).resolve())
+
+    changes: dict[str, Any] = {}
+    if config.dataset.startswith(("/", ".", "~")) or (
+        config.dataset != "digits" and (base_dir / config.dataset).exists()
+    ):
+        changes["dataset"] = absolute(config.dataset)
+    name = f"{config.method}-{Path(config.dataset).name}".replace(":", ".")
+    stamp = datetime.now().strftime("%Y%m%d-%H%M%S")
+    changes["output"] = absolute(config.output or f"runs/{name}-{stamp}")
+    return config.model_copy(update=changes)
+
+
+def _sections_in_use(shared: SharedSettings, method: Method) -> dict[str, type[Settings]]:
+    chosen = (shared.base, shared.partition)
+    return {name: SECTIONS[name] for name in chosen if name in SECTIONS} | dict(method.sections)
+
+
+def _choice(table: str, shared: SharedSettings) -> str:
+    if table in SECTIONS:
+        bases = SharedSettings.model_fields["base"].annotation
+        kind = "base" if table in getattr(bases, "__args__", ()) else "partition"
+        return f"{kind} = {getattr(shared, kind)!r}"
+    return f"method = {shared.method!r}"
+
+
+def _parse_options(text: str) -> dict[str, Any]:
+    try:
+        return tomllib.loads("\n".join(text.split()))
+    except tomllib.TOMLDecodeError:
+        raise UserError(
+            f"Setting method-options = {text!r}: must be 'key=value key=value …' "
+            "with TOML values and no spaces inside a value."
+        ) from None

@@ -1,0 +1,102 @@
+"""The common ground of every settings class: kebab-case keys, strict types, plain-sentence errors."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Mapping
+from typing import Any, Self
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from fedul_flwr.errors import UserError
+
+Scalar = bool | int | float | str
+"""What Flower's run config can hold."""
+
+
+def _kebab(name: str) -> str:
+    return name.replace("_", "-")
+
+
+class Settings(BaseModel):
+    """Frozen settings with kebab-case keys (``num_rounds`` is ``num-rounds`` in a run config).
+
+    Types are strict: a number in quotes or a ``true`` for a number is refused, an integer is
+    accepted where a float is wanted.
+    """
+
+    model_config = ConfigDict(
+        frozen=True,
+        extra="forbid",
+        strict=True,
+        alias_generator=_kebab,
+        populate_by_name=True,
+        use_attribute_docstrings=True,
+        allow_inf_nan=False,
+    )
+
+    @classmethod
+    def keys(cls) -> tuple[str, ...]:
+        """All keys, as they are written in a run config."""
+        return tuple(_kebab(name) for name in cls.model_fields)
+
+    @classmethod
+    def parse(cls, values: Mapping[str, Any], prefix: str = "") -> Self:
+        """Check ``values`` and build the settings.
+
+        Raises
+        ------
+        UserError
+            Naming the key (with ``prefix``), the value and what is allowed.
+        """
+        for key in values:
+            if key not in cls.keys():
+                raise unknown_key(prefix + key, [prefix + known for known in cls.keys()])
+        try:
+            return cls.model_validate(dict(values))
+        except ValidationError as err:
+            raise UserError(_sentence(err, prefix)) from None
+
+    def to_flat(self, prefix: str = "") -> dict[str, Scalar]:
+        """Every key with its value."""
+        return {prefix + key: value for key, value in self.model_dump(by_alias=True).items()}
+
+
+def unknown_key(key: str, known: Iterable[str]) -> UserError:
+    """An error for a key that does not exist, with the nearest that does."""
+    close = difflib.get_close_matches(key, list(known), n=1)
+    hint = f"did you mean {close[0]!r}?" if close else "docs/settings.md lists all."
+    return UserError(f"Unknown setting {key!r}; {hint}")
+
+
+_TYPES = {
+    "int_type": "must be a whole number",
+    "float_type": "must be a number",
+    "string_type": "must be a string",
+    "bool_type": "must be true or false",
+    "finite_number": "must be a finite number",
+}
+
+
+def _sentence(error: ValidationError, prefix: str) -> str:
+    first = error.errors()[0]
+    key = prefix + ".".join(str(part) for part in first["loc"])
+    context = first.get("ctx", {})
+    match first["type"]:
+        case "greater_than_equal":
+            rule = f"must be at least {context['ge']}"
+        case "greater_than":
+            rule = f"must be greater than {context['gt']}"
+        case "less_than_equal":
+            rule = f"must be at most {context['le']}"
+        case "less_than":
+            rule = f"must be less than {context['lt']}"
+        case "literal_error":
+            rule = f"must be one of {context['expected']}"
+        case "value_error":
+            rule = str(context["error"])
+        case kind:
+            rule = _TYPES.get(kind, first["msg"])
+    if not first["loc"]:  # a rule over several keys; its message names them
+        return f"Setting {rule}."
+    return f"Setting {key} = {first['input']!r}: {rule}."

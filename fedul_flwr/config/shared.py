@@ -1,0 +1,108 @@
+"""The settings that all methods share."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field, field_validator
+
+from fedul_flwr.config.settings import Settings
+
+BaseName = Literal[
+    "fedavg",
+    "fedprox",
+    "fedadam",
+    "fedavgm",
+    "fedyogi",
+    "fedadagrad",
+    "fedmedian",
+    "fedtrimmedavg",
+]
+PartitionName = Literal["iid", "dirichlet", "pathological", "shard", "natural", "majority"]
+AugmentName = Literal["none", "rotate", "flip"]
+
+
+class SharedSettings(Settings):
+    """Settings of a run that do not belong to one method."""
+
+    method: str = "fedul"
+    """Name of a built-in method, or `package.module:NAME` of your own."""
+    method_options: str = ""
+    """Settings of a method of your own as `key=value …`; built-in methods have a table each."""
+
+    dataset: str = "digits"
+    """`digits`, a Hugging Face hub name, or the path of a folder with train and test."""
+    image_size: Annotated[int, Field(ge=0, le=1024)] = 0
+    """Resize images to this many pixels square; 0 keeps them."""
+    partition: PartitionName = "iid"
+    """How a simulation splits the training data over the clients."""
+    points_per_client: Annotated[int, Field(ge=0)] = 0
+    """Keep only so many points per client (simulation); 0 keeps all."""
+    validation_fraction: Annotated[float, Field(ge=0, lt=1)] = 0.2
+    """Part of the training data set aside, with labels, at the server of a simulation."""
+    test_prior: str = "uniform"
+    """Class priors at test time (pi): `uniform` or K numbers separated by commas."""
+
+    model: str = "cnn-small"
+    """Name of a built-in model, or `package.module:function` of your own."""
+    num_rounds: Annotated[int, Field(ge=1)] = 30
+    """Communication rounds (R)."""
+    local_epochs: Annotated[int, Field(ge=1)] = 2
+    """Local epochs per round (E)."""
+    batch_size: Annotated[int, Field(ge=0)] = 16
+    """Local batch size (B); 0 takes all points of a client as one batch."""
+    optimizer: Literal["adam", "sgd"] = "adam"
+    """Local optimiser, new in every round."""
+    learning_rate: Annotated[float, Field(gt=0)] = 1e-3
+    """Local step size."""
+    momentum: Annotated[float, Field(ge=0, lt=1)] = 0.0
+    """Momentum of local SGD."""
+    weight_decay: Annotated[float, Field(ge=0)] = 0.0
+    """L2 penalty of the local optimiser."""
+    l1: Annotated[float, Field(ge=0)] = 0.0
+    """Weight of the L1 penalty on all parameters."""
+    augment: AugmentName = "none"
+    """Augmentation of local batches: `rotate` by up to 20 degrees, or `flip` left-right."""
+
+    base: BaseName = "fedavg"
+    """Federated optimiser that the method wraps."""
+    fraction_train: Annotated[float, Field(gt=0, le=1)] = 1.0
+    """Part of the clients sampled in every round."""
+    client_weights: Literal["uniform", "examples"] = "uniform"
+    """Weights of the mean over clients: 1/C, or by number of points n_c."""
+    selection: Literal["auto", "validation", "heldout", "last"] = "auto"
+    """Best round by validation error, loss on held-out unlabeled data, or simply the last;
+    `auto` takes validation where the server has labels, else held-out data."""
+    evaluate_every: Annotated[int, Field(ge=1)] = 1
+    """Rounds between two evaluations at the server; the last round is always evaluated."""
+    on_client_failure: Literal["stop", "continue"] = "stop"
+    """What a failing client does to the run."""
+    round_timeout: Annotated[float, Field(gt=0)] = 3600.0
+    """Seconds a round waits for replies."""
+
+    seed: Annotated[int, Field(ge=0, lt=2**32)] = 0
+    """Seed of everything random."""
+    device: Literal["auto", "cpu", "cuda"] = "auto"
+    """Where models run."""
+    precision: Literal["auto", "float32", "bfloat16", "float64"] = "auto"
+    """Arithmetic of training; `auto` takes bfloat16 where the machine multiplies it faster."""
+    client_threads: Annotated[int, Field(ge=0)] = 1
+    """CPU threads of one client; 0 takes all. Results can differ between thread counts."""
+    output: str = ""
+    """Directory of results; empty takes `runs/<method>-<dataset>-<time>`."""
+    resume: str = ""
+    """Directory of an interrupted run to continue."""
+
+    @field_validator("test_prior")
+    @classmethod
+    def _check_prior(cls, value: str) -> str:
+        if value != "uniform":
+            try:
+                numbers = [float(part) for part in value.split(",")]
+            except ValueError:
+                raise ValueError("must be 'uniform' or numbers separated by commas") from None
+            if any(not 0 < number < 1 for number in numbers):
+                raise ValueError("needs every class prior between 0 and 1, both excluded")
+            if abs(sum(numbers) - 1) > 1e-4:
+                raise ValueError("must be class priors that sum to 1")
+        return value

@@ -1,0 +1,22 @@
+"""Independent random streams from one run seed."""
+
+from __future__ import annotations
+
+import zlib
+
+import numpy as np
+
+
+def stream(seed: int, purpose: str, *indices: int) -> np.random.Generator:
+    """Generator for ``purpose`` (say ``"order"``) and ``indices`` (round, client …) of a run.
+
+    Streams of different purposes or indices are independent, and none depends on which process
+    asks or in what order.
+    """
+    key = zlib.crc32(purpose.encode())
+    return np.random.default_rng(np.random.SeedSequence([seed, key, *indices]))
+
+
+def derived_seed(seed: int, purpose: str, *indices: int) -> int:
+    """A 32-bit seed from the same streams, for libraries that take a number."""
+    return int(stream(seed, purpose, *indices).integers(2**32, dtype=np.uint64))

@@ -1,0 +1,189 @@
+"""A simulated federation on disk: who holds which points, in which sets, with which priors.
+
+The server of a simulation builds it once. Clients open only ``sets.npz`` and the images: where
+labels of unlabeled data lie (``truth.npz`` and the source's label file) is nothing they are told.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedul_flwr.config import RunConfig
+from fedul_flwr.config.fedul import UnlabeledSetSettings
+from fedul_flwr.data.cache import build_once, cache_directory, cache_key
+from fedul_flwr.data.partition import partition_points
+from fedul_flwr.data.seeds import derived_seed
+from fedul_flwr.data.set_generator import generate_sets
+from fedul_flwr.data.sources import open_train_images, read_source
+from fedul_flwr.data.types import UNLABELED, Floats, Ints, LabeledPoints, Source, UnlabeledSets
+from fedul_flwr.errors import UserError
+
+FORMAT_VERSION = 1
+
+
+@dataclass(frozen=True)
+class ClientTruth:
+    """What only the simulation knows of a client: for reports and checks, never for training."""
+
+    points: Ints
+    sets: Ints
+    labels: Ints
+    priors: Floats
+    true_priors: Floats
+
+
+@dataclass(frozen=True)
+class Split:
+    """A simulated federation.
+
+    Attributes
+    ----------
+    directory : where it lies.
+    validation : rows of the training images set aside, with labels, at the server.
+    clients : one entry per client.
+    """
+
+    directory: Path
+    validation: Ints
+    clients: tuple[ClientTruth, ...]
+
+
+def build_split(source_directory: Path, num_clients: int, config: RunConfig) -> Split:
+    """Build the federation that ``config`` describes, or open it where it exists already.
+
+    It depends on the data, the number of clients, the seed and the settings of data alone, so that
+    all methods of a comparison share it.
+    """
+    sets = config.section("fedul", UnlabeledSetSettings)
+    describes = {
+        key: value
+        for key, value in config.to_flat().items()
+        if key in ("partition", "points-per-client", "validation-fraction", "seed")
+        or key.startswith(f"{config.partition}.")
+        or key in {f"fedul.{name}" for name in UnlabeledSetSettings.keys()}
+    }
+    key = cache_key([FORMAT_VERSION, str(source_directory), num_clients, describes])
+    directory = cache_directory() / "splits" / key
+
+    def build(folder: Path) -> None:
+        _write(folder, read_source(source_directory), num_clients, config, sets)
+
+    return read_split(build_once(directory, build))
+
+
+def _write(
+    folder: Path, source: Source, num_clients: int, config: RunConfig, sets: UnlabeledSetSettings
+) -> None:
+    labels = np.asarray(source.train.labels)
+    if (labels == UNLABELED).any():
+        raise UserError(
+            "A simulation makes unlabeled sets of known class priors, so it needs the label of "
+            f"every training point; {int((labels == UNLABELED).sum())} have none."
+        )
+    training, validation = _set_aside(labels, config)
+    parts = partition_points(
+        labels[training],
+        {name: column[training] for name, column in source.train.columns.items()},
+        source.num_classes,
+        num_clients,
+        config,
+    )
+    clients = [
+        generate_sets(labels, training[part], source.num_classes, client, sets, config.seed)
+        for client, part in enumerate(parts)
+    ]
+    np.savez(
+        folder / "sets.npz",
+        points=np.concatenate([client.points for client in clients]),
+        sets=np.concatenate([client.sets for client in clients]),
+        priors=np.concatenate([client.priors for client in clients]),
+        point_bounds=np.cumsum([0] + [len(client.points) for client in clients]),
+        set_bounds=np.cumsum([0] + [len(client.priors) for client in clients]),
+    )
+    np.savez(
+        folder / "truth.npz",
+        labels=np.concatenate([labels[client.points] for client in clients]),
+        true_priors=np.concatenate([client.true_priors for client in clients]),
+        validation=validation,
+    )
+
+
+def _set_aside(labels: Ints, config: RunConfig) -> tuple[Ints, Ints]:
+    everything = np.arange(len(labels), dtype=np.int64)
+    if config.validation_fraction == 0:
+        return everything, everything[:0]
+    from sklearn.model_selection import train_test_split
+
+    try:
+        training, validation = train_test_split(
+            everything,
+            test_size=config.validation_fraction,
+            random_state=derived_seed(config.seed, "validation"),
+            stratify=labels,
+        )
+    except ValueError as err:
+        raise UserError(
+            f"Setting validation-fraction = {config.validation_fraction}: {err}"
+        ) from err
+    return np.sort(training), np.sort(validation)
+
+
+def read_split(directory: Path) -> Split:
+    """Open a federation whole, as its server does."""
+    sets, truth = _arrays(directory / "sets.npz"), _arrays(directory / "truth.npz")
+    clients = []
+    for client in range(len(sets["point_bounds"]) - 1):
+        of_points, of_sets = _bounds(sets, client)
+        clients.append(
+            ClientTruth(
+                points=sets["points"][of_points],
+                sets=sets["sets"][of_points],
+                labels=truth["labels"][of_points],
+                priors=sets["priors"][of_sets],
+                true_priors=truth["true_priors"][of_sets],
+            )
+        )
+    return Split(directory=directory, validation=truth["validation"], clients=tuple(clients))
+
+
+def open_unlabeled_sets(source_directory: Path, directory: Path, client: int) -> UnlabeledSets:
+    """One client's unlabeled sets. Opens no file that holds a label."""
+    arrays = _arrays(directory / "sets.npz")
+    of_points, of_sets = _bounds(arrays, client)
+    return UnlabeledSets(
+        images=open_train_images(source_directory),
+        points=arrays["points"][of_points],
+        sets=arrays["sets"][of_points],
+        priors=arrays["priors"][of_sets],
+    )
+
+
+def open_labeled_points(source_directory: Path, directory: Path, client: int) -> LabeledPoints:
+    """The same client's points, each once, with labels: for supervised methods."""
+    arrays = _arrays(directory / "sets.npz")
+    of_points, _ = _bounds(arrays, client)
+    points, first = np.unique(arrays["points"][of_points], return_index=True)
+    labels = _arrays(directory / "truth.npz")["labels"][of_points][first]
+    return LabeledPoints(images=open_train_images(source_directory), points=points, labels=labels)
+
+
+def _bounds(arrays: dict[str, NDArray[np.int64]], client: int) -> tuple[slice, slice]:
+    of_points, of_sets = arrays["point_bounds"], arrays["set_bounds"]
+    if not 0 <= client < len(of_points) - 1:
+        raise UserError(f"Client {client} is not in this federation of {len(of_points) - 1}.")
+    return (
+        slice(of_points[client], of_points[client + 1]),
+        slice(of_sets[client], of_sets[client + 1]),
+    )
+
+
+# A process of a simulation serves many clients of one federation: read each file once.
+@lru_cache(maxsize=4)
+def _arrays(file: Path) -> dict[str, NDArray[np.int64]]:
+    with np.load(file) as archive:
+        return {name: archive[name] for name in archive.files}

@@ -1,0 +1,63 @@
+"""Test and validation error at the server, beside the next round's training."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedul_flwr.config import RunConfig
+from fedul_flwr.data.types import ImageArrays, Ints
+from fedul_flwr.learning.local import LocalPlan, load_arrays, predict_logits
+from fedul_flwr.learning.machine import choose_device, choose_dtype
+from fedul_flwr.models import build_model
+
+
+@dataclass(frozen=True)
+class Errors:
+    """Percent of points misclassified; ``None`` where there are no labelled points."""
+
+    test: float | None
+    validation: float | None
+
+
+class Evaluator:
+    """Evaluates models on the data sets that the server has.
+
+    Parameters
+    ----------
+    settings : the run's settings.
+    num_classes : K.
+    test : test images with labels.
+    train, validation : training images and the rows of them set aside for validation.
+    """
+
+    def __init__(
+        self,
+        settings: RunConfig,
+        num_classes: int,
+        test: ImageArrays,
+        train: ImageArrays,
+        validation: Ints,
+    ) -> None:
+        shape = test.images.shape[1:]
+        self._model = build_model(
+            settings.model, (int(shape[0]), int(shape[1]), int(shape[2])), num_classes
+        )
+        device = choose_device(settings.device)
+        self._plan = LocalPlan(device=device, dtype=choose_dtype(settings.precision, device))
+        self._test = test, np.flatnonzero(np.asarray(test.labels) >= 0).astype(np.int64)
+        self._validation = train, validation
+
+    def errors(self, arrays: Mapping[str, NDArray[np.generic]]) -> Errors:
+        """Errors of the model that ``arrays`` hold."""
+        load_arrays(self._model, arrays)
+        return Errors(test=self._error(*self._test), validation=self._error(*self._validation))
+
+    def _error(self, data: ImageArrays, rows: Ints) -> float | None:
+        if len(rows) == 0:
+            return None
+        guess = predict_logits(self._model, data.images, rows, self._plan).argmax(dim=1).numpy()
+        return float(100 * np.mean(guess != np.asarray(data.labels)[rows]))

@@ -1,0 +1,143 @@
+"""Who takes part: finding the nodes of a run and their partitions."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from flwr.app import Message
+from flwr.serverapp import Grid
+
+from fedul_flwr.bridge import Content, from_records, step_message
+from fedul_flwr.config import RunConfig
+from fedul_flwr.errors import UserError
+
+
+@dataclass(frozen=True, order=True)
+class Member:
+    """A node of the run, ordered by its partition (node ids are random)."""
+
+    partition_id: int
+    node_id: int
+
+
+@dataclass
+class ClientReport:
+    """What is known of a client, for ``federation.json``; ``None`` where it was not shared."""
+
+    id: int
+    num_points: int | None = None
+    set_sizes: list[int] | None = None
+    priors: list[list[float]] | None = None
+    class_counts: list[int] | None = None
+    condition_number: float | None = None
+    status: str = "accepted"
+    reason: str = ""
+
+
+@dataclass(frozen=True)
+class DataShape:
+    """Shape of the inputs and names of the K classes."""
+
+    image_shape: tuple[int, int, int]
+    class_names: tuple[str, ...]
+
+
+@dataclass
+class Phase:
+    """Answers of one extra phase by node id, and reasons of the nodes that gave none."""
+
+    answers: dict[int, Content] = field(default_factory=dict)
+    failures: dict[int, str] = field(default_factory=dict)
+
+
+def introduction(
+    settings: RunConfig, data: DataShape, source: Path | None = None, split: Path | None = None
+) -> Content:
+    """What clients are told before round 1.
+
+    The settings as the server resolved them, the model's input and output, and in a simulation
+    where images and federation lie (``source``, ``split``).
+    """
+    height, width, channels = data.image_shape
+    content = Content(
+        values={
+            "settings": json.dumps(settings.to_flat(), sort_keys=True),
+            "height": height,
+            "width": width,
+            "channels": channels,
+            "class-names": list(data.class_names),
+        }
+    )
+    if source and split:
+        content.values |= {"source": str(source), "split": str(split)}
+    return content
+
+
+def run_phase(
+    grid: Grid, nodes: Iterable[int], name: str, content: Content, timeout: float
+) -> Phase:
+    """Send phase ``name`` to ``nodes`` and collect their answers."""
+    asked = list(nodes)
+    phase = Phase()
+    for reply in grid.send_and_receive(
+        [step_message(node, name, content) for node in asked], timeout=timeout
+    ):
+        node = reply.metadata.src_node_id
+        if reply.has_error():  # about a node that is gone, it does not come from that node
+            phase.failures[node] = failure_reason(reply)
+        else:
+            phase.answers[node] = from_records(reply.content)
+    for node in asked:
+        if node not in phase.answers:
+            phase.failures.setdefault(node, "no answer")
+    return phase
+
+
+def failure_reason(reply: Message) -> str:
+    """The last sentence of a failing client's error, without Flower's wrapping."""
+    lines = [line.strip() for line in str(reply.error.reason).splitlines() if line.strip()]
+    text = lines[-1] if lines else "unknown error"
+    for wrapping in ("Exception ClientAppException occurred. Message: ",):
+        text = text.replace(wrapping, "")
+    return text.removesuffix("'>")
+
+
+def find_nodes(grid: Grid, timeout: float) -> list[int]:
+    """Wait for the nodes of the run.
+
+    Nodes of a simulation are still being registered when a server app starts, so the first one is
+    asked how many there will be. On a device that is ``num-partitions`` of the node config; without
+    it the nodes that are connected take part.
+
+    Raises
+    ------
+    UserError
+        If no node, or fewer than announced, connect in time.
+    """
+    deadline = time.monotonic() + timeout
+    first = _wait_for_nodes(grid, 1, deadline)[0]
+    hello = run_phase(grid, [first], "hello", Content(), timeout)
+    if first not in hello.answers:
+        raise UserError(f"The first client failed: {next(iter(hello.failures.values()))}")
+    expected = number(hello.answers[first], "num-partitions")
+    return _wait_for_nodes(grid, max(expected, 1), deadline)
+
+
+def _wait_for_nodes(grid: Grid, count: int, deadline: float) -> list[int]:
+    while len(nodes := sorted(grid.get_node_ids())) < count:
+        if time.monotonic() > deadline:
+            raise UserError(f"Only {len(nodes)} of {count} nodes connected in time.")
+        time.sleep(0.1)
+    return nodes
+
+
+def number(content: Content, key: str) -> int:
+    """A whole number that a client sent."""
+    value = content.values.get(key)
+    if not isinstance(value, int):
+        raise UserError(f"A client sent no valid {key}.")
+    return value

@@ -1,0 +1,78 @@
+"""How a process computes: device, arithmetic, threads, memory."""
+
+from __future__ import annotations
+
+import ctypes
+import platform
+from contextlib import AbstractContextManager, nullcontext
+from functools import cache
+
+import torch
+from torch import nn
+
+from fedul_flwr.errors import UserError
+
+
+@cache
+def keep_freed_memory() -> bool:
+    """Tell glibc to keep what is freed; returns whether it could.
+
+    A training step frees and takes tens of megabytes; given back to the system each time, every
+    step pays for fresh zeroed pages. On a virtual machine that is half of a step's time.
+    """
+    if platform.libc_ver()[0] != "glibc":
+        return False
+    mmap_max, trim_threshold, top_pad = -4, -1, -2
+    libc = ctypes.CDLL(None)
+    return bool(
+        libc.mallopt(mmap_max, 0)
+        and libc.mallopt(trim_threshold, 2**31 - 1)
+        and libc.mallopt(top_pad, 64 * 2**20)
+    )
+
+
+def choose_device(name: str) -> torch.device:
+    """``"auto"``, ``"cpu"`` or ``"cuda"`` to a device."""
+    if name == "cuda" and not torch.cuda.is_available():
+        raise UserError("Setting device = 'cuda': this machine has no usable CUDA device.")
+    if name == "auto":
+        name = "cuda" if torch.cuda.is_available() else "cpu"
+    return torch.device(name)
+
+
+def fast_bfloat16(device: torch.device) -> bool:
+    """Whether ``device`` multiplies bfloat16 matrices faster than float32 ones.
+
+    On CPUs that takes AMX tiles: AVX-512's own bfloat16 products run at float32's rate.
+    """
+    if device.type == "cuda":
+        return bool(torch.cuda.is_bf16_supported(including_emulation=False))
+    capabilities = getattr(torch.cpu, "get_capabilities", dict)()
+    return bool(capabilities.get("amx_bf16") or capabilities.get("amx_tile"))
+
+
+def choose_dtype(precision: str, device: torch.device) -> torch.dtype:
+    """``"auto"``, ``"float32"``, ``"bfloat16"`` or ``"float64"`` to the dtype of the arithmetic."""
+    if precision == "auto":
+        return torch.bfloat16 if fast_bfloat16(device) else torch.float32
+    found: torch.dtype = getattr(torch, precision)
+    return found
+
+
+def autocast(device: torch.device, dtype: torch.dtype) -> AbstractContextManager[object]:
+    """Context in which matrix products run in ``dtype`` where that is below float32."""
+    if dtype == torch.bfloat16:
+        return torch.autocast(device.type, dtype=dtype)
+    return nullcontext()
+
+
+def place(model: nn.Module, device: torch.device, dtype: torch.dtype) -> nn.Module:
+    """Move ``model`` to ``device``, channels last, in float64 if that is the arithmetic."""
+    wide = torch.float64 if dtype == torch.float64 else torch.float32
+    return model.to(device=device, dtype=wide, memory_format=torch.channels_last)
+
+
+def set_threads(count: int) -> None:
+    """Let torch use ``count`` CPU threads; 0 leaves its own choice."""
+    if count and torch.get_num_threads() != count:
+        torch.set_num_threads(count)

@@ -1,0 +1,84 @@
+"""Methods by name. A method is two references, resolved only where its code runs."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from fedul_flwr.config.fedul import FedULSettings, UnlabeledSetSettings
+from fedul_flwr.config.settings import Settings
+from fedul_flwr.errors import UserError
+
+
+@dataclass(frozen=True)
+class Method:
+    """One federated method.
+
+    Attributes
+    ----------
+    name : its name and the name of its table of settings.
+    strategy : ``"module:Class"`` of the server side, a
+        :class:`strategies.wrapper.WrappingStrategy`.
+    client : ``"module:Class"`` of the client side, a
+        :class:`fedul_flwr.bridge.FederatedClient`.
+    sections : tables of settings that have an effect on it.
+    data : what a simulated client is given: its unlabeled sets, or its points with labels.
+    """
+
+    name: str
+    strategy: str
+    client: str
+    sections: Mapping[str, type[Settings]] = field(default_factory=dict)
+    data: Literal["unlabeled-sets", "labels"] = "unlabeled-sets"
+
+
+METHODS: dict[str, Method] = {
+    method.name: method
+    for method in (
+        Method(
+            name="fedul",
+            strategy="strategies.fedul:FedUL",
+            client="client_apps.fedul:FedULClient",
+            sections={"fedul": FedULSettings},
+        ),
+        # The ceiling: the same points in the same split, with their labels.
+        Method(
+            name="supervised",
+            strategy="baselines.supervised:Supervised",
+            client="baselines.supervised:SupervisedClient",
+            sections={"fedul": UnlabeledSetSettings},
+            data="labels",
+        ),
+    )
+}
+"""Built-in methods."""
+
+
+def find_method(name: str) -> Method:
+    """Built-in method ``name``, or the :class:`Method` that ``package.module:NAME`` refers to."""
+    if name in METHODS:
+        return METHODS[name]
+    if ":" not in name:
+        raise UserError(
+            f"Setting method = {name!r}: must be one of {', '.join(METHODS)} "
+            "or 'package.module:NAME'."
+        )
+    found = load_reference(name, "method")
+    if not isinstance(found, Method):
+        raise UserError(f"Setting method = {name!r} does not refer to a fedul_flwr.methods.Method.")
+    return found
+
+
+def load_reference(reference: str, setting: str) -> Any:
+    """Import what ``package.module:name`` refers to; ``setting`` is named in errors."""
+    module, _, attribute = reference.partition(":")
+    try:
+        return getattr(importlib.import_module(module), attribute)
+    except ImportError as err:
+        raise UserError(f"Setting {setting} = {reference!r}: cannot import it ({err}).") from err
+    except AttributeError:
+        raise UserError(
+            f"Setting {setting} = {reference!r}: module {module!r} has no {attribute!r}."
+        ) from None

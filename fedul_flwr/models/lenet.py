@@ -1,0 +1,28 @@
+"""LeNet (LeCun et al. 1998), with ReLU and max pooling."""
+
+from __future__ import annotations
+
+from torch import nn
+
+from fedul_flwr.models.sizes import require_size
+
+
+def lenet(image_shape: tuple[int, int, int], num_classes: int) -> nn.Module:
+    """Two 5 x 5 convolutions of 6 and 16 filters and three linear layers of 120, 84 and K."""
+    require_size("lenet", image_shape, 12)
+    height, width, channels = image_shape
+    features = 16 * ((height // 2 - 4) // 2) * ((width // 2 - 4) // 2)
+    return nn.Sequential(
+        nn.Conv2d(channels, 6, 5, padding=2),
+        nn.ReLU(inplace=True),
+        nn.MaxPool2d(2),
+        nn.Conv2d(6, 16, 5),
+        nn.ReLU(inplace=True),
+        nn.MaxPool2d(2),
+        nn.Flatten(),
+        nn.Linear(features, 120),
+        nn.ReLU(inplace=True),
+        nn.Linear(120, 84),
+        nn.ReLU(inplace=True),
+        nn.Linear(84, num_classes),
+    )

@@ -1,0 +1,64 @@
+"""Name or reference -> model."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import nn
+
+from fedul_flwr.errors import UserError
+from fedul_flwr.methods import load_reference
+from fedul_flwr.models.cnn6 import cnn6
+from fedul_flwr.models.cnn_small import cnn_small
+from fedul_flwr.models.lenet import lenet
+from fedul_flwr.models.mlp import mlp
+from fedul_flwr.models.resnet18 import resnet18, resnet18_small
+
+ImageShape = tuple[int, int, int]
+Builder = Callable[[ImageShape, int], nn.Module]
+
+MODELS: dict[str, Builder] = {
+    "cnn6": cnn6,
+    "cnn-small": cnn_small,
+    "lenet": lenet,
+    "mlp": mlp,
+    "resnet18": resnet18,
+    "resnet18-small": resnet18_small,
+}
+"""Built-in architectures; each maps ``(n, channels, height, width)`` to ``(n, K)`` logits."""
+
+
+def build_model(name: str, image_shape: ImageShape, num_classes: int, seed: int = 0) -> nn.Module:
+    """Build model ``name`` with weights drawn from ``seed``.
+
+    Parameters
+    ----------
+    name : a key of :data:`MODELS`, or ``package.module:function`` of a function that takes
+        ``(image_shape, num_classes)`` and returns a module.
+    image_shape : ``(height, width, channels)``.
+    num_classes : K.
+
+    Raises
+    ------
+    UserError
+        Unknown name, a reference that cannot be used, or images too small for the architecture.
+    """
+    if name in MODELS:
+        builder = MODELS[name]
+    elif ":" in name:
+        builder = load_reference(name, "model")
+    else:
+        raise UserError(
+            f"Setting model = {name!r}: must be one of {', '.join(MODELS)} "
+            "or 'package.module:function'."
+        )
+    # Models draw their weights from torch's global generator: fork it, leave the caller's alone.
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        model = builder(image_shape, num_classes)
+    if not isinstance(model, nn.Module):
+        raise UserError(f"Setting model = {name!r} returned no torch.nn.Module.")
+    return model
+
+

@@ -1,0 +1,23 @@
+"""ResNet-18 (He et al. 2016) from torchvision, with its own stem or one for small images."""
+
+from __future__ import annotations
+
+import torchvision
+from torch import nn
+
+
+def resnet18(image_shape: tuple[int, int, int], num_classes: int) -> nn.Module:
+    """torchvision's ResNet-18 (7 x 7 stem, stride 4 in all before the first block)."""
+    channels = image_shape[2]
+    model: nn.Module = torchvision.models.resnet18(weights=None, num_classes=num_classes)
+    if channels != 3:
+        model.conv1 = nn.Conv2d(channels, 64, 7, stride=2, padding=3, bias=False)
+    return model
+
+
+def resnet18_small(image_shape: tuple[int, int, int], num_classes: int) -> nn.Module:
+    """ResNet-18 with a 3 x 3 stem of stride 1 and no first pooling, for images of about 32 x 32."""
+    model = resnet18(image_shape, num_classes)
+    model.conv1 = nn.Conv2d(image_shape[2], 64, 3, padding=1, bias=False)
+    model.maxpool = nn.Identity()
+    return model

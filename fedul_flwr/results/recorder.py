@@ -1,0 +1,121 @@
+"""What the server keeps of every round: errors, traffic, the best model, a point to resume from."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from logging import INFO
+from typing import Any
+
+import numpy as np
+from flwr.common import log
+from numpy.typing import NDArray
+
+from fedul_flwr.config import RunConfig
+from fedul_flwr.evaluation import Errors, Evaluator
+from fedul_flwr.results.store import BEST_MODEL, LAST_MODEL, RunDirectory
+
+Arrays = dict[str, NDArray[Any]]
+
+CRITERION = {"validation": "validation_error", "heldout": "heldout_loss", "last": "round"}
+"""Key of a metrics line by which the best round is chosen, per ``selection``; least is best,
+but for ``last``."""
+
+
+class Recorder:
+    """Evaluates and records every round's model in the background of the next round.
+
+    Evaluation needs no client, and the clients of the next round need no evaluation: in a round in
+    which some core has nothing to do it is free.
+
+    Parameters
+    ----------
+    directory : the run's directory.
+    settings : the run's settings, with ``selection`` resolved.
+    evaluator : ``None`` where the server has no data.
+    """
+
+    def __init__(
+        self, directory: RunDirectory, settings: RunConfig, evaluator: Evaluator | None
+    ) -> None:
+        self.directory = directory
+        self.settings = settings
+        self.evaluator = evaluator
+        self.lines = directory.read_metrics()
+        self._pool = ThreadPoolExecutor(max_workers=1, thread_name_prefix="evaluation")
+        self._pending: Future[None] | None = None
+
+    def record(self, line: Mapping[str, Any], arrays: Arrays, state: Mapping[str, Any]) -> None:
+        """Keep the model of one round and evaluate it in the background.
+
+        Parameters
+        ----------
+        line : the round's figures so far, with key ``round``.
+        arrays : its model.
+        state : memory of the base strategy.
+        """
+        self.wait()
+        number = line["round"]
+        self.directory.save_state(number, state)
+        self.directory.save_model(LAST_MODEL, arrays, line)
+        self.directory.drop_states_before(number)
+        self._pending = self._pool.submit(self._evaluate, dict(line), arrays)
+
+    def wait(self) -> None:
+        """Wait for the evaluation under way; its errors come out here."""
+        if self._pending is not None:
+            pending, self._pending = self._pending, None
+            pending.result()
+
+    def close(self) -> None:
+        """Finish what is under way."""
+        try:
+            self.wait()
+        finally:
+            self._pool.shutdown()
+
+    def best(self) -> dict[str, Any] | None:
+        """Line of the best round so far."""
+        key = CRITERION[self.settings.selection]
+        known = [line for line in self.lines if line.get(key) is not None]
+        if not known:
+            return None
+        if key == "round":
+            return known[-1]
+        return min(known, key=lambda line: float(line[key]))  # the earliest of equals
+
+    def _evaluate(self, line: dict[str, Any], arrays: Arrays) -> None:
+        number = line["round"]
+        due = number % self.settings.evaluate_every == 0 or number == self.settings.num_rounds
+        errors = Errors(None, None)
+        started = time.perf_counter()
+        if self.evaluator and due:
+            errors = self.evaluator.errors(arrays)
+        line |= {
+            "test_error": errors.test,
+            "validation_error": errors.validation,
+            "seconds_evaluation": time.perf_counter() - started,
+        }
+        self.lines.append(line)
+        if self.best() is line:
+            # Before its line: a run that is cut off here evaluates this round again.
+            self.directory.save_model(BEST_MODEL, arrays, {"round": number})
+        self.directory.append_metrics(line)
+        log(INFO, "Round %s: %s", number, _readable(line))
+
+
+def _readable(line: Mapping[str, Any]) -> str:
+    words = {
+        "test error": ("test_error", "%"),
+        "validation error": ("validation_error", "%"),
+        "held-out loss": ("heldout_loss", ""),
+        "surrogate loss": ("surrogate_loss", ""),
+        "loss": ("loss", ""),
+        "time": ("seconds", " s"),
+    }
+    return ", ".join(
+        f"{word} {np.round(line[key], 4)}{unit}"
+        for word, (key, unit) in words.items()
+        if line.get(key) is not None
+    )

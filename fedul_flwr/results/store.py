@@ -1,0 +1,170 @@
+"""Writing side of a run's directory: configuration, metrics, models. Nothing is ever half written."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import json
+import os
+import platform
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from safetensors.numpy import load_file, save_file
+
+from fedul_flwr.errors import UserError
+
+NamedArrays = Mapping[str, NDArray[Any]]
+
+CONFIG, ENVIRONMENT, METRICS = "config.json", "environment.json", "metrics.jsonl"
+FEDERATION, SUMMARY, ERROR = "federation.json", "summary.json", "error.txt"
+BEST_MODEL, LAST_MODEL = "model.safetensors", "last.safetensors"
+
+
+class RunDirectory:
+    """One run's results on disk.
+
+    Files are replaced whole, so a reader and a resumed run see a complete old or a complete new
+    one. ``last.safetensors`` names its round in its header: it is the point a run resumes from.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def create(self) -> None:
+        """Make the directory for a new run.
+
+        Raises
+        ------
+        UserError
+            If it holds a run already: results are never overwritten.
+        """
+        if (self.path / CONFIG).exists():
+            raise UserError(
+                f"{self.path} holds a run already: name another output, or continue it with resume."
+            )
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+        except OSError as err:
+            raise UserError(f"Cannot write to {self.path} ({err.strerror or err}).") from err
+
+    def write_json(self, name: str, content: Any) -> None:
+        """Replace JSON file ``name``."""
+        self._replace(name, json.dumps(content, indent=2) + "\n")
+
+    def read_json(self, name: str) -> Any:
+        """Content of JSON file ``name``."""
+        return json.loads((self.path / name).read_text())
+
+    def write_error(self, text: str) -> None:
+        """Leave the one sentence that says why the run ended."""
+        self.path.mkdir(parents=True, exist_ok=True)
+        self._replace(ERROR, text + "\n")
+
+    def append_metrics(self, line: Mapping[str, Any]) -> None:
+        """Add a round's line to ``metrics.jsonl``."""
+        with (self.path / METRICS).open("a") as file:
+            file.write(json.dumps(dict(line)) + "\n")
+
+    def read_metrics(self) -> list[dict[str, Any]]:
+        """Complete lines of ``metrics.jsonl``."""
+        path = self.path / METRICS
+        lines = path.read_text().split("\n")[:-1] if path.exists() else []
+        return [json.loads(line) for line in lines]
+
+    def keep_metrics(self, lines: list[dict[str, Any]]) -> None:
+        """Replace ``metrics.jsonl`` by ``lines``."""
+        self._replace(METRICS, "".join(json.dumps(line) + "\n" for line in lines))
+
+    def save_model(self, name: str, arrays: NamedArrays, about: Mapping[str, Any]) -> None:
+        """Replace model ``name``; ``about`` goes to its header as JSON."""
+        partial = self.path / f".{name}.partial"
+        tensors = {key: np.ascontiguousarray(array) for key, array in arrays.items()}
+        save_file(tensors, partial, metadata={"fedul": json.dumps(dict(about))})
+        partial.replace(self.path / name)
+
+    def load_model(self, name: str) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
+        """Arrays of model ``name`` and what its header says."""
+        path = self.path / name
+        try:
+            arrays = load_file(path)
+            with path.open("rb") as file:
+                header = json.loads(file.read(int.from_bytes(file.read(8), "little")))
+        except (OSError, ValueError) as err:
+            raise UserError(f"{path} is missing or damaged.") from err
+        return arrays, json.loads(header.get("__metadata__", {}).get("fedul", "{}"))
+
+    def save_state(self, round_number: int, arrays: NamedArrays) -> None:
+        """Keep a base strategy's memory after ``round_number``, if it has any.
+
+        Written before that round's ``last.safetensors`` and kept until the next round's, so the two
+        always match.
+        """
+        if arrays:
+            self.save_model(f"state-{round_number}.safetensors", arrays, {"round": round_number})
+
+    def load_state(self, round_number: int) -> dict[str, NDArray[Any]]:
+        """The memory kept after ``round_number``; empty if there is none."""
+        name = f"state-{round_number}.safetensors"
+        return self.load_model(name)[0] if (self.path / name).exists() else {}
+
+    def drop_states_before(self, round_number: int) -> None:
+        """Remove memory of earlier rounds."""
+        for path in self.path.glob("state-*.safetensors"):
+            if path.name != f"state-{round_number}.safetensors":
+                path.unlink()
+
+    def _replace(self, name: str, text: str) -> None:
+        partial = self.path / f".{name}.partial"
+        partial.write_text(text)
+        partial.replace(self.path / name)
+
+
+def describe_environment(app_dir: Path) -> dict[str, Any]:
+    """Versions, hardware and git commit, for ``environment.json``."""
+    import torch
+
+    packages = ("fedul-flwr", "flwr", "ray", "torch", "torchvision", "numpy", "scikit-learn")
+    versions = {}
+    for name in packages:
+        try:
+            versions[name] = importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:
+            versions[name] = "not installed"
+    return {
+        "python": sys.version.split()[0],
+        "platform": platform.platform(),
+        "processor": _processor(),
+        "cpu_count": os.cpu_count(),
+        "gpu": torch.cuda.get_device_name(0) if torch.cuda.is_available() else None,
+        "versions": versions,
+        "git_commit": _git_commit(app_dir),
+    }
+
+
+def _processor() -> str:
+    info = Path("/proc/cpuinfo")
+    if info.exists():
+        for line in info.read_text().splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    return platform.processor()
+
+
+def _git_commit(directory: Path) -> str | None:
+    try:
+        found = subprocess.run(
+            ["git", "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"],
+            cwd=directory,
+            capture_output=True,
+            text=True,
+            timeout=10,
+            check=True,
+        )
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return found.stdout.strip()

@@ -1,0 +1,88 @@
+"""The end of a run: ``summary.json``, the plots, and a few readable lines."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from fedul_flwr.config import RunConfig
+from fedul_flwr.results import store
+from fedul_flwr.results.recorder import Recorder
+
+
+def write_summary(
+    directory: store.RunDirectory,
+    settings: RunConfig,
+    recorder: Recorder,
+    num_clients: int,
+    seconds: float,
+) -> None:
+    """Write ``summary.json`` and the plots of a finished run.
+
+    Parameters
+    ----------
+    seconds : of this process; rounds before a resume are added from their own lines.
+    """
+    lines = recorder.lines
+    best = recorder.best() or lines[-1]
+    directory.write_json(
+        store.SUMMARY,
+        {
+            "status": "completed",
+            "method": settings.method,
+            "base": settings.base,
+            "model": settings.model,
+            "dataset": settings.dataset,
+            "partition": settings.partition,
+            "num_clients": num_clients,
+            "rounds": len(lines),
+            "seed": settings.seed,
+            "selection": settings.selection,
+            "best_round": best["round"],
+            "test_error": best["test_error"],
+            "final_test_error": lines[-1]["test_error"],
+            "validation_error": best["validation_error"],
+            "seconds_total": max(seconds, _total(lines, "seconds")),
+            "seconds_per_round": _total(lines, "seconds") / len(lines),
+            "bytes_up": _total(lines, "bytes_up"),
+            "bytes_down": _total(lines, "bytes_down"),
+            "failures": _total(lines, "failures"),
+        },
+    )
+    from fedul_flwr.results.plots import draw_plots
+    from fedul_flwr.results.records import read_run
+
+    draw_plots(read_run(directory.path), directory.path / "plots")
+
+
+def _total(lines: list[dict[str, Any]], key: str) -> Any:
+    return sum(line[key] for line in lines)
+
+
+def print_summary(directory: Path) -> None:
+    """Print what a finished run found and where it lies."""
+    from rich.console import Console
+    from rich.table import Table
+
+    summary = json.loads((directory / store.SUMMARY).read_text())
+    table = Table(show_header=False, box=None, padding=(0, 2))
+    best = f"round {summary['best_round']} of {summary['rounds']}, by {summary['selection']}"
+    rows = {
+        "test error": f"[bold]{percent(summary['test_error'])}[/bold] ({best})",
+        "last round": percent(summary["final_test_error"]),
+        "method": f"{summary['method']} on {summary['base']}, {summary['num_clients']} clients",
+        "time": f"{summary['seconds_total']:.0f} s ({summary['seconds_per_round']:.2f} s a round)",
+        "traffic": f"{summary['bytes_up'] / 1e6:.1f} MB up, {summary['bytes_down'] / 1e6:.1f} MB down",
+        "model": str(directory / store.BEST_MODEL),
+        "metrics": str(directory / store.METRICS),
+        "plots": str(directory / "plots"),
+    }
+    for name, value in rows.items():
+        table.add_row(name, value)
+    Console(soft_wrap=True).print(table)
+
+
+def percent(value: float | None) -> str:
+    """``2.5`` as ``2.50 %``; a dash where there is none."""
+    return "–" if value is None else f"{value:.2f} %"

@@ -1,0 +1,207 @@
+"""The Flower app's server end: from settings to a trained model and its record."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import asdict
+from logging import ERROR
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from flwr.app import ArrayRecord, Context, MetricRecord
+from flwr.common import log
+from flwr.serverapp import Grid, ServerApp
+
+from fedul_flwr.bridge import to_arrays, to_record
+from fedul_flwr.config import RunConfig, resolve
+from fedul_flwr.data.sources import read_source, source_directory
+from fedul_flwr.data.split import Split, build_split
+from fedul_flwr.data.types import Source
+from fedul_flwr.errors import UserError
+from fedul_flwr.evaluation import Evaluator
+from fedul_flwr.federation import ClientReport, DataShape, find_nodes, introduction
+from fedul_flwr.learning.local import dump_arrays
+from fedul_flwr.learning.machine import keep_freed_memory, set_threads
+from fedul_flwr.methods import find_method, load_reference
+from fedul_flwr.models import build_model
+from fedul_flwr.results import store
+from fedul_flwr.results.recorder import Recorder
+from fedul_flwr.results.summary import write_summary
+from strategies.bases import build_base
+from strategies.wrapper import WrappingStrategy
+
+app = ServerApp()
+
+
+@app.main()
+def main(grid: Grid, context: Context) -> None:
+    """Run what the context's run config describes."""
+    settings = resolve(context.run_config, Path.cwd())
+    directory = store.RunDirectory(Path(settings.output))
+    try:
+        if not settings.resume:
+            directory.create()
+        run(grid, settings, directory)
+    except UserError as err:
+        log(ERROR, "%s", err)
+        directory.write_error(str(err))
+        raise
+
+
+def run(grid: Grid, settings: RunConfig, directory: store.RunDirectory) -> None:
+    """Train, evaluate, record."""
+    set_threads(settings.client_threads)
+    keep_freed_memory()
+    began = time.time()
+    method = find_method(settings.method)
+    strategy_class: type[WrappingStrategy] = load_reference(method.strategy, "method")
+    place = source_directory(settings.dataset, image_size=settings.image_size)
+    source = read_source(place)
+    _check_prior(settings, source)
+    shape = DataShape(source.image_shape, source.class_names)
+    model = build_model(settings.model, shape.image_shape, source.num_classes, settings.seed)
+    nodes = find_nodes(grid, settings.round_timeout)
+    split = build_split(place, len(nodes), settings)
+    settings = settings.model_copy(
+        update={"selection": _selection(settings, split, strategy_class.can_hold_out)}
+    )
+    _describe(directory, settings, shape)
+    evaluator = Evaluator(
+        settings, source.num_classes, source.test, source.train, split.validation
+    )
+    recorder = Recorder(directory, settings, evaluator)
+    arrays, done, state = _starting_point(directory, recorder, dump_arrays(model))
+    if done >= settings.num_rounds:
+        raise UserError(f"{directory.path} has finished its {done} rounds; raise num-rounds.")
+    strategy = strategy_class(
+        settings,
+        build_base(settings),
+        nodes,
+        introduction(settings, shape, place, split.directory),
+        buffers=frozenset(name for name, _ in model.named_buffers()),
+        round_offset=done,
+    )
+    strategy.load_state_arrays(state)
+    try:
+        strategy.start(
+            grid,
+            to_record(arrays),
+            num_rounds=settings.num_rounds - done,
+            timeout=settings.round_timeout,
+            evaluate_fn=_after_round(strategy, recorder, source, split),
+        )
+    finally:
+        recorder.close()
+    write_summary(directory, settings, recorder, len(nodes), time.time() - began)
+
+
+def _after_round(
+    strategy: WrappingStrategy, recorder: Recorder, source: Source, split: Split
+) -> Callable[[int, ArrayRecord], MetricRecord | None]:
+    """What Flower calls after every round (and once before the first)."""
+
+    def after_round(server_round: int, arrays: ArrayRecord) -> MetricRecord | None:
+        if server_round == 0:
+            return None
+        if server_round == 1:
+            _write_federation(recorder.directory, strategy.reports, source, split)
+        record = strategy.record
+        line: dict[str, Any] = {
+            "round": record.round,
+            **{_metric_name(strategy, key): value for key, value in record.metrics.items()},
+            "heldout_loss": record.heldout_loss,
+            "seconds": time.time() - record.started,
+            "seconds_fit": record.seconds_fit(),
+            "bytes_up": record.bytes_up,
+            "bytes_down": record.bytes_down,
+            "clients": record.clients,
+            "failures": record.failures,
+        }
+        recorder.record(line, to_arrays(arrays), strategy.state_arrays())
+        return None
+
+    return after_round
+
+
+def _metric_name(strategy: WrappingStrategy, key: str) -> str:
+    if key == "loss":
+        return "surrogate_loss" if strategy.can_hold_out else "loss"
+    return key.replace("-", "_")
+
+
+def _selection(settings: RunConfig, split: Split, can_hold_out: bool) -> str:
+    chosen = settings.selection
+    has_validation = len(split.validation) > 0
+    if chosen == "auto":
+        return "validation" if has_validation else "heldout" if can_hold_out else "last"
+    if chosen == "validation" and not has_validation:
+        raise UserError("Setting selection = 'validation' needs validation-fraction above 0.")
+    if chosen == "heldout" and not can_hold_out:
+        raise UserError(f"Setting selection = 'heldout': {settings.method!r} has no such loss.")
+    return str(chosen)
+
+
+def _check_prior(settings: RunConfig, source: Source) -> None:
+    count = len(settings.test_prior.split(","))
+    if settings.test_prior != "uniform" and count != source.num_classes:
+        raise UserError(
+            f"Setting test-prior has {count} entries; the data set has {source.num_classes} classes."
+        )
+
+
+def _starting_point(
+    directory: store.RunDirectory, recorder: Recorder, fresh: dict[str, Any]
+) -> tuple[dict[str, Any], int, dict[str, Any]]:
+    """Arrays, rounds done and base memory: from the last complete round, if there is one."""
+    if not recorder.settings.resume or not (directory.path / store.LAST_MODEL).exists():
+        directory.keep_metrics([])
+        recorder.lines = []
+        return fresh, 0, {}
+    arrays, line = directory.load_model(store.LAST_MODEL)
+    done = int(line["round"])
+    recorder.lines = [known for known in recorder.lines if known["round"] < done + 1]
+    directory.keep_metrics(recorder.lines)
+    if not recorder.lines or recorder.lines[-1]["round"] < done:
+        # Cut off between training and evaluating it.
+        recorder.record(line, arrays, directory.load_state(done))
+    return {name: arrays[name] for name in fresh}, done, directory.load_state(done)
+
+
+def _describe(directory: store.RunDirectory, settings: RunConfig, shape: DataShape) -> None:
+    flat = settings.to_flat()
+    del flat["resume"]
+    directory.write_json(
+        store.CONFIG,
+        {
+            "settings": flat,
+            "data": {
+                "image_shape": list(shape.image_shape),
+                "num_classes": len(shape.class_names),
+                "class_names": list(shape.class_names),
+            },
+        },
+    )
+    directory.write_json(store.ENVIRONMENT, store.describe_environment(Path(__file__).parent))
+
+
+def _write_federation(
+    directory: store.RunDirectory, reports: list[ClientReport], source: Source, split: Split
+) -> None:
+    """What clients reported; in a simulation completed by what it knows of itself."""
+    for report in reports:
+        truth = split.clients[report.id]
+        counts = np.bincount(truth.labels, minlength=source.num_classes)
+        report.set_sizes = np.bincount(truth.sets, minlength=len(truth.priors)).tolist()
+        report.priors = truth.true_priors.tolist()
+        report.class_counts = counts.tolist()
+    directory.write_json(
+        store.FEDERATION,
+        {
+            "clients": [asdict(report) for report in reports],
+            "class_names": list(source.class_names),
+        },
+    )
+
+

@@ -1,0 +1,142 @@
+"""The same server and client apps in one process, without Ray: for tests, notebooks, accelerators."""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from flwr.app import Context, Error, Message, RecordDict
+from flwr.clientapp import ClientApp
+from flwr.common.constant import ErrorCode
+from flwr.serverapp import Grid
+from flwr.supercore.run import Run
+from flwr.supercore.task_identity import TaskIdentity
+
+from fedul_flwr.config import RunConfig
+
+FIRST_NODE_ID = 1000
+
+
+class InProcessGrid(Grid):
+    """A grid whose nodes are contexts in this process.
+
+    Messages are answered one after the other, in the order they are sent. An exception in a client
+    becomes an error reply, as on Flower's own grids.
+
+    Parameters
+    ----------
+    client_app : app that answers.
+    num_supernodes : number of nodes; node i has partition i.
+    run_config : flat run config that clients see.
+    """
+
+    def __init__(self, client_app: ClientApp, num_supernodes: int, run_config: dict[str, Any]):
+        self._client_app = client_app
+        self.contexts = {
+            FIRST_NODE_ID + index: Context(
+                run_id=0,
+                node_id=FIRST_NODE_ID + index,
+                node_config={"partition-id": index, "num-partitions": num_supernodes},
+                state=RecordDict(),
+                run_config=run_config,
+            )
+            for index in range(num_supernodes)
+        }
+        self._replies: dict[str, Message] = {}
+
+    def set_run(self, run: Run) -> None:
+        """There is only one run."""
+
+    @property
+    def run(self) -> Run:
+        """Not available in one process."""
+        raise NotImplementedError("the in-process grid has no run")
+
+    def create_message(
+        self,
+        content: RecordDict,
+        message_type: str,
+        dst_node_id: int,
+        group_id: str,
+        ttl: float | None = None,
+    ) -> Message:
+        """A message to a node."""
+        return Message(content, dst_node_id, message_type, ttl=ttl, group_id=group_id)
+
+    def get_node_ids(self) -> Iterable[int]:
+        """Ids of all nodes."""
+        return list(self.contexts)
+
+    def push_messages(self, messages: Iterable[Message]) -> Iterable[str]:
+        """Answer ``messages`` and keep the replies."""
+        ids = []
+        for message in messages:
+            identity = f"{len(self._replies)}-{message.metadata.dst_node_id}"
+            self._replies[identity] = self._answer(message)
+            ids.append(identity)
+        return ids
+
+    def pull_messages(self, message_ids: Iterable[str]) -> Iterable[Message]:
+        """Replies that were kept."""
+        return [self._replies.pop(identity) for identity in message_ids]
+
+    def send_and_receive(
+        self, messages: Iterable[Message], *, timeout: float | None = None
+    ) -> Iterable[Message]:
+        """Answer ``messages``, one after the other."""
+        return [self._answer(message) for message in messages]
+
+    def _answer(self, message: Message) -> Message:
+        context = self.contexts[message.metadata.dst_node_id]
+        try:
+            return self._client_app(message=message, context=context)
+        except Exception as err:
+            traceback.print_exc()
+            return Message(
+                Error(ErrorCode.CLIENT_APP_RAISED_EXCEPTION, str(err)), reply_to=message
+            )
+
+
+@contextmanager
+def task_identity() -> Iterator[None]:
+    """Give messages created here the sender that Flower sets in a task's own process."""
+    fields = ("_run_id", "_node_id", "_task_id")  # the public ones raise while unset
+    before = {name: getattr(TaskIdentity, name) for name in fields}
+    TaskIdentity.run_id, TaskIdentity.node_id, TaskIdentity.task_id = 0, 1, 0
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            setattr(TaskIdentity, name, value)
+
+
+def run_in_process(
+    settings: RunConfig,
+    num_supernodes: int,
+    client_app: ClientApp | None = None,
+    wrap_grid: Callable[[Grid], Grid] = lambda grid: grid,
+) -> None:
+    """Run the app in this process.
+
+    Parameters
+    ----------
+    settings : resolved settings; results lie in ``settings.output`` afterwards.
+    num_supernodes : number of clients.
+    client_app : instead of the app's own (tests).
+    wrap_grid : put something between server and nodes (tests, transcripts).
+
+    Raises
+    ------
+    UserError
+        As the server app does.
+    """
+    from fedul_flwr.client_app import app as own_client_app
+    from fedul_flwr.server_app import app as server_app
+
+    flat = dict(settings.to_flat())
+    grid = InProcessGrid(client_app or own_client_app, num_supernodes, flat)
+    context = Context(run_id=0, node_id=1, node_config={}, state=RecordDict(), run_config=flat)
+    with task_identity():
+        server_app(grid=wrap_grid(grid), context=context)

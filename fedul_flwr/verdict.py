@@ -1,0 +1,112 @@
+"""Whether a client's unlabeled sets can be used, judged by the client itself.
+
+A verdict says that much and no more: counts and a condition number, but neither priors nor points.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from fedul_flwr.data.types import Floats, Ints
+
+SUM_TOLERANCE = 1e-4
+ILL_CONDITIONED = 1e3
+"""Condition numbers of Pi above this are warned about."""
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """A client's judgement of its own sets.
+
+    Attributes
+    ----------
+    reason : why the sets are refused; empty if they are accepted.
+    num_sets, num_points : M_c and n_c.
+    condition_number : of Pi; infinite below full column rank.
+    warnings : for the client's own eyes, they may name classes.
+    """
+
+    reason: str
+    num_sets: int
+    num_points: int
+    condition_number: float
+    warnings: tuple[str, ...] = ()
+
+    @property
+    def accepted(self) -> bool:
+        """Whether the client can take part."""
+        return not self.reason
+
+
+def judge_sets(
+    priors: Floats,
+    set_sizes: Ints,
+    *,
+    strict_rank: bool = False,
+    set_names: Sequence[str] | None = None,
+    class_names: Sequence[str] | None = None,
+) -> Verdict:
+    """Judge one client's sets.
+
+    Refused are: a row of priors with a negative or non-finite entry or that does not sum to 1
+    (tolerance 1e-4), fewer sets than classes, an empty set, and with ``strict_rank`` a Pi of rank
+    below K. Without it a deficient rank is a warning that names the absent classes: Theorem 4's
+    guarantee for this client alone is lost, the federation can still learn.
+
+    Parameters
+    ----------
+    priors : ``(M, K)``.
+    set_sizes : ``(M,)``.
+    set_names, class_names : for messages; default to numbers.
+    """
+    num_sets, num_classes = priors.shape
+    set_names = set_names or [str(m) for m in range(num_sets)]
+    class_names = class_names or [str(k) for k in range(num_classes)]
+    reason = _refusal(priors, set_sizes, set_names)
+    condition, rank = np.inf, 0
+    if not reason:
+        singular = np.linalg.svd(priors, compute_uv=False)
+        rank = int((singular > singular[0] * max(priors.shape) * np.finfo(np.float64).eps).sum())
+        if rank == num_classes:
+            condition = float(singular[0] / singular[-1])
+    warnings: list[str] = []
+    if not reason and rank < num_classes:
+        if strict_rank:
+            reason = f"its priors have rank {rank}, below {num_classes} classes"
+        else:
+            absent = [class_names[k] for k in np.flatnonzero(priors.sum(axis=0) == 0)]
+            named = f" (absent: {', '.join(absent)})" if absent else ""
+            warnings.append(
+                f"class priors have rank {rank} of {num_classes}{named}: "
+                "the guarantee of Theorem 4 does not hold for this client alone"
+            )
+    elif not reason and condition > ILL_CONDITIONED:
+        warnings.append(
+            f"class priors are ill-conditioned ({condition:.3g}): "
+            "sets that differ more in their classes would help"
+        )
+    return Verdict(reason, num_sets, int(set_sizes.sum()), condition, tuple(warnings))
+
+
+def _refusal(priors: Floats, set_sizes: Ints, set_names: Sequence[str]) -> str:
+    num_sets, num_classes = priors.shape
+    for m in range(num_sets):
+        row = priors[m]
+        if not np.isfinite(row).all() or (row < 0).any():
+            return f"set {set_names[m]!r} has a negative or non-finite class prior"
+        if abs(row.sum() - 1) > SUM_TOLERANCE:
+            return f"the class priors of set {set_names[m]!r} do not sum to 1"
+        if set_sizes[m] == 0:
+            return f"set {set_names[m]!r} is empty"
+    if num_sets < num_classes:
+        return f"it has {num_sets} sets, fewer than the {num_classes} classes"
+    return ""
+
+
+def stacked_rank(grams: Sequence[Floats]) -> int:
+    """Rank of all clients' priors stacked, from the Gram matrices Pi_c^T Pi_c, ``(K, K)`` each."""
+    total = np.sum(grams, axis=0)
+    return int(np.linalg.matrix_rank(total, hermitian=True))

@@ -1,0 +1,46 @@
+"""Flower's own strategies as bases, built from settings."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from flwr.serverapp.strategy import (
+    FedAdagrad,
+    FedAdam,
+    FedAvg,
+    FedAvgM,
+    FedMedian,
+    FedProx,
+    FedTrimmedAvg,
+    FedYogi,
+)
+
+from fedul_flwr.config import RunConfig
+
+BASES: dict[str, type[FedAvg]] = {
+    "fedavg": FedAvg,
+    "fedprox": FedProx,
+    "fedadam": FedAdam,
+    "fedavgm": FedAvgM,
+    "fedyogi": FedYogi,
+    "fedadagrad": FedAdagrad,
+    "fedmedian": FedMedian,
+    "fedtrimmedavg": FedTrimmedAvg,
+}
+
+
+def build_base(settings: RunConfig) -> FedAvg:
+    """The base strategy that ``settings.base`` names, with the parameters of its table.
+
+    It samples every node that it sees: which nodes it sees is the wrapper's choice.
+    """
+    table = settings.sections.get(settings.base)
+    options: dict[str, Any] = table.model_dump() if table else {}
+    return BASES[settings.base](
+        fraction_train=1.0,
+        fraction_evaluate=1.0,
+        min_train_nodes=1,
+        min_evaluate_nodes=1,
+        min_available_nodes=1,
+        **options,
+    )

@@ -1,0 +1,353 @@
+"""The server side that all methods share: wrap any base strategy, add what simulation and science need.
+
+The base decides how updates are combined. The wrapper decides who takes part in a round, keeps
+batch-norm buffers away from the base, puts replies in a fixed order, counts traffic and failures,
+and gives methods their hooks. Flower's ``start`` is used as it is.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from logging import INFO, WARNING
+from typing import Any, cast
+
+import numpy as np
+from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
+from flwr.common import log
+from flwr.serverapp import Grid
+from flwr.serverapp.strategy import Strategy
+from numpy.typing import NDArray
+
+from fedul_flwr.bridge import ARRAYS, CONFIG, DIAGNOSTICS, METRICS, Content, payload_bytes
+from fedul_flwr.config import RunConfig
+from fedul_flwr.data.seeds import stream
+from fedul_flwr.errors import UserError
+from fedul_flwr.federation import ClientReport, Member, failure_reason, number, run_phase
+from strategies.grid_view import GridView
+
+WEIGHT = "num-examples"
+
+
+@dataclass
+class RoundRecord:
+    """What happened in one round, for ``metrics.jsonl``."""
+
+    round: int
+    started: float
+    clients: int = 0
+    failures: int = 0
+    bytes_down: int = 0
+    bytes_up: int = 0
+    metrics: dict[str, float] = field(default_factory=dict)
+    heldout_loss: float | None = None
+    spans: list[tuple[float, float]] = field(default_factory=list)
+
+    def seconds_fit(self) -> float:
+        """Seconds in which at least one client was training."""
+        total, reached = 0.0, 0.0
+        for start, end in sorted(self.spans):
+            total += max(0.0, end - max(start, reached))
+            reached = max(reached, end)
+        return total
+
+
+class WrappingStrategy(Strategy):
+    """Base class of every method's strategy.
+
+    Subclasses override :meth:`admit` and :meth:`admitted` to look at what clients say before round
+    1, and any hook of Flower's :class:`Strategy`, calling ``super()``.
+
+    Parameters
+    ----------
+    settings : the run's settings, with ``selection`` resolved.
+    base : the strategy that aggregates.
+    nodes : node ids that take part.
+    introduction : what clients are told in phase ``prepare``.
+    buffers : names of arrays that are averaged but kept from the base (batch-norm statistics: an
+        adaptive base could turn a variance negative).
+    round_offset : rounds already done, when a run resumes.
+    """
+
+    can_hold_out = False
+    """Whether clients can evaluate on held-out unlabeled data."""
+
+    def __init__(
+        self,
+        settings: RunConfig,
+        base: Strategy,
+        nodes: Iterable[int],
+        introduction: Content,
+        *,
+        buffers: frozenset[str] = frozenset(),
+        round_offset: int = 0,
+    ) -> None:
+        self.settings = settings
+        self.base = base
+        self.nodes = list(nodes)
+        self.introduction = introduction
+        self.buffers = buffers
+        self.round_offset = round_offset
+        self.members: list[Member] = []
+        self.reports: list[ClientReport] = []
+        self.record = RoundRecord(round=round_offset, started=time.time())
+        self._global: ArrayRecord | None = None
+
+    # Hooks of methods
+
+    def admit(self, report: ClientReport, answer: Content) -> None:
+        """Judge a client by its answer to ``prepare``; set ``report.reason`` to refuse it."""
+
+    def admitted(self, answers: Mapping[int, Content]) -> None:
+        """Look at the answers of all admitted clients, by partition, before round 1."""
+
+    # Before round 1
+
+    def prepare(self, grid: Grid) -> None:
+        """Tell clients what they need, hear from each, and settle who takes part."""
+        phase = run_phase(
+            grid, self.nodes, "prepare", self.introduction, self.settings.round_timeout
+        )
+        if phase.failures:
+            self._fail(next(iter(phase.failures.values())), len(phase.failures))
+        answers: dict[int, Content] = {}
+        for node, answer in phase.answers.items():
+            partition = number(answer, "partition-id")
+            if partition in answers:
+                raise UserError(f"Two nodes have partition-id {partition} in their node config.")
+            answers[partition] = answer
+            report = ClientReport(id=partition, num_points=number(answer, "num-points"))
+            self.admit(report, answer)
+            report.status = "dropped" if report.reason else "accepted"
+            self.reports.append(report)
+            if not report.reason:
+                self.members.append(Member(partition, node))
+        self.members.sort()
+        self.reports.sort(key=lambda report: report.id)
+        if not self.members:
+            raise UserError("No client can take part.")
+        self.admitted({member.partition_id: answers[member.partition_id] for member in self.members})
+
+    def sample(self, round_number: int) -> list[Member]:
+        """Members of a round, drawn from the run's seed by partition."""
+        count = max(1, round(self.settings.fraction_train * len(self.members)))
+        if count == len(self.members):
+            return self.members
+        rng = stream(self.settings.seed, "sample", round_number)
+        chosen = rng.choice(len(self.members), count, replace=False)
+        return [self.members[index] for index in sorted(chosen)]
+
+    # Flower's hooks
+
+    def configure_train(
+        self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
+    ) -> Iterable[Message]:
+        """Sample, and let the base write the messages."""
+        round_number = server_round + self.round_offset
+        self.record = RoundRecord(round=round_number, started=time.time())
+        if not self.members:
+            self.prepare(grid)
+        chosen = self.sample(round_number)
+        self.record.clients = len(chosen)
+        self._global = arrays
+        weights = ArrayRecord({k: v for k, v in arrays.items() if k not in self.buffers})
+        messages = list(
+            self.base.configure_train(
+                round_number, weights, ConfigRecord(dict(config)), GridView(grid, chosen)
+            )
+        )
+        return self._with_buffers(messages, arrays)
+
+    def aggregate_train(
+        self, server_round: int, replies: Iterable[Message]
+    ) -> tuple[ArrayRecord | None, MetricRecord | None]:
+        """Let the base combine weights; average buffers here."""
+        usable = self._usable(replies)
+        weights = self._client_weights(usable)
+        buffers = self._average_buffers(usable, weights)
+        for reply, weight in zip(usable, weights, strict=True):
+            self._strip(reply, float(weight))
+        arrays, metrics = self.base.aggregate_train(server_round + self.round_offset, usable)
+        if arrays is None:
+            raise UserError(f"Round {self.record.round}: the base strategy combined no update.")
+        if metrics is not None:
+            self.record.metrics = {
+                key: float(value) for key, value in metrics.items() if not isinstance(value, list)
+            }
+        return self._merge(arrays, buffers), metrics
+
+    def configure_evaluate(
+        self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
+    ) -> Iterable[Message]:
+        """Ask clients for held-out losses where those choose the best round."""
+        round_number = server_round + self.round_offset
+        due = round_number % self.settings.evaluate_every == 0
+        last = round_number == self.settings.num_rounds
+        if self.settings.selection != "heldout" or not (due or last):
+            return []
+        messages = list(
+            self.base.configure_evaluate(
+                round_number, arrays, ConfigRecord(dict(config)), GridView(grid, self.members)
+            )
+        )
+        self.record.bytes_down += sum(payload_bytes(message.content) for message in messages)
+        return messages
+
+    def aggregate_evaluate(
+        self, server_round: int, replies: Iterable[Message]
+    ) -> MetricRecord | None:
+        """Mean held-out loss, weighted by points."""
+        usable = self._answers(replies)
+        usable = [
+            reply
+            for reply in usable
+            if cast(MetricRecord, reply.content[METRICS])[WEIGHT] != 0  # nothing held out there
+        ]
+        if not usable:
+            return None
+        metrics = self.base.aggregate_evaluate(server_round + self.round_offset, usable)
+        if metrics is not None:
+            self.record.heldout_loss = float(cast(float, metrics["loss"]))
+        return metrics
+
+    def summary(self) -> None:
+        """Log what wraps what."""
+        log(INFO, "\t├──> %s around %s", type(self).__name__, type(self.base).__name__)
+        self.base.summary()
+
+    # What a resumed run needs of the base
+
+    def state_arrays(self) -> dict[str, NDArray[Any]]:
+        """The base's memory between rounds (momentum, moments), by flat names."""
+        found: dict[str, NDArray[Any]] = {}
+        for attribute in ("m_t", "v_t", "momentum_vector"):
+            value = getattr(self.base, attribute, None)
+            if isinstance(value, dict):
+                found |= {f"{attribute}/dict/{key}": array for key, array in value.items()}
+            elif isinstance(value, list):
+                found |= {f"{attribute}/list/{i:06d}": array for i, array in enumerate(value)}
+        return found
+
+    def load_state_arrays(self, arrays: Mapping[str, NDArray[Any]]) -> None:
+        """Give the base its memory back."""
+        found: dict[str, Any] = {}
+        for name in sorted(arrays):
+            attribute, kind, key = name.split("/", 2)
+            if kind == "dict":
+                found.setdefault(attribute, {})[key] = arrays[name]
+            else:
+                found.setdefault(attribute, []).append(arrays[name])
+        for attribute, value in found.items():
+            setattr(self.base, attribute, value)
+
+    # Inside
+
+    def _with_buffers(self, messages: list[Message], arrays: ArrayRecord) -> list[Message]:
+        # Messages of most bases share one content: rebuild and measure it once, not per client.
+        rebuilt: dict[int, tuple[RecordDict, int]] = {}
+        for message in messages:
+            content = message.content
+            if id(content) not in rebuilt:
+                sent = cast(ArrayRecord, content[ARRAYS])
+                full = ArrayRecord({name: sent.get(name, arrays[name]) for name in arrays})
+                records = RecordDict({ARRAYS: full, CONFIG: content[CONFIG]})
+                rebuilt[id(content)] = records, payload_bytes(records)
+            message.content, size = rebuilt[id(content)]
+            self.record.bytes_down += size
+        return messages
+
+    def _answers(self, replies: Iterable[Message]) -> list[Message]:
+        """Replies without errors in partition order; failures are counted or stop the run."""
+        partitions = {member.node_id: member.partition_id for member in self.members}
+        good, reasons = [], []
+        for reply in replies:
+            if reply.has_error():
+                reasons.append(failure_reason(reply))
+            else:
+                good.append(reply)
+                self.record.bytes_up += payload_bytes(reply.content)
+        if reasons:
+            self._fail(reasons[0], len(reasons))
+        return sorted(good, key=lambda reply: partitions[reply.metadata.src_node_id])
+
+    def _usable(self, replies: Iterable[Message]) -> list[Message]:
+        answers = self._answers(replies)
+        usable = []
+        for reply in answers:
+            record = cast(ArrayRecord, reply.content[ARRAYS])
+            if all(_finite(array) for array in record.values()):
+                usable.append(reply)
+        if len(usable) < len(answers):
+            self._fail("its update is not finite", len(answers) - len(usable))
+        late = self.record.clients - self.record.failures - len(usable)
+        if late > 0:
+            self._fail("no reply within round-timeout", late)
+        if not usable:
+            raise UserError(f"Round {self.record.round}: no client returned an update.")
+        for reply in usable:
+            spans = cast(MetricRecord, reply.content[DIAGNOSTICS])
+            self.record.spans.append(
+                (float(cast(float, spans["started"])), float(cast(float, spans["ended"])))
+            )
+        return usable
+
+    def _fail(self, reason: str, count: int) -> None:
+        self.record.failures += count
+        text = f"{count} client(s) failed in round {self.record.round}: {reason}"
+        if self.settings.on_client_failure == "stop":
+            raise UserError(f"{text} (on-client-failure = 'continue' goes on without).")
+        log(WARNING, text)
+
+    def _client_weights(self, replies: list[Message]) -> NDArray[np.float64]:
+        if self.settings.client_weights == "uniform":
+            return np.ones(len(replies))
+        metrics = [cast(MetricRecord, reply.content[METRICS]) for reply in replies]
+        return np.array([float(cast(float, metric[WEIGHT])) for metric in metrics])
+
+    def _strip(self, reply: Message, weight: float) -> None:
+        """Leave what a base expects: one record of weights, in the model's order, and metrics."""
+        sent = cast(ArrayRecord, reply.content[ARRAYS])
+        names = [name for name in self._arrays() if name not in self.buffers]
+        metrics = MetricRecord(dict(cast(MetricRecord, reply.content[METRICS])))
+        metrics[WEIGHT] = weight
+        reply.content = RecordDict(
+            {ARRAYS: ArrayRecord({name: sent[name] for name in names}), METRICS: metrics}
+        )
+
+    def _average_buffers(
+        self, replies: list[Message], weights: NDArray[np.float64]
+    ) -> dict[str, Array]:
+        records = [cast(ArrayRecord, reply.content[ARRAYS]) for reply in replies]
+        share = weights / weights.sum()
+        result: dict[str, Array] = {}
+        for name in self.buffers:
+            kept = self._arrays()[name]
+            if np.issubdtype(np.dtype(kept.dtype), np.integer):
+                result[name] = kept  # a counter: a mean of counters counts nothing
+            else:
+                layers = np.stack([record[name].numpy() for record in records])
+                mean = np.tensordot(share, layers.astype(np.float64), axes=1)
+                result[name] = Array(np.asarray(mean, dtype=layers.dtype))
+        return result
+
+    def _merge(self, arrays: ArrayRecord, buffers: Mapping[str, Array]) -> ArrayRecord:
+        """Weights and buffers in the model's order; adaptive bases widen dtypes, undo that."""
+        merged = {}
+        for name, before in self._arrays().items():
+            if name in buffers:
+                merged[name] = buffers[name]
+            else:
+                value = arrays[name].numpy()
+                merged[name] = Array(np.asarray(value, dtype=np.dtype(before.dtype)))
+        return ArrayRecord(merged)
+
+    def _arrays(self) -> ArrayRecord:
+        if self._global is None:
+            raise RuntimeError("configure_train has to come before aggregate_train")
+        return self._global
+
+
+def _finite(array: Array) -> bool:
+    value = array.numpy()
+    return bool(np.isfinite(value).all()) if np.issubdtype(value.dtype, np.floating) else True
