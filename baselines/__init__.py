@@ -1,0 +1,1 @@
+"""What the methods are compared with, both sides in one file."""

@@ -1,0 +1,1 @@
+"""Client side of every method, one file each."""

@@ -1,4 +1,4 @@
-"""FedUL's client (Algorithm 1, procedures A and B): unlabeled sets, surrogate labels, surrogate loss."""
+"""FedUL's client (Algorithm 1, procedures A and B): surrogate labels and their loss."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from flwr.common.typing import Scalar as FlowerScalar
 
 from client_apps.local import LocalTrainingClient, TrainingData
 from fedul_flwr.bridge import Value
-from fedul_flwr.config.fedul import FedULSettings
 from fedul_flwr.data.seeds import stream
 from fedul_flwr.data.split import open_unlabeled_sets
 from fedul_flwr.data.types import UnlabeledSets
 from fedul_flwr.learning.local import Loss, load_arrays, predict_logits
+from fedul_flwr.settings.fedul import FedULSettings
 from fedul_flwr.surrogate import SurrogateLoss
 from fedul_flwr.verdict import Verdict, judge_sets
 

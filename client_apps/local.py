@@ -72,7 +72,7 @@ class LocalTrainingClient(FederatedClient):
 
     @property
     def federation(self) -> dict[str, Any]:
-        """What the server told in phase ``prepare`` (see :func:`fedul_flwr.federation.introduction`)."""
+        """What the server told in phase ``prepare``: ``fedul_flwr.federation.introduction``."""
         return self.state.values(FEDERATION)
 
     @property
@@ -149,4 +149,3 @@ class LocalTrainingClient(FederatedClient):
 @lru_cache(maxsize=2)
 def _model(name: str, image_shape: tuple[int, int, int], num_classes: int) -> nn.Module:
     return build_model(name, image_shape, num_classes)
-

@@ -17,7 +17,18 @@ from numpy.typing import NDArray
 from fedul_flwr.errors import UserError
 
 Arrays = dict[str, NDArray[Any]]
-Value = int | float | str | bytes | bool | list[int] | list[float] | list[str] | list[bytes]
+Value = (
+    int
+    | float
+    | str
+    | bytes
+    | bool
+    | list[int]
+    | list[float]
+    | list[str]
+    | list[bytes]
+    | list[bool]
+)
 
 ARRAYS, CONFIG, METRICS, DIAGNOSTICS = "arrays", "config", "metrics", "diagnostics"
 """Names of the records in a message."""
@@ -90,7 +101,7 @@ class FederatedClient(NumPyClient):
 
     def step(self, name: str, content: Content) -> Content:
         """Answer phase ``name``."""
-        raise ValueError(f"this client has no phase {name!r}")
+        raise ValueError(f"this client has no phase {name!r} ({len(content.arrays)} arrays)")
 
 
 ClientBuilder = Callable[[Context], FederatedClient]
@@ -173,9 +184,11 @@ def payload_bytes(records: RecordDict) -> int:
     total = sum(
         len(array.data) for record in records.array_records.values() for array in record.values()
     )
-    for table in (*records.metric_records.values(), *records.config_records.values()):
-        total += sum(_value_bytes(value) for value in table.values())
-    return total
+    tables: list[Mapping[str, object]] = [
+        *records.metric_records.values(),
+        *records.config_records.values(),
+    ]
+    return total + sum(_value_bytes(value) for table in tables for value in table.values())
 
 
 def _value_bytes(value: object) -> int:

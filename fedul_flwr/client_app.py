@@ -10,7 +10,8 @@ from flwr.app import Context
 
 from fedul_flwr.bridge import ClientState, FederatedClient, Node, make_client_app
 from fedul_flwr.config import RunConfig, parse_flat
-from fedul_flwr.methods import find_method, load_reference
+from fedul_flwr.methods import find_method
+from fedul_flwr.references import load_reference
 
 SETTINGS = "settings"
 

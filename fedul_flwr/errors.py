@@ -4,6 +4,6 @@
 class UserError(Exception):
     """Bad input, a refused setting or data that cannot be used.
 
-    The message is one sentence that names the thing and what is allowed. Command line and server app
-    print it without a traceback and end with a non-zero exit code.
+    The message is one sentence that names the thing and what is allowed. The command line prints
+    it without a traceback and ends with a non-zero exit code.
     """

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Literal
 
-from fedul_flwr.config.fedul import FedULSettings, UnlabeledSetSettings
-from fedul_flwr.config.settings import Settings
 from fedul_flwr.errors import UserError
+from fedul_flwr.references import load_reference
+from fedul_flwr.settings.base import Settings
+from fedul_flwr.settings.fedul import FedULSettings, UnlabeledSetSettings
 
 
 @dataclass(frozen=True)
@@ -69,16 +69,3 @@ def find_method(name: str) -> Method:
     if not isinstance(found, Method):
         raise UserError(f"Setting method = {name!r} does not refer to a fedul_flwr.methods.Method.")
     return found
-
-
-def load_reference(reference: str, setting: str) -> Any:
-    """Import what ``package.module:name`` refers to; ``setting`` is named in errors."""
-    module, _, attribute = reference.partition(":")
-    try:
-        return getattr(importlib.import_module(module), attribute)
-    except ImportError as err:
-        raise UserError(f"Setting {setting} = {reference!r}: cannot import it ({err}).") from err
-    except AttributeError:
-        raise UserError(
-            f"Setting {setting} = {reference!r}: module {module!r} has no {attribute!r}."
-        ) from None

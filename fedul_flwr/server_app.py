@@ -24,8 +24,9 @@ from fedul_flwr.evaluation import Evaluator
 from fedul_flwr.federation import ClientReport, DataShape, find_nodes, introduction
 from fedul_flwr.learning.local import dump_arrays
 from fedul_flwr.learning.machine import keep_freed_memory, set_threads
-from fedul_flwr.methods import find_method, load_reference
+from fedul_flwr.methods import find_method
 from fedul_flwr.models import build_model
+from fedul_flwr.references import load_reference
 from fedul_flwr.results import store
 from fedul_flwr.results.recorder import Recorder
 from fedul_flwr.results.summary import write_summary
@@ -68,9 +69,7 @@ def run(grid: Grid, settings: RunConfig, directory: store.RunDirectory) -> None:
         update={"selection": _selection(settings, split, strategy_class.can_hold_out)}
     )
     _describe(directory, settings, shape)
-    evaluator = Evaluator(
-        settings, source.num_classes, source.test, source.train, split.validation
-    )
+    evaluator = Evaluator(settings, source.num_classes, source.test, source.train, split.validation)
     recorder = Recorder(directory, settings, evaluator)
     arrays, done, state = _starting_point(directory, recorder, dump_arrays(model))
     if done >= settings.num_rounds:
@@ -147,7 +146,8 @@ def _check_prior(settings: RunConfig, source: Source) -> None:
     count = len(settings.test_prior.split(","))
     if settings.test_prior != "uniform" and count != source.num_classes:
         raise UserError(
-            f"Setting test-prior has {count} entries; the data set has {source.num_classes} classes."
+            f"Setting test-prior has {count} entries; "
+            f"the data set has {source.num_classes} classes."
         )
 
 
@@ -203,5 +203,3 @@ def _write_federation(
             "class_names": list(source.class_names),
         },
     )
-
-

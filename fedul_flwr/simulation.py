@@ -1,4 +1,4 @@
-"""The same server and client apps in one process, without Ray: for tests, notebooks, accelerators."""
+"""The same two apps in one process, without Ray: for tests, notebooks and accelerators."""
 
 from __future__ import annotations
 
@@ -85,7 +85,8 @@ class InProcessGrid(Grid):
     def send_and_receive(
         self, messages: Iterable[Message], *, timeout: float | None = None
     ) -> Iterable[Message]:
-        """Answer ``messages``, one after the other."""
+        """Answer ``messages``, one after the other; there is nobody to wait for."""
+        del timeout
         return [self._answer(message) for message in messages]
 
     def _answer(self, message: Message) -> Message:
@@ -94,9 +95,7 @@ class InProcessGrid(Grid):
             return self._client_app(message=message, context=context)
         except Exception as err:
             traceback.print_exc()
-            return Message(
-                Error(ErrorCode.CLIENT_APP_RAISED_EXCEPTION, str(err)), reply_to=message
-            )
+            return Message(Error(ErrorCode.CLIENT_APP_RAISED_EXCEPTION, str(err)), reply_to=message)
 
 
 @contextmanager

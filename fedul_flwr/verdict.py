@@ -77,7 +77,7 @@ def judge_sets(
         if strict_rank:
             reason = f"its priors have rank {rank}, below {num_classes} classes"
         else:
-            absent = [class_names[k] for k in np.flatnonzero(priors.sum(axis=0) == 0)]
+            absent = [class_names[int(k)] for k in np.flatnonzero(priors.sum(axis=0) == 0)]
             named = f" (absent: {', '.join(absent)})" if absent else ""
             warnings.append(
                 f"class priors have rank {rank} of {num_classes}{named}: "

@@ -1,4 +1,4 @@
-"""FedUL's server side (Algorithm 1): a base strategy, after every client has judged its own sets."""
+"""FedUL's server side (Algorithm 1): a base strategy behind every client's own verdict."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from flwr.common import log
 from numpy.typing import NDArray
 
 from fedul_flwr.bridge import Content
-from fedul_flwr.config.fedul import FedULSettings
 from fedul_flwr.errors import UserError
 from fedul_flwr.federation import ClientReport, number
+from fedul_flwr.settings.fedul import FedULSettings
 from fedul_flwr.verdict import ILL_CONDITIONED, stacked_rank
 from strategies.wrapper import WrappingStrategy
 

@@ -1,4 +1,4 @@
-"""The server side that all methods share: wrap any base strategy, add what simulation and science need.
+"""The server side that all methods share: a wrapper around any base strategy.
 
 The base decides how updates are combined. The wrapper decides who takes part in a round, keeps
 batch-norm buffers away from the base, puts replies in a fixed order, counts traffic and failures,
@@ -127,7 +127,8 @@ class WrappingStrategy(Strategy):
         self.reports.sort(key=lambda report: report.id)
         if not self.members:
             raise UserError("No client can take part.")
-        self.admitted({member.partition_id: answers[member.partition_id] for member in self.members})
+        taking_part = [member.partition_id for member in self.members]
+        self.admitted({partition: answers[partition] for partition in taking_part})
 
     def sample(self, round_number: int) -> list[Member]:
         """Members of a round, drawn from the run's seed by partition."""

@@ -1,0 +1,1 @@
+"""Data sources, partitions and simulated federations."""

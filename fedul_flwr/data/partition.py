@@ -9,16 +9,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedul_flwr.config import RunConfig
-from fedul_flwr.config.sections import (
+from fedul_flwr.data.seeds import derived_seed, stream
+from fedul_flwr.data.types import Ints
+from fedul_flwr.errors import UserError
+from fedul_flwr.settings.sections import (
     DirichletSettings,
     MajoritySettings,
     NaturalSettings,
     PathologicalSettings,
     ShardSettings,
 )
-from fedul_flwr.data.seeds import derived_seed, stream
-from fedul_flwr.data.types import Ints
-from fedul_flwr.errors import UserError
 
 MAJORITY_RANGE = (0.45, 0.55)
 MAJORITY_FACTOR = 80.0
@@ -52,7 +52,9 @@ def partition_points(
         If the settings cannot be met with these data.
     """
     if len(labels) < num_clients:
-        raise UserError(f"{len(labels)} training points cannot be split over {num_clients} clients.")
+        raise UserError(
+            f"{len(labels)} training points cannot be split over {num_clients} clients."
+        )
     if config.partition == "majority":
         parts = majority_partition(
             labels,
@@ -161,7 +163,11 @@ def _by_library(
         case "dirichlet":
             options = config.section("dirichlet", DirichletSettings)
             built = library.DirichletPartitioner(
-                num_clients, "label", options.alpha, min_partition_size=options.min_points, seed=seed
+                num_clients,
+                "label",
+                options.alpha,
+                min_partition_size=options.min_points,
+                seed=seed,
             )
         case "pathological":
             count = config.section("pathological", PathologicalSettings).classes_per_client

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from fedul_flwr.config.fedul import UnlabeledSetSettings
 from fedul_flwr.data.seeds import stream
 from fedul_flwr.data.types import Floats, Ints
+from fedul_flwr.settings.fedul import UnlabeledSetSettings
 
 DOMINANT_FACTOR = 10.0
 """Authors' code: the entry of class m mod K of set m is multiplied by this."""
@@ -103,9 +103,7 @@ def equal_columns(priors: Floats) -> Floats:
     return scaled
 
 
-def add_prior_noise(
-    priors: Floats, epsilon: float, form: str, rng: np.random.Generator
-) -> Floats:
+def add_prior_noise(priors: Floats, epsilon: float, form: str, rng: np.random.Generator) -> Floats:
     """Disturb priors as in the paper's section 4.2 (table E.9).
 
     ``"symmetric"``: Pi·(1 + eps·(2·gamma − 1)), the identity at eps = 0. ``"literal"``: the text's
@@ -113,19 +111,15 @@ def add_prior_noise(
     that is clipped to nothing stays as it was.
     """
     gamma = rng.random(priors.shape)
-    if form == "literal":
-        factor = 1 + (2 * epsilon - 1) * gamma
-    else:
-        factor = 1 + epsilon * (2 * gamma - 1)
+    literal = form == "literal"
+    factor = 1 + (2 * epsilon - 1) * gamma if literal else 1 + epsilon * (2 * gamma - 1)
     noisy = np.clip(priors * factor, 0, 1)
     sums = noisy.sum(axis=1, keepdims=True)
     result: Floats = np.where(sums > 0, noisy / np.where(sums > 0, sums, 1), priors)
     return result
 
 
-def _deal_shared(
-    pools: list[Ints], weights: Floats, rng: np.random.Generator
-) -> list[list[Ints]]:
+def _deal_shared(pools: list[Ints], weights: Floats, rng: np.random.Generator) -> list[list[Ints]]:
     """Set m draws floor((n/M)·w_mk) points of class k, or what there is, from the whole pool."""
     size = sum(len(pool) for pool in pools) / len(weights)
     wanted = np.floor(size * weights).astype(np.int64)

@@ -9,12 +9,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fedul_flwr.config import RunConfig
-from fedul_flwr.config.fedul import UnlabeledSetSettings
 from fedul_flwr.data.cache import build_once, cache_directory, cache_key
 from fedul_flwr.data.partition import partition_points
 from fedul_flwr.data.seeds import derived_seed
@@ -22,6 +22,7 @@ from fedul_flwr.data.set_generator import generate_sets
 from fedul_flwr.data.sources import open_train_images, read_source
 from fedul_flwr.data.types import UNLABELED, Floats, Ints, LabeledPoints, Source, UnlabeledSets
 from fedul_flwr.errors import UserError
+from fedul_flwr.settings.fedul import UnlabeledSetSettings
 
 FORMAT_VERSION = 1
 
@@ -65,7 +66,7 @@ def build_split(source_directory: Path, num_clients: int, config: RunConfig) -> 
         for key, value in config.to_flat().items()
         if key in ("partition", "points-per-client", "validation-fraction", "seed")
         or key.startswith(f"{config.partition}.")
-        or key in {f"fedul.{name}" for name in UnlabeledSetSettings.keys()}
+        or key in {f"fedul.{name}" for name in UnlabeledSetSettings.names()}
     }
     key = cache_key([FORMAT_VERSION, str(source_directory), num_clients, describes])
     directory = cache_directory() / "splits" / key
@@ -172,7 +173,7 @@ def open_labeled_points(source_directory: Path, directory: Path, client: int) ->
     return LabeledPoints(images=open_train_images(source_directory), points=points, labels=labels)
 
 
-def _bounds(arrays: dict[str, NDArray[np.int64]], client: int) -> tuple[slice, slice]:
+def _bounds(arrays: dict[str, NDArray[Any]], client: int) -> tuple[slice, slice]:
     of_points, of_sets = arrays["point_bounds"], arrays["set_bounds"]
     if not 0 <= client < len(of_points) - 1:
         raise UserError(f"Client {client} is not in this federation of {len(of_points) - 1}.")
@@ -184,6 +185,6 @@ def _bounds(arrays: dict[str, NDArray[np.int64]], client: int) -> tuple[slice, s
 
 # A process of a simulation serves many clients of one federation: read each file once.
 @lru_cache(maxsize=4)
-def _arrays(file: Path) -> dict[str, NDArray[np.int64]]:
+def _arrays(file: Path) -> dict[str, NDArray[Any]]:
     with np.load(file) as archive:
         return {name: archive[name] for name in archive.files}

@@ -1,0 +1,1 @@
+"""The local loop, augmentation and how a process computes."""

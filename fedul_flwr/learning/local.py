@@ -18,6 +18,9 @@ Loss = Callable[[Tensor, Tensor], Tensor]
 """``(logits (b, K), targets (b,)) -> mean loss``."""
 
 
+CPU = torch.device("cpu")
+
+
 @dataclass(frozen=True)
 class LocalPlan:
     """What a client does in one round; the fields are the settings of the same names.
@@ -34,7 +37,7 @@ class LocalPlan:
     l1: float = 0.0
     augment: str = "none"
     proximal_mu: float = 0.0
-    device: torch.device = torch.device("cpu")
+    device: torch.device = CPU
     dtype: torch.dtype = torch.float32
 
 
@@ -128,9 +131,7 @@ def build_optimizer(model: nn.Module, plan: LocalPlan) -> torch.optim.Optimizer:
     )
 
 
-def _forward(
-    model: nn.Module, inputs: Tensor, device: torch.device, dtype: torch.dtype
-) -> Tensor:
+def _forward(model: nn.Module, inputs: Tensor, device: torch.device, dtype: torch.dtype) -> Tensor:
     wide = torch.float64 if dtype == torch.float64 else torch.float32
     with autocast(device, dtype):
         logits: Tensor = model(inputs.to(device, wide))
@@ -172,14 +173,15 @@ def load_arrays(model: nn.Module, arrays: Mapping[str, NDArray[np.generic]]) -> 
         for name, tensor in state.items():
             if tuple(arrays[name].shape) != tuple(tensor.shape):
                 raise ValueError(
-                    f"array {name!r} has shape {arrays[name].shape}, the model {tuple(tensor.shape)}"
+                    f"array {name!r} has shape {arrays[name].shape}, "
+                    f"the model's has {tuple(tensor.shape)}"
                 )
             tensor.copy_(torch.from_numpy(np.asarray(arrays[name])))
 
 
 def dump_arrays(model: nn.Module) -> dict[str, NDArray[np.generic]]:
-    """Every weight and buffer of ``model`` by name, contiguous, on the CPU."""
+    """Every weight and buffer of ``model`` by name, contiguous; may share the model's memory."""
     return {
-        name: np.ascontiguousarray(tensor.detach().cpu().numpy())
+        name: tensor.detach().cpu().contiguous().numpy()
         for name, tensor in model.state_dict().items()
     }

@@ -47,7 +47,8 @@ def fast_bfloat16(device: torch.device) -> bool:
     """
     if device.type == "cuda":
         return bool(torch.cuda.is_bf16_supported(including_emulation=False))
-    capabilities = getattr(torch.cpu, "get_capabilities", dict)()
+    find = getattr(torch.cpu, "get_capabilities", None)  # absent before torch 2.9
+    capabilities: dict[str, bool] = find() if find else {}
     return bool(capabilities.get("amx_bf16") or capabilities.get("amx_tile"))
 
 
@@ -69,7 +70,7 @@ def autocast(device: torch.device, dtype: torch.dtype) -> AbstractContextManager
 def place(model: nn.Module, device: torch.device, dtype: torch.dtype) -> nn.Module:
     """Move ``model`` to ``device``, channels last, in float64 if that is the arithmetic."""
     wide = torch.float64 if dtype == torch.float64 else torch.float32
-    return model.to(device=device, dtype=wide, memory_format=torch.channels_last)
+    return model.to(device, wide).to(memory_format=torch.channels_last)
 
 
 def set_threads(count: int) -> None:

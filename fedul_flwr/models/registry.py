@@ -8,12 +8,12 @@ import torch
 from torch import nn
 
 from fedul_flwr.errors import UserError
-from fedul_flwr.methods import load_reference
 from fedul_flwr.models.cnn6 import cnn6
 from fedul_flwr.models.cnn_small import cnn_small
 from fedul_flwr.models.lenet import lenet
 from fedul_flwr.models.mlp import mlp
 from fedul_flwr.models.resnet18 import resnet18, resnet18_small
+from fedul_flwr.references import load_reference
 
 ImageShape = tuple[int, int, int]
 Builder = Callable[[ImageShape, int], nn.Module]
@@ -60,5 +60,3 @@ def build_model(name: str, image_shape: ImageShape, num_classes: int, seed: int 
     if not isinstance(model, nn.Module):
         raise UserError(f"Setting model = {name!r} returned no torch.nn.Module.")
     return model
-
-

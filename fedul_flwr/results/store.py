@@ -1,4 +1,4 @@
-"""Writing side of a run's directory: configuration, metrics, models. Nothing is ever half written."""
+"""Writing side of a run's directory: configuration, metrics, models; nothing half written."""
 
 from __future__ import annotations
 
@@ -83,7 +83,8 @@ class RunDirectory:
     def save_model(self, name: str, arrays: NamedArrays, about: Mapping[str, Any]) -> None:
         """Replace model ``name``; ``about`` goes to its header as JSON."""
         partial = self.path / f".{name}.partial"
-        tensors = {key: np.ascontiguousarray(array) for key, array in arrays.items()}
+        # (np.ascontiguousarray would turn scalars into vectors.)
+        tensors = {key: np.asarray(array, order="C") for key, array in arrays.items()}
         save_file(tensors, partial, metadata={"fedul": json.dumps(dict(about))})
         partial.replace(self.path / name)
 

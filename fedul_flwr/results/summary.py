@@ -68,12 +68,13 @@ def print_summary(directory: Path) -> None:
     summary = json.loads((directory / store.SUMMARY).read_text())
     table = Table(show_header=False, box=None, padding=(0, 2))
     best = f"round {summary['best_round']} of {summary['rounds']}, by {summary['selection']}"
+    up, down = (summary[key] / 1e6 for key in ("bytes_up", "bytes_down"))
     rows = {
         "test error": f"[bold]{percent(summary['test_error'])}[/bold] ({best})",
         "last round": percent(summary["final_test_error"]),
         "method": f"{summary['method']} on {summary['base']}, {summary['num_clients']} clients",
         "time": f"{summary['seconds_total']:.0f} s ({summary['seconds_per_round']:.2f} s a round)",
-        "traffic": f"{summary['bytes_up'] / 1e6:.1f} MB up, {summary['bytes_down'] / 1e6:.1f} MB down",
+        "traffic": f"{up:.1f} MB up, {down:.1f} MB down",
         "model": str(directory / store.BEST_MODEL),
         "metrics": str(directory / store.METRICS),
         "plots": str(directory / "plots"),

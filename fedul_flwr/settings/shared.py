@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, field_validator
 
-from fedul_flwr.config.settings import Settings
+from fedul_flwr.settings.base import Settings
 
 BaseName = Literal[
     "fedavg",
@@ -53,7 +53,7 @@ class SharedSettings(Settings):
     """Local batch size (B); 0 takes all points of a client as one batch."""
     optimizer: Literal["adam", "sgd"] = "adam"
     """Local optimiser, new in every round."""
-    learning_rate: Annotated[float, Field(gt=0)] = 1e-3
+    learning_rate: Annotated[float, Field(gt=0)] = 3e-3
     """Local step size."""
     momentum: Annotated[float, Field(ge=0, lt=1)] = 0.0
     """Momentum of local SGD."""

@@ -11,11 +11,11 @@ from typing import Any, TypeVar
 
 from pydantic import Field
 
-from fedul_flwr.config.sections import SECTIONS
-from fedul_flwr.config.settings import Scalar, Settings, unknown_key
-from fedul_flwr.config.shared import SharedSettings
 from fedul_flwr.errors import UserError
 from fedul_flwr.methods import METHODS, Method, find_method
+from fedul_flwr.settings.base import Scalar, Settings, unknown_key
+from fedul_flwr.settings.sections import SECTIONS
+from fedul_flwr.settings.shared import SharedSettings
 
 S = TypeVar("S", bound=Settings)
 
@@ -91,9 +91,9 @@ def parse_flat(flat: Mapping[str, Any]) -> RunConfig:
         table, dot, rest = key.partition(".")
         if not dot:
             continue
-        if table not in known or rest not in known[table].keys():
-            raise unknown_key(key, [*default_flat(), *SharedSettings.keys()])
-        if table in used and rest in used[table].keys():
+        if table not in known or rest not in known[table].names():
+            raise unknown_key(key, [*default_flat(), *SharedSettings.names()])
+        if table in used and rest in used[table].names():
             values.setdefault(table, {})[rest] = value
         elif value != known[table]().to_flat()[rest]:
             raise UserError(

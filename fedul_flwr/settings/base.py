@@ -1,4 +1,4 @@
-"""The common ground of every settings class: kebab-case keys, strict types, plain-sentence errors."""
+"""The common ground of settings: kebab-case keys, strict types, plain-sentence errors."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Settings(BaseModel):
     )
 
     @classmethod
-    def keys(cls) -> tuple[str, ...]:
+    def names(cls) -> tuple[str, ...]:
         """All keys, as they are written in a run config."""
         return tuple(_kebab(name) for name in cls.model_fields)
 
@@ -50,8 +50,8 @@ class Settings(BaseModel):
             Naming the key (with ``prefix``), the value and what is allowed.
         """
         for key in values:
-            if key not in cls.keys():
-                raise unknown_key(prefix + key, [prefix + known for known in cls.keys()])
+            if key not in cls.names():
+                raise unknown_key(prefix + key, [prefix + known for known in cls.names()])
         try:
             return cls.model_validate(dict(values))
         except ValidationError as err:

@@ -6,7 +6,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
-from fedul_flwr.config.settings import Settings
+from fedul_flwr.settings.base import Settings
 
 
 class UnlabeledSetSettings(Settings):

@@ -6,7 +6,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from fedul_flwr.config.settings import Settings
+from fedul_flwr.settings.base import Settings
 
 Positive = Annotated[float, Field(gt=0)]
 Unit = Annotated[float, Field(ge=0, lt=1)]

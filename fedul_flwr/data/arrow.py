@@ -1,0 +1,272 @@
+"""Tables of images: parquet files, and data sets of the Hugging Face hub."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedul_flwr.data.decode import BLOCK, EncodedImages, Images, Item
+from fedul_flwr.data.formats import Split, check_labels
+from fedul_flwr.data.types import UNLABELED
+from fedul_flwr.errors import UserError
+
+LABEL_NAMES = ("label", "labels", "fine_label", "target", "class", "character")
+
+_LONGEST_TEXT = 256
+"""Longer texts are captions and the like; no partition goes by them."""
+
+
+@dataclass(frozen=True)
+class ArrowTable:
+    """A table of images, from a parquet file or from the hub.
+
+    Attributes
+    ----------
+    where : what messages call it.
+    num_rows : number of rows.
+    schema : its ``pyarrow.Schema``.
+    features : Hugging Face features by column, as plain mappings.
+    batches : ``batches(columns)`` yields the rows as Arrow batches of at most ``BLOCK``.
+    open_paths : whether an image without bytes may be opened by its path.
+    """
+
+    where: str
+    num_rows: int
+    schema: Any
+    features: Mapping[str, Any]
+    batches: Callable[[list[str]], Iterator[Any]]
+    open_paths: bool = False
+
+    def refuse(self, what: str) -> UserError:
+        """Return an error about a missing column that lists the columns there are."""
+        return UserError(f"{self.where} has {what}; its columns are: {', '.join(self.names)}.")
+
+    @property
+    def names(self) -> list[str]:
+        """The names of all columns."""
+        return [str(name) for name in self.schema.names]
+
+    def kind(self, column: str) -> str | None:
+        """Return the Hugging Face type of a column, such as ``Image``, if it has one."""
+        feature = self.features.get(column)
+        return feature.get("_type") if isinstance(feature, Mapping) else None
+
+
+def open_parquet(path: Path) -> ArrowTable:
+    """Open a parquet file.
+
+    Raises
+    ------
+    UserError
+        The file cannot be read.
+    """
+    import pyarrow.parquet as pq  # type: ignore[import-untyped]
+
+    with _readable_parquet(path):
+        file = pq.ParquetFile(path)
+        metadata = file.schema_arrow.metadata or {}
+    try:
+        features = json.loads(metadata[b"huggingface"])["info"]["features"]
+    except (KeyError, TypeError, ValueError):
+        features = {}
+
+    def batches(columns: list[str]) -> Iterator[Any]:
+        with _readable_parquet(path):
+            yield from file.iter_batches(batch_size=BLOCK, columns=columns)
+
+    return ArrowTable(str(path), file.metadata.num_rows, file.schema_arrow, features, batches)
+
+
+def arrow_images(table: ArrowTable) -> Images:
+    """Return the images of a table: column ``image`` or ``img``, or its only image column.
+
+    Raises
+    ------
+    UserError
+        There is no such column; later, a row holds no image.
+    """
+    column = _image_column(table)
+
+    def batches() -> Iterator[list[Item]]:
+        row = 0
+        for batch in table.batches([column]):
+            items: list[Item] = []
+            for cell in batch.column(0).to_pylist():
+                name = f"row {row} of {table.where}"
+                items.append((name, _image_content(name, cell, table.open_paths)))
+                row += 1
+            yield items
+
+    return EncodedImages(table.where, table.num_rows, batches)
+
+
+def arrow_split(table: ArrowTable) -> Split:
+    """Read a table with an image column, a label column and perhaps further columns.
+
+    Labels are a ClassLabel or whole numbers; a missing label is ``-1``.
+
+    Raises
+    ------
+    UserError
+        A column is missing or labels are not whole numbers from -1.
+    """
+    images = arrow_images(table)
+    label = _label_column(table)
+    feature = table.features.get(label)
+    names = feature.get("names") if isinstance(feature, Mapping) else None
+    others = [
+        name
+        for name in table.names
+        if name not in {label, _image_column(table)} and _is_scalar(table.schema.field(name).type)
+    ]
+    cells: dict[str, list[NDArray[Any]]] = {name: [] for name in [label, *others]}
+    for batch in table.batches(list(cells)):
+        for name, parts in cells.items():
+            parts.append(_cells(batch.column(name)))
+    columns = {
+        name: np.concatenate(cells[name])
+        for name in others
+        if cells[name] and all(_is_short(part) for part in cells[name])
+    }
+    raw = np.concatenate(cells[label]) if cells[label] else np.empty(0, np.int64)
+    labels = check_labels(raw, table.num_rows, f"column {label!r} of {table.where}")
+    return Split(images, labels, columns, tuple(map(str, names)) if names else None)
+
+
+def hub_tables(name: str) -> dict[str, ArrowTable]:
+    """Return the splits of a data set on the Hugging Face hub, downloaded where necessary.
+
+    Parameters
+    ----------
+    name : ``name`` or ``name:config``.
+
+    Raises
+    ------
+    UserError
+        The hub cannot be reached or has no such data set.
+    """
+    import datasets
+
+    repository, _, config = name.partition(":")
+    log = logging.getLogger("huggingface_hub")
+    level, bars = log.level, datasets.are_progress_bars_disabled()
+    log.setLevel(logging.CRITICAL)  # every retry is a warning otherwise
+    datasets.disable_progress_bars()
+    try:
+        splits = datasets.load_dataset(repository, config or None)
+    except Exception as error:  # of many kinds: network, hub, scripts, formats
+        reason = (str(error).strip() or type(error).__name__).splitlines()[0].rstrip(".")
+        raise UserError(
+            f"{name!r} is neither a folder here nor a data set that could be loaded from the "
+            f"Hugging Face hub ({reason})."
+        ) from error
+    finally:
+        log.setLevel(level)
+        if not bars:
+            datasets.enable_progress_bars()
+    return {str(split): _hub_table(f"{name} ({split})", data) for split, data in splits.items()}
+
+
+def _hub_table(where: str, data: Any) -> ArrowTable:
+    import datasets
+
+    undecoded = data
+    for column, feature in data.features.items():
+        if isinstance(feature, datasets.Image):
+            undecoded = undecoded.cast_column(column, datasets.Image(decode=False))
+
+    def batches(columns: list[str]) -> Iterator[Any]:
+        yield from undecoded.select_columns(columns).with_format("arrow").iter(BLOCK)
+
+    return ArrowTable(
+        where, len(data), data.features.arrow_schema, data.features.to_dict(), batches, True
+    )
+
+
+@contextmanager
+def _readable_parquet(path: Path) -> Iterator[None]:
+    import pyarrow as pa
+
+    try:
+        yield
+    except (pa.ArrowException, OSError) as error:
+        raise UserError(f"{path} cannot be read as a parquet file; it may be damaged.") from error
+
+
+def _image_column(table: ArrowTable) -> str:
+    import pyarrow as pa
+
+    def holds_images(name: str) -> bool:
+        kind = table.schema.field(name).type
+        if pa.types.is_struct(kind):
+            return any(f.name == "bytes" and pa.types.is_binary(f.type) for f in kind)
+        return bool(pa.types.is_binary(kind) or pa.types.is_large_binary(kind))
+
+    candidates = [n for n in table.names if table.kind(n) == "Image" or holds_images(n)]
+    for name in ("image", "img"):
+        if name in candidates:
+            return name
+    if len(candidates) != 1:
+        found = "several image columns, none called" if candidates else "no image column, such as"
+        raise table.refuse(f"{found} 'image' or 'img'")
+    return candidates[0]
+
+
+def _image_content(name: str, cell: Any, open_paths: bool) -> bytes | Path:
+    content = cell.get("bytes") if isinstance(cell, dict) else cell
+    if isinstance(content, bytes):
+        return content
+    if open_paths and isinstance(cell, dict) and cell.get("path"):
+        return Path(cell["path"])
+    raise UserError(f"{name} holds no image; every row needs the bytes of one.")
+
+
+def _label_column(table: ArrowTable) -> str:
+    for name in LABEL_NAMES:
+        if name in table.names:
+            return name
+    candidates = [name for name in table.names if table.kind(name) == "ClassLabel"]
+    if len(candidates) != 1:
+        raise table.refuse("no label column, such as 'label'")
+    return candidates[0]
+
+
+def _is_scalar(kind: Any) -> bool:
+    import pyarrow as pa
+
+    if pa.types.is_dictionary(kind):
+        kind = kind.value_type
+    return bool(
+        pa.types.is_integer(kind)
+        or pa.types.is_boolean(kind)
+        or pa.types.is_string(kind)
+        or pa.types.is_large_string(kind)
+    )
+
+
+def _cells(column: Any) -> NDArray[Any]:
+    """Return an Arrow column as numpy: a missing number is -1, a missing text is empty."""
+    import pyarrow as pa
+
+    kind = column.type
+    if pa.types.is_dictionary(kind):
+        kind = kind.value_type
+        column = column.cast(kind)
+    if pa.types.is_integer(kind) or pa.types.is_boolean(kind):
+        numbers = column.cast(pa.int64(), safe=False).fill_null(UNLABELED)
+        return np.asarray(numbers.to_numpy(False))
+    if pa.types.is_floating(kind):
+        return np.asarray(column.fill_null(float(UNLABELED)).to_numpy(False))
+    return np.asarray(["" if cell is None else str(cell) for cell in column.to_pylist()], dtype=str)
+
+
+def _is_short(values: NDArray[Any]) -> bool:
+    return values.dtype.kind != "U" or values.dtype.itemsize <= 4 * _LONGEST_TEXT

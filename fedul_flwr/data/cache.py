@@ -1,0 +1,108 @@
+"""Decoded data on disk: built once, then memory-mapped by every process."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedul_flwr.data.types import Bytes
+from fedul_flwr.errors import UserError
+
+FORMAT_VERSION = 1
+"""Part of every key: raise it whenever what is written below a key changes."""
+
+
+def cache_directory() -> Path:
+    """Return the folder for decoded data: ``$FEDUL_CACHE``, else ``~/.cache/fedul-flwr``."""
+    named = os.environ.get("FEDUL_CACHE")
+    return Path(named).expanduser() if named else Path.home() / ".cache" / "fedul-flwr"
+
+
+def cache_key(identity: object, files: Iterable[Path] = ()) -> str:
+    """Return a name for what is built from ``identity`` (JSON values) and ``files``.
+
+    A file (named by its absolute path) counts with its path, size and time of last change, so a
+    changed file gets a new key without being read.
+    """
+    digest = hashlib.sha256(json.dumps([FORMAT_VERSION, identity]).encode())
+    for file in files:
+        status = file.stat()
+        line = f"\0{file}\0{status.st_size}\0{status.st_mtime_ns}"
+        digest.update(line.encode(errors="surrogateescape"))
+    return digest.hexdigest()[:24]
+
+
+def build_once(directory: Path, build: Callable[[Path], None], *, private: bool = False) -> Path:
+    """Return ``directory``, after having it built if it does not exist.
+
+    ``build`` fills an empty folder that takes the name ``directory`` only when it is complete. Of
+    several processes one builds while the others wait, and what an interrupted build left behind
+    is removed by the next. A ``private`` folder can be opened by this user only.
+
+    Raises
+    ------
+    UserError
+        The cache cannot be written; also whatever ``build`` refuses.
+    """
+    if directory.is_dir():
+        return directory
+    from filelock import FileLock  # not needed where the cache is warm
+
+    partial = directory.with_name(directory.name + ".partial")
+    try:
+        directory.parent.mkdir(parents=True, exist_ok=True)
+        with FileLock(directory.with_name(directory.name + ".lock")):
+            if directory.is_dir():
+                return directory
+            shutil.rmtree(partial, ignore_errors=True)
+            partial.mkdir(mode=0o700 if private else 0o777)
+            try:
+                build(partial)
+                # Atomic: a reader sees the whole folder or none.
+                partial.replace(directory)
+            finally:
+                shutil.rmtree(partial, ignore_errors=True)
+    except OSError as error:
+        raise UserError(
+            f"Cannot write decoded data to {directory.parent} ({error.strerror or error}); "
+            "set FEDUL_CACHE to a folder that is writable and has room."
+        ) from error
+    return directory
+
+
+def write_image_blocks(file: Path, shape: Sequence[int], blocks: Iterator[Bytes]) -> None:
+    """Write uint8 ``blocks`` one after the other as one ``.npy`` array of ``shape``.
+
+    Streamed rather than through a writable memory map: a full disk is then an error, not a SIGBUS.
+    """
+    header = {"descr": "|u1", "fortran_order": False, "shape": tuple(int(n) for n in shape)}
+    with file.open("wb") as stream:
+        np.lib.format.write_array_header_1_0(stream, header)
+        for block in blocks:
+            stream.write(np.ascontiguousarray(block).data)
+
+
+def open_array(file: Path) -> NDArray[Any]:
+    """Memory-map a cached array read-only.
+
+    Raises
+    ------
+    UserError
+        The file is missing or damaged.
+    """
+    try:
+        array: NDArray[Any] = np.load(file, mmap_mode="r", allow_pickle=False)
+    except (OSError, ValueError, EOFError) as error:
+        raise UserError(
+            f"The cached array {file} is missing or damaged; delete {file.parent} and it is "
+            "built again."
+        ) from error
+    return array

@@ -1,0 +1,213 @@
+"""Folders of images and ``.npz`` files, and what every format must hold.
+
+Images and labels are read apart: a function that returns images never opens the labels.
+"""
+
+from __future__ import annotations
+
+import os
+import zipfile
+import zlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedul_flwr.data.decode import (
+    BLOCK,
+    EncodedImages,
+    Images,
+    Item,
+    PixelImages,
+    list_batches,
+)
+from fedul_flwr.data.types import UNLABELED, Bytes, Ints
+from fedul_flwr.errors import UserError
+
+IMAGE_SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".tif", ".tiff", ".webp", ".pgm", ".ppm")
+MAX_CLASSES = 65_536
+
+
+@dataclass(frozen=True)
+class Split:
+    """One split of a data set as its files hold it.
+
+    Attributes
+    ----------
+    images : the images, not decoded yet.
+    labels : int64 ``(n,)``, ``-1`` for unlabeled.
+    columns : further whole-number and text columns, ``(n,)`` each.
+    class_names : the names of the classes, or None where the format has none.
+    """
+
+    images: Images
+    labels: Ints
+    columns: Mapping[str, NDArray[Any]] = field(default_factory=dict)
+    class_names: tuple[str, ...] | None = None
+
+
+def is_hidden(name: str) -> bool:
+    """Tell the files that desktops leave in folders from data."""
+    return name.startswith(".") or name.lower() in {"thumbs.db", "desktop.ini"}
+
+
+def list_images(folder: Path) -> list[Path]:
+    """Return all image files under ``folder``, sorted by their path.
+
+    Raises
+    ------
+    UserError
+        There is a file that is no image (hidden files are passed over).
+    """
+    found: list[Path] = []
+    for parent, folders, files in os.walk(folder, followlinks=True):
+        folders[:] = sorted(name for name in folders if not is_hidden(name))
+        for name in files:
+            if is_hidden(name):
+                continue
+            if not name.lower().endswith(IMAGE_SUFFIXES):
+                raise UserError(
+                    f"{Path(parent) / name} is not an image; only "
+                    f"{', '.join(IMAGE_SUFFIXES)} files may lie in a folder of images."
+                )
+            found.append(Path(parent) / name)
+    return sorted(found)
+
+
+def file_images(where: str, files: Sequence[Path]) -> Images:
+    """Return the images of ``files``, in their order."""
+    items: list[Item] = [(str(file), file) for file in files]
+    return EncodedImages(where, len(items), partial(list_batches, items))
+
+
+def class_folders(root: Path) -> dict[str, list[Path]]:
+    """Return the image files of every class: one sub-folder of ``root`` per class."""
+    classes = {}
+    for entry in sorted(root.iterdir()):
+        if is_hidden(entry.name):
+            continue
+        if not entry.is_dir():
+            raise UserError(f"{entry} lies beside the class folders; only folders may lie there.")
+        classes[entry.name] = list_images(entry)
+    return classes
+
+
+def folder_split(root: Path, class_names: Sequence[str]) -> Split:
+    """Read a split laid out as one sub-folder per class; ``class_names`` may have more classes."""
+    classes = class_folders(root)
+    files = [file for name in class_names for file in classes.get(name, [])]
+    counts = [len(classes.get(name, [])) for name in class_names]
+    labels = np.repeat(np.arange(len(class_names), dtype=np.int64), counts)
+    return Split(file_images(str(root), files), labels, class_names=tuple(class_names))
+
+
+def npz_images(path: Path) -> Images:
+    """Return the array ``images`` of an ``.npz`` file.
+
+    Raises
+    ------
+    UserError
+        It is missing, of another type than uint8 or float in [0, 1], or of another shape than
+        ``(n, h, w)`` or ``(n, h, w, 1 or 3)``.
+    """
+    return PixelImages(str(path), _image_bytes(_npz_array(path, "images"), path))
+
+
+def npz_split(path: Path) -> Split:
+    """Read an ``.npz`` file with ``images``, ``labels`` and perhaps further ``(n,)`` arrays.
+
+    Raises
+    ------
+    UserError
+        An array is missing, or has another type, range or length than the formats allow.
+    """
+    images = npz_images(path)
+    count = len(images)
+    labels = check_labels(_npz_array(path, "labels"), count, f"array 'labels' of {path}")
+    columns = {}
+    for name in _npz_names(path):
+        if name in {"images", "labels"}:
+            continue
+        values = _npz_array(path, name)
+        if values.ndim == 1 and values.dtype.kind in "iubU":
+            if len(values) != count:
+                raise UserError(
+                    f"Array {name!r} of {path} has {len(values)} entries for {count} images; "
+                    "it needs one for every image."
+                )
+            columns[name] = values
+    return Split(images, labels, columns)
+
+
+def check_labels(raw: NDArray[Any], count: int, where: str) -> Ints:
+    """Return labels as int64 ``(count,)``.
+
+    Raises
+    ------
+    UserError
+        There is not one label per image, or one is not a whole number from -1.
+    """
+    if raw.shape != (count,):
+        raise UserError(f"{where} has shape {raw.shape}; one label for each of {count} images.")
+    if raw.dtype.kind not in "iuf" or not (np.isfinite(raw) & (raw == np.floor(raw))).all():
+        raise UserError(f"{where} must hold whole numbers, -1 for an unlabeled image.")
+    if count and (raw.min() < UNLABELED or raw.max() >= MAX_CLASSES):
+        wrong = raw.min() if raw.min() < UNLABELED else raw.max()
+        raise UserError(
+            f"{where} holds the label {int(wrong)}; labels are 0 to {MAX_CLASSES - 1}, or -1 for "
+            "an unlabeled image."
+        )
+    return raw.astype(np.int64)
+
+
+def _npz_names(path: Path) -> list[str]:
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            return list(file.files)
+    except (OSError, ValueError, EOFError, TypeError, zipfile.BadZipFile) as error:
+        # TypeError: a plain .npy array under this name is no context manager.
+        raise UserError(f"{path} cannot be read as an .npz file; it may be damaged.") from error
+
+
+def _npz_array(path: Path, name: str) -> NDArray[Any]:
+    names = _npz_names(path)
+    if name not in names:
+        raise UserError(f"{path} has no array {name!r}; its arrays are: {', '.join(names)}.")
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            return np.asarray(file[name])
+    except (OSError, ValueError, EOFError, zipfile.BadZipFile, zlib.error) as error:
+        raise UserError(
+            f"Array {name!r} of {path} cannot be read; it must hold numbers and be whole."
+        ) from error
+
+
+def _image_bytes(array: NDArray[Any], path: Path) -> Bytes:
+    if array.ndim == 3:
+        array = array[..., np.newaxis]
+    if array.ndim != 4 or array.shape[3] not in (1, 3) or 0 in array.shape[1:]:
+        raise UserError(
+            f"Array 'images' of {path} has shape {array.shape}; allowed are (n, height, width) "
+            "and (n, height, width, 1 or 3)."
+        )
+    if array.dtype == np.uint8:
+        return array
+    if array.dtype.kind != "f":
+        raise UserError(
+            f"Array 'images' of {path} has type {array.dtype}; allowed are uint8 and float in "
+            "[0, 1]."
+        )
+    pixels = np.empty(array.shape, dtype=np.uint8)
+    for start in range(0, len(array), BLOCK):
+        block = array[start : start + BLOCK]
+        if not ((block >= 0) & (block <= 1)).all():  # not-a-number fails both
+            raise UserError(
+                f"Array 'images' of {path} holds values that are not in [0, 1] (or not finite); "
+                "float images must be in [0, 1]."
+            )
+        pixels[start : start + BLOCK] = np.rint(block.astype(np.float64) * 255)
+    return pixels

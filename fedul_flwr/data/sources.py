@@ -1,0 +1,292 @@
+"""Data sets with a train and a test split, decoded once and memory-mapped afterwards.
+
+A cached source is a folder of ``train_images.npy``, ``train_labels.npy``, ``test_images.npy``,
+``test_labels.npy``, one ``column_<i>.npy`` per further column and ``meta.json``.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from fedul_flwr.data.cache import (
+    build_once,
+    cache_directory,
+    cache_key,
+    open_array,
+    write_image_blocks,
+)
+from fedul_flwr.data.decode import Shape
+from fedul_flwr.data.digits import read_digits
+from fedul_flwr.data.formats import Split, class_folders, folder_split, npz_split
+from fedul_flwr.data.types import Bytes, ImageArrays, Source
+from fedul_flwr.errors import UserError
+
+DIGITS = "digits"
+"""The handwritten digits that ship with scikit-learn."""
+
+_LAYOUTS = (
+    "train.parquet and test.parquet, train.npz and test.npz, or train/ and test/ with one "
+    "sub-folder of images per class"
+)
+_HUB_NAME = re.compile(r"[\w.-]+(/[\w.-]+)?(:[\w.-]+)?")
+
+
+@dataclass(frozen=True)
+class _Origin:
+    """Where a data set comes from, found without opening anything large.
+
+    Attributes
+    ----------
+    identity : tells it from others, together with path, size and time of the ``files``.
+    read : opens the train and the test split.
+    """
+
+    identity: str
+    files: Sequence[Path]
+    read: Callable[[], tuple[Split, Split]]
+
+
+def load_source(dataset: str, *, image_size: int = 0, cache: Path | None = None) -> Source:
+    """Load a data set; the first time its images are decoded, afterwards it opens at once.
+
+    Parameters
+    ----------
+    dataset : one of
+
+        - ``digits``: scikit-learn's 1797 handwritten digits, 8x8 grey, split once and for all into
+          80 % train and 20 % test, stratified;
+        - a folder with ``train.parquet`` and ``test.parquet`` (image column ``image`` or ``img``,
+          label column ClassLabel or whole numbers, missing labels are ``-1``);
+        - a folder with ``train.npz`` and ``test.npz`` (``images`` uint8 or float in [0, 1],
+          ``(n, h, w)`` or ``(n, h, w, c)``; ``labels`` whole numbers);
+        - a folder with ``train/`` and ``test/``, one sub-folder of images per class;
+        - the name of a data set on the Hugging Face hub, ``name`` or ``name:config``.
+
+    image_size : resize all images to this height and width (bilinear); 0 keeps their size.
+    cache : folder for decoded data; default ``$FEDUL_CACHE`` or ``~/.cache/fedul-flwr``.
+
+    Returns
+    -------
+    Source with read-only, memory-mapped arrays: 1 channel if all images are grey, else RGB.
+
+    Raises
+    ------
+    UserError
+        The data set does not exist, cannot be read or does not hold what is described above.
+    """
+    return read_source(source_directory(dataset, image_size=image_size, cache=cache))
+
+
+def source_directory(dataset: str, *, image_size: int = 0, cache: Path | None = None) -> Path:
+    """Return the folder of the decoded data set, decoding it if that has not been done.
+
+    Parameters and errors are those of `load_source`. A data set that changed on disk, or another
+    ``image_size``, gets another folder.
+    """
+    if image_size < 0:
+        raise UserError(f"The image size {image_size} is not allowed; it must be 0 or more.")
+    origin = _find(dataset)
+    key = cache_key([origin.identity, image_size], origin.files)
+    root = (cache_directory() if cache is None else cache) / "sources"
+
+    def build(directory: Path) -> None:
+        _write_source(directory, *origin.read(), image_size, origin.identity)
+
+    return build_once(root / key, build)
+
+
+def read_source(directory: Path) -> Source:
+    """Open a decoded data set from the folder that `source_directory` returned.
+
+    Raises
+    ------
+    UserError
+        The folder is incomplete or damaged.
+    """
+    try:
+        meta = json.loads((directory / "meta.json").read_text(encoding="utf-8"))
+        class_names, columns = tuple(meta["class_names"]), dict(meta["columns"])
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise UserError(
+            f"{directory} is not a decoded data set or is damaged; delete it and it is built again."
+        ) from error
+    train = ImageArrays(
+        open_train_images(directory),
+        open_array(directory / "train_labels.npy"),
+        {name: open_array(directory / file) for name, file in columns.items()},
+    )
+    test = ImageArrays(
+        open_array(directory / "test_images.npy"), open_array(directory / "test_labels.npy")
+    )
+    return Source(train, test, class_names)
+
+
+def open_train_images(directory: Path) -> Bytes:
+    """Open only the train images of a decoded data set; no label is touched.
+
+    Returns
+    -------
+    uint8 ``(n, height, width, channels)``, memory-mapped read-only.
+
+    Raises
+    ------
+    UserError
+        The array is missing or damaged.
+    """
+    return open_array(directory / "train_images.npy")
+
+
+def _find(dataset: str) -> _Origin:
+    if dataset == DIGITS:
+        return _Origin(DIGITS, (), read_digits)
+    path = Path(dataset).expanduser()
+    if not dataset:
+        raise UserError("The data set has no name; give a folder, a hub name or 'digits'.")
+    if not path.exists() and not _looks_like_path(dataset):
+        return _Origin(f"hub:{dataset}", (), lambda: _read_hub(dataset))
+    if not path.exists():
+        raise UserError(f"The data set {dataset} does not exist; a folder must hold {_LAYOUTS}.")
+    if not path.is_dir():
+        raise UserError(f"The data set {dataset} is a file; name the folder with {_LAYOUTS}.")
+    return _find_in_folder(path.resolve())
+
+
+def _looks_like_path(dataset: str) -> bool:
+    """Tell a path from a hub name, of which ``owner/name`` is the common form."""
+    if dataset.startswith((".", "/", "~")) or _HUB_NAME.fullmatch(dataset) is None:
+        return True
+    owner, slash, _ = dataset.partition("/")
+    return bool(slash) and Path(owner).is_dir()
+
+
+def _find_in_folder(root: Path) -> _Origin:
+    found = [
+        suffix
+        for suffix in (".parquet", ".npz", "")
+        if any(_holds(root / f"{split}{suffix}", suffix) for split in ("train", "test"))
+    ]
+    if not found:
+        raise UserError(f"The folder {root} holds no data set; it must hold {_LAYOUTS}.")
+    if len(found) > 1:
+        raise UserError(f"The folder {root} holds several data sets; only one of {_LAYOUTS}.")
+    train, test = (root / f"{split}{found[0]}" for split in ("train", "test"))
+    for split, path in (("train", train), ("test", test)):
+        if not _holds(path, found[0]):
+            raise UserError(f"The data set {root} has no {split} split; {path} is missing.")
+    if found[0] == ".parquet":
+        return _Origin(
+            str(root), (train, test), lambda: (_read_parquet(train), _read_parquet(test))
+        )
+    if found[0] == ".npz":
+        return _Origin(str(root), (train, test), lambda: (npz_split(train), npz_split(test)))
+    in_train, in_test = class_folders(train), class_folders(test)
+    names = sorted({*in_train, *in_test})
+    if not names:
+        raise UserError(f"The folder {train} has no class folders; one per class is needed.")
+    files = [f for classes in (in_train, in_test) for images in classes.values() for f in images]
+    return _Origin(
+        # The classes count too: an empty class folder changes K and leaves no file behind.
+        json.dumps([str(root), names]),
+        files,
+        lambda: (folder_split(train, names), folder_split(test, names)),
+    )
+
+
+def _holds(path: Path, suffix: str) -> bool:
+    return path.is_file() if suffix else path.is_dir()
+
+
+def _read_parquet(path: Path) -> Split:
+    from fedul_flwr.data.arrow import arrow_split, open_parquet
+
+    return arrow_split(open_parquet(path))
+
+
+def _read_hub(dataset: str) -> tuple[Split, Split]:
+    from fedul_flwr.data.arrow import arrow_split, hub_tables
+
+    tables = hub_tables(dataset)
+    for split in ("train", "test"):
+        if split not in tables:
+            raise UserError(
+                f"The data set {dataset} has no {split} split; it has: {', '.join(tables)}."
+            )
+    return arrow_split(tables["train"]), arrow_split(tables["test"])
+
+
+def _write_source(
+    directory: Path, train: Split, test: Split, image_size: int, identity: str
+) -> None:
+    names = _class_names(train, test)
+    shape = _common_shape(train, test, image_size)
+    for name, split in (("train", train), ("test", test)):
+        write_image_blocks(
+            directory / f"{name}_images.npy",
+            (len(split.images), *shape),
+            split.images.blocks(shape),
+        )
+        np.save(directory / f"{name}_labels.npy", split.labels, allow_pickle=False)
+    # Numbered files: a column's name need not be one that a file can have.
+    columns = {name: f"column_{index}.npy" for index, name in enumerate(train.columns)}
+    for name, file in columns.items():
+        np.save(directory / file, train.columns[name], allow_pickle=False)
+    meta = {
+        "class_names": names,
+        "columns": columns,
+        "dataset": identity,
+        "train": train.images.where,
+        "test": test.images.where,
+        "image_size": image_size,
+    }
+    text = json.dumps(meta, indent=1, ensure_ascii=False)
+    (directory / "meta.json").write_text(text, encoding="utf-8")
+
+
+def _common_shape(train: Split, test: Split, image_size: int) -> Shape:
+    shapes = []
+    for split in (train, test):
+        if len(split.images) == 0:
+            raise UserError(f"{split.images.where} holds no images; each split needs one or more.")
+        survey = split.images.survey()
+        shapes.append(
+            (image_size, image_size, survey.channels)
+            if image_size
+            else survey.shape(split.images.where)
+        )
+    if shapes[0] != shapes[1]:
+        shown = ["x".join(map(str, shape)) for shape in shapes]
+        raise UserError(
+            f"The images of {train.images.where} are {shown[0]} and those of {test.images.where} "
+            f"{shown[1]} (height x width x channels); both splits must be alike."
+        )
+    return shapes[0]
+
+
+def _class_names(train: Split, test: Split) -> tuple[str, ...]:
+    one, other = train.class_names, test.class_names
+    if one is not None and other is not None and one != other:
+        raise UserError(
+            f"The classes of {train.images.where} ({', '.join(one)}) and {test.images.where} "
+            f"({', '.join(other)}) differ; both splits must have the same, in the same order."
+        )
+    top = max(int(split.labels.max(initial=-1)) for split in (train, test))
+    names = one or other or tuple(map(str, range(top + 1)))
+    if not names:
+        raise UserError(
+            f"{train.images.where} and {test.images.where} hold no label but -1; the test split "
+            "needs labels."
+        )
+    for split in (train, test):
+        worst = int(split.labels.max(initial=-1))
+        if worst >= len(names):
+            raise UserError(
+                f"{split.images.where} holds the label {worst}; allowed are 0 to "
+                f"{len(names) - 1}, one per class, and -1 for an unlabeled image."
+            )
+    return names

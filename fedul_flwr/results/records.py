@@ -1,0 +1,265 @@
+"""Reading the directory of a run, finished or not."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import math
+import os
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from fedul_flwr.errors import UserError
+
+
+class Client(BaseModel):
+    """What the server learnt about one client.
+
+    Attributes
+    ----------
+    id : the client's number (partition id).
+    num_points : n_c.
+    set_sizes : ``M`` sizes of its unlabeled sets, n_{c,m}; None where it has no such sets.
+    priors : ``M`` rows of ``K`` class priors (Pi_c); None where it did not share them.
+    class_counts : ``K`` numbers of points per class; None where nobody may know them.
+    condition_number : of ``priors``; large means sets that are hard to tell apart.
+    status, reason : ``"accepted"`` or ``"dropped"``, and why.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+    id: int
+    num_points: int | None = None
+    set_sizes: tuple[int, ...] | None = None
+    priors: tuple[tuple[float, ...], ...] | None = None
+    class_counts: tuple[float, ...] | None = None
+    condition_number: float | None = None
+    status: str = "accepted"
+    reason: str = ""
+
+
+class Federation(BaseModel):
+    """The clients of a run in the order of their ids, and the names of the K classes."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+    clients: tuple[Client, ...] = ()
+    class_names: tuple[str, ...] | None = None
+
+
+@dataclass(frozen=True)
+class Run:
+    """One run as its directory holds it.
+
+    Attributes
+    ----------
+    directory : where it was read from.
+    settings : flat settings by their kebab-case names.
+    data : ``image_shape``, ``num_classes`` and ``class_names``.
+    metrics : one dict a round, in the order of the rounds, every round once.
+    summary : the outcome; None while the run is unfinished.
+    federation : the clients; None where they were not recorded.
+    environment : versions and hardware; None where they were not recorded.
+    label : what a legend calls the run.
+    error : why the run ended early, ``error.txt``; None where it did not.
+    """
+
+    directory: Path
+    settings: dict[str, Any]
+    data: dict[str, Any]
+    metrics: list[dict[str, Any]]
+    summary: dict[str, Any] | None
+    federation: Federation | None
+    environment: dict[str, Any] | None
+    label: str
+    error: str | None = None
+
+    @property
+    def finished(self) -> bool:
+        """Whether the run wrote its summary, the last thing a run does."""
+        return self.summary is not None
+
+    def series(self, key: str) -> tuple[list[int], list[float]]:
+        """Rounds in which ``key`` was measured, and its values; null and NaN are left out."""
+        pairs = [(row["round"], number(row.get(key))) for row in self.metrics]
+        known = [(step, value) for step, value in pairs if value is not None]
+        return [step for step, _ in known], [value for _, value in known]
+
+    def best_round(self) -> int | None:
+        """Round of the saved model; before there is a summary, the best so far by ``selection``.
+
+        Test errors never choose: a best round by them would flatter the method.
+        """
+        if self.summary is not None:
+            best = number(self.summary.get("best_round"))
+            return None if best is None else int(best)
+        keys = {"validation": ["validation_error"], "heldout": ["heldout_loss"], "last": ["round"]}
+        automatic = ["validation_error", "heldout_loss"]
+        for key in keys.get(str(self.settings.get("selection")), automatic):
+            rounds, values = self.series(key)
+            if rounds:
+                return rounds[-1] if key == "round" else rounds[values.index(min(values))]
+        return None
+
+
+def read_run(directory: Path) -> Run:
+    """Read a run's directory.
+
+    A last line of ``metrics.jsonl`` that is not yet complete is left out: the run is being written.
+    A round that was written twice (the run was resumed) counts as it was written last.
+
+    Raises
+    ------
+    UserError
+        When the directory is no run or a file of it is corrupt; names file and line.
+    """
+    if not directory.is_dir():
+        raise UserError(f"{directory} is not a directory; name the output directory of a run.")
+    settings, data = read_config(directory)
+    federation_json = _read_object(directory / "federation.json")
+    return Run(
+        directory=directory,
+        settings=settings,
+        data=data,
+        metrics=_read_metrics(directory / "metrics.jsonl"),
+        summary=_read_object(directory / "summary.json"),
+        federation=_federation(directory / "federation.json", federation_json),
+        environment=_read_object(directory / "environment.json"),
+        label=_label(settings),
+        error=(_read_text(directory / "error.txt", errors="replace") or "").strip() or None,
+    )
+
+
+def read_config(directory: Path) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Settings and data description of a run, ``config.json``."""
+    path = directory / "config.json"
+    config = _read_object(path)
+    if config is None:
+        raise UserError(f"{directory} is not the directory of a run: it holds no config.json.")
+    settings, data = config.get("settings"), config.get("data")
+    if not isinstance(settings, dict) or not isinstance(data, dict):
+        raise UserError(f'{path} needs the objects "settings" and "data".')
+    return settings, data
+
+
+def distinct_labels(runs: Sequence[Run]) -> list[str]:
+    """The labels of ``runs``; where two are equal, with what tells the runs apart."""
+    labels = [run.label for run in runs]
+    for extra in ("name", "number"):
+        count = Counter(labels)
+        labels = [
+            label
+            if count[label] == 1
+            else f"{label} · {run.directory.resolve().name if extra == 'name' else position}"
+            for position, (label, run) in enumerate(zip(labels, runs, strict=True), start=1)
+        ]
+    return labels
+
+
+def number(value: object) -> float | None:
+    """``value`` as a finite float; None for anything else."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+        return None
+    return float(value)
+
+
+def write_atomically(path: Path, text: str) -> None:
+    """Write ``text`` (UTF-8) so that ``path`` is at any time the old file or the whole new one."""
+    # Names of classes and folders can hold lone surrogates, which UTF-8 cannot say.
+    content = text.encode("utf-8", "replace")
+    part = path.with_name(f".{path.name}.{os.getpid()}.part")
+    try:
+        part.write_bytes(content)
+        part.replace(path)
+    except OSError as error:
+        raise UserError(f"Cannot write {path}: {error.strerror or error}.") from error
+    finally:
+        with contextlib.suppress(OSError):
+            part.unlink()
+
+
+def _label(settings: dict[str, Any]) -> str:
+    method = str(settings.get("method", "run"))
+    # A path as data set is long and the same for all runs of a comparison: its last part says it.
+    dataset = str(settings.get("dataset", "")).rstrip("/").rsplit("/", maxsplit=1)[-1]
+    parts = [method, dataset] if dataset else [method]
+    if "seed" in settings:
+        parts.append(f"seed {settings['seed']}")
+    return " · ".join(parts)
+
+
+def _read_text(path: Path, errors: str = "strict") -> str | None:
+    try:
+        return path.read_text(encoding="utf-8", errors=errors)
+    except FileNotFoundError:
+        return None
+    except UnicodeDecodeError as error:
+        raise UserError(f"{path} is not UTF-8 text (byte {error.start}).") from error
+    except OSError as error:
+        raise UserError(f"Cannot read {path}: {error.strerror or error}.") from error
+
+
+def _read_object(path: Path) -> dict[str, Any] | None:
+    text = _read_text(path)
+    if text is None:
+        return None
+    try:
+        value = json.loads(text)
+    except json.JSONDecodeError as error:
+        raise UserError(f"{path}, line {error.lineno}: not valid JSON ({error.msg}).") from error
+    if not isinstance(value, dict):
+        raise UserError(f"{path}, line 1: must hold a JSON object.")
+    return value
+
+
+def _read_metrics(path: Path) -> list[dict[str, Any]]:
+    # A line that is being written may end inside a character.
+    text = _read_text(path, errors="replace") or ""
+    rounds: dict[int, dict[str, Any]] = {}
+    # Not splitlines(): it also cuts at characters that JSON strings may hold.
+    lines = text.split("\n")
+    for position, line in enumerate(lines, start=1):
+        if not line.strip():
+            continue
+        try:
+            row = json.loads(line)
+        except json.JSONDecodeError as error:
+            if position == len(lines):
+                break
+            raise UserError(f"{path}, line {position}: not valid JSON ({error.msg}).") from error
+        step = row.get("round") if isinstance(row, dict) else None
+        if isinstance(step, bool) or not isinstance(step, int):
+            raise UserError(f'{path}, line {position}: needs an object with an integer "round".')
+        rounds[step] = row
+    return [rounds[step] for step in sorted(rounds)]
+
+
+def _federation(path: Path, value: dict[str, Any] | None) -> Federation | None:
+    if value is None:
+        return None
+    try:
+        # What was not recorded is null; the defaults say the same.
+        known = {key: part for key, part in value.items() if part is not None}
+        federation = Federation.model_validate(known)
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(str(part) for part in first["loc"])
+        raise UserError(f"{path}, {where}: {first['msg'].lower()}.") from error
+    clients = tuple(sorted(federation.clients, key=lambda client: client.id))
+    widths = {len(client.class_counts) for client in clients if client.class_counts is not None}
+    widths |= {len(row) for client in clients for row in client.priors or ()}
+    widths |= {len(federation.class_names)} if federation.class_names is not None else set()
+    if len(widths) > 1:
+        raise UserError(f"{path}: clients disagree on the number of classes: {sorted(widths)}.")
+    for client in clients:
+        if client.priors and client.set_sizes and len(client.priors) != len(client.set_sizes):
+            raise UserError(
+                f"{path}: client {client.id} has {len(client.set_sizes)} set sizes "
+                f"but {len(client.priors)} rows of priors."
+            )
+    return federation.model_copy(update={"clients": clients})

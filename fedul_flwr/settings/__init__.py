@@ -1,0 +1,1 @@
+"""Settings classes: what can be set, its type, range and default."""
