@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: setup demo test test-all check lint bench clean
+.PHONY: setup demo test test-all check lint bench docs clean
 
 setup: $(STAMP)
 
@@ -46,3 +46,6 @@ bench: $(STAMP)
 
 clean:
 	rm -rf $(VENV) build dist .mypy_cache .ruff_cache
+
+docs: $(STAMP)
+	$(BIN)/python -m fedul_flwr.settings.document > docs/settings.md

@@ -89,13 +89,12 @@ class FedULClient(LocalTrainingClient):
 
     def loss(self) -> Loss:
         """Loss of surrogate labels under this client's transition (eq. 9)."""
-        text = self.settings.test_prior
-        prior = None if text == "uniform" else torch.tensor([float(p) for p in text.split(",")])
+        prior = self.settings.class_priors()
         sizes = np.bincount(self.training_data().targets, minlength=len(self.sets.priors))
         return SurrogateLoss(
             torch.from_numpy(self.sets.priors),
             torch.from_numpy(sizes),
-            prior,
+            None if prior is None else torch.tensor(prior, dtype=torch.float64),
             kind=self.options.surrogate_loss,
         )
 

@@ -91,6 +91,7 @@ class LocalTrainingClient(FederatedClient):
         whoami: dict[str, Value] = {
             "partition-id": self.node.partition_id,
             "num-partitions": self.node.num_partitions,
+            "own-data": "data" in self.node.config,
         }
         match name:
             case "hello":

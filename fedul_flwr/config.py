@@ -19,6 +19,9 @@ from fedul_flwr.settings.shared import SharedSettings
 
 S = TypeVar("S", bound=Settings)
 
+LAST_MODEL = "last.safetensors"
+"""File that makes a directory a run: the model after the last complete round."""
+
 
 class RunConfig(SharedSettings):
     """All settings of one run: the shared ones and the tables that its choices use."""
@@ -170,12 +173,16 @@ def with_absolute_paths(config: RunConfig, base_dir: Path) -> RunConfig:
 
     changes: dict[str, Any] = {}
     if config.dataset.startswith(("/", ".", "~")) or (
-        config.dataset != "digits" and (base_dir / config.dataset).exists()
+        config.dataset not in ("digits", "none") and (base_dir / config.dataset).exists()
     ):
         changes["dataset"] = absolute(config.dataset)
     name = f"{config.method}-{Path(config.dataset).name}".replace(":", ".")
     stamp = datetime.now().strftime("%Y%m%d-%H%M%S")
-    changes["output"] = absolute(config.output or f"runs/{name}-{stamp}")
+    output = changes["output"] = absolute(config.output or f"runs/{name}-{stamp}")
+    if (Path(output) / LAST_MODEL).exists():
+        raise UserError(
+            f"{output} holds a run already: name another output, or continue it with resume."
+        )
     return config.model_copy(update=changes)
 
 

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedul_flwr.config import RunConfig
-from fedul_flwr.data.types import ImageArrays, Ints
+from fedul_flwr.data.types import UNLABELED, ImageArrays, Ints, Source
 from fedul_flwr.learning.local import LocalPlan, load_arrays, predict_logits
 from fedul_flwr.learning.machine import choose_device, choose_dtype
 from fedul_flwr.models import build_model
@@ -29,27 +29,17 @@ class Evaluator:
     Parameters
     ----------
     settings : the run's settings.
-    num_classes : K.
-    test : test images with labels.
-    train, validation : training images and the rows of them set aside for validation.
+    source : the server's data; unlabeled test points are left out.
+    validation : rows of its training images set aside for validation.
     """
 
-    def __init__(
-        self,
-        settings: RunConfig,
-        num_classes: int,
-        test: ImageArrays,
-        train: ImageArrays,
-        validation: Ints,
-    ) -> None:
-        shape = test.images.shape[1:]
-        self._model = build_model(
-            settings.model, (int(shape[0]), int(shape[1]), int(shape[2])), num_classes
-        )
+    def __init__(self, settings: RunConfig, source: Source, validation: Ints) -> None:
+        self._model = build_model(settings.model, source.image_shape, source.num_classes)
         device = choose_device(settings.device)
         self._plan = LocalPlan(device=device, dtype=choose_dtype(settings.precision, device))
-        self._test = test, np.flatnonzero(np.asarray(test.labels) >= 0).astype(np.int64)
-        self._validation = train, validation
+        labelled = np.flatnonzero(np.asarray(source.test.labels) != UNLABELED)
+        self._test = source.test, labelled.astype(np.int64)
+        self._validation = source.train, validation
 
     def errors(self, arrays: Mapping[str, NDArray[np.generic]]) -> Errors:
         """Errors of the model that ``arrays`` hold."""

@@ -106,8 +106,8 @@ def failure_reason(reply: Message) -> str:
     return text.removesuffix("'>")
 
 
-def find_nodes(grid: Grid, timeout: float) -> list[int]:
-    """Wait for the nodes of the run.
+def find_nodes(grid: Grid, timeout: float) -> tuple[list[int], bool]:
+    """Wait for the nodes of the run; also tells whether they bring their own data.
 
     Nodes of a simulation are still being registered when a server app starts, so the first one is
     asked how many there will be. On a device that is ``num-partitions`` of the node config; without
@@ -124,7 +124,8 @@ def find_nodes(grid: Grid, timeout: float) -> list[int]:
     if first not in hello.answers:
         raise UserError(f"The first client failed: {next(iter(hello.failures.values()))}")
     expected = number(hello.answers[first], "num-partitions")
-    return _wait_for_nodes(grid, max(expected, 1), deadline)
+    nodes = _wait_for_nodes(grid, max(expected, 1), deadline)
+    return nodes, bool(hello.answers[first].values.get("own-data"))
 
 
 def _wait_for_nodes(grid: Grid, count: int, deadline: float) -> list[int]:

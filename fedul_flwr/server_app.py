@@ -9,19 +9,14 @@ from logging import ERROR
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from flwr.app import ArrayRecord, Context, MetricRecord
 from flwr.common import log
 from flwr.serverapp import Grid, ServerApp
 
 from fedul_flwr.bridge import to_arrays, to_record
-from fedul_flwr.config import RunConfig, resolve
-from fedul_flwr.data.sources import read_source, source_directory
-from fedul_flwr.data.split import Split, build_split
-from fedul_flwr.data.types import Source
+from fedul_flwr.config import LAST_MODEL, RunConfig, resolve
 from fedul_flwr.errors import UserError
-from fedul_flwr.evaluation import Evaluator
-from fedul_flwr.federation import ClientReport, DataShape, find_nodes, introduction
+from fedul_flwr.federation import find_nodes, introduction
 from fedul_flwr.learning.local import dump_arrays
 from fedul_flwr.learning.machine import keep_freed_memory, set_threads
 from fedul_flwr.methods import find_method
@@ -30,6 +25,7 @@ from fedul_flwr.references import load_reference
 from fedul_flwr.results import store
 from fedul_flwr.results.recorder import Recorder
 from fedul_flwr.results.summary import write_summary
+from fedul_flwr.server_data import ServerData, open_server_data
 from strategies.bases import build_base
 from strategies.wrapper import WrappingStrategy
 
@@ -41,9 +37,8 @@ def main(grid: Grid, context: Context) -> None:
     """Run what the context's run config describes."""
     settings = resolve(context.run_config, Path.cwd())
     directory = store.RunDirectory(Path(settings.output))
+    directory.create()
     try:
-        if not settings.resume:
-            directory.create()
         run(grid, settings, directory)
     except UserError as err:
         log(ERROR, "%s", err)
@@ -58,19 +53,18 @@ def run(grid: Grid, settings: RunConfig, directory: store.RunDirectory) -> None:
     began = time.time()
     method = find_method(settings.method)
     strategy_class: type[WrappingStrategy] = load_reference(method.strategy, "method")
-    place = source_directory(settings.dataset, image_size=settings.image_size)
-    source = read_source(place)
-    _check_prior(settings, source)
-    shape = DataShape(source.image_shape, source.class_names)
-    model = build_model(settings.model, shape.image_shape, source.num_classes, settings.seed)
-    nodes = find_nodes(grid, settings.round_timeout)
-    split = build_split(place, len(nodes), settings)
-    settings = settings.model_copy(
-        update={"selection": _selection(settings, split, strategy_class.can_hold_out)}
+    data = open_server_data(settings)
+    model = build_model(
+        settings.model, data.shape.image_shape, len(data.shape.class_names), settings.seed
     )
-    _describe(directory, settings, shape)
-    evaluator = Evaluator(settings, source.num_classes, source.test, source.train, split.validation)
-    recorder = Recorder(directory, settings, evaluator)
+    if settings.precision == "float64":
+        model.double()
+    nodes, own_data = find_nodes(grid, settings.round_timeout)
+    data = data.without_split(settings) if own_data else data.split_over(len(nodes), settings)
+    chosen = _selection(settings, data, strategy_class.can_hold_out)
+    settings = settings.model_copy(update={"selection": chosen})
+    _describe(directory, settings, data)
+    recorder = Recorder(directory, settings, data.evaluator(settings))
     arrays, done, state = _starting_point(directory, recorder, dump_arrays(model))
     if done >= settings.num_rounds:
         raise UserError(f"{directory.path} has finished its {done} rounds; raise num-rounds.")
@@ -78,7 +72,7 @@ def run(grid: Grid, settings: RunConfig, directory: store.RunDirectory) -> None:
         settings,
         build_base(settings),
         nodes,
-        introduction(settings, shape, place, split.directory),
+        introduction(settings, data.shape, *data.places()),
         buffers=frozenset(name for name, _ in model.named_buffers()),
         round_offset=done,
     )
@@ -89,7 +83,7 @@ def run(grid: Grid, settings: RunConfig, directory: store.RunDirectory) -> None:
             to_record(arrays),
             num_rounds=settings.num_rounds - done,
             timeout=settings.round_timeout,
-            evaluate_fn=_after_round(strategy, recorder, source, split),
+            evaluate_fn=_after_round(strategy, recorder, data),
         )
     finally:
         recorder.close()
@@ -97,7 +91,7 @@ def run(grid: Grid, settings: RunConfig, directory: store.RunDirectory) -> None:
 
 
 def _after_round(
-    strategy: WrappingStrategy, recorder: Recorder, source: Source, split: Split
+    strategy: WrappingStrategy, recorder: Recorder, data: ServerData
 ) -> Callable[[int, ArrayRecord], MetricRecord | None]:
     """What Flower calls after every round (and once before the first)."""
 
@@ -105,7 +99,7 @@ def _after_round(
         if server_round == 0:
             return None
         if server_round == 1:
-            _write_federation(recorder.directory, strategy.reports, source, split)
+            _write_federation(recorder.directory, strategy, data)
         record = strategy.record
         line: dict[str, Any] = {
             "round": record.round,
@@ -130,38 +124,32 @@ def _metric_name(strategy: WrappingStrategy, key: str) -> str:
     return key.replace("-", "_")
 
 
-def _selection(settings: RunConfig, split: Split, can_hold_out: bool) -> str:
+def _selection(settings: RunConfig, data: ServerData, can_hold_out: bool) -> str:
     chosen = settings.selection
-    has_validation = len(split.validation) > 0
+    has_validation = len(data.validation) > 0
     if chosen == "auto":
         return "validation" if has_validation else "heldout" if can_hold_out else "last"
     if chosen == "validation" and not has_validation:
-        raise UserError("Setting selection = 'validation' needs validation-fraction above 0.")
+        raise UserError(
+            "Setting selection = 'validation' needs labelled data at the server and "
+            "validation-fraction above 0."
+        )
     if chosen == "heldout" and not can_hold_out:
         raise UserError(f"Setting selection = 'heldout': {settings.method!r} has no such loss.")
     return str(chosen)
-
-
-def _check_prior(settings: RunConfig, source: Source) -> None:
-    count = len(settings.test_prior.split(","))
-    if settings.test_prior != "uniform" and count != source.num_classes:
-        raise UserError(
-            f"Setting test-prior has {count} entries; "
-            f"the data set has {source.num_classes} classes."
-        )
 
 
 def _starting_point(
     directory: store.RunDirectory, recorder: Recorder, fresh: dict[str, Any]
 ) -> tuple[dict[str, Any], int, dict[str, Any]]:
     """Arrays, rounds done and base memory: from the last complete round, if there is one."""
-    if not recorder.settings.resume or not (directory.path / store.LAST_MODEL).exists():
+    if not recorder.settings.resume or not (directory.path / LAST_MODEL).exists():
         directory.keep_metrics([])
         recorder.lines = []
         return fresh, 0, {}
-    arrays, line = directory.load_model(store.LAST_MODEL)
+    arrays, line = directory.load_model(LAST_MODEL)
     done = int(line["round"])
-    recorder.lines = [known for known in recorder.lines if known["round"] < done + 1]
+    recorder.lines = [known for known in recorder.lines if known["round"] <= done]
     directory.keep_metrics(recorder.lines)
     if not recorder.lines or recorder.lines[-1]["round"] < done:
         # Cut off between training and evaluating it.
@@ -169,17 +157,18 @@ def _starting_point(
     return {name: arrays[name] for name in fresh}, done, directory.load_state(done)
 
 
-def _describe(directory: store.RunDirectory, settings: RunConfig, shape: DataShape) -> None:
+def _describe(directory: store.RunDirectory, settings: RunConfig, data: ServerData) -> None:
     flat = settings.to_flat()
     del flat["resume"]
+    names = list(data.shape.class_names)
     directory.write_json(
         store.CONFIG,
         {
             "settings": flat,
             "data": {
-                "image_shape": list(shape.image_shape),
-                "num_classes": len(shape.class_names),
-                "class_names": list(shape.class_names),
+                "image_shape": list(data.shape.image_shape),
+                "num_classes": len(names),
+                "class_names": names,
             },
         },
     )
@@ -187,19 +176,11 @@ def _describe(directory: store.RunDirectory, settings: RunConfig, shape: DataSha
 
 
 def _write_federation(
-    directory: store.RunDirectory, reports: list[ClientReport], source: Source, split: Split
+    directory: store.RunDirectory, strategy: WrappingStrategy, data: ServerData
 ) -> None:
-    """What clients reported; in a simulation completed by what it knows of itself."""
-    for report in reports:
-        truth = split.clients[report.id]
-        counts = np.bincount(truth.labels, minlength=source.num_classes)
-        report.set_sizes = np.bincount(truth.sets, minlength=len(truth.priors)).tolist()
-        report.priors = truth.true_priors.tolist()
-        report.class_counts = counts.tolist()
+    for report in strategy.reports:
+        data.complete(report)
+    clients = [asdict(report) for report in strategy.reports]
     directory.write_json(
-        store.FEDERATION,
-        {
-            "clients": [asdict(report) for report in reports],
-            "class_names": list(source.class_names),
-        },
+        store.FEDERATION, {"clients": clients, "class_names": list(data.shape.class_names)}
     )

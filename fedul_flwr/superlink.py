@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import http.client
 import importlib
+import importlib.util
 import os
 import shutil
 import signal
@@ -21,8 +22,7 @@ import sysconfig
 import tempfile
 import threading
 import time
-import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import FrameType, TracebackType
 from typing import Any, Self
@@ -34,17 +34,22 @@ from fedul_flwr.errors import UserError
 MARK = "FEDUL_SUPERLINK"
 """Environment variable that tells the processes of one SuperLink from all others."""
 
+_PREFIX = "fedul-"
 _HOST = "127.0.0.1"
 _ENDING_SIGNALS = ("SIGTERM", "SIGHUP")
 
-# Run by our own interpreter instead of the `flower-superlink` script: the same program, but it
-# also ends by itself when this process is killed in a way that leaves no time to clean up.
+# Run by our own interpreter instead of the `flower-superlink` script: the same program, but should
+# we be killed without the time to clean up, it has that done. (Flower's processes would end by
+# themselves then, Ray's agents not.)
 _PROGRAM = """\
-import sys
-parent = int(sys.argv.pop(1))
+import os, subprocess, sys, threading, time
+parent, home = int(sys.argv.pop(1)), sys.argv.pop(1)
+def clean_up():
+    while os.getppid() == parent:
+        time.sleep(0.5)
+    subprocess.Popen([sys.executable, "-P", "-m", "fedul_flwr.superlink", home])
 if parent:
-    from flwr.supercore.app_utils import start_parent_process_monitor
-    start_parent_process_monitor(parent)
+    threading.Thread(target=clean_up, daemon=True).start()
 from flwr.superlink.cli import flower_superlink
 sys.argv[0] = "flower-superlink"
 flower_superlink()
@@ -79,7 +84,6 @@ class LocalSuperLink:
         self.home = Path()
         self._start_timeout = start_timeout
         self._stop_timeout = stop_timeout
-        self._token = uuid.uuid4().hex
         self._process: subprocess.Popen[bytes] | None = None
         self._seen: dict[int, psutil.Process] = {}
         self._old_handlers: dict[int, Any] = {}
@@ -92,7 +96,7 @@ class LocalSuperLink:
     def __enter__(self) -> Self:
         self._catch_signals()
         try:
-            self.home = _short_temporary_directory()
+            self.home = _new_home()
             self._start()
         except (
             BaseException
@@ -113,7 +117,7 @@ class LocalSuperLink:
                 print(
                     f"The SuperLink keeps running on {self.address}. Ask it with "
                     f"`FLWR_HOME={self.home} flwr list`; stop it with "
-                    f"`kill {self.pid} && rm -r {self.home}`."
+                    f"`{sys.executable} -m fedul_flwr.superlink {self.home}`."
                 )
             else:
                 self.stop()
@@ -145,17 +149,11 @@ class LocalSuperLink:
     def stop(self) -> None:
         """End every process of this SuperLink and remove its directory; harmless if repeated."""
         with _uninterrupted():
-            deadline = time.monotonic() + 10 * self._stop_timeout
-            patience = self._stop_timeout
-            # Several passes: a process may be started while the others are being ended.
-            while (left := self._living()) and time.monotonic() < deadline:
-                _end(left, patience)
-                patience = 0.2
+            if self.home != Path():
+                end_superlink(self.home, self._descendants, self._stop_timeout)
             if self._process is not None:
                 with contextlib.suppress(subprocess.TimeoutExpired):
                     self._process.wait(timeout=1)
-            if self.home != Path():
-                shutil.rmtree(self.home, ignore_errors=True)
 
     def _start(self) -> None:
         deadline = time.monotonic() + self._start_timeout
@@ -192,7 +190,7 @@ class LocalSuperLink:
         with (self.home / "superlink.log").open("wb") as log:
             return subprocess.Popen(
                 # -P: a module in the user's directory must not shadow one that Flower imports.
-                [sys.executable, "-P", "-c", _PROGRAM, str(parent), *arguments],
+                [sys.executable, "-P", "-c", _PROGRAM, str(parent), str(self.home), *arguments],
                 env=self._environment(),
                 stdin=subprocess.DEVNULL,
                 stdout=log,
@@ -204,7 +202,7 @@ class LocalSuperLink:
         env = dict(os.environ)
         # A Ray cluster or a Flower home of the user's own must be neither used nor changed.
         env.pop("RAY_ADDRESS", None)
-        env[MARK] = self._token
+        env[MARK] = str(self.home)
         env["FLWR_HOME"] = str(self.home)
         env["FLWR_TELEMETRY_ENABLED"] = "0"
         env["FLWR_DISABLE_UPDATE_CHECK"] = "1"
@@ -222,8 +220,9 @@ class LocalSuperLink:
         env.setdefault("RAY_worker_niceness", "0")
         # Ray would take 30 % of the memory; models pass through in megabytes and more is spilled.
         env.setdefault("RAY_DEFAULT_OBJECT_STORE_MAX_MEMORY_BYTES", str(2 * 1024**3))
-        if env.pop("PYTHONDONTWRITEBYTECODE", ""):
+        if env.get("PYTHONDONTWRITEBYTECODE") and not _is_compiled():
             # Common in containers, and then each of a dozen processes would compile Flower anew.
+            del env["PYTHONDONTWRITEBYTECODE"]
             env.setdefault("PYTHONPYCACHEPREFIX", str(self.home / "pycache"))
         env["PATH"] = os.pathsep.join([str(_scripts_directory()), env.get("PATH", os.defpath)])
         for key in ("NO_PROXY", "no_proxy"):
@@ -240,16 +239,6 @@ class LocalSuperLink:
                 for child in known.children(recursive=True):
                     self._seen[child.pid] = child
         return list(self._seen.values())
-
-    def _living(self) -> list[psutil.Process]:
-        """Every live process of this SuperLink: by descent, and by its mark once re-parented."""
-        found = {process.pid: process for process in self._descendants()}
-        for process in psutil.process_iter():
-            with contextlib.suppress(psutil.Error, OSError):
-                if process.environ().get(MARK) == self._token:
-                    found[process.pid] = process
-        found.pop(os.getpid(), None)
-        return [process for process in found.values() if _is_alive(process)]
 
     def _catch_signals(self) -> None:
         """Let SIGTERM and SIGHUP unwind the stack like Ctrl-C does, so that we clean up."""
@@ -268,6 +257,44 @@ class LocalSuperLink:
     def _restore_signals(self) -> None:
         while self._old_handlers:
             signal.signal(*self._old_handlers.popitem())
+
+
+def end_superlink(
+    home: Path,
+    known: Callable[[], list[psutil.Process]] = list,
+    patience: float = 3.0,
+) -> None:
+    """End every process of the SuperLink with this home, then remove the home.
+
+    Parameters
+    ----------
+    home
+        Its ``FLWR_HOME``.
+    known
+        Gives processes known to belong to it; others are found by their mark.
+    patience
+        Seconds they get to end by themselves.
+    """
+    if not (home / "config.toml").is_file() or not home.name.startswith(_PREFIX):
+        return  # removing a directory by name deserves suspicion
+    deadline = time.monotonic() + 10 * patience
+    wait = patience
+    # Several passes: a process may be started while the others are being ended.
+    while (left := _living(home, known())) and time.monotonic() < deadline:
+        _end(left, wait)
+        wait = 0.2
+    shutil.rmtree(home, ignore_errors=True)
+
+
+def _living(home: Path, known: list[psutil.Process]) -> list[psutil.Process]:
+    """Every live process of a SuperLink: by descent, and by its mark once re-parented."""
+    found = {process.pid: process for process in known}
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.Error, OSError):
+            if process.environ().get(MARK) == str(home):
+                found[process.pid] = process
+    found.pop(os.getpid(), None)
+    return [process for process in found.values() if _is_alive(process)]
 
 
 def _end(processes: list[psutil.Process], patience: float) -> None:
@@ -316,13 +343,20 @@ def _is_healthy(port: int) -> bool:
         connection.close()
 
 
-def _short_temporary_directory() -> Path:
+def _new_home() -> Path:
     """Make a directory short enough for Ray's sockets in it (a socket's path ends at 103 bytes)."""
-    path = Path(tempfile.mkdtemp(prefix="fedul-"))
+    path = Path(tempfile.mkdtemp(prefix=_PREFIX))
     if len(str(path)) > 34 and Path("/tmp").is_dir():
         path.rmdir()
-        path = Path(tempfile.mkdtemp(prefix="fedul-", dir="/tmp"))
+        path = Path(tempfile.mkdtemp(prefix=_PREFIX, dir="/tmp"))
+    (path / "config.toml").touch()
     return path
+
+
+def _is_compiled() -> bool:
+    """Tell whether Flower was installed with its bytecode."""
+    spec = importlib.util.find_spec("flwr")
+    return bool(spec and spec.cached and Path(spec.cached).exists())
 
 
 def _scripts_directory() -> Path:
@@ -354,3 +388,7 @@ def _uninterrupted() -> Iterator[None]:
     finally:
         for number, handler in old.items():
             signal.signal(number, handler)
+
+
+if __name__ == "__main__":
+    end_superlink(Path(sys.argv[1]))

@@ -86,7 +86,7 @@ def _write(
             "A simulation makes unlabeled sets of known class priors, so it needs the label of "
             f"every training point; {int((labels == UNLABELED).sum())} have none."
         )
-    training, validation = _set_aside(labels, config)
+    training, validation = set_aside(labels, config)
     parts = partition_points(
         labels[training],
         {name: column[training] for name, column in source.train.columns.items()},
@@ -114,7 +114,8 @@ def _write(
     )
 
 
-def _set_aside(labels: Ints, config: RunConfig) -> tuple[Ints, Ints]:
+def set_aside(labels: Ints, config: RunConfig) -> tuple[Ints, Ints]:
+    """Rows for training, and ``validation-fraction`` of them, stratified, for validation."""
     everything = np.arange(len(labels), dtype=np.int64)
     if config.validation_fraction == 0:
         return everything, everything[:0]

@@ -12,9 +12,9 @@ import numpy as np
 from flwr.common import log
 from numpy.typing import NDArray
 
-from fedul_flwr.config import RunConfig
+from fedul_flwr.config import LAST_MODEL, RunConfig
 from fedul_flwr.evaluation import Errors, Evaluator
-from fedul_flwr.results.store import BEST_MODEL, LAST_MODEL, RunDirectory
+from fedul_flwr.results.store import BEST_MODEL, RunDirectory
 
 Arrays = dict[str, NDArray[Any]]
 

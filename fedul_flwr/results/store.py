@@ -22,7 +22,7 @@ NamedArrays = Mapping[str, NDArray[Any]]
 
 CONFIG, ENVIRONMENT, METRICS = "config.json", "environment.json", "metrics.jsonl"
 FEDERATION, SUMMARY, ERROR = "federation.json", "summary.json", "error.txt"
-BEST_MODEL, LAST_MODEL = "model.safetensors", "last.safetensors"
+BEST_MODEL = "model.safetensors"
 
 
 class RunDirectory:
@@ -36,17 +36,7 @@ class RunDirectory:
         self.path = path
 
     def create(self) -> None:
-        """Make the directory for a new run.
-
-        Raises
-        ------
-        UserError
-            If it holds a run already: results are never overwritten.
-        """
-        if (self.path / CONFIG).exists():
-            raise UserError(
-                f"{self.path} holds a run already: name another output, or continue it with resume."
-            )
+        """Make the directory, if it is not there."""
         try:
             self.path.mkdir(parents=True, exist_ok=True)
         except OSError as err:
@@ -62,7 +52,6 @@ class RunDirectory:
 
     def write_error(self, text: str) -> None:
         """Leave the one sentence that says why the run ended."""
-        self.path.mkdir(parents=True, exist_ok=True)
         self._replace(ERROR, text + "\n")
 
     def append_metrics(self, line: Mapping[str, Any]) -> None:

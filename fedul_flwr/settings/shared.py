@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+import re
+from typing import Annotated, Literal, Self
 
-from pydantic import Field, field_validator
+from pydantic import Field, field_validator, model_validator
 
 from fedul_flwr.settings.base import Settings
 
@@ -31,7 +32,12 @@ class SharedSettings(Settings):
     """Settings of a method of your own as `key=value …`; built-in methods have a table each."""
 
     dataset: str = "digits"
-    """`digits`, a Hugging Face hub name, or the path of a folder with train and test."""
+    """`digits`, a Hugging Face hub name, or the path of a folder with train and test. On devices
+    that bring their own data it is the server's test data, or `none`."""
+    class_names: str = ""
+    """Names of the classes, separated by commas; for `dataset = "none"`."""
+    image_shape: str = ""
+    """Height x width x channels such as `28x28x1`; for `dataset = "none"`."""
     image_size: Annotated[int, Field(ge=0, le=1024)] = 0
     """Resize images to this many pixels square; 0 keeps them."""
     partition: PartitionName = "iid"
@@ -92,6 +98,28 @@ class SharedSettings(Settings):
     """Directory of results; empty takes `runs/<method>-<dataset>-<time>`."""
     resume: str = ""
     """Directory of an interrupted run to continue."""
+
+    @field_validator("image_shape")
+    @classmethod
+    def _check_shape(cls, value: str) -> str:
+        if value and not re.fullmatch(r"[1-9]\d*x[1-9]\d*x[13]", value):
+            raise ValueError("must be height x width x channels, such as 28x28x1 (channels 1 or 3)")
+        return value
+
+    @model_validator(mode="after")
+    def _check_dataless(self) -> Self:
+        given = [bool(self.class_names), bool(self.image_shape)]
+        if self.dataset == "none" and not all(given):
+            raise ValueError("dataset = 'none' needs class-names and image-shape")
+        if self.dataset != "none" and any(given):
+            raise ValueError("class-names and image-shape are for dataset = 'none'")
+        return self
+
+    def class_priors(self) -> list[float] | None:
+        """`test-prior` as K numbers; ``None`` is uniform."""
+        if self.test_prior == "uniform":
+            return None
+        return [float(part) for part in self.test_prior.split(",")]
 
     @field_validator("test_prior")
     @classmethod

@@ -1,0 +1,1 @@
+"""Speed, scale and cost, each as ratios from one run: ``python -m benchmarks [names …] [--quick]``."""

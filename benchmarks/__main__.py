@@ -1,0 +1,44 @@
+"""``python -m benchmarks [names …] [--quick]``: measure, print, write ``runs/bench/latest.json``."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import json
+import time
+from pathlib import Path
+
+from benchmarks.report import machine
+
+NAMES = ("local_step", "round_overhead", "message_cost")
+RESULTS = Path(__file__).parents[1] / "runs" / "bench" / "latest.json"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
+    parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(NAMES)}; all")
+    parser.add_argument("--quick", action="store_true", help="few repetitions: does it run?")
+    arguments = parser.parse_args()
+    names = arguments.names or NAMES
+    if unknown := sorted(set(names) - set(NAMES)):
+        parser.error(f"{unknown[0]} is none of {', '.join(NAMES)}")
+    header = machine()
+    print(", ".join(f"{key} {value}" for key, value in header.items()))
+    if arguments.quick:
+        print("--quick: too few repetitions to judge a bar by")
+    results: dict[str, object] = {
+        "machine": header,
+        "time": time.strftime("%Y-%m-%d %H:%M:%S"),
+        "quick": arguments.quick,
+    }
+    for name in names:
+        outcome = importlib.import_module(f"benchmarks.{name}").measure(arguments.quick)
+        outcome.show()
+        results[name] = outcome.as_json()
+    RESULTS.parent.mkdir(parents=True, exist_ok=True)
+    RESULTS.write_text(json.dumps(results, indent=2) + "\n")
+    print(f"\nWritten to {RESULTS}")
+
+
+if __name__ == "__main__":
+    main()

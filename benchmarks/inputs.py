@@ -1,0 +1,66 @@
+"""Data sets to measure on; MNIST where it is, made-up images elsewhere."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import numpy as np
+
+from fedul_flwr.data.sources import load_source
+from fedul_flwr.data.types import Bytes, Ints, Source
+
+_CHECKOUT = Path(__file__).parents[1]
+MADE = _CHECKOUT / "runs" / "bench" / "data"
+"""Where data sets are made."""
+
+
+def mnist_folder() -> Path | None:
+    """Folder of MNIST: ``$FEDUL_DATA/mnist`` or beside the checkout."""
+    folder = Path(os.environ.get("FEDUL_DATA", _CHECKOUT.parent / "shared" / "data")) / "mnist"
+    return folder if (folder / "train.parquet").exists() else None
+
+
+def write_npz(folder: Path, train: tuple[Bytes, Ints], test: tuple[Bytes, Ints]) -> Path:
+    """A data set that the app reads; one that is there already stays."""
+    folder.mkdir(parents=True, exist_ok=True)
+    if (folder / "test.npz").exists():
+        return folder
+    for name, (images, labels) in {"train": train, "test": test}.items():
+        np.savez(folder / f"{name}.npz", images=images, labels=labels)
+    return folder
+
+
+def mnist_like() -> tuple[Path, str]:
+    """MNIST, or as many random images of its size; and what it is called."""
+    if folder := mnist_folder():
+        return folder, "MNIST"
+    rng = np.random.default_rng(0)
+    images = rng.integers(0, 256, (70_000, 28, 28), dtype=np.uint8)
+    labels = rng.integers(0, 10, 70_000)
+    parts = (images[:60_000], labels[:60_000]), (images[60_000:], labels[60_000:])
+    return write_npz(MADE / "random28", *parts), "random 28 x 28 images"
+
+
+def open_mnist_like() -> tuple[Source, str]:
+    """The same, opened."""
+    folder, name = mnist_like()
+    return load_source(str(folder)), name
+
+
+def shifted_digits(num_points: int) -> Path:
+    """scikit-learn's digits, copies moved by up to one pixel: ``num_points`` to train on."""
+    digits = load_source("digits")
+    train, test = digits.train, digits.test
+    rng = np.random.default_rng(0)
+    rows = rng.integers(0, len(train.images), num_points)
+    shifts = rng.integers(-1, 2, (num_points, 2))
+    images = np.stack(
+        [
+            np.roll(train.images[row], shift, axis=(0, 1))
+            for row, shift in zip(rows, shifts, strict=True)
+        ]
+    )
+    return write_npz(
+        MADE / f"digits{num_points}", (images, train.labels[rows]), (test.images, test.labels)
+    )

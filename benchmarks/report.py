@@ -1,0 +1,96 @@
+"""What every benchmark hands back, and how it is shown."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+import platform
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Bar:
+    """A figure with the limit that it has to keep.
+
+    Attributes
+    ----------
+    name : what is measured.
+    value, limit : in ``unit``.
+    at_least : whether the limit is from below.
+    """
+
+    name: str
+    value: float
+    limit: float
+    unit: str = ""
+    at_least: bool = False
+
+    @property
+    def met(self) -> bool:
+        return self.value >= self.limit if self.at_least else self.value <= self.limit
+
+    def __str__(self) -> str:
+        sign = "≥" if self.at_least else "≤"
+        verdict = "met" if self.met else "MISSED"
+        return f"{self.name}: {self.value:.2f}{self.unit} (bar {sign} {self.limit:g}{self.unit}) {verdict}"
+
+
+@dataclass
+class Outcome:
+    """Result of one benchmark: a table for people, figures for machines."""
+
+    title: str
+    columns: Sequence[str]
+    rows: list[Sequence[str]] = field(default_factory=list)
+    bars: list[Bar] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    figures: dict[str, Any] = field(default_factory=dict)
+
+    def show(self) -> None:
+        """Print the table, the bars and the notes."""
+        widths = [max(map(len, column)) for column in zip(self.columns, *self.rows, strict=True)]
+        print(f"\n{self.title}")
+        for row in (self.columns, ["-" * width for width in widths], *self.rows):
+            first, *others = zip(row, widths, strict=True)
+            cells = [first[0].ljust(first[1]), *(text.rjust(width) for text, width in others)]
+            print("  " + "  ".join(cells).rstrip())
+        for line in (*map(str, self.bars), *self.notes):
+            print(f"  {line}")
+
+    def as_json(self) -> dict[str, Any]:
+        """The same for ``latest.json``."""
+        bars = [{**vars(bar), "met": bar.met} for bar in self.bars]
+        return {"title": self.title, "bars": bars, "notes": self.notes, **self.figures}
+
+
+def machine() -> dict[str, Any]:
+    """Hardware and versions that the figures belong to."""
+    import torch
+
+    from fedul_flwr.learning.machine import fast_bfloat16
+
+    packages = ("torch", "torchvision", "flwr", "ray", "numpy")
+    return {
+        "processor": processor_name(),
+        "cores": os.cpu_count(),
+        "threads": torch.get_num_threads(),
+        "fast bfloat16": fast_bfloat16(torch.device("cpu")),
+        "load": round(os.getloadavg()[0], 2),
+        "python": platform.python_version(),
+        **{name: importlib.metadata.version(name) for name in packages},
+    }
+
+
+def processor_name() -> str:
+    """Vendor, name and model number of the processor (virtual machines often hide the name)."""
+    found: dict[str, str] = {}
+    info = Path("/proc/cpuinfo")
+    for line in info.read_text().splitlines() if info.exists() else ():
+        key, _, value = line.partition(":")
+        found.setdefault(key.strip(), value.strip())
+    if "model name" not in found:
+        return platform.processor() or platform.machine()
+    return f"{found['model name']} (family {found.get('cpu family')}, model {found.get('model')})"

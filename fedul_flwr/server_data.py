@@ -1,0 +1,91 @@
+"""What data the server of a run has: test and validation data, and a simulation's federation."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import numpy as np
+
+from fedul_flwr.config import RunConfig
+from fedul_flwr.data.sources import read_source, source_directory
+from fedul_flwr.data.split import Split, build_split, set_aside
+from fedul_flwr.data.types import Ints, Source
+from fedul_flwr.errors import UserError
+from fedul_flwr.evaluation import Evaluator
+from fedul_flwr.federation import ClientReport, DataShape
+
+
+@dataclass(frozen=True)
+class ServerData:
+    """The server's side of the data.
+
+    Attributes
+    ----------
+    shape : inputs and classes of the model.
+    place, source : the data set, unless the server has none.
+    split : the simulated federation; ``None`` where clients bring their own data.
+    validation : rows of the training images whose labels choose the best round.
+    """
+
+    shape: DataShape
+    place: Path | None = None
+    source: Source | None = None
+    split: Split | None = None
+    validation: Ints = field(default_factory=lambda: np.empty(0, dtype=np.int64))
+
+    def split_over(self, num_clients: int, settings: RunConfig) -> ServerData:
+        """With a simulated federation of ``num_clients``."""
+        if self.place is None:
+            raise UserError(
+                "Setting dataset = 'none' is for clients that bring their own data; "
+                "a simulation needs a data set."
+            )
+        split = build_split(self.place, num_clients, settings)
+        return replace(self, split=split, validation=split.validation)
+
+    def without_split(self, settings: RunConfig) -> ServerData:
+        """For clients with their own data: of the server's, some serves for validation."""
+        if self.source is None:
+            return self
+        _, validation = set_aside(np.asarray(self.source.train.labels), settings)
+        return replace(self, validation=validation)
+
+    def evaluator(self, settings: RunConfig) -> Evaluator | None:
+        """Evaluates models on what the server has."""
+        if self.source is None:
+            return None
+        return Evaluator(settings, self.source, self.validation)
+
+    def places(self) -> tuple[Path, Path] | tuple[()]:
+        """Where simulated clients find images and federation."""
+        return (self.place, self.split.directory) if self.place and self.split else ()
+
+    def complete(self, report: ClientReport) -> None:
+        """Add what a simulation knows of a client to what the client said of itself."""
+        if self.split is None or self.source is None:
+            return
+        truth = self.split.clients[report.id]
+        counts = np.bincount(truth.labels, minlength=self.source.num_classes)
+        report.set_sizes = np.bincount(truth.sets, minlength=len(truth.priors)).tolist()
+        report.priors = truth.true_priors.tolist()
+        report.class_counts = counts.tolist()
+
+
+def open_server_data(settings: RunConfig) -> ServerData:
+    """Open the data set that ``settings`` names, or none."""
+    if settings.dataset == "none":
+        height, width, channels = (int(part) for part in settings.image_shape.split("x"))
+        names = tuple(name.strip() for name in settings.class_names.split(","))
+        data = ServerData(DataShape((height, width, channels), names))
+    else:
+        place = source_directory(settings.dataset, image_size=settings.image_size)
+        source = read_source(place)
+        data = ServerData(DataShape(source.image_shape, source.class_names), place, source)
+    priors = settings.class_priors()
+    if priors is not None and len(priors) != len(data.shape.class_names):
+        raise UserError(
+            f"Setting test-prior has {len(priors)} entries; "
+            f"the data set has {len(data.shape.class_names)} classes."
+        )
+    return data

@@ -1,0 +1,31 @@
+"""Fixtures that every test may use."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fedul_flwr.config import RunConfig, resolve
+
+
+@pytest.fixture(autouse=True, scope="session")
+def own_cache(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """Decoded data and federations of the tests lie in a directory of their own."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("FEDUL_CACHE", str(tmp_path_factory.mktemp("cache")))
+        yield
+
+
+@pytest.fixture
+def settings(tmp_path: Path) -> Callable[..., RunConfig]:
+    """``settings(num_rounds=2, **{"fedul.num-sets": 10})`` with the results in a fresh directory."""
+
+    def build(**overrides: Any) -> RunConfig:
+        flat = {key.replace("_", "-"): value for key, value in overrides.items()}
+        flat.setdefault("output", str(tmp_path / f"run-{len(list(tmp_path.glob('run-*')))}"))
+        return resolve(flat, tmp_path)
+
+    return build

@@ -1,0 +1,89 @@
+"""Small data sets in every format, a cache of their own, and the real data sets where present."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from numpy.typing import NDArray
+from PIL import Image
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture
+def real_data() -> Callable[[str], str]:
+    """Return a function from the name of a real data set to its folder; skips where missing."""
+
+    def folder(name: str) -> str:
+        named = os.environ.get("FEDUL_DATA")
+        root = Path(named) if named else REPOSITORY.parent / "shared" / "data"
+        if not (root / name).is_dir():
+            pytest.skip(f"no data set {root / name}; FEDUL_DATA names another place")
+        return str(root / name)
+
+    return folder
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Give every test an empty cache."""
+    directory = tmp_path / "cache"
+    monkeypatch.setenv("FEDUL_CACHE", str(directory))
+    return directory
+
+
+def pixels(count: int, *shape: int, seed: int = 0) -> NDArray[np.uint8]:
+    """Return random images ``(count, *shape)``."""
+    return np.random.default_rng(seed).integers(0, 256, (count, *shape), dtype=np.uint8)
+
+
+def png(image: NDArray[Any], form: str = "PNG") -> bytes:
+    """Encode one image ``(h, w)`` or ``(h, w, 3 or 4)``."""
+    stream = io.BytesIO()
+    Image.fromarray(image).save(stream, form)
+    return stream.getvalue()
+
+
+def write_parquet(
+    path: Path,
+    images: Sequence[bytes | None],
+    columns: dict[str, Any] | None = None,
+    *,
+    image: str = "image",
+    names: Sequence[str] | None = None,
+    label: str = "label",
+) -> None:
+    """Write a parquet file in the schema of `datasets`; ``names`` makes ``label`` a ClassLabel."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    cells = [{"bytes": content, "path": None} for content in images]
+    kind = pa.struct([("bytes", pa.binary()), ("path", pa.string())])
+    table = pa.table({image: pa.array(cells, type=kind), **(columns or {})})
+    features: dict[str, Any] = {image: {"_type": "Image"}}
+    if names is not None:
+        features[label] = {"names": list(names), "_type": "ClassLabel"}
+    info = json.dumps({"info": {"features": features}})
+    pq.write_table(table.replace_schema_metadata({"huggingface": info}), path)
+
+
+def write_png(path: Path, image: NDArray[Any]) -> None:
+    """Write one image file and the folders above it."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(png(image))
+
+
+def write_npz_pair(root: Path, **changes: Any) -> None:
+    """Write ``train.npz`` (6 images) and ``test.npz`` (3); ``changes`` replace arrays of train."""
+    root.mkdir(parents=True, exist_ok=True)
+    train = {"images": pixels(6, 5, 4), "labels": np.array([0, 1, 2, 0, 1, -1]), **changes}
+    arrays = {name: values for name, values in train.items() if values is not None}
+    np.savez(root / "train.npz", **arrays)
+    np.savez(root / "test.npz", images=pixels(3, 5, 4, seed=1), labels=np.array([0, 1, 2]))

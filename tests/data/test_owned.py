@@ -1,0 +1,224 @@
+"""A data owner's sets and images: exact pixels, labels never read, refusals in one sentence."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from fedul_flwr.data import decode, formats
+from fedul_flwr.data.owned import load_images, load_unlabeled_sets
+from fedul_flwr.errors import UserError
+from tests.data.conftest import pixels, png, write_parquet, write_png
+
+NAMES = ("cat", "dog")
+SHAPE = (4, 4, 1)
+PRIORS = "set,dog,cat\nyoung,0.25,0.75\nold,1,0\nother,0.5,0.5\n"
+
+
+@pytest.fixture
+def owned(tmp_path: Path) -> Path:
+    """Return a folder with a set of each form, 2 + 3 + 1 grey images of 4x4."""
+    root = tmp_path / "clinic"
+    root.mkdir()
+    images = pixels(6, 4, 4)
+    (root / "priors.csv").write_text(PRIORS)
+    write_png(root / "young" / "b" / "1.png", images[1])
+    write_png(root / "young" / "a.png", images[0])
+    write_parquet(root / "old.parquet", [png(image) for image in images[2:5]])
+    np.savez(root / "other.npz", images=images[5:])
+    return root
+
+
+def refused(root: Path, message: str, class_names: Any = NAMES) -> None:
+    with pytest.raises(UserError, match=message) as caught:
+        load_unlabeled_sets(root, class_names, 2, SHAPE)
+    assert "\n" not in str(caught.value)
+
+
+def test_sets_in_the_order_of_the_csv_with_exact_pixels(owned: Path) -> None:
+    sets = load_unlabeled_sets(owned, NAMES, 2, SHAPE)
+    np.testing.assert_array_equal(sets.images[..., 0], pixels(6, 4, 4))
+    assert sets.points.tolist() == [0, 1, 2, 3, 4, 5]
+    assert sets.sets.tolist() == [0, 0, 1, 1, 1, 2]
+    assert sets.set_sizes.tolist() == [2, 3, 1]
+    # The columns dog, cat are put into the order of the model's classes: cat, dog.
+    assert sets.priors.tolist() == [[0.75, 0.25], [0.0, 1.0], [0.5, 0.5]]
+    assert sets.priors.dtype == np.float64
+    assert not sets.images.flags.writeable
+
+
+def test_class_numbers_as_columns(owned: Path) -> None:
+    (owned / "priors.csv").write_text(PRIORS.replace("dog,cat", "1, 0"), encoding="utf-8-sig")
+    for names in (None, NAMES):
+        assert load_unlabeled_sets(owned, names, 2, SHAPE).priors[0].tolist() == [0.75, 0.25]
+
+
+def test_other_priors_need_no_decoding_and_new_images_do(
+    owned: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    load_unlabeled_sets(owned, NAMES, 2, SHAPE)
+    original = decode.decode_image
+
+    def fail(*_: Any) -> None:
+        raise AssertionError("decoded again")
+
+    monkeypatch.setattr(decode, "decode_image", fail)
+    (owned / "priors.csv").write_text(PRIORS.replace("0.25,0.75", "0.5,0.5"))
+    assert load_unlabeled_sets(owned, NAMES, 2, SHAPE).priors[0].tolist() == [0.5, 0.5]
+    monkeypatch.setattr(decode, "decode_image", original)
+    write_png(owned / "young" / "a.png", np.full((4, 4), 7, np.uint8))
+    write_png(owned / "young" / "c.png", np.full((4, 4), 9, np.uint8))
+    sets = load_unlabeled_sets(owned, NAMES, 2, SHAPE)
+    assert sets.images[[0, 2], 0, 0, 0].tolist() == [7, 9]
+    assert sets.set_sizes.tolist() == [3, 3, 1]
+
+
+def test_images_are_brought_to_the_models_shape(owned: Path) -> None:
+    rgb = load_unlabeled_sets(owned, NAMES, 2, (6, 5, 3)).images
+    assert rgb.shape == (6, 6, 5, 3)
+    for row in range(6):
+        image = Image.fromarray(pixels(6, 4, 4)[row]).convert("RGB")
+        expected = image.resize((5, 6), Image.Resampling.BILINEAR)
+        np.testing.assert_array_equal(rgb[row], np.asarray(expected))
+    write_png(owned / "young" / "a.png", pixels(1, 4, 4, 3)[0])
+    grey = load_unlabeled_sets(owned, NAMES, 2, SHAPE).images
+    expected = Image.fromarray(pixels(1, 4, 4, 3)[0]).convert("L")
+    np.testing.assert_array_equal(grey[0, ..., 0], np.asarray(expected))
+
+
+def test_labels_in_the_files_are_never_read(owned: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    content = [png(image) for image in pixels(6, 4, 4)[2:5]]
+    write_parquet(owned / "old.parquet", content, {"label": ["not", "a", "number"]})
+    np.savez(owned / "other.npz", images=pixels(6, 4, 4)[5:], labels=np.array([None]))
+    read = []
+    original = formats._npz_array
+
+    def recorded(path: Path, name: str) -> Any:
+        read.append(name)
+        return original(path, name)
+
+    monkeypatch.setattr(formats, "_npz_array", recorded)
+    sets = load_unlabeled_sets(owned, NAMES, 2, SHAPE)
+    np.testing.assert_array_equal(sets.images[..., 0], pixels(6, 4, 4))
+    assert set(read) == {"images"}
+
+
+def test_decoded_copies_are_for_this_user_only(owned: Path, cache: Path) -> None:
+    load_unlabeled_sets(owned, NAMES, 2, SHAPE)
+    (home,) = (path for path in (cache / "owned").iterdir() if path.is_dir())
+    assert home.stat().st_mode & 0o077 == 0
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", r"priors\.csv must begin with the header 'set,cat,dog'"),
+        ("name,cat,dog\nyoung,1,0\n", "must begin with the header 'set,cat,dog'"),
+        ("set\nyoung\n", r"class columns of .* are missing; they must be exactly cat, dog"),
+        ("set,cat\nyoung,1\n", r"class columns of .* are cat; they must be exactly cat, dog"),
+        ("set,cat,dog,cat\nyoung,1,0,0\n", r"are cat, dog, cat; they must be exactly cat, dog"),
+        ("set,cat,cow\nyoung,1,0\n", "are cat, cow; they must be exactly cat, dog in any order"),
+        ("set,cat,dog\n", "names no set; one row per set is needed"),
+        ("set,cat,dog\nyoung,1\n", "The row of set 'young' in .* has 1 values; it needs 2"),
+        ("set,cat,dog\nyoung,1,0,0\n", "has 3 values; it needs 2, one per class"),
+        ("set,cat,dog\nyoung,1,much\n", "The row of set 'young' in .* holds 'much'; priors must"),
+        ("set,cat,dog\nyoung,1,nan\n", "holds 'nan'; priors must be finite numbers"),
+        ("set,cat,dog\nyoung,1,inf\n", "holds 'inf'; priors must be finite numbers"),
+        ("set,cat,dog\nyoung,1,\n", "holds ''; priors must be finite numbers"),
+        ("set,cat,dog\nold,1,0\nold,0,1\n", "names the set 'old' more than once"),
+        ("set,cat,dog\n../x,1,0\n", r"is not a set that priors\.csv names"),
+        (PRIORS + "last,1,0\n", r"holds no set 'last'; priors\.csv names it, so a folder last/"),
+        ("set,cat,dog\nyoung,1,0\nold,0,1\n", r"other\.npz is not a set that priors\.csv names"),
+    ],
+)
+def test_priors_that_are_refused(owned: Path, text: str, message: str) -> None:
+    (owned / "priors.csv").write_text(text)
+    refused(owned, message)
+
+
+def test_sets_that_are_refused(owned: Path) -> None:
+    refused(owned / "none", r"The data folder .* does not exist; it must hold priors\.csv")
+    refused(owned, "3 class names were given for 2 classes", ("a", "b", "c"))
+    (owned / ".hidden").write_text("left by a desktop")
+    load_unlabeled_sets(owned, NAMES, 2, SHAPE)
+    (owned / "extra").mkdir()
+    refused(owned, r"extra is not a set that priors\.csv names \(young, old, other\)")
+    (owned / "extra").rmdir()
+    np.savez(owned / "young.npz", images=pixels(1, 4, 4))
+    refused(owned, r"The set 'young' is both .*young and .*young\.npz; only one may")
+    (owned / "young.npz").unlink()
+    (owned / "other.npz").unlink()
+    (owned / "other").write_text("x")
+    refused(owned, r"The set .*other must be a folder, a \.parquet or an \.npz file")
+    (owned / "other").unlink()
+    (owned / "other").mkdir()
+    refused(owned, "other holds no images; one or more are needed")
+    (owned / "other" / "x.csv").write_text("x")
+    refused(owned, r"x\.csv is not an image; only \.png")
+    (owned / "other" / "x.csv").rename(owned / "other" / "x.png")
+    refused(owned, r"x\.png cannot be read as an image")
+    (owned / "other" / "x.png").unlink()
+    write_png(owned / "other" / "x.png", pixels(1, 4, 4)[0])
+    (owned / "old.parquet").write_text("x")
+    refused(owned, r"old\.parquet cannot be read as a parquet file")
+    (owned / "priors.csv").write_bytes(b"set,\xff\xfe,dog\n")
+    refused(owned, r"priors\.csv cannot be read as a CSV file in UTF-8")
+    (owned / "priors.csv").unlink()
+    refused(owned, r"priors\.csv is missing; it names the sets")
+
+
+# Images for prediction
+
+
+def test_images_of_a_folder_by_relative_name(tmp_path: Path) -> None:
+    images = pixels(3, 4, 5)
+    write_png(tmp_path / "b.png", images[1])
+    write_png(tmp_path / "a" / "z.png", images[0])
+    write_png(tmp_path / "c" / "d" / "a.png", images[2])
+    names, found = load_images(tmp_path)
+    assert names == ["a/z.png", "b.png", "c/d/a.png"]
+    np.testing.assert_array_equal(found[..., 0], images)
+    write_png(tmp_path / "d.png", pixels(1, 9, 9, 3)[0])
+    with pytest.raises(UserError, match="holds images of different sizes"):
+        load_images(tmp_path)
+    assert load_images(tmp_path, (4, 5, 3))[1].shape == (4, 4, 5, 3)
+
+
+def test_one_image_file(tmp_path: Path) -> None:
+    image = pixels(1, 4, 5, 3)
+    write_png(tmp_path / "x.PNG", image[0])
+    names, found = load_images(str(tmp_path / "x.PNG"))
+    assert names == ["x.PNG"]
+    np.testing.assert_array_equal(found, image)
+    assert load_images(tmp_path / "x.PNG", (2, 2, 1))[1].shape == (1, 2, 2, 1)
+
+
+def test_tables_by_row_number(tmp_path: Path) -> None:
+    images = pixels(300, 3, 3)
+    write_parquet(tmp_path / "x.parquet", [png(image) for image in images])
+    np.savez(tmp_path / "x.npz", images=images)
+    for name in ("x.parquet", "x.npz"):
+        names, found = load_images(tmp_path / name)
+        assert names == [str(row) for row in range(300)]
+        np.testing.assert_array_equal(found[..., 0], images)
+
+
+def test_images_that_are_refused(tmp_path: Path) -> None:
+    def check(name: str, message: str) -> None:
+        with pytest.raises(UserError, match=message):
+            load_images(tmp_path / name)
+
+    check("none", "none does not exist; give an image, a folder of images")
+    (tmp_path / "empty").mkdir()
+    check("empty", "empty holds no images; one or more are needed")
+    for name in ("x.txt", "x.png", "x.npz"):
+        (tmp_path / name).write_text("x")
+    check("x.txt", r"x\.txt has an unknown type; allowed are \.png")
+    check("x.png", r"x\.png cannot be read as an image")
+    check("x.npz", r"x\.npz cannot be read as an \.npz file")
+    write_parquet(tmp_path / "x.parquet", [])
+    check("x.parquet", r"x\.parquet holds no images")

@@ -1,0 +1,619 @@
+"""Every format gives its exact pixels; everything else is refused in one sentence."""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from PIL import Image
+
+from fedul_flwr.data import decode, sources
+from fedul_flwr.data.cache import cache_directory, open_array
+from fedul_flwr.data.sources import (
+    load_source,
+    open_train_images,
+    read_source,
+    source_directory,
+)
+from fedul_flwr.errors import UserError
+from tests.data.conftest import pixels, png, write_npz_pair, write_parquet, write_png
+
+
+def write_parquet_pair(root: Path, images: NDArray[np.uint8], **options: Any) -> None:
+    """Write both splits with the same images and the labels 0, 1, 0, 1, ..."""
+    labels = [row % 2 for row in range(len(images))]
+    for split in ("train", "test"):
+        write_parquet(
+            root / f"{split}.parquet", [png(i) for i in images], {"label": labels}, **options
+        )
+
+
+def refused(dataset: Path | str, message: str, **options: Any) -> None:
+    with pytest.raises(UserError, match=message) as caught:
+        load_source(str(dataset), **options)
+    assert "\n" not in str(caught.value)
+
+
+# Formats
+
+
+def test_digits_are_scaled_stratified_and_always_the_same(tmp_path: Path) -> None:
+    from sklearn.datasets import load_digits
+
+    source = load_source("digits")
+    assert (len(source.train), len(source.test)) == (1438, 359)
+    assert source.image_shape == (8, 8, 1)
+    assert source.class_names == tuple("0123456789")
+    totals = np.bincount(load_digits().target)
+    for split, share in ((source.train, 0.8), (source.test, 0.2)):
+        assert np.abs(np.bincount(split.labels) - share * totals).max() <= 0.5
+    # Value v of 0..16 becomes round(v * 255 / 16): together the splits are all of the data.
+    expected = np.rint(load_digits().images * 255 / 16).astype(np.uint8).reshape(-1, 64)
+    found = np.concatenate([source.train.images, source.test.images]).reshape(-1, 64)
+    assert sorted(map(bytes, found)) == sorted(map(bytes, expected))
+    again = load_source("digits", cache=tmp_path / "other")
+    np.testing.assert_array_equal(source.test.images, again.test.images)
+    np.testing.assert_array_equal(source.train.labels, again.train.labels)
+
+
+def test_digits_differ_from_a_folder_called_digits(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_npz_pair(tmp_path / "digits")
+    monkeypatch.chdir(tmp_path)
+    assert load_source("digits").num_classes == 10
+    assert load_source("./digits").num_classes == 3
+
+
+@pytest.mark.parametrize("shape", [(7, 5), (7, 5, 3)], ids=["grey", "rgb"])
+@pytest.mark.parametrize("column", ["image", "img", "picture"])
+def test_parquet_gives_the_exact_pixels(
+    tmp_path: Path, shape: tuple[int, ...], column: str
+) -> None:
+    images = pixels(9, *shape)
+    write_parquet_pair(tmp_path, images, image=column, names=["cat", "dog"])
+    source = load_source(str(tmp_path))
+    np.testing.assert_array_equal(source.train.images, images.reshape(9, 7, 5, -1))
+    np.testing.assert_array_equal(source.test.images, images.reshape(9, 7, 5, -1))
+    assert source.train.labels.tolist() == [0, 1, 0, 1, 0, 1, 0, 1, 0]
+    assert source.train.labels.dtype == np.int64
+    assert source.class_names == ("cat", "dog")
+
+
+def test_parquet_of_many_blocks_keeps_the_order(tmp_path: Path) -> None:
+    images = pixels(2 * decode.BLOCK + 3, 2, 2)
+    write_parquet_pair(tmp_path, images)
+    np.testing.assert_array_equal(load_source(str(tmp_path)).train.images[..., 0], images)
+
+
+def test_large_images_decoded_by_threads_keep_the_order(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "cpu_count", lambda: 4)
+    images = pixels(11, 80, 70)
+    write_parquet_pair(tmp_path, images)
+    np.testing.assert_array_equal(load_source(str(tmp_path)).train.images[..., 0], images)
+
+
+def test_parquet_missing_labels_and_further_columns(tmp_path: Path) -> None:
+    content = [png(image) for image in pixels(3, 4, 4)]
+    train = {
+        "fine_label": [2, None, -1],
+        "coarse_label": [0, 1, None],
+        "writer_id": ["anna", None, "ben"],
+        "vector": [[1.0], [2.0], [3.0]],
+        "caption": ["x" * 1000] * 3,
+    }
+    write_parquet(tmp_path / "train.parquet", content, train)
+    write_parquet(tmp_path / "test.parquet", content, {"fine_label": [0, 1, 3]})
+    source = load_source(str(tmp_path))
+    assert source.train.labels.tolist() == [2, -1, -1]
+    assert source.class_names == ("0", "1", "2", "3")
+    assert {name: column.tolist() for name, column in source.train.columns.items()} == {
+        "coarse_label": [0, 1, -1],
+        "writer_id": ["anna", "", "ben"],
+    }
+    assert source.test.columns == {}
+
+
+def test_datasets_own_parquet_is_read(tmp_path: Path) -> None:
+    """The schema as `datasets` itself writes it, not as our fixture does."""
+    import datasets
+
+    images = pixels(3, 6, 6, 3)
+    features = datasets.Features(
+        {"img": datasets.Image(), "label": datasets.ClassLabel(names=["a", "b"])}
+    )
+    rows = {"img": [Image.fromarray(image) for image in images], "label": [1, 0, None]}
+    data = datasets.Dataset.from_dict(rows, features=features)
+    for split in ("train", "test"):
+        data.to_parquet(tmp_path / f"{split}.parquet")
+    source = load_source(str(tmp_path))
+    np.testing.assert_array_equal(source.train.images, images)
+    assert (source.train.labels.tolist(), source.class_names) == ([1, 0, -1], ("a", "b"))
+
+
+def test_image_folders_use_the_union_of_classes(tmp_path: Path) -> None:
+    images = pixels(4, 6, 5)
+    write_png(tmp_path / "train" / "dog" / "1.png", images[0])
+    write_png(tmp_path / "train" / "cat" / "2.png", images[1])
+    write_png(tmp_path / "train" / "cat" / "1.png", images[2])
+    write_png(tmp_path / "test" / "ant" / "1.png", images[3])
+    (tmp_path / "train" / "cat" / ".DS_Store").write_text("left by a desktop")
+    source = load_source(str(tmp_path))
+    assert source.class_names == ("ant", "cat", "dog")
+    assert source.train.labels.tolist() == [1, 1, 2]
+    np.testing.assert_array_equal(source.train.images[..., 0], images[[2, 1, 0]])
+    np.testing.assert_array_equal(source.test.images[..., 0], images[3:])
+    (tmp_path / "test" / "bee").mkdir()
+    assert load_source(str(tmp_path)).class_names == ("ant", "bee", "cat", "dog")
+
+
+@pytest.mark.parametrize("shape", [(5, 4), (5, 4, 1), (5, 4, 3)])
+def test_npz_of_bytes_and_of_floats(tmp_path: Path, shape: tuple[int, ...]) -> None:
+    images = pixels(6, *shape)
+    floats = (images / 255).astype(np.float32)
+    np.savez(tmp_path / "train.npz", images=images, labels=np.arange(6), group_id=np.arange(6) * 2)
+    np.savez(tmp_path / "test.npz", images=floats, labels=np.arange(6).astype(np.float64))
+    source = load_source(str(tmp_path))
+    np.testing.assert_array_equal(source.train.images, images.reshape(6, 5, 4, -1))
+    np.testing.assert_array_equal(source.test.images, images.reshape(6, 5, 4, -1))
+    assert source.train.columns["group_id"].tolist() == [0, 2, 4, 6, 8, 10]
+    assert source.test.labels.tolist() == [0, 1, 2, 3, 4, 5]
+
+
+def test_hub_data_set(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import datasets
+
+    images = pixels(300, 3, 3)
+    features = datasets.Features(
+        {
+            "image": datasets.Image(),
+            "writer_id": datasets.Value("string"),
+            "character": datasets.ClassLabel(names=["a", "b"]),
+        }
+    )
+    # One image only as a path: so do hub data sets made of files.
+    write_png(tmp_path / "0.png", images[0])
+    cells = [str(tmp_path / "0.png"), *({"bytes": png(i), "path": None} for i in images[1:])]
+    rows = {"image": cells, "writer_id": ["w"] * 300, "character": [1] * 300}
+    split = datasets.Dataset.from_dict(rows, features=features)
+    asked = []
+
+    def load_dataset(*arguments: Any) -> Any:
+        asked.append(arguments)
+        return datasets.DatasetDict({"train": split, "test": split})
+
+    monkeypatch.setattr(datasets, "load_dataset", load_dataset)
+    for _ in range(2):
+        source = load_source("owner/letters:lower")
+    assert asked == [("owner/letters", "lower")]
+    np.testing.assert_array_equal(source.train.images[..., 0], images)
+    assert (source.class_names, set(source.train.labels)) == (("a", "b"), {1})
+    assert list(source.train.columns) == ["writer_id"]
+    monkeypatch.setattr(datasets, "load_dataset", lambda *_: {"train": split, "valid": split})
+    refused("letters", "The data set letters has no test split; it has: train, valid")
+
+
+def test_hub_out_of_reach(monkeypatch: pytest.MonkeyPatch) -> None:
+    import datasets
+
+    def fail(*_: Any) -> None:
+        raise ConnectionError("Couldn't reach 'owner/x' on the Hub\nmore")
+
+    monkeypatch.setattr(datasets, "load_dataset", fail)
+    refused(
+        "owner/x", "'owner/x' is neither a folder here nor .* Hugging Face hub .*Couldn't reach"
+    )
+
+
+# Modes and sizes
+
+
+def test_grey_and_colour_become_rgb(tmp_path: Path) -> None:
+    grey, rgb, rgba = pixels(1, 4, 4)[0], pixels(1, 4, 4, 3)[0], pixels(1, 4, 4, 4)[0]
+    for split in ("train", "test"):
+        content = [png(grey), png(rgb), png(rgba)]
+        write_parquet(tmp_path / f"{split}.parquet", content, {"label": [0, 1, 1]})
+    images = load_source(str(tmp_path)).train.images
+    np.testing.assert_array_equal(images[0], np.repeat(grey[..., None], 3, axis=2))
+    np.testing.assert_array_equal(images[1], rgb)
+    np.testing.assert_array_equal(images[2], rgba[..., :3])
+
+
+def test_grey_palettes_transparency_and_16_bit_stay_grey(tmp_path: Path) -> None:
+    grey = pixels(1, 4, 4)[0]
+    palette = Image.fromarray(grey).convert("P")
+    palette.putpalette([value for value in range(256) for _ in range(3)])
+    transparent = np.stack([grey, 255 - grey], axis=2)
+    deep = grey.astype(np.uint16) * 256 + 77
+    directory = tmp_path / "train" / "a"
+    directory.mkdir(parents=True)
+    palette.save(directory / "1.png")
+    write_png(directory / "2.png", transparent)
+    write_png(directory / "3.png", deep)
+    write_png(tmp_path / "test" / "a" / "1.png", grey)
+    source = load_source(str(tmp_path))
+    assert source.image_shape == (4, 4, 1)
+    for image in source.train.images:
+        np.testing.assert_array_equal(image[..., 0], grey)
+
+
+def test_camera_orientation_is_applied(tmp_path: Path) -> None:
+    grey = np.repeat([[10, 250], [10, 250], [10, 250]], 8, axis=0).repeat(8, axis=1)
+    exif = Image.Exif()
+    exif[0x0112] = 6  # to be shown turned by a quarter to the right
+    for split in ("train", "test"):
+        (tmp_path / split / "a").mkdir(parents=True)
+        image = Image.fromarray(grey.astype(np.uint8))
+        image.save(tmp_path / split / "a" / "1.jpg", exif=exif, quality=95)
+    images = load_source(str(tmp_path)).train.images
+    assert images.shape == (1, 16, 24, 1)
+    assert images[0, 0].max() < 30
+    assert images[0, -1].min() > 230
+
+
+def test_image_size_resizes_bilinearly(tmp_path: Path) -> None:
+    images = pixels(2, 10, 6)
+    write_png(tmp_path / "train" / "a" / "1.png", images[0])
+    write_png(tmp_path / "train" / "a" / "2.png", pixels(1, 3, 4)[0])
+    write_png(tmp_path / "test" / "a" / "1.png", images[1])
+    refused(tmp_path, r"train holds images of different sizes \(10x6: .*1.png; 3x4: .*2.png\)")
+    source = load_source(str(tmp_path), image_size=5)
+    assert source.image_shape == (5, 5, 1)
+    expected = Image.fromarray(images[0]).resize((5, 5), Image.Resampling.BILINEAR)
+    np.testing.assert_array_equal(source.train.images[0, ..., 0], np.asarray(expected))
+
+
+@pytest.mark.parametrize("channels", [1, 3])
+def test_image_size_resizes_arrays(tmp_path: Path, channels: int) -> None:
+    images = pixels(6, 5, 4, channels)
+    np.savez(tmp_path / "train.npz", images=images, labels=np.zeros(6, np.int64))
+    np.savez(tmp_path / "test.npz", images=images, labels=np.zeros(6, np.int64))
+    found = load_source(str(tmp_path), image_size=9).train.images
+    assert found.shape == (6, 9, 9, channels)
+    one = Image.fromarray(images[3].squeeze()).resize((9, 9), Image.Resampling.BILINEAR)
+    np.testing.assert_array_equal(found[3].squeeze(), np.asarray(one))
+
+
+# Cache
+
+
+def test_second_open_decodes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_parquet_pair(tmp_path, pixels(4, 3, 3))
+    first = load_source(str(tmp_path))
+
+    def fail(*_: Any) -> None:
+        raise AssertionError("decoded again")
+
+    monkeypatch.setattr(decode, "decode_image", fail)
+    monkeypatch.setattr(decode, "inspect_image", fail)
+    second = load_source(str(tmp_path))
+    np.testing.assert_array_equal(first.train.images, second.train.images)
+    assert isinstance(second.train.images, np.memmap)
+    assert not second.train.images.flags.writeable
+    with pytest.raises(AssertionError, match="decoded again"):
+        load_source(str(tmp_path), image_size=2)  # another key
+
+
+def test_warm_cache_is_opened_without_heavy_libraries(tmp_path: Path, cache: Path) -> None:
+    write_parquet_pair(tmp_path, pixels(4, 3, 3))
+    load_source(str(tmp_path))
+    program = (
+        "import sys; from fedul_flwr.data.sources import load_source;"
+        f"assert len(load_source({str(tmp_path)!r}).train) == 4;"
+        "heavy = {'PIL', 'pyarrow', 'pandas', 'datasets', 'torch', 'sklearn', 'flwr', 'filelock'};"
+        "sys.exit(' '.join(heavy & set(sys.modules)) or 0)"
+    )
+    result = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=False
+    )
+    assert (result.returncode, result.stderr.strip()) == (0, "")
+
+
+@pytest.mark.parametrize("kind", ["parquet", "npz", "folder"])
+def test_a_changed_source_gets_a_new_key(tmp_path: Path, kind: str) -> None:
+    root = tmp_path / "data"
+    if kind == "parquet":
+        write_parquet_pair(root, pixels(2, 3, 3))
+        file = root / "train.parquet"
+    elif kind == "npz":
+        write_npz_pair(root)
+        file = root / "train.npz"
+    else:
+        file = root / "train" / "a" / "1.png"
+        write_png(file, pixels(1, 3, 3)[0])
+        write_png(root / "test" / "a" / "1.png", pixels(1, 3, 3)[0])
+    first = source_directory(str(root))
+    assert source_directory(str(root)) == first
+    status = file.stat()
+    os.utime(file, ns=(status.st_atime_ns, status.st_mtime_ns + 1))
+    assert source_directory(str(root)) != first
+
+
+def test_train_images_open_without_labels(tmp_path: Path) -> None:
+    write_npz_pair(tmp_path)
+    directory = source_directory(str(tmp_path))
+    for other in directory.iterdir():
+        if other.name != "train_images.npy":
+            other.unlink()
+    np.testing.assert_array_equal(open_train_images(directory)[..., 0], pixels(6, 5, 4))
+    with pytest.raises(UserError, match="is not a decoded data set or is damaged"):
+        read_source(directory)
+    with pytest.raises(UserError, match=r"test_images\.npy is missing or damaged"):
+        open_array(directory / "test_images.npy")
+
+
+def test_cache_tells_where_it_comes_from(tmp_path: Path, cache: Path) -> None:
+    write_npz_pair(tmp_path)
+    directory = source_directory(str(tmp_path))
+    assert directory.parent == cache / "sources"
+    meta = json.loads((directory / "meta.json").read_text())
+    assert meta["dataset"] == str(tmp_path)
+    assert meta["class_names"] == ["0", "1", "2"]
+
+
+def test_default_cache_directory(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("FEDUL_CACHE")
+    assert cache_directory() == Path.home() / ".cache" / "fedul-flwr"
+    monkeypatch.setenv("FEDUL_CACHE", "~/decoded")
+    assert cache_directory() == Path.home() / "decoded"
+
+
+def test_an_interrupted_build_is_cleared_and_repeated(
+    tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_npz_pair(tmp_path)
+    original = sources._write_source
+
+    def interrupted(*arguments: Any) -> None:
+        original(*arguments)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(sources, "_write_source", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        load_source(str(tmp_path))
+    assert [path for path in (cache / "sources").iterdir() if path.is_dir()] == []
+    monkeypatch.setattr(sources, "_write_source", original)
+    # A killed process cannot clear up: what it leaves must not be in the way either.
+    key = next((cache / "sources").glob("*.lock")).stem
+    (cache / "sources" / f"{key}.partial").mkdir()
+    (cache / "sources" / f"{key}.partial" / "train_images.npy").write_text("half")
+    assert len(load_source(str(tmp_path)).train) == 6
+    assert [path.name for path in (cache / "sources").iterdir() if path.is_dir()] == [key]
+
+
+def build_slowly(root: str, results: multiprocessing.Queue[tuple[bool, str]]) -> None:
+    """Load in another process; report whether this one built, and the directory."""
+    original, built = sources._write_source, []
+
+    def slow(*arguments: Any) -> None:
+        built.append(True)
+        original(*arguments)
+        time.sleep(1)
+
+    sources._write_source = slow
+    directory = source_directory(root)
+    assert len(read_source(directory).train) == 6
+    results.put((bool(built), str(directory)))
+
+
+def test_two_processes_build_once(tmp_path: Path) -> None:
+    write_npz_pair(tmp_path)
+    context = multiprocessing.get_context("spawn")
+    results = context.Queue()
+    workers = [
+        context.Process(target=build_slowly, args=(str(tmp_path), results)) for _ in range(2)
+    ]
+    for worker in workers:
+        worker.start()
+    reports = [results.get(timeout=60) for _ in workers]
+    for worker in workers:
+        worker.join(timeout=60)
+    assert sorted(built for built, _ in reports) == [False, True]
+    assert len({directory for _, directory in reports}) == 1
+
+
+def test_cache_that_cannot_be_written(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("no folder")
+    write_npz_pair(tmp_path / "data")
+    refused(
+        tmp_path / "data", r"Cannot write decoded data .*set FEDUL_CACHE", cache=tmp_path / "file"
+    )
+
+
+# Refusals
+
+
+def test_paths_that_hold_no_data_set(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "data").mkdir()
+    for name in (str(tmp_path / "none"), "./none", "~/none/none", "data/none", "a/b/c"):
+        refused(name, f"The data set {name} does not exist; a folder must hold train.parquet")
+    refused("data", "data holds no data set; it must hold train.parquet and test.parquet")
+    refused("", "The data set has no name")
+    (tmp_path / "x.parquet").write_text("x")
+    refused("x.parquet", "The data set x.parquet is a file; name the folder")
+    refused("digits", "The image size -1 is not allowed; it must be 0 or more", image_size=-1)
+
+
+@pytest.mark.parametrize("name", ["train.parquet", "train.npz"])
+def test_missing_split(tmp_path: Path, name: str) -> None:
+    (tmp_path / name).write_text("x")
+    refused(tmp_path, f"has no test split; .*{name.replace('train', 'test')} is missing")
+    (tmp_path / name).rename(tmp_path / name.replace("train", "test"))
+    refused(tmp_path, f"has no train split; .*{name} is missing")
+
+
+def test_folder_layout_refusals(tmp_path: Path) -> None:
+    train, test = tmp_path / "train", tmp_path / "test"
+    train.mkdir()
+    refused(tmp_path, "has no test split; .*test is missing")
+    test.mkdir()
+    refused(tmp_path, "train has no class folders")
+    (train / "a").mkdir()
+    refused(tmp_path, "train holds no images; each split needs one or more")
+    write_png(train / "a" / "1.png", pixels(1, 3, 3)[0])
+    refused(tmp_path, "test holds no images")
+    write_png(test / "1.png", pixels(1, 3, 3)[0])
+    refused(tmp_path, r"test/1\.png lies beside the class folders")
+    (test / "1.png").unlink()
+    (test / "a").mkdir()
+    (test / "a" / "notes.txt").write_text("x")
+    refused(tmp_path, r"notes\.txt is not an image; only \.png, ")
+    (test / "a" / "notes.txt").rename(test / "a" / "1.jpg")
+    refused(tmp_path, r"test/a/1\.jpg cannot be read as an image")
+    write_npz_pair(tmp_path)
+    refused(tmp_path, "holds several data sets; only one of")
+
+
+def test_damaged_parquet(tmp_path: Path) -> None:
+    write_parquet_pair(tmp_path, pixels(50, 8, 8))
+    whole = (tmp_path / "train.parquet").read_bytes()
+    (tmp_path / "train.parquet").write_bytes(whole[: len(whole) // 2])
+    refused(tmp_path, r"train\.parquet cannot be read as a parquet file; it may be damaged")
+    # A good footer around damaged pages is found only while rows are read.
+    (tmp_path / "train.parquet").write_bytes(whole[:4] + b"\xff" * 4000 + whole[4004:])
+    refused(tmp_path, r"train\.parquet cannot be read as")
+
+
+def test_parquet_refusals(tmp_path: Path) -> None:
+    good = [png(image) for image in pixels(3, 4, 4)]
+    labels = {"label": [0, 1, 0]}
+    write_parquet(tmp_path / "test.parquet", good, labels)
+
+    def check(images: Sequence[bytes | None], columns: dict[str, Any], message: str) -> None:
+        write_parquet(tmp_path / "train.parquet", images, columns)
+        refused(tmp_path, message)
+
+    check([good[0], good[1][:40], good[2]], labels, r"row 1 of .*train\.parquet cannot be read as")
+    check([good[0], good[1][:60], good[2]], labels, r"row 1 of .*train\.parquet cannot be read as")
+    check([good[0], b"no image", good[2]], labels, r"row 1 of .*train\.parquet cannot be read as")
+    check([good[0], good[1], None], labels, r"row 2 of .*train\.parquet holds no image")
+    check(good, {"id": [0, 1, 0]}, r"has no label column, such as 'label'; .*: image, id\.")
+    check(good, {"label": ["a", "b", "c"]}, r"column 'label' of .* must hold whole numbers")
+    check(good, {"label": [0.5, 1, 2]}, r"column 'label' of .* must hold whole numbers")
+    check(good, {"label": [0, -2, 2]}, r"column 'label' of .* holds the label -2; labels are 0 to")
+    check(good, {"label": [0, 10**12, 2]}, "holds the label 1000000000000; labels are 0 to 65535")
+    check([], {"label": []}, r"column 'label' of .* must hold whole numbers|holds no images")
+    deep = png(pixels(1, 4, 4)[0].astype(np.float32), "TIFF")
+    check([deep] * 3, labels, "row 0 of .* cannot be read as an image; 8- or 16-bit PNG")
+
+
+def test_parquet_without_one_image_column(tmp_path: Path) -> None:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    write_parquet_pair(tmp_path, pixels(2, 3, 3))
+    pq.write_table(pa.table({"label": [0, 1], "id": [1, 2]}), tmp_path / "train.parquet")
+    refused(tmp_path, r"has no image column, such as 'image' or 'img'; .* are: label, id\.")
+    cells = pa.array([b"1", b"2"], type=pa.binary())
+    table = pa.table({"left": cells, "right": cells, "label": [0, 1]})
+    pq.write_table(table, tmp_path / "train.parquet")
+    refused(tmp_path, r"has several image columns, none called 'image' or 'img'; .*left, right, la")
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"images": None}, r"train\.npz has no array 'images'; its arrays are: labels"),
+        ({"labels": None}, r"train\.npz has no array 'labels'; its arrays are: images"),
+        ({"images": np.full((6, 5, 4), np.nan)}, r"values that are not in \[0, 1\] \(or not fin"),
+        ({"images": np.full((6, 5, 4), np.inf)}, r"values that are not in \[0, 1\]"),
+        ({"images": np.full((6, 5, 4), 1.01)}, r"values that are not in \[0, 1\]"),
+        ({"images": np.full((6, 5, 4), -0.1)}, r"values that are not in \[0, 1\]"),
+        ({"images": np.zeros((6, 5, 4), int)}, r"has type int64; allowed are uint8 and float"),
+        ({"images": np.zeros((6, 20), np.uint8)}, r"has shape \(6, 20\); allowed are \(n, height"),
+        ({"images": np.zeros((6, 3, 5, 4), np.uint8)}, r"has shape \(6, 3, 5, 4\); allowed are"),
+        ({"images": np.zeros((6, 0, 4), np.uint8)}, r"has shape \(6, 0, 4, 1\); allowed are"),
+        ({"images": np.array([None] * 6)}, r"Array 'images' .* cannot be read; it must hold num"),
+        ({"images": pixels(0, 5, 4), "labels": np.zeros(0, int)}, "holds no images"),
+        ({"labels": np.arange(5)}, r"'labels' of .* has shape \(5,\); one label for each of 6"),
+        ({"labels": np.zeros((6, 3), int)}, r"'labels' of .* has shape \(6, 3\); one label for"),
+        ({"labels": np.array([0, 1, 2, 3, 4, -2])}, "holds the label -2; labels are 0 to"),
+        ({"labels": np.array([0, 1, 2, 3, 4, 0.5])}, "must hold whole numbers, -1 for an unlab"),
+        ({"labels": np.array([0, 1, 2, 3, 4, np.nan])}, "must hold whole numbers"),
+        ({"labels": np.array(list("abcdef"))}, "must hold whole numbers"),
+        ({"labels": np.zeros(6, bool)}, "must hold whole numbers"),
+        ({"group": np.arange(4)}, r"Array 'group' of .* has 4 entries for 6 images"),
+        ({"images": pixels(6, 5, 5)}, r"are 5x5x1 and those of .*test\.npz 5x4x1"),
+        ({"images": pixels(6, 5, 4, 3)}, r"are 5x4x3 and those of .*test\.npz 5x4x1"),
+    ],
+)
+def test_npz_refusals(tmp_path: Path, changes: dict[str, Any], message: str) -> None:
+    write_npz_pair(tmp_path, **changes)
+    refused(tmp_path, message)
+
+
+def test_damaged_npz(tmp_path: Path) -> None:
+    write_npz_pair(tmp_path)
+    whole = (tmp_path / "train.npz").read_bytes()
+    for content in (b"", b"no zip", whole[: len(whole) // 2], np.arange(3).tobytes()):
+        (tmp_path / "train.npz").write_bytes(content)
+        refused(tmp_path, r"train\.npz cannot be read as an \.npz file; it may be damaged")
+    (tmp_path / "train.npz").write_bytes(whole[:60] + b"\xff" * 60 + whole[120:])
+    refused(tmp_path, r"of .*train\.npz cannot be read")
+    with (tmp_path / "train.npz").open("wb") as stream:
+        np.save(stream, np.arange(3))
+    refused(tmp_path, r"train\.npz cannot be read as an \.npz file")
+
+
+def test_splits_that_do_not_fit(tmp_path: Path) -> None:
+    content = [png(image) for image in pixels(2, 3, 3)]
+    write_parquet(tmp_path / "train.parquet", content, {"label": [0, 1]}, names=["a", "b"])
+    write_parquet(tmp_path / "test.parquet", content, {"label": [0, 1]}, names=["b", "a"])
+    refused(tmp_path, r"The classes of .*train\.parquet \(a, b\) and .*\(b, a\) differ")
+    write_parquet(tmp_path / "test.parquet", content, {"label": [0, 2]})
+    refused(tmp_path, r"test\.parquet holds the label 2; allowed are 0 to 1, one per class")
+    for split in ("train", "test"):
+        write_parquet(tmp_path / f"{split}.parquet", content, {"label": [-1, -1]})
+    refused(tmp_path, "hold no label but -1; the test split needs labels")
+
+
+# Real data
+
+
+@pytest.mark.realdata
+def test_real_covid_x_rays(real_data: Callable[[str], str]) -> None:
+    source = load_source(real_data("covid_xray_224"))
+    assert source.train.images.shape == (886, 224, 224, 1)
+    assert len(source.test) == 238
+    assert source.class_names == ("No_findings", "Covid-19", "Pneumonia")
+    assert len(source.train.columns["group_id"]) == 886
+
+
+@pytest.mark.slow
+@pytest.mark.realdata
+@pytest.mark.parametrize(
+    ("name", "count", "shape"),
+    [("mnist", 60_000, (28, 28, 1)), ("cifar10", 50_000, (32, 32, 3))],
+)
+def test_real_data_equals_datasets(
+    real_data: Callable[[str], str], name: str, count: int, shape: tuple[int, int, int]
+) -> None:
+    import datasets
+
+    folder = real_data(name)
+    source = load_source(folder)
+    assert source.train.images.shape == (count, *shape)
+    assert np.bincount(source.test.labels).sum() == 10_000
+    started = time.perf_counter()
+    load_source(folder)
+    assert time.perf_counter() - started < 0.05
+    theirs = datasets.Dataset.from_parquet(f"{folder}/test.parquet", keep_in_memory=True)
+    for row in range(0, 10_000, 500):
+        image = theirs[row]["img" if name == "cifar10" else "image"]
+        np.testing.assert_array_equal(
+            source.test.images[row].squeeze(), np.asarray(image), err_msg=f"row {row}"
+        )
+        assert source.test.labels[row] == theirs[row]["label"]

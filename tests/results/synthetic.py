@@ -1,0 +1,121 @@
+"""Run directories as the server app writes them, with made-up numbers."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+
+def write_run(
+    directory: Path,
+    *,
+    method: str = "fedul",
+    seed: int = 0,
+    rounds: int = 20,
+    planned: int = 0,
+    clients: int = 5,
+    sets: int = 10,
+    class_names: tuple[str, ...] = tuple("0123456789"),
+    finished: bool = True,
+    share_priors: bool = True,
+    with_sets: bool = True,
+    with_counts: bool = False,
+    **settings: Any,
+) -> Path:
+    """Write a run of ``rounds`` rounds and return its directory."""
+    directory.mkdir(parents=True, exist_ok=True)
+    generator = np.random.default_rng(seed)
+    rows = []
+    for step in range(rounds + 1):
+        error = 88 * np.exp(-step / 4) + 2.4 + generator.normal() * 0.15
+        rows.append(
+            {
+                "round": step,
+                "test_error": round(error, 3),
+                "validation_error": round(error + generator.normal() * 0.3, 3),
+                "surrogate_loss": None if step == 0 else round(2.3 * np.exp(-step / 9) + 1.4, 4),
+                "heldout_loss": round(2.3 * np.exp(-step / 9) + 1.5, 4),
+                "seconds": 1.5 if step == 0 else round(12 + generator.normal(), 2),
+                "seconds_fit": 0.0 if step == 0 else round(10 + generator.normal() * 0.5, 2),
+                "bytes_up": 0 if step == 0 else 21_345_678,
+                "bytes_down": 0 if step == 0 else 21_645_678,
+                "clients": 0 if step == 0 else clients,
+                "failures": 0,
+            }
+        )
+    num_classes = len(class_names)
+    people = []
+    for client in range(clients):
+        sizes = generator.integers(300, 900, size=sets)
+        priors = generator.dirichlet(np.full(num_classes, 0.4), size=sets)
+        shared = share_priors and client != 3
+        people.append(
+            {
+                "id": client,
+                "num_points": int(sizes.sum()),
+                "set_sizes": sizes.tolist() if with_sets else None,
+                "priors": priors.tolist() if shared else None,
+                "class_counts": (sizes @ priors).round().tolist() if with_counts else None,
+                "condition_number": 12.3 if shared else None,
+                "status": "dropped" if client == 3 else "accepted",
+                "reason": "shared no priors" if client == 3 else "",
+            }
+        )
+    best = min(rows, key=lambda row: row["validation_error"])
+    config = {
+        "method": method,
+        "dataset": "digits",
+        "model": "mlp",
+        "partition": "iid",
+        "num-rounds": planned or rounds,
+        "seed": seed,
+        "fedul.num-sets": sets,
+        **settings,
+    }
+    data = {
+        "image_shape": [8, 8, 1],
+        "num_classes": num_classes,
+        "class_names": list(class_names),
+    }
+    write_json(directory / "config.json", {"settings": config, "data": data})
+    write_json(
+        directory / "environment.json",
+        {
+            "python": "3.11.2",
+            "packages": {"torch": "2.15.0", "flwr": "1.41.0"},
+            "cpu": "2 cores",
+            "commit": "b5cbd47",
+        },
+    )
+    lines = "".join(json.dumps(row) + "\n" for row in rows)
+    (directory / "metrics.jsonl").write_text(lines, encoding="utf-8")
+    write_json(directory / "federation.json", {"clients": people, "class_names": list(class_names)})
+    if finished:
+        write_json(
+            directory / "summary.json",
+            {
+                "status": "completed",
+                "method": method,
+                "dataset": "digits",
+                "partition": "iid",
+                "num_clients": clients,
+                "rounds": rounds,
+                "seed": seed,
+                "best_round": best["round"],
+                "test_error": best["test_error"],
+                "final_test_error": rows[-1]["test_error"],
+                "seconds_total": 245.6,
+                "seconds_per_round": 12.28,
+                "bytes_up": 426_913_560,
+                "bytes_down": 432_913_560,
+            },
+        )
+    return directory
+
+
+def write_json(path: Path, value: object) -> None:
+    """Write ``value`` as JSON."""
+    path.write_text(json.dumps(value), encoding="utf-8")

@@ -1,0 +1,235 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from matplotlib.axes import Axes
+from matplotlib.collections import QuadMesh
+from matplotlib.figure import Figure
+from PIL import Image
+
+from fedul_flwr.errors import UserError
+from fedul_flwr.results.plots import (
+    draw_plots,
+    error_figure,
+    format_bytes,
+    loss_figure,
+    priors_figure,
+    time_traffic_figure,
+)
+from fedul_flwr.results.records import Run, read_run
+from tests.results.synthetic import write_json, write_run
+
+
+def _lines(axes: Axes) -> dict[str, tuple[list[float], list[float]]]:
+    return {
+        str(line.get_label()): (list(line.get_xdata()), list(line.get_ydata()))  # type: ignore[arg-type]
+        for line in axes.get_lines()
+    }
+
+
+def _mesh(figure: Figure) -> np.ma.MaskedArray:
+    (mesh,) = (
+        item
+        for axes in figure.axes
+        for item in axes.collections
+        if isinstance(item, QuadMesh) and axes.get_xlabel() == "class"
+    )
+    values = mesh.get_array()
+    assert values is not None
+    return np.ma.asarray(values)
+
+
+def _bars(figure: Figure) -> list[float]:
+    (axes,) = (axes for axes in figure.axes if axes.get_xlabel().startswith("points"))
+    return [patch.get_width() for patch in axes.patches]  # type: ignore[attr-defined]
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Run:
+    return read_run(write_run(tmp_path / "run", rounds=6))
+
+
+def test_error_lines_are_the_metrics(run: Run) -> None:
+    (axes,) = error_figure([run]).axes
+    lines = _lines(axes)
+    for key, name in (("test_error", "test error"), ("validation_error", "validation error")):
+        assert lines[f"{run.label}: {name}"] == run.series(key)
+    best = run.best_round()
+    assert best is not None
+    assert lines["best round"] == ([best], [run.metrics[best]["test_error"]])
+    assert axes.get_xlabel() == "round"
+    assert axes.get_ylabel().startswith("error (%)")
+
+
+def test_best_round_of_an_unfinished_run(tmp_path: Path) -> None:
+    run = read_run(write_run(tmp_path / "run", rounds=3, finished=False))
+    figure = error_figure([run])
+    texts = [text.get_text() for legend in figure.legends for text in legend.get_texts()]
+    assert any(text.startswith("best round so far: ") for text in texts)
+
+
+def test_error_without_best_round_and_without_test_data(tmp_path: Path) -> None:
+    directory = write_run(tmp_path / "run", finished=False)
+    (directory / "metrics.jsonl").write_text('{"round": 1, "test_error": 0.0}\n')
+    run = read_run(directory)
+    (axes,) = error_figure([run]).axes
+    assert list(_lines(axes)) == [f"{run.label}: test error"]
+    assert axes.get_yscale() == "linear"
+    assert axes.get_ylim()[0] == 0
+
+
+def test_wide_errors_take_a_logarithmic_axis(tmp_path: Path) -> None:
+    run = read_run(write_run(tmp_path / "run", rounds=30))
+    assert error_figure([run]).axes[0].get_yscale() == "log"
+
+
+def test_loss_lines_are_the_metrics(run: Run) -> None:
+    lines = _lines(loss_figure([run]).axes[0])
+    assert lines[f"{run.label}: surrogate loss, training sets"] == run.series("surrogate_loss")
+    assert lines[f"{run.label}: surrogate loss, held-out sets"] == run.series("heldout_loss")
+
+
+def test_loss_of_another_method_is_drawn(tmp_path: Path) -> None:
+    directory = write_run(tmp_path / "run")
+    (directory / "metrics.jsonl").write_text('{"round": 1, "pseudo_loss": 2.0}\n')
+    run = read_run(directory)
+    assert _lines(loss_figure([run]).axes[0]) == {f"{run.label}: pseudo loss": ([1], [2.0])}
+
+
+def test_several_runs_share_one_figure(tmp_path: Path) -> None:
+    # More runs than colours; two have the same method, data and seed.
+    runs = [read_run(write_run(tmp_path / f"r{i}", seed=i % 8, rounds=5)) for i in range(9)]
+    figure = error_figure(runs)
+    lines = figure.axes[0].get_lines()
+    looks = {(line.get_color(), str(line.get_marker())) for line in lines[::3]}
+    assert len(looks) == 9
+    (legend,) = figure.legends
+    texts = [text.get_text() for text in legend.get_texts()]
+    assert texts[-3:] == ["test error", "validation error", "best round of a run"]
+    assert len(set(texts)) == 9 + 3
+    figure.draw_without_rendering()
+    below = figure.axes[0].get_tightbbox()
+    assert below is not None
+    # The legend stands below the axes and covers nothing.
+    assert legend.get_window_extent().y1 <= below.y0 + 1
+
+
+def test_priors_rows_are_the_sets_in_percent(run: Run) -> None:
+    figure = priors_figure(run)
+    assert run.federation is not None
+    values = _mesh(figure)
+    clients = run.federation.clients
+    # Between two clients lies one empty row as a gap.
+    assert values.shape == (10 * 5 + 4, 10)
+    np.testing.assert_allclose(values[:10], 100 * np.array(clients[0].priors))
+    np.testing.assert_allclose(values[11:21], 100 * np.array(clients[1].priors))
+    assert values[33:43].mask.all(), "client 3 shared no priors"
+    sizes = [size for client in clients for size in client.set_sizes or ()]
+    assert _bars(figure) == sizes
+
+
+def test_many_clients_have_one_row_each(tmp_path: Path) -> None:
+    run = read_run(write_run(tmp_path / "run", clients=13, sets=3))
+    figure = priors_figure(run)
+    assert run.federation is not None
+    client = run.federation.clients[5]
+    assert client.priors is not None
+    assert client.set_sizes is not None
+    sizes = np.array(client.set_sizes)
+    expected = sizes @ np.array(client.priors) / sizes.sum()
+    values = _mesh(figure)
+    assert values.shape == (13, 10)
+    np.testing.assert_allclose(values[5], 100 * expected)
+    assert _bars(figure) == [client.num_points for client in run.federation.clients]
+
+
+def test_class_counts_stand_in_for_priors(tmp_path: Path) -> None:
+    run = read_run(write_run(tmp_path / "run", share_priors=False, with_counts=True))
+    values = _mesh(priors_figure(run))
+    assert values.shape == (5, 10)
+    np.testing.assert_allclose(values.sum(axis=1), 100)
+
+
+def test_set_sizes_stand_alone_without_priors(tmp_path: Path) -> None:
+    run = read_run(write_run(tmp_path / "run", share_priors=False))
+    assert run.federation is not None
+    sizes = [size for client in run.federation.clients for size in client.set_sizes or ()]
+    assert _bars(priors_figure(run)) == sizes
+
+
+def test_points_stand_alone_without_sets(tmp_path: Path) -> None:
+    run = read_run(write_run(tmp_path / "run", clients=90, share_priors=False, with_sets=False))
+    assert run.federation is not None
+    assert _bars(priors_figure(run)) == [client.num_points for client in run.federation.clients]
+
+
+def test_time_and_traffic_are_stacked(run: Run) -> None:
+    above, below = time_traffic_figure(run).axes
+    fit, rest = ([bar.get_height() for bar in group] for group in above.containers)
+    assert fit == run.series("seconds_fit")[1]
+    whole = [max(row["seconds"], row["seconds_fit"]) for row in run.metrics]
+    np.testing.assert_allclose(np.add(fit, rest), whole)
+    up, down = ([bar.get_height() for bar in group] for group in below.containers)
+    np.testing.assert_allclose(1e6 * np.array(up), run.series("bytes_up")[1])
+    np.testing.assert_allclose(1e6 * np.array(down), run.series("bytes_down")[1])
+    assert below.get_ylabel() == "MB per round"
+
+
+@pytest.mark.parametrize(
+    ("count", "text"),
+    [
+        (0, "0 bytes"),
+        (999, "999 bytes"),
+        (1234, "1.23 kB"),
+        (999_900_000, "1000 MB"),
+        (2e12, "2 TB"),
+    ],
+)
+def test_bytes_are_readable(count: float, text: str) -> None:
+    assert format_bytes(count) == text
+
+
+def test_draw_plots_writes_pictures(run: Run, tmp_path: Path) -> None:
+    paths = draw_plots(run, tmp_path / "new" / "plots")
+    assert [path.name for path in paths] == [
+        "error.png",
+        "loss.png",
+        "priors.png",
+        "time_traffic.png",
+    ]
+    for path in paths:
+        with Image.open(path) as picture:
+            # Not one colour: something was drawn.
+            assert len(picture.convert("RGB").getcolors(1 << 24) or ()) > 10
+
+
+def test_what_was_not_recorded_is_not_drawn(tmp_path: Path) -> None:
+    write_json(tmp_path / "config.json", {"settings": {}, "data": {}})
+    assert draw_plots(read_run(tmp_path), tmp_path / "plots") == []
+    for figure in (error_figure, loss_figure):
+        assert "nothing recorded yet" in [
+            text.get_text() for text in figure([read_run(tmp_path)]).axes[0].texts
+        ]
+
+
+def test_names_are_no_formulas(tmp_path: Path) -> None:
+    names = ("$\\frac{", "a\nb", "_hidden", "x" * 99)
+    run = read_run(write_run(tmp_path / "run", class_names=names, dataset="$\\oops{"))
+    assert len(draw_plots(run, tmp_path / "plots")) == 4
+    two = [run, read_run(write_run(tmp_path / "other", dataset="$\\oops{"))]
+    error_figure(two).savefig(tmp_path / "two.png")
+
+
+def test_pyplot_is_not_touched(run: Run, tmp_path: Path) -> None:
+    import matplotlib._pylab_helpers as helpers
+
+    draw_plots(run, tmp_path / "plots")
+    assert helpers.Gcf.figs == {}
+
+
+def test_directory_that_cannot_be_written(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(UserError, match="Cannot write plots to"):
+        draw_plots(run, tmp_path / "file" / "plots")

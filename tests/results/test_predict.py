@@ -1,0 +1,232 @@
+from __future__ import annotations
+
+import csv
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from numpy.typing import NDArray
+from PIL import Image
+from safetensors.torch import save_file
+
+from fedul_flwr.errors import UserError
+from fedul_flwr.learning.batches import to_input
+from fedul_flwr.models import build_model
+from fedul_flwr.results.predict import load_model, predict
+from tests.results.synthetic import write_json
+
+CLASSES = ("zero", "one, or so", "2")
+
+
+@pytest.fixture
+def model() -> torch.nn.Module:
+    return build_model("mlp", (8, 8, 1), 3, seed=3)
+
+
+@pytest.fixture
+def run(tmp_path: Path, model: torch.nn.Module) -> Path:
+    directory = tmp_path / "run"
+    directory.mkdir()
+    _write_config(directory, "mlp")
+    save_file(model.state_dict(), directory / "model.safetensors")
+    return directory
+
+
+def _write_config(directory: Path, model: str, **data: object) -> None:
+    shape = {"image_shape": [8, 8, 1], "num_classes": 3, "class_names": list(CLASSES)}
+    write_json(directory / "config.json", {"settings": {"model": model}, "data": shape | data})
+
+
+@pytest.fixture
+def images() -> NDArray[np.uint8]:
+    return np.random.default_rng(0).integers(0, 256, size=(7, 8, 8, 1), dtype=np.uint8)
+
+
+@pytest.fixture
+def folder(tmp_path: Path, images: NDArray[np.uint8]) -> Path:
+    directory = tmp_path / "my.images"
+    directory.mkdir()
+    for number, image in enumerate(images):
+        Image.fromarray(image[..., 0]).save(directory / f"{number}.png")
+    return directory
+
+
+def _rows(path: Path) -> list[dict[str, str]]:
+    with path.open(encoding="utf-8", newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def _expected(model: torch.nn.Module, images: NDArray[np.uint8]) -> NDArray[np.float64]:
+    model.eval()
+    with torch.no_grad():
+        logits = model(to_input(torch.from_numpy(images)))
+    result: NDArray[np.float64] = logits.double().softmax(dim=1).numpy()
+    return result
+
+
+def test_predictor_equals_the_model(
+    run: Path, model: torch.nn.Module, images: NDArray[np.uint8]
+) -> None:
+    predictor = load_model(run)
+    expected = _expected(model, images)
+    for batch_size in (1, 3, 7, 256):
+        found = predictor.predict_proba(images, batch_size)
+        np.testing.assert_allclose(found, expected, rtol=1e-5)
+    labels = predictor.predict(images)
+    assert labels.dtype == np.int64
+    assert labels.tolist() == expected.argmax(axis=1).tolist()
+    assert predictor.predict_proba(images[:0]).shape == (0, 3)
+    assert not predictor.model.training
+
+
+def test_read_only_images_are_fine(run: Path, images: NDArray[np.uint8]) -> None:
+    images.flags.writeable = False
+    assert load_model(run).predict(images).shape == (7,)
+
+
+def test_csv_of_a_folder(
+    run: Path,
+    model: torch.nn.Module,
+    folder: Path,
+    images: NDArray[np.uint8],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    path = predict(run, folder, batch_size=2)
+    assert path == Path("my.images-predictions.csv")
+    rows = _rows(path)
+    assert list(rows[0]) == ["name", "label", "class", "confidence", *(f"p_{c}" for c in CLASSES)]
+    assert [row["name"] for row in rows] == [f"{number}.png" for number in range(7)]
+    for row, expected in zip(rows, _expected(model, images), strict=True):
+        assert int(row["label"]) == expected.argmax()
+        assert row["class"] == CLASSES[expected.argmax()]
+        assert float(row["confidence"]) == pytest.approx(expected.max(), rel=1e-4)
+        found = [float(row[f"p_{name}"]) for name in CLASSES]
+        assert found == pytest.approx(expected.tolist(), rel=1e-4)
+    assert sorted(path.name for path in tmp_path.iterdir()) == [
+        "my.images",
+        "my.images-predictions.csv",
+        "run",
+    ]
+
+
+def test_csv_of_one_file(run: Path, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(folder)
+    assert predict(run, Path("3.png")) == Path("3-predictions.csv")
+    assert [row["name"] for row in _rows(Path("3-predictions.csv"))] == ["3.png"]
+
+
+def test_output_is_replaced_only_after_success(run: Path, folder: Path, tmp_path: Path) -> None:
+    output = tmp_path / "out.csv"
+    output.write_text("old")
+    (folder / "broken.png").write_bytes(b"no picture")
+    with pytest.raises(UserError, match=r"broken\.png"):
+        predict(run, folder, output)
+    assert output.read_text() == "old"
+    (folder / "broken.png").unlink()
+    assert predict(run, folder, output) == output
+    assert len(_rows(output)) == 7
+
+
+def test_refusals_of_the_call(run: Path, folder: Path, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="does not exist"):
+        predict(run, tmp_path / "missing", tmp_path / "out.csv")
+    with pytest.raises(UserError, match="must be a file in an existing directory"):
+        predict(run, folder, tmp_path / "missing" / "out.csv")
+    with pytest.raises(UserError, match="must be a file in an existing directory"):
+        predict(run, folder, tmp_path)
+    with pytest.raises(UserError, match="batch size must be at least 1, not 0"):
+        predict(run, folder, tmp_path / "out.csv", batch_size=0)
+    assert not (tmp_path / "out.csv").exists()
+
+
+def test_refuses_other_images(run: Path, images: NDArray[np.uint8]) -> None:
+    predictor = load_model(run)
+    with pytest.raises(UserError, match=r"takes uint8 images \(n, 8, 8, 1\), not float64"):
+        predictor.predict(images.astype(np.float64))
+    with pytest.raises(UserError, match=r"not uint8 \(7, 8, 8, 3\)"):
+        predictor.predict(images.repeat(3, axis=3))
+
+
+def test_directory_without_model(run: Path, tmp_path: Path) -> None:
+    (run / "model.safetensors").unlink()
+    with pytest.raises(UserError, match=r"holds no model\.safetensors"):
+        load_model(run)
+    with pytest.raises(UserError, match="is not a directory"):
+        load_model(tmp_path / "missing")
+    with pytest.raises(UserError, match=r"holds no config\.json"):
+        load_model(tmp_path)
+
+
+def test_model_that_does_not_fit(run: Path, model: torch.nn.Module) -> None:
+    state = model.state_dict()
+    save_file({"1.weight": state["1.weight"]}, run / "model.safetensors")
+    with pytest.raises(UserError, match="does not fit model 'mlp': Missing key"):
+        load_model(run)
+    save_file(state | {"extra": torch.zeros(1)}, run / "model.safetensors")
+    with pytest.raises(UserError, match=r"Unexpected key.*extra"):
+        load_model(run)
+    (run / "model.safetensors").write_bytes(b"nonsense")
+    with pytest.raises(UserError, match="as a safetensors file"):
+        load_model(run)
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        ({"image_shape": [8, 8]}, r'"image_shape" must be \[height, width, channels\]'),
+        ({"image_shape": None}, '"image_shape" must be'),
+        ({"num_classes": "3"}, '"num_classes" must be'),
+    ],
+)
+def test_data_that_is_not_described(run: Path, data: dict[str, object], message: str) -> None:
+    _write_config(run, "mlp", **data)
+    with pytest.raises(UserError, match=message):
+        load_model(run)
+
+
+def test_classes_without_names_are_numbers(run: Path, folder: Path, tmp_path: Path) -> None:
+    _write_config(run, "mlp", class_names=None)
+    rows = _rows(predict(run, folder, tmp_path / "out.csv"))
+    assert list(rows[0])[4:] == ["p_0", "p_1", "p_2"]
+
+
+@pytest.fixture
+def own_module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    (tmp_path / "own_model_of_a_user.py").write_text(
+        "from torch import nn\n"
+        "def tiny(shape, classes):\n"
+        "    return nn.Sequential(nn.Flatten(), nn.Linear(64, classes))\n"
+        "def wide(shape, classes):\n"
+        "    return nn.Sequential(nn.Flatten(), nn.Linear(64, classes + 1))\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    yield "own_model_of_a_user"
+    sys.modules.pop("own_model_of_a_user", None)
+
+
+def test_own_model_by_reference(run: Path, own_module: str, images: NDArray[np.uint8]) -> None:
+    _write_config(run, f"{own_module}:tiny")
+    weights = {"1.weight": torch.zeros(3, 64), "1.bias": torch.tensor([0.0, 1.0, 0.0])}
+    save_file(weights, run / "model.safetensors")
+    assert load_model(run).predict(images).tolist() == [1] * 7
+
+
+def test_own_model_with_other_outputs(
+    run: Path, own_module: str, images: NDArray[np.uint8]
+) -> None:
+    _write_config(run, f"{own_module}:wide")
+    weights = {"1.weight": torch.zeros(4, 64), "1.bias": torch.zeros(4)}
+    save_file(weights, run / "model.safetensors")
+    with pytest.raises(UserError, match=r"returned \(7, 4\) for 7 images of 3 classes"):
+        load_model(run).predict(images)
+
+
+def test_own_model_that_cannot_be_imported(run: Path) -> None:
+    _write_config(run, "package_that_is_not_there.models:net")
+    with pytest.raises(UserError, match=r"package_that_is_not_there"):
+        load_model(run)
