@@ -1,1 +1,1 @@
-"""Speed, scale and cost, each as ratios from one run: ``python -m benchmarks [names …] [--quick]``."""
+"""Speed, scale and cost, each as ratios from one run of ``python -m benchmarks``."""

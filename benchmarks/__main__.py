@@ -1,4 +1,4 @@
-"""``python -m benchmarks [names …] [--quick]``: measure, print, write ``runs/bench/latest.json``."""
+"""``python -m benchmarks [names …] [--quick]``: print, write ``runs/bench/latest.json``."""
 
 from __future__ import annotations
 

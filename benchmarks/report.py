@@ -35,7 +35,8 @@ class Bar:
     def __str__(self) -> str:
         sign = "≥" if self.at_least else "≤"
         verdict = "met" if self.met else "MISSED"
-        return f"{self.name}: {self.value:.2f}{self.unit} (bar {sign} {self.limit:g}{self.unit}) {verdict}"
+        limit = f"{sign} {self.limit:g}{self.unit}"
+        return f"{self.name}: {self.value:.2f}{self.unit} (bar {limit}) {verdict}"
 
 
 @dataclass

@@ -465,11 +465,7 @@ def _print_demo(outputs: dict[str, Path], seconds: float) -> None:
     console = Console()
     console.print(table)
     for method, output in outputs.items():
-        made = sorted(
-            path.name
-            for path in output.iterdir()
-            if path.suffix in (".safetensors", ".pt", ".jsonl", ".png") or path.name == "model"
-        )
+        made = [n for n in ("model.safetensors", "metrics.jsonl", "plots") if (output / n).exists()]
         console.print(f"{told[method][0]}: {output}", soft_wrap=True, highlight=False)
         console.print(f"  {', '.join(made)}", soft_wrap=True, highlight=False)
     console.print(f"Total time: {seconds:.0f} s")

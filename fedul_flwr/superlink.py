@@ -230,13 +230,11 @@ class LocalSuperLink:
         return env
 
     def _descendants(self) -> list[psutil.Process]:
-        """Live children of every process known so far; they are remembered."""
+        """Every process known so far, the dead too; those seen once are not forgotten."""
         if self._process is not None and self._process.poll() is None:
             with contextlib.suppress(psutil.Error):
-                self._seen.setdefault(self.pid, psutil.Process(self.pid))
-        for known in list(self._seen.values()):
-            with contextlib.suppress(psutil.Error):
-                for child in known.children(recursive=True):
+                root = self._seen.setdefault(self.pid, psutil.Process(self.pid))
+                for child in root.children(recursive=True):
                     self._seen[child.pid] = child
         return list(self._seen.values())
 
@@ -289,6 +287,9 @@ def end_superlink(
 def _living(home: Path, known: list[psutil.Process]) -> list[psutil.Process]:
     """Every live process of a SuperLink: by descent, and by its mark once re-parented."""
     found = {process.pid: process for process in known}
+    for process in known:  # what a dead SuperLink's children have started since
+        with contextlib.suppress(psutil.Error):
+            found |= {child.pid: child for child in process.children(recursive=True)}
     for process in psutil.process_iter():
         with contextlib.suppress(psutil.Error, OSError):
             if process.environ().get(MARK) == str(home):

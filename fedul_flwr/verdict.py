@@ -94,13 +94,13 @@ def judge_sets(
 def _refusal(priors: Floats, set_sizes: Ints, set_names: Sequence[str]) -> str:
     num_sets, num_classes = priors.shape
     for m in range(num_sets):
+        if set_sizes[m] == 0:  # first: its realised priors are all zero
+            return f"set {set_names[m]!r} is empty"
         row = priors[m]
         if not np.isfinite(row).all() or (row < 0).any():
             return f"set {set_names[m]!r} has a negative or non-finite class prior"
         if abs(row.sum() - 1) > SUM_TOLERANCE:
             return f"the class priors of set {set_names[m]!r} do not sum to 1"
-        if set_sizes[m] == 0:
-            return f"set {set_names[m]!r} is empty"
     if num_sets < num_classes:
         return f"it has {num_sets} sets, fewer than the {num_classes} classes"
     return ""

@@ -21,7 +21,7 @@ def own_cache(tmp_path_factory: pytest.TempPathFactory) -> Any:
 
 @pytest.fixture
 def settings(tmp_path: Path) -> Callable[..., RunConfig]:
-    """``settings(num_rounds=2, **{"fedul.num-sets": 10})`` with the results in a fresh directory."""
+    """``settings(num_rounds=2, **{"fedul.num-sets": 10})``, results in a fresh directory."""
 
     def build(**overrides: Any) -> RunConfig:
         flat = {key.replace("_", "-"): value for key, value in overrides.items()}

@@ -1,0 +1,35 @@
+"""FedAvg over one small array; the end of every round is a line in the file ``output``."""
+
+import time
+from pathlib import Path
+
+import numpy as np
+from flwr.app import Array, ArrayRecord, Context, MetricRecord
+from flwr.serverapp import Grid, ServerApp
+from flwr.serverapp.strategy import FedAvg
+
+app = ServerApp()
+
+
+@app.main()
+def main(grid: Grid, context: Context) -> None:
+    config = context.run_config
+    count = int(config["num-clients"])
+    while len(list(grid.get_node_ids())) < count:
+        time.sleep(0.1)
+
+    def note_time(server_round: int, arrays: ArrayRecord) -> MetricRecord:
+        del arrays
+        with Path(str(config["output"])).open("a") as file:
+            file.write(f"{server_round} {time.time()}\n")
+        return MetricRecord()
+
+    strategy = FedAvg(
+        fraction_train=1.0, fraction_evaluate=0.0, min_train_nodes=count, min_available_nodes=count
+    )
+    strategy.start(
+        grid,
+        ArrayRecord({"array": Array(np.zeros(4, dtype=np.float32))}),
+        num_rounds=int(config["num-rounds"]),
+        evaluate_fn=note_time,
+    )

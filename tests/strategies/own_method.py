@@ -1,0 +1,33 @@
+"""A method as a user would write one."""
+
+from __future__ import annotations
+
+from client_apps.fedul import FedULClient
+from fedul_flwr.methods import Method
+from fedul_flwr.settings.base import Settings
+from fedul_flwr.settings.fedul import FedULSettings
+from strategies.fedul import FedUL
+
+SEEN: list[float] = []
+
+
+class MirrorSettings(Settings):
+    factor: float = 1.0
+    """What it is."""
+
+
+class Mirror(FedUL):
+    def admitted(self, answers: object) -> None:
+        SEEN.append(self.settings.section("mirror", MirrorSettings).factor)
+
+
+class MirrorClient(FedULClient):
+    pass
+
+
+MIRROR = Method(
+    name="mirror",
+    strategy="tests.strategies.own_method:Mirror",
+    client="tests.strategies.own_method:MirrorClient",
+    sections={"fedul": FedULSettings, "mirror": MirrorSettings},
+)

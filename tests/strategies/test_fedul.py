@@ -1,0 +1,252 @@
+"""FedUL end to end in process: who takes part, what is sent, how the best round is chosen."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from flwr.app import Message
+from PIL import Image
+
+from fedul_flwr.bridge import from_records, make_client_app
+from fedul_flwr.client_app import build_client
+from fedul_flwr.config import RunConfig
+from fedul_flwr.data.sources import load_source, source_directory
+from fedul_flwr.data.split import build_split
+from fedul_flwr.errors import UserError
+from tests.runs import MeddlingGrid, last_model, metrics, summary, train
+
+Settings = Callable[..., RunConfig]
+QUICK = {"model": "mlp", "num_rounds": 2, "local_epochs": 1}
+
+
+def answers_to_prepare(settings: RunConfig, clients: int) -> list[dict[str, Any]]:
+    """What clients send before round 1."""
+    seen: list[dict[str, Any]] = []
+
+    def watch(call: int, replies: list[Message]) -> list[Message]:
+        if call == 1:
+            seen.extend(dict(from_records(reply.content).values) for reply in replies)
+        return replies
+
+    train(settings, clients, wrap_grid=lambda grid: MeddlingGrid(grid, watch))
+    return seen
+
+
+def test_priors_stay_at_the_client_unless_shared(settings: Settings) -> None:
+    private = answers_to_prepare(settings(**QUICK), 3)
+    assert {key for answer in private for key in answer} == {
+        "partition-id",
+        "num-partitions",
+        "own-data",
+        "reason",
+        "num-sets",
+        "num-points",
+        "condition-number",
+    }
+    shared = answers_to_prepare(settings(**QUICK, **{"fedul.share-priors": True}), 3)
+    split = build_split(source_directory("digits"), 3, settings(**QUICK))
+    for answer in shared:
+        truth = split.clients[answer["partition-id"]]
+        np.testing.assert_allclose(answer["priors"], truth.priors.ravel())
+        assert answer["set-sizes"] == np.bincount(truth.sets).tolist()
+
+
+def test_too_few_sets_are_refused_by_name(settings: Settings) -> None:
+    with pytest.raises(
+        UserError, match=r"Client 0 cannot take part: it has 5 sets, fewer than the 10 classes\."
+    ):
+        train(settings(**QUICK, **{"fedul.num-sets": 5}), 2)
+
+
+def test_an_empty_set_is_refused_and_says_which(settings: Settings) -> None:
+    # 30 clients of 38 points and 60 sets each: some set gets none.
+    with pytest.raises(UserError, match=r"Client \d+ cannot take part: set '\d+' is empty"):
+        train(settings(**QUICK, **{"fedul.num-sets": 60}), 30)
+
+
+def test_clients_that_cannot_take_part_are_dropped_if_so_configured(settings: Settings) -> None:
+    # M differs: clients with fewer than 10 sets cannot take part.
+    options = {"fedul.num-sets": 8, "fedul.num-sets-max": 12, "fedul.on-refusal": "drop"}
+    config = settings(**QUICK, **options)
+    split = build_split(source_directory("digits"), 8, config)
+    able = [index for index, client in enumerate(split.clients) if len(client.priors) >= 10]
+    assert 0 < len(able) < 8  # the seed gives both kinds
+    directory = train(config, 8)
+    clients = json.loads((directory / "federation.json").read_text())["clients"]
+    assert [client["id"] for client in clients if client["status"] == "accepted"] == able
+    dropped = next(client for client in clients if client["status"] == "dropped")
+    assert "fewer than the 10 classes" in dropped["reason"]
+    assert metrics(directory)[0]["clients"] == len(able)
+
+
+def test_no_client_left_is_an_error(settings: Settings) -> None:
+    options = {"fedul.num-sets": 5, "fedul.on-refusal": "drop"}
+    with pytest.raises(UserError, match="No client can take part"):
+        train(settings(**QUICK, **options), 2)
+
+
+def test_strict_rank_refuses_what_is_else_a_warning(
+    settings: Settings, capsys: pytest.CaptureFixture[str]
+) -> None:
+    # Two classes a client: Pi has rank 2 of 10.
+    two = {"partition": "pathological", "pathological.classes-per-client": 2}
+    train(settings(**QUICK, **two), 5)
+    assert "rank 2 of 10 (absent: " in capsys.readouterr().out
+    with pytest.raises(UserError, match="its priors have rank 2, below 10 classes"):
+        train(settings(**QUICK, **two, **{"fedul.strict-rank": True}), 5)
+
+
+def test_stacked_priors_below_full_rank_are_refused(settings: Settings) -> None:
+    # One client with two classes: nobody has ever seen the other eight.
+    with pytest.raises(UserError, match="all clients together have rank 2, below 10 classes"):
+        train(
+            settings(
+                **QUICK,
+                partition="pathological",
+                **{"pathological.classes-per-client": 2, "fedul.share-priors": True},
+            ),
+            1,
+        )
+
+
+def test_without_labels_anywhere_held_out_data_chooses_the_round(settings: Settings) -> None:
+    directory = train(settings(**{**QUICK, "num_rounds": 4}, validation_fraction=0.0), 3)
+    lines = metrics(directory)
+    assert summary(directory)["selection"] == "heldout"
+    assert all(line["validation_error"] is None for line in lines)
+    losses = [line["heldout_loss"] for line in lines]
+    assert summary(directory)["best_round"] == 1 + int(np.argmin(losses))
+
+
+def test_held_out_points_are_not_trained_on(settings: Settings) -> None:
+    from flwr.app import RecordDict
+
+    from client_apps.fedul import FedULClient
+    from fedul_flwr.bridge import ClientState, Node
+    from fedul_flwr.federation import DataShape, introduction
+
+    config = settings(
+        **QUICK, validation_fraction=0.0, selection="heldout", **{"fedul.overlap": "shared"}
+    )
+    place = source_directory("digits")
+    split = build_split(place, 2, config)
+    source = load_source("digits")
+    client = FedULClient(config, Node(0, 2, {}), ClientState(RecordDict()))
+    shape = DataShape(source.image_shape, source.class_names)
+    client.step("prepare", introduction(config, shape, place, split.directory))
+    held = set(client.sets.points[client.held_out])
+    assert 0.05 * len(client.sets.points) < client.held_out.sum() <= 0.1 * len(client.sets.points)
+    assert held.isdisjoint(client.training_data().points)
+
+
+def test_selection_that_cannot_be_is_refused(settings: Settings) -> None:
+    with pytest.raises(UserError, match="selection = 'validation' needs labelled data"):
+        train(settings(**QUICK, validation_fraction=0.0, selection="validation"), 2)
+    with pytest.raises(UserError, match="selection = 'heldout': 'supervised' has no such loss"):
+        train(settings(**QUICK, method="supervised", selection="heldout"), 2)
+
+
+def test_the_release_loss_is_another_loss(settings: Settings) -> None:
+    paper = train(settings(**QUICK), 2)
+    release = train(settings(**QUICK, **{"fedul.surrogate-loss": "release"}), 2)
+    assert metrics(paper)[0]["surrogate_loss"] != metrics(release)[0]["surrogate_loss"]
+
+
+def test_a_test_prior_of_the_wrong_length_is_refused(settings: Settings) -> None:
+    with pytest.raises(UserError, match="test-prior has 2 entries; the data set has 10 classes"):
+        train(settings(**QUICK, test_prior="0.5,0.5"), 2)
+
+
+def test_supervised_trains_on_the_same_points(settings: Settings) -> None:
+    unlabeled, labeled = settings(**QUICK), settings(**QUICK, method="supervised")
+    place = source_directory("digits")
+    assert build_split(place, 3, unlabeled).directory == build_split(place, 3, labeled).directory
+    assert summary(train(labeled, 3))["test_error"] < 60
+
+
+def test_the_demo_learns(settings: Settings) -> None:
+    """The bar of the demo: at most 4 % error with 10 clients, next to the supervised ceiling."""
+    directory = train(settings(), 10)
+    assert summary(directory)["test_error"] <= 4.0
+    ceiling = train(settings(method="supervised"), 10)
+    assert summary(ceiling)["test_error"] <= summary(directory)["test_error"] + 1
+
+
+def write_own_sets(folder: Path, client: int, priors: np.ndarray) -> None:
+    """Folders of PNG files and a priors.csv, as a data owner has them."""
+    source = load_source("digits")
+    rng = np.random.default_rng(client)
+    rows = ["set," + ",".join(source.class_names)]
+    for m, row in enumerate(priors):
+        (folder / f"ward{m}").mkdir(parents=True)
+        counts = np.round(12 * row / row.sum()).astype(int)
+        for k, count in enumerate(counts):
+            pool = np.flatnonzero(source.train.labels == k)
+            for point in rng.choice(pool, count):
+                image = Image.fromarray(np.asarray(source.train.images[point])[..., 0])
+                image.save(folder / f"ward{m}" / f"{point}-{rng.integers(10**9)}.png")
+        rows.append(f"ward{m}," + ",".join(str(c / counts.sum()) for c in counts))
+    (folder / "priors.csv").write_text("\n".join(rows) + "\n")
+
+
+def own_data_app(folders: list[Path]) -> Any:
+    """The client app of nodes whose node config names their own data."""
+
+    def build(context: Any) -> Any:
+        partition = int(context.node_config["partition-id"])
+        context.node_config["data"] = str(folders[partition])
+        return build_client(context)
+
+    return make_client_app(build)
+
+
+def test_clients_bring_their_own_folders(settings: Settings, tmp_path: Path) -> None:
+    folders = [tmp_path / f"owner{client}" for client in range(2)]
+    for client, folder in enumerate(folders):
+        write_own_sets(folder, client, np.eye(10) * 6 + 0.6)
+    names = ",".join(load_source("digits").class_names)
+    config = settings(
+        **{**QUICK, "num_rounds": 3}, dataset="none", class_names=names, image_shape="8x8x1"
+    )
+    directory = train(config, 2, client_app=own_data_app(folders))
+    lines = metrics(directory)
+    assert summary(directory)["selection"] == "heldout"
+    assert [line["test_error"] for line in lines] == [None] * 3
+    assert lines[-1]["surrogate_loss"] < lines[0]["surrogate_loss"]
+    clients = json.loads((directory / "federation.json").read_text())["clients"]
+    assert [client["priors"] for client in clients] == [None, None]
+    # A server with test data of its own also reports an error.
+    tested = train(settings(**QUICK), 2, client_app=own_data_app(folders))
+    assert metrics(tested)[-1]["test_error"] is not None
+
+
+def test_bad_own_data_is_one_sentence(settings: Settings, tmp_path: Path) -> None:
+    folder = tmp_path / "owner"
+    write_own_sets(folder, 0, np.eye(10) * 6 + 0.6)
+    lines = (folder / "priors.csv").read_text().splitlines()
+    lines[1] = "ward0," + ",".join(["0.2"] * 10)
+    (folder / "priors.csv").write_text("\n".join(lines))
+    with pytest.raises(
+        UserError, match="Client 0 cannot take part: the class priors of set '0' do not sum to 1"
+    ):
+        train(settings(**QUICK), 1, client_app=own_data_app([folder]))
+
+
+def test_a_method_of_ones_own(settings: Settings) -> None:
+    """No fork: a Method object by reference, its settings through method-options."""
+    from tests.strategies import own_method
+
+    config = settings(
+        **QUICK, method="tests.strategies.own_method:MIRROR", method_options="factor=0.5"
+    )
+    directory = train(config, 2)
+    assert own_method.SEEN == [0.5]
+    assert summary(directory)["method"] == "tests.strategies.own_method:MIRROR"
+    for array in last_model(directory).values():
+        assert torch.from_numpy(array).isfinite().all()
