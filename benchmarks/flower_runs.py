@@ -6,6 +6,7 @@ import json
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -58,9 +59,7 @@ class Watch:
 
     def periods(self) -> list[float]:
         """Seconds from one round's model on disk to the next one's: all that a round takes."""
-        return [
-            after - before for before, after in zip(self.finished, self.finished[1:], strict=False)
-        ]
+        return [after - before for before, after in pairwise(self.finished)]
 
 
 @dataclass
@@ -96,7 +95,7 @@ def run_noop(num_rounds: int, output: Path, num_supernodes: int) -> list[float]:
     with LocalSuperLink() as superlink:
         _run(superlink, app, overrides, num_supernodes, Watch(superlink), output)
     ends = [float(line.split()[1]) for line in times.read_text().splitlines()][1:]
-    return [after - before for before, after in zip(ends, ends[1:], strict=False)]
+    return [after - before for before, after in pairwise(ends)]
 
 
 def _run(

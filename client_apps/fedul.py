@@ -104,6 +104,8 @@ class FedULClient(LocalTrainingClient):
         """Surrogate loss of the global model on held-out unlabeled points."""
         load_arrays(self.model, dict(zip(self.array_names(), parameters, strict=True)))
         sets, mask = self.sets, self.held_out
+        if not mask.any():  # sets too small: no examples, so no weight in the mean
+            return 0.0, 0, {}
         logits = predict_logits(self.model, sets.images, sets.points[mask], self.plan(config))
         loss = self.loss()(logits, torch.from_numpy(sets.sets[mask]))
         return float(loss), int(mask.sum()), {}

@@ -109,6 +109,10 @@ def parse_flat(flat: Mapping[str, Any]) -> RunConfig:
                 f"Setting method-options is for methods of your own; "
                 f"{shared.method!r} has the table {shared.method!r}."
             )
+        if method.name not in used:
+            raise UserError(
+                f"Setting method-options: method {shared.method!r} has no table {method.name!r}."
+            )
         values[method.name] = _parse_options(shared.method_options)
     sections = {
         name: kind.parse(values.get(name, {}), prefix=f"{name}.") for name, kind in used.items()

@@ -11,10 +11,14 @@ from fedul_flwr.errors import UserError
 def load_reference(reference: str, setting: str) -> Any:
     """Import what ``package.module:name`` refers to; ``setting`` is named in errors."""
     module, _, attribute = reference.partition(":")
+    if not all(part.isidentifier() for part in module.split(".")):
+        raise UserError(f"Setting {setting} = {reference!r}: must be 'package.module:name'.")
     try:
-        return getattr(importlib.import_module(module), attribute)
+        imported = importlib.import_module(module)
     except ImportError as err:
         raise UserError(f"Setting {setting} = {reference!r}: cannot import it ({err}).") from err
+    try:
+        return getattr(imported, attribute)
     except AttributeError:
         raise UserError(
             f"Setting {setting} = {reference!r}: module {module!r} has no {attribute!r}."

@@ -26,6 +26,7 @@ from fedul_flwr.results import store
 from fedul_flwr.results.recorder import Recorder
 from fedul_flwr.results.summary import write_summary
 from fedul_flwr.server_data import ServerData, open_server_data
+from strategies.base_state import dump_base_state, load_base_state
 from strategies.bases import build_base
 from strategies.wrapper import WrappingStrategy
 
@@ -68,15 +69,16 @@ def run(grid: Grid, settings: RunConfig, directory: store.RunDirectory) -> None:
     arrays, done, state = _starting_point(directory, recorder, dump_arrays(model))
     if done >= settings.num_rounds:
         raise UserError(f"{directory.path} has finished its {done} rounds; raise num-rounds.")
+    base = build_base(settings)
+    load_base_state(base, state)
     strategy = strategy_class(
         settings,
-        build_base(settings),
+        base,
         nodes,
         introduction(settings, data.shape, *data.places()),
         buffers=frozenset(name for name, _ in model.named_buffers()),
         round_offset=done,
     )
-    strategy.load_state_arrays(state)
     try:
         strategy.start(
             grid,
@@ -112,7 +114,7 @@ def _after_round(
             "clients": record.clients,
             "failures": record.failures,
         }
-        recorder.record(line, to_arrays(arrays), strategy.state_arrays())
+        recorder.record(line, to_arrays(arrays), dump_base_state(strategy.base))
         return None
 
     return after_round

@@ -82,7 +82,8 @@ class SurrogateTransition(nn.Module):
         """``(n, K)`` logits to ``(n, M)`` log-probabilities of the surrogate labels."""
         # Half precision loses the tails of the logsumexp: at least float32 here.
         wide = logits if logits.dtype == torch.float64 else logits.float()
-        return log_surrogate_posterior(wide, self.log_weights.to(wide.dtype))
+        # Losses are built on the CPU: follow the logits to their device.
+        return log_surrogate_posterior(wide, self.log_weights.to(wide.device, wide.dtype))
 
 
 class SurrogateLoss(nn.Module):

@@ -9,12 +9,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
 from logging import INFO, WARNING
-from typing import Any, cast
+from typing import cast
 
 import numpy as np
-from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
+from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
 from flwr.common import log
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Strategy
@@ -25,32 +24,11 @@ from fedul_flwr.config import RunConfig
 from fedul_flwr.data.seeds import stream
 from fedul_flwr.errors import UserError
 from fedul_flwr.federation import ClientReport, Member, failure_reason, number, run_phase
+from strategies.combine import average_buffers, is_finite, merge
 from strategies.grid_view import GridView
+from strategies.round_record import RoundRecord
 
 WEIGHT = "num-examples"
-
-
-@dataclass
-class RoundRecord:
-    """What happened in one round, for ``metrics.jsonl``."""
-
-    round: int
-    started: float
-    clients: int = 0
-    failures: int = 0
-    bytes_down: int = 0
-    bytes_up: int = 0
-    metrics: dict[str, float] = field(default_factory=dict)
-    heldout_loss: float | None = None
-    spans: list[tuple[float, float]] = field(default_factory=list)
-
-    def seconds_fit(self) -> float:
-        """Seconds in which at least one client was training."""
-        total, reached = 0.0, 0.0
-        for start, end in sorted(self.spans):
-            total += max(0.0, end - max(start, reached))
-            reached = max(reached, end)
-        return total
 
 
 class WrappingStrategy(Strategy):
@@ -166,7 +144,8 @@ class WrappingStrategy(Strategy):
         """Let the base combine weights; average buffers here."""
         usable = self._usable(replies)
         weights = self._client_weights(usable)
-        buffers = self._average_buffers(usable, weights)
+        records = [cast(ArrayRecord, reply.content[ARRAYS]) for reply in usable]
+        buffers = average_buffers(records, weights, self.buffers, self._arrays())
         for reply, weight in zip(usable, weights, strict=True):
             self._strip(reply, float(weight))
         arrays, metrics = self.base.aggregate_train(server_round + self.round_offset, usable)
@@ -176,7 +155,7 @@ class WrappingStrategy(Strategy):
             self.record.metrics = {
                 key: float(value) for key, value in metrics.items() if not isinstance(value, list)
             }
-        return self._merge(arrays, buffers), metrics
+        return merge(arrays, buffers, self._arrays()), metrics
 
     def configure_evaluate(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
@@ -217,31 +196,6 @@ class WrappingStrategy(Strategy):
         log(INFO, "\t├──> %s around %s", type(self).__name__, type(self.base).__name__)
         self.base.summary()
 
-    # What a resumed run needs of the base
-
-    def state_arrays(self) -> dict[str, NDArray[Any]]:
-        """The base's memory between rounds (momentum, moments), by flat names."""
-        found: dict[str, NDArray[Any]] = {}
-        for attribute in ("m_t", "v_t", "momentum_vector"):
-            value = getattr(self.base, attribute, None)
-            if isinstance(value, dict):
-                found |= {f"{attribute}/dict/{key}": array for key, array in value.items()}
-            elif isinstance(value, list):
-                found |= {f"{attribute}/list/{i:06d}": array for i, array in enumerate(value)}
-        return found
-
-    def load_state_arrays(self, arrays: Mapping[str, NDArray[Any]]) -> None:
-        """Give the base its memory back."""
-        found: dict[str, Any] = {}
-        for name in sorted(arrays):
-            attribute, kind, key = name.split("/", 2)
-            if kind == "dict":
-                found.setdefault(attribute, {})[key] = arrays[name]
-            else:
-                found.setdefault(attribute, []).append(arrays[name])
-        for attribute, value in found.items():
-            setattr(self.base, attribute, value)
-
     # Inside
 
     def _with_buffers(self, messages: list[Message], arrays: ArrayRecord) -> list[Message]:
@@ -274,11 +228,7 @@ class WrappingStrategy(Strategy):
 
     def _usable(self, replies: Iterable[Message]) -> list[Message]:
         answers = self._answers(replies)
-        usable = []
-        for reply in answers:
-            record = cast(ArrayRecord, reply.content[ARRAYS])
-            if all(_finite(array) for array in record.values()):
-                usable.append(reply)
+        usable = [reply for reply in answers if is_finite(cast(ArrayRecord, reply.content[ARRAYS]))]
         if len(usable) < len(answers):
             self._fail("its update is not finite", len(answers) - len(usable))
         late = self.record.clients - self.record.failures - len(usable)
@@ -316,39 +266,7 @@ class WrappingStrategy(Strategy):
             {ARRAYS: ArrayRecord({name: sent[name] for name in names}), METRICS: metrics}
         )
 
-    def _average_buffers(
-        self, replies: list[Message], weights: NDArray[np.float64]
-    ) -> dict[str, Array]:
-        records = [cast(ArrayRecord, reply.content[ARRAYS]) for reply in replies]
-        share = weights / weights.sum()
-        result: dict[str, Array] = {}
-        for name in self.buffers:
-            kept = self._arrays()[name]
-            if np.issubdtype(np.dtype(kept.dtype), np.integer):
-                result[name] = kept  # a counter: a mean of counters counts nothing
-            else:
-                layers = np.stack([record[name].numpy() for record in records])
-                mean = np.tensordot(share, layers.astype(np.float64), axes=1)
-                result[name] = Array(np.asarray(mean, dtype=layers.dtype))
-        return result
-
-    def _merge(self, arrays: ArrayRecord, buffers: Mapping[str, Array]) -> ArrayRecord:
-        """Weights and buffers in the model's order; adaptive bases widen dtypes, undo that."""
-        merged = {}
-        for name, before in self._arrays().items():
-            if name in buffers:
-                merged[name] = buffers[name]
-            else:
-                value = arrays[name].numpy()
-                merged[name] = Array(np.asarray(value, dtype=np.dtype(before.dtype)))
-        return ArrayRecord(merged)
-
     def _arrays(self) -> ArrayRecord:
         if self._global is None:
             raise RuntimeError("configure_train has to come before aggregate_train")
         return self._global
-
-
-def _finite(array: Array) -> bool:
-    value = array.numpy()
-    return bool(np.isfinite(value).all()) if np.issubdtype(value.dtype, np.floating) else True

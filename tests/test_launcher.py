@@ -11,6 +11,7 @@ import sys
 import textwrap
 import threading
 import time
+import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -20,7 +21,7 @@ import pytest
 from fedul_flwr import launcher
 from fedul_flwr.errors import UserError
 from fedul_flwr.launcher import LocalSuperLink, RunOutcome, app_directory, run_app
-from fedul_flwr.superlink import MARK, _is_compiled, end_superlink
+from fedul_flwr.superlink import _is_compiled, end_superlink
 
 # Flower's and typer's own, about libraries that they call.
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
@@ -46,6 +47,7 @@ num-rounds = 2
 APPS = """
 import json
 import time
+import uuid
 from pathlib import Path
 
 from flwr.app import ConfigRecord, Message, RecordDict
@@ -101,21 +103,23 @@ def mini_app(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root
 
 
-def marked() -> set[int]:
-    """Ids of all live processes that belong to some LocalSuperLink."""
-    found = set()
-    for process in psutil.process_iter():
-        with contextlib.suppress(psutil.Error, OSError):
-            if MARK in process.environ() and process.status() != psutil.STATUS_ZOMBIE:
-                found.add(process.pid)
-    return found
-
-
 @pytest.fixture
-def nothing_left() -> Iterator[None]:
-    before = marked()
-    yield
-    assert marked() <= before
+def started(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[], set[int]]]:
+    """Ids of all live processes that a test started, which must be none at its end."""
+    token = uuid.uuid4().hex  # inherited by whatever is started, and by nobody else's processes
+    monkeypatch.setenv("FEDUL_TEST", token)
+
+    def ids() -> set[int]:
+        found = set()
+        for process in psutil.process_iter():
+            with contextlib.suppress(psutil.Error, OSError):
+                alive = process.status() != psutil.STATUS_ZOMBIE
+                if alive and process.environ().get("FEDUL_TEST") == token:
+                    found.add(process.pid)
+        return found
+
+    yield ids
+    assert ids() == set()
 
 
 def start(superlink: LocalSuperLink, app: Path, output: Path, **options: object) -> RunOutcome:
@@ -147,7 +151,7 @@ class Foreign(http.server.BaseHTTPRequestHandler):
 
 @pytest.mark.ray
 def test_success_then_failure_on_one_superlink(
-    mini_app: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, nothing_left: None
+    mini_app: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, started: Callable[[], set[int]]
 ) -> None:
     home = tmp_path / "users-home"
     home.mkdir()
@@ -167,6 +171,7 @@ def test_success_then_failure_on_one_superlink(
     with LocalSuperLink() as superlink:
         own_home = superlink.home
         assert (own_home / "config.toml").is_file()
+        assert superlink.pid in started()
         outcome = start(superlink, mini_app, tmp_path, on_poll=on_poll)
         assert outcome == RunOutcome("finished:completed", "")
         assert outcome.succeeded
@@ -189,7 +194,7 @@ def test_success_then_failure_on_one_superlink(
 @pytest.mark.ray
 @pytest.mark.parametrize("victim", ["superlink", "simulation"])
 def test_a_dead_process_is_a_failure_with_a_reason(
-    victim: str, mini_app: Path, tmp_path: Path, nothing_left: None
+    victim: str, mini_app: Path, tmp_path: Path, started: Callable[[], set[int]]
 ) -> None:
     with LocalSuperLink() as superlink:
 
@@ -219,7 +224,7 @@ def test_a_signal_leaves_no_process(
     exit_code: int,
     mini_app: Path,
     tmp_path: Path,
-    nothing_left: None,
+    started: Callable[[], set[int]],
 ) -> None:
     program = f"""
     from pathlib import Path
@@ -228,7 +233,6 @@ def test_a_signal_leaves_no_process(
         run_app(superlink, Path({str(mini_app)!r}), {{"output": {str(tmp_path)!r}}},
                 num_supernodes=2, on_poll=lambda: None, log_file=Path({str(tmp_path / "l")!r}))
     """
-    before = marked()
     process = subprocess.Popen(
         [sys.executable, "-c", textwrap.dedent(program)], stderr=subprocess.PIPE
     )
@@ -238,7 +242,7 @@ def test_a_signal_leaves_no_process(
     _, errors = process.communicate(timeout=30)
     assert process.returncode == exit_code, errors.decode()
     if number == signal.SIGKILL:  # the SuperLink itself sees to it
-        wait_for(lambda: not marked() - before, seconds=20)
+        wait_for(lambda: not started(), seconds=20)
 
 
 def wait_for(condition: Callable[[], bool], seconds: float = 60) -> None:
@@ -252,7 +256,7 @@ def wait_for(condition: Callable[[], bool], seconds: float = 60) -> None:
 
 
 def test_no_start_is_a_user_error(
-    monkeypatch: pytest.MonkeyPatch, nothing_left: None, tmp_path: Path
+    monkeypatch: pytest.MonkeyPatch, started: Callable[[], set[int]], tmp_path: Path
 ) -> None:
     monkeypatch.setattr("fedul_flwr.superlink._PROGRAM", "raise SystemExit('no luck')")
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))

@@ -23,6 +23,9 @@ from fedul_flwr.settings.sections import (
 MAJORITY_RANGE = (0.45, 0.55)
 MAJORITY_FACTOR = 80.0
 """Authors' code: weights U[0.45, 0.55], times 80 for the majority, which gives 0.47 and 0.006."""
+MILD_MAJORITY = (0.15, 0.25)
+MILD_MINORITY = 0.08
+"""Paper's body: range of a majority class's share, and what every minority class stays below."""
 
 
 def partition_points(
@@ -119,17 +122,13 @@ def _mild_shares(
 ) -> NDArray[np.float64]:
     if num_classes < len(majority) + 7:  # what is left of 1 would need minorities above 0.08
         raise UserError("Setting majority.mild needs at least 9 classes.")
-    shares = np.zeros(num_classes)
-    shares[list(majority)] = rng.uniform(0.15, 0.25, len(majority))
     minority = [k for k in range(num_classes) if k not in majority]
-    rest = 1 - shares.sum()
-    # Split the rest nearly evenly; draw again on the rare excess over 0.08 unless unavoidable.
-    bound = max(0.08, rest / len(minority) * 1.05)
     while True:
+        shares = np.zeros(num_classes)
+        shares[list(majority)] = rng.uniform(*MILD_MAJORITY, len(majority))
         weights = rng.uniform(*MAJORITY_RANGE, len(minority))
-        draw = rest * weights / weights.sum()
-        if draw.max() < bound:
-            shares[minority] = draw
+        shares[minority] = (1 - shares.sum()) * weights / weights.sum()
+        if shares[minority].max() < MILD_MINORITY:
             return shares
 
 

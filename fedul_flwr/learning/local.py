@@ -135,10 +135,9 @@ def _forward(model: nn.Module, inputs: Tensor, device: torch.device, dtype: torc
     wide = torch.float64 if dtype == torch.float64 else torch.float32
     with autocast(device, dtype):
         logits: Tensor = model(inputs.to(device, wide))
-    return logits
+    return logits.to(wide)  # losses and comparisons of logits are never in bfloat16
 
 
-@torch.inference_mode()
 def predict_logits(
     model: nn.Module,
     images: NDArray[np.uint8],
@@ -147,14 +146,16 @@ def predict_logits(
 ) -> Tensor:
     """Outputs of ``model`` in evaluation mode on rows ``points`` of ``images``: ``(n, K)``."""
     plan = plan or LocalPlan()
+    # Outside inference mode: weights that are moved inside it could never be trained again.
     place(model, plan.device, plan.dtype)
     model.eval()
-    return torch.cat(
-        [
-            _forward(model, inputs, plan.device, plan.dtype).cpu()
-            for inputs in evaluation_batches(images, points)
-        ]
-    )
+    with torch.inference_mode():
+        return torch.cat(
+            [
+                _forward(model, inputs, plan.device, plan.dtype).cpu()
+                for inputs in evaluation_batches(images, points)
+            ]
+        )
 
 
 def load_arrays(model: nn.Module, arrays: Mapping[str, NDArray[np.generic]]) -> None:

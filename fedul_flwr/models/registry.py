@@ -48,6 +48,8 @@ def build_model(name: str, image_shape: ImageShape, num_classes: int, seed: int 
         builder = MODELS[name]
     elif ":" in name:
         builder = load_reference(name, "model")
+        if not callable(builder):
+            raise UserError(f"Setting model = {name!r} does not refer to a function.")
     else:
         raise UserError(
             f"Setting model = {name!r}: must be one of {', '.join(MODELS)} "
