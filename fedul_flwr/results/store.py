@@ -36,9 +36,10 @@ class RunDirectory:
         self.path = path
 
     def create(self) -> None:
-        """Make the directory, if it is not there."""
+        """Make the directory, if it is not there; forget why an earlier try ended."""
         try:
             self.path.mkdir(parents=True, exist_ok=True)
+            (self.path / ERROR).unlink(missing_ok=True)
         except OSError as err:
             raise UserError(f"Cannot write to {self.path} ({err.strerror or err}).") from err
 

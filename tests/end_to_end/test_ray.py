@@ -1,0 +1,113 @@
+"""The real thing: our command line, Flower's SuperLink, Ray."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from fedul_flwr.config import resolve
+from fedul_flwr.data.sources import load_source
+from tests.runs import last_model, metrics, summary, train
+
+pytestmark = pytest.mark.ray
+QUICK = "model='mlp' num-rounds=2 local-epochs=1"
+
+
+def fedul(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
+    """Run the command line as a user does; its output is not a terminal."""
+    command = Path(sys.executable).with_name("fedul-flwr")
+    return subprocess.run(
+        [str(command), *arguments],
+        cwd=cwd,
+        check=False,
+        capture_output=True,
+        text=True,
+        timeout=240,
+        env={**os.environ, "COLUMNS": "200"},
+    )
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
+    """Directory and output of a run of 10 clients on Ray."""
+    place = tmp_path_factory.mktemp("ray")
+    done = fedul("run", "-c", QUICK, "--output", "result", cwd=place)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return place / "result", done.stdout
+
+
+def test_a_run_leaves_what_it_promises(finished: tuple[Path, str]) -> None:
+    directory, output = finished
+    files = {str(path.relative_to(directory)) for path in directory.rglob("*") if path.is_file()}
+    assert files >= {
+        "config.json",
+        "environment.json",
+        "metrics.jsonl",
+        "summary.json",
+        "federation.json",
+        "model.safetensors",
+        "last.safetensors",
+        "plots/error.png",
+    }
+    found = summary(directory)
+    assert found["status"] == "completed"
+    assert found["num_clients"] == 10
+    assert found["rounds"] == 2
+    assert found["bytes_up"] > 2 * 10 * 4 * 25_000  # the model has over 25,000 weights
+    for promised in (str(directory / "model.safetensors"), f"{found['test_error']:.2f} %"):
+        assert promised in output
+
+
+def test_ray_and_the_in_process_grid_give_the_same_numbers(
+    finished: tuple[Path, str], tmp_path: Path
+) -> None:
+    directory, _ = finished
+    settings = {"model": "mlp", "num-rounds": 2, "local-epochs": 1, "output": str(tmp_path / "r")}
+    here = train(resolve(settings, tmp_path), 10)
+    assert metrics(here) == metrics(directory)
+    for name, array in last_model(directory).items():
+        np.testing.assert_array_equal(array, last_model(here)[name])
+
+
+def test_the_saved_model_predicts(finished: tuple[Path, str], tmp_path: Path) -> None:
+    directory, _ = finished
+    source = load_source("digits")
+    (tmp_path / "images").mkdir()
+    for index in range(5):
+        pixels = np.asarray(source.test.images[index])[..., 0]
+        Image.fromarray(pixels).save(tmp_path / "images" / f"{index}.png")
+    done = fedul("predict", "--model", str(directory), "--input", "images", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    lines = (tmp_path / "images-predictions.csv").read_text().splitlines()
+    assert len(lines) == 6
+    done = fedul("report", str(directory), cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert (directory / "report.html").stat().st_size > 10_000
+
+
+def test_a_run_on_ray_resumes(finished: tuple[Path, str], tmp_path: Path) -> None:
+    """Two rounds, then two more, equal four; the longer plan is kept with the run."""
+    directory, _ = finished
+    copy = tmp_path / "result"
+    subprocess.run(["cp", "-r", str(directory), str(copy)], check=True)
+    done = fedul("run", "--resume", str(copy), "-c", "num-rounds=3", cwd=tmp_path)
+    assert done.returncode == 0, done.stdout + done.stderr
+    settings = {"model": "mlp", "num-rounds": 3, "local-epochs": 1, "output": str(tmp_path / "w")}
+    assert metrics(copy) == metrics(train(resolve(settings, tmp_path), 10))
+    assert json.loads((copy / "config.json").read_text())["settings"]["num-rounds"] == 3
+
+
+def test_a_failing_client_makes_the_exit_code_non_zero(tmp_path: Path) -> None:
+    """Five sets for ten classes: the clients refuse, in one sentence, and no traceback."""
+    done = fedul("run", "-c", f"{QUICK} fedul.num-sets=5", "--output", "r", cwd=tmp_path)
+    assert done.returncode == 1
+    assert "Client 0 cannot take part: it has 5 sets, fewer than the 10 classes." in done.stderr
+    assert "Traceback" not in done.stdout + done.stderr
+    assert not (tmp_path / "r" / "summary.json").exists()

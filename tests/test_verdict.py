@@ -1,0 +1,207 @@
+"""A client's judgement of its own sets: every refusal and warning, and what they do not tell."""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from fedul_flwr.verdict import ILL_CONDITIONED, SUM_TOLERANCE, Verdict, judge_sets, stacked_rank
+
+Floats = NDArray[np.float64]
+NAMES = ["ward A", "ward B", "ward C", "ward D"]
+CLASSES = ["cat", "dog", "owl"]
+GOOD = np.array([[0.7, 0.2, 0.1], [0.1, 0.8, 0.1], [0.2, 0.2, 0.6], [0.4, 0.3, 0.3]])
+SIZES = np.array([10, 20, 30, 40])
+
+
+def judge(priors: Floats, sizes: NDArray[np.int64] = SIZES, **options: bool) -> Verdict:
+    sizes = sizes[: len(priors)]
+    return judge_sets(priors, sizes, set_names=NAMES, class_names=CLASSES, **options)
+
+
+def with_row(row: list[float], m: int = 2) -> Floats:
+    priors = GOOD.copy()
+    priors[m] = row
+    return priors
+
+
+def test_good_sets_are_accepted() -> None:
+    verdict = judge(GOOD)
+    assert verdict.accepted
+    assert (verdict.reason, verdict.warnings) == ("", ())
+    assert (verdict.num_sets, verdict.num_points) == (4, 100)
+    assert verdict.condition_number == pytest.approx(np.linalg.cond(GOOD), rel=1e-12)
+    assert verdict.condition_number < ILL_CONDITIONED
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        [1.2, -0.2, 0.0],
+        [-1e-12, 0.5, 0.5],
+        [float("nan"), 0.5, 0.5],
+        [float("inf"), 0.0, 0.0],
+        [float("-inf"), 1.0, 0.0],
+    ],
+)
+def test_negative_or_non_finite_priors_name_the_set(row: list[float]) -> None:
+    verdict = judge(with_row(row))
+    assert not verdict.accepted
+    assert verdict.reason == "set 'ward C' has a negative or non-finite class prior"
+    assert verdict.condition_number == np.inf
+    assert verdict.warnings == ()
+
+
+@pytest.mark.parametrize("sign", [-1, 1])
+def test_rows_must_sum_to_1_within_1e_4(sign: int) -> None:
+    assert SUM_TOLERANCE == 1e-4
+    inside = judge(with_row([0.2, 0.2, 0.6 + sign * 0.9e-4]))
+    assert inside.accepted
+    outside = judge(with_row([0.2, 0.2, 0.6 + sign * 1.1e-4], m=1))
+    assert outside.reason == "the class priors of set 'ward B' do not sum to 1"
+
+
+def test_an_empty_set_is_named() -> None:
+    assert judge(GOOD, np.array([10, 20, 0, 40])).reason == "set 'ward C' is empty"
+
+
+def test_an_empty_sets_realised_priors_of_zero_are_not_the_reason() -> None:
+    # What the generator of sets gives for a set without points.
+    verdict = judge(with_row([0, 0, 0]), np.array([10, 20, 0, 40]))
+    assert verdict.reason == "set 'ward C' is empty"
+
+
+def test_the_first_bad_set_is_the_reason() -> None:
+    priors = with_row([0.5, 0.5, 0.5], m=3)
+    priors[1] = [2, -1, 0]
+    assert "'ward B'" in judge(priors).reason
+
+
+def test_sets_and_classes_are_numbered_without_names() -> None:
+    assert judge_sets(with_row([1, 1, 1]), SIZES).reason.count("set '2'") == 1
+    absent = judge_sets(np.array([[1.0, 0], [1, 0]]), np.array([5, 5]))
+    assert "(absent: 1)" in absent.warnings[0]
+
+
+def test_fewer_sets_than_classes_are_refused() -> None:
+    verdict = judge(GOOD[:2])
+    assert verdict.reason == "it has 2 sets, fewer than the 3 classes"
+    assert verdict.num_points == 30
+
+
+def test_as_many_sets_as_classes_suffice() -> None:
+    assert judge(GOOD[:3]).accepted
+
+
+ABSENT = np.array([[0.5, 0, 0.5], [0.2, 0, 0.8], [0.9, 0, 0.1]])
+# Row 2 is half of row 0 and row 1 together; every class is present.
+DEPENDENT = np.array([[0.6, 0.3, 0.1], [0.2, 0.3, 0.5], [0.4, 0.3, 0.3]])
+
+
+def test_absent_classes_are_named_in_a_warning() -> None:
+    verdict = judge(ABSENT)
+    assert verdict.accepted
+    assert verdict.condition_number == np.inf
+    assert verdict.warnings == (
+        "class priors have rank 2 of 3 (absent: dog): "
+        "the guarantee of Theorem 4 does not hold for this client alone",
+    )
+    alone = judge(np.array([[0.0, 0, 1]] * 3))
+    assert "rank 1 of 3 (absent: cat, dog):" in alone.warnings[0]
+
+
+def test_dependent_rows_without_an_absent_class() -> None:
+    verdict = judge(DEPENDENT)
+    assert verdict.accepted
+    assert verdict.condition_number == np.inf
+    assert "rank 2 of 3:" in verdict.warnings[0]
+    assert "absent" not in verdict.warnings[0]
+
+
+@pytest.mark.parametrize("priors", [ABSENT, DEPENDENT], ids=["absent", "dependent"])
+def test_strict_rank_refuses_instead_of_warning(priors: Floats) -> None:
+    verdict = judge(priors, strict_rank=True)
+    assert verdict.reason == "its priors have rank 2, below 3 classes"
+    assert verdict.warnings == ()
+    assert judge(GOOD, strict_rank=True).accepted
+
+
+def nearly_flat(spread: float, num_classes: int = 3) -> Floats:
+    """``(1 - spread)/K + spread·I``: eigenvalues 1 and spread, so its condition is 1/spread."""
+    return np.full((num_classes, num_classes), (1 - spread) / num_classes) + spread * np.eye(
+        num_classes
+    )
+
+
+@pytest.mark.parametrize(("spread", "warned"), [(1 / 1100, True), (1 / 900, False)])
+def test_ill_conditioned_priors_are_warned_about(spread: float, warned: bool) -> None:
+    verdict = judge(nearly_flat(spread))
+    assert verdict.accepted
+    assert verdict.condition_number == pytest.approx(1 / spread, rel=1e-6)
+    assert bool(verdict.warnings) == warned
+    if warned:
+        assert verdict.warnings[0].startswith("class priors are ill-conditioned (1.1e+03): ")
+
+
+@pytest.mark.parametrize("num_sets", [10, 20, 40])
+def test_the_condition_number_is_numpys(num_sets: int) -> None:
+    priors = np.random.default_rng(num_sets).dirichlet(np.ones(10), num_sets)
+    verdict = judge_sets(priors, np.ones(num_sets, dtype=np.int64), strict_rank=True)
+    assert verdict.accepted
+    assert verdict.condition_number == pytest.approx(np.linalg.cond(priors), rel=1e-9)
+
+
+REFUSED = {
+    "negative": (with_row([0.8375, 0.3625, -0.2]), SIZES, False),
+    "nan": (with_row([0.8375, float("nan"), 0.1625]), SIZES, False),
+    "sum": (with_row([0.8375, 0.3625, 0.2]), SIZES, False),
+    "few": (GOOD[:2], SIZES, False),
+    "empty": (GOOD, np.array([10, 0, 30, 40]), False),
+    "rank": (DEPENDENT, SIZES, True),
+}
+
+
+@pytest.mark.parametrize(("priors", "sizes", "strict"), REFUSED.values(), ids=REFUSED)
+def test_a_reason_reveals_no_value_of_a_prior(
+    priors: Floats, sizes: NDArray[np.int64], strict: bool
+) -> None:
+    reason = judge(priors, sizes, strict_rank=strict).reason
+    assert reason
+    # Names of sets, M, K and a rank at most: no fractions, no exponents, no names of classes.
+    assert re.search(r"\d[.e]|nan\b|-\d", reason.replace("non-finite", "")) is None
+    assert not any(name in reason for name in CLASSES)
+    assert all(int(number) <= 4 for number in re.findall(r"\d+", reason))
+
+
+def gram(priors: Floats) -> Floats:
+    return priors.T @ priors
+
+
+def test_clients_that_complement_each_other_have_full_rank_together() -> None:
+    first = np.array([[0.5, 0.5, 0, 0], [0.1, 0.9, 0, 0]])
+    second = np.array([[0, 0, 0.3, 0.7], [0, 0, 0.6, 0.4]])
+    assert stacked_rank([gram(first)]) == 2
+    assert stacked_rank([gram(first), gram(second)]) == 4
+    assert stacked_rank([gram(first), gram(first)]) == 2
+    # Rank 3: no client separates the two halves of classes 2 and 3.
+    assert stacked_rank([gram(first), gram(np.array([[0, 0, 0.5, 0.5]]))]) == 3
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_a_class_that_follows_another_is_found_in_the_stack(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    clients = []
+    for _ in range(3):
+        priors = rng.dirichlet(np.ones(10), 10)
+        priors[:, 4] = 2 * priors[:, 7]  # in the same proportion in all sets of all clients
+        clients.append(priors / priors.sum(axis=1, keepdims=True))
+    assert stacked_rank([gram(priors) for priors in clients]) == 9
+    assert np.linalg.matrix_rank(np.vstack(clients)) == 9
+
+
+def test_gram_matrices_see_full_rank_up_to_a_condition_of_1e7() -> None:
+    # They square the condition number: 1e7 becomes 1e14, still below 1/(K·eps) = 4e14 for K = 10.
+    assert stacked_rank([gram(nearly_flat(1e-7, 10))]) == 10
