@@ -14,11 +14,11 @@ $(STAMP): pyproject.toml
 	    { echo "fedul-flwr needs Python >= 3.11; name one with: make setup PYTHON=/path/to/python3.11"; exit 1; }
 	@if command -v uv >/dev/null 2>&1; then \
 	    { [ -x $(BIN)/python ] || uv venv --quiet --python $(PYTHON) $(VENV); } && \
-	    uv pip install --quiet --python $(BIN)/python -e '.[dev]'; \
+	    uv pip install --quiet --compile-bytecode --python $(BIN)/python -e '.[dev]'; \
 	else \
 	    { [ -x $(BIN)/python ] || $(PYTHON) -m venv $(VENV); } && \
 	    if $(BIN)/python -m pip install --quiet --disable-pip-version-check uv >/dev/null 2>&1; then \
-	        $(BIN)/uv pip install --quiet --python $(BIN)/python -e '.[dev]'; \
+	        $(BIN)/uv pip install --quiet --compile-bytecode --python $(BIN)/python -e '.[dev]'; \
 	    else \
 	        $(BIN)/python -m pip install --disable-pip-version-check --progress-bar off -e '.[dev]'; \
 	    fi; \

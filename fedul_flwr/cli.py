@@ -5,30 +5,24 @@ Everything but typer is imported inside the commands, so that ``--help`` answers
 
 from __future__ import annotations
 
-import json
-import re
 import shutil
-import sys
 import threading
 import time
-import tomllib
-from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Self
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from typer.core import TyperGroup
 
 from fedul_flwr import __version__
 from fedul_flwr.errors import UserError
+from fedul_flwr.overrides import parse_overrides
+from fedul_flwr.progress import RunProgress
 
 if TYPE_CHECKING:
-    from rich.progress import Progress, TaskID
-
     from fedul_flwr.config import RunConfig
     from fedul_flwr.launcher import LocalSuperLink
 
-_PAIR = re.compile(r"""\s*([\w.-]+)\s*=\s*("[^"]*"|'[^']*'|\S+)(?:\s+|$)""")
 _DEMO_DIRECTORY = Path("runs/demo")
 
 
@@ -131,11 +125,13 @@ def demo(
     with LocalSuperLink() as superlink:
         for method in ("fedul", "supervised"):
             outputs[method] = Path.cwd() / _DEMO_DIRECTORY / method
+            shutil.rmtree(outputs[method], ignore_errors=True)
             overrides = {"method": method, "output": str(outputs[method])}
             config = resolve(overrides, base_dir=Path.cwd())
-            shutil.rmtree(outputs[method], ignore_errors=True)
             _run_on(superlink, config, num_supernodes)
-    _print_demo(outputs, time.monotonic() - start)
+    from fedul_flwr.results.summary import print_comparison
+
+    print_comparison(outputs, time.monotonic() - start)
 
 
 @app.command()
@@ -166,76 +162,6 @@ def report(
     from fedul_flwr.results.report import report as write_report
 
     typer.echo(f"Report: {write_report(directories, output)}")
-
-
-def parse_overrides(values: Sequence[str]) -> dict[str, bool | int | float | str]:
-    """Read run-config settings as Flower writes them.
-
-    Parameters
-    ----------
-    values
-        Each either ``key=value key=value …`` with TOML values, or the path of a TOML file. Later
-        ones win.
-
-    Returns
-    -------
-    dict
-        Flat settings, ``{"num-rounds": 5, "fedul.num-sets": 20}``.
-
-    Raises
-    ------
-    UserError
-        If one cannot be read.
-    """
-    settings: dict[str, bool | int | float | str] = {}
-    for value in values:
-        if value.endswith(".toml") and "=" not in value:
-            settings |= _flatten(_read_toml(Path(value).expanduser()))
-            continue
-        position = 0
-        while value[position:].strip():
-            pair = _PAIR.match(value, position)
-            if pair is None:
-                raise UserError(
-                    f"--run-config {value!r} cannot be read from {value[position:].strip()!r} on: "
-                    "it takes key=value pairs or the path of a .toml file."
-                )
-            settings |= _flatten(_parse_pair(*pair.groups()))
-            position = pair.end()
-    return settings
-
-
-def _parse_pair(key: str, value: str) -> dict[str, Any]:
-    try:
-        return tomllib.loads(f"{key} = {value}")
-    except tomllib.TOMLDecodeError:
-        raise UserError(
-            f"Setting {key}={value} is not valid: "
-            f"text needs quotes inside the shell's own, as in -c '{key}=\"{value}\"'."
-        ) from None
-
-
-def _read_toml(path: Path) -> dict[str, Any]:
-    try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise UserError(f"{path} cannot be read: {error.strerror}.") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise UserError(f"{path} is not a valid TOML file: {error}.") from None
-
-
-def _flatten(table: dict[str, Any], prefix: str = "") -> dict[str, bool | int | float | str]:
-    flat: dict[str, bool | int | float | str] = {}
-    for key, value in table.items():
-        if isinstance(value, dict):
-            flat |= _flatten(value, f"{prefix}{key}.")
-        elif isinstance(value, bool | int | float | str):
-            flat[prefix + key] = value
-        else:
-            raise UserError(
-                f"Setting {prefix}{key} = {value!r} must be true, false, a number or text."
-            )
-    return flat
 
 
 def _run_on(
@@ -316,159 +242,6 @@ def _keep_only(directory: Path, names: set[str]) -> None:
             shutil.rmtree(path, ignore_errors=True)
         elif path.name not in names:
             path.unlink(missing_ok=True)
-
-
-class RunProgress:
-    """One bar over the rounds of a run, or one line a round where stdout is no terminal.
-
-    Parameters
-    ----------
-    config
-        The run; rounds are read from ``metrics.jsonl`` in its output directory. Lines that are
-        there already fill the bar if the run is resumed and count for nothing otherwise.
-    log_to_show
-        A growing log file to print as well.
-
-    Attributes
-    ----------
-    rounds_seen
-        Rounds that this run has finished so far.
-    """
-
-    def __init__(self, config: RunConfig, log_to_show: Path | None = None) -> None:
-        self.rounds_seen = 0
-        self._total = config.num_rounds
-        self._title = f"{config.method} on {Path(config.dataset).name}"
-        self._metrics = _Tail(Path(config.output) / "metrics.jsonl")
-        self._log = None if log_to_show is None else _Tail(log_to_show)
-        self._bar: Progress | None = None
-        self._task: TaskID | None = None
-        self._error = ""
-        earlier = _rounds(self._metrics.lines())
-        self._first = max((row["round"] for row in earlier), default=0) if config.resume else 0
-        if self._log is not None:
-            self._log.lines()
-
-    def __enter__(self) -> Self:
-        if sys.stdout.isatty():
-            from rich.progress import (
-                BarColumn,
-                MofNCompleteColumn,
-                Progress,
-                TextColumn,
-                TimeElapsedColumn,
-            )
-
-            self._bar = Progress(
-                TextColumn("{task.description}"),
-                BarColumn(),
-                MofNCompleteColumn(),
-                TimeElapsedColumn(),
-                TextColumn("{task.fields[note]}"),
-            )
-            self._task = self._bar.add_task(
-                self._title, total=self._total, completed=self._first, note="starting"
-            )
-            self._bar.start()
-        else:
-            print(f"{self._title}: starting, {self._total} rounds", flush=True)
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if self._bar is not None:
-            self._bar.stop()
-
-    def poll(self) -> None:
-        """Show what was written since the last call."""
-        for line in self._log.lines() if self._log else ():
-            if self._bar is not None:
-                self._bar.console.print(line, markup=False, highlight=False)
-            else:
-                print(line, flush=True)
-        for row in _rounds(self._metrics.lines()):
-            self._error = _error(row) or self._error
-            if row["round"] < 1:  # the model before any training
-                continue
-            self.rounds_seen += 1
-            if self._bar is not None and self._task is not None:
-                self._bar.update(self._task, completed=row["round"], note=self._error)
-            else:
-                seconds = row.get("seconds")
-                took = f", {seconds:.1f} s" if isinstance(seconds, int | float) else ""
-                note = f": {_error(row)}" if _error(row) else ""
-                print(f"round {row['round']}/{self._total}{note}{took}", flush=True)
-
-
-class _Tail:
-    """Whole lines appended to a file that need not exist yet."""
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self._position = 0
-
-    def lines(self) -> list[str]:
-        try:
-            with self._path.open("rb") as file:
-                if file.seek(0, 2) < self._position:  # written anew
-                    self._position = 0
-                file.seek(self._position)
-                content = file.read()
-        except OSError:
-            return []
-        whole = content[: content.rfind(b"\n") + 1]  # the last line may be half written
-        self._position += len(whole)
-        return whole.decode("utf-8", errors="replace").splitlines()
-
-
-def _rounds(lines: Sequence[str]) -> list[dict[str, Any]]:
-    rows = []
-    for line in lines:
-        try:
-            row = json.loads(line)
-        except ValueError:
-            continue
-        if isinstance(row, dict) and isinstance(row.get("round"), int):
-            rows.append(row)
-    return rows
-
-
-def _error(row: dict[str, Any]) -> str:
-    """The most telling figure of a round."""
-    for key, form in (
-        ("test_error", "test error {:.2f} %"),
-        ("validation_error", "validation error {:.2f} %"),
-        ("surrogate_loss", "surrogate loss {:.4f}"),
-    ):
-        if isinstance(row.get(key), int | float):
-            return form.format(row[key])
-    return ""
-
-
-def _print_demo(outputs: dict[str, Path], seconds: float) -> None:
-    from rich.console import Console
-    from rich.table import Table
-
-    from fedul_flwr.results.records import number, read_run
-
-    told = {"fedul": ("FedUL", "none, class priors only"), "supervised": ("supervised", "all")}
-    table = Table(title="Handwritten digits, same clients and split")
-    for name in ("method", "labels used", "test error", "rounds"):
-        table.add_column(name, justify="right" if name in ("test error", "rounds") else "left")
-    for method, output in outputs.items():
-        result = read_run(output)
-        steps, errors = result.series("test_error")
-        at_best = dict(zip(steps, errors, strict=True)).get(result.best_round() or 0)
-        error = number((result.summary or {}).get("test_error"))
-        error = next((e for e in (error, at_best, *errors[-1:]) if e is not None), None)
-        shown = "not measured" if error is None else f"{error:.2f} %"
-        table.add_row(*told[method], shown, str(max(steps, default=0)))
-    console = Console()
-    console.print(table)
-    for method, output in outputs.items():
-        made = [n for n in ("model.safetensors", "metrics.jsonl", "plots") if (output / n).exists()]
-        console.print(f"{told[method][0]}: {output}", soft_wrap=True, highlight=False)
-        console.print(f"  {', '.join(made)}", soft_wrap=True, highlight=False)
-    console.print(f"Total time: {seconds:.0f} s")
 
 
 if __name__ == "__main__":

@@ -10,8 +10,6 @@ import contextlib
 import hashlib
 import os
 import re
-import shutil
-import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -19,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from fedul_flwr.app_bundle import app_directory, app_files
 from fedul_flwr.errors import UserError
 from fedul_flwr.superlink import LocalSuperLink
 
@@ -28,7 +27,6 @@ if TYPE_CHECKING:
 
 __all__ = ["LocalSuperLink", "RunOutcome", "app_directory", "run_app"]
 
-_PACKAGES = ("fedul_flwr", "strategies", "client_apps", "baselines")
 _POLL_SECONDS = 0.2
 _WATCH_SECONDS = 1.0
 _START_SECONDS = 120.0
@@ -113,33 +111,6 @@ def run_app(
         client.close()
 
 
-def app_directory() -> Path:
-    """Return the directory of this Flower app.
-
-    Returns
-    -------
-    Path
-        The repository root of an editable install. For an installed wheel, a temporary directory
-        put together from the installed packages, removed when the interpreter exits.
-    """
-    package = Path(__file__).resolve().parent
-    if "[tool.flwr.app]" in _read(package.parent / "pyproject.toml"):
-        return package.parent
-    if not (package / "app_pyproject.toml").is_file():
-        raise UserError(
-            f"The Flower app's pyproject.toml is missing beside {package}; install fedul-flwr anew."
-        )
-    app = Path(tempfile.mkdtemp(prefix="fedul-app-"))
-    _remove_at_exit(app)
-    for name in _PACKAGES:
-        ignore = shutil.ignore_patterns("__pycache__", "app_*")
-        shutil.copytree(package.parent / name, app / name, ignore=ignore)
-    shutil.copyfile(package / "app_pyproject.toml", app / "pyproject.toml")
-    if (package / "app_README.md").is_file():
-        shutil.copyfile(package / "app_README.md", app / "README.md")
-    return app
-
-
 def _client(address: str) -> ControlHttpClient:
     from flwr.supercore.control import ControlHttpClient
     from flwr.supercore.interceptors import RuntimeVersionHttpInterceptor
@@ -173,7 +144,7 @@ def _submit(
     if client_cpus > (available := os.cpu_count() or 1):
         raise UserError(f"client CPUs is {client_cpus}; this machine has {available}.")
     try:
-        content, _ = build_fab_from_files(dict(_app_files(app_dir)))
+        content, _ = build_fab_from_files(dict(app_files(app_dir)))
     except Exception as error:  # Flower raises several kinds, all about the app's files
         raise UserError(f"The Flower app in {app_dir} cannot be packed: {error}") from error
     request = StartRunRequest(
@@ -324,23 +295,6 @@ def _stop_run(client: ControlHttpClient, run_id: int) -> None:
         client.StopRun(StopRunRequest(run_id=run_id))
 
 
-def _app_files(root: Path) -> Iterator[tuple[str, Path]]:
-    """Files that may belong to an app, without walking through virtual environments."""
-    for folder, names, files in os.walk(root.resolve()):
-        here = Path(folder)
-        names[:] = [
-            name
-            for name in names
-            if not name.startswith(".")
-            and name != "__pycache__"
-            and not (here / name / "pyvenv.cfg").exists()
-        ]
-        for name in files:
-            path = here / name
-            if not path.is_symlink():
-                yield path.relative_to(root.resolve()).as_posix(), path
-
-
 def _message(response: object) -> str:
     """Take the sentence out of an error reply."""
     from flwr.supercore.error import FlowerError
@@ -371,9 +325,3 @@ def _read(path: Path, start: int = 0) -> str:
         return path.read_bytes()[start:].decode("utf-8", errors="replace")
     except OSError:
         return ""
-
-
-def _remove_at_exit(path: Path) -> None:
-    import atexit
-
-    atexit.register(shutil.rmtree, path, ignore_errors=True)

@@ -3,14 +3,23 @@
 from __future__ import annotations
 
 import importlib
+import os
+import sys
+from pathlib import Path
 from typing import Any
 
 from fedul_flwr.errors import UserError
+
+USER_PATH = "FEDUL_PATH"
+"""Environment variable: directory with modules of the user's own (default: the current one)."""
 
 
 def load_reference(reference: str, setting: str) -> Any:
     """Import what ``package.module:name`` refers to; ``setting`` is named in errors."""
     module, _, attribute = reference.partition(":")
+    own = os.environ.get(USER_PATH) or str(Path.cwd())
+    if own not in sys.path:
+        sys.path.append(own)  # last, so that nothing there shadows an installed module
     if not all(part.isidentifier() for part in module.split(".")):
         raise UserError(f"Setting {setting} = {reference!r}: must be 'package.module:name'.")
     try:

@@ -22,7 +22,7 @@ import sysconfig
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from types import FrameType, TracebackType
 from typing import Any, Self
@@ -30,11 +30,9 @@ from typing import Any, Self
 import psutil
 
 from fedul_flwr.errors import UserError
+from fedul_flwr.process_tree import MARK, PREFIX, end_superlink, is_alive
+from fedul_flwr.references import USER_PATH
 
-MARK = "FEDUL_SUPERLINK"
-"""Environment variable that tells the processes of one SuperLink from all others."""
-
-_PREFIX = "fedul-"
 _HOST = "127.0.0.1"
 _ENDING_SIGNALS = ("SIGTERM", "SIGHUP")
 
@@ -47,7 +45,7 @@ parent, home = int(sys.argv.pop(1)), sys.argv.pop(1)
 def clean_up():
     while os.getppid() == parent:
         time.sleep(0.5)
-    subprocess.Popen([sys.executable, "-P", "-m", "fedul_flwr.superlink", home])
+    subprocess.Popen([sys.executable, "-P", "-m", "fedul_flwr.process_tree", home])
 if parent:
     threading.Thread(target=clean_up, daemon=True).start()
 from flwr.superlink.cli import flower_superlink
@@ -117,7 +115,7 @@ class LocalSuperLink:
                 print(
                     f"The SuperLink keeps running on {self.address}. Ask it with "
                     f"`FLWR_HOME={self.home} flwr list`; stop it with "
-                    f"`{sys.executable} -m fedul_flwr.superlink {self.home}`."
+                    f"`{sys.executable} -m fedul_flwr.process_tree {self.home}`."
                 )
             else:
                 self.stop()
@@ -140,7 +138,7 @@ class LocalSuperLink:
         """Return the live process that runs the ServerApp and Ray, if there is one."""
         for process in self._descendants():
             with contextlib.suppress(psutil.Error):
-                if _is_alive(process) and any(
+                if is_alive(process) and any(
                     Path(part).name == "flwr-simulation" for part in process.cmdline()[:3]
                 ):
                     return process
@@ -224,6 +222,8 @@ class LocalSuperLink:
             # Common in containers, and then each of a dozen processes would compile Flower anew.
             del env["PYTHONDONTWRITEBYTECODE"]
             env.setdefault("PYTHONPYCACHEPREFIX", str(self.home / "pycache"))
+        # Where methods and models of the user's own are looked for, last.
+        env.setdefault(USER_PATH, str(Path.cwd()))
         env["PATH"] = os.pathsep.join([str(_scripts_directory()), env.get("PATH", os.defpath)])
         for key in ("NO_PROXY", "no_proxy"):
             env[key] = ",".join(filter(None, [env.get(key), _HOST, "localhost"]))
@@ -257,74 +257,6 @@ class LocalSuperLink:
             signal.signal(*self._old_handlers.popitem())
 
 
-def end_superlink(
-    home: Path,
-    known: Callable[[], list[psutil.Process]] = list,
-    patience: float = 3.0,
-) -> None:
-    """End every process of the SuperLink with this home, then remove the home.
-
-    Parameters
-    ----------
-    home
-        Its ``FLWR_HOME``.
-    known
-        Gives processes known to belong to it; others are found by their mark.
-    patience
-        Seconds they get to end by themselves.
-    """
-    if not (home / "config.toml").is_file() or not home.name.startswith(_PREFIX):
-        return  # removing a directory by name deserves suspicion
-    deadline = time.monotonic() + 10 * patience
-    wait = patience
-    # Several passes: a process may be started while the others are being ended.
-    while (left := _living(home, known())) and time.monotonic() < deadline:
-        _end(left, wait)
-        wait = 0.2
-    shutil.rmtree(home, ignore_errors=True)
-
-
-def _living(home: Path, known: list[psutil.Process]) -> list[psutil.Process]:
-    """Every live process of a SuperLink: by descent, and by its mark once re-parented."""
-    found = {process.pid: process for process in known}
-    for process in known:  # what a dead SuperLink's children have started since
-        with contextlib.suppress(psutil.Error):
-            found |= {child.pid: child for child in process.children(recursive=True)}
-    for process in psutil.process_iter():
-        with contextlib.suppress(psutil.Error, OSError):
-            if process.environ().get(MARK) == str(home):
-                found[process.pid] = process
-    found.pop(os.getpid(), None)
-    return [process for process in found.values() if _is_alive(process)]
-
-
-def _end(processes: list[psutil.Process], patience: float) -> None:
-    """Ask all to end, then kill those that did not within ``patience`` seconds."""
-    for process in processes:
-        with contextlib.suppress(psutil.Error):
-            process.terminate()
-    _wait_gone(processes, patience)
-    for process in processes:
-        if _is_alive(process):
-            with contextlib.suppress(psutil.Error):
-                process.kill()
-    _wait_gone(processes, 2.0)
-
-
-def _wait_gone(processes: list[psutil.Process], seconds: float) -> None:
-    deadline = time.monotonic() + seconds
-    while any(map(_is_alive, processes)) and time.monotonic() < deadline:
-        time.sleep(0.05)
-
-
-def _is_alive(process: psutil.Process) -> bool:
-    """Tell whether a process runs; a zombie does not (its parent may never collect it)."""
-    try:
-        return bool(process.is_running() and process.status() != psutil.STATUS_ZOMBIE)
-    except psutil.Error:
-        return False
-
-
 def _free_port() -> int:
     with socket.socket() as probe:
         probe.bind((_HOST, 0))
@@ -346,10 +278,10 @@ def _is_healthy(port: int) -> bool:
 
 def _new_home() -> Path:
     """Make a directory short enough for Ray's sockets in it (a socket's path ends at 103 bytes)."""
-    path = Path(tempfile.mkdtemp(prefix=_PREFIX))
+    path = Path(tempfile.mkdtemp(prefix=PREFIX))
     if len(str(path)) > 34 and Path("/tmp").is_dir():
         path.rmdir()
-        path = Path(tempfile.mkdtemp(prefix=_PREFIX, dir="/tmp"))
+        path = Path(tempfile.mkdtemp(prefix=PREFIX, dir="/tmp"))
     (path / "config.toml").touch()
     return path
 
@@ -389,7 +321,3 @@ def _uninterrupted() -> Iterator[None]:
     finally:
         for number, handler in old.items():
             signal.signal(number, handler)
-
-
-if __name__ == "__main__":
-    end_superlink(Path(sys.argv[1]))

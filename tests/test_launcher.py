@@ -18,10 +18,11 @@ from pathlib import Path
 import psutil
 import pytest
 
-from fedul_flwr import launcher
+from fedul_flwr import app_bundle, launcher
 from fedul_flwr.errors import UserError
 from fedul_flwr.launcher import LocalSuperLink, RunOutcome, app_directory, run_app
-from fedul_flwr.superlink import _is_compiled, end_superlink
+from fedul_flwr.process_tree import end_superlink
+from fedul_flwr.superlink import _is_compiled
 
 # Flower's and typer's own, about libraries that they call.
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
@@ -305,7 +306,7 @@ def test_app_files_leave_out_virtual_environments(tmp_path: Path) -> None:
     for name in ("app/a.py", "env/pyvenv.cfg", "env/b.py", ".hidden/c.py", "pyproject.toml"):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).touch()
-    assert {name for name, _ in launcher._app_files(tmp_path)} == {"app/a.py", "pyproject.toml"}
+    assert {name for name, _ in app_bundle.app_files(tmp_path)} == {"app/a.py", "pyproject.toml"}
 
 
 def test_app_directory_of_a_checkout() -> None:
@@ -317,7 +318,7 @@ def test_app_directory_of_a_wheel(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         (tmp_path / name / "__pycache__").mkdir(parents=True)
         (tmp_path / name / "__init__.py").touch()
     package = tmp_path / "fedul_flwr"
-    monkeypatch.setattr(launcher, "__file__", str(package / "launcher.py"))
+    monkeypatch.setattr(app_bundle, "__file__", str(package / "app_bundle.py"))
     with pytest.raises(UserError, match="install"):
         app_directory()
     (package / "app_pyproject.toml").write_text("[tool.flwr.app]\n")

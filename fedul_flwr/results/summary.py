@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from fedul_flwr.config import RunConfig
 from fedul_flwr.results import store
-from fedul_flwr.results.recorder import Recorder
+
+if TYPE_CHECKING:  # the command line prints summaries and has no need of torch
+    from fedul_flwr.config import RunConfig
+    from fedul_flwr.results.recorder import Recorder
 
 
 def write_summary(
@@ -87,3 +90,30 @@ def print_summary(directory: Path) -> None:
 def percent(value: float | None) -> str:
     """``2.5`` as ``2.50 %``; a dash where there is none."""
     return "–" if value is None else f"{value:.2f} %"
+
+
+def print_comparison(outputs: Mapping[str, Path], seconds: float) -> None:
+    """Print finished runs of the demo side by side.
+
+    Parameters
+    ----------
+    outputs : directory of the run of every method.
+    seconds : of all together.
+    """
+    from rich.console import Console
+    from rich.table import Table
+
+    labels = {"fedul": "none: class priors of unlabeled sets", "supervised": "all (the ceiling)"}
+    table = Table(title="Handwritten digits: same clients, same points")
+    for name in ("method", "labels used", "test error", "best round"):
+        table.add_column(name, justify="right" if name in ("test error", "best round") else "left")
+    console = Console(soft_wrap=True, highlight=False)
+    for method, output in outputs.items():
+        summary = json.loads((output / store.SUMMARY).read_text())
+        best = f"{summary['best_round']} of {summary['rounds']}"
+        table.add_row(method, labels[method], percent(summary["test_error"]), best)
+    console.print(table)
+    for method, output in outputs.items():
+        console.print(f"{method}: {output}")
+        console.print(f"  {store.BEST_MODEL}, {store.METRICS}, plots/")
+    console.print(f"Total time: {seconds:.0f} s")

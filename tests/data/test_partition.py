@@ -30,8 +30,6 @@ def split(
 ) -> list[Ints]:
     """``split("shard", **{"shard.shards-per-client": 3})``."""
     values = {**default_flat(), "partition": partition, **options}
-    if partition == "natural":
-        values.setdefault("natural.column", "")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the library's advice on its options
         return partition_points(labels, {"writer": WRITERS}, 10, num_clients, parse_flat(values))
@@ -134,7 +132,7 @@ def test_shards_by_hand() -> None:
 def test_natural_groups_are_clients_in_order() -> None:
     parts = split("natural", **KINDS["natural"])
     for client, part in enumerate(parts):
-        np.testing.assert_array_equal(part, np.flatnonzero(WRITERS == client))
+        np.testing.assert_array_equal(part, np.flatnonzero(client == WRITERS))
 
 
 @pytest.mark.parametrize("num_clients", [5, 7])
@@ -221,7 +219,7 @@ def test_every_clients_majority_on_mnist() -> None:
     # Later clients find classes exhausted (table D.5 has zeros too) and get fewer points.
     assert (table.sum(axis=0) <= MNIST_COUNTS).all()
     assert (table == 0).any()
-    assert 8500 < table.sum(axis=1).min()
+    assert table.sum(axis=1).min() > 8500
     assert table.sum(axis=1).max() <= 9600
     assert len(np.unique(np.concatenate(parts))) == table.sum()
 
@@ -247,7 +245,7 @@ def test_mild_majorities_keep_to_the_papers_bounds() -> None:
     # from 500, so they lie at most 1/500 below.
     for seed in range(60):
         shares = majority([500] * 10, 10, seed, mild=True)[0][0] / 500
-        assert 0.15 - 0.002 <= shares[:2].min()
+        assert shares[:2].min() >= 0.15 - 0.002
         assert shares[:2].max() <= 0.25
         assert shares[2:].max() < 0.08
         assert shares[2:].min() > 0.04

@@ -1,0 +1,83 @@
+"""Settings from the command line: ``key=value`` pairs and TOML files, mixed at will."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from fedul_flwr.errors import UserError
+
+_PAIR = re.compile(r"""\s*([\w.-]+)\s*=\s*("[^"]*"|'[^']*'|\S+)(?:\s+|$)""")
+
+
+def parse_overrides(values: Sequence[str]) -> dict[str, bool | int | float | str]:
+    """Read run-config settings as Flower writes them.
+
+    Parameters
+    ----------
+    values
+        Each either ``key=value key=value …`` with TOML values, or the path of a TOML file. Later
+        ones win.
+
+    Returns
+    -------
+    dict
+        Flat settings, ``{"num-rounds": 5, "fedul.num-sets": 20}``.
+
+    Raises
+    ------
+    UserError
+        If one cannot be read.
+    """
+    settings: dict[str, bool | int | float | str] = {}
+    for value in values:
+        if value.endswith(".toml") and "=" not in value:
+            settings |= _flatten(_read_toml(Path(value).expanduser()))
+            continue
+        position = 0
+        while value[position:].strip():
+            pair = _PAIR.match(value, position)
+            if pair is None:
+                raise UserError(
+                    f"--run-config {value!r} cannot be read from {value[position:].strip()!r} on: "
+                    "it takes key=value pairs or the path of a .toml file."
+                )
+            settings |= _flatten(_parse_pair(*pair.groups()))
+            position = pair.end()
+    return settings
+
+
+def _parse_pair(key: str, value: str) -> dict[str, Any]:
+    try:
+        return tomllib.loads(f"{key} = {value}")
+    except tomllib.TOMLDecodeError:
+        raise UserError(
+            f"Setting {key}={value} is not valid: "
+            f"text needs quotes inside the shell's own, as in -c '{key}=\"{value}\"'."
+        ) from None
+
+
+def _read_toml(path: Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise UserError(f"{path} cannot be read: {error.strerror}.") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise UserError(f"{path} is not a valid TOML file: {error}.") from None
+
+
+def _flatten(table: dict[str, Any], prefix: str = "") -> dict[str, bool | int | float | str]:
+    flat: dict[str, bool | int | float | str] = {}
+    for key, value in table.items():
+        if isinstance(value, dict):
+            flat |= _flatten(value, f"{prefix}{key}.")
+        elif isinstance(value, bool | int | float | str):
+            flat[prefix + key] = value
+        else:
+            raise UserError(
+                f"Setting {prefix}{key} = {value!r} must be true, false, a number or text."
+            )
+    return flat

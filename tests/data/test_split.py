@@ -1,0 +1,270 @@
+"""A simulated federation on disk: cached, shared by methods, and without labels for clients."""
+
+from __future__ import annotations
+
+import re
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from fedul_flwr.config import RunConfig, default_flat, parse_flat
+from fedul_flwr.data import split as split_module
+from fedul_flwr.data.set_generator import generate_sets
+from fedul_flwr.data.sources import source_directory
+from fedul_flwr.data.split import (
+    Split,
+    build_split,
+    open_labeled_points,
+    open_unlabeled_sets,
+    read_split,
+    set_aside,
+)
+from fedul_flwr.errors import UserError
+from fedul_flwr.methods import Method
+from fedul_flwr.settings.base import Settings
+from fedul_flwr.settings.fedul import FedULSettings, UnlabeledSetSettings
+from tests.data.conftest import pixels
+
+COUNTS = [160, 120, 80, 40]
+LABELS = np.random.default_rng(0).permutation(np.repeat(np.arange(4), COUNTS))
+
+
+@dataclass
+class Place:
+    """A decoded data set of 400 points in 4 classes."""
+
+    directory: Path
+
+    def build(self, num_clients: int = 3, **options: Any) -> Split:
+        return build_split(self.directory, num_clients, config(**options))
+
+
+def config(**options: Any) -> RunConfig:
+    """Settings; the majority partition needs no library, and so less time."""
+    values = {"partition": "majority", "fedul.num-sets": 6, "validation-fraction": 0.25}
+    return parse_flat({**default_flat(), **values, **options})
+
+
+def write_source(folder: Path, labels: Any = LABELS) -> Path:
+    folder.mkdir()
+    np.savez(folder / "train.npz", images=pixels(400, 4, 4), labels=labels)
+    np.savez(folder / "test.npz", images=pixels(4, 4, 4, seed=1), labels=np.arange(4))
+    return source_directory(str(folder))
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Place:
+    return Place(write_source(tmp_path / "data"))
+
+
+def test_a_federation_is_built_once(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    built = []
+    write = split_module._write
+    monkeypatch.setattr(split_module, "_write", lambda *args: (built.append(args[0]), write(*args)))
+    first, second = place.build(), place.build()
+    assert len(built) == 1
+    assert first.directory == second.directory
+    assert place.build(seed=1).directory != first.directory
+    assert len(built) == 2
+
+
+SAME_DATA: dict[str, dict[str, Any]] = {
+    "method": {"method": "supervised"},
+    "training": {"learning-rate": 0.5, "local-epochs": 7, "augment": "flip", "l1": 0.1},
+    "base": {"base": "fedprox", "fedprox.proximal-mu": 0.5, "fraction-train": 0.5},
+    "model": {"model": "mlp", "num-rounds": 3, "device": "cpu"},
+    "test prior": {"test-prior": "0.1,0.2,0.3,0.4"},
+    "FedUL's own": {"fedul.surrogate-loss": "release", "fedul.share-priors": True},
+    "output": {"output": "somewhere"},
+}
+
+
+@pytest.mark.parametrize("options", SAME_DATA.values(), ids=SAME_DATA)
+def test_runs_that_differ_elsewhere_share_a_federation(
+    place: Place, options: dict[str, Any]
+) -> None:
+    assert place.build(**options).directory == place.build().directory
+
+
+OTHER_DATA: dict[str, dict[str, Any]] = {
+    "clients": {"num_clients": 4},
+    "seed": {"seed": 1},
+    "partition": {"partition": "shard"},
+    "partition's table": {"partition": "pathological", "pathological.classes-per-client": 3},
+    "points": {"points-per-client": 50},
+    "validation": {"validation-fraction": 0.5},
+    "sets": {"fedul.num-sets": 7},
+    "range of sets": {"fedul.num-sets-max": 9},
+    "priors": {"fedul.priors": "uniform"},
+    "same priors": {"fedul.same-priors": True},
+    "overlap": {"fedul.overlap": "shared"},
+    "noise": {"fedul.prior-noise": 0.4},
+    "form of noise": {"fedul.prior-noise-form": "literal"},
+}
+
+
+def test_federations_of_other_data_differ(place: Place) -> None:
+    found = [place.build().directory]
+    found += [place.build(**options).directory for options in OTHER_DATA.values()]
+    found += [place.build(partition="pathological").directory]  # the table's default, not 3
+    assert len(set(found)) == len(found)
+
+
+def test_every_setting_of_unlabeled_sets_is_part_of_the_key() -> None:
+    named = {key for options in OTHER_DATA.values() for key in options if key.startswith("fedul.")}
+    assert named == {f"fedul.{name}" for name in UnlabeledSetSettings.names()}
+
+
+class OwnSettings(Settings):
+    strength: float = 1.0
+
+
+OWN = Method("own", "a:S", "b:C", {"fedul": FedULSettings, "own": OwnSettings})
+
+
+def test_a_method_of_ones_own_shares_the_federation(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "own_method_of_a_test", sys.modules[__name__])
+    own = {"method": "own_method_of_a_test:OWN", "method-options": "strength=2.0"}
+    assert place.build(**own).directory == place.build().directory
+
+
+def test_changed_data_get_another_federation(place: Place, tmp_path: Path) -> None:
+    other = write_source(tmp_path / "other", LABELS[::-1])
+    assert build_split(other, 3, config()).directory != place.build().directory
+
+
+def test_clients_and_validation_share_no_point(place: Place) -> None:
+    split = place.build()
+    assert len(split.clients) == 3
+    held = [np.unique(client.points) for client in split.clients]
+    everything = np.concatenate([split.validation, *held])
+    assert len(np.unique(everything)) == len(everything)
+    assert len(split.validation) == 100
+    assert (np.diff(split.validation) > 0).all()
+
+
+def test_validation_is_stratified(place: Place) -> None:
+    # A quarter of 160, 120, 80 and 40.
+    counts = np.bincount(LABELS[place.build().validation])
+    np.testing.assert_array_equal(counts, [40, 30, 20, 10])
+
+
+def test_validation_depends_on_the_seed_alone(place: Place) -> None:
+    first = place.build().validation
+    np.testing.assert_array_equal(first, place.build(4, **{"fedul.num-sets": 9}).validation)
+    assert not np.array_equal(first, place.build(seed=1).validation)
+
+
+def test_without_validation_clients_have_all_points(place: Place) -> None:
+    training, validation = set_aside(LABELS, config(**{"validation-fraction": 0}))
+    assert len(validation) == 0
+    np.testing.assert_array_equal(training, np.arange(400))
+    assert len(place.build(**{"validation-fraction": 0}).validation) == 0
+
+
+@pytest.mark.parametrize("fraction", [0.001, 0.999])
+def test_a_fraction_that_cannot_be_stratified_is_refused(place: Place, fraction: float) -> None:
+    with pytest.raises(UserError, match=f"Setting validation-fraction = {fraction}: "):
+        place.build(**{"validation-fraction": fraction})
+
+
+def test_unlabeled_training_points_are_refused(tmp_path: Path) -> None:
+    labels = LABELS.copy()
+    labels[[3, 5, 8]] = -1
+    message = re.escape("it needs the label of every training point; 3 have none.")
+    with pytest.raises(UserError, match=message):
+        build_split(write_source(tmp_path / "gaps", labels), 3, config())
+
+
+def test_what_is_read_is_what_was_generated(place: Place) -> None:
+    settings = config(**{"fedul.prior-noise": 0.5, "seed": 3})
+    split = build_split(place.directory, 3, settings)
+    table = settings.section("fedul", UnlabeledSetSettings)
+    for client, truth in enumerate(split.clients):
+        # Every point of a client is in one of its sets: its points are known from them.
+        expected = generate_sets(LABELS, np.unique(truth.points), 4, client, table, seed=3)
+        opened = open_unlabeled_sets(place.directory, split.directory, client)
+        for found in (truth, opened):
+            np.testing.assert_array_equal(found.points, expected.points)
+            np.testing.assert_array_equal(found.sets, expected.sets)
+            np.testing.assert_array_equal(found.priors, expected.priors)
+        np.testing.assert_array_equal(truth.true_priors, expected.true_priors)
+        assert not np.array_equal(truth.priors, truth.true_priors)
+
+
+@pytest.mark.parametrize("overlap", ["disjoint", "shared"])
+def test_truth_is_the_sources(place: Place, overlap: str) -> None:
+    split = place.build(2, **{"fedul.overlap": overlap})
+    for client, truth in enumerate(split.clients):
+        np.testing.assert_array_equal(truth.labels, LABELS[truth.points])
+        for m in range(6):
+            counts = np.bincount(LABELS[truth.points[truth.sets == m]], minlength=4)
+            np.testing.assert_allclose(truth.true_priors[m], counts / counts.sum())
+        opened = open_unlabeled_sets(place.directory, split.directory, client)
+        np.testing.assert_array_equal(opened.set_sizes, np.bincount(truth.sets))
+
+
+def test_clients_with_different_numbers_of_sets(place: Place) -> None:
+    split = place.build(5, **{"fedul.num-sets": 4, "fedul.num-sets-max": 8})
+    shapes = {client.priors.shape for client in split.clients}
+    assert len(shapes) > 1
+    for client, truth in enumerate(split.clients):
+        opened = open_unlabeled_sets(place.directory, split.directory, client)
+        np.testing.assert_array_equal(opened.priors, truth.priors)
+        assert opened.sets.max() == len(truth.priors) - 1
+
+
+def test_unlabeled_sets_need_no_file_that_holds_a_label(place: Place) -> None:
+    split = place.build()
+    expected = open_unlabeled_sets(place.directory, split.directory, 1)
+    split_module._arrays.cache_clear()
+    kept = {"train_images.npy", "sets.npz"}
+    for file in [*place.directory.iterdir(), *split.directory.iterdir()]:
+        if file.name not in kept:
+            file.unlink()
+    found = open_unlabeled_sets(place.directory, split.directory, 1)
+    np.testing.assert_array_equal(found.points, expected.points)
+    np.testing.assert_array_equal(found.sets, expected.sets)
+    np.testing.assert_array_equal(found.priors, expected.priors)
+    np.testing.assert_array_equal(found.images, expected.images)
+    assert found.images.shape == (400, 4, 4, 1)
+    with pytest.raises(FileNotFoundError):
+        open_labeled_points(place.directory, split.directory, 1)
+
+
+def test_the_file_for_clients_holds_no_labels(place: Place) -> None:
+    split = place.build()
+    with np.load(split.directory / "sets.npz") as archive:
+        assert set(archive.files) == {"points", "sets", "priors", "point_bounds", "set_bounds"}
+
+
+@pytest.mark.parametrize("overlap", ["disjoint", "shared"])
+def test_labeled_points_are_the_same_points_each_once(place: Place, overlap: str) -> None:
+    split = place.build(**{"fedul.overlap": overlap})
+    for client, truth in enumerate(split.clients):
+        opened = open_labeled_points(place.directory, split.directory, client)
+        np.testing.assert_array_equal(opened.points, np.unique(truth.points))
+        np.testing.assert_array_equal(opened.labels, LABELS[opened.points])
+        assert (len(opened.points) < len(truth.points)) == (overlap == "shared")
+
+
+@pytest.mark.parametrize("client", [-1, 3])
+def test_a_client_outside_the_federation_is_refused(place: Place, client: int) -> None:
+    split = place.build()
+    for open_data in (open_unlabeled_sets, open_labeled_points):
+        with pytest.raises(UserError, match=f"Client {client} is not in this federation of 3"):
+            open_data(place.directory, split.directory, client)
+
+
+def test_reading_again_gives_the_same(place: Place) -> None:
+    split = place.build()
+    again = read_split(split.directory)
+    np.testing.assert_array_equal(again.validation, split.validation)
+    for one, other in zip(again.clients, split.clients, strict=True):
+        np.testing.assert_array_equal(one.labels, other.labels)
