@@ -1,0 +1,279 @@
+"""The labels of "unlabeled" data never reach a client's code: by type, by import, by file."""
+
+from __future__ import annotations
+
+import ast
+import dataclasses
+import inspect
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from flwr.app import RecordDict
+from flwr.common.typing import NDArrays
+
+import client_apps.fedul
+import client_apps.local
+from baselines.supervised import SupervisedClient
+from client_apps.fedul import FedULClient
+from client_apps.local import LocalTrainingClient
+from fedul_flwr.bridge import ClientState, Content, Node
+from fedul_flwr.config import default_flat, parse_flat
+from fedul_flwr.data import split as split_module
+from fedul_flwr.data.sources import source_directory
+from fedul_flwr.data.split import build_split
+from fedul_flwr.data.types import UnlabeledSets
+from fedul_flwr.federation import DataShape, introduction
+from fedul_flwr.learning.local import dump_arrays
+from fedul_flwr.models import build_model
+
+COUNTS = [100, 80, 70, 50]
+LABELS = np.random.default_rng(0).permutation(np.repeat(np.arange(4), COUNTS))
+SHAPE = DataShape((6, 6, 1), ("a", "b", "c", "d"))
+
+opened: list[str] | None = None
+"""Where the audit hook below puts the paths of opened files, if anybody listens."""
+
+
+def _listen(event: str, arguments: tuple[Any, ...]) -> None:
+    if event == "open" and opened is not None and isinstance(arguments[0], str):
+        opened.append(arguments[0])
+
+
+sys.addaudithook(_listen)  # hooks cannot be removed
+
+
+@contextmanager
+def files_opened() -> Iterator[list[str]]:
+    """Every file that this process opens within, whatever opens it from Python."""
+    global opened  # noqa: PLW0603
+    split_module._arrays.cache_clear()
+    opened = found = []
+    try:
+        yield found
+    finally:
+        opened = None
+
+
+@dataclasses.dataclass
+class Federation:
+    """Two simulated clients on disk; a client is built anew for every message, as on a device."""
+
+    root: Path
+    source: Path
+    split: Path
+    settings: Any
+    states: list[RecordDict]
+
+    def client(
+        self, number: int = 0, kind: type[LocalTrainingClient] = FedULClient
+    ) -> LocalTrainingClient:
+        return kind(self.settings, Node(number, 2, {}), ClientState(self.states[number]))
+
+    def prepare(self, number: int = 0, **options: Any) -> Content:
+        told = introduction(self.settings, SHAPE, self.source, self.split)
+        return self.client(number, **options).step("prepare", told)
+
+    def parameters(self) -> NDArrays:
+        return list(dump_arrays(build_model("mlp", SHAPE.image_shape, 4, seed=1)).values())
+
+    def fit(self, number: int = 0, **options: Any) -> tuple[NDArrays, int, dict[str, Any]]:
+        return self.client(number, **options).fit(self.parameters(), {"server-round": 1})
+
+    def permute_truth(self) -> None:
+        """Shuffle every label on disk, of the federation and of its source."""
+        rng = np.random.default_rng(9)
+        with np.load(self.split / "truth.npz") as archive:
+            truth = dict(archive)
+        truth["labels"] = rng.permutation(truth["labels"])
+        np.savez(self.split / "truth.npz", **truth)
+        np.save(self.source / "train_labels.npy", rng.permutation(LABELS))
+        split_module._arrays.cache_clear()
+
+
+@pytest.fixture
+def federation(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Federation]:
+    monkeypatch.setenv("FEDUL_CACHE", str(tmp_path / "cache"))
+
+    def build(**options: Any) -> Federation:
+        data, rng = tmp_path / "data", np.random.default_rng(1)
+        data.mkdir()
+        # Images that show their class, so that learning with labels differs from without.
+        images = rng.integers(0, 60, (300, 6, 6)) + 60 * LABELS[:, None, None]
+        np.savez(data / "train.npz", images=images.astype(np.uint8), labels=LABELS)
+        np.savez(data / "test.npz", images=images[:8].astype(np.uint8), labels=LABELS[:8])
+        values = {"model": "mlp", "partition": "majority", "fedul.num-sets": 5, "local-epochs": 1}
+        values |= {"fedul.overlap": "disjoint", "precision": "float32"}
+        settings = parse_flat({**default_flat(), **values, **options})
+        source = source_directory(str(data))
+        split = build_split(source, 2, settings)
+        return Federation(
+            tmp_path, source, split.directory, settings, [RecordDict(), RecordDict()]
+        )
+
+    return build
+
+
+Build = Callable[..., Federation]
+
+
+def test_unlabeled_sets_have_no_place_for_a_label() -> None:
+    fields = {field.name for field in dataclasses.fields(UnlabeledSets)}
+    assert fields == {"images", "points", "sets", "priors"}
+    with pytest.raises(TypeError):
+        UnlabeledSets(images=0, points=0, sets=0, priors=0, labels=0)  # type: ignore[call-arg]
+
+
+FORBIDDEN = {
+    *("open_labeled_points", "LabeledPoints", "build_split", "read_split", "ClientTruth", "Split"),
+    *("read_source", "load_source", "Source", "ImageArrays", "GeneratedSets", "generate_sets"),
+    *("server_data", "evaluation", "truth", "true_priors"),
+}
+
+
+@pytest.mark.parametrize("module", [client_apps.fedul, client_apps.local])
+def test_clients_import_nothing_that_carries_labels(module: Any) -> None:
+    names: set[str] = set()
+    for node in ast.walk(ast.parse(inspect.getsource(module))):
+        if isinstance(node, (ast.Import, ast.ImportFrom)):
+            names |= {part for alias in node.names for part in alias.name.split(".")}
+            names |= set((getattr(node, "module", "") or "").split("."))
+        elif isinstance(node, ast.Attribute):
+            names.add(node.attr)
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+            names |= {Path(node.value).stem}
+    assert "set_generator" not in names
+    assert names & FORBIDDEN == set()
+
+
+def names_below(paths: list[str], root: Path) -> set[str]:
+    return {Path(path).name for path in paths if Path(path).is_relative_to(root)}
+
+
+@pytest.mark.parametrize("overlap", ["disjoint", "shared"])
+@pytest.mark.parametrize("selection", ["auto", "heldout"])
+def test_no_phase_opens_a_file_with_labels(
+    federation: Build, selection: str, overlap: str
+) -> None:
+    run = federation(selection=selection, **{"fedul.overlap": overlap})
+    with files_opened() as paths:
+        run.client().step("hello", Content())
+        run.prepare()
+        run.fit()
+        run.client().evaluate(run.parameters(), {"server-round": 1})
+    assert names_below(paths, run.root) == {"train_images.npy", "sets.npz"}
+
+
+def test_the_audit_notices_labels_that_are_read(federation: Build) -> None:
+    run = federation(method="supervised")
+    run.prepare(kind=SupervisedClient)
+    with files_opened() as paths:
+        run.fit(kind=SupervisedClient)
+    assert "truth.npz" in names_below(paths, run.root)
+    with files_opened() as paths:
+        np.load(run.source / "train_labels.npy", mmap_mode="r")
+    assert names_below(paths, run.root) == {"train_labels.npy"}
+
+
+def run_rounds(run: Federation, kind: type[LocalTrainingClient]) -> list[Any]:
+    """Everything two clients send for one round, as plain arrays and values."""
+    sent: list[Any] = []
+    for number in (0, 1):
+        answer = run.prepare(number, kind=kind)
+        arrays, examples, metrics = run.fit(number, kind=kind)
+        sent += [answer.values, examples, metrics, *(array.copy() for array in arrays)]
+    return sent
+
+
+def equal(one: list[Any], other: list[Any]) -> bool:
+    return all(np.array_equal(a, b) for a, b in zip(one, other, strict=True))
+
+
+def test_other_labels_on_disk_change_nothing_that_a_client_sends(federation: Build) -> None:
+    run = federation()
+    before = run_rounds(run, FedULClient)
+    assert equal(before, run_rounds(run, FedULClient))
+    run.permute_truth()
+    assert equal(before, run_rounds(run, FedULClient))
+
+
+def test_other_labels_do_change_a_supervised_client(federation: Build) -> None:
+    run = federation(method="supervised")
+    before = run_rounds(run, SupervisedClient)
+    run.permute_truth()
+    assert not equal(before, run_rounds(run, SupervisedClient))
+
+
+def test_training_works_where_there_are_no_labels_at_all(federation: Build) -> None:
+    run = federation()
+    for file in [*run.source.iterdir(), *run.split.iterdir()]:
+        if file.name not in ("train_images.npy", "sets.npz"):
+            file.unlink()
+    run.prepare()
+    _, examples, metrics = run.fit()
+    assert examples > 100
+    assert 0 < metrics["loss"] < 10
+
+
+def test_targets_are_indices_of_sets(federation: Build) -> None:
+    run = federation(**{"fedul.num-sets": 9})
+    run.prepare()
+    client = run.client()
+    assert isinstance(client, FedULClient)
+    data = client.training_data()
+    np.testing.assert_array_equal(data.targets, client.sets.sets)
+    np.testing.assert_array_equal(data.points, client.sets.points)
+    assert set(data.targets) == set(range(9))  # more than there are classes
+
+
+def test_the_server_hears_a_verdict_and_no_priors(federation: Build) -> None:
+    values = federation().prepare().values
+    assert set(values) == {
+        *("partition-id", "num-partitions", "own-data"),
+        *("reason", "num-sets", "num-points", "condition-number"),
+    }
+    assert values["num-sets"] == 5
+    assert values["reason"] == ""
+
+
+def test_priors_are_sent_where_that_is_asked_for(federation: Build) -> None:
+    run = federation(**{"fedul.share-priors": True})
+    values = run.prepare().values
+    client = run.client()
+    assert isinstance(client, FedULClient)
+    np.testing.assert_array_equal(np.reshape(values["priors"], (5, 4)), client.sets.priors)
+    assert values["set-sizes"] == client.sets.set_sizes.tolist()
+
+
+@pytest.mark.parametrize("overlap", ["disjoint", "shared"])
+def test_held_out_points_are_trained_on_in_no_set(federation: Build, overlap: str) -> None:
+    options = {"fedul.overlap": overlap, "fedul.heldout-fraction": 0.3, "fedul.num-sets": 4}
+    run = federation(selection="heldout", **options)
+    run.prepare()
+    client = run.client()
+    assert isinstance(client, FedULClient)
+    sets, mask = client.sets, client.held_out
+    for m, size in enumerate(sets.set_sizes):
+        assert mask[sets.sets == m].sum() == int(0.3 * size)
+    data = client.training_data()
+    assert not np.isin(data.points, sets.points[mask]).any()
+    if overlap == "disjoint":
+        assert len(data.points) + mask.sum() == len(sets.points)
+    again = run.client()
+    assert isinstance(again, FedULClient)
+    np.testing.assert_array_equal(again.held_out, mask)
+
+
+def test_nothing_held_out_is_an_answer_without_weight(federation: Build) -> None:
+    # Sets of fewer than 10 points: int(.1 · n) = 0 of each.
+    run = federation(selection="heldout", **{"fedul.num-sets": 40})
+    run.prepare()
+    client = run.client()
+    assert isinstance(client, FedULClient)
+    assert client.sets.set_sizes.max() < 10
+    loss, examples, metrics = client.evaluate(run.parameters(), {"server-round": 1})
+    assert (loss, examples, metrics) == (0.0, 0, {})
