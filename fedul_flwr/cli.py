@@ -204,12 +204,11 @@ def _run_on(
 
 
 def _run_in_process(config: RunConfig, num_supernodes: int, verbose: bool) -> None:
+    import logging
+
     from fedul_flwr.simulation import run_in_process
 
-    if verbose:
-        import logging
-
-        logging.basicConfig(level=logging.INFO)
+    logging.getLogger("flwr").setLevel(logging.INFO if verbose else logging.ERROR)
     finished = threading.Event()
     with RunProgress(config) as progress:
 

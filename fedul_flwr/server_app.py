@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import asdict
-from logging import ERROR
+from logging import ERROR, INFO
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +24,7 @@ from fedul_flwr.models import build_model
 from fedul_flwr.references import load_reference
 from fedul_flwr.results import store
 from fedul_flwr.results.recorder import Recorder
-from fedul_flwr.results.summary import write_summary
+from fedul_flwr.results.summary import summary_rows, write_summary
 from fedul_flwr.server_data import ServerData, open_server_data
 from strategies.base_state import dump_base_state, load_base_state
 from strategies.bases import build_base
@@ -90,6 +90,8 @@ def run(grid: Grid, settings: RunConfig, directory: store.RunDirectory) -> None:
     finally:
         recorder.close()
     write_summary(directory, settings, recorder, len(nodes), time.time() - began)
+    for name, value in summary_rows(directory.path).items():
+        log(INFO, "%-12s %s", name, value)
 
 
 def _after_round(

@@ -50,7 +50,7 @@ sys.addaudithook(_listen)  # hooks cannot be removed
 @contextmanager
 def files_opened() -> Iterator[list[str]]:
     """Every file that this process opens within, whatever opens it from Python."""
-    global opened  # noqa: PLW0603
+    global opened
     split_module._arrays.cache_clear()
     opened = found = []
     try:
@@ -111,9 +111,7 @@ def federation(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[...,
         settings = parse_flat({**default_flat(), **values, **options})
         source = source_directory(str(data))
         split = build_split(source, 2, settings)
-        return Federation(
-            tmp_path, source, split.directory, settings, [RecordDict(), RecordDict()]
-        )
+        return Federation(tmp_path, source, split.directory, settings, [RecordDict(), RecordDict()])
 
     return build
 
@@ -156,9 +154,7 @@ def names_below(paths: list[str], root: Path) -> set[str]:
 
 @pytest.mark.parametrize("overlap", ["disjoint", "shared"])
 @pytest.mark.parametrize("selection", ["auto", "heldout"])
-def test_no_phase_opens_a_file_with_labels(
-    federation: Build, selection: str, overlap: str
-) -> None:
+def test_no_phase_opens_a_file_with_labels(federation: Build, selection: str, overlap: str) -> None:
     run = federation(selection=selection, **{"fedul.overlap": overlap})
     with files_opened() as paths:
         run.client().step("hello", Content())

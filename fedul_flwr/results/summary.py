@@ -68,12 +68,19 @@ def print_summary(directory: Path) -> None:
     from rich.console import Console
     from rich.table import Table
 
-    summary = json.loads((directory / store.SUMMARY).read_text())
     table = Table(show_header=False, box=None, padding=(0, 2))
+    for name, value in summary_rows(directory).items():
+        table.add_row(name, value)
+    Console(soft_wrap=True, highlight=False).print(table)
+
+
+def summary_rows(directory: Path) -> dict[str, str]:
+    """What a finished run found and where it lies, as words."""
+    summary = json.loads((directory / store.SUMMARY).read_text())
     best = f"round {summary['best_round']} of {summary['rounds']}, by {summary['selection']}"
     up, down = (summary[key] / 1e6 for key in ("bytes_up", "bytes_down"))
-    rows = {
-        "test error": f"[bold]{percent(summary['test_error'])}[/bold] ({best})",
+    return {
+        "test error": f"{percent(summary['test_error'])} ({best})",
         "last round": percent(summary["final_test_error"]),
         "method": f"{summary['method']} on {summary['base']}, {summary['num_clients']} clients",
         "time": f"{summary['seconds_total']:.0f} s ({summary['seconds_per_round']:.2f} s a round)",
@@ -82,9 +89,6 @@ def print_summary(directory: Path) -> None:
         "metrics": str(directory / store.METRICS),
         "plots": str(directory / "plots"),
     }
-    for name, value in rows.items():
-        table.add_row(name, value)
-    Console(soft_wrap=True).print(table)
 
 
 def percent(value: float | None) -> str:

@@ -1,0 +1,140 @@
+"""Rotation and flipping of whole batches, against torch.rot90 and geometry."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from fedul_flwr.learning import augment
+from fedul_flwr.learning.augment import augment_batch, flip, rotate
+
+
+def noise(*shape: int) -> Tensor:
+    values = np.random.default_rng(0).uniform(-1, 1, shape).astype(np.float32)
+    return torch.from_numpy(values)
+
+
+def blob(height: int, width: int, right: float, up: float, radius: float = 3.0) -> Tensor:
+    """``(1, 1, h, w)``: a soft white disc so far from the centre, on black."""
+    rows = torch.arange(height)[:, None] - (height - 1) / 2
+    columns = torch.arange(width)[None, :] - (width - 1) / 2
+    squared = (columns - right) ** 2 + (rows + up) ** 2
+    return 2 * torch.exp(-squared / (2 * (radius / 2) ** 2))[None, None] - 1
+
+
+def moments(image: Tensor) -> tuple[float, float, float, float]:
+    """Centre (right, up) and spread along both axes of what is not black."""
+    mass = (image[0, 0].double() + 1).clamp(min=0)
+    mass = mass / mass.sum()
+    height, width = mass.shape
+    up = (height - 1) / 2 - torch.arange(height).double()
+    right = torch.arange(width).double() - (width - 1) / 2
+    x, y = float((mass.sum(0) * right).sum()), float((mass.sum(1) * up).sum())
+    return (
+        x,
+        y,
+        math.sqrt(float((mass.sum(0) * (right - x) ** 2).sum())),
+        math.sqrt(float((mass.sum(1) * (up - y) ** 2).sum())),
+    )
+
+
+@pytest.mark.parametrize("size", [8, 9])
+@pytest.mark.parametrize("quarters", [-1, 0, 1, 2, 3])
+def test_quarter_turns_of_squares_are_rot90(quarters: int, size: int) -> None:
+    images = noise(4, 3, size, size)
+    found = rotate(images, torch.full((4,), 90.0 * quarters))
+    # rot90 turns from the first dimension to the second: counter-clockwise with rows downwards.
+    expected = torch.rot90(images, quarters, dims=(2, 3))
+    np.testing.assert_allclose(found, expected, atol=2e-5)
+
+
+def test_every_image_has_its_own_angle() -> None:
+    images = noise(3, 1, 8, 8)
+    found = rotate(images, torch.tensor([0.0, 90.0, 180.0]))
+    for i in range(3):
+        np.testing.assert_allclose(found[i], torch.rot90(images[i], i, dims=(1, 2)), atol=2e-5)
+
+
+@pytest.mark.parametrize("shape", [(41, 41), (31, 61), (61, 31)])
+@pytest.mark.parametrize("degrees", [-20.0, 20.0, 60.0, 90.0])
+def test_a_disc_moves_counter_clockwise_and_stays_a_disc(
+    shape: tuple[int, int], degrees: float
+) -> None:
+    # The disc lies 8 to the right; turned by a it lies at (8 cos a, 8 sin a), right and up, on
+    # images of any aspect. Coordinates of [-1, 1] on both sides would shear it.
+    before = blob(*shape, right=8, up=0)
+    after = rotate(before, torch.tensor([degrees]))
+    right, up, across, along = moments(after)
+    assert right == pytest.approx(8 * math.cos(math.radians(degrees)), abs=0.05)
+    assert up == pytest.approx(8 * math.sin(math.radians(degrees)), abs=0.05)
+    spread = moments(before)[2]
+    assert across == pytest.approx(spread, rel=0.05)
+    assert along == pytest.approx(spread, rel=0.05)
+
+
+def test_what_comes_from_outside_is_black() -> None:
+    white = torch.ones(1, 2, 20, 20)
+    turned = rotate(white, torch.tensor([45.0]))
+    for row in (0, -1):
+        for column in (0, -1):
+            assert turned[0, :, row, column].tolist() == pytest.approx([-1, -1])
+    assert turned[0, :, 10, 10].tolist() == pytest.approx([1, 1])
+    assert turned.min() >= -1 - 1e-6
+    assert turned.max() <= 1 + 1e-6
+    assert (white == 1).all()  # the input is left alone
+
+
+def test_float64_inputs_keep_their_precision() -> None:
+    images = noise(2, 1, 8, 8).double()
+    found = rotate(images, torch.tensor([180.0, 180.0], dtype=torch.float64))
+    assert found.dtype == torch.float64
+    np.testing.assert_allclose(found, torch.rot90(images, 2, dims=(2, 3)), atol=1e-13)
+
+
+def test_only_the_chosen_images_are_mirrored_left_to_right() -> None:
+    images = torch.arange(12.0).reshape(2, 1, 2, 3)
+    found = flip(images, torch.tensor([True, False]))
+    assert found[0, 0].tolist() == [[2, 1, 0], [5, 4, 3]]
+    assert found[1].equal(images[1])
+
+
+def test_rotation_of_a_batch_is_by_20_degrees_at_most(monkeypatch: pytest.MonkeyPatch) -> None:
+    angles: list[Tensor] = []
+    monkeypatch.setattr(augment, "rotate", lambda inputs, degrees: angles.append(degrees))
+    augment_batch(torch.zeros(2000, 1, 2, 2), "rotate", np.random.default_rng(0))
+    found = angles[0].numpy()
+    assert found.shape == (2000,)
+    # 2000 draws come within 0.1 of both ends, but for a probability of 2·(399/400)^2000 = 1 %.
+    assert -20 <= found.min() < -19.9
+    assert 19.9 < found.max() <= 20
+    # The deviation of the mean is 40/sqrt(12·2000) = 0.26.
+    assert abs(found.mean()) < 1.3
+
+
+def test_half_of_a_batch_is_flipped() -> None:
+    images = noise(1000, 1, 2, 2)
+    found = augment_batch(images, "flip", np.random.default_rng(0))
+    flipped = [bool(a.equal(b.flip(2))) for a, b in zip(found, images, strict=True)]
+    kept = [bool(a.equal(b)) for a, b in zip(found, images, strict=True)]
+    assert all(a != b for a, b in zip(flipped, kept, strict=True))
+    assert sum(flipped) == pytest.approx(500, abs=80)  # five deviations of sqrt(1000)/2
+
+
+def test_no_augmentation_touches_nothing_and_draws_nothing() -> None:
+    rng, images = np.random.default_rng(0), noise(3, 1, 4, 4)
+    assert augment_batch(images, "none", rng) is images
+    assert rng.random() == np.random.default_rng(0).random()
+
+
+@pytest.mark.parametrize("name", ["rotate", "flip"])
+def test_augmentation_follows_the_generator(name: str) -> None:
+    images = noise(8, 1, 6, 6)
+    first, again, other = (
+        augment_batch(images, name, np.random.default_rng(seed)) for seed in (1, 1, 2)
+    )
+    assert first.equal(again)
+    assert not first.equal(other)

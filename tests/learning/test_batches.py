@@ -1,0 +1,123 @@
+"""From uint8 images to batches: values, memory layout, order, and who belongs to whom."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import settings as hypothesis_settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from fedul_flwr.learning.batches import (
+    epoch_order,
+    evaluation_batches,
+    gather,
+    to_input,
+    training_batches,
+)
+
+
+def numbered(count: int, height: int = 2, width: int = 3) -> NDArray[np.uint8]:
+    """Images whose every pixel is their index."""
+    images = np.empty((count, height, width, 1), dtype=np.uint8)
+    images[:] = np.arange(count)[:, None, None, None]
+    return images
+
+
+def index_of(inputs: torch.Tensor) -> list[int]:
+    return [round(float(value)) for value in (inputs[:, 0, 0, 0] + 1) * 127.5]
+
+
+def test_bytes_become_numbers_from_minus_1_to_1() -> None:
+    pixels = torch.tensor([0, 51, 204, 255], dtype=torch.uint8).reshape(1, 1, 4, 1)
+    # v / 127.5 - 1: 51 / 127.5 = .4, 204 / 127.5 = 1.6
+    found = to_input(pixels)
+    np.testing.assert_allclose(found.ravel(), [-1, -0.6, 0.6, 1], atol=1e-7)
+    assert found.dtype == torch.float32
+    assert pixels.ravel().tolist() == [0, 51, 204, 255]  # the images themselves are left alone
+
+
+@pytest.mark.parametrize("channels", [1, 3])
+def test_inputs_are_channels_first_by_shape_and_channels_last_in_memory(channels: int) -> None:
+    pixels = torch.arange(2 * 4 * 5 * channels, dtype=torch.uint8).reshape(2, 4, 5, channels)
+    found = to_input(pixels)
+    assert found.shape == (2, channels, 4, 5)
+    assert found.is_contiguous(memory_format=torch.channels_last)
+    if channels > 1:
+        assert found.stride() == (4 * 5 * 3, 1, 5 * 3, 3)
+    for c in range(channels):
+        expected = pixels[1, 3, 2, c].float() / 127.5 - 1
+        assert float(found[1, c, 3, 2]) == pytest.approx(float(expected), abs=1e-6)
+
+
+def test_gather_reads_rows_of_a_memory_map(tmp_path: Path) -> None:
+    np.save(tmp_path / "images.npy", numbered(9))
+    mapped = np.load(tmp_path / "images.npy", mmap_mode="r")
+    found = gather(mapped, np.array([7, 0, 7]))
+    assert found.dtype == torch.uint8
+    assert found[:, 0, 0, 0].tolist() == [7, 0, 7]
+    found += 1  # a copy: the map is read-only
+    assert mapped[7, 0, 0, 0] == 7
+
+
+@given(num_points=st.integers(1, 60), batch_size=st.integers(0, 70), seed=st.integers(0, 99))
+@hypothesis_settings(max_examples=100, deadline=None)
+def test_an_epoch_takes_every_point_once_and_drops_the_incomplete_batch(
+    num_points: int, batch_size: int, seed: int
+) -> None:
+    batches = epoch_order(num_points, batch_size, np.random.default_rng(seed))
+    taken = np.concatenate(batches)
+    assert len(np.unique(taken)) == len(taken)
+    assert taken.max() < num_points
+    if batch_size == 0 or batch_size >= num_points:
+        assert [len(batch) for batch in batches] == [num_points]
+    else:
+        assert [len(batch) for batch in batches] == [batch_size] * (num_points // batch_size)
+
+
+def test_every_epoch_has_an_order_of_its_own() -> None:
+    rng = np.random.default_rng(0)
+    first, second = (np.concatenate(epoch_order(50, 10, rng)) for _ in range(2))
+    assert not np.array_equal(first, second)
+    assert not np.array_equal(first, np.arange(50))
+    again = np.concatenate(epoch_order(50, 10, np.random.default_rng(0)))
+    np.testing.assert_array_equal(first, again)
+
+
+def test_the_points_that_are_dropped_differ_between_epochs() -> None:
+    rng = np.random.default_rng(0)
+    dropped = [set(range(7)) - set(np.concatenate(epoch_order(7, 3, rng))) for _ in range(50)]
+    assert set.union(*dropped) == set(range(7))  # missing one has probability 7·(6/7)^50 = 0.3 %
+
+
+@pytest.mark.parametrize("augment", ["none", "rotate", "flip"])
+def test_targets_stay_with_their_points(augment: str) -> None:
+    points = np.array([11, 3, 30, 8, 25, 19, 2])
+    batches = list(
+        training_batches(
+            numbered(40, 9, 9),
+            points,
+            1000 + points,
+            batch_size=3,
+            augment=augment,
+            rng=np.random.default_rng(1),
+        )
+    )
+    assert [tuple(inputs.shape) for inputs, _ in batches] == [(3, 1, 9, 9)] * 2
+    for inputs, targets in batches:
+        assert targets.dtype == torch.int64
+        centre = inputs[:, :, 4:5, 4:5]  # the centre of an even image is in no danger of rotation
+        assert [1000 + index for index in index_of(centre)] == targets.tolist()
+        assert set(index_of(centre)) <= set(points.tolist())
+
+
+def test_evaluation_takes_all_points_in_order() -> None:
+    points = np.array([5, 1, 9, 9, 0])
+    batches = list(evaluation_batches(numbered(10), points, batch_size=2))
+    assert [len(batch) for batch in batches] == [2, 2, 1]
+    assert [index for batch in batches for index in index_of(batch)] == [5, 1, 9, 9, 0]
+    assert list(evaluation_batches(numbered(10), points[:0])) == []
