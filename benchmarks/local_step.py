@@ -103,7 +103,7 @@ def _learn(outcome: Outcome, workers: dict[str, Worker], quick: bool) -> None:
     if not mnist_folder():
         outcome.notes.append("test error: not compared, random images have nothing to learn")
         return
-    epochs, points, test = (1, 512, 500) if quick else (8, 3840, 10_000)
+    epochs, points, test = (1, 512, 500) if quick else (6, 3840, 10_000)
     errors: dict[str, list[float]] = {side: [] for side in SIDES}
     for seed in range(2):
         for worker in workers.values():

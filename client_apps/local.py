@@ -20,6 +20,7 @@ from fedul_flwr.learning.machine import (
     choose_device,
     choose_dtype,
     keep_freed_memory,
+    release_freed_memory,
     set_threads,
 )
 from fedul_flwr.models import build_model
@@ -127,6 +128,7 @@ class LocalTrainingClient(FederatedClient):
         keep_freed_memory()
         model, names = self.model, self.array_names()
         load_arrays(model, dict(zip(names, parameters, strict=True)))
+        parameters.clear()  # the model holds them now; a second copy is a model's size of memory
         data = self.training_data()
         rng = stream(
             self.settings.seed, "local", int(config["server-round"]), self.node.partition_id
@@ -134,6 +136,7 @@ class LocalTrainingClient(FederatedClient):
         result = train_local(
             model, data.images, data.points, data.targets, self.loss(), self.plan(config), rng
         )
+        release_freed_memory()
         arrays = dump_arrays(model)
         return (
             [arrays[name] for name in names],

@@ -116,6 +116,7 @@ def make_client_app(build: ClientBuilder) -> ClientApp:
         started = time.time()
         client = build(context)
         arrays, names, config = _unpack(message, client)
+        message.content = RecordDict()  # its bytes are a second copy of the model
         fitted, num_examples, metrics = client.fit(arrays, config)
         reply = RecordDict(
             {

@@ -24,12 +24,14 @@ from client_apps.local import LocalTrainingClient
 from fedul_flwr.bridge import ClientState, Content, Node
 from fedul_flwr.config import default_flat, parse_flat
 from fedul_flwr.data import split as split_module
+from fedul_flwr.data.set_generator import generate_sets
 from fedul_flwr.data.sources import source_directory
 from fedul_flwr.data.split import build_split
 from fedul_flwr.data.types import UnlabeledSets
 from fedul_flwr.federation import DataShape, introduction
 from fedul_flwr.learning.local import dump_arrays
 from fedul_flwr.models import build_model
+from fedul_flwr.settings.fedul import UnlabeledSetSettings
 
 COUNTS = [100, 80, 70, 50]
 LABELS = np.random.default_rng(0).permutation(np.repeat(np.arange(4), COUNTS))
@@ -247,21 +249,48 @@ def test_priors_are_sent_where_that_is_asked_for(federation: Build) -> None:
 
 @pytest.mark.parametrize("overlap", ["disjoint", "shared"])
 def test_held_out_points_are_trained_on_in_no_set(federation: Build, overlap: str) -> None:
-    options = {"fedul.overlap": overlap, "fedul.heldout-fraction": 0.3, "fedul.num-sets": 4}
+    options = {"fedul.overlap": overlap, "fedul.heldout-fraction": 0.5, "fedul.num-sets": 12}
     run = federation(selection="heldout", **options)
     run.prepare()
     client = run.client()
     assert isinstance(client, FedULClient)
     sets, mask = client.sets, client.held_out
-    for m, size in enumerate(sets.set_sizes):
-        assert mask[sets.sets == m].sum() == int(0.3 * size)
     data = client.training_data()
+    assert mask.sum() > 20
     assert not np.isin(data.points, sets.points[mask]).any()
     if overlap == "disjoint":
         assert len(data.points) + mask.sum() == len(sets.points)
+        for m, size in enumerate(sets.set_sizes):
+            assert mask[sets.sets == m].sum() == size // 2
+    else:
+        assert len(np.unique(sets.points)) < len(sets.points)
     again = run.client()
     assert isinstance(again, FedULClient)
     np.testing.assert_array_equal(again.held_out, mask)
+
+
+@pytest.mark.xfail(
+    strict=True,
+    reason="entries are held out set by set and every point of theirs leaves all sets: a class "
+    "that is in many sets leaves more often, and the rest no longer has the priors of Pi. Holding "
+    "out whole points at random keeps them (deviation 0.02).",
+)
+def test_holding_out_keeps_the_class_priors_of_shared_sets(federation: Build) -> None:
+    run = federation(selection="heldout")
+    run.prepare()
+    client = run.client()
+    assert isinstance(client, FedULClient)
+    # Client 0 of the paper's Non-IID benchmark (table D.5), M = 10, one tenth held out.
+    labels = np.repeat(np.arange(10), [4498, 4646, 56, 56, 54, 57, 54, 60, 60, 54])
+    table = UnlabeledSetSettings.parse({"overlap": "shared"})
+    made = generate_sets(labels, np.arange(len(labels)), 10, 0, table, seed=0)
+    images = np.zeros((len(labels), 1, 1, 1), dtype=np.uint8)
+    client.__dict__["sets"] = UnlabeledSets(images, made.points, made.sets, made.priors)
+    data = client.training_data()
+    for m in range(10):
+        left = np.bincount(labels[data.points[data.targets == m]], minlength=10)
+        # Sets of 250 points and more: leaving out a tenth moves a share by 0.01 (one deviation).
+        np.testing.assert_allclose(left / left.sum(), made.priors[m], atol=0.05)
 
 
 def test_nothing_held_out_is_an_answer_without_weight(federation: Build) -> None:

@@ -121,6 +121,12 @@ def test_dependent_rows_without_an_absent_class() -> None:
     assert "absent" not in verdict.warnings[0]
 
 
+def test_a_rare_class_is_not_absent() -> None:
+    # The last row is the mean of the others; class owl has one percent everywhere.
+    priors = np.array([[0.6, 0.39, 0.01], [0.2, 0.79, 0.01], [0.4, 0.59, 0.01]])
+    assert "rank 2 of 3:" in judge(priors).warnings[0]
+
+
 @pytest.mark.parametrize("priors", [ABSENT, DEPENDENT], ids=["absent", "dependent"])
 def test_strict_rank_refuses_instead_of_warning(priors: Floats) -> None:
     verdict = judge(priors, strict_rank=True)

@@ -95,6 +95,7 @@ def train_local(
             optimizer.step()
             total += value.detach()
             steps += 1
+    optimizer.zero_grad(set_to_none=True)  # as large as the model, and of no further use
     mean = float(total) / steps
     if not np.isfinite(mean):
         raise UserError(
@@ -112,10 +113,21 @@ def correct_gradients(weights: list[nn.Parameter], anchor: list[Tensor], plan: L
         if plan.l1:
             for weight in weights:
                 if weight.grad is not None:
-                    weight.grad.add_(torch.sign(weight), alpha=plan.l1)
+                    _add_sign(weight.grad, weight, plan.l1)
         for weight, start in zip(weights, anchor, strict=False):
             if weight.grad is not None:
                 weight.grad.add_(weight - start, alpha=plan.proximal_mu)
+
+
+def _add_sign(gradient: Tensor, weight: Tensor, factor: float) -> None:
+    """gradient += factor * sign(weight), in pieces that stay in the cache."""
+    if not (gradient.is_contiguous() and weight.is_contiguous()):
+        gradient.add_(torch.sign(weight), alpha=factor)
+        return
+    pieces = 1 + weight.numel() // 2**18
+    gradients, weights = gradient.view(-1).chunk(pieces), weight.view(-1).chunk(pieces)
+    for part, values in zip(gradients, weights, strict=True):
+        part.add_(torch.sign(values), alpha=factor)
 
 
 def build_optimizer(model: nn.Module, plan: LocalPlan) -> torch.optim.Optimizer:

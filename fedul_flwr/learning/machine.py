@@ -14,21 +14,33 @@ from fedul_flwr.errors import UserError
 
 
 @cache
+def _glibc() -> ctypes.CDLL | None:
+    return ctypes.CDLL(None) if platform.libc_ver()[0] == "glibc" else None
+
+
+@cache
 def keep_freed_memory() -> bool:
-    """Tell glibc to keep what is freed; returns whether it could.
+    """Tell glibc to keep what is freed, between the steps of a round; returns whether it could.
 
     A training step frees and takes tens of megabytes; given back to the system each time, every
-    step pays for fresh zeroed pages. On a virtual machine that is half of a step's time.
+    step pays for fresh zeroed pages. On a virtual machine that can be half of a step's time.
     """
-    if platform.libc_ver()[0] != "glibc":
+    libc = _glibc()
+    if libc is None:
         return False
-    mmap_max, trim_threshold, top_pad = -4, -1, -2
-    libc = ctypes.CDLL(None)
+    # 32 MiB is the largest threshold glibc takes. Above it lie whole models and their messages:
+    # kept too, they would leave holes in the heap that nothing else fits into.
+    mmap_threshold, trim_threshold = -3, -1
     return bool(
-        libc.mallopt(mmap_max, 0)
-        and libc.mallopt(trim_threshold, 2**31 - 1)
-        and libc.mallopt(top_pad, 64 * 2**20)
+        libc.mallopt(mmap_threshold, 32 * 2**20) and libc.mallopt(trim_threshold, 2**31 - 1)
     )
+
+
+def release_freed_memory() -> None:
+    """Give what is free back to the system: between rounds other clients need it."""
+    libc = _glibc()
+    if libc is not None:
+        libc.malloc_trim(0)
 
 
 def choose_device(name: str) -> torch.device:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import torchvision
 from torch import nn
 
 
 def resnet18(image_shape: tuple[int, int, int], num_classes: int) -> nn.Module:
     """torchvision's ResNet-18 (7 x 7 stem, stride 4 in all before the first block)."""
+    import torchvision  # 160 MB and a second, for this one model only
+
     channels = image_shape[2]
     model: nn.Module = torchvision.models.resnet18(weights=None, num_classes=num_classes)
     if channels != 3:

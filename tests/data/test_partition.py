@@ -165,7 +165,12 @@ def test_points_per_client_are_drawn_from_the_clients_own(
         assert len(few) == 20
         assert np.isin(few, many).all()
         assert (np.diff(few) > 0).all()
-    assert any(not np.array_equal(few, many[:20]) for many, few in zip(whole, thin, strict=True))
+
+
+def test_points_per_client_keep_the_clients_mix() -> None:
+    # About 47 of each majority class in 100: 20 of one class alone have probability 1e-6.
+    for client, part in enumerate(split("majority", 5, **{"points-per-client": 20})):
+        assert {2 * client, 2 * client + 1} <= set(LABELS[part])
 
 
 def test_too_many_points_per_client_name_the_client() -> None:

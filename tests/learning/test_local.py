@@ -1,0 +1,385 @@
+"""The local loop against steps by hand, autograd and a plain loop; weights in and out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+from torch.nn import functional
+
+from fedul_flwr.errors import UserError
+from fedul_flwr.learning.batches import training_batches
+from fedul_flwr.learning.local import (
+    LocalPlan,
+    LocalResult,
+    build_optimizer,
+    correct_gradients,
+    dump_arrays,
+    load_arrays,
+    predict_logits,
+    train_local,
+)
+from fedul_flwr.learning.machine import place
+
+RNG = np.random.default_rng(0)
+IMAGES: NDArray[np.uint8] = RNG.integers(0, 256, (60, 6, 6, 2), dtype=np.uint8)
+POINTS = RNG.permutation(60)[:40]
+TARGETS = RNG.integers(0, 3, 40)
+WIDE = LocalPlan(optimizer="sgd", learning_rate=0.1, batch_size=8, dtype=torch.float64)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def one_thread() -> Iterator[None]:
+    """These networks are tiny: two threads wait for each other a hundred times as long."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+def network(*, batch_norm: bool = True, dropout: float = 0.0) -> nn.Sequential:
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        return nn.Sequential(
+            nn.Conv2d(2, 4, 3),
+            nn.BatchNorm2d(4) if batch_norm else nn.Identity(),
+            nn.ReLU(),
+            nn.Flatten(),
+            nn.Dropout(dropout),
+            nn.Linear(4 * 4 * 4, 3),
+        )
+
+
+def train(model: nn.Module, plan: LocalPlan, seed: int = 0) -> LocalResult:
+    rng = np.random.default_rng(seed)
+    return train_local(model, IMAGES, POINTS, TARGETS, functional.cross_entropy, plan, rng)
+
+
+def state(model: nn.Module) -> dict[str, NDArray[Any]]:
+    return {name: array.copy() for name, array in dump_arrays(model).items()}
+
+
+def same(one: nn.Module, other: nn.Module) -> bool:
+    pairs = zip(state(one).values(), state(other).values(), strict=True)
+    return all(np.array_equal(a, b) for a, b in pairs)
+
+
+# One weight per class and one white pixel: input 1, logits are the weights.
+
+
+def train_one_pixel(plan: LocalPlan, weights: list[float]) -> tuple[list[float], LocalResult]:
+    model = nn.Sequential(nn.Flatten(), nn.Linear(1, 2, bias=False)).double()
+    load_arrays(model, {"1.weight": np.array(weights)[:, None]})
+    white, only = np.full((1, 1, 1, 1), 255, dtype=np.uint8), np.array([0])
+    rng = np.random.default_rng(0)
+    result = train_local(model, white, only, only, functional.cross_entropy, plan, rng)
+    return model[1].weight.detach()[:, 0].tolist(), result
+
+
+def test_a_step_of_sgd_by_hand() -> None:
+    # Weights (log 3, 0): softmax (3/4, 1/4), target 0: gradient (-1/4, 1/4), loss -log(3/4).
+    # w - .1·gradient = (log 3 + .025, -.025).
+    weights, result = train_one_pixel(WIDE, [np.log(3), 0.0])
+    assert weights == pytest.approx([np.log(3) + 0.025, -0.025], abs=1e-15)
+    assert result == LocalResult(loss=pytest.approx(-np.log(0.75), abs=1e-15), steps=1)
+
+
+def test_a_step_with_every_penalty_by_hand() -> None:
+    # Weights (0, 0), gradient (-.5, .5); L1 has no gradient at 0: w1 = (.05, -.05).
+    # Second step: softmax of a difference of .1 is p = 1/(1 + e^-.1) = 0.52497919; gradient
+    # (p - 1, 1 - p) = (-.47502081, .47502081); L1 .01·(1, -1); mu .5·(w1 - 0) = (.025, -.025);
+    # weight decay .2·w1 = (.01, -.01). Sum: -.47502081 + .01 + .025 + .01 = -.43002081.
+    # w2 = (.05 + .043002081, …).
+    plan = replace(WIDE, local_epochs=2, l1=0.01, proximal_mu=0.5, weight_decay=0.2)
+    weights, result = train_one_pixel(plan, [0.0, 0.0])
+    assert weights == pytest.approx([0.093002081, -0.093002081], abs=1e-9)
+    assert result.steps == 2
+    # log 2 and -log p = 0.64439666
+    assert result.loss == pytest.approx((np.log(2) + 0.64439666) / 2, abs=1e-8)
+
+
+def test_penalties_have_the_gradients_of_autograd() -> None:
+    model = network().double()
+    weights = list(model.parameters())
+    rng = np.random.default_rng(1)
+    anchor = [torch.from_numpy(rng.normal(size=tuple(weight.shape))) for weight in weights]
+    with torch.no_grad():
+        weights[0].view(-1)[:5] = 0  # where L1 has a corner autograd gives 0 too
+    inputs = torch.from_numpy(rng.normal(size=(5, 2, 6, 6)))
+    plain = model(inputs).square().mean()
+
+    l1 = sum(weight.abs().sum() for weight in weights)
+    distance = sum(((w - a) ** 2).sum() for w, a in zip(weights, anchor, strict=True))
+    expected = torch.autograd.grad(
+        plain + 0.3 * l1 + 0.7 / 2 * distance, weights, retain_graph=True
+    )
+
+    plain.backward()
+    correct_gradients(weights, anchor, LocalPlan(l1=0.3, proximal_mu=0.7))
+    for weight, gradient in zip(weights, expected, strict=True):
+        assert weight.grad is not None
+        np.testing.assert_allclose(weight.grad, gradient, rtol=1e-12, atol=1e-14)
+
+
+@pytest.mark.parametrize("channels_last", [False, True])
+def test_l1_reaches_every_entry_of_a_large_tensor(channels_last: bool) -> None:
+    values = np.random.default_rng(2).normal(size=(70, 400, 3, 4))  # 336,000: above 2^18
+    weight = nn.Parameter(torch.from_numpy(values))
+    if channels_last:
+        weight = nn.Parameter(weight.detach().to(memory_format=torch.channels_last))
+    weight.grad = torch.ones_like(weight)
+    correct_gradients([weight], [], LocalPlan(l1=0.5))
+    np.testing.assert_array_equal(weight.grad, 1 + 0.5 * np.sign(values))
+
+
+def twin(model: nn.Module, plan: LocalPlan, seed: int) -> list[float]:
+    """The loop as plainly as it can be written, penalties in the loss."""
+    rng = np.random.default_rng(seed)
+    model.double().train()
+    weights = list(model.parameters())
+    start = [weight.detach().clone() for weight in weights]
+    optimizer: torch.optim.Optimizer
+    if plan.optimizer == "sgd":
+        optimizer = torch.optim.SGD(
+            weights,
+            lr=plan.learning_rate,
+            momentum=plan.momentum,
+            weight_decay=plan.weight_decay,
+        )
+    else:
+        optimizer = torch.optim.Adam(
+            weights, lr=plan.learning_rate, weight_decay=plan.weight_decay, foreach=False
+        )
+    rng.integers(2**63)  # the seed of dropout
+    losses = []
+    for _ in range(plan.local_epochs):
+        for inputs, targets in training_batches(
+            IMAGES, POINTS, TARGETS, batch_size=plan.batch_size, augment=plan.augment, rng=rng
+        ):
+            value = functional.cross_entropy(model(inputs.double()), targets)
+            losses.append(float(value.detach()))
+            if plan.l1:
+                value = value + plan.l1 * sum(weight.abs().sum() for weight in weights)
+            if plan.proximal_mu:
+                distance = sum(((w - s) ** 2).sum() for w, s in zip(weights, start, strict=True))
+                value = value + plan.proximal_mu / 2 * distance
+            optimizer.zero_grad()
+            value.backward()
+            optimizer.step()
+    return losses
+
+
+PLANS = {
+    "plain": {},
+    "momentum": {"momentum": 0.9, "local_epochs": 2},
+    "weight decay": {"weight_decay": 0.1},
+    "l1": {"l1": 0.05},
+    "proximal": {"proximal_mu": 0.5, "local_epochs": 2},
+    "all": {"l1": 0.01, "proximal_mu": 0.5, "momentum": 0.5, "weight_decay": 0.01},
+    "adam": {"optimizer": "adam", "learning_rate": 1e-3, "weight_decay": 0.01, "local_epochs": 2},
+    "one batch": {"batch_size": 0, "local_epochs": 3},
+    "augmented": {"augment": "rotate"},
+}
+
+
+@pytest.mark.parametrize("options", PLANS.values(), ids=PLANS)
+def test_equals_a_plain_loop(options: dict[str, Any]) -> None:
+    plan = replace(WIDE, **options)
+    model, expected = network(), network()
+    result, losses = train(model, plan, seed=3), twin(expected, plan, seed=3)
+    assert result.steps == len(losses)
+    assert result.loss == pytest.approx(np.mean(losses), rel=1e-12)
+    for (name, found), wanted in zip(state(model).items(), state(expected).values(), strict=True):
+        np.testing.assert_allclose(found, wanted, rtol=1e-9, atol=1e-12, err_msg=name)
+
+
+@pytest.mark.parametrize("option", ["l1", "proximal_mu", "weight_decay", "momentum"])
+def test_every_penalty_has_an_effect_and_zero_has_none(option: str) -> None:
+    plain, zero, set_to = network(), network(), network()
+    train(plain, WIDE)
+    train(zero, replace(WIDE, **{option: 0.0}))
+    train(set_to, replace(WIDE, **{option: 0.3}))
+    assert same(plain, zero)
+    assert not same(plain, set_to)
+
+
+def test_a_round_starts_with_a_new_optimiser() -> None:
+    # With momentum carried over, two rounds of one epoch would equal one round of two.
+    plan = replace(WIDE, momentum=0.9, batch_size=0)
+    twice, once = network(), network()
+    train(twice, plan)
+    train(twice, plan)
+    train(once, replace(plan, local_epochs=2))
+    assert not same(twice, once)
+    plain = replace(plan, momentum=0.0)
+    twice, once = network(), network()
+    train(twice, plain)
+    train(twice, plain)
+    train(once, replace(plain, local_epochs=2))
+    # One batch of all points: the order of the rows matters to rounding alone.
+    for a, b in zip(state(twice).values(), state(once).values(), strict=True):
+        np.testing.assert_allclose(a, b, atol=1e-12)
+
+
+def test_the_seed_decides_order_augmentation_and_dropout() -> None:
+    plan = replace(WIDE, augment="flip", dtype=torch.float32, optimizer="adam")
+    models = [network(dropout=0.5) for _ in range(3)]
+    for model, seed, disturbance in zip(models, (1, 1, 2), (5, 6, 7), strict=True):
+        torch.manual_seed(disturbance)
+        train(model, plan, seed)
+    assert same(models[0], models[1])
+    assert not same(models[0], models[2])
+    whole = replace(plan, augment="none", batch_size=0)  # what is left to the seed is dropout
+    models = [network(dropout=0.5) for _ in range(2)]
+    for model, seed in zip(models, (1, 2), strict=True):
+        train(model, whole, seed)
+    first, second = (state(model)["0.weight"] for model in models)
+    assert np.abs(first - second).max() > 1e-3
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_a_loss_that_is_not_finite_is_an_error(value: float) -> None:
+    def loss(logits: Tensor, targets: Tensor) -> Tensor:
+        return logits.sum() * 0 + value * targets.float().sum().clamp(min=1)
+
+    with pytest.raises(UserError, match=r"no longer finite: lower learning-rate"):
+        train_local(network(), IMAGES, POINTS, TARGETS, loss, WIDE, np.random.default_rng(0))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_losses_see_float32_logits(dtype: torch.dtype) -> None:
+    seen: list[torch.dtype] = []
+
+    def loss(logits: Tensor, targets: Tensor) -> Tensor:
+        seen.append(logits.dtype)
+        return functional.cross_entropy(logits, targets)
+
+    plan = replace(WIDE, dtype=dtype)
+    train_local(network(), IMAGES, POINTS, TARGETS, loss, plan, np.random.default_rng(0))
+    assert set(seen) == {torch.float32}
+    assert predict_logits(network(), IMAGES, POINTS, plan).dtype == torch.float32
+
+
+def test_bfloat16_learns_about_the_same() -> None:
+    wide, narrow = network(), network()
+    exact = train(wide, WIDE).loss
+    rounded = train(narrow, replace(WIDE, dtype=torch.bfloat16)).loss
+    assert rounded == pytest.approx(exact, rel=0.02)
+    assert rounded != exact
+    assert narrow[0].weight.dtype == torch.float32
+
+
+def test_weights_that_are_frozen_stay() -> None:
+    model = network()
+    model[0].weight.requires_grad_(False)
+    before = state(model)
+    train(model, replace(WIDE, l1=0.1, proximal_mu=0.1))
+    after = state(model)
+    np.testing.assert_array_equal(after["0.weight"], before["0.weight"])
+    assert not np.array_equal(after["5.weight"], before["5.weight"])
+
+
+# Prediction
+
+
+def test_predictions_are_the_models_in_evaluation_mode() -> None:
+    model = network(dropout=0.5)
+    train(model, replace(WIDE, dtype=torch.float32))
+    before = state(model)
+    model.train()
+    found = predict_logits(model, IMAGES, POINTS)
+    inputs = torch.from_numpy(IMAGES[POINTS]).permute(0, 3, 1, 2).float() / 127.5 - 1
+    with torch.no_grad():
+        expected = model.eval()(inputs)
+    np.testing.assert_allclose(found, expected, atol=1e-5)
+    after = state(model)
+    assert before["1.num_batches_tracked"] == 5
+    assert all(np.array_equal(before[name], after[name]) for name in before)
+
+
+def test_predictions_in_float64_and_in_several_batches() -> None:
+    model = network()
+    many = np.arange(600) % 60
+    found = predict_logits(model, IMAGES, many, WIDE)
+    assert found.dtype == torch.float64
+    assert found.shape == (600, 3)
+    np.testing.assert_allclose(found[540:], found[:60], atol=1e-12)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_a_model_that_predicted_first_can_be_trained(dtype: torch.dtype) -> None:
+    # A process may be asked to evaluate before it ever trained.
+    plan, model, fresh = replace(WIDE, dtype=dtype), network(), network()
+    start = state(model)
+    predict_logits(model, IMAGES, POINTS, plan)
+    load_arrays(model, start)
+    train(model, plan)
+    train(fresh, plan)
+    assert same(model, fresh)
+
+
+# Weights in and out
+
+
+def test_arrays_make_a_round_trip() -> None:
+    model = place(network(), torch.device("cpu"), torch.float32)
+    train(model, replace(WIDE, dtype=torch.float32))
+    arrays = dump_arrays(model)
+    assert list(arrays) == list(model.state_dict())
+    counter = arrays["1.num_batches_tracked"]
+    assert (counter.shape, counter.dtype, int(counter)) == ((), np.int64, 5)
+    assert all(array.flags.c_contiguous for array in arrays.values())  # not channels last
+    other = network()
+    identity = [weight.data_ptr() for weight in other.parameters()]
+    load_arrays(other, arrays)
+    assert [weight.data_ptr() for weight in other.parameters()] == identity
+    assert same(model, other)
+    assert all(weight.requires_grad for weight in other.parameters())
+
+
+def test_loaded_arrays_are_copied_and_cast() -> None:
+    model = network()
+    arrays = {name: np.asarray(array, dtype=np.float64) for name, array in state(model).items()}
+    arrays["0.weight"] += 1
+    load_arrays(model, arrays)
+    kept = arrays["0.weight"].copy()
+    train(model, replace(WIDE, dtype=torch.float32))
+    np.testing.assert_array_equal(arrays["0.weight"], kept)
+    assert model[0].weight.dtype == torch.float32
+
+
+def test_arrays_of_another_model_are_refused() -> None:
+    model = network()
+    arrays = state(model)
+    missing = {name: array for name, array in arrays.items() if name != "5.bias"}
+    with pytest.raises(ValueError, match=r"differ in '5\.bias' \(1 names in all\)"):
+        load_arrays(model, missing)
+    with pytest.raises(ValueError, match=r"differ in '9\.bias' \(1 names in all\)"):
+        load_arrays(model, {**arrays, "9.bias": np.zeros(3)})
+    message = r"array '5\.bias' has shape \(1,\), the model's has \(3,\)"
+    with pytest.raises(ValueError, match=message):  # and it would broadcast
+        load_arrays(model, {**arrays, "5.bias": np.zeros(1)})
+
+
+def test_the_fused_adam_is_adam() -> None:
+    fused, plain = network().double(), network().double()
+    plan = LocalPlan(optimizer="adam", learning_rate=0.01, weight_decay=0.1)
+    mine = build_optimizer(fused, plan)
+    theirs = torch.optim.Adam(plain.parameters(), lr=0.01, weight_decay=0.1, foreach=False)
+    assert isinstance(mine, torch.optim.Adam)
+    assert mine.defaults["fused"]
+    rng = np.random.default_rng(2)
+    for _ in range(5):
+        for one, other in zip(fused.parameters(), plain.parameters(), strict=True):
+            one.grad = torch.from_numpy(rng.normal(size=tuple(one.shape)))
+            other.grad = one.grad.clone()
+        mine.step()
+        theirs.step()
+    for one, other in zip(fused.parameters(), plain.parameters(), strict=True):
+        np.testing.assert_allclose(one.detach(), other.detach(), rtol=1e-12, atol=1e-15)

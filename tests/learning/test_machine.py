@@ -1,0 +1,118 @@
+"""Device, arithmetic and threads of a process."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from fedul_flwr.errors import UserError
+from fedul_flwr.learning import machine
+from fedul_flwr.learning.machine import (
+    autocast,
+    choose_device,
+    choose_dtype,
+    fast_bfloat16,
+    keep_freed_memory,
+    place,
+    release_freed_memory,
+    set_threads,
+)
+
+CPU = torch.device("cpu")
+
+
+@pytest.mark.parametrize("present", [True, False])
+def test_devices(monkeypatch: pytest.MonkeyPatch, present: bool) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: present)
+    assert choose_device("cpu") == CPU
+    assert choose_device("auto") == torch.device("cuda" if present else "cpu")
+    if present:
+        assert choose_device("cuda") == torch.device("cuda")
+    else:
+        with pytest.raises(UserError, match="Setting device = 'cuda': this machine has no usable"):
+            choose_device("cuda")
+
+
+@pytest.mark.parametrize(
+    ("capabilities", "fast"),
+    [
+        ({"amx_bf16": True, "amx_tile": True}, True),
+        ({"amx_tile": True}, True),
+        ({"avx512_bf16": True, "amx_bf16": False}, False),
+        ({}, False),
+    ],
+)
+def test_bfloat16_is_chosen_where_the_machine_has_tiles(
+    monkeypatch: pytest.MonkeyPatch, capabilities: dict[str, bool], fast: bool
+) -> None:
+    monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: capabilities, raising=False)
+    assert fast_bfloat16(CPU) is fast
+    assert choose_dtype("auto", CPU) == (torch.bfloat16 if fast else torch.float32)
+
+
+def test_without_capabilities_it_is_float32(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr(torch.cpu, "get_capabilities", raising=False)  # torch before 2.9
+    assert choose_dtype("auto", CPU) == torch.float32
+
+
+@pytest.mark.parametrize("supported", [True, False])
+def test_on_cuda_the_driver_says(monkeypatch: pytest.MonkeyPatch, supported: bool) -> None:
+    def answer(including_emulation: bool = True) -> bool:
+        assert not including_emulation
+        return supported
+
+    monkeypatch.setattr(torch.cuda, "is_bf16_supported", answer)
+    assert fast_bfloat16(torch.device("cuda")) is supported
+
+
+@pytest.mark.parametrize("name", ["float32", "float64", "bfloat16"])
+def test_a_precision_that_is_named_is_taken(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: {"amx_tile": True}, raising=False)
+    assert choose_dtype(name, CPU) == getattr(torch, name)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+def test_products_run_in_the_dtype(dtype: torch.dtype) -> None:
+    layer = place(nn.Linear(4, 4), CPU, dtype)
+    wide = torch.float64 if dtype == torch.float64 else torch.float32
+    assert next(layer.parameters()).dtype == wide
+    with autocast(CPU, dtype):
+        assert layer(torch.zeros(1, 4, dtype=wide)).dtype == dtype
+
+
+def test_models_lie_channels_last() -> None:
+    convolution = nn.Conv2d(3, 8, 5)
+    assert not convolution.weight.is_contiguous(memory_format=torch.channels_last)
+    placed: Any = place(convolution, CPU, torch.float32)
+    assert placed is convolution
+    assert placed.weight.is_contiguous(memory_format=torch.channels_last)
+
+
+@pytest.fixture
+def threads() -> Iterator[int]:
+    before = torch.get_num_threads()
+    yield before
+    torch.set_num_threads(before)
+
+
+def test_threads(threads: int) -> None:
+    set_threads(2)
+    assert torch.get_num_threads() == 2
+    set_threads(0)
+    assert torch.get_num_threads() == 2
+    set_threads(1)
+    assert torch.get_num_threads() == 1
+
+
+def test_freed_memory_is_kept_and_released_where_glibc_is(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    assert isinstance(keep_freed_memory(), bool)
+    release_freed_memory()
+    monkeypatch.setattr(machine, "_glibc", lambda: None)  # musl, macOS
+    assert keep_freed_memory.__wrapped__() is False
+    release_freed_memory()

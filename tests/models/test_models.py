@@ -1,0 +1,212 @@
+"""Architectures: shapes, sizes by hand, refusals, and weights that follow the seed alone."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from fedul_flwr.errors import UserError
+from fedul_flwr.models import MODELS, build_model
+
+Shape = tuple[int, int, int]
+
+
+@pytest.fixture(autouse=True, scope="module")
+def one_thread() -> Iterator[None]:
+    """Two threads wait for each other on small inputs."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+SHAPES: list[Shape] = [(28, 28, 1), (32, 32, 3), (12, 17, 2)]
+SMALLEST: dict[str, Shape] = {
+    "cnn6": (4, 4, 1),
+    "cnn-small": (4, 4, 1),
+    "lenet": (12, 12, 1),
+    "mlp": (1, 1, 1),
+    "resnet18": (1, 1, 1),
+    "resnet18-small": (1, 1, 1),
+}
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_images_of_any_size_and_channels_become_k_logits(name: str) -> None:
+    shapes = SHAPES[2:] if name.startswith("resnet") else SHAPES  # drawing their weights is slow
+    for height, width, channels in [*shapes, SMALLEST[name]]:
+        model = build_model(name, (height, width, channels), 7).eval()
+        with torch.inference_mode():
+            logits = model(torch.zeros(2, channels, height, width))
+        assert logits.shape == (2, 7)
+        assert torch.isfinite(logits).all()
+
+
+@pytest.mark.parametrize("name", ["cnn6", "cnn-small", "lenet"])
+@pytest.mark.parametrize("short_side", ["height", "width"])
+def test_images_too_small_are_refused(name: str, short_side: str) -> None:
+    least = SMALLEST[name][0]
+    height, width = (least - 1, 40) if short_side == "height" else (40, least - 1)
+    with pytest.raises(UserError) as error:
+        build_model(name, (height, width, 1), 10)
+    assert str(error.value) == (
+        f"Model {name!r} needs images of at least {least} x {least} pixels, "
+        f"these have {height} x {width}; choose another model or set image-size."
+    )
+
+
+def weights(name: str, shape: Shape, num_classes: int = 10) -> int:
+    with torch.device("meta"):  # counting needs no numbers
+        model = build_model(name, shape, num_classes)
+    return sum(weight.numel() for weight in model.parameters())
+
+
+def test_the_papers_cnn_weight_by_weight() -> None:
+    # Table D.2 with one channel at 28 x 28; a batch norm has 2 weights per channel.
+    convolutions = (25 * 1 + 1) * 64 + (25 * 64 + 1) * 64 + (25 * 64 + 1) * 128
+    linear = (6272 + 1) * 2048 + (2048 + 1) * 512 + (512 + 1) * 10  # 6272 = 128 · 7 · 7
+    norms = 2 * (64 + 64 + 128 + 2048 + 512)
+    assert convolutions + linear + norms == 14_216_010
+    assert weights("cnn6", (28, 28, 1)) == 14_216_010
+    # The release's three grey channels add 25 · 2 · 64 weights.
+    assert weights("cnn6", (28, 28, 3)) == 14_216_010 + 3200
+    layers = [type(layer).__name__ for layer in build_model("cnn6", (28, 28, 1), 10)]
+    block = ["Conv2d", "BatchNorm2d", "ReLU"]
+    head = ["Flatten", "Linear", "BatchNorm1d", "ReLU", "Linear", "BatchNorm1d", "ReLU", "Linear"]
+    assert layers == [*block, "MaxPool2d", *block, "MaxPool2d", *block, *head]
+
+
+@pytest.mark.parametrize(
+    ("name", "shape", "count"),
+    [
+        # 10·32 + (9·32 + 1)·64 + (64·16 + 1)·64 + 65·10 = 320 + 18,496 + 65,600 + 650
+        ("cnn-small", (8, 8, 1), 85_066),
+        ("cnn-small", (28, 28, 1), 85_066),  # pooled to 4 x 4 whatever the size
+        # 26·6 + (25·6 + 1)·16 + (16·25 + 1)·120 + 121·84 + 85·10
+        ("lenet", (28, 28, 1), 61_706),
+        # 65·128 + 129·128 + 129·10
+        ("mlp", (8, 8, 1), 26_122),
+        # torchvision's 11,689,512 with 513·990 weights fewer in the last layer
+        ("resnet18", (32, 32, 3), 11_181_642),
+        ("resnet18", (32, 32, 1), 11_181_642 - 2 * 64 * 49),
+        # a stem of 3 · 64 · 9 weights instead of 3 · 64 · 49
+        ("resnet18-small", (32, 32, 3), 11_181_642 - 3 * 64 * 40),
+        ("resnet18-small", (28, 28, 1), 11_181_642 - 3 * 64 * 49 + 64 * 9),
+    ],
+)
+def test_numbers_of_weights(name: str, shape: Shape, count: int) -> None:
+    assert weights(name, shape) == count
+
+
+def test_the_small_stem_keeps_the_resolution() -> None:
+    # Three stages halve it: 32 -> 4 before the mean, against 32 -> 1 with the original stem.
+    for name, side in {"resnet18": 1, "resnet18-small": 4}.items():
+        with torch.device("meta"):
+            model: Any = build_model(name, (32, 32, 3), 10).eval()
+        model.avgpool, model.fc = nn.Identity(), nn.Identity()
+        assert model(torch.zeros(1, 3, 32, 32, device="meta")).shape == (1, 512 * side * side)
+
+
+@pytest.mark.parametrize("name", [name for name in MODELS if "resnet" not in name])
+def test_the_seed_decides_the_weights(name: str) -> None:
+    shape = (12, 12, 1)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(1)
+        first = build_model(name, shape, 5, seed=3).state_dict()
+        torch.manual_seed(2)
+        again = build_model(name, shape, 5, seed=3).state_dict()
+    other = build_model(name, shape, 5, seed=4).state_dict()
+    assert all(first[key].equal(again[key]) for key in first)
+    assert any(not first[key].equal(other[key]) for key in first)
+
+
+def test_building_leaves_the_callers_generators_alone() -> None:
+    before, numpy_before = torch.get_rng_state(), np.random.get_state()[1].copy()  # noqa: NPY002
+    build_model("lenet", (28, 28, 1), 10, seed=3)
+    assert torch.get_rng_state().equal(before)
+    np.testing.assert_array_equal(np.random.get_state()[1], numpy_before)  # noqa: NPY002
+
+
+# Models of one's own
+
+
+def own_model(image_shape: Shape, num_classes: int) -> nn.Module:
+    height, width, channels = image_shape
+    return nn.Sequential(nn.Flatten(), nn.Linear(height * width * channels, num_classes))
+
+
+def no_model(image_shape: Shape, num_classes: int) -> int:
+    return num_classes
+
+
+def fussy_model(image_shape: Shape, num_classes: int) -> nn.Module:
+    raise UserError(f"Wants no images of {image_shape}.")
+
+
+NUMBER = 3
+
+
+@pytest.fixture
+def users_models(monkeypatch: pytest.MonkeyPatch) -> str:
+    monkeypatch.setitem(sys.modules, "users_models", sys.modules[__name__])
+    return "users_models"
+
+
+def test_a_model_of_ones_own(users_models: str) -> None:
+    model = build_model(f"{users_models}:own_model", (2, 3, 4), 5, seed=1)
+    assert isinstance(model[1], nn.Linear)
+    assert model[1].weight.shape == (5, 24)
+    again = build_model(f"{users_models}:own_model", (2, 3, 4), 5, seed=1)
+    assert model[1].weight.equal(again[1].weight)
+
+
+def test_a_model_of_ones_own_may_refuse(users_models: str) -> None:
+    with pytest.raises(UserError, match=re.escape("Wants no images of (2, 3, 4).")):
+        build_model(f"{users_models}:fussy_model", (2, 3, 4), 5)
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("resnet", "must be one of cnn6, cnn-small, lenet, mlp, resnet18, resnet18-small or "
+         "'package.module:function'."),
+        ("", "or 'package.module:function'."),
+        ("no_such_package.models:net", "cannot import it (No module named 'no_such_package')."),
+        ("users_models:missing", "module 'users_models' has no 'missing'."),
+        ("users_models:", "module 'users_models' has no ''."),
+        ("users_models:no_model", "returned no torch.nn.Module."),
+        ("users_models:NUMBER", "does not refer to a function."),
+        (":own_model", "must be 'package.module:name'."),
+        (".models:own_model", "must be 'package.module:name'."),
+    ],
+)  # fmt: skip
+def test_bad_names_are_one_sentence(users_models: str, name: str, message: str) -> None:
+    with pytest.raises(UserError) as error:
+        build_model(name, (8, 8, 1), 10)
+    assert str(error.value).startswith(f"Setting model = {name!r}")
+    assert str(error.value).endswith(message)
+
+
+def test_an_import_error_inside_a_users_module_is_told(
+    tmp_path: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "broken_models.py").write_text("import not_installed_here\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(UserError, match="No module named 'not_installed_here'"):
+        build_model("broken_models:net", (8, 8, 1), 10)
+
+
+def test_an_attribute_error_inside_a_users_module_is_not_taken_for_a_missing_name(
+    tmp_path: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "buggy_models.py").write_text("import math\nmath.no_such_function\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(AttributeError, match="no_such_function"):
+        build_model("buggy_models:net", (8, 8, 1), 10)
