@@ -23,7 +23,7 @@ def main() -> None:
     if unknown := sorted(set(names) - set(NAMES)):
         parser.error(f"{unknown[0]} is none of {', '.join(NAMES)}")
     header = machine()
-    print(", ".join(f"{key} {value}" for key, value in header.items()))
+    print(", ".join(f"{key} {value}" for key, value in header.items()), flush=True)
     if arguments.quick:
         print("--quick: too few repetitions to judge a bar by")
     results: dict[str, object] = {
@@ -31,12 +31,13 @@ def main() -> None:
         "time": time.strftime("%Y-%m-%d %H:%M:%S"),
         "quick": arguments.quick,
     }
+    RESULTS.parent.mkdir(parents=True, exist_ok=True)
     for name in names:
         outcome = importlib.import_module(f"benchmarks.{name}").measure(arguments.quick)
         outcome.show()
         results[name] = outcome.as_json()
-    RESULTS.parent.mkdir(parents=True, exist_ok=True)
-    RESULTS.write_text(json.dumps(results, indent=2) + "\n")
+        # After each, so that stopping a long run loses only what was under way.
+        RESULTS.write_text(json.dumps(results, indent=2) + "\n")
     print(f"\nWritten to {RESULTS}")
 
 

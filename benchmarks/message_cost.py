@@ -6,7 +6,7 @@ import tempfile
 from pathlib import Path
 from statistics import median
 
-from benchmarks.flower_runs import run_noop, run_ours
+from benchmarks.flower_runs import Scalar, run_noop, run_ours
 from benchmarks.inputs import shifted_digits
 from benchmarks.report import Bar, Outcome
 
@@ -18,7 +18,7 @@ LIMIT = 20.0
 def measure(quick: bool) -> Outcome:
     """Rounds of one small step per client, and of no step at all, in turns."""
     clients, turns, rounds = (20, 1, 3) if quick else (NUM_CLIENTS, 2, 6)
-    overrides = {
+    overrides: dict[str, Scalar] = {
         "dataset": str(shifted_digits(NUM_POINTS)),
         "model": "mlp",
         "num-rounds": rounds,
