@@ -24,7 +24,7 @@ class SupervisedClient(LocalTrainingClient):
     @cached_property
     def data(self) -> LabeledPoints:
         """This client's points and labels."""
-        return open_labeled_points(*self.split_place(), self.node.partition_id)
+        return open_labeled_points(self.federation, self.node.partition_id)
 
     def introduce(self) -> dict[str, Value]:
         """Number of points."""

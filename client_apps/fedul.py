@@ -41,7 +41,7 @@ class FedULClient(LocalTrainingClient):
             names = list(told["class-names"])
             shape = (told["height"], told["width"], told["channels"])
             return load_unlabeled_sets(str(self.node.config["data"]), names, len(names), shape)
-        return open_unlabeled_sets(*self.split_place(), self.node.partition_id)
+        return open_unlabeled_sets(told, self.node.partition_id)
 
     def introduce(self) -> dict[str, Value]:
         """Judge the sets and send the verdict; priors only with ``fedul.share-priors``."""
@@ -65,6 +65,7 @@ class FedULClient(LocalTrainingClient):
             self.sets.priors,
             self.sets.set_sizes,
             strict_rank=self.options.strict_rank,
+            set_names=self.sets.names,
             class_names=list(self.federation["class-names"]),
         )
 
@@ -74,17 +75,23 @@ class FedULClient(LocalTrainingClient):
         sets = self.sets
         mask = np.zeros(len(sets.points), dtype=bool)
         if self.settings.selection == "heldout":
+            # Whole points, not entries of sets: sets may share points, and a point that is kept
+            # back must be so in all of them. Drawn from all points alike, which leaves every
+            # set's class proportions, and so the transition, as they are.
             rng = stream(self.settings.seed, "held-out", self.node.partition_id)
-            for m in range(len(sets.priors)):
-                entries = rng.permutation(np.flatnonzero(sets.sets == m))
-                mask[entries[: int(self.options.heldout_fraction * len(entries))]] = True
+            distinct = rng.permutation(np.unique(sets.points))
+            count = int(self.options.heldout_fraction * len(distinct))
+            mask = np.isin(sets.points, distinct[:count])
+            for m in range(len(sets.priors)):  # no set may be left without a point to train on
+                entries = np.flatnonzero(sets.sets == m)
+                if len(entries) and mask[entries].all():
+                    mask &= sets.points != sets.points[entries[0]]
         return mask
 
     def training_data(self) -> TrainingData:
         """Points with the index of their set for a target (eq. 6)."""
         sets = self.sets
-        # A point that is shared with another set must not be trained on there either.
-        keep = ~self.held_out & ~np.isin(sets.points, sets.points[self.held_out])
+        keep = ~self.held_out
         return TrainingData(sets.images, sets.points[keep], sets.sets[keep])
 
     def loss(self) -> Loss:

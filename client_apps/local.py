@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from functools import lru_cache
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -143,11 +142,6 @@ class LocalTrainingClient(FederatedClient):
             len(data.points),
             {"loss": result.loss, "steps": result.steps},
         )
-
-    def split_place(self) -> tuple[Path, Path]:
-        """Directories of images and of the simulated federation, as the server named them."""
-        told = self.federation
-        return Path(told["source"]), Path(told["split"])
 
 
 @lru_cache(maxsize=2)

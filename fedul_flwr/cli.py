@@ -5,6 +5,7 @@ Everything but typer is imported inside the commands, so that ``--help`` answers
 
 from __future__ import annotations
 
+import json
 import shutil
 import threading
 import time
@@ -98,6 +99,8 @@ def run(
         if path is not None:
             overrides[key] = str(path)
     config = resolve(overrides, base_dir=Path.cwd())
+    if resume is not None and "num-rounds" in overrides:
+        config = _plan_rounds(config, int(overrides["num-rounds"]))
     if in_process:
         _run_in_process(config, num_supernodes, verbose)
     else:
@@ -162,6 +165,21 @@ def report(
     from fedul_flwr.results.report import report as write_report
 
     typer.echo(f"Report: {write_report(directories, output)}")
+
+
+def _plan_rounds(config: RunConfig, num_rounds: int) -> RunConfig:
+    """Keep a changed number of rounds with the run that resumes.
+
+    Flower hands every setting to the server app, defaults too, so that from there the default
+    number of rounds could not be told from none.
+    """
+    path = Path(config.output) / "config.json"
+    saved = json.loads(path.read_text())
+    saved["settings"]["num-rounds"] = num_rounds
+    partial = path.with_suffix(".partial")
+    partial.write_text(json.dumps(saved, indent=2) + "\n")
+    partial.replace(path)
+    return config.model_copy(update={"num_rounds": num_rounds})
 
 
 def _run_on(

@@ -138,21 +138,27 @@ def resolve(overrides: Mapping[str, Any], base_dir: Path) -> RunConfig:
             raise unknown_key(key, defaults)
     if overrides.get("resume"):
         directory = (base_dir / Path(str(overrides["resume"])).expanduser()).resolve()
-        return _resume(overrides, defaults, directory)
+        return _resume(overrides, defaults, directory, base_dir)
     return with_absolute_paths(parse_flat({**defaults, **overrides}), base_dir)
 
 
 def _resume(
-    overrides: Mapping[str, Any], defaults: Mapping[str, Scalar], directory: Path
+    overrides: Mapping[str, Any],
+    defaults: Mapping[str, Scalar],
+    directory: Path,
+    base_dir: Path,
 ) -> RunConfig:
     try:
         saved = json.loads((directory / "config.json").read_text())["settings"]
     except (OSError, ValueError, KeyError):
         raise UserError(f"{directory} holds no interrupted run: config.json is missing.") from None
+    given = dict(overrides)
+    if given.get("dataset") != saved.get("dataset") and given.get("dataset", "digits") != "digits":
+        given["dataset"] = _absolute_dataset(str(given["dataset"]), base_dir)
     # Flower hands over every key, so a default says nothing about what the user asked for.
     asked = {
         key: value
-        for key, value in overrides.items()
+        for key, value in given.items()
         if value != defaults[key] and key not in ("resume", "output") and value != saved.get(key)
     }
     refused = sorted(set(asked) - {"num-rounds"})
@@ -160,7 +166,8 @@ def _resume(
         raise UserError(
             f"Setting {refused[0]} cannot change when a run resumes (only num-rounds can)."
         )
-    if overrides.get("output") and Path(str(overrides["output"])) != directory:
+    output = overrides.get("output")
+    if output and (base_dir / Path(str(output)).expanduser()).resolve() != directory:
         raise UserError("Settings output and resume exclude each other: a run resumes in place.")
     place = {"resume": str(directory), "output": str(directory)}
     return parse_flat({**defaults, **saved, **asked, **place})
@@ -175,11 +182,7 @@ def with_absolute_paths(config: RunConfig, base_dir: Path) -> RunConfig:
     def absolute(text: str) -> str:
         return str((base_dir / Path(text).expanduser()).resolve())
 
-    changes: dict[str, Any] = {}
-    if config.dataset.startswith(("/", ".", "~")) or (
-        config.dataset not in ("digits", "none") and (base_dir / config.dataset).exists()
-    ):
-        changes["dataset"] = absolute(config.dataset)
+    changes: dict[str, Any] = {"dataset": _absolute_dataset(config.dataset, base_dir)}
     name = f"{config.method}-{Path(config.dataset).name}".replace(":", ".")
     stamp = datetime.now().strftime("%Y%m%d-%H%M%S")
     output = changes["output"] = absolute(config.output or f"runs/{name}-{stamp}")
@@ -188,6 +191,14 @@ def with_absolute_paths(config: RunConfig, base_dir: Path) -> RunConfig:
             f"{output} holds a run already: name another output, or continue it with resume."
         )
     return config.model_copy(update=changes)
+
+
+def _absolute_dataset(name: str, base_dir: Path) -> str:
+    path = base_dir / Path(name).expanduser()
+    is_path = name.startswith(("/", ".", "~"))
+    if is_path or (name not in ("digits", "none") and path.exists()):
+        return str(path.resolve())
+    return name
 
 
 def _sections_in_use(shared: SharedSettings, method: Method) -> dict[str, type[Settings]]:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 
 from flwr.app import Message
 from flwr.serverapp import Grid
@@ -55,12 +54,12 @@ class Phase:
 
 
 def introduction(
-    settings: RunConfig, data: DataShape, source: Path | None = None, split: Path | None = None
+    settings: RunConfig, data: DataShape, files: Mapping[str, str] | None = None
 ) -> Content:
     """What clients are told before round 1.
 
     The settings as the server resolved them, the model's input and output, and in a simulation
-    where images and federation lie (``source``, ``split``).
+    ``files``, where its images and sets lie.
     """
     height, width, channels = data.image_shape
     content = Content(
@@ -72,8 +71,7 @@ def introduction(
             "class-names": list(data.class_names),
         }
     )
-    if source and split:
-        content.values |= {"source": str(source), "split": str(split)}
+    content.values |= files or {}
     return content
 
 

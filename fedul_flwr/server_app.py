@@ -75,7 +75,7 @@ def run(grid: Grid, settings: RunConfig, directory: store.RunDirectory) -> None:
         settings,
         base,
         nodes,
-        introduction(settings, data.shape, *data.places()),
+        introduction(settings, data.shape, data.files(labels=method.data == "labels")),
         buffers=frozenset(name for name, _ in model.named_buffers()),
         round_offset=done,
     )

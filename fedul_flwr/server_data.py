@@ -9,7 +9,7 @@ import numpy as np
 
 from fedul_flwr.config import RunConfig
 from fedul_flwr.data.sources import read_source, source_directory
-from fedul_flwr.data.split import Split, build_split, set_aside
+from fedul_flwr.data.split import Split, build_split, client_files, set_aside
 from fedul_flwr.data.types import Ints, Source
 from fedul_flwr.errors import UserError
 from fedul_flwr.evaluation import Evaluator
@@ -57,9 +57,11 @@ class ServerData:
             return None
         return Evaluator(settings, self.source, self.validation)
 
-    def places(self) -> tuple[Path, Path] | tuple[()]:
-        """Where simulated clients find images and federation."""
-        return (self.place, self.split.directory) if self.place and self.split else ()
+    def files(self, *, labels: bool) -> dict[str, str]:
+        """Files of a simulation that its clients are told of."""
+        if self.place is None or self.split is None:
+            return {}
+        return client_files(self.place, self.split.directory, labels=labels)
 
     def complete(self, report: ClientReport) -> None:
         """Add what a simulation knows of a client to what the client said of itself."""

@@ -76,6 +76,8 @@ class SurrogateTransition(nn.Module):
             else test_prior.double()
         )
         weights = log_transition(priors, sizes / sizes.sum(), prior)
+        # Zero for every purpose, but a set without a point, all -inf, would have NaN gradients.
+        weights = weights.clamp(min=-1e30)
         self.register_buffer("log_weights", weights, persistent=False)
 
     def forward(self, logits: Tensor) -> Tensor:

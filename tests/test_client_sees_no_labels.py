@@ -26,7 +26,7 @@ from fedul_flwr.config import default_flat, parse_flat
 from fedul_flwr.data import split as split_module
 from fedul_flwr.data.set_generator import generate_sets
 from fedul_flwr.data.sources import source_directory
-from fedul_flwr.data.split import build_split
+from fedul_flwr.data.split import build_split, client_files
 from fedul_flwr.data.types import UnlabeledSets
 from fedul_flwr.federation import DataShape, introduction
 from fedul_flwr.learning.local import dump_arrays
@@ -77,7 +77,9 @@ class Federation:
         return kind(self.settings, Node(number, 2, {}), ClientState(self.states[number]))
 
     def prepare(self, number: int = 0, **options: Any) -> Content:
-        told = introduction(self.settings, SHAPE, self.source, self.split)
+        labels = options.get("kind") is SupervisedClient
+        files = client_files(self.source, self.split, labels=labels)
+        told = introduction(self.settings, SHAPE, files)
         return self.client(number, **options).step("prepare", told)
 
     def parameters(self) -> NDArrays:
@@ -123,7 +125,7 @@ Build = Callable[..., Federation]
 
 def test_unlabeled_sets_have_no_place_for_a_label() -> None:
     fields = {field.name for field in dataclasses.fields(UnlabeledSets)}
-    assert fields == {"images", "points", "sets", "priors"}
+    assert fields == {"images", "points", "sets", "priors", "names"}
     with pytest.raises(TypeError):
         UnlabeledSets(images=0, points=0, sets=0, priors=0, labels=0)  # type: ignore[call-arg]
 
@@ -260,8 +262,7 @@ def test_held_out_points_are_trained_on_in_no_set(federation: Build, overlap: st
     assert not np.isin(data.points, sets.points[mask]).any()
     if overlap == "disjoint":
         assert len(data.points) + mask.sum() == len(sets.points)
-        for m, size in enumerate(sets.set_sizes):
-            assert mask[sets.sets == m].sum() == size // 2
+        assert mask.sum() == len(sets.points) // 2
     else:
         assert len(np.unique(sets.points)) < len(sets.points)
     again = run.client()
@@ -269,12 +270,6 @@ def test_held_out_points_are_trained_on_in_no_set(federation: Build, overlap: st
     np.testing.assert_array_equal(again.held_out, mask)
 
 
-@pytest.mark.xfail(
-    strict=True,
-    reason="entries are held out set by set and every point of theirs leaves all sets: a class "
-    "that is in many sets leaves more often, and the rest no longer has the priors of Pi. Holding "
-    "out whole points at random keeps them (deviation 0.02).",
-)
 def test_holding_out_keeps_the_class_priors_of_shared_sets(federation: Build) -> None:
     run = federation(selection="heldout")
     run.prepare()
@@ -294,11 +289,21 @@ def test_holding_out_keeps_the_class_priors_of_shared_sets(federation: Build) ->
 
 
 def test_nothing_held_out_is_an_answer_without_weight(federation: Build) -> None:
-    # Sets of fewer than 10 points: int(.1 · n) = 0 of each.
-    run = federation(selection="heldout", **{"fedul.num-sets": 40})
+    run = federation(selection="heldout", **{"fedul.heldout-fraction": 0.001})
     run.prepare()
     client = run.client()
     assert isinstance(client, FedULClient)
-    assert client.sets.set_sizes.max() < 10
+    assert len(client.sets.points) < 1000  # int(0.001 · n) = 0
     loss, examples, metrics = client.evaluate(run.parameters(), {"server-round": 1})
     assert (loss, examples, metrics) == (0.0, 0, {})
+
+
+def test_no_set_is_held_out_whole(federation: Build) -> None:
+    # 40 sets of about four points, half of the points held out: some set would lose all.
+    run = federation(selection="heldout", **{"fedul.num-sets": 40, "fedul.heldout-fraction": 0.5})
+    run.prepare()
+    client = run.client()
+    assert isinstance(client, FedULClient)
+    left = np.bincount(client.training_data().targets, minlength=40)
+    assert (left[client.sets.set_sizes > 0] > 0).all()
+    assert 0.3 * len(client.sets.points) < client.held_out.sum() < 0.5 * len(client.sets.points)

@@ -110,7 +110,6 @@ def test_resuming_elsewhere_or_from_nothing_is_refused(interrupted: Path, tmp_pa
         resolve({"resume": "runs/one"}, tmp_path)
 
 
-@pytest.mark.xfail(strict=True, reason="a relative path is compared with the absolute one saved")
 def test_a_run_resumes_with_the_settings_file_it_was_started_with(tmp_path: Path) -> None:
     started = {"dataset": "./pictures", "output": "here"}
     config = resolve(started, tmp_path)

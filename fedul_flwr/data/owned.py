@@ -87,6 +87,7 @@ def load_unlabeled_sets(
         points=np.arange(sizes.sum(), dtype=np.int64),
         sets=np.repeat(np.arange(len(sets), dtype=np.int64), sizes),
         priors=priors,
+        names=tuple(sets),
     )
 
 

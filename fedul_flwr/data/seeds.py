@@ -14,7 +14,7 @@ def stream(seed: int, purpose: str, *indices: int) -> np.random.Generator:
     asks or in what order.
     """
     key = zlib.crc32(purpose.encode())
-    return np.random.default_rng(np.random.SeedSequence([seed, key, *indices]))
+    return np.random.default_rng(np.random.SeedSequence([seed, key], spawn_key=indices))
 
 
 def derived_seed(seed: int, purpose: str, *indices: int) -> int:

@@ -24,11 +24,14 @@ from fedul_flwr.data.cache import (
 from fedul_flwr.data.decode import Shape
 from fedul_flwr.data.digits import read_digits
 from fedul_flwr.data.formats import Split, class_folders, folder_split, npz_split
-from fedul_flwr.data.types import Bytes, ImageArrays, Source
+from fedul_flwr.data.types import ImageArrays, Source
 from fedul_flwr.errors import UserError
 
 DIGITS = "digits"
 """The handwritten digits that ship with scikit-learn."""
+
+TRAIN_IMAGES = "train_images.npy"
+"""File of a decoded data set with the train images: the only one that clients open."""
 
 _LAYOUTS = (
     "train.parquet and test.parquet, train.npz and test.npz, or train/ and test/ with one "
@@ -117,7 +120,7 @@ def read_source(directory: Path) -> Source:
             f"{directory} is not a decoded data set or is damaged; delete it and it is built again."
         ) from error
     train = ImageArrays(
-        open_train_images(directory),
+        open_array(directory / TRAIN_IMAGES),
         open_array(directory / "train_labels.npy"),
         {name: open_array(directory / file) for name, file in columns.items()},
     )
@@ -125,21 +128,6 @@ def read_source(directory: Path) -> Source:
         open_array(directory / "test_images.npy"), open_array(directory / "test_labels.npy")
     )
     return Source(train, test, class_names)
-
-
-def open_train_images(directory: Path) -> Bytes:
-    """Open only the train images of a decoded data set; no label is touched.
-
-    Returns
-    -------
-    uint8 ``(n, height, width, channels)``, memory-mapped read-only.
-
-    Raises
-    ------
-    UserError
-        The array is missing or damaged.
-    """
-    return open_array(directory / "train_images.npy")
 
 
 def _find(dataset: str) -> _Origin:

@@ -1,11 +1,12 @@
 """A simulated federation on disk: who holds which points, in which sets, with which priors.
 
-The server of a simulation builds it once. Clients open only ``sets.npz`` and the images: where
-labels of unlabeled data lie (``truth.npz`` and the source's label file) is nothing they are told.
+The server of a simulation builds it once. Clients are told of two files, ``sets.npz`` and the
+images; of the labels (``truth.npz``) only clients of supervised methods are.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -15,16 +16,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedul_flwr.config import RunConfig
-from fedul_flwr.data.cache import build_once, cache_directory, cache_key
+from fedul_flwr.data.cache import build_once, cache_directory, cache_key, open_array
 from fedul_flwr.data.partition import partition_points
 from fedul_flwr.data.seeds import derived_seed
 from fedul_flwr.data.set_generator import generate_sets
-from fedul_flwr.data.sources import open_train_images, read_source
+from fedul_flwr.data.sources import TRAIN_IMAGES, read_source
 from fedul_flwr.data.types import UNLABELED, Floats, Ints, LabeledPoints, Source, UnlabeledSets
 from fedul_flwr.errors import UserError
 from fedul_flwr.settings.fedul import UnlabeledSetSettings
 
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
 
 
 @dataclass(frozen=True)
@@ -153,25 +154,35 @@ def read_split(directory: Path) -> Split:
     return Split(directory=directory, validation=truth["validation"], clients=tuple(clients))
 
 
-def open_unlabeled_sets(source_directory: Path, directory: Path, client: int) -> UnlabeledSets:
-    """One client's unlabeled sets. Opens no file that holds a label."""
-    arrays = _arrays(directory / "sets.npz")
+def client_files(
+    source_directory: Path, split_directory: Path, *, labels: bool = False
+) -> dict[str, str]:
+    """The files that clients of a simulation are told of, ``labels`` among them if asked for."""
+    files = {"images": source_directory / TRAIN_IMAGES, "sets": split_directory / "sets.npz"}
+    if labels:
+        files["labels"] = split_directory / "truth.npz"
+    return {name: str(path) for name, path in files.items()}
+
+
+def open_unlabeled_sets(files: Mapping[str, str], client: int) -> UnlabeledSets:
+    """One client's unlabeled sets, from the ``images`` and ``sets`` of :func:`client_files`."""
+    arrays = _arrays(Path(files["sets"]))
     of_points, of_sets = _bounds(arrays, client)
     return UnlabeledSets(
-        images=open_train_images(source_directory),
+        images=open_array(Path(files["images"])),
         points=arrays["points"][of_points],
         sets=arrays["sets"][of_points],
         priors=arrays["priors"][of_sets],
     )
 
 
-def open_labeled_points(source_directory: Path, directory: Path, client: int) -> LabeledPoints:
+def open_labeled_points(files: Mapping[str, str], client: int) -> LabeledPoints:
     """The same client's points, each once, with labels: for supervised methods."""
-    arrays = _arrays(directory / "sets.npz")
+    arrays = _arrays(Path(files["sets"]))
     of_points, _ = _bounds(arrays, client)
     points, first = np.unique(arrays["points"][of_points], return_index=True)
-    labels = _arrays(directory / "truth.npz")["labels"][of_points][first]
-    return LabeledPoints(images=open_train_images(source_directory), points=points, labels=labels)
+    labels = _arrays(Path(files["labels"]))["labels"][of_points][first]
+    return LabeledPoints(images=open_array(Path(files["images"])), points=points, labels=labels)
 
 
 def _bounds(arrays: dict[str, NDArray[Any]], client: int) -> tuple[slice, slice]:

@@ -65,12 +65,14 @@ class UnlabeledSets:
     points : int64 ``(n_c,)``, the rows of ``images`` this client holds, set after set.
     sets : int64 ``(n_c,)``, the set ``0..M-1`` of every point: its surrogate label.
     priors : float64 ``(M, K)``, class priors of every set (Pi_c).
+    names : names of the sets on a device; empty in a simulation.
     """
 
     images: Bytes
     points: Ints
     sets: Ints
     priors: Floats
+    names: tuple[str, ...] = ()
 
     @property
     def set_sizes(self) -> Ints:

@@ -31,6 +31,12 @@ class UnlabeledSetSettings(Settings):
     """1 + eps·(2·gamma − 1), or the text's 1 + (2·eps − 1)·gamma."""
 
     @model_validator(mode="after")
+    def _check_noise(self) -> Self:
+        if self.prior_noise_form == "literal" and self.prior_noise == 0:
+            raise ValueError("fedul.prior-noise-form = 'literal' needs fedul.prior-noise above 0")
+        return self
+
+    @model_validator(mode="after")
     def _check_range(self) -> Self:
         if 0 < self.num_sets_max < self.num_sets:
             raise ValueError(

@@ -107,6 +107,12 @@ class SharedSettings(Settings):
         return value
 
     @model_validator(mode="after")
+    def _check_momentum(self) -> Self:
+        if self.momentum and self.optimizer != "sgd":
+            raise ValueError("momentum is for optimizer = 'sgd'")
+        return self
+
+    @model_validator(mode="after")
     def _check_dataless(self) -> Self:
         given = [bool(self.class_names), bool(self.image_shape)]
         if self.dataset == "none" and not all(given):

@@ -304,10 +304,5 @@ def test_streams_differ_by_seed_purpose_and_index() -> None:
     assert all(0 <= seed < 2**32 for seed in seeds)
 
 
-@pytest.mark.xfail(
-    strict=True,
-    reason="numpy pads the entropy of a SeedSequence with zeros, so index 0 equals no index; "
-    "spawn_key=indices would keep them apart",
-)
 def test_index_0_is_not_no_index() -> None:
     assert stream(0, "a").random() != stream(0, "a", 0).random()

@@ -20,8 +20,8 @@ from PIL import Image
 from fedul_flwr.data import decode, sources
 from fedul_flwr.data.cache import cache_directory, open_array
 from fedul_flwr.data.sources import (
+    TRAIN_IMAGES,
     load_source,
-    open_train_images,
     read_source,
     source_directory,
 )
@@ -347,7 +347,7 @@ def test_train_images_open_without_labels(tmp_path: Path) -> None:
     for other in directory.iterdir():
         if other.name != "train_images.npy":
             other.unlink()
-    np.testing.assert_array_equal(open_train_images(directory)[..., 0], pixels(6, 5, 4))
+    np.testing.assert_array_equal(open_array(directory / TRAIN_IMAGES)[..., 0], pixels(6, 5, 4))
     with pytest.raises(UserError, match="is not a decoded data set or is damaged"):
         read_source(directory)
     with pytest.raises(UserError, match=r"test_images\.npy is missing or damaged"):

@@ -17,7 +17,7 @@ from fedul_flwr.bridge import from_records, make_client_app
 from fedul_flwr.client_app import build_client
 from fedul_flwr.config import RunConfig
 from fedul_flwr.data.sources import load_source, source_directory
-from fedul_flwr.data.split import build_split
+from fedul_flwr.data.split import build_split, client_files
 from fedul_flwr.errors import UserError
 from tests.runs import MeddlingGrid, last_model, metrics, summary, train
 
@@ -139,7 +139,7 @@ def test_held_out_points_are_not_trained_on(settings: Settings) -> None:
     source = load_source("digits")
     client = FedULClient(config, Node(0, 2, {}), ClientState(RecordDict()))
     shape = DataShape(source.image_shape, source.class_names)
-    client.step("prepare", introduction(config, shape, place, split.directory))
+    client.step("prepare", introduction(config, shape, client_files(place, split.directory)))
     held = set(client.sets.points[client.held_out])
     assert 0.05 * len(client.sets.points) < client.held_out.sum() <= 0.1 * len(client.sets.points)
     assert held.isdisjoint(client.training_data().points)
@@ -233,7 +233,8 @@ def test_bad_own_data_is_one_sentence(settings: Settings, tmp_path: Path) -> Non
     lines[1] = "ward0," + ",".join(["0.2"] * 10)
     (folder / "priors.csv").write_text("\n".join(lines))
     with pytest.raises(
-        UserError, match="Client 0 cannot take part: the class priors of set '0' do not sum to 1"
+        UserError,
+        match="Client 0 cannot take part: the class priors of set 'ward0' do not sum to 1",
     ):
         train(settings(**QUICK), 1, client_app=own_data_app([folder]))
 
