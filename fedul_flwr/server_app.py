@@ -99,17 +99,23 @@ def _after_round(
 ) -> Callable[[int, ArrayRecord], MetricRecord | None]:
     """What Flower calls after every round (and once before the first)."""
 
+    reached = time.time()
+
     def after_round(server_round: int, arrays: ArrayRecord) -> MetricRecord | None:
+        nonlocal reached
         if server_round == 0:
+            reached = time.time()
             return None
         if server_round == 1:
             _write_federation(recorder.directory, strategy, data)
         record = strategy.record
+        recorder.wait()  # an evaluation longer than the round counts as part of it
+        before, reached = reached, time.time()
         line: dict[str, Any] = {
             "round": record.round,
             **{_metric_name(strategy, key): value for key, value in record.metrics.items()},
             "heldout_loss": record.heldout_loss,
-            "seconds": time.time() - record.started,
+            "seconds": reached - before,
             "seconds_fit": record.seconds_fit(),
             "bytes_up": record.bytes_up,
             "bytes_down": record.bytes_down,

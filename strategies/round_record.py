@@ -10,7 +10,6 @@ class RoundRecord:
     """What happened in one round, for ``metrics.jsonl``."""
 
     round: int
-    started: float
     clients: int = 0
     failures: int = 0
     bytes_down: int = 0

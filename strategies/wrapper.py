@@ -7,7 +7,6 @@ and gives methods their hooks. Flower's ``start`` is used as it is.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterable, Mapping
 from logging import INFO, WARNING
 from typing import cast
@@ -69,7 +68,7 @@ class WrappingStrategy(Strategy):
         self.round_offset = round_offset
         self.members: list[Member] = []
         self.reports: list[ClientReport] = []
-        self.record = RoundRecord(round=round_offset, started=time.time())
+        self.record = RoundRecord(round=round_offset)
         self._global: ArrayRecord | None = None
 
     # Hooks of methods
@@ -124,7 +123,7 @@ class WrappingStrategy(Strategy):
     ) -> Iterable[Message]:
         """Sample, and let the base write the messages."""
         round_number = server_round + self.round_offset
-        self.record = RoundRecord(round=round_number, started=time.time())
+        self.record = RoundRecord(round=round_number)
         if not self.members:
             self.prepare(grid)
         chosen = self.sample(round_number)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from fedul_flwr.errors import UserError
 from fedul_flwr.learning.batches import evaluation_batches, training_batches
 from fedul_flwr.learning.machine import autocast, place
+from fedul_flwr.learning.optimizers import SGD, Adam, LocalOptimizer
 
 Loss = Callable[[Tensor, Tensor], Tensor]
 """``(logits (b, K), targets (b,)) -> mean loss``."""
@@ -77,8 +78,8 @@ def train_local(
     device, dtype = plan.device, plan.dtype
     place(model, device, dtype)
     model.train()
-    optimizer = build_optimizer(model, plan)
     weights = [weight for weight in model.parameters() if weight.requires_grad]
+    optimizer = build_optimizer(weights, plan)
     anchor = [weight.detach().clone() for weight in weights] if plan.proximal_mu else []
     torch.manual_seed(int(rng.integers(2**63)))  # dropout
     total = torch.zeros((), dtype=torch.float64, device=device)
@@ -88,14 +89,14 @@ def train_local(
             images, points, targets, batch_size=plan.batch_size, augment=plan.augment, rng=rng
         )
         for inputs, labels in batches:
-            optimizer.zero_grad(set_to_none=True)
+            optimizer.zero_grad()
             value = loss(_forward(model, inputs, device, dtype), labels.to(device))
             value.backward()  # type: ignore[no-untyped-call]
             correct_gradients(weights, anchor, plan)
             optimizer.step()
             total += value.detach()
             steps += 1
-    optimizer.zero_grad(set_to_none=True)  # as large as the model, and of no further use
+    optimizer.zero_grad()  # as large as the model, and of no further use
     mean = float(total) / steps
     if not np.isfinite(mean):
         raise UserError(
@@ -130,16 +131,15 @@ def _add_sign(gradient: Tensor, weight: Tensor, factor: float) -> None:
         part.add_(torch.sign(values), alpha=factor)
 
 
-def build_optimizer(model: nn.Module, plan: LocalPlan) -> torch.optim.Optimizer:
+def build_optimizer(weights: Sequence[nn.Parameter], plan: LocalPlan) -> LocalOptimizer:
     """A new optimiser, as every round starts with one."""
-    weights = [weight for weight in model.parameters() if weight.requires_grad]
     if plan.optimizer == "adam":
-        # One fused kernel per tensor: six times the speed of the default on CPUs.
-        return torch.optim.Adam(
-            weights, lr=plan.learning_rate, weight_decay=plan.weight_decay, fused=True
-        )
-    return torch.optim.SGD(
-        weights, lr=plan.learning_rate, momentum=plan.momentum, weight_decay=plan.weight_decay
+        return Adam(weights, learning_rate=plan.learning_rate, weight_decay=plan.weight_decay)
+    return SGD(
+        weights,
+        learning_rate=plan.learning_rate,
+        momentum=plan.momentum,
+        weight_decay=plan.weight_decay,
     )
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
@@ -367,19 +369,42 @@ def test_arrays_of_another_model_are_refused() -> None:
         load_arrays(model, {**arrays, "5.bias": np.zeros(1)})
 
 
-def test_the_fused_adam_is_adam() -> None:
-    fused, plain = network().double(), network().double()
-    plan = LocalPlan(optimizer="adam", learning_rate=0.01, weight_decay=0.1)
-    mine = build_optimizer(fused, plan)
-    theirs = torch.optim.Adam(plain.parameters(), lr=0.01, weight_decay=0.1, foreach=False)
-    assert isinstance(mine, torch.optim.Adam)
-    assert mine.defaults["fused"]
+@pytest.mark.parametrize("kind", ["adam", "sgd"])
+def test_local_optimisers_are_torchs(kind: str) -> None:
+    one_model, other_model = network().double(), network().double()
+    plan = LocalPlan(optimizer=kind, learning_rate=0.01, weight_decay=0.1)
+    if kind == "adam":
+        theirs: torch.optim.Optimizer = torch.optim.Adam(
+            other_model.parameters(), lr=0.01, weight_decay=0.1, foreach=False
+        )
+    else:
+        plan = replace(plan, momentum=0.9)
+        theirs = torch.optim.SGD(
+            other_model.parameters(), lr=0.01, momentum=0.9, weight_decay=0.1, foreach=False
+        )
+    mine = build_optimizer(list(one_model.parameters()), plan)
     rng = np.random.default_rng(2)
-    for _ in range(5):
-        for one, other in zip(fused.parameters(), plain.parameters(), strict=True):
-            one.grad = torch.from_numpy(rng.normal(size=tuple(one.shape)))
-            other.grad = one.grad.clone()
+    for step in range(5):
+        pairs = zip(one_model.parameters(), other_model.parameters(), strict=True)
+        for index, (one, other) in enumerate(pairs):
+            one.grad = other.grad = None
+            if index != 1 or step > 2:  # a weight that has no gradient at first
+                one.grad = torch.from_numpy(rng.normal(size=tuple(one.shape)))
+                other.grad = one.grad.clone()
         mine.step()
         theirs.step()
-    for one, other in zip(fused.parameters(), plain.parameters(), strict=True):
+    for one, other in zip(one_model.parameters(), other_model.parameters(), strict=True):
         np.testing.assert_allclose(one.detach(), other.detach(), rtol=1e-12, atol=1e-15)
+    mine.zero_grad()
+    assert all(weight.grad is None for weight in one_model.parameters())
+
+
+def test_training_does_not_import_torchs_compiler() -> None:
+    """Constructing a torch.optim.Optimizer does; on a device each message would pay for it."""
+    code = (
+        "import sys, torch; from fedul_flwr.learning.local import LocalPlan, build_optimizer;"
+        "model = torch.nn.Linear(2, 1); loss = model(torch.ones(1, 2)).sum(); loss.backward();"
+        "build_optimizer(list(model.parameters()), LocalPlan()).step();"
+        "sys.exit('torch._dynamo' in sys.modules)"
+    )
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
