@@ -89,19 +89,19 @@ class WrappingStrategy(Strategy):
         if phase.failures:
             self._fail(next(iter(phase.failures.values())), len(phase.failures))
         answers: dict[int, Content] = {}
+        nodes: dict[int, int] = {}
         for node, answer in phase.answers.items():
             partition = number(answer, "partition-id")
             if partition in answers:
                 raise UserError(f"Two nodes have partition-id {partition} in their node config.")
-            answers[partition] = answer
-            report = ClientReport(id=partition, num_points=number(answer, "num-points"))
-            self.admit(report, answer)
+            answers[partition], nodes[partition] = answer, node
+        for partition in sorted(answers):
+            report = ClientReport(id=partition, num_points=number(answers[partition], "num-points"))
+            self.admit(report, answers[partition])
             report.status = "dropped" if report.reason else "accepted"
             self.reports.append(report)
             if not report.reason:
-                self.members.append(Member(partition, node))
-        self.members.sort()
-        self.reports.sort(key=lambda report: report.id)
+                self.members.append(Member(partition, nodes[partition]))
         if not self.members:
             raise UserError("No client can take part.")
         taking_part = [member.partition_id for member in self.members]
