@@ -11,7 +11,7 @@ from flwr.common.typing import Scalar as FlowerScalar
 from numpy.typing import NDArray
 from torch import nn
 
-from fedul_flwr.bridge import ClientState, Content, FederatedClient, Node, Value
+from fedul_flwr.bridge import FEDERATION, ClientState, Content, FederatedClient, Node, Value
 from fedul_flwr.config import RunConfig
 from fedul_flwr.data.seeds import stream
 from fedul_flwr.learning.local import LocalPlan, Loss, dump_arrays, load_arrays, train_local
@@ -23,9 +23,6 @@ from fedul_flwr.learning.machine import (
     set_threads,
 )
 from fedul_flwr.models import build_model
-
-FEDERATION = "federation"
-"""Name under which a client keeps what the server told it in the first phase."""
 
 
 class TrainingData(NamedTuple):

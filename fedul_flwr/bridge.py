@@ -33,6 +33,9 @@ Value = (
 ARRAYS, CONFIG, METRICS, DIAGNOSTICS = "arrays", "config", "metrics", "diagnostics"
 """Names of the records in a message."""
 
+FEDERATION = "federation"
+"""Name under which a client keeps what the server told it in phase ``prepare``."""
+
 STEP = "query.step"
 """Message type of a method's extra phases."""
 

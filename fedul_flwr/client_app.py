@@ -8,7 +8,7 @@ from typing import Any
 
 from flwr.app import Context
 
-from fedul_flwr.bridge import ClientState, FederatedClient, Node, make_client_app
+from fedul_flwr.bridge import FEDERATION, ClientState, FederatedClient, Node, make_client_app
 from fedul_flwr.config import RunConfig, parse_flat
 from fedul_flwr.methods import find_method
 from fedul_flwr.references import load_reference
@@ -20,7 +20,7 @@ def build_client(context: Context) -> FederatedClient:
     """The client that answers one message."""
     state = ClientState(context.state)
     # The server's resolved settings, once told: they have absolute paths and what `resume` found.
-    told = state.values("federation").get(SETTINGS)
+    told = state.values(FEDERATION).get(SETTINGS)
     text = str(told) if told else json.dumps(dict(context.run_config), sort_keys=True)
     settings = _parse(text)
     client: Any = load_reference(find_method(settings.method).client, "method")

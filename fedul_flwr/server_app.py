@@ -23,6 +23,7 @@ from fedul_flwr.methods import find_method
 from fedul_flwr.models import build_model
 from fedul_flwr.references import load_reference
 from fedul_flwr.results import store
+from fedul_flwr.results.environment import describe_environment
 from fedul_flwr.results.recorder import Recorder
 from fedul_flwr.results.summary import summary_rows, write_summary
 from fedul_flwr.server_data import ServerData, open_server_data
@@ -182,7 +183,7 @@ def _describe(directory: store.RunDirectory, settings: RunConfig, data: ServerDa
             },
         },
     )
-    directory.write_json(store.ENVIRONMENT, store.describe_environment(Path(__file__).parent))
+    directory.write_json(store.ENVIRONMENT, describe_environment())
 
 
 def _write_federation(

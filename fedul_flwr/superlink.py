@@ -32,6 +32,7 @@ import psutil
 from fedul_flwr.errors import UserError
 from fedul_flwr.process_tree import MARK, PREFIX, end_superlink, is_alive
 from fedul_flwr.references import USER_PATH
+from fedul_flwr.results.environment import COMMIT, git_commit
 
 _HOST = "127.0.0.1"
 _ENDING_SIGNALS = ("SIGTERM", "SIGHUP")
@@ -224,6 +225,7 @@ class LocalSuperLink:
             env.setdefault("PYTHONPYCACHEPREFIX", str(self.home / "pycache"))
         # Where methods and models of the user's own are looked for, last.
         env.setdefault(USER_PATH, str(Path.cwd()))
+        env[COMMIT] = git_commit() or ""
         env["PATH"] = os.pathsep.join([str(_scripts_directory()), env.get("PATH", os.defpath)])
         for key in ("NO_PROXY", "no_proxy"):
             env[key] = ",".join(filter(None, [env.get(key), _HOST, "localhost"]))

@@ -1,0 +1,70 @@
+"""What a run ran on: versions, hardware, commit."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+import platform
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+COMMIT = "FEDUL_COMMIT"
+"""Environment variable with the commit of the source."""
+
+
+def describe_environment() -> dict[str, Any]:
+    """Versions, hardware and git commit, for ``environment.json``."""
+    import torch
+
+    packages = ("fedul-flwr", "flwr", "ray", "torch", "torchvision", "numpy", "scikit-learn")
+    versions = {}
+    for name in packages:
+        try:
+            versions[name] = importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:
+            versions[name] = "not installed"
+    return {
+        "python": sys.version.split()[0],
+        "platform": platform.platform(),
+        "processor": _processor(),
+        "cpu_count": os.cpu_count(),
+        "gpu": torch.cuda.get_device_name(0) if torch.cuda.is_available() else None,
+        "versions": versions,
+        "git_commit": git_commit(),
+    }
+
+
+def _processor() -> str:
+    info = Path("/proc/cpuinfo")
+    if info.exists():
+        for line in info.read_text().splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    return platform.processor()
+
+
+def git_commit() -> str | None:
+    """Commit of the source that runs, with ``-dirty`` if it was changed; ``None`` if unknown.
+
+    Flower runs a copy of the source that has no history, so the command line looks it up before and
+    leaves it in the environment.
+    """
+    if COMMIT in os.environ:
+        return os.environ[COMMIT] or None
+    root = Path(__file__).parents[2]
+    if not (root / ".git").exists():
+        return None  # installed somewhere inside another project's repository, perhaps
+    try:
+        found = subprocess.run(
+            ["git", "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"],
+            cwd=root,
+            capture_output=True,
+            text=True,
+            timeout=10,
+            check=True,
+        )
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return found.stdout.strip()

@@ -1,0 +1,55 @@
+"""What the guides show works as shown."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from fedul_flwr.config import RunConfig
+from tests.runs import summary, train
+
+ROOT = Path(__file__).parents[1]
+
+
+def blocks(page: str, language: str) -> list[str]:
+    return re.findall(rf"```{language}\n(.*?)```", (ROOT / page).read_text(), flags=re.DOTALL)
+
+
+def test_the_method_of_ones_own(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    settings: Callable[..., RunConfig],
+) -> None:
+    (tmp_path / "my_methods.py").write_text(blocks("docs/own-method.md", "python")[0])
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    config = settings(
+        method="my_methods:CALM", method_options="weight=0.2", num_rounds=1, local_epochs=1
+    )
+    assert summary(train(config, 2))["method"] == "my_methods:CALM"
+    assert "2 clients take part" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("page", ["README.md", "docs/fedul.md", "docs/own-method.md"])
+def test_links_lead_somewhere(page: str) -> None:
+    for target in re.findall(r"\]\((?!https?:)([^)#]+)", (ROOT / page).read_text()):
+        assert ((ROOT / page).parent / target).exists(), target
+
+
+def test_experiments_are_valid_and_sized_as_they_say(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    from fedul_flwr.config import resolve
+    from fedul_flwr.overrides import parse_overrides
+
+    files = sorted((ROOT / "experiments").rglob("*.toml"))
+    assert files
+    for file in files:
+        config = resolve(parse_overrides([str(file)]), tmp_path)
+        assert config.model == "cnn6"
+        assert f"M = {config.to_flat()['fedul.num-sets']}" in file.read_text()
