@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,8 @@ from typing import Any
 import pytest
 
 from fedul_flwr.config import RunConfig, resolve
+
+REPOSITORY = Path(__file__).parents[1]
 
 
 @pytest.fixture(autouse=True, scope="session")
@@ -29,3 +32,17 @@ def settings(tmp_path: Path) -> Callable[..., RunConfig]:
         return resolve(flat, tmp_path)
 
     return build
+
+
+@pytest.fixture
+def real_data() -> Callable[[str], str]:
+    """Return a function from the name of a real data set to its folder; skips where missing."""
+
+    def folder(name: str) -> str:
+        named = os.environ.get("FEDUL_DATA")
+        root = Path(named) if named else REPOSITORY.parent / "shared" / "data"
+        if not (root / name).is_dir():
+            pytest.skip(f"no data set {root / name}; FEDUL_DATA names another place")
+        return str(root / name)
+
+    return folder

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import io
 import json
-import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,20 +16,6 @@ from numpy.typing import NDArray
 from PIL import Image
 
 REPOSITORY = Path(__file__).resolve().parents[2]
-
-
-@pytest.fixture
-def real_data() -> Callable[[str], str]:
-    """Return a function from the name of a real data set to its folder; skips where missing."""
-
-    def folder(name: str) -> str:
-        named = os.environ.get("FEDUL_DATA")
-        root = Path(named) if named else REPOSITORY.parent / "shared" / "data"
-        if not (root / name).is_dir():
-            pytest.skip(f"no data set {root / name}; FEDUL_DATA names another place")
-        return str(root / name)
-
-    return folder
 
 
 @pytest.fixture(autouse=True)
