@@ -226,11 +226,12 @@ class WrappingStrategy(Strategy):
         return sorted(good, key=lambda reply: partitions[reply.metadata.src_node_id])
 
     def _usable(self, replies: Iterable[Message]) -> list[Message]:
-        answers = self._answers(replies)
+        received = list(replies)
+        answers = self._answers(received)
         usable = [reply for reply in answers if is_finite(cast(ArrayRecord, reply.content[ARRAYS]))]
         if len(usable) < len(answers):
             self._fail("its update is not finite", len(answers) - len(usable))
-        late = self.record.clients - self.record.failures - len(usable)
+        late = self.record.clients - len(received)
         if late > 0:
             self._fail("no reply within round-timeout", late)
         if not usable:

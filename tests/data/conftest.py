@@ -15,8 +15,6 @@ import pytest
 from numpy.typing import NDArray
 from PIL import Image
 
-REPOSITORY = Path(__file__).resolve().parents[2]
-
 
 @pytest.fixture(autouse=True)
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
