@@ -97,7 +97,7 @@ class FedULClient(LocalTrainingClient):
     def loss(self) -> Loss:
         """Loss of surrogate labels under this client's transition (eq. 9)."""
         prior = self.settings.class_priors()
-        sizes = np.bincount(self.training_data().targets, minlength=len(self.sets.priors))
+        sizes = np.bincount(self.sets.sets[~self.held_out], minlength=len(self.sets.priors))
         return SurrogateLoss(
             torch.from_numpy(self.sets.priors),
             torch.from_numpy(sizes),

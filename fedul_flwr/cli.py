@@ -5,7 +5,6 @@ Everything but typer is imported inside the commands, so that ``--help`` answers
 
 from __future__ import annotations
 
-import json
 import shutil
 import threading
 import time
@@ -173,12 +172,12 @@ def _plan_rounds(config: RunConfig, num_rounds: int) -> RunConfig:
     Flower hands every setting to the server app, defaults too, so that from there the default
     number of rounds could not be told from none.
     """
-    path = Path(config.output) / "config.json"
-    saved = json.loads(path.read_text())
+    from fedul_flwr.results.store import CONFIG, RunDirectory
+
+    directory = RunDirectory(Path(config.output))
+    saved = directory.read_json(CONFIG)
     saved["settings"]["num-rounds"] = num_rounds
-    partial = path.with_suffix(".partial")
-    partial.write_text(json.dumps(saved, indent=2) + "\n")
-    partial.replace(path)
+    directory.write_json(CONFIG, saved)
     return config.model_copy(update={"num_rounds": num_rounds})
 
 

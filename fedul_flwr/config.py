@@ -41,18 +41,12 @@ class RunConfig(SharedSettings):
     def to_flat(self, prefix: str = "") -> dict[str, Scalar]:
         """Every setting in use; parsing it again gives an equal object."""
         flat = super().to_flat(prefix)
-        if self.method not in METHODS:  # its table travels as text, see `method-options`
-            own = find_method(self.method).name
-            return flat | self._tables(prefix, leave_out=own)
-        return flat | self._tables(prefix)
-
-    def _tables(self, prefix: str, leave_out: str = "") -> dict[str, Scalar]:
-        return {
-            key: value
-            for name, table in self.sections.items()
-            if name != leave_out
-            for key, value in table.to_flat(f"{prefix}{name}.").items()
-        }
+        # The table of a method of one's own travels as text, see `method-options`.
+        as_text = "" if self.method in METHODS else find_method(self.method).name
+        for name, table in self.sections.items():
+            if name != as_text:
+                flat |= table.to_flat(f"{prefix}{name}.")
+        return flat
 
 
 def all_sections() -> dict[str, type[Settings]]:
@@ -178,19 +172,15 @@ def with_absolute_paths(config: RunConfig, base_dir: Path) -> RunConfig:
 
     A data set that is neither an existing path nor written like one stays a name.
     """
-
-    def absolute(text: str) -> str:
-        return str((base_dir / Path(text).expanduser()).resolve())
-
-    changes: dict[str, Any] = {"dataset": _absolute_dataset(config.dataset, base_dir)}
     name = f"{config.method}-{Path(config.dataset).name}".replace(":", ".")
     stamp = datetime.now().strftime("%Y%m%d-%H%M%S")
-    output = changes["output"] = absolute(config.output or f"runs/{name}-{stamp}")
-    if (Path(output) / LAST_MODEL).exists():
+    output = (base_dir / Path(config.output or f"runs/{name}-{stamp}").expanduser()).resolve()
+    if (output / LAST_MODEL).exists():
         raise UserError(
             f"{output} holds a run already: name another output, or continue it with resume."
         )
-    return config.model_copy(update=changes)
+    dataset = _absolute_dataset(config.dataset, base_dir)
+    return config.model_copy(update={"dataset": dataset, "output": str(output)})
 
 
 def _absolute_dataset(name: str, base_dir: Path) -> str:

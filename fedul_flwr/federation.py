@@ -99,9 +99,7 @@ def failure_reason(reply: Message) -> str:
     """The last sentence of a failing client's error, without Flower's wrapping."""
     lines = [line.strip() for line in str(reply.error.reason).splitlines() if line.strip()]
     text = lines[-1] if lines else "unknown error"
-    for wrapping in ("Exception ClientAppException occurred. Message: ",):
-        text = text.replace(wrapping, "")
-    return text.removesuffix("'>")
+    return text.replace("Exception ClientAppException occurred. Message: ", "").removesuffix("'>")
 
 
 def find_nodes(grid: Grid, timeout: float) -> tuple[list[int], bool]:

@@ -162,10 +162,11 @@ def _starting_point(
     done = int(line["round"])
     recorder.lines = [known for known in recorder.lines if known["round"] <= done]
     directory.keep_metrics(recorder.lines)
+    state = directory.load_state(done)
     if not recorder.lines or recorder.lines[-1]["round"] < done:
         # Cut off between training and evaluating it.
-        recorder.record(line, arrays, directory.load_state(done))
-    return {name: arrays[name] for name in fresh}, done, directory.load_state(done)
+        recorder.record(line, arrays, state)
+    return {name: arrays[name] for name in fresh}, done, state
 
 
 def _describe(directory: store.RunDirectory, settings: RunConfig, data: ServerData) -> None:

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from safetensors.numpy import load_file, save_file
 
 from fedul_flwr.errors import UserError
+from fedul_flwr.results.records import write_atomically
 
 NamedArrays = Mapping[str, NDArray[Any]]
 
@@ -105,6 +106,4 @@ class RunDirectory:
                 path.unlink()
 
     def _replace(self, name: str, text: str) -> None:
-        partial = self.path / f".{name}.partial"
-        partial.write_text(text)
-        partial.replace(self.path / name)
+        write_atomically(self.path / name, text)
