@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import numpy as np
 import pytest
 import torch
@@ -40,13 +38,7 @@ def close(found: Tensor, expected: Tensor) -> None:
     np.testing.assert_allclose(found.detach().numpy(), expected.detach().numpy(), 1e-6, 1e-9)
 
 
-@pytest.fixture(autouse=True, scope="module")
-def one_thread() -> Iterator[None]:
-    """Two threads wait for each other on tensors this small."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 def random_case(num_sets: int, num_classes: int, seed: int = 0) -> tuple[Floats, Floats, Floats]:

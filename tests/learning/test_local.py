@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -36,13 +35,7 @@ TARGETS = RNG.integers(0, 3, 40)
 WIDE = LocalPlan(optimizer="sgd", learning_rate=0.1, batch_size=8, dtype=torch.float64)
 
 
-@pytest.fixture(autouse=True, scope="module")
-def one_thread() -> Iterator[None]:
-    """These networks are tiny: two threads wait for each other a hundred times as long."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 def network(*, batch_norm: bool = True, dropout: float = 0.0) -> nn.Sequential:

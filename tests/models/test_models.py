@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -18,13 +17,7 @@ from fedul_flwr.models import MODELS, build_model
 Shape = tuple[int, int, int]
 
 
-@pytest.fixture(autouse=True, scope="module")
-def one_thread() -> Iterator[None]:
-    """Two threads wait for each other on small inputs."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 SHAPES: list[Shape] = [(28, 28, 1), (32, 32, 3), (12, 17, 2)]
