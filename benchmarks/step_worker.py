@@ -23,8 +23,10 @@ from benchmarks.inputs import open_mnist_like
 from fedul_flwr.data.seeds import stream
 from fedul_flwr.data.set_generator import GeneratedSets, generate_sets
 from fedul_flwr.data.types import Source
-from fedul_flwr.learning.local import LocalPlan, predict_logits, train_local
+from fedul_flwr.learning.batches import point_batches
+from fedul_flwr.learning.local import on_logits, predict_logits, train_local
 from fedul_flwr.learning.machine import choose_dtype, keep_freed_memory
+from fedul_flwr.learning.plan import LocalPlan
 from fedul_flwr.models import build_model
 from fedul_flwr.settings.fedul import UnlabeledSetSettings
 from fedul_flwr.surrogate import SurrogateLoss
@@ -80,7 +82,8 @@ class Side:
             reference_loop.train(self.model, images, points, sets, loss, epochs)
             return
         plan = replace(self.plan, local_epochs=epochs)
-        train_local(self.model, images, points, sets, loss, plan, self.rng)
+        batches = point_batches(images, points, sets, plan)
+        train_local(self.model, batches, on_logits(loss), plan, self.rng)
 
     def steps(self, count: int) -> list[float]:
         """Seconds from loss to loss of ``count`` steps: backward, update, batch, forward."""

@@ -9,18 +9,15 @@ import torch
 from flwr.common.typing import NDArrays
 from flwr.common.typing import Scalar as FlowerScalar
 
-from client_apps.local import LocalTrainingClient, TrainingData
-from fedul_flwr.bridge import Value
+from client_apps.local import TrainingData
+from client_apps.unlabeled_sets import UnlabeledSetsClient
 from fedul_flwr.data.seeds import stream
-from fedul_flwr.data.split import open_unlabeled_sets
-from fedul_flwr.data.types import UnlabeledSets
 from fedul_flwr.learning.local import Loss, load_arrays, predict_logits
 from fedul_flwr.settings.fedul import FedULSettings
 from fedul_flwr.surrogate import SurrogateLoss
-from fedul_flwr.verdict import Verdict, judge_sets
 
 
-class FedULClient(LocalTrainingClient):
+class FedULClient(UnlabeledSetsClient):
     """Trains the class model through the transition of its own sets.
 
     The index of a point's set is its target; priors and points stay here.
@@ -30,44 +27,6 @@ class FedULClient(LocalTrainingClient):
     def options(self) -> FedULSettings:
         """FedUL's own settings."""
         return self.settings.section("fedul", FedULSettings)
-
-    @cached_property
-    def sets(self) -> UnlabeledSets:
-        """This client's unlabeled sets: its own on a device, its share in a simulation."""
-        told = self.federation
-        if "data" in self.node.config:
-            from fedul_flwr.data.owned import load_unlabeled_sets
-
-            names = list(told["class-names"])
-            shape = (told["height"], told["width"], told["channels"])
-            return load_unlabeled_sets(str(self.node.config["data"]), names, len(names), shape)
-        return open_unlabeled_sets(told, self.node.partition_id)
-
-    def introduce(self) -> dict[str, Value]:
-        """Judge the sets and send the verdict; priors only with ``fedul.share-priors``."""
-        verdict = self.verdict()
-        for warning in verdict.warnings:
-            print(f"Client {self.node.partition_id}: {warning}")
-        values: dict[str, Value] = {
-            "reason": verdict.reason,
-            "num-sets": verdict.num_sets,
-            "num-points": verdict.num_points,
-            "condition-number": verdict.condition_number,
-        }
-        if self.options.share_priors:
-            values["priors"] = self.sets.priors.ravel().tolist()
-            values["set-sizes"] = self.sets.set_sizes.tolist()
-        return values
-
-    def verdict(self) -> Verdict:
-        """This client's judgement of its own sets."""
-        return judge_sets(
-            self.sets.priors,
-            self.sets.set_sizes,
-            strict_rank=self.options.strict_rank,
-            set_names=self.sets.names,
-            class_names=list(self.federation["class-names"]),
-        )
 
     @cached_property
     def held_out(self) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:

@@ -11,10 +11,20 @@ from flwr.common.typing import Scalar as FlowerScalar
 from numpy.typing import NDArray
 from torch import nn
 
-from fedul_flwr.bridge import FEDERATION, ClientState, Content, FederatedClient, Node, Value
+from fedul_flwr.bridge import FEDERATION, Content, FederatedClient, Node, Value
+from fedul_flwr.client_state import ClientState
 from fedul_flwr.config import RunConfig
 from fedul_flwr.data.seeds import stream
-from fedul_flwr.learning.local import LocalPlan, Loss, dump_arrays, load_arrays, train_local
+from fedul_flwr.learning.batches import Batches, point_batches
+from fedul_flwr.learning.corrections import local_normalizer
+from fedul_flwr.learning.local import (
+    Loss,
+    Objective,
+    dump_arrays,
+    load_arrays,
+    on_logits,
+    train_local,
+)
 from fedul_flwr.learning.machine import (
     choose_device,
     choose_dtype,
@@ -22,6 +32,8 @@ from fedul_flwr.learning.machine import (
     release_freed_memory,
     set_threads,
 )
+from fedul_flwr.learning.plan import LocalPlan
+from fedul_flwr.learning.scaffold import CONTROL, train_with_variates
 from fedul_flwr.models import build_model
 
 
@@ -37,6 +49,8 @@ class LocalTrainingClient(FederatedClient):
     """A client that trains the global model on its own data; a method says on what and how.
 
     Subclasses give :meth:`training_data` and :meth:`loss`, and may :meth:`introduce` themselves.
+    Methods whose loss is not one of logits and targets override :meth:`objective`, those with
+    batches of their own :meth:`batches`.
 
     Parameters
     ----------
@@ -60,6 +74,15 @@ class LocalTrainingClient(FederatedClient):
     def loss(self) -> Loss:
         """The mean loss of a batch of logits and targets."""
         raise NotImplementedError
+
+    def objective(self, server_round: int) -> Objective:
+        """What a step of round ``server_round`` minimises: by default :meth:`loss` of logits."""
+        del server_round
+        return on_logits(self.loss())
+
+    def batches(self, data: TrainingData, plan: LocalPlan) -> Batches:
+        """Batches of an epoch: by default ``plan.batch_size`` points of ``data``."""
+        return point_batches(data.images, data.points, data.targets, plan)
 
     def introduce(self) -> dict[str, Value]:
         """What the server hears of this client before round 1."""
@@ -125,19 +148,35 @@ class LocalTrainingClient(FederatedClient):
         model, names = self.model, self.array_names()
         load_arrays(model, dict(zip(names, parameters, strict=True)))
         parameters.clear()  # the model holds them now; a second copy is a model's size of memory
-        data = self.training_data()
-        rng = stream(
-            self.settings.seed, "local", int(config["server-round"]), self.node.partition_id
-        )
-        result = train_local(
-            model, data.images, data.points, data.targets, self.loss(), self.plan(config), rng
-        )
+        data, plan = self.training_data(), self.plan(config)
+        server_round = int(config["server-round"])
+        rng = stream(self.settings.seed, "local", server_round, self.node.partition_id)
+        objective, batches = self.objective(server_round), self.batches(data, plan)
+        if CONTROL in self.received:
+            result, own, change = train_with_variates(
+                model,
+                batches,
+                objective,
+                plan,
+                rng,
+                server=self.received[CONTROL],
+                own=self.state.recall(CONTROL, server_round),
+                option=str(config["scaffold-option"]),
+            )
+            self.state.keep(CONTROL, server_round, own)
+            self.returned = {CONTROL: change}
+        else:
+            result = train_local(model, batches, objective, plan, rng)
         release_freed_memory()
         arrays = dump_arrays(model)
         return (
             [arrays[name] for name in names],
             len(data.points),
-            {"loss": result.loss, "steps": result.steps},
+            {
+                "loss": result.loss,
+                "steps": result.steps,
+                "normalizer": local_normalizer(result.steps, plan),
+            },
         )
 
 

@@ -6,6 +6,7 @@ import os
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any, cast
 
 import numpy as np
@@ -63,40 +64,20 @@ class Node:
     config: Mapping[str, Any]
 
 
-class ClientState:
-    """A client's memory between messages, kept in Flower's ``context.state``.
-
-    On a device every message runs in a new process: what is not here is lost.
-    """
-
-    def __init__(self, records: RecordDict) -> None:
-        self._records = records
-
-    def values(self, name: str) -> dict[str, Value]:
-        """The values stored under ``name``, empty if there are none."""
-        record = self._records.get(name)
-        return dict(cast(ConfigRecord, record)) if record is not None else {}
-
-    def set_values(self, name: str, values: Mapping[str, Value]) -> None:
-        """Store values under ``name``."""
-        self._records[name] = ConfigRecord(dict(values))
-
-    def arrays(self, name: str) -> Arrays:
-        """The arrays stored under ``name``, empty if there are none."""
-        record = self._records.get(name)
-        return to_arrays(cast(ArrayRecord, record)) if record is not None else {}
-
-    def set_arrays(self, name: str, arrays: Mapping[str, NDArray[Any]]) -> None:
-        """Store arrays under ``name``."""
-        self._records[name] = to_record(arrays)
-
-
 class FederatedClient(NumPyClient):
     """A NumPyClient whose method may have extra phases.
 
     ``fit`` and ``evaluate`` get arrays in the order of :meth:`array_names` and are Flower's own;
     ``step`` is one extra phase.
+
+    Attributes
+    ----------
+    received : arrays that came with the model, by name of their record (SCAFFOLD's variates).
+    returned : what ``fit`` sends beside the model, in the same form.
     """
+
+    received: Mapping[str, Arrays] = MappingProxyType({})
+    returned: Mapping[str, Arrays] = MappingProxyType({})
 
     def array_names(self) -> list[str]:
         """Names of the arrays that ``fit`` and ``evaluate`` expect, in order."""
@@ -125,6 +106,7 @@ def make_client_app(build: ClientBuilder) -> ClientApp:
             {
                 ARRAYS: to_record(dict(zip(names, fitted, strict=True))),
                 METRICS: MetricRecord({"num-examples": num_examples, **_numbers(metrics)}),
+                **{name: to_record(arrays) for name, arrays in client.returned.items()},
                 # Apart from the metrics, which every base strategy averages.
                 DIAGNOSTICS: MetricRecord(
                     {"started": started, "ended": time.time(), "process": os.getpid()}
@@ -214,6 +196,8 @@ def _unpack(
         odd = sorted(set(names) ^ set(record))[0]
         raise UserError(f"The server's model and this client's differ in {odd!r}.")
     config = dict(cast(ConfigRecord, message.content[CONFIG]))
+    others = message.content.array_records.items()
+    client.received = {name: to_arrays(found) for name, found in others if name != ARRAYS}
     return [record[name].numpy() for name in names], names, config
 
 

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 from functools import lru_cache
+from pathlib import Path
 from typing import Any
 
 from flwr.app import Context
 
-from fedul_flwr.bridge import FEDERATION, ClientState, FederatedClient, Node, make_client_app
+from fedul_flwr.bridge import FEDERATION, FederatedClient, Node, make_client_app
+from fedul_flwr.client_state import ClientState
 from fedul_flwr.config import RunConfig, parse_flat
 from fedul_flwr.methods import find_method
 from fedul_flwr.references import load_reference
@@ -18,10 +20,9 @@ SETTINGS = "settings"
 
 def build_client(context: Context) -> FederatedClient:
     """The client that answers one message."""
-    state = ClientState(context.state)
+    told = ClientState(context.state).values(FEDERATION)
     # The server's resolved settings, once told: they have absolute paths and what `resume` found.
-    told = state.values(FEDERATION).get(SETTINGS)
-    text = str(told) if told else json.dumps(dict(context.run_config), sort_keys=True)
+    text = str(told.get(SETTINGS) or json.dumps(dict(context.run_config), sort_keys=True))
     settings = _parse(text)
     client: Any = load_reference(find_method(settings.method).client, "method")
     node = Node(
@@ -29,7 +30,8 @@ def build_client(context: Context) -> FederatedClient:
         num_partitions=int(context.node_config.get("num-partitions", 0)),
         config=context.node_config,
     )
-    built: FederatedClient = client(settings, node, state)
+    memory = Path(str(told["memory"])) / str(node.partition_id) if "memory" in told else None
+    built: FederatedClient = client(settings, node, ClientState(context.state, memory))
     return built
 
 

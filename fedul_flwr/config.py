@@ -14,7 +14,7 @@ from pydantic import Field
 from fedul_flwr.errors import UserError
 from fedul_flwr.methods import METHODS, Method, find_method
 from fedul_flwr.settings.base import Scalar, Settings, unknown_key
-from fedul_flwr.settings.sections import SECTIONS
+from fedul_flwr.settings.sections import SECTIONS, ScaffoldSettings
 from fedul_flwr.settings.shared import SharedSettings
 
 S = TypeVar("S", bound=Settings)
@@ -111,6 +111,13 @@ def parse_flat(flat: Mapping[str, Any]) -> RunConfig:
     sections = {
         name: kind.parse(values.get(name, {}), prefix=f"{name}.") for name, kind in used.items()
     }
+    scaffold = sections.get("scaffold")
+    renews_by_steps = isinstance(scaffold, ScaffoldSettings) and scaffold.option == "II"
+    if renews_by_steps and shared.optimizer != "sgd":
+        raise UserError(
+            "Setting scaffold.option = 'II' needs optimizer = 'sgd', for its formula holds for SGD "
+            "only; scaffold.option = 'I' goes with every optimiser."
+        )
     return RunConfig.model_construct(
         **{name: getattr(shared, name) for name in SharedSettings.model_fields}, sections=sections
     )

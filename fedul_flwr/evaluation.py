@@ -10,8 +10,9 @@ from numpy.typing import NDArray
 
 from fedul_flwr.config import RunConfig
 from fedul_flwr.data.types import UNLABELED, ImageArrays, Ints, Source
-from fedul_flwr.learning.local import LocalPlan, load_arrays, predict_logits
+from fedul_flwr.learning.local import load_arrays, predict_logits
 from fedul_flwr.learning.machine import choose_device, choose_dtype
+from fedul_flwr.learning.plan import LocalPlan
 from fedul_flwr.models import build_model
 
 

@@ -19,7 +19,7 @@ from fedul_flwr.errors import UserError
 from fedul_flwr.federation import find_nodes, introduction
 from fedul_flwr.learning.local import dump_arrays
 from fedul_flwr.learning.machine import keep_freed_memory, set_threads
-from fedul_flwr.methods import find_method
+from fedul_flwr.methods import Method, find_method
 from fedul_flwr.models import build_model
 from fedul_flwr.references import load_reference
 from fedul_flwr.results import store
@@ -76,7 +76,7 @@ def run(grid: Grid, settings: RunConfig, directory: store.RunDirectory) -> None:
         settings,
         base,
         nodes,
-        introduction(settings, data.shape, data.files(labels=method.data == "labels")),
+        introduction(settings, data.shape, _told(method, data, directory)),
         buffers=frozenset(name for name, _ in model.named_buffers()),
         round_offset=done,
     )
@@ -93,6 +93,12 @@ def run(grid: Grid, settings: RunConfig, directory: store.RunDirectory) -> None:
     write_summary(directory, settings, recorder, len(nodes), time.time() - began)
     for name, value in summary_rows(directory.path).items():
         log(INFO, "%-12s %s", name, value)
+
+
+def _told(method: Method, data: ServerData, directory: store.RunDirectory) -> dict[str, str]:
+    """Paths that clients of a simulation are told: of their data, and of their memory."""
+    files = data.files(labels=method.data == "labels")
+    return {**files, "memory": str(directory.clients)} if files else {}
 
 
 def _after_round(
@@ -156,6 +162,7 @@ def _starting_point(
     """Arrays, rounds done and base memory: from the last complete round, if there is one."""
     if not recorder.settings.resume or not (directory.path / LAST_MODEL).exists():
         directory.keep_metrics([])
+        directory.forget_clients()
         recorder.lines = []
         return fresh, 0, {}
     arrays, line = directory.load_model(LAST_MODEL)

@@ -46,26 +46,28 @@ def judge_sets(
     set_sizes: Ints,
     *,
     strict_rank: bool = False,
+    min_sets: int | None = None,
     set_names: Sequence[str] | None = None,
     class_names: Sequence[str] | None = None,
 ) -> Verdict:
     """Judge one client's sets.
 
     Refused are: a row of priors with a negative or non-finite entry or that does not sum to 1
-    (tolerance 1e-4), fewer sets than classes, an empty set, and with ``strict_rank`` a Pi of rank
-    below K. Without it a deficient rank is a warning that names the absent classes: Theorem 4's
-    guarantee for this client alone is lost, the federation can still learn.
+    (tolerance 1e-4), fewer sets than ``min_sets``, an empty set, and with ``strict_rank`` a Pi of
+    rank below K. Without it a deficient rank is a warning that names the absent classes: Theorem
+    4's guarantee for this client alone is lost, the federation can still learn.
 
     Parameters
     ----------
     priors : ``(M, K)``.
     set_sizes : ``(M,)``.
+    min_sets : fewest sets; default K, below which Pi cannot have rank K.
     set_names, class_names : for messages; default to numbers.
     """
     num_sets, num_classes = priors.shape
     set_names = set_names or [str(m) for m in range(num_sets)]
     class_names = class_names or [str(k) for k in range(num_classes)]
-    reason = _refusal(priors, set_sizes, set_names)
+    reason = _refusal(priors, set_sizes, set_names, num_classes if min_sets is None else min_sets)
     condition, rank = np.inf, 0
     if not reason:
         singular = np.linalg.svd(priors, compute_uv=False)
@@ -91,7 +93,7 @@ def judge_sets(
     return Verdict(reason, num_sets, int(set_sizes.sum()), condition, tuple(warnings))
 
 
-def _refusal(priors: Floats, set_sizes: Ints, set_names: Sequence[str]) -> str:
+def _refusal(priors: Floats, set_sizes: Ints, set_names: Sequence[str], min_sets: int) -> str:
     num_sets, num_classes = priors.shape
     for m in range(num_sets):
         if set_sizes[m] == 0:  # first: its realised priors are all zero
@@ -101,7 +103,7 @@ def _refusal(priors: Floats, set_sizes: Ints, set_names: Sequence[str]) -> str:
             return f"set {set_names[m]!r} has a negative or non-finite class prior"
         if abs(row.sum() - 1) > SUM_TOLERANCE:
             return f"the class priors of set {set_names[m]!r} do not sum to 1"
-    if num_sets < num_classes:
+    if num_sets < min_sets:
         return f"it has {num_sets} sets, fewer than the {num_classes} classes"
     return ""
 

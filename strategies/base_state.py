@@ -1,4 +1,4 @@
-"""The memory of Flower's base strategies between rounds, so that a run can resume."""
+"""The memory of base strategies between rounds, so that a run can resume."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ from typing import Any
 from flwr.serverapp.strategy import Strategy
 from numpy.typing import NDArray
 
-ATTRIBUTES = ("m_t", "v_t", "momentum_vector")
-"""Where Flower 1.41 keeps moments (FedOpt family, dicts) and momentum (FedAvgM, a list)."""
+ATTRIBUTES = ("m_t", "v_t", "momentum_vector", "control")
+"""Where Flower 1.41 keeps moments (FedOpt family, dicts) and momentum (FedAvgM, a list), and
+SCAFFOLD its variate."""
 
 
 def dump_base_state(base: Strategy) -> dict[str, NDArray[Any]]:

@@ -1,4 +1,4 @@
-"""Flower's own strategies as bases, built from settings."""
+"""Base strategies by name, Flower's own and ours, built from settings."""
 
 from __future__ import annotations
 
@@ -16,6 +16,8 @@ from flwr.serverapp.strategy import (
 )
 
 from fedul_flwr.config import RunConfig
+from strategies.fednova import FedNova
+from strategies.scaffold import Scaffold
 
 BASES: dict[str, type[FedAvg]] = {
     "fedavg": FedAvg,
@@ -26,6 +28,8 @@ BASES: dict[str, type[FedAvg]] = {
     "fedadagrad": FedAdagrad,
     "fedmedian": FedMedian,
     "fedtrimmedavg": FedTrimmedAvg,
+    "scaffold": Scaffold,
+    "fednova": FedNova,
 }
 
 

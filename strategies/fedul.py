@@ -1,69 +1,15 @@
-"""FedUL's server side (Algorithm 1): a base strategy behind every client's own verdict."""
+"""FedUL's server side (Algorithm 1): a base strategy, and nothing else."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from logging import INFO, WARNING
-
-import numpy as np
-from flwr.common import log
-from numpy.typing import NDArray
-
-from fedul_flwr.bridge import Content
-from fedul_flwr.errors import UserError
-from fedul_flwr.federation import ClientReport, number
-from fedul_flwr.settings.fedul import FedULSettings
-from fedul_flwr.verdict import ILL_CONDITIONED, stacked_rank
-from strategies.wrapper import WrappingStrategy
+from strategies.unlabeled_sets import UnlabeledSets
 
 
-class FedUL(WrappingStrategy):
+class FedUL(UnlabeledSets):
     """Federation of unsupervised learning around any base strategy.
 
-    Training itself is the base's: a client's transition makes its surrogate task train the wanted
-    model. What is left to the server is to hear every client's verdict on its sets and to refuse or
-    drop (``fedul.on-refusal``) those that cannot take part.
+    Training is the base's: a client's transition makes its surrogate task train the wanted model.
+    What is left to the server is to hear every client's verdict on its sets.
     """
 
     can_hold_out = True
-
-    @property
-    def options(self) -> FedULSettings:
-        """FedUL's own settings."""
-        return self.settings.section("fedul", FedULSettings)
-
-    def admit(self, report: ClientReport, answer: Content) -> None:
-        """Take the verdict; refuse where the client refused itself."""
-        condition = float(answer.values["condition-number"])  # type: ignore[arg-type]
-        report.condition_number = condition if np.isfinite(condition) else None
-        report.reason = str(answer.values["reason"])
-        if "priors" in answer.values:
-            priors = self._priors(answer)
-            report.priors = priors.tolist()
-            report.set_sizes = [int(size) for size in answer.values["set-sizes"]]  # type: ignore[union-attr]
-        if report.reason:
-            text = f"Client {report.id} cannot take part: {report.reason}."
-            if self.options.on_refusal == "stop":
-                raise UserError(text)
-            log(WARNING, text)
-        elif report.condition_number is None:
-            log(WARNING, "Client %s: its class priors have rank below K", report.id)
-        elif report.condition_number > ILL_CONDITIONED:
-            log(WARNING, "Client %s: condition number %.3g", report.id, report.condition_number)
-
-    def admitted(self, answers: Mapping[int, Content]) -> None:
-        """Check the rank of all clients' priors stacked, where they were shared."""
-        if not self.options.share_priors:
-            log(INFO, "Rank of all clients' priors not checked: they are not shared.")
-            return
-        grams = [(priors := self._priors(answer)).T @ priors for answer in answers.values()]
-        rank, num_classes = stacked_rank(grams), len(grams[0])
-        if rank < num_classes:
-            raise UserError(
-                f"The class priors of all clients together have rank {rank}, below "
-                f"{num_classes} classes: no method can tell the classes apart."
-            )
-
-    def _priors(self, answer: Content) -> NDArray[np.float64]:
-        flat = np.asarray(answer.values["priors"], dtype=np.float64)
-        return flat.reshape(number(answer, "num-sets"), -1)

@@ -18,16 +18,19 @@ from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Strategy
 from numpy.typing import NDArray
 
-from fedul_flwr.bridge import ARRAYS, CONFIG, DIAGNOSTICS, METRICS, Content, payload_bytes
+from fedul_flwr.bridge import ARRAYS, DIAGNOSTICS, METRICS, Content, payload_bytes
 from fedul_flwr.config import RunConfig
 from fedul_flwr.data.seeds import stream
 from fedul_flwr.errors import UserError
 from fedul_flwr.federation import ClientReport, Member, failure_reason, number, run_phase
 from strategies.combine import average_buffers, is_finite, merge
+from strategies.fednova import NORMALIZER
 from strategies.grid_view import GridView
 from strategies.round_record import RoundRecord
 
 WEIGHT = "num-examples"
+OURS = (ARRAYS, METRICS, DIAGNOSTICS)
+"""Records of a reply that the wrapper deals with; others are between the base and the clients."""
 
 
 class WrappingStrategy(Strategy):
@@ -105,6 +108,8 @@ class WrappingStrategy(Strategy):
         if not self.members:
             raise UserError("No client can take part.")
         taking_part = [member.partition_id for member in self.members]
+        if hasattr(self.base, "num_clients"):  # it sees only those of a round
+            self.base.num_clients = len(self.members)
         self.admitted({partition: answers[partition] for partition in taking_part})
 
     def sample(self, round_number: int) -> list[Member]:
@@ -152,7 +157,9 @@ class WrappingStrategy(Strategy):
             raise UserError(f"Round {self.record.round}: the base strategy combined no update.")
         if metrics is not None:
             self.record.metrics = {
-                key: float(value) for key, value in metrics.items() if not isinstance(value, list)
+                key: float(value)
+                for key, value in metrics.items()
+                if not isinstance(value, list) and key != NORMALIZER
             }
         return merge(arrays, buffers, self._arrays()), metrics
 
@@ -205,7 +212,7 @@ class WrappingStrategy(Strategy):
             if id(content) not in rebuilt:
                 sent = cast(ArrayRecord, content[ARRAYS])
                 full = ArrayRecord({name: sent.get(name, arrays[name]) for name in arrays})
-                records = RecordDict({ARRAYS: full, CONFIG: content[CONFIG]})
+                records = RecordDict({**content, ARRAYS: full})
                 rebuilt[id(content)] = records, payload_bytes(records)
             message.content, size = rebuilt[id(content)]
             self.record.bytes_down += size
@@ -228,7 +235,11 @@ class WrappingStrategy(Strategy):
     def _usable(self, replies: Iterable[Message]) -> list[Message]:
         received = list(replies)
         answers = self._answers(received)
-        usable = [reply for reply in answers if is_finite(cast(ArrayRecord, reply.content[ARRAYS]))]
+        usable = [
+            reply
+            for reply in answers
+            if all(is_finite(record) for record in reply.content.array_records.values())
+        ]
         if len(usable) < len(answers):
             self._fail("its update is not finite", len(answers) - len(usable))
         late = self.record.clients - len(received)
@@ -257,13 +268,14 @@ class WrappingStrategy(Strategy):
         return np.array([float(cast(float, metric[WEIGHT])) for metric in metrics])
 
     def _strip(self, reply: Message, weight: float) -> None:
-        """Leave what a base expects: one record of weights, in the model's order, and metrics."""
+        """Leave what a base expects: weights in the model's order, metrics, and its own records."""
         sent = cast(ArrayRecord, reply.content[ARRAYS])
+        own = {name: record for name, record in reply.content.items() if name not in OURS}
         names = [name for name in self._arrays() if name not in self.buffers]
         metrics = MetricRecord(dict(cast(MetricRecord, reply.content[METRICS])))
         metrics[WEIGHT] = weight
         reply.content = RecordDict(
-            {ARRAYS: ArrayRecord({name: sent[name] for name in names}), METRICS: metrics}
+            {ARRAYS: ArrayRecord({name: sent[name] for name in names}), METRICS: metrics, **own}
         )
 
     def _arrays(self) -> ArrayRecord:

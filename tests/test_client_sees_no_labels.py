@@ -21,7 +21,8 @@ import client_apps.local
 from baselines.supervised import SupervisedClient
 from client_apps.fedul import FedULClient
 from client_apps.local import LocalTrainingClient
-from fedul_flwr.bridge import ClientState, Content, Node
+from fedul_flwr.bridge import Content, Node
+from fedul_flwr.client_state import ClientState
 from fedul_flwr.config import default_flat, parse_flat
 from fedul_flwr.data import split as split_module
 from fedul_flwr.data.set_generator import generate_sets

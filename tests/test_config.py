@@ -305,12 +305,12 @@ def test_bad_references_of_methods(own: Own, reference: str, message: str) -> No
 @pytest.mark.parametrize("partition", get_args(PartitionName))
 @pytest.mark.parametrize("base", get_args(BaseName))
 def test_every_combination_makes_a_round_trip(method: str, base: str, partition: str) -> None:
-    config = parse(method=method, base=base, partition=partition, seed=5)
+    config = parse(method=method, base=base, partition=partition, optimizer="sgd")
     flat = config.to_flat()
     assert parse_flat(flat) == config
     assert parse_flat({**default_flat(), **flat}) == config
     assert parse_flat(json.loads(json.dumps(flat))) == config
-    used = {name for name in (base, partition) if name in SECTIONS} | {"fedul"}
+    used = {name for name in (base, partition) if name in SECTIONS} | {*METHODS[method].sections}
     assert set(config.sections) == used
     assert {key.partition(".")[0] for key in flat if "." in key} == used
 
@@ -332,8 +332,9 @@ def test_every_value_makes_a_round_trip() -> None:
 def test_tables_of_a_choice_exist_only_for_choices() -> None:
     choices = {*get_args(BaseName), *get_args(PartitionName)}
     assert set(SECTIONS) <= choices
-    assert choices - set(SECTIONS) == {"fedavg", "fedmedian", "iid"}
-    assert set(all_sections()) == {*SECTIONS, "fedul"}
+    assert choices - set(SECTIONS) == {"fedavg", "fedmedian", "fednova", "iid"}
+    of_methods = {name for method in METHODS.values() for name in method.sections}
+    assert set(all_sections()) == {*SECTIONS, *of_methods}
     assert all_sections()["fedul"] is FedULSettings
 
 

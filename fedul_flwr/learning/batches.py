@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import numpy as np
 import torch
@@ -10,6 +10,11 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fedul_flwr.learning.augment import augment_batch
+from fedul_flwr.learning.plan import LocalPlan
+
+Batches = Callable[[np.random.Generator], Iterator[tuple[Tensor, Tensor]]]
+"""``rng -> (inputs (b, c, h, w), targets (b,)), …``: makes the batches of one epoch, order and
+augmentation drawn from ``rng``."""
 
 
 def to_input(images: Tensor) -> Tensor:
@@ -41,28 +46,48 @@ def epoch_order(
     return list(order[: full * batch_size].reshape(full, batch_size))
 
 
-def training_batches(
+def point_batches(
     images: NDArray[np.uint8],
     points: NDArray[np.int64],
     targets: NDArray[np.int64],
-    *,
-    batch_size: int,
-    augment: str,
-    rng: np.random.Generator,
-) -> Iterator[tuple[Tensor, Tensor]]:
-    """One epoch of ``(inputs, targets)``: float32 ``(b, c, h, w)`` and int64 ``(b,)``.
+    plan: LocalPlan,
+) -> Batches:
+    """Shuffled batches of ``plan.batch_size`` points, augmented as ``plan.augment`` says.
 
     Parameters
     ----------
     images : uint8 ``(N, h, w, c)``.
     points : ``(n,)``, rows of ``images`` to train on.
     targets : ``(n,)``, a target for each of ``points``.
-    augment : ``"none"``, ``"rotate"`` or ``"flip"``.
-    rng : source of order and augmentation.
     """
-    for batch in epoch_order(len(points), batch_size, rng):
-        inputs = to_input(gather(images, points[batch]))
-        yield augment_batch(inputs, augment, rng), torch.from_numpy(targets[batch])
+
+    def batches(rng: np.random.Generator) -> Iterator[tuple[Tensor, Tensor]]:
+        for batch in epoch_order(len(points), plan.batch_size, rng):
+            inputs = to_input(gather(images, points[batch]))
+            yield augment_batch(inputs, plan.augment, rng), torch.from_numpy(targets[batch])
+
+    return batches
+
+
+def set_batches(
+    images: NDArray[np.uint8],
+    points: NDArray[np.int64],
+    sets: NDArray[np.int64],
+    plan: LocalPlan,
+) -> Batches:
+    """Every unlabeled set as one batch, in random order; ``sets`` ``(n,)`` is the set of a point.
+
+    All targets of a batch are the index of its set.
+    """
+    members = {int(m): points[sets == m] for m in np.unique(sets)}
+
+    def batches(rng: np.random.Generator) -> Iterator[tuple[Tensor, Tensor]]:
+        for m in rng.permutation(list(members)):
+            inputs = to_input(gather(images, members[int(m)]))
+            targets = torch.full((len(inputs),), int(m), dtype=torch.int64)
+            yield augment_batch(inputs, plan.augment, rng), targets
+
+    return batches
 
 
 def evaluation_batches(

@@ -11,35 +11,28 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from fedul_flwr.errors import UserError
-from fedul_flwr.learning.batches import evaluation_batches, training_batches
-from fedul_flwr.learning.machine import autocast, place
+from fedul_flwr.learning.batches import Batches, evaluation_batches
+from fedul_flwr.learning.corrections import anchor_of, correct_gradients
+from fedul_flwr.learning.machine import place
+from fedul_flwr.learning.network import Network, frozen_statistics
 from fedul_flwr.learning.optimizers import SGD, Adam, LocalOptimizer
+from fedul_flwr.learning.plan import LocalPlan
 
 Loss = Callable[[Tensor, Tensor], Tensor]
 """``(logits (b, K), targets (b,)) -> mean loss``."""
 
+Objective = Callable[[Network, Tensor, Tensor], Tensor]
+"""``(network, inputs (b, c, h, w), targets (b,)) -> mean loss``: for methods that look at more than
+the logits of a batch as it is. What it draws at random it draws from torch's own generator."""
 
-CPU = torch.device("cpu")
 
+def on_logits(loss: Loss) -> Objective:
+    """The objective that is ``loss`` of the network's outputs."""
 
-@dataclass(frozen=True)
-class LocalPlan:
-    """What a client does in one round; the fields are the settings of the same names.
+    def objective(network: Network, inputs: Tensor, targets: Tensor) -> Tensor:
+        return loss(network(inputs), targets)
 
-    ``proximal_mu`` is the weight mu of FedProx's (mu/2)·‖w − w_global‖².
-    """
-
-    local_epochs: int = 1
-    batch_size: int = 128
-    optimizer: str = "adam"
-    learning_rate: float = 1e-4
-    momentum: float = 0.0
-    weight_decay: float = 0.0
-    l1: float = 0.0
-    augment: str = "none"
-    proximal_mu: float = 0.0
-    device: torch.device = CPU
-    dtype: torch.dtype = torch.float32
+    return objective
 
 
 @dataclass(frozen=True)
@@ -52,47 +45,43 @@ class LocalResult:
 
 def train_local(
     model: nn.Module,
-    images: NDArray[np.uint8],
-    points: NDArray[np.int64],
-    targets: NDArray[np.int64],
-    loss: Loss,
+    batches: Batches,
+    objective: Objective,
     plan: LocalPlan,
     rng: np.random.Generator,
+    *,
+    shift: Sequence[Tensor] = (),
 ) -> LocalResult:
     """Train ``model`` in place for one round.
 
     Parameters
     ----------
     model : the class model, holding the global weights.
-    images : uint8 ``(N, h, w, c)``.
-    points : ``(n,)``, this client's rows of ``images``.
-    targets : ``(n,)``, a surrogate label or a class for each of ``points``.
-    loss : mean loss of a batch.
+    batches : makes the batches of one epoch.
+    objective : mean loss of a batch.
     rng : source of everything random in this round.
+    shift : added to the gradient of every weight in every step (SCAFFOLD's c − c_i).
 
     Raises
     ------
     UserError
         If the loss stops being finite.
     """
-    device, dtype = plan.device, plan.dtype
-    place(model, device, dtype)
+    place(model, plan.device, plan.dtype)
     model.train()
-    weights = [weight for weight in model.parameters() if weight.requires_grad]
+    network = Network(model, plan.device, plan.dtype)
+    weights = trainable(model)
     optimizer = build_optimizer(weights, plan)
-    anchor = [weight.detach().clone() for weight in weights] if plan.proximal_mu else []
-    torch.manual_seed(int(rng.integers(2**63)))  # dropout
-    total = torch.zeros((), dtype=torch.float64, device=device)
+    anchor = anchor_of(weights, plan)
+    torch.manual_seed(int(rng.integers(2**63)))  # dropout, and what objectives draw
+    total = torch.zeros((), dtype=torch.float64, device=plan.device)
     steps = 0
     for _ in range(plan.local_epochs):
-        batches = training_batches(
-            images, points, targets, batch_size=plan.batch_size, augment=plan.augment, rng=rng
-        )
-        for inputs, labels in batches:
+        for inputs, targets in batches(rng):
             optimizer.zero_grad()
-            value = loss(_forward(model, inputs, device, dtype), labels.to(device))
+            value = objective(network, network.place(inputs), targets.to(plan.device))
             value.backward()  # type: ignore[no-untyped-call]
-            correct_gradients(weights, anchor, plan)
+            correct_gradients(weights, plan, anchor, shift)
             optimizer.step()
             total += value.detach()
             steps += 1
@@ -105,30 +94,42 @@ def train_local(
     return LocalResult(loss=mean, steps=steps)
 
 
-def correct_gradients(weights: list[nn.Parameter], anchor: list[Tensor], plan: LocalPlan) -> None:
-    """Add the gradients of the penalties, without a graph over all weights.
+def mean_gradient(
+    model: nn.Module,
+    batches: Batches,
+    objective: Objective,
+    plan: LocalPlan,
+    rng: np.random.Generator,
+) -> list[Tensor]:
+    """Gradient of every trainable weight at ``model``, mean over the batches of one epoch.
 
-    L1: l1·sign(w), 0 at 0. FedProx: mu·(w − w_global).
+    Penalties of ``plan`` are part of it; the model and its batch-norm statistics stay as they are.
     """
-    with torch.no_grad():
-        if plan.l1:
-            for weight in weights:
-                if weight.grad is not None:
-                    _add_sign(weight.grad, weight, plan.l1)
-        for weight, start in zip(weights, anchor, strict=False):
-            if weight.grad is not None:
-                weight.grad.add_(weight - start, alpha=plan.proximal_mu)
+    place(model, plan.device, plan.dtype)
+    model.train()
+    network = Network(model, plan.device, plan.dtype)
+    weights = trainable(model)
+    torch.manual_seed(int(rng.integers(2**63)))
+    count = 0
+    for weight in weights:
+        weight.grad = None
+    with frozen_statistics(model):
+        for inputs, targets in batches(rng):
+            value = objective(network, network.place(inputs), targets.to(plan.device))
+            value.backward()  # type: ignore[no-untyped-call]
+            count += 1
+    found = [w.grad / count if w.grad is not None else torch.zeros_like(w) for w in weights]
+    for weight, gradient in zip(weights, found, strict=True):
+        weight.grad = gradient
+    correct_gradients(weights, plan)
+    for weight in weights:
+        weight.grad = None
+    return found
 
 
-def _add_sign(gradient: Tensor, weight: Tensor, factor: float) -> None:
-    """gradient += factor * sign(weight), in pieces that stay in the cache."""
-    if not (gradient.is_contiguous() and weight.is_contiguous()):
-        gradient.add_(torch.sign(weight), alpha=factor)
-        return
-    pieces = 1 + weight.numel() // 2**18
-    gradients, weights = gradient.view(-1).chunk(pieces), weight.view(-1).chunk(pieces)
-    for part, values in zip(gradients, weights, strict=True):
-        part.add_(torch.sign(values), alpha=factor)
+def trainable(model: nn.Module) -> list[nn.Parameter]:
+    """The weights of ``model`` that training changes."""
+    return [weight for weight in model.parameters() if weight.requires_grad]
 
 
 def build_optimizer(weights: Sequence[nn.Parameter], plan: LocalPlan) -> LocalOptimizer:
@@ -143,13 +144,6 @@ def build_optimizer(weights: Sequence[nn.Parameter], plan: LocalPlan) -> LocalOp
     )
 
 
-def _forward(model: nn.Module, inputs: Tensor, device: torch.device, dtype: torch.dtype) -> Tensor:
-    wide = torch.float64 if dtype == torch.float64 else torch.float32
-    with autocast(device, dtype):
-        logits: Tensor = model(inputs.to(device, wide))
-    return logits.to(wide)  # losses and comparisons of logits are never in bfloat16
-
-
 def predict_logits(
     model: nn.Module,
     images: NDArray[np.uint8],
@@ -161,12 +155,10 @@ def predict_logits(
     # Outside inference mode: weights that are moved inside it could never be trained again.
     place(model, plan.device, plan.dtype)
     model.eval()
+    network = Network(model, plan.device, plan.dtype)
     with torch.inference_mode():
         return torch.cat(
-            [
-                _forward(model, inputs, plan.device, plan.dtype).cpu()
-                for inputs in evaluation_batches(images, points)
-            ]
+            [network(network.place(inputs)).cpu() for inputs in evaluation_batches(images, points)]
         )
 
 

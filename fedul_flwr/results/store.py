@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -104,6 +105,15 @@ class RunDirectory:
         for path in self.path.glob("state-*.safetensors"):
             if path.name != f"state-{round_number}.safetensors":
                 path.unlink()
+
+    @property
+    def clients(self) -> Path:
+        """Where clients of a simulation keep arrays between rounds."""
+        return self.path / "clients"
+
+    def forget_clients(self) -> None:
+        """Remove what clients of an earlier try kept."""
+        shutil.rmtree(self.clients, ignore_errors=True)
 
     def _replace(self, name: str, text: str) -> None:
         write_atomically(self.path / name, text)

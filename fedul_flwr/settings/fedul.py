@@ -46,16 +46,21 @@ class UnlabeledSetSettings(Settings):
         return self
 
 
-class FedULSettings(UnlabeledSetSettings):
-    """Settings of FedUL."""
+class AdmissionSettings(UnlabeledSetSettings):
+    """Who takes part, for every method that trains on unlabeled sets."""
 
-    surrogate_loss: Literal["nll", "release"] = "nll"
-    """Negative log-likelihood (eq. 9), or the loss of the authors' code."""
-    heldout_fraction: Annotated[float, Field(ge=0, lt=1)] = 0.1
-    """Part of every set held out when the best round is selected by held-out loss."""
     strict_rank: bool = False
     """Refuse, not only warn about, a client whose own Pi has rank below K."""
     share_priors: bool = False
     """Let clients send Pi to the server, for its rank check and for reports."""
     on_refusal: Literal["stop", "drop"] = "stop"
     """Stop the run, or go on without clients whose sets cannot be used."""
+
+
+class FedULSettings(AdmissionSettings):
+    """Settings of FedUL."""
+
+    surrogate_loss: Literal["nll", "release"] = "nll"
+    """Negative log-likelihood (eq. 9), or the loss of the authors' code."""
+    heldout_fraction: Annotated[float, Field(ge=0, lt=1)] = 0.1
+    """Part of every set held out when the best round is selected by held-out loss."""

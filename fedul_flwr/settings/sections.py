@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import Field
 
@@ -61,6 +61,16 @@ class FedTrimmedAvgSettings(Settings):
     """Fraction cut off at both ends."""
 
 
+class ScaffoldSettings(Settings):
+    """Control variates against client drift (Karimireddy et al. 2020)."""
+
+    server_learning_rate: Positive = 1.0
+    """Server step size; 1 takes the mean of the clients' models."""
+    option: Literal["I", "II"] = "II"
+    """How clients renew their variate: gradient at the global model (one more pass over the data),
+    or from the steps made, which holds for SGD only."""
+
+
 class DirichletSettings(Settings):
     """Class proportions of every client drawn from Dirichlet(alpha)."""
 
@@ -105,6 +115,7 @@ SECTIONS: dict[str, type[Settings]] = {
     "fedadagrad": FedAdagradSettings,
     "fedavgm": FedAvgMSettings,
     "fedtrimmedavg": FedTrimmedAvgSettings,
+    "scaffold": ScaffoldSettings,
     "dirichlet": DirichletSettings,
     "pathological": PathologicalSettings,
     "shard": ShardSettings,

@@ -18,6 +18,8 @@ BaseName = Literal[
     "fedadagrad",
     "fedmedian",
     "fedtrimmedavg",
+    "scaffold",
+    "fednova",
 ]
 PartitionName = Literal["iid", "dirichlet", "pathological", "shard", "natural", "majority"]
 AugmentName = Literal["none", "rotate", "flip"]
@@ -45,7 +47,10 @@ class SharedSettings(Settings):
     points_per_client: Annotated[int, Field(ge=0)] = 0
     """Keep only so many points per client (simulation); 0 keeps all."""
     validation_fraction: Annotated[float, Field(ge=0, lt=1)] = 0.2
-    """Part of the training data set aside, with labels, at the server of a simulation."""
+    """Part of the training data set aside, with labels, at the server to choose the best round."""
+    server_fraction: Annotated[float, Field(ge=0, lt=1)] = 0.0
+    """Part of the training data set aside, with labels, at the server for methods that train
+    there. It is taken from the clients under every method, so that comparisons share splits."""
     test_prior: str = "uniform"
     """Class priors at test time (pi): `uniform` or K numbers separated by commas."""
 
@@ -110,6 +115,14 @@ class SharedSettings(Settings):
     def _check_momentum(self) -> Self:
         if self.momentum and self.optimizer != "sgd":
             raise ValueError("momentum is for optimizer = 'sgd'")
+        return self
+
+    @model_validator(mode="after")
+    def _check_base(self) -> Self:
+        if self.base == "fednova" and self.optimizer != "sgd":
+            raise ValueError(
+                "base = 'fednova' needs optimizer = 'sgd': its normalisation counts SGD's steps"
+            )
         return self
 
     @model_validator(mode="after")

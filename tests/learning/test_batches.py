@@ -16,9 +16,10 @@ from fedul_flwr.learning.batches import (
     epoch_order,
     evaluation_batches,
     gather,
+    point_batches,
     to_input,
-    training_batches,
 )
+from fedul_flwr.learning.plan import LocalPlan
 
 
 def numbered(count: int, height: int = 2, width: int = 3) -> NDArray[np.uint8]:
@@ -97,16 +98,9 @@ def test_the_points_that_are_dropped_differ_between_epochs() -> None:
 @pytest.mark.parametrize("augment", ["none", "rotate", "flip"])
 def test_targets_stay_with_their_points(augment: str) -> None:
     points = np.array([11, 3, 30, 8, 25, 19, 2])
-    batches = list(
-        training_batches(
-            numbered(40, 9, 9),
-            points,
-            1000 + points,
-            batch_size=3,
-            augment=augment,
-            rng=np.random.default_rng(1),
-        )
-    )
+    plan = LocalPlan(batch_size=3, augment=augment)
+    make = point_batches(numbered(40, 9, 9), points, 1000 + points, plan)
+    batches = list(make(np.random.default_rng(1)))
     assert [tuple(inputs.shape) for inputs, _ in batches] == [(3, 1, 9, 9)] * 2
     for inputs, targets in batches:
         assert targets.dtype == torch.int64

@@ -15,18 +15,20 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from fedul_flwr.errors import UserError
-from fedul_flwr.learning.batches import training_batches
+from fedul_flwr.learning.batches import point_batches
+from fedul_flwr.learning.corrections import correct_gradients
 from fedul_flwr.learning.local import (
-    LocalPlan,
     LocalResult,
+    Loss,
     build_optimizer,
-    correct_gradients,
     dump_arrays,
     load_arrays,
+    on_logits,
     predict_logits,
     train_local,
 )
 from fedul_flwr.learning.machine import place
+from fedul_flwr.learning.plan import LocalPlan
 
 RNG = np.random.default_rng(0)
 IMAGES: NDArray[np.uint8] = RNG.integers(0, 256, (60, 6, 6, 2), dtype=np.uint8)
@@ -51,9 +53,11 @@ def network(*, batch_norm: bool = True, dropout: float = 0.0) -> nn.Sequential:
         )
 
 
-def train(model: nn.Module, plan: LocalPlan, seed: int = 0) -> LocalResult:
-    rng = np.random.default_rng(seed)
-    return train_local(model, IMAGES, POINTS, TARGETS, functional.cross_entropy, plan, rng)
+def train(
+    model: nn.Module, plan: LocalPlan, seed: int = 0, loss: Loss = functional.cross_entropy
+) -> LocalResult:
+    batches = point_batches(IMAGES, POINTS, TARGETS, plan)
+    return train_local(model, batches, on_logits(loss), plan, np.random.default_rng(seed))
 
 
 def state(model: nn.Module) -> dict[str, NDArray[Any]]:
@@ -72,8 +76,8 @@ def train_one_pixel(plan: LocalPlan, weights: list[float]) -> tuple[list[float],
     model = nn.Sequential(nn.Flatten(), nn.Linear(1, 2, bias=False)).double()
     load_arrays(model, {"1.weight": np.array(weights)[:, None]})
     white, only = np.full((1, 1, 1, 1), 255, dtype=np.uint8), np.array([0])
-    rng = np.random.default_rng(0)
-    result = train_local(model, white, only, only, functional.cross_entropy, plan, rng)
+    batches, objective = point_batches(white, only, only, plan), on_logits(functional.cross_entropy)
+    result = train_local(model, batches, objective, plan, np.random.default_rng(0))
     return model[1].weight.detach()[:, 0].tolist(), result
 
 
@@ -116,7 +120,7 @@ def test_penalties_have_the_gradients_of_autograd() -> None:
     )
 
     plain.backward()
-    correct_gradients(weights, anchor, LocalPlan(l1=0.3, proximal_mu=0.7))
+    correct_gradients(weights, LocalPlan(l1=0.3, proximal_mu=0.7), anchor)
     for weight, gradient in zip(weights, expected, strict=True):
         assert weight.grad is not None
         np.testing.assert_allclose(weight.grad, gradient, rtol=1e-12, atol=1e-14)
@@ -129,7 +133,7 @@ def test_l1_reaches_every_entry_of_a_large_tensor(channels_last: bool) -> None:
     if channels_last:
         weight = nn.Parameter(weight.detach().to(memory_format=torch.channels_last))
     weight.grad = torch.ones_like(weight)
-    correct_gradients([weight], [], LocalPlan(l1=0.5))
+    correct_gradients([weight], LocalPlan(l1=0.5))
     np.testing.assert_array_equal(weight.grad, 1 + 0.5 * np.sign(values))
 
 
@@ -154,9 +158,7 @@ def twin(model: nn.Module, plan: LocalPlan, seed: int) -> list[float]:
     rng.integers(2**63)  # the seed of dropout
     losses = []
     for _ in range(plan.local_epochs):
-        for inputs, targets in training_batches(
-            IMAGES, POINTS, TARGETS, batch_size=plan.batch_size, augment=plan.augment, rng=rng
-        ):
+        for inputs, targets in point_batches(IMAGES, POINTS, TARGETS, plan)(rng):
             value = functional.cross_entropy(model(inputs.double()), targets)
             losses.append(float(value.detach()))
             if plan.l1:
@@ -244,7 +246,7 @@ def test_a_loss_that_is_not_finite_is_an_error(value: float) -> None:
         return logits.sum() * 0 + value * targets.float().sum().clamp(min=1)
 
     with pytest.raises(UserError, match=r"no longer finite: lower learning-rate"):
-        train_local(network(), IMAGES, POINTS, TARGETS, loss, WIDE, np.random.default_rng(0))
+        train(network(), WIDE, loss=loss)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
@@ -256,7 +258,7 @@ def test_losses_see_float32_logits(dtype: torch.dtype) -> None:
         return functional.cross_entropy(logits, targets)
 
     plan = replace(WIDE, dtype=dtype)
-    train_local(network(), IMAGES, POINTS, TARGETS, loss, plan, np.random.default_rng(0))
+    train(network(), plan, loss=loss)
     assert set(seen) == {torch.float32}
     assert predict_logits(network(), IMAGES, POINTS, plan).dtype == torch.float32
 
@@ -395,7 +397,8 @@ def test_local_optimisers_are_torchs(kind: str) -> None:
 def test_training_does_not_import_torchs_compiler() -> None:
     """Constructing a torch.optim.Optimizer does; on a device each message would pay for it."""
     code = (
-        "import sys, torch; from fedul_flwr.learning.local import LocalPlan, build_optimizer;"
+        "import sys, torch; from fedul_flwr.learning.local import build_optimizer;"
+        "from fedul_flwr.learning.plan import LocalPlan;"
         "model = torch.nn.Linear(2, 1); loss = model(torch.ones(1, 2)).sum(); loss.backward();"
         "build_optimizer(list(model.parameters()), LocalPlan()).step();"
         "sys.exit('torch._dynamo' in sys.modules)"

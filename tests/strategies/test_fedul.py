@@ -128,7 +128,8 @@ def test_held_out_points_are_not_trained_on(settings: Settings) -> None:
     from flwr.app import RecordDict
 
     from client_apps.fedul import FedULClient
-    from fedul_flwr.bridge import ClientState, Node
+    from fedul_flwr.bridge import Node
+    from fedul_flwr.client_state import ClientState
     from fedul_flwr.federation import DataShape, introduction
 
     config = settings(

@@ -1,0 +1,54 @@
+"""The model in training, as an objective sees it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import torch
+from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
+
+from fedul_flwr.learning.machine import autocast
+
+
+class Network:
+    """Maps inputs ``(n, c, h, w)`` to logits ``(n, K)`` in the arithmetic of the round.
+
+    Parameters
+    ----------
+    model : the class model.
+    device, dtype : where and in what it computes.
+    """
+
+    def __init__(self, model: nn.Module, device: torch.device, dtype: torch.dtype) -> None:
+        self.model = model
+        self._device, self._dtype = device, dtype
+        self._wide = torch.float64 if dtype == torch.float64 else torch.float32
+
+    def place(self, inputs: Tensor) -> Tensor:
+        """``inputs`` where and as the model takes them."""
+        return inputs.to(self._device, self._wide)
+
+    def __call__(self, inputs: Tensor) -> Tensor:
+        """Logits; losses and comparisons of them are never in bfloat16."""
+        with autocast(self._device, self._dtype):
+            logits: Tensor = self.model(inputs)
+        return logits.to(self._wide)
+
+
+@contextmanager
+def frozen_statistics(model: nn.Module) -> Iterator[None]:
+    """Within, batch norm uses the statistics of the batch and leaves its running ones alone."""
+    layers = [
+        module
+        for module in model.modules()
+        if isinstance(module, _BatchNorm) and module.track_running_stats
+    ]
+    for layer in layers:
+        layer.track_running_stats = False
+    try:
+        yield
+    finally:
+        for layer in layers:
+            layer.track_running_stats = True

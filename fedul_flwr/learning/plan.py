@@ -1,0 +1,29 @@
+"""What a client does in one round."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+
+CPU = torch.device("cpu")
+
+
+@dataclass(frozen=True)
+class LocalPlan:
+    """What a client does in one round; the fields are the settings of the same names.
+
+    ``proximal_mu`` is the weight mu of FedProx's (mu/2)·‖w − w_global‖².
+    """
+
+    local_epochs: int = 1
+    batch_size: int = 128
+    optimizer: str = "adam"
+    learning_rate: float = 1e-4
+    momentum: float = 0.0
+    weight_decay: float = 0.0
+    l1: float = 0.0
+    augment: str = "none"
+    proximal_mu: float = 0.0
+    device: torch.device = CPU
+    dtype: torch.dtype = torch.float32

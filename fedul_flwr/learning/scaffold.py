@@ -1,0 +1,87 @@
+"""SCAFFOLD at a client (Karimireddy et al. 2020, algorithm 1): steps corrected by variates."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from fedul_flwr.learning.batches import Batches
+from fedul_flwr.learning.corrections import local_normalizer
+from fedul_flwr.learning.local import (
+    LocalResult,
+    Objective,
+    mean_gradient,
+    train_local,
+)
+from fedul_flwr.learning.machine import place
+from fedul_flwr.learning.plan import LocalPlan
+
+CONTROL = "control"
+"""Name of the record with the server's variate on the way down, with a client's change of its own
+on the way up; and the name under which a client keeps its own."""
+
+Variate = Mapping[str, NDArray[np.generic]]
+
+
+def train_with_variates(
+    model: nn.Module,
+    batches: Batches,
+    objective: Objective,
+    plan: LocalPlan,
+    rng: np.random.Generator,
+    *,
+    server: Variate,
+    own: Variate,
+    option: str,
+) -> tuple[LocalResult, dict[str, NDArray[np.generic]], dict[str, NDArray[np.generic]]]:
+    """Train ``model`` in place by y ← y − eta·(g − c_i + c) and renew the client's variate.
+
+    Option I renews it by the gradient at the global model x, option II by
+    c_i − c + (x − y) / (a·eta) for the normaliser a of the steps (their number S for plain SGD).
+
+    Parameters
+    ----------
+    server : c, an array for every trainable weight.
+    own : c_i in the same form; empty before this client's first round (zeros).
+    option : ``"I"`` or ``"II"``; II holds for SGD only.
+
+    Returns
+    -------
+    The result of the training, the new c_i and its change.
+    """
+    place(model, plan.device, plan.dtype)
+    named = {name: weight for name, weight in model.named_parameters() if weight.requires_grad}
+    c = [_tensor(server[name], weight) for name, weight in named.items()]
+    c_i = [
+        _tensor(own[name], weight) if own else torch.zeros_like(weight)
+        for name, weight in named.items()
+    ]
+    shift = [a - b for a, b in zip(c, c_i, strict=True)]
+    if option == "I":
+        renewed = mean_gradient(model, batches, objective, plan, rng)
+        result = train_local(model, batches, objective, plan, rng, shift=shift)
+    else:
+        start = [weight.detach().clone() for weight in named.values()]
+        result = train_local(model, batches, objective, plan, rng, shift=shift)
+        scale = 1.0 / (local_normalizer(result.steps, plan) * plan.learning_rate)
+        renewed = [
+            (x - y.detach()) * scale - moved
+            for x, y, moved in zip(start, named.values(), shift, strict=True)
+        ]
+    change = [new - old for new, old in zip(renewed, c_i, strict=True)]
+    return result, _arrays(named, renewed), _arrays(named, change)
+
+
+def _tensor(array: NDArray[np.generic], like: Tensor) -> Tensor:
+    return torch.from_numpy(np.array(array)).to(like.device, like.dtype)
+
+
+def _arrays(named: Mapping[str, Tensor], values: list[Tensor]) -> dict[str, NDArray[np.generic]]:
+    return {
+        name: value.detach().cpu().contiguous().numpy()
+        for name, value in zip(named, values, strict=True)
+    }

@@ -1,0 +1,65 @@
+"""The server side of every method on unlabeled sets: a base behind every client's own verdict."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from logging import INFO, WARNING
+
+import numpy as np
+from flwr.common import log
+from numpy.typing import NDArray
+
+from fedul_flwr.bridge import Content
+from fedul_flwr.errors import UserError
+from fedul_flwr.federation import ClientReport, number
+from fedul_flwr.settings.fedul import AdmissionSettings
+from fedul_flwr.verdict import ILL_CONDITIONED, stacked_rank
+from strategies.wrapper import WrappingStrategy
+
+
+class UnlabeledSets(WrappingStrategy):
+    """Hears every client's verdict on its sets before round 1.
+
+    Those that cannot take part are refused or dropped (``fedul.on-refusal``).
+    """
+
+    @property
+    def admission(self) -> AdmissionSettings:
+        """Who takes part."""
+        return self.settings.section("fedul", AdmissionSettings)
+
+    def admit(self, report: ClientReport, answer: Content) -> None:
+        """Take the verdict; refuse where the client refused itself."""
+        condition = float(answer.values["condition-number"])  # type: ignore[arg-type]
+        report.condition_number = condition if np.isfinite(condition) else None
+        report.reason = str(answer.values["reason"])
+        if "priors" in answer.values:
+            priors = self._priors(answer)
+            report.priors = priors.tolist()
+            report.set_sizes = [int(size) for size in answer.values["set-sizes"]]  # type: ignore[union-attr]
+        if report.reason:
+            text = f"Client {report.id} cannot take part: {report.reason}."
+            if self.admission.on_refusal == "stop":
+                raise UserError(text)
+            log(WARNING, text)
+        elif report.condition_number is None:
+            log(WARNING, "Client %s: its class priors have rank below K", report.id)
+        elif report.condition_number > ILL_CONDITIONED:
+            log(WARNING, "Client %s: condition number %.3g", report.id, report.condition_number)
+
+    def admitted(self, answers: Mapping[int, Content]) -> None:
+        """Check the rank of all clients' priors stacked, where they were shared."""
+        if not self.admission.share_priors:
+            log(INFO, "Rank of all clients' priors not checked: they are not shared.")
+            return
+        grams = [(priors := self._priors(answer)).T @ priors for answer in answers.values()]
+        rank, num_classes = stacked_rank(grams), len(grams[0])
+        if rank < num_classes:
+            raise UserError(
+                f"The class priors of all clients together have rank {rank}, below "
+                f"{num_classes} classes: no method can tell the classes apart."
+            )
+
+    def _priors(self, answer: Content) -> NDArray[np.float64]:
+        flat = np.asarray(answer.values["priors"], dtype=np.float64)
+        return flat.reshape(number(answer, "num-sets"), -1)
