@@ -15,6 +15,7 @@ from fedul_flwr.errors import UserError
 from fedul_flwr.methods import METHODS, Method, find_method
 from fedul_flwr.settings.base import Scalar, Settings, unknown_key
 from fedul_flwr.settings.sections import SECTIONS, ScaffoldSettings
+from fedul_flwr.settings.server import ServerTrainingSettings
 from fedul_flwr.settings.shared import SharedSettings
 
 S = TypeVar("S", bound=Settings)
@@ -154,8 +155,9 @@ def _resume(
     except (OSError, ValueError, KeyError):
         raise UserError(f"{directory} holds no interrupted run: config.json is missing.") from None
     given = dict(overrides)
-    if given.get("dataset") != saved.get("dataset") and given.get("dataset", "digits") != "digits":
-        given["dataset"] = _absolute_dataset(str(given["dataset"]), base_dir)
+    for key in ("dataset", "server.dataset"):
+        if given.get(key, defaults[key]) not in (defaults[key], saved.get(key)):
+            given[key] = _absolute_dataset(str(given[key]), base_dir)
     # Flower hands over every key, so a default says nothing about what the user asked for.
     asked = {
         key: value
@@ -187,7 +189,14 @@ def with_absolute_paths(config: RunConfig, base_dir: Path) -> RunConfig:
             f"{output} holds a run already: name another output, or continue it with resume."
         )
     dataset = _absolute_dataset(config.dataset, base_dir)
-    return config.model_copy(update={"dataset": dataset, "output": str(output)})
+    sections = dict(config.sections)
+    server = sections.get("server")
+    if isinstance(server, ServerTrainingSettings) and server.dataset:
+        place = _absolute_dataset(server.dataset, base_dir)
+        sections["server"] = server.model_copy(update={"dataset": place})
+    return config.model_copy(
+        update={"dataset": dataset, "output": str(output), "sections": sections}
+    )
 
 
 def _absolute_dataset(name: str, base_dir: Path) -> str:

@@ -11,8 +11,7 @@ from numpy.typing import NDArray
 from fedul_flwr.config import RunConfig
 from fedul_flwr.data.types import UNLABELED, ImageArrays, Ints, Source
 from fedul_flwr.learning.local import load_arrays, predict_logits
-from fedul_flwr.learning.machine import choose_device, choose_dtype
-from fedul_flwr.learning.plan import LocalPlan
+from fedul_flwr.local_plan import local_plan
 from fedul_flwr.models import build_model
 
 
@@ -36,8 +35,7 @@ class Evaluator:
 
     def __init__(self, settings: RunConfig, source: Source, validation: Ints) -> None:
         self._model = build_model(settings.model, source.image_shape, source.num_classes)
-        device = choose_device(settings.device)
-        self._plan = LocalPlan(device=device, dtype=choose_dtype(settings.precision, device))
+        self._plan = local_plan(settings)
         labelled = np.flatnonzero(np.asarray(source.test.labels) != UNLABELED)
         self._test = source.test, labelled.astype(np.int64)
         self._validation = source.train, validation

@@ -10,6 +10,7 @@ from fedul_flwr.errors import UserError
 from fedul_flwr.references import load_reference
 from fedul_flwr.settings.base import Settings
 from fedul_flwr.settings.fedul import FedULSettings, UnlabeledSetSettings
+from fedul_flwr.settings.server import FedULMixSettings, ServerTrainingSettings
 
 
 @dataclass(frozen=True)
@@ -42,6 +43,29 @@ METHODS: dict[str, Method] = {
             strategy="strategies.fedul:FedUL",
             client="client_apps.fedul:FedULClient",
             sections={"fedul": FedULSettings},
+        ),
+        # Bi-objective FedUL: a small labelled set at the server.
+        Method(
+            name="fedul-finetune",
+            strategy="strategies.fedul_finetune:FedULFinetune",
+            client="client_apps.fedul:FedULClient",
+            sections={"fedul": FedULSettings, "server": ServerTrainingSettings},
+        ),
+        Method(
+            name="fedul-mix",
+            strategy="strategies.fedul_mix:FedULMix",
+            client="client_apps.fedul:FedULClient",
+            sections={
+                "fedul": FedULSettings,
+                "server": ServerTrainingSettings,
+                "fedul-mix": FedULMixSettings,
+            },
+        ),
+        Method(
+            name="server-only",
+            strategy="baselines.server_only:ServerOnly",
+            client="client_apps.local:LocalTrainingClient",
+            sections={"server": ServerTrainingSettings},
         ),
         # The ceiling: the same points in the same split, with their labels.
         Method(

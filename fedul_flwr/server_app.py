@@ -27,8 +27,8 @@ from fedul_flwr.results.environment import describe_environment
 from fedul_flwr.results.recorder import Recorder
 from fedul_flwr.results.summary import summary_rows, write_summary
 from fedul_flwr.server_data import ServerData, open_server_data
-from strategies.base_state import dump_base_state, load_base_state
 from strategies.bases import build_base
+from strategies.server_training import ServerTrainer
 from strategies.wrapper import WrappingStrategy
 
 app = ServerApp()
@@ -70,16 +70,17 @@ def run(grid: Grid, settings: RunConfig, directory: store.RunDirectory) -> None:
     arrays, done, state = _starting_point(directory, recorder, dump_arrays(model))
     if done >= settings.num_rounds:
         raise UserError(f"{directory.path} has finished its {done} rounds; raise num-rounds.")
-    base = build_base(settings)
-    load_base_state(base, state)
+    trains = strategy_class.trains_at_server
     strategy = strategy_class(
         settings,
-        base,
+        build_base(settings),
         nodes,
         introduction(settings, data.shape, _told(method, data, directory)),
         buffers=frozenset(name for name, _ in model.named_buffers()),
         round_offset=done,
+        trainer=ServerTrainer(settings, data.shape, data.labelled(settings)) if trains else None,
     )
+    strategy.recall(state)
     try:
         strategy.start(
             grid,
@@ -129,7 +130,7 @@ def _after_round(
             "clients": record.clients,
             "failures": record.failures,
         }
-        recorder.record(line, to_arrays(arrays), dump_base_state(strategy.base))
+        recorder.record(line, to_arrays(arrays), strategy.memory())
         return None
 
     return after_round

@@ -18,6 +18,7 @@ from flwr.common.typing import NDArrays
 
 import client_apps.fedul
 import client_apps.local
+import client_apps.unlabeled_sets
 from baselines.supervised import SupervisedClient
 from client_apps.fedul import FedULClient
 from client_apps.local import LocalTrainingClient
@@ -138,7 +139,9 @@ FORBIDDEN = {
 }
 
 
-@pytest.mark.parametrize("module", [client_apps.fedul, client_apps.local])
+@pytest.mark.parametrize(
+    "module", [client_apps.fedul, client_apps.local, client_apps.unlabeled_sets]
+)
 def test_clients_import_nothing_that_carries_labels(module: Any) -> None:
     names: set[str] = set()
     for node in ast.walk(ast.parse(inspect.getsource(module))):

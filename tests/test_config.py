@@ -42,7 +42,7 @@ WHOLE, NUMBER, TEXT = "must be a whole number", "must be a number", "must be a s
 PRIOR = "needs every class prior between 0 and 1, both excluded"
 REFUSALS: list[tuple[str, Any, str]] = [
     ("method", 3, TEXT),
-    ("method", "fedull", "must be one of fedul, supervised or 'package.module:NAME'"),
+    ("method", "fedull", f"must be one of {', '.join(METHODS)} or 'package.module:NAME'"),
     ("method-options", 3, TEXT),
     ("dataset", 3, TEXT),
     ("class-names", 3, TEXT),
@@ -62,6 +62,8 @@ REFUSALS: list[tuple[str, Any, str]] = [
     ("validation-fraction", 1, "must be less than 1.0"),
     ("validation-fraction", -0.1, "must be at least 0.0"),
     ("validation-fraction", "0.2", NUMBER),
+    ("server-fraction", 1, "must be less than 1.0"),
+    ("server-fraction", -0.1, "must be at least 0.0"),
     ("test-prior", 0.5, TEXT),
     ("test-prior", "0.5;0.5", "must be 'uniform' or numbers separated by commas"),
     ("test-prior", "0.5,0.5,", "must be 'uniform' or numbers separated by commas"),
@@ -88,7 +90,7 @@ REFUSALS: list[tuple[str, Any, str]] = [
     ("l1", float("-inf"), "must be a finite number"),
     ("augment", "rotation", "must be one of 'none', 'rotate' or 'flip'"),
     ("base", "FedAvg", "must be one of 'fedavg', 'fedprox', 'fedadam', 'fedavgm', 'fedyogi', "
-     "'fedadagrad', 'fedmedian' or 'fedtrimmedavg'"),
+     "'fedadagrad', 'fedmedian', 'fedtrimmedavg', 'scaffold' or 'fednova'"),
     ("fraction-train", 0.0, "must be greater than 0.0"),
     ("fraction-train", 1.5, "must be at most 1.0"),
     ("client-weights", "n", "must be one of 'uniform' or 'examples'"),

@@ -118,6 +118,15 @@ class SharedSettings(Settings):
         return self
 
     @model_validator(mode="after")
+    def _check_fractions(self) -> Self:
+        if self.validation_fraction + self.server_fraction >= 1:
+            raise ValueError(
+                f"validation-fraction = {self.validation_fraction} and server-fraction = "
+                f"{self.server_fraction} must leave training data: their sum must be below 1"
+            )
+        return self
+
+    @model_validator(mode="after")
     def _check_base(self) -> Self:
         if self.base == "fednova" and self.optimizer != "sgd":
             raise ValueError(
