@@ -11,16 +11,20 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
-from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator
+from matplotlib.ticker import MaxNLocator
 
 from fedul_flwr.errors import UserError
 from fedul_flwr.results.figure_style import (
     COLOURS,
+    DASHES,
     HIGHLIGHT,
     INK,
+    MARKERS,
+    legend_below,
     new_figure,
     one_line,
     say_nothing_recorded,
+    scale_errors,
     set_title,
     style,
 )
@@ -43,8 +47,6 @@ __all__ = [
 
 DPI = 150
 """Dots per inch of the pictures written."""
-_DASHES: tuple[Any, ...] = ("-", (0, (5, 2)), (0, (1, 1.5)), (0, (6, 2, 1, 2)))
-_MARKERS = ("o", "s", "^", "D")
 _STAR: Mapping[str, Any] = {
     "marker": "*",
     "markersize": 13,
@@ -52,8 +54,6 @@ _STAR: Mapping[str, Any] = {
     "markerfacecolor": HIGHLIGHT,
     "linestyle": "none",
 }
-_LOG_FROM = 12.0
-"""Errors that span more than this factor are drawn on a logarithmic axis."""
 _ERRORS = {"test_error": "test error", "validation_error": "validation error"}
 _LOSSES = {
     "surrogate_loss": "surrogate loss, training sets",
@@ -108,14 +108,7 @@ def error_figure(runs: Sequence[Run]) -> Figure:
     values = [value for run in runs for key in _ERRORS for value in run.series(key)[1]]
     notes = [note for note in (_mark_best(axes, run) for run in runs) if note]
     axes.set_ylabel("error (%)")
-    if values and min(values) > 0 and max(values) > _LOG_FROM * min(values):
-        axes.set_yscale("log")
-        axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
-        axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
-        axes.yaxis.set_minor_locator(NullLocator())
-        axes.set_ylabel("error (%), log scale")
-    elif values:
-        axes.set_ylim(bottom=0)
+    scale_errors(axes, "y", values)
     if notes:
         label = notes[0] if len(runs) == 1 else "best round of a run"
         entries.append(Line2D([], [], label=label, **_STAR))
@@ -188,14 +181,14 @@ def _curves(axes: Axes, runs: Sequence[Run], names: Mapping[str, str]) -> list[L
     entries: list[Line2D] = []
     kinds: dict[str, Line2D] = {}
     for position, run in enumerate(runs):
-        marker = _MARKERS[position // len(COLOURS) % len(_MARKERS)]
+        marker = MARKERS[position // len(COLOURS) % len(MARKERS)]
         for index, (key, name) in enumerate(names.items()):
             rounds, values = run.series(key)
             if not rounds:
                 continue
             look: dict[str, Any] = {
                 "color": COLOURS[(index if single else position) % len(COLOURS)],
-                "linestyle": _DASHES[index % len(_DASHES)],
+                "linestyle": DASHES[index % len(DASHES)],
                 "linewidth": 1.8 if index == 0 else 1.3,
                 "markersize": 4,
             }
@@ -245,15 +238,7 @@ def _finish(
     if not axes.get_lines():
         say_nothing_recorded(axes)
         return
-    longest = max(len(str(entry.get_label())) for entry in entries)
-    columns = min(3, max(1, 105 // (longest + 8)), len(entries))
-    # Below the axes, in height of its own: it can neither cover data nor squeeze it.
-    figure.set_figheight(figure.get_figheight() + 0.19 * -(-len(entries) // columns))
-    legend = figure.legend(
-        handles=entries, loc="outside lower center", ncols=columns, frameon=False, fontsize=9
-    )
-    for text in legend.get_texts():
-        text.set_parse_math(False)
+    legend_below(figure, entries)
 
 
 def _stack(axes: Axes, parts: Sequence[tuple[dict[int, float], str, str]]) -> None:

@@ -31,6 +31,7 @@ from fedul_flwr.results.records import (
     read_run,
     write_atomically,
 )
+from fedul_flwr.results.summary import duration
 
 __all__ = ["report"]
 
@@ -133,8 +134,8 @@ def _summary(run: Run) -> dict[str, str]:
         "error at end (%)": _percent(
             number(known.get("final_test_error", errors[-1] if errors else None))
         ),
-        "time": _duration(total),
-        "per round": _duration(per_round),
+        "time": duration(total),
+        "per round": duration(per_round),
         "up": _traffic(run, "bytes_up"),
         "down": _traffic(run, "bytes_down"),
     }
@@ -229,11 +230,3 @@ def _text(value: object) -> str:
 
 def _percent(value: float | None) -> str:
     return "–" if value is None else f"{value:.2f}"
-
-
-def _duration(seconds: float | None) -> str:
-    if seconds is None:
-        return "–"
-    if seconds < 120:
-        return f"{seconds:.3g} s"
-    return f"{seconds / 60:.1f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"
