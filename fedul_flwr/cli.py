@@ -1,4 +1,4 @@
-"""The command line: ``fedul-flwr run | demo | predict | report``.
+"""The command line: ``fedul-flwr run | demo | compare | predict | report``.
 
 Everything but typer is imported inside the commands, so that ``--help`` answers at once.
 """
@@ -14,6 +14,7 @@ import typer
 from typer.core import TyperGroup
 
 from fedul_flwr import __version__
+from fedul_flwr.compare_command import compare
 from fedul_flwr.errors import UserError
 from fedul_flwr.execute import plan_rounds, run_here, run_on
 from fedul_flwr.overrides import parse_overrides
@@ -129,6 +130,9 @@ def demo(
     from fedul_flwr.results.summary import print_comparison
 
     print_comparison(outputs, time.monotonic() - start)
+
+
+app.command()(compare)
 
 
 @app.command()

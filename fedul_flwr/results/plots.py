@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -34,6 +35,7 @@ from fedul_flwr.results.records import Run, distinct_labels
 __all__ = [
     "DPI",
     "draw_plots",
+    "draw_png",
     "error_figure",
     "format_bytes",
     "has_error",
@@ -83,6 +85,13 @@ def draw_plots(run: Run, directory: Path) -> list[Path]:
     except OSError as error:
         raise UserError(f"Cannot write plots to {directory}: {error.strerror or error}.") from error
     return paths
+
+
+def draw_png(figure: Figure) -> bytes:
+    """``figure`` as the content of a PNG file."""
+    picture = io.BytesIO()
+    figure.savefig(picture, format="png", dpi=DPI)
+    return picture.getvalue()
 
 
 def has_error(run: Run) -> bool:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import io
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,12 +10,12 @@ from pathlib import Path
 from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
-from matplotlib.figure import Figure
 
 from fedul_flwr.errors import UserError
 from fedul_flwr.results.plots import (
     DPI,
     draw_plots,
+    draw_png,
     error_figure,
     format_bytes,
     has_error,
@@ -85,8 +84,8 @@ def _page(runs: Sequence[Run], pictures: Sequence[dict[str, bytes]]) -> str:
     if len(runs) == 1:
         error, loss = (pictures[0].get(name) for name in ("error.png", "loss.png"))
     else:
-        error = _draw(error_figure(runs)) if any(map(has_error, runs)) else None
-        loss = _draw(loss_figure(runs)) if any(map(has_loss, runs)) else None
+        error = draw_png(error_figure(runs)) if any(map(has_error, runs)) else None
+        loss = draw_png(loss_figure(runs)) if any(map(has_loss, runs)) else None
     labels = distinct_labels(runs)
     settings = _settings(runs)
     environment = Environment(
@@ -202,12 +201,6 @@ def _image(png: bytes | None) -> dict[str, Any] | None:
     # a pixel.
     width = round(int.from_bytes(png[16:20]) * 94 / DPI)
     return {"src": "data:image/png;base64," + base64.b64encode(png).decode("ascii"), "width": width}
-
-
-def _draw(figure: Figure) -> bytes:
-    picture = io.BytesIO()
-    figure.savefig(picture, format="png", dpi=DPI)
-    return picture.getvalue()
 
 
 def _flat(values: dict[str, Any], prefix: str = "") -> list[tuple[str, str]]:
