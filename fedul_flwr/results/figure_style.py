@@ -53,6 +53,9 @@ def scale_errors(axes: Axes, direction: Literal["x", "y"], errors: Sequence[floa
         axis.set_minor_locator(NullLocator())
         axis.set_label_text(f"{axis.get_label_text()}, log scale")
     elif errors:
+        # With 0 in view first, so that there is room beyond the largest.
+        axes.update_datalim([(0, 0)], updatex=direction == "x", updatey=direction == "y")
+        axes.autoscale_view()
         axes.set(**{f"{direction}lim": (0, None)})
 
 
