@@ -68,6 +68,10 @@ def run_cells(plan: Plan, simulate: Simulate, say: Callable[[str], None]) -> lis
             seconds[key] = time.monotonic() - began
             found = results[key]
             say(f"{cell.title}: test error {percent(found.figure('test_error'))}")
+        except KeyboardInterrupt:
+            results[key] = read_cell(cell)
+            _save(plan, list(results.values()))
+            raise
         except Exception as error:  # whatever it is, other cells can still run
             results[key] = CellResult(cell, "failed", reason=keep_reason(cell, error))
             say(f"{cell.title} failed: {results[key].reason}")

@@ -161,7 +161,7 @@ def test_an_interrupted_comparison_goes_on(stage: Stage, tmp_path: Path) -> None
     assert [row["status"] for row in table(asked.output / "cells.csv")] == [
         "finished",
         "finished",
-        "to do",
+        "interrupted",
         "to do",
     ]
     stage.failing = {}
