@@ -65,9 +65,10 @@ def run_cells(plan: Plan, simulate: Simulate, say: Callable[[str], None]) -> lis
             forget_reason(cell)
             simulate(starting_config(cell), title + _left(todo[position:], seconds))
             results[key] = read_cell(cell)
-            seconds[key] = time.monotonic() - began
-            found = results[key]
-            say(f"{cell.title}: test error {percent(found.figure('test_error'))}")
+            # (Of one that resumed, the clock saw a part.)
+            trained = results[key].figure("seconds_total") or 0.0
+            seconds[key] = max(time.monotonic() - began, trained)
+            say(f"{cell.title}: test error {percent(results[key].figure('test_error'))}")
         except KeyboardInterrupt:
             results[key] = read_cell(cell)
             _save(plan, list(results.values()))
