@@ -65,7 +65,8 @@ METHODS: dict[str, Method] = {
             name="server-only",
             strategy="baselines.server_only:ServerOnly",
             client="client_apps.local:LocalTrainingClient",
-            sections={"server": ServerTrainingSettings},
+            # The same split as the methods it is compared with, of which it leaves the clients out.
+            sections={"fedul": UnlabeledSetSettings, "server": ServerTrainingSettings},
         ),
         # The ceiling: the same points in the same split, with their labels.
         Method(

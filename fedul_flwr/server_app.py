@@ -68,7 +68,7 @@ def run(grid: Grid, settings: RunConfig, directory: store.RunDirectory) -> None:
     _describe(directory, settings, data)
     recorder = Recorder(directory, settings, data.evaluator(settings))
     arrays, done, state = _starting_point(directory, recorder, dump_arrays(model))
-    if done >= settings.num_rounds:
+    if done >= settings.num_rounds and _is_summarised(directory, done):
         raise UserError(f"{directory.path} has finished its {done} rounds; raise num-rounds.")
     trains = strategy_class.trains_at_server
     strategy = strategy_class(
@@ -82,13 +82,14 @@ def run(grid: Grid, settings: RunConfig, directory: store.RunDirectory) -> None:
     )
     strategy.recall(state)
     try:
-        strategy.start(
-            grid,
-            to_record(arrays),
-            num_rounds=settings.num_rounds - done,
-            timeout=settings.round_timeout,
-            evaluate_fn=_after_round(strategy, recorder, data),
-        )
+        if done < settings.num_rounds:  # else it was cut off while its last round was evaluated
+            strategy.start(
+                grid,
+                to_record(arrays),
+                num_rounds=settings.num_rounds - done,
+                timeout=settings.round_timeout,
+                evaluate_fn=_after_round(strategy, recorder, data),
+            )
     finally:
         recorder.close()
     write_summary(directory, settings, recorder, len(nodes), time.time() - began)
@@ -175,6 +176,12 @@ def _starting_point(
         # Cut off between training and evaluating it.
         recorder.record(line, arrays, state)
     return {name: arrays[name] for name in fresh}, done, state
+
+
+def _is_summarised(directory: store.RunDirectory, done: int) -> bool:
+    if not (directory.path / store.SUMMARY).exists():
+        return False
+    return int(directory.read_json(store.SUMMARY)["rounds"]) >= done
 
 
 def _describe(directory: store.RunDirectory, settings: RunConfig, data: ServerData) -> None:

@@ -24,6 +24,7 @@ from fedul_flwr.data.set_generator import generate_sets
 from fedul_flwr.data.sources import TRAIN_IMAGES, read_source
 from fedul_flwr.data.types import UNLABELED, Floats, Ints, LabeledPoints, Source, UnlabeledSets
 from fedul_flwr.errors import UserError
+from fedul_flwr.settings.base import Scalar
 from fedul_flwr.settings.fedul import UnlabeledSetSettings
 
 FORMAT_VERSION = 3
@@ -75,21 +76,27 @@ def build_split(source_directory: Path, num_clients: int, config: RunConfig) -> 
     all methods of a comparison share it.
     """
     sets = config.section("fedul", UnlabeledSetSettings)
-    describes = {
-        key: value
-        for key, value in config.to_flat().items()
-        if key
-        in ("partition", "points-per-client", "validation-fraction", "server-fraction", "seed")
-        or key.startswith(f"{config.partition}.")
-        or key in {f"fedul.{name}" for name in UnlabeledSetSettings.names()}
-    }
-    key = cache_key([FORMAT_VERSION, str(source_directory), num_clients, describes])
-    directory = cache_directory() / "splits" / key
+    described = [FORMAT_VERSION, str(source_directory), num_clients, split_settings(config)]
+    directory = cache_directory() / "splits" / cache_key(described)
 
     def build(folder: Path) -> None:
         _write(folder, read_source(source_directory), num_clients, config, sets)
 
     return read_split(build_once(directory, build))
+
+
+def split_settings(config: RunConfig) -> dict[str, Scalar]:
+    """The settings, beside the data, that decide who holds which points in which sets.
+
+    Of a method that has no sets they are those that its points are dealt by: the defaults.
+    """
+    chosen = {
+        key: value
+        for key, value in config.to_flat().items()
+        if key in SHAPING or key.startswith(f"{config.partition}.")
+    }
+    sets = config.section("fedul", UnlabeledSetSettings).to_flat()
+    return chosen | {f"fedul.{name}": sets[name] for name in UnlabeledSetSettings.names()}
 
 
 def _write(

@@ -168,10 +168,11 @@ def number(value: object) -> float | None:
     return float(value)
 
 
-def write_atomically(path: Path, text: str) -> None:
-    """Write ``text`` (UTF-8) so that ``path`` is at any time the old file or the whole new one."""
-    # Names of classes and folders can hold lone surrogates, which UTF-8 cannot say.
-    content = text.encode("utf-8", "replace")
+def write_atomically(path: Path, content: str | bytes) -> None:
+    """Write ``content``, text as UTF-8; ``path`` is always the old file or the whole new one."""
+    if isinstance(content, str):
+        # Names of classes and folders can hold lone surrogates, which UTF-8 cannot say.
+        content = content.encode("utf-8", "replace")
     part = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
         part.write_bytes(content)

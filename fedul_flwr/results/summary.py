@@ -96,6 +96,15 @@ def percent(value: float | None) -> str:
     return "–" if value is None else f"{value:.2f} %"
 
 
+def duration(seconds: float | None) -> str:
+    """``200`` as ``3.3 min``; a dash where there is none."""
+    if seconds is None:
+        return "–"
+    if seconds < 120:
+        return f"{seconds:.3g} s"
+    return f"{seconds / 60:.1f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"
+
+
 def print_comparison(outputs: Mapping[str, Path], seconds: float) -> None:
     """Print finished runs of the demo side by side.
 

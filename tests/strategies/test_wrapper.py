@@ -271,6 +271,15 @@ def test_resuming_evaluates_a_round_that_was_cut_off_before(settings: Settings) 
     assert after[1]["test_error"] is not None
 
 
+def test_a_run_cut_off_before_its_summary_only_wants_that(settings: Settings) -> None:
+    directory = train(settings(**QUICK), 2)
+    was, lines = summary(directory), metrics(directory)
+    (directory / "summary.json").unlink()
+    train(resolve({"resume": str(directory)}, Path.cwd()), 2)
+    assert metrics(directory) == lines
+    assert summary(directory)["test_error"] == was["test_error"]
+
+
 def test_a_finished_run_does_not_resume(settings: Settings) -> None:
     directory = train(settings(**QUICK), 2)
     with pytest.raises(UserError, match="has finished its 2 rounds; raise num-rounds"):
