@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 import torch
@@ -10,7 +11,8 @@ from flwr.common.typing import NDArrays
 from flwr.common.typing import Scalar as FlowerScalar
 
 from client_apps.local import LocalTrainingClient, TrainingData
-from fedul_flwr.bridge import Value
+from fedul_flwr.bridge import CLASS_MASSES, TEST_PRIOR, Value
+from fedul_flwr.class_priors import class_masses
 from fedul_flwr.data.seeds import stream
 from fedul_flwr.data.split import open_unlabeled_sets
 from fedul_flwr.data.types import UnlabeledSets
@@ -44,7 +46,10 @@ class FedULClient(LocalTrainingClient):
         return open_unlabeled_sets(told, self.node.partition_id)
 
     def introduce(self) -> dict[str, Value]:
-        """Judge the sets and send the verdict; priors only with ``fedul.share-priors``."""
+        """Judge the sets and send the verdict.
+
+        Priors are sent only with ``fedul.share-priors``, class masses with ``test-prior = "sets"``.
+        """
         verdict = self.verdict()
         for warning in verdict.warnings:
             print(f"Client {self.node.partition_id}: {warning}")
@@ -57,6 +62,8 @@ class FedULClient(LocalTrainingClient):
         if self.options.share_priors:
             values["priors"] = self.sets.priors.ravel().tolist()
             values["set-sizes"] = self.sets.set_sizes.tolist()
+        if self.settings.test_prior == "sets" and verdict.accepted:
+            values[CLASS_MASSES] = class_masses(self.sets.priors, self.sets.set_sizes).tolist()
         return values
 
     def verdict(self) -> Verdict:
@@ -68,6 +75,11 @@ class FedULClient(LocalTrainingClient):
             set_names=self.sets.names,
             class_names=list(self.federation["class-names"]),
         )
+
+    @cached_property
+    def test_prior(self) -> list[float] | None:
+        """Pi, K class priors at test time; ``None`` is uniform. See :meth:`take_prior`."""
+        return self.settings.class_priors()
 
     @cached_property
     def held_out(self) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
@@ -94,9 +106,21 @@ class FedULClient(LocalTrainingClient):
         keep = ~self.held_out
         return TrainingData(sets.images, sets.points[keep], sets.sets[keep])
 
+    def take_prior(self, config: dict[str, Any]) -> None:
+        """Keep pi of a round's config for :meth:`loss`, where the server found it."""
+        if self.settings.test_prior == "sets":
+            self.test_prior = list(config[TEST_PRIOR])
+
+    def fit(
+        self, parameters: NDArrays, config: dict[str, FlowerScalar]
+    ) -> tuple[NDArrays, int, dict[str, FlowerScalar]]:
+        """One round of local training under the round's pi."""
+        self.take_prior(config)
+        return super().fit(parameters, config)
+
     def loss(self) -> Loss:
         """Loss of surrogate labels under this client's transition (eq. 9)."""
-        prior = self.settings.class_priors()
+        prior = self.test_prior
         sizes = np.bincount(self.sets.sets[~self.held_out], minlength=len(self.sets.priors))
         return SurrogateLoss(
             torch.from_numpy(self.sets.priors),
@@ -109,6 +133,7 @@ class FedULClient(LocalTrainingClient):
         self, parameters: NDArrays, config: dict[str, FlowerScalar]
     ) -> tuple[float, int, dict[str, FlowerScalar]]:
         """Surrogate loss of the global model on held-out unlabeled points."""
+        self.take_prior(config)
         load_arrays(self.model, dict(zip(self.array_names(), parameters, strict=True)))
         sets, mask = self.sets, self.held_out
         if not mask.any():  # sets too small: no examples, so no weight in the mean

@@ -39,7 +39,7 @@ def checked_prior(values: ArrayLike) -> Floats:
         raise ValueError("needs every class prior between 0 and 1, both excluded")
     if abs(prior.sum() - 1) > SUM_TOLERANCE:
         raise ValueError("must be class priors that sum to 1")
-    return prior / prior.sum()
+    return _normalised(prior)
 
 
 def parse_prior(text: str, words: Sequence[str] = ()) -> list[float]:
@@ -66,8 +66,7 @@ def parse_prior(text: str, words: Sequence[str] = ()) -> list[float]:
 
 def floored(prior: Floats) -> Floats:
     """Class priors ``(K,)`` with no entry below :data:`FLOOR` / K, divided by their sum."""
-    raised = np.maximum(prior / prior.sum(), FLOOR / len(prior))
-    return raised / raised.sum()
+    return _normalised(np.maximum(_normalised(prior), FLOOR / len(prior)))
 
 
 def class_masses(priors: Floats, set_sizes: Ints) -> Floats:
@@ -128,7 +127,12 @@ def reweigh(posterior: Floats, trained: ArrayLike, wanted: ArrayLike) -> Floats:
 
 
 def estimate_prior(
-    posterior: Floats, trained: ArrayLike, *, tolerance: float = 1e-6, max_iterations: int = 1000
+    posterior: Floats,
+    trained: ArrayLike,
+    *,
+    pseudo_points: float = 1.0,
+    tolerance: float = 1e-6,
+    max_iterations: int = 1000,
 ) -> Floats:
     """Class priors of the points that ``posterior`` is about, by expectation maximisation.
 
@@ -138,10 +142,15 @@ def estimate_prior(
     lowers the likelihood of the points, which is concave in the priors. The estimate is as good as
     the posterior is calibrated.
 
+    From few points the most likely priors exclude classes too readily, so a few more points are
+    imagined that are spread as in training (a Dirichlet prior; the likelihood is then the
+    penalised one). n points outweigh them as n grows.
+
     Parameters
     ----------
     posterior : ``(n, K)``, p(k | x) under the priors ``trained``, of n unlabeled points.
     trained : ``(K,)``, pi, all positive.
+    pseudo_points : imagined points per class; 0 is the paper's estimate.
     tolerance : ends when no entry moves further.
     max_iterations : ends at the latest.
 
@@ -158,8 +167,10 @@ def estimate_prior(
     if len(ratios) == 0:
         raise ValueError("needs one point or more")
     prior = checked_prior(trained)
+    imagined = pseudo_points * len(prior) * prior
     for _ in range(max_iterations):
-        before, prior = prior, _normalised(ratios * prior).mean(axis=0)
+        before = prior
+        prior = _normalised(_normalised(ratios * prior).sum(axis=0) + imagined)
         if np.abs(prior - before).max() <= tolerance:
             break
     return floored(prior)
@@ -176,4 +187,4 @@ def _per_prior(posterior: Floats, trained: ArrayLike) -> Floats:
 
 
 def _normalised(rows: Floats) -> Floats:
-    return np.asarray(rows / rows.sum(axis=1, keepdims=True), dtype=np.float64)
+    return np.asarray(rows / rows.sum(axis=-1, keepdims=True), dtype=np.float64)

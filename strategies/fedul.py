@@ -9,7 +9,10 @@ import numpy as np
 from flwr.common import log
 from numpy.typing import NDArray
 
-from fedul_flwr.bridge import Content
+from fedul_flwr.bridge import CLASS_MASSES, TEST_PRIOR, Content, Value
+from fedul_flwr.class_priors import checked_prior, mean_prior, uniform_prior
+from fedul_flwr.config import RunConfig
+from fedul_flwr.data.types import Floats
 from fedul_flwr.errors import UserError
 from fedul_flwr.federation import ClientReport, number
 from fedul_flwr.settings.fedul import FedULSettings
@@ -26,11 +29,37 @@ class FedUL(WrappingStrategy):
     """
 
     can_hold_out = True
+    _mean_of_sets: Floats | None = None
+
+    @classmethod
+    def check(cls, settings: RunConfig) -> None:
+        """Refuse a test prior where the loss leaves it out."""
+        loss = settings.section("fedul", FedULSettings).surrogate_loss
+        if loss == "release" and settings.test_prior_source in ("given", "sets"):
+            raise UserError(
+                f"Setting test-prior = {settings.test_prior!r} has no effect with "
+                "fedul.surrogate-loss = 'release', which leaves class priors at test time out."
+            )
 
     @property
     def options(self) -> FedULSettings:
         """FedUL's own settings."""
         return self.settings.section("fedul", FedULSettings)
+
+    @property
+    def test_prior(self) -> Floats | None:
+        """``(K,)``, pi of every client's transition; with ``sets`` known once clients are heard."""
+        if self.settings.test_prior == "sets":
+            return self._mean_of_sets
+        given = self.settings.class_priors()
+        num_classes = len(self.introduction.values["class-names"])  # type: ignore[arg-type]
+        return uniform_prior(num_classes) if given is None else checked_prior(given)
+
+    def round_config(self) -> dict[str, Value]:
+        """The mean of all clients' class priors, where that is pi."""
+        if self._mean_of_sets is None:
+            return {}
+        return {TEST_PRIOR: self._mean_of_sets.tolist()}
 
     def admit(self, report: ClientReport, answer: Content) -> None:
         """Take the verdict; refuse where the client refused itself."""
@@ -52,7 +81,11 @@ class FedUL(WrappingStrategy):
             log(WARNING, "Client %s: condition number %.3g", report.id, report.condition_number)
 
     def admitted(self, answers: Mapping[int, Content]) -> None:
-        """Check the rank of all clients' priors stacked, where they were shared."""
+        """Find pi if that is asked for; check the rank of stacked priors if those are shared."""
+        if self.settings.test_prior == "sets":
+            self._mean_of_sets = mean_prior(
+                [answer.values[CLASS_MASSES] for answer in answers.values()]
+            )
         if not self.options.share_priors:
             log(INFO, "Rank of all clients' priors not checked: they are not shared.")
             return

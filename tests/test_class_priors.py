@@ -102,7 +102,10 @@ def test_without_a_shift_the_priors_stay() -> None:
 def test_no_step_lowers_the_likelihood() -> None:
     x, _ = draw(SHIFTED, 300)
     posterior = bayes(x, TRAINED)
-    path = [estimate_prior(posterior, TRAINED, max_iterations=steps) for steps in range(40)]
+    path = [
+        estimate_prior(posterior, TRAINED, pseudo_points=0, max_iterations=steps)
+        for steps in range(40)
+    ]
     np.testing.assert_allclose(path[0], TRAINED)
     likelihoods = [np.log(densities(x) @ prior).sum() for prior in path]
     assert (np.diff(likelihoods) >= 0).all()
@@ -117,11 +120,20 @@ def test_a_wide_tolerance_ends_early() -> None:
 
 def test_an_estimate_keeps_a_floor() -> None:
     sure = np.array([[1.0, 0.0, 0.0]] * 5)
-    found = estimate_prior(sure, TRAINED)
+    found = estimate_prior(sure, TRAINED, pseudo_points=0)
     assert found[0] > 0.999
     np.testing.assert_allclose(found[1:], FLOOR / 3, rtol=2 * FLOOR)
     assert found.sum() == pytest.approx(1)
     checked_prior(found)
+
+
+def test_few_points_exclude_no_class() -> None:
+    # Five points of the first class, and three imagined ones that are spread as in training.
+    sure = np.array([[1.0, 0.0, 0.0]] * 5)
+    np.testing.assert_allclose(estimate_prior(sure, TRAINED), (5 * np.eye(3)[0] + 3 * TRAINED) / 8)
+    posterior = bayes(draw(SHIFTED, 20_000)[0], TRAINED)
+    plain = estimate_prior(posterior, TRAINED, pseudo_points=0)
+    np.testing.assert_allclose(estimate_prior(posterior, TRAINED), plain, atol=1e-3)
 
 
 def test_mean_over_clients_by_hand() -> None:
@@ -162,7 +174,7 @@ def test_degenerate_input_is_refused() -> None:
 
 def test_priors_as_text() -> None:
     assert parse_prior("0.2, 0.3,0.5") == [0.2, 0.3, 0.5]
-    with pytest.raises(ValueError, match="^must be numbers separated by commas$"):
+    with pytest.raises(ValueError, match=r"^must be numbers separated by commas$"):
         parse_prior("a,b")
-    with pytest.raises(ValueError, match="^must be 'a', 'b' or numbers separated by commas$"):
+    with pytest.raises(ValueError, match=r"^must be 'a', 'b' or numbers separated by commas$"):
         parse_prior("0.5;0.5", ("a", "b"))
