@@ -145,11 +145,19 @@ def predict(
     ],
     output: Annotated[Path | None, typer.Option(dir_okay=False, help="CSV file to write.")] = None,
     batch_size: Annotated[int, typer.Option(min=1, help="Images at a time.")] = 256,
+    priors: Annotated[
+        str | None,
+        typer.Option(
+            metavar="P1,P2,…|estimate",
+            help="Class priors of these images: re-weigh for K numbers, or for an estimate.",
+        ),
+    ] = None,
 ) -> None:
     """Label images with a trained model."""
     from fedul_flwr.results.predict import predict as write_predictions
 
-    typer.echo(f"Predictions: {write_predictions(model, input_path, output, batch_size)}")
+    path = write_predictions(model, input_path, output, batch_size, priors)
+    typer.echo(f"Predictions: {path}")
 
 
 @app.command()

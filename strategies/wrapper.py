@@ -18,9 +18,10 @@ from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Strategy
 from numpy.typing import NDArray
 
-from fedul_flwr.bridge import ARRAYS, DIAGNOSTICS, METRICS, Content, payload_bytes
+from fedul_flwr.bridge import ARRAYS, DIAGNOSTICS, METRICS, Content, Value, payload_bytes
 from fedul_flwr.config import RunConfig
 from fedul_flwr.data.seeds import stream
+from fedul_flwr.data.types import Floats
 from fedul_flwr.errors import UserError
 from fedul_flwr.federation import ClientReport, Member, failure_reason, number, run_phase
 from strategies.base_state import dump_base_state, load_base_state
@@ -84,6 +85,24 @@ class WrappingStrategy(Strategy):
         self._global: ArrayRecord | None = None
 
     # Hooks of methods
+
+    @classmethod
+    def check(cls, settings: RunConfig) -> None:
+        """Refuse settings that have no effect on this method, before anything starts."""
+        if settings.test_prior != "uniform":
+            raise UserError(
+                f"Setting test-prior = {settings.test_prior!r}: "
+                f"{settings.method!r} has no transition that takes class priors."
+            )
+
+    @property
+    def test_prior(self) -> Floats | None:
+        """``(K,)``, pi, the class priors that the model is trained for; ``None`` if not known."""
+        return None
+
+    def round_config(self) -> dict[str, Value]:
+        """What clients are told beside the model, in every round."""
+        return {}
 
     def admit(self, report: ClientReport, answer: Content) -> None:
         """Judge a client by its answer to ``prepare``; set ``report.reason`` to refuse it."""
@@ -177,7 +196,7 @@ class WrappingStrategy(Strategy):
         weights = ArrayRecord({k: v for k, v in arrays.items() if k not in self.buffers})
         messages = list(
             self.base.configure_train(
-                round_number, weights, ConfigRecord(dict(config)), GridView(grid, chosen)
+                round_number, weights, self._config(config), GridView(grid, chosen)
             )
         )
         return self._with_buffers(messages, arrays)
@@ -214,7 +233,7 @@ class WrappingStrategy(Strategy):
             return []
         messages = list(
             self.base.configure_evaluate(
-                round_number, arrays, ConfigRecord(dict(config)), GridView(grid, self.members)
+                round_number, arrays, self._config(config), GridView(grid, self.members)
             )
         )
         self.record.bytes_down += sum(payload_bytes(message.content) for message in messages)
@@ -243,6 +262,9 @@ class WrappingStrategy(Strategy):
         self.base.summary()
 
     # Inside
+
+    def _config(self, config: ConfigRecord) -> ConfigRecord:
+        return ConfigRecord({**config, **self.round_config()})
 
     def _with_buffers(self, messages: list[Message], arrays: ArrayRecord) -> list[Message]:
         # Messages of most bases share one content: rebuild and measure it once, not per client.

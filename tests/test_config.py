@@ -65,8 +65,9 @@ REFUSALS: list[tuple[str, Any, str]] = [
     ("server-fraction", 1, "must be less than 1.0"),
     ("server-fraction", -0.1, "must be at least 0.0"),
     ("test-prior", 0.5, TEXT),
-    ("test-prior", "0.5;0.5", "must be 'uniform' or numbers separated by commas"),
-    ("test-prior", "0.5,0.5,", "must be 'uniform' or numbers separated by commas"),
+    ("test-prior", "0.5;0.5", "must be 'uniform', 'sets', 'em' or numbers separated by commas"),
+    ("test-prior", "set", "must be 'uniform', 'sets', 'em' or numbers separated by commas"),
+    ("test-prior", "0.5,0.5,", "must be 'uniform', 'sets', 'em' or numbers separated by commas"),
     ("test-prior", "0.5,0.5,0", PRIOR),
     ("test-prior", "1", PRIOR),
     ("test-prior", "nan,0.5", PRIOR),
@@ -211,6 +212,20 @@ def test_test_priors_as_numbers() -> None:
     assert parse().class_priors() is None
     assert parse({"test-prior": "0.2, 0.3,0.5"}).class_priors() == [0.2, 0.3, 0.5]
     assert parse({"test-prior": "0.33333,0.33333,0.33333"}).class_priors() is not None  # 1e-5 off
+
+
+def test_sources_of_test_priors() -> None:
+    for word in ("uniform", "sets", "em"):
+        config = parse({"test-prior": word})
+        assert (config.class_priors(), config.test_prior_source) == (None, word)
+    assert parse({"test-prior": "0.5,0.5"}).test_prior_source == "given"
+
+
+def test_em_needs_images_at_the_server() -> None:
+    devices = {"dataset": "none", "class-names": "a,b", "image-shape": "8x8x1"}
+    with pytest.raises(UserError, match="Setting test-prior = 'em' needs test images at the serv"):
+        parse({**devices, "test-prior": "em"})
+    assert parse({**devices, "test-prior": "sets"}).test_prior == "sets"
 
 
 # A method of one's own

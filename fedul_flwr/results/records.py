@@ -127,7 +127,7 @@ def read_run(directory: Path) -> Run:
         settings=settings,
         data=data,
         metrics=_read_metrics(directory / "metrics.jsonl"),
-        summary=_read_object(directory / "summary.json"),
+        summary=read_summary(directory),
         federation=_federation(directory / "federation.json", federation_json),
         environment=_read_object(directory / "environment.json"),
         label=_label(settings),
@@ -145,6 +145,11 @@ def read_config(directory: Path) -> tuple[dict[str, Any], dict[str, Any]]:
     if not isinstance(settings, dict) or not isinstance(data, dict):
         raise UserError(f'{path} needs the objects "settings" and "data".')
     return settings, data
+
+
+def read_summary(directory: Path) -> dict[str, Any] | None:
+    """The outcome of a run, ``summary.json``; None while it is unfinished."""
+    return _read_object(directory / "summary.json")
 
 
 def distinct_labels(runs: Sequence[Run]) -> list[str]:

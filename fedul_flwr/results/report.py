@@ -165,6 +165,7 @@ def _section(run: Run, pictures: dict[str, bytes]) -> dict[str, Any]:
     shape, names = run.data.get("image_shape"), run.data.get("class_names")
     return {
         "shape": " × ".join(map(str, shape)) if isinstance(shape, list) else "",
+        "test_prior": _test_prior(run),
         "class_names": [str(name) for name in names] if isinstance(names, list) else [],
         "directory": str(run.directory),
         "finished": run.finished,
@@ -176,6 +177,17 @@ def _section(run: Run, pictures: dict[str, bytes]) -> dict[str, Any]:
         "dropped": sum(client.status == "dropped" for client in clients),
         "environment": _flat(run.environment or {}),
     }
+
+
+def _test_prior(run: Run) -> str:
+    """Class priors of a finished run's posterior, with ``em`` also what came of it; or nothing."""
+    known = run.summary or {}
+    if known.get("test_prior_source") in (None, "uniform"):
+        return ""
+    values = known.get("test_prior_estimate", known.get("test_prior"))
+    words = f"{known['test_prior_source']}: " + ", ".join(f"{p:.3g}" for p in values or ())
+    reweighed = number(known.get("test_error_reweighed"))
+    return words if reweighed is None else f"{words}; test error re-weighed {reweighed:.2f} %"
 
 
 def _client(client: Client) -> dict[str, str]:
