@@ -62,6 +62,8 @@ REFUSALS: list[tuple[str, Any, str]] = [
     ("validation-fraction", 1, "must be less than 1.0"),
     ("validation-fraction", -0.1, "must be at least 0.0"),
     ("validation-fraction", "0.2", NUMBER),
+    ("server-fraction", 1, "must be less than 1.0"),
+    ("server-fraction", -0.1, "must be at least 0.0"),
     ("test-prior", 0.5, TEXT),
     ("test-prior", "0.5;0.5", "must be 'uniform' or numbers separated by commas"),
     ("test-prior", "0.5,0.5,", "must be 'uniform' or numbers separated by commas"),
@@ -88,7 +90,7 @@ REFUSALS: list[tuple[str, Any, str]] = [
     ("l1", float("-inf"), "must be a finite number"),
     ("augment", "rotation", "must be one of 'none', 'rotate' or 'flip'"),
     ("base", "FedAvg", "must be one of 'fedavg', 'fedprox', 'fedadam', 'fedavgm', 'fedyogi', "
-     "'fedadagrad', 'fedmedian' or 'fedtrimmedavg'"),
+     "'fedadagrad', 'fedmedian', 'fedtrimmedavg', 'scaffold' or 'fednova'"),
     ("fraction-train", 0.0, "must be greater than 0.0"),
     ("fraction-train", 1.5, "must be at most 1.0"),
     ("client-weights", "n", "must be one of 'uniform' or 'examples'"),
@@ -145,6 +147,8 @@ def test_rules_over_several_settings_name_them() -> None:
         "Setting fedul.num-sets-max = 9 must be 0 or at least fedul.num-sets = 10."
     )
     assert parse({"fedul.num-sets-max": 10}).section("fedul", FedULSettings).num_sets_max == 10
+    with pytest.raises(UserError, match=r"spread = 'even' needs fedul\.num-sets-max above 0"):
+        parse({"fedul.num-sets-spread": "even"})
     with pytest.raises(UserError, match="Setting dataset = 'none' needs class-names and image-sh"):
         parse({"dataset": "none", "class-names": "a,b"})
     with pytest.raises(UserError, match="class-names and image-shape are for dataset = 'none'"):

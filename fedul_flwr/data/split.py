@@ -25,7 +25,7 @@ from fedul_flwr.data.types import UNLABELED, Floats, Ints, LabeledPoints, Source
 from fedul_flwr.errors import UserError
 from fedul_flwr.settings.fedul import UnlabeledSetSettings
 
-FORMAT_VERSION = 2
+FORMAT_VERSION = 3
 
 
 @dataclass(frozen=True)
@@ -96,7 +96,15 @@ def _write(
         config,
     )
     clients = [
-        generate_sets(labels, training[part], source.num_classes, client, sets, config.seed)
+        generate_sets(
+            labels,
+            training[part],
+            source.num_classes,
+            client,
+            sets,
+            config.seed,
+            num_clients=num_clients,
+        )
         for client, part in enumerate(parts)
     ]
     np.savez(

@@ -45,7 +45,8 @@ class SharedSettings(Settings):
     partition: PartitionName = "iid"
     """How a simulation splits the training data over the clients."""
     points_per_client: Annotated[int, Field(ge=0)] = 0
-    """Keep only so many points per client (simulation); 0 keeps all."""
+    """Keep only so many points per client (simulation); 0 keeps all. `majority` draws them in its
+    class proportions, before any class is exhausted."""
     validation_fraction: Annotated[float, Field(ge=0, lt=1)] = 0.2
     """Part of the training data set aside, with labels, at the server to choose the best round."""
     server_fraction: Annotated[float, Field(ge=0, lt=1)] = 0.0
