@@ -14,10 +14,18 @@ from pydantic import Field
 from fedul_flwr.errors import UserError
 from fedul_flwr.methods import METHODS, Method, find_method
 from fedul_flwr.settings.base import Scalar, Settings, unknown_key
+from fedul_flwr.settings.fedul import UnlabeledSetSettings
 from fedul_flwr.settings.sections import SECTIONS, ScaffoldSettings
 from fedul_flwr.settings.shared import SharedSettings
 
 S = TypeVar("S", bound=Settings)
+
+_SHAPE_CLIENTS = (
+    "partition",
+    "points-per-client",
+    *(f"fedul.{name}" for name in UnlabeledSetSettings.names()),
+)
+"""Settings by which a simulation makes what its clients hold."""
 
 LAST_MODEL = "last.safetensors"
 """File that makes a directory a run: the model after the last complete round."""
@@ -97,6 +105,15 @@ def parse_flat(flat: Mapping[str, Any]) -> RunConfig:
                 f"Setting {key} = {value!r} has no effect with {_choice(table, shared)}: "
                 f"leave it out or choose what it belongs to."
             )
+    if shared.client_data:
+        refuse_labels_of_owners(shared)
+        defaults = default_flat()
+        for key in _SHAPE_CLIENTS:
+            if flat.get(key, defaults[key]) != defaults[key]:
+                raise UserError(
+                    f"Setting {key} = {flat[key]!r} has no effect with client-data, where clients "
+                    "bring their own sets: leave it out."
+                )
     if shared.method_options:
         if shared.method in METHODS:
             raise UserError(
@@ -121,6 +138,21 @@ def parse_flat(flat: Mapping[str, Any]) -> RunConfig:
     return RunConfig.model_construct(
         **{name: getattr(shared, name) for name in SharedSettings.model_fields}, sections=sections
     )
+
+
+def refuse_labels_of_owners(settings: SharedSettings) -> None:
+    """Refuse a method that learns from labels, for clients with their own data, who have none.
+
+    Raises
+    ------
+    UserError
+        If the method is of that kind.
+    """
+    if find_method(settings.method).data == "labels":
+        raise UserError(
+            f"Setting method = {settings.method!r} needs labels, "
+            "which clients with their own data do not have."
+        )
 
 
 def resolve(overrides: Mapping[str, Any], base_dir: Path) -> RunConfig:
@@ -156,6 +188,8 @@ def _resume(
     given = dict(overrides)
     if given.get("dataset") != saved.get("dataset") and given.get("dataset", "digits") != "digits":
         given["dataset"] = _absolute_dataset(str(given["dataset"]), base_dir)
+    if given.get("client-data"):
+        given["client-data"] = _absolute(str(given["client-data"]), base_dir)
     # Flower hands over every key, so a default says nothing about what the user asked for.
     asked = {
         key: value
@@ -175,7 +209,7 @@ def _resume(
 
 
 def with_absolute_paths(config: RunConfig, base_dir: Path) -> RunConfig:
-    """``config`` with an absolute ``dataset`` and ``output``.
+    """``config`` with an absolute ``dataset``, ``client-data`` and ``output``.
 
     A data set that is neither an existing path nor written like one stays a name.
     """
@@ -187,7 +221,14 @@ def with_absolute_paths(config: RunConfig, base_dir: Path) -> RunConfig:
             f"{output} holds a run already: name another output, or continue it with resume."
         )
     dataset = _absolute_dataset(config.dataset, base_dir)
-    return config.model_copy(update={"dataset": dataset, "output": str(output)})
+    paths = {"dataset": dataset, "output": str(output)}
+    if config.client_data:
+        paths["client_data"] = _absolute(config.client_data, base_dir)
+    return config.model_copy(update=paths)
+
+
+def _absolute(path: str, base_dir: Path) -> str:
+    return str((base_dir / Path(path).expanduser()).resolve())
 
 
 def _absolute_dataset(name: str, base_dir: Path) -> str:

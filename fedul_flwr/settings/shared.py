@@ -42,6 +42,9 @@ class SharedSettings(Settings):
     """Height x width x channels such as `28x28x1`; for `dataset = "none"`."""
     image_size: Annotated[int, Field(ge=0, le=1024)] = 0
     """Resize images to this many pixels square; 0 keeps them."""
+    client_data: str = ""
+    """Path of a folder with one sub-folder per client of a simulation, each as a client's own data
+    on a device; `dataset` is then the server's, or `none`."""
     partition: PartitionName = "iid"
     """How a simulation splits the training data over the clients."""
     points_per_client: Annotated[int, Field(ge=0)] = 0
