@@ -39,17 +39,3 @@ def test_the_method_of_ones_own(
 def test_links_lead_somewhere(page: str) -> None:
     for target in re.findall(r"\]\((?!https?:)([^)#]+)", (ROOT / page).read_text()):
         assert ((ROOT / page).parent / target).exists(), target
-
-
-def test_experiments_are_valid_and_sized_as_they_say(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    from fedul_flwr.config import resolve
-    from fedul_flwr.overrides import parse_overrides
-
-    files = sorted((ROOT / "experiments").rglob("*.toml"))
-    assert files
-    for file in files:
-        config = resolve(parse_overrides([str(file)]), tmp_path)
-        assert config.model == "cnn6"
-        assert f"M = {config.to_flat()['fedul.num-sets']}" in file.read_text()
