@@ -7,7 +7,8 @@ from pathlib import Path
 
 import numpy as np
 
-from fedul_flwr.config import RunConfig
+from fedul_flwr.config import RunConfig, refuse_labels_of_owners
+from fedul_flwr.data.owned import client_folders
 from fedul_flwr.data.seeds import derived_seed
 from fedul_flwr.data.sources import read_source, source_directory
 from fedul_flwr.data.split import Split, build_split, client_files, set_aside, without_sample
@@ -27,6 +28,7 @@ class ServerData:
     shape : inputs and classes of the model.
     place, source : the data set, unless the server has none.
     split : the simulated federation; ``None`` where clients bring their own data.
+    client_data : folder with the own data of a simulation's clients, if they have some.
     validation : rows of the training images whose labels choose the best round.
     server : rows of the training images that methods may train on at the server.
     """
@@ -35,21 +37,34 @@ class ServerData:
     place: Path | None = None
     source: Source | None = None
     split: Split | None = None
+    client_data: str = ""
     validation: Ints = field(default_factory=lambda: np.empty(0, dtype=np.int64))
     server: Ints = field(default_factory=lambda: np.empty(0, dtype=np.int64))
 
     def split_over(self, num_clients: int, settings: RunConfig) -> ServerData:
         """With a simulated federation of ``num_clients``."""
+        if settings.client_data:
+            client_folders(settings.client_data, num_clients)
+            return replace(self._with_validation(settings), client_data=settings.client_data)
         if self.place is None:
             raise UserError(
                 "Setting dataset = 'none' is for clients that bring their own data; "
-                "a simulation needs a data set."
+                "a simulation needs a data set or client-data."
             )
         split = build_split(self.place, num_clients, settings)
         return replace(self, split=split, validation=split.validation, server=split.server)
 
     def without_split(self, settings: RunConfig) -> ServerData:
-        """For clients with their own data: of the server's, some serves for validation."""
+        """For devices with their own data."""
+        refuse_labels_of_owners(settings)
+        if settings.client_data:
+            raise UserError(
+                "Setting client-data is for simulations; these clients have their own data already."
+            )
+        return self._with_validation(settings)
+
+    def _with_validation(self, settings: RunConfig) -> ServerData:
+        """Where clients have their own data, some of the server's serves for validation."""
         if self.source is None:
             return self
         _, validation, server = set_aside(np.asarray(self.source.train.labels), settings)
@@ -95,6 +110,8 @@ class ServerData:
 
     def files(self, *, labels: bool) -> dict[str, str]:
         """Files of a simulation that its clients are told of."""
+        if self.client_data:
+            return {"client-data": self.client_data}
         if self.place is None or self.split is None:
             return {}
         return client_files(self.place, self.split.directory, labels=labels)

@@ -55,6 +55,7 @@ REFUSALS: list[tuple[str, Any, str]] = [
     ("image-size", -1, "must be at least 0"),
     ("image-size", 1025, "must be at most 1024"),
     ("image-size", "28", WHOLE),
+    ("client-data", 3, TEXT),
     ("partition", True, "must be one of 'iid', 'dirichlet', 'pathological', 'shard', "
      "'natural' or 'majority'"),
     ("points-per-client", -1, "must be at least 0"),
@@ -148,6 +149,8 @@ def test_rules_over_several_settings_name_them() -> None:
         "Setting fedul.num-sets-max = 9 must be 0 or at least fedul.num-sets = 10."
     )
     assert parse({"fedul.num-sets-max": 10}).section("fedul", FedULSettings).num_sets_max == 10
+    with pytest.raises(UserError, match=r"spread = 'even' needs fedul\.num-sets-max above 0"):
+        parse({"fedul.num-sets-spread": "even"})
     with pytest.raises(UserError, match="Setting dataset = 'none' needs class-names and image-sh"):
         parse({"dataset": "none", "class-names": "a,b"})
     with pytest.raises(UserError, match="class-names and image-shape are for dataset = 'none'"):
@@ -200,6 +203,31 @@ def test_a_key_of_another_method_is_refused() -> None:
         "fedul", UnlabeledSetSettings
     )
     assert sets.num_sets == 20  # the same federation as FedUL's, so this has an effect
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("partition", "majority"),
+        ("points-per-client", 500),
+        ("fedul.num-sets", 12),
+        ("fedul.overlap", "shared"),
+        ("fedul.prior-noise", 0.2),
+    ],
+)
+def test_what_makes_clients_data_is_refused_where_they_have_their_own(key: str, value: Any) -> None:
+    with pytest.raises(UserError) as error:
+        parse({"client-data": "systems", key: value})
+    assert str(error.value) == (
+        f"Setting {key} = {value!r} has no effect with client-data, where clients bring their own "
+        "sets: leave it out."
+    )
+    parse({"client-data": "systems", "fedul.share-priors": True, "validation-fraction": 0.1})
+
+
+def test_a_method_that_needs_labels_is_refused_with_clients_own_data() -> None:
+    with pytest.raises(UserError, match="'supervised' needs labels, which clients with their own"):
+        parse({"client-data": "systems", "method": "supervised"})
 
 
 def test_integers_are_accepted_for_numbers() -> None:

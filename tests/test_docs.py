@@ -51,17 +51,3 @@ def test_the_runs_of_a_comparison(tmp_path: Path) -> None:
     plan = make_plan(runs, {"fedul.num-sets": 20}, (0,), 10, tmp_path)
     assert [cell.run for cell in plan.cells] == ["FedUL", "All labels", "FedUL, FedProx"]
     assert plan.split_warnings == ()
-
-
-def test_experiments_are_valid_and_sized_as_they_say(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    from fedul_flwr.config import resolve
-    from fedul_flwr.overrides import parse_overrides
-
-    files = sorted((ROOT / "experiments").rglob("*.toml"))
-    assert files
-    for file in files:
-        config = resolve(parse_overrides([str(file)]), tmp_path)
-        assert config.model == "cnn6"
-        assert f"M = {config.to_flat()['fedul.num-sets']}" in file.read_text()

@@ -198,6 +198,7 @@ def _split_warnings(configs: Mapping[str, RunConfig]) -> Iterable[str]:
         name: {
             "dataset": config.dataset,
             "image-size": config.image_size,
+            "client-data": config.client_data,
             **split_settings(config),
         }
         for name, config in configs.items()

@@ -117,7 +117,15 @@ def _write(
         config,
     )
     clients = [
-        generate_sets(labels, training[part], source.num_classes, client, sets, config.seed)
+        generate_sets(
+            labels,
+            training[part],
+            source.num_classes,
+            client,
+            sets,
+            config.seed,
+            num_clients=num_clients,
+        )
         for client, part in enumerate(parts)
     ]
     np.savez(

@@ -44,10 +44,14 @@ class SharedSettings(Settings):
     """Height x width x channels such as `28x28x1`; for `dataset = "none"`."""
     image_size: Annotated[int, Field(ge=0, le=1024)] = 0
     """Resize images to this many pixels square; 0 keeps them."""
+    client_data: str = ""
+    """Path of a folder with one sub-folder per client of a simulation, each as a client's own data
+    on a device; `dataset` is then the server's, or `none`."""
     partition: PartitionName = "iid"
     """How a simulation splits the training data over the clients."""
     points_per_client: Annotated[int, Field(ge=0)] = 0
-    """Keep only so many points per client (simulation); 0 keeps all."""
+    """Keep only so many points per client (simulation); 0 keeps all. `majority` draws them in its
+    class proportions, before any class is exhausted."""
     validation_fraction: Annotated[float, Field(ge=0, lt=1)] = 0.2
     """Part of the training data set aside, with labels, at the server to choose the best round."""
     server_fraction: Annotated[float, Field(ge=0, lt=1)] = 0.0

@@ -101,6 +101,7 @@ OTHER_DATA: dict[str, dict[str, Any]] = {
     "server": {"server-fraction": 0.2},
     "sets": {"fedul.num-sets": 7},
     "range of sets": {"fedul.num-sets-max": 9},
+    "spread of sets": {"fedul.num-sets-max": 9, "fedul.num-sets-spread": "even"},
     "priors": {"fedul.priors": "uniform"},
     "same priors": {"fedul.same-priors": True},
     "overlap": {"fedul.overlap": "shared"},
@@ -211,7 +212,9 @@ def test_what_is_read_is_what_was_generated(place: Place) -> None:
     table = settings.section("fedul", UnlabeledSetSettings)
     for client, truth in enumerate(split.clients):
         # Every point of a client is in one of its sets: its points are known from them.
-        expected = generate_sets(LABELS, np.unique(truth.points), 4, client, table, seed=3)
+        expected = generate_sets(
+            LABELS, np.unique(truth.points), 4, client, table, seed=3, num_clients=3
+        )
         opened = open_unlabeled_sets(client_files(place.directory, split.directory), client)
         for found in (truth, opened):
             np.testing.assert_array_equal(found.points, expected.points)
