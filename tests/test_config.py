@@ -134,8 +134,16 @@ def test_every_shared_setting_is_refused_for_something() -> None:
         ("fedtrimmedavg.beta", 0.5, "must be less than 0.5", {"base": "fedtrimmedavg"}),
         ("dirichlet.alpha", 0, "must be greater than 0.0", {"partition": "dirichlet"}),
         ("natural.column", 1, TEXT, {"partition": "natural"}),
+        ("supervised.label-fraction", 0.0, "must be greater than 0.0", {"method": "supervised"}),
+        ("supervised.label-fraction", 1.5, "must be at most 1.0", {"method": "supervised"}),
+        ("fedpl.threshold", 1, "must be less than 1.0", {"method": "fedpl"}),
+        ("fedpl.mixup-alpha", 0, "must be greater than 0.0", {"method": "fedpl"}),
+        ("fedpl.mix", "both", "must be one of 'inputs' or 'outputs'", {"method": "fedpl"}),
+        ("fedllp-vat.radius", 0, "must be greater than 0.0", {"method": "fedllp-vat"}),
+        ("fedul-consistency.form", "mse", "must be one of 'fixmatch' or 'uda'",
+         {"method": "fedul-consistency"}),
     ],
-)
+)  # fmt: skip
 def test_a_setting_of_a_table_is_refused_likewise(
     key: str, value: Any, rule: str, context: dict[str, Any]
 ) -> None:
@@ -185,6 +193,10 @@ def test_an_unknown_key_names_the_nearest(how: str, key: str, hint: str, tmp_pat
         ("dirichlet.alpha", 0.1, "partition = 'iid'"),
         ("majority.mild", True, "partition = 'iid'"),
         ("natural.column", "writer", "partition = 'iid'"),
+        ("fedpl.threshold", 0.5, "method = 'fedul'"),
+        ("fedllp-vat.alpha", 0.5, "method = 'fedul'"),
+        ("fedul-consistency.weight", 0.5, "method = 'fedul'"),
+        ("supervised.label-fraction", 0.5, "method = 'fedul'"),
     ],
 )
 def test_a_key_of_another_choice_is_refused(key: str, value: Any, choice: str) -> None:
