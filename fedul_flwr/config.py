@@ -16,6 +16,7 @@ from fedul_flwr.methods import METHODS, Method, find_method
 from fedul_flwr.settings.base import Scalar, Settings, unknown_key
 from fedul_flwr.settings.fedul import UnlabeledSetSettings
 from fedul_flwr.settings.sections import SECTIONS, ScaffoldSettings
+from fedul_flwr.settings.server import ServerTrainingSettings
 from fedul_flwr.settings.shared import SharedSettings
 
 S = TypeVar("S", bound=Settings)
@@ -140,6 +141,14 @@ def parse_flat(flat: Mapping[str, Any]) -> RunConfig:
     )
 
 
+def keys_in_use(flat: Mapping[str, Any]) -> frozenset[str]:
+    """Keys that can have an effect with the method, base and partition that ``flat`` chooses."""
+    shared = SharedSettings.parse({key: value for key, value in flat.items() if "." not in key})
+    tables = _sections_in_use(shared, find_method(shared.method))
+    of_tables = (f"{table}.{key}" for table, kind in tables.items() for key in kind.names())
+    return frozenset([*SharedSettings.names(), *of_tables])
+
+
 def refuse_labels_of_owners(settings: SharedSettings) -> None:
     """Refuse a method that learns from labels, for clients with their own data, who have none.
 
@@ -186,8 +195,9 @@ def _resume(
     except (OSError, ValueError, KeyError):
         raise UserError(f"{directory} holds no interrupted run: config.json is missing.") from None
     given = dict(overrides)
-    if given.get("dataset") != saved.get("dataset") and given.get("dataset", "digits") != "digits":
-        given["dataset"] = _absolute_dataset(str(given["dataset"]), base_dir)
+    for key in ("dataset", "server.dataset"):
+        if given.get(key, defaults[key]) not in (defaults[key], saved.get(key)):
+            given[key] = _absolute_dataset(str(given[key]), base_dir)
     if given.get("client-data"):
         given["client-data"] = _absolute(str(given["client-data"]), base_dir)
     # Flower hands over every key, so a default says nothing about what the user asked for.
@@ -221,10 +231,15 @@ def with_absolute_paths(config: RunConfig, base_dir: Path) -> RunConfig:
             f"{output} holds a run already: name another output, or continue it with resume."
         )
     dataset = _absolute_dataset(config.dataset, base_dir)
-    paths = {"dataset": dataset, "output": str(output)}
+    changed: dict[str, Any] = {"dataset": dataset, "output": str(output)}
     if config.client_data:
-        paths["client_data"] = _absolute(config.client_data, base_dir)
-    return config.model_copy(update=paths)
+        changed["client_data"] = _absolute(config.client_data, base_dir)
+    server = config.sections.get("server")
+    if isinstance(server, ServerTrainingSettings) and server.dataset:
+        place = _absolute_dataset(server.dataset, base_dir)
+        table = server.model_copy(update={"dataset": place})
+        changed["sections"] = {**config.sections, "server": table}
+    return config.model_copy(update=changed)
 
 
 def _absolute(path: str, base_dir: Path) -> str:

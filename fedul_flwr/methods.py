@@ -9,7 +9,10 @@ from typing import Literal
 from fedul_flwr.errors import UserError
 from fedul_flwr.references import load_reference
 from fedul_flwr.settings.base import Settings
-from fedul_flwr.settings.fedul import FedULSettings, UnlabeledSetSettings
+from fedul_flwr.settings.baselines import FedLLPVATSettings, FedPLSettings, SupervisedSettings
+from fedul_flwr.settings.consistency import FedULConsistencySettings
+from fedul_flwr.settings.fedul import AdmissionSettings, FedULSettings, UnlabeledSetSettings
+from fedul_flwr.settings.server import FedULMixSettings, ServerTrainingSettings
 
 
 @dataclass(frozen=True)
@@ -43,12 +46,60 @@ METHODS: dict[str, Method] = {
             client="client_apps.fedul:FedULClient",
             sections={"fedul": FedULSettings},
         ),
+        # Bi-objective FedUL: a small labelled set at the server.
+        Method(
+            name="fedul-finetune",
+            strategy="strategies.fedul_finetune:FedULFinetune",
+            client="client_apps.fedul:FedULClient",
+            sections={"fedul": FedULSettings, "server": ServerTrainingSettings},
+        ),
+        Method(
+            name="fedul-mix",
+            strategy="strategies.fedul_mix:FedULMix",
+            client="client_apps.fedul:FedULClient",
+            sections={
+                "fedul": FedULSettings,
+                "server": ServerTrainingSettings,
+                "fedul-mix": FedULMixSettings,
+            },
+        ),
+        Method(
+            name="fedul-consistency",
+            strategy="strategies.fedul_consistency:FedULConsistency",
+            client="client_apps.fedul_consistency:FedULConsistencyClient",
+            sections={"fedul": FedULSettings, "fedul-consistency": FedULConsistencySettings},
+        ),
+        Method(
+            name="fedpl",
+            strategy="baselines.fedpl:FedPL",
+            client="baselines.fedpl:FedPLClient",
+            sections={"fedul": AdmissionSettings, "fedpl": FedPLSettings},
+        ),
+        Method(
+            name="fedllp",
+            strategy="baselines.fedllp:FedLLP",
+            client="baselines.fedllp:FedLLPClient",
+            sections={"fedul": AdmissionSettings},
+        ),
+        Method(
+            name="fedllp-vat",
+            strategy="baselines.fedllp:FedLLP",
+            client="baselines.fedllp:FedLLPVATClient",
+            sections={"fedul": AdmissionSettings, "fedllp-vat": FedLLPVATSettings},
+        ),
+        Method(
+            name="server-only",
+            strategy="baselines.server_only:ServerOnly",
+            client="client_apps.local:LocalTrainingClient",
+            # The same split as the methods it is compared with, of which it leaves the clients out.
+            sections={"fedul": UnlabeledSetSettings, "server": ServerTrainingSettings},
+        ),
         # The ceiling: the same points in the same split, with their labels.
         Method(
             name="supervised",
             strategy="baselines.supervised:Supervised",
             client="baselines.supervised:SupervisedClient",
-            sections={"fedul": UnlabeledSetSettings},
+            sections={"fedul": UnlabeledSetSettings, "supervised": SupervisedSettings},
             data="labels",
         ),
     )

@@ -16,10 +16,17 @@ import pytest
 from flwr.app import RecordDict
 from flwr.common.typing import NDArrays
 
+import baselines.fedllp
+import baselines.fedpl
 import client_apps.fedul
+import client_apps.fedul_consistency
 import client_apps.local
+import client_apps.unlabeled_sets
+from baselines.fedllp import FedLLPClient, FedLLPVATClient
+from baselines.fedpl import FedPLClient
 from baselines.supervised import SupervisedClient
 from client_apps.fedul import FedULClient
+from client_apps.fedul_consistency import FedULConsistencyClient
 from client_apps.local import LocalTrainingClient
 from fedul_flwr.bridge import Content, Node
 from fedul_flwr.client_state import ClientState
@@ -31,6 +38,7 @@ from fedul_flwr.data.split import build_split, client_files
 from fedul_flwr.data.types import UnlabeledSets
 from fedul_flwr.federation import DataShape, introduction
 from fedul_flwr.learning.local import dump_arrays
+from fedul_flwr.methods import METHODS
 from fedul_flwr.models import build_model
 from fedul_flwr.settings.fedul import UnlabeledSetSettings
 
@@ -138,7 +146,24 @@ FORBIDDEN = {
 }
 
 
-@pytest.mark.parametrize("module", [client_apps.fedul, client_apps.local])
+UNLABELED: dict[str, type[LocalTrainingClient]] = {
+    "fedul": FedULClient,
+    "fedul-consistency": FedULConsistencyClient,
+    "fedpl": FedPLClient,
+    "fedllp": FedLLPClient,
+    "fedllp-vat": FedLLPVATClient,
+}
+"""Clients of methods that learn without labels."""
+
+
+@pytest.mark.parametrize(
+    "module",
+    [
+        *(client_apps.local, client_apps.unlabeled_sets),
+        *(client_apps.fedul, client_apps.fedul_consistency),
+        *(baselines.fedpl, baselines.fedllp),
+    ],
+)
 def test_clients_import_nothing_that_carries_labels(module: Any) -> None:
     names: set[str] = set()
     for node in ast.walk(ast.parse(inspect.getsource(module))):
@@ -169,6 +194,28 @@ def test_no_phase_opens_a_file_with_labels(federation: Build, selection: str, ov
     assert names_below(paths, run.root) == {"train_images.npy", "sets.npz"}
 
 
+@pytest.mark.parametrize("method", UNLABELED)
+def test_no_method_on_unlabeled_sets_opens_a_file_with_labels(
+    federation: Build, method: str
+) -> None:
+    # The second round of FedPL takes its labels from the model.
+    quick: dict[str, dict[str, Any]] = {
+        "fedpl": {"fedpl.warm-up-rounds": 1, "fedpl.relabel": True},
+        "fedul-consistency": {"fedul-consistency.target": "set-posterior"},
+    }
+    run, kind = federation(method=method, **quick.get(method, {})), UNLABELED[method]
+    with files_opened() as paths:
+        run.prepare(kind=kind)
+        for server_round in (1, 2):
+            run.client(kind=kind).fit(run.parameters(), {"server-round": server_round})
+    assert names_below(paths, run.root) == {"train_images.npy", "sets.npz"}
+
+
+def test_the_clients_of_all_methods_on_unlabeled_sets_are_audited() -> None:
+    clients = {method.client for method in METHODS.values() if method.data == "unlabeled-sets"}
+    assert clients <= {f"{kind.__module__}:{kind.__name__}" for kind in UNLABELED.values()}
+
+
 def test_the_audit_notices_labels_that_are_read(federation: Build) -> None:
     run = federation(method="supervised")
     run.prepare(kind=SupervisedClient)
@@ -194,12 +241,15 @@ def equal(one: list[Any], other: list[Any]) -> bool:
     return all(np.array_equal(a, b) for a, b in zip(one, other, strict=True))
 
 
-def test_other_labels_on_disk_change_nothing_that_a_client_sends(federation: Build) -> None:
-    run = federation()
-    before = run_rounds(run, FedULClient)
-    assert equal(before, run_rounds(run, FedULClient))
+@pytest.mark.parametrize("method", UNLABELED)
+def test_other_labels_on_disk_change_nothing_that_a_client_sends(
+    federation: Build, method: str
+) -> None:
+    run, kind = federation(method=method), UNLABELED[method]
+    before = run_rounds(run, kind)
+    assert equal(before, run_rounds(run, kind))
     run.permute_truth()
-    assert equal(before, run_rounds(run, FedULClient))
+    assert equal(before, run_rounds(run, kind))
 
 
 def test_other_labels_do_change_a_supervised_client(federation: Build) -> None:

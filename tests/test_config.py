@@ -42,7 +42,7 @@ WHOLE, NUMBER, TEXT = "must be a whole number", "must be a number", "must be a s
 PRIOR = "needs every class prior between 0 and 1, both excluded"
 REFUSALS: list[tuple[str, Any, str]] = [
     ("method", 3, TEXT),
-    ("method", "fedull", "must be one of fedul, supervised or 'package.module:NAME'"),
+    ("method", "fedull", f"must be one of {', '.join(METHODS)} or 'package.module:NAME'"),
     ("method-options", 3, TEXT),
     ("dataset", 3, TEXT),
     ("class-names", 3, TEXT),
@@ -66,8 +66,9 @@ REFUSALS: list[tuple[str, Any, str]] = [
     ("server-fraction", 1, "must be less than 1.0"),
     ("server-fraction", -0.1, "must be at least 0.0"),
     ("test-prior", 0.5, TEXT),
-    ("test-prior", "0.5;0.5", "must be 'uniform' or numbers separated by commas"),
-    ("test-prior", "0.5,0.5,", "must be 'uniform' or numbers separated by commas"),
+    ("test-prior", "0.5;0.5", "must be 'uniform', 'sets', 'em' or numbers separated by commas"),
+    ("test-prior", "set", "must be 'uniform', 'sets', 'em' or numbers separated by commas"),
+    ("test-prior", "0.5,0.5,", "must be 'uniform', 'sets', 'em' or numbers separated by commas"),
     ("test-prior", "0.5,0.5,0", PRIOR),
     ("test-prior", "1", PRIOR),
     ("test-prior", "nan,0.5", PRIOR),
@@ -133,8 +134,16 @@ def test_every_shared_setting_is_refused_for_something() -> None:
         ("fedtrimmedavg.beta", 0.5, "must be less than 0.5", {"base": "fedtrimmedavg"}),
         ("dirichlet.alpha", 0, "must be greater than 0.0", {"partition": "dirichlet"}),
         ("natural.column", 1, TEXT, {"partition": "natural"}),
+        ("supervised.label-fraction", 0.0, "must be greater than 0.0", {"method": "supervised"}),
+        ("supervised.label-fraction", 1.5, "must be at most 1.0", {"method": "supervised"}),
+        ("fedpl.threshold", 1, "must be less than 1.0", {"method": "fedpl"}),
+        ("fedpl.mixup-alpha", 0, "must be greater than 0.0", {"method": "fedpl"}),
+        ("fedpl.mix", "both", "must be one of 'inputs' or 'outputs'", {"method": "fedpl"}),
+        ("fedllp-vat.radius", 0, "must be greater than 0.0", {"method": "fedllp-vat"}),
+        ("fedul-consistency.form", "mse", "must be one of 'fixmatch' or 'uda'",
+         {"method": "fedul-consistency"}),
     ],
-)
+)  # fmt: skip
 def test_a_setting_of_a_table_is_refused_likewise(
     key: str, value: Any, rule: str, context: dict[str, Any]
 ) -> None:
@@ -184,6 +193,10 @@ def test_an_unknown_key_names_the_nearest(how: str, key: str, hint: str, tmp_pat
         ("dirichlet.alpha", 0.1, "partition = 'iid'"),
         ("majority.mild", True, "partition = 'iid'"),
         ("natural.column", "writer", "partition = 'iid'"),
+        ("fedpl.threshold", 0.5, "method = 'fedul'"),
+        ("fedllp-vat.alpha", 0.5, "method = 'fedul'"),
+        ("fedul-consistency.weight", 0.5, "method = 'fedul'"),
+        ("supervised.label-fraction", 0.5, "method = 'fedul'"),
     ],
 )
 def test_a_key_of_another_choice_is_refused(key: str, value: Any, choice: str) -> None:
@@ -239,6 +252,20 @@ def test_test_priors_as_numbers() -> None:
     assert parse().class_priors() is None
     assert parse({"test-prior": "0.2, 0.3,0.5"}).class_priors() == [0.2, 0.3, 0.5]
     assert parse({"test-prior": "0.33333,0.33333,0.33333"}).class_priors() is not None  # 1e-5 off
+
+
+def test_sources_of_test_priors() -> None:
+    for word in ("uniform", "sets", "em"):
+        config = parse({"test-prior": word})
+        assert (config.class_priors(), config.test_prior_source) == (None, word)
+    assert parse({"test-prior": "0.5,0.5"}).test_prior_source == "given"
+
+
+def test_em_needs_images_at_the_server() -> None:
+    devices = {"dataset": "none", "class-names": "a,b", "image-shape": "8x8x1"}
+    with pytest.raises(UserError, match="Setting test-prior = 'em' needs test images at the serv"):
+        parse({**devices, "test-prior": "em"})
+    assert parse({**devices, "test-prior": "sets"}).test_prior == "sets"
 
 
 # A method of one's own

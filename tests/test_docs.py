@@ -35,7 +35,19 @@ def test_the_method_of_ones_own(
     assert "2 clients take part" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("page", ["README.md", "docs/fedul.md", "docs/own-method.md"])
+@pytest.mark.parametrize(
+    "page", ["README.md", "docs/compare.md", "docs/fedul.md", "docs/own-method.md"]
+)
 def test_links_lead_somewhere(page: str) -> None:
     for target in re.findall(r"\]\((?!https?:)([^)#]+)", (ROOT / page).read_text()):
         assert ((ROOT / page).parent / target).exists(), target
+
+
+def test_the_runs_of_a_comparison(tmp_path: Path) -> None:
+    from fedul_flwr.comparison.plan import make_plan, read_runs
+
+    (tmp_path / "runs.toml").write_text(blocks("docs/compare.md", "toml")[0])
+    runs = read_runs(tmp_path / "runs.toml")
+    plan = make_plan(runs, {"fedul.num-sets": 20}, (0,), 10, tmp_path)
+    assert [cell.run for cell in plan.cells] == ["FedUL", "All labels", "FedUL, FedProx"]
+    assert plan.split_warnings == ()

@@ -36,6 +36,10 @@ class Network:
             logits: Tensor = self.model(inputs)
         return logits.to(self._wide)
 
+    def wide(self) -> Network:
+        """The same network without bfloat16, for differences that it would round away."""
+        return Network(self.model, self._device, self._wide)
+
 
 @contextmanager
 def frozen_statistics(model: nn.Module) -> Iterator[None]:

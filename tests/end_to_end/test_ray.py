@@ -111,3 +111,14 @@ def test_a_failing_client_makes_the_exit_code_non_zero(tmp_path: Path) -> None:
     assert "Client 0 cannot take part: it has 5 sets, fewer than the 10 classes." in done.stderr
     assert "Traceback" not in done.stdout + done.stderr
     assert not (tmp_path / "r" / "summary.json").exists()
+
+
+def test_a_comparison_survives_a_failing_run(finished: tuple[Path, str], tmp_path: Path) -> None:
+    (tmp_path / "runs.toml").write_text('["five sets"]\nfedul.num-sets = 5\n[ten]\n')
+    arguments = ("--runs", "runs.toml", "--seeds", "0", "-c", QUICK, "--output", "out")
+    done = fedul("compare", *arguments, cwd=tmp_path)
+    assert done.returncode == 1, done.stdout + done.stderr
+    assert "Warning: The runs do not share their data splits, fedul.num-sets differs" in done.stderr
+    assert "Failed: five sets, seed 0: Client 0 cannot take part: it has 5 sets" in done.stdout
+    assert done.stdout.count("Starting Flower's simulation") == 1
+    assert metrics(tmp_path / "out" / "ten" / "seed-0") == metrics(finished[0])

@@ -43,7 +43,7 @@ def test_500_points_for_each_of_50_clients(
     place = real_data("mnist")
     config = settings(dataset=place, partition="majority", points_per_client=500)
     labels = np.asarray(load_source(place).train.labels)
-    training, _ = set_aside(labels, config)
+    training = set_aside(labels, config).training
     assert len(training) == 48_000
     parts = partition_points(labels[training], {}, 10, 50, config)
     assert [len(part) for part in parts] == [500] * 50

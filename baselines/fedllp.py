@@ -1,0 +1,59 @@
+"""FedLLP and FedLLP-VAT: a set's mean prediction is trained to be its class priors."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from client_apps.local import TrainingData
+from client_apps.unlabeled_sets import UnlabeledSetsClient
+from fedul_flwr.learning.adversarial import virtual_adversarial_loss
+from fedul_flwr.learning.batches import Batches, set_batches
+from fedul_flwr.learning.local import Loss, Objective
+from fedul_flwr.learning.network import Network
+from fedul_flwr.learning.plan import LocalPlan
+from fedul_flwr.learning.proportions import ProportionLoss
+from fedul_flwr.learning.schedules import ramp_up
+from fedul_flwr.settings.baselines import FedLLPVATSettings
+from strategies.unlabeled_sets import UnlabeledSets
+
+
+class FedLLP(UnlabeledSets):
+    """The base strategy alone; clients match proportions."""
+
+
+class FedLLPClient(UnlabeledSetsClient):
+    """Trains on label proportions (FedUL paper, eq. 18): a step per set, whatever batch-size is."""
+
+    min_sets = 1
+
+    def loss(self) -> Loss:
+        """Cross-entropy of a set's class priors and mean prediction."""
+        return ProportionLoss(torch.from_numpy(self.sets.priors))
+
+    def batches(self, data: TrainingData, plan: LocalPlan) -> Batches:
+        """Every set as one batch: a part of a set has other proportions."""
+        return set_batches(data.images, data.points, data.targets, plan)
+
+
+class FedLLPVATClient(FedLLPClient):
+    """Adds virtual adversarial training (FedUL paper, eq. 19 and 20; Tsai & Lin 2020)."""
+
+    def objective(self, server_round: int) -> Objective:
+        """Proportion loss plus alpha times the change of predictions by the worst neighbour."""
+        options = self.settings.section("fedllp-vat", FedLLPVATSettings)
+        alpha = options.alpha * ramp_up(server_round, options.ramp_up_rounds)
+        if alpha == 0:
+            return super().objective(server_round)
+        loss = self.loss()
+
+        def objective(network: Network, inputs: Tensor, sets: Tensor) -> Tensor:
+            # The adversarial step is a small difference of predictions: not in bfloat16.
+            wide = network.wide()
+            logits = wide(inputs)
+            adversarial = virtual_adversarial_loss(
+                wide, inputs, logits, radius=options.radius, xi=options.xi
+            )
+            return loss(logits, sets) + alpha * adversarial
+
+        return objective

@@ -1,0 +1,60 @@
+"""FedPL: the class with the largest prior in a set is the pseudo label of its points."""
+
+from __future__ import annotations
+
+from flwr.common.typing import NDArrays
+from flwr.common.typing import Scalar as FlowerScalar
+from torch.nn import functional
+
+from client_apps.local import TrainingData
+from client_apps.unlabeled_sets import UnlabeledSetsClient
+from fedul_flwr.learning.local import Objective, on_logits, predict_logits
+from fedul_flwr.learning.pseudo_labels import FixMixObjective, likeliest_classes
+from fedul_flwr.settings.baselines import FedPLSettings
+from strategies.unlabeled_sets import UnlabeledSets
+
+
+class FedPL(UnlabeledSets):
+    """The base strategy alone; clients label their points."""
+
+
+class FedPLClient(UnlabeledSetsClient):
+    """Trains on pseudo labels, and on mixtures of points it is sure of and others."""
+
+    min_sets = 1
+    relabels = False
+    """Whether this round's labels are the global model's."""
+
+    @property
+    def options(self) -> FedPLSettings:
+        """FedPL's own settings."""
+        return self.settings.section("fedpl", FedPLSettings)
+
+    def fit(
+        self, parameters: NDArrays, config: dict[str, FlowerScalar]
+    ) -> tuple[NDArrays, int, dict[str, FlowerScalar]]:
+        """One round of local training."""
+        warm = int(config["server-round"]) > self.options.warm_up_rounds
+        self.relabels = self.options.relabel and warm
+        return super().fit(parameters, config)
+
+    def training_data(self) -> TrainingData:
+        """Points with their pseudo labels for targets."""
+        sets = self.sets
+        if self.relabels:  # the model holds the weights that the round starts from
+            logits = predict_logits(self.model, sets.images, sets.points, self.plan({}))
+            return TrainingData(sets.images, sets.points, logits.argmax(dim=1).numpy())
+        return TrainingData(sets.images, sets.points, likeliest_classes(sets.priors)[sets.sets])
+
+    def objective(self, server_round: int) -> Objective:
+        """Cross-entropy at first: a fresh model is sure of no point, and so would stay."""
+        options = self.options
+        if server_round <= options.warm_up_rounds:
+            return on_logits(functional.cross_entropy)
+        return FixMixObjective(
+            threshold=options.threshold,
+            weight=options.mix_weight,
+            alpha=options.mixup_alpha,
+            mix=options.mix,
+            pairing=options.pairing,
+        )

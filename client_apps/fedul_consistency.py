@@ -1,0 +1,49 @@
+"""FedUL's client with consistency between views on the posterior that the transition recovers."""
+
+from __future__ import annotations
+
+from flwr.common.typing import NDArrays
+from flwr.common.typing import Scalar as FlowerScalar
+
+from client_apps.fedul import FedULClient
+from fedul_flwr.learning.consistency import ConsistencyObjective
+from fedul_flwr.learning.local import Objective
+from fedul_flwr.learning.schedules import ramp_up
+from fedul_flwr.settings.consistency import FedULConsistencySettings
+from fedul_flwr.surrogate import SurrogateLoss
+
+
+class FedULConsistencyClient(FedULClient):
+    """Trains on surrogate labels, and a strong view to what the weak view's posterior says."""
+
+    consistency: ConsistencyObjective | None = None
+    """This round's objective, where consistency has a weight."""
+
+    def objective(self, server_round: int) -> Objective:
+        """FedUL's loss of the weak view, and weighted consistency of the strong one."""
+        options = self.settings.section("fedul-consistency", FedULConsistencySettings)
+        weight = options.weight * ramp_up(server_round, options.ramp_up_rounds)
+        if weight == 0:
+            return super().objective(server_round)
+        loss = self.loss()
+        assert isinstance(loss, SurrogateLoss)
+        given_set = options.target == "set-posterior"
+        self.consistency = ConsistencyObjective(
+            surrogate=loss,
+            weight=weight,
+            threshold=options.threshold,
+            form=options.form,
+            temperature=options.temperature,
+            log_weights=loss.transition.log_weights if given_set else None,
+        )
+        return self.consistency
+
+    def fit(
+        self, parameters: NDArrays, config: dict[str, FlowerScalar]
+    ) -> tuple[NDArrays, int, dict[str, FlowerScalar]]:
+        """One round; reports the surrogate loss, the consistency loss and the masked share."""
+        arrays, count, metrics = super().fit(parameters, config)
+        if self.consistency is not None:
+            surrogate, value, masked = self.consistency.means()
+            metrics |= {"loss": surrogate, "consistency-loss": value, "masked-share": masked}
+        return arrays, count, metrics

@@ -1,0 +1,50 @@
+"""Learning from label proportions: a set's mean prediction against its class priors."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+
+def log_mean_prediction(logits: Tensor) -> Tensor:
+    """Logarithm ``(K,)`` of the mean softmax of ``(n, K)`` logits, log pi_hat of a set.
+
+    Taken in log space: the mean of probabilities that underflow has a logarithm still.
+    """
+    log_p = functional.log_softmax(logits, dim=1)
+    return torch.logsumexp(log_p, dim=0) - math.log(len(logits))
+
+
+def proportion_loss(logits: Tensor, prior: Tensor) -> Tensor:
+    """−Σ_k Pi_mk log pi_hat_mk of one set (FedUL paper, eq. 18; Dulac-Arnold et al. 2019).
+
+    Parameters
+    ----------
+    logits : ``(n, K)``, outputs for the points of the set.
+    prior : ``(K,)``, class priors Pi_m of the set.
+    """
+    return -(prior * log_mean_prediction(logits)).sum()
+
+
+class ProportionLoss(nn.Module):
+    """:func:`proportion_loss` of batches that are whole sets.
+
+    Parameters
+    ----------
+    priors : ``(M, K)``, class priors Pi of a client's sets.
+    """
+
+    priors: Tensor
+
+    def __init__(self, priors: Tensor) -> None:
+        super().__init__()
+        self.register_buffer("priors", priors.double(), persistent=False)
+
+    def forward(self, logits: Tensor, sets: Tensor) -> Tensor:
+        """Loss of one set's ``(n, K)`` logits; ``sets`` ``(n,)`` is its index, n times."""
+        # Losses are built on the CPU: follow the logits to their device.
+        priors = self.priors.to(logits.device, logits.dtype)
+        return proportion_loss(logits, priors[sets[0]])

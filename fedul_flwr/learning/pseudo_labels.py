@@ -1,0 +1,90 @@
+"""Pseudo labels for unlabeled sets, and learning from the confident and the other points."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from fedul_flwr.data.types import Floats, Ints
+from fedul_flwr.learning.network import Network, frozen_statistics
+
+
+def likeliest_classes(priors: Floats) -> Ints:
+    """``(M,)``: the class with the largest prior in every row of ``priors`` ``(M, K)``."""
+    return np.asarray(priors.argmax(axis=1), dtype=np.int64)
+
+
+def is_confident(logits: Tensor, threshold: float) -> Tensor:
+    """Bool ``(n,)``: whether the top probability of ``(n, K)`` logits reaches ``threshold``."""
+    return functional.softmax(logits.detach(), dim=1).amax(dim=1) >= threshold
+
+
+@dataclass(frozen=True)
+class FixMixObjective:
+    """L_fix + weight·L_mix (FedUL paper, eq. 14 to 17; Diao et al. 2021).
+
+    x+ are the points of a batch whose top probability is at least ``threshold``, x− the others.
+    L_fix is the cross-entropy of x+. Every pair has x_mix = r·x+ + (1 − r)·x− and L_mix =
+    r·CE(f(x_mix), y+) + (1 − r)·CE(f(x_mix), y−), one r ~ Beta(alpha, alpha) per batch. Without
+    x− there is no L_mix, without x+ neither loss.
+
+    Attributes
+    ----------
+    threshold : tau, in [0, 1].
+    weight : of L_mix, at least 0.
+    alpha : of the Beta distribution, above 0.
+    mix : ``"inputs"``, or ``"outputs"``: r·f(x+) + (1 − r)·f(x−) in place of f(x_mix) (release).
+    pairing : ``"all"``, every x+ with an x− drawn with replacement; or ``"shorter"``, pairs in
+        order up to the shorter half, and no step at all without both halves (release).
+    """
+
+    threshold: float = 0.4
+    weight: float = 0.3
+    alpha: float = 0.75
+    mix: str = "inputs"
+    pairing: str = "all"
+
+    def __call__(self, network: Network, inputs: Tensor, labels: Tensor) -> Tensor:
+        """Loss of ``(n, c, h, w)`` inputs and ``(n,)`` pseudo labels."""
+        logits = network(inputs)
+        confident = is_confident(logits, self.threshold)
+        high, low = confident.nonzero()[:, 0], (~confident).nonzero()[:, 0]
+        if self.pairing == "shorter" and not (len(high) and len(low)):
+            # A leaf of its own: weights get no gradient, and the optimiser leaves them alone.
+            return torch.zeros((), dtype=logits.dtype, device=logits.device, requires_grad=True)
+        if not len(high):
+            return 0.0 * logits.sum()
+        fix = functional.cross_entropy(logits[high], labels[high])
+        if not len(low) or self.weight == 0:
+            return fix
+        first, second = self.pairs(high, low)
+        ratio = self.ratio()
+        if self.mix == "outputs":
+            mixed = ratio * logits[first] + (1 - ratio) * logits[second]
+        else:
+            mixed = self._of_mixed(network, ratio * inputs[first] + (1 - ratio) * inputs[second])
+        mix = ratio * functional.cross_entropy(mixed, labels[first])
+        mix = mix + (1 - ratio) * functional.cross_entropy(mixed, labels[second])
+        return fix + self.weight * mix
+
+    def pairs(self, high: Tensor, low: Tensor) -> tuple[Tensor, Tensor]:
+        """Positions of x+ and x− of every pair, from those of both halves."""
+        if self.pairing == "shorter":
+            count = min(len(high), len(low))
+            return high[:count], low[:count]  # batches are in random order
+        return high, low[torch.randint(len(low), (len(high),), device=low.device)]
+
+    def ratio(self) -> float:
+        """r ~ Beta(alpha, alpha)."""
+        return float(torch.distributions.Beta(self.alpha, self.alpha).sample())
+
+    def _of_mixed(self, network: Network, mixed: Tensor) -> Tensor:
+        # Batch norm refuses a single 1 x 1 activation; twice the point is the same mean loss.
+        twice = mixed.repeat(2, 1, 1, 1) if len(mixed) == 1 else mixed
+        # Running statistics are for points as they are tested, which are not mixed.
+        with frozen_statistics(network.model):
+            return network(twice)[: len(mixed)]

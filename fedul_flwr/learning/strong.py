@@ -1,0 +1,91 @@
+"""Strong augmentation of whole batches, for consistency between views of a point."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+ROTATION = 30.0
+"""Largest rotation either way, degrees."""
+SHIFT = 0.125
+"""Largest translation either way along each axis, as a share of the image's side."""
+SCALE = 0.2
+"""Largest change of scale: factors lie in [1 − SCALE, 1 + SCALE]."""
+SHEAR = 0.2
+"""Largest horizontal shear either way, pixels per pixel."""
+CONTRAST = 0.4
+"""Largest change of contrast and of brightness: factors lie in [1 − CONTRAST, 1 + CONTRAST]."""
+CUTOUT = 0.4
+"""Largest side of the square that is blacked out, as a share of the image's shorter side."""
+
+
+def strong_augment(inputs: Tensor) -> Tensor:
+    """A random affine map, contrast and brightness, and a cutout for every image of its own.
+
+    RandAugment's family of changes (Cubuk et al. 2020) as a few tensor operations on the whole
+    batch. Nothing is mirrored: a 2 is no mirrored 2, and where mirroring keeps the class the weak
+    view does it. Draws from torch's own generator.
+
+    Parameters
+    ----------
+    inputs : ``(n, c, h, w)`` in [-1, 1]; black is -1, also what comes from outside the image.
+
+    Returns
+    -------
+    New images of the same shape and range.
+    """
+    count, channels, height, width = inputs.shape
+    warped = functional.grid_sample(
+        # Padding is with zeros: move black to zero for the sampling.
+        inputs + 1,
+        functional.affine_grid(
+            _affine_maps(inputs), [count, channels, height, width], align_corners=False
+        ),
+        mode="bilinear",
+        align_corners=False,
+    )
+    values = _recolour(warped / 2)
+    return (values * _outside_cutout(inputs)).mul_(2).sub_(1)
+
+
+def _uniform(inputs: Tensor, least: float, most: float) -> Tensor:
+    drawn = torch.rand(len(inputs), dtype=inputs.dtype, device=inputs.device)
+    return least + (most - least) * drawn
+
+
+def _affine_maps(inputs: Tensor) -> Tensor:
+    """``(n, 2, 3)`` maps from places in the output to places in the input."""
+    height, width = inputs.shape[2:]
+    angle = _uniform(inputs, -ROTATION, ROTATION) * (math.pi / 180)
+    shear = _uniform(inputs, -SHEAR, SHEAR)
+    size = 1 / _uniform(inputs, 1 - SCALE, 1 + SCALE)
+    across, down = (2 * _uniform(inputs, -SHIFT, SHIFT) for _ in range(2))
+    cos, sin = angle.cos(), angle.sin()
+    # Rotation times shear. affine_grid's coordinates run from -1 to 1 on either side of an image:
+    # the ratios keep an oblong image from being sheared by a rotation.
+    to_right, to_down = width / height, height / width
+    top = torch.stack([size * cos, size * (shear * cos - sin) * to_down, across], dim=1)
+    bottom = torch.stack([size * sin * to_right, size * (shear * sin + cos), down], dim=1)
+    return torch.stack([top, bottom], dim=1)
+
+
+def _recolour(values: Tensor) -> Tensor:
+    """Contrast about the image's mean, then brightness, of values in [0, 1]."""
+    contrast, brightness = (
+        _uniform(values, 1 - CONTRAST, 1 + CONTRAST).view(-1, 1, 1, 1) for _ in range(2)
+    )
+    mean = values.mean(dim=(1, 2, 3), keepdim=True)
+    return ((mean + (values - mean) * contrast) * brightness).clamp(0, 1)
+
+
+def _outside_cutout(inputs: Tensor) -> Tensor:
+    """``(n, 1, h, w)``: 0 inside a square around a random place, 1 elsewhere."""
+    height, width = inputs.shape[2:]
+    half = _uniform(inputs, 0, CUTOUT).view(-1, 1, 1) * (min(height, width) / 2)
+    place = torch.arange(max(height, width), device=inputs.device).to(inputs.dtype) + 0.5
+    rows = (place[None, :height, None] - _uniform(inputs, 0, height).view(-1, 1, 1)).abs() < half
+    columns = (place[None, None, :width] - _uniform(inputs, 0, width).view(-1, 1, 1)).abs() < half
+    return (~(rows & columns)).to(inputs.dtype)[:, None]

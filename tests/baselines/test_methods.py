@@ -1,0 +1,168 @@
+"""Every method end to end in process, and that its settings do what they say."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from fedul_flwr.config import RunConfig, default_flat, parse_flat
+from fedul_flwr.errors import UserError
+from tests.runs import last_model, metrics, summary, train
+
+Settings = Callable[..., RunConfig]
+SHORT: dict[str, Any] = {"model": "mlp", "num_rounds": 2, "local_epochs": 1}
+SLOW_STEPS: dict[str, Any] = {"learning_rate": 1e-3, "fedul.num-sets": 40}
+
+
+def same(one: Any, other: Any) -> bool:
+    """Whether two runs end with the same weights, bit for bit."""
+    first, second = last_model(one), last_model(other)
+    return all(np.array_equal(first[name], second[name]) for name in first)
+
+
+@pytest.mark.parametrize(
+    ("method", "options"),
+    [
+        ("fedul-consistency", {"fedul-consistency.ramp-up-rounds": 3}),
+        ("fedpl", {"fedpl.warm-up-rounds": 3}),
+        ("fedllp", SLOW_STEPS),
+        ("fedllp-vat", {**SLOW_STEPS, "fedllp-vat.ramp-up-rounds": 2}),
+    ],
+)
+def test_it_learns_digits(settings: Settings, method: str, options: dict[str, Any]) -> None:
+    config = settings(method=method, model="mlp", num_rounds=8, evaluate_every=4, **options)
+    directory = train(config, 4)
+    assert summary(directory)["test_error"] < 25  # chance is 90
+    assert summary(directory)["method"] == method
+
+
+@pytest.mark.parametrize("method", ["fedpl", "fedllp", "fedllp-vat"])
+def test_one_set_is_enough_where_nothing_is_inverted(settings: Settings, method: str) -> None:
+    directory = train(settings(**SHORT, method=method, **{"fedul.num-sets": 1}), 2)
+    clients = json.loads((directory / "federation.json").read_text())["clients"]
+    assert [client["status"] for client in clients] == ["accepted"] * 2
+    assert metrics(directory)[-1]["loss"] > 0
+
+
+def test_surrogate_labels_still_need_as_many_sets_as_classes(settings: Settings) -> None:
+    with pytest.raises(UserError, match="it has 5 sets, fewer than the 10 classes"):
+        train(settings(**SHORT, method="fedul-consistency", **{"fedul.num-sets": 5}), 2)
+
+
+@pytest.mark.parametrize("method", ["fedpl", "fedllp", "fedllp-vat"])
+def test_methods_without_a_heldout_loss_say_so(settings: Settings, method: str) -> None:
+    config = settings(**SHORT, method=method, validation_fraction=0.0, selection="heldout")
+    with pytest.raises(UserError, match=f"'heldout': '{method}' has no such loss"):
+        train(config, 2)
+
+
+def test_vat_of_weight_zero_is_fedllp(settings: Settings) -> None:
+    plain = train(settings(**SHORT, method="fedllp"), 2)
+    zero = {"fedllp-vat.alpha": 0.0}
+    assert same(plain, train(settings(**SHORT, method="fedllp-vat", **zero), 2))
+    some = {"fedllp-vat.alpha": 0.1, "fedllp-vat.ramp-up-rounds": 0}
+    directory = train(settings(**SHORT, method="fedllp-vat", **some), 2)
+    assert not same(plain, directory)
+    # Every setting counts.
+    for key, value in (("radius", 1.0), ("xi", 0.1), ("ramp-up-rounds", 5)):
+        other = {**some, f"fedllp-vat.{key}": value}
+        assert not same(directory, train(settings(**SHORT, method="fedllp-vat", **other), 2)), key
+
+
+def test_a_step_of_fedllp_is_a_set(settings: Settings) -> None:
+    for batch_size in (16, 0):
+        config = settings(**SHORT, method="fedllp", batch_size=batch_size, **{"fedul.num-sets": 13})
+        assert [line["steps"] for line in metrics(train(config, 2))] == [13, 13]
+
+
+def test_consistency_of_weight_zero_is_fedul(settings: Settings) -> None:
+    # Rotation too: what is drawn for batches must not depend on what views draw.
+    short = {**SHORT, "augment": "rotate"}
+    plain = train(settings(**short, method="fedul"), 2)
+    zero = {"fedul-consistency.weight": 0.0}
+    nothing = train(settings(**short, method="fedul-consistency", **zero), 2)
+    assert same(plain, nothing)
+    assert metrics(plain) == metrics(nothing)
+    # Nor is there a difference where no target is sure enough: strong views alone change nothing.
+    sure = {"fedul-consistency.threshold": 0.999999999}
+    masked = train(settings(**short, method="fedul-consistency", **sure), 2)
+    assert metrics(masked)[-1]["masked_share"] == 1
+    assert same(plain, masked)
+
+
+def test_consistency_reports_its_parts(settings: Settings) -> None:
+    options = {"fedul-consistency.threshold": 0.3, "fedul-consistency.ramp-up-rounds": 0}
+    directory = train(settings(**SHORT, method="fedul-consistency", **options), 3)
+    line = metrics(directory)[-1]
+    assert 0 < line["masked_share"] < 1
+    assert line["consistency_loss"] > 0
+    assert 1 < line["surrogate_loss"] < 3  # of 10 sets: log 10 = 2.3 at most, but for overfitting
+    # Settings count.
+    others: list[dict[str, Any]] = [
+        {"fedul-consistency.threshold": 0.4},
+        {"fedul-consistency.weight": 2.0},
+        {"fedul-consistency.target": "set-posterior"},
+        {"fedul-consistency.ramp-up-rounds": 3},
+        {"fedul-consistency.form": "uda"},
+    ]
+    runs = [
+        train(settings(**SHORT, method="fedul-consistency", **{**options, **other}), 3)
+        for other in others
+    ]
+    assert not any(same(directory, other) for other in runs)
+    warm = {**options, "fedul-consistency.form": "uda", "fedul-consistency.temperature": 1.0}
+    assert not same(runs[-1], train(settings(**SHORT, method="fedul-consistency", **warm), 3))
+
+
+def test_a_temperature_without_soft_targets_is_refused() -> None:
+    flat = {**default_flat(), "method": "fedul-consistency"}
+    with pytest.raises(UserError) as error:
+        parse_flat({**flat, "fedul-consistency.temperature": 1.0})
+    assert str(error.value) == (
+        "Setting fedul-consistency.temperature is for fedul-consistency.form = 'uda'."
+    )
+
+
+FEDPL: dict[str, Any] = {
+    "method": "fedpl",
+    "num_rounds": 3,
+    "fedpl.warm-up-rounds": 2,
+    "fedpl.threshold": 0.6,
+}
+
+
+def test_fedpl_warms_up_on_the_likeliest_classes(settings: Settings) -> None:
+    plain = train(settings(**{**SHORT, **FEDPL, "fedpl.warm-up-rounds": 3}), 2)
+    runs = [
+        train(settings(**{**SHORT, **FEDPL, **other}), 2)
+        for other in (
+            {},
+            {"fedpl.threshold": 0.7},
+            {"fedpl.mix-weight": 1.0},
+            {"fedpl.mixup-alpha": 5.0},
+            {"fedpl.relabel": True},
+            {"fedpl.mix": "outputs"},
+            {"fedpl.pairing": "shorter"},
+        )
+    ]
+    for run in runs:  # the first two rounds are the same, the third is not
+        assert metrics(run)[:2] == metrics(plain)[:2]
+        assert metrics(run)[2]["loss"] != metrics(plain)[2]["loss"]
+    for i, run in enumerate(runs):
+        assert not any(same(run, other) for other in runs[:i])
+
+
+def test_a_fraction_of_labels(settings: Settings) -> None:
+    whole = train(settings(**SHORT, method="supervised"), 3)
+    explicit = train(settings(**SHORT, method="supervised", **{"supervised.label-fraction": 1}), 3)
+    assert same(whole, explicit)
+    tenth = {"supervised.label-fraction": 0.1}
+    part = train(settings(**SHORT, method="supervised", **tenth), 3)
+    assert same(part, train(settings(**SHORT, method="supervised", **tenth), 3))
+    assert not same(part, whole)
+    assert metrics(part)[0]["steps"] == metrics(whole)[0]["steps"] // 10
+    assert summary(part)["test_error"] > summary(whole)["test_error"]

@@ -1,0 +1,200 @@
+"""Consistency: Bayes' rule, both forms and the mask by hand, and what has no gradient."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from fedul_flwr.learning import consistency
+from fedul_flwr.learning.consistency import (
+    ConsistencyObjective,
+    fixmatch_loss,
+    log_set_posterior,
+    uda_loss,
+)
+from fedul_flwr.learning.network import Network
+from fedul_flwr.learning.plan import CPU
+from fedul_flwr.surrogate import SurrogateLoss
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+PRIORS = torch.tensor([[0.6, 0.4], [0.1, 0.9], [1.0, 0.0]], dtype=torch.float64)
+SIZES = torch.tensor([2, 5, 3])
+PI = torch.tensor([0.3, 0.7], dtype=torch.float64)
+
+
+def test_the_posterior_given_the_set_by_hand() -> None:
+    # eta = (.5, .5), pi = (.3, .7). Set 0: .5·.6/.3 : .5·.4/.7 = 1 : .285714 -> (7/9, 2/9).
+    # Set 1: .5·.1/.3 : .5·.9/.7 = .166667 : .642857 -> (7/34, 27/34). Set 2 has class 0 alone.
+    weights = SurrogateLoss(PRIORS, SIZES, PI).transition.log_weights
+    found = log_set_posterior(torch.zeros(3, 2, dtype=torch.float64), weights).exp()
+    expected = [[7 / 9, 2 / 9], [7 / 34, 27 / 34], [1, 0]]
+    np.testing.assert_allclose(found, expected, atol=1e-12)
+
+
+def test_it_is_bayes_rule_on_the_joint_distribution() -> None:
+    # A world of four inputs: p(x | k) given, classes of set m have priors Pi_m.
+    rng = np.random.default_rng(0)
+    likelihood = rng.dirichlet(np.ones(4), size=2)  # (K, X)
+    eta = (PI.numpy()[:, None] * likelihood).T
+    eta /= eta.sum(axis=1, keepdims=True)
+    weights = SurrogateLoss(PRIORS, SIZES, PI).transition.log_weights
+    for m in range(3):
+        joint = (PRIORS[m].numpy()[:, None] * likelihood).T
+        expected = joint / joint.sum(axis=1, keepdims=True)
+        rows = weights[m].repeat(4, 1)
+        found = log_set_posterior(torch.from_numpy(eta).log(), rows).exp()
+        np.testing.assert_allclose(found, expected, atol=1e-12)
+
+
+# Weak views (.9, .1), (.4, .6), (.2, .8); strong ones (.5, .5), (.3, .7), (.6, .4).
+WEAK = torch.tensor([[0.9, 0.1], [0.4, 0.6], [0.2, 0.8]], dtype=torch.float64).log()
+STRONG = torch.tensor([[0.5, 0.5], [0.3, 0.7], [0.6, 0.4]], dtype=torch.float64).log()
+
+
+def test_the_hard_form_by_hand() -> None:
+    # Threshold .75 keeps points 0 and 2 with labels 0 and 1: (-log .5 - log .4) / 3.
+    value, masked = fixmatch_loss(WEAK, STRONG, 0.75)
+    assert float(value) == pytest.approx((0.693147 + 0.916291) / 3, abs=1e-6)
+    assert float(masked) == pytest.approx(1 / 3)
+
+
+def test_the_soft_form_by_hand() -> None:
+    # Temperature .5 squares: .81 : .01 -> (.987805, .012195) and .04 : .64 -> (.058824, .941176).
+    # KL to (.5, .5): .987805·log 1.975610 + .012195·log .024390 = .627287;
+    # to (.6, .4): .058824·log .098039 + .941176·log 2.352941 = .668721. Sum / 3 = .432003.
+    value, masked = uda_loss(WEAK, STRONG, 0.75, 0.5)
+    assert float(value) == pytest.approx(0.432003, abs=1e-6)
+    assert float(masked) == pytest.approx(1 / 3)
+
+
+def test_the_soft_form_without_sharpening_is_the_divergence() -> None:
+    value, masked = uda_loss(WEAK, STRONG, 0.0, 1.0)
+    expected = functional.kl_div(STRONG, WEAK, reduction="batchmean", log_target=True)
+    assert float(value) == pytest.approx(float(expected), abs=1e-12)
+    assert float(masked) == 0
+    assert float(uda_loss(WEAK, WEAK, 0.0, 1.0)[0]) == pytest.approx(0, abs=1e-15)
+
+
+@pytest.mark.parametrize("form", ["fixmatch", "uda"])
+def test_points_below_the_threshold_have_no_gradient(form: str) -> None:
+    strong = STRONG.clone().requires_grad_()
+    value, _ = (
+        fixmatch_loss(WEAK, strong, 0.75) if form == "fixmatch" else uda_loss(WEAK, strong, 0.75, 1)
+    )
+    value.backward()  # type: ignore[no-untyped-call]
+    assert strong.grad is not None
+    assert (strong.grad[1] == 0).all()
+    assert (strong.grad[[0, 2]] != 0).any(dim=1).all()
+
+
+def test_a_batch_that_is_masked_whole_is_no_loss() -> None:
+    for value, masked in (fixmatch_loss(WEAK, STRONG, 0.95), uda_loss(WEAK, STRONG, 0.95, 0.4)):
+        assert (float(value), float(masked)) == (0, 1)
+
+
+def network(dtype: torch.dtype = torch.float64) -> Network:
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Flatten(), nn.Linear(9, 6), nn.BatchNorm1d(6), nn.Linear(6, 2))
+    return Network(model.to(dtype).train(), CPU, dtype)
+
+
+def batch() -> tuple[Tensor, Tensor]:
+    values = np.random.default_rng(0).uniform(-1, 1, (8, 1, 3, 3))
+    return torch.from_numpy(values), torch.tensor([0, 1, 2, 0, 1, 1, 2, 0])
+
+
+@pytest.mark.parametrize("form", ["fixmatch", "uda"])
+@pytest.mark.parametrize("given_set", [False, True])
+def test_the_objective_is_the_surrogate_loss_and_the_weighted_consistency(
+    form: str, given_set: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(consistency, "strong_augment", lambda inputs: inputs.flip(3))
+    loss = SurrogateLoss(PRIORS, SIZES, PI)
+    weights = loss.transition.log_weights if given_set else None
+    objective = ConsistencyObjective(loss, 0.7, 0.6, form, 0.4, weights)
+    inputs, sets = batch()
+    found = objective(network(), inputs, sets)
+
+    model = network()
+    weak, strong = model(inputs), model(inputs.flip(3))
+    target = weak.detach()
+    if given_set:
+        target = target + loss.transition.log_weights[sets]
+        strong = strong + loss.transition.log_weights[sets]
+    p, log_q = target.softmax(dim=1), strong.log_softmax(dim=1)
+    kept = p.amax(dim=1) >= 0.6
+    if form == "fixmatch":
+        each = functional.cross_entropy(strong, p.argmax(dim=1), reduction="none")
+    else:
+        sharp = p**2.5 / (p**2.5).sum(dim=1, keepdim=True)
+        each = torch.special.xlogy(sharp, sharp).sum(dim=1) - (sharp * log_q).sum(dim=1)
+    value = each[kept].sum() / 8
+    surrogate = loss(weak, sets)
+    assert float(found.detach()) == pytest.approx(
+        float((surrogate + 0.7 * value).detach()), rel=1e-10
+    )
+    means = objective.means()
+    expected = [float(surrogate.detach()), float(value.detach()), 1 - float(kept.double().mean())]
+    assert means == pytest.approx(expected, rel=1e-10)
+    assert 0 < means[2] < 1
+
+
+def test_the_target_has_no_gradient(monkeypatch: pytest.MonkeyPatch) -> None:
+    # The strong view's logits come from elsewhere: what is left has the surrogate's gradient.
+    inputs, sets = batch()
+    loss = SurrogateLoss(PRIORS, SIZES, PI)
+
+    class Other(Network):
+        calls = 0
+
+        def __call__(self, given: Tensor) -> Tensor:
+            self.calls += 1
+            logits = super().__call__(given)
+            return logits if self.calls == 1 else logits.detach()
+
+    model = network().model
+    ConsistencyObjective(loss, 5.0, 0.0)(Other(model, CPU, torch.float64), inputs, sets).backward()  # type: ignore[no-untyped-call]
+    found = [weight.grad for weight in model.parameters()]
+    plain = network().model
+    loss(plain(inputs), sets).backward()
+    for gradient, weight in zip(found, plain.parameters(), strict=True):
+        assert gradient is not None
+        np.testing.assert_allclose(gradient, weight.grad, atol=1e-14)
+
+
+def test_classes_that_a_set_lacks_leave_everything_finite() -> None:
+    # Set 2 has no class 1; in float32, as in a run.
+    loss = SurrogateLoss(PRIORS, SIZES, PI)
+    for form in ("fixmatch", "uda"):
+        model = network(torch.float32)
+        weights = loss.transition.log_weights
+        objective = ConsistencyObjective(loss, 1.0, 0.0, form, 0.4, weights)
+        value = objective(model, batch()[0].float(), torch.full((8,), 2))
+        value.backward()  # type: ignore[no-untyped-call]
+        assert value.isfinite()
+        assert all(w.grad is None or w.grad.isfinite().all() for w in model.model.parameters())
+        assert objective.means()[1] == pytest.approx(0, abs=1e-6)  # the set leaves no doubt
+
+
+def test_running_statistics_are_those_of_the_weak_view() -> None:
+    inputs, sets = batch()
+    with_strong, plain = network(), network()
+    ConsistencyObjective(SurrogateLoss(PRIORS, SIZES), 1.0, 0.0)(with_strong, inputs, sets)
+    plain(inputs)
+    pairs = zip(with_strong.model.buffers(), plain.model.buffers(), strict=True)
+    assert all(one.equal(other) for one, other in pairs)
+
+
+def test_means_are_over_batches() -> None:
+    inputs, sets = batch()
+    loss = SurrogateLoss(PRIORS, SIZES)
+    objective, model = ConsistencyObjective(loss, 1.0, 0.6), network()
+    values = [float(objective(model, inputs[i : i + 4], sets[i : i + 4]).detach()) for i in (0, 4)]
+    surrogate, value, _ = objective.means()
+    assert surrogate + value == pytest.approx(math.fsum(values) / 2)

@@ -1,0 +1,82 @@
+"""Label proportions: by hand, against the naive formula, and where that one fails."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+import torch
+
+from fedul_flwr.learning.batches import set_batches
+from fedul_flwr.learning.plan import LocalPlan
+from fedul_flwr.learning.proportions import ProportionLoss, log_mean_prediction, proportion_loss
+
+
+def test_the_loss_of_a_set_by_hand() -> None:
+    # Logits (log 3, 0) and (0, 0): softmax (3/4, 1/4) and (1/2, 1/2), mean (5/8, 3/8).
+    # Prior (.2, .8): -(.2·log .625 + .8·log .375) = .2·.470004 + .8·.980829 = .878664.
+    logits = torch.tensor([[math.log(3), 0.0], [0.0, 0.0]], dtype=torch.float64)
+    assert log_mean_prediction(logits).exp().tolist() == pytest.approx([0.625, 0.375])
+    loss = proportion_loss(logits, torch.tensor([0.2, 0.8], dtype=torch.float64))
+    assert float(loss) == pytest.approx(0.878664, abs=1e-6)
+
+
+def test_it_is_the_naive_formula_with_its_gradient() -> None:
+    torch.manual_seed(0)
+    logits = torch.randn(7, 4, dtype=torch.float64, requires_grad=True)
+    prior = torch.tensor([0.5, 0.3, 0.2, 0.0], dtype=torch.float64)
+    naive = -(prior * logits.softmax(dim=1).mean(dim=0).log()).sum()
+    found = proportion_loss(logits, prior)
+    assert float(found.detach()) == pytest.approx(float(naive.detach()), rel=1e-12)
+    (expected,) = torch.autograd.grad(naive, logits)
+    (gradient,) = torch.autograd.grad(found, logits)
+    np.testing.assert_allclose(gradient, expected, atol=1e-14)
+
+
+def test_predictions_that_underflow_have_a_loss_and_a_gradient() -> None:
+    # Every softmax of class 1 is exp(-200), zero in float32: the naive logarithm is infinite.
+    logits = torch.tensor([[200.0, 0.0], [200.0, 0.0]], requires_grad=True)
+    loss = proportion_loss(logits, torch.tensor([0.5, 0.5]))
+    assert float(loss.detach()) == pytest.approx(100, rel=1e-6)
+    loss.backward()  # type: ignore[no-untyped-call]
+    assert logits.grad is not None
+    # Of -.5·(log p0 + log p1) = .5·(z0 - z1) far out, shared by two points: ±1/4.
+    np.testing.assert_allclose(logits.grad, [[0.25, -0.25]] * 2, rtol=1e-5)
+
+
+def test_the_minimum_is_where_the_mean_prediction_is_the_prior() -> None:
+    prior = torch.tensor([0.1, 0.6, 0.3], dtype=torch.float64)
+    at = prior.log()[None, :].repeat(5, 1).requires_grad_()
+    loss = proportion_loss(at, prior)
+    assert float(loss.detach()) == pytest.approx(float(-(prior * prior.log()).sum()))
+    (gradient,) = torch.autograd.grad(loss, at)
+    np.testing.assert_allclose(gradient, 0, atol=1e-15)
+
+
+def test_a_batch_takes_the_priors_of_its_set() -> None:
+    priors = torch.tensor([[0.2, 0.8], [0.9, 0.1]])
+    logits = torch.randn(4, 2)
+    loss = ProportionLoss(priors)
+    for m in (0, 1):
+        expected = proportion_loss(logits, priors[m])
+        torch.testing.assert_close(loss(logits, torch.full((4,), m)), expected)
+
+
+def test_batches_are_whole_sets_in_random_order() -> None:
+    images = np.empty((30, 2, 2, 1), dtype=np.uint8)
+    images[:] = np.arange(30)[:, None, None, None]
+    points = np.random.default_rng(0).permutation(30)[:20]
+    sets = np.repeat([0, 1, 2, 4], [3, 9, 1, 7])  # set 3 is empty
+    make = set_batches(images, points, sets, LocalPlan(batch_size=2))
+    orders = set()
+    for seed in range(12):
+        batches = list(make(np.random.default_rng(seed)))
+        orders.add(tuple(int(targets[0]) for _, targets in batches))
+        assert sorted(int(targets[0]) for _, targets in batches) == [0, 1, 2, 4]
+        for inputs, targets in batches:
+            m = int(targets[0])
+            assert targets.tolist() == [m] * len(inputs)
+            shown = ((inputs[:, 0, 0, 0] + 1) * 127.5).round().int().tolist()
+            assert sorted(shown) == sorted(points[sets == m].tolist())
+    assert len(orders) > 5

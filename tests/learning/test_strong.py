@@ -1,0 +1,136 @@
+"""Strong augmentation: shape, range, one draw per image, and what it never does."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+import torch
+
+from fedul_flwr.learning import strong
+from fedul_flwr.learning.strong import strong_augment
+from tests.learning.test_augment import blob, moments, noise
+
+KNOBS = ("ROTATION", "SHIFT", "SCALE", "SHEAR", "CONTRAST", "CUTOUT")
+
+
+@pytest.fixture
+def only(monkeypatch: pytest.MonkeyPatch) -> object:
+    """``only(SHIFT=.1)``: all other changes are off."""
+
+    def set_knobs(**values: float) -> None:
+        for name in KNOBS:
+            monkeypatch.setattr(strong, name, values.get(name, 0.0))
+
+    return set_knobs
+
+
+@pytest.mark.parametrize("shape", [(5, 1, 8, 8), (3, 3, 28, 28), (2, 3, 20, 31), (1, 1, 1, 1)])
+def test_shape_and_range_stay(shape: tuple[int, ...]) -> None:
+    torch.manual_seed(0)
+    images = noise(*shape)
+    before = images.clone()
+    found = strong_augment(images)
+    assert found.shape == images.shape
+    assert found.dtype == images.dtype
+    assert found.min() >= -1
+    assert found.max() <= 1
+    assert images.equal(before)
+
+
+def test_every_image_is_changed_in_its_own_way() -> None:
+    torch.manual_seed(0)
+    found = strong_augment(noise(1, 1, 16, 16).repeat(20, 1, 1, 1))
+    for i in range(20):
+        for j in range(i):
+            assert not found[i].equal(found[j])
+
+
+def test_it_follows_torchs_generator() -> None:
+    images = noise(4, 1, 9, 9)
+    drawn = []
+    for seed in (1, 1, 2):
+        torch.manual_seed(seed)
+        drawn.append(strong_augment(images))
+    assert drawn[0].equal(drawn[1])
+    assert not drawn[0].equal(drawn[2])
+
+
+def test_black_stays_black() -> None:
+    torch.manual_seed(0)
+    black = torch.full((50, 3, 8, 8), -1.0)
+    np.testing.assert_allclose(strong_augment(black), -1, atol=1e-6)
+
+
+def test_nothing_on_is_the_identity(only: object) -> None:
+    only()  # type: ignore[operator]
+    images = noise(3, 2, 11, 7)
+    np.testing.assert_allclose(strong_augment(images), images, atol=1e-5)
+
+
+def test_it_never_mirrors(only: object) -> None:
+    # The signed area of (centre, mark right, mark up) is positive, and stays so in every map.
+    only(ROTATION=30.0, SHIFT=0.125, SCALE=0.2, SHEAR=0.2)  # type: ignore[operator]
+    torch.manual_seed(0)
+    maps = strong._affine_maps(torch.zeros(500, 1, 8, 8))
+    assert (torch.linalg.det(maps[:, :, :2]) > 0.5).all()
+
+
+def test_shifts_are_of_an_eighth_of_the_side_at_most(only: object) -> None:
+    only(SHIFT=0.125)  # type: ignore[operator]
+    torch.manual_seed(0)
+    found = strong_augment(blob(40, 64, 0, 0).repeat(300, 1, 1, 1))
+    places = np.array([moments(image[None])[:2] for image in found])
+    assert np.abs(places[:, 0]).max() == pytest.approx(8, abs=0.2)  # 64 / 8
+    assert np.abs(places[:, 1]).max() == pytest.approx(5, abs=0.2)  # 40 / 8
+
+
+def test_rotations_of_oblong_images_are_rotations(only: object) -> None:
+    only(ROTATION=30.0)  # type: ignore[operator]
+    torch.manual_seed(0)
+    found = strong_augment(blob(41, 61, 10, 0).repeat(200, 1, 1, 1))
+    places = np.array([moments(image[None]) for image in found])
+    np.testing.assert_allclose(np.hypot(places[:, 0], places[:, 1]), 10, atol=0.1)
+    angles = np.degrees(np.arctan2(places[:, 1], places[:, 0]))
+    assert 29 < np.abs(angles).max() <= 30.2
+    assert angles.min() < -25
+    assert angles.max() > 25
+    np.testing.assert_allclose(places[:, 2], places[0, 3], rtol=0.05)  # a disc stays a disc
+
+
+def test_scales_are_between_the_bounds(only: object) -> None:
+    only(SCALE=0.2)  # type: ignore[operator]
+    torch.manual_seed(0)
+    before = blob(41, 41, 0, 0, radius=6)
+    spread = moments(before)[2]
+    found = [moments(i[None])[2] / spread for i in strong_augment(before.repeat(200, 1, 1, 1))]
+    assert 0.78 < min(found) < 0.83
+    assert 1.17 < max(found) < 1.22
+
+
+def test_the_cutout_is_a_black_square_of_bounded_side(only: object) -> None:
+    only(CUTOUT=0.4)  # type: ignore[operator]
+    torch.manual_seed(0)
+    found = strong_augment(torch.ones(300, 2, 20, 30))
+    sizes = []
+    for image in found:
+        black = (image[0] < 0).nonzero()
+        assert (image[0] < 0).equal(image[1] < 0)
+        if len(black):
+            extent = black.amax(dim=0) - black.amin(dim=0) + 1
+            assert len(black) == int(extent.prod())  # a full rectangle: no holes
+            sizes.append(int(extent.max()))
+    assert max(sizes) == math.ceil(0.4 * 20)
+    assert len(set(sizes)) > 5
+
+
+def test_brightness_and_contrast_act_on_each_image(only: object) -> None:
+    only(CONTRAST=0.4)  # type: ignore[operator]
+    torch.manual_seed(0)
+    # Without contrast within the image only brightness is left: .5·f for f in [.6, 1.4].
+    grey = (strong_augment(torch.zeros(400, 1, 3, 3)) + 1) / 2
+    factors = grey[:, 0, 0, 0] / 0.5
+    assert 0.6 <= float(factors.min()) < 0.62
+    assert 1.38 < float(factors.max()) <= 1.4
+    np.testing.assert_allclose(grey, grey[:, :, :1, :1].expand_as(grey), atol=1e-6)
