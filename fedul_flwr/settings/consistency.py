@@ -20,7 +20,7 @@ class FedULConsistencySettings(Settings):
     """Cross-entropy of the weak view's top class, or divergence from its sharpened posterior."""
     temperature: Annotated[float, Field(gt=0)] = 0.4
     """Sharpening of `uda`; 1 leaves the posterior as it is."""
-    target: Literal["posterior", "set-posterior"] = "posterior"
+    target: Literal["posterior", "set-posterior"] = "set-posterior"
     """Posterior of the class model, or given the set of the point as well."""
     ramp_up_rounds: Annotated[int, Field(ge=0)] = 10
     """Rounds over which the weight grows, as exp(-5·(1 − t)²)."""
