@@ -35,7 +35,9 @@ def test_the_method_of_ones_own(
     assert "2 clients take part" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("page", ["README.md", "docs/fedul.md", "docs/own-method.md"])
+@pytest.mark.parametrize(
+    "page", ["README.md", "docs/fedul.md", "docs/methods.md", "docs/own-method.md"]
+)
 def test_links_lead_somewhere(page: str) -> None:
     for target in re.findall(r"\]\((?!https?:)([^)#]+)", (ROOT / page).read_text()):
         assert ((ROOT / page).parent / target).exists(), target
