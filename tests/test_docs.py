@@ -36,7 +36,8 @@ def test_the_method_of_ones_own(
 
 
 @pytest.mark.parametrize(
-    "page", ["README.md", "docs/compare.md", "docs/fedul.md", "docs/own-method.md"]
+    "page",
+    ["README.md", "docs/compare.md", "docs/fedul.md", "docs/methods.md", "docs/own-method.md"],
 )
 def test_links_lead_somewhere(page: str) -> None:
     for target in re.findall(r"\]\((?!https?:)([^)#]+)", (ROOT / page).read_text()):

@@ -12,7 +12,7 @@ from fedul_flwr.settings.base import Settings
 class FedULConsistencySettings(Settings):
     """FedUL with consistency between weak and strong views of a point."""
 
-    weight: Annotated[float, Field(ge=0)] = 1.0
+    weight: Annotated[float, Field(ge=0)] = 0.3
     """Weight of the consistency loss; 0 is FedUL."""
     threshold: Annotated[float, Field(ge=0, lt=1)] = 0.95
     """Least top probability of a weak view whose strong view is trained on."""
@@ -20,9 +20,9 @@ class FedULConsistencySettings(Settings):
     """Cross-entropy of the weak view's top class, or divergence from its sharpened posterior."""
     temperature: Annotated[float, Field(gt=0)] = 0.4
     """Sharpening of `uda`; 1 leaves the posterior as it is."""
-    target: Literal["posterior", "set-posterior"] = "posterior"
+    target: Literal["posterior", "set-posterior"] = "set-posterior"
     """Posterior of the class model, or given the set of the point as well."""
-    ramp_up_rounds: Annotated[int, Field(ge=0)] = 10
+    ramp_up_rounds: Annotated[int, Field(ge=0)] = 20
     """Rounds over which the weight grows, as exp(-5·(1 − t)²)."""
 
     @model_validator(mode="after")
