@@ -11,8 +11,7 @@ from collections.abc import Iterable, Mapping
 from logging import INFO, WARNING
 from typing import Any, cast
 
-import numpy as np
-from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
+from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord
 from flwr.common import log
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Strategy
@@ -28,14 +27,12 @@ from strategies.base_state import dump_base_state, load_base_state
 from strategies.combine import average_buffers, is_finite, merge
 from strategies.fednova import NORMALIZER
 from strategies.grid_view import GridView
+from strategies.messages import WEIGHT, add_arrays, client_weights, strip
 from strategies.round_record import RoundRecord
 from strategies.server_training import ServerTrainer
 
-WEIGHT = "num-examples"
 BASE = "base/"
 """Prefix of the base's memory among the arrays that a run resumes from."""
-OURS = (ARRAYS, METRICS, DIAGNOSTICS)
-"""Records of a reply that the wrapper deals with; others are between the base and the clients."""
 
 
 class WrappingStrategy(Strategy):
@@ -199,18 +196,20 @@ class WrappingStrategy(Strategy):
                 round_number, weights, self._config(config), GridView(grid, chosen)
             )
         )
-        return self._with_buffers(messages, arrays)
+        self.record.bytes_down += add_arrays(messages, arrays)
+        return messages
 
     def aggregate_train(
         self, server_round: int, replies: Iterable[Message]
     ) -> tuple[ArrayRecord | None, MetricRecord | None]:
         """Let the base combine weights; average buffers here."""
         usable = self._usable(replies)
-        weights = self._client_weights(usable)
+        weights = client_weights(usable, self.settings.client_weights)
         records = [cast(ArrayRecord, reply.content[ARRAYS]) for reply in usable]
         buffers = average_buffers(records, weights, self.buffers, self.global_arrays)
+        names = [name for name in self.global_arrays if name not in self.buffers]
         for reply, weight in zip(usable, weights, strict=True):
-            self._strip(reply, float(weight))
+            strip(reply, float(weight), names)
         arrays, metrics = self.base.aggregate_train(server_round + self.round_offset, usable)
         if arrays is None:
             raise UserError(f"Round {self.record.round}: the base strategy combined no update.")
@@ -266,20 +265,6 @@ class WrappingStrategy(Strategy):
     def _config(self, config: ConfigRecord) -> ConfigRecord:
         return ConfigRecord({**config, **self.round_config()})
 
-    def _with_buffers(self, messages: list[Message], arrays: ArrayRecord) -> list[Message]:
-        # Messages of most bases share one content: rebuild and measure it once, not per client.
-        rebuilt: dict[int, tuple[RecordDict, int]] = {}
-        for message in messages:
-            content = message.content
-            if id(content) not in rebuilt:
-                sent = cast(ArrayRecord, content[ARRAYS])
-                full = ArrayRecord({name: sent.get(name, arrays[name]) for name in arrays})
-                records = RecordDict({**content, ARRAYS: full})
-                rebuilt[id(content)] = records, payload_bytes(records)
-            message.content, size = rebuilt[id(content)]
-            self.record.bytes_down += size
-        return messages
-
     def _answers(self, replies: Iterable[Message]) -> list[Message]:
         """Replies without errors in partition order; failures are counted or stop the run."""
         partitions = {member.node_id: member.partition_id for member in self.members}
@@ -322,20 +307,3 @@ class WrappingStrategy(Strategy):
         if self.settings.on_client_failure == "stop":
             raise UserError(f"{text} (on-client-failure = 'continue' goes on without).")
         log(WARNING, text)
-
-    def _client_weights(self, replies: list[Message]) -> NDArray[np.float64]:
-        if self.settings.client_weights == "uniform":
-            return np.ones(len(replies))
-        metrics = [cast(MetricRecord, reply.content[METRICS]) for reply in replies]
-        return np.array([float(cast(float, metric[WEIGHT])) for metric in metrics])
-
-    def _strip(self, reply: Message, weight: float) -> None:
-        """Leave what a base expects: weights in the model's order, metrics, and its own records."""
-        sent = cast(ArrayRecord, reply.content[ARRAYS])
-        own = {name: record for name, record in reply.content.items() if name not in OURS}
-        names = [name for name in self.global_arrays if name not in self.buffers]
-        metrics = MetricRecord(dict(cast(MetricRecord, reply.content[METRICS])))
-        metrics[WEIGHT] = weight
-        reply.content = RecordDict(
-            {ARRAYS: ArrayRecord({name: sent[name] for name in names}), METRICS: metrics, **own}
-        )
