@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 import torch
@@ -11,6 +12,8 @@ from flwr.common.typing import Scalar as FlowerScalar
 
 from client_apps.local import TrainingData
 from client_apps.unlabeled_sets import UnlabeledSetsClient
+from fedul_flwr.bridge import CLASS_MASSES, TEST_PRIOR, Value
+from fedul_flwr.class_priors import class_masses
 from fedul_flwr.data.seeds import stream
 from fedul_flwr.learning.local import Loss, load_arrays, predict_logits
 from fedul_flwr.settings.fedul import FedULSettings
@@ -27,6 +30,18 @@ class FedULClient(UnlabeledSetsClient):
     def options(self) -> FedULSettings:
         """FedUL's own settings."""
         return self.settings.section("fedul", FedULSettings)
+
+    def introduce(self) -> dict[str, Value]:
+        """The verdict, and class masses with ``test-prior = "sets"``."""
+        values = super().introduce()
+        if self.settings.test_prior == "sets" and not values["reason"]:
+            values[CLASS_MASSES] = class_masses(self.sets.priors, self.sets.set_sizes).tolist()
+        return values
+
+    @cached_property
+    def test_prior(self) -> list[float] | None:
+        """Pi, K class priors at test time; ``None`` is uniform. See :meth:`take_prior`."""
+        return self.settings.class_priors()
 
     @cached_property
     def held_out(self) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
@@ -53,9 +68,21 @@ class FedULClient(UnlabeledSetsClient):
         keep = ~self.held_out
         return TrainingData(sets.images, sets.points[keep], sets.sets[keep])
 
+    def take_prior(self, config: dict[str, Any]) -> None:
+        """Keep pi of a round's config for :meth:`loss`, where the server found it."""
+        if self.settings.test_prior == "sets":
+            self.test_prior = list(config[TEST_PRIOR])
+
+    def fit(
+        self, parameters: NDArrays, config: dict[str, FlowerScalar]
+    ) -> tuple[NDArrays, int, dict[str, FlowerScalar]]:
+        """One round of local training under the round's pi."""
+        self.take_prior(config)
+        return super().fit(parameters, config)
+
     def loss(self) -> Loss:
         """Loss of surrogate labels under this client's transition (eq. 9)."""
-        prior = self.settings.class_priors()
+        prior = self.test_prior
         sizes = np.bincount(self.sets.sets[~self.held_out], minlength=len(self.sets.priors))
         return SurrogateLoss(
             torch.from_numpy(self.sets.priors),
@@ -68,6 +95,7 @@ class FedULClient(UnlabeledSetsClient):
         self, parameters: NDArrays, config: dict[str, FlowerScalar]
     ) -> tuple[float, int, dict[str, FlowerScalar]]:
         """Surrogate loss of the global model on held-out unlabeled points."""
+        self.take_prior(config)
         load_arrays(self.model, dict(zip(self.array_names(), parameters, strict=True)))
         sets, mask = self.sets, self.held_out
         if not mask.any():  # sets too small: no examples, so no weight in the mean

@@ -25,15 +25,10 @@ from fedul_flwr.learning.local import (
     on_logits,
     train_local,
 )
-from fedul_flwr.learning.machine import (
-    choose_device,
-    choose_dtype,
-    keep_freed_memory,
-    release_freed_memory,
-    set_threads,
-)
+from fedul_flwr.learning.machine import keep_freed_memory, release_freed_memory, set_threads
 from fedul_flwr.learning.plan import LocalPlan
 from fedul_flwr.learning.scaffold import CONTROL, train_with_variates
+from fedul_flwr.local_plan import local_plan
 from fedul_flwr.models import build_model
 
 
@@ -124,21 +119,7 @@ class LocalTrainingClient(FederatedClient):
 
     def plan(self, config: dict[str, FlowerScalar]) -> LocalPlan:
         """The round's plan: the settings, and what the base strategy sends."""
-        chosen = self.settings
-        device = choose_device(chosen.device)
-        return LocalPlan(
-            local_epochs=chosen.local_epochs,
-            batch_size=chosen.batch_size,
-            optimizer=chosen.optimizer,
-            learning_rate=chosen.learning_rate,
-            momentum=chosen.momentum,
-            weight_decay=chosen.weight_decay,
-            l1=chosen.l1,
-            augment=chosen.augment,
-            proximal_mu=float(config.get("proximal-mu", 0.0)),
-            device=device,
-            dtype=choose_dtype(chosen.precision, device),
-        )
+        return local_plan(self.settings, float(config.get("proximal-mu", 0.0)))
 
     def fit(
         self, parameters: NDArrays, config: dict[str, FlowerScalar]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import cached_property
+from pathlib import Path
 
 from client_apps.local import LocalTrainingClient, TrainingData
 from fedul_flwr.bridge import Value
@@ -25,15 +26,20 @@ class UnlabeledSetsClient(LocalTrainingClient):
 
     @cached_property
     def sets(self) -> UnlabeledSets:
-        """This client's unlabeled sets: its own on a device, its share in a simulation."""
+        """This client's unlabeled sets: its own, or its share in a simulation."""
         told = self.federation
-        if "data" in self.node.config:
-            from fedul_flwr.data.owned import load_unlabeled_sets
+        if "data" not in self.node.config and "client-data" not in told:
+            return open_unlabeled_sets(told, self.node.partition_id)
+        from fedul_flwr.data.owned import client_folders, load_unlabeled_sets
 
-            names = list(told["class-names"])
-            shape = (told["height"], told["width"], told["channels"])
-            return load_unlabeled_sets(str(self.node.config["data"]), names, len(names), shape)
-        return open_unlabeled_sets(told, self.node.partition_id)
+        if "data" in self.node.config:
+            folder = Path(str(self.node.config["data"]))
+        else:
+            folders = client_folders(told["client-data"], self.node.num_partitions)
+            folder = folders[self.node.partition_id]
+        names = list(told["class-names"])
+        shape = (told["height"], told["width"], told["channels"])
+        return load_unlabeled_sets(folder, names, len(names), shape)
 
     def introduce(self) -> dict[str, Value]:
         """Judge the sets and send the verdict; priors only with ``fedul.share-priors``."""

@@ -37,6 +37,9 @@ ARRAYS, CONFIG, METRICS, DIAGNOSTICS = "arrays", "config", "metrics", "diagnosti
 FEDERATION = "federation"
 """Name under which a client keeps what the server told it in phase ``prepare``."""
 
+CLASS_MASSES, TEST_PRIOR = "class-masses", "test-prior"
+"""Values that a client sends, and is told in every round, where pi is the mean of all sets."""
+
 STEP = "query.step"
 """Message type of a method's extra phases."""
 

@@ -1,4 +1,4 @@
-"""The command line: ``fedul-flwr run | demo | predict | report``.
+"""The command line: ``fedul-flwr run | demo | compare | predict | report``.
 
 Everything but typer is imported inside the commands, so that ``--help`` answers at once.
 """
@@ -6,22 +6,18 @@ Everything but typer is imported inside the commands, so that ``--help`` answers
 from __future__ import annotations
 
 import shutil
-import threading
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 from typer.core import TyperGroup
 
 from fedul_flwr import __version__
+from fedul_flwr.compare_command import compare
 from fedul_flwr.errors import UserError
+from fedul_flwr.execute import plan_rounds, run_here, run_on
 from fedul_flwr.overrides import parse_overrides
-from fedul_flwr.progress import RunProgress
-
-if TYPE_CHECKING:
-    from fedul_flwr.config import RunConfig
-    from fedul_flwr.launcher import LocalSuperLink
 
 _DEMO_DIRECTORY = Path("runs/demo")
 
@@ -99,15 +95,15 @@ def run(
             overrides[key] = str(path)
     config = resolve(overrides, base_dir=Path.cwd())
     if resume is not None and "num-rounds" in overrides:
-        config = _plan_rounds(config, int(overrides["num-rounds"]))
+        config = plan_rounds(config, int(overrides["num-rounds"]))
     if in_process:
-        _run_in_process(config, num_supernodes, verbose)
+        run_here(config, num_supernodes, verbose)
     else:
         from fedul_flwr.launcher import LocalSuperLink
 
         typer.echo("Starting Flower's simulation …")
         with LocalSuperLink(keep=keep_superlink) as superlink:
-            _run_on(superlink, config, num_supernodes, client_cpus, client_gpus, verbose)
+            run_on(superlink, config, num_supernodes, client_cpus, client_gpus, verbose)
     from fedul_flwr.results.summary import print_summary
 
     print_summary(Path(config.output))
@@ -130,10 +126,13 @@ def demo(
             shutil.rmtree(outputs[method], ignore_errors=True)
             overrides = {"method": method, "output": str(outputs[method])}
             config = resolve(overrides, base_dir=Path.cwd())
-            _run_on(superlink, config, num_supernodes)
+            run_on(superlink, config, num_supernodes)
     from fedul_flwr.results.summary import print_comparison
 
     print_comparison(outputs, time.monotonic() - start)
+
+
+app.command()(compare)
 
 
 @app.command()
@@ -146,11 +145,19 @@ def predict(
     ],
     output: Annotated[Path | None, typer.Option(dir_okay=False, help="CSV file to write.")] = None,
     batch_size: Annotated[int, typer.Option(min=1, help="Images at a time.")] = 256,
+    priors: Annotated[
+        str | None,
+        typer.Option(
+            metavar="P1,P2,…|estimate",
+            help="Class priors of these images: re-weigh for K numbers, or for an estimate.",
+        ),
+    ] = None,
 ) -> None:
     """Label images with a trained model."""
     from fedul_flwr.results.predict import predict as write_predictions
 
-    typer.echo(f"Predictions: {write_predictions(model, input_path, output, batch_size)}")
+    path = write_predictions(model, input_path, output, batch_size, priors)
+    typer.echo(f"Predictions: {path}")
 
 
 @app.command()
@@ -164,100 +171,6 @@ def report(
     from fedul_flwr.results.report import report as write_report
 
     typer.echo(f"Report: {write_report(directories, output)}")
-
-
-def _plan_rounds(config: RunConfig, num_rounds: int) -> RunConfig:
-    """Keep a changed number of rounds with the run that resumes.
-
-    Flower hands every setting to the server app, defaults too, so that from there the default
-    number of rounds could not be told from none.
-    """
-    from fedul_flwr.results.store import CONFIG, RunDirectory
-
-    directory = RunDirectory(Path(config.output))
-    saved = directory.read_json(CONFIG)
-    saved["settings"]["num-rounds"] = num_rounds
-    directory.write_json(CONFIG, saved)
-    return config.model_copy(update={"num_rounds": num_rounds})
-
-
-def _run_on(
-    superlink: LocalSuperLink,
-    config: RunConfig,
-    num_supernodes: int,
-    client_cpus: int = 1,
-    client_gpus: float = 0.0,
-    verbose: bool = False,
-) -> None:
-    """Run on a SuperLink; raise a UserError that says why and where the log is if it fails."""
-    from fedul_flwr.launcher import app_directory, run_app
-
-    output = Path(config.output)
-    is_new = not output.exists()
-    log = output / "flower.log"
-    if not config.resume:
-        log.unlink(missing_ok=True)
-    error_file = output / "error.txt"
-    error_before = _stamp(error_file)
-    with RunProgress(config, log_to_show=log if verbose else None) as progress:
-        outcome = run_app(
-            superlink,
-            app_directory(),
-            config.to_flat(),
-            num_supernodes=num_supernodes,
-            client_cpus=client_cpus,
-            client_gpus=client_gpus,
-            on_poll=progress.poll,
-            log_file=log,
-        )
-    if outcome.succeeded:
-        return
-    reason = outcome.details
-    if _stamp(error_file) not in (None, error_before):
-        reason = error_file.read_text(encoding="utf-8").strip() or reason
-    if is_new and not progress.rounds_seen:
-        _keep_only(output, {log.name, error_file.name})
-    raise UserError(f"{reason}\nThe log of the run is {log}.")
-
-
-def _run_in_process(config: RunConfig, num_supernodes: int, verbose: bool) -> None:
-    import logging
-
-    from fedul_flwr.simulation import run_in_process
-
-    logging.getLogger("flwr").setLevel(logging.INFO if verbose else logging.ERROR)
-    finished = threading.Event()
-    with RunProgress(config) as progress:
-
-        def poll() -> None:
-            while not finished.wait(0.2):
-                progress.poll()
-
-        thread = threading.Thread(target=poll, daemon=True)
-        thread.start()
-        try:
-            run_in_process(config, num_supernodes)
-        finally:
-            finished.set()
-            thread.join()
-            progress.poll()
-
-
-def _stamp(path: Path) -> tuple[int, int] | None:
-    try:
-        status = path.stat()
-    except OSError:
-        return None
-    return status.st_mtime_ns, status.st_size
-
-
-def _keep_only(directory: Path, names: set[str]) -> None:
-    """Clear a directory that this very run made, so that it does not look like a result."""
-    for path in directory.iterdir() if directory.is_dir() else ():
-        if path.is_dir() and not path.is_symlink():
-            shutil.rmtree(path, ignore_errors=True)
-        elif path.name not in names:
-            path.unlink(missing_ok=True)
 
 
 if __name__ == "__main__":

@@ -14,10 +14,19 @@ from pydantic import Field
 from fedul_flwr.errors import UserError
 from fedul_flwr.methods import METHODS, Method, find_method
 from fedul_flwr.settings.base import Scalar, Settings, unknown_key
+from fedul_flwr.settings.fedul import UnlabeledSetSettings
 from fedul_flwr.settings.sections import SECTIONS, ScaffoldSettings
+from fedul_flwr.settings.server import ServerTrainingSettings
 from fedul_flwr.settings.shared import SharedSettings
 
 S = TypeVar("S", bound=Settings)
+
+_SHAPE_CLIENTS = (
+    "partition",
+    "points-per-client",
+    *(f"fedul.{name}" for name in UnlabeledSetSettings.names()),
+)
+"""Settings by which a simulation makes what its clients hold."""
 
 LAST_MODEL = "last.safetensors"
 """File that makes a directory a run: the model after the last complete round."""
@@ -97,6 +106,15 @@ def parse_flat(flat: Mapping[str, Any]) -> RunConfig:
                 f"Setting {key} = {value!r} has no effect with {_choice(table, shared)}: "
                 f"leave it out or choose what it belongs to."
             )
+    if shared.client_data:
+        refuse_labels_of_owners(shared)
+        defaults = default_flat()
+        for key in _SHAPE_CLIENTS:
+            if flat.get(key, defaults[key]) != defaults[key]:
+                raise UserError(
+                    f"Setting {key} = {flat[key]!r} has no effect with client-data, where clients "
+                    "bring their own sets: leave it out."
+                )
     if shared.method_options:
         if shared.method in METHODS:
             raise UserError(
@@ -121,6 +139,29 @@ def parse_flat(flat: Mapping[str, Any]) -> RunConfig:
     return RunConfig.model_construct(
         **{name: getattr(shared, name) for name in SharedSettings.model_fields}, sections=sections
     )
+
+
+def keys_in_use(flat: Mapping[str, Any]) -> frozenset[str]:
+    """Keys that can have an effect with the method, base and partition that ``flat`` chooses."""
+    shared = SharedSettings.parse({key: value for key, value in flat.items() if "." not in key})
+    tables = _sections_in_use(shared, find_method(shared.method))
+    of_tables = (f"{table}.{key}" for table, kind in tables.items() for key in kind.names())
+    return frozenset([*SharedSettings.names(), *of_tables])
+
+
+def refuse_labels_of_owners(settings: SharedSettings) -> None:
+    """Refuse a method that learns from labels, for clients with their own data, who have none.
+
+    Raises
+    ------
+    UserError
+        If the method is of that kind.
+    """
+    if find_method(settings.method).data == "labels":
+        raise UserError(
+            f"Setting method = {settings.method!r} needs labels, "
+            "which clients with their own data do not have."
+        )
 
 
 def resolve(overrides: Mapping[str, Any], base_dir: Path) -> RunConfig:
@@ -154,8 +195,11 @@ def _resume(
     except (OSError, ValueError, KeyError):
         raise UserError(f"{directory} holds no interrupted run: config.json is missing.") from None
     given = dict(overrides)
-    if given.get("dataset") != saved.get("dataset") and given.get("dataset", "digits") != "digits":
-        given["dataset"] = _absolute_dataset(str(given["dataset"]), base_dir)
+    for key in ("dataset", "server.dataset"):
+        if given.get(key, defaults[key]) not in (defaults[key], saved.get(key)):
+            given[key] = _absolute_dataset(str(given[key]), base_dir)
+    if given.get("client-data"):
+        given["client-data"] = _absolute(str(given["client-data"]), base_dir)
     # Flower hands over every key, so a default says nothing about what the user asked for.
     asked = {
         key: value
@@ -175,7 +219,7 @@ def _resume(
 
 
 def with_absolute_paths(config: RunConfig, base_dir: Path) -> RunConfig:
-    """``config`` with an absolute ``dataset`` and ``output``.
+    """``config`` with an absolute ``dataset``, ``client-data`` and ``output``.
 
     A data set that is neither an existing path nor written like one stays a name.
     """
@@ -187,7 +231,19 @@ def with_absolute_paths(config: RunConfig, base_dir: Path) -> RunConfig:
             f"{output} holds a run already: name another output, or continue it with resume."
         )
     dataset = _absolute_dataset(config.dataset, base_dir)
-    return config.model_copy(update={"dataset": dataset, "output": str(output)})
+    changed: dict[str, Any] = {"dataset": dataset, "output": str(output)}
+    if config.client_data:
+        changed["client_data"] = _absolute(config.client_data, base_dir)
+    server = config.sections.get("server")
+    if isinstance(server, ServerTrainingSettings) and server.dataset:
+        place = _absolute_dataset(server.dataset, base_dir)
+        table = server.model_copy(update={"dataset": place})
+        changed["sections"] = {**config.sections, "server": table}
+    return config.model_copy(update=changed)
+
+
+def _absolute(path: str, base_dir: Path) -> str:
+    return str((base_dir / Path(path).expanduser()).resolve())
 
 
 def _absolute_dataset(name: str, base_dir: Path) -> str:

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from fedul_flwr.class_priors import estimate_prior, reweigh
 from fedul_flwr.config import RunConfig
-from fedul_flwr.data.types import UNLABELED, ImageArrays, Ints, Source
+from fedul_flwr.data.types import UNLABELED, Floats, ImageArrays, Ints, Source
 from fedul_flwr.learning.local import load_arrays, predict_logits
-from fedul_flwr.learning.machine import choose_device, choose_dtype
-from fedul_flwr.learning.plan import LocalPlan
+from fedul_flwr.local_plan import local_plan
 from fedul_flwr.models import build_model
 
 
@@ -24,20 +24,27 @@ class Errors:
     validation: float | None
 
 
+@dataclass(frozen=True)
+class Reweighed:
+    """``(K,)`` class priors found in the test images, and the test error re-weighed for them."""
+
+    prior: Floats
+    test_error: float | None
+
+
 class Evaluator:
     """Evaluates models on the data sets that the server has.
 
     Parameters
     ----------
     settings : the run's settings.
-    source : the server's data; unlabeled test points are left out.
+    source : the server's data; unlabeled test points have no part in errors.
     validation : rows of its training images set aside for validation.
     """
 
     def __init__(self, settings: RunConfig, source: Source, validation: Ints) -> None:
         self._model = build_model(settings.model, source.image_shape, source.num_classes)
-        device = choose_device(settings.device)
-        self._plan = LocalPlan(device=device, dtype=choose_dtype(settings.precision, device))
+        self._plan = local_plan(settings)
         labelled = np.flatnonzero(np.asarray(source.test.labels) != UNLABELED)
         self._test = source.test, labelled.astype(np.int64)
         self._validation = source.train, validation
@@ -47,8 +54,30 @@ class Evaluator:
         load_arrays(self._model, arrays)
         return Errors(test=self._error(*self._test), validation=self._error(*self._validation))
 
+    def reweighed(self, arrays: Mapping[str, NDArray[np.generic]], trained: Floats) -> Reweighed:
+        """Class priors of all test images by EM, without their labels, and what comes of them.
+
+        Parameters
+        ----------
+        arrays : a model.
+        trained : ``(K,)``, the class priors it was trained for.
+        """
+        load_arrays(self._model, arrays)
+        data, labelled = self._test
+        everything = np.arange(len(data), dtype=np.int64)
+        logits = predict_logits(self._model, data.images, everything, self._plan)
+        posterior = logits.double().softmax(dim=1).numpy()
+        prior = estimate_prior(posterior, trained)
+        guess = reweigh(posterior, trained, prior).argmax(axis=1)
+        wrong = _percent_wrong(guess[labelled], data, labelled) if len(labelled) else None
+        return Reweighed(prior, wrong)
+
     def _error(self, data: ImageArrays, rows: Ints) -> float | None:
         if len(rows) == 0:
             return None
         guess = predict_logits(self._model, data.images, rows, self._plan).argmax(dim=1).numpy()
-        return float(100 * np.mean(guess != np.asarray(data.labels)[rows]))
+        return _percent_wrong(guess, data, rows)
+
+
+def _percent_wrong(guess: Ints, data: ImageArrays, rows: Ints) -> float:
+    return float(100 * np.mean(guess != np.asarray(data.labels)[rows]))

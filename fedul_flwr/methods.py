@@ -12,6 +12,7 @@ from fedul_flwr.settings.base import Settings
 from fedul_flwr.settings.baselines import FedLLPVATSettings, FedPLSettings, SupervisedSettings
 from fedul_flwr.settings.consistency import FedULConsistencySettings
 from fedul_flwr.settings.fedul import AdmissionSettings, FedULSettings, UnlabeledSetSettings
+from fedul_flwr.settings.server import FedULMixSettings, ServerTrainingSettings
 
 
 @dataclass(frozen=True)
@@ -45,6 +46,23 @@ METHODS: dict[str, Method] = {
             client="client_apps.fedul:FedULClient",
             sections={"fedul": FedULSettings},
         ),
+        # Bi-objective FedUL: a small labelled set at the server.
+        Method(
+            name="fedul-finetune",
+            strategy="strategies.fedul_finetune:FedULFinetune",
+            client="client_apps.fedul:FedULClient",
+            sections={"fedul": FedULSettings, "server": ServerTrainingSettings},
+        ),
+        Method(
+            name="fedul-mix",
+            strategy="strategies.fedul_mix:FedULMix",
+            client="client_apps.fedul:FedULClient",
+            sections={
+                "fedul": FedULSettings,
+                "server": ServerTrainingSettings,
+                "fedul-mix": FedULMixSettings,
+            },
+        ),
         Method(
             name="fedul-consistency",
             strategy="strategies.fedul_consistency:FedULConsistency",
@@ -68,6 +86,13 @@ METHODS: dict[str, Method] = {
             strategy="baselines.fedllp:FedLLP",
             client="baselines.fedllp:FedLLPVATClient",
             sections={"fedul": AdmissionSettings, "fedllp-vat": FedLLPVATSettings},
+        ),
+        Method(
+            name="server-only",
+            strategy="baselines.server_only:ServerOnly",
+            client="client_apps.local:LocalTrainingClient",
+            # The same split as the methods it is compared with, of which it leaves the clients out.
+            sections={"fedul": UnlabeledSetSettings, "server": ServerTrainingSettings},
         ),
         # The ceiling: the same points in the same split, with their labels.
         Method(

@@ -35,7 +35,7 @@ def parse_overrides(values: Sequence[str]) -> dict[str, bool | int | float | str
     settings: dict[str, bool | int | float | str] = {}
     for value in values:
         if value.endswith(".toml") and "=" not in value:
-            settings |= _flatten(_read_toml(Path(value).expanduser()))
+            settings |= flatten(read_toml(Path(value).expanduser()))
             continue
         position = 0
         while value[position:].strip():
@@ -45,7 +45,7 @@ def parse_overrides(values: Sequence[str]) -> dict[str, bool | int | float | str
                     f"--run-config {value!r} cannot be read from {value[position:].strip()!r} on: "
                     "it takes key=value pairs or the path of a .toml file."
                 )
-            settings |= _flatten(_parse_pair(*pair.groups()))
+            settings |= flatten(_parse_pair(*pair.groups()))
             position = pair.end()
     return settings
 
@@ -60,7 +60,8 @@ def _parse_pair(key: str, value: str) -> dict[str, Any]:
         ) from None
 
 
-def _read_toml(path: Path) -> dict[str, Any]:
+def read_toml(path: Path) -> dict[str, Any]:
+    """Content of a TOML file; UserError if it cannot be read."""
     try:
         return tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
@@ -69,11 +70,12 @@ def _read_toml(path: Path) -> dict[str, Any]:
         raise UserError(f"{path} is not a valid TOML file: {error}.") from None
 
 
-def _flatten(table: dict[str, Any], prefix: str = "") -> dict[str, bool | int | float | str]:
+def flatten(table: dict[str, Any], prefix: str = "") -> dict[str, bool | int | float | str]:
+    """Tables within tables as dotted keys; UserError for a value that no setting can have."""
     flat: dict[str, bool | int | float | str] = {}
     for key, value in table.items():
         if isinstance(value, dict):
-            flat |= _flatten(value, f"{prefix}{key}.")
+            flat |= flatten(value, f"{prefix}{key}.")
         elif isinstance(value, bool | int | float | str):
             flat[prefix + key] = value
         else:

@@ -24,6 +24,8 @@ class RunProgress:
         there already fill the bar if the run is resumed and count for nothing otherwise.
     log_to_show
         A growing log file to print as well.
+    title
+        What the bar is called; by default the method and the data set.
 
     Attributes
     ----------
@@ -31,10 +33,10 @@ class RunProgress:
         Rounds that this run has finished so far.
     """
 
-    def __init__(self, config: RunConfig, log_to_show: Path | None = None) -> None:
+    def __init__(self, config: RunConfig, log_to_show: Path | None = None, title: str = "") -> None:
         self.rounds_seen = 0
         self._total = config.num_rounds
-        self._title = f"{config.method} on {Path(config.dataset).name}"
+        self._title = title or f"{config.method} on {Path(config.dataset).name}"
         self._metrics = _Tail(Path(config.output) / "metrics.jsonl")
         self._log = None if log_to_show is None else _Tail(log_to_show)
         self._bar: Progress | None = None

@@ -15,6 +15,7 @@ from flwr.serverapp import Grid, ServerApp
 
 from fedul_flwr.bridge import to_arrays, to_record
 from fedul_flwr.config import LAST_MODEL, RunConfig, resolve
+from fedul_flwr.data.types import Floats
 from fedul_flwr.errors import UserError
 from fedul_flwr.federation import find_nodes, introduction
 from fedul_flwr.learning.local import dump_arrays
@@ -27,8 +28,8 @@ from fedul_flwr.results.environment import describe_environment
 from fedul_flwr.results.recorder import Recorder
 from fedul_flwr.results.summary import summary_rows, write_summary
 from fedul_flwr.server_data import ServerData, open_server_data
-from strategies.base_state import dump_base_state, load_base_state
 from strategies.bases import build_base
+from strategies.server_training import ServerTrainer
 from strategies.wrapper import WrappingStrategy
 
 app = ServerApp()
@@ -55,6 +56,7 @@ def run(grid: Grid, settings: RunConfig, directory: store.RunDirectory) -> None:
     began = time.time()
     method = find_method(settings.method)
     strategy_class: type[WrappingStrategy] = load_reference(method.strategy, "method")
+    strategy_class.check(settings)
     data = open_server_data(settings)
     model = build_model(
         settings.model, data.shape.image_shape, len(data.shape.class_names), settings.seed
@@ -65,32 +67,35 @@ def run(grid: Grid, settings: RunConfig, directory: store.RunDirectory) -> None:
     data = data.without_split(settings) if own_data else data.split_over(len(nodes), settings)
     chosen = _selection(settings, data, strategy_class.can_hold_out)
     settings = settings.model_copy(update={"selection": chosen})
-    _describe(directory, settings, data)
     recorder = Recorder(directory, settings, data.evaluator(settings))
     arrays, done, state = _starting_point(directory, recorder, dump_arrays(model))
-    if done >= settings.num_rounds:
+    if done >= settings.num_rounds and _is_summarised(directory, done):
         raise UserError(f"{directory.path} has finished its {done} rounds; raise num-rounds.")
-    base = build_base(settings)
-    load_base_state(base, state)
+    trains = strategy_class.trains_at_server
     strategy = strategy_class(
         settings,
-        base,
+        build_base(settings),
         nodes,
         introduction(settings, data.shape, _told(method, data, directory)),
         buffers=frozenset(name for name, _ in model.named_buffers()),
         round_offset=done,
+        trainer=ServerTrainer(settings, data.shape, data.labelled(settings)) if trains else None,
     )
+    strategy.recall(state)
+    _describe(directory, settings, data, strategy.test_prior)
     try:
-        strategy.start(
-            grid,
-            to_record(arrays),
-            num_rounds=settings.num_rounds - done,
-            timeout=settings.round_timeout,
-            evaluate_fn=_after_round(strategy, recorder, data),
-        )
+        if done < settings.num_rounds:  # else it was cut off while its last round was evaluated
+            strategy.start(
+                grid,
+                to_record(arrays),
+                num_rounds=settings.num_rounds - done,
+                timeout=settings.round_timeout,
+                evaluate_fn=_after_round(strategy, recorder, data),
+            )
     finally:
         recorder.close()
-    write_summary(directory, settings, recorder, len(nodes), time.time() - began)
+    prior = _about_prior(settings, strategy, recorder)
+    write_summary(directory, settings, recorder, len(nodes), time.time() - began, prior)
     for name, value in summary_rows(directory.path).items():
         log(INFO, "%-12s %s", name, value)
 
@@ -129,7 +134,7 @@ def _after_round(
             "clients": record.clients,
             "failures": record.failures,
         }
-        recorder.record(line, to_arrays(arrays), dump_base_state(strategy.base))
+        recorder.record(line, to_arrays(arrays), strategy.memory())
         return None
 
     return after_round
@@ -176,7 +181,33 @@ def _starting_point(
     return {name: arrays[name] for name in fresh}, done, state
 
 
-def _describe(directory: store.RunDirectory, settings: RunConfig, data: ServerData) -> None:
+def _is_summarised(directory: store.RunDirectory, done: int) -> bool:
+    if not (directory.path / store.SUMMARY).exists():
+        return False
+    return int(directory.read_json(store.SUMMARY)["rounds"]) >= done
+
+
+def _about_prior(
+    settings: RunConfig, strategy: WrappingStrategy, recorder: Recorder
+) -> dict[str, Any]:
+    """What the summary says of pi: which, from where, and with ``em`` what the test images say."""
+    trained = strategy.test_prior
+    about: dict[str, Any] = {
+        "test_prior": None if trained is None else trained.tolist(),
+        "test_prior_source": None if trained is None else settings.test_prior_source,
+    }
+    if settings.test_prior == "em" and trained is not None and recorder.evaluator is not None:
+        # Without a measure of the best round no best model was kept.
+        name = store.BEST_MODEL if recorder.best() else LAST_MODEL
+        found = recorder.evaluator.reweighed(recorder.directory.load_model(name)[0], trained)
+        about["test_prior_estimate"] = found.prior.tolist()
+        about["test_error_reweighed"] = found.test_error
+    return about
+
+
+def _describe(
+    directory: store.RunDirectory, settings: RunConfig, data: ServerData, prior: Floats | None
+) -> None:
     flat = settings.to_flat()
     del flat["resume"]
     names = list(data.shape.class_names)
@@ -188,6 +219,7 @@ def _describe(directory: store.RunDirectory, settings: RunConfig, data: ServerDa
                 "image_shape": list(data.shape.image_shape),
                 "num_classes": len(names),
                 "class_names": names,
+                "test_prior": None if prior is None else prior.tolist(),
             },
         },
     )

@@ -7,13 +7,16 @@ from pathlib import Path
 
 import numpy as np
 
-from fedul_flwr.config import RunConfig
+from fedul_flwr.config import RunConfig, refuse_labels_of_owners
+from fedul_flwr.data.owned import client_folders
+from fedul_flwr.data.seeds import derived_seed
 from fedul_flwr.data.sources import read_source, source_directory
-from fedul_flwr.data.split import Split, build_split, client_files, set_aside
-from fedul_flwr.data.types import Ints, Source
+from fedul_flwr.data.split import Split, build_split, client_files, set_aside, without_sample
+from fedul_flwr.data.types import UNLABELED, Ints, LabeledPoints, Source
 from fedul_flwr.errors import UserError
 from fedul_flwr.evaluation import Evaluator
 from fedul_flwr.federation import ClientReport, DataShape
+from fedul_flwr.settings.server import ServerTrainingSettings
 
 
 @dataclass(frozen=True)
@@ -25,31 +28,79 @@ class ServerData:
     shape : inputs and classes of the model.
     place, source : the data set, unless the server has none.
     split : the simulated federation; ``None`` where clients bring their own data.
+    client_data : folder with the own data of a simulation's clients, if they have some.
     validation : rows of the training images whose labels choose the best round.
+    server : rows of the training images that methods may train on at the server.
     """
 
     shape: DataShape
     place: Path | None = None
     source: Source | None = None
     split: Split | None = None
+    client_data: str = ""
     validation: Ints = field(default_factory=lambda: np.empty(0, dtype=np.int64))
+    server: Ints = field(default_factory=lambda: np.empty(0, dtype=np.int64))
 
     def split_over(self, num_clients: int, settings: RunConfig) -> ServerData:
         """With a simulated federation of ``num_clients``."""
+        if settings.client_data:
+            client_folders(settings.client_data, num_clients)
+            return replace(self._with_validation(settings), client_data=settings.client_data)
         if self.place is None:
             raise UserError(
                 "Setting dataset = 'none' is for clients that bring their own data; "
-                "a simulation needs a data set."
+                "a simulation needs a data set or client-data."
             )
         split = build_split(self.place, num_clients, settings)
-        return replace(self, split=split, validation=split.validation)
+        return replace(self, split=split, validation=split.validation, server=split.server)
 
     def without_split(self, settings: RunConfig) -> ServerData:
-        """For clients with their own data: of the server's, some serves for validation."""
+        """For devices with their own data."""
+        refuse_labels_of_owners(settings)
+        if settings.client_data:
+            raise UserError(
+                "Setting client-data is for simulations; these clients have their own data already."
+            )
+        return self._with_validation(settings)
+
+    def _with_validation(self, settings: RunConfig) -> ServerData:
+        """Where clients have their own data, some of the server's serves for validation."""
         if self.source is None:
             return self
-        _, validation = set_aside(np.asarray(self.source.train.labels), settings)
-        return replace(self, validation=validation)
+        _, validation, server = set_aside(np.asarray(self.source.train.labels), settings)
+        return replace(self, validation=validation, server=server)
+
+    def labelled(self, settings: RunConfig) -> LabeledPoints:
+        """The points with labels that the server trains on.
+
+        Raises
+        ------
+        UserError
+            If the settings name none, or a data set that does not fit.
+        """
+        options = settings.section("server", ServerTrainingSettings)
+        if options.dataset:
+            place = source_directory(options.dataset, image_size=settings.image_size)
+            other = read_source(place)
+            found = DataShape(other.image_shape, other.class_names)
+            if found != self.shape:
+                raise UserError(
+                    f"Setting server.dataset = {options.dataset!r}: it has {_describe(found)}, "
+                    f"the run has {_describe(self.shape)}."
+                )
+            data = other.train
+            rows = np.flatnonzero(np.asarray(data.labels) != UNLABELED)
+        elif self.source is not None and len(self.server):
+            data, rows = self.source.train, self.server
+        else:
+            raise UserError(
+                f"Method {settings.method!r} trains on labelled points at the server: set "
+                "server-fraction above 0, or server.dataset."
+            )
+        labels = np.asarray(data.labels)[rows]
+        if options.points:
+            rows = _sample(rows, labels, options.points, settings.seed)
+        return LabeledPoints(data.images, rows, np.asarray(data.labels)[rows])
 
     def evaluator(self, settings: RunConfig) -> Evaluator | None:
         """Evaluates models on what the server has."""
@@ -59,6 +110,8 @@ class ServerData:
 
     def files(self, *, labels: bool) -> dict[str, str]:
         """Files of a simulation that its clients are told of."""
+        if self.client_data:
+            return {"client-data": self.client_data}
         if self.place is None or self.split is None:
             return {}
         return client_files(self.place, self.split.directory, labels=labels)
@@ -72,6 +125,22 @@ class ServerData:
         report.set_sizes = np.bincount(truth.sets, minlength=len(truth.priors)).tolist()
         report.priors = truth.true_priors.tolist()
         report.class_counts = counts.tolist()
+
+
+def _describe(shape: DataShape) -> str:
+    size = "x".join(map(str, shape.image_shape))
+    return f"images of {size} and classes {', '.join(shape.class_names)}"
+
+
+def _sample(rows: Ints, labels: Ints, count: int, seed: int) -> Ints:
+    if count >= len(rows):
+        if count == len(rows):
+            return rows
+        raise UserError(f"Setting server.points = {count}: there are only {len(rows)}.")
+    try:
+        return without_sample(rows, labels, count, derived_seed(seed, "server points"))[1]
+    except ValueError as err:
+        raise UserError(f"Setting server.points = {count}: {err}") from err
 
 
 def open_server_data(settings: RunConfig) -> ServerData:

@@ -1,7 +1,15 @@
-"""FedUL's server side (Algorithm 1): a base strategy, and nothing else."""
+"""FedUL's server side (Algorithm 1): a base strategy, and the class priors it trains for."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
+from fedul_flwr.bridge import CLASS_MASSES, TEST_PRIOR, Content, Value
+from fedul_flwr.class_priors import checked_prior, mean_prior, uniform_prior
+from fedul_flwr.config import RunConfig
+from fedul_flwr.data.types import Floats
+from fedul_flwr.errors import UserError
+from fedul_flwr.settings.fedul import FedULSettings
 from strategies.unlabeled_sets import UnlabeledSets
 
 
@@ -13,3 +21,37 @@ class FedUL(UnlabeledSets):
     """
 
     can_hold_out = True
+    _mean_of_sets: Floats | None = None
+
+    @classmethod
+    def check(cls, settings: RunConfig) -> None:
+        """Refuse a test prior where the loss leaves it out."""
+        loss = settings.section("fedul", FedULSettings).surrogate_loss
+        if loss == "release" and settings.test_prior_source in ("given", "sets"):
+            raise UserError(
+                f"Setting test-prior = {settings.test_prior!r} has no effect with "
+                "fedul.surrogate-loss = 'release', which leaves class priors at test time out."
+            )
+
+    @property
+    def test_prior(self) -> Floats | None:
+        """``(K,)``, pi of every client's transition; with ``sets`` known once clients are heard."""
+        if self.settings.test_prior == "sets":
+            return self._mean_of_sets
+        given = self.settings.class_priors()
+        num_classes = len(self.introduction.values["class-names"])  # type: ignore[arg-type]
+        return uniform_prior(num_classes) if given is None else checked_prior(given)
+
+    def round_config(self) -> dict[str, Value]:
+        """The mean of all clients' class priors, where that is pi."""
+        if self._mean_of_sets is None:
+            return {}
+        return {TEST_PRIOR: self._mean_of_sets.tolist()}
+
+    def admitted(self, answers: Mapping[int, Content]) -> None:
+        """Find pi, if that is asked for."""
+        if self.settings.test_prior == "sets":
+            self._mean_of_sets = mean_prior(
+                [answer.values[CLASS_MASSES] for answer in answers.values()]
+            )
+        super().admitted(answers)

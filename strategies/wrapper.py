@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from logging import INFO, WARNING
-from typing import cast
+from typing import Any, cast
 
 import numpy as np
 from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
@@ -18,17 +18,22 @@ from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Strategy
 from numpy.typing import NDArray
 
-from fedul_flwr.bridge import ARRAYS, DIAGNOSTICS, METRICS, Content, payload_bytes
+from fedul_flwr.bridge import ARRAYS, DIAGNOSTICS, METRICS, Content, Value, payload_bytes
 from fedul_flwr.config import RunConfig
 from fedul_flwr.data.seeds import stream
+from fedul_flwr.data.types import Floats
 from fedul_flwr.errors import UserError
 from fedul_flwr.federation import ClientReport, Member, failure_reason, number, run_phase
+from strategies.base_state import dump_base_state, load_base_state
 from strategies.combine import average_buffers, is_finite, merge
 from strategies.fednova import NORMALIZER
 from strategies.grid_view import GridView
 from strategies.round_record import RoundRecord
+from strategies.server_training import ServerTrainer
 
 WEIGHT = "num-examples"
+BASE = "base/"
+"""Prefix of the base's memory among the arrays that a run resumes from."""
 OURS = (ARRAYS, METRICS, DIAGNOSTICS)
 """Records of a reply that the wrapper deals with; others are between the base and the clients."""
 
@@ -48,10 +53,13 @@ class WrappingStrategy(Strategy):
     buffers : names of arrays that are averaged but kept from the base (batch-norm statistics: an
         adaptive base could turn a variance negative).
     round_offset : rounds already done, when a run resumes.
+    trainer : for methods that train at the server.
     """
 
     can_hold_out = False
     """Whether clients can evaluate on held-out unlabeled data."""
+    trains_at_server = False
+    """Whether it needs a :class:`ServerTrainer`, and so labelled points at the server."""
 
     def __init__(
         self,
@@ -62,6 +70,7 @@ class WrappingStrategy(Strategy):
         *,
         buffers: frozenset[str] = frozenset(),
         round_offset: int = 0,
+        trainer: ServerTrainer | None = None,
     ) -> None:
         self.settings = settings
         self.base = base
@@ -69,12 +78,31 @@ class WrappingStrategy(Strategy):
         self.introduction = introduction
         self.buffers = buffers
         self.round_offset = round_offset
+        self.trainer = trainer
         self.members: list[Member] = []
         self.reports: list[ClientReport] = []
         self.record = RoundRecord(round=round_offset)
         self._global: ArrayRecord | None = None
 
     # Hooks of methods
+
+    @classmethod
+    def check(cls, settings: RunConfig) -> None:
+        """Refuse settings that have no effect on this method, before anything starts."""
+        if settings.test_prior != "uniform":
+            raise UserError(
+                f"Setting test-prior = {settings.test_prior!r}: "
+                f"{settings.method!r} has no transition that takes class priors."
+            )
+
+    @property
+    def test_prior(self) -> Floats | None:
+        """``(K,)``, pi, the class priors that the model is trained for; ``None`` if not known."""
+        return None
+
+    def round_config(self) -> dict[str, Value]:
+        """What clients are told beside the model, in every round."""
+        return {}
 
     def admit(self, report: ClientReport, answer: Content) -> None:
         """Judge a client by its answer to ``prepare``; set ``report.reason`` to refuse it."""
@@ -121,23 +149,54 @@ class WrappingStrategy(Strategy):
         chosen = rng.choice(len(self.members), count, replace=False)
         return [self.members[index] for index in sorted(chosen)]
 
+    def memory(self) -> dict[str, NDArray[Any]]:
+        """What must survive between rounds when a run resumes; the base's memory by default."""
+        return {BASE + name: array for name, array in dump_base_state(self.base).items()}
+
+    def recall(self, memory: Mapping[str, NDArray[Any]]) -> None:
+        """Take back what :meth:`memory` gave."""
+        base = {
+            name.removeprefix(BASE): array
+            for name, array in memory.items()
+            if name.startswith(BASE)
+        }
+        load_base_state(self.base, base)
+
+    def begin_round(self, server_round: int, arrays: ArrayRecord) -> int:
+        """Start a round's record; returns the round's number, counted over resumed runs."""
+        self._global = arrays
+        self.record = RoundRecord(round=server_round + self.round_offset)
+        return self.record.round
+
+    def train_at_server(self, arrays: ArrayRecord | None) -> ArrayRecord:
+        """``arrays`` after one round of training on the server's labelled set."""
+        if self.trainer is None or arrays is None:
+            raise RuntimeError(f"{type(self).__name__} needs a trainer and a model")
+        trained, self.record.metrics["server-loss"] = self.trainer.train(arrays, self.record.round)
+        return trained
+
+    @property
+    def global_arrays(self) -> ArrayRecord:
+        """The model that this round started from."""
+        if self._global is None:
+            raise RuntimeError("configure_train has to come before aggregate_train")
+        return self._global
+
     # Flower's hooks
 
     def configure_train(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
         """Sample, and let the base write the messages."""
-        round_number = server_round + self.round_offset
-        self.record = RoundRecord(round=round_number)
+        round_number = self.begin_round(server_round, arrays)
         if not self.members:
             self.prepare(grid)
         chosen = self.sample(round_number)
         self.record.clients = len(chosen)
-        self._global = arrays
         weights = ArrayRecord({k: v for k, v in arrays.items() if k not in self.buffers})
         messages = list(
             self.base.configure_train(
-                round_number, weights, ConfigRecord(dict(config)), GridView(grid, chosen)
+                round_number, weights, self._config(config), GridView(grid, chosen)
             )
         )
         return self._with_buffers(messages, arrays)
@@ -149,7 +208,7 @@ class WrappingStrategy(Strategy):
         usable = self._usable(replies)
         weights = self._client_weights(usable)
         records = [cast(ArrayRecord, reply.content[ARRAYS]) for reply in usable]
-        buffers = average_buffers(records, weights, self.buffers, self._arrays())
+        buffers = average_buffers(records, weights, self.buffers, self.global_arrays)
         for reply, weight in zip(usable, weights, strict=True):
             self._strip(reply, float(weight))
         arrays, metrics = self.base.aggregate_train(server_round + self.round_offset, usable)
@@ -161,7 +220,7 @@ class WrappingStrategy(Strategy):
                 for key, value in metrics.items()
                 if not isinstance(value, list) and key != NORMALIZER
             }
-        return merge(arrays, buffers, self._arrays()), metrics
+        return merge(arrays, buffers, self.global_arrays), metrics
 
     def configure_evaluate(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
@@ -174,7 +233,7 @@ class WrappingStrategy(Strategy):
             return []
         messages = list(
             self.base.configure_evaluate(
-                round_number, arrays, ConfigRecord(dict(config)), GridView(grid, self.members)
+                round_number, arrays, self._config(config), GridView(grid, self.members)
             )
         )
         self.record.bytes_down += sum(payload_bytes(message.content) for message in messages)
@@ -203,6 +262,9 @@ class WrappingStrategy(Strategy):
         self.base.summary()
 
     # Inside
+
+    def _config(self, config: ConfigRecord) -> ConfigRecord:
+        return ConfigRecord({**config, **self.round_config()})
 
     def _with_buffers(self, messages: list[Message], arrays: ArrayRecord) -> list[Message]:
         # Messages of most bases share one content: rebuild and measure it once, not per client.
@@ -271,14 +333,9 @@ class WrappingStrategy(Strategy):
         """Leave what a base expects: weights in the model's order, metrics, and its own records."""
         sent = cast(ArrayRecord, reply.content[ARRAYS])
         own = {name: record for name, record in reply.content.items() if name not in OURS}
-        names = [name for name in self._arrays() if name not in self.buffers]
+        names = [name for name in self.global_arrays if name not in self.buffers]
         metrics = MetricRecord(dict(cast(MetricRecord, reply.content[METRICS])))
         metrics[WEIGHT] = weight
         reply.content = RecordDict(
             {ARRAYS: ArrayRecord({name: sent[name] for name in names}), METRICS: metrics, **own}
         )
-
-    def _arrays(self) -> ArrayRecord:
-        if self._global is None:
-            raise RuntimeError("configure_train has to come before aggregate_train")
-        return self._global

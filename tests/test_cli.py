@@ -241,7 +241,7 @@ def test_demo_compares_with_the_ceiling(stage: Stage, tmp_path: Path) -> None:
 
 def test_predict_and_report(stage: Stage, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     predict = types.ModuleType("predict")
-    predict.predict = lambda m, i, o, b: tmp_path / f"{b}.csv"  # type: ignore[attr-defined]
+    predict.predict = lambda m, i, o, b, p: tmp_path / f"{b}{p or ''}.csv"  # type: ignore[attr-defined]
     report = types.ModuleType("report")
     report.report = lambda dirs, output: tmp_path / f"{len(dirs)}.html"  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "fedul_flwr.results.predict", predict)
@@ -249,6 +249,8 @@ def test_predict_and_report(stage: Stage, monkeypatch: pytest.MonkeyPatch, tmp_p
     here = str(tmp_path)
     one = runner.invoke(app, ["predict", "--model", here, "--input", here, "--batch-size", "8"])
     assert (one.exit_code, one.stdout) == (0, f"Predictions: {tmp_path / '8.csv'}\n")
+    to = ["predict", "--model", here, "--input", here, "--priors", "estimate"]
+    assert runner.invoke(app, to).stdout == f"Predictions: {tmp_path / '256estimate.csv'}\n"
     two = runner.invoke(app, ["report", here, here])
     assert (two.exit_code, two.stdout) == (0, f"Report: {tmp_path / '2.html'}\n")
 

@@ -55,6 +55,7 @@ REFUSALS: list[tuple[str, Any, str]] = [
     ("image-size", -1, "must be at least 0"),
     ("image-size", 1025, "must be at most 1024"),
     ("image-size", "28", WHOLE),
+    ("client-data", 3, TEXT),
     ("partition", True, "must be one of 'iid', 'dirichlet', 'pathological', 'shard', "
      "'natural' or 'majority'"),
     ("points-per-client", -1, "must be at least 0"),
@@ -62,9 +63,12 @@ REFUSALS: list[tuple[str, Any, str]] = [
     ("validation-fraction", 1, "must be less than 1.0"),
     ("validation-fraction", -0.1, "must be at least 0.0"),
     ("validation-fraction", "0.2", NUMBER),
+    ("server-fraction", 1, "must be less than 1.0"),
+    ("server-fraction", -0.1, "must be at least 0.0"),
     ("test-prior", 0.5, TEXT),
-    ("test-prior", "0.5;0.5", "must be 'uniform' or numbers separated by commas"),
-    ("test-prior", "0.5,0.5,", "must be 'uniform' or numbers separated by commas"),
+    ("test-prior", "0.5;0.5", "must be 'uniform', 'sets', 'em' or numbers separated by commas"),
+    ("test-prior", "set", "must be 'uniform', 'sets', 'em' or numbers separated by commas"),
+    ("test-prior", "0.5,0.5,", "must be 'uniform', 'sets', 'em' or numbers separated by commas"),
     ("test-prior", "0.5,0.5,0", PRIOR),
     ("test-prior", "1", PRIOR),
     ("test-prior", "nan,0.5", PRIOR),
@@ -88,7 +92,7 @@ REFUSALS: list[tuple[str, Any, str]] = [
     ("l1", float("-inf"), "must be a finite number"),
     ("augment", "rotation", "must be one of 'none', 'rotate' or 'flip'"),
     ("base", "FedAvg", "must be one of 'fedavg', 'fedprox', 'fedadam', 'fedavgm', 'fedyogi', "
-     "'fedadagrad', 'fedmedian' or 'fedtrimmedavg'"),
+     "'fedadagrad', 'fedmedian', 'fedtrimmedavg', 'scaffold' or 'fednova'"),
     ("fraction-train", 0.0, "must be greater than 0.0"),
     ("fraction-train", 1.5, "must be at most 1.0"),
     ("client-weights", "n", "must be one of 'uniform' or 'examples'"),
@@ -153,6 +157,8 @@ def test_rules_over_several_settings_name_them() -> None:
         "Setting fedul.num-sets-max = 9 must be 0 or at least fedul.num-sets = 10."
     )
     assert parse({"fedul.num-sets-max": 10}).section("fedul", FedULSettings).num_sets_max == 10
+    with pytest.raises(UserError, match=r"spread = 'even' needs fedul\.num-sets-max above 0"):
+        parse({"fedul.num-sets-spread": "even"})
     with pytest.raises(UserError, match="Setting dataset = 'none' needs class-names and image-sh"):
         parse({"dataset": "none", "class-names": "a,b"})
     with pytest.raises(UserError, match="class-names and image-shape are for dataset = 'none'"):
@@ -211,6 +217,31 @@ def test_a_key_of_another_method_is_refused() -> None:
     assert sets.num_sets == 20  # the same federation as FedUL's, so this has an effect
 
 
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("partition", "majority"),
+        ("points-per-client", 500),
+        ("fedul.num-sets", 12),
+        ("fedul.overlap", "shared"),
+        ("fedul.prior-noise", 0.2),
+    ],
+)
+def test_what_makes_clients_data_is_refused_where_they_have_their_own(key: str, value: Any) -> None:
+    with pytest.raises(UserError) as error:
+        parse({"client-data": "systems", key: value})
+    assert str(error.value) == (
+        f"Setting {key} = {value!r} has no effect with client-data, where clients bring their own "
+        "sets: leave it out."
+    )
+    parse({"client-data": "systems", "fedul.share-priors": True, "validation-fraction": 0.1})
+
+
+def test_a_method_that_needs_labels_is_refused_with_clients_own_data() -> None:
+    with pytest.raises(UserError, match="'supervised' needs labels, which clients with their own"):
+        parse({"client-data": "systems", "method": "supervised"})
+
+
 def test_integers_are_accepted_for_numbers() -> None:
     config = parse({"learning-rate": 1, "momentum": 0, "round-timeout": 60})
     assert (config.learning_rate, config.momentum, config.round_timeout) == (1.0, 0.0, 60.0)
@@ -221,6 +252,20 @@ def test_test_priors_as_numbers() -> None:
     assert parse().class_priors() is None
     assert parse({"test-prior": "0.2, 0.3,0.5"}).class_priors() == [0.2, 0.3, 0.5]
     assert parse({"test-prior": "0.33333,0.33333,0.33333"}).class_priors() is not None  # 1e-5 off
+
+
+def test_sources_of_test_priors() -> None:
+    for word in ("uniform", "sets", "em"):
+        config = parse({"test-prior": word})
+        assert (config.class_priors(), config.test_prior_source) == (None, word)
+    assert parse({"test-prior": "0.5,0.5"}).test_prior_source == "given"
+
+
+def test_em_needs_images_at_the_server() -> None:
+    devices = {"dataset": "none", "class-names": "a,b", "image-shape": "8x8x1"}
+    with pytest.raises(UserError, match="Setting test-prior = 'em' needs test images at the serv"):
+        parse({**devices, "test-prior": "em"})
+    assert parse({**devices, "test-prior": "sets"}).test_prior == "sets"
 
 
 # A method of one's own

@@ -31,6 +31,8 @@ def test_paths_become_absolute(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
         "/abs/./data": Path("/abs/data"),
     }.items():
         assert resolve({"dataset": text}, tmp_path).dataset == str(path)
+        assert resolve({"client-data": text}, tmp_path).client_data == str(path)
+    assert resolve({}, tmp_path).client_data == ""
     assert resolve({"output": "out/here"}, tmp_path).output == str(tmp_path / "out" / "here")
 
 
@@ -111,7 +113,7 @@ def test_resuming_elsewhere_or_from_nothing_is_refused(interrupted: Path, tmp_pa
 
 
 def test_a_run_resumes_with_the_settings_file_it_was_started_with(tmp_path: Path) -> None:
-    started = {"dataset": "./pictures", "output": "here"}
+    started = {"dataset": "./pictures", "client-data": "systems", "output": "here"}
     config = resolve(started, tmp_path)
     Path(config.output).mkdir()
     saved = {key: value for key, value in config.to_flat().items() if key != "resume"}

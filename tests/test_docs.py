@@ -36,22 +36,19 @@ def test_the_method_of_ones_own(
 
 
 @pytest.mark.parametrize(
-    "page", ["README.md", "docs/fedul.md", "docs/methods.md", "docs/own-method.md"]
+    "page",
+    ["README.md", "docs/compare.md", "docs/fedul.md", "docs/methods.md", "docs/own-method.md"],
 )
 def test_links_lead_somewhere(page: str) -> None:
     for target in re.findall(r"\]\((?!https?:)([^)#]+)", (ROOT / page).read_text()):
         assert ((ROOT / page).parent / target).exists(), target
 
 
-def test_experiments_are_valid_and_sized_as_they_say(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    from fedul_flwr.config import resolve
-    from fedul_flwr.overrides import parse_overrides
+def test_the_runs_of_a_comparison(tmp_path: Path) -> None:
+    from fedul_flwr.comparison.plan import make_plan, read_runs
 
-    files = sorted((ROOT / "experiments").rglob("*.toml"))
-    assert files
-    for file in files:
-        config = resolve(parse_overrides([str(file)]), tmp_path)
-        assert config.model == "cnn6"
-        assert f"M = {config.to_flat()['fedul.num-sets']}" in file.read_text()
+    (tmp_path / "runs.toml").write_text(blocks("docs/compare.md", "toml")[0])
+    runs = read_runs(tmp_path / "runs.toml")
+    plan = make_plan(runs, {"fedul.num-sets": 20}, (0,), 10, tmp_path)
+    assert [cell.run for cell in plan.cells] == ["FedUL", "All labels", "FedUL, FedProx"]
+    assert plan.split_warnings == ()

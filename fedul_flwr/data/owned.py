@@ -91,6 +91,31 @@ def load_unlabeled_sets(
     )
 
 
+def client_folders(path: str | Path, num_clients: int) -> list[Path]:
+    """Folders of a simulation's clients: the sub-folders of ``path``, sorted by name.
+
+    Raises
+    ------
+    UserError
+        ``path`` is no folder, holds something else than folders, or not ``num_clients`` of them.
+    """
+    root = Path(path)
+    if not root.is_dir():
+        raise UserError(f"Setting client-data = {str(path)!r}: there is no such folder.")
+    folders = sorted(entry for entry in root.iterdir() if not is_hidden(entry.name))
+    for entry in folders:
+        if not entry.is_dir():
+            raise UserError(
+                f"{entry} is no folder; client-data holds one folder per client and nothing else."
+            )
+    if len(folders) != num_clients:
+        raise UserError(
+            f"Setting client-data: {root} holds {len(folders)} folders, one per client, "
+            f"so the run needs that many clients, not {num_clients}."
+        )
+    return folders
+
+
 def load_images(
     path: str | Path, image_shape: tuple[int, int, int] | None = None
 ) -> tuple[list[str], Bytes]:

@@ -64,11 +64,12 @@ def partition_points(
             num_classes,
             num_clients,
             stream(config.seed, "partition"),
+            points_per_client=config.points_per_client,
             mild=config.section("majority", MajoritySettings).mild,
         )
     else:
         parts = _by_library(labels, columns, num_classes, num_clients, config)
-    if config.points_per_client:
+    if config.points_per_client:  # majority has drawn so many, if there were so many
         parts = [
             _thin(part, config.points_per_client, client, config.seed)
             for client, part in enumerate(parts)
@@ -82,17 +83,19 @@ def majority_partition(
     num_clients: int,
     rng: np.random.Generator,
     *,
+    points_per_client: int = 0,
     mild: bool = False,
 ) -> list[Ints]:
     """Two majority classes per client, 2c and 2c+1 modulo K (FedUL paper, tables D.5 and D.6).
 
     Clients take their n/C points one after the other, each class until it is exhausted, as in the
     authors' code. With ``mild`` (the paper's body) majorities have 0.15 to 0.25 each and the
-    minorities share the rest, each below 0.08.
+    minorities share the rest, each below 0.08. With ``points_per_client`` (the paper's table E.10)
+    they take so many instead of n/C, so that no class is exhausted while there is enough of all.
     """
     pools = [rng.permutation(np.flatnonzero(labels == k)) for k in range(num_classes)]
     used = np.zeros(num_classes, dtype=np.int64)
-    quota = len(labels) // num_clients
+    quota = points_per_client or len(labels) // num_clients
     parts: list[Ints] = []
     for client in range(num_clients):
         majority = {2 * client % num_classes, (2 * client + 1) % num_classes}
@@ -103,6 +106,9 @@ def majority_partition(
             shares[list(majority)] *= MAJORITY_FACTOR
             shares /= shares.sum()
         wanted = np.floor(quota * shares).astype(np.int64)
+        if points_per_client:  # exactly so many: the largest remainders are rounded up
+            left = quota - wanted.sum()
+            wanted[np.argsort(wanted - quota * shares)[:left]] += 1
         drawn = [
             pool[start : start + count]
             for pool, start, count in zip(pools, used, wanted, strict=True)

@@ -40,6 +40,8 @@ def generate_sets(
     client: int,
     settings: UnlabeledSetSettings,
     seed: int,
+    *,
+    num_clients: int = 1,
 ) -> GeneratedSets:
     """Deal a client's points into M unlabeled sets with shifted class priors.
 
@@ -48,11 +50,11 @@ def generate_sets(
     labels : ``(N,)``, classes of all training points.
     points : ``(n,)``, this client's points.
     num_classes : K.
+    client : c, from 0.
+    num_clients : C; the number of sets can depend on c and C (``num-sets-spread``).
     """
     rng = stream(seed, "sets", client)
-    num_sets = settings.num_sets
-    if settings.num_sets_max:
-        num_sets = int(rng.integers(settings.num_sets, settings.num_sets_max + 1))
+    num_sets = _number_of_sets(settings, client, num_clients, rng)
     if settings.same_priors:
         weights = equal_columns(
             draw_priors(num_sets, num_classes, settings.priors, stream(seed, "same-priors"))
@@ -78,6 +80,17 @@ def generate_sets(
         priors=told,
         true_priors=realised,
     )
+
+
+def _number_of_sets(
+    settings: UnlabeledSetSettings, client: int, num_clients: int, rng: np.random.Generator
+) -> int:
+    least, most = settings.num_sets, settings.num_sets_max
+    if not most:
+        return least
+    if settings.num_sets_spread == "even":
+        return int(np.linspace(least, most, num_clients).round()[client])
+    return int(rng.integers(least, most + 1))
 
 
 def draw_priors(num_sets: int, num_classes: int, kind: str, rng: np.random.Generator) -> Floats:

@@ -6,11 +6,12 @@ images; of the labels (``truth.npz``) only clients of supervised methods are.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,9 +24,12 @@ from fedul_flwr.data.set_generator import generate_sets
 from fedul_flwr.data.sources import TRAIN_IMAGES, read_source
 from fedul_flwr.data.types import UNLABELED, Floats, Ints, LabeledPoints, Source, UnlabeledSets
 from fedul_flwr.errors import UserError
+from fedul_flwr.settings.base import Scalar
 from fedul_flwr.settings.fedul import UnlabeledSetSettings
 
-FORMAT_VERSION = 2
+FORMAT_VERSION = 3
+SHAPING = ("partition", "points-per-client", "validation-fraction", "server-fraction", "seed")
+"""Shared settings that decide who holds what."""
 
 
 @dataclass(frozen=True)
@@ -46,13 +50,23 @@ class Split:
     Attributes
     ----------
     directory : where it lies.
-    validation : rows of the training images set aside, with labels, at the server.
+    validation, server : rows of the training images set aside, with labels, at the server: to
+        choose the best round, and to train on.
     clients : one entry per client.
     """
 
     directory: Path
     validation: Ints
+    server: Ints
     clients: tuple[ClientTruth, ...]
+
+
+class Aside(NamedTuple):
+    """Rows of the training data, sorted: the clients', and what the server keeps of it."""
+
+    training: Ints
+    validation: Ints
+    server: Ints
 
 
 def build_split(source_directory: Path, num_clients: int, config: RunConfig) -> Split:
@@ -62,20 +76,27 @@ def build_split(source_directory: Path, num_clients: int, config: RunConfig) -> 
     all methods of a comparison share it.
     """
     sets = config.section("fedul", UnlabeledSetSettings)
-    describes = {
-        key: value
-        for key, value in config.to_flat().items()
-        if key in ("partition", "points-per-client", "validation-fraction", "seed")
-        or key.startswith(f"{config.partition}.")
-        or key in {f"fedul.{name}" for name in UnlabeledSetSettings.names()}
-    }
-    key = cache_key([FORMAT_VERSION, str(source_directory), num_clients, describes])
-    directory = cache_directory() / "splits" / key
+    described = [FORMAT_VERSION, str(source_directory), num_clients, split_settings(config)]
+    directory = cache_directory() / "splits" / cache_key(described)
 
     def build(folder: Path) -> None:
         _write(folder, read_source(source_directory), num_clients, config, sets)
 
     return read_split(build_once(directory, build))
+
+
+def split_settings(config: RunConfig) -> dict[str, Scalar]:
+    """The settings, beside the data, that decide who holds which points in which sets.
+
+    Of a method that has no sets they are those that its points are dealt by: the defaults.
+    """
+    chosen = {
+        key: value
+        for key, value in config.to_flat().items()
+        if key in SHAPING or key.startswith(f"{config.partition}.")
+    }
+    sets = config.section("fedul", UnlabeledSetSettings).to_flat()
+    return chosen | {f"fedul.{name}": sets[name] for name in UnlabeledSetSettings.names()}
 
 
 def _write(
@@ -87,7 +108,7 @@ def _write(
             "A simulation makes unlabeled sets of known class priors, so it needs the label of "
             f"every training point; {int((labels == UNLABELED).sum())} have none."
         )
-    training, validation = set_aside(labels, config)
+    training, validation, server = set_aside(labels, config)
     parts = partition_points(
         labels[training],
         {name: column[training] for name, column in source.train.columns.items()},
@@ -96,7 +117,15 @@ def _write(
         config,
     )
     clients = [
-        generate_sets(labels, training[part], source.num_classes, client, sets, config.seed)
+        generate_sets(
+            labels,
+            training[part],
+            source.num_classes,
+            client,
+            sets,
+            config.seed,
+            num_clients=num_clients,
+        )
         for client, part in enumerate(parts)
     ]
     np.savez(
@@ -112,28 +141,37 @@ def _write(
         labels=np.concatenate([labels[client.points] for client in clients]),
         true_priors=np.concatenate([client.true_priors for client in clients]),
         validation=validation,
+        server=server,
     )
 
 
-def set_aside(labels: Ints, config: RunConfig) -> tuple[Ints, Ints]:
-    """Rows for training, and ``validation-fraction`` of them, stratified, for validation."""
+def set_aside(labels: Ints, config: RunConfig) -> Aside:
+    """Set ``validation-fraction`` and ``server-fraction`` of all rows aside, stratified."""
     everything = np.arange(len(labels), dtype=np.int64)
-    if config.validation_fraction == 0:
-        return everything, everything[:0]
+    training, validation = _take(everything, labels, config, "validation")
+    training, server = _take(training, labels, config, "server")
+    return Aside(training, validation, server)
+
+
+def _take(rows: Ints, labels: Ints, config: RunConfig, what: str) -> tuple[Ints, Ints]:
+    """Take the fraction of all labels that belongs to ``what`` out of ``rows``."""
+    key = f"{what}-fraction"
+    fraction = float(config.to_flat()[key])
+    if fraction == 0:
+        return rows, rows[:0]
+    size = math.ceil(fraction * len(labels))
+    try:
+        return without_sample(rows, labels[rows], size, derived_seed(config.seed, what))
+    except ValueError as err:
+        raise UserError(f"Setting {key} = {fraction}: {err}") from err
+
+
+def without_sample(rows: Ints, labels: Ints, size: int, seed: int) -> tuple[Ints, Ints]:
+    """Split ``rows`` into the rest and a sample of ``size``, stratified by ``labels``."""
     from sklearn.model_selection import train_test_split
 
-    try:
-        training, validation = train_test_split(
-            everything,
-            test_size=config.validation_fraction,
-            random_state=derived_seed(config.seed, "validation"),
-            stratify=labels,
-        )
-    except ValueError as err:
-        raise UserError(
-            f"Setting validation-fraction = {config.validation_fraction}: {err}"
-        ) from err
-    return np.sort(training), np.sort(validation)
+    rest, sample = train_test_split(rows, test_size=size, random_state=seed, stratify=labels)
+    return np.sort(rest), np.sort(sample)
 
 
 def read_split(directory: Path) -> Split:
@@ -151,7 +189,7 @@ def read_split(directory: Path) -> Split:
                 true_priors=truth["true_priors"][of_sets],
             )
         )
-    return Split(directory=directory, validation=truth["validation"], clients=tuple(clients))
+    return Split(directory, truth["validation"], truth["server"], tuple(clients))
 
 
 def client_files(

@@ -13,27 +13,38 @@ def cnn6(image_shape: tuple[int, int, int], num_classes: int) -> nn.Module:
     The paper feeds grey images as three equal channels; the first layer here takes the channels
     the images have.
     """
-    require_size("cnn6", image_shape, 4)
-    height, width, channels = image_shape
-    features = 128 * (height // 4) * (width // 4)
+    return _cnn6("cnn6", image_shape, num_classes, width=64)
+
+
+def cnn6_quarter(image_shape: tuple[int, int, int], num_classes: int) -> nn.Module:
+    """The same at a quarter of the width, 0.9 M weights at 28 x 28: quick experiments on a CPU."""
+    return _cnn6("cnn6-quarter", image_shape, num_classes, width=16)
+
+
+def _cnn6(
+    name: str, image_shape: tuple[int, int, int], num_classes: int, *, width: int
+) -> nn.Module:
+    require_size(name, image_shape, 4)
+    height, pixels_wide, channels = image_shape
+    features = 2 * width * (height // 4) * (pixels_wide // 4)
     return nn.Sequential(
-        nn.Conv2d(channels, 64, 5, padding=2),
-        nn.BatchNorm2d(64),
+        nn.Conv2d(channels, width, 5, padding=2),
+        nn.BatchNorm2d(width),
         nn.ReLU(inplace=True),
         nn.MaxPool2d(2),
-        nn.Conv2d(64, 64, 5, padding=2),
-        nn.BatchNorm2d(64),
+        nn.Conv2d(width, width, 5, padding=2),
+        nn.BatchNorm2d(width),
         nn.ReLU(inplace=True),
         nn.MaxPool2d(2),
-        nn.Conv2d(64, 128, 5, padding=2),
-        nn.BatchNorm2d(128),
+        nn.Conv2d(width, 2 * width, 5, padding=2),
+        nn.BatchNorm2d(2 * width),
         nn.ReLU(inplace=True),
         nn.Flatten(),
-        nn.Linear(features, 2048),
-        nn.BatchNorm1d(2048),
+        nn.Linear(features, 32 * width),
+        nn.BatchNorm1d(32 * width),
         nn.ReLU(inplace=True),
-        nn.Linear(2048, 512),
-        nn.BatchNorm1d(512),
+        nn.Linear(32 * width, 8 * width),
+        nn.BatchNorm1d(8 * width),
         nn.ReLU(inplace=True),
-        nn.Linear(512, num_classes),
+        nn.Linear(8 * width, num_classes),
     )

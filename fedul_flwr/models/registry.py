@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from fedul_flwr.errors import UserError
-from fedul_flwr.models.cnn6 import cnn6
+from fedul_flwr.models.cnn6 import cnn6, cnn6_quarter
 from fedul_flwr.models.cnn_small import cnn_small
 from fedul_flwr.models.lenet import lenet
 from fedul_flwr.models.mlp import mlp
@@ -20,6 +20,7 @@ Builder = Callable[[ImageShape, int], nn.Module]
 
 MODELS: dict[str, Builder] = {
     "cnn6": cnn6,
+    "cnn6-quarter": cnn6_quarter,
     "cnn-small": cnn_small,
     "lenet": lenet,
     "mlp": mlp,

@@ -7,14 +7,23 @@ colour vision tell apart.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any, Literal
+
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 HIGHLIGHT = "#F0E442"
 INK = "#222222"
 GREY = "#7A8B99"
+DASHES: tuple[Any, ...] = ("-", (0, (5, 2)), (0, (1, 1.5)), (0, (6, 2, 1, 2)))
+MARKERS = ("o", "s", "^", "D")
+LOG_FROM = 12.0
+"""Errors that span more than this factor are drawn on a logarithmic axis."""
 
 
 def new_figure(width: float, height: float) -> Figure:
@@ -32,6 +41,35 @@ def style(axes: Axes) -> Axes:
     axes.grid(color="#DDDDDD", linewidth=0.8)
     axes.set_axisbelow(True)
     return axes
+
+
+def scale_errors(axes: Axes, direction: Literal["x", "y"], errors: Sequence[float]) -> None:
+    """Let the axis of ``errors`` start at 0, or be logarithmic and say so if they differ widely."""
+    axis = axes.xaxis if direction == "x" else axes.yaxis
+    if errors and min(errors) > 0 and max(errors) > LOG_FROM * min(errors):
+        axes.set(**{f"{direction}scale": "log"})
+        axis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+        axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+        axis.set_minor_locator(NullLocator())
+        axis.set_label_text(f"{axis.get_label_text()}, log scale")
+    elif errors:
+        # With 0 in view first, so that there is room beyond the largest.
+        axes.update_datalim([(0, 0)], updatex=direction == "x", updatey=direction == "y")
+        axes.autoscale_view()
+        axes.set(**{f"{direction}lim": (0, None)})
+
+
+def legend_below(figure: Figure, entries: Sequence[Line2D], width: int = 105) -> None:
+    """Put a legend under the axes; ``width`` is the number of characters that fit beside."""
+    longest = max(len(str(entry.get_label())) for entry in entries)
+    columns = min(3, max(1, width // (longest + 8)), len(entries))
+    # Below the axes, in height of its own: it can neither cover data nor squeeze it.
+    figure.set_figheight(figure.get_figheight() + 0.19 * -(-len(entries) // columns))
+    legend = figure.legend(
+        handles=entries, loc="outside lower center", ncols=columns, frameon=False, fontsize=9
+    )
+    for text in legend.get_texts():
+        text.set_parse_math(False)
 
 
 def set_title(figure: Figure, what: str, label: str = "") -> None:

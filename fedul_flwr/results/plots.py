@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -11,16 +12,20 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
-from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator
+from matplotlib.ticker import MaxNLocator
 
 from fedul_flwr.errors import UserError
 from fedul_flwr.results.figure_style import (
     COLOURS,
+    DASHES,
     HIGHLIGHT,
     INK,
+    MARKERS,
+    legend_below,
     new_figure,
     one_line,
     say_nothing_recorded,
+    scale_errors,
     set_title,
     style,
 )
@@ -30,6 +35,7 @@ from fedul_flwr.results.records import Run, distinct_labels
 __all__ = [
     "DPI",
     "draw_plots",
+    "draw_png",
     "error_figure",
     "format_bytes",
     "has_error",
@@ -43,8 +49,6 @@ __all__ = [
 
 DPI = 150
 """Dots per inch of the pictures written."""
-_DASHES: tuple[Any, ...] = ("-", (0, (5, 2)), (0, (1, 1.5)), (0, (6, 2, 1, 2)))
-_MARKERS = ("o", "s", "^", "D")
 _STAR: Mapping[str, Any] = {
     "marker": "*",
     "markersize": 13,
@@ -52,8 +56,6 @@ _STAR: Mapping[str, Any] = {
     "markerfacecolor": HIGHLIGHT,
     "linestyle": "none",
 }
-_LOG_FROM = 12.0
-"""Errors that span more than this factor are drawn on a logarithmic axis."""
 _ERRORS = {"test_error": "test error", "validation_error": "validation error"}
 _LOSSES = {
     "surrogate_loss": "surrogate loss, training sets",
@@ -85,6 +87,13 @@ def draw_plots(run: Run, directory: Path) -> list[Path]:
     return paths
 
 
+def draw_png(figure: Figure) -> bytes:
+    """``figure`` as the content of a PNG file."""
+    picture = io.BytesIO()
+    figure.savefig(picture, format="png", dpi=DPI)
+    return picture.getvalue()
+
+
 def has_error(run: Run) -> bool:
     """Whether any error was measured."""
     return any(run.series(key)[0] for key in _ERRORS)
@@ -108,14 +117,7 @@ def error_figure(runs: Sequence[Run]) -> Figure:
     values = [value for run in runs for key in _ERRORS for value in run.series(key)[1]]
     notes = [note for note in (_mark_best(axes, run) for run in runs) if note]
     axes.set_ylabel("error (%)")
-    if values and min(values) > 0 and max(values) > _LOG_FROM * min(values):
-        axes.set_yscale("log")
-        axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
-        axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
-        axes.yaxis.set_minor_locator(NullLocator())
-        axes.set_ylabel("error (%), log scale")
-    elif values:
-        axes.set_ylim(bottom=0)
+    scale_errors(axes, "y", values)
     if notes:
         label = notes[0] if len(runs) == 1 else "best round of a run"
         entries.append(Line2D([], [], label=label, **_STAR))
@@ -188,14 +190,14 @@ def _curves(axes: Axes, runs: Sequence[Run], names: Mapping[str, str]) -> list[L
     entries: list[Line2D] = []
     kinds: dict[str, Line2D] = {}
     for position, run in enumerate(runs):
-        marker = _MARKERS[position // len(COLOURS) % len(_MARKERS)]
+        marker = MARKERS[position // len(COLOURS) % len(MARKERS)]
         for index, (key, name) in enumerate(names.items()):
             rounds, values = run.series(key)
             if not rounds:
                 continue
             look: dict[str, Any] = {
                 "color": COLOURS[(index if single else position) % len(COLOURS)],
-                "linestyle": _DASHES[index % len(_DASHES)],
+                "linestyle": DASHES[index % len(DASHES)],
                 "linewidth": 1.8 if index == 0 else 1.3,
                 "markersize": 4,
             }
@@ -245,15 +247,7 @@ def _finish(
     if not axes.get_lines():
         say_nothing_recorded(axes)
         return
-    longest = max(len(str(entry.get_label())) for entry in entries)
-    columns = min(3, max(1, 105 // (longest + 8)), len(entries))
-    # Below the axes, in height of its own: it can neither cover data nor squeeze it.
-    figure.set_figheight(figure.get_figheight() + 0.19 * -(-len(entries) // columns))
-    legend = figure.legend(
-        handles=entries, loc="outside lower center", ncols=columns, frameon=False, fontsize=9
-    )
-    for text in legend.get_texts():
-        text.set_parse_math(False)
+    legend_below(figure, entries)
 
 
 def _stack(axes: Axes, parts: Sequence[tuple[dict[int, float], str, str]]) -> None:

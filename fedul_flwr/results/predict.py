@@ -10,20 +10,22 @@ from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import nn
 
+from fedul_flwr.class_priors import checked_prior, estimate_prior, parse_prior, reweigh
 from fedul_flwr.data.owned import load_images
 from fedul_flwr.errors import UserError
 from fedul_flwr.learning.batches import to_input
 from fedul_flwr.models import build_model
-from fedul_flwr.results.records import read_config, write_atomically
+from fedul_flwr.results.records import read_config, read_summary, write_atomically
 
 __all__ = ["Predictor", "load_model", "predict"]
 
 MODEL_FILE = "model.safetensors"
+ESTIMATE = "estimate"
 
 
 @dataclass(frozen=True)
@@ -35,21 +37,76 @@ class Predictor:
     model : the module, in evaluation mode; maps ``(n, channels, height, width)`` to logits.
     image_shape : ``(height, width, channels)`` the model was trained on.
     class_names : K names; label ``k`` is ``class_names[k]``.
+    priors : ``(K,)``, class priors that it was trained for; ``None`` if the run does not say.
     """
 
     model: nn.Module
     image_shape: tuple[int, int, int]
     class_names: tuple[str, ...]
+    priors: NDArray[np.float64] | None = None
 
-    def predict(self, images: NDArray[np.uint8], batch_size: int = 256) -> NDArray[np.int64]:
-        """Labels ``(n,)`` of uint8 images ``(n, height, width, channels)``."""
-        labels: NDArray[np.int64] = self.predict_proba(images, batch_size).argmax(axis=1)
+    def predict(
+        self, images: NDArray[np.uint8], batch_size: int = 256, priors: ArrayLike | None = None
+    ) -> NDArray[np.int64]:
+        """Labels ``(n,)`` of images, arguments as for :meth:`predict_proba`."""
+        labels: NDArray[np.int64] = self.predict_proba(images, batch_size, priors).argmax(axis=1)
         return labels
 
     def predict_proba(
-        self, images: NDArray[np.uint8], batch_size: int = 256
+        self, images: NDArray[np.uint8], batch_size: int = 256, priors: ArrayLike | None = None
     ) -> NDArray[np.float64]:
-        """Class probabilities ``(n, K)`` (softmax) of images ``(n, height, width, channels)``."""
+        """Class probabilities ``(n, K)`` of images.
+
+        Parameters
+        ----------
+        images : uint8 ``(n, height, width, channels)``.
+        batch_size : images that go through the model at once.
+        priors : ``(K,)``, class priors of these images, for which the model's softmax is
+            re-weighed; without, it is for those that the model was trained for.
+
+        Raises
+        ------
+        UserError
+            Other images than the model takes, or priors that cannot be used.
+        """
+        wanted = None if priors is None else self.checked_priors(priors)
+        posterior = self._softmax(images, batch_size)
+        return posterior if wanted is None else reweigh(posterior, self.trained_priors(), wanted)
+
+    def estimate_priors(self, probabilities: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Class priors ``(K,)`` of images whose :meth:`predict_proba` without priors these are.
+
+        By EM (:func:`fedul_flwr.class_priors.estimate_prior`); needs one image or more.
+        """
+        try:
+            return estimate_prior(probabilities, self.trained_priors())
+        except ValueError as error:
+            raise UserError(f"Class priors cannot be estimated: {error}.") from None
+
+    def trained_priors(self) -> NDArray[np.float64]:
+        """``(K,)``, class priors that the model was trained for, or a UserError."""
+        if self.priors is None:
+            raise UserError(
+                "The run of this model does not say which class priors it was trained for, "
+                "so its predictions cannot be re-weighed for others."
+            )
+        return self.priors
+
+    def checked_priors(self, priors: ArrayLike) -> NDArray[np.float64]:
+        """``priors`` as ``(K,)``, or a UserError why the model cannot be re-weighed for them."""
+        trained = self.trained_priors()
+        try:
+            wanted = checked_prior(priors)
+        except ValueError as error:
+            raise UserError(f"Class priors = {np.asarray(priors).tolist()}: {error}.") from None
+        if len(wanted) != len(trained):
+            raise UserError(
+                f"The class priors have {len(wanted)} entries; "
+                f"the model has {len(trained)} classes."
+            )
+        return wanted
+
+    def _softmax(self, images: NDArray[np.uint8], batch_size: int) -> NDArray[np.float64]:
         if batch_size < 1:
             raise UserError(f"The batch size must be at least 1, not {batch_size}.")
         if images.dtype != np.uint8 or images.shape[1:] != self.image_shape:
@@ -96,11 +153,22 @@ def load_model(model_dir: str | Path) -> Predictor:
     model = build_model(name, image_shape, len(class_names))
     _load_weights(model, weights, name)
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    return Predictor(model.to(device).eval(), image_shape, class_names)
+    # An unfinished run has said at its start what it knew then.
+    known = (read_summary(directory) or data).get("test_prior")
+    return Predictor(
+        model.to(device).eval(),
+        image_shape,
+        class_names,
+        None if known is None else _trained_for(directory, known, len(class_names)),
+    )
 
 
 def predict(
-    model_dir: Path, input_path: Path, output: Path | None = None, batch_size: int = 256
+    model_dir: Path,
+    input_path: Path,
+    output: Path | None = None,
+    batch_size: int = 256,
+    priors: str | None = None,
 ) -> Path:
     """Label the images at ``input_path`` with the model of a run, into a CSV file.
 
@@ -111,6 +179,8 @@ def predict(
     output : the CSV to write, by default ``<input>-predictions.csv`` in the working directory.
         An existing one is replaced once everything is predicted, and stays as it is on errors.
     batch_size : images that go through the model at once.
+    priors : class priors of these images, for which probabilities are re-weighed: K numbers
+        separated by commas, or ``estimate`` to find them from the images and print them.
 
     Returns
     -------
@@ -120,7 +190,8 @@ def predict(
     Raises
     ------
     UserError
-        No usable model, images that are missing or unreadable, or an output that cannot be written.
+        No usable model, images that are missing or unreadable, priors that do not go with the
+        model, or an output that cannot be written.
     """
     if output is None:
         # The folder "." has no name before it is resolved.
@@ -130,8 +201,14 @@ def predict(
     if output.is_dir() or not output.parent.is_dir():
         raise UserError(f"Cannot write {output}: it must be a file in an existing directory.")
     predictor = load_model(model_dir)
+    wanted = _parse_priors(priors, predictor)
     names, images = load_images(input_path, predictor.image_shape)
-    probabilities = predictor.predict_proba(images, batch_size)
+    probabilities = predictor.predict_proba(images, batch_size, wanted)
+    if priors == ESTIMATE:
+        found = predictor.estimate_priors(probabilities)
+        probabilities = reweigh(probabilities, predictor.trained_priors(), found)
+        shares = zip(predictor.class_names, found, strict=True)
+        print("Estimated class priors: " + ", ".join(f"{name} {p:.4f}" for name, p in shares))
     write_atomically(output, _table(names, probabilities, predictor.class_names))
     return output
 
@@ -145,6 +222,30 @@ def _table(names: list[str], probabilities: NDArray[np.float64], classes: tuple[
         numbers = (f"{value:.6g}" for value in (row[label], *row))
         writer.writerow([name, label, classes[label], *numbers])
     return text.getvalue()
+
+
+def _parse_priors(text: str | None, predictor: Predictor) -> NDArray[np.float64] | None:
+    """Numbers to re-weigh for at once; ``None`` for none or an estimate, which comes later."""
+    if text is None:
+        return None
+    if text == ESTIMATE:
+        predictor.trained_priors()  # before the work, not after
+        return None
+    try:
+        numbers = parse_prior(text, (ESTIMATE,))
+    except ValueError as error:
+        raise UserError(f"Option --priors = {text!r}: {error}.") from None
+    return predictor.checked_priors(numbers)
+
+
+def _trained_for(directory: Path, values: Any, num_classes: int) -> NDArray[np.float64]:
+    try:
+        prior = checked_prior(values)
+        if len(prior) == num_classes:
+            return prior
+    except (ValueError, TypeError):
+        pass
+    raise UserError(f'{directory}: "test_prior" must be {num_classes} class priors, not {values}.')
 
 
 def _describe(path: Path, data: dict[str, Any]) -> tuple[tuple[int, int, int], tuple[str, ...]]:

@@ -127,7 +127,7 @@ def read_run(directory: Path) -> Run:
         settings=settings,
         data=data,
         metrics=_read_metrics(directory / "metrics.jsonl"),
-        summary=_read_object(directory / "summary.json"),
+        summary=read_summary(directory),
         federation=_federation(directory / "federation.json", federation_json),
         environment=_read_object(directory / "environment.json"),
         label=_label(settings),
@@ -145,6 +145,11 @@ def read_config(directory: Path) -> tuple[dict[str, Any], dict[str, Any]]:
     if not isinstance(settings, dict) or not isinstance(data, dict):
         raise UserError(f'{path} needs the objects "settings" and "data".')
     return settings, data
+
+
+def read_summary(directory: Path) -> dict[str, Any] | None:
+    """The outcome of a run, ``summary.json``; None while it is unfinished."""
+    return _read_object(directory / "summary.json")
 
 
 def distinct_labels(runs: Sequence[Run]) -> list[str]:
@@ -168,10 +173,11 @@ def number(value: object) -> float | None:
     return float(value)
 
 
-def write_atomically(path: Path, text: str) -> None:
-    """Write ``text`` (UTF-8) so that ``path`` is at any time the old file or the whole new one."""
-    # Names of classes and folders can hold lone surrogates, which UTF-8 cannot say.
-    content = text.encode("utf-8", "replace")
+def write_atomically(path: Path, content: str | bytes) -> None:
+    """Write ``content``, text as UTF-8; ``path`` is always the old file or the whole new one."""
+    if isinstance(content, str):
+        # Names of classes and folders can hold lone surrogates, which UTF-8 cannot say.
+        content = content.encode("utf-8", "replace")
     part = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
         part.write_bytes(content)

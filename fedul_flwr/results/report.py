@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import io
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,12 +10,12 @@ from pathlib import Path
 from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
-from matplotlib.figure import Figure
 
 from fedul_flwr.errors import UserError
 from fedul_flwr.results.plots import (
     DPI,
     draw_plots,
+    draw_png,
     error_figure,
     format_bytes,
     has_error,
@@ -31,6 +30,7 @@ from fedul_flwr.results.records import (
     read_run,
     write_atomically,
 )
+from fedul_flwr.results.summary import duration
 
 __all__ = ["report"]
 
@@ -84,8 +84,8 @@ def _page(runs: Sequence[Run], pictures: Sequence[dict[str, bytes]]) -> str:
     if len(runs) == 1:
         error, loss = (pictures[0].get(name) for name in ("error.png", "loss.png"))
     else:
-        error = _draw(error_figure(runs)) if any(map(has_error, runs)) else None
-        loss = _draw(loss_figure(runs)) if any(map(has_loss, runs)) else None
+        error = draw_png(error_figure(runs)) if any(map(has_error, runs)) else None
+        loss = draw_png(loss_figure(runs)) if any(map(has_loss, runs)) else None
     labels = distinct_labels(runs)
     settings = _settings(runs)
     environment = Environment(
@@ -133,8 +133,8 @@ def _summary(run: Run) -> dict[str, str]:
         "error at end (%)": _percent(
             number(known.get("final_test_error", errors[-1] if errors else None))
         ),
-        "time": _duration(total),
-        "per round": _duration(per_round),
+        "time": duration(total),
+        "per round": duration(per_round),
         "up": _traffic(run, "bytes_up"),
         "down": _traffic(run, "bytes_down"),
     }
@@ -165,6 +165,7 @@ def _section(run: Run, pictures: dict[str, bytes]) -> dict[str, Any]:
     shape, names = run.data.get("image_shape"), run.data.get("class_names")
     return {
         "shape": " × ".join(map(str, shape)) if isinstance(shape, list) else "",
+        "test_prior": _test_prior(run),
         "class_names": [str(name) for name in names] if isinstance(names, list) else [],
         "directory": str(run.directory),
         "finished": run.finished,
@@ -176,6 +177,17 @@ def _section(run: Run, pictures: dict[str, bytes]) -> dict[str, Any]:
         "dropped": sum(client.status == "dropped" for client in clients),
         "environment": _flat(run.environment or {}),
     }
+
+
+def _test_prior(run: Run) -> str:
+    """Class priors of a finished run's posterior, with ``em`` also what came of it; or nothing."""
+    known = run.summary or {}
+    if known.get("test_prior_source") in (None, "uniform"):
+        return ""
+    values = known.get("test_prior_estimate", known.get("test_prior"))
+    words = f"{known['test_prior_source']}: " + ", ".join(f"{p:.3g}" for p in values or ())
+    reweighed = number(known.get("test_error_reweighed"))
+    return words if reweighed is None else f"{words}; test error re-weighed {reweighed:.2f} %"
 
 
 def _client(client: Client) -> dict[str, str]:
@@ -203,12 +215,6 @@ def _image(png: bytes | None) -> dict[str, Any] | None:
     return {"src": "data:image/png;base64," + base64.b64encode(png).decode("ascii"), "width": width}
 
 
-def _draw(figure: Figure) -> bytes:
-    picture = io.BytesIO()
-    figure.savefig(picture, format="png", dpi=DPI)
-    return picture.getvalue()
-
-
 def _flat(values: dict[str, Any], prefix: str = "") -> list[tuple[str, str]]:
     rows = []
     for name, value in values.items():
@@ -229,11 +235,3 @@ def _text(value: object) -> str:
 
 def _percent(value: float | None) -> str:
     return "–" if value is None else f"{value:.2f}"
-
-
-def _duration(seconds: float | None) -> str:
-    if seconds is None:
-        return "–"
-    if seconds < 120:
-        return f"{seconds:.3g} s"
-    return f"{seconds / 60:.1f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"

@@ -13,6 +13,12 @@ if TYPE_CHECKING:  # the command line prints summaries and has no need of torch
     from fedul_flwr.config import RunConfig
     from fedul_flwr.results.recorder import Recorder
 
+_PRIOR_SOURCES = {
+    "given": "as given",
+    "sets": "mean of the clients' sets",
+    "em": "uniform in training, then estimated from the test images",
+}
+
 
 def write_summary(
     directory: store.RunDirectory,
@@ -20,12 +26,14 @@ def write_summary(
     recorder: Recorder,
     num_clients: int,
     seconds: float,
+    test_prior: Mapping[str, Any],
 ) -> None:
     """Write ``summary.json`` and the plots of a finished run.
 
     Parameters
     ----------
     seconds : of this process; rounds before a resume are added from their own lines.
+    test_prior : what there is to say of the class priors at test time.
     """
     lines = recorder.lines
     best = recorder.best() or lines[-1]
@@ -46,6 +54,7 @@ def write_summary(
             "test_error": best["test_error"],
             "final_test_error": lines[-1]["test_error"],
             "validation_error": best["validation_error"],
+            **test_prior,
             "seconds_total": max(seconds, _total(lines, "seconds")),
             "seconds_per_round": _total(lines, "seconds") / len(lines),
             "bytes_up": _total(lines, "bytes_up"),
@@ -78,10 +87,16 @@ def summary_rows(directory: Path) -> dict[str, str]:
     """What a finished run found and where it lies, as words."""
     summary = json.loads((directory / store.SUMMARY).read_text())
     best = f"round {summary['best_round']} of {summary['rounds']}, by {summary['selection']}"
+    about_prior = {}
+    if summary.get("test_prior_source") in _PRIOR_SOURCES:
+        about_prior["test prior"] = _PRIOR_SOURCES[summary["test_prior_source"]]
+    if "test_error_reweighed" in summary:
+        about_prior["re-weighed"] = f"{percent(summary['test_error_reweighed'])} for that prior"
     up, down = (summary[key] / 1e6 for key in ("bytes_up", "bytes_down"))
     return {
         "test error": f"{percent(summary['test_error'])} ({best})",
         "last round": percent(summary["final_test_error"]),
+        **about_prior,
         "method": f"{summary['method']} on {summary['base']}, {summary['num_clients']} clients",
         "time": f"{summary['seconds_total']:.0f} s ({summary['seconds_per_round']:.2f} s a round)",
         "traffic": f"{up:.1f} MB up, {down:.1f} MB down",
@@ -94,6 +109,15 @@ def summary_rows(directory: Path) -> dict[str, str]:
 def percent(value: float | None) -> str:
     """``2.5`` as ``2.50 %``; a dash where there is none."""
     return "–" if value is None else f"{value:.2f} %"
+
+
+def duration(seconds: float | None) -> str:
+    """``200`` as ``3.3 min``; a dash where there is none."""
+    if seconds is None:
+        return "–"
+    if seconds < 120:
+        return f"{seconds:.3g} s"
+    return f"{seconds / 60:.1f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"
 
 
 def print_comparison(outputs: Mapping[str, Path], seconds: float) -> None:

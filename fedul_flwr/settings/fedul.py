@@ -18,7 +18,10 @@ class UnlabeledSetSettings(Settings):
     num_sets: Annotated[int, Field(ge=1)] = 10
     """Unlabeled sets per client (M)."""
     num_sets_max: Annotated[int, Field(ge=0)] = 0
-    """If set, every client draws its own M between `num-sets` and this."""
+    """If set, M differs between clients, from `num-sets` to this."""
+    num_sets_spread: Literal["random", "even"] = "random"
+    """How M differs: every client draws its own, or in equal steps from the first client to the
+    last (table E.12: 10, 20, 30, 40, 50)."""
     priors: Literal["dominant", "uniform"] = "dominant"
     """Rows of Pi: U[0.1, 1] with one class times 10 (authors' code), or U[0.1, 0.9] (text)."""
     same_priors: bool = False
@@ -43,6 +46,8 @@ class UnlabeledSetSettings(Settings):
                 f"fedul.num-sets-max = {self.num_sets_max} must be 0 or at least "
                 f"fedul.num-sets = {self.num_sets}"
             )
+        if self.num_sets_spread == "even" and self.num_sets_max == 0:
+            raise ValueError("fedul.num-sets-spread = 'even' needs fedul.num-sets-max above 0")
         return self
 
 

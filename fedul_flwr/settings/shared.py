@@ -7,6 +7,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
+from fedul_flwr.class_priors import parse_prior
 from fedul_flwr.settings.base import Settings
 
 BaseName = Literal[
@@ -23,6 +24,7 @@ BaseName = Literal[
 ]
 PartitionName = Literal["iid", "dirichlet", "pathological", "shard", "natural", "majority"]
 AugmentName = Literal["none", "rotate", "flip"]
+TEST_PRIOR_WORDS = ("uniform", "sets", "em")
 
 
 class SharedSettings(Settings):
@@ -42,17 +44,22 @@ class SharedSettings(Settings):
     """Height x width x channels such as `28x28x1`; for `dataset = "none"`."""
     image_size: Annotated[int, Field(ge=0, le=1024)] = 0
     """Resize images to this many pixels square; 0 keeps them."""
+    client_data: str = ""
+    """Path of a folder with one sub-folder per client of a simulation, each as a client's own data
+    on a device; `dataset` is then the server's, or `none`."""
     partition: PartitionName = "iid"
     """How a simulation splits the training data over the clients."""
     points_per_client: Annotated[int, Field(ge=0)] = 0
-    """Keep only so many points per client (simulation); 0 keeps all."""
+    """Keep only so many points per client (simulation); 0 keeps all. `majority` draws them in its
+    class proportions, before any class is exhausted."""
     validation_fraction: Annotated[float, Field(ge=0, lt=1)] = 0.2
     """Part of the training data set aside, with labels, at the server to choose the best round."""
     server_fraction: Annotated[float, Field(ge=0, lt=1)] = 0.0
     """Part of the training data set aside, with labels, at the server for methods that train
     there. It is taken from the clients under every method, so that comparisons share splits."""
     test_prior: str = "uniform"
-    """Class priors at test time (pi): `uniform` or K numbers separated by commas."""
+    """Class priors at test time (pi): `uniform`, K numbers separated by commas, `sets` (mean of all
+    clients' sets), or `em` (train for `uniform`, estimate pi from the server's test images)."""
 
     model: str = "cnn-small"
     """Name of a built-in model, or `package.module:function` of your own."""
@@ -118,6 +125,15 @@ class SharedSettings(Settings):
         return self
 
     @model_validator(mode="after")
+    def _check_fractions(self) -> Self:
+        if self.validation_fraction + self.server_fraction >= 1:
+            raise ValueError(
+                f"validation-fraction = {self.validation_fraction} and server-fraction = "
+                f"{self.server_fraction} must leave training data: their sum must be below 1"
+            )
+        return self
+
+    @model_validator(mode="after")
     def _check_base(self) -> Self:
         if self.base == "fednova" and self.optimizer != "sgd":
             raise ValueError(
@@ -134,22 +150,27 @@ class SharedSettings(Settings):
             raise ValueError("class-names and image-shape are for dataset = 'none'")
         return self
 
+    @model_validator(mode="after")
+    def _check_estimate(self) -> Self:
+        if self.test_prior == "em" and self.dataset == "none":
+            raise ValueError(
+                "test-prior = 'em' needs test images at the server, and dataset = 'none' has none"
+            )
+        return self
+
     def class_priors(self) -> list[float] | None:
-        """`test-prior` as K numbers; ``None`` is uniform."""
-        if self.test_prior == "uniform":
-            return None
-        return [float(part) for part in self.test_prior.split(",")]
+        """`test-prior` as K numbers; ``None`` where it is a word (in training uniform, but for
+        `sets`)."""
+        return None if self.test_prior in TEST_PRIOR_WORDS else parse_prior(self.test_prior)
+
+    @property
+    def test_prior_source(self) -> str:
+        """Where pi comes from: a word that `test-prior` can be, or `given`."""
+        return self.test_prior if self.test_prior in TEST_PRIOR_WORDS else "given"
 
     @field_validator("test_prior")
     @classmethod
     def _check_prior(cls, value: str) -> str:
-        if value != "uniform":
-            try:
-                numbers = [float(part) for part in value.split(",")]
-            except ValueError:
-                raise ValueError("must be 'uniform' or numbers separated by commas") from None
-            if any(not 0 < number < 1 for number in numbers):
-                raise ValueError("needs every class prior between 0 and 1, both excluded")
-            if abs(sum(numbers) - 1) > 1e-4:
-                raise ValueError("must be class priors that sum to 1")
+        if value not in TEST_PRIOR_WORDS:
+            parse_prior(value, TEST_PRIOR_WORDS)
         return value

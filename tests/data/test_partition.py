@@ -163,7 +163,7 @@ def test_points_per_client_are_drawn_from_the_clients_own(
     thin = split(partition, **options, **{"points-per-client": 20})
     for many, few in zip(whole, thin, strict=True):
         assert len(few) == 20
-        assert np.isin(few, many).all()
+        assert partition == "majority" or np.isin(few, many).all()  # which draws no more than 20
         assert (np.diff(few) > 0).all()
 
 
@@ -261,6 +261,29 @@ def test_mild_needs_nine_classes() -> None:
     with pytest.raises(UserError, match="at least 9 classes"):
         majority([500] * 8, 8, mild=True)
     assert majority([500] * 9, 9, mild=True)[0][0][2:].max() < 0.08 * 500
+
+
+@pytest.mark.parametrize("num_clients", [10, 20, 30, 40, 50])
+def test_500_points_for_every_client_of_table_e10(num_clients: int) -> None:
+    """Cut out of 960 points each, the last of 50 would find 425 in its exhausted classes."""
+    labels = np.repeat(np.arange(10), MNIST_COUNTS)
+    rng = np.random.default_rng(0)
+    parts = majority_partition(labels, 10, num_clients, rng, points_per_client=500)
+    together = np.concatenate(parts)
+    assert len(np.unique(together)) == len(together) == 500 * num_clients
+    for client, part in enumerate(parts):
+        counts = mix(labels, part)
+        tops = {2 * client % 10, (2 * client + 1) % 10}
+        assert set(np.argsort(counts)[-2:]) == tops
+        # Shares as above, times 500: a majority class 213.2 to 263.2, a minority 2.4 to 3.7.
+        assert 213 <= min(counts[list(tops)]) <= max(counts[list(tops)]) <= 264
+        assert set(np.delete(counts, list(tops))) <= {2, 3, 4}
+
+
+def test_majorities_are_refused_more_points_than_there_are() -> None:
+    message = r"Setting points-per-client = 100: client 5 has only \d+ points\."
+    with pytest.raises(UserError, match=message):  # its classes are client 0's
+        split("majority", 6, **{"points-per-client": 100})
 
 
 def test_a_client_without_points_is_refused() -> None:

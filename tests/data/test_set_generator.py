@@ -34,11 +34,12 @@ def deal(
     labels: Ints = LABELS,
     points: Ints = EVERY_POINT,
     num_classes: int = NUM_CLASSES,
+    num_clients: int = 1,
     **options: Any,
 ) -> GeneratedSets:
     values = {"num-sets": 8, **{key.replace("_", "-"): value for key, value in options.items()}}
     chosen = UnlabeledSetSettings.parse(values)
-    return generate_sets(labels, points, num_classes, client, chosen, seed)
+    return generate_sets(labels, points, num_classes, client, chosen, seed, num_clients=num_clients)
 
 
 def same(one: GeneratedSets, other: GeneratedSets) -> bool:
@@ -168,6 +169,19 @@ def test_every_client_draws_its_own_number_of_sets() -> None:
     numbers = [len(deal(client=client, num_sets=4, num_sets_max=6).priors) for client in range(40)]
     assert set(numbers) == {4, 5, 6}  # both ends; missing one has probability 3·(2/3)^40 = 3e-7
     assert {len(deal(client=client, num_sets=5).priors) for client in range(5)} == {5}
+
+
+@pytest.mark.parametrize(
+    ("ends", "numbers"),
+    [((10, 50), [10, 20, 30, 40, 50]), ((5, 7), [5, 6, 6, 6, 7]), ((4, 4), [4] * 5), ((6, 9), [6])],
+)
+def test_numbers_of_sets_in_equal_steps(ends: tuple[int, int], numbers: list[int]) -> None:
+    """Table E.12's clients have 10, 20, 30, 40, 50 sets; a step that is no whole number rounds."""
+    spread = {"num_sets": ends[0], "num_sets_max": ends[1], "num_sets_spread": "even"}
+    made = [deal(client=c, num_clients=len(numbers), **spread) for c in range(len(numbers))]
+    assert [len(one.priors) for one in made] == numbers
+    again = deal(client=0, num_clients=len(numbers), seed=1, **spread)
+    assert len(again.priors) == numbers[0]  # no seed decides
 
 
 def test_clients_with_the_same_priors() -> None:

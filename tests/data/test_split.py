@@ -98,8 +98,10 @@ OTHER_DATA: dict[str, dict[str, Any]] = {
     "partition's table": {"partition": "pathological", "pathological.classes-per-client": 3},
     "points": {"points-per-client": 50},
     "validation": {"validation-fraction": 0.5},
+    "server": {"server-fraction": 0.2},
     "sets": {"fedul.num-sets": 7},
     "range of sets": {"fedul.num-sets-max": 9},
+    "spread of sets": {"fedul.num-sets-max": 9, "fedul.num-sets-spread": "even"},
     "priors": {"fedul.priors": "uniform"},
     "same priors": {"fedul.same-priors": True},
     "overlap": {"fedul.overlap": "shared"},
@@ -163,10 +165,31 @@ def test_validation_depends_on_the_seed_alone(place: Place) -> None:
 
 
 def test_without_validation_clients_have_all_points(place: Place) -> None:
-    training, validation = set_aside(LABELS, config(**{"validation-fraction": 0}))
+    training, validation, _ = set_aside(LABELS, config(**{"validation-fraction": 0}))
     assert len(validation) == 0
     np.testing.assert_array_equal(training, np.arange(400))
     assert len(place.build(**{"validation-fraction": 0}).validation) == 0
+
+
+def test_the_servers_labelled_points_are_nobody_elses(place: Place) -> None:
+    without = place.build()
+    split = place.build(**{"server-fraction": 0.25})
+    # A quarter of all 400, in the proportions of the classes, beside the same validation points.
+    np.testing.assert_array_equal(np.bincount(LABELS[split.server]), [40, 30, 20, 10])
+    np.testing.assert_array_equal(split.validation, without.validation)
+    held = [np.unique(client.points) for client in split.clients]
+    everything = np.concatenate([split.validation, split.server, *held])
+    assert len(np.unique(everything)) == len(everything)
+    assert len(without.server) == 0
+    assert len(np.concatenate(held)) < sum(len(np.unique(c.points)) for c in without.clients)
+
+
+@pytest.mark.parametrize("fraction", [0.001, 0.749])
+def test_a_server_fraction_that_cannot_be_stratified_is_refused(
+    place: Place, fraction: float
+) -> None:
+    with pytest.raises(UserError, match=f"Setting server-fraction = {fraction}: "):
+        place.build(**{"server-fraction": fraction})
 
 
 @pytest.mark.parametrize("fraction", [0.001, 0.999])
@@ -189,7 +212,9 @@ def test_what_is_read_is_what_was_generated(place: Place) -> None:
     table = settings.section("fedul", UnlabeledSetSettings)
     for client, truth in enumerate(split.clients):
         # Every point of a client is in one of its sets: its points are known from them.
-        expected = generate_sets(LABELS, np.unique(truth.points), 4, client, table, seed=3)
+        expected = generate_sets(
+            LABELS, np.unique(truth.points), 4, client, table, seed=3, num_clients=3
+        )
         opened = open_unlabeled_sets(client_files(place.directory, split.directory), client)
         for found in (truth, opened):
             np.testing.assert_array_equal(found.points, expected.points)

@@ -41,7 +41,7 @@ def sentence(output: str) -> str:
         ("model='lenett'", "Setting model = 'lenett': must be one of cnn6"),
         ("model='lenet'", "needs images of at least 12 x 12 pixels"),
         ("model='no_such_module:f'", "Setting model = 'no_such_module:f': cannot import it"),
-        ("method='fedull'", "Setting method = 'fedull': must be one of fedul, supervised"),
+        ("method='fedull'", "Setting method = 'fedull': must be one of fedul, fedul-finetune"),
         ("test-prior='0.5,0.5'", "test-prior has 2 entries; the data set has 10 classes"),
         ("partition='natural'", "natural.column"),
     ],

@@ -12,8 +12,10 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from fedul_flwr.comparison.plan import make_plan, read_runs
 from fedul_flwr.config import resolve
 from fedul_flwr.data.sources import load_source
+from fedul_flwr.overrides import parse_overrides
 from tests.runs import last_model, metrics, summary, train
 
 pytestmark = pytest.mark.ray
@@ -111,3 +113,35 @@ def test_a_failing_client_makes_the_exit_code_non_zero(tmp_path: Path) -> None:
     assert "Client 0 cannot take part: it has 5 sets, fewer than the 10 classes." in done.stderr
     assert "Traceback" not in done.stdout + done.stderr
     assert not (tmp_path / "r" / "summary.json").exists()
+
+
+RUNS = """
+["five sets"]
+fedul.num-sets = 5
+[ten]
+["variates at clients"]
+base = "scaffold"
+scaffold.option = "I"
+["fine-tuned at the server"]
+method = "fedul-finetune"
+[FedLLP-VAT]
+method = "fedllp-vat"
+"""
+
+
+def test_a_comparison_on_ray(tmp_path: Path) -> None:
+    """A failing run costs no other; all others have the numbers of the in-process grid."""
+    (tmp_path / "runs.toml").write_text(RUNS)
+    shared = f"{QUICK} server-fraction=0.2"
+    arguments = ("--runs", "runs.toml", "--seeds", "0", "-c", shared, "--output", "out")
+    done = fedul("compare", *arguments, cwd=tmp_path)
+    assert done.returncode == 1, done.stdout + done.stderr
+    assert "Warning: The runs do not share their data splits, fedul.num-sets differs" in done.stderr
+    assert "Failed: five sets, seed 0: Client 0 cannot take part: it has 5 sets" in done.stdout
+    assert done.stdout.count("Starting Flower's simulation") == 1
+    plan = make_plan(
+        read_runs(tmp_path / "runs.toml"), parse_overrides([shared]), (0,), 10, tmp_path / "here"
+    )
+    for cell in plan.cells[1:]:
+        there = tmp_path / "out" / cell.directory.relative_to(plan.output)
+        assert metrics(train(cell.config, 10)) == metrics(there), cell.run

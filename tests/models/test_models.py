@@ -23,6 +23,7 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 SHAPES: list[Shape] = [(28, 28, 1), (32, 32, 3), (12, 17, 2)]
 SMALLEST: dict[str, Shape] = {
     "cnn6": (4, 4, 1),
+    "cnn6-quarter": (4, 4, 1),
     "cnn-small": (4, 4, 1),
     "lenet": (12, 12, 1),
     "mlp": (1, 1, 1),
@@ -42,7 +43,7 @@ def test_images_of_any_size_and_channels_become_k_logits(name: str) -> None:
         assert torch.isfinite(logits).all()
 
 
-@pytest.mark.parametrize("name", ["cnn6", "cnn-small", "lenet"])
+@pytest.mark.parametrize("name", ["cnn6", "cnn6-quarter", "cnn-small", "lenet"])
 @pytest.mark.parametrize("short_side", ["height", "width"])
 def test_images_too_small_are_refused(name: str, short_side: str) -> None:
     least = SMALLEST[name][0]
@@ -168,8 +169,7 @@ def test_a_model_of_ones_own_may_refuse(users_models: str) -> None:
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("resnet", "must be one of cnn6, cnn-small, lenet, mlp, resnet18, resnet18-small or "
-         "'package.module:function'."),
+        ("resnet", f"must be one of {', '.join(MODELS)} or 'package.module:function'."),
         ("", "or 'package.module:function'."),
         ("no_such_package.models:net", "cannot import it (No module named 'no_such_package')."),
         ("users_models:missing", "module 'users_models' has no 'missing'."),

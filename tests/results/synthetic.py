@@ -20,6 +20,7 @@ def write_run(
     sets: int = 10,
     class_names: tuple[str, ...] = tuple("0123456789"),
     finished: bool = True,
+    outcome: dict[str, Any] | None = None,
     share_priors: bool = True,
     with_sets: bool = True,
     with_counts: bool = False,
@@ -111,6 +112,7 @@ def write_run(
                 "seconds_per_round": 12.28,
                 "bytes_up": 426_913_560,
                 "bytes_down": 432_913_560,
+                **(outcome or {}),
             },
         )
     return directory

@@ -120,6 +120,88 @@ def test_csv_of_one_file(run: Path, folder: Path, monkeypatch: pytest.MonkeyPatc
     assert [row["name"] for row in _rows(Path("3-predictions.csv"))] == ["3.png"]
 
 
+TRAINED = [0.5, 0.3, 0.2]
+
+
+@pytest.fixture
+def finished(run: Path) -> Path:
+    write_json(run / "summary.json", {"test_prior": TRAINED})
+    return run
+
+
+def test_priors_reweigh(
+    finished: Path, model: torch.nn.Module, images: NDArray[np.uint8], folder: Path
+) -> None:
+    predictor = load_model(finished)
+    plain = _expected(model, images)
+    joint = plain * np.array([0.1, 0.1, 0.8]) / np.array(TRAINED)
+    expected = joint / joint.sum(axis=1, keepdims=True)
+    found = predictor.predict_proba(images, priors=[0.1, 0.1, 0.8])
+    np.testing.assert_allclose(found, expected, rtol=1e-5)
+    labels = predictor.predict(images, priors=[0.1, 0.1, 0.8])
+    assert labels.tolist() == expected.argmax(axis=1).tolist()
+    assert labels.tolist() != plain.argmax(axis=1).tolist()  # the priors were far enough off
+    np.testing.assert_allclose(predictor.predict_proba(images, priors=TRAINED), plain, rtol=1e-5)
+    rows = _rows(predict(finished, folder, finished / "out.csv", priors="0.1,0.1,0.8"))
+    assert [int(row["label"]) for row in rows] == labels.tolist()
+    assert float(rows[0]["p_2"]) == pytest.approx(expected[0, 2], rel=1e-4)
+
+
+def test_priors_are_estimated_and_printed(
+    finished: Path,
+    images: NDArray[np.uint8],
+    folder: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    predictor = load_model(finished)
+    priors = predictor.estimate_priors(predictor.predict_proba(images))
+    assert priors.sum() == pytest.approx(1)
+    rows = _rows(predict(finished, folder, finished / "out.csv", priors="estimate"))
+    named = ", ".join(f"{name} {p:.4f}" for name, p in zip(CLASSES, priors, strict=True))
+    assert capsys.readouterr().out == f"Estimated class priors: {named}\n"
+    expected = predictor.predict_proba(images, priors=priors)
+    for row, probabilities in zip(rows, expected, strict=True):
+        assert float(row["confidence"]) == pytest.approx(probabilities.max(), rel=1e-4)
+    with pytest.raises(UserError, match="Class priors cannot be estimated: needs one point or"):
+        predictor.estimate_priors(predictor.predict_proba(images[:0]))
+
+
+@pytest.mark.parametrize(
+    ("priors", "message"),
+    [
+        ("0.5,0.5", "The class priors have 2 entries; the model has 3 classes"),
+        ("0.5,0.5,0", "'0.5,0.5,0': needs every class prior between 0 and 1, both excluded"),
+        ("0.5,0.3,0.1", "--priors = '0.5,0.3,0.1': must be class priors that sum to 1"),
+        ("guess", "--priors = 'guess': must be 'estimate' or numbers separated by commas"),
+    ],
+)
+def test_priors_that_are_refused(finished: Path, folder: Path, priors: str, message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        predict(finished, folder, finished / "out.csv", priors=priors)
+    assert not (finished / "out.csv").exists()
+
+
+def test_what_the_model_was_trained_for(run: Path, images: NDArray[np.uint8]) -> None:
+    assert load_model(run).priors is None
+    for priors in ("estimate", "0.2,0.3,0.5"):
+        with pytest.raises(UserError, match="does not say which class priors it was trained for"):
+            predict(run, run, priors=priors)
+    # An unfinished run says it in its config, a finished one in its summary.
+    _write_config(run, "mlp", test_prior=[0.2, 0.3, 0.5])
+    np.testing.assert_allclose(load_model(run).trained_priors(), [0.2, 0.3, 0.5])
+    write_json(run / "summary.json", {"test_prior": TRAINED})
+    predictor = load_model(run)
+    np.testing.assert_allclose(predictor.trained_priors(), TRAINED)
+    with pytest.raises(
+        UserError, match=r"Class priors = \[0.5, 0.3, 0.1\]: must be class priors t"
+    ):
+        predictor.predict(images, priors=[0.5, 0.3, 0.1])
+    for wrong in ([0.5, 0.5], "uniform", [0, 0, 1]):
+        write_json(run / "summary.json", {"test_prior": wrong})
+        with pytest.raises(UserError, match='"test_prior" must be 3 class priors'):
+            load_model(run)
+
+
 def test_output_is_replaced_only_after_success(run: Path, folder: Path, tmp_path: Path) -> None:
     output = tmp_path / "out.csv"
     output.write_text("old")

@@ -75,6 +75,18 @@ def test_one_run(tmp_path: Path) -> None:
     assert "1 of 5 clients dropped" in page.text
 
 
+def test_test_prior_that_is_not_uniform(tmp_path: Path) -> None:
+    prior = {"test_prior": [0.25, 0.75], "test_prior_source": "sets"}
+    page = _Page(report([write_run(tmp_path / "sets", outcome=prior)]))
+    assert "Class priors at test time, sets: 0.25, 0.75" in page.text
+    em = {"test_prior_source": "em", "test_prior": [0.5, 0.5], "test_prior_estimate": [0.1, 0.9]}
+    found = write_run(tmp_path / "em", outcome={**em, "test_error_reweighed": 1.5})
+    page = _Page(report([found]))
+    assert "test time, em: 0.1, 0.9; test error re-weighed 1.50 %" in page.text
+    uniform = write_run(tmp_path / "uniform", outcome={"test_prior_source": "uniform"})
+    assert "Class priors at test time" not in _Page(report([uniform])).text
+
+
 def test_page_needs_nothing_from_outside(tmp_path: Path) -> None:
     runs = [write_run(tmp_path / "a", class_names=HOSTILE), write_run(tmp_path / "b", seed=1)]
     page = _Page(report(runs, tmp_path / "out.html"))

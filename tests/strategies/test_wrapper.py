@@ -216,9 +216,24 @@ class Cut(Exception):
     """Stands for whatever interrupts a run."""
 
 
-@pytest.mark.parametrize("base", ["fedavg", "fedadam", "fedavgm"])
-def test_a_resumed_run_ends_as_an_uninterrupted_one(settings: Settings, base: str) -> None:
-    plan = {**QUICK, "model": "cnn6" if base == "fedadam" else "mlp", "num_rounds": 4, "base": base}
+RESUMED: dict[str, dict[str, Any]] = {
+    "fedavg": {},
+    "fedadam": {"base": "fedadam", "model": "cnn6"},
+    "fedavgm": {"base": "fedavgm"},
+    # Clients have variates of their own, and those of a round that was cut off must not count.
+    "scaffold": {"base": "scaffold", "scaffold.option": "I", "fraction_train": 0.7},
+    "persistent": {
+        **{"method": "fedul-mix", "fedul-mix.independent": "persistent"},
+        "server_fraction": 0.2,
+    },
+}
+
+
+@pytest.mark.parametrize("options", RESUMED.values(), ids=RESUMED)
+def test_a_resumed_run_ends_as_an_uninterrupted_one(
+    settings: Settings, options: dict[str, Any]
+) -> None:
+    plan = {**QUICK, "num_rounds": 4, **options}
     whole = train(settings(**plan), 3)
 
     def cut(call: int, replies: list[Message]) -> list[Message]:
@@ -254,6 +269,15 @@ def test_resuming_evaluates_a_round_that_was_cut_off_before(settings: Settings) 
     assert after[0] == before[0]
     assert [line["round"] for line in after] == [1, 2, 3]
     assert after[1]["test_error"] is not None
+
+
+def test_a_run_cut_off_before_its_summary_only_wants_that(settings: Settings) -> None:
+    directory = train(settings(**QUICK), 2)
+    was, lines = summary(directory), metrics(directory)
+    (directory / "summary.json").unlink()
+    train(resolve({"resume": str(directory)}, Path.cwd()), 2)
+    assert metrics(directory) == lines
+    assert summary(directory)["test_error"] == was["test_error"]
 
 
 def test_a_finished_run_does_not_resume(settings: Settings) -> None:

@@ -1,0 +1,37 @@
+"""Training on the server's labelled set alone: what methods with clients and labels must beat."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from logging import INFO
+
+from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord
+from flwr.common import log
+from flwr.serverapp import Grid
+
+from strategies.wrapper import WrappingStrategy
+
+
+class ServerOnly(WrappingStrategy):
+    """The server trains on its labelled set as in bi-objective FedUL; no client takes part."""
+
+    trains_at_server = True
+
+    def configure_train(
+        self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
+    ) -> Iterable[Message]:
+        """Ask nobody."""
+        del config, grid
+        self.begin_round(server_round, arrays)
+        return []
+
+    def aggregate_train(
+        self, server_round: int, replies: Iterable[Message]
+    ) -> tuple[ArrayRecord | None, MetricRecord | None]:
+        """One more round of training at the server."""
+        del server_round, replies
+        return self.train_at_server(self.global_arrays), None
+
+    def summary(self) -> None:
+        """Say that there is no base at work."""
+        log(INFO, "\t├──> %s: no client takes part", type(self).__name__)

@@ -1,0 +1,113 @@
+"""The command line's ``compare``; see :mod:`fedul_flwr.comparison`."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from fedul_flwr.errors import UserError
+from fedul_flwr.execute import run_here, run_on
+from fedul_flwr.overrides import parse_overrides
+
+if TYPE_CHECKING:
+    from fedul_flwr.config import RunConfig
+    from fedul_flwr.launcher import LocalSuperLink
+
+
+def compare(
+    runs: Annotated[
+        Path | None,
+        typer.Option(dir_okay=False, help="TOML file with a table of settings for each run."),
+    ] = None,
+    methods: Annotated[
+        str | None, typer.Option(help="Instead of --runs: methods, as in fedul,supervised.")
+    ] = None,
+    seeds: Annotated[str, typer.Option(help="Seeds of every run.")] = "0,1,2",
+    run_config: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--run-config",
+            "-c",
+            metavar="'KEY=VALUE …'|FILE.toml",
+            help="Settings of all runs; may be repeated, the later one wins.",
+        ),
+    ] = None,
+    num_supernodes: Annotated[int, typer.Option(min=1, help="Number of simulated clients.")] = 10,
+    output: Annotated[
+        Path | None, typer.Option(file_okay=False, help="Directory of the results.")
+    ] = None,
+    client_cpus: Annotated[int, typer.Option(min=1, help="CPUs a client takes.")] = 1,
+    client_gpus: Annotated[
+        float, typer.Option(min=0.0, help="GPUs a client takes; a fraction shares one.")
+    ] = 0.0,
+    verbose: Annotated[bool, typer.Option("--verbose", help="Show Flower's log.")] = False,
+    in_process: Annotated[
+        bool, typer.Option("--in-process", help="Simulate in this process, for debugging.")
+    ] = False,
+) -> None:
+    """Compare methods on the same splits and seeds; goes on where it was stopped."""
+    if (runs is None) == (methods is None):
+        raise UserError("compare takes either --runs FILE or --methods a,b,c.")
+    from fedul_flwr.comparison import plan as planning
+    from fedul_flwr.comparison.execute import run_cells
+    from fedul_flwr.comparison.table import print_table
+
+    if runs is not None:
+        wanted, name = planning.read_runs(runs), runs.stem
+    else:
+        wanted = planning.method_runs(methods or "")
+        name = "-".join(map(planning.slug, wanted))
+    plan = planning.make_plan(
+        wanted,
+        parse_overrides(run_config or []),
+        planning.parse_seeds(seeds),
+        num_supernodes,
+        output or Path("runs") / f"compare-{name}",
+    )
+    for warning in plan.split_warnings:
+        typer.echo(f"Warning: {warning}", err=True)
+
+    @contextlib.contextmanager
+    def simulation() -> Iterator[Callable[[RunConfig, str], None]]:
+        if in_process:
+            yield lambda config, title: run_here(config, num_supernodes, verbose, title)
+            return
+        with _SuperLinks() as superlinks:
+            yield lambda config, title: run_on(
+                superlinks.running(),
+                config,
+                num_supernodes,
+                client_cpus,
+                client_gpus,
+                verbose,
+                title,
+            )
+
+    try:
+        with simulation() as simulate:
+            rows = run_cells(plan, simulate, typer.echo)
+    except KeyboardInterrupt:
+        typer.echo("The same command goes on from here.", err=True)
+        raise
+    print_table(plan, rows)
+    typer.echo(f"Saved: {plan.output}")
+    if any(row.failed for row in rows):
+        raise typer.Exit(1)
+
+
+class _SuperLinks(contextlib.ExitStack):
+    """One SuperLink for all cells: started when it is first needed, and anew should it die."""
+
+    _current: LocalSuperLink | None = None
+
+    def running(self) -> LocalSuperLink:
+        from fedul_flwr.launcher import LocalSuperLink
+
+        if self._current is None or self._current.exit_code() is not None:
+            typer.echo("Starting Flower's simulation …")
+            self._current = self.enter_context(LocalSuperLink())
+        return self._current

@@ -1,0 +1,104 @@
+"""Run what is left of a comparison, and save its table after every cell."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from statistics import fmean
+
+from fedul_flwr.comparison.cells import (
+    CellResult,
+    check_cells,
+    forget_reason,
+    keep_reason,
+    read_cell,
+    starting_config,
+)
+from fedul_flwr.comparison.figure import comparison_figure
+from fedul_flwr.comparison.plan import Cell, Plan
+from fedul_flwr.comparison.table import Row, cells_csv, make_rows, markdown, runs_csv
+from fedul_flwr.config import RunConfig
+from fedul_flwr.results.plots import draw_png
+from fedul_flwr.results.records import write_atomically
+from fedul_flwr.results.store import RunDirectory
+from fedul_flwr.results.summary import duration, percent
+
+Simulate = Callable[[RunConfig, str], None]
+"""Runs a configuration under a title and raises if it fails."""
+
+
+def run_cells(plan: Plan, simulate: Simulate, say: Callable[[str], None]) -> list[Row]:
+    """Run cells that are not finished, one after the other, and save the comparison after each.
+
+    A cell that fails is noted and does not keep others from running.
+
+    Parameters
+    ----------
+    plan : the comparison; what is on disk of it is gone on with.
+    simulate : runs a cell.
+    say : shows a line.
+
+    Returns
+    -------
+    Rows of the table.
+
+    Raises
+    ------
+    UserError
+        If a cell on disk was run with other settings; nothing was started then.
+    """
+    check_cells(plan.cells, plan.num_supernodes)
+    results = {(cell.run, cell.seed): read_cell(cell) for cell in plan.cells}
+    done = {key: result for key, result in results.items() if result.status == "finished"}
+    if done:
+        say(f"{len(done)} of {len(plan.cells)} cells are finished already.")
+    # Of cells of this call by the clock: what comes before and after training counts too.
+    seconds = {key: s for key, result in done.items() if (s := result.figure("seconds_total"))}
+    rows = _save(plan, list(results.values()))
+    todo = [cell for cell in plan.cells if (cell.run, cell.seed) not in done]
+    for position, cell in enumerate(todo):
+        key = (cell.run, cell.seed)
+        number = list(results).index(key) + 1
+        title = f"cell {number} of {len(results)}: {cell.title}"
+        began = time.monotonic()
+        try:
+            forget_reason(cell)
+            simulate(starting_config(cell), title + _left(todo[position:], seconds))
+            results[key] = read_cell(cell)
+            # (Of one that resumed, the clock saw a part.)
+            trained = results[key].figure("seconds_total") or 0.0
+            seconds[key] = max(time.monotonic() - began, trained)
+            say(f"{cell.title}: test error {percent(results[key].figure('test_error'))}")
+        except KeyboardInterrupt:
+            results[key] = read_cell(cell)
+            _save(plan, list(results.values()))
+            raise
+        except Exception as error:  # whatever it is, other cells can still run
+            results[key] = CellResult(cell, "failed", reason=keep_reason(cell, error))
+            say(f"{cell.title} failed: {results[key].reason}")
+        rows = _save(plan, list(results.values()))
+    return rows
+
+
+def _left(cells: Sequence[Cell], seconds: Mapping[tuple[str, int], float]) -> str:
+    """How long ``cells`` take in words, if each takes as long as its run did with other seeds."""
+    if not seconds:
+        return ""
+    of_run: dict[str, list[float]] = {}
+    for (run, _), value in seconds.items():
+        of_run.setdefault(run, []).append(value)
+    expected = sum(fmean(of_run.get(cell.run, seconds.values())) for cell in cells)
+    return f", about {duration(round(expected))} left"
+
+
+def _save(plan: Plan, results: Sequence[CellResult]) -> list[Row]:
+    rows = make_rows(plan, results)
+    RunDirectory(plan.output).create()
+    for name, content in (
+        ("comparison.md", markdown(plan, rows)),
+        ("comparison.csv", runs_csv(rows)),
+        ("cells.csv", cells_csv(plan, results)),
+        ("comparison.png", draw_png(comparison_figure(rows))),
+    ):
+        write_atomically(plan.output / name, content)
+    return rows

@@ -1,0 +1,70 @@
+"""Bi-objective FedUL, method 2: a model trained at the server is mixed into the aggregated one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import numpy as np
+from flwr.app import Array, ArrayRecord, Message, MetricRecord
+from numpy.typing import NDArray
+
+from fedul_flwr.bridge import to_arrays, to_record
+from fedul_flwr.settings.server import FedULMixSettings
+from strategies.fedul import FedUL
+
+INDEPENDENT = "independent/"
+"""Prefix of f' among the arrays that a run resumes from."""
+
+
+class FedULMix(FedUL):
+    """FedUL with f ← (1 − lambda)·f + lambda·f′ after every aggregation, f′ trained on labels."""
+
+    trains_at_server = True
+    _independent: ArrayRecord | None = None
+
+    @property
+    def mixing(self) -> FedULMixSettings:
+        """lambda, and what f′ starts from."""
+        return self.settings.section("fedul-mix", FedULMixSettings)
+
+    def aggregate_train(
+        self, server_round: int, replies: Iterable[Message]
+    ) -> tuple[ArrayRecord | None, MetricRecord | None]:
+        """Aggregate as FedUL does, train f′ and mix (procedure C, method 2)."""
+        arrays, metrics = super().aggregate_train(server_round, replies)
+        assert arrays is not None  # super() refuses a round without an update
+        if self.mixing.independent == "restart":
+            start = arrays
+        else:  # in the first round f′ begins as the global model did
+            start = self._independent or self.global_arrays
+        independent = self.train_at_server(start)
+        if self.mixing.independent == "persistent":
+            self._independent = independent
+        return mix(arrays, independent, self.mixing.mixing_weight), metrics
+
+    def memory(self) -> dict[str, NDArray[Any]]:
+        """The base's, and f′ where it lives on."""
+        own = to_arrays(self._independent) if self._independent else {}
+        return super().memory() | {INDEPENDENT + name: array for name, array in own.items()}
+
+    def recall(self, memory: Mapping[str, NDArray[Any]]) -> None:
+        """Take back what :meth:`memory` gave."""
+        super().recall(memory)
+        own = {
+            name.removeprefix(INDEPENDENT): array
+            for name, array in memory.items()
+            if name.startswith(INDEPENDENT)
+        }
+        self._independent = to_record(own) if own else None
+
+
+def mix(one: ArrayRecord, other: ArrayRecord, weight: float) -> ArrayRecord:
+    """(1 − weight)·one + weight·other in the dtypes of ``one``, whose whole numbers stay."""
+    mixed = {}
+    for name, array in one.items():
+        value = array.numpy()
+        if np.issubdtype(value.dtype, np.floating):
+            value = np.asarray((1 - weight) * value + weight * other[name].numpy(), value.dtype)
+        mixed[name] = Array(value)
+    return ArrayRecord(mixed)

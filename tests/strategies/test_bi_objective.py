@@ -1,0 +1,243 @@
+"""Bi-objective FedUL: degenerate cases, a plain twin, and who sees whose data."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from flwr.app import Array, ArrayRecord, Message
+from torch.nn import functional
+
+from fedul_flwr.config import RunConfig
+from fedul_flwr.data.sources import load_source, source_directory
+from fedul_flwr.data.split import Split, build_split
+from fedul_flwr.errors import UserError
+from fedul_flwr.learning import batches
+from fedul_flwr.learning.batches import to_input
+from fedul_flwr.models import build_model
+from strategies.fedul_mix import mix
+from strategies.server_training import ServerTrainer
+from tests.runs import MeddlingGrid, last_model, metrics, summary, train
+
+Settings = Callable[..., RunConfig]
+QUICK = {"model": "mlp", "num_rounds": 2, "local_epochs": 1, "server_fraction": 0.2}
+WIDE = {**QUICK, "precision": "float64", "batch_size": 0, "optimizer": "sgd", "learning_rate": 0.1}
+METHODS = ["fedul-finetune", "fedul-mix", "server-only"]
+
+
+def same(one: Path, other: Path) -> bool:
+    pairs = [(array, last_model(other)[name]) for name, array in last_model(one).items()]
+    return all(np.array_equal(a, b) for a, b in pairs)
+
+
+def split_of(config: RunConfig, clients: int) -> Split:
+    return build_split(source_directory("digits"), clients, config)
+
+
+def test_without_weight_on_the_servers_model_mixing_is_fedul(settings: Settings) -> None:
+    plain = train(settings(**QUICK), 3)
+    mixed = train(settings(**QUICK, method="fedul-mix", **{"fedul-mix.mixing-weight": 0.0}), 3)
+    assert same(plain, mixed)
+
+
+def test_with_all_weight_on_it_mixing_is_fine_tuning(settings: Settings) -> None:
+    tuned = train(settings(**QUICK, method="fedul-finetune"), 3)
+    mixed = train(settings(**QUICK, method="fedul-mix", **{"fedul-mix.mixing-weight": 1.0}), 3)
+    assert same(tuned, mixed)
+
+
+def test_a_lasting_model_is_another_and_the_weight_matters(settings: Settings) -> None:
+    runs = [
+        train(settings(**QUICK, method="fedul-mix", **options), 3)
+        for options in (
+            {},
+            {"fedul-mix.independent": "persistent"},
+            {"fedul-mix.mixing-weight": 0.3},
+        )
+    ]
+    assert not same(runs[0], runs[1])
+    assert not same(runs[0], runs[2])
+    # f' lives on: it goes into the state that a run resumes from.
+    assert not list(runs[0].glob("state-*"))
+    assert list(runs[1].glob("state-2.safetensors"))
+
+
+def test_mixing_by_hand() -> None:
+    one = ArrayRecord({"w": Array(np.array([1.0, 2.0], np.float32)), "n": Array(np.array(7))})
+    other = ArrayRecord({"w": Array(np.array([5.0, 0.0], np.float32)), "n": Array(np.array(9))})
+    mixed = mix(one, other, 0.25)
+    np.testing.assert_array_equal(mixed["w"].numpy(), [2.0, 1.5])  # .75·1 + .25·5, .75·2
+    assert mixed["w"].numpy().dtype == np.float32
+    assert mixed["n"].numpy() == 7
+
+
+def test_training_at_the_server_is_a_plain_loop(settings: Settings) -> None:
+    config = settings(**WIDE, method="server-only", **{"server.epochs": 2})
+    directory = train(config, 3)
+    source, rows = load_source("digits"), split_of(config, 3).server
+    model = build_model("mlp", source.image_shape, 10, config.seed).double()
+    inputs = to_input(torch.from_numpy(source.train.images[rows])).double()
+    labels = torch.from_numpy(np.asarray(source.train.labels)[rows])
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for _ in range(4):  # two rounds of two epochs, all points in one batch
+        optimizer.zero_grad()
+        functional.cross_entropy(model(inputs), labels).backward()
+        optimizer.step()
+    for name, array in last_model(directory).items():
+        np.testing.assert_allclose(array, model.state_dict()[name].numpy(), rtol=1e-7, atol=1e-10)
+    line = metrics(directory)[-1]
+    assert (line["bytes_up"], line["bytes_down"], line["clients"]) == (0, 0, 0)
+    assert line["server_loss"] > 0
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_the_server_has_a_step_size_of_its_own(settings: Settings, method: str) -> None:
+    same_rate, other = (
+        train(settings(**QUICK, method=method, **{"server.learning-rate": rate}), 2)
+        for rate in (3e-3, 1e-4)
+    )
+    assert same(train(settings(**QUICK, method=method), 2), same_rate)  # the shared one's default
+    assert not same(same_rate, other)
+
+
+# Who sees what
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_the_server_trains_on_its_own_points_and_clients_on_theirs(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch, method: str
+) -> None:
+    asked: dict[bool, set[int]] = {False: set(), True: set()}
+    at_server = False
+    gather, train_there = batches.gather, ServerTrainer.train
+
+    def spy(images: Any, rows: Any) -> Any:
+        if images.shape[0] > 1000:  # train images; the test set is smaller
+            asked[at_server] |= set(rows.tolist())
+        return gather(images, rows)
+
+    def flagged(self: ServerTrainer, *arguments: Any) -> Any:
+        nonlocal at_server
+        at_server = True
+        try:
+            return train_there(self, *arguments)
+        finally:
+            at_server = False
+
+    monkeypatch.setattr(batches, "gather", spy)
+    monkeypatch.setattr(ServerTrainer, "train", flagged)
+    # No validation: whatever else reads training images is a client.
+    config = settings(**QUICK, method=method, validation_fraction=0.0, selection="last")
+    train(config, 3)
+    split = split_of(config, 3)
+    clients = {int(point) for client in split.clients for point in client.points}
+    server = {int(point) for point in split.server}
+    assert not server & clients
+    assert asked[True] <= server
+    assert len(asked[True]) > 0.9 * len(server)
+    if method == "server-only":
+        assert asked[False] == set()
+    else:
+        assert asked[False] <= clients
+        assert len(asked[False]) > 0.9 * len(clients)
+
+
+@pytest.mark.parametrize("method", ["fedul-finetune", "fedul-mix"])
+def test_clients_are_told_nothing_of_the_servers_set(settings: Settings, method: str) -> None:
+    """Messages to clients are those of plain FedUL but for the model and the settings."""
+
+    def told(method: str) -> list[Any]:
+        seen: list[Any] = []
+
+        class Listening(MeddlingGrid):
+            def send_and_receive(self, messages: Any, *, timeout: float | None = None) -> Any:
+                sent = list(messages)
+                seen.extend(_outline(message) for message in sent)
+                return super().send_and_receive(sent, timeout=timeout)
+
+        train(
+            settings(**QUICK, method=method),
+            2,
+            wrap_grid=lambda grid: Listening(grid, lambda _, replies: replies),
+        )
+        return seen
+
+    assert told(method) == told("fedul")
+
+
+def _outline(message: Message) -> Any:
+    """Names, shapes and plain values of a message; the model and what names the run left out."""
+    content = message.content
+    arrays = {
+        record: {name: array.shape for name, array in content[record].items()}  # type: ignore[union-attr]
+        for record in content.array_records
+    }
+    values = {
+        record: {k: v for k, v in table.items() if k not in ("settings", "memory")}
+        for record, table in content.config_records.items()
+    }
+    return arrays, values
+
+
+# Where the labelled set comes from
+
+
+def write(folder: Path, names: int = 10) -> str:
+    """Digits as a data set of its own, with ``names`` classes."""
+    source, folder = load_source("digits"), folder / f"of-{names}"
+    folder.mkdir()
+    for split, data in (("train", source.train), ("test", source.test)):
+        labels = np.asarray(data.labels) % names
+        np.savez(folder / f"{split}.npz", images=np.asarray(data.images), labels=labels)
+    return str(folder)
+
+
+def test_labelled_points_from_another_data_set(settings: Settings, tmp_path: Path) -> None:
+    write(tmp_path)
+    options = {**QUICK, "server_fraction": 0.0, "method": "server-only"}
+    # A path relative to where the run is started.
+    config = settings(**options, **{"server.dataset": "of-10", "server.points": 200})
+    assert config.to_flat()["server.dataset"] == str(tmp_path / "of-10")
+    directory = train(config, 2)
+    assert metrics(directory)[0]["server_loss"] > 0
+    more = train(settings(**options, **{"server.dataset": "of-10"}), 2)
+    # 1437 labelled points instead of 200.
+    assert summary(more)["test_error"] < summary(directory)["test_error"]
+
+
+def test_a_sample_of_the_labelled_points_is_stratified(settings: Settings) -> None:
+    from fedul_flwr.server_data import open_server_data
+
+    config = settings(**QUICK, method="server-only", **{"server.points": 100})
+    labelled = open_server_data(config).split_over(2, config).labelled(config)
+    assert np.bincount(labelled.labels).tolist() == pytest.approx([10] * 10, abs=1)
+    assert set(labelled.points) <= set(split_of(config, 2).server)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_no_labelled_points_is_an_error(settings: Settings, method: str) -> None:
+    config = settings(**{**QUICK, "server_fraction": 0.0}, method=method)
+    with pytest.raises(UserError, match=r"trains on labelled points at the server: set server-fr"):
+        train(config, 2)
+
+
+def test_a_labelled_set_that_does_not_fit_is_an_error(settings: Settings, tmp_path: Path) -> None:
+    place = write(tmp_path, names=3)
+    config = settings(**QUICK, method="server-only", **{"server.dataset": place})
+    with pytest.raises(UserError, match=r"classes 0, 1, 2, the run has images of 8x8x1 and classe"):
+        train(config, 2)
+    config = settings(**QUICK, method="server-only", **{"server.points": 10_000})
+    with pytest.raises(UserError, match=r"server\.points = 10000: there are only 288"):
+        train(config, 2)
+    with pytest.raises(UserError, match="their sum must be below 1"):
+        settings(server_fraction=0.5, validation_fraction=0.5)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_it_learns(settings: Settings, method: str) -> None:
+    config = settings(method=method, num_rounds=6, server_fraction=0.2)
+    assert summary(train(config, 5))["test_error"] < 10

@@ -1,0 +1,232 @@
+"""SCAFFOLD and FedNova: degenerate cases, hand calculations, a plain twin, and use on their own."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
+from safetensors.numpy import load_file
+from torch.nn import functional
+
+from fedul_flwr.config import RunConfig
+from fedul_flwr.data.sources import load_source, source_directory
+from fedul_flwr.data.split import build_split
+from fedul_flwr.errors import UserError
+from fedul_flwr.learning.batches import to_input
+from fedul_flwr.models import build_model
+from fedul_flwr.simulation import InProcessGrid, task_identity
+from strategies.fednova import FedNova
+from strategies.scaffold import Scaffold
+from tests.runs import last_model, metrics, train
+
+Settings = Callable[..., RunConfig]
+SGD = {
+    **{"model": "mlp", "optimizer": "sgd", "learning_rate": 0.1},
+    **{"num_rounds": 1, "local_epochs": 1},
+}
+WIDE = {**SGD, "precision": "float64", "batch_size": 0, "local_epochs": 2, "num_rounds": 3}
+
+
+def same(one: Path, other: Path) -> bool:
+    pairs = [(array, last_model(other)[name]) for name, array in last_model(one).items()]
+    return all(np.array_equal(a, b) for a, b in pairs)
+
+
+@pytest.fixture
+def identity() -> Iterator[None]:
+    with task_identity():
+        yield
+
+
+@pytest.fixture
+def grid() -> InProcessGrid:
+    from fedul_flwr.client_app import app
+
+    return InProcessGrid(app, 4, {})
+
+
+def reply(message: Message, weight: float = 1.0, **records: Any) -> Message:
+    numbers = {"num-examples": weight, **records.pop("metrics", {})}
+    arrays = {name: ArrayRecord({"w": Array(np.array(x))}) for name, x in records.items()}
+    return Message(RecordDict({**arrays, "metrics": MetricRecord(numbers)}), reply_to=message)
+
+
+# FedNova
+
+
+def test_fednova_with_equal_steps_is_fedavg(settings: Settings) -> None:
+    options = {**SGD, "num_rounds": 2, "client_weights": "examples"}
+    equal = {**options, "batch_size": 0, "local_epochs": 3, "momentum": 0.5}
+    plain, nova = (train(settings(**equal, base=base), 3) for base in ("fedavg", "fednova"))
+    assert [line["steps"] for line in metrics(plain)] == [3.0, 3.0]
+    assert same(plain, nova)
+    # Clients of different sizes make different numbers of steps.
+    uneven = {**options, "partition": "dirichlet", "dirichlet.alpha": 0.3}
+    assert not same(train(settings(**uneven), 3), train(settings(**uneven, base="fednova"), 3))
+
+
+@pytest.mark.usefixtures("identity")
+def test_fednova_by_hand(grid: InProcessGrid) -> None:
+    # x = 10; y_1 = 8 after 1 step, y_2 = 7 after 3; p = (1/2, 1/2).
+    # d_1 = (10 − 8)/1 = 2, d_2 = (10 − 7)/3 = 1 (in units of eta); tau = (1 + 3)/2 = 2.
+    # x − tau·(d_1 + d_2)/2 = 10 − 2·1.5 = 7, where FedAvg has 7.5.
+    # With p = (1/4, 3/4): tau = 2.5; 10 − 2.5·(2/4 + 3/4) = 6.875.
+    for weights, expected in (((1.0, 1.0), 7.0), ((10.0, 30.0), 6.875)):
+        base = FedNova(min_train_nodes=2, fraction_train=0.5)
+        x = ArrayRecord({"w": Array(np.array(10.0))})
+        messages = list(base.configure_train(1, x, ConfigRecord(), grid))
+        assert len(messages) == 2
+        replies = [
+            reply(messages[0], weights[0], arrays=8.0, metrics={"normalizer": 1.0}),
+            reply(messages[1], weights[1], arrays=7.0, metrics={"normalizer": 3.0}),
+        ]
+        arrays, found = base.aggregate_train(1, replies)
+        assert arrays is not None
+        assert found is not None
+        assert float(arrays["w"].numpy()) == pytest.approx(expected)
+    assert base.aggregate_train(1, []) == (None, None)
+
+
+# SCAFFOLD
+
+
+@pytest.mark.parametrize("option", ["I", "II"])
+def test_scaffold_with_zero_variates_is_fedavg(settings: Settings, option: str) -> None:
+    """All variates are zero in the first round."""
+    # Option I looks at its gradient first, and then trains with other random numbers.
+    whole = {**SGD, "batch_size": 0} if option == "I" else SGD
+    plain = train(settings(**whole), 3)
+    scaffold = train(settings(**whole, base="scaffold", **{"scaffold.option": option}), 3)
+    if option == "II":
+        assert same(plain, scaffold)
+    for name, array in last_model(plain).items():
+        np.testing.assert_allclose(array, last_model(scaffold)[name], rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize("option", ["I", "II"])
+def test_scaffold_equals_a_plain_loop(settings: Settings, option: str) -> None:
+    config = settings(
+        **{**WIDE, "method": "supervised", "base": "scaffold", "momentum": 0.0},
+        **{"scaffold.option": option, "scaffold.server-learning-rate": 0.7},
+    )
+    directory = train(config, 3)
+
+    source = load_source("digits")
+    clients = build_split(source_directory("digits"), 3, config).clients
+    model = build_model("mlp", source.image_shape, 10, config.seed).double()
+    x = {name: weight.detach().clone() for name, weight in model.named_parameters()}
+    c = {name: torch.zeros_like(weight) for name, weight in x.items()}
+    own = [copy.deepcopy(c) for _ in clients]
+
+    def gradient(weights: dict[str, torch.Tensor], points: Any) -> dict[str, torch.Tensor]:
+        inputs = to_input(torch.from_numpy(source.train.images[points])).double()
+        labels = torch.from_numpy(np.asarray(source.train.labels)[points])
+        leaves = {name: weight.clone().requires_grad_() for name, weight in weights.items()}
+        loss = functional.cross_entropy(torch.func.functional_call(model, leaves, inputs), labels)
+        return dict(zip(leaves, torch.autograd.grad(loss, list(leaves.values())), strict=True))
+
+    for _ in range(3):
+        ends, changes = [], []
+        for index, client in enumerate(clients):
+            points, y = np.unique(client.points), x
+            for _ in range(2):  # y ← y − eta·(g − c_i + c)
+                g = gradient(y, points)
+                y = {n: y[n] - 0.1 * (g[n] - own[index][n] + c[n]) for n in y}
+            if option == "I":
+                new = gradient(x, points)
+            else:  # c_i − c + (x − y)/(S·eta), S = 2 steps
+                new = {n: own[index][n] - c[n] + (x[n] - y[n]) / (2 * 0.1) for n in y}
+            changes.append({n: new[n] - own[index][n] for n in new})
+            own[index] = new
+            ends.append(y)
+        x = {n: x[n] + 0.7 * (sum(y[n] for y in ends) / 3 - x[n]) for n in x}
+        c = {n: c[n] + sum(change[n] for change in changes) / 3 for n in c}
+    for name, array in last_model(directory).items():
+        np.testing.assert_allclose(array, x[name].numpy(), rtol=1e-6, atol=1e-8)
+
+
+def test_the_servers_variate_is_the_mean_of_the_clients(settings: Settings) -> None:
+    """With part of the clients in a round, some more often than others and some perhaps never."""
+    plan = {**SGD, "num_rounds": 4, "fraction_train": 0.4, "base": "scaffold"}
+    directory = train(settings(**plan), 5)
+    server = load_file(directory / "state-4.safetensors")
+    held = []
+    for folder in sorted((directory / "clients").iterdir()):
+        rounds = {int(file.stem.rpartition("-")[2]): file for file in folder.iterdir()}
+        held.append(load_file(rounds[max(rounds)]))
+    assert 2 <= len(held) <= 5
+    for name in held[0]:
+        mean = sum(client[name] for client in held) / 5  # who was never asked has zeros
+        np.testing.assert_allclose(server[f"base/control/dict/{name}"], mean, atol=1e-6)
+        assert np.abs(mean).max() > 1e-4
+
+
+def test_variates_are_counted_as_traffic_and_cover_weights_alone(settings: Settings) -> None:
+    plan = {**SGD, "model": "cnn6"}
+    plain = metrics(train(settings(**plan), 2))[0]
+    directory = train(settings(**plan, base="scaffold"), 2)
+    scaffold = metrics(directory)[0]
+    control = load_file(directory / "state-1.safetensors")
+    assert not any("running" in name or "tracked" in name for name in control)
+    extra = 2 * sum(array.nbytes for array in control.values())
+    # Beside the numbers: a header of each array, and down the option's name.
+    headers = 2 * 128 * len(control)
+    assert scaffold["bytes_up"] - plain["bytes_up"] == extra + headers
+    assert scaffold["bytes_down"] - plain["bytes_down"] - extra - headers in range(100)
+
+
+@pytest.mark.usefixtures("identity")
+def test_scaffold_on_its_own_by_hand(grid: InProcessGrid) -> None:
+    """C = 4 nodes of the grid, 2 of them in the round: c = 0 + (2/4)·mean(Δ) = (1 + 5)/4."""
+    base = Scaffold(min_train_nodes=2, fraction_train=0.5, server_learning_rate=0.5)
+    x = ArrayRecord({"w": Array(np.array(10.0))})
+    messages = list(base.configure_train(1, x, ConfigRecord(), grid))
+    assert [float(m.content["control"]["w"].numpy()) for m in messages] == [0.0, 0.0]
+    replies = [
+        reply(messages[0], arrays=8.0, control=1.0),
+        reply(messages[1], arrays=4.0, control=5.0),
+    ]
+    arrays, _ = base.aggregate_train(1, replies)
+    assert arrays is not None
+    assert float(arrays["w"].numpy()) == 8.0  # 10 + .5·(6 − 10)
+    messages = list(base.configure_train(2, arrays, ConfigRecord(), grid))
+    assert [float(m.content["control"]["w"].numpy()) for m in messages] == [1.5, 1.5]
+    assert base.aggregate_train(2, []) == (None, None)
+
+
+def test_a_rerun_in_the_same_place_forgets_what_clients_kept(settings: Settings) -> None:
+    config = settings(**SGD, base="scaffold")
+    left = Path(config.output) / "clients" / "0" / "control-0.safetensors"
+    left.parent.mkdir(parents=True)
+    left.write_text("of a run that was given up")
+    train(config, 2)
+    assert not left.exists()
+
+
+# With Adam
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"base": "fednova"}, "base = 'fednova' needs optimizer = 'sgd'"),
+        ({"base": "scaffold"}, "scaffold.option = 'II' needs optimizer = 'sgd'"),
+    ],
+)
+def test_formulas_for_sgd_refuse_adam(
+    settings: Settings, options: dict[str, str], message: str
+) -> None:
+    with pytest.raises(UserError, match=message):
+        settings(**options, optimizer="adam")
+
+
+def test_scaffolds_first_option_goes_with_adam(settings: Settings) -> None:
+    plan = {"model": "mlp", "num_rounds": 4, "local_epochs": 1, "base": "scaffold"}
+    lines = metrics(train(settings(**plan, **{"scaffold.option": "I"}), 3))
+    assert lines[-1]["test_error"] < 30

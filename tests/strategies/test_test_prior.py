@@ -1,0 +1,196 @@
+"""The class priors at test time in whole runs: who finds them, who hears of them, what they do."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from flwr.app import Message
+
+from fedul_flwr.config import RunConfig
+from fedul_flwr.data.sources import load_source, source_directory
+from fedul_flwr.data.split import build_split
+from fedul_flwr.data.types import Floats
+from fedul_flwr.errors import UserError
+from fedul_flwr.results.predict import load_model
+from tests.runs import MeddlingGrid, last_model, metrics, summary, train
+from tests.strategies.test_fedul import answers_to_prepare
+
+Settings = Callable[..., RunConfig]
+QUICK = {"model": "mlp", "num_rounds": 2, "local_epochs": 1}
+UNEQUAL = {"partition": "dirichlet", "fedul.num-sets-max": 14}
+"""Clients that differ in their classes, points and sets."""
+
+
+def mean_of_sets(config: RunConfig, clients: int) -> tuple[Floats, Floats]:
+    """Mean of all sets' priors by what the simulation knows: weighted by sizes, and not."""
+    split = build_split(source_directory("digits"), clients, config)
+    rows = [row for client in split.clients for row in client.priors]
+    sizes = [
+        int((client.sets == m).sum()) for client in split.clients for m in range(len(client.priors))
+    ]
+    total = sum(size * row for size, row in zip(sizes, rows, strict=True))
+    return np.asarray(total) / sum(sizes), np.mean(rows, axis=0)
+
+
+def skewed_digits(folder: Path) -> str:
+    """Digits whose classes are as frequent as 3 : 1 : … : 1 : 3 in training."""
+    source = load_source("digits")
+    folder.mkdir()
+    for split, data in (("train", source.train), ("test", source.test)):
+        labels = np.asarray(data.labels)
+        common = np.isin(labels, (0, 9))
+        keep = common | (np.arange(len(labels)) % 3 == 0)
+        np.savez(folder / f"{split}.npz", images=data.images[keep], labels=labels[keep])
+    return str(folder)
+
+
+def test_sets_give_the_mean_weighted_by_their_sizes(settings: Settings) -> None:
+    config = settings(**QUICK, **UNEQUAL, test_prior="sets")
+    expected, unweighted = mean_of_sets(config, 3)
+    assert np.abs(expected - unweighted).max() > 0.005  # sizes matter here
+    directory = train(config, 3)
+    found = summary(directory)
+    assert found["test_prior_source"] == "sets"
+    np.testing.assert_allclose(found["test_prior"], expected, rtol=1e-9)
+    np.testing.assert_allclose(load_model(directory).trained_priors(), expected, rtol=1e-9)
+    assert "test_prior_estimate" not in found
+    at_the_start = json.loads((directory / "config.json").read_text())["data"]["test_prior"]
+    assert at_the_start is None
+
+
+def test_class_masses_leave_a_client_for_sets_only(settings: Settings) -> None:
+    for prior in ("uniform", "em", ",".join(["0.1"] * 10)):
+        for answer in answers_to_prepare(settings(**QUICK, test_prior=prior), 2):
+            assert "class-masses" not in answer
+    for answer in answers_to_prepare(settings(**QUICK, test_prior="sets"), 2):
+        assert len(answer["class-masses"]) == 10
+        assert sum(answer["class-masses"]) == pytest.approx(answer["num-points"])
+        assert "priors" not in answer
+
+
+def test_a_refused_client_has_no_part_in_the_mean(settings: Settings) -> None:
+    options = {"fedul.num-sets": 8, "fedul.num-sets-max": 12, "fedul.on-refusal": "drop"}
+    config = settings(**QUICK, **options, partition="dirichlet", test_prior="sets")
+    split = build_split(source_directory("digits"), 6, config)
+    able = [client for client in split.clients if len(client.priors) >= 10]
+    assert 0 < len(able) < 6  # the seed gives both kinds
+    masses = sum(np.bincount(client.labels, minlength=10) for client in able)
+    found = summary(train(config, 6))["test_prior"]
+    np.testing.assert_allclose(found, masses / masses.sum(), rtol=1e-9)
+
+
+@pytest.mark.parametrize("options", [{}, {"selection": "heldout", "base": "fedprox"}])
+def test_found_and_given_are_the_same_training(
+    settings: Settings, tmp_path: Path, options: dict[str, Any]
+) -> None:
+    shared = {**QUICK, **options, "dataset": skewed_digits(tmp_path / "skewed")}
+    found = train(settings(**shared, test_prior="sets"), 3)
+    prior = summary(found)["test_prior"]
+    assert max(prior) > 2 * min(prior)
+    given = train(settings(**shared, test_prior=",".join(map(repr, prior))), 3)
+    for name, array in last_model(given).items():
+        np.testing.assert_array_equal(array, last_model(found)[name])
+    assert [line["heldout_loss"] for line in metrics(given)] == [
+        line["heldout_loss"] for line in metrics(found)
+    ]
+    assert summary(given)["test_prior_source"] == "given"
+    np.testing.assert_allclose(summary(given)["test_prior"], prior)
+    # It has an effect, and K numbers a client are all that it costs.
+    uniform = train(settings(**shared), 3)
+    assert summary(uniform)["test_prior_source"] == "uniform"
+    assert summary(uniform)["test_prior"] == [0.1] * 10
+    assert any(
+        (last_model(uniform)[name] != array).any() for name, array in last_model(given).items()
+    )
+    more = metrics(found)[0]["bytes_down"] - metrics(given)[0]["bytes_down"]
+    assert more == 3 * 10 * 8 * (2 if options else 1)
+
+
+def test_sets_survive_a_resume(settings: Settings) -> None:
+    whole = train(settings(**{**QUICK, "num_rounds": 4}, **UNEQUAL, test_prior="sets"), 3)
+    config = settings(**{**QUICK, "num_rounds": 4}, **UNEQUAL, test_prior="sets")
+
+    def cut_off(call: int, replies: list[Message]) -> list[Message]:
+        if call == 4:  # hello, prepare, two rounds
+            raise UserError("cut off")
+        return replies
+
+    with pytest.raises(UserError, match="cut off"):
+        train(config, 3, wrap_grid=lambda grid: MeddlingGrid(grid, cut_off))
+    assert len(metrics(Path(config.output))) == 2
+    resumed = train(settings(resume=config.output, output=config.output), 3)
+    for name, array in last_model(whole).items():
+        np.testing.assert_array_equal(array, last_model(resumed)[name])
+    assert summary(resumed)["test_prior"] == summary(whole)["test_prior"]
+
+
+def overlapping_classes(folder: Path) -> str:
+    """Three Gaussian classes of two pixels that overlap; the first is four in five in the test."""
+    rng = np.random.default_rng(0)
+    centres = np.array([[90, 128], [128, 165], [166, 128]])
+    folder.mkdir()
+    for split, counts in (("train", (600, 600, 600)), ("test", (480, 60, 60))):
+        labels = np.repeat(np.arange(3), counts)
+        pixels = centres[labels] + 35 * rng.standard_normal((len(labels), 2))
+        images = pixels.round().clip(0, 255).astype(np.uint8).reshape(-1, 1, 2, 1)
+        np.savez(folder / f"{split}.npz", images=images, labels=labels)
+    return str(folder)
+
+
+def test_em_finds_the_skew_of_the_test_images(settings: Settings, tmp_path: Path) -> None:
+    place = overlapping_classes(tmp_path / "overlap")
+    quick = {"model": "mlp", "num_rounds": 4, "dataset": place}
+    directory = train(settings(**quick, test_prior="em"), 3)
+    found = summary(directory)
+    assert found["test_prior_source"] == "em"
+    np.testing.assert_allclose(found["test_prior"], [1 / 3] * 3)
+    assert found["test_prior_estimate"][0] > 0.6  # of 0.8, from 0.33
+    assert found["test_error_reweighed"] < found["test_error"] - 5
+    # The estimate is in no part of training, and prediction finds it again.
+    for name, array in last_model(train(settings(**quick), 3)).items():
+        np.testing.assert_array_equal(array, last_model(directory)[name])
+    predictor, test = load_model(directory), load_source(place).test
+    images = np.asarray(test.images)
+    priors = predictor.estimate_priors(predictor.predict_proba(images))
+    np.testing.assert_allclose(priors, found["test_prior_estimate"], rtol=1e-3)
+    wrong = predictor.predict(images, priors=priors) != np.asarray(test.labels)
+    assert 100 * wrong.mean() == pytest.approx(found["test_error_reweighed"], abs=0.5)
+
+
+@pytest.mark.parametrize("prior", ["em", "sets", ",".join(["0.1"] * 10)])
+def test_methods_without_a_transition_refuse_a_prior(settings: Settings, prior: str) -> None:
+    with pytest.raises(UserError, match="'supervised' has no transition that takes class priors"):
+        train(settings(**QUICK, method="supervised", test_prior=prior), 2)
+
+
+def test_methods_without_a_transition_say_no_prior(settings: Settings) -> None:
+    directory = train(settings(**{**QUICK, "num_rounds": 1}, method="supervised"), 2)
+    found = summary(directory)
+    assert (found["test_prior"], found["test_prior_source"]) == (None, None)
+    assert load_model(directory).priors is None
+
+
+def test_the_release_loss_leaves_the_prior_out(settings: Settings) -> None:
+    release = {**QUICK, "fedul.surrogate-loss": "release"}
+    message = r"has no effect with fedul\.surrogate-loss = 'release'"
+    for prior in ("sets", ",".join(["0.1"] * 10)):
+        with pytest.raises(UserError, match=message):
+            train(settings(**release, test_prior=prior), 2)
+
+
+def test_the_summary_names_the_source(settings: Settings) -> None:
+    from fedul_flwr.results.summary import summary_rows
+
+    quick = {**QUICK, "num_rounds": 1}
+    assert "test prior" not in summary_rows(train(settings(**quick), 2))
+    rows = summary_rows(train(settings(**quick, test_prior="sets"), 2))
+    assert rows["test prior"] == "mean of the clients' sets"
+    directory = train(settings(**quick, test_prior="em"), 2)
+    rows = summary_rows(directory)
+    assert rows["test prior"].endswith("estimated from the test images")
+    assert rows["re-weighed"].startswith(f"{summary(directory)['test_error_reweighed']:.2f} %")

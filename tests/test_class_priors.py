@@ -1,0 +1,180 @@
+"""Class priors: Bayes' rule, expectation maximisation and the mean over clients, by other means."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from fedul_flwr.class_priors import (
+    FLOOR,
+    checked_prior,
+    class_masses,
+    estimate_prior,
+    floored,
+    mean_prior,
+    parse_prior,
+    reweigh,
+    uniform_prior,
+)
+
+Floats = NDArray[np.float64]
+CENTRES = np.array([-2.0, 0.0, 2.5])
+TRAINED, SHIFTED = np.array([0.5, 0.3, 0.2]), np.array([0.1, 0.2, 0.7])
+
+
+def densities(x: Floats) -> Floats:
+    """p(x | k) of three Gaussians on a line, ``(n, 3)``, without the common factor."""
+    return np.exp(-0.5 * (x[:, None] - CENTRES) ** 2)
+
+
+def bayes(x: Floats, prior: Floats) -> Floats:
+    joint = densities(x) * prior
+    return joint / joint.sum(axis=1, keepdims=True)
+
+
+def draw(prior: Floats, n: int, seed: int = 0) -> tuple[Floats, NDArray[np.int64]]:
+    """Points of the mixture with exactly these shares of the classes, and the classes."""
+    rng = np.random.default_rng(seed)
+    classes = np.repeat(np.arange(3), np.round(prior * n).astype(int))
+    return CENTRES[classes] + rng.standard_normal(len(classes)), classes
+
+
+@st.composite
+def priors(draw: st.DrawFn, num_classes: int = 4) -> Floats:
+    raw = draw(st.lists(st.floats(0.01, 1), min_size=num_classes, max_size=num_classes))
+    return np.array(raw) / np.sum(raw)
+
+
+@st.composite
+def posteriors(draw: st.DrawFn) -> Floats:
+    return np.array(draw(st.lists(priors(), min_size=1, max_size=6)))
+
+
+@given(posteriors(), priors())
+def test_the_same_priors_change_nothing(posterior: Floats, prior: Floats) -> None:
+    np.testing.assert_allclose(reweigh(posterior, prior, prior), posterior, rtol=1e-12)
+
+
+@given(posteriors(), priors(), priors(), priors())
+def test_two_steps_are_one(posterior: Floats, first: Floats, second: Floats, third: Floats) -> None:
+    there = reweigh(reweigh(posterior, first, second), second, third)
+    np.testing.assert_allclose(there, reweigh(posterior, first, third), rtol=1e-9)
+    np.testing.assert_allclose(there.sum(axis=1), 1)
+
+
+def test_reweighing_is_bayes_rule() -> None:
+    x = np.linspace(-5, 6, 40)
+    found = reweigh(bayes(x, TRAINED), TRAINED, SHIFTED)
+    np.testing.assert_allclose(found, bayes(x, SHIFTED), rtol=1e-12)
+
+
+def test_reweighing_by_hand() -> None:
+    # 0.5 · (0.2/0.5), 0.5 · (0.8/0.5): 1 to 4.
+    found = reweigh(np.array([[0.5, 0.5]]), [0.5, 0.5], [0.2, 0.8])
+    np.testing.assert_allclose(found, [[0.2, 0.8]])
+    # 0.9 · (0.5/0.75), 0.1 · (0.5/0.25): 0.6 to 0.2.
+    found = reweigh(np.array([[0.9, 0.1]]), [0.75, 0.25], [0.5, 0.5])
+    np.testing.assert_allclose(found, [[0.75, 0.25]])
+
+
+def test_the_shift_of_a_mixture_is_found() -> None:
+    x, classes = draw(SHIFTED, 20_000)
+    posterior = bayes(x, TRAINED)
+    found = estimate_prior(posterior, TRAINED)
+    np.testing.assert_allclose(found, SHIFTED, atol=0.01)
+    # The mean of the posterior, one step, is far off: iterations are what finds it.
+    assert np.abs(posterior.mean(axis=0) - SHIFTED).max() > 0.05
+    better = reweigh(posterior, TRAINED, found).argmax(axis=1)
+    assert (better != classes).mean() < 0.8 * (posterior.argmax(axis=1) != classes).mean()
+
+
+def test_without_a_shift_the_priors_stay() -> None:
+    x, _ = draw(TRAINED, 20_000)
+    np.testing.assert_allclose(estimate_prior(bayes(x, TRAINED), TRAINED), TRAINED, atol=0.01)
+    # Exactly, where the mean of the posterior is pi.
+    posterior = np.array([[0.75, 0.25], [0.5, 0.5], [0.25, 0.75]])
+    np.testing.assert_allclose(estimate_prior(posterior, [0.5, 0.5]), [0.5, 0.5], rtol=1e-15)
+
+
+def test_no_step_lowers_the_likelihood() -> None:
+    x, _ = draw(SHIFTED, 300)
+    posterior = bayes(x, TRAINED)
+    path = [
+        estimate_prior(posterior, TRAINED, pseudo_points=0, max_iterations=steps)
+        for steps in range(40)
+    ]
+    np.testing.assert_allclose(path[0], TRAINED)
+    likelihoods = [np.log(densities(x) @ prior).sum() for prior in path]
+    assert (np.diff(likelihoods) >= 0).all()
+    assert likelihoods[-1] > likelihoods[0] + 10
+
+
+def test_a_wide_tolerance_ends_early() -> None:
+    posterior = bayes(draw(SHIFTED, 300)[0], TRAINED)
+    one = estimate_prior(posterior, TRAINED, max_iterations=1)
+    np.testing.assert_array_equal(estimate_prior(posterior, TRAINED, tolerance=1.0), one)
+
+
+def test_an_estimate_keeps_a_floor() -> None:
+    sure = np.array([[1.0, 0.0, 0.0]] * 5)
+    found = estimate_prior(sure, TRAINED, pseudo_points=0)
+    assert found[0] > 0.999
+    np.testing.assert_allclose(found[1:], FLOOR / 3, rtol=2 * FLOOR)
+    assert found.sum() == pytest.approx(1)
+    checked_prior(found)
+
+
+def test_few_points_exclude_no_class() -> None:
+    # Five points of the first class, and three imagined ones that are spread as in training.
+    sure = np.array([[1.0, 0.0, 0.0]] * 5)
+    np.testing.assert_allclose(estimate_prior(sure, TRAINED), (5 * np.eye(3)[0] + 3 * TRAINED) / 8)
+    posterior = bayes(draw(SHIFTED, 20_000)[0], TRAINED)
+    plain = estimate_prior(posterior, TRAINED, pseudo_points=0)
+    np.testing.assert_allclose(estimate_prior(posterior, TRAINED), plain, atol=1e-3)
+
+
+def test_mean_over_clients_by_hand() -> None:
+    first = class_masses(np.array([[0.5, 0.5], [0.1, 0.9]]), np.array([10, 30]))
+    np.testing.assert_allclose(first, [8, 32])
+    second = class_masses(np.array([[1.0, 0.0]]), np.array([60]))
+    np.testing.assert_allclose(mean_prior([first, second]), [0.68, 0.32])
+    found = mean_prior([np.array([3.0, 0.0])])
+    np.testing.assert_allclose(found, [1, FLOOR / 2], rtol=2 * FLOOR)
+
+
+@given(priors())
+def test_priors_above_the_floor_stay(prior: Floats) -> None:
+    np.testing.assert_allclose(floored(7 * prior), prior, rtol=1e-12)
+
+
+def test_degenerate_input_is_refused() -> None:
+    posterior = np.array([[0.5, 0.5]])
+    even = uniform_prior(2)
+    for wrong in ([0.0, 1.0], [0.5, 0.6], [np.nan, 0.5], [[0.5, 0.5]]):
+        with pytest.raises(ValueError, match="class prior"):
+            reweigh(posterior, even, wrong)
+        with pytest.raises(ValueError, match="class prior"):
+            estimate_prior(posterior, wrong)
+    with pytest.raises(ValueError, match="has 3 entries; there are 2 classes"):
+        reweigh(posterior, even, uniform_prior(3))
+    with pytest.raises(ValueError, match=r"\(1, 2\) does not go with 3 classes"):
+        estimate_prior(posterior, uniform_prior(3))
+    for row in ([0.0, 0.0], [-0.1, 1.1], [np.nan, 0.5]):
+        with pytest.raises(ValueError, match="a posterior must be finite"):
+            estimate_prior(np.array([row]), even)
+    with pytest.raises(ValueError, match="needs one point"):
+        estimate_prior(posterior[:0], even)
+    for masses in ([], [[0.0, 0.0]], [[-1.0, 2.0]], [[np.inf, 1.0]]):
+        with pytest.raises(ValueError, match="class masses must be"):
+            mean_prior(masses)
+
+
+def test_priors_as_text() -> None:
+    assert parse_prior("0.2, 0.3,0.5") == [0.2, 0.3, 0.5]
+    with pytest.raises(ValueError, match=r"^must be numbers separated by commas$"):
+        parse_prior("a,b")
+    with pytest.raises(ValueError, match=r"^must be 'a', 'b' or numbers separated by commas$"):
+        parse_prior("0.5;0.5", ("a", "b"))
