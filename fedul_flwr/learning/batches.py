@@ -83,7 +83,9 @@ def set_batches(
 
     def batches(rng: np.random.Generator) -> Iterator[tuple[Tensor, Tensor]]:
         for m in rng.permutation(list(members)):
-            inputs = to_input(gather(images, members[int(m)]))
+            rows = members[int(m)]
+            # Batch norm has no variance of one point; the mean of the same point twice is it.
+            inputs = to_input(gather(images, rows if len(rows) > 1 else np.repeat(rows, 2)))
             targets = torch.full((len(inputs),), int(m), dtype=torch.int64)
             yield augment_batch(inputs, plan.augment, rng), targets
 
