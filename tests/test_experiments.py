@@ -8,13 +8,16 @@ from pathlib import Path
 
 import pytest
 
+from fedul_flwr.comparison.plan import make_plan, read_runs
 from fedul_flwr.config import resolve
+from fedul_flwr.methods import METHODS
 from fedul_flwr.overrides import parse_overrides
 from fedul_flwr.settings.base import Scalar
 
 ROOT = Path(__file__).parents[1]
 PLACE = ROOT / "experiments"
-FILES = sorted(PLACE.rglob("*.toml"))
+OVERVIEW = PLACE / "overview"
+FILES = sorted(file for file in PLACE.rglob("*.toml") if file.parent != OVERVIEW)
 COMPARISONS = [file for file in FILES if file.stem.startswith(("methods", "bases"))]
 ROWS = [file for file in FILES if file not in COMPARISONS]
 FULL = [file for file in ROWS if file.parent.name != "quick"]
@@ -144,8 +147,17 @@ def test_compared_runs_are_tables_with_a_method(file: Path) -> None:
         assert resolve({**row, **own}, ROOT).method == own["method"]
 
 
+def test_the_overview_has_every_method_on_one_split(tmp_path: Path) -> None:
+    runs = read_runs(OVERVIEW / "runs.toml")
+    shared = parse_overrides([str(OVERVIEW / "mnist-noniid.toml")])
+    plan = make_plan(runs, shared, (0, 1), 5, tmp_path)
+    assert {cell.config.method for cell in plan.cells} == set(METHODS)
+    assert plan.split_warnings == ()
+
+
 def test_the_guide_names_every_folder() -> None:
     guide = (PLACE / "README.md").read_text()
+    assert "`overview/`" in guide
     for folder in {file.parent for file in FULL}:
         assert f"`{folder.relative_to(PLACE)}/" in guide
     for file in COMPARISONS:
