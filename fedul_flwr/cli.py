@@ -14,6 +14,15 @@ import typer
 from typer.core import TyperGroup
 
 from fedul_flwr import __version__
+from fedul_flwr.command_options import (
+    ClientCpus,
+    ClientGpus,
+    InProcess,
+    NumSupernodes,
+    Output,
+    RunConfigs,
+    Verbose,
+)
 from fedul_flwr.compare_command import compare
 from fedul_flwr.errors import UserError
 from fedul_flwr.execute import plan_rounds, run_here, run_on
@@ -58,33 +67,19 @@ def main(
 
 @app.command()
 def run(
-    run_config: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--run-config",
-            "-c",
-            metavar="'KEY=VALUE …'|FILE.toml",
-            help="Settings; may be repeated, the later one wins.",
-        ),
-    ] = None,
-    num_supernodes: Annotated[int, typer.Option(min=1, help="Number of simulated clients.")] = 10,
-    output: Annotated[
-        Path | None, typer.Option(file_okay=False, help="Directory of the results.")
-    ] = None,
+    run_config: RunConfigs = None,
+    num_supernodes: NumSupernodes = 10,
+    output: Output = None,
     resume: Annotated[
         Path | None, typer.Option(file_okay=False, help="Interrupted run to go on with.")
     ] = None,
-    client_cpus: Annotated[int, typer.Option(min=1, help="CPUs a client takes.")] = 1,
-    client_gpus: Annotated[
-        float, typer.Option(min=0.0, help="GPUs a client takes; a fraction shares one.")
-    ] = 0.0,
+    client_cpus: ClientCpus = 1,
+    client_gpus: ClientGpus = 0.0,
     keep_superlink: Annotated[
         bool, typer.Option("--keep-superlink", help="Leave the SuperLink running at the end.")
     ] = False,
-    verbose: Annotated[bool, typer.Option("--verbose", help="Show Flower's log.")] = False,
-    in_process: Annotated[
-        bool, typer.Option("--in-process", help="Simulate in this process, for debugging.")
-    ] = False,
+    verbose: Verbose = False,
+    in_process: InProcess = False,
 ) -> None:
     """Simulate a federation and print a summary."""
     from fedul_flwr.config import resolve
@@ -111,7 +106,7 @@ def run(
 
 @app.command()
 def demo(
-    num_supernodes: Annotated[int, typer.Option(min=1, help="Number of simulated clients.")] = 10,
+    num_supernodes: NumSupernodes = 10,
 ) -> None:
     """Learn handwritten digits without labels, and compare with all labels on the same split."""
     from fedul_flwr.config import resolve

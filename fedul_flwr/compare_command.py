@@ -9,6 +9,15 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from fedul_flwr.command_options import (
+    ClientCpus,
+    ClientGpus,
+    InProcess,
+    NumSupernodes,
+    Output,
+    RunConfigs,
+    Verbose,
+)
 from fedul_flwr.errors import UserError
 from fedul_flwr.execute import run_here, run_on
 from fedul_flwr.overrides import parse_overrides
@@ -27,27 +36,13 @@ def compare(
         str | None, typer.Option(help="Instead of --runs: methods, as in fedul,supervised.")
     ] = None,
     seeds: Annotated[str, typer.Option(help="Seeds of every run.")] = "0,1,2",
-    run_config: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--run-config",
-            "-c",
-            metavar="'KEY=VALUE …'|FILE.toml",
-            help="Settings of all runs; may be repeated, the later one wins.",
-        ),
-    ] = None,
-    num_supernodes: Annotated[int, typer.Option(min=1, help="Number of simulated clients.")] = 10,
-    output: Annotated[
-        Path | None, typer.Option(file_okay=False, help="Directory of the results.")
-    ] = None,
-    client_cpus: Annotated[int, typer.Option(min=1, help="CPUs a client takes.")] = 1,
-    client_gpus: Annotated[
-        float, typer.Option(min=0.0, help="GPUs a client takes; a fraction shares one.")
-    ] = 0.0,
-    verbose: Annotated[bool, typer.Option("--verbose", help="Show Flower's log.")] = False,
-    in_process: Annotated[
-        bool, typer.Option("--in-process", help="Simulate in this process, for debugging.")
-    ] = False,
+    run_config: RunConfigs = None,
+    num_supernodes: NumSupernodes = 10,
+    output: Output = None,
+    client_cpus: ClientCpus = 1,
+    client_gpus: ClientGpus = 0.0,
+    verbose: Verbose = False,
+    in_process: InProcess = False,
 ) -> None:
     """Compare methods on the same splits and seeds; goes on where it was stopped."""
     if (runs is None) == (methods is None):
