@@ -1,4 +1,4 @@
-"""Supervised federated training on the same points: the ceiling of every method without labels."""
+"""Supervised federated training on the clients' points: the ceiling of methods without labels."""
 
 from __future__ import annotations
 

@@ -94,7 +94,7 @@ METHODS: dict[str, Method] = {
             # The same split as the methods it is compared with, of which it leaves the clients out.
             sections={"fedul": UnlabeledSetSettings, "server": ServerTrainingSettings},
         ),
-        # The ceiling: the same points in the same split, with their labels.
+        # The ceiling: the points of the same split, with their labels.
         Method(
             name="supervised",
             strategy="baselines.supervised:Supervised",

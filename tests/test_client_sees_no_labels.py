@@ -100,10 +100,11 @@ class Federation:
     def permute_truth(self) -> None:
         """Shuffle every label on disk, of the federation and of its source."""
         rng = np.random.default_rng(9)
-        with np.load(self.split / "truth.npz") as archive:
-            truth = dict(archive)
-        truth["labels"] = rng.permutation(truth["labels"])
-        np.savez(self.split / "truth.npz", **truth)
+        for file in ("truth.npz", "labels.npz"):
+            with np.load(self.split / file) as archive:
+                arrays = dict(archive)
+            arrays["labels"] = rng.permutation(arrays["labels"])
+            np.savez(self.split / file, **arrays)
         np.save(self.source / "train_labels.npy", rng.permutation(LABELS))
         split_module._arrays.cache_clear()
 
@@ -219,7 +220,8 @@ def test_the_audit_notices_labels_that_are_read(federation: Build) -> None:
     run.prepare(kind=SupervisedClient)
     with files_opened() as paths:
         run.fit(kind=SupervisedClient)
-    assert "truth.npz" in names_below(paths, run.root)
+    assert "labels.npz" in names_below(paths, run.root)
+    assert "truth.npz" not in names_below(paths, run.root)  # the server's part is in there
     with files_opened() as paths:
         np.load(run.source / "train_labels.npy", mmap_mode="r")
     assert names_below(paths, run.root) == {"train_labels.npy"}

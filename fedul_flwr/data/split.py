@@ -1,7 +1,8 @@
 """A simulated federation on disk: who holds which points, in which sets, with which priors.
 
 The server of a simulation builds it once. Clients are told of two files, ``sets.npz`` and the
-images; of the labels (``truth.npz``) only clients of supervised methods are.
+images; clients of supervised methods also of ``labels.npz``. What the simulation alone knows is in
+``truth.npz``.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from fedul_flwr.errors import UserError
 from fedul_flwr.settings.base import Scalar
 from fedul_flwr.settings.fedul import UnlabeledSetSettings
 
-FORMAT_VERSION = 3
+FORMAT_VERSION = 4
 SHAPING = ("partition", "points-per-client", "validation-fraction", "server-fraction", "seed")
 """Shared settings that decide who holds what."""
 
@@ -136,6 +137,14 @@ def _write(
         point_bounds=np.cumsum([0] + [len(client.points) for client in clients]),
         set_bounds=np.cumsum([0] + [len(client.priors) for client in clients]),
     )
+    # All points of a client: sets that share points need not have all of them in some set.
+    held = [np.sort(training[part]) for part in parts]
+    np.savez(
+        folder / "labels.npz",
+        points=np.concatenate(held),
+        labels=labels[np.concatenate(held)],
+        point_bounds=np.cumsum([0] + [len(points) for points in held]),
+    )
     np.savez(
         folder / "truth.npz",
         labels=np.concatenate([labels[client.points] for client in clients]),
@@ -198,7 +207,7 @@ def client_files(
     """The files that clients of a simulation are told of, ``labels`` among them if asked for."""
     files = {"images": source_directory / TRAIN_IMAGES, "sets": split_directory / "sets.npz"}
     if labels:
-        files["labels"] = split_directory / "truth.npz"
+        files["labels"] = split_directory / "labels.npz"
     return {name: str(path) for name, path in files.items()}
 
 
@@ -215,22 +224,21 @@ def open_unlabeled_sets(files: Mapping[str, str], client: int) -> UnlabeledSets:
 
 
 def open_labeled_points(files: Mapping[str, str], client: int) -> LabeledPoints:
-    """The same client's points, each once, with labels: for supervised methods."""
-    arrays = _arrays(Path(files["sets"]))
-    of_points, _ = _bounds(arrays, client)
-    points, first = np.unique(arrays["points"][of_points], return_index=True)
-    labels = _arrays(Path(files["labels"]))["labels"][of_points][first]
-    return LabeledPoints(images=open_array(Path(files["images"])), points=points, labels=labels)
+    """All points of the same client, in a set or not, with labels: for supervised methods."""
+    arrays = _arrays(Path(files["labels"]))
+    held = _part(arrays["point_bounds"], client)
+    images = open_array(Path(files["images"]))
+    return LabeledPoints(images, arrays["points"][held], arrays["labels"][held])
 
 
 def _bounds(arrays: dict[str, NDArray[Any]], client: int) -> tuple[slice, slice]:
-    of_points, of_sets = arrays["point_bounds"], arrays["set_bounds"]
-    if not 0 <= client < len(of_points) - 1:
-        raise UserError(f"Client {client} is not in this federation of {len(of_points) - 1}.")
-    return (
-        slice(of_points[client], of_points[client + 1]),
-        slice(of_sets[client], of_sets[client + 1]),
-    )
+    return _part(arrays["point_bounds"], client), _part(arrays["set_bounds"], client)
+
+
+def _part(bounds: NDArray[Any], client: int) -> slice:
+    if not 0 <= client < len(bounds) - 1:
+        raise UserError(f"Client {client} is not in this federation of {len(bounds) - 1}.")
+    return slice(bounds[client], bounds[client + 1])
 
 
 # A process of a simulation serves many clients of one federation: read each file once.

@@ -271,16 +271,21 @@ def test_the_file_for_clients_holds_no_labels(place: Place) -> None:
 
 
 @pytest.mark.parametrize("overlap", ["disjoint", "shared"])
-def test_labeled_points_are_the_same_points_each_once(place: Place, overlap: str) -> None:
+def test_labeled_points_are_all_of_the_client_each_once(place: Place, overlap: str) -> None:
     split = place.build(**{"fedul.overlap": overlap})
     files = client_files(place.directory, split.directory, labels=True)
-    repeated = 0
+    left_out = 0
+    everything = [split.validation]
     for client, truth in enumerate(split.clients):
         opened = open_labeled_points(files, client)
-        np.testing.assert_array_equal(opened.points, np.unique(truth.points))
+        np.testing.assert_array_equal(opened.points, np.unique(opened.points))
         np.testing.assert_array_equal(opened.labels, LABELS[opened.points])
-        repeated += len(truth.points) - len(opened.points)
-    assert (repeated > 0) == (overlap == "shared")
+        assert set(truth.points) <= set(opened.points)
+        left_out += len(opened.points) - len(np.unique(truth.points))
+        everything.append(opened.points)
+    # Sets that share points leave some of a client's in none.
+    assert (left_out > 0) == (overlap == "shared")
+    assert len(np.unique(np.concatenate(everything))) == len(np.concatenate(everything))
 
 
 @pytest.mark.parametrize("client", [-1, 3])
