@@ -13,7 +13,6 @@ from fedul_flwr.propagation.codes import cosine_from_hamming, encode, projection
 from fedul_flwr.propagation.hamming import hamming
 from tests.propagation.conftest import SEED
 
-
 KNOWN_CODES = "1eb018491aec7fe9 dc46c8ece34d5b2b 271c25110dec55d6"
 KNOWN_ENDS = "ae14 b4b6 4f27"
 KNOWN_PROJECTION = [-2.5436766264484594, 0.7146324844810231, -1.7309295523230517]
