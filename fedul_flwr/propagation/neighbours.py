@@ -36,7 +36,8 @@ _FIRST_COLUMNS = 256
 def neighbours_by_code(codes: Bytes, k: int) -> sparse.csr_array:
     """Similarities of every point to its k nearest by the Hamming distance of codes.
 
-    Pairs are compared in square tiles, each of them once for both of its orientations.
+    Pairs are compared in square tiles, each of them once for both of its orientations. Memory: 2
+    bytes per bit of all codes (410 MB for 50,000 codes of 4,096 bits), and a few tiles.
 
     Parameters
     ----------
@@ -58,15 +59,16 @@ def neighbours_by_code(codes: Bytes, k: int) -> sparse.csr_array:
         return _spread(neighbours_by_code(codes[present], k), np.flatnonzero(present), len(codes))
     num_bits = 8 * codes.shape[1]
     nearest = _Nearest(len(codes), k, _largest_similar(num_bits))
-    for rows in blocks(len(codes)):
+    tiles = list(blocks(len(codes)))
+    right = [right_factor(codes[columns]) for columns in tiles]
+    for i, rows in enumerate(tiles):
         left = left_factor(codes[rows])
-        for columns in blocks(len(codes)):
-            if columns.start >= rows.start:
-                right = right_factor(codes[columns])
-                tile = product_distances(left, right, columns.stop - columns.start)
-                nearest.offer(tile, rows, columns)
-                if columns != rows:
-                    nearest.offer(tile.T, columns, rows)
+        for j in range(i, len(tiles)):
+            columns = tiles[j]
+            tile = product_distances(left, right[j], columns.stop - columns.start)
+            nearest.offer(tile, rows, columns)
+            if j > i:
+                nearest.offer(tile.T, columns, rows)
     points, others, distances = nearest.triples()
     return _csr(points, others, cosine_from_hamming(distances, num_bits), len(codes))
 
