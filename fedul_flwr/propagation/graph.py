@@ -51,7 +51,7 @@ def normalised_graph(neighbours: sparse.csr_array, power: float = POWER) -> spar
     one_way = sparse.csr_array((weights, (rows, columns)), shape=chosen.shape)
     graph = sparse.coo_array(one_way + one_way.T)
     # A product of roots, not a root of the product, which could underflow.
-    root = np.sqrt(graph.sum(axis=1))
+    root = np.sqrt(np.bincount(graph.row, graph.data, minlength=graph.shape[0]))
     normalised = graph.data / (root[graph.row] * root[graph.col])
     return sparse.csr_array((normalised, (graph.row, graph.col)), shape=graph.shape)
 

@@ -138,7 +138,7 @@ def _solve(graph: sparse.csr_array, right: Floats, alpha: float, tolerance: floa
         raise UserError(f"the tolerance is {tolerance}; it must be between 0 and 1")
     if graph.shape[0] != graph.shape[1] or not np.isfinite(graph.data).all():
         raise UserError(f"a graph {graph.shape} must be square and of finite weights")
-    identity = sparse.eye_array(graph.shape[0], format="csr")
+    identity = sparse.csr_array(sparse.identity(graph.shape[0], format="csr"))
     system = sparse.csr_array(identity - alpha * sparse.csr_array(graph, dtype=np.float64))
     narrow = system.astype(np.float32)
 

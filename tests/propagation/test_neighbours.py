@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import tracemalloc
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -80,7 +82,29 @@ def test_cosines_equal_a_full_sort() -> None:
     for i, row in enumerate(cosines):
         nearest = np.argsort(-row)[:10]
         expected[i, nearest] = np.maximum(row[nearest], 0)
-    np.testing.assert_allclose(neighbours_by_cosine(features, 10).toarray(), expected, atol=2e-12)
+    np.testing.assert_allclose(neighbours_by_cosine(features, 10).toarray(), expected, atol=1e-9)
+
+
+def test_keys_of_many_points_do_not_overflow() -> None:
+    # A block of rows late among very many points, at the largest distances.
+    nearest = module._Nearest(4_000_000, 1, module._COSINE_STEPS - 1)
+    rows, columns = slice(3_997_952, 4_000_000), slice(3_000_000, 3_000_002)
+    distances = np.full((2048, 2), module._COSINE_STEPS - 1)
+    distances[:, 1] -= np.arange(2048) % 2
+    nearest.offer(distances, rows, columns)
+    expected = distances.min(axis=1) * 4_000_000 + 3_000_000 + np.arange(2048) % 2
+    np.testing.assert_array_equal(nearest.keys[rows, 0], expected)
+
+
+def test_needs_no_square_matrix() -> None:
+    codes = np.random.default_rng(0).integers(0, 256, (6000, 8), dtype=np.uint8)
+    tracemalloc.start()
+    try:
+        neighbours_by_code(codes, 10)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak < 2 * 6000**2  # bytes
 
 
 def test_self_and_opposite_points_are_no_neighbours() -> None:
