@@ -156,11 +156,13 @@ class _Nearest:
         keys = self.keys[rows]
         k = keys.shape[1]
         bound = np.minimum(keys[:, -1] // max(self.num_points, 1), self.largest)
-        few = distances[:, :_FIRST_COLUMNS]
+        few = distances[:, : _FIRST_COLUMNS + 4 * k]
         if (keys[:, -1] == self.none).any() and few.shape[1] > k:
             # Self may be among the columns: one more than k are at most this far.
             bound = np.minimum(bound, np.partition(few, k, axis=1)[:, k])
-        close = distances <= bound.astype(distances.dtype)[:, None]
+        # In the type of the distances, which are many and may be narrow.
+        bound = np.minimum(bound, np.iinfo(distances.dtype).max).astype(distances.dtype)
+        close = distances <= bound[:, None]
         row, column = np.nonzero(close)
         found = distances[row, column] * np.int64(self.num_points) + (column + columns.start)
         wanted = (row + rows.start != column + columns.start) & (found < keys[row, -1])

@@ -55,6 +55,14 @@ def test_equals_a_full_sort(num_bits: int, k: int) -> None:
     np.testing.assert_array_equal(neighbours_by_distance(narrow, num_bits, k).toarray(), expected)
 
 
+def test_distances_in_a_narrow_type() -> None:
+    # All similar, and 2 h < L = 1200 is beyond what a uint8 holds.
+    codes = encode(clusters(50)[0], SEED, 200)
+    distances = hamming(codes, codes)
+    found = neighbours_by_distance(distances.astype(np.uint8), 1200, 5)
+    np.testing.assert_array_equal(found.toarray(), sorted_rows(distances, 1200, 5))
+
+
 @given(
     num_points=st.integers(1, 30),
     k=st.integers(1, 12),
