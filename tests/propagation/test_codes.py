@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from hypothesis import given
+from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
 from fedul_flwr.errors import UserError
@@ -69,6 +70,7 @@ def test_seeds_differ_in_every_byte() -> None:
         assert (differing > 60).all()  # 128 expected, standard deviation 8
 
 
+@hypothesis_settings(deadline=None)
 @given(
     exponent=st.integers(-300, 290),
     point=st.lists(st.floats(-100, 100), min_size=6, max_size=6),

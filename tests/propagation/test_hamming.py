@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from hypothesis import given
+from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
@@ -17,6 +18,7 @@ def counted(a: NDArray[np.uint8], b: NDArray[np.uint8]) -> NDArray[np.int64]:
     return (bits_a[:, None] != bits_b[None]).sum(axis=2)
 
 
+@hypothesis_settings(deadline=None)
 @given(
     sizes=st.tuples(st.integers(0, 9), st.integers(0, 9), st.integers(1, 40)),
     seed=st.integers(0, 1000),

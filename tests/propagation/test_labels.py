@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from hypothesis import given as hypothesis_given
+from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
@@ -56,6 +57,7 @@ def test_a_single_class_leaves_no_doubt() -> None:
     assert found.confidence.tolist() == [1, 0]
 
 
+@hypothesis_settings(deadline=None)
 @hypothesis_given(
     scores=arrays(np.float64, (6, 4), elements=st.floats(0, 1e300)), power=st.integers(-8, 8)
 )

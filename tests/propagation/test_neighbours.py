@@ -7,6 +7,7 @@ import tracemalloc
 import numpy as np
 import pytest
 from hypothesis import given
+from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
@@ -63,6 +64,7 @@ def test_distances_in_a_narrow_type() -> None:
     np.testing.assert_array_equal(found.toarray(), sorted_rows(distances, 1200, 5))
 
 
+@hypothesis_settings(deadline=None)
 @given(
     num_points=st.integers(1, 30),
     k=st.integers(1, 12),
