@@ -156,7 +156,7 @@ def directions(features: NDArray[np.floating]) -> Floats:
     return wide
 
 
-def blocks(length: int, size: int = 2048) -> Iterator[slice]:
+def blocks(length: int, size: int = 1024) -> Iterator[slice]:
     """``range(length)`` in slices of ``size``, the last one shorter."""
     for start in range(0, length, size):
         yield slice(start, min(start + size, length))

@@ -168,7 +168,7 @@ class _Nearest:
         wanted = (row + rows.start != column + columns.start) & (found < keys[row, -1])
         row, found = row[wanted], found[wanted]
         # One sort for all rows: a row's keys lie between its own offset and the next. In a block of
-        # 2,048 rows they stay below 2^63 for 4 million points.
+        # 1,024 rows they stay below 2^63 for 4 million points.
         offsets = np.arange(len(keys)) * (self.none + 1)
         merged = np.concatenate([(keys + offsets[:, None]).ravel(), found + offsets[row]])
         merged.sort()

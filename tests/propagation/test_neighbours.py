@@ -98,11 +98,11 @@ def test_cosines_equal_a_full_sort() -> None:
 def test_keys_of_many_points_do_not_overflow() -> None:
     # A block of rows late among very many points, at the largest distances.
     nearest = module._Nearest(4_000_000, 1, module._COSINE_STEPS - 1)
-    rows, columns = slice(3_997_952, 4_000_000), slice(3_000_000, 3_000_002)
-    distances = np.full((2048, 2), module._COSINE_STEPS - 1)
-    distances[:, 1] -= np.arange(2048) % 2
+    rows, columns = slice(3_998_976, 4_000_000), slice(3_000_000, 3_000_002)
+    distances = np.full((1024, 2), module._COSINE_STEPS - 1)
+    distances[:, 1] -= np.arange(1024) % 2
     nearest.offer(distances, rows, columns)
-    expected = distances.min(axis=1) * 4_000_000 + 3_000_000 + np.arange(2048) % 2
+    expected = distances.min(axis=1) * 4_000_000 + 3_000_000 + np.arange(1024) % 2
     np.testing.assert_array_equal(nearest.keys[rows, 0], expected)
 
 
