@@ -10,7 +10,7 @@ from pathlib import Path
 
 from benchmarks.report import machine
 
-NAMES = ("local_step", "round_overhead", "message_cost", "method_cost")
+NAMES = ("local_step", "round_overhead", "message_cost", "method_cost", "propagation")
 RESULTS = Path(__file__).parents[1] / "runs" / "bench" / "latest.json"
 
 

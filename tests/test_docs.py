@@ -35,6 +35,12 @@ def test_the_method_of_ones_own(
     assert "2 clients take part" in capsys.readouterr().out
 
 
+def test_the_example_of_label_propagation(capsys: pytest.CaptureFixture[str]) -> None:
+    exec(blocks("docs/propagation.md", "python")[0], {})
+    printed = capsys.readouterr().out.strip()
+    assert f"`{printed}`" in (ROOT / "docs/propagation.md").read_text()
+
+
 @pytest.mark.parametrize(
     "page",
     ["README.md", "docs/compare.md", "docs/fedul.md", "docs/methods.md", "docs/own-method.md"],

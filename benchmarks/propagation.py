@@ -1,0 +1,163 @@
+"""Label propagation: the solver against a dense inverse, the graph against FAISS, and at scale."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import numpy as np
+
+from benchmarks.report import Bar, Outcome
+from fedul_flwr.data.types import Bytes, Floats, Ints
+from fedul_flwr.propagation.codes import NUM_BITS, SEED_BYTES, encode
+from fedul_flwr.propagation.graph import NUM_NEIGHBOURS, normalised_graph
+from fedul_flwr.propagation.labels import labels_from_scores, one_hot
+from fedul_flwr.propagation.neighbours import neighbours_by_code
+from fedul_flwr.propagation.solve import ALPHA, influence, propagate
+
+NUM_CLASSES = 10
+GIBIBYTE = 2**30
+
+
+def measure(quick: bool) -> Outcome:
+    """All sides in one process, one after the other; the run at scale in a process of its own."""
+    size, turns, scale = (1000, 1, 2000) if quick else (10_000, 3, 50_000)
+    num_columns = size // 10
+    features, classes = mixture(size)
+    codes = encode(features, bytes(SEED_BYTES))
+    outcome = Outcome(
+        f"propagation: n = {size:,}, L = {NUM_BITS:,}, k = {NUM_NEIGHBOURS}, alpha = {ALPHA}",
+        ("what", "ours s", "other s", "ratio"),
+    )
+
+    def compare(what: str, ours: list[float], other: list[float], bar: float) -> None:
+        ratio = median(other) / median(ours)
+        cells = (f"{median(ours):.3f}", f"{median(other):.3f}", f"{ratio:.1f}")
+        outcome.rows.append((what, *cells))
+        outcome.bars.append(Bar(what, ratio, bar, "×", True))
+        outcome.figures[what] = {"ours": ours, "other": other}
+
+    graph = normalised_graph(neighbours_by_code(codes, NUM_NEIGHBOURS))
+    labels = one_hot(few_labels(classes, 20), NUM_CLASSES)
+    points = np.arange(0, size, 10)
+    ten = [seconds(lambda: propagate(graph, labels)) for _ in range(turns)]
+    many = [seconds(lambda: influence(graph, points)) for _ in range(turns)]
+    system = np.eye(size) - ALPHA * graph.toarray()
+    start = time.perf_counter()
+    inverse = np.linalg.inv(system)
+    dense = [time.perf_counter() - start]
+    compare(f"scores of {NUM_CLASSES} classes / dense inverse", ten, dense, 100)
+    compare(f"influence of {num_columns:,} points / dense inverse", many, dense, 5)
+    error = np.abs(influence(graph, points) - inverse[:, points]).max()
+    outcome.notes.append(f"largest difference of an influence from the dense inverse: {error:.1e}")
+    del system, inverse
+    if importlib.util.find_spec("faiss"):
+        both: tuple[list[float], list[float]] = ([], [])
+        faiss_search(codes[:10], 1)  # imports
+        for _ in range(turns):
+            for taken, search in zip(both, (neighbours_by_code, faiss_search), strict=True):
+                taken.append(seconds(lambda search=search: search(codes, NUM_NEIGHBOURS)))
+        compare("neighbours by code / FAISS's IndexBinaryFlat", *both, 1)
+        cpu = [cpu_seconds(search, codes) for search in (neighbours_by_code, faiss_search)]
+        outcome.notes.append(
+            f"neighbours by code, seconds of processor time: ours {cpu[0]:.2f}, FAISS {cpu[1]:.2f}"
+        )
+        outcome.figures["processor seconds"] = cpu
+    else:
+        outcome.notes.append("FAISS: not compared, faiss-cpu is not installed (the extra `bench`)")
+    _at_scale(outcome, scale)
+    return outcome
+
+
+def mixture(size: int) -> tuple[Floats, Ints]:
+    """Points of ten classes, three Gaussian clusters each, in 128 dimensions."""
+    rng = np.random.default_rng(0)
+    clusters = rng.integers(0, 3 * NUM_CLASSES, size)
+    centres = rng.normal(size=(3 * NUM_CLASSES, 128))
+    features = centres[clusters] + 1.2 * rng.normal(size=(size, 128))
+    return features, (clusters % NUM_CLASSES).astype(np.int64)
+
+
+def few_labels(classes: Ints, every: int) -> Ints:
+    """The class of every so-manyth point, -1 for the others."""
+    return np.where(np.arange(len(classes)) % every == 0, classes, -1)
+
+
+def seconds(work: Callable[[], object]) -> float:
+    start = time.perf_counter()
+    work()
+    return time.perf_counter() - start
+
+
+def cpu_seconds(search: Callable[[Bytes, int], object], codes: Bytes) -> float:
+    """Of all threads: what other programs on the machine do counts less."""
+    start = time.process_time()
+    search(codes, NUM_NEIGHBOURS)
+    return time.process_time() - start
+
+
+def faiss_search(codes: Bytes, k: int) -> Any:
+    """Exhaustive search of the k nearest and the point itself, on all cores."""
+    import faiss
+
+    index = faiss.IndexBinaryFlat(8 * codes.shape[1])
+    index.add(codes)
+    return index.search(codes, k + 1)
+
+
+def _at_scale(outcome: Outcome, size: int) -> None:
+    """Features to labels in a fresh process, whose peak memory is then its own."""
+    answer = subprocess.run(
+        [sys.executable, "-m", "benchmarks.propagation", str(size)],
+        cwd=Path(__file__).parents[1],
+        stdout=subprocess.PIPE,
+        text=True,
+        check=True,
+    )
+    found = json.loads(answer.stdout)
+    steps = ", ".join(f"{step} {taken:.1f} s" for step, taken in found["seconds"].items())
+    outcome.notes.append(
+        f"n = {size:,}, 1 % labelled: {steps}; "
+        f"{100 * found['accuracy']:.1f} % of the unlabeled labelled rightly"
+    )
+    total = sum(found["seconds"].values())
+    outcome.bars.append(Bar(f"features to labels, n = {size:,}", total, 180, " s"))
+    outcome.bars.append(Bar(f"peak memory, n = {size:,}", found["peak"] / GIBIBYTE, 4, " GiB"))
+    outcome.figures["at scale"] = {"points": size, **found}
+
+
+def run_at_scale(size: int) -> dict[str, Any]:
+    """Seconds of every step, peak memory in bytes, accuracy on the unlabeled points."""
+    features, classes = mixture(size)
+    labels = few_labels(classes, 100)
+    times: dict[str, float] = {}
+
+    def timed(step: str, work: Callable[[], Any]) -> Any:
+        start = time.perf_counter()
+        result = work()
+        times[step] = time.perf_counter() - start
+        return result
+
+    codes = timed("codes", lambda: encode(features, bytes(SEED_BYTES)))
+    graph = timed("graph", lambda: normalised_graph(neighbours_by_code(codes, NUM_NEIGHBOURS)))
+    scores = timed("scores", lambda: propagate(graph, one_hot(labels, NUM_CLASSES)))
+    found = timed("labels", lambda: labels_from_scores(scores, labels))
+    right = (found.labels == classes)[labels == -1].mean()
+    return {"seconds": times, "peak": peak_memory(), "accuracy": float(right)}
+
+
+def peak_memory() -> int:
+    """Bytes. Not ``ru_maxrss``, which begins with what the parent process had at the start."""
+    status = Path("/proc/self/status").read_text()
+    return 1024 * int(status.split("VmHWM:")[1].split()[0])
+
+
+if __name__ == "__main__":
+    print(json.dumps(run_at_scale(int(sys.argv[1]))))

@@ -1,0 +1,73 @@
+"""All of label propagation in one place: what XCLP computes, where one party holds all points."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from fedul_flwr.errors import UserError
+from fedul_flwr.propagation.codes import NUM_BITS, SEED_BYTES, encode
+from fedul_flwr.propagation.graph import NUM_NEIGHBOURS, POWER, normalised_graph
+from fedul_flwr.propagation.labels import Propagated, checked_labels, labels_from_scores, one_hot
+from fedul_flwr.propagation.neighbours import neighbours_by_code, neighbours_by_cosine
+from fedul_flwr.propagation.solve import ALPHA, propagate
+
+Similarity = Literal["codes", "cosine"]
+
+
+def label_propagation(
+    features: NDArray[np.floating],
+    labels: ArrayLike,
+    *,
+    similarity: Similarity = "codes",
+    k: int = NUM_NEIGHBOURS,
+    num_bits: int = NUM_BITS,
+    alpha: float = ALPHA,
+    power: float = POWER,
+    class_scaling: bool = True,
+    seed: bytes = bytes(SEED_BYTES),
+) -> Propagated:
+    """Labels of unlabeled points from the labels of similar ones (XCLP, algorithm 1).
+
+    What a federation of any number of clients finds for the same points, in the order of clients.
+
+    Parameters
+    ----------
+    features : ``(n, d)``, finite; only their directions count, so centre them by fixed constants.
+    labels : integers ``(n,)``, classes ``0..K-1`` or -1 for unlabeled; K is the largest plus one.
+    similarity : ``"codes"`` as the paper, or ``"cosine"`` of the features themselves, which has no
+        use for ``num_bits`` and ``seed``.
+    k, num_bits, alpha : k, L and alpha of the paper.
+    power, class_scaling : the authors' code by default; 1 and ``False`` are the paper's text.
+    seed : 32 bytes.
+
+    Returns
+    -------
+    Labels and confidence of all points. Given labels stay; -1 where no label reaches.
+
+    Raises
+    ------
+    UserError
+        Features, labels or settings that are something else.
+
+    Examples
+    --------
+    >>> points = [[1.0, 0.1], [1.0, 0.2], [0.1, 1.0], [0.2, 1.0], [0.0, 0.0]]
+    >>> label_propagation(np.array(points), [0, -1, 1, -1, -1], k=1).labels
+    array([ 0,  0,  1,  1, -1])
+    """
+    given = checked_labels(labels)
+    if len(given) != len(features):
+        raise UserError(f"{len(given)} labels do not go with features of {len(features)} points")
+    if similarity == "codes":
+        neighbours = neighbours_by_code(encode(features, seed, num_bits), k)
+    elif similarity == "cosine":
+        neighbours = neighbours_by_cosine(features, k)
+    else:
+        raise UserError(f"similarity is {similarity!r}; it must be 'codes' or 'cosine'")
+    graph = normalised_graph(neighbours, power)
+    num_classes = max(int(given.max(initial=0)) + 1, 1)
+    scores = propagate(graph, one_hot(given, num_classes), alpha, class_scaling=class_scaling)
+    return labels_from_scores(scores, given)

@@ -1,0 +1,162 @@
+"""Locality-sensitive codes: bits of which two differ as often as the angle between two vectors.
+
+XCLP, phase 1 and appendix C.2. Clients that share a seed share the projections p_1 … p_L, so codes
+of different clients compare as if one of them had made all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedul_flwr.data.types import Bytes, Floats
+from fedul_flwr.errors import UserError
+
+SEED_BYTES = 32
+NUM_BITS = 4096
+"""L of the paper, appendix A.2."""
+
+_BLOCK_NUMBERS = 2**22
+"""Numbers of a block of projections or products: 32 MB, whatever d and n are."""
+
+
+def projections(seed: bytes, num_features: int, num_bits: int) -> Iterator[Floats]:
+    """Random projections, unit Gaussian, in blocks of rows (phase 1).
+
+    The same numbers for everybody who has the seed: NumPy keeps the raw stream of a bit generator
+    for good, which it does not promise of ``standard_normal``. Gaussians are therefore made here,
+    from two uniform numbers each pair (Box and Muller 1958). Projection l does not depend on
+    ``num_bits``: the first bits of a long code are the short code.
+
+    Parameters
+    ----------
+    seed : 32 bytes that the clients share and the server does not know.
+    num_features : d.
+    num_bits : L, a multiple of 8.
+
+    Yields
+    ------
+    ``(b, d)``, the next b of the L projections; b is a multiple of 8.
+
+    Raises
+    ------
+    UserError
+        A seed of another length, L that is no positive multiple of 8, or d < 1.
+    """
+    if len(seed) != SEED_BYTES:
+        raise UserError(f"the seed of the codes has {len(seed)} bytes; it needs {SEED_BYTES}")
+    check_num_bits(num_bits)
+    if num_features < 1:
+        raise UserError("features to be coded need one column or more")
+    generator = np.random.Philox(np.random.SeedSequence(int.from_bytes(seed, "little")))
+    at_a_time = max(8, _BLOCK_NUMBERS // num_features // 8 * 8)
+    for start in range(0, num_bits, at_a_time):
+        size = min(at_a_time, num_bits - start)
+        # 53 bits make a float64 in [0, 1) exactly.
+        uniform = (generator.random_raw(size * num_features) >> np.uint64(11)) * 2.0**-53
+        radius = np.sqrt(-2 * np.log1p(-uniform[0::2]))
+        angle = 2 * np.pi * uniform[1::2]
+        pairs = np.stack([radius * np.cos(angle), radius * np.sin(angle)], axis=1)
+        yield pairs.reshape(size, num_features)
+
+
+def encode(features: NDArray[np.floating], seed: bytes, num_bits: int = NUM_BITS) -> Bytes:
+    """Codes of vectors: bit l is 1 where v · p_l > 0 (phase 1).
+
+    Only the direction of a vector counts. A zero vector has none: its bits are all 0, which no
+    other vector's are but with probability 2^-L, and the graph takes it to be similar to nobody.
+    Who sends distances and no codes leaves zero vectors out.
+
+    Parameters
+    ----------
+    features : ``(n, d)``, finite; n may be 0.
+    seed, num_bits : as for :func:`projections`.
+
+    Returns
+    -------
+    uint8 ``(n, L / 8)``, bit 0 of a point is the highest of its first byte.
+
+    Raises
+    ------
+    UserError
+        Features that are no finite matrix, or as for :func:`projections`.
+    """
+    features = checked_features(features)
+    check_num_bits(num_bits)
+    codes = np.empty((len(features), num_bits // 8), dtype=np.uint8)
+    first = 0
+    for block in projections(seed, features.shape[1], num_bits):
+        last = first + len(block) // 8
+        for rows in blocks(len(features), max(1, _BLOCK_NUMBERS // max(block.shape))):
+            products = directions(features[rows]) @ block.T
+            codes[rows, first:last] = np.packbits(products > 0, axis=1)
+        first = last
+    return codes
+
+
+def cosine_from_hamming(distances: NDArray[np.integer], num_bits: int) -> Floats:
+    """Estimate of the cosine between two vectors from the distance of their codes (eq. 3).
+
+    cos(pi h / L): each bit differs with probability angle / pi. The standard deviation of h is
+    sqrt(L q (1 - q)) with that probability q, at most sqrt(L) / 2.
+
+    Parameters
+    ----------
+    distances : h, any shape, between 0 and L.
+    num_bits : L.
+
+    Returns
+    -------
+    Same shape, in [-1, 1]; exactly 1, 0 and -1 at 0, L / 2 and L.
+    """
+    # The sine of the complement, because cos(pi / 2) is 6e-17 and would count as similar.
+    return np.asarray(np.sin(np.pi * (0.5 - np.asarray(distances) / num_bits)), dtype=np.float64)
+
+
+def checked_features(features: NDArray[np.floating]) -> NDArray[np.floating]:
+    """Features ``(n, d)`` as they are.
+
+    Raises
+    ------
+    UserError
+        No matrix of numbers, or NaN or infinity in it; the message names the first such row.
+    """
+    features = np.asarray(features)
+    if features.ndim != 2 or features.dtype.kind not in "fiu":
+        raise UserError(
+            f"features are {features.dtype} {features.shape}; they must be numbers, (points, d)"
+        )
+    finite = np.isfinite(features).all(axis=1)
+    if not finite.all():
+        raise UserError(f"features of point {np.argmin(finite)} are not all finite numbers")
+    return features
+
+
+def check_num_bits(num_bits: int) -> None:
+    """Refuse an L that is no positive multiple of 8."""
+    if num_bits < 8 or num_bits % 8:
+        raise UserError(f"codes have {num_bits} bits; L must be a positive multiple of 8")
+
+
+def check_codes(codes: Bytes) -> None:
+    """Refuse what is no uint8 ``(n, L / 8)``."""
+    if codes.ndim != 2 or codes.dtype != np.uint8 or codes.shape[1] == 0:
+        raise UserError(
+            f"codes are {codes.dtype} {codes.shape}; they must be uint8 (points, L / 8)"
+        )
+
+
+def directions(features: NDArray[np.floating]) -> Floats:
+    """float64 ``(n, d)``, rows divided by their largest entry: no product over- or underflows."""
+    wide: Floats = features.astype(np.float64)
+    largest = np.abs(wide).max(axis=1, keepdims=True)
+    np.divide(wide, largest, out=wide, where=largest > 0)
+    return wide
+
+
+def blocks(length: int, size: int = 1024) -> Iterator[slice]:
+    """``range(length)`` in slices of ``size``, the last one shorter."""
+    for start in range(0, length, size):
+        yield slice(start, min(start + size, length))

@@ -1,0 +1,78 @@
+"""The data graph that labels are propagated on (XCLP, phase 2)."""
+
+from __future__ import annotations
+
+import numpy as np
+from scipy import sparse
+
+from fedul_flwr.data.types import Bytes
+from fedul_flwr.errors import UserError
+from fedul_flwr.propagation.neighbours import (
+    Distances,
+    neighbours_by_code,
+    neighbours_by_distance,
+)
+
+NUM_NEIGHBOURS = 10
+"""k of the paper, appendix A.2."""
+
+POWER = 3.0
+"""Edge weights are similarities to this power in the authors' code; 1 in the text."""
+
+
+def normalised_graph(neighbours: sparse.csr_array, power: float = POWER) -> sparse.csr_array:
+    """D^-1/2 W D^-1/2 with W = A + A^T and D = diag(W 1) (phase 2).
+
+    Points that chose each other have twice the weight of a one-sided choice. Isolated points keep
+    empty rows. Eigenvalues lie in [-1, 1].
+
+    Parameters
+    ----------
+    neighbours : A hat, ``(n, n)``, similarities of every point to its neighbours, not negative;
+        its diagonal is left out.
+    power : exponent of the similarities, positive; the authors' code has 3, the paper's text 1.
+
+    Returns
+    -------
+    float64 ``(n, n)``, exactly symmetric, zero diagonal.
+
+    Raises
+    ------
+    UserError
+        A power that is not positive, or similarities that are negative or not finite.
+    """
+    if not 0 < power < np.inf:
+        raise UserError(f"the power of edge weights is {power}; it must be positive")
+    chosen = sparse.coo_array(neighbours, dtype=np.float64)
+    if not np.isfinite(chosen.data).all() or (chosen.data < 0).any():
+        raise UserError("similarities of neighbours must be finite and not negative")
+    edge = (chosen.row != chosen.col) & (chosen.data > 0)
+    rows, columns, weights = chosen.row[edge], chosen.col[edge], chosen.data[edge] ** power
+    one_way = sparse.csr_array((weights, (rows, columns)), shape=chosen.shape)
+    graph = sparse.coo_array(one_way + one_way.T)
+    # A product of roots, not a root of the product, which could underflow.
+    root = np.sqrt(np.bincount(graph.row, graph.data, minlength=graph.shape[0]))
+    normalised = graph.data / (root[graph.row] * root[graph.col])
+    return sparse.csr_array((normalised, (graph.row, graph.col)), shape=graph.shape)
+
+
+def graph_from_codes(
+    codes: Bytes, k: int = NUM_NEIGHBOURS, power: float = POWER
+) -> sparse.csr_array:
+    """Normalised graph ``(n, n)`` of points known by their codes.
+
+    See :func:`~fedul_flwr.propagation.neighbours.neighbours_by_code` and
+    :func:`normalised_graph`.
+    """
+    return normalised_graph(neighbours_by_code(codes, k), power)
+
+
+def graph_from_distances(
+    distances: Distances, num_bits: int, k: int = NUM_NEIGHBOURS, power: float = POWER
+) -> sparse.csr_array:
+    """Normalised graph ``(n, n)`` of points known by their Hamming distances H alone.
+
+    See :func:`~fedul_flwr.propagation.neighbours.neighbours_by_distance` and
+    :func:`normalised_graph`.
+    """
+    return normalised_graph(neighbours_by_distance(distances, num_bits, k), power)

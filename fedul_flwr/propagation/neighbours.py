@@ -1,0 +1,199 @@
+"""The k most similar points of every point, without an n x n matrix.
+
+XCLP, phase 2: per row the k largest similarities, self excluded, negative ones dropped. Equal
+similarities go to the lower index, so that the same distances give the same graph everywhere.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+
+from fedul_flwr.data.types import Bytes, Floats, Ints
+from fedul_flwr.errors import UserError
+from fedul_flwr.propagation.codes import (
+    blocks,
+    check_codes,
+    check_num_bits,
+    checked_features,
+    cosine_from_hamming,
+    directions,
+)
+from fedul_flwr.propagation.hamming import left_factor, product_distances, right_factor
+
+Distances = NDArray[np.integer]
+
+_COSINE_STEPS = 2**30
+"""Cosines are rounded to 1e-9: what differs by machine or by order of points decides nothing."""
+
+_FIRST_COLUMNS = 256
+"""Columns that give a first bound on a row's k-th distance."""
+
+
+def neighbours_by_code(codes: Bytes, k: int) -> sparse.csr_array:
+    """Similarities of every point to its k nearest by the Hamming distance of codes.
+
+    Pairs are compared in square tiles, each of them once for both of its orientations. Memory: 2
+    bytes per bit of all codes (410 MB for 50,000 codes of 4,096 bits), and a few tiles.
+
+    Parameters
+    ----------
+    codes : uint8 ``(n, L / 8)``. Codes whose bits are all 0 stand for zero vectors: isolated.
+    k : neighbours of a point, at least 1; fewer where there are fewer of positive similarity.
+
+    Returns
+    -------
+    A hat, float64 ``(n, n)``, at most k entries cos(pi h / L) in (0, 1] a row, zero diagonal.
+
+    Raises
+    ------
+    UserError
+        Codes that are no uint8 matrix, or k < 1.
+    """
+    check_codes(codes)
+    present = codes.any(axis=1)
+    if not present.all():
+        return _spread(neighbours_by_code(codes[present], k), np.flatnonzero(present), len(codes))
+    num_bits = 8 * codes.shape[1]
+    nearest = _Nearest(len(codes), k, _largest_similar(num_bits))
+    tiles = list(blocks(len(codes)))
+    right = [right_factor(codes[columns]) for columns in tiles]
+    for i, rows in enumerate(tiles):
+        left = left_factor(codes[rows])
+        for j in range(i, len(tiles)):
+            columns = tiles[j]
+            tile = product_distances(left, right[j], columns.stop - columns.start)
+            nearest.offer(tile, rows, columns)
+            if j > i:
+                nearest.offer(tile.T, columns, rows)
+    points, others, distances = nearest.triples()
+    return _csr(points, others, cosine_from_hamming(distances, num_bits), len(codes))
+
+
+def neighbours_by_distance(distances: Distances, num_bits: int, k: int) -> sparse.csr_array:
+    """The same from the matrix of Hamming distances, all that the server of XCLP has.
+
+    Parameters
+    ----------
+    distances : H, integers ``(n, n)`` between 0 and L; the diagonal is not looked at.
+    num_bits : L.
+    k : as for :func:`neighbours_by_code`.
+
+    Raises
+    ------
+    UserError
+        A matrix that is not square, of integers between 0 and L, or symmetric; k < 1.
+    """
+    check_num_bits(num_bits)
+    distances = np.asarray(distances)
+    size = len(distances)
+    if distances.shape != (size, size) or distances.dtype.kind not in "iu":
+        raise UserError(
+            f"Hamming distances are {distances.dtype} {distances.shape}; "
+            "they must be a square matrix of integers"
+        )
+    nearest = _Nearest(size, k, _largest_similar(num_bits))
+    for rows in blocks(size):
+        block = distances[rows]
+        if block.min(initial=0) < 0 or block.max(initial=0) > num_bits:
+            raise UserError(f"a Hamming distance is not between 0 and L = {num_bits}")
+        if not np.array_equal(block, distances[:, rows].T):
+            raise UserError("Hamming distances must be symmetric")
+        nearest.offer(block, rows, slice(0, size))
+    points, others, found = nearest.triples()
+    return _csr(points, others, cosine_from_hamming(found, num_bits), size)
+
+
+def neighbours_by_cosine(features: NDArray[np.floating], k: int) -> sparse.csr_array:
+    """The same from features themselves, by the cosine that codes estimate.
+
+    Parameters
+    ----------
+    features : ``(n, d)``, finite. Zero vectors are isolated.
+    k : as for :func:`neighbours_by_code`.
+
+    Raises
+    ------
+    UserError
+        Features that are no finite matrix, or k < 1.
+    """
+    features = checked_features(features)
+    present = features.any(axis=1)
+    if not present.all():
+        found = neighbours_by_cosine(features[present], k)
+        return _spread(found, np.flatnonzero(present), len(features))
+    units = directions(features)
+    units /= np.linalg.norm(units, axis=1, keepdims=True)
+    nearest = _Nearest(len(units), k, _COSINE_STEPS - 1)
+    for rows in blocks(len(units)):
+        for columns in blocks(len(units)):
+            cosines = units[rows] @ units[columns].T
+            steps = np.rint(_COSINE_STEPS * (1 - cosines)).astype(np.int64)
+            nearest.offer(np.maximum(steps, 0), rows, columns)
+    points, others, steps = nearest.triples()
+    return _csr(points, others, 1 - steps / _COSINE_STEPS, len(units))
+
+
+class _Nearest:
+    """The k smallest (distance, index) of every row that were offered so far.
+
+    Both are one integer, distance · n + index, so that smaller is nearer and ties go by index.
+    """
+
+    def __init__(self, num_points: int, k: int, largest: int) -> None:
+        if k < 1:
+            raise UserError(f"k is {k}; a graph needs 1 neighbour of every point or more")
+        self.num_points = num_points
+        self.largest = largest  # distance that still counts as similar
+        self.none = (largest + 1) * num_points  # stands for a neighbour that is not there
+        self.keys = np.full((num_points, min(k, max(num_points - 1, 1))), self.none)
+
+    def offer(self, distances: Distances, rows: slice, columns: slice) -> None:
+        """Take the distances of points ``rows`` to points ``columns`` into account."""
+        keys = self.keys[rows]
+        k = keys.shape[1]
+        bound = np.minimum(keys[:, -1] // max(self.num_points, 1), self.largest)
+        few = distances[:, : _FIRST_COLUMNS + 4 * k]
+        if (keys[:, -1] == self.none).any() and few.shape[1] > k:
+            # Self may be among the columns: one more than k are at most this far.
+            bound = np.minimum(bound, np.partition(few, k, axis=1)[:, k])
+        # In the type of the distances, which are many and may be narrow.
+        bound = np.minimum(bound, np.iinfo(distances.dtype).max).astype(distances.dtype)
+        close = distances <= bound[:, None]
+        row, column = np.nonzero(close)
+        found = distances[row, column] * np.int64(self.num_points) + (column + columns.start)
+        wanted = (row + rows.start != column + columns.start) & (found < keys[row, -1])
+        row, found = row[wanted], found[wanted]
+        # One sort for all rows: a row's keys lie between its own offset and the next. In a block of
+        # 1,024 rows they stay below 2^63 for 4 million points.
+        offsets = np.arange(len(keys)) * (self.none + 1)
+        merged = np.concatenate([(keys + offsets[:, None]).ravel(), found + offsets[row]])
+        merged.sort()
+        first = np.searchsorted(merged, offsets)
+        self.keys[rows] = merged[first[:, None] + np.arange(k)] - offsets[:, None]
+
+    def triples(self) -> tuple[Ints, Ints, Ints]:
+        """Points, their neighbours, distances."""
+        points, rank = np.nonzero(self.keys < self.none)
+        distances, others = np.divmod(self.keys[points, rank], max(self.num_points, 1))
+        return points, others, distances
+
+
+def _largest_similar(num_bits: int) -> int:
+    """Largest Hamming distance of a positive cosine: 2 h < L."""
+    return (num_bits - 1) // 2
+
+
+def _csr(points: Ints, others: Ints, similarities: Floats, size: int) -> sparse.csr_array:
+    matrix = sparse.csr_array((similarities, (points, others)), shape=(size, size))
+    matrix.sort_indices()
+    return matrix
+
+
+def _spread(matrix: sparse.csr_array, present: Ints, size: int) -> sparse.csr_array:
+    """Rows and columns of ``matrix`` put at the points ``present`` of ``size`` points."""
+    entries: Any = matrix.tocoo()
+    return _csr(present[entries.row], present[entries.col], entries.data, size)

@@ -1,0 +1,209 @@
+"""Influence of labels along a graph: columns of (I - alpha W)^-1, never the whole of it.
+
+XCLP, phases 2 and 3 and appendix C.1. W is sparse and symmetric with eigenvalues in [-1, 1], so
+I - alpha W is positive definite, and conjugate gradients find one column after about
+sqrt(1 / (1 - alpha)) products with W per digit. Nothing crosses from one connected component to
+another, where no label is the result is exactly zero.
+"""
+
+from __future__ import annotations
+
+import os
+from concurrent.futures import ThreadPoolExecutor
+from typing import TypeVar
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy import sparse
+
+from fedul_flwr.data.types import Floats
+from fedul_flwr.errors import UserError
+from fedul_flwr.propagation.codes import blocks
+
+Singles = NDArray[np.float32]
+_Real = TypeVar("_Real", np.float32, np.float64)
+
+ALPHA = 0.99
+"""alpha of the paper, appendix A.2."""
+
+TOLERANCE = 1e-8
+"""Residual over right-hand side, in the Euclidean norm, at which a column ends. Its error is at
+most 1 / (1 - alpha) times that: 1e-6 for a label of weight 1."""
+
+_INNER_TOLERANCE = 5e-5
+"""What float32 reaches with ease; two or three such solutions make :data:`TOLERANCE`."""
+
+_MOST_STEPS, _MOST_ROUNDS = 1000, 20
+"""More than alpha = 0.9999 needs; beyond what is possible, rounding would go on for ever."""
+
+_COLUMNS_AT_A_TIME = 64
+"""So few stay in a core's cache, and cores work side by side. Fixed: results do not depend on how
+many cores there are."""
+
+
+def propagate(
+    graph: sparse.csr_array,
+    labels: ArrayLike,
+    alpha: float = ALPHA,
+    *,
+    class_scaling: bool = True,
+    tolerance: float = TOLERANCE,
+) -> Floats:
+    """Class scores Z = (I - alpha W)^-1 Y of every point (phase 3, eq. 2 up to a factor).
+
+    Parameters
+    ----------
+    graph : W, ``(n, n)``, symmetric, from :func:`~fedul_flwr.propagation.graph.normalised_graph`.
+    labels : Y, ``(n, K)``, one-hot rows of labeled points, zero rows of others.
+    alpha : in [0, 1), how far labels travel.
+    class_scaling : divide each column by the number of its labels first, as the authors' code
+        does, so that a class with many labels does not win by their number; the text does not.
+    tolerance : see :data:`TOLERANCE`.
+
+    Returns
+    -------
+    ``(n, K)``; not negative where Y is not.
+
+    Raises
+    ------
+    UserError
+        A graph that is not square or not finite, Y of another length or not finite, alpha outside
+        [0, 1), a tolerance outside (0, 1), or both too far for float64.
+    """
+    given = np.array(labels, dtype=np.float64)
+    if given.ndim != 2 or len(given) != graph.shape[0] or not np.isfinite(given).all():
+        raise UserError(
+            f"labels Y are {given.shape} for {graph.shape[0]} points; "
+            "they must be finite numbers, (points, classes)"
+        )
+    if class_scaling:
+        given = scaled_by_class(given, given.sum(axis=0))
+    return _solve(graph, given, alpha, tolerance)
+
+
+def influence(
+    graph: sparse.csr_array,
+    labelled: ArrayLike,
+    alpha: float = ALPHA,
+    *,
+    tolerance: float = TOLERANCE,
+) -> Floats:
+    """How labels of some points reach all: columns of S = (I - alpha W)^-1 (phase 3).
+
+    What client i gets as S_i: ``influence(graph, labelled) @ Y[labelled]`` are its share of the
+    scores, and the shares of all clients add up to ``propagate(…, class_scaling=False)``. Counts of
+    labels per class add up as well, so :func:`scaled_by_class` can follow.
+
+    Parameters
+    ----------
+    graph, alpha, tolerance : as for :func:`propagate`.
+    labelled : integers ``(l,)``, points whose columns are wanted.
+
+    Returns
+    -------
+    ``(n, l)``, not negative.
+
+    Raises
+    ------
+    UserError
+        A point that is none of the graph's, or as for :func:`propagate`.
+    """
+    points = np.asarray(labelled)
+    size = graph.shape[0]
+    if points.size == 0:
+        points = np.empty(0, dtype=np.int64)
+    if points.ndim != 1 or points.dtype.kind not in "iu":
+        raise UserError(f"labeled points are {points.dtype} {points.shape}; they must be indices")
+    if points.size and (points.min() < 0 or points.max() >= size):
+        raise UserError(f"a labeled point is none of the graph's, which are 0 to {size - 1}")
+    unit = np.zeros((size, len(points)))
+    unit[points, np.arange(len(points))] = 1
+    return _solve(graph, unit, alpha, tolerance)
+
+
+def scaled_by_class(columns: Floats, counts: ArrayLike) -> Floats:
+    """Columns ``(n, K)`` of Y or Z, each divided by its class's count ``(K,)`` of labels.
+
+    S (Y D) = (S Y) D: before or after the propagation is the same. A class without labels stays.
+    """
+    number = np.asarray(counts, dtype=np.float64)
+    return np.asarray(columns / np.where(number > 0, number, 1))
+
+
+def _solve(graph: sparse.csr_array, right: Floats, alpha: float, tolerance: float) -> Floats:
+    """(I - alpha W)^-1 B, block by block of columns; ``right`` is overwritten."""
+    if not 0 <= alpha < 1:
+        raise UserError(f"alpha is {alpha}; it must be at least 0 and less than 1")
+    if not 0 < tolerance < 1:
+        raise UserError(f"the tolerance is {tolerance}; it must be between 0 and 1")
+    if graph.shape[0] != graph.shape[1] or not np.isfinite(graph.data).all():
+        raise UserError(f"a graph {graph.shape} must be square and of finite weights")
+    identity = sparse.csr_array(sparse.identity(graph.shape[0], format="csr"))
+    system = sparse.csr_array(identity - alpha * sparse.csr_array(graph, dtype=np.float64))
+    narrow = system.astype(np.float32)
+
+    def solve(columns: slice) -> None:
+        block = right[:, columns]
+        largest = np.abs(block).max(axis=0, initial=0)
+        largest[largest == 0] = 1  # divided by it, no square over- or underflows
+        found = _refined(system, narrow, block / largest, tolerance) * largest
+        # S has no negative entry; what is left below zero is the tolerance's.
+        positive = (block >= 0).all(axis=0)
+        right[:, columns] = np.where(positive, np.maximum(found, 0), found)
+
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        list(pool.map(solve, blocks(right.shape[1], _COLUMNS_AT_A_TIME)))
+    return right
+
+
+def _refined(
+    system: sparse.csr_array, narrow: sparse.csr_array, right: Floats, tolerance: float
+) -> Floats:
+    """Solve in float32, twice as fast, for what is missing in float64, until that is small."""
+    found = np.zeros_like(right)
+    missing = right
+    limits = tolerance * _norms(right)
+    for _ in range(_MOST_ROUNDS):
+        size = _norms(missing)
+        if (size <= limits).all():
+            return found
+        # Columns that are done get a zero right-hand side, and so no further step.
+        scale = np.divide(1, size, out=np.zeros_like(size), where=size > limits)
+        found += _conjugate_gradients(narrow, (missing * scale).astype(np.float32)) * size
+        missing = right - system @ found
+    raise UserError(
+        f"alpha is too close to 1 for a tolerance of {tolerance}; lower it or raise the tolerance"
+    )
+
+
+def _conjugate_gradients(system: sparse.csr_array, right: Singles) -> Singles:
+    """System^-1 B for all columns at once, each with steps of its own, to a residual of 5e-5."""
+    found = np.zeros_like(right)
+    residual = right.copy()
+    direction = right.copy()
+    part = np.empty_like(right)
+    squares = _column_dots(residual, residual)
+    limits = _INNER_TOLERANCE**2 * squares
+    for _ in range(_MOST_STEPS):
+        if not (active := squares > limits).any():
+            break
+        image = system @ direction
+        curvature = _column_dots(direction, image)
+        step = np.divide(squares, curvature, out=np.zeros_like(squares), where=active)
+        found += np.multiply(direction, step, out=part)
+        residual -= np.multiply(image, step, out=part)
+        before, squares = squares, _column_dots(residual, residual)
+        # A column that has ended has step 0 and stays as it is.
+        direction *= np.divide(squares, before, out=np.zeros_like(squares), where=active)
+        direction += residual
+    return found
+
+
+def _norms(columns: Floats) -> Floats:
+    return np.sqrt(_column_dots(columns, columns))
+
+
+def _column_dots(a: NDArray[_Real], b: NDArray[_Real]) -> NDArray[_Real]:
+    """``(c,)``, scalar products of the columns of two ``(n, c)``."""
+    dots: NDArray[_Real] = np.einsum("ij,ij->j", a, b)
+    return dots

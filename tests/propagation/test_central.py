@@ -1,0 +1,133 @@
+"""Label propagation as a whole, and what it stands on."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+from fedul_flwr.errors import UserError
+from fedul_flwr.propagation.central import label_propagation
+from tests.propagation.conftest import SEED, Floats, clusters
+
+Digits = tuple[Floats, np.ndarray, np.ndarray]
+
+
+def test_codes_agree_with_exact_cosines_on_digits(digits: Digits) -> None:
+    features, classes, labels = digits
+    unlabeled = labels == -1
+    exact = label_propagation(features, labels, similarity="cosine")
+    for seed in (bytes(32), SEED):
+        found = label_propagation(features, labels, seed=seed)
+        assert (found.labels == exact.labels)[unlabeled].mean() >= 0.98
+        assert (found.labels == classes)[unlabeled].mean() > 0.9
+
+
+def test_the_form_of_the_code_is_better_than_that_of_the_text(digits: Digits) -> None:
+    features, classes, labels = digits
+    # Ten times as many labels of class 0: the class of many labels wins without scaling.
+    labels = np.where((classes == 0) & (np.arange(len(classes)) % 2 == 0), 0, labels)
+    unlabeled = labels == -1
+
+    def accuracy(**options: object) -> float:
+        found = label_propagation(features, labels, similarity="cosine", **options)  # type: ignore[arg-type]
+        return float((found.labels == classes)[unlabeled].mean())
+
+    assert accuracy() > accuracy(class_scaling=False, power=1)
+
+
+def test_confident_points_are_right_more_often(digits: Digits) -> None:
+    features, classes, labels = digits
+    found = label_propagation(features, labels, num_bits=1024)
+    unlabeled = np.flatnonzero(labels == -1)
+    order = unlabeled[np.argsort(found.confidence[unlabeled])]
+    right = found.labels == classes
+    assert right[order[-500:]].mean() > right[order[:500]].mean()
+    assert (found.confidence[labels != -1] == 1).all()
+
+
+def test_is_what_its_parts_are() -> None:
+    # From features to labels with nothing of the package: dense matrices and the formulas.
+    features, classes = clusters(300)
+    labels = np.where(np.arange(300) % 15 == 0, classes, -1)
+    units = features / np.linalg.norm(features, axis=1, keepdims=True)
+    cosines = units @ units.T
+    np.fill_diagonal(cosines, 0)
+    kth = np.sort(cosines, axis=1)[:, -10, None]
+    chosen = np.where(cosines >= np.maximum(kth, 1e-12), cosines, 0) ** 3
+    weights = chosen + chosen.T
+    root = np.sqrt(weights.sum(axis=1))
+    given = np.eye(5)[classes] * (labels != -1)[:, None]
+    inverse = np.linalg.inv(np.eye(300) - 0.99 * weights / np.outer(root, root))
+    scores = inverse @ (given / given.sum(axis=0))
+    found = label_propagation(features, labels, similarity="cosine")
+    expected = np.where(labels != -1, labels, scores.argmax(axis=1))
+    np.testing.assert_array_equal(found.labels, expected)
+
+
+@pytest.mark.parametrize("similarity", ["codes", "cosine"])
+def test_no_labels_one_class_isolated_points_and_many_neighbours(similarity: str) -> None:
+    features = clusters(60)[0]
+    features[:3] = 0
+
+    def run(labels: np.ndarray, **options: object):  # type: ignore[no-untyped-def]
+        options.setdefault("num_bits", 512)
+        return label_propagation(features, labels, similarity=similarity, **options)  # type: ignore[arg-type]
+
+    none = run(np.full(60, -1))
+    assert (none.labels == -1).all()
+    assert not none.confidence.any()
+    labels = np.full(60, -1)
+    labels[[0, 20, 40]] = 0
+    one = run(labels)
+    assert one.labels[:3].tolist() == [0, -1, -1]
+    assert set(one.labels) == {0, -1}
+    assert (one.confidence == (one.labels == 0)).all()
+    all_neighbours = run(labels, k=1000)
+    assert (all_neighbours.labels == run(labels, k=59).labels).all()
+
+
+def test_a_permutation_of_points_permutes_labels(digits: Digits) -> None:
+    features, _, labels = digits
+    order = np.random.default_rng(0).permutation(len(labels))
+    found = label_propagation(features, labels, similarity="cosine")
+    permuted = label_propagation(features[order], labels[order], similarity="cosine")
+    np.testing.assert_array_equal(permuted.labels, found.labels[order])
+    np.testing.assert_allclose(permuted.confidence, found.confidence[order], atol=1e-6)
+
+
+def test_no_points() -> None:
+    assert label_propagation(np.empty((0, 3)), []).labels.shape == (0,)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"features": np.full((4, 2), np.nan)}, "point 0"),
+        ({"labels": [0, 1, -1]}, "3 labels do not go with features of 4 points"),
+        ({"similarity": "euclidean"}, "'codes' or 'cosine'"),
+        ({"k": 0}, "k is 0"),
+        ({"num_bits": 100}, "multiple of 8"),
+        ({"seed": b""}, "it needs 32"),
+        ({"alpha": 1.0}, "less than 1"),
+        ({"power": 0.0}, "must be positive"),
+    ],
+)
+def test_refusals(change: dict[str, object], message: str) -> None:
+    arguments = {"features": np.eye(4)[:, :2] + 1, "labels": [0, 1, -1, -1], **change}
+    call: Callable[..., object] = label_propagation
+    with pytest.raises(UserError, match=message):
+        call(**arguments)
+
+
+def test_stands_on_numpy_and_scipy_alone() -> None:
+    code = (
+        "import sys, fedul_flwr.propagation.central as central\n"
+        "central.label_propagation([[1.0, 2.0], [2.0, 1.0]], [0, -1], num_bits=64)\n"
+        "found = {'torch', 'flwr', 'ray', 'sklearn', 'pandas'} & set(sys.modules)\n"
+        "assert not found, found"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)

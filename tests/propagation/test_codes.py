@@ -1,0 +1,161 @@
+"""Codes are pinned, depend on directions only, and differ as often as angles say."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import settings as hypothesis_settings
+from hypothesis import strategies as st
+
+from fedul_flwr.errors import UserError
+from fedul_flwr.propagation import codes as module
+from fedul_flwr.propagation.codes import cosine_from_hamming, encode, projections
+from fedul_flwr.propagation.hamming import hamming
+from tests.propagation.conftest import SEED
+
+KNOWN_CODES = "1eb018491aec7fe9 dc46c8ece34d5b2b 271c25110dec55d6"
+KNOWN_ENDS = "ae14 b4b6 4f27"
+KNOWN_PROJECTION = [-2.5436766264484594, 0.7146324844810231, -1.7309295523230517]
+
+
+def test_known_answer() -> None:
+    # What every release on every platform has to give: clients of different versions compare codes.
+    points = np.array([[1.0, 0.0, 0.0], [0.0, 1.0, 0.0], [1.0, -2.0, 3.0]])
+    assert encode(points, SEED, 64).tobytes().hex(" ", 8) == KNOWN_CODES
+    assert encode(points, SEED, 4096)[:, -2:].tobytes().hex(" ", 2) == KNOWN_ENDS
+    first = next(projections(SEED, 3, 8))[0]
+    np.testing.assert_allclose(first, KNOWN_PROJECTION, rtol=1e-12)
+
+
+def test_numbers_come_from_the_raw_stream_by_box_and_muller() -> None:
+    raw = np.random.Philox(np.random.SeedSequence(int.from_bytes(SEED, "little"))).random_raw(24)
+    u = [int(number) // 2**11 / 2**53 for number in raw]
+    found = next(projections(SEED, 3, 8)).ravel()
+    for i in range(0, 24, 2):
+        radius = np.sqrt(-2 * np.log(1 - u[i]))
+        assert found[i] == pytest.approx(radius * np.cos(2 * np.pi * u[i + 1]))
+        assert found[i + 1] == pytest.approx(radius * np.sin(2 * np.pi * u[i + 1]))
+
+
+def test_projections_are_unit_gaussian_and_uncorrelated() -> None:
+    numbers = np.concatenate(list(projections(SEED, 50, 4000)))
+    assert abs(numbers.mean()) < 5 / np.sqrt(numbers.size)
+    assert abs(numbers.var() - 1) < 5 * np.sqrt(2 / numbers.size)
+    # 68.27 %, 95.45 % and 99.73 % within 1, 2 and 3 standard deviations.
+    for bound, share in ((1, 0.6827), (2, 0.9545), (3, 0.9973)):
+        assert abs((np.abs(numbers) < bound).mean() - share) < 5 * 0.5 / np.sqrt(numbers.size)
+    correlation = np.corrcoef(numbers.T) - np.eye(50)
+    assert np.abs(correlation).max() < 6 / np.sqrt(4000)
+
+
+def test_blocks_change_nothing_and_short_codes_begin_long_ones(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    points = np.random.default_rng(0).normal(size=(37, 11))
+    whole = encode(points, SEED, 512)
+    assert (encode(points, SEED, 128) == whole[:, :16]).all()
+    for numbers in (1, 500, 4000):
+        monkeypatch.setattr(module, "_BLOCK_NUMBERS", numbers)
+        assert (encode(points, SEED, 512) == whole).all()
+
+
+def test_seeds_differ_in_every_byte() -> None:
+    points = np.random.default_rng(0).normal(size=(20, 8))
+    one = encode(points, SEED, 256)
+    for byte in range(32):
+        other = bytearray(SEED)
+        other[byte] ^= 1
+        differing = hamming(one, encode(points, bytes(other), 256)).diagonal()
+        assert (differing > 60).all()  # 128 expected, standard deviation 8
+
+
+@hypothesis_settings(deadline=None)
+@given(
+    exponent=st.integers(-300, 290),
+    point=st.lists(st.floats(-100, 100), min_size=6, max_size=6),
+)
+def test_only_directions_count(exponent: int, point: list[float]) -> None:
+    vector = np.array([point])
+    vector[np.abs(vector) < 1e-6] = 0  # leaves room for the scale above the smallest float
+    assert (encode(vector * 2.0**exponent, SEED, 64) == encode(vector, SEED, 64)).all()
+
+
+def test_extreme_lengths() -> None:
+    vector = np.array([[1.0, 1.0, -1.0]])
+    expected = encode(vector, SEED, 64)
+    assert (encode(vector * 1.7e308, SEED, 64) == expected).all()
+    assert (encode(vector * 5e-324, SEED, 64) == expected).all()
+
+
+def test_opposite_vectors_have_opposite_codes() -> None:
+    points = np.random.default_rng(0).normal(size=(9, 5))
+    assert (encode(-points, SEED, 64) == ~encode(points, SEED, 64)).all()
+
+
+def test_zero_vectors_have_zero_codes() -> None:
+    codes = encode(np.array([[0.0, 0.0], [1.0, 2.0]]), SEED, 64)
+    assert not codes[0].any()
+    assert codes[1].any()
+
+
+def test_single_precision_and_integers_are_the_same_points() -> None:
+    points = np.random.default_rng(0).integers(-9, 9, (10, 6))
+    expected = encode(points.astype(np.float64), SEED, 128)
+    assert (encode(points, SEED, 128) == expected).all()
+    assert (encode(points.astype(np.float32), SEED, 128) == expected).all()
+
+
+def test_no_points() -> None:
+    assert encode(np.empty((0, 4)), SEED, 64).shape == (0, 8)
+
+
+def test_distances_lie_in_the_binomial_band_of_the_angle() -> None:
+    num_bits = 4096
+    angles = np.linspace(0, np.pi, 60)
+    rng = np.random.default_rng(1)
+    plane = np.linalg.qr(rng.normal(size=(30, 2)))[0].T
+    points = np.cos(angles)[:, None] * plane[0] + np.sin(angles)[:, None] * plane[1]
+    codes = encode(points, SEED, num_bits)
+    distances = hamming(codes[:1], codes)[0]
+    q = angles / np.pi
+    deviation = np.sqrt(num_bits * q * (1 - q))
+    assert (np.abs(distances - num_bits * q) <= 4.5 * deviation + 1e-6).all()
+    # And not much narrower: the bits are independent, the estimates of one plane nearly so.
+    inner = slice(1, -1)
+    scores = (distances[inner] - num_bits * q[inner]) / deviation[inner]
+    assert np.abs(scores).max() > 0.5
+    error = cosine_from_hamming(distances, num_bits) - np.cos(angles)
+    assert np.abs(error).max() < 4.5 * np.pi * 0.5 / np.sqrt(num_bits)
+
+
+def test_cosine_by_hand() -> None:
+    # cos(pi / 3) = 0.5; exact at the ends and in the middle.
+    found = cosine_from_hamming(np.array([0, 8, 12, 16, 24]), 24)
+    assert found.tolist() == [1, pytest.approx(0.5), 0, pytest.approx(-0.5), -1]
+
+
+@pytest.mark.parametrize(
+    ("features", "message"),
+    [
+        (np.array([[0.0, 1.0], [np.nan, 1.0]]), "point 1"),
+        (np.array([[np.inf, 1.0]]), "point 0"),
+        (np.array([1.0, 2.0]), r"must be numbers, \(points, d\)"),
+        (np.array([["a"]]), r"must be numbers, \(points, d\)"),
+        (np.empty((3, 0)), "one column or more"),
+    ],
+)
+def test_features_that_cannot_be_coded(features: np.ndarray, message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        encode(features, SEED, 64)
+
+
+@pytest.mark.parametrize("num_bits", [0, -8, 12])
+def test_refuses_lengths_that_do_not_fill_bytes(num_bits: int) -> None:
+    with pytest.raises(UserError, match="positive multiple of 8"):
+        encode(np.ones((1, 2)), SEED, num_bits)
+
+
+def test_refuses_a_short_seed() -> None:
+    with pytest.raises(UserError, match="has 5 bytes; it needs 32"):
+        encode(np.ones((1, 2)), b"short", 64)

@@ -1,0 +1,62 @@
+"""Distances from matrix products equal those counted bit by bit."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import settings as hypothesis_settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from fedul_flwr.errors import UserError
+from fedul_flwr.propagation.hamming import hamming
+
+
+def counted(a: NDArray[np.uint8], b: NDArray[np.uint8]) -> NDArray[np.int64]:
+    bits_a, bits_b = np.unpackbits(a, axis=1), np.unpackbits(b, axis=1)
+    return (bits_a[:, None] != bits_b[None]).sum(axis=2)
+
+
+@hypothesis_settings(deadline=None)
+@given(
+    sizes=st.tuples(st.integers(0, 9), st.integers(0, 9), st.integers(1, 40)),
+    seed=st.integers(0, 1000),
+    share=st.sampled_from([0.0, 0.1, 0.5, 1.0]),
+)
+def test_equals_a_naive_count(sizes: tuple[int, int, int], seed: int, share: float) -> None:
+    num_a, num_b, num_bytes = sizes
+    rng = np.random.default_rng(seed)
+    a, b = (
+        np.packbits(rng.random((n, 8 * num_bytes)) < share, axis=1).reshape(n, num_bytes)
+        for n in (num_a, num_b)
+    )
+    np.testing.assert_array_equal(hamming(a, b), counted(a, b))
+
+
+@pytest.mark.parametrize("num_bits", [8, 248, 256, 4088, 4096, 65528, 65536])
+def test_extremes_of_every_digit_width(num_bits: int) -> None:
+    # All bits differ, none do, or half: digits must neither overflow nor borrow.
+    zeros, ones = np.zeros(num_bits // 8, np.uint8), np.full(num_bits // 8, 255, np.uint8)
+    mixed = np.random.default_rng(0).integers(0, 256, num_bits // 8, dtype=np.uint8)
+    codes = np.stack([zeros, ones, mixed, ones, zeros, ~mixed, ones])
+    np.testing.assert_array_equal(hamming(codes, codes), counted(codes, codes))
+
+
+def test_across_blocks() -> None:
+    codes = np.random.default_rng(0).integers(0, 256, (2100, 8), dtype=np.uint8)
+    expected = np.bitwise_xor(codes[:, None], codes[None, -60:])
+    counts = np.array([bin(byte).count("1") for byte in range(256)])
+    np.testing.assert_array_equal(hamming(codes, codes[-60:]), counts[expected].sum(axis=2))
+    np.testing.assert_array_equal(hamming(codes[-60:], codes), hamming(codes, codes[-60:]).T)
+
+
+def test_refuses_codes_of_two_lengths() -> None:
+    with pytest.raises(UserError, match="64 and 128 bits"):
+        hamming(np.zeros((1, 8), np.uint8), np.zeros((1, 16), np.uint8))
+
+
+@pytest.mark.parametrize("codes", [np.zeros(8, np.uint8), np.zeros((2, 8)), np.zeros((2, 0), "u1")])
+def test_refuses_what_is_no_code(codes: NDArray[np.uint8]) -> None:
+    with pytest.raises(UserError, match="must be uint8"):
+        hamming(codes, codes)

@@ -1,0 +1,129 @@
+"""Labels and confidences by hand; class priors that are found and that are not there."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given as hypothesis_given
+from hypothesis import settings as hypothesis_settings
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+
+from fedul_flwr.errors import UserError
+from fedul_flwr.propagation.labels import labels_from_scores, one_hot, reweigh_by_prior
+from tests.propagation.conftest import Floats
+
+
+def test_one_hot() -> None:
+    assert one_hot([1, -1, 0], 3).tolist() == [[0, 1, 0], [0, 0, 0], [1, 0, 0]]
+    assert one_hot([], 2).shape == (0, 2)
+    assert one_hot(np.array([0, 1], np.uint8), 2).tolist() == [[1, 0], [0, 1]]
+
+
+@pytest.mark.parametrize(
+    ("labels", "message"),
+    [
+        ([0, 3], "label 3 is none of the classes 0 to 2"),
+        ([-2, 0], "label -2 is neither"),
+        ([0.5], "must be integers"),
+        ([[0, 1]], "must be integers"),
+    ],
+)
+def test_one_hot_refuses(labels: list[int], message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        one_hot(labels, 3)
+    with pytest.raises(UserError, match="0 classes"):
+        one_hot([-1], 0)
+
+
+def test_labels_and_confidence_by_hand() -> None:
+    # (1/2, 1/4, 1/4): entropy 3/2 log 2, confidence 1 - 1.5 log 2 / log 3 = 0.0536054.
+    scores = np.array([[1, 2, 1], [0, 0, 7], [5, 5, 5], [0, 0, 0], [0, 3, 3]])
+    found = labels_from_scores(scores)
+    assert found.labels.tolist() == [1, 2, 0, -1, 1]
+    sides = 1 - np.log(2) / np.log(3)
+    np.testing.assert_allclose(found.confidence, [0.0536054, 1, 0, 0, sides], atol=1e-7)
+
+
+def test_given_labels_stay() -> None:
+    found = labels_from_scores([[1, 2], [2, 1], [0, 0], [0, 0]], [0, -1, 1, -1])
+    assert found.labels.tolist() == [0, 0, 1, -1]
+    assert found.confidence[[0, 2, 3]].tolist() == [1, 1, 0]
+
+
+def test_a_single_class_leaves_no_doubt() -> None:
+    found = labels_from_scores([[0.3], [0.0]])
+    assert found.labels.tolist() == [0, -1]
+    assert found.confidence.tolist() == [1, 0]
+
+
+@hypothesis_settings(deadline=None)
+@hypothesis_given(
+    scores=arrays(np.float64, (6, 4), elements=st.floats(0, 1e300)), power=st.integers(-8, 8)
+)
+def test_confidences_are_shares_and_free_of_scale(scores: Floats, power: int) -> None:
+    scores[scores < 1e-290] = 0
+    found = labels_from_scores(scores)
+    assert ((found.confidence >= 0) & (found.confidence <= 1)).all()
+    assert ((found.labels == -1) == ~scores.any(axis=1)).all()
+    other = labels_from_scores(scores * 2.0**power)
+    assert (found.labels == other.labels).all()
+    np.testing.assert_allclose(found.confidence, other.confidence, atol=1e-12)
+
+
+@pytest.mark.parametrize("scores", [[[-1.0, 2]], [[np.nan, 1]], [1.0, 2], np.empty((2, 0))])
+def test_refuses_scores(scores: object) -> None:
+    for function in (labels_from_scores, reweigh_by_prior):
+        with pytest.raises(UserError, match="finite and not negative"):
+            function(scores)  # type: ignore[operator]
+
+
+def test_refuses_labels_of_other_points() -> None:
+    with pytest.raises(UserError, match="3 labels do not go with scores of 1 points"):
+        labels_from_scores([[1, 2]], [0, 1, 0])
+
+
+def even_scores(classes: np.ndarray, num_classes: int = 10, seed: int = 0) -> Floats:
+    """Scores that favour the class a little, as propagated ones do."""
+    rng = np.random.default_rng(seed)
+    logits = 0.5 * rng.normal(size=(len(classes), num_classes))
+    logits[np.arange(len(classes)), classes] += 0.9
+    return np.exp(logits)
+
+
+def accuracy(scores: Floats, classes: np.ndarray) -> float:
+    return float((labels_from_scores(scores).labels == classes).mean())
+
+
+def test_a_client_of_two_classes_gains() -> None:
+    classes = np.random.default_rng(1).choice([3, 8], 250)
+    scores = even_scores(classes)
+    assert accuracy(reweigh_by_prior(scores), classes) > accuracy(scores, classes) + 0.05
+
+
+def test_a_client_of_all_classes_keeps_its_scores() -> None:
+    classes = np.random.default_rng(1).integers(0, 10, 250)
+    scores = even_scores(classes)
+    np.testing.assert_allclose(reweigh_by_prior(scores), scores, rtol=1e-12)
+
+
+def test_reweighing_multiplies_classes() -> None:
+    classes = np.random.default_rng(1).choice([3, 8], 100)
+    scores = even_scores(classes)
+    scores[[4, 50]] = 0
+    ratios = np.delete(reweigh_by_prior(scores) / np.where(scores, scores, 1), [4, 50], axis=0)
+    np.testing.assert_allclose(ratios, np.tile(ratios[0], (98, 1)), rtol=1e-12)
+    assert set(np.argsort(ratios[0])[-2:]) == {3, 8}
+    assert not reweigh_by_prior(scores)[[4, 50]].any()
+
+
+def test_reweighing_of_nothing() -> None:
+    assert reweigh_by_prior(np.zeros((3, 4))).tolist() == np.zeros((3, 4)).tolist()
+    assert reweigh_by_prior(np.empty((0, 4))).shape == (0, 4)
+    assert reweigh_by_prior([[0.4], [0.2]]).tolist() == [[0.4], [0.2]]
+
+
+@pytest.mark.parametrize("sharpness", [0, -1, np.nan])
+def test_refuses_a_sharpness(sharpness: float) -> None:
+    with pytest.raises(UserError, match="must be positive"):
+        reweigh_by_prior([[1, 2]], sharpness=sharpness)

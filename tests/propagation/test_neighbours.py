@@ -1,0 +1,203 @@
+"""The k nearest of every point equal those of a full sort, with ties by index."""
+
+from __future__ import annotations
+
+import tracemalloc
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import settings as hypothesis_settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from fedul_flwr.errors import UserError
+from fedul_flwr.propagation import neighbours as module
+from fedul_flwr.propagation.codes import blocks, cosine_from_hamming, encode
+from fedul_flwr.propagation.hamming import hamming
+from fedul_flwr.propagation.neighbours import (
+    neighbours_by_code,
+    neighbours_by_cosine,
+    neighbours_by_distance,
+)
+from tests.propagation.conftest import SEED, Floats, clusters
+
+
+def sorted_rows(distances: NDArray[np.int64], num_bits: int, k: int) -> Floats:
+    """A hat by sorting (distance, index) of every row in full."""
+    found = np.zeros(distances.shape)
+    for i, row in enumerate(distances):
+        others = [(h, j) for j, h in enumerate(row) if j != i and 2 * h < num_bits]
+        for h, j in sorted(others)[:k]:
+            found[i, j] = cosine_from_hamming(h, num_bits)
+    return found
+
+
+@pytest.fixture(params=["blocks", "whole"])
+def small_blocks(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    if request.param == "blocks":
+        monkeypatch.setattr(module, "blocks", lambda length: blocks(length, 43))
+        monkeypatch.setattr(module, "_FIRST_COLUMNS", 12)
+
+
+@pytest.mark.usefixtures("small_blocks")
+@pytest.mark.parametrize("k", [1, 10, 40, 199, 200, 1000])
+@pytest.mark.parametrize("num_bits", [8, 64, 1024])
+def test_equals_a_full_sort(num_bits: int, k: int) -> None:
+    # With few bits nearly all comparisons are ties; codes of zeros only stand for zero vectors.
+    codes = encode(clusters(200)[0], SEED, num_bits)
+    codes[~codes.any(axis=1), 0] = 1
+    distances = hamming(codes, codes)
+    expected = sorted_rows(distances, num_bits, k)
+    np.testing.assert_array_equal(neighbours_by_code(codes, k).toarray(), expected)
+    by_distance = neighbours_by_distance(distances, num_bits, k)
+    np.testing.assert_array_equal(by_distance.toarray(), expected)
+    narrow = distances.astype(np.uint16)
+    np.testing.assert_array_equal(neighbours_by_distance(narrow, num_bits, k).toarray(), expected)
+
+
+def test_distances_in_a_narrow_type() -> None:
+    # All similar, and 2 h < L = 1200 is beyond what a uint8 holds.
+    codes = encode(clusters(50)[0], SEED, 200)
+    distances = hamming(codes, codes)
+    found = neighbours_by_distance(distances.astype(np.uint8), 1200, 5)
+    np.testing.assert_array_equal(found.toarray(), sorted_rows(distances, 1200, 5))
+
+
+@hypothesis_settings(deadline=None)
+@given(
+    num_points=st.integers(1, 30),
+    k=st.integers(1, 12),
+    seed=st.integers(0, 1000),
+    distinct=st.integers(1, 4),
+)
+def test_equals_a_full_sort_among_many_duplicates(
+    num_points: int, k: int, seed: int, distinct: int
+) -> None:
+    rng = np.random.default_rng(seed)
+    codes = rng.integers(1, 256, (distinct, 4), dtype=np.uint8)[
+        rng.integers(0, distinct, num_points)
+    ]
+    found = neighbours_by_code(codes, k)
+    np.testing.assert_array_equal(found.toarray(), sorted_rows(hamming(codes, codes), 32, k))
+
+
+@pytest.mark.usefixtures("small_blocks")
+def test_cosines_equal_a_full_sort() -> None:
+    features = clusters(150)[0]
+    units = features / np.linalg.norm(features, axis=1, keepdims=True)
+    cosines = units @ units.T
+    np.fill_diagonal(cosines, -1)
+    expected = np.zeros_like(cosines)
+    for i, row in enumerate(cosines):
+        nearest = np.argsort(-row)[:10]
+        expected[i, nearest] = np.maximum(row[nearest], 0)
+    np.testing.assert_allclose(neighbours_by_cosine(features, 10).toarray(), expected, atol=1e-9)
+
+
+def test_keys_of_many_points_do_not_overflow() -> None:
+    # A block of rows late among very many points, at the largest distances.
+    nearest = module._Nearest(4_000_000, 1, module._COSINE_STEPS - 1)
+    rows, columns = slice(3_998_976, 4_000_000), slice(3_000_000, 3_000_002)
+    distances = np.full((1024, 2), module._COSINE_STEPS - 1)
+    distances[:, 1] -= np.arange(1024) % 2
+    nearest.offer(distances, rows, columns)
+    expected = distances.min(axis=1) * 4_000_000 + 3_000_000 + np.arange(1024) % 2
+    np.testing.assert_array_equal(nearest.keys[rows, 0], expected)
+
+
+def test_needs_no_square_matrix() -> None:
+    codes = np.random.default_rng(0).integers(0, 256, (6000, 8), dtype=np.uint8)
+    tracemalloc.start()
+    try:
+        neighbours_by_code(codes, 10)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak < 2 * 6000**2  # bytes
+
+
+def test_self_and_opposite_points_are_no_neighbours() -> None:
+    features = np.array([[1.0, 0.0], [1.0, 0.1], [-1.0, 0.0], [0.0, 1.0]])
+    for found in (
+        neighbours_by_cosine(features, 3),
+        neighbours_by_code(encode(features, SEED, 4096), 3),
+    ):
+        assert found.diagonal().tolist() == [0, 0, 0, 0]
+        assert found[2].nnz == 0
+        assert found[0, 1] == pytest.approx(1 / np.sqrt(1.01), abs=0.02)
+        assert (found.data > 0).all()
+
+
+def test_zero_vectors_are_similar_to_nobody() -> None:
+    features = clusters(40)[0]
+    features[[0, 17, 39]] = 0
+    rest = np.delete(np.arange(40), [0, 17, 39])
+    codes = encode(features, SEED, 256)
+    for found, without in (
+        (neighbours_by_code(codes, 5), neighbours_by_code(codes[rest], 5)),
+        (neighbours_by_cosine(features, 5), neighbours_by_cosine(features[rest], 5)),
+    ):
+        matrix = found.toarray()
+        assert not matrix[[0, 17, 39]].any()
+        assert not matrix[:, [0, 17, 39]].any()
+        np.testing.assert_array_equal(matrix[np.ix_(rest, rest)], without.toarray())
+
+
+def test_all_points_alike() -> None:
+    # Everybody is at distance 0: lower indices go first.
+    found = neighbours_by_code(np.full((5, 4), 7, np.uint8), 2).toarray()
+    assert [np.flatnonzero(row).tolist() for row in found] == [
+        [1, 2],
+        [0, 2],
+        [0, 1],
+        [0, 1],
+        [0, 1],
+    ]
+    assert set(found.ravel()) == {0.0, 1.0}
+
+
+@pytest.mark.parametrize("num_points", [0, 1])
+def test_without_others_there_are_no_neighbours(num_points: int) -> None:
+    codes = np.ones((num_points, 4), np.uint8)
+    for found in (
+        neighbours_by_code(codes, 3),
+        neighbours_by_distance(hamming(codes, codes), 32, 3),
+        neighbours_by_cosine(np.ones((num_points, 2)), 3),
+    ):
+        assert found.shape == (num_points, num_points)
+        assert found.nnz == 0
+
+
+def test_overlap_of_estimated_and_true_neighbours(digits: tuple[Floats, ...]) -> None:
+    features = digits[0]
+    true = neighbours_by_cosine(features, 10).astype(bool)
+    overlaps = [
+        true.multiply(neighbours_by_code(encode(features, SEED, bits), 10).astype(bool)).nnz
+        / true.nnz
+        for bits in (256, 1024, 4096)
+    ]
+    assert overlaps == sorted(overlaps)
+    assert overlaps[-1] > 0.8
+
+
+@pytest.mark.parametrize(
+    ("distances", "message"),
+    [
+        (np.zeros((2, 3), np.int64), "square matrix of integers"),
+        (np.zeros((2, 2)), "square matrix of integers"),
+        (np.array([[0, 65], [65, 0]]), "between 0 and L = 64"),
+        (np.array([[0, -1], [-1, 0]]), "between 0 and L = 64"),
+        (np.array([[0, 1], [2, 0]]), "symmetric"),
+    ],
+)
+def test_refuses_what_are_no_distances(distances: NDArray[np.int64], message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        neighbours_by_distance(distances, 64, 3)
+
+
+def test_refuses_a_graph_without_edges() -> None:
+    with pytest.raises(UserError, match="k is 0"):
+        neighbours_by_code(np.ones((3, 4), np.uint8), 0)
+    with pytest.raises(UserError, match="point 1"):
+        neighbours_by_cosine(np.array([[1.0], [np.nan]]), 1)

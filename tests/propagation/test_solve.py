@@ -1,0 +1,245 @@
+"""Conjugate gradients against the dense inverse, scikit-learn and algebra."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import settings as hypothesis_settings
+from hypothesis import strategies as st
+from scipy import sparse
+from sklearn.semi_supervised import LabelSpreading
+
+from fedul_flwr.errors import UserError
+from fedul_flwr.propagation import solve as module
+from fedul_flwr.propagation.graph import normalised_graph
+from fedul_flwr.propagation.labels import one_hot
+from fedul_flwr.propagation.neighbours import neighbours_by_cosine
+from fedul_flwr.propagation.solve import influence, propagate, scaled_by_class
+from tests.propagation.conftest import Floats, cluster_graph, clusters, dense_inverse
+
+
+def some_labels(num_points: int, every: int = 10) -> Floats:
+    """Y of the classes of :func:`clusters` at every tenth point."""
+    classes = clusters(num_points)[1]
+    return one_hot(np.where(np.arange(num_points) % every == 0, classes, -1), 5)
+
+
+@pytest.mark.parametrize("alpha", [0.0, 0.5, 0.99, 0.999])
+@pytest.mark.parametrize("power", [1, 3])
+def test_equals_the_dense_inverse(alpha: float, power: float) -> None:
+    graph = cluster_graph(500, power=power)
+    inverse, given = dense_inverse(graph, alpha), some_labels(500)
+    plain = propagate(graph, given, alpha, class_scaling=False)
+    np.testing.assert_allclose(plain, inverse @ given, rtol=0, atol=1e-6)
+    points = np.array([3, 499, 0, 42])
+    np.testing.assert_allclose(influence(graph, points, alpha), inverse[:, points], 0, 1e-6)
+    scaled = propagate(graph, given, alpha)
+    np.testing.assert_allclose(scaled, inverse @ (given / given.sum(axis=0)), rtol=0, atol=1e-6)
+
+
+def test_equals_the_dense_inverse_of_2000_points() -> None:
+    graph = cluster_graph(2000)
+    inverse = dense_inverse(graph)
+    points = np.arange(0, 2000, 13)
+    found = influence(graph, points)
+    np.testing.assert_allclose(found, inverse[:, points], rtol=0, atol=1e-6)
+    # Far points too: every entry to a relative 1e-4, not only the large ones.
+    np.testing.assert_allclose(found, inverse[:, points], rtol=1e-4, atol=0)
+
+
+def test_a_column_meets_the_stated_tolerance() -> None:
+    graph = cluster_graph(400)
+    given = np.random.default_rng(0).normal(size=(400, 7)) * 10.0 ** np.arange(-300, 301, 100)
+    for tolerance in (1e-2, 1e-8, 1e-12):
+        found = propagate(graph, given, class_scaling=False, tolerance=tolerance)
+        missing = given - (found - 0.99 * (graph @ found))
+        largest = abs(given).max(axis=0)
+        ratios = np.linalg.norm(missing / largest, axis=0)
+        ratios /= np.linalg.norm(given / largest, axis=0)
+        assert (ratios <= 1.01 * tolerance).all()
+
+
+def test_equals_scikit_learn(monkeypatch: pytest.MonkeyPatch) -> None:
+    # LabelSpreading iterates F <- alpha W F + (1 - alpha) Y. The fixed point is (1 - alpha) Z; rows
+    # are divided by their sum at the end, where the factor goes again.
+    features, classes = clusters(500)
+    graph = cluster_graph(500)
+    labels = np.where(np.arange(500) % 10 == 0, classes, -1)
+    for alpha in (0.5, 0.9, 0.99):
+        other = LabelSpreading(alpha=alpha, max_iter=20_000, tol=1e-12)
+        monkeypatch.setattr(other, "_build_graph", graph.toarray)
+        other.fit(features, labels)
+        found = propagate(graph, one_hot(labels, 5), alpha, class_scaling=False)
+        shares = found / found.sum(axis=1, keepdims=True)
+        np.testing.assert_allclose(shares, other.label_distributions_, rtol=0, atol=1e-6)
+
+
+def test_the_factor_of_the_fixed_point() -> None:
+    graph, given = cluster_graph(300), some_labels(300)
+    fixed = given
+    for _ in range(4000):
+        fixed = 0.99 * (graph @ fixed) + 0.01 * given
+    found = propagate(graph, given, class_scaling=False)
+    np.testing.assert_allclose(0.01 * found, fixed, rtol=0, atol=1e-8)
+
+
+@pytest.mark.parametrize("class_scaling", [True, False])
+def test_shares_of_clients_add_up(class_scaling: bool) -> None:
+    graph, given = cluster_graph(300), some_labels(300)
+    clients = np.array_split(np.random.default_rng(0).permutation(300), 4)
+    total, counts = np.zeros_like(given), np.zeros(5)
+    for points in clients:
+        own = points[given[points].any(axis=1)]
+        total += influence(graph, own) @ given[own]
+        counts += given[own].sum(axis=0)
+    if class_scaling:
+        total = scaled_by_class(total, counts)
+    expected = propagate(graph, given, class_scaling=class_scaling)
+    np.testing.assert_allclose(total, expected, rtol=0, atol=1e-6)
+
+
+def test_a_permutation_of_points_permutes_the_result() -> None:
+    features = clusters(300)[0]
+    order = np.random.default_rng(0).permutation(300)
+    graph = cluster_graph(300)
+    permuted = normalised_graph(neighbours_by_cosine(features[order], 10))
+    np.testing.assert_allclose(
+        permuted.toarray(), graph.toarray()[np.ix_(order, order)], rtol=0, atol=1e-8
+    )
+    given = some_labels(300)
+    found = propagate(permuted, given[order])
+    np.testing.assert_allclose(found, propagate(graph, given)[order], rtol=0, atol=1e-7)
+
+
+def two_components() -> sparse.csr_array:
+    """Points 0 to 59 and 60 to 99 are strangers, 100 and 101 isolated."""
+    parts = [cluster_graph(60), cluster_graph(40, seed=1), sparse.csr_array((2, 2))]
+    return sparse.csr_array(sparse.block_diag(parts))
+
+
+def test_where_no_label_reaches_is_exactly_zero() -> None:
+    graph = two_components()
+    given = np.zeros((102, 3))
+    given[0, 0] = given[7, 1] = 1
+    found = propagate(graph, given)
+    reached = sparse.csgraph.connected_components(graph)[1] == 0
+    assert reached[:60].any()
+    assert not found[~reached].any()
+    assert (found[reached, 0] > 0).all()
+    assert not found[:, 2].any()
+
+
+def test_isolated_points_keep_their_own_label_alone() -> None:
+    graph = two_components()
+    found = influence(graph, [100, 5])
+    assert found[100].tolist() == [1, 0]
+    assert np.flatnonzero(found[:, 0]).tolist() == [100]
+    assert found[101].tolist() == [0, 0]
+
+
+def test_no_labels_no_columns_no_points() -> None:
+    graph = cluster_graph(50)
+    assert not propagate(graph, np.zeros((50, 4))).any()
+    assert propagate(graph, np.zeros((50, 0))).shape == (50, 0)
+    assert influence(graph, []).shape == (50, 0)
+    assert propagate(sparse.csr_array((0, 0)), np.zeros((0, 4))).shape == (0, 4)
+
+
+def test_results_do_not_depend_on_the_cores(monkeypatch: pytest.MonkeyPatch) -> None:
+    graph, points = cluster_graph(300), np.arange(200)
+    found = influence(graph, points)
+    for cores in (1, 3):
+        monkeypatch.setattr(module.os, "cpu_count", lambda cores=cores: cores)
+        assert (influence(graph, points) == found).all()
+
+
+def test_influence_is_symmetric_and_positive() -> None:
+    graph = cluster_graph(300)
+    found = influence(graph, np.arange(300))
+    assert (found >= 0).all()
+    np.testing.assert_allclose(found, found.T, rtol=0, atol=1e-6)
+
+
+def test_labels_of_either_sign_are_linear() -> None:
+    graph = cluster_graph(200)
+    given = np.random.default_rng(0).normal(size=(200, 3))
+    found = propagate(graph, given, class_scaling=False)
+    np.testing.assert_allclose(found, dense_inverse(graph) @ given, rtol=0, atol=1e-5)
+    assert (found < 0).any()
+
+
+def test_inputs_stay_as_they_are() -> None:
+    graph, given = cluster_graph(100), some_labels(100)
+    data, before = graph.data.copy(), given.copy()
+    propagate(graph, given)
+    assert (graph.data == data).all()
+    assert (given == before).all()
+
+
+def test_class_scaling_by_hand() -> None:
+    # Columns with 2, 1 and no labels: by 2, by 1, as it is.
+    given = np.array([[1.0, 0, 0], [1, 0, 0], [0, 1, 0]])
+    expected = [[0.5, 0, 0], [0.5, 0, 0], [0, 1, 0]]
+    assert scaled_by_class(given, given.sum(axis=0)).tolist() == expected
+
+
+@hypothesis_settings(deadline=None, max_examples=40)
+@given(
+    size=st.integers(1, 25),
+    density=st.floats(0, 0.5),
+    alpha=st.floats(0, 0.999),
+    seed=st.integers(0, 10_000),
+)
+def test_any_small_graph(size: int, density: float, alpha: float, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    chosen = rng.random((size, size)) * (rng.random((size, size)) < density)
+    graph = normalised_graph(sparse.csr_array(chosen), 1)
+    found = influence(graph, np.arange(size), alpha)
+    np.testing.assert_allclose(found, dense_inverse(graph, alpha), 0, 1e-8 / (1 - alpha))
+
+
+@pytest.mark.parametrize("alpha", [-0.1, 1.0, 1.5, np.nan])
+def test_refuses_alpha(alpha: float) -> None:
+    with pytest.raises(UserError, match="at least 0 and less than 1"):
+        propagate(cluster_graph(50), np.zeros((50, 2)), alpha)
+
+
+def test_alpha_close_to_1_is_solved_or_refused() -> None:
+    graph, given = cluster_graph(200), some_labels(200)
+    found = propagate(graph, given, 0.9999)
+    np.testing.assert_allclose(
+        found, dense_inverse(graph, 0.9999) @ (given / given.sum(axis=0)), 1e-6
+    )
+    with pytest.raises(UserError, match="too close to 1"):
+        propagate(graph, given, 0.99, tolerance=1e-17)
+    with pytest.raises(UserError, match="too close to 1"):
+        propagate(graph, given, 1 - 1e-12)
+
+
+@pytest.mark.parametrize("tolerance", [0.0, 1.0, np.nan])
+def test_refuses_tolerances(tolerance: float) -> None:
+    with pytest.raises(UserError, match="between 0 and 1"):
+        propagate(cluster_graph(50), np.zeros((50, 2)), tolerance=tolerance)
+
+
+@pytest.mark.parametrize("labels", [np.zeros((49, 2)), np.zeros(50), np.full((50, 2), np.nan)])
+def test_refuses_labels_of_another_shape(labels: Floats) -> None:
+    with pytest.raises(UserError, match="for 50 points"):
+        propagate(cluster_graph(50), labels)
+
+
+@pytest.mark.parametrize(
+    ("points", "message"),
+    [([50], "0 to 49"), ([-1], "0 to 49"), ([0.5], "indices"), ([True], "indices"), (3, "indices")],
+)
+def test_refuses_points_that_are_none(points: object, message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        influence(cluster_graph(50), points)  # type: ignore[arg-type]
+
+
+def test_refuses_graphs() -> None:
+    with pytest.raises(UserError, match="square and of finite weights"):
+        propagate(sparse.csr_array((3, 4)), np.zeros((3, 1)))
+    with pytest.raises(UserError, match="square and of finite weights"):
+        propagate(sparse.csr_array([[0, np.nan], [np.nan, 0]]), np.ones((2, 1)))
