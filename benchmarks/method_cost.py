@@ -46,7 +46,7 @@ def measure(quick: bool) -> Outcome:
     with tempfile.TemporaryDirectory() as place:
         shared = {
             **{"dataset": str(folder), "model": model, "partition": "majority"},
-            **{"fedul.overlap": "shared", "points-per-client": points, "local-epochs": 1},
+            **{"points-per-client": points, "local-epochs": 1},
             **{"batch-size": 128, "learning-rate": 1e-3, "l1": 1e-5, "augment": "rotate"},
         }
         settings = {
