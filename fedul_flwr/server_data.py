@@ -97,10 +97,10 @@ class ServerData:
                 f"Method {settings.method!r} trains on labelled points at the server: set "
                 "server-fraction above 0, or server.dataset."
             )
-        labels = np.asarray(data.labels)[rows]
+        labels = np.asarray(data.labels)
         if options.points:
-            rows = _sample(rows, labels, options.points, settings.seed)
-        return LabeledPoints(data.images, rows, np.asarray(data.labels)[rows])
+            rows = _sample(rows, labels[rows], options.points, settings.seed)
+        return LabeledPoints(data.images, rows, labels[rows])
 
     def evaluator(self, settings: RunConfig) -> Evaluator | None:
         """Evaluates models on what the server has."""

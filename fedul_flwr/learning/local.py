@@ -67,23 +67,18 @@ def train_local(
     UserError
         If the loss stops being finite.
     """
-    place(model, plan.device, plan.dtype)
-    model.train()
-    network = Network(model, plan.device, plan.dtype)
-    weights = trainable(model)
+    network, weights = _begin(model, plan, rng)
     optimizer = build_optimizer(weights, plan)
     anchor = anchor_of(weights, plan)
-    torch.manual_seed(int(rng.integers(2**63)))  # dropout, and what objectives draw
     total = torch.zeros((), dtype=torch.float64, device=plan.device)
     steps = 0
     for _ in range(plan.local_epochs):
         for inputs, targets in batches(rng):
             optimizer.zero_grad()
-            value = objective(network, network.place(inputs), targets.to(plan.device))
-            value.backward()  # type: ignore[no-untyped-call]
+            value = _backward(objective, network, inputs, targets, plan)
             correct_gradients(weights, plan, anchor, shift)
             optimizer.step()
-            total += value.detach()
+            total += value
             steps += 1
     optimizer.zero_grad()  # as large as the model, and of no further use
     mean = float(total) / steps
@@ -105,18 +100,13 @@ def mean_gradient(
 
     Penalties of ``plan`` are part of it; the model and its batch-norm statistics stay as they are.
     """
-    place(model, plan.device, plan.dtype)
-    model.train()
-    network = Network(model, plan.device, plan.dtype)
-    weights = trainable(model)
-    torch.manual_seed(int(rng.integers(2**63)))
+    network, weights = _begin(model, plan, rng)
     count = 0
     for weight in weights:
         weight.grad = None
     with frozen_statistics(model):
         for inputs, targets in batches(rng):
-            value = objective(network, network.place(inputs), targets.to(plan.device))
-            value.backward()  # type: ignore[no-untyped-call]
+            _backward(objective, network, inputs, targets, plan)
             count += 1
     found = [w.grad / count if w.grad is not None else torch.zeros_like(w) for w in weights]
     for weight, gradient in zip(weights, found, strict=True):
@@ -127,9 +117,24 @@ def mean_gradient(
     return found
 
 
-def trainable(model: nn.Module) -> list[nn.Parameter]:
-    """The weights of ``model`` that training changes."""
-    return [weight for weight in model.parameters() if weight.requires_grad]
+def _begin(
+    model: nn.Module, plan: LocalPlan, rng: np.random.Generator
+) -> tuple[Network, list[nn.Parameter]]:
+    """Make ``model`` ready to be trained; the network and the weights that training changes."""
+    place(model, plan.device, plan.dtype)
+    model.train()
+    torch.manual_seed(int(rng.integers(2**63)))  # dropout, and what objectives draw
+    weights = [weight for weight in model.parameters() if weight.requires_grad]
+    return Network(model, plan.device, plan.dtype), weights
+
+
+def _backward(
+    objective: Objective, network: Network, inputs: Tensor, targets: Tensor, plan: LocalPlan
+) -> Tensor:
+    """Add the gradients of one batch to the weights'; its loss, without a graph."""
+    value = objective(network, network.place(inputs), targets.to(plan.device))
+    value.backward()  # type: ignore[no-untyped-call]
+    return value.detach()
 
 
 def build_optimizer(weights: Sequence[nn.Parameter], plan: LocalPlan) -> LocalOptimizer:
