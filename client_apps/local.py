@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import lru_cache
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -52,7 +53,13 @@ class LocalTrainingClient(FederatedClient):
     settings : the run's settings.
     node : where this client runs.
     state : its memory between messages.
+
+    Attributes
+    ----------
+    server_round : the round that :meth:`fit` is in, counted over resumed runs; 0 outside.
     """
+
+    server_round = 0
 
     def __init__(self, settings: RunConfig, node: Node, state: ClientState) -> None:
         self.settings = settings
@@ -91,6 +98,18 @@ class LocalTrainingClient(FederatedClient):
         return self.state.values(FEDERATION)
 
     @property
+    def own_folder(self) -> Path | None:
+        """Folder of this client's own data: on a device, or with ``client-data``; else ``None``."""
+        if "data" in self.node.config:
+            return Path(str(self.node.config["data"]))
+        if "client-data" not in self.federation:
+            return None
+        from fedul_flwr.data.owned import client_folders
+
+        folders = client_folders(self.federation["client-data"], self.node.num_partitions)
+        return folders[self.node.partition_id]
+
+    @property
     def model(self) -> nn.Module:
         """The class model; one per process, its weights are overwritten by every message."""
         told = self.federation
@@ -126,11 +145,13 @@ class LocalTrainingClient(FederatedClient):
     ) -> tuple[NDArrays, int, dict[str, FlowerScalar]]:
         """One round of local training from the global weights."""
         keep_freed_memory()
+        self.server_round = server_round = int(config["server-round"])
         model, names = self.model, self.array_names()
         load_arrays(model, dict(zip(names, parameters, strict=True)))
         parameters.clear()  # the model holds them now; a second copy is a model's size of memory
         data, plan = self.training_data(), self.plan(config)
-        server_round = int(config["server-round"])
+        if len(data.points) == 0:
+            return self._unchanged()
         rng = stream(self.settings.seed, "local", server_round, self.node.partition_id)
         objective, batches = self.objective(server_round), self.batches(data, plan)
         if CONTROL in self.received:
@@ -149,9 +170,8 @@ class LocalTrainingClient(FederatedClient):
         else:
             result = train_local(model, batches, objective, plan, rng)
         release_freed_memory()
-        arrays = dump_arrays(model)
         return (
-            [arrays[name] for name in names],
+            self._weights(),
             len(data.points),
             {
                 "loss": result.loss,
@@ -159,6 +179,14 @@ class LocalTrainingClient(FederatedClient):
                 "normalizer": local_normalizer(result.steps, plan),
             },
         )
+
+    def _weights(self) -> NDArrays:
+        arrays = dump_arrays(self.model)
+        return [arrays[name] for name in self.array_names()]
+
+    def _unchanged(self) -> tuple[NDArrays, int, dict[str, FlowerScalar]]:
+        """The global model back, of no weight: there was nothing to learn from."""
+        return self._weights(), 0, {"loss": 0.0, "steps": 0, "normalizer": 0.0}
 
 
 @lru_cache(maxsize=2)
