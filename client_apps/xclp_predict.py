@@ -16,13 +16,16 @@ from fedul_flwr.learning.local import load_arrays
 from fedul_flwr.learning.pseudo_labels import network_labels
 from fedul_flwr.local_plan import local_plan
 from fedul_flwr.propagation.labels import Propagated
-from fedul_flwr.propagation.phases import LABEL, LEFT_OUT, ROUND
-from fedul_flwr.results.label_files import write_labels
+from fedul_flwr.propagation.phases import LABEL, OWN_LABELS, ROUND
+from fedul_flwr.results.label_files import (
+    LEFT_OUT,
+    NETWORK,
+    PERCLIENT_LP,
+    XCLP,
+    file_name,
+    write_labels,
+)
 from fedul_flwr.settings.semi import XCLPPredictSettings
-
-XCLP, LEFT_OUT_XCLP, PERCLIENT_LP, NETWORK = "xclp", "left-out", "perclient-lp", "network"
-"""Whose labels a file holds: of the propagation across clients, of that without this client's
-labels, of one within the client, of the model itself."""
 
 
 class XCLPPredictClient(XCLPClient):
@@ -61,12 +64,12 @@ class XCLPPredictClient(XCLPClient):
         if name != LABEL:
             return super().step(name, content)
         found = self.open(content.arrays, int(content.values[ROUND]))  # type: ignore[arg-type]
-        self._write(LEFT_OUT_XCLP if content.values[LEFT_OUT] else XCLP, found)
+        self._write(XCLP if content.values[OWN_LABELS] else LEFT_OUT, found)
         return Content()
 
     def _write(self, source: str, found: Propagated) -> None:
         """Write what ``source`` says of the unlabeled points in :attr:`shown`, or of all."""
-        asked = np.flatnonzero((self.given == UNLABELED) | (source == LEFT_OUT_XCLP))
+        asked = np.flatnonzero((self.given == UNLABELED) | (source == LEFT_OUT))
         points = self.shown[asked]
         names = self.data.names or [str(row) for row in self.data.points]
         write_labels(
@@ -78,7 +81,7 @@ class XCLPPredictClient(XCLPClient):
 
     def _file(self, source: str) -> Path:
         """Where labels go: the node config's ``labels``, or beside the data, or the run's."""
-        name = "labels.csv" if source == XCLP else f"labels-{source}.csv"
+        name = file_name(source)
         if "labels" in self.node.config:
             chosen = Path(str(self.node.config["labels"]))
             return chosen.with_name(f"{chosen.stem}{name.removeprefix('labels')}")

@@ -13,7 +13,7 @@ from fedul_flwr.data.seeds import stream
 from fedul_flwr.errors import UserError
 from fedul_flwr.federation import Member
 from fedul_flwr.propagation.codes import SEED_BYTES
-from fedul_flwr.propagation.phases import LABEL, LEFT_OUT, ROUND
+from fedul_flwr.propagation.phases import LABEL, OWN_LABELS, ROUND
 from fedul_flwr.settings.labels import LabelSettings
 from fedul_flwr.settings.semi import XCLPPredictSettings, XCLPSettings
 from strategies.label_propagation import LabelPropagation
@@ -64,11 +64,11 @@ class XCLPPredict(PartlyLabeled):
                 stream(self.settings.seed, "codes", number).bytes(SEED_BYTES),
             )
             left, joint = propagation.join(members, weights)
-            self._tell(grid, propagation.sum_labels(left, joint), left_out=False)
+            self._tell(grid, propagation.sum_labels(left, joint), own_labels=True)
             for member in left if self.prediction.leave_one_out else ():
                 rows = propagation.sum_labels(left, joint, withheld=member.partition_id)
                 if member in rows:
-                    self._tell(grid, {member: rows[member]}, left_out=True)
+                    self._tell(grid, {member: rows[member]}, own_labels=False)
 
     def groups(self) -> list[list[Member]]:
         """Members dealt at random into groups as equal as can be; each has somebody."""
@@ -84,13 +84,13 @@ class XCLPPredict(PartlyLabeled):
             sorted(self.members[index] for index in part) for part in np.array_split(order, count)
         ]
 
-    def _tell(self, grid: Grid, rows: dict[Member, Content], *, left_out: bool) -> None:
+    def _tell(self, grid: Grid, rows: dict[Member, Content], *, own_labels: bool) -> None:
         contents = {
-            member: Content(content.arrays, {ROUND: 1, LEFT_OUT: left_out})
+            member: Content(content.arrays, {ROUND: 1, OWN_LABELS: own_labels})
             for member, content in rows.items()
         }
         told = self.ask(grid, LABEL, contents)
-        if not left_out:
+        if own_labels:
             self.record.clients += len(told)
 
 

@@ -20,5 +20,5 @@ UNLABELED_POINTS, POSITION, WITHHELD = "unlabeled", "position", "withheld"
 """Values with a sum: unlabeled points of each participant, the place of this one among them, and
 whether its own labels are left out."""
 
-LEFT_OUT = "left-out"
-"""Value with rows: whether they are of a sum without this client's labels."""
+OWN_LABELS = "own-labels"
+"""Value with rows: whether this client's own labels had a part in the sum."""
