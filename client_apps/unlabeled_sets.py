@@ -6,7 +6,7 @@ from functools import cached_property
 
 from client_apps.local import LocalTrainingClient, TrainingData
 from fedul_flwr.bridge import Value
-from fedul_flwr.data.split import open_unlabeled_sets
+from fedul_flwr.data.set_split import open_unlabeled_sets
 from fedul_flwr.data.types import UnlabeledSets
 from fedul_flwr.settings.fedul import AdmissionSettings
 from fedul_flwr.verdict import Verdict, judge_sets

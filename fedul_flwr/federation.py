@@ -32,6 +32,7 @@ class ClientReport:
     set_sizes: list[int] | None = None
     priors: list[list[float]] | None = None
     class_counts: list[int] | None = None
+    labelled_counts: list[int] | None = None
     condition_number: float | None = None
     status: str = "accepted"
     reason: str = ""

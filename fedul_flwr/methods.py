@@ -14,6 +14,9 @@ from fedul_flwr.settings.consistency import FedULConsistencySettings
 from fedul_flwr.settings.fedul import AdmissionSettings, FedULSettings, UnlabeledSetSettings
 from fedul_flwr.settings.server import FedULMixSettings, ServerTrainingSettings
 
+DataKind = Literal["unlabeled-sets", "labels", "partly-labeled"]
+"""What a client learns from."""
+
 
 @dataclass(frozen=True)
 class Method:
@@ -27,14 +30,15 @@ class Method:
     client : ``"module:Class"`` of the client side, a
         :class:`fedul_flwr.bridge.FederatedClient`.
     sections : tables of settings that have an effect on it.
-    data : what a simulated client is given: its unlabeled sets, or its points with labels.
+    data : what a simulated client is given: its unlabeled sets, its points with labels, or its
+        points with labels for some of them.
     """
 
     name: str
     strategy: str
     client: str
     sections: Mapping[str, type[Settings]] = field(default_factory=dict)
-    data: Literal["unlabeled-sets", "labels"] = "unlabeled-sets"
+    data: DataKind = "unlabeled-sets"
 
 
 METHODS: dict[str, Method] = {

@@ -65,6 +65,7 @@ def run(grid: Grid, settings: RunConfig, directory: store.RunDirectory) -> None:
         model.double()
     nodes, own_data = find_nodes(grid, settings.round_timeout)
     data = data.without_split(settings) if own_data else data.split_over(len(nodes), settings)
+    data.save_split(directory.path / store.SPLIT)
     chosen = _selection(settings, data, strategy_class.can_hold_out)
     settings = settings.model_copy(update={"selection": chosen})
     recorder = Recorder(directory, settings, data.evaluator(settings))
@@ -102,7 +103,7 @@ def run(grid: Grid, settings: RunConfig, directory: store.RunDirectory) -> None:
 
 def _told(method: Method, data: ServerData, directory: store.RunDirectory) -> dict[str, str]:
     """Paths that clients of a simulation are told: of their data, and of their memory."""
-    files = data.files(labels=method.data == "labels")
+    files = data.files(method.data)
     return {**files, "memory": str(directory.clients)} if files else {}
 
 

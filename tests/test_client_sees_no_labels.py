@@ -31,7 +31,7 @@ from client_apps.local import LocalTrainingClient
 from fedul_flwr.bridge import Content, Node
 from fedul_flwr.client_state import ClientState
 from fedul_flwr.config import default_flat, parse_flat
-from fedul_flwr.data import split as split_module
+from fedul_flwr.data import holdings
 from fedul_flwr.data.set_generator import generate_sets
 from fedul_flwr.data.sources import source_directory
 from fedul_flwr.data.split import build_split, client_files
@@ -62,7 +62,7 @@ sys.addaudithook(_listen)  # hooks cannot be removed
 def files_opened() -> Iterator[list[str]]:
     """Every file that this process opens within, whatever opens it from Python."""
     global opened
-    split_module._arrays.cache_clear()
+    holdings.read_arrays.cache_clear()
     opened = found = []
     try:
         yield found
@@ -86,8 +86,8 @@ class Federation:
         return kind(self.settings, Node(number, 2, {}), ClientState(self.states[number]))
 
     def prepare(self, number: int = 0, **options: Any) -> Content:
-        labels = options.get("kind") is SupervisedClient
-        files = client_files(self.source, self.split, labels=labels)
+        data = "labels" if options.get("kind") is SupervisedClient else "unlabeled-sets"
+        files = client_files(self.source, self.split, data)
         told = introduction(self.settings, SHAPE, files)
         return self.client(number, **options).step("prepare", told)
 
@@ -106,7 +106,7 @@ class Federation:
             arrays["labels"] = rng.permutation(arrays["labels"])
             np.savez(self.split / file, **arrays)
         np.save(self.source / "train_labels.npy", rng.permutation(LABELS))
-        split_module._arrays.cache_clear()
+        holdings.read_arrays.cache_clear()
 
 
 @pytest.fixture
@@ -141,7 +141,8 @@ def test_unlabeled_sets_have_no_place_for_a_label() -> None:
 
 
 FORBIDDEN = {
-    *("open_labeled_points", "LabeledPoints", "build_split", "read_split", "ClientTruth", "Split"),
+    *("open_labeled_points", "LabeledPoints", "build_split", "read_split", "Split"),
+    *("ClientTruth", "SetTruth", "LabelTruth", "read_sets", "read_given", "load_split"),
     *("read_source", "load_source", "Source", "ImageArrays", "GeneratedSets", "generate_sets"),
     *("server_data", "evaluation", "truth", "true_priors"),
 }

@@ -27,6 +27,8 @@ class Client(BaseModel):
     set_sizes : ``M`` sizes of its unlabeled sets, n_{c,m}; None where it has no such sets.
     priors : ``M`` rows of ``K`` class priors (Pi_c); None where it did not share them.
     class_counts : ``K`` numbers of points per class; None where nobody may know them.
+    labelled_counts : ``K`` numbers of points with a label; None where a method has none, or where
+        nobody may know them.
     condition_number : of ``priors``; large means sets that are hard to tell apart.
     status, reason : ``"accepted"`` or ``"dropped"``, and why.
     """
@@ -38,6 +40,7 @@ class Client(BaseModel):
     set_sizes: tuple[int, ...] | None = None
     priors: tuple[tuple[float, ...], ...] | None = None
     class_counts: tuple[float, ...] | None = None
+    labelled_counts: tuple[int, ...] | None = None
     condition_number: float | None = None
     status: str = "accepted"
     reason: str = ""

@@ -196,6 +196,7 @@ def _client(client: Client) -> dict[str, str]:
         "client": str(client.id),
         "points": _text(client.num_points),
         "sets": "–" if sizes is None else str(len(sizes)),
+        "labels": "–" if client.labelled_counts is None else str(sum(client.labelled_counts)),
         "priors": "–" if client.priors is None else "shared",
         "condition number": "–"
         if client.condition_number is None
