@@ -17,7 +17,7 @@ from fedul_flwr.settings.base import Scalar, Settings, unknown_key
 from fedul_flwr.settings.fedul import UnlabeledSetSettings
 from fedul_flwr.settings.sections import SECTIONS, ScaffoldSettings
 from fedul_flwr.settings.server import ServerTrainingSettings
-from fedul_flwr.settings.shared import SharedSettings
+from fedul_flwr.settings.shared import PRETRAINED, SharedSettings
 
 S = TypeVar("S", bound=Settings)
 
@@ -200,6 +200,8 @@ def _resume(
             given[key] = _absolute_dataset(str(given[key]), base_dir)
     if given.get("client-data"):
         given["client-data"] = _absolute(str(given["client-data"]), base_dir)
+    if given.get("start-from"):
+        given["start-from"] = _absolute_start(str(given["start-from"]), base_dir)
     # Flower hands over every key, so a default says nothing about what the user asked for.
     asked = {
         key: value
@@ -219,7 +221,7 @@ def _resume(
 
 
 def with_absolute_paths(config: RunConfig, base_dir: Path) -> RunConfig:
-    """``config`` with an absolute ``dataset``, ``client-data`` and ``output``.
+    """``config`` with an absolute ``dataset``, ``client-data``, ``start-from`` and ``output``.
 
     A data set that is neither an existing path nor written like one stays a name.
     """
@@ -234,6 +236,8 @@ def with_absolute_paths(config: RunConfig, base_dir: Path) -> RunConfig:
     changed: dict[str, Any] = {"dataset": dataset, "output": str(output)}
     if config.client_data:
         changed["client_data"] = _absolute(config.client_data, base_dir)
+    if config.start_from:
+        changed["start_from"] = _absolute_start(config.start_from, base_dir)
     server = config.sections.get("server")
     if isinstance(server, ServerTrainingSettings) and server.dataset:
         place = _absolute_dataset(server.dataset, base_dir)
@@ -244,6 +248,10 @@ def with_absolute_paths(config: RunConfig, base_dir: Path) -> RunConfig:
 
 def _absolute(path: str, base_dir: Path) -> str:
     return str((base_dir / Path(path).expanduser()).resolve())
+
+
+def _absolute_start(source: str, base_dir: Path) -> str:
+    return source if source == PRETRAINED else _absolute(source, base_dir)
 
 
 def _absolute_dataset(name: str, base_dir: Path) -> str:

@@ -12,6 +12,7 @@ from typing import Any
 from flwr.app import ArrayRecord, Context, MetricRecord
 from flwr.common import log
 from flwr.serverapp import Grid, ServerApp
+from torch import nn
 
 from fedul_flwr.bridge import to_arrays, to_record
 from fedul_flwr.config import LAST_MODEL, RunConfig, resolve
@@ -28,6 +29,7 @@ from fedul_flwr.results.environment import describe_environment
 from fedul_flwr.results.recorder import Recorder
 from fedul_flwr.results.summary import summary_rows, write_summary
 from fedul_flwr.server_data import ServerData, open_server_data
+from fedul_flwr.starting_weights import load_starting_weights
 from strategies.bases import build_base
 from strategies.server_training import ServerTrainer
 from strategies.wrapper import WrappingStrategy
@@ -68,7 +70,7 @@ def run(grid: Grid, settings: RunConfig, directory: store.RunDirectory) -> None:
     chosen = _selection(settings, data, strategy_class.can_hold_out)
     settings = settings.model_copy(update={"selection": chosen})
     recorder = Recorder(directory, settings, data.evaluator(settings))
-    arrays, done, state = _starting_point(directory, recorder, dump_arrays(model))
+    arrays, done, state = _starting_point(directory, recorder, model)
     if done >= settings.num_rounds and _is_summarised(directory, done):
         raise UserError(f"{directory.path} has finished its {done} rounds; raise num-rounds.")
     trains = strategy_class.trains_at_server
@@ -77,7 +79,7 @@ def run(grid: Grid, settings: RunConfig, directory: store.RunDirectory) -> None:
         build_base(settings),
         nodes,
         introduction(settings, data.shape, _told(method, data, directory)),
-        buffers=frozenset(name for name, _ in model.named_buffers()),
+        buffers=frozenset(name for name, _ in model.named_buffers() if name in arrays),
         round_offset=done,
         trainer=ServerTrainer(settings, data.shape, data.labelled(settings)) if trains else None,
     )
@@ -162,14 +164,15 @@ def _selection(settings: RunConfig, data: ServerData, can_hold_out: bool) -> str
 
 
 def _starting_point(
-    directory: store.RunDirectory, recorder: Recorder, fresh: dict[str, Any]
+    directory: store.RunDirectory, recorder: Recorder, model: nn.Module
 ) -> tuple[dict[str, Any], int, dict[str, Any]]:
     """Arrays, rounds done and base memory: from the last complete round, if there is one."""
     if not recorder.settings.resume or not (directory.path / LAST_MODEL).exists():
         directory.keep_metrics([])
         directory.forget_clients()
         recorder.lines = []
-        return fresh, 0, {}
+        _start_elsewhere(model, recorder.settings.start_from)
+        return dump_arrays(model), 0, {}
     arrays, line = directory.load_model(LAST_MODEL)
     done = int(line["round"])
     recorder.lines = [known for known in recorder.lines if known["round"] <= done]
@@ -178,7 +181,14 @@ def _starting_point(
     if not recorder.lines or recorder.lines[-1]["round"] < done:
         # Cut off between training and evaluating it.
         recorder.record(line, arrays, state)
-    return {name: arrays[name] for name in fresh}, done, state
+    return {name: arrays[name] for name in model.state_dict()}, done, state
+
+
+def _start_elsewhere(model: nn.Module, source: str) -> None:
+    """Give a fresh ``model`` the weights that setting ``start-from`` names, if it names some."""
+    if source:
+        fresh = load_starting_weights(model, source)
+        log(INFO, "Weights from %s; fresh: %s", source, ", ".join(fresh) or "none")
 
 
 def _is_summarised(directory: store.RunDirectory, done: int) -> bool:

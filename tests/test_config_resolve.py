@@ -32,6 +32,10 @@ def test_paths_become_absolute(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     }.items():
         assert resolve({"dataset": text}, tmp_path).dataset == str(path)
         assert resolve({"client-data": text}, tmp_path).client_data == str(path)
+        assert resolve({"start-from": text}, tmp_path).start_from == str(path)
+    assert resolve({}, tmp_path).start_from == ""
+    pretrained = {"start-from": "torchvision", "model": "torchvision:resnet18"}
+    assert resolve(pretrained, tmp_path).start_from == "torchvision"
     assert resolve({}, tmp_path).client_data == ""
     assert resolve({"output": "out/here"}, tmp_path).output == str(tmp_path / "out" / "here")
 
@@ -113,12 +117,16 @@ def test_resuming_elsewhere_or_from_nothing_is_refused(interrupted: Path, tmp_pa
 
 
 def test_a_run_resumes_with_the_settings_file_it_was_started_with(tmp_path: Path) -> None:
-    started = {"dataset": "./pictures", "client-data": "systems", "output": "here"}
+    started = {"dataset": "./pictures", "client-data": "systems", "start-from": "before"}
+    started["output"] = "here"
     config = resolve(started, tmp_path)
     Path(config.output).mkdir()
     saved = {key: value for key, value in config.to_flat().items() if key != "resume"}
     (tmp_path / "here" / "config.json").write_text(json.dumps({"settings": saved}))
-    assert resolve({**started, "resume": "here"}, tmp_path).dataset == config.dataset
+    resumed = resolve({**started, "resume": "here"}, tmp_path)
+    assert (resumed.dataset, resumed.start_from) == (config.dataset, config.start_from)
+    with pytest.raises(UserError, match="Setting start-from cannot change when a run resumes"):
+        resolve({**started, "start-from": "other", "resume": "here"}, tmp_path)
 
 
 # Documents
