@@ -86,6 +86,10 @@ class LocalTrainingClient(FederatedClient):
         """Batches of an epoch: by default ``plan.batch_size`` points of ``data``."""
         return point_batches(data.images, data.points, data.targets, plan)
 
+    def schedule_round(self, server_round: int) -> int:
+        """Round of the step size's schedule, from 1: a method that restarts it counts anew."""
+        return server_round
+
     def introduce(self) -> dict[str, Value]:
         """What the server hears of this client before round 1."""
         return {}
@@ -138,7 +142,11 @@ class LocalTrainingClient(FederatedClient):
 
     def plan(self, config: dict[str, FlowerScalar]) -> LocalPlan:
         """The round's plan: the settings, and what the base strategy sends."""
-        return local_plan(self.settings, float(config.get("proximal-mu", 0.0)))
+        return local_plan(
+            self.settings,
+            float(config.get("proximal-mu", 0.0)),
+            self.schedule_round(int(config.get("server-round", 1))),
+        )
 
     def fit(
         self, parameters: NDArrays, config: dict[str, FlowerScalar]

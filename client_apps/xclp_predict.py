@@ -17,14 +17,8 @@ from fedul_flwr.learning.pseudo_labels import network_labels
 from fedul_flwr.local_plan import local_plan
 from fedul_flwr.propagation.labels import Propagated
 from fedul_flwr.propagation.phases import LABEL, OWN_LABELS, ROUND
-from fedul_flwr.results.label_files import (
-    LEFT_OUT,
-    NETWORK,
-    PERCLIENT_LP,
-    XCLP,
-    file_name,
-    write_labels,
-)
+from fedul_flwr.results.label_files import write_labels
+from fedul_flwr.results.label_names import LEFT_OUT, NETWORK, PERCLIENT_LP, XCLP, file_name
 from fedul_flwr.settings.semi import XCLPPredictSettings
 
 

@@ -18,7 +18,7 @@ from fedul_flwr.settings.dealing import refuse_pointless
 from fedul_flwr.settings.labels import LabelSettings
 from fedul_flwr.settings.sections import SECTIONS, ScaffoldSettings
 from fedul_flwr.settings.server import ServerTrainingSettings
-from fedul_flwr.settings.shared import SharedSettings
+from fedul_flwr.settings.shared import PRETRAINED, SharedSettings
 
 S = TypeVar("S", bound=Settings)
 
@@ -190,6 +190,8 @@ def _resume(
     for key in ("client-data", "labels.split"):
         if given.get(key):
             given[key] = _absolute(str(given[key]), base_dir)
+    if given.get("start-from"):
+        given["start-from"] = _absolute_start(str(given["start-from"]), base_dir)
     # Flower hands over every key, so a default says nothing about what the user asked for.
     asked = {
         key: value
@@ -209,7 +211,7 @@ def _resume(
 
 
 def with_absolute_paths(config: RunConfig, base_dir: Path) -> RunConfig:
-    """``config`` with absolute paths: of data, an earlier run's split, and results.
+    """``config`` with absolute paths: of data, what an earlier run left, and results.
 
     A data set that is neither an existing path nor written like one stays a name.
     """
@@ -224,6 +226,8 @@ def with_absolute_paths(config: RunConfig, base_dir: Path) -> RunConfig:
     changed: dict[str, Any] = {"dataset": dataset, "output": str(output)}
     if config.client_data:
         changed["client_data"] = _absolute(config.client_data, base_dir)
+    if config.start_from:
+        changed["start_from"] = _absolute_start(config.start_from, base_dir)
     sections = dict(config.sections)
     for name, table in config.sections.items():
         if isinstance(table, ServerTrainingSettings) and table.dataset:
@@ -237,6 +241,10 @@ def with_absolute_paths(config: RunConfig, base_dir: Path) -> RunConfig:
 
 def _absolute(path: str, base_dir: Path) -> str:
     return str((base_dir / Path(path).expanduser()).resolve())
+
+
+def _absolute_start(source: str, base_dir: Path) -> str:
+    return source if source == PRETRAINED else _absolute(source, base_dir)
 
 
 def _absolute_dataset(name: str, base_dir: Path) -> str:

@@ -48,6 +48,11 @@ class XCLPPredict(PartlyLabeled):
                 "set labels.new-fraction above 0."
             )
 
+    @classmethod
+    def needs_model(cls, settings: RunConfig) -> bool:
+        """Whether features are a model's."""
+        return settings.section("xclp-predict", XCLPPredictSettings).features == "model"
+
     def label(self, grid: Grid, weights: Arrays) -> None:
         """Propagate in every group.
 

@@ -76,6 +76,7 @@ REFUSALS: list[tuple[str, Any, str]] = [
     ("test-prior", "1.5,-0.5", PRIOR),
     ("test-prior", "0.5,0.4998", "must be class priors that sum to 1"),
     ("model", False, TEXT),
+    ("start-from", 3, TEXT),
     ("num-rounds", 0, "must be at least 1"),
     ("num-rounds", True, WHOLE),
     ("num-rounds", 2.0, WHOLE),
@@ -88,10 +89,14 @@ REFUSALS: list[tuple[str, Any, str]] = [
     ("learning-rate", "0.1", NUMBER),
     ("learning-rate", float("nan"), "must be a finite number"),
     ("learning-rate", float("inf"), "must be a finite number"),
+    ("learning-rate-schedule", "linear", "must be one of 'constant' or 'cosine'"),
+    ("learning-rate-rounds", -1, "must be at least 0"),
+    ("learning-rate-rounds", 2.0, WHOLE),
     ("momentum", 1.0, "must be less than 1.0"),
     ("weight-decay", -1e-9, "must be at least 0.0"),
     ("l1", float("-inf"), "must be a finite number"),
-    ("augment", "rotation", "must be one of 'none', 'rotate' or 'flip'"),
+    ("augment", "rotation", "must be one of 'none', 'rotate', 'flip', 'translate-flip' or "
+     "'rotate-flip'"),
     ("base", "FedAvg", "must be one of 'fedavg', 'fedprox', 'fedadam', 'fedavgm', 'fedyogi', "
      "'fedadagrad', 'fedmedian', 'fedtrimmedavg', 'scaffold' or 'fednova'"),
     ("fraction-train", 0.0, "must be greater than 0.0"),
@@ -172,6 +177,27 @@ def test_rules_over_several_settings_name_them() -> None:
         parse({"dataset": "none", "class-names": "a,b"})
     with pytest.raises(UserError, match="class-names and image-shape are for dataset = 'none'"):
         parse({"image-shape": "8x8x1"})
+
+
+def test_a_length_of_the_schedule_needs_a_schedule() -> None:
+    with pytest.raises(UserError) as error:
+        parse({"learning-rate-rounds": 5})
+    assert str(error.value) == (
+        "Setting learning-rate-rounds is for learning-rate-schedule = 'cosine'."
+    )
+    cosine = {"learning-rate-schedule": "cosine", "learning-rate-rounds": 5}
+    assert parse(cosine).learning_rate_rounds == 5
+
+
+def test_pretrained_weights_are_for_models_of_torchvision() -> None:
+    with pytest.raises(UserError) as error:
+        parse({"start-from": "torchvision", "model": "resnet18"})
+    assert str(error.value) == (
+        "Setting start-from = 'torchvision' is for models of torchvision, and model = 'resnet18' "
+        "is none: choose 'torchvision:NAME'."
+    )
+    for model in ("torchvision:resnet18", "torchvision:resnet18+head"):
+        assert parse({"start-from": "torchvision", "model": model}).start_from == "torchvision"
 
 
 @pytest.mark.parametrize(

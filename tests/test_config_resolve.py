@@ -36,6 +36,10 @@ def test_paths_become_absolute(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
         assert resolve({"client-data": text}, tmp_path).client_data == str(path)
         split = resolve({"method": GIVEN_METHOD, "labels.split": text}, tmp_path)
         assert split.section("labels", LabelSettings).split == str(path)
+        assert resolve({"start-from": text}, tmp_path).start_from == str(path)
+    assert resolve({}, tmp_path).start_from == ""
+    pretrained = {"start-from": "torchvision", "model": "torchvision:resnet18"}
+    assert resolve(pretrained, tmp_path).start_from == "torchvision"
     assert resolve({}, tmp_path).client_data == ""
     unsplit = resolve({"method": GIVEN_METHOD}, tmp_path).section("labels", LabelSettings)
     assert unsplit.split == ""
@@ -121,7 +125,7 @@ def test_resuming_elsewhere_or_from_nothing_is_refused(interrupted: Path, tmp_pa
 def test_a_run_resumes_with_the_settings_file_it_was_started_with(tmp_path: Path) -> None:
     for number, started in enumerate(
         [
-            {"dataset": "./pictures", "client-data": "systems"},
+            {"dataset": "./pictures", "client-data": "systems", "start-from": "before"},
             {"method": GIVEN_METHOD, "labels.split": "before/split.npz"},
         ]
     ):
@@ -135,6 +139,9 @@ def check_that_it_resumes(started: dict[str, Any], tmp_path: Path) -> None:
     (Path(config.output) / "config.json").write_text(json.dumps({"settings": saved}))
     resumed = resolve({**started, "resume": started["output"]}, tmp_path)
     assert resumed.to_flat() == {**config.to_flat(), "resume": config.output}
+    if "start-from" in started:
+        with pytest.raises(UserError, match="Setting start-from cannot change when a run resumes"):
+            resolve({**started, "start-from": "other", "resume": started["output"]}, tmp_path)
 
 
 # Documents

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from fedul_flwr.data.seeds import stream
-from fedul_flwr.data.types import UNLABELED, Bools, Ints
+from fedul_flwr.data.types import UNLABELED, Bools, Floats, Ints
 from fedul_flwr.errors import UserError
 from fedul_flwr.settings.labels import LabelSettings
 
@@ -15,14 +15,14 @@ from fedul_flwr.settings.labels import LabelSettings
 def deal_labels(
     labels: Sequence[Ints], options: LabelSettings, seed: int
 ) -> tuple[list[Ints], list[Bools]]:
-    """Give ``options.total`` labels to clients and set their new points aside.
+    """Give labels to clients and set their new points aside.
 
     Parameters
     ----------
     labels : one ``(n_c,)`` per client, true labels of its points; ``-1`` where nobody knows.
     options : all but ``without_client`` and ``split`` count.
-    seed : the run's. A larger total keeps all labels of a smaller one, and a larger part of
-        clients with labels keeps the clients.
+    seed : the run's. A larger total or fraction keeps all labels of a smaller one, and a larger
+        part of clients with labels keeps the clients.
 
     Returns
     -------
@@ -36,16 +36,25 @@ def deal_labels(
     """
     shares = label_shares(len(labels), options, seed)
     dealt = [
-        _deal_client(truth, int(share), options, seed, client)
+        _deal_client(truth, share, options, seed, client)
         for client, (truth, share) in enumerate(zip(labels, shares, strict=True))
     ]
     return [given for given, _ in dealt], [new for _, new in dealt]
 
 
-def label_shares(num_clients: int, options: LabelSettings, seed: int) -> Ints:
-    """``(C,)``: how many labels each client is given; equal up to 1 where it is given some."""
+def label_shares(
+    num_clients: int, options: LabelSettings, seed: int
+) -> Ints | Floats:
+    """``(C,)``: how many labels each client is given, equal up to 1 where it is given some.
+
+    With ``options.fraction`` the part of its points that is given one.
+    """
     order = stream(seed, "labelled-clients").permutation(num_clients)
     chosen = order[: max(1, round(options.labelled_clients * num_clients))]
+    if options.fraction:
+        parts = np.zeros(num_clients)
+        parts[chosen] = options.fraction
+        return parts
     shares = np.zeros(num_clients, dtype=np.int64)
     shares[chosen] = options.total // len(chosen)
     shares[chosen[: options.total % len(chosen)]] += 1
@@ -53,12 +62,13 @@ def label_shares(num_clients: int, options: LabelSettings, seed: int) -> Ints:
 
 
 def _deal_client(
-    truth: Ints, share: int, options: LabelSettings, seed: int, client: int
+    truth: Ints, share: float, options: LabelSettings, seed: int, client: int
 ) -> tuple[Ints, Bools]:
     new = np.zeros(len(truth), dtype=np.bool_)
     count = round(options.new_fraction * len(truth))
     new[stream(seed, "new-points", client).permutation(len(truth))[:count]] = True
     able = np.flatnonzero(~new & (truth != UNLABELED))
+    share = round(share * len(able)) if options.fraction else int(share)
     if share > len(able):
         raise UserError(
             f"Setting labels.total = {options.total}: the share of client {client} is {share} "

@@ -16,6 +16,7 @@ _OF_ANY_SPLIT = ("labels.split", "labels.without-client")
 
 POINTLESS = {
     "client-data, where clients bring their own data": (*_POINTS, *_SETS, *_LABELS),
+    "labels.fraction, which says how many labels there are": ("labels.total",),
     "labels.split, which says who holds what": (
         *_POINTS,
         "validation-fraction",

@@ -17,6 +17,9 @@ class LabelSettings(Settings):
 
     total: Annotated[int, Field(ge=0)] = 100
     """Labels in all clients together (n_L), as evenly as possible over those that have some."""
+    fraction: Annotated[float, Field(ge=0, le=1)] = 0.0
+    """If set, labels are this part of the points of every client that has labels, instead of
+    `total`."""
     labelled_clients: Annotated[float, Field(gt=0, le=1)] = 1.0
     """Part of the clients that have labels, at least one of them."""
     sampling: Literal["balanced", "random"] = "balanced"

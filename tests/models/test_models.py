@@ -24,6 +24,9 @@ SHAPES: list[Shape] = [(28, 28, 1), (32, 32, 3), (12, 17, 2)]
 SMALLEST: dict[str, Shape] = {
     "cnn6": (4, 4, 1),
     "cnn6-quarter": (4, 4, 1),
+    "cnn13": (12, 12, 1),
+    "cnn13-plain": (12, 12, 1),
+    "cnn13-quarter": (12, 12, 1),
     "cnn-small": (4, 4, 1),
     "lenet": (12, 12, 1),
     "mlp": (1, 1, 1),
@@ -43,7 +46,7 @@ def test_images_of_any_size_and_channels_become_k_logits(name: str) -> None:
         assert torch.isfinite(logits).all()
 
 
-@pytest.mark.parametrize("name", ["cnn6", "cnn6-quarter", "cnn-small", "lenet"])
+@pytest.mark.parametrize("name", [name for name, (side, *_) in SMALLEST.items() if side > 1])
 @pytest.mark.parametrize("short_side", ["height", "width"])
 def test_images_too_small_are_refused(name: str, short_side: str) -> None:
     least = SMALLEST[name][0]
@@ -80,6 +83,12 @@ def test_the_papers_cnn_weight_by_weight() -> None:
 @pytest.mark.parametrize(
     ("name", "shape", "count"),
     [
+        # A convolution has filters · (channels · size² + 4) weights: lengths, biases, batch norm.
+        # 128·(31 + 2·1156) + 256·(1156 + 2·2308) + 512·2308 + 256·516 + 128·260 + 130·10
+        ("cnn13", (32, 32, 3), 3_125_908),
+        ("cnn13-plain", (12, 12, 1), 3_125_908 - 128 * 9 * 2),
+        # 32·(31 + 2·292) + 64·(292 + 2·580) + 128·580 + 64·132 + 32·68 + 34·10
+        ("cnn13-quarter", (32, 32, 3), 197_812),
         # 10·32 + (9·32 + 1)·64 + (64·16 + 1)·64 + 65·10 = 320 + 18,496 + 65,600 + 650
         ("cnn-small", (8, 8, 1), 85_066),
         ("cnn-small", (28, 28, 1), 85_066),  # pooled to 4 x 4 whatever the size
@@ -169,7 +178,8 @@ def test_a_model_of_ones_own_may_refuse(users_models: str) -> None:
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("resnet", f"must be one of {', '.join(MODELS)} or 'package.module:function'."),
+        ("resnet", f"must be one of {', '.join(MODELS)}, "
+         "'torchvision:NAME' or 'package.module:function'."),
         ("", "or 'package.module:function'."),
         ("no_such_package.models:net", "cannot import it (No module named 'no_such_package')."),
         ("users_models:missing", "module 'users_models' has no 'missing'."),

@@ -1,0 +1,131 @@
+"""How good labels are where the truth is known; free of Flower."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from fedul_flwr.data.label_split import LabelTruth
+from fedul_flwr.data.types import UNLABELED, Floats, Ints
+from fedul_flwr.propagation.labels import Propagated
+from fedul_flwr.results.label_files import read_labels
+from fedul_flwr.results.label_names import SOURCES, file_name
+
+
+class Score(NamedTuple):
+    """Of labels against the truth.
+
+    Attributes
+    ----------
+    points : number of points with a known truth.
+    error : percent of them labelled wrongly or not at all.
+    balanced_accuracy : mean over classes that occur of the percent of their points labelled
+        rightly.
+    unreached : percent without a label.
+    """
+
+    points: int
+    error: float
+    balanced_accuracy: float
+    unreached: float
+
+
+def score(labels: Ints, truth: Ints) -> Score | None:
+    """Compare ``(n,)`` labels with the truth, -1 where either is not known; None without truth."""
+    known = truth != UNLABELED
+    if not known.any():
+        return None
+    labels, truth = labels[known], truth[known]
+    right = labels == truth
+    present = np.unique(truth)
+    recalls = [right[truth == k].mean() for k in present]
+    return Score(
+        points=len(truth),
+        error=100 * float(1 - right.mean()),
+        balanced_accuracy=100 * float(np.mean(recalls)),
+        unreached=100 * float((labels == UNLABELED).mean()),
+    )
+
+
+def risk_coverage(confidence: Floats, right: Floats, at: int = 100) -> tuple[Floats, Floats]:
+    """Error among the most confident points, for growing shares of all of them.
+
+    Parameters
+    ----------
+    confidence, right : ``(n,)``, n > 0; whether a label is right, as 0 or 1.
+    at : number of shares.
+
+    Returns
+    -------
+    Shares of points in (0, 1], and percent wrong among that share; points of equal confidence
+    count by their mean, for their order says nothing.
+    """
+    order = np.argsort(-confidence, kind="stable")
+    _, group, sizes = np.unique(-confidence[order], return_inverse=True, return_counts=True)
+    expected = np.bincount(group, right[order]) / sizes
+    found = np.cumsum(expected[group])
+    counts = np.unique(np.ceil(np.linspace(0, 1, at + 1)[1:] * len(order)).astype(np.int64))
+    return counts / len(order), 100 * (1 - found[counts - 1] / counts)
+
+
+def score_labels(folder: Path, truths: Sequence[LabelTruth]) -> dict[str, Any]:
+    """Compare the files of labels of a simulation's clients with the truth.
+
+    Only new points count where there are some (``labels.new-fraction``), else all unlabeled ones.
+
+    Parameters
+    ----------
+    folder : holds one folder per client, by number.
+    truths : of the clients, in order.
+
+    Returns
+    -------
+    ``points``: ``"new"`` or ``"unlabeled"``; ``sources``: for each of
+    :data:`~fedul_flwr.results.label_files.SOURCES` that there are files of, a :class:`Score` over
+    all clients, ``coverage`` (:func:`risk_coverage`), and ``clients`` with a score each. Empty
+    without truths.
+    """
+    only_new = any(truth.new.any() for truth in truths)
+    sources = {}
+    for source in SOURCES:
+        labels = {
+            client: _of_truth(file, truth, only_new=only_new)
+            for client, truth in enumerate(truths)
+            if (file := folder / str(client) / file_name(source)).exists()
+        }
+        if labels:
+            sources[source] = _scored(labels)
+    return {"points": "new" if only_new else "unlabeled", "sources": sources} if sources else {}
+
+
+def _of_truth(file: Path, truth: LabelTruth, *, only_new: bool) -> tuple[Propagated, Ints]:
+    """Labels of the points that count, and their true labels."""
+    names, found = read_labels(file)
+    at = {int(row): position for position, row in enumerate(truth.points)}
+    positions = np.array([at[int(name)] for name in names], dtype=np.int64)
+    counts = truth.new[positions] if only_new else np.ones(len(positions), dtype=bool)
+    chosen = Propagated(found.labels[counts], found.confidence[counts])
+    return chosen, truth.labels[positions[counts]]
+
+
+def _scored(labels: Mapping[int, tuple[Propagated, Ints]]) -> dict[str, Any]:
+    given = np.concatenate([found.labels for found, _ in labels.values()])
+    confidence = np.concatenate([found.confidence for found, _ in labels.values()])
+    truth = np.concatenate([true for _, true in labels.values()])
+    overall = score(given, truth)
+    if overall is None:
+        return {"clients": []}
+    known = truth != UNLABELED
+    shares, errors = risk_coverage(confidence[known], (given == truth)[known].astype(np.float64))
+    return {
+        **overall._asdict(),
+        "coverage": {"share": shares.tolist(), "error": errors.tolist()},
+        "clients": [
+            {"id": client, **found._asdict()}
+            for client, (own, true) in labels.items()
+            if (found := score(own.labels, true)) is not None
+        ],
+    }
