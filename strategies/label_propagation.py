@@ -44,9 +44,7 @@ class LabelPropagation:
     seed : 32 bytes for backends without secrets.
     """
 
-    def __init__(
-        self, ask: Ask, options: XCLPSettings, server_round: int, seed: bytes
-    ) -> None:
+    def __init__(self, ask: Ask, options: XCLPSettings, server_round: int, seed: bytes) -> None:
         self._ask = ask
         self._options = options
         self._round = server_round

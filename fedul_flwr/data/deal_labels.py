@@ -42,9 +42,7 @@ def deal_labels(
     return [given for given, _ in dealt], [new for _, new in dealt]
 
 
-def label_shares(
-    num_clients: int, options: LabelSettings, seed: int
-) -> Ints | Floats:
+def label_shares(num_clients: int, options: LabelSettings, seed: int) -> Ints | Floats:
     """``(C,)``: how many labels each client is given, equal up to 1 where it is given some.
 
     With ``options.fraction`` the part of its points that is given one.
