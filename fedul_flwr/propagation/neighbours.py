@@ -38,8 +38,8 @@ _BLOCK_ROWS = 128
 def neighbours_by_code(codes: Bytes, k: int) -> sparse.csr_array:
     """Similarities of every point to its k nearest by the Hamming distance of codes.
 
-    Every pair is compared once for both of its orientations, on all cores. Memory: a copy of the
-    codes, and 8 k bytes a point.
+    Every pair is compared once for both of its orientations, on all cores. Memory: two
+    copies of the codes, and 8 k bytes a point. The first call in a process compiles the loops.
 
     Parameters
     ----------
