@@ -1,4 +1,4 @@
-"""FedSem+: pseudo labels once, by the model of the first stage (Albaseer et al. 2020, as in XCLP)."""
+"""FedSem+: pseudo labels once, by the first stage's model (Albaseer et al. 2020, as in XCLP)."""
 
 from __future__ import annotations
 

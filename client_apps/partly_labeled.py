@@ -1,4 +1,4 @@
-"""What the clients of all methods on partly labelled data share: labels, and guesses at the rest."""
+"""What clients of methods on partly labelled data share: labels, and guesses at the rest."""
 
 from __future__ import annotations
 

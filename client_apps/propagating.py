@@ -50,9 +50,9 @@ class PropagatingClient(PartlyLabeledClient):
 
     def of_unlabeled(self, found: Propagated) -> Propagated:
         """What was found of the points in :attr:`shown`, of those in :attr:`unlabeled`."""
-        everywhere = nothing(len(self.data.points))
-        everywhere.labels[self.shown], everywhere.confidence[self.shown] = found
-        return Propagated(*(part[self.unlabeled] for part in everywhere))
+        labels, confidence = nothing(len(self.data.points))
+        labels[self.shown], confidence[self.shown] = found
+        return Propagated(labels[self.unlabeled], confidence[self.unlabeled])
 
     def own_propagation(self, features: NDArray[np.float32]) -> Propagated:
         """Labels of the points in :attr:`shown` from this client's labels alone."""

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from client_apps.partly_labeled import nothing
 from client_apps.propagating import PropagatingClient
-from fedul_flwr.bridge import Content
+from fedul_flwr.bridge import Arrays, Content
 from fedul_flwr.data.types import UNLABELED
 from fedul_flwr.propagation.codes import checked_features, encode
 from fedul_flwr.propagation.labels import (
@@ -91,15 +91,16 @@ class XCLPClient(PropagatingClient):
         """
         server_round = int(content.values[ROUND])  # type: ignore[arg-type]
         memory = self.state.recall(MEMORY, server_round + 1)
-        message, reply = dict(content.arrays), {}
+        message = dict(content.arrays)
+        reply: Arrays = {}
         if content.values[FIRST]:
             names = [name for name in message if name.startswith(MODEL)]
             weights = {name.removeprefix(MODEL): message.pop(name) for name in names}
             features = checked_features(self.features(weights))
             present = features.any(axis=1)
-            memory = {PRESENT: present, FEATURES: features[present]}
+            memory = {PRESENT: np.asarray(present), FEATURES: features[present]}
             reply[LABELLED] = (self.given != UNLABELED)[present]
-        own = {
+        own: Mapping[str, NDArray[Any]] = {
             name.removeprefix(BACKEND): array
             for name, array in memory.items()
             if name.startswith(BACKEND)
@@ -119,7 +120,7 @@ class XCLPClient(PropagatingClient):
         """Its labels' part of the scores of all unlabeled points, without those of its own."""
         told = content.values
         server_round = int(told[ROUND])  # type: ignore[arg-type]
-        unlabeled = list(told[UNLABELED_POINTS])  # type: ignore[arg-type]
+        unlabeled: list[int] = list(told[UNLABELED_POINTS])  # type: ignore[arg-type]
         memory = self.state.recall(MEMORY, server_round + 1)
         given = np.full_like(self.given, UNLABELED) if told[WITHHELD] else self.given
         in_graph = given[memory[PRESENT]]

@@ -29,6 +29,7 @@ class ClientReport:
 
     id: int
     num_points: int | None = None
+    num_labelled: int | None = None
     set_sizes: list[int] | None = None
     priors: list[list[float]] | None = None
     class_counts: list[int] | None = None

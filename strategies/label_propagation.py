@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from fedul_flwr.bridge import Arrays, Content
 from fedul_flwr.errors import UserError
@@ -66,7 +68,7 @@ class LabelPropagation:
         backend = BACKENDS[self._options.secure]
         server = backend.server(list(by_id), self._options.num_bits, self._seed)
         model = {MODEL + name: array for name, array in weights.items()}
-        labelled: dict[int, Arrays] = {}
+        labelled: dict[int, NDArray[Any]] = {}
         while messages := server.ask():
             first = not labelled
             contents = {

@@ -1,4 +1,4 @@
-"""Pseudo labels from priors and from networks, and learning from the confident and the other points."""
+"""Pseudo labels from priors and networks, and learning from the confident and the other points."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""What clients compute together: similarities of points and sums of labels, behind one interface."""
+"""What clients compute together behind one interface: similarities of points, sums of labels."""

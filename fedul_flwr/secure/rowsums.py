@@ -128,4 +128,4 @@ def to_words(numbers: Floats, participants: int = 1) -> Words:
 
 def from_words(words: Words) -> Floats:
     """The numbers that fixed-point words stand for; the upper half of the ring is negative."""
-    return words.view(np.int64) * 2.0**-FRACTION_BITS
+    return np.asarray(words.view(np.int64) * 2.0**-FRACTION_BITS, dtype=np.float64)

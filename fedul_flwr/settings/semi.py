@@ -73,7 +73,8 @@ class XCLPPredictSettings(Settings):
     """What similarities are computed on: pixels, or the inputs of the model's last layer, with
     weights from `start-from`."""
     groups: Annotated[int, Field(ge=1)] = 1
-    """Groups of clients, drawn at random, that propagate among themselves (paper: 50 on FEMNIST)."""
+    """Groups of clients, drawn at random, that propagate among themselves (FEMNIST in the paper:
+    50)."""
     use_unlabeled: bool = True
     """Whether unlabeled training points are in the graph, or only labelled and new ones
     (`labels.new-fraction`)."""
