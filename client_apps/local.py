@@ -116,9 +116,25 @@ class LocalTrainingClient(FederatedClient):
     @property
     def model(self) -> nn.Module:
         """The class model; one per process, its weights are overwritten by every message."""
+        return _model(self.settings.model, self.image_shape, len(self.federation["class-names"]))
+
+    @property
+    def image_shape(self) -> tuple[int, int, int]:
+        """The model's ``(height, width, channels)``."""
         told = self.federation
-        shape = (told["height"], told["width"], told["channels"])
-        return _model(self.settings.model, shape, len(told["class-names"]))
+        return told["height"], told["width"], told["channels"]
+
+    @property
+    def own_folder(self) -> Path | None:
+        """Where the client's own data lie; ``None`` where it has a share of a simulation's."""
+        if "data" in self.node.config:
+            return Path(str(self.node.config["data"]))
+        if "client-data" not in self.federation:
+            return None
+        from fedul_flwr.data.owned import client_folders
+
+        folders = client_folders(self.federation["client-data"], self.node.num_partitions)
+        return folders[self.node.partition_id]
 
     def array_names(self) -> list[str]:
         """Names of the model's weights and buffers."""

@@ -32,8 +32,7 @@ class UnlabeledSetsClient(LocalTrainingClient):
         from fedul_flwr.data.owned import load_unlabeled_sets
 
         names = list(told["class-names"])
-        shape = (told["height"], told["width"], told["channels"])
-        return load_unlabeled_sets(folder, names, len(names), shape)
+        return load_unlabeled_sets(folder, names, len(names), self.image_shape)
 
     def introduce(self) -> dict[str, Value]:
         """Judge the sets and send the verdict; priors only with ``fedul.share-priors``."""

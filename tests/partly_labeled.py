@@ -8,6 +8,7 @@ from torch.nn import functional
 from client_apps.local import LocalTrainingClient, TrainingData
 from fedul_flwr.bridge import Value
 from fedul_flwr.data.label_split import open_partly_labeled_points
+from fedul_flwr.data.owned_labels import load_partly_labeled
 from fedul_flwr.data.types import PartlyLabeledPoints
 from fedul_flwr.learning.local import Loss
 from fedul_flwr.methods import Method
@@ -22,7 +23,11 @@ class GivenClient(LocalTrainingClient):
 
     @property
     def data(self) -> PartlyLabeledPoints:
-        return open_partly_labeled_points(self.federation, self.node.partition_id)
+        if self.own_folder is None:
+            return open_partly_labeled_points(self.federation, self.node.partition_id)
+        return load_partly_labeled(
+            self.own_folder, self.federation["class-names"], self.image_shape
+        )
 
     def introduce(self) -> dict[str, Value]:
         return {"num-points": len(self.data.points)}

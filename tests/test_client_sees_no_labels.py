@@ -38,9 +38,10 @@ from fedul_flwr.data.split import build_split, client_files
 from fedul_flwr.data.types import UnlabeledSets
 from fedul_flwr.federation import DataShape, introduction
 from fedul_flwr.learning.local import dump_arrays
-from fedul_flwr.methods import METHODS
+from fedul_flwr.methods import METHODS, find_method
 from fedul_flwr.models import build_model
 from fedul_flwr.settings.fedul import UnlabeledSetSettings
+from tests.partly_labeled import GIVEN, GIVEN_METHOD, GivenClient
 
 COUNTS = [100, 80, 70, 50]
 LABELS = np.random.default_rng(0).permutation(np.repeat(np.arange(4), COUNTS))
@@ -86,7 +87,7 @@ class Federation:
         return kind(self.settings, Node(number, 2, {}), ClientState(self.states[number]))
 
     def prepare(self, number: int = 0, **options: Any) -> Content:
-        data = "labels" if options.get("kind") is SupervisedClient else "unlabeled-sets"
+        data = find_method(self.settings.method).data
         files = client_files(self.source, self.split, data)
         told = introduction(self.settings, SHAPE, files)
         return self.client(number, **options).step("prepare", told)
@@ -100,11 +101,13 @@ class Federation:
     def permute_truth(self) -> None:
         """Shuffle every label on disk, of the federation and of its source."""
         rng = np.random.default_rng(9)
-        for file in ("truth.npz", "labels.npz"):
-            with np.load(self.split / file) as archive:
+        for file in (self.split / "truth.npz", self.split / "labels.npz"):
+            if not file.exists():  # there is none of partly labelled points
+                continue
+            with np.load(file) as archive:
                 arrays = dict(archive)
             arrays["labels"] = rng.permutation(arrays["labels"])
-            np.savez(self.split / file, **arrays)
+            np.savez(file, **arrays)
         np.save(self.source / "train_labels.npy", rng.permutation(LABELS))
         holdings.read_arrays.cache_clear()
 
@@ -122,6 +125,8 @@ def federation(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[...,
         np.savez(data / "test.npz", images=images[:8].astype(np.uint8), labels=LABELS[:8])
         values = {"model": "mlp", "partition": "majority", "fedul.num-sets": 5, "local-epochs": 1}
         values |= {"fedul.overlap": "disjoint", "precision": "float32"}
+        if options.get("method") in PARTLY_LABELED:  # it has no sets
+            values = {key: value for key, value in values.items() if "." not in key}
         settings = parse_flat({**default_flat(), **values, **options})
         source = source_directory(str(data))
         split = build_split(source, 2, settings)
@@ -156,6 +161,11 @@ UNLABELED: dict[str, type[LocalTrainingClient]] = {
     "fedllp-vat": FedLLPVATClient,
 }
 """Clients of methods that learn without labels."""
+
+PARTLY_LABELED: dict[str, type[LocalTrainingClient]] = {GIVEN_METHOD: GivenClient}
+"""Clients of methods that learn from labels of some points."""
+
+AUDITED = UNLABELED | PARTLY_LABELED
 
 
 @pytest.mark.parametrize(
@@ -210,10 +220,23 @@ def test_no_method_on_unlabeled_sets_opens_a_file_with_labels(
     assert names_below(paths, run.root) == {"train_images.npy", "sets.npz"}
 
 
-def test_the_clients_of_all_methods_on_unlabeled_sets_are_audited() -> None:
-    clients = {method.client for method in METHODS.values() if method.data == "unlabeled-sets"}
+@pytest.mark.parametrize("method", PARTLY_LABELED)
+def test_no_method_on_partly_labelled_points_opens_a_file_with_all_labels(
+    federation: Build, method: str
+) -> None:
+    run, kind = federation(method=method), PARTLY_LABELED[method]
+    with files_opened() as paths:
+        run.prepare(kind=kind)
+        run.fit(kind=kind)
+    assert names_below(paths, run.root) == {"train_images.npy", "given.npz"}
+
+
+def test_the_clients_of_all_methods_but_supervised_are_audited() -> None:
+    clients = {method.client for method in METHODS.values() if method.data != "labels"}
     clients -= {METHODS["server-only"].client}  # the bare base class: it has no training at all
-    assert clients == {f"{kind.__module__}:{kind.__name__}" for kind in UNLABELED.values()}
+    audited = {GIVEN_METHOD: GIVEN} | METHODS
+    assert clients | {GIVEN.client} == {audited[name].client for name in AUDITED}
+    assert all(audited[name].client.endswith(f":{kind.__name__}") for name, kind in AUDITED.items())
 
 
 def test_the_audit_notices_labels_that_are_read(federation: Build) -> None:
@@ -242,11 +265,11 @@ def equal(one: list[Any], other: list[Any]) -> bool:
     return all(np.array_equal(a, b) for a, b in zip(one, other, strict=True))
 
 
-@pytest.mark.parametrize("method", UNLABELED)
+@pytest.mark.parametrize("method", AUDITED)
 def test_other_labels_on_disk_change_nothing_that_a_client_sends(
     federation: Build, method: str
 ) -> None:
-    run, kind = federation(method=method), UNLABELED[method]
+    run, kind = federation(method=method), AUDITED[method]
     before = run_rounds(run, kind)
     assert equal(before, run_rounds(run, kind))
     run.permute_truth()

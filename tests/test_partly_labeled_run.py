@@ -83,3 +83,34 @@ def test_reports_count_labels_and_need_no_sets(settings: Settings) -> None:
     page = report([directory]).read_text()
     row = rf"<td>0</td>\s*<td>{clients[0]['num_points']}</td>\s*<td>–</td>\s*<td>30</td>"
     assert re.search(row, re.sub(r"<td[^>]*>", "<td>", page))
+
+
+# Clients with their own data
+
+
+def write_owners(root: Path) -> Path:
+    """Two owners of twelve images each, the first with labels for three of them."""
+    for owner in range(2):
+        folder = root / f"owner{owner}"
+        folder.mkdir(parents=True)
+        pixels = np.random.default_rng(owner).integers(0, 256, (12, 8, 8), dtype=np.uint8)
+        np.savez(folder / "images.npz", images=pixels)
+    (root / "owner0" / "labels.csv").write_text("name,label\n3,b\n0,a\n11,b\n")
+    return root
+
+
+def test_owners_bring_their_labels(settings: Settings, tmp_path: Path) -> None:
+    own = {"client_data": str(write_owners(tmp_path / "owners")), "dataset": "none"}
+    own |= {"class_names": "a,b", "image_shape": "8x8x1"}
+    directory = train(settings(**QUICK, **own), 2)
+    (_, first, new), (_, second, _) = seen()
+    assert first.tolist() == [0, -1, -1, 1, -1, -1, -1, -1, -1, -1, -1, 1]
+    assert second.tolist() == [-1] * 12
+    assert not new.any()
+    assert not (directory / "split.npz").exists()
+    clients = json.loads((directory / "federation.json").read_text())["clients"]
+    assert [client["num_points"] for client in clients] == [12, 12]
+    assert all(client["labelled_counts"] is None for client in clients)
+    (tmp_path / "owners" / "owner1" / "labels.csv").write_text("name,label\n12,a\n")
+    with pytest.raises(UserError, match=r"names '12', which .* does not hold"):
+        train(settings(**QUICK, **own), 2)

@@ -11,10 +11,16 @@ import pytest
 
 from fedul_flwr.config import RunConfig, default_flat, parse_flat
 from fedul_flwr.data.holdings import read_arrays
-from fedul_flwr.data.label_split import LabelTruth, open_partly_labeled_points
+from fedul_flwr.data.label_split import Dealt, LabelTruth, open_partly_labeled_points, save_split
 from fedul_flwr.data.set_split import open_labeled_points
 from fedul_flwr.data.sources import source_directory
-from fedul_flwr.data.split import Split, build_split, client_files, read_split
+from fedul_flwr.data.split import (
+    Split,
+    build_split,
+    client_files,
+    read_split,
+    split_settings,
+)
 from fedul_flwr.errors import UserError
 from fedul_flwr.federation import ClientReport
 from fedul_flwr.server_data import open_server_data
@@ -25,6 +31,7 @@ from tests.partly_labeled import GIVEN_METHOD
 COUNTS = [160, 120, 80, 40]
 LABELS = np.random.default_rng(0).permutation(np.repeat(np.arange(4), COUNTS))
 KIND = "partly-labeled"
+REUSED = {"labels.total": 100, "validation-fraction": 0.2}  # the defaults, as `labels.split` needs
 
 
 def config(**options: Any) -> RunConfig:
@@ -116,6 +123,22 @@ def test_other_settings_of_labels_give_another_federation(place: Path) -> None:
 def test_other_settings_than_those_of_data_share_it(place: Path) -> None:
     other = config(**{"learning-rate": 0.5, "base": "fedprox", "model": "mlp"})
     assert build_split(place, 3, other).directory == build_split(place, 3, config()).directory
+
+
+def test_the_settings_of_a_split_name_what_labels_depend_on() -> None:
+    found = split_settings(config(partition="shard"))
+    of_table = {key: value for key, value in found.items() if "." in key}
+    assert of_table == {
+        "shard.shards-per-client": 2,
+        "labels.total": 60,
+        "labels.labelled-clients": 1.0,
+        "labels.sampling": "balanced",
+        "labels.new-fraction": 0.0,
+        "labels.without-client": -1,
+        "labels.split": "",
+    }
+    earlier = config(**REUSED, **{"labels.split": "a.npz", "labels.without-client": 2}, seed=3)
+    assert split_settings(earlier) == {"labels.split": "a.npz", "labels.without-client": 2}
 
 
 def test_a_clients_labels_can_be_withheld(place: Path) -> None:
@@ -231,12 +254,8 @@ def test_points_need_no_file_that_holds_other_labels(place: Path) -> None:
 
 # Using the split of an earlier run again
 
-REUSED = {"labels.total": 100, "validation-fraction": 0.2}  # the defaults
-
 
 def write_saved(file: Path, split: Split, labels: Any = LABELS) -> None:
-    from fedul_flwr.data.label_split import Dealt, save_split
-
     clients = tuple(client for client in split.clients if isinstance(client, LabelTruth))
     save_split(file, Dealt(clients, split.validation, split.server), labels)
 
