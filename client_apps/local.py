@@ -102,18 +102,6 @@ class LocalTrainingClient(FederatedClient):
         return self.state.values(FEDERATION)
 
     @property
-    def own_folder(self) -> Path | None:
-        """Folder of this client's own data: on a device, or with ``client-data``; else ``None``."""
-        if "data" in self.node.config:
-            return Path(str(self.node.config["data"]))
-        if "client-data" not in self.federation:
-            return None
-        from fedul_flwr.data.owned import client_folders
-
-        folders = client_folders(self.federation["client-data"], self.node.num_partitions)
-        return folders[self.node.partition_id]
-
-    @property
     def model(self) -> nn.Module:
         """The class model; one per process, its weights are overwritten by every message."""
         return _model(self.settings.model, self.image_shape, len(self.federation["class-names"]))

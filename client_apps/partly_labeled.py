@@ -34,13 +34,13 @@ class PartlyLabeledClient(LocalTrainingClient):
     @cached_property
     def data(self) -> PartlyLabeledPoints:
         """This client's points: its own, or its share in a simulation."""
-        told, folder = self.federation, self.own_folder
+        folder = self.own_folder
         if folder is None:
-            return open_partly_labeled_points(told, self.node.partition_id)
+            return open_partly_labeled_points(self.federation, self.node.partition_id)
         from fedul_flwr.data.owned_labels import load_partly_labeled
 
-        shape = (told["height"], told["width"], told["channels"])
-        return load_partly_labeled(folder, list(told["class-names"]), shape)
+        names = list(self.federation["class-names"])
+        return load_partly_labeled(folder, names, self.image_shape)
 
     @property
     def num_classes(self) -> int:

@@ -22,7 +22,7 @@ from fedul_flwr.config import RunConfig
 from fedul_flwr.data.seeds import stream
 from fedul_flwr.data.types import Floats
 from fedul_flwr.errors import UserError
-from fedul_flwr.federation import ClientReport, Member, failure_reason, number, run_phase
+from fedul_flwr.federation import ClientReport, Member, Phase, failure_reason, number, run_phase
 from strategies.base_state import dump_base_state, load_base_state
 from strategies.combine import average_buffers, is_finite, merge
 from strategies.fednova import NORMALIZER
@@ -114,7 +114,7 @@ class WrappingStrategy(Strategy):
         answers: dict[int, Content] = {}
         nodes: dict[int, int] = {}
         everyone = dict.fromkeys(self.nodes, self.introduction)
-        for node, answer in self._ask_nodes(grid, "prepare", everyone).items():
+        for node, answer in self._ask_nodes(grid, "prepare", everyone).answers.items():
             partition = number(answer, "partition-id")
             if partition in answers:
                 raise UserError(f"Two nodes have partition-id {partition} in their node config.")
@@ -193,11 +193,13 @@ class WrappingStrategy(Strategy):
         Members without an answer are counted as failures, or stop the run.
         """
         asked = {member.node_id: content for member, content in contents.items()}
-        answers = self._ask_nodes(grid, name, asked)
+        phase = self._ask_nodes(grid, name, asked)
+        self.record.bytes_down += phase.bytes_down
+        self.record.bytes_up += phase.bytes_up
         return {
-            member: answers[member.node_id]
+            member: phase.answers[member.node_id]
             for member in sorted(contents)
-            if member.node_id in answers
+            if member.node_id in phase.answers
         }
 
     # Flower's hooks
@@ -283,15 +285,11 @@ class WrappingStrategy(Strategy):
 
     # Inside
 
-    def _ask_nodes(
-        self, grid: Grid, name: str, contents: Mapping[int, Content]
-    ) -> dict[int, Content]:
+    def _ask_nodes(self, grid: Grid, name: str, contents: Mapping[int, Content]) -> Phase:
         phase = run_phase(grid, contents, name, self.settings.round_timeout)
-        self.record.bytes_down += phase.bytes_down
-        self.record.bytes_up += phase.bytes_up
         if phase.failures:
             self._fail(next(iter(phase.failures.values())), len(phase.failures))
-        return phase.answers
+        return phase
 
     def _config(self, config: ConfigRecord) -> ConfigRecord:
         return ConfigRecord({**config, **self.round_config()})

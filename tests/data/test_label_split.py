@@ -114,10 +114,13 @@ OTHER_DATA: dict[str, Any] = {
 def test_other_settings_of_labels_give_another_federation(place: Path) -> None:
     splits = [build_split(place, 3, config())]
     splits += [build_split(place, 3, config(**{key: OTHER_DATA[key]})) for key in OTHER_DATA]
+    splits.append(build_split(place, 3, config(**{"labels.fraction": 0.3, "labels.total": 100})))
     assert len({split.directory for split in splits}) == len(splits)
     assert not any(same(splits[0], other) for other in splits[1:])
     named = {key for key in OTHER_DATA if key.startswith("labels.")}
-    assert {*named, "labels.split"} == {f"labels.{name}" for name in LabelSettings.names()}
+    assert {*named, "labels.fraction", "labels.split"} == {
+        f"labels.{name}" for name in LabelSettings.names()
+    }
 
 
 def test_other_settings_than_those_of_data_share_it(place: Path) -> None:
@@ -131,6 +134,7 @@ def test_the_settings_of_a_split_name_what_labels_depend_on() -> None:
     assert of_table == {
         "shard.shards-per-client": 2,
         "labels.total": 60,
+        "labels.fraction": 0.0,
         "labels.labelled-clients": 1.0,
         "labels.sampling": "balanced",
         "labels.new-fraction": 0.0,
