@@ -31,9 +31,9 @@ class PseudoLabelSettings(StageSettings):
     relative_confidence: bool = True
     """Divide confidences by the largest of the client's, as the authors' code does over all
     clients; the text does not."""
-    class_weights: bool = True
-    """Weigh classes by n/(K·count) of the labels a client trains on, as the authors' code does over
-    all clients; the text does not."""
+    class_weights: bool = False
+    """Weigh classes by n/(K·count) of the labels a client trains on. The authors' code does so over
+    all clients; from one client's counts it harms where clients lack classes."""
 
 
 class SemiSupervisedSettings(PseudoLabelSettings, SamplingSettings):
