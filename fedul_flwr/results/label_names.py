@@ -22,6 +22,15 @@ def file_name(source: str) -> str:
     return "labels.csv" if source == XCLP else f"labels-{source}.csv"
 
 
+PSEUDO_LABELS = "pseudo-labels"
+"""Name under which a simulation's clients leave what they trained on in a round, to be scored."""
+
+
+def pseudo_labels_file(server_round: int) -> str:
+    """Name of a client's file with the pseudo labels of one round."""
+    return f"{PSEUDO_LABELS}-{server_round}.safetensors"
+
+
 def count_in_words(count: int, source: str, points: str) -> str:
     """How many points the labels of ``source`` are scored on, and which.
 
@@ -29,6 +38,15 @@ def count_in_words(count: int, source: str, points: str) -> str:
     ----------
     points : ``"new"`` or ``"unlabeled"``, as in ``labels.json``.
     """
+    return f"all {count:,} points" if _of_all(source, points) else f"{count:,} {points} points"
+
+
+def source_in_words(source: str, points: str) -> str:
+    """The words for ``source``, with its points where they are others than those of the rest."""
+    words = SOURCE_WORDS[source]
+    return f"{words} (all points)" if _of_all(source, points) else words
+
+
+def _of_all(source: str, points: str) -> bool:
     # A client without its labels is asked for all of its points.
-    everything = source == LEFT_OUT and points == "unlabeled"
-    return f"all {count:,} points" if everything else f"{count:,} {points} points"
+    return source == LEFT_OUT and points == "unlabeled"

@@ -108,10 +108,10 @@ def write_labelling_summary(
             "failures": record.failures,
         },
     )
-    if sources:
-        from fedul_flwr.results.label_plots import draw_label_plots
+    from fedul_flwr.results.plots import draw_plots
+    from fedul_flwr.results.records import read_run
 
-        draw_label_plots(directory.read_json(store.LABELS), directory.path / "plots")
+    draw_plots(read_run(directory.path), directory.path / "plots")
 
 
 def _total(lines: list[dict[str, Any]], key: str) -> Any:
@@ -181,7 +181,7 @@ def _labelling_rows(directory: Path, summary: Mapping[str, Any]) -> dict[str, st
         "time": f"{summary['seconds_total']:.0f} s",
         "traffic": f"{up:.1f} MB up, {down:.1f} MB down",
         "labels": f"{clients}/*/labels.csv" if clients.exists() else "where each client runs",
-        **({"plots": str(directory / "plots")} if summary["errors"] else {}),
+        "plots": str(directory / "plots"),
     }
 
 
