@@ -147,7 +147,7 @@ def pseudo_labels_figure(run: Run) -> Figure:
     figure = new_figure(7.2, 4.2)
     axes = style(figure.add_subplot())
     entries = _curves(axes, [run], _PSEUDO_LABELS)
-    axes.set_ylabel("percent of the round's points")
+    axes.set_ylabel("percent")
     axes.set_ylim(0, 103)
     _finish(figure, axes, [run], "Pseudo labels over rounds", entries)
     return figure
