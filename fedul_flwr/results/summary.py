@@ -174,14 +174,14 @@ def _labelling_rows(directory: Path, summary: Mapping[str, Any]) -> dict[str, st
             )
     up, down = (summary[key] / 1e6 for key in ("bytes_up", "bytes_down"))
     answered, asked = summary["labelled_clients"], summary["num_clients"]
-    clients = directory / "clients"
+    clients, plots = directory / "clients", directory / "plots"
     return {
         **rows,
         "method": f"{summary['method']}, {answered} of {asked} clients answered",
         "time": f"{summary['seconds_total']:.0f} s",
         "traffic": f"{up:.1f} MB up, {down:.1f} MB down",
         "labels": f"{clients}/*/labels.csv" if clients.exists() else "where each client runs",
-        "plots": str(directory / "plots"),
+        **({"plots": str(plots)} if any(plots.glob("*.png")) else {}),
     }
 
 
