@@ -19,10 +19,8 @@ from fedul_flwr.learning.network import Network
 from fedul_flwr.learning.plan import LocalPlan
 from fedul_flwr.learning.weighted import class_weights, weighted_cross_entropy
 from fedul_flwr.propagation.labels import Propagated
+from fedul_flwr.results.label_names import PSEUDO_LABELS
 from fedul_flwr.settings.semi import PseudoLabelSettings, StageSettings
-
-PSEUDO_LABELS = "pseudo-labels"
-"""Name under which a simulation's clients leave what they trained on, to be scored."""
 
 
 class PartlyLabeledClient(LocalTrainingClient):

@@ -11,13 +11,13 @@ from flwr.serverapp import Grid
 
 from fedul_flwr.bridge import Arrays
 from fedul_flwr.config import RunConfig
-from fedul_flwr.data.label_split import LabelTruth
 from fedul_flwr.errors import UserError
 from fedul_flwr.learning.local import dump_arrays
 from fedul_flwr.methods import find_method
 from fedul_flwr.opening import (
     describe,
     fresh_model,
+    label_truths,
     open_data,
     start_elsewhere,
     told,
@@ -53,9 +53,7 @@ def label(grid: Grid, settings: RunConfig, directory: store.RunDirectory) -> Non
     describe(directory, settings, data, None)
     strategy.label(grid, weights)
     write_federation(directory, strategy, data)
-    truths = data.split.clients if data.split is not None else ()
-    known = [truth for truth in truths if isinstance(truth, LabelTruth)]
-    scores = score_labels(directory.clients, known)
+    scores = score_labels(directory.clients, label_truths(data))
     if scores:
         directory.write_json(store.LABELS, scores)
     write_labelling_summary(

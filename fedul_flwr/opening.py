@@ -11,6 +11,7 @@ from torch import nn
 
 from fedul_flwr.bridge import Content
 from fedul_flwr.config import RunConfig
+from fedul_flwr.data.label_split import LabelTruth
 from fedul_flwr.data.types import Floats
 from fedul_flwr.federation import find_nodes, introduction
 from fedul_flwr.methods import find_method
@@ -87,3 +88,9 @@ def write_federation(
     directory.write_json(
         store.FEDERATION, {"clients": clients, "class_names": list(data.shape.class_names)}
     )
+
+
+def label_truths(data: ServerData) -> list[LabelTruth]:
+    """What a simulation on partly labelled data knows of its clients; empty in any other run."""
+    clients = data.split.clients if data.split is not None else ()
+    return [client for client in clients if isinstance(client, LabelTruth)]

@@ -20,6 +20,7 @@ from fedul_flwr.methods import find_method
 from fedul_flwr.opening import (
     describe,
     fresh_model,
+    label_truths,
     open_data,
     start_elsewhere,
     told,
@@ -27,10 +28,12 @@ from fedul_flwr.opening import (
 )
 from fedul_flwr.references import load_reference
 from fedul_flwr.results import store
+from fedul_flwr.results.label_scores import score_pseudo_labels
 from fedul_flwr.results.recorder import Recorder
 from fedul_flwr.results.summary import summary_rows, write_summary
 from fedul_flwr.server_data import ServerData
 from strategies.bases import build_base
+from strategies.partly_labeled import PartlyLabeled
 from strategies.server_training import ServerTrainer
 from strategies.wrapper import WrappingStrategy
 
@@ -98,6 +101,7 @@ def _after_round(
         line: dict[str, Any] = {
             "round": record.round,
             **{_metric_name(strategy, key): value for key, value in record.metrics.items()},
+            **_about_pseudo_labels(strategy, recorder.directory, data),
             "heldout_loss": record.heldout_loss,
             "seconds": reached - before,
             "seconds_fit": record.seconds_fit(),
@@ -110,6 +114,16 @@ def _after_round(
         return None
 
     return after_round
+
+
+def _about_pseudo_labels(
+    strategy: WrappingStrategy, directory: store.RunDirectory, data: ServerData
+) -> dict[str, float | None]:
+    """How good this round's pseudo labels are, where a simulation knows; else nothing."""
+    number = strategy.record.round
+    if not isinstance(strategy, PartlyLabeled) or strategy.on_labels_only(number):
+        return {}
+    return score_pseudo_labels(directory.clients, number, label_truths(data))
 
 
 def _metric_name(strategy: WrappingStrategy, key: str) -> str:

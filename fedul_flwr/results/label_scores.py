@@ -7,12 +7,13 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+from safetensors.numpy import load_file
 
 from fedul_flwr.data.label_split import LabelTruth
 from fedul_flwr.data.types import UNLABELED, Floats, Ints
 from fedul_flwr.propagation.labels import Propagated
 from fedul_flwr.results.label_files import read_labels
-from fedul_flwr.results.label_names import SOURCES, file_name
+from fedul_flwr.results.label_names import SOURCES, file_name, pseudo_labels_file
 
 
 class Score(NamedTuple):
@@ -99,6 +100,45 @@ def score_labels(folder: Path, truths: Sequence[LabelTruth]) -> dict[str, Any]:
         if labels:
             sources[source] = _scored(labels)
     return {"points": "new" if only_new else "unlabeled", "sources": sources} if sources else {}
+
+
+def score_pseudo_labels(
+    folder: Path, server_round: int, truths: Sequence[LabelTruth]
+) -> dict[str, float | None]:
+    """Compare what a simulation's clients left of one round with the truth.
+
+    Parameters
+    ----------
+    folder : holds one folder per client, by number; those without a file of this round count for
+        nothing.
+    truths : of the clients, in order.
+
+    Returns
+    -------
+    ``pseudo_label_error``: percent wrong among points that got a label, None where none did;
+    ``pseudo_labelled``: percent of these clients' unlabeled points that got one. Empty without
+    files.
+    """
+    name = pseudo_labels_file(server_round)
+    files = [(folder / str(client) / name, truth) for client, truth in enumerate(truths)]
+    left = [(load_file(file), truth) for file, truth in files if file.exists()]
+    if not left:
+        return {}
+    labels = np.concatenate([arrays["labels"] for arrays, _ in left])
+    true = np.concatenate([_true_labels(truth, arrays["points"]) for arrays, truth in left])
+    got = labels != UNLABELED
+    found = score(labels[got], true[got])
+    return {
+        "pseudo_label_error": None if found is None else found.error,
+        "pseudo_labelled": 100 * float(got.mean()) if len(got) else 0.0,
+    }
+
+
+def _true_labels(truth: LabelTruth, points: Ints) -> Ints:
+    """Of ``points``, each of which is one of the client's."""
+    order = np.argsort(truth.points)
+    found: Ints = truth.labels[order[np.searchsorted(truth.points, points, sorter=order)]]
+    return found
 
 
 def _of_truth(file: Path, truth: LabelTruth, *, only_new: bool) -> tuple[Propagated, Ints]:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fedul_flwr.results import store
-from fedul_flwr.results.label_names import LEFT_OUT, NETWORK, PERCLIENT_LP, XCLP
+from fedul_flwr.results.label_names import SOURCE_WORDS, XCLP, count_in_words
 
 if TYPE_CHECKING:  # the command line prints summaries and has no need of torch
     from fedul_flwr.config import RunConfig
@@ -108,10 +108,10 @@ def write_labelling_summary(
             "failures": record.failures,
         },
     )
-    if sources:
-        from fedul_flwr.results.label_plots import draw_label_plots
+    from fedul_flwr.results.plots import draw_plots
+    from fedul_flwr.results.records import read_run
 
-        draw_label_plots(directory.read_json(store.LABELS), directory.path / "plots")
+    draw_plots(read_run(directory.path), directory.path / "plots")
 
 
 def _total(lines: list[dict[str, Any]], key: str) -> Any:
@@ -126,7 +126,11 @@ def print_summary(directory: Path) -> None:
     table = Table(show_header=False, box=None, padding=(0, 2))
     for name, value in summary_rows(directory).items():
         table.add_row(name, value)
-    Console(soft_wrap=True, highlight=False).print(table)
+    console = Console(soft_wrap=True, highlight=False)
+    # Wider than the terminal rather than cut: a path that is cut is none.
+    unlimited = console.options.update(max_width=10_000)
+    console.width = max(console.width, console.measure(table, options=unlimited).maximum)
+    console.print(table)
 
 
 def summary_rows(directory: Path) -> dict[str, str]:
@@ -154,14 +158,6 @@ def summary_rows(directory: Path) -> dict[str, str]:
     }
 
 
-_SOURCE_WORDS = {
-    XCLP: "across clients",
-    LEFT_OUT: "without own labels",
-    PERCLIENT_LP: "within clients",
-    NETWORK: "the model",
-}
-
-
 def _labelling_rows(directory: Path, summary: Mapping[str, Any]) -> dict[str, str]:
     rows = {}
     if summary["errors"]:
@@ -169,22 +165,23 @@ def _labelling_rows(directory: Path, summary: Mapping[str, Any]) -> dict[str, st
         for source, scores in found["sources"].items():
             if "error" not in scores:
                 continue
-            of_reach = scores["unreached"]
-            rows[_SOURCE_WORDS[source]] = (
-                f"{percent(100 - scores['error'])} of {scores['points']} {found['points']} points "
-                f"right, balanced {percent(scores['balanced_accuracy'])}"
-                + (f", {percent(of_reach)} not reached" if of_reach else "")
+            unreached = scores["unreached"]
+            rows[SOURCE_WORDS[source]] = (
+                f"{percent(100 - scores['error'])} of "
+                f"{count_in_words(scores['points'], source, found['points'])} right, "
+                f"balanced {percent(scores['balanced_accuracy'])}"
+                + (f", {percent(unreached)} without a label" if unreached else "")
             )
     up, down = (summary[key] / 1e6 for key in ("bytes_up", "bytes_down"))
-    labelled, asked = summary["labelled_clients"], summary["num_clients"]
+    answered, asked = summary["labelled_clients"], summary["num_clients"]
+    clients, plots = directory / "clients", directory / "plots"
     return {
         **rows,
-        "method": f"{summary['method']}, {labelled} of {asked} clients",
+        "method": f"{summary['method']}, {answered} of {asked} clients answered",
         "time": f"{summary['seconds_total']:.0f} s",
         "traffic": f"{up:.1f} MB up, {down:.1f} MB down",
-        "labels": "labels.csv where each client runs"
-        + (f": {directory / 'clients'}" if summary["errors"] else ""),
-        **({"plots": str(directory / "plots")} if summary["errors"] else {}),
+        "labels": f"{clients}/*/labels.csv" if clients.exists() else "where each client runs",
+        **({"plots": str(plots)} if any(plots.glob("*.png")) else {}),
     }
 
 
