@@ -14,6 +14,7 @@ from fedul_flwr.models.cnn13 import cnn13, cnn13_plain, cnn13_quarter
 from fedul_flwr.models.cnn_small import cnn_small
 from fedul_flwr.models.lenet import lenet
 from fedul_flwr.models.mlp import mlp
+from fedul_flwr.models.mlp_linear import mlp_linear
 from fedul_flwr.models.resnet18 import resnet18, resnet18_small
 from fedul_flwr.models.torchvision_model import PREFIX, TorchvisionModel
 from fedul_flwr.models.two_heads import SUFFIX, TwoHeads
@@ -31,6 +32,7 @@ MODELS: dict[str, Builder] = {
     "cnn-small": cnn_small,
     "lenet": lenet,
     "mlp": mlp,
+    "mlp-linear": mlp_linear,
     "resnet18": resnet18,
     "resnet18-small": resnet18_small,
 }

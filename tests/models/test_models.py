@@ -12,6 +12,7 @@ import torch
 from torch import nn
 
 from fedul_flwr.errors import UserError
+from fedul_flwr.learning.features import feature_layer, inputs_of
 from fedul_flwr.models import MODELS, build_model
 
 Shape = tuple[int, int, int]
@@ -30,6 +31,7 @@ SMALLEST: dict[str, Shape] = {
     "cnn-small": (4, 4, 1),
     "lenet": (12, 12, 1),
     "mlp": (1, 1, 1),
+    "mlp-linear": (1, 1, 1),
     "resnet18": (1, 1, 1),
     "resnet18-small": (1, 1, 1),
 }
@@ -96,6 +98,8 @@ def test_the_papers_cnn_weight_by_weight() -> None:
         ("lenet", (28, 28, 1), 61_706),
         # 65·128 + 129·128 + 129·10
         ("mlp", (8, 8, 1), 26_122),
+        # 785·128 + 129·10
+        ("mlp-linear", (28, 28, 1), 101_770),
         # torchvision's 11,689,512 with 513·990 weights fewer in the last layer
         ("resnet18", (32, 32, 3), 11_181_642),
         ("resnet18", (32, 32, 1), 11_181_642 - 2 * 64 * 49),
@@ -106,6 +110,17 @@ def test_the_papers_cnn_weight_by_weight() -> None:
 )
 def test_numbers_of_weights(name: str, shape: Shape, count: int) -> None:
     assert weights(name, shape) == count
+
+
+def test_the_linear_embedding_is_linear() -> None:
+    model = build_model("mlp-linear", (4, 4, 1), 5, seed=1).double()
+    generator = torch.Generator().manual_seed(0)
+    one, other = torch.randn(2, 2, 1, 4, 4, generator=generator, dtype=torch.float64)
+    with torch.no_grad(), inputs_of(feature_layer(model)) as seen:
+        for inputs in (one, other, one + other, torch.zeros_like(one)):
+            model(inputs)
+    assert [features.shape for features in seen] == [(2, 128)] * 4
+    torch.testing.assert_close(seen[0] + seen[1], seen[2] + seen[3])
 
 
 def test_the_small_stem_keeps_the_resolution() -> None:
