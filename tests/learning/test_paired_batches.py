@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
@@ -55,6 +55,7 @@ def test_sizes(labelled: int, others: int, batch_size: int, sizes: list[int]) ->
     batch_size=st.integers(1, 15),
     seed=st.integers(0, 99),
 )
+@example(labelled=12, others=50, batch_size=5, seed=0)
 def test_an_epoch_is_a_pass_over_the_others(
     labelled: int, others: int, batch_size: int, seed: int
 ) -> None:
