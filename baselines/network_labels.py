@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from client_apps.partly_labeled import PartlyLabeledClient
+from client_apps.partly_labeled import PartlyLabeledClient, nothing
 from fedul_flwr.learning.local import predict_logits
 from fedul_flwr.learning.pseudo_labels import network_labels
 from fedul_flwr.local_plan import local_plan
@@ -20,5 +20,7 @@ class NetworkLabelsClient(PartlyLabeledClient):
     def pseudo_labels(self) -> Propagated:
         """What the model that the round starts from says of the unlabeled points."""
         points = self.data.points[self.unlabeled]
+        if len(points) == 0:  # all have labels, or there are none
+            return nothing(0)
         plan = local_plan(self.settings)
         return network_labels(predict_logits(self.model, self.data.images, points, plan))

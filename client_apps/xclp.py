@@ -12,6 +12,7 @@ from client_apps.partly_labeled import nothing
 from client_apps.propagating import PropagatingClient
 from fedul_flwr.bridge import Arrays, Content
 from fedul_flwr.data.types import UNLABELED
+from fedul_flwr.errors import UserError
 from fedul_flwr.propagation.codes import checked_features, encode
 from fedul_flwr.propagation.labels import (
     Propagated,
@@ -96,7 +97,10 @@ class XCLPClient(PropagatingClient):
         if content.values[FIRST]:
             names = [name for name in message if name.startswith(MODEL)]
             weights = {name.removeprefix(MODEL): message.pop(name) for name in names}
-            features = checked_features(self.features(weights))
+            try:
+                features = checked_features(self.features(weights))
+            except UserError as error:
+                raise UserError(f"Client {self.node.partition_id}: {error}") from error
             present = features.any(axis=1)
             memory = {PRESENT: np.asarray(present), FEATURES: features[present]}
             reply[LABELLED] = (self.given != UNLABELED)[present]

@@ -68,7 +68,7 @@ class LabelPropagation:
         backend = BACKENDS[self._options.secure]
         server = backend.server(list(by_id), self._options.num_bits, self._seed)
         model = {MODEL + name: array for name, array in weights.items()}
-        labelled: dict[int, NDArray[Any]] = {}
+        labelled: dict[int, NDArray[Any] | None] = {}
         while messages := server.ask():
             first = not labelled
             contents = {
@@ -82,19 +82,23 @@ class LabelPropagation:
             if not answers:
                 raise UserError("No client took part in the propagation.")
             if first:
-                labelled = {client: answer.pop(LABELLED) for client, answer in answers.items()}
+                labelled = {
+                    client: answer.pop(LABELLED, None) for client, answer in answers.items()
+                }
             server.take(answers)
         sizes = server.sizes()
+        known = []
         for client, size in sizes.items():
             found = labelled[client]
-            if found.dtype != np.bool_ or found.shape != (size,):
+            if found is None or found.dtype != np.bool_ or found.shape != (size,):
                 raise UserError(f"Client {client} did not say which of its {size} points it knows.")
+            known.append(found)
         graph = normalised_graph(server.neighbours(self._options.k), self._options.power)
         joint = JointGraph(
             graph=graph,
             clients=tuple(sizes),
             owners=np.repeat(np.array(list(sizes), dtype=np.int64), list(sizes.values())),
-            labelled=np.concatenate([labelled[client] for client in sizes]),
+            labelled=np.concatenate(known),
         )
         return [by_id[client] for client in sizes], joint
 
@@ -128,8 +132,14 @@ class LabelPropagation:
             }
             answers = self._ask(SUM, contents)
             if len(answers) == len(left):
-                sent = {member.partition_id: answers[member].arrays[SENT] for member in left}
+                sent = {member.partition_id: _share(member, answers[member]) for member in left}
                 sums = combine(sent, found.rows())
                 return {m: Content(arrays={ROWS: sums[m.partition_id]}) for m in left}
             left = [member for member in left if member in answers]
         raise UserError("No client took part in the sum of labels.")
+
+
+def _share(member: Member, answer: Content) -> NDArray[Any]:
+    if SENT not in answer.arrays:
+        raise UserError(f"Client {member.partition_id} sent no share of the sum of labels.")
+    return answer.arrays[SENT]

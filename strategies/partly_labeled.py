@@ -56,7 +56,9 @@ class PartlyLabeled(WrappingStrategy):
         if self.on_labels_only(round_number) or not self.uses_unlabeled_clients:
             with_labels, without = min(count, len(self.labelled)), 0
         else:
-            without = min(count - math.ceil(self.labelled_share * count), count - 1)
+            # 0.56 * 25 is a little more than 14, which is no reason for a fifteenth.
+            least = math.ceil(round(self.labelled_share * count, 9))
+            without = min(count - least, count - 1)
             without = min(without, len(self.unlabeled))
             with_labels = min(count - without, len(self.labelled))
             without = min(count - with_labels, len(self.unlabeled))

@@ -9,6 +9,7 @@ them, and the client adds its part to what comes back.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from statistics import mode
 from typing import NamedTuple
 
 import numpy as np
@@ -76,7 +77,8 @@ def combine(sent: Mapping[int, Words], sizes: Mapping[int, int]) -> dict[int, Wo
         A message of another shape; it is named by its client.
     """
     total = sum(sizes.values())
-    num_classes = next(iter(sent.values())).shape[-1] if sent else 0
+    # The server does not know K: what most have sent, so that the odd one is named.
+    num_classes = mode([words.shape[-1] for words in sent.values() if words.ndim == 2] or [0])
     sums = {client: np.zeros((size, num_classes), np.uint64) for client, size in sizes.items()}
     for sender in sizes:
         words = sent[sender]
