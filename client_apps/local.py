@@ -86,9 +86,12 @@ class LocalTrainingClient(FederatedClient):
         """Batches of an epoch: by default ``plan.batch_size`` points of ``data``."""
         return point_batches(data.images, data.points, data.targets, plan)
 
-    def schedule_round(self, server_round: int) -> int:
-        """Round of the step size's schedule, from 1: a method that restarts it counts anew."""
-        return server_round
+    def stage(self, server_round: int) -> tuple[int, int]:
+        """Which round of a stage of training this is, from 1, and how many rounds the stage has.
+
+        The step size's schedule goes by it: a method with several stages begins it anew in each.
+        """
+        return server_round, self.settings.num_rounds
 
     def introduce(self) -> dict[str, Value]:
         """What the server hears of this client before round 1."""
@@ -149,7 +152,7 @@ class LocalTrainingClient(FederatedClient):
         return local_plan(
             self.settings,
             float(config.get("proximal-mu", 0.0)),
-            self.schedule_round(int(config.get("server-round", 1))),
+            self.stage(int(config.get("server-round", 1))),
         )
 
     def fit(

@@ -73,10 +73,15 @@ class PartlyLabeledClient(LocalTrainingClient):
         """Labels and confidences of :attr:`unlabeled` in this round, -1 for none."""
         return nothing(len(self.unlabeled))
 
-    def schedule_round(self, server_round: int) -> int:
-        """Rounds since the stage began, from 1: the step size starts again with the second."""
-        first = self.stages.labels_only_rounds
-        return server_round if server_round <= first else server_round - first
+    def stage(self, server_round: int) -> tuple[int, int]:
+        """Rounds since the first or the second stage began, from 1, and that stage's length."""
+        every = self.settings.num_rounds
+        first = min(self.stages.labels_only_rounds, every)
+        return (
+            (server_round, first)
+            if server_round <= first
+            else (server_round - first, every - first)
+        )
 
     def training_data(self) -> TrainingData:
         """Labelled points, then pseudo-labelled ones; targets are positions among these."""

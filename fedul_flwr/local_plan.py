@@ -8,21 +8,23 @@ from fedul_flwr.learning.plan import LocalPlan
 from fedul_flwr.learning.schedules import cosine
 
 
-def local_plan(settings: RunConfig, proximal_mu: float = 0.0, schedule_round: int = 1) -> LocalPlan:
+def local_plan(
+    settings: RunConfig, proximal_mu: float = 0.0, stage: tuple[int, int] = (1, 1)
+) -> LocalPlan:
     """The plan that ``settings`` describe, on this machine.
 
     Parameters
     ----------
     proximal_mu : weight of the proximal term, as the base strategy sends it.
-    schedule_round : of the step size's schedule, from 1; without it the plan has the step size of
-        the settings.
+    stage : which round of a stage of training, from 1, and how many rounds the stage has; by
+        default the plan has the step size of the settings.
     """
     device = choose_device(settings.device)
     return LocalPlan(
         local_epochs=settings.local_epochs,
         batch_size=settings.batch_size,
         optimizer=settings.optimizer,
-        learning_rate=settings.learning_rate * rate_factor(settings, schedule_round),
+        learning_rate=settings.learning_rate * rate_factor(settings, *stage),
         momentum=settings.momentum,
         weight_decay=settings.weight_decay,
         l1=settings.l1,
@@ -33,8 +35,8 @@ def local_plan(settings: RunConfig, proximal_mu: float = 0.0, schedule_round: in
     )
 
 
-def rate_factor(settings: RunConfig, schedule_round: int) -> float:
-    """What step sizes are multiplied by in round ``schedule_round`` (from 1) of their schedule."""
+def rate_factor(settings: RunConfig, round_of_stage: int, rounds: int) -> float:
+    """What step sizes are multiplied by in a round, from 1, of a stage of so many ``rounds``."""
     if settings.learning_rate_schedule == "constant":
         return 1.0
-    return cosine(schedule_round, settings.learning_rate_rounds or settings.num_rounds)
+    return cosine(round_of_stage, settings.learning_rate_rounds or rounds)

@@ -45,7 +45,7 @@ class ServerTrainer:
         """``arrays`` after the epochs of one round, and the mean loss of the steps."""
         load_arrays(self._model, to_arrays(arrays))
         data = self._data
-        factor = rate_factor(self._settings, server_round)
+        factor = rate_factor(self._settings, server_round, self._settings.num_rounds)
         plan = replace(self._plan, learning_rate=self._plan.learning_rate * factor)
         result = train_local(
             self._model,

@@ -28,8 +28,8 @@ COSINE = {"learning_rate_schedule": "cosine", "learning_rate": 0.5}
 
 
 class Restarting(LocalTrainingClient):
-    def schedule_round(self, server_round: int) -> int:
-        return server_round if server_round < 3 else server_round - 2
+    def stage(self, server_round: int) -> tuple[int, int]:
+        return (server_round, 2) if server_round < 3 else (server_round - 2, 2)
 
 
 def rates(settings: RunConfig, kind: type[LocalTrainingClient] = LocalTrainingClient) -> list[Any]:
@@ -53,6 +53,9 @@ def test_a_cosine_over_all_rounds_or_those_given(settings: Settings) -> None:
 
 def test_a_method_may_restart_the_schedule(settings: Settings) -> None:
     config = settings(num_rounds=4, learning_rate_rounds=2, **COSINE)
+    assert rates(config, Restarting) == pytest.approx([0.5, 0.25, 0.5, 0.25])
+    # Without T each stage of two rounds has its own.
+    config = settings(num_rounds=4, **COSINE)
     assert rates(config, Restarting) == pytest.approx([0.5, 0.25, 0.5, 0.25])
 
 

@@ -83,7 +83,8 @@ class SharedSettings(Settings):
     """How step sizes change over the rounds; `cosine` multiplies them in round t by
     (1 + cos(pi (t - 1)/T))/2, and from round T on they stay as they are there."""
     learning_rate_rounds: Annotated[int, Field(ge=0)] = 0
-    """T, rounds until `cosine` would reach 0; 0 takes `num-rounds`."""
+    """T, rounds until `cosine` would reach 0; 0 takes `num-rounds` or, of a method in stages, the
+    length of the stage."""
     momentum: Annotated[float, Field(ge=0, lt=1)] = 0.0
     """Momentum of local SGD."""
     weight_decay: Annotated[float, Field(ge=0)] = 0.0
