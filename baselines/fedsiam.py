@@ -7,17 +7,28 @@ import torch
 
 from client_apps.local import TrainingData
 from client_apps.partly_labeled import PartlyLabeledClient
+from fedul_flwr.config import RunConfig
+from fedul_flwr.errors import UserError
 from fedul_flwr.learning.batches import Batches, paired_batches
 from fedul_flwr.learning.local import Objective
 from fedul_flwr.learning.mean_teacher import MeanTeacherObjective
 from fedul_flwr.learning.plan import LocalPlan
 from fedul_flwr.learning.schedules import ramp_up
+from fedul_flwr.settings.sections import ScaffoldSettings
 from fedul_flwr.settings.semi import FedSiamSettings
 from strategies.partly_labeled import PartlyLabeled
 
 
 class FedSiam(PartlyLabeled):
     """The base strategy on students; teachers begin anew from the global model in every round."""
+
+    @classmethod
+    def check(cls, settings: RunConfig) -> None:
+        """Refuse what passes over the data before it trains: the teacher would count its steps."""
+        super().check(settings)
+        scaffold = settings.section("scaffold", ScaffoldSettings)
+        if settings.base == "scaffold" and scaffold.option == "I":
+            raise UserError("Setting scaffold.option = 'I': method 'fedsiam' goes with 'II' only.")
 
 
 class FedSiamClient(PartlyLabeledClient):

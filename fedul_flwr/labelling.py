@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from logging import INFO
-from typing import Any
 
 from flwr.common import log
 from flwr.serverapp import Grid
@@ -28,6 +27,7 @@ from fedul_flwr.results import store
 from fedul_flwr.results.label_scores import score_labels
 from fedul_flwr.results.summary import summary_rows, write_labelling_summary
 from strategies.bases import build_base
+from strategies.labelling import LabellingStrategy
 
 
 def label(grid: Grid, settings: RunConfig, directory: store.RunDirectory) -> None:
@@ -38,7 +38,9 @@ def label(grid: Grid, settings: RunConfig, directory: store.RunDirectory) -> Non
             f"{directory.path} holds a run already, and method {settings.method!r} has no rounds "
             "to go on with: name another output."
         )
-    strategy_class: Any = load_reference(find_method(settings.method).strategy, "method")
+    strategy_class: type[LabellingStrategy] = load_reference(
+        find_method(settings.method).strategy, "method"
+    )
     strategy_class.check(settings)
     data, nodes = open_data(grid, settings, directory)
     weights: Arrays = {}

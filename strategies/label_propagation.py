@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from logging import WARNING
 from typing import Any
 
 import numpy as np
+from flwr.common import log
 from numpy.typing import NDArray
 
 from fedul_flwr.bridge import Arrays, Content
@@ -33,6 +35,16 @@ from fedul_flwr.settings.semi import XCLPSettings
 
 Ask = Callable[[str, Mapping[Member, Content]], dict[Member, Content]]
 """``(phase, what each member is sent) -> answers``; a member without an answer has dropped out."""
+
+
+def warn_of_plaintext(options: XCLPSettings) -> None:
+    """Say it aloud where nothing is encrypted."""
+    if options.secure == "plaintext":
+        log(WARNING, "xclp.secure = 'plaintext': the server sees all codes; for simulations only.")
+
+
+class NobodyLeftError(UserError):
+    """All clients of a propagation have dropped out."""
 
 
 class LabelPropagation:
@@ -80,7 +92,7 @@ class LabelPropagation:
             }
             answers = {m.partition_id: a.arrays for m, a in self._ask(COMPARE, contents).items()}
             if not answers:
-                raise UserError("No client took part in the propagation.")
+                raise NobodyLeftError("No client took part in the propagation.")
             if first:
                 labelled = {
                     client: answer.pop(LABELLED, None) for client, answer in answers.items()
@@ -136,7 +148,7 @@ class LabelPropagation:
                 sums = combine(sent, found.rows())
                 return {m: Content(arrays={ROWS: sums[m.partition_id]}) for m in left}
             left = [member for member in left if member in answers]
-        raise UserError("No client took part in the sum of labels.")
+        raise NobodyLeftError("No client took part in the sum of labels.")
 
 
 def _share(member: Member, answer: Content) -> NDArray[Any]:

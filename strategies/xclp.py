@@ -9,12 +9,13 @@ from flwr.app import ArrayRecord, ConfigRecord, Message, RecordDict
 from flwr.serverapp import Grid
 
 from fedul_flwr.bridge import Content, payload_bytes, to_arrays, to_record
+from fedul_flwr.config import RunConfig
 from fedul_flwr.data.seeds import stream
 from fedul_flwr.federation import Member
 from fedul_flwr.propagation.codes import SEED_BYTES
 from fedul_flwr.propagation.phases import ROWS
 from fedul_flwr.settings.semi import XCLPSettings
-from strategies.label_propagation import LabelPropagation
+from strategies.label_propagation import LabelPropagation, warn_of_plaintext
 from strategies.partly_labeled import PartlyLabeled
 
 
@@ -23,6 +24,12 @@ class XCLP(PartlyLabeled):
 
     Two phases come before the training message, which carries what the second one ended with.
     """
+
+    @classmethod
+    def check(cls, settings: RunConfig) -> None:
+        """As others; warns where the server sees all codes."""
+        super().check(settings)
+        warn_of_plaintext(settings.section("xclp", XCLPSettings))
 
     def configure_train(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid

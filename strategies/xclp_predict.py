@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
+from logging import WARNING
 
 import numpy as np
+from flwr.common import log
 from flwr.serverapp import Grid
 
 from fedul_flwr.bridge import Arrays, Content
@@ -16,11 +19,11 @@ from fedul_flwr.propagation.codes import SEED_BYTES
 from fedul_flwr.propagation.phases import LABEL, OWN_LABELS, ROUND
 from fedul_flwr.settings.labels import LabelSettings
 from fedul_flwr.settings.semi import XCLPPredictSettings, XCLPSettings
-from strategies.label_propagation import LabelPropagation
-from strategies.partly_labeled import PartlyLabeled
+from strategies.label_propagation import LabelPropagation, NobodyLeftError, warn_of_plaintext
+from strategies.labelling import LabellingStrategy
 
 
-class XCLPPredict(PartlyLabeled):
+class XCLPPredict(LabellingStrategy):
     """Trains nothing: the clients of each group propagate once, and write labels where they run."""
 
     @property
@@ -32,6 +35,7 @@ class XCLPPredict(PartlyLabeled):
     def check(cls, settings: RunConfig) -> None:
         """Refuse features without a model, and points that there are not."""
         super().check(settings)
+        warn_of_plaintext(settings.section("xclp", XCLPSettings))
         options = settings.section("xclp-predict", XCLPPredictSettings)
         if options.features == "model" and not settings.start_from:
             raise UserError(
@@ -62,18 +66,29 @@ class XCLPPredict(PartlyLabeled):
         """
         self.prepare(grid)
         for number, members in enumerate(self.groups()):
-            propagation = LabelPropagation(
-                partial(self.ask, grid),
-                self.settings.section("xclp", XCLPSettings),
-                1,
-                stream(self.settings.seed, "codes", number).bytes(SEED_BYTES),
-            )
-            left, joint = propagation.join(members, weights)
-            self._tell(grid, propagation.sum_labels(left, joint), own_labels=True)
-            for member in left if self.prediction.leave_one_out else ():
-                rows = propagation.sum_labels(left, joint, withheld=member.partition_id)
-                if member in rows:
-                    self._tell(grid, {member: rows[member]}, own_labels=False)
+            try:
+                self._label_group(grid, number, members, weights)
+            except NobodyLeftError as error:  # other groups do not need this one
+                log(WARNING, "Group %s: %s", number, error)
+        if self.record.clients == 0:
+            raise UserError("No client of any group got labels.")
+
+    def _label_group(
+        self, grid: Grid, number: int, members: Sequence[Member], weights: Arrays
+    ) -> None:
+        propagation = LabelPropagation(
+            partial(self.ask, grid),
+            self.settings.section("xclp", XCLPSettings),
+            1,
+            stream(self.settings.seed, "codes", number).bytes(SEED_BYTES),
+        )
+        joined, joint = propagation.join(members, weights)
+        rows = propagation.sum_labels(joined, joint)
+        self._tell(grid, rows, own_labels=True)
+        for member in rows if self.prediction.leave_one_out else ():
+            others = propagation.sum_labels(rows, joint, withheld=member.partition_id)
+            if member in others:
+                self._tell(grid, {member: others[member]}, own_labels=False)
 
     def groups(self) -> list[list[Member]]:
         """Members dealt at random into groups as equal as can be; each has somebody."""

@@ -70,7 +70,8 @@ def influences(
 
     Parameters
     ----------
-    participants : clients that add their labels up; the others' points only carry them on.
+    participants : clients that add their labels up, in the order of their points; the others'
+        points only carry them on.
     withheld : a client whose labels are not used; all its points count as unlabeled.
     """
     labelled = joint.labelled & (joint.owners != withheld if withheld is not None else True)

@@ -8,8 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 
 from fedul_flwr.config import RunConfig
+from fedul_flwr.errors import UserError
 from tests.runs import last_model, train
 
 Settings = Callable[..., RunConfig]
@@ -52,3 +54,9 @@ def test_decay_has_an_effect_and_no_weight_has_none(settings: Settings) -> None:
     assert not same(*(run(settings, **decay) for decay in decays))
     nothing = {"fedsiam.consistency-weight": 0.0}
     assert same(*(run(settings, **decay, **nothing) for decay in decays))
+
+
+def test_a_pass_over_the_data_before_training_is_refused(settings: Settings) -> None:
+    with pytest.raises(UserError, match=r"scaffold\.option = 'I': method 'fedsiam' goes with 'II'"):
+        run(settings, base="scaffold", **{"scaffold.option": "I"})
+    assert np.isfinite(last_model(run(settings, base="scaffold", optimizer="sgd"))["1.bias"]).all()

@@ -13,6 +13,7 @@ from flwr.serverapp import Grid
 
 from fedul_flwr.bridge import ARRAYS, Content, to_arrays
 from fedul_flwr.config import RunConfig
+from fedul_flwr.data.seeds import stream
 from fedul_flwr.errors import UserError
 from fedul_flwr.propagation.phases import COMPARE, SUM
 from fedul_flwr.results.label_files import read_labels
@@ -281,3 +282,38 @@ def test_other_answers_are_refused_by_name(
 
     with pytest.raises(UserError, match=message):
         Odd(**split(FEATURES, LABELS, SIZES)).propagate()
+
+
+def test_a_group_that_is_lost_leaves_the_other_groups_their_labels(settings: Settings) -> None:
+    grouped = {**PREDICT, "xclp-predict.groups": 2}
+    whole = written(train(settings(**grouped), 4))
+    # Groups are halves of an order drawn from the seed; the first half is asked first.
+    left = set(stream(0, "groups").permutation(4)[2:].tolist())
+    found = written(train(settings(**grouped), 4, **losing(AT_COMPARE, 0, 1, 2, 3)))
+    assert found == {client: whole[client] for client in left}
+
+
+def test_all_groups_are_lost(settings: Settings) -> None:
+    def lose(call: int, replies: list[Message]) -> list[Message]:
+        return [as_error(reply, "gone") if call > PREPARE else reply for reply in replies]
+
+    with pytest.raises(UserError, match=r"^No client of any group got labels\.$"):
+        train(settings(**PREDICT), 4, wrap_grid=lambda grid: MeddlingGrid(grid, lose))
+
+
+def test_who_is_lost_in_the_sum_is_not_asked_again_without_its_labels(settings: Settings) -> None:
+    calls: list[int] = []
+
+    def lose(call: int, replies: list[Message]) -> list[Message]:
+        calls.append(len(replies))
+        gone = FIRST_NODE_ID + LOST
+        return [
+            as_error(reply, "gone") if call == AT_SUM and reply.metadata.src_node_id == gone
+            else reply
+            for reply in replies
+        ]  # fmt: skip
+
+    alone = {**PREDICT, "xclp-predict.leave-one-out": True}
+    train(settings(**alone), 4, wrap_grid=lambda grid: MeddlingGrid(grid, lose))
+    # Hello, prepare, codes, a sum, the sum anew, labels; then a sum and labels for each of three.
+    assert calls == [1, 4, 4, 4, 3, 3, *[3, 1] * 3]
