@@ -192,6 +192,26 @@ def test_the_overview_has_every_method_on_one_split(tmp_path: Path) -> None:
     assert plan.split_warnings == ()
 
 
+@pytest.mark.parametrize(
+    ("runs", "shared"),
+    [("xclp-runs", "xclp-mnist"), ("xclp-runs", "xclp-cifar10"), ("labelling-runs", "labelling")],
+)
+def test_overviews_of_partly_labelled_data_share_a_split(
+    runs: str, shared: str, tmp_path: Path
+) -> None:
+    found = read_runs(OVERVIEW / f"{runs}.toml")
+    over = parse_overrides([str(OVERVIEW / f"{shared}.toml")])
+    plan = make_plan(found, over, (0, 1), 20, tmp_path)
+    trains = runs == "xclp-runs"
+    expected = {
+        name
+        for name, method in METHODS.items()
+        if method.data == "partly-labeled" and method.trains == trains
+    }
+    assert {cell.config.method for cell in plan.cells} == expected
+    assert plan.split_warnings == ()
+
+
 # XCLP
 
 
