@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+import strategies.label_propagation
+from fedul_flwr.config import RunConfig
+from fedul_flwr.methods import find_method
 from fedul_flwr.propagation.central import label_propagation
 from fedul_flwr.propagation.codes import encode
 from fedul_flwr.propagation.graph import graph_from_codes
 from fedul_flwr.propagation.hamming import hamming
 from fedul_flwr.propagation.labels import Propagated, labels_from_scores, one_hot
+from fedul_flwr.references import load_reference
+from strategies.wrapper import WrappingStrategy
 from tests.parties import BITS, SEED, Parties, split
 from tests.propagation.conftest import Floats, clusters, dense_inverse
 
@@ -205,3 +211,14 @@ def test_all_points_labelled_is_nothing_to_ask() -> None:
 def test_clients_without_points() -> None:
     found = Parties([FEATURES[:0]], [LABELS[:0]]).propagate()
     assert found[0].labels.shape == (0,)
+
+
+@pytest.mark.parametrize("method", ["xclp-predict", "xclp"])
+def test_the_log_says_that_the_server_sees_codes(
+    settings: Callable[..., RunConfig], method: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said: list[str] = []
+    monkeypatch.setattr(strategies.label_propagation, "log", lambda level, text: said.append(text))
+    strategy: type[WrappingStrategy] = load_reference(find_method(method).strategy, "method")
+    strategy.check(settings(method=method))
+    assert said == ["xclp.secure = 'plaintext': the server sees all codes; for simulations only."]

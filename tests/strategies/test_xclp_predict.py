@@ -24,9 +24,6 @@ from fedul_flwr.propagation.central import label_propagation
 from fedul_flwr.propagation.labels import Propagated
 from fedul_flwr.results.label_files import HEADER, read_labels
 from fedul_flwr.results.label_names import LEFT_OUT, NETWORK, PERCLIENT_LP, SOURCES, XCLP, file_name
-from strategies import label_propagation
-from strategies.xclp import XCLP
-from strategies.xclp_predict import XCLPPredict
 from tests.runs import last_model, summary, train
 
 Settings = Callable[..., RunConfig]
@@ -276,14 +273,3 @@ def test_there_are_no_rounds_to_resume(settings: Settings, tmp_path: Path) -> No
     shutil.copytree(directory, tmp_path / "copy")
     with pytest.raises(UserError, match="method 'xclp-predict' has no rounds to go on with"):
         train(config, 2)
-
-
-@pytest.mark.parametrize("method", ["xclp-predict", "xclp"])
-def test_the_log_says_that_the_server_sees_codes(
-    settings: Settings, method: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    said: list[str] = []
-    monkeypatch.setattr(label_propagation, "log", lambda level, text: said.append(text))
-    strategy = {"xclp": XCLP, "xclp-predict": XCLPPredict}[method]
-    strategy.check(settings(method=method))
-    assert said == ["xclp.secure = 'plaintext': the server sees all codes; for simulations only."]
