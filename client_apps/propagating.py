@@ -66,5 +66,4 @@ class PropagatingClient(PartlyLabeledClient):
             alpha=options.alpha,
             power=options.power,
             class_scaling=options.class_scaling,
-            reweigh=options.reweigh,
         )

@@ -53,14 +53,14 @@ class PropagationSettings(Settings):
     """Edge weights are cosines to this power: 3 in the authors' code, 1 in the text."""
     class_scaling: bool = True
     """Divide scores by the number of labels of the class, as the authors' code; not in the text."""
-    reweigh: bool = False
-    """Re-weigh scores at every client by class priors estimated there (ours, see
-    docs/propagation.md)."""
 
 
 class XCLPSettings(PropagationSettings):
     """Label propagation across clients."""
 
+    reweigh: bool = False
+    """Re-weigh scores at every client by class priors estimated there (ours, see
+    docs/propagation.md). From one client's labels alone it does harm, so it is for these only."""
     secure: Literal["plaintext"] = "plaintext"
     """How similarities are computed: `plaintext` shows the server all codes (the paper's
     placeholder, for simulations)."""

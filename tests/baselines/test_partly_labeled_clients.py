@@ -126,7 +126,7 @@ def test_the_loss_of_a_step_weighs_points(client: Build) -> None:
 
 
 def test_perclient_lp_is_label_propagation_of_its_own_points(client: Build) -> None:
-    options = {"xclp.num-bits": 256, "xclp.k": 5, "xclp.reweigh": True}
+    options = {"xclp.num-bits": 256, "xclp.k": 5}
     found = in_round(client(PerClientLPClient, "perclient-lp", **options), SECOND)
     own = found.data
     shown = ~own.new
@@ -138,7 +138,6 @@ def test_perclient_lp_is_label_propagation_of_its_own_points(client: Build) -> N
         num_classes=10,
         k=5,
         num_bits=256,
-        reweigh=True,
     )
     guess = found.pseudo_labels()
     unlabeled = own.labels[shown] < 0
