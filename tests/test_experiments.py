@@ -233,6 +233,8 @@ def said_of_xclp(file: Path) -> dict[str, Scalar]:
                 "miniimagenet": str(ROOT / "mini-imagenet"),
             }[kind],
             "partition": {"iid": "iid", "noniid": "pathological"}[split],
+            # Non-IID clients have labels "according to their own distribution".
+            "labels.sampling": {"iid": "balanced", "noniid": "random"}[split],
             "labels.total": int(labels.removeprefix("labels")),
             "labels.labelled-clients": many / 100 if table == "table4" else 1.0,
         }

@@ -23,8 +23,8 @@ class LabelSettings(Settings):
     labelled_clients: Annotated[float, Field(gt=0, le=1)] = 1.0
     """Part of the clients that have labels, at least one of them."""
     sampling: Literal["balanced", "random"] = "balanced"
-    """Labels of as equally many points of each of a client's classes as it has, or of points drawn
-    in the client's own proportions."""
+    """Labels of as equally many points of each of a client's classes as it has (as in the XCLP
+    paper's IID setting), or of points drawn in the client's own proportions (its Non-IID one)."""
     new_fraction: Annotated[float, Field(ge=0, lt=1)] = 0.0
     """Part of every client's points that is new: no method trains on it, predictions are asked
     for it."""
