@@ -41,7 +41,11 @@ lint: $(STAMP)
 
 check: lint test
 
+# What speed is compared with comes on top, into the same environment.
 bench: $(STAMP)
+	@if command -v uv >/dev/null 2>&1; then uv pip install --quiet --python $(BIN)/python -e '.[bench]'; \
+	elif [ -x $(BIN)/uv ]; then $(BIN)/uv pip install --quiet --python $(BIN)/python -e '.[bench]'; \
+	else $(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[bench]'; fi
 	$(BIN)/python -m benchmarks
 
 clean:

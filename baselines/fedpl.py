@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from flwr.common.typing import NDArrays
-from flwr.common.typing import Scalar as FlowerScalar
 from torch.nn import functional
 
 from client_apps.local import TrainingData
@@ -22,26 +20,17 @@ class FedPLClient(UnlabeledSetsClient):
     """Trains on pseudo labels, and on mixtures of points it is sure of and others."""
 
     min_sets = 1
-    relabels = False
-    """Whether this round's labels are the global model's."""
 
     @property
     def options(self) -> FedPLSettings:
         """FedPL's own settings."""
         return self.settings.section("fedpl", FedPLSettings)
 
-    def fit(
-        self, parameters: NDArrays, config: dict[str, FlowerScalar]
-    ) -> tuple[NDArrays, int, dict[str, FlowerScalar]]:
-        """One round of local training."""
-        warm = int(config["server-round"]) > self.options.warm_up_rounds
-        self.relabels = self.options.relabel and warm
-        return super().fit(parameters, config)
-
     def training_data(self) -> TrainingData:
         """Points with their pseudo labels for targets."""
-        sets = self.sets
-        if self.relabels:  # the model holds the weights that the round starts from
+        sets, options = self.sets, self.options
+        if options.relabel and self.server_round > options.warm_up_rounds:
+            # The model holds the weights that the round starts from.
             logits = predict_logits(self.model, sets.images, sets.points, self.plan({}))
             return TrainingData(sets.images, sets.points, logits.argmax(dim=1).numpy())
         return TrainingData(sets.images, sets.points, likeliest_classes(sets.priors)[sets.sets])

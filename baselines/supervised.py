@@ -10,7 +10,7 @@ from torch.nn import functional
 from client_apps.local import LocalTrainingClient, TrainingData
 from fedul_flwr.bridge import Value
 from fedul_flwr.data.seeds import stream
-from fedul_flwr.data.split import open_labeled_points
+from fedul_flwr.data.set_split import open_labeled_points
 from fedul_flwr.data.types import LabeledPoints
 from fedul_flwr.learning.local import Loss
 from fedul_flwr.settings.baselines import SupervisedSettings

@@ -91,7 +91,7 @@ def _client(settings: RunConfig) -> LocalTrainingClient:
     state = ClientState(RecordDict())
     kind: Any = load_reference(method.client, "method")
     client: LocalTrainingClient = kind(settings, Node(0, CLIENTS, {}), state)
-    files = data.files(labels=method.data == "labels")
+    files = data.files(method.data)
     client.step("prepare", introduction(settings, data.shape, files))
     return client
 

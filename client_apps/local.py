@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import lru_cache
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -52,7 +53,13 @@ class LocalTrainingClient(FederatedClient):
     settings : the run's settings.
     node : where this client runs.
     state : its memory between messages.
+
+    Attributes
+    ----------
+    server_round : the round that :meth:`fit` is in, counted over resumed runs; 0 outside.
     """
+
+    server_round = 0
 
     def __init__(self, settings: RunConfig, node: Node, state: ClientState) -> None:
         self.settings = settings
@@ -79,6 +86,13 @@ class LocalTrainingClient(FederatedClient):
         """Batches of an epoch: by default ``plan.batch_size`` points of ``data``."""
         return point_batches(data.images, data.points, data.targets, plan)
 
+    def stage(self, server_round: int) -> tuple[int, int]:
+        """Which round of a stage of training this is, from 1, and how many rounds the stage has.
+
+        The step size's schedule goes by it: a method with several stages begins it anew in each.
+        """
+        return server_round, self.settings.num_rounds
+
     def introduce(self) -> dict[str, Value]:
         """What the server hears of this client before round 1."""
         return {}
@@ -93,9 +107,25 @@ class LocalTrainingClient(FederatedClient):
     @property
     def model(self) -> nn.Module:
         """The class model; one per process, its weights are overwritten by every message."""
+        return _model(self.settings.model, self.image_shape, len(self.federation["class-names"]))
+
+    @property
+    def image_shape(self) -> tuple[int, int, int]:
+        """The model's ``(height, width, channels)``."""
         told = self.federation
-        shape = (told["height"], told["width"], told["channels"])
-        return _model(self.settings.model, shape, len(told["class-names"]))
+        return told["height"], told["width"], told["channels"]
+
+    @property
+    def own_folder(self) -> Path | None:
+        """Where the client's own data lie; ``None`` where it has a share of a simulation's."""
+        if "data" in self.node.config:
+            return Path(str(self.node.config["data"]))
+        if "client-data" not in self.federation:
+            return None
+        from fedul_flwr.data.owned import client_folders
+
+        folders = client_folders(self.federation["client-data"], self.node.num_partitions)
+        return folders[self.node.partition_id]
 
     def array_names(self) -> list[str]:
         """Names of the model's weights and buffers."""
@@ -119,18 +149,24 @@ class LocalTrainingClient(FederatedClient):
 
     def plan(self, config: dict[str, FlowerScalar]) -> LocalPlan:
         """The round's plan: the settings, and what the base strategy sends."""
-        return local_plan(self.settings, float(config.get("proximal-mu", 0.0)))
+        return local_plan(
+            self.settings,
+            float(config.get("proximal-mu", 0.0)),
+            self.stage(int(config.get("server-round", 1))),
+        )
 
     def fit(
         self, parameters: NDArrays, config: dict[str, FlowerScalar]
     ) -> tuple[NDArrays, int, dict[str, FlowerScalar]]:
         """One round of local training from the global weights."""
         keep_freed_memory()
+        self.server_round = server_round = int(config["server-round"])
         model, names = self.model, self.array_names()
         load_arrays(model, dict(zip(names, parameters, strict=True)))
         parameters.clear()  # the model holds them now; a second copy is a model's size of memory
         data, plan = self.training_data(), self.plan(config)
-        server_round = int(config["server-round"])
+        if len(data.points) == 0:
+            return self._unchanged()
         rng = stream(self.settings.seed, "local", server_round, self.node.partition_id)
         objective, batches = self.objective(server_round), self.batches(data, plan)
         if CONTROL in self.received:
@@ -149,9 +185,8 @@ class LocalTrainingClient(FederatedClient):
         else:
             result = train_local(model, batches, objective, plan, rng)
         release_freed_memory()
-        arrays = dump_arrays(model)
         return (
-            [arrays[name] for name in names],
+            self._weights(),
             len(data.points),
             {
                 "loss": result.loss,
@@ -159,6 +194,14 @@ class LocalTrainingClient(FederatedClient):
                 "normalizer": local_normalizer(result.steps, plan),
             },
         )
+
+    def _weights(self) -> NDArrays:
+        arrays = dump_arrays(self.model)
+        return [arrays[name] for name in self.array_names()]
+
+    def _unchanged(self) -> tuple[NDArrays, int, dict[str, FlowerScalar]]:
+        """The global model back, of no weight: there was nothing to learn from."""
+        return self._weights(), 0, {"loss": 0.0, "steps": 0, "normalizer": 0.0}
 
 
 @lru_cache(maxsize=2)

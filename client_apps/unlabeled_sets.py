@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from functools import cached_property
-from pathlib import Path
 
 from client_apps.local import LocalTrainingClient, TrainingData
 from fedul_flwr.bridge import Value
-from fedul_flwr.data.split import open_unlabeled_sets
+from fedul_flwr.data.set_split import open_unlabeled_sets
 from fedul_flwr.data.types import UnlabeledSets
 from fedul_flwr.settings.fedul import AdmissionSettings
 from fedul_flwr.verdict import Verdict, judge_sets
@@ -27,19 +26,13 @@ class UnlabeledSetsClient(LocalTrainingClient):
     @cached_property
     def sets(self) -> UnlabeledSets:
         """This client's unlabeled sets: its own, or its share in a simulation."""
-        told = self.federation
-        if "data" not in self.node.config and "client-data" not in told:
+        told, folder = self.federation, self.own_folder
+        if folder is None:
             return open_unlabeled_sets(told, self.node.partition_id)
-        from fedul_flwr.data.owned import client_folders, load_unlabeled_sets
+        from fedul_flwr.data.owned import load_unlabeled_sets
 
-        if "data" in self.node.config:
-            folder = Path(str(self.node.config["data"]))
-        else:
-            folders = client_folders(told["client-data"], self.node.num_partitions)
-            folder = folders[self.node.partition_id]
         names = list(told["class-names"])
-        shape = (told["height"], told["width"], told["channels"])
-        return load_unlabeled_sets(folder, names, len(names), shape)
+        return load_unlabeled_sets(folder, names, len(names), self.image_shape)
 
     def introduce(self) -> dict[str, Value]:
         """Judge the sets and send the verdict; priors only with ``fedul.share-priors``."""

@@ -1,4 +1,4 @@
-"""The command line: ``fedul-flwr run | demo | compare | predict | report``.
+"""The command line: ``fedul-flwr run | label | demo | compare | predict | report``.
 
 Everything but typer is imported inside the commands, so that ``--help`` answers at once.
 """
@@ -25,7 +25,8 @@ from fedul_flwr.command_options import (
 )
 from fedul_flwr.compare_command import compare
 from fedul_flwr.errors import UserError
-from fedul_flwr.execute import plan_rounds, run_here, run_on
+from fedul_flwr.execute import plan_rounds, run_on, simulate
+from fedul_flwr.label_command import label
 from fedul_flwr.overrides import parse_overrides
 
 _DEMO_DIRECTORY = Path("runs/demo")
@@ -91,17 +92,21 @@ def run(
     config = resolve(overrides, base_dir=Path.cwd())
     if resume is not None and "num-rounds" in overrides:
         config = plan_rounds(config, int(overrides["num-rounds"]))
-    if in_process:
-        run_here(config, num_supernodes, verbose)
-    else:
-        from fedul_flwr.launcher import LocalSuperLink
-
-        typer.echo("Starting Flower's simulation …")
-        with LocalSuperLink(keep=keep_superlink) as superlink:
-            run_on(superlink, config, num_supernodes, client_cpus, client_gpus, verbose)
+    simulate(
+        config,
+        num_supernodes,
+        client_cpus,
+        client_gpus,
+        verbose,
+        in_process=in_process,
+        keep_superlink=keep_superlink,
+    )
     from fedul_flwr.results.summary import print_summary
 
     print_summary(Path(config.output))
+
+
+app.command()(label)
 
 
 @app.command()

@@ -30,6 +30,11 @@ class ClientState:
         self._records = records
         self._directory = directory
 
+    @property
+    def directory(self) -> Path | None:
+        """This client's own directory in a simulation; ``None`` on a device."""
+        return self._directory
+
     def values(self, name: str) -> dict[str, Value]:
         """The values stored under ``name``, empty if there are none."""
         record = self._records.get(name)
@@ -64,6 +69,11 @@ class ClientState:
         earlier = sorted(number for number in self._rounds(name) if number < server_round)
         for number in earlier[:-1]:
             self._file(name, number).unlink()
+
+    def leave(self, name: str, server_round: int, arrays: Arrays) -> None:
+        """Keep arrays that are not this client's memory but for a simulation to look at."""
+        if self._directory is not None:
+            self.keep(name, server_round, arrays)
 
     def _file(self, name: str, server_round: int) -> Path:
         assert self._directory is not None

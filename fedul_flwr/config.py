@@ -14,19 +14,13 @@ from pydantic import Field
 from fedul_flwr.errors import UserError
 from fedul_flwr.methods import METHODS, Method, find_method
 from fedul_flwr.settings.base import Scalar, Settings, unknown_key
-from fedul_flwr.settings.fedul import UnlabeledSetSettings
+from fedul_flwr.settings.dealing import refuse_pointless
+from fedul_flwr.settings.labels import LabelSettings
 from fedul_flwr.settings.sections import SECTIONS, ScaffoldSettings
 from fedul_flwr.settings.server import ServerTrainingSettings
-from fedul_flwr.settings.shared import SharedSettings
+from fedul_flwr.settings.shared import PRETRAINED, SharedSettings
 
 S = TypeVar("S", bound=Settings)
-
-_SHAPE_CLIENTS = (
-    "partition",
-    "points-per-client",
-    *(f"fedul.{name}" for name in UnlabeledSetSettings.names()),
-)
-"""Settings by which a simulation makes what its clients hold."""
 
 LAST_MODEL = "last.safetensors"
 """File that makes a directory a run: the model after the last complete round."""
@@ -60,7 +54,8 @@ class RunConfig(SharedSettings):
 
 def all_sections() -> dict[str, type[Settings]]:
     """Every table that exists, with its widest settings class."""
-    found = dict(SECTIONS)
+    # Methods of one's own may use this table, too.
+    found: dict[str, type[Settings]] = {**SECTIONS, "labels": LabelSettings}
     for method in METHODS.values():
         for name, kind in method.sections.items():
             if name not in found or issubclass(kind, found[name]):
@@ -108,13 +103,7 @@ def parse_flat(flat: Mapping[str, Any]) -> RunConfig:
             )
     if shared.client_data:
         refuse_labels_of_owners(shared)
-        defaults = default_flat()
-        for key in _SHAPE_CLIENTS:
-            if flat.get(key, defaults[key]) != defaults[key]:
-                raise UserError(
-                    f"Setting {key} = {flat[key]!r} has no effect with client-data, where clients "
-                    "bring their own sets: leave it out."
-                )
+    refuse_pointless(flat, default_flat())
     if shared.method_options:
         if shared.method in METHODS:
             raise UserError(
@@ -198,8 +187,11 @@ def _resume(
     for key in ("dataset", "server.dataset"):
         if given.get(key, defaults[key]) not in (defaults[key], saved.get(key)):
             given[key] = _absolute_dataset(str(given[key]), base_dir)
-    if given.get("client-data"):
-        given["client-data"] = _absolute(str(given["client-data"]), base_dir)
+    for key in ("client-data", "labels.split"):
+        if given.get(key):
+            given[key] = _absolute(str(given[key]), base_dir)
+    if given.get("start-from"):
+        given["start-from"] = _absolute_start(str(given["start-from"]), base_dir)
     # Flower hands over every key, so a default says nothing about what the user asked for.
     asked = {
         key: value
@@ -219,7 +211,7 @@ def _resume(
 
 
 def with_absolute_paths(config: RunConfig, base_dir: Path) -> RunConfig:
-    """``config`` with an absolute ``dataset``, ``client-data`` and ``output``.
+    """``config`` with absolute paths: of data, what an earlier run left, and results.
 
     A data set that is neither an existing path nor written like one stays a name.
     """
@@ -234,16 +226,25 @@ def with_absolute_paths(config: RunConfig, base_dir: Path) -> RunConfig:
     changed: dict[str, Any] = {"dataset": dataset, "output": str(output)}
     if config.client_data:
         changed["client_data"] = _absolute(config.client_data, base_dir)
-    server = config.sections.get("server")
-    if isinstance(server, ServerTrainingSettings) and server.dataset:
-        place = _absolute_dataset(server.dataset, base_dir)
-        table = server.model_copy(update={"dataset": place})
-        changed["sections"] = {**config.sections, "server": table}
-    return config.model_copy(update=changed)
+    if config.start_from:
+        changed["start_from"] = _absolute_start(config.start_from, base_dir)
+    sections = dict(config.sections)
+    for name, table in config.sections.items():
+        if isinstance(table, ServerTrainingSettings) and table.dataset:
+            place = _absolute_dataset(table.dataset, base_dir)
+            sections[name] = table.model_copy(update={"dataset": place})
+        if isinstance(table, LabelSettings) and table.split:
+            place = _absolute(table.split, base_dir)
+            sections[name] = table.model_copy(update={"split": place})
+    return config.model_copy(update={**changed, "sections": sections})
 
 
 def _absolute(path: str, base_dir: Path) -> str:
     return str((base_dir / Path(path).expanduser()).resolve())
+
+
+def _absolute_start(source: str, base_dir: Path) -> str:
+    return source if source == PRETRAINED else _absolute(source, base_dir)
 
 
 def _absolute_dataset(name: str, base_dir: Path) -> str:

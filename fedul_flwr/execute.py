@@ -30,6 +30,27 @@ def plan_rounds(config: RunConfig, num_rounds: int) -> RunConfig:
     return config.model_copy(update={"num_rounds": num_rounds})
 
 
+def simulate(
+    config: RunConfig,
+    num_supernodes: int,
+    client_cpus: int = 1,
+    client_gpus: float = 0.0,
+    verbose: bool = False,
+    *,
+    in_process: bool = False,
+    keep_superlink: bool = False,
+) -> None:
+    """Run on a SuperLink of its own, or in this process."""
+    if in_process:
+        run_here(config, num_supernodes, verbose)
+        return
+    from fedul_flwr.launcher import LocalSuperLink
+
+    print("Starting Flower's simulation …", flush=True)
+    with LocalSuperLink(keep=keep_superlink) as superlink:
+        run_on(superlink, config, num_supernodes, client_cpus, client_gpus, verbose)
+
+
 def run_on(
     superlink: LocalSuperLink,
     config: RunConfig,

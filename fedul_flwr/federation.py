@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from flwr.app import Message
 from flwr.serverapp import Grid
 
-from fedul_flwr.bridge import Content, from_records, step_message
+from fedul_flwr.bridge import Content, from_records, payload_bytes, step_message
 from fedul_flwr.config import RunConfig
 from fedul_flwr.errors import UserError
 
@@ -29,9 +29,11 @@ class ClientReport:
 
     id: int
     num_points: int | None = None
+    num_labelled: int | None = None
     set_sizes: list[int] | None = None
     priors: list[list[float]] | None = None
     class_counts: list[int] | None = None
+    labelled_counts: list[int] | None = None
     condition_number: float | None = None
     status: str = "accepted"
     reason: str = ""
@@ -51,6 +53,8 @@ class Phase:
 
     answers: dict[int, Content] = field(default_factory=dict)
     failures: dict[int, str] = field(default_factory=dict)
+    bytes_down: int = 0
+    bytes_up: int = 0
 
 
 def introduction(
@@ -75,23 +79,24 @@ def introduction(
     return content
 
 
-def run_phase(
-    grid: Grid, nodes: Iterable[int], name: str, content: Content, timeout: float
-) -> Phase:
-    """Send phase ``name`` to ``nodes`` and collect their answers."""
-    asked = list(nodes)
+def run_phase(grid: Grid, contents: Mapping[int, Content], name: str, timeout: float) -> Phase:
+    """Send phase ``name`` to nodes, to each its own content, and collect their answers."""
     phase = Phase()
-    for reply in grid.send_and_receive(
-        [step_message(node, name, content) for node in asked], timeout=timeout
-    ):
+    messages = [step_message(node, name, content) for node, content in contents.items()]
+    phase.bytes_down = sum(payload_bytes(message.content) for message in messages)
+    strays = []  # errors about nodes that are gone do not come from those nodes
+    for reply in grid.send_and_receive(messages, timeout=timeout):
         node = reply.metadata.src_node_id
-        if reply.has_error():  # about a node that is gone, it does not come from that node
+        if not reply.has_error():
+            phase.bytes_up += payload_bytes(reply.content)
+            phase.answers[node] = from_records(reply.content)
+        elif node in contents:
             phase.failures[node] = failure_reason(reply)
         else:
-            phase.answers[node] = from_records(reply.content)
-    for node in asked:
-        if node not in phase.answers:
-            phase.failures.setdefault(node, "no answer")
+            strays.append(failure_reason(reply))
+    for node in contents:
+        if node not in phase.answers and node not in phase.failures:
+            phase.failures[node] = strays.pop(0) if strays else "no answer"
     return phase
 
 
@@ -116,7 +121,7 @@ def find_nodes(grid: Grid, timeout: float) -> tuple[list[int], bool]:
     """
     deadline = time.monotonic() + timeout
     first = _wait_for_nodes(grid, 1, deadline)[0]
-    hello = run_phase(grid, [first], "hello", Content(), timeout)
+    hello = run_phase(grid, {first: Content()}, "hello", timeout)
     if first not in hello.answers:
         raise UserError(f"The first client failed: {next(iter(hello.failures.values()))}")
     expected = number(hello.answers[first], "num-partitions")

@@ -12,7 +12,21 @@ from fedul_flwr.settings.base import Settings
 from fedul_flwr.settings.baselines import FedLLPVATSettings, FedPLSettings, SupervisedSettings
 from fedul_flwr.settings.consistency import FedULConsistencySettings
 from fedul_flwr.settings.fedul import AdmissionSettings, FedULSettings, UnlabeledSetSettings
+from fedul_flwr.settings.labels import LabelSettings
+from fedul_flwr.settings.semi import (
+    FedSiamSettings,
+    PropagationSettings,
+    PseudoLabelSettings,
+    SamplingSettings,
+    SemiSupervisedSettings,
+    StageSettings,
+    XCLPPredictSettings,
+    XCLPSettings,
+)
 from fedul_flwr.settings.server import FedULMixSettings, ServerTrainingSettings
+
+DataKind = Literal["unlabeled-sets", "labels", "partly-labeled"]
+"""What a client learns from."""
 
 
 @dataclass(frozen=True)
@@ -27,14 +41,17 @@ class Method:
     client : ``"module:Class"`` of the client side, a
         :class:`fedul_flwr.bridge.FederatedClient`.
     sections : tables of settings that have an effect on it.
-    data : what a simulated client is given: its unlabeled sets, or its points with labels.
+    data : what a simulated client is given: its unlabeled sets, its points with labels, or its
+        points with labels for some of them.
+    trains : whether it trains a model over rounds; if not, its clients label their points once.
     """
 
     name: str
     strategy: str
     client: str
     sections: Mapping[str, type[Settings]] = field(default_factory=dict)
-    data: Literal["unlabeled-sets", "labels"] = "unlabeled-sets"
+    data: DataKind = "unlabeled-sets"
+    trains: bool = True
 
 
 METHODS: dict[str, Method] = {
@@ -101,6 +118,73 @@ METHODS: dict[str, Method] = {
             client="baselines.supervised:SupervisedClient",
             sections={"fedul": UnlabeledSetSettings, "supervised": SupervisedSettings},
             data="labels",
+        ),
+        # Clients with labels at some points: XCLP, and what it is compared with.
+        Method(
+            name="xclp",
+            strategy="strategies.xclp:XCLP",
+            client="client_apps.xclp:XCLPClient",
+            sections={
+                "labels": LabelSettings,
+                "semi": SemiSupervisedSettings,
+                "xclp": XCLPSettings,
+            },
+            data="partly-labeled",
+        ),
+        Method(
+            name="xclp-predict",
+            strategy="strategies.xclp_predict:XCLPPredict",
+            client="client_apps.xclp_predict:XCLPPredictClient",
+            sections={
+                "labels": LabelSettings,
+                "xclp": XCLPSettings,
+                "xclp-predict": XCLPPredictSettings,
+            },
+            data="partly-labeled",
+            trains=False,
+        ),
+        Method(
+            name="labels-only",
+            strategy="baselines.labels_only:LabelsOnly",
+            client="baselines.labels_only:LabelsOnlyClient",
+            sections={"labels": LabelSettings, "semi": StageSettings},
+            data="partly-labeled",
+        ),
+        Method(
+            name="perclient-lp",
+            strategy="baselines.perclient_lp:PerClientLP",
+            client="baselines.perclient_lp:PerClientLPClient",
+            sections={
+                "labels": LabelSettings,
+                "semi": PseudoLabelSettings,
+                "xclp": PropagationSettings,
+            },
+            data="partly-labeled",
+        ),
+        Method(
+            name="network-labels",
+            strategy="baselines.network_labels:NetworkLabels",
+            client="baselines.network_labels:NetworkLabelsClient",
+            sections={"labels": LabelSettings, "semi": SemiSupervisedSettings},
+            data="partly-labeled",
+        ),
+        Method(
+            name="fedsem",
+            strategy="baselines.fedsem:FedSem",
+            client="baselines.fedsem:FedSemClient",
+            sections={"labels": LabelSettings, "semi": SemiSupervisedSettings},
+            data="partly-labeled",
+        ),
+        Method(
+            name="fedsiam",
+            strategy="baselines.fedsiam:FedSiam",
+            client="baselines.fedsiam:FedSiamClient",
+            sections={
+                "labels": LabelSettings,
+                "semi": SamplingSettings,
+                "fedsiam": FedSiamSettings,
+            },
+            data="partly-labeled",
         ),
     )
 }

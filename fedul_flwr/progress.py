@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
@@ -16,6 +17,8 @@ if TYPE_CHECKING:
 
 class RunProgress:
     """One bar over the rounds of a run, or one line a round where stdout is no terminal.
+
+    A method that does not train has no rounds: it is shown when clients are asked, and the end.
 
     Parameters
     ----------
@@ -34,8 +37,13 @@ class RunProgress:
     """
 
     def __init__(self, config: RunConfig, log_to_show: Path | None = None, title: str = "") -> None:
+        from fedul_flwr.methods import find_method
+
         self.rounds_seen = 0
-        self._total = config.num_rounds
+        self._total = config.num_rounds if find_method(config.method).trains else None
+        self._summary = Path(config.output) / "summary.json"
+        self._waiting = self._total is None and not self._summary.exists()
+        self._began = time.monotonic()
         self._title = title or f"{config.method} on {Path(config.dataset).name}"
         self._metrics = _Tail(Path(config.output) / "metrics.jsonl")
         self._log = None if log_to_show is None else _Tail(log_to_show)
@@ -60,16 +68,19 @@ class RunProgress:
             self._bar = Progress(
                 TextColumn("{task.description}"),
                 BarColumn(),
-                MofNCompleteColumn(),
+                *([MofNCompleteColumn()] if self._total is not None else []),
                 TimeElapsedColumn(),
                 TextColumn("{task.fields[note]}"),
             )
+            note = "starting" if self._total is not None else "asking clients"
             self._task = self._bar.add_task(
-                self._title, total=self._total, completed=self._first, note="starting"
+                self._title, total=self._total, completed=self._first, note=note
             )
             self._bar.start()
-        else:
+        elif self._total is not None:
             print(f"{self._title}: starting, {self._total} rounds", flush=True)
+        else:
+            print(f"{self._title}: asking clients", flush=True)
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -95,6 +106,16 @@ class RunProgress:
                 took = f", {seconds:.1f} s" if isinstance(seconds, int | float) else ""
                 note = f": {_error(row)}" if _error(row) else ""
                 print(f"round {row['round']}/{self._total}{note}{took}", flush=True)
+        if self._waiting and self._summary.exists():
+            self._waiting = False
+            self._show_labelled()
+
+    def _show_labelled(self) -> None:
+        if self._bar is not None and self._task is not None:
+            self._bar.update(self._task, total=1, completed=1, note="points are labelled")
+        else:
+            seconds = time.monotonic() - self._began
+            print(f"{self._title}: points are labelled, {seconds:.1f} s", flush=True)
 
 
 class _Tail:

@@ -1,36 +1,21 @@
-"""The Flower app's server end: from settings to a trained model and its record."""
+"""The Flower app's server end: from settings to a trained model or labels, and their record."""
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable
-from dataclasses import asdict
-from logging import ERROR, INFO
+from logging import ERROR
 from pathlib import Path
-from typing import Any
 
-from flwr.app import ArrayRecord, Context, MetricRecord
+from flwr.app import Context
 from flwr.common import log
 from flwr.serverapp import Grid, ServerApp
 
-from fedul_flwr.bridge import to_arrays, to_record
-from fedul_flwr.config import LAST_MODEL, RunConfig, resolve
-from fedul_flwr.data.types import Floats
+from fedul_flwr.config import resolve
 from fedul_flwr.errors import UserError
-from fedul_flwr.federation import find_nodes, introduction
-from fedul_flwr.learning.local import dump_arrays
+from fedul_flwr.labelling import label
 from fedul_flwr.learning.machine import keep_freed_memory, set_threads
-from fedul_flwr.methods import Method, find_method
-from fedul_flwr.models import build_model
-from fedul_flwr.references import load_reference
+from fedul_flwr.methods import find_method
 from fedul_flwr.results import store
-from fedul_flwr.results.environment import describe_environment
-from fedul_flwr.results.recorder import Recorder
-from fedul_flwr.results.summary import summary_rows, write_summary
-from fedul_flwr.server_data import ServerData, open_server_data
-from strategies.bases import build_base
-from strategies.server_training import ServerTrainer
-from strategies.wrapper import WrappingStrategy
+from fedul_flwr.training import train
 
 app = ServerApp()
 
@@ -41,197 +26,12 @@ def main(grid: Grid, context: Context) -> None:
     settings = resolve(context.run_config, Path.cwd())
     directory = store.RunDirectory(Path(settings.output))
     directory.create()
+    set_threads(settings.client_threads)
+    keep_freed_memory()
+    run = train if find_method(settings.method).trains else label
     try:
         run(grid, settings, directory)
     except UserError as err:
         log(ERROR, "%s", err)
         directory.write_error(str(err))
         raise
-
-
-def run(grid: Grid, settings: RunConfig, directory: store.RunDirectory) -> None:
-    """Train, evaluate, record."""
-    set_threads(settings.client_threads)
-    keep_freed_memory()
-    began = time.time()
-    method = find_method(settings.method)
-    strategy_class: type[WrappingStrategy] = load_reference(method.strategy, "method")
-    strategy_class.check(settings)
-    data = open_server_data(settings)
-    model = build_model(
-        settings.model, data.shape.image_shape, len(data.shape.class_names), settings.seed
-    )
-    if settings.precision == "float64":
-        model.double()
-    nodes, own_data = find_nodes(grid, settings.round_timeout)
-    data = data.without_split(settings) if own_data else data.split_over(len(nodes), settings)
-    chosen = _selection(settings, data, strategy_class.can_hold_out)
-    settings = settings.model_copy(update={"selection": chosen})
-    recorder = Recorder(directory, settings, data.evaluator(settings))
-    arrays, done, state = _starting_point(directory, recorder, dump_arrays(model))
-    if done >= settings.num_rounds and _is_summarised(directory, done):
-        raise UserError(f"{directory.path} has finished its {done} rounds; raise num-rounds.")
-    trains = strategy_class.trains_at_server
-    strategy = strategy_class(
-        settings,
-        build_base(settings),
-        nodes,
-        introduction(settings, data.shape, _told(method, data, directory)),
-        buffers=frozenset(name for name, _ in model.named_buffers()),
-        round_offset=done,
-        trainer=ServerTrainer(settings, data.shape, data.labelled(settings)) if trains else None,
-    )
-    strategy.recall(state)
-    _describe(directory, settings, data, strategy.test_prior)
-    try:
-        if done < settings.num_rounds:  # else it was cut off while its last round was evaluated
-            strategy.start(
-                grid,
-                to_record(arrays),
-                num_rounds=settings.num_rounds - done,
-                timeout=settings.round_timeout,
-                evaluate_fn=_after_round(strategy, recorder, data),
-            )
-    finally:
-        recorder.close()
-    prior = _about_prior(settings, strategy, recorder)
-    write_summary(directory, settings, recorder, len(nodes), time.time() - began, prior)
-    for name, value in summary_rows(directory.path).items():
-        log(INFO, "%-12s %s", name, value)
-
-
-def _told(method: Method, data: ServerData, directory: store.RunDirectory) -> dict[str, str]:
-    """Paths that clients of a simulation are told: of their data, and of their memory."""
-    files = data.files(labels=method.data == "labels")
-    return {**files, "memory": str(directory.clients)} if files else {}
-
-
-def _after_round(
-    strategy: WrappingStrategy, recorder: Recorder, data: ServerData
-) -> Callable[[int, ArrayRecord], MetricRecord | None]:
-    """What Flower calls after every round (and once before the first)."""
-
-    reached = time.time()
-
-    def after_round(server_round: int, arrays: ArrayRecord) -> MetricRecord | None:
-        nonlocal reached
-        if server_round == 0:
-            reached = time.time()
-            return None
-        if server_round == 1:
-            _write_federation(recorder.directory, strategy, data)
-        record = strategy.record
-        recorder.wait()  # an evaluation longer than the round counts as part of it
-        before, reached = reached, time.time()
-        line: dict[str, Any] = {
-            "round": record.round,
-            **{_metric_name(strategy, key): value for key, value in record.metrics.items()},
-            "heldout_loss": record.heldout_loss,
-            "seconds": reached - before,
-            "seconds_fit": record.seconds_fit(),
-            "bytes_up": record.bytes_up,
-            "bytes_down": record.bytes_down,
-            "clients": record.clients,
-            "failures": record.failures,
-        }
-        recorder.record(line, to_arrays(arrays), strategy.memory())
-        return None
-
-    return after_round
-
-
-def _metric_name(strategy: WrappingStrategy, key: str) -> str:
-    if key == "loss":
-        return "surrogate_loss" if strategy.can_hold_out else "loss"
-    return key.replace("-", "_")
-
-
-def _selection(settings: RunConfig, data: ServerData, can_hold_out: bool) -> str:
-    chosen = settings.selection
-    has_validation = len(data.validation) > 0
-    if chosen == "auto":
-        return "validation" if has_validation else "heldout" if can_hold_out else "last"
-    if chosen == "validation" and not has_validation:
-        raise UserError(
-            "Setting selection = 'validation' needs labelled data at the server and "
-            "validation-fraction above 0."
-        )
-    if chosen == "heldout" and not can_hold_out:
-        raise UserError(f"Setting selection = 'heldout': {settings.method!r} has no such loss.")
-    return str(chosen)
-
-
-def _starting_point(
-    directory: store.RunDirectory, recorder: Recorder, fresh: dict[str, Any]
-) -> tuple[dict[str, Any], int, dict[str, Any]]:
-    """Arrays, rounds done and base memory: from the last complete round, if there is one."""
-    if not recorder.settings.resume or not (directory.path / LAST_MODEL).exists():
-        directory.keep_metrics([])
-        directory.forget_clients()
-        recorder.lines = []
-        return fresh, 0, {}
-    arrays, line = directory.load_model(LAST_MODEL)
-    done = int(line["round"])
-    recorder.lines = [known for known in recorder.lines if known["round"] <= done]
-    directory.keep_metrics(recorder.lines)
-    state = directory.load_state(done)
-    if not recorder.lines or recorder.lines[-1]["round"] < done:
-        # Cut off between training and evaluating it.
-        recorder.record(line, arrays, state)
-    return {name: arrays[name] for name in fresh}, done, state
-
-
-def _is_summarised(directory: store.RunDirectory, done: int) -> bool:
-    if not (directory.path / store.SUMMARY).exists():
-        return False
-    return int(directory.read_json(store.SUMMARY)["rounds"]) >= done
-
-
-def _about_prior(
-    settings: RunConfig, strategy: WrappingStrategy, recorder: Recorder
-) -> dict[str, Any]:
-    """What the summary says of pi: which, from where, and with ``em`` what the test images say."""
-    trained = strategy.test_prior
-    about: dict[str, Any] = {
-        "test_prior": None if trained is None else trained.tolist(),
-        "test_prior_source": None if trained is None else settings.test_prior_source,
-    }
-    if settings.test_prior == "em" and trained is not None and recorder.evaluator is not None:
-        # Without a measure of the best round no best model was kept.
-        name = store.BEST_MODEL if recorder.best() else LAST_MODEL
-        found = recorder.evaluator.reweighed(recorder.directory.load_model(name)[0], trained)
-        about["test_prior_estimate"] = found.prior.tolist()
-        about["test_error_reweighed"] = found.test_error
-    return about
-
-
-def _describe(
-    directory: store.RunDirectory, settings: RunConfig, data: ServerData, prior: Floats | None
-) -> None:
-    flat = settings.to_flat()
-    del flat["resume"]
-    names = list(data.shape.class_names)
-    directory.write_json(
-        store.CONFIG,
-        {
-            "settings": flat,
-            "data": {
-                "image_shape": list(data.shape.image_shape),
-                "num_classes": len(names),
-                "class_names": names,
-                "test_prior": None if prior is None else prior.tolist(),
-            },
-        },
-    )
-    directory.write_json(store.ENVIRONMENT, describe_environment())
-
-
-def _write_federation(
-    directory: store.RunDirectory, strategy: WrappingStrategy, data: ServerData
-) -> None:
-    for report in strategy.reports:
-        data.complete(report)
-    clients = [asdict(report) for report in strategy.reports]
-    directory.write_json(
-        store.FEDERATION, {"clients": clients, "class_names": list(data.shape.class_names)}
-    )

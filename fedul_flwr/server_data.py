@@ -8,14 +8,18 @@ from pathlib import Path
 import numpy as np
 
 from fedul_flwr.config import RunConfig, refuse_labels_of_owners
+from fedul_flwr.data.holdings import set_aside, without_sample
+from fedul_flwr.data.label_split import Dealt, LabelTruth, save_split
 from fedul_flwr.data.owned import client_folders
 from fedul_flwr.data.seeds import derived_seed
+from fedul_flwr.data.set_split import SetTruth
 from fedul_flwr.data.sources import read_source, source_directory
-from fedul_flwr.data.split import Split, build_split, client_files, set_aside, without_sample
+from fedul_flwr.data.split import Split, build_split, client_files
 from fedul_flwr.data.types import UNLABELED, Ints, LabeledPoints, Source
 from fedul_flwr.errors import UserError
 from fedul_flwr.evaluation import Evaluator
 from fedul_flwr.federation import ClientReport, DataShape
+from fedul_flwr.methods import DataKind
 from fedul_flwr.settings.server import ServerTrainingSettings
 
 
@@ -108,23 +112,39 @@ class ServerData:
             return None
         return Evaluator(settings, self.source, self.validation)
 
-    def files(self, *, labels: bool) -> dict[str, str]:
-        """Files of a simulation that its clients are told of."""
+    def files(self, kind: DataKind) -> dict[str, str]:
+        """Files of a simulation that its clients are told of, by what their method is given."""
         if self.client_data:
             return {"client-data": self.client_data}
         if self.place is None or self.split is None:
             return {}
-        return client_files(self.place, self.split.directory, labels=labels)
+        return client_files(self.place, self.split.directory, kind)
+
+    def save_split(self, file: Path) -> None:
+        """Write who holds what, where clients were given partly labelled points, for later runs."""
+        if self.split is None or self.source is None:
+            return
+        clients = tuple(client for client in self.split.clients if isinstance(client, LabelTruth))
+        if clients:
+            dealt = Dealt(clients, self.split.validation, self.split.server)
+            save_split(file, dealt, np.asarray(self.source.train.labels))
 
     def complete(self, report: ClientReport) -> None:
         """Add what a simulation knows of a client to what the client said of itself."""
         if self.split is None or self.source is None:
             return
         truth = self.split.clients[report.id]
-        counts = np.bincount(truth.labels, minlength=self.source.num_classes)
-        report.set_sizes = np.bincount(truth.sets, minlength=len(truth.priors)).tolist()
-        report.priors = truth.true_priors.tolist()
-        report.class_counts = counts.tolist()
+        report.class_counts = _counts(truth.labels, self.source.num_classes)
+        if isinstance(truth, SetTruth):
+            report.set_sizes = np.bincount(truth.sets, minlength=len(truth.priors)).tolist()
+            report.priors = truth.true_priors.tolist()
+        if isinstance(truth, LabelTruth):
+            report.labelled_counts = _counts(truth.given, self.source.num_classes)
+
+
+def _counts(labels: Ints, num_classes: int) -> list[int]:
+    counts: list[int] = np.bincount(labels[labels != UNLABELED], minlength=num_classes).tolist()
+    return counts
 
 
 def _describe(shape: DataShape) -> str:

@@ -15,7 +15,7 @@ from fedul_flwr.data.types import LabeledPoints
 from fedul_flwr.federation import DataShape
 from fedul_flwr.learning.batches import point_batches
 from fedul_flwr.learning.local import dump_arrays, load_arrays, on_logits, train_local
-from fedul_flwr.local_plan import local_plan
+from fedul_flwr.local_plan import local_plan, rate_factor
 from fedul_flwr.models import build_model
 from fedul_flwr.settings.server import ServerTrainingSettings
 
@@ -32,8 +32,8 @@ class ServerTrainer:
 
     def __init__(self, settings: RunConfig, shape: DataShape, data: LabeledPoints) -> None:
         options = settings.section("server", ServerTrainingSettings)
+        self._settings = settings
         self._data = data
-        self._seed = settings.seed
         self._plan = replace(
             local_plan(settings),
             local_epochs=options.epochs,
@@ -45,12 +45,14 @@ class ServerTrainer:
         """``arrays`` after the epochs of one round, and the mean loss of the steps."""
         load_arrays(self._model, to_arrays(arrays))
         data = self._data
+        factor = rate_factor(self._settings, server_round, self._settings.num_rounds)
+        plan = replace(self._plan, learning_rate=self._plan.learning_rate * factor)
         result = train_local(
             self._model,
-            point_batches(data.images, data.points, data.labels, self._plan),
+            point_batches(data.images, data.points, data.labels, plan),
             on_logits(functional.cross_entropy),
-            self._plan,
-            stream(self._seed, "server", server_round),
+            plan,
+            stream(self._settings.seed, "server", server_round),
         )
         # Copies: the next round trains the very same tensors.
         trained = {name: np.array(value) for name, value in dump_arrays(self._model).items()}

@@ -22,7 +22,7 @@ from fedul_flwr.config import RunConfig
 from fedul_flwr.data.seeds import stream
 from fedul_flwr.data.types import Floats
 from fedul_flwr.errors import UserError
-from fedul_flwr.federation import ClientReport, Member, failure_reason, number, run_phase
+from fedul_flwr.federation import ClientReport, Member, Phase, failure_reason, number, run_phase
 from strategies.base_state import dump_base_state, load_base_state
 from strategies.combine import average_buffers, is_finite, merge
 from strategies.fednova import NORMALIZER
@@ -111,14 +111,10 @@ class WrappingStrategy(Strategy):
 
     def prepare(self, grid: Grid) -> None:
         """Tell clients what they need, hear from each, and settle who takes part."""
-        phase = run_phase(
-            grid, self.nodes, "prepare", self.introduction, self.settings.round_timeout
-        )
-        if phase.failures:
-            self._fail(next(iter(phase.failures.values())), len(phase.failures))
         answers: dict[int, Content] = {}
         nodes: dict[int, int] = {}
-        for node, answer in phase.answers.items():
+        everyone = dict.fromkeys(self.nodes, self.introduction)
+        for node, answer in self._ask_nodes(grid, "prepare", everyone).answers.items():
             partition = number(answer, "partition-id")
             if partition in answers:
                 raise UserError(f"Two nodes have partition-id {partition} in their node config.")
@@ -145,6 +141,16 @@ class WrappingStrategy(Strategy):
         rng = stream(self.settings.seed, "sample", round_number)
         chosen = rng.choice(len(self.members), count, replace=False)
         return [self.members[index] for index in sorted(chosen)]
+
+    def take_part(self, round_number: int, arrays: ArrayRecord, grid: Grid) -> list[Member]:
+        """Members that train in a round: the sample, after extra phases with it if there are any.
+
+        Parameters
+        ----------
+        arrays : the model that the round starts from.
+        """
+        del arrays, grid
+        return self.sample(round_number)
 
     def memory(self) -> dict[str, NDArray[Any]]:
         """What must survive between rounds when a run resumes; the base's memory by default."""
@@ -179,6 +185,23 @@ class WrappingStrategy(Strategy):
             raise RuntimeError("configure_train has to come before aggregate_train")
         return self._global
 
+    def ask(
+        self, grid: Grid, name: str, contents: Mapping[Member, Content]
+    ) -> dict[Member, Content]:
+        """Send extra phase ``name`` to members, to each its own content; answers by partition.
+
+        Members without an answer are counted as failures, or stop the run.
+        """
+        asked = {member.node_id: content for member, content in contents.items()}
+        phase = self._ask_nodes(grid, name, asked)
+        self.record.bytes_down += phase.bytes_down
+        self.record.bytes_up += phase.bytes_up
+        return {
+            member: phase.answers[member.node_id]
+            for member in sorted(contents)
+            if member.node_id in phase.answers
+        }
+
     # Flower's hooks
 
     def configure_train(
@@ -188,7 +211,7 @@ class WrappingStrategy(Strategy):
         round_number = self.begin_round(server_round, arrays)
         if not self.members:
             self.prepare(grid)
-        chosen = self.sample(round_number)
+        chosen = self.take_part(round_number, arrays, grid)
         self.record.clients = len(chosen)
         weights = ArrayRecord({k: v for k, v in arrays.items() if k not in self.buffers})
         messages = list(
@@ -262,6 +285,12 @@ class WrappingStrategy(Strategy):
 
     # Inside
 
+    def _ask_nodes(self, grid: Grid, name: str, contents: Mapping[int, Content]) -> Phase:
+        phase = run_phase(grid, contents, name, self.settings.round_timeout)
+        if phase.failures:
+            self._fail(next(iter(phase.failures.values())), len(phase.failures))
+        return phase
+
     def _config(self, config: ConfigRecord) -> ConfigRecord:
         return ConfigRecord({**config, **self.round_config()})
 
@@ -299,7 +328,10 @@ class WrappingStrategy(Strategy):
             self.record.spans.append(
                 (float(cast(float, spans["started"])), float(cast(float, spans["ended"])))
             )
-        return usable
+        trained = [reply for reply in usable if client_weights([reply], "examples")[0] > 0]
+        if not trained:
+            raise UserError(f"Round {self.record.round}: no client had anything to learn from.")
+        return trained
 
     def _fail(self, reason: str, count: int) -> None:
         self.record.failures += count

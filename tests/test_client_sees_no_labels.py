@@ -5,156 +5,67 @@ from __future__ import annotations
 import ast
 import dataclasses
 import inspect
-import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from flwr.app import RecordDict
-from flwr.common.typing import NDArrays
 
 import baselines.fedllp
 import baselines.fedpl
+import baselines.fedsem
+import baselines.fedsiam
+import baselines.labels_only
+import baselines.network_labels
+import baselines.perclient_lp
 import client_apps.fedul
 import client_apps.fedul_consistency
 import client_apps.local
+import client_apps.partly_labeled
+import client_apps.propagating
 import client_apps.unlabeled_sets
-from baselines.fedllp import FedLLPClient, FedLLPVATClient
-from baselines.fedpl import FedPLClient
+import client_apps.xclp
+import client_apps.xclp_predict
 from baselines.supervised import SupervisedClient
 from client_apps.fedul import FedULClient
-from client_apps.fedul_consistency import FedULConsistencyClient
-from client_apps.local import LocalTrainingClient
-from fedul_flwr.bridge import Content, Node
-from fedul_flwr.client_state import ClientState
-from fedul_flwr.config import default_flat, parse_flat
-from fedul_flwr.data import split as split_module
+from fedul_flwr.bridge import Content
 from fedul_flwr.data.set_generator import generate_sets
-from fedul_flwr.data.sources import source_directory
-from fedul_flwr.data.split import build_split, client_files
 from fedul_flwr.data.types import UnlabeledSets
-from fedul_flwr.federation import DataShape, introduction
-from fedul_flwr.learning.local import dump_arrays
 from fedul_flwr.methods import METHODS
-from fedul_flwr.models import build_model
 from fedul_flwr.settings.fedul import UnlabeledSetSettings
-
-COUNTS = [100, 80, 70, 50]
-LABELS = np.random.default_rng(0).permutation(np.repeat(np.arange(4), COUNTS))
-SHAPE = DataShape((6, 6, 1), ("a", "b", "c", "d"))
-
-opened: list[str] | None = None
-"""Where the audit hook below puts the paths of opened files, if anybody listens."""
-
-
-def _listen(event: str, arguments: tuple[Any, ...]) -> None:
-    if event == "open" and opened is not None and isinstance(arguments[0], str):
-        opened.append(arguments[0])
-
-
-sys.addaudithook(_listen)  # hooks cannot be removed
-
-
-@contextmanager
-def files_opened() -> Iterator[list[str]]:
-    """Every file that this process opens within, whatever opens it from Python."""
-    global opened
-    split_module._arrays.cache_clear()
-    opened = found = []
-    try:
-        yield found
-    finally:
-        opened = None
-
-
-@dataclasses.dataclass
-class Federation:
-    """Two simulated clients on disk; a client is built anew for every message, as on a device."""
-
-    root: Path
-    source: Path
-    split: Path
-    settings: Any
-    states: list[RecordDict]
-
-    def client(
-        self, number: int = 0, kind: type[LocalTrainingClient] = FedULClient
-    ) -> LocalTrainingClient:
-        return kind(self.settings, Node(number, 2, {}), ClientState(self.states[number]))
-
-    def prepare(self, number: int = 0, **options: Any) -> Content:
-        labels = options.get("kind") is SupervisedClient
-        files = client_files(self.source, self.split, labels=labels)
-        told = introduction(self.settings, SHAPE, files)
-        return self.client(number, **options).step("prepare", told)
-
-    def parameters(self) -> NDArrays:
-        return list(dump_arrays(build_model("mlp", SHAPE.image_shape, 4, seed=1)).values())
-
-    def fit(self, number: int = 0, **options: Any) -> tuple[NDArrays, int, dict[str, Any]]:
-        return self.client(number, **options).fit(self.parameters(), {"server-round": 1})
-
-    def permute_truth(self) -> None:
-        """Shuffle every label on disk, of the federation and of its source."""
-        rng = np.random.default_rng(9)
-        for file in ("truth.npz", "labels.npz"):
-            with np.load(self.split / file) as archive:
-                arrays = dict(archive)
-            arrays["labels"] = rng.permutation(arrays["labels"])
-            np.savez(self.split / file, **arrays)
-        np.save(self.source / "train_labels.npy", rng.permutation(LABELS))
-        split_module._arrays.cache_clear()
+from tests.audited import (
+    AUDITED,
+    PARTLY_LABELED,
+    UNLABELED,
+    Build,
+    build_federation,
+    files_opened,
+    names_below,
+)
+from tests.partly_labeled import GIVEN, GIVEN_METHOD
 
 
 @pytest.fixture
-def federation(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Federation]:
-    monkeypatch.setenv("FEDUL_CACHE", str(tmp_path / "cache"))
-
-    def build(**options: Any) -> Federation:
-        data, rng = tmp_path / "data", np.random.default_rng(1)
-        data.mkdir()
-        # Images that show their class, so that learning with labels differs from without.
-        images = rng.integers(0, 60, (300, 6, 6)) + 60 * LABELS[:, None, None]
-        np.savez(data / "train.npz", images=images.astype(np.uint8), labels=LABELS)
-        np.savez(data / "test.npz", images=images[:8].astype(np.uint8), labels=LABELS[:8])
-        values = {"model": "mlp", "partition": "majority", "fedul.num-sets": 5, "local-epochs": 1}
-        values |= {"fedul.overlap": "disjoint", "precision": "float32"}
-        settings = parse_flat({**default_flat(), **values, **options})
-        source = source_directory(str(data))
-        split = build_split(source, 2, settings)
-        return Federation(tmp_path, source, split.directory, settings, [RecordDict(), RecordDict()])
-
-    return build
-
-
-Build = Callable[..., Federation]
+def federation(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Build:
+    monkeypatch.setenv("FEDUL_CACHE", str(tmp_path / "federation" / "cache"))
+    return partial(build_federation, tmp_path / "federation")
 
 
 def test_unlabeled_sets_have_no_place_for_a_label() -> None:
     fields = {field.name for field in dataclasses.fields(UnlabeledSets)}
     assert fields == {"images", "points", "sets", "priors", "names"}
-    with pytest.raises(TypeError):
-        UnlabeledSets(images=0, points=0, sets=0, priors=0, labels=0)  # type: ignore[call-arg]
+    none: Any = 0
+    with pytest.raises(TypeError, match="'labels'"):
+        UnlabeledSets(*[none] * 4, labels=none)  # type: ignore[call-arg]
 
 
 FORBIDDEN = {
-    *("open_labeled_points", "LabeledPoints", "build_split", "read_split", "ClientTruth", "Split"),
+    *("open_labeled_points", "LabeledPoints", "build_split", "read_split", "Split"),
+    *("ClientTruth", "SetTruth", "LabelTruth", "read_sets", "read_given", "load_split"),
     *("read_source", "load_source", "Source", "ImageArrays", "GeneratedSets", "generate_sets"),
     *("server_data", "evaluation", "truth", "true_priors"),
 }
-
-
-UNLABELED: dict[str, type[LocalTrainingClient]] = {
-    "fedul": FedULClient,
-    "fedul-consistency": FedULConsistencyClient,
-    "fedpl": FedPLClient,
-    "fedllp": FedLLPClient,
-    "fedllp-vat": FedLLPVATClient,
-}
-"""Clients of methods that learn without labels."""
 
 
 @pytest.mark.parametrize(
@@ -163,6 +74,10 @@ UNLABELED: dict[str, type[LocalTrainingClient]] = {
         *(client_apps.local, client_apps.unlabeled_sets),
         *(client_apps.fedul, client_apps.fedul_consistency),
         *(baselines.fedpl, baselines.fedllp),
+        *(client_apps.partly_labeled, client_apps.propagating),
+        *(client_apps.xclp, client_apps.xclp_predict),
+        *(baselines.labels_only, baselines.perclient_lp, baselines.network_labels),
+        *(baselines.fedsem, baselines.fedsiam),
     ],
 )
 def test_clients_import_nothing_that_carries_labels(module: Any) -> None:
@@ -177,10 +92,6 @@ def test_clients_import_nothing_that_carries_labels(module: Any) -> None:
             names |= {Path(node.value).stem}
     assert "set_generator" not in names
     assert names & FORBIDDEN == set()
-
-
-def names_below(paths: list[str], root: Path) -> set[str]:
-    return {Path(path).name for path in paths if Path(path).is_relative_to(root)}
 
 
 @pytest.mark.parametrize("overlap", ["disjoint", "shared"])
@@ -209,10 +120,22 @@ def test_no_method_on_unlabeled_sets_opens_a_file_with_labels(
     assert names_below(paths, run.root) == {"train_images.npy", "sets.npz"}
 
 
-def test_the_clients_of_all_methods_on_unlabeled_sets_are_audited() -> None:
-    clients = {method.client for method in METHODS.values() if method.data == "unlabeled-sets"}
+@pytest.mark.parametrize("method", PARTLY_LABELED)
+def test_no_method_on_partly_labelled_points_opens_a_file_with_all_labels(
+    federation: Build, method: str
+) -> None:
+    run, kind = federation(method=method), PARTLY_LABELED[method]
+    with files_opened() as paths:
+        run.rounds(kind)
+    assert names_below(paths, run.root) == {"train_images.npy", "given.npz"}
+
+
+def test_the_clients_of_all_methods_but_supervised_are_audited() -> None:
+    clients = {method.client for method in METHODS.values() if method.data != "labels"}
     clients -= {METHODS["server-only"].client}  # the bare base class: it has no training at all
-    assert clients == {f"{kind.__module__}:{kind.__name__}" for kind in UNLABELED.values()}
+    audited = {GIVEN_METHOD: GIVEN} | METHODS
+    assert clients | {GIVEN.client} == {audited[name].client for name in AUDITED}
+    assert all(audited[name].client.endswith(f":{kind.__name__}") for name, kind in AUDITED.items())
 
 
 def test_the_audit_notices_labels_that_are_read(federation: Build) -> None:
@@ -227,36 +150,34 @@ def test_the_audit_notices_labels_that_are_read(federation: Build) -> None:
     assert names_below(paths, run.root) == {"train_labels.npy"}
 
 
-def run_rounds(run: Federation, kind: type[LocalTrainingClient]) -> list[Any]:
-    """Everything two clients send for one round, as plain arrays and values."""
-    sent: list[Any] = []
-    for number in (0, 1):
-        answer = run.prepare(number, kind=kind)
-        arrays, examples, metrics = run.fit(number, kind=kind)
-        sent += [answer.values, examples, metrics, *(array.copy() for array in arrays)]
-    return sent
-
-
 def equal(one: list[Any], other: list[Any]) -> bool:
     return all(np.array_equal(a, b) for a, b in zip(one, other, strict=True))
 
 
-@pytest.mark.parametrize("method", UNLABELED)
+@pytest.mark.parametrize("method", AUDITED)
 def test_other_labels_on_disk_change_nothing_that_a_client_sends(
     federation: Build, method: str
 ) -> None:
-    run, kind = federation(method=method), UNLABELED[method]
-    before = run_rounds(run, kind)
-    assert equal(before, run_rounds(run, kind))
+    run, kind = federation(method=method), AUDITED[method]
+    before = run.rounds(kind)
+    assert equal(before, run.rounds(kind))
     run.permute_truth()
-    assert equal(before, run_rounds(run, kind))
+    assert equal(before, run.rounds(kind))
+
+
+@pytest.mark.parametrize("method", PARTLY_LABELED)
+def test_other_given_labels_do_change_what_is_sent(federation: Build, method: str) -> None:
+    run, kind = federation(method=method), PARTLY_LABELED[method]
+    before = run.rounds(kind)
+    run.change_given()
+    assert not equal(before, run.rounds(kind))
 
 
 def test_other_labels_do_change_a_supervised_client(federation: Build) -> None:
     run = federation(method="supervised")
-    before = run_rounds(run, SupervisedClient)
+    before = run.rounds(SupervisedClient)
     run.permute_truth()
-    assert not equal(before, run_rounds(run, SupervisedClient))
+    assert not equal(before, run.rounds(SupervisedClient))
 
 
 def test_training_works_where_there_are_no_labels_at_all(federation: Build) -> None:

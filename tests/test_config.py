@@ -25,6 +25,7 @@ from fedul_flwr.settings.base import Settings
 from fedul_flwr.settings.fedul import FedULSettings, UnlabeledSetSettings
 from fedul_flwr.settings.sections import SECTIONS, FedProxSettings
 from fedul_flwr.settings.shared import BaseName, PartitionName, SharedSettings
+from tests.partly_labeled import GIVEN_METHOD
 
 
 def parse(overrides: dict[str, Any] | None = None, **more: Any) -> RunConfig:
@@ -75,6 +76,7 @@ REFUSALS: list[tuple[str, Any, str]] = [
     ("test-prior", "1.5,-0.5", PRIOR),
     ("test-prior", "0.5,0.4998", "must be class priors that sum to 1"),
     ("model", False, TEXT),
+    ("start-from", 3, TEXT),
     ("num-rounds", 0, "must be at least 1"),
     ("num-rounds", True, WHOLE),
     ("num-rounds", 2.0, WHOLE),
@@ -87,10 +89,14 @@ REFUSALS: list[tuple[str, Any, str]] = [
     ("learning-rate", "0.1", NUMBER),
     ("learning-rate", float("nan"), "must be a finite number"),
     ("learning-rate", float("inf"), "must be a finite number"),
+    ("learning-rate-schedule", "linear", "must be one of 'constant' or 'cosine'"),
+    ("learning-rate-rounds", -1, "must be at least 0"),
+    ("learning-rate-rounds", 2.0, WHOLE),
     ("momentum", 1.0, "must be less than 1.0"),
     ("weight-decay", -1e-9, "must be at least 0.0"),
     ("l1", float("-inf"), "must be a finite number"),
-    ("augment", "rotation", "must be one of 'none', 'rotate' or 'flip'"),
+    ("augment", "rotation", "must be one of 'none', 'rotate', 'flip', 'translate-flip' or "
+     "'rotate-flip'"),
     ("base", "FedAvg", "must be one of 'fedavg', 'fedprox', 'fedadam', 'fedavgm', 'fedyogi', "
      "'fedadagrad', 'fedmedian', 'fedtrimmedavg', 'scaffold' or 'fednova'"),
     ("fraction-train", 0.0, "must be greater than 0.0"),
@@ -142,6 +148,14 @@ def test_every_shared_setting_is_refused_for_something() -> None:
         ("fedllp-vat.radius", 0, "must be greater than 0.0", {"method": "fedllp-vat"}),
         ("fedul-consistency.form", "mse", "must be one of 'fixmatch' or 'uda'",
          {"method": "fedul-consistency"}),
+        ("labels.total", -1, "must be at least 0", {"method": GIVEN_METHOD}),
+        ("labels.labelled-clients", 0, "must be greater than 0.0", {"method": GIVEN_METHOD}),
+        ("labels.labelled-clients", 1.5, "must be at most 1.0", {"method": GIVEN_METHOD}),
+        ("labels.sampling", "all", "must be one of 'balanced' or 'random'",
+         {"method": GIVEN_METHOD}),
+        ("labels.new-fraction", 1, "must be less than 1.0", {"method": GIVEN_METHOD}),
+        ("labels.without-client", -2, "must be at least -1", {"method": GIVEN_METHOD}),
+        ("labels.split", 1, TEXT, {"method": GIVEN_METHOD}),
     ],
 )  # fmt: skip
 def test_a_setting_of_a_table_is_refused_likewise(
@@ -163,6 +177,27 @@ def test_rules_over_several_settings_name_them() -> None:
         parse({"dataset": "none", "class-names": "a,b"})
     with pytest.raises(UserError, match="class-names and image-shape are for dataset = 'none'"):
         parse({"image-shape": "8x8x1"})
+
+
+def test_a_length_of_the_schedule_needs_a_schedule() -> None:
+    with pytest.raises(UserError) as error:
+        parse({"learning-rate-rounds": 5})
+    assert str(error.value) == (
+        "Setting learning-rate-rounds is for learning-rate-schedule = 'cosine'."
+    )
+    cosine = {"learning-rate-schedule": "cosine", "learning-rate-rounds": 5}
+    assert parse(cosine).learning_rate_rounds == 5
+
+
+def test_pretrained_weights_are_for_models_of_torchvision() -> None:
+    with pytest.raises(UserError) as error:
+        parse({"start-from": "torchvision", "model": "resnet18"})
+    assert str(error.value) == (
+        "Setting start-from = 'torchvision' is for models of torchvision, and model = 'resnet18' "
+        "is none: choose 'torchvision:NAME'."
+    )
+    for model in ("torchvision:resnet18", "torchvision:resnet18+head"):
+        assert parse({"start-from": "torchvision", "model": model}).start_from == "torchvision"
 
 
 @pytest.mark.parametrize(
@@ -197,6 +232,7 @@ def test_an_unknown_key_names_the_nearest(how: str, key: str, hint: str, tmp_pat
         ("fedllp-vat.alpha", 0.5, "method = 'fedul'"),
         ("fedul-consistency.weight", 0.5, "method = 'fedul'"),
         ("supervised.label-fraction", 0.5, "method = 'fedul'"),
+        ("labels.total", 50, "method = 'fedul'"),
     ],
 )
 def test_a_key_of_another_choice_is_refused(key: str, value: Any, choice: str) -> None:
@@ -232,7 +268,7 @@ def test_what_makes_clients_data_is_refused_where_they_have_their_own(key: str, 
         parse({"client-data": "systems", key: value})
     assert str(error.value) == (
         f"Setting {key} = {value!r} has no effect with client-data, where clients bring their own "
-        "sets: leave it out."
+        "data: leave it out."
     )
     parse({"client-data": "systems", "fedul.share-priors": True, "validation-fraction": 0.1})
 
@@ -240,6 +276,48 @@ def test_what_makes_clients_data_is_refused_where_they_have_their_own(key: str, 
 def test_a_method_that_needs_labels_is_refused_with_clients_own_data() -> None:
     with pytest.raises(UserError, match="'supervised' needs labels, which clients with their own"):
         parse({"client-data": "systems", "method": "supervised"})
+
+
+OTHER_LABELS: dict[str, Any] = {
+    "labels.total": 50,
+    "labels.labelled-clients": 0.5,
+    "labels.sampling": "random",
+    "labels.new-fraction": 0.1,
+}
+OTHER_SPLITS: dict[str, Any] = {"labels.without-client": 1, "labels.split": "split.npz"}
+
+
+@pytest.mark.parametrize(("key", "value"), {**OTHER_LABELS, **OTHER_SPLITS}.items())
+def test_owners_bring_the_labels_of_partly_labelled_data(key: str, value: Any) -> None:
+    own = {"client-data": "systems", "method": GIVEN_METHOD}
+    assert parse(own).client_data == "systems"
+    with pytest.raises(UserError) as error:
+        parse({**own, key: value})
+    assert str(error.value) == (
+        f"Setting {key} = {value!r} has no effect with client-data, where clients bring their own "
+        "data: leave it out."
+    )
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        *OTHER_LABELS.items(),
+        ("partition", "majority"),
+        ("points-per-client", 50),
+        ("validation-fraction", 0.1),
+        ("server-fraction", 0.1),
+    ],
+)
+def test_an_earlier_split_leaves_nothing_to_deal(key: str, value: Any) -> None:
+    earlier = {"labels.split": "split.npz", "method": GIVEN_METHOD}
+    parse({**earlier, "labels.without-client": 3, "seed": 7})
+    with pytest.raises(UserError) as error:
+        parse({**earlier, key: value})
+    assert str(error.value) == (
+        f"Setting {key} = {value!r} has no effect with labels.split, which says who holds what: "
+        "leave it out."
+    )
 
 
 def test_integers_are_accepted_for_numbers() -> None:
@@ -391,7 +469,8 @@ def test_tables_of_a_choice_exist_only_for_choices() -> None:
     assert set(SECTIONS) <= choices
     assert choices - set(SECTIONS) == {"fedavg", "fedmedian", "fednova", "iid"}
     of_methods = {name for method in METHODS.values() for name in method.sections}
-    assert set(all_sections()) == {*SECTIONS, *of_methods}
+    # The labels of partly labelled data are there for methods of one's own, too.
+    assert set(all_sections()) == {*SECTIONS, "labels", *of_methods}
     assert all_sections()["fedul"] is FedULSettings
 
 

@@ -14,7 +14,9 @@ import pytest
 from fedul_flwr.config import LAST_MODEL, default_flat, parse_flat, resolve
 from fedul_flwr.errors import UserError
 from fedul_flwr.settings.document import defaults_toml, settings_page
+from fedul_flwr.settings.labels import LabelSettings
 from fedul_flwr.settings.sections import FedProxSettings
+from tests.partly_labeled import GIVEN_METHOD
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 
@@ -32,7 +34,15 @@ def test_paths_become_absolute(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     }.items():
         assert resolve({"dataset": text}, tmp_path).dataset == str(path)
         assert resolve({"client-data": text}, tmp_path).client_data == str(path)
+        split = resolve({"method": GIVEN_METHOD, "labels.split": text}, tmp_path)
+        assert split.section("labels", LabelSettings).split == str(path)
+        assert resolve({"start-from": text}, tmp_path).start_from == str(path)
+    assert resolve({}, tmp_path).start_from == ""
+    pretrained = {"start-from": "torchvision", "model": "torchvision:resnet18"}
+    assert resolve(pretrained, tmp_path).start_from == "torchvision"
     assert resolve({}, tmp_path).client_data == ""
+    unsplit = resolve({"method": GIVEN_METHOD}, tmp_path).section("labels", LabelSettings)
+    assert unsplit.split == ""
     assert resolve({"output": "out/here"}, tmp_path).output == str(tmp_path / "out" / "here")
 
 
@@ -113,12 +123,25 @@ def test_resuming_elsewhere_or_from_nothing_is_refused(interrupted: Path, tmp_pa
 
 
 def test_a_run_resumes_with_the_settings_file_it_was_started_with(tmp_path: Path) -> None:
-    started = {"dataset": "./pictures", "client-data": "systems", "output": "here"}
+    for number, started in enumerate(
+        [
+            {"dataset": "./pictures", "client-data": "systems", "start-from": "before"},
+            {"method": GIVEN_METHOD, "labels.split": "before/split.npz"},
+        ]
+    ):
+        check_that_it_resumes({**started, "output": f"run-{number}"}, tmp_path)
+
+
+def check_that_it_resumes(started: dict[str, Any], tmp_path: Path) -> None:
     config = resolve(started, tmp_path)
     Path(config.output).mkdir()
     saved = {key: value for key, value in config.to_flat().items() if key != "resume"}
-    (tmp_path / "here" / "config.json").write_text(json.dumps({"settings": saved}))
-    assert resolve({**started, "resume": "here"}, tmp_path).dataset == config.dataset
+    (Path(config.output) / "config.json").write_text(json.dumps({"settings": saved}))
+    resumed = resolve({**started, "resume": started["output"]}, tmp_path)
+    assert resumed.to_flat() == {**config.to_flat(), "resume": config.output}
+    if "start-from" in started:
+        with pytest.raises(UserError, match="Setting start-from cannot change when a run resumes"):
+            resolve({**started, "start-from": "other", "resume": started["output"]}, tmp_path)
 
 
 # Documents

@@ -43,7 +43,16 @@ def test_the_example_of_label_propagation(capsys: pytest.CaptureFixture[str]) ->
 
 @pytest.mark.parametrize(
     "page",
-    ["README.md", "docs/compare.md", "docs/fedul.md", "docs/methods.md", "docs/own-method.md"],
+    [
+        "README.md",
+        "docs/compare.md",
+        "docs/fedul.md",
+        "docs/methods.md",
+        "docs/own-data.md",
+        "docs/own-method.md",
+        "docs/propagation.md",
+        "docs/xclp.md",
+    ],
 )
 def test_links_lead_somewhere(page: str) -> None:
     for target in re.findall(r"\]\((?!https?:)([^)#]+)", (ROOT / page).read_text()):

@@ -10,6 +10,7 @@ import pytest
 
 from fedul_flwr.comparison.plan import make_plan, read_runs
 from fedul_flwr.config import resolve
+from fedul_flwr.data.split import split_settings
 from fedul_flwr.methods import METHODS
 from fedul_flwr.overrides import parse_overrides
 from fedul_flwr.settings.base import Scalar
@@ -17,7 +18,9 @@ from fedul_flwr.settings.base import Scalar
 ROOT = Path(__file__).parents[1]
 PLACE = ROOT / "experiments"
 OVERVIEW = PLACE / "overview"
-FILES = sorted(file for file in PLACE.rglob("*.toml") if file.parent != OVERVIEW)
+XCLP = PLACE / "xclp"
+EVERY = sorted(file for file in PLACE.rglob("*.toml") if file.parent != OVERVIEW)
+FILES = [file for file in EVERY if XCLP not in file.parents]
 COMPARISONS = [file for file in FILES if file.stem.startswith(("methods", "bases"))]
 ROWS = [file for file in FILES if file not in COMPARISONS]
 FULL = [file for file in ROWS if file.parent.name != "quick"]
@@ -30,6 +33,39 @@ ROW_OF = {"fedul": "table1/mnist-iid-m10.toml", "bi_objective": "iid.toml"}
 MNIST_L1 = {10: 1e-5, 20: 5e-6, 40: 2e-6}
 CIFAR_L1 = {10: 2e-5, 20: 1e-5, 40: 4e-6}
 HOSPITAL_L1 = {12: 2e-6, 24: 8e-7, 48: 4e-7}
+
+XCLP_COMPARISONS = sorted(XCLP.glob("methods*.toml"))
+XCLP_ROWS = [file for file in EVERY if XCLP in file.parents and file not in XCLP_COMPARISONS]
+XCLP_FULL = [file for file in XCLP_ROWS if file.parent.name != "quick"]
+XCLP_TRAINED = [file for file in XCLP_ROWS if {"table4", "table5"} & set(file.parts)]
+XCLP_REDUCED = {
+    "table4": {
+        *("model", "num-rounds", "semi.labels-only-rounds", "evaluate-every", "local-epochs"),
+        *("points-per-client", "learning-rate", "learning-rate-rounds", "fraction-train"),
+    },
+    "isic": {"image-size", "points-per-client", "start-from"},
+    "isic-training": {
+        *("image-size", "points-per-client"),
+        *("num-rounds", "evaluate-every", "learning-rate"),
+    },
+    "femnist": {"dataset", "xclp-predict.groups", "start-from"},
+    "femnist-training": {"dataset", "num-rounds", "evaluate-every", "fraction-train"},
+}
+"""What quick twins change, by the kind of row."""
+XCLP_WORDS = {
+    "model": "{}",
+    "num-rounds": "{} rounds",
+    "semi.labels-only-rounds": "the first {} on labels alone",
+    "local-epochs": "{} local epochs",
+    "points-per-client": "{} points per client",
+    "learning-rate": "step size {}",
+    "learning-rate-rounds": "a cosine over {} rounds",
+    "image-size": "{} x {} pixels",
+    "fraction-train": "{} of the clients in a round",
+    "xclp-predict.groups": "{} groups",
+}
+"""How the header of a quick twin says what it changes."""
+XCLP_CLIENTS = {"table1": 6, "table2": 6, "table3": 6, "table4": 100, "table6": 3597}
 
 
 def name(file: Path) -> str:
@@ -151,14 +187,198 @@ def test_the_overview_has_every_method_on_one_split(tmp_path: Path) -> None:
     runs = read_runs(OVERVIEW / "runs.toml")
     shared = parse_overrides([str(OVERVIEW / "mnist-noniid.toml")])
     plan = make_plan(runs, shared, (0, 1), 5, tmp_path)
-    assert {cell.config.method for cell in plan.cells} == set(METHODS)
+    on_sets = {name for name, method in METHODS.items() if method.data != "partly-labeled"}
+    assert {cell.config.method for cell in plan.cells} == on_sets
     assert plan.split_warnings == ()
+
+
+@pytest.mark.parametrize(
+    ("runs", "shared"),
+    [("xclp-runs", "xclp-mnist"), ("xclp-runs", "xclp-cifar10"), ("labelling-runs", "labelling")],
+)
+def test_overviews_of_partly_labelled_data_share_a_split(
+    runs: str, shared: str, tmp_path: Path
+) -> None:
+    found = read_runs(OVERVIEW / f"{runs}.toml")
+    over = parse_overrides([str(OVERVIEW / f"{shared}.toml")])
+    plan = make_plan(found, over, (0, 1), 20, tmp_path)
+    trains = runs == "xclp-runs"
+    expected = {
+        name
+        for name, method in METHODS.items()
+        if method.data == "partly-labeled" and method.trains == trains
+    }
+    assert {cell.config.method for cell in plan.cells} == expected
+    assert plan.split_warnings == ()
+
+
+# XCLP
+
+
+def table_of(file: Path) -> str:
+    return file.relative_to(XCLP).parts[0]
+
+
+def said_of_xclp(file: Path) -> dict[str, Scalar]:
+    """What the path of a row of XCLP's says of its settings."""
+    table, (kind, *words) = table_of(file), file.stem.split("-")
+    if table in ("table4", "table5"):
+        split, labels, clients = words
+        many = int(clients.removeprefix("clients"))
+        return {
+            "method": "xclp",
+            "dataset": {
+                "cifar10": "uoft-cs/cifar10",
+                "cifar100": "uoft-cs/cifar100",
+                "miniimagenet": str(ROOT / "mini-imagenet"),
+            }[kind],
+            "partition": {"iid": "iid", "noniid": "pathological"}[split],
+            # Non-IID clients have labels "according to their own distribution".
+            "labels.sampling": {"iid": "balanced", "noniid": "random"}[split],
+            "labels.total": int(labels.removeprefix("labels")),
+            "labels.labelled-clients": many / 100 if table == "table4" else 1.0,
+        }
+    found: dict[str, Scalar] = {
+        "method": "labels-only" if kind == "training" else "xclp-predict",
+        "labels.fraction": 1.0,
+        "labels.new-fraction": 0.0 if table == "table2" else 0.2,
+        "partition": "natural",
+        "natural.column": "writer_id" if table == "table6" else "center",
+    }
+    if kind != "training":
+        found["xclp-predict.features"] = "pixels" if kind == "identity" else "model"
+        found["xclp-predict.use-unlabeled"] = table != "table1"
+        found["xclp-predict.leave-one-out"] = (table, kind) == ("table2", "pretrained")
+    for word in words:
+        if table == "table2":
+            found["labels.without-client"] = int(word.removeprefix("client"))
+        else:
+            found["labels.fraction"] = float(word)
+    return found
+
+
+@pytest.mark.parametrize("file", XCLP_ROWS, ids=name)
+def test_a_row_of_xclp_is_what_its_path_says(file: Path) -> None:
+    flat, said = settings(file), said_of_xclp(file)
+    assert {key: flat[key] for key in said} == said
+    text = file.read_text()
+    assert f"-c {name(file)}" in text
+    assert f"table {table_of(file).removeprefix('table')}" in text or file.parent.name == "quick"
+    clients = XCLP_CLIENTS.get(table_of(file)) or int(file.stem.rpartition("clients")[2])
+    if file.parent.name == "quick":
+        clients = {"table6": 100, "table4": 20, "table5": 20}.get(table_of(file), clients)
+    assert {int(count) for count in re.findall(r"--num-supernodes (\d+)", text)} == {clients}
+    assert all((ROOT / found).exists() for found in re.findall(r"--runs (\S+)", text))
+    # The paper's figures are lost; none may be made up.
+    assert "Error %" not in text
+
+
+@pytest.mark.parametrize("file", [file for file in XCLP_FULL if file in XCLP_TRAINED], ids=name)
+def test_what_xclp_trains_with_in_every_row(file: Path) -> None:
+    flat, text = settings(file), file.read_text()
+    clients = 100 if table_of(file) == "table4" else int(file.stem.rpartition("clients")[2])
+    expected = {
+        **{"optimizer": "sgd", "momentum": 0.0, "weight-decay": 2e-4, "batch-size": 50},
+        **{"num-rounds": 3000, "semi.labels-only-rounds": 1500, "local-epochs": 5},
+        **{"learning-rate-schedule": "cosine", "learning-rate-rounds": 2000},
+        **{"validation-fraction": 0.1, "client-weights": "uniform", "points-per-client": 0},
+        **{"xclp.k": 10, "xclp.num-bits": 4096, "xclp.alpha": 0.99, "semi.labelled-share": 0.6},
+    }
+    assert {key: flat[key] for key in expected} == expected
+    total, part = flat["labels.total"], flat["labels.labelled-clients"]
+    assert isinstance(total, int)
+    assert isinstance(part, float)
+    batch = min(50, total / (part * clients))
+    assert flat["learning-rate"] == (0.3 if batch >= 50 else 0.1 if batch >= 20 else 0.05)
+    assert f"{batch:g} in a batch" in text or f"{batch:g} labels in a batch" in " ".join(
+        line.lstrip("# ") for line in text.splitlines()
+    )
+    assert float(str(flat["fraction-train"])) * clients == 5
+    if "noniid" in file.stem:
+        assert flat["pathological.classes-per-client"] == 5
+    form = (flat["model"], flat["augment"], flat["image-size"])
+    is_mini = file.stem.startswith("mini")
+    cifar = ("cnn13", "translate-flip", 0)
+    assert form == (("resnet18", "rotate-flip", 84) if is_mini else cifar)
+
+
+@pytest.mark.parametrize("file", XCLP_FULL, ids=name)
+def test_a_quick_twin_of_xclp_differs_in_what_it_says(file: Path) -> None:
+    twin = file.parent / "quick" / file.name
+    flat, quick = settings(file), settings(twin)
+    changed = {key for key in flat if flat[key] != quick[key] and key != "output"}
+    assert flat.keys() == quick.keys()
+    if table_of(file) in ("table4", "table5"):
+        # Full Mini-ImageNet has larger images; its twins and CIFAR's have 32 x 32 pixels.
+        mini = {"image-size"} if file.stem.startswith("mini") else set()
+        reduced = XCLP_REDUCED["table4"] | mini
+        # 0.25 of 20 clients are five, as 0.05 of 100 are.
+        assert float(str(quick["fraction-train"])) * 20 == 5
+    else:
+        data = "femnist" if table_of(file) == "table6" else "isic"
+        training = "-training" if file.stem.startswith("training") else ""
+        reduced = XCLP_REDUCED[data + training]
+    assert changed <= reduced
+    assert changed
+    lines = [line for line in twin.read_text().splitlines() if line.startswith("#")]
+    header = " ".join(line.lstrip("# ") for line in lines).partition("fedul-flwr")[0]
+    assert f"Quick twin of ../{file.name}, for two cores:" in header
+    for key, words in XCLP_WORDS.items():
+        said = words.replace("{}", str(quick.get(key, "")))
+        assert (said in header) == (key in changed), key
+    # No copy of these data was at hand.
+    assert ("Not run" in header) == (table_of(file) != "table4")
+
+
+def test_every_row_of_xclp_has_a_quick_twin_and_every_twin_a_row() -> None:
+    twins = {file.parent.parent / file.name for file in XCLP_ROWS if file.parent.name == "quick"}
+    assert twins == set(XCLP_FULL)
+    of_table = {f"table{number}": 0 for number in range(1, 7)}
+    for file in XCLP_FULL:
+        of_table[table_of(file)] += 1
+    assert list(of_table.values()) == [3 * 4, 1 + 2 * 6, 3, 8, 4, 3 * 3]
+
+
+@pytest.mark.parametrize(
+    "file", [file for file in XCLP_ROWS if file.stem.startswith(("finetuned", "linear"))], ids=name
+)
+def test_features_come_from_a_row_with_the_same_points_and_labels(file: Path) -> None:
+    start = Path(str(parse_overrides([str(file)])["start-from"]))
+    training = PLACE / start.relative_to("runs").with_name(f"{start.name}.toml")
+    assert f"--output {start}" in training.read_text()
+    one, other = (resolve(parse_overrides([str(path)]), ROOT) for path in (file, training))
+    assert other.method == "labels-only"
+    assert split_settings(one) == split_settings(other)
+    shared = ("dataset", "image_size", "model", "seed")
+    assert {key: getattr(one, key) for key in shared} == {
+        key: getattr(other, key) for key in shared
+    }
+
+
+@pytest.mark.parametrize("file", XCLP_COMPARISONS, ids=name)
+@pytest.mark.parametrize("row", XCLP_TRAINED, ids=name)
+def test_what_xclp_is_compared_with_fits_every_row(file: Path, row: Path, tmp_path: Path) -> None:
+    plan = make_plan(read_runs(file), parse_overrides([str(row)]), (0,), 20, tmp_path)
+    without = {"xclp-predict"}
+    on_labels = {found for found, method in METHODS.items() if method.data == "partly-labeled"}
+    assert {cell.config.method for cell in plan.cells} == on_labels - without
+    assert plan.split_warnings == ()
+    heads = [cell.config.model for cell in plan.cells if cell.config.model.endswith("+head")]
+    assert len(heads) == 1
+
+
+def test_a_row_of_xclp_is_compared_on_its_own_model() -> None:
+    for row in XCLP_TRAINED:
+        named = re.findall(r"--runs (\S+)", row.read_text())
+        model = str(settings(row)["model"])
+        fitting = {"cnn13": "methods", "resnet18": "methods-resnet18", "lenet": "methods-quick"}
+        assert [Path(found).stem for found in named] == [fitting[model]]
 
 
 def test_the_guide_names_every_folder() -> None:
     guide = (PLACE / "README.md").read_text()
     assert "`overview/`" in guide
-    for folder in {file.parent for file in FULL}:
+    for folder in {file.parent for file in [*FULL, *XCLP_FULL]}:
         assert f"`{folder.relative_to(PLACE)}/" in guide
-    for file in COMPARISONS:
+    for file in [*COMPARISONS, *XCLP_COMPARISONS]:
         assert f"`{file.relative_to(PLACE)}`" in guide

@@ -227,8 +227,11 @@ def test_a_signal_leaves_no_process(
     tmp_path: Path,
     started: Callable[[], set[int]],
 ) -> None:
+    # What is started in the background of a shell ignores Ctrl-C, and so would its children.
     program = f"""
+    import signal
     from pathlib import Path
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     from fedul_flwr.launcher import LocalSuperLink, run_app
     with LocalSuperLink() as superlink:
         run_app(superlink, Path({str(mini_app)!r}), {{"output": {str(tmp_path)!r}}},

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -42,10 +42,11 @@ class CellResult:
 def read_cell(cell: Cell) -> CellResult:
     """Look at a cell's directory; it need not exist.
 
-    A run that ended with fewer rounds than are asked for now is an interrupted one.
+    A run that ended with fewer rounds than are asked for now is an interrupted one. One without
+    rounds is finished or not begun: there is nothing to go on with.
     """
     run = read_run(cell.directory) if (cell.directory / CONFIG).exists() else None
-    if run and run.summary and run.summary.get("rounds", 0) >= cell.config.num_rounds:
+    if run and run.summary and _is_complete(cell, run.summary):
         return CellResult(cell, "finished", run)
     reason = _reason(cell.directory)
     if reason:
@@ -98,6 +99,12 @@ def forget_reason(cell: Cell) -> None:
     (cell.directory / ERROR).unlink(missing_ok=True)
 
 
+def _is_complete(cell: Cell, summary: Mapping[str, Any]) -> bool:
+    if not cell.trains:
+        return summary.get("status") == "completed"
+    return int(summary.get("rounds", 0)) >= cell.config.num_rounds
+
+
 def _has_model(cell: Cell) -> bool:
     return (cell.directory / LAST_MODEL).exists()
 
@@ -121,6 +128,8 @@ def _changes(cell: Cell, num_supernodes: int) -> Iterable[tuple[str, Any, Any]]:
         if key in ("output", "resume") or was == now:
             continue
         if key == "selection" and now == "auto":  # the run writes what it chose
+            continue
+        if key == "num-rounds" and not cell.trains:
             continue
         if key == "num-rounds" and isinstance(was, int) and was < cell.config.num_rounds:
             continue

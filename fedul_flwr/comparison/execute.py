@@ -68,7 +68,8 @@ def run_cells(plan: Plan, simulate: Simulate, say: Callable[[str], None]) -> lis
             # (Of one that resumed, the clock saw a part.)
             trained = results[key].figure("seconds_total") or 0.0
             seconds[key] = max(time.monotonic() - began, trained)
-            say(f"{cell.title}: test error {percent(results[key].figure('test_error'))}")
+            measured = "test error" if cell.trains else "error of labels"
+            say(f"{cell.title}: {measured} {percent(results[key].figure('test_error'))}")
         except KeyboardInterrupt:
             results[key] = read_cell(cell)
             _save(plan, list(results.values()))

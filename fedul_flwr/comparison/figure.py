@@ -32,21 +32,27 @@ _NAME_LENGTH = 32
 def comparison_figure(rows: Sequence[Row]) -> Figure:
     """Left the mean test error over rounds with a band of one standard deviation, right each run.
 
+    Where no run trains there are no rounds, and nothing on the left.
+
     Parameters
     ----------
     rows : runs in the order of the table; those without a finished cell keep their colour.
     """
     height = max(3.8, 0.34 * len(rows) + 1.4)
-    figure = new_figure(11.0, height)
-    left, right = (style(axes) for axes in figure.subplots(1, 2, width_ratios=(1.15, 1)))
-    _draw_rounds(left, rows)
+    if any(row.trains for row in rows):
+        figure = new_figure(11.0, height)
+        left, right = (style(axes) for axes in figure.subplots(1, 2, width_ratios=(1.15, 1)))
+        _draw_rounds(left, rows)
+    else:
+        figure = new_figure(7.2, height)
+        right = style(figure.add_subplot())
     _draw_ends(right, rows)
     set_title(figure, "Comparison", "mean and standard deviation over seeds")
     entries = [
         Line2D([], [], label=one_line(row.run, 60), markersize=5, **_look(position))
         for position, row in enumerate(rows)
     ]
-    legend_below(figure, entries, width=150)
+    legend_below(figure, entries, width=150 if figure.get_figwidth() > 8 else 105)
     return figure
 
 
@@ -122,7 +128,13 @@ def _draw_ends(axes: Axes, rows: Sequence[Row]) -> None:
             markersize=15,
             markeredgewidth=2,
         )
-    axes.set_xlabel("test error in the best round of each seed (%)")
+    trained = {row.trains for row in rows}
+    if trained == {False}:
+        axes.set_xlabel("error of labels of each seed (%)")
+    elif False in trained:
+        axes.set_xlabel("error of labels, or test error, of each seed (%)")
+    else:
+        axes.set_xlabel("test error in the best round of each seed (%)")
     axes.set_ylim(len(rows) - 0.4, -0.6)  # the first run on top, as in the table
     if not values:
         say_nothing_recorded(axes)

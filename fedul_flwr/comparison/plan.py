@@ -12,6 +12,7 @@ from typing import TypeVar
 from fedul_flwr.config import RunConfig, default_flat, keys_in_use, resolve
 from fedul_flwr.data.split import split_settings
 from fedul_flwr.errors import UserError
+from fedul_flwr.methods import find_method
 from fedul_flwr.overrides import flatten, read_toml
 from fedul_flwr.settings.base import Scalar, unknown_key
 
@@ -38,6 +39,11 @@ class Cell:
     def title(self) -> str:
         """The cell in words."""
         return f"{self.run}, seed {self.seed}"
+
+    @property
+    def trains(self) -> bool:
+        """Whether it has rounds; if not, its clients label their points once."""
+        return find_method(self.config.method).trains
 
 
 @dataclass(frozen=True)

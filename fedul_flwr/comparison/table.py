@@ -24,7 +24,7 @@ HEADINGS = (
     "down",
     "seeds",
 )
-"""Columns of :func:`texts`; the first is text, the others numbers."""
+"""Columns of :func:`texts`; the first is text, the others numbers. See :func:`headings`."""
 
 
 @dataclass(frozen=True)
@@ -44,6 +44,11 @@ class Row:
     def failed(self) -> int:
         """Number of its failed cells."""
         return sum(result.status == "failed" for result in self.cells)
+
+    @property
+    def trains(self) -> bool:
+        """Whether its error is that of a model; if not, of labels for the clients' points."""
+        return all(result.cell.trains for result in self.cells)
 
     @property
     def best_rounds(self) -> list[int]:
@@ -71,6 +76,12 @@ def make_rows(plan: Plan, results: Sequence[CellResult]) -> list[Row]:
     return [Row(name, standing, of_run[name]) for name, standing in rank(errors).items()]
 
 
+def headings(rows: Sequence[Row]) -> tuple[str, ...]:
+    """Columns of a table of ``rows``: errors are not all test errors where some runs label."""
+    error = "test error (%)" if all(row.trains for row in rows) else "error (%)"
+    return tuple(error if name == "test error (%)" else name for name in HEADINGS)
+
+
 def texts(row: Row) -> tuple[str, ...]:
     """A row in words, as headed by :data:`HEADINGS`."""
     up, down = (row.mean(key) for key in ("bytes_up", "bytes_down"))
@@ -90,10 +101,7 @@ def texts(row: Row) -> tuple[str, ...]:
 
 def notes(plan: Plan, rows: Sequence[Row], mark: str) -> list[str]:
     """Sentences without which the table would be misread; ``mark`` is how it shows the best."""
-    said = [
-        "Test error in percent: mean (sample standard deviation) over seeds.",
-        f"{mark}: {_meaning(rows)}",
-    ]
+    said = [*_errors(rows), f"{mark}: {_meaning(rows)}"]
     said += plan.split_warnings
     said += _pairs(rows)
     results = [result for row in rows for result in row.cells]
@@ -101,17 +109,20 @@ def notes(plan: Plan, rows: Sequence[Row], mark: str) -> list[str]:
     waiting = [r.cell.title for r in results if r.status in ("to do", "interrupted")]
     if waiting:
         said.append(f"Not finished: {'; '.join(waiting)}.")
-    unknown = [
-        r.cell.title for r in results if r.status == "finished" and r.figure("test_error") is None
-    ]
-    if unknown:
-        said.append(f"No test error was measured in the best round of: {'; '.join(unknown)}.")
+    unknown = [r for r in results if r.status == "finished" and r.figure("test_error") is None]
+    for trains, what in (
+        (True, "No test error was measured in the best round of"),
+        (False, "Nobody could score the labels of"),
+    ):
+        titles = [result.cell.title for result in unknown if result.cell.trains == trains]
+        if titles:
+            said.append(f"{what}: {'; '.join(titles)}.")
     return said
 
 
 def markdown(plan: Plan, rows: Sequence[Row]) -> str:
     """The table, what has to be said about it, and the conditions, as Markdown."""
-    lines = [_line(HEADINGS), _line(["---", *["---:"] * (len(HEADINGS) - 1)])]
+    lines = [_line(headings(rows)), _line(["---", *["---:"] * (len(HEADINGS) - 1)])]
     for row in rows:
         run, error, *rest = (_escape(text) for text in texts(row))
         lines.append(_line([run, f"**{error}**" if row.standing.marked else error, *rest]))
@@ -178,7 +189,7 @@ def print_table(plan: Plan, rows: Sequence[Row]) -> None:
     from rich.text import Text
 
     table = Table(title=f"{plan.num_supernodes} clients", title_justify="left")
-    for position, heading in enumerate(HEADINGS):
+    for position, heading in enumerate(headings(rows)):
         table.add_column(heading, justify="right" if position else "left", no_wrap=True)
     for row in rows:
         run, error, *rest = texts(row)
@@ -192,6 +203,25 @@ def print_table(plan: Plan, rows: Sequence[Row]) -> None:
     console.print(table)
     for note in notes(plan, rows, "*"):
         console.print(note, markup=False)
+
+
+def _errors(rows: Sequence[Row]) -> list[str]:
+    """What the column of errors holds, and of which points."""
+    form = "mean (sample standard deviation) over seeds."
+    labelling = [row.run for row in rows if not row.trains]
+    if not labelling:
+        return [f"Test error in percent: {form}"]
+    of_labels = (
+        "the labels that clients gave their new points, or without any their unlabeled "
+        "points, from labels across clients; a point without a label counts as wrong."
+    )
+    if len(labelling) == len(rows):
+        return [f"Error in percent: {form}", f"It is that of {of_labels}"]
+    return [
+        f"Error in percent: {form}",
+        f"Of {'; '.join(labelling)} it is that of {of_labels} Of the others it is the test error "
+        "of the best round's model: other points, so compare with care.",
+    ]
 
 
 def _error(row: Row) -> str:

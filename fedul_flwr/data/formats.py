@@ -55,8 +55,8 @@ def is_hidden(name: str) -> bool:
     return name.startswith(".") or name.lower() in {"thumbs.db", "desktop.ini"}
 
 
-def list_images(folder: Path) -> list[Path]:
-    """Return all image files under ``folder``, sorted by their path.
+def list_images(folder: Path, *, besides: Path | None = None) -> list[Path]:
+    """Return all image files under ``folder``, sorted by their path; ``besides`` is none of them.
 
     Raises
     ------
@@ -67,7 +67,7 @@ def list_images(folder: Path) -> list[Path]:
     for parent, folders, files in os.walk(folder, followlinks=True):
         folders[:] = sorted(name for name in folders if not is_hidden(name))
         for name in files:
-            if is_hidden(name):
+            if is_hidden(name) or Path(parent) / name == besides:
                 continue
             if not name.lower().endswith(IMAGE_SUFFIXES):
                 raise UserError(

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import json
 import math
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -11,20 +9,14 @@ from pathlib import Path
 
 import numpy as np
 
-from fedul_flwr.data.cache import (
-    build_once,
-    cache_directory,
-    cache_key,
-    open_array,
-    write_image_blocks,
-)
-from fedul_flwr.data.decode import Images, Shape
-from fedul_flwr.data.formats import IMAGE_SUFFIXES, file_images, is_hidden, list_images, npz_images
+from fedul_flwr.data.cache import cache_key, open_array
+from fedul_flwr.data.decode import Images
+from fedul_flwr.data.formats import IMAGE_SUFFIXES, file_images, is_hidden, list_images
+from fedul_flwr.data.owned_files import TABLES, decoded_copy, read_rows, refuse_empty, table_images
 from fedul_flwr.data.types import Bytes, Floats, UnlabeledSets
 from fedul_flwr.errors import UserError
 
 PRIORS_FILE = "priors.csv"
-_TABLES = (".parquet", ".npz")
 
 
 def load_unlabeled_sets(
@@ -74,13 +66,7 @@ def load_unlabeled_sets(
     files = [file for paths, _ in collections for file in paths]
     identity = [str(root), sets, [len(paths) for paths, _ in collections], list(image_shape)]
     key = cache_key(identity, files)
-
-    def build(directory: Path) -> None:
-        _write_sets(directory, [read() for _, read in collections], image_shape)
-
-    caches = cache_directory() if cache is None else cache
-    # The copies are as confidential as the originals.
-    home = build_once(caches / "owned" / key, build, private=True)
+    home = decoded_copy(key, [read for _, read in collections], image_shape, cache)
     sizes = open_array(home / "sizes.npy")
     return UnlabeledSets(
         images=open_array(home / "images.npy"),
@@ -149,40 +135,23 @@ def load_images(
         images = file_images(str(root), files)
     elif root.suffix.lower() in IMAGE_SUFFIXES:
         names, images = [root.name], file_images(str(root), [root])
-    elif root.suffix.lower() in _TABLES:
-        images = _table_images(root)
+    elif root.suffix.lower() in TABLES:
+        images = table_images(root)
         names = [str(row) for row in range(len(images))]
     else:
         raise UserError(
-            f"{path} has an unknown type; allowed are {', '.join((*IMAGE_SUFFIXES, *_TABLES))}."
+            f"{path} has an unknown type; allowed are {', '.join((*IMAGE_SUFFIXES, *TABLES))}."
         )
-    _refuse_empty(images)
+    refuse_empty(images)
     shape = images.survey().shape(images.where) if image_shape is None else image_shape
     return names, np.concatenate(list(images.blocks(shape)))
 
 
-def _table_images(path: Path) -> Images:
-    if path.suffix.lower() == ".npz":
-        return npz_images(path)
-    from fedul_flwr.data.arrow import arrow_images, open_parquet
-
-    return arrow_images(open_parquet(path))
-
-
-def _refuse_empty(images: Images) -> None:
-    if len(images) == 0:
-        raise UserError(f"{images.where} holds no images; one or more are needed.")
-
-
 def _read_priors(file: Path, class_names: list[str]) -> tuple[list[str], Floats]:
     """Return the names of the sets and their priors ``(M, K)``, columns as ``class_names``."""
-    try:
-        with file.open(encoding="utf-8-sig", newline="") as stream:
-            rows = [[cell.strip() for cell in row] for row in csv.reader(stream) if any(row)]
-    except FileNotFoundError as error:
-        raise UserError(f"{file} is missing; it names the sets and their class priors.") from error
-    except (OSError, UnicodeDecodeError, csv.Error) as error:
-        raise UserError(f"{file} cannot be read as a CSV file in UTF-8.") from error
+    if not file.exists():
+        raise UserError(f"{file} is missing; it names the sets and their class priors.")
+    rows = read_rows(file)
     if not rows or rows[0][0] != "set":
         raise UserError(f"{file} must begin with the header 'set,{','.join(class_names)}'.")
     numbers = [str(k) for k in range(len(class_names))]
@@ -233,7 +202,7 @@ def _find_sets(root: Path, sets: list[str]) -> list[tuple[list[Path], Callable[[
     for entry in sorted(root.iterdir()):
         if is_hidden(entry.name) or entry.name == PRIORS_FILE:
             continue
-        name = entry.stem if entry.is_file() and entry.suffix in _TABLES else entry.name
+        name = entry.stem if entry.is_file() and entry.suffix in TABLES else entry.name
         if name not in sets:
             raise UserError(
                 f"{entry} is not a set that {PRIORS_FILE} names ({', '.join(sets)}); nothing else "
@@ -253,19 +222,8 @@ def _find_sets(root: Path, sets: list[str]) -> list[tuple[list[Path], Callable[[
         if entry.is_dir():
             files = list_images(entry)
             found.append((files, partial(file_images, str(entry), files)))
-        elif entry.suffix in _TABLES:
-            found.append(([entry], partial(_table_images, entry)))
+        elif entry.suffix in TABLES:
+            found.append(([entry], partial(table_images, entry)))
         else:
             raise UserError(f"The set {entry} must be a folder, a .parquet or an .npz file.")
     return found
-
-
-def _write_sets(directory: Path, collections: list[Images], shape: Shape) -> None:
-    for images in collections:
-        _refuse_empty(images)
-    sizes = np.array([len(images) for images in collections], dtype=np.int64)
-    blocks = (block for images in collections for block in images.blocks(shape))
-    write_image_blocks(directory / "images.npy", (int(sizes.sum()), *shape), blocks)
-    np.save(directory / "sizes.npy", sizes, allow_pickle=False)
-    meta = {"sets": [images.where for images in collections], "image_shape": list(shape)}
-    (directory / "meta.json").write_text(json.dumps(meta, indent=1), encoding="utf-8")

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from fedul_flwr.config import RunConfig
 from fedul_flwr.data.seeds import derived_seed, stream
-from fedul_flwr.data.types import Ints
+from fedul_flwr.data.types import UNLABELED, Ints
 from fedul_flwr.errors import UserError
 from fedul_flwr.settings.sections import (
     DirichletSettings,
@@ -39,7 +39,8 @@ def partition_points(
 
     Parameters
     ----------
-    labels : ``(n,)``, classes; they shape the split only.
+    labels : ``(n,)``, classes; they shape the split only. Points without label (``-1``) are dealt
+        like one more class, and refused by ``majority``.
     columns : further columns of the data set, for ``natural``.
     num_classes : K.
     num_clients : C.
@@ -59,6 +60,8 @@ def partition_points(
             f"{len(labels)} training points cannot be split over {num_clients} clients."
         )
     if config.partition == "majority":
+        if (labels == UNLABELED).any():
+            raise UserError("partition = 'majority' needs the label of every training point.")
         parts = majority_partition(
             labels,
             num_classes,

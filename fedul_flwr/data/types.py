@@ -14,6 +14,7 @@ UNLABELED = -1
 Bytes = NDArray[np.uint8]
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
+Bools = NDArray[np.bool_]
 
 
 @dataclass(frozen=True)
@@ -87,3 +88,23 @@ class LabeledPoints:
     images: Bytes
     points: Ints
     labels: Ints
+
+
+@dataclass(frozen=True)
+class PartlyLabeledPoints:
+    """One client's points, some of them with labels.
+
+    Attributes
+    ----------
+    images : uint8 ``(N, height, width, channels)``, shared by all clients of a simulation.
+    points : int64 ``(n_c,)``, the rows of ``images`` this client holds.
+    labels : int64 ``(n_c,)``, classes ``0..K-1``; ``-1`` marks an unlabeled point.
+    new : bool ``(n_c,)``, points to predict, which no method trains on; none of them has a label.
+    names : names of the points on a device, ``n_c`` of them; empty in a simulation.
+    """
+
+    images: Bytes
+    points: Ints
+    labels: Ints
+    new: Bools
+    names: tuple[str, ...] = ()

@@ -11,18 +11,35 @@ from torch.nn import functional
 
 ROTATION_DEGREES = 20.0
 """Largest rotation either way (FedUL paper, MNIST)."""
+SMALL_ROTATION_DEGREES = 10.0
+"""Largest rotation either way before a flip (XCLP paper, Mini-ImageNet)."""
+TRANSLATION_PIXELS = 4
+"""Largest shift either way before a flip (XCLP paper, CIFAR)."""
 
 
 def augment_batch(inputs: Tensor, name: str, rng: np.random.Generator) -> Tensor:
-    """Augment ``(n, c, h, w)`` inputs in [-1, 1] by ``"none"``, ``"rotate"`` or ``"flip"``."""
+    """Augment ``(n, c, h, w)`` inputs in [-1, 1] as setting ``augment`` names it."""
     match name:
         case "rotate":
-            degrees = rng.uniform(-ROTATION_DEGREES, ROTATION_DEGREES, len(inputs))
-            return rotate(inputs, torch.from_numpy(degrees))
+            return _rotate_randomly(inputs, ROTATION_DEGREES, rng)
         case "flip":
-            return flip(inputs, torch.from_numpy(rng.random(len(inputs)) < 0.5))
+            return _flip_randomly(inputs, rng)
+        case "translate-flip":
+            most = TRANSLATION_PIXELS
+            down, right = torch.from_numpy(rng.integers(-most, most + 1, (2, len(inputs))))
+            return _flip_randomly(translate(inputs, down, right), rng)
+        case "rotate-flip":
+            return _flip_randomly(_rotate_randomly(inputs, SMALL_ROTATION_DEGREES, rng), rng)
         case _:
             return inputs
+
+
+def _rotate_randomly(inputs: Tensor, most: float, rng: np.random.Generator) -> Tensor:
+    return rotate(inputs, torch.from_numpy(rng.uniform(-most, most, len(inputs))))
+
+
+def _flip_randomly(inputs: Tensor, rng: np.random.Generator) -> Tensor:
+    return flip(inputs, torch.from_numpy(rng.random(len(inputs)) < 0.5))
 
 
 def rotate(inputs: Tensor, degrees: Tensor) -> Tensor:
@@ -58,3 +75,28 @@ def rotate(inputs: Tensor, degrees: Tensor) -> Tensor:
 def flip(inputs: Tensor, chosen: Tensor) -> Tensor:
     """Mirror the ``chosen`` (bool ``(n,)``) images left to right."""
     return torch.where(chosen[:, None, None, None], inputs.flip(3), inputs)
+
+
+def translate(inputs: Tensor, down: Tensor, right: Tensor) -> Tensor:
+    """Shift every image by its own whole numbers of pixels; the border is a mirror.
+
+    What comes in from outside is reflected about the outermost pixels, which are not repeated; of
+    images smaller than the shift it is reflected several times.
+
+    Parameters
+    ----------
+    inputs : ``(n, c, h, w)``.
+    down, right : int64 ``(n,)``, negative for up and left.
+    """
+    rows = _reflected(inputs.shape[2], down)[:, :, None]
+    columns = _reflected(inputs.shape[3], right)[:, None, :]
+    images = torch.arange(len(inputs))[:, None, None]
+    # Indices on both sides of the channels put these last: (n, h, w, c), as they lie in memory.
+    return inputs[images, :, rows, columns].permute(0, 3, 1, 2)
+
+
+def _reflected(size: int, shift: Tensor) -> Tensor:
+    """``(n, size)``: from which position along an axis each one takes its pixel."""
+    period = max(2 * (size - 1), 1)  # there and back again
+    position = (torch.arange(size) - shift[:, None]) % period
+    return torch.minimum(position, period - position)

@@ -92,6 +92,61 @@ def set_batches(
     return batches
 
 
+def paired_batches(
+    images: NDArray[np.uint8],
+    points: NDArray[np.int64],
+    num_labelled: int,
+    plan: LocalPlan,
+    views: int = 1,
+) -> Batches:
+    """Batches of labelled points and as many others, with positions in ``points`` for targets.
+
+    An epoch is one pass over the others, in which labelled points come again and again; without
+    others, one pass over the labelled ones.
+
+    Parameters
+    ----------
+    images : uint8 ``(N, h, w, c)``.
+    points : ``(n,)``, rows of ``images``, the labelled ones first.
+    num_labelled : how many those are. A batch has ``plan.batch_size`` of them or, where there are
+        fewer, all of them.
+    views : inputs are ``(views · b, c, h, w)``: the batch so many times, each augmented anew.
+    """
+    labelled = np.arange(num_labelled)
+    others = np.arange(num_labelled, len(points))
+    of_each = min(plan.batch_size or len(points), num_labelled or len(points))
+
+    def batches(rng: np.random.Generator) -> Iterator[tuple[Tensor, Tensor]]:
+        streams = [part for part in (others, labelled) if len(part)]
+        orders = [_endless(part, rng) for part in streams]
+        for _ in range(max(1, len(streams[0]) // of_each)):
+            chosen = np.concatenate([next_of(of_each) for next_of in orders])
+            if len(chosen) == 1:  # batch norm has no variance of one point
+                chosen = np.repeat(chosen, 2)
+            inputs = to_input(gather(images, points[chosen]))
+            seen = [augment_batch(inputs, plan.augment, rng) for _ in range(views)]
+            yield torch.cat(seen) if views > 1 else seen[0], torch.from_numpy(chosen)
+
+    return batches
+
+
+def _endless(
+    positions: NDArray[np.int64], rng: np.random.Generator
+) -> Callable[[int], NDArray[np.int64]]:
+    """Give the next so many ``positions``, at most all, of one shuffled order after the other."""
+    waiting = np.empty(0, dtype=np.int64)
+
+    def take(count: int) -> NDArray[np.int64]:
+        nonlocal waiting
+        count = min(count, len(positions))
+        if len(waiting) < count:
+            waiting = np.concatenate([waiting, rng.permutation(positions)])
+        taken, waiting = waiting[:count], waiting[count:]
+        return taken
+
+    return take
+
+
 def evaluation_batches(
     images: NDArray[np.uint8], points: NDArray[np.int64], batch_size: int = 512
 ) -> Iterator[Tensor]:

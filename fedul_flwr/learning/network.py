@@ -36,6 +36,20 @@ class Network:
             logits: Tensor = self.model(inputs)
         return logits.to(self._wide)
 
+    def both(self, inputs: Tensor) -> tuple[Tensor, Tensor]:
+        """Logits of both heads of a model with two; the same twice of one with one."""
+        heads = getattr(self.model, "both", None)
+        if heads is None:
+            logits = self(inputs)
+            return logits, logits
+        with autocast(self._device, self._dtype):
+            first, second = heads(inputs)
+        return first.to(self._wide), second.to(self._wide)
+
+    def twin(self, model: nn.Module) -> Network:
+        """Another model in the same arithmetic."""
+        return Network(model, self._device, self._dtype)
+
     def wide(self) -> Network:
         """The same network without bfloat16, for differences that it would round away."""
         return Network(self.model, self._device, self._wide)

@@ -1,4 +1,4 @@
-"""Pseudo labels for unlabeled sets, and learning from the confident and the other points."""
+"""Pseudo labels from priors and networks, and learning from the confident and the other points."""
 
 from __future__ import annotations
 
@@ -11,11 +11,17 @@ from torch.nn import functional
 
 from fedul_flwr.data.types import Floats, Ints
 from fedul_flwr.learning.network import Network, frozen_statistics
+from fedul_flwr.propagation.labels import Propagated, labels_from_scores
 
 
 def likeliest_classes(priors: Floats) -> Ints:
     """``(M,)``: the class with the largest prior in every row of ``priors`` ``(M, K)``."""
     return np.asarray(priors.argmax(axis=1), dtype=np.int64)
+
+
+def network_labels(logits: Tensor) -> Propagated:
+    """Labels of ``(n, K)`` logits with confidence 1 - entropy / log K of their softmax."""
+    return labels_from_scores(logits.double().softmax(dim=1).cpu().numpy())
 
 
 def is_confident(logits: Tensor, threshold: float) -> Tensor:

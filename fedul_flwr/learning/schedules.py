@@ -1,4 +1,4 @@
-"""How weights of regularisers grow over the rounds."""
+"""How weights of regularisers and step sizes change over the rounds."""
 
 from __future__ import annotations
 
@@ -19,3 +19,17 @@ def ramp_up(server_round: int, rounds: int) -> float:
     if server_round >= rounds:
         return 1.0
     return math.exp(-5.0 * (1.0 - server_round / rounds) ** 2)
+
+
+def cosine(server_round: int, rounds: int) -> float:
+    """(1 + cos(π·(t − 1)/T))/2 for t = ``server_round``, T = ``rounds``: 1 at first, then falling.
+
+    It would reach 0 in round T + 1 (cosine annealing; Loshchilov & Hutter 2017, eq. 5). No round
+    trains with a step size of 0: from round T on the factor stays what it is there.
+
+    Parameters
+    ----------
+    server_round : from 1; where a method restarts the schedule, counted from there.
+    rounds : T, at least 1.
+    """
+    return (1.0 + math.cos(math.pi * (min(server_round, rounds) - 1) / rounds)) / 2

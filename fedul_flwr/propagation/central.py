@@ -7,10 +7,17 @@ from typing import Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from fedul_flwr.data.types import UNLABELED
 from fedul_flwr.errors import UserError
 from fedul_flwr.propagation.codes import NUM_BITS, SEED_BYTES, encode
 from fedul_flwr.propagation.graph import NUM_NEIGHBOURS, POWER, normalised_graph
-from fedul_flwr.propagation.labels import Propagated, checked_labels, labels_from_scores, one_hot
+from fedul_flwr.propagation.labels import (
+    Propagated,
+    checked_labels,
+    labels_from_scores,
+    one_hot,
+    reweigh_by_prior,
+)
 from fedul_flwr.propagation.neighbours import neighbours_by_code, neighbours_by_cosine
 from fedul_flwr.propagation.solve import ALPHA, propagate
 
@@ -21,12 +28,14 @@ def label_propagation(
     features: NDArray[np.floating],
     labels: ArrayLike,
     *,
+    num_classes: int | None = None,
     similarity: Similarity = "codes",
     k: int = NUM_NEIGHBOURS,
     num_bits: int = NUM_BITS,
     alpha: float = ALPHA,
     power: float = POWER,
     class_scaling: bool = True,
+    reweigh: bool = False,
     seed: bytes = bytes(SEED_BYTES),
 ) -> Propagated:
     """Labels of unlabeled points from the labels of similar ones (XCLP, algorithm 1).
@@ -36,11 +45,13 @@ def label_propagation(
     Parameters
     ----------
     features : ``(n, d)``, finite; only their directions count, so centre them by fixed constants.
-    labels : integers ``(n,)``, classes ``0..K-1`` or -1 for unlabeled; K is the largest plus one.
+    labels : integers ``(n,)``, classes ``0..K-1`` or -1 for unlabeled.
+    num_classes : K; without it, the largest label plus one.
     similarity : ``"codes"`` as the paper, or ``"cosine"`` of the features themselves, which has no
         use for ``num_bits`` and ``seed``.
     k, num_bits, alpha : k, L and alpha of the paper.
     power, class_scaling : the authors' code by default; 1 and ``False`` are the paper's text.
+    reweigh : see :func:`~fedul_flwr.propagation.labels.reweigh_by_prior`.
     seed : 32 bytes.
 
     Returns
@@ -68,6 +79,9 @@ def label_propagation(
     else:
         raise UserError(f"similarity is {similarity!r}; it must be 'codes' or 'cosine'")
     graph = normalised_graph(neighbours, power)
-    num_classes = max(int(given.max(initial=0)) + 1, 1)
-    scores = propagate(graph, one_hot(given, num_classes), alpha, class_scaling=class_scaling)
+    rows = one_hot(given, int(given.max(initial=0)) + 1 if num_classes is None else num_classes)
+    scores = propagate(graph, rows, alpha, class_scaling=class_scaling)
+    if reweigh:
+        unlabeled = given == UNLABELED
+        scores[unlabeled] = reweigh_by_prior(scores[unlabeled])
     return labels_from_scores(scores, given)

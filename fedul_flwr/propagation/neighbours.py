@@ -6,6 +6,9 @@ similarities go to the lower index, so that the same distances give the same gra
 
 from __future__ import annotations
 
+import os
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -22,22 +25,21 @@ from fedul_flwr.propagation.codes import (
     cosine_from_hamming,
     directions,
 )
-from fedul_flwr.propagation.hamming import left_factor, product_distances, right_factor
 
 Distances = NDArray[np.integer]
 
 _COSINE_STEPS = 2**30
 """Cosines are rounded to 1e-9: what differs by machine or by order of points decides nothing."""
 
-_FIRST_COLUMNS = 256
-"""Columns that give a first bound on a row's k-th distance."""
+_BLOCK_ROWS = 128
+"""Rows of distances at a time: 51 MB of them where there are 50,000 points."""
 
 
 def neighbours_by_code(codes: Bytes, k: int) -> sparse.csr_array:
     """Similarities of every point to its k nearest by the Hamming distance of codes.
 
-    Pairs are compared in square tiles, each of them once for both of its orientations. Memory: 2
-    bytes per bit of all codes (410 MB for 50,000 codes of 4,096 bits), and a few tiles.
+    Every pair is compared once for both of its orientations, on all cores. Memory: two
+    copies of the codes, and 8 k bytes a point. The first call in a process compiles the loops.
 
     Parameters
     ----------
@@ -53,22 +55,20 @@ def neighbours_by_code(codes: Bytes, k: int) -> sparse.csr_array:
     UserError
         Codes that are no uint8 matrix, or k < 1.
     """
+    from fedul_flwr.propagation import compiled
+
     check_codes(codes)
     present = codes.any(axis=1)
     if not present.all():
         return _spread(neighbours_by_code(codes[present], k), np.flatnonzero(present), len(codes))
     num_bits = 8 * codes.shape[1]
     nearest = _Nearest(len(codes), k, _largest_similar(num_bits))
-    tiles = list(blocks(len(codes)))
-    right = [right_factor(codes[columns]) for columns in tiles]
-    for i, rows in enumerate(tiles):
-        left = left_factor(codes[rows])
-        for j in range(i, len(tiles)):
-            columns = tiles[j]
-            tile = product_distances(left, right[j], columns.stop - columns.start)
-            nearest.offer(tile, rows, columns)
-            if j > i:
-                nearest.offer(tile.T, columns, rows)
+    words = compiled.tiles(codes)
+    workers = os.cpu_count() or 1
+    with ThreadPoolExecutor(workers) as pool:
+        for turn in range(len(words)):
+            share = partial(compiled.compare_turn, words, nearest.keys, turn, workers)
+            list(pool.map(share, range(workers)))
     points, others, distances = nearest.triples()
     return _csr(points, others, cosine_from_hamming(distances, num_bits), len(codes))
 
@@ -96,13 +96,13 @@ def neighbours_by_distance(distances: Distances, num_bits: int, k: int) -> spars
             "they must be a square matrix of integers"
         )
     nearest = _Nearest(size, k, _largest_similar(num_bits))
-    for rows in blocks(size):
+    for rows in blocks(size, _BLOCK_ROWS):
         block = distances[rows]
         if block.min(initial=0) < 0 or block.max(initial=0) > num_bits:
             raise UserError(f"a Hamming distance is not between 0 and L = {num_bits}")
         if not np.array_equal(block, distances[:, rows].T):
             raise UserError("Hamming distances must be symmetric")
-        nearest.offer(block, rows, slice(0, size))
+        nearest.offer(block, rows.start)
     points, others, found = nearest.triples()
     return _csr(points, others, cosine_from_hamming(found, num_bits), size)
 
@@ -128,11 +128,9 @@ def neighbours_by_cosine(features: NDArray[np.floating], k: int) -> sparse.csr_a
     units = directions(features)
     units /= np.linalg.norm(units, axis=1, keepdims=True)
     nearest = _Nearest(len(units), k, _COSINE_STEPS - 1)
-    for rows in blocks(len(units)):
-        for columns in blocks(len(units)):
-            cosines = units[rows] @ units[columns].T
-            steps = np.rint(_COSINE_STEPS * (1 - cosines)).astype(np.int64)
-            nearest.offer(np.maximum(steps, 0), rows, columns)
+    for rows in blocks(len(units), _BLOCK_ROWS):
+        steps = np.rint(_COSINE_STEPS * (1 - units[rows] @ units.T))
+        nearest.offer(np.maximum(steps, 0), rows.start)
     points, others, steps = nearest.triples()
     return _csr(points, others, 1 - steps / _COSINE_STEPS, len(units))
 
@@ -147,33 +145,15 @@ class _Nearest:
         if k < 1:
             raise UserError(f"k is {k}; a graph needs 1 neighbour of every point or more")
         self.num_points = num_points
-        self.largest = largest  # distance that still counts as similar
         self.none = (largest + 1) * num_points  # stands for a neighbour that is not there
         self.keys = np.full((num_points, min(k, max(num_points - 1, 1))), self.none)
 
-    def offer(self, distances: Distances, rows: slice, columns: slice) -> None:
-        """Take the distances of points ``rows`` to points ``columns`` into account."""
-        keys = self.keys[rows]
-        k = keys.shape[1]
-        bound = np.minimum(keys[:, -1] // max(self.num_points, 1), self.largest)
-        few = distances[:, : _FIRST_COLUMNS + 4 * k]
-        if (keys[:, -1] == self.none).any() and few.shape[1] > k:
-            # Self may be among the columns: one more than k are at most this far.
-            bound = np.minimum(bound, np.partition(few, k, axis=1)[:, k])
-        # In the type of the distances, which are many and may be narrow.
-        bound = np.minimum(bound, np.iinfo(distances.dtype).max).astype(distances.dtype)
-        close = distances <= bound[:, None]
-        row, column = np.nonzero(close)
-        found = distances[row, column] * np.int64(self.num_points) + (column + columns.start)
-        wanted = (row + rows.start != column + columns.start) & (found < keys[row, -1])
-        row, found = row[wanted], found[wanted]
-        # One sort for all rows: a row's keys lie between its own offset and the next. In a block of
-        # 1,024 rows they stay below 2^63 for 4 million points.
-        offsets = np.arange(len(keys)) * (self.none + 1)
-        merged = np.concatenate([(keys + offsets[:, None]).ravel(), found + offsets[row]])
-        merged.sort()
-        first = np.searchsorted(merged, offsets)
-        self.keys[rows] = merged[first[:, None] + np.arange(k)] - offsets[:, None]
+    def offer(self, distances: NDArray[Any], first: int) -> None:
+        """Take the distances of points ``first``, … to all points into account."""
+        from fedul_flwr.propagation.compiled import offer
+
+        # Of one type and layout, for which alone there is then code to compile.
+        offer(self.keys, np.ascontiguousarray(distances, dtype=np.int64), first, 0)
 
     def triples(self) -> tuple[Ints, Ints, Ints]:
         """Points, their neighbours, distances."""

@@ -8,12 +8,14 @@ colour vision tell apart.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any, Literal
 
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
+from matplotlib.patches import Patch
 from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
@@ -22,6 +24,8 @@ INK = "#222222"
 GREY = "#7A8B99"
 DASHES: tuple[Any, ...] = ("-", (0, (5, 2)), (0, (1, 1.5)), (0, (6, 2, 1, 2)))
 MARKERS = ("o", "s", "^", "D")
+DPI = 150
+"""Dots per inch of the pictures written."""
 LOG_FROM = 12.0
 """Errors that span more than this factor are drawn on a logarithmic axis."""
 
@@ -43,6 +47,12 @@ def style(axes: Axes) -> Axes:
     return axes
 
 
+def save(figure: Figure, path: Path) -> Path:
+    """Write ``figure`` as PNG; returns ``path``."""
+    figure.savefig(path, dpi=DPI)
+    return path
+
+
 def scale_errors(axes: Axes, direction: Literal["x", "y"], errors: Sequence[float]) -> None:
     """Let the axis of ``errors`` start at 0, or be logarithmic and say so if they differ widely."""
     axis = axes.xaxis if direction == "x" else axes.yaxis
@@ -59,7 +69,7 @@ def scale_errors(axes: Axes, direction: Literal["x", "y"], errors: Sequence[floa
         axes.set(**{f"{direction}lim": (0, None)})
 
 
-def legend_below(figure: Figure, entries: Sequence[Line2D], width: int = 105) -> None:
+def legend_below(figure: Figure, entries: Sequence[Line2D | Patch], width: int = 105) -> None:
     """Put a legend under the axes; ``width`` is the number of characters that fit beside."""
     longest = max(len(str(entry.get_label())) for entry in entries)
     columns = min(3, max(1, width // (longest + 8)), len(entries))

@@ -7,30 +7,32 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
-from matplotlib.patches import Patch
 from matplotlib.ticker import MaxNLocator
 
 from fedul_flwr.errors import UserError
 from fedul_flwr.results.figure_style import (
     COLOURS,
     DASHES,
+    DPI,
     HIGHLIGHT,
     INK,
     MARKERS,
     legend_below,
     new_figure,
     one_line,
+    save,
     say_nothing_recorded,
     scale_errors,
     set_title,
     style,
 )
+from fedul_flwr.results.label_plots import draw_label_plots
 from fedul_flwr.results.priors_figure import has_priors, priors_figure
 from fedul_flwr.results.records import Run, distinct_labels
+from fedul_flwr.results.traffic_figure import format_bytes, has_time_traffic, time_traffic_figure
 
 __all__ = [
     "DPI",
@@ -41,14 +43,14 @@ __all__ = [
     "has_error",
     "has_loss",
     "has_priors",
+    "has_pseudo_labels",
     "has_time_traffic",
     "loss_figure",
     "priors_figure",
+    "pseudo_labels_figure",
     "time_traffic_figure",
 ]
 
-DPI = 150
-"""Dots per inch of the pictures written."""
 _STAR: Mapping[str, Any] = {
     "marker": "*",
     "markersize": 13,
@@ -61,17 +63,23 @@ _LOSSES = {
     "surrogate_loss": "surrogate loss, training sets",
     "heldout_loss": "surrogate loss, held-out sets",
 }
+_PSEUDO_LABELS = {
+    "pseudo_label_error": "pseudo labels that are wrong",
+    "pseudo_labelled": "unlabeled points with a pseudo label",
+}
 
 
 def draw_plots(run: Run, directory: Path) -> list[Path]:
     """Draw what ``run`` recorded into ``directory``; returns the files written.
 
-    ``error.png`` and ``loss.png`` over rounds, ``priors.png`` with the clients' sets, and
-    ``time_traffic.png``. What was not recorded is not drawn.
+    ``error.png``, ``loss.png`` and ``pseudo_labels.png`` over rounds, ``priors.png`` with the
+    clients' sets, ``time_traffic.png``, and pictures of labels that clients gave their points. What
+    was not recorded is not drawn.
     """
     figures: dict[str, tuple[Callable[[Run], bool], Callable[[], Figure]]] = {
         "error.png": (has_error, lambda: error_figure([run])),
         "loss.png": (has_loss, lambda: loss_figure([run])),
+        "pseudo_labels.png": (has_pseudo_labels, lambda: pseudo_labels_figure(run)),
         "priors.png": (has_priors, lambda: priors_figure(run)),
         "time_traffic.png": (has_time_traffic, lambda: time_traffic_figure(run)),
     }
@@ -80,11 +88,10 @@ def draw_plots(run: Run, directory: Path) -> list[Path]:
         directory.mkdir(parents=True, exist_ok=True)
         for name, (recorded, draw) in figures.items():
             if recorded(run):
-                draw().savefig(directory / name, dpi=DPI)
-                paths.append(directory / name)
+                paths.append(save(draw(), directory / name))
     except OSError as error:
         raise UserError(f"Cannot write plots to {directory}: {error.strerror or error}.") from error
-    return paths
+    return paths + draw_label_plots(run.labels or {}, directory)
 
 
 def draw_png(figure: Figure) -> bytes:
@@ -104,9 +111,9 @@ def has_loss(run: Run) -> bool:
     return any(run.series(key)[0] for key in _loss_names([run]))
 
 
-def has_time_traffic(run: Run) -> bool:
-    """Whether seconds or bytes were recorded."""
-    return any(run.series(key)[0] for key in ("seconds", "bytes_up", "bytes_down"))
+def has_pseudo_labels(run: Run) -> bool:
+    """Whether pseudo labels were scored."""
+    return bool(run.series("pseudo_label_error")[0])
 
 
 def error_figure(runs: Sequence[Run]) -> Figure:
@@ -135,46 +142,15 @@ def loss_figure(runs: Sequence[Run]) -> Figure:
     return figure
 
 
-def time_traffic_figure(run: Run) -> Figure:
-    """Seconds per round (local fitting and the rest) and traffic per round (up and down)."""
-    figure = new_figure(7.2, 5.6)
-    above, below = (style(axes) for axes in figure.subplots(2, 1, sharex=True))
-    seconds, fit, up, down = (
-        dict(zip(*run.series(key), strict=True))
-        for key in ("seconds", "seconds_fit", "bytes_up", "bytes_down")
-    )
-    rest = {step: max(value - fit.get(step, 0.0), 0.0) for step, value in seconds.items()}
-    rest_name = "rest of the round (transport, waiting, aggregation)" if fit else "whole round"
-    _stack(above, [(fit, "local fitting", COLOURS[0]), (rest, rest_name, COLOURS[4])])
-    above.set_ylabel("seconds per round")
-    scale, unit = _byte_unit(max([*up.values(), *down.values()], default=0.0))
-    up_name = f"clients to server ({format_bytes(sum(up.values()))} in total)"
-    down_name = f"server to clients ({format_bytes(sum(down.values()))} in total)"
-    _stack(
-        below,
-        [
-            ({step: count / scale for step, count in up.items()}, up_name, COLOURS[2]),
-            ({step: count / scale for step, count in down.items()}, down_name, COLOURS[3]),
-        ],
-    )
-    below.set_ylabel(f"{unit} per round")
-    below.set_xlabel("round")
-    set_title(figure, "Time and traffic", run.label)
+def pseudo_labels_figure(run: Run) -> Figure:
+    """How many unlabeled points had a pseudo label in each round, and how many were wrong."""
+    figure = new_figure(7.2, 4.2)
+    axes = style(figure.add_subplot())
+    entries = _curves(axes, [run], _PSEUDO_LABELS)
+    axes.set_ylabel("percent")
+    axes.set_ylim(0, 103)
+    _finish(figure, axes, [run], "Pseudo labels over rounds", entries)
     return figure
-
-
-def format_bytes(count: float) -> str:
-    """``count`` bytes with three digits and a decimal unit, e.g. ``12.3 MB``."""
-    scale, unit = _byte_unit(count)
-    value = count / scale
-    return f"{value:.0f} {unit}" if value >= 100 else f"{value:.3g} {unit}"
-
-
-def _byte_unit(count: float) -> tuple[float, str]:
-    for scale, unit in ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB")):
-        if count >= scale:
-            return scale, unit
-    return 1.0, "bytes"
 
 
 def _loss_names(runs: Sequence[Run]) -> dict[str, str]:
@@ -190,6 +166,8 @@ def _curves(axes: Axes, runs: Sequence[Run], names: Mapping[str, str]) -> list[L
     entries: list[Line2D] = []
     kinds: dict[str, Line2D] = {}
     for position, run in enumerate(runs):
+        if not run.trains:
+            continue
         marker = MARKERS[position // len(COLOURS) % len(MARKERS)]
         for index, (key, name) in enumerate(names.items()):
             rounds, values = run.series(key)
@@ -248,32 +226,3 @@ def _finish(
         say_nothing_recorded(axes)
         return
     legend_below(figure, entries)
-
-
-def _stack(axes: Axes, parts: Sequence[tuple[dict[int, float], str, str]]) -> None:
-    """Bars over rounds, every part on top of those before it; parts without data are left out."""
-    rounds = sorted({step for series, _, _ in parts for step in series})
-    base = np.zeros(len(rounds))
-    width = 0.8 if len(rounds) <= 60 else 1.0
-    entries = []
-    for series, label, colour in parts:
-        if series:
-            heights = np.array([series.get(step, 0.0) for step in rounds])
-            axes.bar(rounds, heights, width, bottom=base, color=colour, label=label)
-            base += heights
-            entries.append(Patch(color=colour, label=label))
-    axes.xaxis.set_major_locator(MaxNLocator(integer=True, steps=[1, 2, 5, 10]))
-    axes.grid(visible=False, axis="x")
-    axes.margins(x=0.01)
-    if not entries:
-        say_nothing_recorded(axes)
-        return
-    axes.legend(
-        handles=entries,
-        loc="lower left",
-        bbox_to_anchor=(0.0, 1.0),
-        ncols=2,
-        frameon=False,
-        fontsize=9,
-        borderaxespad=0.2,
-    )

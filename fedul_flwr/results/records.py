@@ -15,6 +15,7 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from fedul_flwr.errors import UserError
+from fedul_flwr.methods import METHODS
 
 
 class Client(BaseModel):
@@ -27,6 +28,8 @@ class Client(BaseModel):
     set_sizes : ``M`` sizes of its unlabeled sets, n_{c,m}; None where it has no such sets.
     priors : ``M`` rows of ``K`` class priors (Pi_c); None where it did not share them.
     class_counts : ``K`` numbers of points per class; None where nobody may know them.
+    labelled_counts : ``K`` numbers of points with a label; None where a method has none, or where
+        nobody may know them.
     condition_number : of ``priors``; large means sets that are hard to tell apart.
     status, reason : ``"accepted"`` or ``"dropped"``, and why.
     """
@@ -38,6 +41,7 @@ class Client(BaseModel):
     set_sizes: tuple[int, ...] | None = None
     priors: tuple[tuple[float, ...], ...] | None = None
     class_counts: tuple[float, ...] | None = None
+    labelled_counts: tuple[int, ...] | None = None
     condition_number: float | None = None
     status: str = "accepted"
     reason: str = ""
@@ -67,6 +71,7 @@ class Run:
     environment : versions and hardware; None where they were not recorded.
     label : what a legend calls the run.
     error : why the run ended early, ``error.txt``; None where it did not.
+    labels : scores of labels that clients gave their points, ``labels.json``; None without any.
     """
 
     directory: Path
@@ -78,6 +83,16 @@ class Run:
     environment: dict[str, Any] | None
     label: str
     error: str | None = None
+    labels: dict[str, Any] | None = None
+
+    @property
+    def trains(self) -> bool:
+        """Whether it has rounds and a model; a run that labels its clients' points has neither."""
+        method = METHODS.get(str(self.settings.get("method")))
+        if method is not None:
+            return method.trains
+        # Of a method of one's own, whose code may not be here, the outcome says it.
+        return bool(self.metrics) or self.summary is None or "labelled_clients" not in self.summary
 
     @property
     def finished(self) -> bool:
@@ -132,6 +147,7 @@ def read_run(directory: Path) -> Run:
         environment=_read_object(directory / "environment.json"),
         label=_label(settings),
         error=(_read_text(directory / "error.txt", errors="replace") or "").strip() or None,
+        labels=_read_object(directory / "labels.json"),
     )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,8 +12,10 @@ from typing import Any
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from fedul_flwr.errors import UserError
+from fedul_flwr.results.figure_style import DPI
+from fedul_flwr.results.label_names import source_in_words
+from fedul_flwr.results.label_plots import scored_sources
 from fedul_flwr.results.plots import (
-    DPI,
     draw_plots,
     draw_png,
     error_figure,
@@ -33,6 +35,13 @@ from fedul_flwr.results.records import (
 from fedul_flwr.results.summary import duration
 
 __all__ = ["report"]
+
+
+_LABEL_PLOTS = {
+    "label_accuracy.png": "Accuracy and balanced accuracy of labels by their source",
+    "label_clients.png": "Accuracy of labels at each client, across clients and within it",
+    "label_coverage.png": "Error among the most confident labels, over their share",
+}
 
 
 @dataclass(frozen=True)
@@ -99,6 +108,8 @@ def _page(runs: Sequence[Run], pictures: Sequence[dict[str, bytes]]) -> str:
         title=labels[0] if len(runs) == 1 else f"{len(runs)} runs",
         labels=labels,
         summaries=[_summary(run) for run in runs],
+        trains=any(run.trains for run in runs),
+        labels_points=not all(run.trains for run in runs),
         error=_image(error),
         loss=_image(loss),
         settings=settings,
@@ -119,14 +130,17 @@ def _summary(run: Run) -> dict[str, str]:
     total = number(known.get("seconds_total", sum(seconds) if seconds else None))
     per_round = number(known.get("seconds_per_round", total / last if total and last else None))
     planned = run.settings.get("num-rounds")
-    unfinished = f"unfinished, {last} of {planned} rounds" if planned else "unfinished"
+    of_rounds = f", {last} of {planned} rounds" if planned and run.trains else ""
+    rounds_done = known.get("rounds", last) if run.trains else None
     return {
-        "status": str(known.get("status", "finished")) if run.finished else unfinished,
+        "status": str(known.get("status", "finished"))
+        if run.finished
+        else f"unfinished{of_rounds}",
         "method": str(known.get("method", run.settings.get("method", ""))),
         "dataset": str(known.get("dataset", run.settings.get("dataset", ""))),
         "partition": str(known.get("partition", run.settings.get("partition", ""))),
         "clients": _text(known.get("num_clients", None if clients is None else len(clients))),
-        "rounds": _text(known.get("rounds", last)),
+        "rounds": _text(rounds_done),
         "seed": _text(known.get("seed", run.settings.get("seed"))),
         "best round": _text(best),
         "error at best (%)": _percent(number(known.get("test_error", best_error))),
@@ -170,6 +184,14 @@ def _section(run: Run, pictures: dict[str, bytes]) -> dict[str, Any]:
         "directory": str(run.directory),
         "finished": run.finished,
         "error": run.error,
+        "trains": run.trains,
+        "sources": _sources(run.labels or {}),
+        "label_plots": [
+            {"image": _image(pictures[name]), "alt": alt}
+            for name, alt in _LABEL_PLOTS.items()
+            if name in pictures
+        ],
+        "pseudo_labels": _image(pictures.get("pseudo_labels.png")),
         "rounds": run.metrics[-1]["round"] if run.metrics else 0,
         "priors": _image(pictures.get("priors.png")),
         "time": _image(pictures.get("time_traffic.png")),
@@ -177,6 +199,20 @@ def _section(run: Run, pictures: dict[str, bytes]) -> dict[str, Any]:
         "dropped": sum(client.status == "dropped" for client in clients),
         "environment": _flat(run.environment or {}),
     }
+
+
+def _sources(scores: Mapping[str, Any]) -> list[dict[str, str]]:
+    """A row per source of labels: on how many points, and how good they are."""
+    return [
+        {
+            "labels": source_in_words(name, scores["points"]),
+            "points": f"{found['points']:,}",
+            "right (%)": f"{100 - found['error']:.2f}",
+            "right, mean over classes (%)": f"{found['balanced_accuracy']:.2f}",
+            "without a label (%)": f"{found['unreached']:.2f}",
+        }
+        for name, found in scored_sources(scores).items()
+    ]
 
 
 def _test_prior(run: Run) -> str:
@@ -196,6 +232,7 @@ def _client(client: Client) -> dict[str, str]:
         "client": str(client.id),
         "points": _text(client.num_points),
         "sets": "–" if sizes is None else str(len(sizes)),
+        "labels": "–" if client.labelled_counts is None else str(sum(client.labelled_counts)),
         "priors": "–" if client.priors is None else "shared",
         "condition number": "–"
         if client.condition_number is None

@@ -20,6 +20,7 @@ NamedArrays = Mapping[str, NDArray[Any]]
 CONFIG, ENVIRONMENT, METRICS = "config.json", "environment.json", "metrics.jsonl"
 FEDERATION, SUMMARY, ERROR = "federation.json", "summary.json", "error.txt"
 BEST_MODEL = "model.safetensors"
+SPLIT, LABELS = "split.npz", "labels.json"
 
 
 class RunDirectory:

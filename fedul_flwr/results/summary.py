@@ -8,10 +8,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fedul_flwr.results import store
+from fedul_flwr.results.label_names import SOURCE_WORDS, XCLP, count_in_words
 
 if TYPE_CHECKING:  # the command line prints summaries and has no need of torch
     from fedul_flwr.config import RunConfig
     from fedul_flwr.results.recorder import Recorder
+    from strategies.round_record import RoundRecord
 
 _PRIOR_SOURCES = {
     "given": "as given",
@@ -68,6 +70,50 @@ def write_summary(
     draw_plots(read_run(directory.path), directory.path / "plots")
 
 
+def write_labelling_summary(
+    directory: store.RunDirectory,
+    settings: RunConfig,
+    record: RoundRecord,
+    num_clients: int,
+    seconds: float,
+    scores: Mapping[str, Any],
+) -> None:
+    """Write ``summary.json`` and the plots of a run that labelled its clients' points.
+
+    Parameters
+    ----------
+    record : traffic and failures.
+    scores : from :func:`fedul_flwr.results.label_scores.score_labels`; empty where nobody knows.
+    """
+    sources = scores.get("sources", {})
+    errors = {source: found.get("error") for source, found in sources.items()}
+    directory.write_json(
+        store.SUMMARY,
+        {
+            "status": "completed",
+            "method": settings.method,
+            "model": settings.model,
+            "dataset": settings.dataset,
+            "partition": settings.partition,
+            "num_clients": num_clients,
+            "labelled_clients": record.clients,
+            "seed": settings.seed,
+            "test_error": errors.get(XCLP),
+            "balanced_accuracy": sources.get(XCLP, {}).get("balanced_accuracy"),
+            "scored_points": scores.get("points"),
+            "errors": errors,
+            "seconds_total": seconds,
+            "bytes_up": record.bytes_up,
+            "bytes_down": record.bytes_down,
+            "failures": record.failures,
+        },
+    )
+    from fedul_flwr.results.plots import draw_plots
+    from fedul_flwr.results.records import read_run
+
+    draw_plots(read_run(directory.path), directory.path / "plots")
+
+
 def _total(lines: list[dict[str, Any]], key: str) -> Any:
     return sum(line[key] for line in lines)
 
@@ -80,12 +126,18 @@ def print_summary(directory: Path) -> None:
     table = Table(show_header=False, box=None, padding=(0, 2))
     for name, value in summary_rows(directory).items():
         table.add_row(name, value)
-    Console(soft_wrap=True, highlight=False).print(table)
+    console = Console(soft_wrap=True, highlight=False)
+    # Wider than the terminal rather than cut: a path that is cut is none.
+    unlimited = console.options.update(max_width=10_000)
+    console.width = max(console.width, console.measure(table, options=unlimited).maximum)
+    console.print(table)
 
 
 def summary_rows(directory: Path) -> dict[str, str]:
     """What a finished run found and where it lies, as words."""
     summary = json.loads((directory / store.SUMMARY).read_text())
+    if "best_round" not in summary:
+        return _labelling_rows(directory, summary)
     best = f"round {summary['best_round']} of {summary['rounds']}, by {summary['selection']}"
     about_prior = {}
     if summary.get("test_prior_source") in _PRIOR_SOURCES:
@@ -103,6 +155,33 @@ def summary_rows(directory: Path) -> dict[str, str]:
         "model": str(directory / store.BEST_MODEL),
         "metrics": str(directory / store.METRICS),
         "plots": str(directory / "plots"),
+    }
+
+
+def _labelling_rows(directory: Path, summary: Mapping[str, Any]) -> dict[str, str]:
+    rows = {}
+    if summary["errors"]:
+        found = json.loads((directory / store.LABELS).read_text())
+        for source, scores in found["sources"].items():
+            if "error" not in scores:
+                continue
+            unreached = scores["unreached"]
+            rows[SOURCE_WORDS[source]] = (
+                f"{percent(100 - scores['error'])} of "
+                f"{count_in_words(scores['points'], source, found['points'])} right, "
+                f"balanced {percent(scores['balanced_accuracy'])}"
+                + (f", {percent(unreached)} without a label" if unreached else "")
+            )
+    up, down = (summary[key] / 1e6 for key in ("bytes_up", "bytes_down"))
+    answered, asked = summary["labelled_clients"], summary["num_clients"]
+    clients, plots = directory / "clients", directory / "plots"
+    return {
+        **rows,
+        "method": f"{summary['method']}, {answered} of {asked} clients answered",
+        "time": f"{summary['seconds_total']:.0f} s",
+        "traffic": f"{up:.1f} MB up, {down:.1f} MB down",
+        "labels": f"{clients}/*/labels.csv" if clients.exists() else "where each client runs",
+        **({"plots": str(plots)} if any(plots.glob("*.png")) else {}),
     }
 
 

@@ -23,7 +23,9 @@ BaseName = Literal[
     "fednova",
 ]
 PartitionName = Literal["iid", "dirichlet", "pathological", "shard", "natural", "majority"]
-AugmentName = Literal["none", "rotate", "flip"]
+AugmentName = Literal["none", "rotate", "flip", "translate-flip", "rotate-flip"]
+PRETRAINED = "torchvision"
+"""What `start-from` calls the weights that torchvision has for its own models."""
 TEST_PRIOR_WORDS = ("uniform", "sets", "em")
 
 
@@ -62,7 +64,11 @@ class SharedSettings(Settings):
     clients' sets), or `em` (train for `uniform`, estimate pi from the server's test images)."""
 
     model: str = "cnn-small"
-    """Name of a built-in model, or `package.module:function` of your own."""
+    """Name of a built-in model, `torchvision:NAME` for one of torchvision's, or
+    `package.module:function` of your own; `+head` behind it adds a second linear layer."""
+    start_from: str = ""
+    """Where the model's first weights come from: output directory of a run, `.safetensors` file, or
+    `torchvision` (pretrained, for its own models). A last layer of other classes stays fresh."""
     num_rounds: Annotated[int, Field(ge=1)] = 30
     """Communication rounds (R)."""
     local_epochs: Annotated[int, Field(ge=1)] = 2
@@ -73,6 +79,12 @@ class SharedSettings(Settings):
     """Local optimiser, new in every round."""
     learning_rate: Annotated[float, Field(gt=0)] = 3e-3
     """Local step size."""
+    learning_rate_schedule: Literal["constant", "cosine"] = "constant"
+    """How step sizes change over the rounds; `cosine` multiplies them in round t by
+    (1 + cos(pi (t - 1)/T))/2, and from round T on they stay as they are there."""
+    learning_rate_rounds: Annotated[int, Field(ge=0)] = 0
+    """T, rounds until `cosine` would reach 0; 0 takes `num-rounds` or, of a method in stages, the
+    length of the stage."""
     momentum: Annotated[float, Field(ge=0, lt=1)] = 0.0
     """Momentum of local SGD."""
     weight_decay: Annotated[float, Field(ge=0)] = 0.0
@@ -80,7 +92,8 @@ class SharedSettings(Settings):
     l1: Annotated[float, Field(ge=0)] = 0.0
     """Weight of the L1 penalty on all parameters."""
     augment: AugmentName = "none"
-    """Augmentation of local batches: `rotate` by up to 20 degrees, or `flip` left-right."""
+    """Augmentation of local batches: `rotate` by up to 20 degrees, `flip` left-right,
+    `translate-flip` (by up to 4 pixels, mirrored border), `rotate-flip` (by up to 10 degrees)."""
 
     base: BaseName = "fedavg"
     """Federated optimiser that the method wraps."""
@@ -122,6 +135,21 @@ class SharedSettings(Settings):
     def _check_momentum(self) -> Self:
         if self.momentum and self.optimizer != "sgd":
             raise ValueError("momentum is for optimizer = 'sgd'")
+        return self
+
+    @model_validator(mode="after")
+    def _check_schedule(self) -> Self:
+        if self.learning_rate_rounds and self.learning_rate_schedule == "constant":
+            raise ValueError("learning-rate-rounds is for learning-rate-schedule = 'cosine'")
+        return self
+
+    @model_validator(mode="after")
+    def _check_start(self) -> Self:
+        if self.start_from == PRETRAINED and not self.model.startswith(f"{PRETRAINED}:"):
+            raise ValueError(
+                f"start-from = 'torchvision' is for models of torchvision, and model = "
+                f"{self.model!r} is none: choose 'torchvision:NAME'"
+            )
         return self
 
     @model_validator(mode="after")

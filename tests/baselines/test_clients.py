@@ -34,7 +34,8 @@ def client(settings: Callable[..., RunConfig]) -> Build:
         config = settings(model="mlp", local_epochs=1, **options)
         place, source = source_directory("digits"), load_source("digits")
         split = build_split(place, 3, config)
-        files = client_files(place, split.directory, labels=kind is SupervisedClient)
+        data = "labels" if kind is SupervisedClient else "unlabeled-sets"
+        files = client_files(place, split.directory, data)
         shape = DataShape(source.image_shape, source.class_names)
         built = kind(config, Node(number, 3, {}), ClientState(RecordDict()))
         built.step("prepare", introduction(config, shape, files))

@@ -16,6 +16,7 @@ from fedul_flwr.comparison.plan import (
     slug,
 )
 from fedul_flwr.errors import UserError
+from tests.partly_labeled import GIVEN_METHOD
 
 TWO = {"F": {"method": "fedul"}, "S": {"method": "supervised"}}
 
@@ -152,6 +153,14 @@ def test_runs_on_other_splits_are_warned_about(tmp_path: Path) -> None:
     )
     same = {"F": {"learning-rate": 0.1}, "S": {"method": "supervised", "model": "mlp"}}
     assert plan(tmp_path, same, partition="dirichlet").split_warnings == ()
+    labels = {
+        "F": {},
+        "G": {"method": GIVEN_METHOD},
+        "H": {"method": GIVEN_METHOD, "labels.total": 20},
+    }
+    assert plan(tmp_path, labels).split_warnings == (
+        "The runs do not share their data splits, labels.total differs: 100 for G; 20 for H.",
+    )
 
 
 def test_slugs() -> None:

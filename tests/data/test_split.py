@@ -13,17 +13,11 @@ import pytest
 
 from fedul_flwr.config import RunConfig, default_flat, parse_flat
 from fedul_flwr.data import split as split_module
+from fedul_flwr.data.holdings import read_arrays, set_aside
 from fedul_flwr.data.set_generator import generate_sets
+from fedul_flwr.data.set_split import open_labeled_points, open_unlabeled_sets
 from fedul_flwr.data.sources import source_directory
-from fedul_flwr.data.split import (
-    Split,
-    build_split,
-    client_files,
-    open_labeled_points,
-    open_unlabeled_sets,
-    read_split,
-    set_aside,
-)
+from fedul_flwr.data.split import Split, build_split, client_files, read_split
 from fedul_flwr.errors import UserError
 from fedul_flwr.methods import Method
 from fedul_flwr.settings.base import Settings
@@ -249,7 +243,7 @@ def test_clients_with_different_numbers_of_sets(place: Place) -> None:
 def test_unlabeled_sets_need_no_file_that_holds_a_label(place: Place) -> None:
     split = place.build()
     expected = open_unlabeled_sets(client_files(place.directory, split.directory), 1)
-    split_module._arrays.cache_clear()
+    read_arrays.cache_clear()
     kept = {"train_images.npy", "sets.npz"}
     for file in [*place.directory.iterdir(), *split.directory.iterdir()]:
         if file.name not in kept:
@@ -261,7 +255,7 @@ def test_unlabeled_sets_need_no_file_that_holds_a_label(place: Place) -> None:
     np.testing.assert_array_equal(found.images, expected.images)
     assert found.images.shape == (400, 4, 4, 1)
     with pytest.raises(FileNotFoundError):
-        open_labeled_points(client_files(place.directory, split.directory, labels=True), 1)
+        open_labeled_points(client_files(place.directory, split.directory, "labels"), 1)
 
 
 def test_the_file_for_clients_holds_no_labels(place: Place) -> None:
@@ -273,7 +267,7 @@ def test_the_file_for_clients_holds_no_labels(place: Place) -> None:
 @pytest.mark.parametrize("overlap", ["disjoint", "shared"])
 def test_labeled_points_are_all_of_the_client_each_once(place: Place, overlap: str) -> None:
     split = place.build(**{"fedul.overlap": overlap})
-    files = client_files(place.directory, split.directory, labels=True)
+    files = client_files(place.directory, split.directory, "labels")
     left_out = 0
     everything = [split.validation]
     for client, truth in enumerate(split.clients):
@@ -293,7 +287,7 @@ def test_a_client_outside_the_federation_is_refused(place: Place, client: int) -
     split = place.build()
     for open_data in (open_unlabeled_sets, open_labeled_points):
         with pytest.raises(UserError, match=f"Client {client} is not in this federation of 3"):
-            open_data(client_files(place.directory, split.directory, labels=True), client)
+            open_data(client_files(place.directory, split.directory, "labels"), client)
 
 
 def test_reading_again_gives_the_same(place: Place) -> None:

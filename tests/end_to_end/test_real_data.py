@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from fedul_flwr.config import RunConfig
+from fedul_flwr.data.holdings import set_aside
 from fedul_flwr.data.partition import partition_points
 from fedul_flwr.data.sources import load_source
-from fedul_flwr.data.split import set_aside
 from tests.runs import metrics, summary, train
 
 pytestmark = pytest.mark.realdata

@@ -1,4 +1,4 @@
-"""Rotation and flipping of whole batches, against torch.rot90 and geometry."""
+"""Rotating, shifting and flipping whole batches, against torch.rot90, geometry and by hand."""
 
 from __future__ import annotations
 
@@ -8,9 +8,10 @@ import numpy as np
 import pytest
 import torch
 from torch import Tensor
+from torch.nn import functional
 
 from fedul_flwr.learning import augment
-from fedul_flwr.learning.augment import augment_batch, flip, rotate
+from fedul_flwr.learning.augment import augment_batch, flip, rotate, translate
 
 
 def noise(*shape: int) -> Tensor:
@@ -130,7 +131,7 @@ def test_no_augmentation_touches_nothing_and_draws_nothing() -> None:
     assert rng.random() == np.random.default_rng(0).random()
 
 
-@pytest.mark.parametrize("name", ["rotate", "flip"])
+@pytest.mark.parametrize("name", ["rotate", "flip", "translate-flip", "rotate-flip"])
 def test_augmentation_follows_the_generator(name: str) -> None:
     images = noise(8, 1, 6, 6)
     first, again, other = (
@@ -138,3 +139,75 @@ def test_augmentation_follows_the_generator(name: str) -> None:
     )
     assert first.equal(again)
     assert not first.equal(other)
+
+
+# Shifts
+
+
+def test_a_shift_of_nothing_is_the_image() -> None:
+    images, none = noise(3, 2, 5, 7), torch.zeros(3, dtype=torch.int64)
+    assert translate(images, none, none).equal(images)
+
+
+def test_shifts_by_hand() -> None:
+    image = torch.arange(6.0).reshape(1, 1, 2, 3)  # 0 1 2 / 3 4 5
+    images = image.repeat(4, 1, 1, 1)
+    found = translate(images, torch.tensor([0, 0, 1, -1]), torch.tensor([1, -2, 0, 1]))
+    assert found[:, 0].tolist() == [
+        [[1, 0, 1], [4, 3, 4]],  # right by 1: the mirror stands in column 0
+        [[2, 1, 0], [5, 4, 3]],  # left by 2: the mirror stands in column 2
+        [[3, 4, 5], [0, 1, 2]],  # down by 1
+        [[4, 3, 4], [1, 0, 1]],  # up by 1 and right by 1
+    ]
+
+
+@pytest.mark.parametrize("down", [-4, 1, 4])
+@pytest.mark.parametrize("right", [-4, -1, 3])
+def test_a_shift_is_a_window_of_the_mirrored_image(down: int, right: int) -> None:
+    images = noise(2, 3, 6, 9)
+    padded = functional.pad(images, (4, 4, 4, 4), mode="reflect")
+    expected = padded[:, :, 4 - down : 10 - down, 4 - right : 13 - right]
+    found = translate(images, torch.tensor([down, down]), torch.tensor([right, right]))
+    assert found.equal(expected)
+
+
+def test_images_smaller_than_the_shift_are_mirrored_again() -> None:
+    image = torch.tensor([0.0, 1.0]).reshape(1, 1, 1, 2)
+    shifts = torch.tensor([1, 2, 3, 4])
+    found = translate(image.repeat(4, 1, 1, 1), shifts, shifts)
+    assert found[:, 0, 0].tolist() == [[1, 0], [0, 1], [1, 0], [0, 1]]
+
+
+def test_shifts_of_a_batch_are_all_from_minus_4_to_4(monkeypatch: pytest.MonkeyPatch) -> None:
+    drawn: list[tuple[Tensor, Tensor]] = []
+
+    def spy(inputs: Tensor, down: Tensor, right: Tensor) -> Tensor:
+        drawn.append((down, right))
+        return inputs
+
+    monkeypatch.setattr(augment, "translate", spy)
+    images = noise(2000, 1, 2, 2)
+    found = augment_batch(images, "translate-flip", np.random.default_rng(0))
+    for shifts in drawn[0]:
+        values, counts = shifts.unique(return_counts=True)
+        assert values.tolist() == list(range(-4, 5))
+        assert (counts - 2000 / 9).abs().max() < 5 * math.sqrt(2000 * 8 / 81)
+    assert not drawn[0][0].equal(drawn[0][1])
+    flipped = [bool(a.equal(b.flip(2))) for a, b in zip(found, images, strict=True)]
+    assert sum(flipped) == pytest.approx(1000, abs=110)  # five deviations of sqrt(2000)/2
+
+
+def test_before_a_flip_rotation_is_by_10_degrees_at_most(monkeypatch: pytest.MonkeyPatch) -> None:
+    angles: list[Tensor] = []
+
+    def spy(inputs: Tensor, degrees: Tensor) -> Tensor:
+        angles.append(degrees)
+        return inputs
+
+    monkeypatch.setattr(augment, "rotate", spy)
+    images = noise(2000, 1, 2, 2)
+    found = augment_batch(images, "rotate-flip", np.random.default_rng(0))
+    assert -10 <= angles[0].min() < -9.9
+    assert 9.9 < angles[0].max() <= 10
+    flipped = [bool(a.equal(b.flip(2))) for a, b in zip(found, images, strict=True)]
+    assert sum(flipped) == pytest.approx(1000, abs=110)

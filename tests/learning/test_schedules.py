@@ -1,4 +1,4 @@
-"""Weights that grow over the rounds."""
+"""Weights that grow and step sizes that fall over the rounds."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from fedul_flwr.learning.schedules import ramp_up
+from fedul_flwr.learning.schedules import cosine, ramp_up
 
 
 def test_a_ramp_by_hand() -> None:
@@ -24,3 +24,22 @@ def test_a_ramp_only_rises() -> None:
     values = [ramp_up(number, 30) for number in range(1, 40)]
     assert values == sorted(values)
     assert 0 < values[0] < 0.01
+
+
+def test_a_cosine_by_hand() -> None:
+    # T = 4: angles 0, 45, 90 and 135 degrees; it would be 0 in round 5.
+    root = math.sqrt(0.5)
+    expected = [1, (1 + root) / 2, 0.5, (1 - root) / 2]
+    assert [cosine(number, 4) for number in (1, 2, 3, 4)] == pytest.approx(expected)
+
+
+def test_a_cosine_stays_where_it_is_in_its_last_round() -> None:
+    assert cosine(5, 4) == cosine(99, 4) == cosine(4, 4) > 0
+    assert cosine(1, 1) == cosine(2, 1) == 1.0
+
+
+def test_a_cosine_only_falls_and_leaves_something_to_learn_with() -> None:
+    values = [cosine(number, 2000) for number in range(1, 2002)]
+    assert values == sorted(values, reverse=True)
+    # 1 − cos(π/T) is about (π/T)²/2.
+    assert values[-1] == pytest.approx((math.pi / 2000) ** 2 / 4, rel=1e-4)

@@ -12,6 +12,7 @@ import torch
 from torch import nn
 
 from fedul_flwr.errors import UserError
+from fedul_flwr.learning.features import feature_layer, inputs_of
 from fedul_flwr.models import MODELS, build_model
 
 Shape = tuple[int, int, int]
@@ -24,9 +25,13 @@ SHAPES: list[Shape] = [(28, 28, 1), (32, 32, 3), (12, 17, 2)]
 SMALLEST: dict[str, Shape] = {
     "cnn6": (4, 4, 1),
     "cnn6-quarter": (4, 4, 1),
+    "cnn13": (12, 12, 1),
+    "cnn13-plain": (12, 12, 1),
+    "cnn13-quarter": (12, 12, 1),
     "cnn-small": (4, 4, 1),
     "lenet": (12, 12, 1),
     "mlp": (1, 1, 1),
+    "mlp-linear": (1, 1, 1),
     "resnet18": (1, 1, 1),
     "resnet18-small": (1, 1, 1),
 }
@@ -43,7 +48,7 @@ def test_images_of_any_size_and_channels_become_k_logits(name: str) -> None:
         assert torch.isfinite(logits).all()
 
 
-@pytest.mark.parametrize("name", ["cnn6", "cnn6-quarter", "cnn-small", "lenet"])
+@pytest.mark.parametrize("name", [name for name, (side, *_) in SMALLEST.items() if side > 1])
 @pytest.mark.parametrize("short_side", ["height", "width"])
 def test_images_too_small_are_refused(name: str, short_side: str) -> None:
     least = SMALLEST[name][0]
@@ -80,6 +85,12 @@ def test_the_papers_cnn_weight_by_weight() -> None:
 @pytest.mark.parametrize(
     ("name", "shape", "count"),
     [
+        # A convolution has filters · (channels · size² + 4) weights: lengths, biases, batch norm.
+        # 128·(31 + 2·1156) + 256·(1156 + 2·2308) + 512·2308 + 256·516 + 128·260 + 130·10
+        ("cnn13", (32, 32, 3), 3_125_908),
+        ("cnn13-plain", (12, 12, 1), 3_125_908 - 128 * 9 * 2),
+        # 32·(31 + 2·292) + 64·(292 + 2·580) + 128·580 + 64·132 + 32·68 + 34·10
+        ("cnn13-quarter", (32, 32, 3), 197_812),
         # 10·32 + (9·32 + 1)·64 + (64·16 + 1)·64 + 65·10 = 320 + 18,496 + 65,600 + 650
         ("cnn-small", (8, 8, 1), 85_066),
         ("cnn-small", (28, 28, 1), 85_066),  # pooled to 4 x 4 whatever the size
@@ -87,6 +98,8 @@ def test_the_papers_cnn_weight_by_weight() -> None:
         ("lenet", (28, 28, 1), 61_706),
         # 65·128 + 129·128 + 129·10
         ("mlp", (8, 8, 1), 26_122),
+        # 785·128 + 129·10
+        ("mlp-linear", (28, 28, 1), 101_770),
         # torchvision's 11,689,512 with 513·990 weights fewer in the last layer
         ("resnet18", (32, 32, 3), 11_181_642),
         ("resnet18", (32, 32, 1), 11_181_642 - 2 * 64 * 49),
@@ -97,6 +110,17 @@ def test_the_papers_cnn_weight_by_weight() -> None:
 )
 def test_numbers_of_weights(name: str, shape: Shape, count: int) -> None:
     assert weights(name, shape) == count
+
+
+def test_the_linear_embedding_is_linear() -> None:
+    model = build_model("mlp-linear", (4, 4, 1), 5, seed=1).double()
+    generator = torch.Generator().manual_seed(0)
+    one, other = torch.randn(2, 2, 1, 4, 4, generator=generator, dtype=torch.float64)
+    with torch.no_grad(), inputs_of(feature_layer(model)) as seen:
+        for inputs in (one, other, one + other, torch.zeros_like(one)):
+            model(inputs)
+    assert [features.shape for features in seen] == [(2, 128)] * 4
+    torch.testing.assert_close(seen[0] + seen[1], seen[2] + seen[3])
 
 
 def test_the_small_stem_keeps_the_resolution() -> None:
@@ -169,7 +193,8 @@ def test_a_model_of_ones_own_may_refuse(users_models: str) -> None:
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("resnet", f"must be one of {', '.join(MODELS)} or 'package.module:function'."),
+        ("resnet", f"must be one of {', '.join(MODELS)}, "
+         "'torchvision:NAME' or 'package.module:function'."),
         ("", "or 'package.module:function'."),
         ("no_such_package.models:net", "cannot import it (No module named 'no_such_package')."),
         ("users_models:missing", "module 'users_models' has no 'missing'."),

@@ -123,9 +123,10 @@ def test_refusals(change: dict[str, object], message: str) -> None:
         call(**arguments)
 
 
-def test_stands_on_numpy_and_scipy_alone() -> None:
+def test_stands_on_numpy_scipy_and_numba_alone() -> None:
     code = (
         "import sys, fedul_flwr.propagation.central as central\n"
+        "assert 'numba' not in sys.modules\n"
         "central.label_propagation([[1.0, 2.0], [2.0, 1.0]], [0, -1], num_bits=64)\n"
         "found = {'torch', 'flwr', 'ray', 'sklearn', 'pandas'} & set(sys.modules)\n"
         "assert not found, found"

@@ -1,4 +1,4 @@
-"""Distances from matrix products equal those counted bit by bit."""
+"""Distances of whole words equal those counted bit by bit."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from fedul_flwr.errors import UserError
+from fedul_flwr.propagation.compiled import TILE
 from fedul_flwr.propagation.hamming import hamming
 
 
@@ -35,16 +36,16 @@ def test_equals_a_naive_count(sizes: tuple[int, int, int], seed: int, share: flo
 
 
 @pytest.mark.parametrize("num_bits", [8, 248, 256, 4088, 4096, 65528, 65536])
-def test_extremes_of_every_digit_width(num_bits: int) -> None:
-    # All bits differ, none do, or half: digits must neither overflow nor borrow.
+def test_extremes_of_every_length(num_bits: int) -> None:
+    # All bits differ, none do, or half; lengths that fill the last word and lengths that do not.
     zeros, ones = np.zeros(num_bits // 8, np.uint8), np.full(num_bits // 8, 255, np.uint8)
     mixed = np.random.default_rng(0).integers(0, 256, num_bits // 8, dtype=np.uint8)
     codes = np.stack([zeros, ones, mixed, ones, zeros, ~mixed, ones])
     np.testing.assert_array_equal(hamming(codes, codes), counted(codes, codes))
 
 
-def test_across_blocks() -> None:
-    codes = np.random.default_rng(0).integers(0, 256, (2100, 8), dtype=np.uint8)
+def test_across_tiles() -> None:
+    codes = np.random.default_rng(0).integers(0, 256, (2 * TILE + 60, 8), dtype=np.uint8)
     expected = np.bitwise_xor(codes[:, None], codes[None, -60:])
     counts = np.array([bin(byte).count("1") for byte in range(256)])
     np.testing.assert_array_equal(hamming(codes, codes[-60:]), counts[expected].sum(axis=2))

@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 
 from fedul_flwr.errors import UserError
 from fedul_flwr.propagation import neighbours as module
-from fedul_flwr.propagation.codes import blocks, cosine_from_hamming, encode
+from fedul_flwr.propagation.codes import cosine_from_hamming, encode
+from fedul_flwr.propagation.compiled import TILE, compare_turn, offer, tiles
 from fedul_flwr.propagation.hamming import hamming
 from fedul_flwr.propagation.neighbours import (
     neighbours_by_code,
@@ -33,27 +34,58 @@ def sorted_rows(distances: NDArray[np.int64], num_bits: int, k: int) -> Floats:
     return found
 
 
-@pytest.fixture(params=["blocks", "whole"])
-def small_blocks(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    if request.param == "blocks":
-        monkeypatch.setattr(module, "blocks", lambda length: blocks(length, 43))
-        monkeypatch.setattr(module, "_FIRST_COLUMNS", 12)
-
-
-@pytest.mark.usefixtures("small_blocks")
-@pytest.mark.parametrize("k", [1, 10, 40, 199, 200, 1000])
+@pytest.mark.parametrize("k", [1, 10, 40, 299, 300, 1000])
 @pytest.mark.parametrize("num_bits", [8, 64, 1024])
 def test_equals_a_full_sort(num_bits: int, k: int) -> None:
     # With few bits nearly all comparisons are ties; codes of zeros only stand for zero vectors.
-    codes = encode(clusters(200)[0], SEED, num_bits)
+    codes = encode(clusters(2 * TILE + 44)[0], SEED, num_bits)
     codes[~codes.any(axis=1), 0] = 1
     distances = hamming(codes, codes)
     expected = sorted_rows(distances, num_bits, k)
     np.testing.assert_array_equal(neighbours_by_code(codes, k).toarray(), expected)
     by_distance = neighbours_by_distance(distances, num_bits, k)
     np.testing.assert_array_equal(by_distance.toarray(), expected)
-    narrow = distances.astype(np.uint16)
-    np.testing.assert_array_equal(neighbours_by_distance(narrow, num_bits, k).toarray(), expected)
+
+
+@pytest.mark.parametrize("num_points", [TILE - 1, TILE, TILE + 1, 2 * TILE])
+def test_equals_a_full_sort_at_the_edges_of_tiles(num_points: int) -> None:
+    codes = encode(clusters(num_points)[0], SEED, 256)
+    expected = sorted_rows(hamming(codes, codes), 256, 10)
+    np.testing.assert_array_equal(neighbours_by_code(codes, 10).toarray(), expected)
+
+
+def test_any_number_of_cores_finds_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    codes = encode(clusters(3 * TILE + 5)[0], SEED, 64)  # short ones, with many ties
+    expected = sorted_rows(hamming(codes, codes), 64, 10)
+    for cores in (None, 1, 2, 3, 7):
+        monkeypatch.setattr("os.cpu_count", lambda cores=cores: cores)
+        np.testing.assert_array_equal(neighbours_by_code(codes, 10).toarray(), expected)
+
+
+@pytest.mark.parametrize("num_tiles", [1, 2, 5, 8])
+@pytest.mark.parametrize("workers", [1, 3])
+def test_all_turns_compare_every_pair_once(num_tiles: int, workers: int) -> None:
+    # Room for n keys a point: all n - 1 others must be there, and a second time would be seen.
+    size = num_tiles * TILE
+    codes = np.repeat(np.arange(1, num_tiles + 1, dtype=np.uint8), TILE)[:, None]
+    nearest = np.full((size, size), 9 * size)  # 8 bits: one more than the largest distance
+    for turn in range(num_tiles):
+        for worker in range(workers):
+            compare_turn(tiles(codes), nearest, turn, workers, worker)
+    expected = hamming(codes, codes) * size + np.arange(size)
+    np.fill_diagonal(expected, 9 * size)
+    np.testing.assert_array_equal(np.sort(nearest), np.sort(expected))
+
+
+@pytest.mark.parametrize("kind", ["u2", "u8", ">i4", "i8"])
+def test_distances_of_any_type_and_order(kind: str) -> None:
+    codes = encode(clusters(150)[0], SEED, 64)
+    distances = hamming(codes, codes)
+    expected = sorted_rows(distances, 64, 10)
+    for given_so in (distances.astype(kind), distances.astype(kind, order="F")):
+        given_so.setflags(write=False)
+        found = neighbours_by_distance(given_so, 64, 10)
+        np.testing.assert_array_equal(found.toarray(), expected)
 
 
 def test_distances_in_a_narrow_type() -> None:
@@ -82,7 +114,6 @@ def test_equals_a_full_sort_among_many_duplicates(
     np.testing.assert_array_equal(found.toarray(), sorted_rows(hamming(codes, codes), 32, k))
 
 
-@pytest.mark.usefixtures("small_blocks")
 def test_cosines_equal_a_full_sort() -> None:
     features = clusters(150)[0]
     units = features / np.linalg.norm(features, axis=1, keepdims=True)
@@ -96,14 +127,23 @@ def test_cosines_equal_a_full_sort() -> None:
 
 
 def test_keys_of_many_points_do_not_overflow() -> None:
-    # A block of rows late among very many points, at the largest distances.
-    nearest = module._Nearest(4_000_000, 1, module._COSINE_STEPS - 1)
-    rows, columns = slice(3_998_976, 4_000_000), slice(3_000_000, 3_000_002)
-    distances = np.full((1024, 2), module._COSINE_STEPS - 1)
-    distances[:, 1] -= np.arange(1024) % 2
-    nearest.offer(distances, rows, columns)
-    expected = distances.min(axis=1) * 4_000_000 + 3_000_000 + np.arange(1024) % 2
-    np.testing.assert_array_equal(nearest.keys[rows, 0], expected)
+    # Late among very many points, at the largest distances.
+    largest, size = module._COSINE_STEPS - 1, 4_000_000
+    nearest = np.full((size, 1), (largest + 1) * size)
+    offer(nearest, np.array([[largest, largest - 1]]), size - 1, size - 3)
+    assert nearest[-1, 0] == (largest - 1) * size + size - 2
+    assert (nearest[:-1] == (largest + 1) * size).all()
+
+
+@hypothesis_settings(deadline=None)
+@given(k=st.integers(1, 9), distances=st.lists(st.integers(0, 5), max_size=32))
+def test_keeps_the_smallest_that_were_offered(k: int, distances: list[int]) -> None:
+    nearest = np.full((40, k), 6 * 40)
+    for first in range(0, len(distances), 4):
+        offer(nearest, np.array([distances[first : first + 4]]), 39, first)
+    keys = [40 * distance + index for index, distance in enumerate(distances)]
+    assert sorted(nearest[39]) == sorted(keys + k * [6 * 40])[:k]
+    assert (nearest[:39] == 6 * 40).all()
 
 
 def test_needs_no_square_matrix() -> None:

@@ -121,3 +121,70 @@ def write_run(
 def write_json(path: Path, value: object) -> None:
     """Write ``value`` as JSON."""
     path.write_text(json.dumps(value), encoding="utf-8")
+
+
+def label_scores(
+    clients: int = 6,
+    sources: tuple[str, ...] = ("xclp", "left-out", "perclient-lp", "network"),
+    points: str = "unlabeled",
+    seed: int = 0,
+) -> dict[str, Any]:
+    """Content of ``labels.json``."""
+    generator = np.random.default_rng(seed)
+    share = np.linspace(0.01, 1, 100)
+    found = {}
+    for position, source in enumerate(sources):
+        errors = generator.uniform(2, 20 * (position + 1), size=clients)
+        found[source] = {
+            "points": 100 * clients,
+            "error": float(errors.mean()),
+            "balanced_accuracy": 97.5 - float(errors.mean()),
+            "unreached": float(position),
+            "coverage": {
+                "share": share.tolist(),
+                "error": (errors.mean() * share).tolist(),
+            },
+            "clients": [
+                {
+                    "id": client,
+                    "points": 100,
+                    "error": float(error),
+                    "balanced_accuracy": 97.5 - float(error),
+                    "unreached": 0.0,
+                }
+                for client, error in enumerate(errors)
+            ],
+        }
+    return {"points": points, "sources": found}
+
+
+def write_label_run(directory: Path, *, clients: int = 6, scored: bool = True) -> Path:
+    """Write a run that labelled its clients' points and return its directory."""
+    write_run(directory, method="xclp-predict", clients=clients, with_sets=False, finished=False)
+    (directory / "metrics.jsonl").unlink()
+    scores = label_scores(clients) if scored else {"points": "unlabeled", "sources": {}}
+    errors = {source: found["error"] for source, found in scores["sources"].items()}
+    if scored:
+        write_json(directory / "labels.json", scores)
+    write_json(
+        directory / "summary.json",
+        {
+            "status": "completed",
+            "method": "xclp-predict",
+            "model": "mlp",
+            "dataset": "digits",
+            "partition": "iid",
+            "num_clients": clients,
+            "labelled_clients": clients,
+            "seed": 0,
+            "test_error": errors.get("xclp"),
+            "balanced_accuracy": None,
+            "scored_points": scores["points"] if scored else None,
+            "errors": errors,
+            "seconds_total": 3.2,
+            "bytes_up": 1_400_000,
+            "bytes_down": 500_000,
+            "failures": 0,
+        },
+    )
+    return directory

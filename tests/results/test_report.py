@@ -8,7 +8,7 @@ import pytest
 
 from fedul_flwr.errors import UserError
 from fedul_flwr.results.report import report
-from tests.results.synthetic import write_json, write_run
+from tests.results.synthetic import label_scores, write_json, write_label_run, write_run
 
 HOSTILE = ("<script>alert(1)</script>", '"><img src=x onerror=alert(2)>', "{{ 7*7 }}", "a&b")
 
@@ -186,3 +186,49 @@ def test_refusals(tmp_path: Path) -> None:
         report([directory], tmp_path / "missing" / "out.html")
     with pytest.raises(UserError, match=r"holds no config\.json"):
         report([directory, tmp_path])
+
+
+def test_a_run_that_labels(tmp_path: Path) -> None:
+    page = _Page(report([write_label_run(tmp_path / "run")]))
+    assert len(page.images()) == 4  # three of labels, and the clients' points
+    assert "over rounds" not in page.text
+    assert "the error is that of the labels" in page.text
+    cells = dict(zip(*page.rows[:2], strict=True))
+    assert cells["status"] == "completed"
+    assert cells["rounds"] == cells["best round"] == cells["per round"] == "–"
+    scores = label_scores()["sources"]["xclp"]
+    assert cells["error at best (%)"] == f"{scores['error']:.2f}"
+    right, balanced = 100 - scores["error"], scores["balanced_accuracy"]
+    assert ["across clients", "600", f"{right:.2f}", f"{balanced:.2f}", "0.00"] in page.rows
+    assert "from others' labels (all points)" in [row[0] for row in page.rows]
+
+
+def test_labels_that_nobody_could_score(tmp_path: Path) -> None:
+    page = _Page(report([write_label_run(tmp_path / "run", scored=False)]))
+    assert "Nobody could score the labels" in page.text
+    assert len(page.images()) == 1
+
+
+def test_an_unfinished_run_that_labels(tmp_path: Path) -> None:
+    directory = write_label_run(tmp_path / "run", scored=False)
+    (directory / "summary.json").unlink()
+    page = _Page(report([directory]))
+    assert page.rows[1][1] == "unfinished"
+    assert "rounds so far" not in page.text
+
+
+def test_runs_that_train_and_runs_that_label(tmp_path: Path) -> None:
+    runs = [
+        write_label_run(tmp_path / "labels"),
+        write_run(tmp_path / "a", rounds=3),
+        write_run(tmp_path / "b", rounds=3, method="supervised"),
+    ]
+    page = _Page(report(runs, tmp_path / "out.html"))
+    # Error and loss once, priors of each, time of two, three of labels.
+    assert len(page.images()) == 2 + 3 + 2 + 3
+    assert "Error and loss over rounds" in page.text
+    assert [row[0] for row in page.rows[1:4]] == [
+        "xclp-predict · digits · seed 0",
+        "fedul · digits · seed 0",
+        "supervised · digits · seed 0",
+    ]

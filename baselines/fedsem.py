@@ -1,0 +1,49 @@
+"""FedSem+: pseudo labels once, by the first stage's model (Albaseer et al. 2020, as in XCLP)."""
+
+from __future__ import annotations
+
+from flwr.app import ArrayRecord
+from flwr.serverapp import Grid
+
+from baselines.network_labels import NetworkLabelsClient
+from client_apps.partly_labeled import nothing
+from fedul_flwr.bridge import Content, to_arrays
+from fedul_flwr.federation import Member
+from fedul_flwr.learning.local import load_arrays
+from fedul_flwr.propagation.labels import Propagated
+from strategies.partly_labeled import PartlyLabeled
+
+LABEL = "fedsem-label"
+"""Phase in which all clients label their points, and name under which they keep the labels."""
+
+
+class FedSem(PartlyLabeled):
+    """All clients label their points before the first round of the second stage."""
+
+    def take_part(self, round_number: int, arrays: ArrayRecord, grid: Grid) -> list[Member]:
+        """The sample; a client that has failed to label its points trains on its labels only."""
+        if not self.on_labels_only(round_number) and self.on_labels_only(round_number - 1):
+            model = Content(to_arrays(arrays), {"after-round": round_number - 1})
+            self.ask(grid, LABEL, dict.fromkeys(self.members, model))
+        return super().take_part(round_number, arrays, grid)
+
+
+class FedSemClient(NetworkLabelsClient):
+    """Labels its points once and trains on those labels from then on."""
+
+    def step(self, name: str, content: Content) -> Content:
+        """Label all unlabeled points by the model that is sent."""
+        if name != LABEL:
+            return super().step(name, content)
+        load_arrays(self.model, content.arrays)
+        labels, confidence = super().pseudo_labels()
+        after = int(content.values["after-round"])  # type: ignore[arg-type]
+        self.state.keep(LABEL, after, {"labels": labels, "confidence": confidence})
+        return Content()
+
+    def pseudo_labels(self) -> Propagated:
+        """The labels that were kept."""
+        kept = self.state.recall(LABEL, self.server_round)
+        if not kept:
+            return nothing(len(self.unlabeled))
+        return Propagated(kept["labels"], kept["confidence"])

@@ -1,0 +1,139 @@
+"""What clients of methods on partly labelled data share: labels, and guesses at the rest."""
+
+from __future__ import annotations
+
+from functools import cached_property
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from client_apps.local import LocalTrainingClient, TrainingData
+from fedul_flwr.bridge import Value
+from fedul_flwr.data.label_split import open_partly_labeled_points
+from fedul_flwr.data.types import UNLABELED, Ints, PartlyLabeledPoints
+from fedul_flwr.learning.batches import Batches, paired_batches
+from fedul_flwr.learning.local import Objective
+from fedul_flwr.learning.network import Network
+from fedul_flwr.learning.plan import LocalPlan
+from fedul_flwr.learning.weighted import class_weights, weighted_cross_entropy
+from fedul_flwr.propagation.labels import Propagated
+from fedul_flwr.results.label_names import PSEUDO_LABELS
+from fedul_flwr.settings.semi import PseudoLabelSettings, StageSettings
+
+
+class PartlyLabeledClient(LocalTrainingClient):
+    """Trains on its labelled points and, from the second stage on, on pseudo labels of the others.
+
+    Subclasses override :meth:`pseudo_labels`.
+    """
+
+    @cached_property
+    def data(self) -> PartlyLabeledPoints:
+        """This client's points: its own, or its share in a simulation."""
+        folder = self.own_folder
+        if folder is None:
+            return open_partly_labeled_points(self.federation, self.node.partition_id)
+        from fedul_flwr.data.owned_labels import load_partly_labeled
+
+        names = list(self.federation["class-names"])
+        return load_partly_labeled(folder, names, self.image_shape)
+
+    @property
+    def num_classes(self) -> int:
+        """K."""
+        return len(self.federation["class-names"])
+
+    @property
+    def stages(self) -> StageSettings:
+        """When the second stage begins and, with pseudo labels, how they count."""
+        return self.settings.section("semi", StageSettings)
+
+    @cached_property
+    def labelled(self) -> Ints:
+        """Positions of labelled points among this client's."""
+        return np.flatnonzero(self.data.labels != UNLABELED)
+
+    @cached_property
+    def unlabeled(self) -> Ints:
+        """Positions of unlabeled points that training may look at."""
+        return np.flatnonzero((self.data.labels == UNLABELED) & ~self.data.new)
+
+    @property
+    def on_labels_only(self) -> bool:
+        """Whether this round belongs to the first stage."""
+        return self.server_round <= self.stages.labels_only_rounds
+
+    def introduce(self) -> dict[str, Value]:
+        """Numbers of points and of labels."""
+        return {"num-points": len(self.data.points), "num-labelled": len(self.labelled)}
+
+    def pseudo_labels(self) -> Propagated:
+        """Labels and confidences of :attr:`unlabeled` in this round, -1 for none."""
+        return nothing(len(self.unlabeled))
+
+    def stage(self, server_round: int) -> tuple[int, int]:
+        """Rounds since the first or the second stage began, from 1, and that stage's length."""
+        every = self.settings.num_rounds
+        first = min(self.stages.labels_only_rounds, every)
+        return (
+            (server_round, first)
+            if server_round <= first
+            else (server_round - first, every - first)
+        )
+
+    def training_data(self) -> TrainingData:
+        """Labelled points, then pseudo-labelled ones; targets are positions among these."""
+        guess = nothing(len(self.unlabeled)) if self.on_labels_only else self.pseudo_labels()
+        self.leave_pseudo_labels(guess)
+        usable = (guess.labels != UNLABELED) & (guess.confidence > 0)
+        self.classes = np.concatenate([self.data.labels[self.labelled], guess.labels[usable]])
+        self.weights = self._weights_of(guess.confidence[usable])
+        positions = np.concatenate([self.labelled, self.unlabeled[usable]])
+        points = self.data.points[positions]
+        return TrainingData(self.data.images, points, np.arange(len(points), dtype=np.int64))
+
+    def batches(self, data: TrainingData, plan: LocalPlan) -> Batches:
+        """``batch-size`` labelled points and as many pseudo-labelled ones in each."""
+        return paired_batches(data.images, data.points, len(self.labelled), plan)
+
+    def objective(self, server_round: int) -> Objective:
+        """Cross-entropy weighted by confidence."""
+        del server_round
+        classes, weights = torch.from_numpy(self.classes), torch.from_numpy(self.weights).float()
+
+        def objective(network: Network, inputs: Tensor, positions: Tensor) -> Tensor:
+            at, where = positions.cpu(), positions.device
+            logits = network(inputs)
+            return weighted_cross_entropy(logits, classes[at].to(where), weights[at].to(where))
+
+        return objective
+
+    def leave_pseudo_labels(self, guess: Propagated) -> None:
+        """Let a simulation score this round's pseudo labels; a device keeps no record."""
+        self.state.leave(
+            PSEUDO_LABELS,
+            self.server_round,
+            {
+                "points": self.data.points[self.unlabeled],
+                "labels": guess.labels,
+                "confidence": guess.confidence,
+            },
+        )
+
+    def _weights_of(self, confidence: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Weight of every training point, for :attr:`classes`: 1 or its confidence, by class."""
+        if not isinstance(self.stages, PseudoLabelSettings):
+            return np.ones(len(self.classes))
+        if self.stages.relative_confidence and len(confidence):
+            confidence = confidence / confidence.max()
+        weights = np.concatenate([np.ones(len(self.labelled)), confidence])
+        if self.stages.class_weights and len(confidence):
+            weights = weights * class_weights(self.classes, self.num_classes)[self.classes]
+        return weights
+
+
+def nothing(size: int) -> Propagated:
+    """No labels for ``size`` points."""
+    return Propagated(np.full(size, UNLABELED, dtype=np.int64), np.zeros(size))

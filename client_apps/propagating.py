@@ -1,0 +1,69 @@
+"""What clients share that propagate labels, with others or alone."""
+
+from __future__ import annotations
+
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from client_apps.partly_labeled import PartlyLabeledClient, nothing
+from fedul_flwr.bridge import Arrays
+from fedul_flwr.data.types import Ints
+from fedul_flwr.learning.features import extract_features
+from fedul_flwr.learning.local import load_arrays
+from fedul_flwr.local_plan import local_plan
+from fedul_flwr.propagation.central import label_propagation
+from fedul_flwr.propagation.labels import Propagated
+from fedul_flwr.settings.semi import PropagationSettings
+
+
+class PropagatingClient(PartlyLabeledClient):
+    """Has features of its points, a graph's worth of settings, and labels at some points."""
+
+    @property
+    def propagation(self) -> PropagationSettings:
+        """How labels are propagated."""
+        return self.settings.section("xclp", PropagationSettings)
+
+    @cached_property
+    def shown(self) -> Ints:
+        """Positions of the points in the graph."""
+        return np.flatnonzero(~self.data.new)
+
+    @property
+    def given(self) -> Ints:
+        """Labels of the points in :attr:`shown`, -1 for unlabeled ones."""
+        return self.data.labels[self.shown]
+
+    def features(self, weights: Arrays | None = None) -> NDArray[np.float32]:
+        """``(n, d)``, features of the points in :attr:`shown`.
+
+        Parameters
+        ----------
+        weights : the model's; those that it has, without.
+        """
+        if weights is not None:
+            load_arrays(self.model, weights)
+        points = self.data.points[self.shown]
+        return extract_features(self.model, self.data.images, points, local_plan(self.settings))
+
+    def of_unlabeled(self, found: Propagated) -> Propagated:
+        """What was found of the points in :attr:`shown`, of those in :attr:`unlabeled`."""
+        labels, confidence = nothing(len(self.data.points))
+        labels[self.shown], confidence[self.shown] = found
+        return Propagated(labels[self.unlabeled], confidence[self.unlabeled])
+
+    def own_propagation(self, features: NDArray[np.float32]) -> Propagated:
+        """Labels of the points in :attr:`shown` from this client's labels alone."""
+        options = self.propagation
+        return label_propagation(
+            features,
+            self.given,
+            num_classes=self.num_classes,
+            k=options.k,
+            num_bits=options.num_bits,
+            alpha=options.alpha,
+            power=options.power,
+            class_scaling=options.class_scaling,
+        )

@@ -1,0 +1,86 @@
+"""The client of XCLP for prediction: labels for its own points, written where it runs."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from client_apps.xclp import XCLPClient
+from fedul_flwr.bridge import Arrays, Content
+from fedul_flwr.data.types import UNLABELED, Ints
+from fedul_flwr.learning.features import features_and_logits, pixel_features
+from fedul_flwr.learning.local import load_arrays
+from fedul_flwr.learning.pseudo_labels import network_labels
+from fedul_flwr.local_plan import local_plan
+from fedul_flwr.propagation.labels import Propagated
+from fedul_flwr.propagation.phases import LABEL, OWN_LABELS, ROUND
+from fedul_flwr.results.label_files import write_labels
+from fedul_flwr.results.label_names import LEFT_OUT, NETWORK, PERCLIENT_LP, XCLP, file_name
+from fedul_flwr.settings.semi import XCLPPredictSettings
+
+
+class XCLPPredictClient(XCLPClient):
+    """Takes part in one propagation and writes labels and confidences of its unlabeled points."""
+
+    @property
+    def options(self) -> XCLPPredictSettings:
+        """Features, and which points are in the graph."""
+        return self.settings.section("xclp-predict", XCLPPredictSettings)
+
+    @cached_property
+    def shown(self) -> Ints:
+        """All points, or without unlabeled training points."""
+        if self.options.use_unlabeled:
+            return np.arange(len(self.data.points))
+        return np.flatnonzero((self.data.labels != UNLABELED) | self.data.new)
+
+    def features(self, weights: Arrays | None = None) -> NDArray[np.float32]:
+        """Of pixels or of the model, as the settings say; labels to compare with on the way."""
+        data, points = self.data, self.data.points[self.shown]
+        if self.options.features == "pixels":
+            features = pixel_features(data.images, points)
+        else:
+            if weights is not None:
+                load_arrays(self.model, weights)
+            plan = local_plan(self.settings)
+            features, logits = features_and_logits(self.model, data.images, points, plan)
+            if self.options.compare:
+                self._write(NETWORK, network_labels(logits))
+        if self.options.compare:
+            self._write(PERCLIENT_LP, self.own_propagation(features))
+        return features
+
+    def step(self, name: str, content: Content) -> Content:
+        """The last phase: write what came of the propagation."""
+        if name != LABEL:
+            return super().step(name, content)
+        found = self.open(content.arrays, int(content.values[ROUND]))  # type: ignore[arg-type]
+        self._write(XCLP if content.values[OWN_LABELS] else LEFT_OUT, found)
+        return Content()
+
+    def _write(self, source: str, found: Propagated) -> None:
+        """Write what ``source`` says of the unlabeled points in :attr:`shown`, or of all."""
+        asked = np.flatnonzero((self.given == UNLABELED) | (source == LEFT_OUT))
+        points = self.shown[asked]
+        names = self.data.names or [str(row) for row in self.data.points]
+        write_labels(
+            self._file(source),
+            [names[point] for point in points],
+            Propagated(found.labels[asked], found.confidence[asked]),
+            list(self.federation["class-names"]),
+        )
+
+    def _file(self, source: str) -> Path:
+        """Where labels go: the node config's ``labels``, or beside the data, or the run's."""
+        name = file_name(source)
+        if "labels" in self.node.config:
+            chosen = Path(str(self.node.config["labels"]))
+            return chosen.with_name(f"{chosen.stem}{name.removeprefix('labels')}")
+        if self.state.directory is not None:
+            self.state.directory.mkdir(parents=True, exist_ok=True)
+            return self.state.directory / name
+        folder = Path(str(self.node.config["data"])).resolve()
+        return folder.with_name(f"{folder.name}-{name}")

@@ -1,0 +1,193 @@
+"""A simulated federation of partly labelled points on disk, and as a file for later runs.
+
+Clients are told of two files, ``given.npz`` and the images. What the simulation alone knows is in
+``truth.npz``: true labels, and what the server keeps.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, NamedTuple
+from zipfile import BadZipFile
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedul_flwr.config import RunConfig
+from fedul_flwr.data.cache import open_array
+from fedul_flwr.data.deal_labels import deal_labels
+from fedul_flwr.data.holdings import ClientTruth, bounds_of, deal_points, part_of, read_arrays
+from fedul_flwr.data.types import UNLABELED, Bools, Ints, PartlyLabeledPoints, Source
+from fedul_flwr.errors import UserError
+from fedul_flwr.settings.labels import LabelSettings
+
+GIVEN, TRUTH = "given.npz", "truth.npz"
+_SAVED = ("points", "labels", "new", "bounds", "validation", "server", "fingerprint")
+
+
+@dataclass(frozen=True)
+class LabelTruth(ClientTruth):
+    """Truth of a client with partly labelled points, each once.
+
+    Attributes
+    ----------
+    given : the labels it was given, ``-1`` where it was given none.
+    new : its points to predict.
+    """
+
+    given: Ints
+    new: Bools
+
+
+class Dealt(NamedTuple):
+    """Clients with their labels, and the rows that the server keeps."""
+
+    clients: tuple[LabelTruth, ...]
+    validation: Ints
+    server: Ints
+
+
+def write_given(folder: Path, source: Source, num_clients: int, config: RunConfig) -> None:
+    """Deal ``source`` and its labels and write the files of the federation to ``folder``.
+
+    Raises
+    ------
+    UserError
+        The settings cannot be met with these data, or ``labels.split`` is of others.
+    """
+    options = config.section("labels", LabelSettings)
+    if options.split:
+        labels = np.asarray(source.train.labels)
+        dealt = load_split(Path(options.split), num_clients, labels)
+    else:
+        dealt = _deal(source, num_clients, config)
+    clients = _withhold(dealt.clients, options.without_client)
+    np.savez(folder / GIVEN, **_given_arrays(clients))
+    np.savez(
+        folder / TRUTH,
+        labels=np.concatenate([client.labels for client in clients]),
+        validation=dealt.validation,
+        server=dealt.server,
+    )
+
+
+def _deal(source: Source, num_clients: int, config: RunConfig) -> Dealt:
+    held, validation, server = deal_points(source, num_clients, config)
+    truth = [np.asarray(source.train.labels)[points] for points in held]
+    given, new = deal_labels(truth, config.section("labels", LabelSettings), config.seed)
+    clients = tuple(LabelTruth(*parts) for parts in zip(held, truth, given, new, strict=True))
+    return Dealt(clients, validation, server)
+
+
+def _withhold(clients: Sequence[LabelTruth], without: int) -> list[LabelTruth]:
+    """``clients``, where number ``without`` was given no label."""
+    if without >= len(clients):
+        raise UserError(
+            f"Setting labels.without-client = {without}: the run has clients 0 to "
+            f"{len(clients) - 1}, and -1 withholds no labels."
+        )
+    return [
+        replace(client, given=np.full_like(client.given, UNLABELED))
+        if number == without
+        else client
+        for number, client in enumerate(clients)
+    ]
+
+
+def _given_arrays(clients: Sequence[LabelTruth]) -> dict[str, Any]:
+    columns: dict[str, list[NDArray[Any]]] = {
+        "points": [client.points for client in clients],
+        "labels": [client.given for client in clients],
+        "new": [client.new for client in clients],
+    }
+    bounds = bounds_of(columns["points"])
+    return {name: np.concatenate(parts) for name, parts in columns.items()} | {"bounds": bounds}
+
+
+def read_given(directory: Path) -> tuple[LabelTruth, ...]:
+    """What the simulation knows of every client."""
+    return _clients(read_arrays(directory / GIVEN), read_arrays(directory / TRUTH)["labels"])
+
+
+def _clients(given: Mapping[str, NDArray[Any]], truth: Ints) -> tuple[LabelTruth, ...]:
+    bounds = given["bounds"]
+    parts = [part_of(bounds, client) for client in range(len(bounds) - 1)]
+    return tuple(
+        LabelTruth(given["points"][part], truth[part], given["labels"][part], given["new"][part])
+        for part in parts
+    )
+
+
+def open_partly_labeled_points(files: Mapping[str, str], client: int) -> PartlyLabeledPoints:
+    """One client's points, from the files ``images`` and ``given`` it was told of."""
+    arrays = read_arrays(Path(files["given"]))
+    part = part_of(arrays["bounds"], client)
+    return PartlyLabeledPoints(
+        images=open_array(Path(files["images"])),
+        points=arrays["points"][part],
+        labels=arrays["labels"][part],
+        new=arrays["new"][part],
+    )
+
+
+# The file of a run
+
+
+def save_split(file: Path, dealt: Dealt, train_labels: Ints) -> None:
+    """Write ``dealt`` for `labels.split` of later runs; ``train_labels`` are the data set's."""
+    partial = file.with_name(f".{file.name}.partial")
+    with partial.open("wb") as stream:
+        np.savez(
+            stream,
+            **_given_arrays(dealt.clients),
+            validation=dealt.validation,
+            server=dealt.server,
+            fingerprint=np.array(_fingerprint(train_labels)),
+        )
+    partial.replace(file)
+
+
+def split_file(config: RunConfig) -> list[Path]:
+    """The file that ``labels.split`` names, if it names one.
+
+    Raises
+    ------
+    UserError
+        There is no such file.
+    """
+    named = config.section("labels", LabelSettings).split
+    if named and not Path(named).is_file():
+        raise _refusal(named, "there is no such file")
+    return [Path(named)] if named else []
+
+
+def load_split(file: Path, num_clients: int, train_labels: Ints) -> Dealt:
+    """What :func:`save_split` wrote, with true labels taken from ``train_labels`` again.
+
+    Raises
+    ------
+    UserError
+        The file is no such file, or of other data or another number of clients.
+    """
+    try:
+        with np.load(file) as archive:  # not `read_arrays`: another run may write it anew
+            arrays = {name: archive[name] for name in _SAVED}
+    except (OSError, ValueError, KeyError, EOFError, TypeError, BadZipFile) as error:
+        raise _refusal(file, "it is no split.npz of a run on partly labelled data") from error
+    if str(arrays["fingerprint"]) != _fingerprint(train_labels):
+        raise _refusal(file, "it is of a data set with other training labels than this run's")
+    clients = _clients(arrays, train_labels[arrays["points"]])
+    if len(clients) != num_clients:
+        raise _refusal(file, f"it is of {len(clients)} clients, and this run has {num_clients}")
+    return Dealt(clients, arrays["validation"], arrays["server"])
+
+
+def _fingerprint(labels: Ints) -> str:
+    return hashlib.sha256(np.ascontiguousarray(labels, dtype="<i8").tobytes()).hexdigest()
+
+
+def _refusal(file: str | Path, reason: str) -> UserError:
+    return UserError(f"Setting labels.split = {str(file)!r}: {reason}.")

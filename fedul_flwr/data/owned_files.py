@@ -1,0 +1,72 @@
+"""What every reader of a data owner's folder needs: tables, CSV files, the decoded copy."""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from fedul_flwr.data.cache import build_once, cache_directory, write_image_blocks
+from fedul_flwr.data.decode import Images, Shape
+from fedul_flwr.data.formats import npz_images
+from fedul_flwr.errors import UserError
+
+TABLES = (".parquet", ".npz")
+"""Suffixes of files that hold many images."""
+
+
+def table_images(path: Path) -> Images:
+    """The images of a ``.parquet`` or ``.npz`` file; labels in it are never read."""
+    if path.suffix.lower() == ".npz":
+        return npz_images(path)
+    from fedul_flwr.data.arrow import arrow_images, open_parquet
+
+    return arrow_images(open_parquet(path))
+
+
+def refuse_empty(images: Images) -> None:
+    """Refuse a collection without images."""
+    if len(images) == 0:
+        raise UserError(f"{images.where} holds no images; one or more are needed.")
+
+
+def read_rows(file: Path) -> list[list[str]]:
+    """Rows of a CSV file in UTF-8, cells without spaces around them, empty rows left out.
+
+    Raises
+    ------
+    UserError
+        It cannot be read.
+    """
+    try:
+        with file.open(encoding="utf-8-sig", newline="") as stream:
+            return [[cell.strip() for cell in row] for row in csv.reader(stream) if any(row)]
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        raise UserError(f"{file} cannot be read as a CSV file in UTF-8.") from error
+
+
+def decoded_copy(
+    key: str, readers: Sequence[Callable[[], Images]], shape: Shape, cache: Path | None
+) -> Path:
+    """Folder with the images of all ``readers`` and how many each has, built the first time.
+
+    ``images.npy`` is uint8 ``(n, *shape)``, ``sizes.npy`` int64. They are as confidential as the
+    originals, so no other user can open them.
+    """
+
+    def build(directory: Path) -> None:
+        collections = [read() for read in readers]
+        for images in collections:
+            refuse_empty(images)
+        sizes = np.array([len(images) for images in collections], dtype=np.int64)
+        blocks = (block for images in collections for block in images.blocks(shape))
+        write_image_blocks(directory / "images.npy", (int(sizes.sum()), *shape), blocks)
+        np.save(directory / "sizes.npy", sizes, allow_pickle=False)
+        meta = {"sets": [images.where for images in collections], "image_shape": list(shape)}
+        (directory / "meta.json").write_text(json.dumps(meta, indent=1), encoding="utf-8")
+
+    caches = cache_directory() if cache is None else cache
+    return build_once(caches / "owned" / key, build, private=True)

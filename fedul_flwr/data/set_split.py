@@ -1,0 +1,128 @@
+"""A simulated federation of unlabeled sets on disk, for methods without labels.
+
+Clients are told of two files, ``sets.npz`` and the images; clients of supervised methods also of
+``labels.npz``. What the simulation alone knows is in ``truth.npz``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedul_flwr.config import RunConfig
+from fedul_flwr.data.cache import open_array
+from fedul_flwr.data.holdings import ClientTruth, bounds_of, deal_points, part_of, read_arrays
+from fedul_flwr.data.set_generator import generate_sets
+from fedul_flwr.data.types import UNLABELED, Floats, Ints, LabeledPoints, Source, UnlabeledSets
+from fedul_flwr.errors import UserError
+from fedul_flwr.settings.fedul import UnlabeledSetSettings
+
+SETS, LABELS, TRUTH = "sets.npz", "labels.npz", "truth.npz"
+
+
+@dataclass(frozen=True)
+class SetTruth(ClientTruth):
+    """Truth of a client with unlabeled sets: points set after set, twice if in two of them."""
+
+    sets: Ints
+    priors: Floats
+    true_priors: Floats
+
+
+def write_sets(folder: Path, source: Source, num_clients: int, config: RunConfig) -> None:
+    """Deal ``source`` and write the files of the federation to ``folder``.
+
+    Raises
+    ------
+    UserError
+        Some training points have no label, or the settings cannot be met with these data.
+    """
+    labels = np.asarray(source.train.labels)
+    if (labels == UNLABELED).any():
+        raise UserError(
+            "A simulation makes unlabeled sets of known class priors, so it needs the label of "
+            f"every training point; {int((labels == UNLABELED).sum())} have none."
+        )
+    held, validation, server = deal_points(source, num_clients, config)
+    settings = config.section("fedul", UnlabeledSetSettings)
+    clients = [
+        generate_sets(
+            labels,
+            points,
+            source.num_classes,
+            client,
+            settings,
+            config.seed,
+            num_clients=num_clients,
+        )
+        for client, points in enumerate(held)
+    ]
+    np.savez(
+        folder / SETS,
+        points=np.concatenate([client.points for client in clients]),
+        sets=np.concatenate([client.sets for client in clients]),
+        priors=np.concatenate([client.priors for client in clients]),
+        point_bounds=bounds_of([client.points for client in clients]),
+        set_bounds=bounds_of([client.priors for client in clients]),
+    )
+    # All points of a client: sets that share points need not have all of them in some set.
+    np.savez(
+        folder / LABELS,
+        points=np.concatenate(held),
+        labels=labels[np.concatenate(held)],
+        point_bounds=bounds_of(held),
+    )
+    np.savez(
+        folder / TRUTH,
+        labels=np.concatenate([labels[client.points] for client in clients]),
+        true_priors=np.concatenate([client.true_priors for client in clients]),
+        validation=validation,
+        server=server,
+    )
+
+
+def read_sets(directory: Path) -> tuple[SetTruth, ...]:
+    """What the simulation knows of every client."""
+    sets, truth = read_arrays(directory / SETS), read_arrays(directory / TRUTH)
+    clients = []
+    for client in range(len(sets["point_bounds"]) - 1):
+        of_points, of_sets = _bounds(sets, client)
+        clients.append(
+            SetTruth(
+                points=sets["points"][of_points],
+                labels=truth["labels"][of_points],
+                sets=sets["sets"][of_points],
+                priors=sets["priors"][of_sets],
+                true_priors=truth["true_priors"][of_sets],
+            )
+        )
+    return tuple(clients)
+
+
+def open_unlabeled_sets(files: Mapping[str, str], client: int) -> UnlabeledSets:
+    """One client's unlabeled sets, from the files ``images`` and ``sets`` it was told of."""
+    arrays = read_arrays(Path(files["sets"]))
+    of_points, of_sets = _bounds(arrays, client)
+    return UnlabeledSets(
+        images=open_array(Path(files["images"])),
+        points=arrays["points"][of_points],
+        sets=arrays["sets"][of_points],
+        priors=arrays["priors"][of_sets],
+    )
+
+
+def open_labeled_points(files: Mapping[str, str], client: int) -> LabeledPoints:
+    """All points of the same client, in a set or not, with labels: for supervised methods."""
+    arrays = read_arrays(Path(files["labels"]))
+    held = part_of(arrays["point_bounds"], client)
+    images = open_array(Path(files["images"]))
+    return LabeledPoints(images, arrays["points"][held], arrays["labels"][held])
+
+
+def _bounds(arrays: dict[str, NDArray[Any]], client: int) -> tuple[slice, slice]:
+    return part_of(arrays["point_bounds"], client), part_of(arrays["set_bounds"], client)

@@ -1,0 +1,85 @@
+"""Features of images: the inputs of a model's last linear layer, or the pixels as they are."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from fedul_flwr.errors import UserError
+from fedul_flwr.learning.batches import gather, to_input
+from fedul_flwr.learning.local import predict_logits
+from fedul_flwr.learning.plan import LocalPlan
+
+
+def feature_layer(model: nn.Module) -> nn.Linear:
+    """The last linear layer of ``model``, by the order in which its modules were added.
+
+    Raises
+    ------
+    UserError
+        If there is none.
+    """
+    layers = [module for module in model.modules() if isinstance(module, nn.Linear)]
+    if not layers:
+        raise UserError(
+            "The model has no linear layer, and features are the inputs of the last one: "
+            "choose another model."
+        )
+    return layers[-1]
+
+
+@contextmanager
+def inputs_of(layer: nn.Module) -> Iterator[list[Tensor]]:
+    """Within, the list grows by the inputs of ``layer`` whenever it is called."""
+    seen: list[Tensor] = []
+    hook = layer.register_forward_pre_hook(lambda _, arguments: seen.append(arguments[0]))
+    try:
+        yield seen
+    finally:
+        hook.remove()
+
+
+def features_and_logits(
+    model: nn.Module,
+    images: NDArray[np.uint8],
+    points: NDArray[np.int64],
+    plan: LocalPlan | None = None,
+) -> tuple[NDArray[np.float32], Tensor]:
+    """Features ``(n, d)`` and outputs ``(n, K)`` of rows ``points`` of ``images``, in one pass.
+
+    The model is in evaluation mode, as in :func:`fedul_flwr.learning.local.predict_logits`.
+
+    Raises
+    ------
+    UserError
+        If the model has no linear layer.
+    """
+    layer = feature_layer(model)
+    if len(points) == 0:
+        empty = np.zeros((0, layer.in_features), dtype=np.float32)
+        return empty, torch.zeros(0, layer.out_features)
+    with inputs_of(layer) as batches:
+        logits = predict_logits(model, images, points, plan)
+    return torch.cat(batches).float().cpu().numpy(), logits
+
+
+def extract_features(
+    model: nn.Module,
+    images: NDArray[np.uint8],
+    points: NDArray[np.int64],
+    plan: LocalPlan | None = None,
+) -> NDArray[np.float32]:
+    """Features ``(n, d)`` of rows ``points`` of ``images``: see :func:`features_and_logits`."""
+    return features_and_logits(model, images, points, plan)[0]
+
+
+def pixel_features(images: NDArray[np.uint8], points: NDArray[np.int64]) -> NDArray[np.float32]:
+    """Pixels of rows ``points`` of ``images`` ``(N, h, w, c)``: ``(n, h·w·c)`` in [-1, 1]."""
+    inputs = to_input(gather(images, points))
+    pixels: NDArray[np.float32] = inputs.permute(0, 2, 3, 1).flatten(1).numpy()
+    return pixels

@@ -1,0 +1,44 @@
+"""Cross-entropy in which points count differently, by confidence and by class."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+from torch import Tensor
+from torch.nn import functional
+
+
+def weighted_cross_entropy(logits: Tensor, labels: Tensor, weights: Tensor) -> Tensor:
+    """(1/b) Σ_i w_i · CE(logits_i, labels_i), the loss of XCLP's pseudo labels (algorithm 2).
+
+    The sum is divided by the number of points, not by their weights: a batch that nothing is sure
+    of makes a small step.
+
+    Parameters
+    ----------
+    logits : ``(b, K)``.
+    labels : int64 ``(b,)`` in 0 to K − 1.
+    weights : ``(b,)``, at least 0.
+    """
+    losses = functional.cross_entropy(logits, labels, reduction="none")
+    return (weights.to(losses) * losses).mean()
+
+
+def class_weights(labels: NDArray[np.int64], num_classes: int) -> NDArray[np.float64]:
+    """n/(K · n_k) for every class k, n_k its number among ``labels``; 0 for a class without one.
+
+    With these weights every class that is there counts as much as any other.
+
+    Parameters
+    ----------
+    labels : ``(n,)`` in 0 to K − 1.
+    num_classes : K.
+
+    Returns
+    -------
+    ``(K,)``.
+    """
+    counts = np.bincount(labels, minlength=num_classes)
+    weights = np.zeros(num_classes)
+    np.divide(len(labels), num_classes * counts, out=weights, where=counts > 0)
+    return weights

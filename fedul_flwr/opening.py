@@ -1,0 +1,96 @@
+"""What runs of all kinds begin with: data, nodes, a model, and the files that describe the run."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from logging import INFO
+
+from flwr.common import log
+from flwr.serverapp import Grid
+from torch import nn
+
+from fedul_flwr.bridge import Content
+from fedul_flwr.config import RunConfig
+from fedul_flwr.data.label_split import LabelTruth
+from fedul_flwr.data.types import Floats
+from fedul_flwr.federation import find_nodes, introduction
+from fedul_flwr.methods import find_method
+from fedul_flwr.models import build_model
+from fedul_flwr.results import store
+from fedul_flwr.results.environment import describe_environment
+from fedul_flwr.server_data import ServerData, open_server_data
+from fedul_flwr.starting_weights import load_starting_weights
+from strategies.wrapper import WrappingStrategy
+
+
+def open_data(
+    grid: Grid, settings: RunConfig, directory: store.RunDirectory
+) -> tuple[ServerData, list[int]]:
+    """The server's data, with a simulated federation where that is what the nodes need; nodes."""
+    data = open_server_data(settings)
+    nodes, own_data = find_nodes(grid, settings.round_timeout)
+    data = data.without_split(settings) if own_data else data.split_over(len(nodes), settings)
+    data.save_split(directory.path / store.SPLIT)
+    return data, nodes
+
+
+def fresh_model(settings: RunConfig, data: ServerData) -> nn.Module:
+    """The model, with weights drawn from the seed, in the run's arithmetic."""
+    shape = data.shape
+    model = build_model(settings.model, shape.image_shape, len(shape.class_names), settings.seed)
+    return model.double() if settings.precision == "float64" else model
+
+
+def start_elsewhere(model: nn.Module, source: str) -> None:
+    """Give a fresh ``model`` the weights that setting ``start-from`` names, if it names some."""
+    if source:
+        fresh = load_starting_weights(model, source)
+        log(INFO, "Weights from %s; fresh: %s", source, ", ".join(fresh) or "none")
+
+
+def told(settings: RunConfig, data: ServerData, directory: store.RunDirectory) -> Content:
+    """What clients are told first; in a simulation, paths of their data and of their memory."""
+    files = data.files(find_method(settings.method).data)
+    if files:
+        files["memory"] = str(directory.clients)
+    return introduction(settings, data.shape, files)
+
+
+def describe(
+    directory: store.RunDirectory, settings: RunConfig, data: ServerData, prior: Floats | None
+) -> None:
+    """Write ``config.json`` and ``environment.json``; ``prior`` ``(K,)`` is what it trains for."""
+    flat = settings.to_flat()
+    del flat["resume"]
+    names = list(data.shape.class_names)
+    directory.write_json(
+        store.CONFIG,
+        {
+            "settings": flat,
+            "data": {
+                "image_shape": list(data.shape.image_shape),
+                "num_classes": len(names),
+                "class_names": names,
+                "test_prior": None if prior is None else prior.tolist(),
+            },
+        },
+    )
+    directory.write_json(store.ENVIRONMENT, describe_environment())
+
+
+def write_federation(
+    directory: store.RunDirectory, strategy: WrappingStrategy, data: ServerData
+) -> None:
+    """Write ``federation.json``: what is known of every client."""
+    for report in strategy.reports:
+        data.complete(report)
+    clients = [asdict(report) for report in strategy.reports]
+    directory.write_json(
+        store.FEDERATION, {"clients": clients, "class_names": list(data.shape.class_names)}
+    )
+
+
+def label_truths(data: ServerData) -> list[LabelTruth]:
+    """What a simulation on partly labelled data knows of its clients; empty in any other run."""
+    clients = data.split.clients if data.split is not None else ()
+    return [client for client in clients if isinstance(client, LabelTruth)]

@@ -1,0 +1,24 @@
+"""Names of XCLP's phases and of what travels in them."""
+
+from __future__ import annotations
+
+COMPARE, SUM, LABEL = "xclp-compare", "xclp-sum", "xclp-label"
+"""Phases: similarities of points; labels summed along the graph; and, where no training message
+follows that could carry it, what comes of the sum."""
+
+MODEL = "model/"
+"""Prefix of the arrays of a model among those of a phase."""
+
+LABELLED, COLUMNS, SENT, ROWS = "labelled", "columns", "sent", "rows"
+"""Arrays: whether a point is labelled, columns of S, a share, rows of the sum. ``ROWS`` is also the
+record of a training message that holds them."""
+
+FIRST, ROUND = "first", "server-round"
+"""Values: whether a propagation begins, and which it is."""
+
+UNLABELED_POINTS, POSITION, WITHHELD = "unlabeled", "position", "withheld"
+"""Values with a sum: unlabeled points of each participant, the place of this one among them, and
+whether its own labels are left out."""
+
+OWN_LABELS = "own-labels"
+"""Value with rows: whether this client's own labels had a part in the sum."""

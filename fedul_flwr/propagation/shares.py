@@ -1,0 +1,119 @@
+"""Propagation in parts: what the server sends to each client, and what clients make of it.
+
+XCLP, phase 3. Rows of the sum Z = Σ_i S_i Y_i are ordered client after client: the unlabeled
+points of a client, then one row of label counts per class. That row is there once per client,
+because each gets rows of its own only; dividing by the counts afterwards scales labels by class,
+for S (Y D) = (S Y) D. Rows of labelled points are neither sent nor returned: from them a client
+could solve for the labels of others (S is symmetric, so it knows those rows).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+
+from fedul_flwr.data.types import Floats, Ints
+from fedul_flwr.propagation.solve import ALPHA, influence, scaled_by_class
+
+Singles = NDArray[np.float32]
+
+
+@dataclass(frozen=True)
+class JointGraph:
+    """The points of several clients, client after client.
+
+    Attributes
+    ----------
+    graph : ``(n, n)``, from :func:`~fedul_flwr.propagation.graph.normalised_graph`.
+    clients : the clients, in the order of their points.
+    owners : ``(n,)``, whose point it is.
+    labelled : bool ``(n,)``, whether its owner has said to know the label; not which.
+    """
+
+    graph: sparse.csr_array
+    clients: tuple[int, ...]
+    owners: Ints
+    labelled: NDArray[np.bool_]
+
+
+@dataclass(frozen=True)
+class Influences:
+    """What the server sends.
+
+    Attributes
+    ----------
+    unlabeled : unlabeled points of each client, in the order of the rows.
+    columns : float32 ``(sum of unlabeled, l_i)`` for each client: influence of its labelled points
+        on all unlabeled ones.
+    """
+
+    unlabeled: dict[int, int]
+    columns: dict[int, Singles]
+
+    def rows(self) -> dict[int, int]:
+        """Rows of each client in the sum."""
+        return {client: size + 1 for client, size in self.unlabeled.items()}
+
+
+def influences(
+    joint: JointGraph,
+    participants: Sequence[int],
+    alpha: float = ALPHA,
+    *,
+    withheld: int | None = None,
+) -> Influences:
+    """Columns of S = (I - alpha W)^-1 for each participant.
+
+    Parameters
+    ----------
+    participants : clients that add their labels up, in the order of their points; the others'
+        points only carry them on.
+    withheld : a client whose labels are not used; all its points count as unlabeled.
+    """
+    labelled = joint.labelled & (joint.owners != withheld if withheld is not None else True)
+    asked = ~labelled & np.isin(joint.owners, participants)
+    used = np.flatnonzero(labelled & np.isin(joint.owners, participants))
+    found = influence(joint.graph, used, alpha)[asked].astype(np.float32)
+    return Influences(
+        unlabeled={c: int((joint.owners[asked] == c).sum()) for c in participants},
+        columns={c: found[:, joint.owners[used] == c] for c in participants},
+    )
+
+
+def own_rows(unlabeled: Sequence[int], position: int) -> slice:
+    """Rows of the sum that belong to the participant at ``position``."""
+    start = sum(unlabeled[:position]) + position
+    return slice(start, start + unlabeled[position] + 1)
+
+
+def label_part(
+    columns: NDArray[np.floating], given: Floats, counts: Floats, unlabeled: Sequence[int]
+) -> Floats:
+    """One client's summand S_i Y_i, with its label counts in the last row of each client's block.
+
+    Parameters
+    ----------
+    columns : ``(sum of unlabeled, l_i)``, what the server sent.
+    given : Y_i, ``(l_i, K)``, one-hot.
+    counts : ``(K,)``, its labels per class; labels of points outside the graph count too.
+    unlabeled : unlabeled points of each participant.
+
+    Returns
+    -------
+    ``(sum of unlabeled + participants, K)``.
+    """
+    ends = np.cumsum(unlabeled)
+    scores = np.asarray(columns, dtype=np.float64) @ given
+    return np.insert(scores, ends, counts, axis=0)
+
+
+def scores_of(rows: Floats, *, class_scaling: bool = True) -> Floats:
+    """Class scores ``(u_i, K)`` of a client's unlabeled points from its rows ``(u_i + 1, K)``."""
+    scores, counts = rows[:-1], rows[-1]
+    # Sums of influences that are not negative; what is below zero is rounding of the fixed point.
+    scores = np.maximum(scores, 0)
+    return scaled_by_class(scores, counts) if class_scaling else scores

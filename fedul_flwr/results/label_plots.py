@@ -1,0 +1,178 @@
+"""Pictures of labels that clients gave their own points (see results/label_scores.py)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.patches import Patch
+
+from fedul_flwr.errors import UserError
+from fedul_flwr.results.figure_style import (
+    COLOURS,
+    DASHES,
+    GREY,
+    INK,
+    MARKERS,
+    legend_below,
+    new_figure,
+    save,
+    set_title,
+    style,
+)
+from fedul_flwr.results.label_names import (
+    PERCLIENT_LP,
+    SOURCE_WORDS,
+    SOURCES,
+    XCLP,
+    source_in_words,
+)
+
+_ALL_NUMBERS = 40
+"""Most clients whose numbers all fit below the axis."""
+
+
+def draw_label_plots(scores: Mapping[str, Any], folder: Path) -> list[Path]:
+    """Draw what is known of labels; returns the files written.
+
+    ``label_accuracy.png`` per source, ``label_clients.png`` per client, and
+    ``label_coverage.png``, the error among the most confident. What was not scored is not drawn.
+
+    Parameters
+    ----------
+    scores : content of ``labels.json``, see
+        :func:`fedul_flwr.results.label_scores.score_labels`.
+
+    Raises
+    ------
+    UserError
+        If the files cannot be written.
+    """
+    scored = scored_sources(scores)
+    if not scored:
+        return []
+    figures = {
+        "label_accuracy.png": accuracy_figure(scores),
+        "label_clients.png": clients_figure(scores),
+        "label_coverage.png": coverage_figure(scores),
+    }
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        return [save(figure, folder / name) for name, figure in figures.items()]
+    except OSError as error:
+        raise UserError(f"Cannot write plots to {folder}: {error.strerror or error}.") from error
+
+
+def scored_sources(scores: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
+    """Sources with a score, in the order of SOURCES; what else the file holds is left out."""
+    found = scores.get("sources", {})
+    return {name: found[name] for name in SOURCES if "error" in found.get(name, {})}
+
+
+def accuracy_figure(scores: Mapping[str, Any]) -> Figure:
+    """Percent labelled rightly, over points and balanced over classes, for each source."""
+    scored = scored_sources(scores)
+    figure = new_figure(7.2, 1.3 + 0.62 * len(scored))
+    axes = style(figure.add_subplot())
+    kinds = {
+        "over all points": [100 - found["error"] for found in scored.values()],
+        "mean over classes (balanced)": [found["balanced_accuracy"] for found in scored.values()],
+    }
+    height = 0.36
+    for index, (values, colour) in enumerate(zip(kinds.values(), COLOURS, strict=False)):
+        places = np.arange(len(scored)) + (index - 0.5) * height
+        bars = axes.barh(places, values, height, color=colour)
+        axes.bar_label(bars, fmt="%.1f", padding=3, fontsize=9, color=INK)
+    names = [source_in_words(name, scores["points"]) for name in scored]
+    axes.set_yticks(range(len(scored)), names)
+    axes.set_ylim(len(scored) - 0.45, -0.55)  # the first on top
+    axes.set_xlim(0, 109)  # with room for the numbers
+    axes.set_xticks(range(0, 101, 20))
+    axes.grid(visible=False, axis="y")
+    axes.set_xlabel("points labelled rightly (%)")
+    set_title(figure, "Accuracy of labels", f"{scores['points']} points")
+    legend_below(figure, [Patch(color=c, label=n) for n, c in zip(kinds, COLOURS, strict=False)])
+    return figure
+
+
+def clients_figure(scores: Mapping[str, Any]) -> Figure:
+    """Percent labelled rightly at each client: across clients, and within it where that is known.
+
+    Clients stand in the order of the first, so that the gain and who has it can be read off.
+    """
+    scored = scored_sources(scores)
+    first = XCLP if XCLP in scored else next(iter(scored))
+    of_first, of_second = (
+        {client["id"]: 100 - client["error"] for client in scored.get(name, {}).get("clients", ())}
+        for name in (first, PERCLIENT_LP)
+    )
+    clients = sorted(of_first, key=lambda client: (of_first[client], client))
+    figure = new_figure(7.2, 4.0)
+    axes = style(figure.add_subplot())
+    entries: list[Line2D | Patch] = []
+    size = 6.5 if len(clients) <= _ALL_NUMBERS else 4.0
+    if first != PERCLIENT_LP and of_second:
+        pairs = [place for place, client in enumerate(clients) if client in of_second]
+        below = [of_second[clients[place]] for place in pairs]
+        above = [of_first[clients[place]] for place in pairs]
+        axes.vlines(pairs, below, above, color=GREY, linewidth=1.2, alpha=0.6, zorder=2)
+        entries.append(_dots(axes, pairs, below, PERCLIENT_LP, 1, size))
+    values = [of_first[client] for client in clients]
+    entries.insert(0, _dots(axes, range(len(clients)), values, first, 0, size))
+    # Of many clients some numbers would overlap; the order says who is who in labels.json.
+    shown = len(clients) <= _ALL_NUMBERS
+    axes.set_xticks(range(len(clients)) if shown else [], clients if shown else [])
+    if len(clients) > 20:
+        axes.tick_params(axis="x", labelsize=7)
+    axes.grid(visible=False, axis="x")
+    axes.set_xlabel("client" if shown else f"{len(clients)} clients, by accuracy")
+    axes.set_ylabel("points labelled rightly (%)")
+    axes.set_ylim(-3, 103)
+    axes.margins(x=0.03)
+    set_title(figure, "Accuracy at each client", f"{scores['points']} points")
+    legend_below(figure, entries)
+    return figure
+
+
+def coverage_figure(scores: Mapping[str, Any]) -> Figure:
+    """Percent wrong among the most confident points, over how many of all these are."""
+    figure = new_figure(7.2, 4.0)
+    axes = style(figure.add_subplot())
+    entries: list[Line2D | Patch] = []
+    highest = 1.0
+    for name, found in scored_sources(scores).items():
+        index = SOURCES.index(name)
+        look: dict[str, Any] = {
+            "color": COLOURS[index],
+            "linestyle": DASHES[index],
+            "linewidth": 1.8,
+        }
+        errors = found["coverage"]["error"]
+        axes.plot(100 * np.asarray(found["coverage"]["share"]), errors, **look)
+        entries.append(Line2D([], [], label=source_in_words(name, scores["points"]), **look))
+        highest = max(highest, *errors)
+    axes.set_xlim(0, 100)
+    axes.set_ylim(0, 1.05 * highest)
+    axes.set_xlabel("share of points, the most confident first (%)")
+    axes.set_ylabel("labels that are wrong or missing (%)")
+    set_title(figure, "Error among the most confident", f"{scores['points']} points")
+    legend_below(figure, entries)
+    return figure
+
+
+def _dots(axes: Axes, places: Any, values: Any, source: str, index: int, size: float) -> Line2D:
+    look: dict[str, Any] = {
+        "color": COLOURS[SOURCES.index(source)],
+        "marker": MARKERS[index],
+        "markersize": size,
+        "linestyle": "none",
+        "markeredgecolor": "white",
+        "markeredgewidth": 0.6,
+    }
+    axes.plot(places, values, zorder=3, clip_on=False, **look)
+    return Line2D([], [], label=SOURCE_WORDS[source], **look)

@@ -1,0 +1,1 @@
+"""What clients compute together behind one interface: similarities of points, sums of labels."""

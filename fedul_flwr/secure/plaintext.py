@@ -1,0 +1,82 @@
+"""The paper's placeholder: codes go to the server as they are. For simulations only."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+from scipy import sparse
+
+from fedul_flwr.data.types import Bytes
+from fedul_flwr.errors import UserError
+from fedul_flwr.propagation.codes import check_num_bits
+from fedul_flwr.propagation.neighbours import neighbours_by_code
+from fedul_flwr.secure.similarity import Arrays, Encode, SimilarityBackend
+
+SEED, CODES = "seed", "codes"
+
+
+def respond(remembered: Arrays, message: Arrays, encode: Encode) -> tuple[Arrays, Arrays]:
+    """Send codes; there is nothing to remember."""
+    return remembered, {CODES: encode(message[SEED].tobytes())}
+
+
+class PlaintextServer:
+    """Gets all codes and compares them itself: it can tell vectors up to their length.
+
+    Parameters
+    ----------
+    clients : in order.
+    num_bits : L.
+    seed : 32 bytes for the projections, which this server sends to the clients.
+    """
+
+    def __init__(self, clients: Sequence[int], num_bits: int, seed: bytes) -> None:
+        check_num_bits(num_bits)
+        self._clients = list(clients)
+        self._bytes = num_bits // 8
+        self._seed = np.frombuffer(seed, dtype=np.uint8)
+        self._codes: dict[int, Bytes] | None = None
+
+    def ask(self) -> Mapping[int, Arrays]:
+        """The seed, once."""
+        if self._codes is not None:
+            return {}
+        return {client: {SEED: self._seed} for client in self._clients}
+
+    def take(self, answers: Mapping[int, Arrays]) -> None:
+        """Codes of the clients that are still there.
+
+        Raises
+        ------
+        UserError
+            Codes that are none, or of another length.
+        """
+        self._codes = {}
+        for client in self._clients:
+            if client not in answers:
+                continue
+            codes = answers[client].get(CODES)
+            if codes is None or codes.dtype != np.uint8 or codes.shape[1:] != (self._bytes,):
+                raise UserError(
+                    f"Client {client} sent no codes of {8 * self._bytes} bits, uint8 (points, "
+                    f"{self._bytes})."
+                )
+            self._codes[client] = codes
+
+    def sizes(self) -> Mapping[int, int]:
+        """Number of points of each client that sent codes."""
+        return {client: len(codes) for client, codes in self._known().items()}
+
+    def neighbours(self, k: int) -> sparse.csr_array:
+        """Nearest neighbours among the points of all clients that sent codes."""
+        codes = [np.empty((0, self._bytes), dtype=np.uint8), *self._known().values()]
+        return neighbours_by_code(np.concatenate(codes), k)
+
+    def _known(self) -> dict[int, Bytes]:
+        if self._codes is None:
+            raise RuntimeError("ask the clients first")
+        return self._codes
+
+
+PLAINTEXT = SimilarityBackend("plaintext", respond, PlaintextServer)

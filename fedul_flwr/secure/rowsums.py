@@ -1,0 +1,133 @@
+"""Sums of matrices of which each client gets some rows and the server none (XCLP, section 3.2).
+
+Numbers are integers modulo 2^64 that stand for multiples of 2^-40, so that sums are exact and do
+not depend on their order, and so that masks M_i with sum 0 can be added and cancel. A client keeps
+the rows that are its own, here and where there are masks: the server adds what the others sent for
+them, and the client adds its part to what comes back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from statistics import mode
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedul_flwr.data.types import Floats
+from fedul_flwr.errors import UserError
+
+Words = NDArray[np.uint64]
+
+FRACTION_BITS = 40
+"""Bits behind the binary point."""
+
+LARGEST_SUM = 2.0**22
+"""A bound on participants times largest entry, below the 2^23 where sums would wrap round."""
+
+
+class Share(NamedTuple):
+    """One client's part of a sum: the rows it sends, and those that it keeps."""
+
+    sent: Words
+    kept: Words
+
+
+def split_share(part: Floats, own: slice, participants: int, mask: Words | None = None) -> Share:
+    """Turn a client's summand into what it sends and what it keeps.
+
+    Parameters
+    ----------
+    part : ``(R, K)``, the client's summand.
+    own : its own rows.
+    participants : number of summands, for the check of their size.
+    mask : ``(R, K)``, added modulo 2^64; all participants' masks must add up to 0. ``None`` is 0.
+
+    Returns
+    -------
+    uint64 ``(R - own, K)`` without the own rows, and ``(own, K)``.
+
+    Raises
+    ------
+    UserError
+        Numbers that are not finite or too large for the sum.
+    """
+    words = to_words(part, participants)
+    if mask is not None:
+        words = words + mask
+    return Share(np.delete(words, own, axis=0), words[own])
+
+
+def combine(sent: Mapping[int, Words], sizes: Mapping[int, int]) -> dict[int, Words]:
+    """Sum up for every client what the others sent for its rows.
+
+    Parameters
+    ----------
+    sent : what each participant sent, rows of the others in the order of ``sizes``.
+    sizes : number of rows of each participant, in the order of their blocks of rows.
+
+    Returns
+    -------
+    uint64 ``(sizes[i], K)`` for each participant i.
+
+    Raises
+    ------
+    UserError
+        A message of another shape; it is named by its client.
+    """
+    total = sum(sizes.values())
+    # The server does not know K: what most have sent, so that the odd one is named.
+    num_classes = mode([words.shape[-1] for words in sent.values() if words.ndim == 2] or [0])
+    sums = {client: np.zeros((size, num_classes), np.uint64) for client, size in sizes.items()}
+    for sender in sizes:
+        words = sent[sender]
+        if words.dtype != np.uint64 or words.shape != (total - sizes[sender], num_classes):
+            raise UserError(
+                f"Client {sender} sent a share {words.dtype} {words.shape}; it must be uint64 "
+                f"({total - sizes[sender]}, {num_classes})."
+            )
+        start = 0
+        for client, size in sizes.items():
+            if client != sender:
+                sums[client] += words[start : start + size]
+                start += size
+    return sums
+
+
+def open_rows(kept: Words, received: Words) -> Floats:
+    """A client's rows of the sum ``(own, K)``: what came back and what it kept.
+
+    Raises
+    ------
+    UserError
+        Rows of another shape than those that were kept.
+    """
+    if received.dtype != np.uint64 or received.shape != kept.shape:
+        raise UserError(
+            f"Rows of a sum came back as {received.dtype} {received.shape}; "
+            f"they must be uint64 {kept.shape}."
+        )
+    return from_words(kept + received)
+
+
+def to_words(numbers: Floats, participants: int = 1) -> Words:
+    """Fixed point: the nearest multiples of 2^-40, as integers modulo 2^64.
+
+    Raises
+    ------
+    UserError
+        Numbers that are not finite, or so large that a sum of as many participants could wrap.
+    """
+    largest = np.abs(numbers).max(initial=0)
+    if not largest * participants < LARGEST_SUM:  # so NaN is refused too
+        raise UserError(
+            f"A sum of {participants} shares holds numbers below {LARGEST_SUM / participants:.3g}; "
+            "one is larger or not finite."
+        )
+    return np.rint(numbers * 2.0**FRACTION_BITS).astype(np.int64).view(np.uint64)
+
+
+def from_words(words: Words) -> Floats:
+    """The numbers that fixed-point words stand for; the upper half of the ring is negative."""
+    return np.asarray(words.view(np.int64) * 2.0**-FRACTION_BITS, dtype=np.float64)

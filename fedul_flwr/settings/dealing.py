@@ -1,0 +1,45 @@
+"""Settings by which a simulation deals data to clients, and what makes them pointless."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from fedul_flwr.errors import UserError
+from fedul_flwr.settings.fedul import UnlabeledSetSettings
+from fedul_flwr.settings.labels import LabelSettings
+
+_POINTS = ("partition", "points-per-client")
+_SETS = tuple(f"fedul.{name}" for name in UnlabeledSetSettings.names())
+_LABELS = tuple(f"labels.{name}" for name in LabelSettings.names())
+_OF_ANY_SPLIT = ("labels.split", "labels.without-client")
+
+POINTLESS = {
+    "client-data, where clients bring their own data": (*_POINTS, *_SETS, *_LABELS),
+    "labels.fraction, which says how many labels there are": ("labels.total",),
+    "labels.split, which says who holds what": (
+        *_POINTS,
+        "validation-fraction",
+        "server-fraction",
+        *(key for key in _LABELS if key not in _OF_ANY_SPLIT),
+    ),
+}
+"""Settings that must keep their defaults, by the setting (and why) that leaves them no effect."""
+
+
+def refuse_pointless(flat: Mapping[str, Any], defaults: Mapping[str, Any]) -> None:
+    """Refuse settings that deal data where the clients' data are there already.
+
+    Raises
+    ------
+    UserError
+        Naming the setting.
+    """
+    for choice, keys in POINTLESS.items():
+        if not flat.get(choice.partition(",")[0]):
+            continue
+        for key in keys:
+            if flat.get(key, defaults[key]) != defaults[key]:
+                raise UserError(
+                    f"Setting {key} = {flat[key]!r} has no effect with {choice}: leave it out."
+                )

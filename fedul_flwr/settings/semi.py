@@ -1,0 +1,98 @@
+"""Settings of methods that train on partly labelled clients."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from fedul_flwr.settings.base import Settings
+
+
+class StageSettings(Settings):
+    """Training on labels first, then also on unlabeled points (XCLP, section 4.2)."""
+
+    labels_only_rounds: Annotated[int, Field(ge=0)] = 10
+    """Rounds of the first stage, on labels alone; 0 with `start-from` goes on from a model. A
+    step-size schedule begins anew with the second stage."""
+
+
+class SamplingSettings(StageSettings):
+    """Who is sampled in the second stage."""
+
+    labelled_share: Annotated[float, Field(gt=0, le=1)] = 0.6
+    """Least part of a round's clients that has labels, where some clients have none (paper: 3 of
+    5)."""
+
+
+class PseudoLabelSettings(StageSettings):
+    """How much pseudo labels count in local training."""
+
+    relative_confidence: bool = True
+    """Divide confidences by the largest of the client's, as the authors' code does over all
+    clients; the text does not."""
+    class_weights: bool = False
+    """Weigh classes by n/(K·count) of the labels a client trains on. The authors' code does so over
+    all clients; from one client's counts it harms where clients lack classes."""
+
+
+class SemiSupervisedSettings(PseudoLabelSettings, SamplingSettings):
+    """Two stages, on labels and then on pseudo labels too (XCLP, section 4.2)."""
+
+
+class PropagationSettings(Settings):
+    """Label propagation (XCLP, section 3 and appendix A.2)."""
+
+    k: Annotated[int, Field(ge=1)] = 10
+    """Neighbours of a point in the graph."""
+    num_bits: Annotated[int, Field(ge=8, multiple_of=8)] = 4096
+    """Length of the codes (L)."""
+    alpha: Annotated[float, Field(ge=0, lt=1)] = 0.99
+    """How far labels travel along the graph."""
+    power: Annotated[float, Field(gt=0)] = 3.0
+    """Edge weights are cosines to this power: 3 in the authors' code, 1 in the text."""
+    class_scaling: bool = True
+    """Divide scores by the number of labels of the class, as the authors' code; not in the text."""
+
+
+class XCLPSettings(PropagationSettings):
+    """Label propagation across clients."""
+
+    reweigh: bool = False
+    """Re-weigh scores at every client by class priors estimated there (ours, see
+    docs/propagation.md). From one client's labels alone it does harm, so it is for these only."""
+    secure: Literal["plaintext"] = "plaintext"
+    """How similarities are computed: `plaintext` shows the server all codes (the paper's
+    placeholder, for simulations)."""
+
+
+class XCLPPredictSettings(Settings):
+    """Labels for the clients' own points, without training (XCLP, section 4.1)."""
+
+    features: Literal["pixels", "model"] = "pixels"
+    """What similarities are computed on: pixels, or the inputs of the model's last layer, with
+    weights from `start-from`."""
+    groups: Annotated[int, Field(ge=1)] = 1
+    """Groups of clients, drawn at random, that propagate among themselves (FEMNIST in the paper:
+    50)."""
+    use_unlabeled: bool = True
+    """Whether unlabeled training points are in the graph, or only labelled and new ones
+    (`labels.new-fraction`)."""
+    leave_one_out: bool = False
+    """Propagate once more for each client without its labels, to all of its points."""
+    compare: bool = True
+    """Also label by propagation within each client, and by the model itself if it has features."""
+
+
+class FedSiamSettings(Settings):
+    """A student and a teacher that is its moving average (Long et al. 2020, as in XCLP)."""
+
+    decay: Annotated[float, Field(ge=0, lt=1)] = 0.97
+    """Largest decay of the teacher; after t steps it is min(1 − 1/(t+1), this)."""
+    consistency_weight: Annotated[float, Field(ge=0)] = 100.0
+    """Weight of the squared difference between the softmax outputs of both."""
+    ramp_up_rounds: Annotated[int, Field(ge=0)] = 5
+    """Rounds of the second stage over which that weight grows, as exp(−5·(1 − t)²)."""
+    logit_cost: Annotated[float, Field(ge=0)] = 0.01
+    """Weight of the squared difference between the logits of both heads of a model `NAME+head`;
+    without a second head it has no effect."""

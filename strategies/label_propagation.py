@@ -1,0 +1,157 @@
+"""XCLP's phases among some clients (Algorithm 1), as the server leads them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from logging import WARNING
+from typing import Any
+
+import numpy as np
+from flwr.common import log
+from numpy.typing import NDArray
+
+from fedul_flwr.bridge import Arrays, Content
+from fedul_flwr.errors import UserError
+from fedul_flwr.federation import Member
+from fedul_flwr.propagation.graph import normalised_graph
+from fedul_flwr.propagation.phases import (
+    COLUMNS,
+    COMPARE,
+    FIRST,
+    LABELLED,
+    MODEL,
+    POSITION,
+    ROUND,
+    ROWS,
+    SENT,
+    SUM,
+    UNLABELED_POINTS,
+    WITHHELD,
+)
+from fedul_flwr.propagation.shares import JointGraph, influences
+from fedul_flwr.secure.backends import BACKENDS
+from fedul_flwr.secure.rowsums import combine
+from fedul_flwr.settings.semi import XCLPSettings
+
+Ask = Callable[[str, Mapping[Member, Content]], dict[Member, Content]]
+"""``(phase, what each member is sent) -> answers``; a member without an answer has dropped out."""
+
+
+def warn_of_plaintext(options: XCLPSettings) -> None:
+    """Say it aloud where nothing is encrypted."""
+    if options.secure == "plaintext":
+        log(WARNING, "xclp.secure = 'plaintext': the server sees all codes; for simulations only.")
+
+
+class NobodyLeftError(UserError):
+    """All clients of a propagation have dropped out."""
+
+
+class LabelPropagation:
+    """One propagation among ``members``: :meth:`join` their points, then :meth:`sum_labels`.
+
+    Parameters
+    ----------
+    ask : sends a phase and collects answers.
+    options : settings of the propagation.
+    server_round : by which clients tell one propagation from another.
+    seed : 32 bytes for backends without secrets.
+    """
+
+    def __init__(self, ask: Ask, options: XCLPSettings, server_round: int, seed: bytes) -> None:
+        self._ask = ask
+        self._options = options
+        self._round = server_round
+        self._seed = seed
+
+    def join(self, members: Sequence[Member], weights: Arrays) -> tuple[list[Member], JointGraph]:
+        """Phases 1 and 2: compare the points of all members and build their graph.
+
+        Parameters
+        ----------
+        members : who is asked; one that drops out is as if it had not been there.
+        weights : the model that makes the features, if there is one.
+
+        Returns
+        -------
+        The members that are left, and the graph of their points.
+        """
+        by_id = {member.partition_id: member for member in sorted(members)}
+        backend = BACKENDS[self._options.secure]
+        server = backend.server(list(by_id), self._options.num_bits, self._seed)
+        model = {MODEL + name: array for name, array in weights.items()}
+        labelled: dict[int, NDArray[Any] | None] = {}
+        while messages := server.ask():
+            first = not labelled
+            contents = {
+                by_id[client]: Content(
+                    arrays={**message, **(model if first else {})},
+                    values={ROUND: self._round, FIRST: first},
+                )
+                for client, message in messages.items()
+            }
+            answers = {m.partition_id: a.arrays for m, a in self._ask(COMPARE, contents).items()}
+            if not answers:
+                raise NobodyLeftError("No client took part in the propagation.")
+            if first:
+                labelled = {
+                    client: answer.pop(LABELLED, None) for client, answer in answers.items()
+                }
+            server.take(answers)
+        sizes = server.sizes()
+        known = []
+        for client, size in sizes.items():
+            found = labelled[client]
+            if found is None or found.dtype != np.bool_ or found.shape != (size,):
+                raise UserError(f"Client {client} did not say which of its {size} points it knows.")
+            known.append(found)
+        graph = normalised_graph(server.neighbours(self._options.k), self._options.power)
+        joint = JointGraph(
+            graph=graph,
+            clients=tuple(sizes),
+            owners=np.repeat(np.array(list(sizes), dtype=np.int64), list(sizes.values())),
+            labelled=np.concatenate(known),
+        )
+        return [by_id[client] for client in sizes], joint
+
+    def sum_labels(
+        self, members: Iterable[Member], joint: JointGraph, *, withheld: int | None = None
+    ) -> dict[Member, Content]:
+        """Phase 3 up to the sum: rows of Z for each member, which only it can read.
+
+        A member that drops out here takes its labels along, while its points still carry those of
+        others: the sum is begun anew without it.
+
+        Parameters
+        ----------
+        withheld : a client whose labels are left out; it gets rows of all its points.
+        """
+        left = sorted(members)
+        while left:
+            clients = [member.partition_id for member in left]
+            found = influences(joint, clients, self._options.alpha, withheld=withheld)
+            contents = {
+                member: Content(
+                    arrays={COLUMNS: found.columns[member.partition_id]},
+                    values={
+                        ROUND: self._round,
+                        UNLABELED_POINTS: list(found.unlabeled.values()),
+                        POSITION: position,
+                        WITHHELD: member.partition_id == withheld,
+                    },
+                )
+                for position, member in enumerate(left)
+            }
+            answers = self._ask(SUM, contents)
+            if len(answers) == len(left):
+                sent = {member.partition_id: _share(member, answers[member]) for member in left}
+                sums = combine(sent, found.rows())
+                return {m: Content(arrays={ROWS: sums[m.partition_id]}) for m in left}
+            left = [member for member in left if member in answers]
+        raise NobodyLeftError("No client took part in the sum of labels.")
+
+
+def _share(member: Member, answer: Content) -> NDArray[Any]:
+    if SENT not in answer.arrays:
+        raise UserError(f"Client {member.partition_id} sent no share of the sum of labels.")
+    return answer.arrays[SENT]

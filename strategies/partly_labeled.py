@@ -1,0 +1,74 @@
+"""The server side of every method on partly labelled clients: two stages, and who is sampled."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+
+from fedul_flwr.bridge import Content
+from fedul_flwr.data.seeds import stream
+from fedul_flwr.errors import UserError
+from fedul_flwr.federation import ClientReport, Member, number
+from fedul_flwr.settings.semi import SamplingSettings, StageSettings
+from strategies.wrapper import WrappingStrategy
+
+
+class PartlyLabeled(WrappingStrategy):
+    """Trains on labels alone at first, and then also on what a method makes of unlabeled points.
+
+    In the first stage only clients with labels are sampled; in the second stage they are a fixed
+    share of each round's clients, so that no round is without labels.
+    """
+
+    uses_unlabeled_clients = True
+    """Whether clients without any label have something to learn from in the second stage."""
+
+    @property
+    def labelled_share(self) -> float:
+        """Least part of a round's clients in the second stage that has labels."""
+        return self.settings.section("semi", SamplingSettings).labelled_share
+
+    def admit(self, report: ClientReport, answer: Content) -> None:
+        """Take how many labels a client has."""
+        report.num_labelled = number(answer, "num-labelled")
+
+    def admitted(self, answers: Mapping[int, Content]) -> None:
+        """Remember who has labels.
+
+        Raises
+        ------
+        UserError
+            If nobody has.
+        """
+        labelled = {client for client, told in answers.items() if number(told, "num-labelled") > 0}
+        if not labelled:
+            raise UserError("No client has a label: there is nothing to learn classes from.")
+        self.labelled = [member for member in self.members if member.partition_id in labelled]
+        self.unlabeled = [member for member in self.members if member.partition_id not in labelled]
+
+    def on_labels_only(self, round_number: int) -> bool:
+        """Whether a round belongs to the first stage."""
+        return round_number <= self.settings.section("semi", StageSettings).labels_only_rounds
+
+    def sample(self, round_number: int) -> list[Member]:
+        """As many as ``fraction-train`` says, of either kind as the stage says."""
+        count = max(1, round(self.settings.fraction_train * len(self.members)))
+        if self.on_labels_only(round_number) or not self.uses_unlabeled_clients:
+            with_labels, without = min(count, len(self.labelled)), 0
+        else:
+            # 0.56 * 25 is a little more than 14, which is no reason for a fifteenth.
+            least = math.ceil(round(self.labelled_share * count, 9))
+            without = min(count - least, count - 1)
+            without = min(without, len(self.unlabeled))
+            with_labels = min(count - without, len(self.labelled))
+            without = min(count - with_labels, len(self.unlabeled))
+        return sorted(
+            self._draw(self.labelled, with_labels, "sample", round_number)
+            + self._draw(self.unlabeled, without, "sample unlabeled", round_number)
+        )
+
+    def _draw(
+        self, members: Sequence[Member], count: int, purpose: str, round_number: int
+    ) -> list[Member]:
+        rng = stream(self.settings.seed, purpose, round_number)
+        return [members[index] for index in rng.choice(len(members), count, replace=False)]

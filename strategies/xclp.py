@@ -1,0 +1,60 @@
+"""FedAvg+XCLP (Algorithm 2): every round begins with a propagation among its clients."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import partial
+
+from flwr.app import ArrayRecord, ConfigRecord, Message, RecordDict
+from flwr.serverapp import Grid
+
+from fedul_flwr.bridge import Content, payload_bytes, to_arrays, to_record
+from fedul_flwr.config import RunConfig
+from fedul_flwr.data.seeds import stream
+from fedul_flwr.federation import Member
+from fedul_flwr.propagation.codes import SEED_BYTES
+from fedul_flwr.propagation.phases import ROWS
+from fedul_flwr.settings.semi import XCLPSettings
+from strategies.label_propagation import LabelPropagation, warn_of_plaintext
+from strategies.partly_labeled import PartlyLabeled
+
+
+class XCLP(PartlyLabeled):
+    """Propagates labels across the clients of a round before they train.
+
+    Two phases come before the training message, which carries what the second one ended with.
+    """
+
+    @classmethod
+    def check(cls, settings: RunConfig) -> None:
+        """As others; warns where the server sees all codes."""
+        super().check(settings)
+        warn_of_plaintext(settings.section("xclp", XCLPSettings))
+
+    def configure_train(
+        self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
+    ) -> Iterable[Message]:
+        """Propagate, then train with those that are left."""
+        self._rows: dict[Member, Content] = {}
+        messages = list(super().configure_train(server_round, arrays, config, grid))
+        rows = {member.node_id: content for member, content in self._rows.items()}
+        for message in messages if rows else ():
+            record = to_record(rows[message.metadata.dst_node_id].arrays)
+            message.content = RecordDict({**message.content, ROWS: record})
+            self.record.bytes_down += payload_bytes(RecordDict({ROWS: record}))
+        return messages
+
+    def take_part(self, round_number: int, arrays: ArrayRecord, grid: Grid) -> list[Member]:
+        """The sampled members that stay through the propagation."""
+        chosen = super().take_part(round_number, arrays, grid)
+        if self.on_labels_only(round_number):
+            return chosen
+        propagation = LabelPropagation(
+            partial(self.ask, grid),
+            self.settings.section("xclp", XCLPSettings),
+            round_number,
+            stream(self.settings.seed, "codes", round_number).bytes(SEED_BYTES),
+        )
+        left, joint = propagation.join(chosen, to_arrays(arrays))
+        self._rows = propagation.sum_labels(left, joint)
+        return list(self._rows)

@@ -1,0 +1,119 @@
+"""XCLP for prediction (section 4.1): one propagation, and every client labels its own points."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from logging import WARNING
+
+import numpy as np
+from flwr.common import log
+from flwr.serverapp import Grid
+
+from fedul_flwr.bridge import Arrays, Content
+from fedul_flwr.config import RunConfig
+from fedul_flwr.data.seeds import stream
+from fedul_flwr.errors import UserError
+from fedul_flwr.federation import Member
+from fedul_flwr.propagation.codes import SEED_BYTES
+from fedul_flwr.propagation.phases import LABEL, OWN_LABELS, ROUND
+from fedul_flwr.settings.labels import LabelSettings
+from fedul_flwr.settings.semi import XCLPPredictSettings, XCLPSettings
+from strategies.label_propagation import LabelPropagation, NobodyLeftError, warn_of_plaintext
+from strategies.labelling import LabellingStrategy
+
+
+class XCLPPredict(LabellingStrategy):
+    """Trains nothing: the clients of each group propagate once, and write labels where they run."""
+
+    @property
+    def prediction(self) -> XCLPPredictSettings:
+        """Groups, and what else is asked for."""
+        return self.settings.section("xclp-predict", XCLPPredictSettings)
+
+    @classmethod
+    def check(cls, settings: RunConfig) -> None:
+        """Refuse features without a model, and points that there are not."""
+        super().check(settings)
+        warn_of_plaintext(settings.section("xclp", XCLPSettings))
+        options = settings.section("xclp-predict", XCLPPredictSettings)
+        if options.features == "model" and not settings.start_from:
+            raise UserError(
+                "Setting xclp-predict.features = 'model' needs a model: set start-from."
+            )
+        if options.features == "pixels" and settings.start_from:
+            raise UserError(
+                f"Setting start-from = {settings.start_from!r} has no effect with "
+                "xclp-predict.features = 'pixels'."
+            )
+        if not options.use_unlabeled and not _has_new_points(settings):
+            raise UserError(
+                "Setting xclp-predict.use-unlabeled = false leaves no point to label: "
+                "set labels.new-fraction above 0."
+            )
+
+    @classmethod
+    def needs_model(cls, settings: RunConfig) -> bool:
+        """Whether features are a model's."""
+        return settings.section("xclp-predict", XCLPPredictSettings).features == "model"
+
+    def label(self, grid: Grid, weights: Arrays) -> None:
+        """Propagate in every group.
+
+        Parameters
+        ----------
+        weights : the model that makes the features; empty for pixels.
+        """
+        self.prepare(grid)
+        for number, members in enumerate(self.groups()):
+            try:
+                self._label_group(grid, number, members, weights)
+            except NobodyLeftError as error:  # other groups do not need this one
+                log(WARNING, "Group %s: %s", number, error)
+        if self.record.clients == 0:
+            raise UserError("No client of any group got labels.")
+
+    def _label_group(
+        self, grid: Grid, number: int, members: Sequence[Member], weights: Arrays
+    ) -> None:
+        propagation = LabelPropagation(
+            partial(self.ask, grid),
+            self.settings.section("xclp", XCLPSettings),
+            1,
+            stream(self.settings.seed, "codes", number).bytes(SEED_BYTES),
+        )
+        joined, joint = propagation.join(members, weights)
+        rows = propagation.sum_labels(joined, joint)
+        self._tell(grid, rows, own_labels=True)
+        for member in rows if self.prediction.leave_one_out else ():
+            others = propagation.sum_labels(rows, joint, withheld=member.partition_id)
+            if member in others:
+                self._tell(grid, {member: others[member]}, own_labels=False)
+
+    def groups(self) -> list[list[Member]]:
+        """Members dealt at random into groups as equal as can be; each has somebody."""
+        count = self.prediction.groups
+        if count > len(self.members):
+            raise UserError(
+                f"Setting xclp-predict.groups = {count}: there are {len(self.members)} clients."
+            )
+        order = stream(self.settings.seed, "groups").permutation(len(self.members))
+        if count == 1:
+            return [self.members]
+        return [
+            sorted(self.members[index] for index in part) for part in np.array_split(order, count)
+        ]
+
+    def _tell(self, grid: Grid, rows: dict[Member, Content], *, own_labels: bool) -> None:
+        contents = {
+            member: Content(content.arrays, {ROUND: 1, OWN_LABELS: own_labels})
+            for member, content in rows.items()
+        }
+        told = self.ask(grid, LABEL, contents)
+        if own_labels:
+            self.record.clients += len(told)
+
+
+def _has_new_points(settings: RunConfig) -> bool:
+    options = settings.section("labels", LabelSettings)
+    return options.new_fraction > 0 or bool(options.split)

@@ -1,0 +1,221 @@
+"""Clients with labels at some points: what they train on, with which weights, by hand."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+import pytest
+import torch
+from flwr.app import RecordDict
+from safetensors.numpy import load_file
+
+from baselines.fedsem import LABEL, FedSemClient
+from baselines.labels_only import LabelsOnlyClient
+from baselines.network_labels import NetworkLabelsClient
+from baselines.perclient_lp import PerClientLPClient
+from client_apps.partly_labeled import PSEUDO_LABELS, PartlyLabeledClient
+from fedul_flwr.bridge import Content, Node
+from fedul_flwr.client_state import ClientState
+from fedul_flwr.config import RunConfig
+from fedul_flwr.data.sources import load_source, source_directory
+from fedul_flwr.data.split import build_split, client_files
+from fedul_flwr.federation import DataShape, introduction
+from fedul_flwr.learning.batches import to_input
+from fedul_flwr.learning.features import extract_features
+from fedul_flwr.learning.local import dump_arrays, load_arrays, predict_logits
+from fedul_flwr.learning.network import Network
+from fedul_flwr.models import build_model
+from fedul_flwr.propagation.central import label_propagation
+from tests.runs import last_model, train
+
+Settings = Callable[..., RunConfig]
+C = TypeVar("C", bound=PartlyLabeledClient)
+FIRST, SECOND = 10, 11
+"""Rounds on both sides of the border between the stages, by default."""
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+
+@pytest.fixture
+def client(settings: Settings) -> Callable[..., Any]:
+    """``client(kind, method, number, **settings)``: one of three simulated clients, prepared."""
+
+    def build(kind: type[C], method: str, number: int = 0, **options: Any) -> C:
+        defaults = {"points_per_client": 100, "labels.total": 60, "labels.new-fraction": 0.1}
+        config = settings(model="mlp", local_epochs=1, method=method, **{**defaults, **options})
+        place, source = source_directory("digits"), load_source("digits")
+        split = build_split(place, 3, config)
+        files = client_files(place, split.directory, "partly-labeled")
+        shape = DataShape(source.image_shape, source.class_names)
+        built = kind(config, Node(number, 3, {}), ClientState(RecordDict()))
+        built.step("prepare", introduction(config, shape, files))
+        load_arrays(built.model, weights())
+        return built
+
+    return build
+
+
+Build = Callable[..., Any]
+
+
+def weights(seed: int = 3) -> dict[str, Any]:
+    return dump_arrays(build_model("mlp", (8, 8, 1), 10, seed=seed))
+
+
+def in_round(client: C, server_round: int) -> C:
+    client.server_round = server_round
+    return client
+
+
+@pytest.mark.parametrize("kind", [LabelsOnlyClient, NetworkLabelsClient, PerClientLPClient])
+def test_in_the_first_stage_labels_count_alone_and_as_one(client: Build, kind: Any) -> None:
+    names: dict[Any, str] = {LabelsOnlyClient: "labels-only", NetworkLabelsClient: "network-labels"}
+    found = in_round(client(kind, names.get(kind, "perclient-lp")), FIRST)
+    data = found.training_data()
+    given = found.data.labels >= 0
+    assert given.sum() == 20
+    np.testing.assert_array_equal(data.points, found.data.points[given])
+    np.testing.assert_array_equal(found.classes, found.data.labels[given])
+    np.testing.assert_array_equal(found.weights, np.ones(20))
+    np.testing.assert_array_equal(data.targets, np.arange(20))
+
+
+@pytest.mark.parametrize("by_class", [True, False])
+@pytest.mark.parametrize("relative", [True, False])
+def test_weights_of_network_labels_by_hand(client: Build, relative: bool, by_class: bool) -> None:
+    options = {"semi.relative-confidence": relative, "semi.class-weights": by_class}
+    found = in_round(client(NetworkLabelsClient, "network-labels", **options), SECOND)
+    data = found.training_data()
+    own = found.data
+    asked = (own.labels < 0) & ~own.new
+    assert (asked.sum(), own.new.sum()) == (70, 10)
+
+    model = build_model("mlp", (8, 8, 1), 10)
+    load_arrays(model, weights())
+    logits = predict_logits(model, own.images, own.points[asked]).double()
+    shares = np.exp(logits.numpy()) / np.exp(logits.numpy()).sum(axis=1, keepdims=True)
+    confidence = 1 + (shares * np.log(shares)).sum(axis=1) / np.log(10)
+    classes = np.concatenate([own.labels[own.labels >= 0], shares.argmax(axis=1)])
+    if relative:
+        confidence = confidence / confidence.max()
+    expected = np.concatenate([np.ones(20), confidence])
+    if by_class:
+        counts = np.array([(classes == k).sum() for k in range(10)])
+        expected *= np.array([90 / (10 * counts[k]) for k in classes])
+    np.testing.assert_array_equal(
+        data.points, np.append(own.points[own.labels >= 0], own.points[asked])
+    )
+    np.testing.assert_array_equal(found.classes, classes)
+    np.testing.assert_allclose(found.weights, expected, rtol=1e-6)
+    assert np.ptp(found.weights) > 0.1
+
+
+def test_the_loss_of_a_step_weighs_points(client: Build) -> None:
+    found = in_round(client(NetworkLabelsClient, "network-labels"), SECOND)
+    data = found.training_data()
+    chosen = np.array([3, 85, 40])
+    inputs = to_input(torch.from_numpy(data.images[data.points[chosen]]))
+    network = Network(found.model, torch.device("cpu"), torch.float32)
+    loss = found.objective(SECOND)(network, inputs, torch.from_numpy(chosen))
+    shares = network(inputs).detach().softmax(dim=1).numpy()[np.arange(3), found.classes[chosen]]
+    expected = -(found.weights[chosen] * np.log(shares)).sum() / 3
+    assert float(loss.detach()) == pytest.approx(expected, rel=1e-5)
+
+
+def test_perclient_lp_is_label_propagation_of_its_own_points(client: Build) -> None:
+    options = {"xclp.num-bits": 256, "xclp.k": 5}
+    found = in_round(client(PerClientLPClient, "perclient-lp", **options), SECOND)
+    own = found.data
+    shown = ~own.new
+    model = build_model("mlp", (8, 8, 1), 10)
+    load_arrays(model, weights())
+    expected = label_propagation(
+        extract_features(model, own.images, own.points[shown]),
+        own.labels[shown],
+        num_classes=10,
+        k=5,
+        num_bits=256,
+    )
+    guess = found.pseudo_labels()
+    unlabeled = own.labels[shown] < 0
+    np.testing.assert_array_equal(guess.labels, expected.labels[unlabeled])
+    np.testing.assert_array_equal(guess.confidence, expected.confidence[unlabeled])
+    assert len(set(guess.labels.tolist())) > 3
+
+
+@pytest.mark.parametrize(
+    ("kind", "method"),
+    [
+        (NetworkLabelsClient, "network-labels"),
+        (FedSemClient, "fedsem"),
+        (PerClientLPClient, "perclient-lp"),
+    ],
+)
+def test_all_points_labelled_train_as_labels_do(client: Build, kind: Any, method: str) -> None:
+    full: dict[str, Any] = {"labels.total": 300, "labels.new-fraction": 0.0}
+    bits = {"xclp.num-bits": 256} if method == "perclient-lp" else {}
+    found = in_round(client(kind, method, **full, **bits), SECOND)
+    if method == "fedsem":
+        found.step(LABEL, Content(weights(), {"after-round": FIRST}))
+    assert found.training_data().points.tolist() == found.data.points.tolist()
+    np.testing.assert_array_equal(found.weights, np.ones(100))
+
+
+def test_without_a_label_there_is_nothing_to_learn_at_first(client: Build) -> None:
+    options = {"labels.labelled-clients": 0.4, "labels.total": 20}
+    kinds = [
+        client(NetworkLabelsClient, "network-labels", number, **options) for number in (0, 1, 2)
+    ]
+    (found, *_) = [one for one in kinds if not len(one.labelled)]
+    given = list(weights(5).values())
+    arrays, examples, numbers = found.fit([a.copy() for a in given], {"server-round": FIRST})
+    assert examples == 0
+    assert numbers == {"loss": 0.0, "steps": 0, "normalizer": 0.0}
+    for array, expected in zip(arrays, given, strict=True):
+        np.testing.assert_array_equal(array, expected)
+    _, examples, _ = found.fit([a.copy() for a in given], {"server-round": SECOND})
+    assert examples == 90
+
+
+# FedSem
+
+
+def test_fedsem_labels_once_by_the_first_stages_model(settings: Settings) -> None:
+    plan: dict[str, Any] = {"model": "mlp", "local_epochs": 1, "points_per_client": 60}
+    plan["labels.total"] = 40
+    first = train(settings(**plan, method="labels-only", num_rounds=2), 2)
+    stage = {"semi.labels-only-rounds": 2}
+    run = train(settings(**plan, **stage, method="fedsem", num_rounds=4), 2)
+    model = build_model("mlp", (8, 8, 1), 10)
+    load_arrays(model, last_model(first))
+    images = load_source("digits").train.images
+    for number in range(2):
+        folder = run / "clients" / str(number)
+        assert [file.name for file in folder.glob(f"{LABEL}-*")] == [f"{LABEL}-2.safetensors"]
+        kept = load_file(folder / f"{LABEL}-2.safetensors")
+        for server_round in (3, 4):  # both rounds train on the same labels
+            used = load_file(folder / f"{PSEUDO_LABELS}-{server_round}.safetensors")
+            np.testing.assert_array_equal(used["labels"], kept["labels"])
+            np.testing.assert_array_equal(used["confidence"], kept["confidence"])
+        shares = predict_logits(model, images, used["points"]).double().softmax(dim=1).numpy()
+        np.testing.assert_array_equal(kept["labels"], shares.argmax(axis=1))
+        entropy = -(shares * np.log(shares)).sum(axis=1)
+        np.testing.assert_allclose(kept["confidence"], 1 - entropy / np.log(10), atol=1e-6)
+    # Labels of each round's own model are others.
+    other = train(settings(**plan, **stage, method="network-labels", num_rounds=4), 2)
+    early, late = (
+        [load_file(Path(r) / "clients" / "0" / f"{PSEUDO_LABELS}-{n}.safetensors") for n in (3, 4)]
+        for r in (run, other)
+    )
+    np.testing.assert_array_equal(early[0]["confidence"], late[0]["confidence"])
+    assert (early[1]["confidence"] != late[1]["confidence"]).any()
+
+
+def test_fedsem_that_was_not_asked_trains_on_its_labels(client: Build) -> None:
+    found = in_round(client(FedSemClient, "fedsem"), SECOND)
+    assert len(found.training_data().points) == 20
+    found.step(LABEL, Content(weights(), {"after-round": FIRST}))
+    assert len(found.training_data().points) == 90

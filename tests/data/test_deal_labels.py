@@ -1,0 +1,159 @@
+"""Who is given how many labels, and of which points."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fedul_flwr.data.deal_labels import deal_labels, label_shares
+from fedul_flwr.data.types import Ints
+from fedul_flwr.errors import UserError
+from fedul_flwr.settings.labels import LabelSettings
+
+
+def options(**values: Any) -> LabelSettings:
+    return LabelSettings.parse({key.replace("_", "-"): value for key, value in values.items()})
+
+
+def counts(labels: Ints, num_classes: int) -> list[int]:
+    found: list[int] = np.bincount(labels[labels >= 0], minlength=num_classes).tolist()
+    return found
+
+
+def test_shares_differ_by_one_and_sum_to_the_total() -> None:
+    shares = label_shares(4, options(total=10), seed=0)
+    assert sorted(shares) == [2, 2, 3, 3]
+    assert sorted(label_shares(4, options(total=3), seed=0)) == [0, 1, 1, 1]
+    assert not label_shares(4, options(total=0), seed=0).any()
+
+
+@pytest.mark.parametrize(
+    ("part", "clients"), [(1.0, 10), (0.5, 5), (0.25, 2), (0.34, 3), (0.001, 1)]
+)
+def test_some_clients_have_labels(part: float, clients: int) -> None:
+    shares = label_shares(10, options(total=60, labelled_clients=part), seed=0)
+    assert sorted(shares)[-clients:] == [60 // clients] * clients
+    assert (shares > 0).sum() == clients
+
+
+def test_who_has_labels_is_drawn() -> None:
+    half = options(total=50, labelled_clients=0.5)
+    found = np.stack([label_shares(10, half, seed) > 0 for seed in range(400)])
+    # Each client in half of the draws; 0.1 is four deviations.
+    np.testing.assert_allclose(found.mean(axis=0), 0.5, atol=0.1)
+    fewer = label_shares(10, options(total=50, labelled_clients=0.3), seed=7) > 0
+    assert (fewer <= found[7]).all()
+
+
+def test_balanced_labels_by_hand() -> None:
+    # Classes of 1, 4 and 9 points: 9 labels are 1 + 4 + 4, for the first two have no more.
+    truth = np.repeat([0, 1, 2], [1, 4, 9])
+    (labels,), (new,) = deal_labels([truth], options(total=9), seed=3)
+    assert counts(labels, 3) == [1, 4, 4]
+    assert not new.any()
+    (labels,), _ = deal_labels([truth], options(total=3), seed=3)
+    assert counts(labels, 3) == [1, 1, 1]
+    (labels,), _ = deal_labels([truth], options(total=14), seed=3)
+    np.testing.assert_array_equal(labels, truth)
+
+
+def test_random_labels_have_the_clients_proportions() -> None:
+    truth = np.repeat([0, 1], [50, 150])
+    found = [
+        counts(deal_labels([truth], options(total=20, sampling="random"), seed)[0][0], 2)[0]
+        for seed in range(200)
+    ]
+    # A quarter of 20; one label's deviation is 0.43, so the mean's is 0.13.
+    assert abs(np.mean(found) - 5) < 0.5
+    assert len(set(found)) > 3
+
+
+def test_remainders_favour_no_class() -> None:
+    clients = [np.repeat(np.arange(4), 10)] * 300
+    given_labels, _ = deal_labels(clients, options(total=300 * 6), seed=0)
+    assert {tuple(sorted(counts(labels, 4))) for labels in given_labels} == {(1, 1, 2, 2)}
+    total = np.sum([counts(labels, 4) for labels in given_labels], axis=0)
+    # 1.5 per client; one deviation of the sum is 300**0.5 / 2 = 8.7.
+    np.testing.assert_allclose(total, 450, atol=35)
+
+
+def test_new_points_have_no_label() -> None:
+    truth = [np.repeat([0, 1], 10), np.repeat([0, 1], [5, 10])]
+    given_labels, new = deal_labels(truth, options(total=20, new_fraction=0.3), seed=0)
+    assert [part.sum() for part in new] == [6, 4]  # 0.3 of 20, and 4.5 rounds to even
+    assert [sum(counts(labels, 2)) for labels in given_labels] == [10, 10]
+    for labels, part in zip(given_labels, new, strict=True):
+        assert (labels[part] == -1).all()
+
+
+def test_new_points_do_not_depend_on_labels() -> None:
+    truth = np.repeat([0, 1], 10)
+    _, few = deal_labels([truth], options(total=2, new_fraction=0.5), seed=0)
+    _, many = deal_labels([truth[::-1]], options(total=9, new_fraction=0.5), seed=0)
+    np.testing.assert_array_equal(few, many)
+
+
+def test_points_without_truth_get_no_label() -> None:
+    truth = np.array([-1, 0, -1, 1, -1, 0])
+    (labels,), _ = deal_labels([truth], options(total=3), seed=0)
+    np.testing.assert_array_equal(labels, truth)
+    with pytest.raises(UserError, match="client 0 is 4 labels, and it has only 3 points that can"):
+        deal_labels([truth], options(total=4), seed=0)
+
+
+def test_a_client_with_fewer_points_than_its_share_is_named() -> None:
+    truth = [np.zeros(10, dtype=np.int64), np.zeros(4, dtype=np.int64)]
+    with pytest.raises(UserError) as error:
+        deal_labels(truth, options(total=10), seed=0)
+    assert str(error.value) == (
+        "Setting labels.total = 10: the share of client 1 is 5 labels, and it has only 4 points "
+        "that can have one."
+    )
+
+
+TRUTH = st.lists(
+    st.lists(st.integers(-1, 3), min_size=12, max_size=30).map(np.array), min_size=1, max_size=4
+)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    truth=TRUTH,
+    total=st.integers(0, 12),
+    part=st.sampled_from([0.3, 0.7, 1.0]),
+    new_fraction=st.sampled_from([0.0, 0.2]),
+    sampling=st.sampled_from(["balanced", "random"]),
+    seed=st.integers(0, 9),
+)
+def test_what_always_holds(
+    truth: list[Ints], total: int, part: float, new_fraction: float, sampling: str, seed: int
+) -> None:
+    table: dict[str, Any] = {"labelled_clients": part, "sampling": sampling}
+    table |= {"new_fraction": new_fraction}
+    try:
+        found, new = deal_labels(truth, options(total=total, **table), seed)
+    except UserError:  # shares of `total` labels that some client cannot have
+        shares = label_shares(len(truth), options(total=total, **table), seed)
+        held = [(labels >= 0).sum() for labels in truth]
+        most_new = [round(new_fraction * len(labels)) for labels in truth]
+        assert (shares > np.array(held) - most_new).any()
+        return
+    shares = label_shares(len(truth), options(total=total, **table), seed)
+    assert shares.sum() == total
+    for labels, known, share, kept in zip(found, truth, shares, new, strict=True):
+        shown = labels != -1
+        assert shown.sum() == share
+        np.testing.assert_array_equal(labels[shown], known[shown])
+        assert not (shown & kept).any()
+        if sampling == "balanced":
+            able = np.array(counts(known[~kept], 4))
+            dealt = np.array(counts(labels, 4))
+            assert ((dealt == able) | (dealt >= dealt.max() - 1)).all()
+    if total:
+        fewer, _ = deal_labels(truth, options(total=total - 1, **table), seed)
+        for less, more in zip(fewer, found, strict=True):
+            assert ((less == more) | (less == -1)).all()

@@ -1,0 +1,320 @@
+"""A simulated federation of partly labelled points: dealt, cached, reused, truth kept apart."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from fedul_flwr.config import RunConfig, default_flat, parse_flat
+from fedul_flwr.data.holdings import read_arrays
+from fedul_flwr.data.label_split import Dealt, LabelTruth, open_partly_labeled_points, save_split
+from fedul_flwr.data.set_split import open_labeled_points
+from fedul_flwr.data.sources import source_directory
+from fedul_flwr.data.split import (
+    Split,
+    build_split,
+    client_files,
+    read_split,
+    split_settings,
+)
+from fedul_flwr.errors import UserError
+from fedul_flwr.federation import ClientReport
+from fedul_flwr.server_data import open_server_data
+from fedul_flwr.settings.labels import LabelSettings
+from tests.data.conftest import pixels
+from tests.partly_labeled import GIVEN_METHOD
+
+COUNTS = [160, 120, 80, 40]
+LABELS = np.random.default_rng(0).permutation(np.repeat(np.arange(4), COUNTS))
+KIND = "partly-labeled"
+REUSED = {"labels.total": 100, "validation-fraction": 0.2}  # the defaults, as `labels.split` needs
+
+
+def config(**options: Any) -> RunConfig:
+    values = {"method": GIVEN_METHOD, "labels.total": 60, "validation-fraction": 0.25}
+    return parse_flat({**default_flat(), **values, **options})
+
+
+def write_source(folder: Path, labels: Any = LABELS) -> Path:
+    folder.mkdir()
+    np.savez(folder / "train.npz", images=pixels(400, 4, 4), labels=labels)
+    np.savez(folder / "test.npz", images=pixels(4, 4, 4, seed=1), labels=np.arange(4))
+    return source_directory(str(folder))
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Path:
+    return write_source(tmp_path / "data")
+
+
+def opened(place: Path, split: Split) -> list[Any]:
+    files = client_files(place, split.directory, KIND)
+    return [open_partly_labeled_points(files, client) for client in range(len(split.clients))]
+
+
+def same(one: Split, other: Split) -> bool:
+    pairs = [(one.validation, other.validation), (one.server, other.server)]
+    for a, b in zip(one.clients, other.clients, strict=True):
+        assert isinstance(a, LabelTruth)
+        assert isinstance(b, LabelTruth)
+        pairs += [(a.points, b.points), (a.labels, b.labels), (a.given, b.given), (a.new, b.new)]
+    return all(np.array_equal(a, b) for a, b in pairs)
+
+
+def test_clients_have_the_points_that_other_methods_give_them(place: Path) -> None:
+    for options in ({}, {"partition": "majority"}, {"points-per-client": 40}):
+        split = build_split(place, 3, config(**options))
+        others = {"method": "supervised", "validation-fraction": 0.25, **options}
+        other = build_split(place, 3, parse_flat({**default_flat(), **others}))
+        files = client_files(place, other.directory, "labels")
+        for client, truth in enumerate(split.clients):
+            expected = open_labeled_points(files, client)
+            np.testing.assert_array_equal(truth.points, expected.points)
+            np.testing.assert_array_equal(truth.labels, expected.labels)
+        np.testing.assert_array_equal(split.validation, other.validation)
+
+
+def test_what_clients_open_is_what_was_dealt(place: Path) -> None:
+    split = build_split(place, 3, config(**{"labels.new-fraction": 0.2, "server-fraction": 0.1}))
+    everything = [split.validation, split.server]
+    for points, truth in zip(opened(place, split), split.clients, strict=True):
+        assert isinstance(truth, LabelTruth)
+        np.testing.assert_array_equal(points.points, truth.points)
+        np.testing.assert_array_equal(points.labels, truth.given)
+        np.testing.assert_array_equal(points.new, truth.new)
+        np.testing.assert_array_equal(truth.labels, LABELS[truth.points])
+        assert points.images.shape == (400, 4, 4, 1)
+        assert points.names == ()
+        assert (points.labels >= 0).sum() == 20
+        assert points.new.sum() == round(0.2 * len(points.points))
+        everything.append(points.points)
+    # 100 points for validation, 40 for the server, the other 260 with the clients.
+    np.testing.assert_array_equal(np.sort(np.concatenate(everything)), np.arange(400))
+    assert [len(split.validation), len(split.server)] == [100, 40]
+    assert same(split, read_split(split.directory))
+
+
+OTHER_DATA: dict[str, Any] = {
+    "labels.total": 61,
+    "labels.labelled-clients": 0.5,
+    "labels.sampling": "random",
+    "labels.new-fraction": 0.5,
+    "labels.without-client": 1,
+    "seed": 1,
+    "partition": "majority",
+    "points-per-client": 50,
+    "server-fraction": 0.2,
+}
+
+
+def test_other_settings_of_labels_give_another_federation(place: Path) -> None:
+    splits = [build_split(place, 3, config())]
+    splits += [build_split(place, 3, config(**{key: OTHER_DATA[key]})) for key in OTHER_DATA]
+    splits.append(build_split(place, 3, config(**{"labels.fraction": 0.3, "labels.total": 100})))
+    assert len({split.directory for split in splits}) == len(splits)
+    assert not any(same(splits[0], other) for other in splits[1:])
+    named = {key for key in OTHER_DATA if key.startswith("labels.")}
+    assert {*named, "labels.fraction", "labels.split"} == {
+        f"labels.{name}" for name in LabelSettings.names()
+    }
+
+
+def test_other_settings_than_those_of_data_share_it(place: Path) -> None:
+    other = config(**{"learning-rate": 0.5, "base": "fedprox", "model": "mlp"})
+    assert build_split(place, 3, other).directory == build_split(place, 3, config()).directory
+
+
+def test_the_settings_of_a_split_name_what_labels_depend_on() -> None:
+    found = split_settings(config(partition="shard"))
+    of_table = {key: value for key, value in found.items() if "." in key}
+    assert of_table == {
+        "shard.shards-per-client": 2,
+        "labels.total": 60,
+        "labels.fraction": 0.0,
+        "labels.labelled-clients": 1.0,
+        "labels.sampling": "balanced",
+        "labels.new-fraction": 0.0,
+        "labels.without-client": -1,
+        "labels.split": "",
+    }
+    earlier = config(**REUSED, **{"labels.split": "a.npz", "labels.without-client": 2}, seed=3)
+    assert split_settings(earlier) == {"labels.split": "a.npz", "labels.without-client": 2}
+
+
+def test_a_clients_labels_can_be_withheld(place: Path) -> None:
+    whole = opened(place, build_split(place, 3, config()))
+    left = opened(place, build_split(place, 3, config(**{"labels.without-client": 1})))
+    for client, (before, after) in enumerate(zip(whole, left, strict=True)):
+        np.testing.assert_array_equal(before.points, after.points)
+        np.testing.assert_array_equal(after.labels, -1 if client == 1 else before.labels)
+    with pytest.raises(UserError) as error:
+        build_split(place, 3, config(**{"labels.without-client": 3}))
+    assert str(error.value) == (
+        "Setting labels.without-client = 3: the run has clients 0 to 2, and -1 withholds no labels."
+    )
+
+
+def test_labels_of_a_larger_total_contain_those_of_a_smaller(place: Path) -> None:
+    few = opened(place, build_split(place, 3, config(**{"labels.total": 30})))
+    many = opened(place, build_split(place, 3, config()))
+    for less, more in zip(few, many, strict=True):
+        shown = less.labels >= 0
+        assert shown.sum() == 10
+        np.testing.assert_array_equal(more.labels[shown], less.labels[shown])
+
+
+def test_points_without_label_in_the_source_stay_so(tmp_path: Path) -> None:
+    labels = LABELS.copy()
+    labels[::2] = -1
+    place = write_source(tmp_path / "gaps", labels)
+    options = {"labels.total": 30, "server-fraction": 0.1}
+    split = build_split(place, 3, config(**options))
+    # A quarter and a tenth of the 200 that have a label.
+    assert [len(split.validation), len(split.server)] == [50, 20]
+    assert (labels[np.concatenate([split.validation, split.server])] >= 0).all()
+    assert sum(len(truth.points) for truth in split.clients) == 330
+    for truth in split.clients:
+        assert isinstance(truth, LabelTruth)
+        np.testing.assert_array_equal(truth.labels, labels[truth.points])
+        assert (truth.given >= 0).sum() == 10
+        assert (truth.given[truth.labels < 0] == -1).all()
+    nothing = write_source(tmp_path / "nothing", np.full(400, -1))
+    empty = build_split(nothing, 3, config(**{"labels.total": 0}))
+    assert len(empty.validation) == 0
+    with pytest.raises(UserError, match="it has only 0 points that can have one"):
+        build_split(nothing, 3, config())
+    with pytest.raises(UserError, match="'majority' needs the label of every training point"):
+        build_split(place, 3, config(partition="majority"))
+
+
+def test_a_client_outside_the_federation_is_refused(place: Path) -> None:
+    files = client_files(place, build_split(place, 3, config()).directory, KIND)
+    with pytest.raises(UserError, match="Client 3 is not in this federation of 3"):
+        open_partly_labeled_points(files, 3)
+
+
+def test_the_report_counts_classes_and_labels(tmp_path: Path, place: Path) -> None:
+    options = {"dataset": str(tmp_path / "data"), "labels.without-client": 2}
+    settings = config(**options)
+    data = open_server_data(settings).split_over(3, settings)
+    for client in range(3):
+        data.complete(report := ClientReport(client))
+        assert data.split is not None
+        points = data.split.clients[client].points
+        assert report.class_counts == np.bincount(LABELS[points], minlength=4).tolist()
+        # 20 labels over four classes.
+        assert report.labelled_counts == ([0] * 4 if client == 2 else [5] * 4)
+        assert report.set_sizes is None
+        assert report.priors is None
+
+
+# Nothing that a client is told of holds the label of an unlabeled point
+
+
+def test_the_file_for_clients_holds_no_label_that_was_not_given(place: Path) -> None:
+    split = build_split(place, 3, config(**{"labels.new-fraction": 0.2}))
+    files = client_files(place, split.directory, KIND)
+    assert {Path(file).name for file in files.values()} == {"train_images.npy", "given.npz"}
+    with np.load(files["given"]) as archive:
+        assert set(archive.files) == {"points", "labels", "new", "bounds"}
+        assert (archive["labels"] == -1).sum() == 300 - 60
+        assert (archive["labels"][archive["new"]] == -1).all()
+
+
+def test_labels_that_were_not_given_change_nothing_for_clients(tmp_path: Path, place: Path) -> None:
+    """Other labels for all points that have none, in a way that deals the same labels."""
+    split = build_split(place, 3, config(**{"labels.sampling": "random"}))
+    changed = LABELS.copy()
+    for truth in split.clients:
+        assert isinstance(truth, LabelTruth)
+        hidden = truth.points[truth.given == -1]
+        changed[hidden] = (changed[hidden] + 1) % 4
+    assert (changed != LABELS).sum() == 240
+    other = write_source(tmp_path / "other", changed)
+    # Validation is stratified, so it is taken from a file here: both with the same points.
+    saved = tmp_path / "split.npz"
+    write_saved(saved, split, changed)
+    again = build_split(other, 3, config(**REUSED, **{"labels.split": str(saved)}))
+    one, two = ((part.directory / "given.npz").read_bytes() for part in (split, again))
+    assert one == two
+    assert not np.array_equal(split.clients[0].labels, again.clients[0].labels)
+
+
+def test_points_need_no_file_that_holds_other_labels(place: Path) -> None:
+    split = build_split(place, 3, config())
+    expected = opened(place, split)
+    read_arrays.cache_clear()
+    for file in [*place.iterdir(), *split.directory.iterdir()]:
+        if file.name not in ("train_images.npy", "given.npz"):
+            file.unlink()
+    for before, after in zip(expected, opened(place, split), strict=True):
+        np.testing.assert_array_equal(before.labels, after.labels)
+        np.testing.assert_array_equal(before.points, after.points)
+
+
+# Using the split of an earlier run again
+
+
+def write_saved(file: Path, split: Split, labels: Any = LABELS) -> None:
+    clients = tuple(client for client in split.clients if isinstance(client, LabelTruth))
+    save_split(file, Dealt(clients, split.validation, split.server), labels)
+
+
+@pytest.fixture
+def saved(place: Path, tmp_path: Path) -> tuple[Split, Path]:
+    options = {"labels.new-fraction": 0.2, "partition": "majority", "server-fraction": 0.1}
+    split = build_split(place, 3, config(**options, seed=5))
+    write_saved(tmp_path / "split.npz", split)
+    return split, tmp_path / "split.npz"
+
+
+def test_a_saved_split_is_the_same_for_every_seed(place: Path, saved: tuple[Split, Path]) -> None:
+    split, file = saved
+    again = build_split(place, 3, config(**REUSED, **{"labels.split": str(file)}))
+    assert same(split, again)
+    other = build_split(place, 3, config(**REUSED, **{"labels.split": str(file)}, seed=9))
+    assert other.directory == again.directory
+
+
+def test_labels_of_a_saved_split_can_be_withheld(place: Path, saved: tuple[Split, Path]) -> None:
+    split, file = saved
+    options = {**REUSED, "labels.split": str(file), "labels.without-client": 2}
+    again = build_split(place, 3, config(**options))
+    assert not same(split, again)
+    for client in range(3):
+        one, two = split.clients[client], again.clients[client]
+        assert isinstance(one, LabelTruth)
+        assert isinstance(two, LabelTruth)
+        np.testing.assert_array_equal(two.given, -1 if client == 2 else one.given)
+
+
+def test_a_saved_split_that_does_not_fit_is_refused(
+    place: Path, saved: tuple[Split, Path], tmp_path: Path
+) -> None:
+    _, file = saved
+
+    def refused(message: str, name: Path = file, place: Path = place, clients: int = 3) -> None:
+        with pytest.raises(UserError) as error:
+            build_split(place, clients, config(**REUSED, **{"labels.split": str(name)}))
+        assert str(error.value) == f"Setting labels.split = {str(name)!r}: {message}."
+
+    refused("there is no such file", tmp_path / "none.npz")
+    refused("it is of 3 clients, and this run has 4", clients=4)
+    other = write_source(tmp_path / "other", LABELS[::-1])
+    refused("it is of a data set with other training labels than this run's", place=other)
+    no_split = "it is no split.npz of a run on partly labelled data"
+    (tmp_path / "text.npz").write_text("x")
+    refused(no_split, tmp_path / "text.npz")
+    (tmp_path / "cut.npz").write_bytes(file.read_bytes()[:200])
+    refused(no_split, tmp_path / "cut.npz")
+    np.savez(tmp_path / "arrays.npz", points=np.zeros(3))
+    refused(no_split, tmp_path / "arrays.npz")
+    with (tmp_path / "one.npz").open("wb") as stream:
+        np.save(stream, np.zeros(3))
+    refused(no_split, tmp_path / "one.npz")
+    shutil.rmtree(tmp_path / "cache" / "splits")
+    build_split(place, 3, config(**REUSED, **{"labels.split": str(file)}))

@@ -1,0 +1,63 @@
+"""XCLP through the command line and Ray, in both of its uses, against the in-process grid."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from fedul_flwr.config import resolve
+from tests.end_to_end.test_ray import fedul
+from tests.runs import last_model, metrics, summary, train
+
+pytestmark = pytest.mark.ray
+CLIENTS = 20
+SHARED = {"labels.total": 100, "labels.labelled-clients": 0.5, "xclp.num-bits": 512}
+
+
+def text(settings: dict[str, Any]) -> str:
+    """Settings as ``-c`` takes them."""
+    return " ".join(
+        f"{key}={repr(value) if isinstance(value, str) else str(value).lower()}"
+        for key, value in settings.items()
+    )
+
+
+def on_ray(settings: dict[str, Any], place: Path) -> Path:
+    arguments = ("-c", text(settings), "--num-supernodes", str(CLIENTS), "--output", "result")
+    done = fedul("run", *arguments, cwd=place)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return place / "result"
+
+
+def in_process(settings: dict[str, Any], place: Path) -> Path:
+    return train(resolve({**settings, "output": str(place / "here")}, place), CLIENTS)
+
+
+def written(directory: Path) -> dict[str, str]:
+    files = (directory / "clients").glob("*/*.csv")
+    return {str(file.relative_to(directory)): file.read_text() for file in files}
+
+
+def test_prediction(tmp_path: Path) -> None:
+    settings = {**SHARED, "method": "xclp-predict", "xclp-predict.leave-one-out": True}
+    there = on_ray(settings, tmp_path)
+    here = in_process(settings, tmp_path)
+    assert written(there) == written(here)
+    # One file each of three sources, for each client.
+    assert len(written(there)) == 3 * CLIENTS
+    keys = [key for key in summary(here) if not key.startswith("seconds")]
+    assert {key: summary(there)[key] for key in keys} == {key: summary(here)[key] for key in keys}
+
+
+def test_training(tmp_path: Path) -> None:
+    settings = {**SHARED, "method": "xclp", "model": "mlp", "local-epochs": 1, "num-rounds": 3}
+    settings |= {"semi.labels-only-rounds": 1, "fraction-train": 0.25}
+    there = on_ray(settings, tmp_path)
+    here = in_process(settings, tmp_path)
+    assert [line["clients"] for line in metrics(there)] == [5, 5, 5]
+    assert metrics(there) == metrics(here)
+    for name, array in last_model(there).items():
+        np.testing.assert_array_equal(array, last_model(here)[name])

@@ -1,0 +1,99 @@
+"""Features: the inputs of the last linear layer in evaluation mode, and pixels as they are."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from numpy.typing import NDArray
+from torch import nn
+from torch.nn.utils.parametrizations import weight_norm
+
+from fedul_flwr.errors import UserError
+from fedul_flwr.learning.features import (
+    extract_features,
+    feature_layer,
+    features_and_logits,
+    pixel_features,
+)
+from fedul_flwr.learning.local import predict_logits
+from fedul_flwr.learning.plan import LocalPlan
+from fedul_flwr.models import MODELS, build_model
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+RNG = np.random.default_rng(0)
+IMAGES: NDArray[np.uint8] = RNG.integers(0, 256, (600, 6, 5, 2), dtype=np.uint8)
+POINTS = RNG.permutation(600)[:530]  # more than one batch of 512
+NONE = np.zeros(0, dtype=np.int64)
+
+
+def network() -> nn.Sequential:
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        return nn.Sequential(
+            nn.Conv2d(2, 4, 3),
+            nn.BatchNorm2d(4),
+            nn.Flatten(),
+            nn.Linear(48, 7),
+            nn.ReLU(),
+            nn.Dropout(0.5),
+            nn.Linear(7, 3),
+        )
+
+
+def test_features_are_the_inputs_of_the_last_layer_in_evaluation_mode() -> None:
+    model = network()
+    features, logits = features_and_logits(model, IMAGES, POINTS)
+    inputs = torch.from_numpy(IMAGES[POINTS]).permute(0, 3, 1, 2).float() / 127.5 - 1
+    with torch.no_grad():
+        expected = model.eval()[:-1](inputs)
+        torch.testing.assert_close(torch.from_numpy(features), expected)
+        torch.testing.assert_close(logits, model[-1](expected))
+    assert features.dtype == np.float32
+    assert (features.shape, tuple(logits.shape)) == ((530, 7), (530, 3))
+    assert logits.equal(predict_logits(model, IMAGES, POINTS))
+    np.testing.assert_array_equal(extract_features(model, IMAGES, POINTS), features)
+    assert not model[-1]._forward_pre_hooks  # nothing is left behind
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16])
+def test_features_are_float32_in_every_arithmetic(dtype: torch.dtype) -> None:
+    exact = extract_features(network(), IMAGES, POINTS[:20])
+    found = extract_features(network(), IMAGES, POINTS[:20], LocalPlan(dtype=dtype))
+    assert found.dtype == np.float32
+    np.testing.assert_allclose(found, exact, atol=0.03)
+
+
+def test_no_points_have_no_features_but_a_width() -> None:
+    features, logits = features_and_logits(network(), IMAGES, NONE)
+    assert (features.shape, features.dtype, tuple(logits.shape)) == ((0, 7), np.float32, (0, 3))
+    assert extract_features(network(), IMAGES, NONE).shape == (0, 7)
+    assert pixel_features(IMAGES, NONE).shape == (0, 60)
+
+
+def test_a_weight_normalised_layer_is_a_linear_layer() -> None:
+    model = nn.Sequential(nn.Flatten(), nn.Linear(60, 4), weight_norm(nn.Linear(4, 3)))
+    assert feature_layer(model) is model[2]
+    assert extract_features(model, IMAGES, POINTS[:5]).shape == (5, 4)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_the_last_layer_of_every_built_in_model_gives_the_logits(name: str) -> None:
+    assert feature_layer(build_model(name, (12, 12, 1), 7)).out_features == 7
+
+
+def test_a_model_without_a_linear_layer_has_no_features() -> None:
+    with pytest.raises(UserError) as error:
+        extract_features(nn.Sequential(nn.Conv2d(2, 3, 1)), IMAGES, POINTS)
+    assert str(error.value) == (
+        "The model has no linear layer, and features are the inputs of the last one: "
+        "choose another model."
+    )
+
+
+def test_pixels_pixel_after_pixel() -> None:
+    images = np.array([[[[0, 255]], [[51, 204]]]], dtype=np.uint8)  # one of 2 x 1, two channels
+    found = pixel_features(images, np.array([0, 0]))
+    assert found.dtype == np.float32
+    np.testing.assert_allclose(found, [[-1, 1, -0.6, 0.6]] * 2, atol=1e-6)

@@ -1,0 +1,172 @@
+"""Mean teacher: the average, the losses and the double head by hand; degenerate weights."""
+
+from __future__ import annotations
+
+import copy
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from fedul_flwr.learning.batches import paired_batches
+from fedul_flwr.learning.local import train_local
+from fedul_flwr.learning.mean_teacher import MeanTeacherObjective
+from fedul_flwr.learning.network import Network
+from fedul_flwr.learning.plan import LocalPlan
+from fedul_flwr.models import build_model
+from fedul_flwr.models.two_heads import TwoHeads
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+CPU = torch.device("cpu")
+NOBODY = torch.full((2,), -1)
+BOTH = torch.tensor([0, 1])
+
+
+class Line(nn.Module):
+    """Logits (w x, 0) of one pixel x."""
+
+    def __init__(self, w: float) -> None:
+        super().__init__()
+        self.w = nn.Parameter(torch.tensor(w, dtype=torch.float64))
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        logit = self.w * inputs.flatten(1)
+        return torch.cat([logit, torch.zeros_like(logit)], dim=1)
+
+
+def network(model: nn.Module) -> Network:
+    return Network(model, CPU, torch.float64)
+
+
+def pixels(*numbers: float) -> Tensor:
+    return torch.tensor(numbers, dtype=torch.float64).reshape(-1, 1, 1, 1)
+
+
+def apart(student: float, teacher: float, seen: list[float], other: list[float]) -> float:
+    """Mean of (s_k - t_k)^2 over points and both classes, where s_1 = 1 - s_0."""
+
+    def sigmoid(numbers: list[float], w: float) -> np.ndarray:
+        return 1 / (1 + np.exp(-w * np.array(numbers)))
+
+    return float(((sigmoid(seen, student) - sigmoid(other, teacher)) ** 2).mean())
+
+
+@pytest.mark.parametrize(
+    ("decay", "teachers"),
+    [
+        # min(1 - 1/(t + 1), decay) is 1/2, 2/3, 3/4: plain means of 1, 4; of 1, 4, -2; and so on.
+        (0.97, [1, 5 / 2, 1, 3 / 2]),
+        # From the second step on 0.6 is less: 0.6 · 5/2 - 0.4 · 2 = 0.7, 0.6 · 0.7 + 0.4 · 3.
+        (0.6, [1, 5 / 2, 0.7, 1.62]),
+        # No memory: the teacher is the student.
+        (0.0, [1, 4, -2, 3]),
+    ],
+)
+def test_the_teacher_is_a_mean_of_students(decay: float, teachers: list[float]) -> None:
+    student = Line(1.0)
+    objective = MeanTeacherObjective(NOBODY, weight=1.0, decay=decay, logit_cost=0.0)
+    seen, other = [0.3, -0.7], [0.5, 0.2]
+    for w, teacher in zip((1.0, 4.0, -2.0, 3.0), teachers, strict=True):
+        with torch.no_grad():
+            student.w.fill_(w)
+        loss = objective(network(student), pixels(*seen, *other), BOTH)
+        assert float(loss.detach()) == pytest.approx(apart(w, teacher, seen, other), rel=1e-10)
+
+
+def test_labels_and_agreement_by_hand() -> None:
+    # Point 0 has class 1, point 1 none: CE of (w x, 0) at class 1 is log(1 + exp(w x)).
+    objective = MeanTeacherObjective(torch.tensor([1, -1]), weight=7.0, decay=0.9, logit_cost=0.0)
+    loss = objective(network(Line(2.0)), pixels(0.3, -0.7, 0.5, 0.2), BOTH)
+    expected = np.log1p(np.exp(0.6)) + 7 * apart(2, 2, [0.3, -0.7], [0.5, 0.2])
+    assert float(loss.detach()) == pytest.approx(expected, rel=1e-12)
+    # Positions say which points these are: the other one has the label now.
+    loss = objective(network(Line(2.0)), pixels(0.3, -0.7, 0.5, 0.2), torch.tensor([1, 0]))
+    expected = np.log1p(np.exp(-1.4)) + 7 * apart(2, 2, [0.3, -0.7], [0.5, 0.2])
+    assert float(loss.detach()) == pytest.approx(expected, rel=1e-12)
+
+
+def test_two_labels_count_by_their_mean_and_the_teacher_has_no_gradient() -> None:
+    student = Line(2.0)
+    objective = MeanTeacherObjective(torch.tensor([1, 0]), weight=0.0, decay=0.9, logit_cost=0.0)
+    objective(network(student), pixels(0.3, -0.7, 0.5, 0.2), BOTH).backward()  # type: ignore[no-untyped-call]
+    # d/dw: (sigmoid(w x) - [class is 0]) x, mean over both points.
+    expected = (0.3 / (1 + np.exp(-0.6)) - 0.7 * (1 / (1 + np.exp(1.4)) - 1)) / 2
+    assert student.w.grad is not None
+    assert float(student.w.grad) == pytest.approx(expected, rel=1e-12)
+    student = Line(2.0)
+    # Of agreement: 2 (s - t) s (1 - s) x, as t does not move with the student.
+    agreement = MeanTeacherObjective(NOBODY, weight=1.0, decay=0.9, logit_cost=0.0)
+    agreement(network(student), pixels(0.3, -0.7, 0.5, 0.2), BOTH).backward()  # type: ignore[no-untyped-call]
+    seen, other = np.array([0.3, -0.7]), np.array([0.5, 0.2])
+    s, t = 1 / (1 + np.exp(-2 * seen)), 1 / (1 + np.exp(-2 * other))
+    assert student.w.grad is not None
+    assert float(student.w.grad) == pytest.approx((2 * (s - t) * s * (1 - s) * seen).mean())
+
+
+def two_heads() -> TwoHeads:
+    """Heads with logits (x, 0) and (3 x, 1)."""
+    body = nn.Linear(1, 2, bias=False)
+    model = TwoHeads(nn.Sequential(nn.Flatten(), body), num_classes=2).double()
+    with torch.no_grad():
+        body.weight.copy_(torch.tensor([[1.0], [0.0]]))
+        model.second.weight.copy_(torch.tensor([[3.0], [0.0]]))
+        model.second.bias.copy_(torch.tensor([0.0, 1.0]))
+    return model
+
+
+@pytest.mark.parametrize("cost", [0.0, 0.01, 5.0])
+def test_the_second_head_agrees_and_is_pulled_to_the_first(cost: float) -> None:
+    objective = MeanTeacherObjective(torch.tensor([1, -1]), weight=7.0, decay=0.9, logit_cost=cost)
+    loss = objective(network(two_heads()), pixels(0.3, -0.7, 0.5, 0.2), BOTH)
+    seen, other = np.array([0.3, -0.7]), np.array([0.5, 0.2])
+    # The second head's share of class 0 is sigmoid(3 x - 1), the teacher's first head's sigmoid(x).
+    s, t = 1 / (1 + np.exp(1 - 3 * seen)), 1 / (1 + np.exp(-other))
+    # Logits differ by 2 x and by 1.
+    between = (((2 * seen) ** 2).sum() + 2) / 4
+    expected = np.log1p(np.exp(0.3)) + 7 * ((s - t) ** 2).mean() + cost * between
+    assert float(loss.detach()) == pytest.approx(expected, rel=1e-12)
+
+
+def test_one_head_has_no_logit_cost() -> None:
+    losses = [
+        float(
+            MeanTeacherObjective(NOBODY, 1.0, 0.9, cost)(
+                network(Line(2.0)), pixels(0.3, -0.7, 0.5, 0.2), BOTH
+            ).detach()
+        )
+        for cost in (0.0, 100.0)
+    ]
+    assert losses[0] == losses[1] > 0
+
+
+@pytest.mark.parametrize("name", ["mlp", "cnn6"])
+def test_without_weight_it_is_training_on_labels(name: str) -> None:
+    """The same batches and labels: the teacher takes nothing from what is drawn at random."""
+    rng = np.random.default_rng(0)
+    images = rng.integers(0, 256, (40, 12, 12, 1), dtype=np.uint8)
+    classes = torch.from_numpy(np.where(np.arange(40) < 12, rng.integers(0, 10, 40), -1))
+    plan = LocalPlan(local_epochs=3, batch_size=4, learning_rate=0.01, augment="rotate")
+    batches = paired_batches(images, np.arange(40), 12, plan, views=2)
+
+    def labels_alone(net: Network, inputs: Tensor, positions: Tensor) -> Tensor:
+        target = classes[positions]
+        return functional.cross_entropy(net(inputs[: len(positions)]), target, ignore_index=-1)
+
+    models = [build_model(name, (12, 12, 1), 10, seed=1) for _ in range(3)]
+    objectives = [
+        labels_alone,
+        MeanTeacherObjective(classes, weight=0.0, decay=0.97, logit_cost=0.0),
+        MeanTeacherObjective(classes, weight=1.0, decay=0.97, logit_cost=0.0),
+    ]
+    start = copy.deepcopy(models[0].state_dict())
+    for model, objective in zip(models, objectives, strict=True):
+        train_local(model, batches, objective, plan, np.random.default_rng(5))  # type: ignore[arg-type]
+    ends = [model.state_dict() for model in models]
+    for key, array in ends[0].items():
+        torch.testing.assert_close(ends[1][key], array, rtol=1e-5, atol=1e-6)
+    weights = [key for key, _ in models[0].named_parameters()]
+    assert any((ends[0][key] - start[key]).abs().max() > 0.01 for key in weights)
+    assert any((ends[2][key] - ends[0][key]).abs().max() > 1e-3 for key in weights)

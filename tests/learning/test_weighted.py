@@ -1,0 +1,59 @@
+"""Weighted cross-entropy and class weights, by hand and as identities."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from torch.nn import functional
+
+from fedul_flwr.learning.weighted import class_weights, weighted_cross_entropy
+
+LOGITS = torch.randn(6, 4, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+LABELS = torch.tensor([0, 1, 2, 3, 1, 0])
+
+
+def test_a_loss_by_hand() -> None:
+    # Softmax (3/4, 1/4) and (1/2, 1/2): losses log 4 and log 2, over two points.
+    logits = torch.tensor([[math.log(3.0), 0.0], [0.0, 0.0]])
+    found = weighted_cross_entropy(logits, torch.tensor([1, 0]), torch.tensor([0.5, 0.25]))
+    assert float(found) == pytest.approx((0.5 * math.log(4) + 0.25 * math.log(2)) / 2)
+
+
+def test_weights_of_one_are_cross_entropy_and_they_scale() -> None:
+    plain = functional.cross_entropy(LOGITS, LABELS)
+    torch.testing.assert_close(weighted_cross_entropy(LOGITS, LABELS, torch.ones(6)), plain)
+    # No division by the sum of the weights: half of them is half of the loss.
+    half = weighted_cross_entropy(LOGITS, LABELS, torch.full((6,), 0.5))
+    torch.testing.assert_close(half, plain / 2)
+
+
+def test_a_point_without_weight_teaches_nothing() -> None:
+    logits = LOGITS.clone().requires_grad_()
+    weights = torch.tensor([1.0, 0.0, 0.3, 0.7, 0.0, 1.0])
+    weighted_cross_entropy(logits, LABELS, weights).backward()
+    assert logits.grad is not None
+    sizes = logits.grad.abs().sum(dim=1)
+    assert (sizes == 0).tolist() == [False, True, False, False, True, False]
+    # The gradient of a point is weight · (softmax − one-hot) / b.
+    expected = weights[:, None] * (LOGITS.softmax(1) - functional.one_hot(LABELS, 4)) / 6
+    torch.testing.assert_close(logits.grad, expected)
+
+
+def test_class_weights_by_hand() -> None:
+    # n = 4, K = 3: 4/(3·3) and 4/(3·1); class 1 has no point.
+    found = class_weights(np.array([0, 0, 2, 0]), 3)
+    np.testing.assert_allclose(found, [4 / 9, 0, 4 / 3])
+    np.testing.assert_array_equal(class_weights(np.zeros(0, dtype=np.int64), 2), [0, 0])
+
+
+def test_every_class_that_is_there_counts_as_much() -> None:
+    labels = np.random.default_rng(0).choice(5, 200, p=[0.6, 0.2, 0.1, 0.1, 0])
+    mass = np.bincount(labels, class_weights(labels, 5)[labels], minlength=5)
+    np.testing.assert_allclose(mass, [40, 40, 40, 40, 0])  # n/K each
+
+
+def test_equal_classes_have_weight_one() -> None:
+    np.testing.assert_allclose(class_weights(np.arange(12) % 4, 4), np.ones(4))

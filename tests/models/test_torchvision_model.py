@@ -1,0 +1,95 @@
+"""torchvision's models: what they are fed, which there are, and which images they refuse."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from fedul_flwr.errors import UserError
+from fedul_flwr.learning.batches import to_input
+from fedul_flwr.models import build_model
+from fedul_flwr.models.torchvision_model import TorchvisionModel
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+SMALL = "mobilenet_v3_small"
+
+
+def test_logits_are_torchvisions_own_on_normalised_images() -> None:
+    from torchvision import models
+    from torchvision.transforms.functional import normalize
+
+    model: Any = build_model(f"torchvision:{SMALL}", (32, 32, 3), 7, seed=3).eval()
+    own = models.get_model(SMALL, weights=None, num_classes=7).eval()
+    own.load_state_dict(model.net.state_dict())
+    images = np.random.default_rng(0).integers(0, 256, (2, 32, 32, 3), dtype=np.uint8)
+    inputs = torch.from_numpy(images).permute(0, 3, 1, 2).float() / 255
+    expected = own(normalize(inputs, [0.485, 0.456, 0.406], [0.229, 0.224, 0.225]))
+    torch.testing.assert_close(model(to_input(torch.from_numpy(images))), expected)
+
+
+def test_grey_is_three_equal_channels() -> None:
+    model = build_model(f"torchvision:{SMALL}", (32, 32, 1), 7).eval()
+    grey = torch.rand(2, 1, 32, 32) * 2 - 1
+    torch.testing.assert_close(model(grey), model(grey.repeat(1, 3, 1, 1)))
+
+
+def test_a_model_with_another_normalisation_gets_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    from torchvision import models
+
+    # efficientnet_v2_l was trained on (x − 0.5)/0.5 of [0, 1], which is what our inputs are.
+    # It has 117 M weights: a small one takes its place.
+    monkeypatch.setattr(models, "get_model", lambda name, **options: models.resnet18(**options))
+    model = TorchvisionModel("efficientnet_v2_l", (8, 8, 3), 2)
+    inputs = torch.rand(2, 3, 8, 8) * 2 - 1
+    torch.testing.assert_close(model.normalised(inputs), inputs)
+
+
+def test_the_normalisation_is_no_part_of_what_clients_send() -> None:
+    model: Any = build_model("torchvision:resnet18", (8, 8, 3), 2)
+    assert {name.partition(".")[0] for name in model.state_dict()} == {"net"}
+    assert model.training
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("resnet81", "must be one of torchvision's classification models; did you mean 'resnet"),
+        ("ResNet18", "must be one of torchvision's classification models; did you mean 'resnet"),
+        ("xyz", "must be one of torchvision's classification models; 'resnet18' is one."),
+        ("", "must be one of torchvision's classification models; 'resnet18' is one."),
+        ("fcn_resnet50", "must be one of torchvision's classification models; did you mean"),
+        ("googlenet", "this model has auxiliary outputs, choose one without."),
+        ("inception_v3", "this model has auxiliary outputs, choose one without."),
+    ],
+)
+def test_what_is_no_model_is_refused(name: str, message: str) -> None:
+    with pytest.raises(UserError) as error:
+        build_model(f"torchvision:{name}", (32, 32, 3), 10)
+    assert str(error.value).startswith(f"Setting model = 'torchvision:{name}': {message}")
+
+
+def test_a_near_miss_names_the_model_meant() -> None:
+    with pytest.raises(UserError, match="did you mean 'mobilenet_v2'"):
+        build_model("torchvision:mobilnet_v2", (32, 32, 3), 10)
+
+
+@pytest.mark.parametrize(
+    ("name", "reason"),
+    [
+        ("vit_b_32", "Wrong image height! Expected 224 but got 32"),
+        ("squeezenet1_1", "Given input size: (128x1x1)."),
+    ],
+)
+def test_images_that_a_model_does_not_take_are_refused(name: str, reason: str) -> None:
+    side = 32 if name == "vit_b_32" else 8
+    with pytest.raises(UserError) as error:
+        build_model(f"torchvision:{name}", (side, side, 3), 10)
+    start = f"images of {side} x {side} pixels with 3 channels ({reason}"
+    assert str(error.value).startswith(f"Model 'torchvision:{name}' does not take {start}")
+    assert str(error.value).endswith(
+        "set image-size, which is 224 for most of torchvision's models."
+    )

@@ -1,0 +1,119 @@
+"""Clients of XCLP on features and labels of one's choice, asked as a grid would ask them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from flwr.app import RecordDict
+from numpy.typing import NDArray
+
+from client_apps.xclp import XCLPClient
+from fedul_flwr.bridge import Arrays, Content, Node, from_records, to_records
+from fedul_flwr.client_state import ClientState
+from fedul_flwr.config import default_flat, parse_flat
+from fedul_flwr.data.types import Ints, PartlyLabeledPoints
+from fedul_flwr.federation import Member
+from fedul_flwr.propagation.labels import Propagated
+from fedul_flwr.settings.semi import XCLPSettings
+from strategies.label_propagation import LabelPropagation
+
+Features = NDArray[np.floating[Any]]
+BITS = 512
+SEED = bytes(range(32))
+
+
+class Party(XCLPClient):
+    """A client that is told its features, instead of making them of images."""
+
+    told: Features
+    known_classes: int
+
+    @property
+    def num_classes(self) -> int:
+        return self.known_classes
+
+    def features(self, weights: Arrays | None = None) -> Any:
+        del weights
+        return self.told[self.shown]
+
+
+@dataclass
+class Parties:
+    """Some parties, each built anew for every message, as on a device.
+
+    Attributes
+    ----------
+    features, labels : of each party; labels are -1 where unknown.
+    options : settings of table ``xclp``.
+    lost : ``(phase, number of asking, client) -> whether it does not answer``.
+    heard : ``(phase, client, what it was sent, what it answered)`` of all messages.
+    """
+
+    features: Sequence[Features]
+    labels: Sequence[Ints]
+    options: Mapping[str, Any] = field(default_factory=dict)
+    lost: Callable[[str, int, int], bool] = lambda phase, number, client: False
+    classes: int = 5
+    heard: list[tuple[str, int, Content, Content]] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        flat = {"method": "xclp", "xclp.num-bits": BITS, **self.options}
+        self.settings = parse_flat({**default_flat(), **flat})
+        self.states = [RecordDict() for _ in self.features]
+        self.asked: list[str] = []
+
+    @property
+    def members(self) -> list[Member]:
+        return [Member(number, 1000 - number) for number in range(len(self.features))]
+
+    def client(self, number: int) -> Party:
+        count = len(self.labels[number])
+        built = Party(self.settings, Node(number, len(self.labels), {}), self.state(number))
+        built.told, built.known_classes = self.features[number], self.classes
+        built.data = PartlyLabeledPoints(
+            images=np.zeros((count, 1, 1, 1), np.uint8),
+            points=np.arange(count),
+            labels=np.asarray(self.labels[number], dtype=np.int64),
+            new=np.zeros(count, dtype=np.bool_),
+        )
+        return built
+
+    def state(self, number: int) -> ClientState:
+        return ClientState(self.states[number])
+
+    def ask(self, phase: str, contents: Mapping[Member, Content]) -> dict[Member, Content]:
+        answers, number = {}, self.asked.count(phase)
+        self.asked.append(phase)
+        for member, content in contents.items():
+            client = member.partition_id
+            if self.lost(phase, number, client):
+                continue
+            # Over the wire and back, so that what is sent is what may be sent.
+            sent = from_records(to_records(content))
+            answer = self.client(client).step(phase, from_records(to_records(content)))
+            answers[member] = from_records(to_records(answer))
+            self.heard.append((phase, client, sent, from_records(to_records(answer))))
+        return answers
+
+    def propagation(self, server_round: int = 1) -> LabelPropagation:
+        options = self.settings.section("xclp", XCLPSettings)
+        return LabelPropagation(self.ask, options, server_round, SEED)
+
+    def propagate(self, *, withheld: int | None = None) -> dict[int, Propagated]:
+        """Labels and confidences of all points of every client that is left."""
+        propagation = self.propagation()
+        left, joint = propagation.join(self.members, {})
+        rows = propagation.sum_labels(left, joint, withheld=withheld)
+        return {
+            member.partition_id: self.client(member.partition_id).open(content.arrays, 1)
+            for member, content in rows.items()
+        }
+
+
+def split(points: Features, labels: Ints, sizes: Sequence[int]) -> dict[str, Any]:
+    """Arguments of :class:`Parties` for points in the order of clients."""
+    ends = np.cumsum(sizes)[:-1]
+    return {"features": np.split(points, ends), "labels": np.split(labels, ends)}

@@ -1,0 +1,112 @@
+from __future__ import annotations
+
+import itertools
+from pathlib import Path
+
+import numpy as np
+import pytest
+from matplotlib.axes import Axes
+from PIL import Image
+
+from fedul_flwr.errors import UserError
+from fedul_flwr.results.label_plots import (
+    accuracy_figure,
+    clients_figure,
+    coverage_figure,
+    draw_label_plots,
+)
+from fedul_flwr.results.plots import draw_plots
+from fedul_flwr.results.records import read_run
+from tests.results.synthetic import label_scores, write_label_run
+
+NAMES = ["label_accuracy.png", "label_clients.png", "label_coverage.png"]
+
+
+def ticks(axes: Axes) -> list[str]:
+    return [text.get_text() for text in axes.get_xticklabels()]
+
+
+def test_bars_are_the_scores() -> None:
+    scores = label_scores()
+    (axes,) = accuracy_figure(scores).axes
+    plain, balanced = ([bar.get_width() for bar in group] for group in axes.containers)
+    sources = scores["sources"].values()
+    assert plain == [100 - found["error"] for found in sources]
+    assert balanced == [found["balanced_accuracy"] for found in sources]
+    assert [text.get_text() for text in axes.get_yticklabels()] == [
+        "across clients",
+        "from others' labels (all points)",
+        "within each client",
+        "by the model itself",
+    ]
+
+
+def test_new_points_are_the_same_for_all() -> None:
+    (axes,) = accuracy_figure(label_scores(points="new")).axes
+    assert "from others' labels" in [text.get_text() for text in axes.get_yticklabels()]
+
+
+@pytest.mark.parametrize("clients", [1, 6, 30, 100])
+def test_dots_of_a_client_are_above_each_other(clients: int) -> None:
+    scores = label_scores(clients)
+    figure = clients_figure(scores)
+    (axes,) = figure.axes
+    within, across = (np.array(line.get_xydata()) for line in axes.get_lines())
+    of_source = {
+        name: {client["id"]: 100 - client["error"] for client in found["clients"]}
+        for name, found in scores["sources"].items()
+    }
+    order = sorted(of_source["xclp"], key=lambda client: of_source["xclp"][client])
+    np.testing.assert_allclose(across[:, 1], [of_source["xclp"][client] for client in order])
+    np.testing.assert_allclose(within[:, 1], [of_source["perclient-lp"][c] for c in order])
+    np.testing.assert_array_equal(within[:, 0], across[:, 0])
+    figure.draw_without_rendering()
+    if clients <= 40:
+        assert ticks(axes) == [str(client) for client in order]
+        boxes = [text.get_window_extent() for text in axes.get_xticklabels()]
+        assert all(a.x1 <= b.x0 for a, b in itertools.pairwise(boxes))
+    else:
+        assert axes.get_xlabel() == "100 clients, by accuracy"
+
+
+def test_one_source_is_enough() -> None:
+    for name in ("xclp", "perclient-lp"):
+        (line,) = clients_figure(label_scores(sources=(name,))).axes[0].get_lines()
+        assert len(line.get_xdata()) == 6  # type: ignore[arg-type]
+
+
+def test_lines_are_the_coverage() -> None:
+    scores = label_scores()
+    (axes,) = coverage_figure(scores).axes
+    for line, found in zip(axes.get_lines(), scores["sources"].values(), strict=True):
+        np.testing.assert_allclose(line.get_xdata(), 100 * np.array(found["coverage"]["share"]))
+        np.testing.assert_allclose(line.get_ydata(), found["coverage"]["error"])
+
+
+def test_pictures_are_written(tmp_path: Path) -> None:
+    paths = draw_label_plots(label_scores(), tmp_path / "new" / "plots")
+    assert [path.name for path in paths] == NAMES
+    for path in paths:
+        with Image.open(path) as picture:
+            assert len(picture.convert("RGB").getcolors(1 << 24) or ()) > 10
+
+
+@pytest.mark.parametrize(
+    "scores", [{}, {"points": "unlabeled", "sources": {"xclp": {"clients": []}}}]
+)
+def test_without_scores_nothing_is_drawn(scores: dict[str, object], tmp_path: Path) -> None:
+    assert draw_label_plots(scores, tmp_path / "plots") == []
+    assert not (tmp_path / "plots").exists()
+
+
+def test_folder_that_cannot_be_written(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(UserError, match="Cannot write plots to"):
+        draw_label_plots(label_scores(), tmp_path / "file" / "plots")
+
+
+def test_plots_of_a_run_that_labels(tmp_path: Path) -> None:
+    run = read_run(write_label_run(tmp_path / "run"))
+    assert not run.trains
+    names = [path.name for path in draw_plots(run, tmp_path / "plots")]
+    assert names == ["priors.png", *NAMES]

@@ -1,0 +1,124 @@
+"""The backend without secrets: one graph of all codes, dropouts, refusals by name."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from fedul_flwr.data.types import Bytes
+from fedul_flwr.errors import UserError
+from fedul_flwr.propagation.codes import encode
+from fedul_flwr.propagation.graph import graph_from_codes, normalised_graph
+from fedul_flwr.secure.backends import BACKENDS
+from fedul_flwr.secure.plaintext import CODES, PLAINTEXT, SEED, PlaintextServer
+from tests.propagation.conftest import SEED as SHARED
+from tests.propagation.conftest import clusters
+
+BITS = 256
+PARTS = {4: slice(0, 30), 1: slice(30, 35), 9: slice(35, 80)}
+"""Points of each client, whose order is not that of their numbers."""
+
+FEATURES = clusters(80)[0]
+
+
+def answer(server: PlaintextServer, parts: dict[int, slice]) -> dict[int, dict[str, Any]]:
+    """What clients say to the server's message, each for itself."""
+    answers: dict[int, dict[str, Any]] = {}
+    for client, message in server.ask().items():
+        if client not in parts:
+            continue
+        own = FEATURES[parts[client]]
+
+        def own_codes(seed: bytes, own: Any = own) -> Bytes:
+            return encode(own, seed, BITS)
+
+        remembered, reply = PLAINTEXT.respond({}, message, own_codes)
+        assert remembered == {}
+        answers[client] = dict(reply)
+    return answers
+
+
+def test_equals_the_graph_of_all_codes() -> None:
+    server = PlaintextServer(list(PARTS), BITS, SHARED)
+    answers = answer(server, PARTS)
+    server.take(dict(reversed(answers.items())))  # answers come in any order
+    assert not server.ask()
+    assert list(server.sizes().items()) == [(4, 30), (1, 5), (9, 45)]
+    for k in (1, 7):
+        graph = normalised_graph(server.neighbours(k), 2)
+        expected = graph_from_codes(encode(FEATURES, SHARED, BITS), k, 2)
+        assert (graph != expected).nnz == 0
+        assert graph.nnz > 0
+
+
+def test_clients_hear_the_seed_and_send_codes_alone() -> None:
+    server = PlaintextServer(list(PARTS), BITS, SHARED)
+    for message in server.ask().values():
+        assert {name: array.tobytes() for name, array in message.items()} == {SEED: SHARED}
+    for reply in answer(server, PARTS).values():
+        assert list(reply) == [CODES]
+        assert reply[CODES].shape[1] == BITS // 8
+
+
+@pytest.mark.parametrize("lost", PARTS)
+def test_a_client_without_an_answer_was_never_there(lost: int) -> None:
+    left = {client: part for client, part in PARTS.items() if client != lost}
+    dropped, never = (PlaintextServer(list(parts), BITS, SHARED) for parts in (PARTS, left))
+    dropped.take(answer(dropped, left))
+    never.take(answer(never, left))
+    assert list(dropped.sizes().items()) == list(never.sizes().items())
+    assert (dropped.neighbours(5) != never.neighbours(5)).nnz == 0
+
+
+def test_a_client_without_points_changes_nothing() -> None:
+    parts = {4: PARTS[4], 0: slice(0, 0), 1: PARTS[1], 9: PARTS[9]}
+    one, other = (PlaintextServer(list(p), BITS, SHARED) for p in (PARTS, parts))
+    one.take(answer(one, PARTS))
+    other.take(answer(other, parts))
+    assert list(other.sizes().items()) == [(4, 30), (0, 0), (1, 5), (9, 45)]
+    assert (one.neighbours(5) != other.neighbours(5)).nnz == 0
+
+
+def test_nobody_is_left() -> None:
+    server = PlaintextServer(list(PARTS), BITS, SHARED)
+    server.take({})
+    assert not server.ask()
+    assert server.sizes() == {}
+    assert server.neighbours(3).shape == (0, 0)
+
+
+@pytest.mark.parametrize(
+    "codes",
+    [
+        None,
+        np.zeros((5, 31), np.uint8),
+        np.zeros((5, 32), np.int8),
+        np.zeros(32, np.uint8),
+        np.zeros((1, 5, 32), np.uint8),
+        np.zeros((5, 32, 1), np.uint8),
+    ],
+    ids=lambda codes: "none" if codes is None else f"{codes.dtype}{codes.shape}",
+)
+def test_refuses_other_codes_and_says_whose(codes: Bytes | None) -> None:
+    server = PlaintextServer(list(PARTS), BITS, SHARED)
+    answers = answer(server, PARTS)
+    answers[1] = {} if codes is None else {CODES: codes}
+    with pytest.raises(UserError) as error:
+        server.take(answers)
+    assert str(error.value) == "Client 1 sent no codes of 256 bits, uint8 (points, 32)."
+
+
+def test_refuses_a_length_that_is_none() -> None:
+    with pytest.raises(UserError, match="multiple of 8"):
+        PlaintextServer([0], 100, SHARED)
+
+
+def test_sizes_are_known_once_clients_have_answered() -> None:
+    with pytest.raises(RuntimeError, match="ask the clients first"):
+        PlaintextServer([0], BITS, SHARED).sizes()
+
+
+def test_backends_are_found_by_their_own_names() -> None:
+    assert {name: backend.name for name, backend in BACKENDS.items()} == {"plaintext": "plaintext"}

@@ -1,0 +1,189 @@
+"""Row sums: fixed point by hand, equality with the plain sum, masks that cancel, refusals."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from fedul_flwr.errors import UserError
+from fedul_flwr.secure.rowsums import (
+    LARGEST_SUM,
+    Words,
+    combine,
+    from_words,
+    open_rows,
+    split_share,
+    to_words,
+)
+
+Floats = NDArray[np.float64]
+STEP = 2.0**-40
+
+
+def test_fixed_point_by_hand() -> None:
+    # Halves of a step go to the even neighbour; a negative number is 2^64 minus its size.
+    numbers = np.array([0, 1, -1, STEP, -STEP, 0.5 * STEP, 1.5 * STEP, 2.6 * STEP, 4_000_000])
+    words = to_words(numbers)
+    assert words.dtype == np.uint64
+    assert words.tolist() == [
+        *(0, 2**40, 2**64 - 2**40, 1, 2**64 - 1),
+        *(0, 2, 3, 4_000_000 * 2**40),
+    ]
+    assert from_words(words).tolist() == [
+        *(0, 1, -1, STEP, -STEP),
+        *(0, 2 * STEP, 3 * STEP, 4_000_000),
+    ]
+
+
+def test_rounding_is_half_a_step_at_most() -> None:
+    numbers = np.random.default_rng(0).normal(scale=100, size=5000)
+    assert np.abs(from_words(to_words(numbers)) - numbers).max() <= STEP / 2
+
+
+def test_the_largest_numbers_do_not_wrap_round() -> None:
+    for participants, sign in itertools.product((1, 2, 3, 7), (1, -1)):
+        largest = np.nextafter(LARGEST_SUM / participants, 0)
+        total = np.zeros(1, np.uint64)
+        for _ in range(participants):
+            total = total + to_words(np.array([sign * largest]), participants)
+        assert from_words(total)[0] == pytest.approx(sign * participants * largest, rel=1e-12)
+
+
+@pytest.mark.parametrize("participants", [1, 2, 5])
+@pytest.mark.parametrize("number", [np.nan, np.inf, -np.inf, LARGEST_SUM, -LARGEST_SUM])
+def test_refuses_what_is_not_finite_or_too_large(number: float, participants: int) -> None:
+    # 2^22 = 4194304, over 1, 2 and 5 participants.
+    limit = {1: r"4\.19e\+06", 2: r"2\.1e\+06", 5: r"8\.39e\+05"}[participants]
+    message = f"A sum of {participants} shares holds numbers below {limit}; one is larger or not"
+    part = np.zeros((3, 2))
+    part[1, 1] = number / participants
+    with pytest.raises(UserError, match=message):
+        split_share(part, slice(0, 1), participants)
+
+
+def slices(sizes: list[int]) -> list[slice]:
+    ends = np.cumsum(sizes)
+    return [slice(end - size, end) for size, end in zip(sizes, ends, strict=True)]
+
+
+def random_masks(count: int, rows: int, columns: int, seed: int) -> list[Words]:
+    """Uniform on all words, with sum 0 modulo 2^64."""
+    rng = np.random.default_rng(seed)
+    shape = (count - 1, rows, columns)
+    free = rng.integers(0, 2**64, shape, dtype=np.uint64)
+    return [*free, np.zeros((rows, columns), np.uint64) - free.sum(axis=0, dtype=np.uint64)]
+
+
+def run(parts: list[Floats], sizes: list[int], masks: list[Words] | None) -> list[Floats]:
+    """Rows that each participant gets; their ids are not their positions."""
+    ids = [7 * position + 3 for position in range(len(parts))]
+    own = slices(sizes)
+    shares = {
+        client: split_share(parts[i], own[i], len(parts), None if masks is None else masks[i])
+        for i, client in enumerate(ids)
+    }
+    sent = {client: share.sent for client, share in shares.items()}
+    sums = combine(sent, dict(zip(ids, sizes, strict=True)))
+    assert list(sums) == ids
+    return [open_rows(shares[client].kept, sums[client]) for client in ids]
+
+
+@pytest.mark.parametrize("columns", [1, 4])
+@pytest.mark.parametrize(
+    "sizes", [[5], [0], [3, 2], [0, 4], [4, 0, 0, 3], [1, 1, 1], [2, 0, 7, 1, 3]], ids=str
+)
+def test_equals_the_plain_sum_with_and_without_masks(sizes: list[int], columns: int) -> None:
+    rng = np.random.default_rng(len(sizes))
+    parts = [rng.normal(scale=50, size=(sum(sizes), columns)) for _ in sizes]
+    clear = run(parts, sizes, None)
+    expected = sum(parts, np.zeros((sum(sizes), columns)))
+    for rows, own in zip(clear, slices(sizes), strict=True):
+        assert rows.shape == (own.stop - own.start, columns)
+        np.testing.assert_allclose(rows, expected[own], rtol=0, atol=len(sizes) * STEP)
+    masked = run(parts, sizes, random_masks(len(sizes), sum(sizes), columns, seed=9))
+    for one, other in zip(clear, masked, strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+def test_the_order_of_participants_changes_no_bit() -> None:
+    sizes = [2, 3, 4]
+    parts = [np.random.default_rng(i).normal(size=(9, 3)) for i in range(3)]
+    straight = np.concatenate(run(parts, sizes, None))
+    rows = np.arange(9)
+    turned_rows = np.concatenate([rows[own] for own in slices(sizes)[::-1]])
+    turned = np.concatenate(run([part[turned_rows] for part in parts[::-1]], sizes[::-1], None))
+    np.testing.assert_array_equal(turned, straight[turned_rows])
+
+
+def test_masks_hide_what_the_server_sees() -> None:
+    sizes, rng = [40, 30, 30], np.random.default_rng(0)
+    parts = [rng.normal(size=(100, 4)) for _ in sizes]
+    masks = random_masks(3, 100, 4, seed=1)
+    for part, own, mask in zip(parts, slices(sizes), masks, strict=True):
+        clear, masked = (split_share(part, own, 3, m) for m in (None, mask))
+        assert (clear.sent != masked.sent).all()
+        # Bits of uniform words are 1 half the time, give or take 4.5 deviations.
+        ones = np.unpackbits(masked.sent.view(np.uint8)).mean()
+        assert abs(ones - 0.5) < 4.5 * 0.5 / np.sqrt(64 * masked.sent.size)
+        # Without masks, the sums themselves are what the server adds.
+        np.testing.assert_allclose(
+            from_words(clear.sent), np.delete(part, own, axis=0), rtol=0, atol=STEP
+        )
+    # Masks that do not cancel leave no sum.
+    wrong = [masks[0], masks[1], masks[1]]
+    assert (
+        np.concatenate(run(parts, sizes, wrong)) != np.concatenate(run(parts, sizes, None))
+    ).all()
+
+
+def test_own_rows_are_not_sent() -> None:
+    # Row r of the part is (r, 10 r): of rows 0 to 4 the client keeps 1 and 2.
+    part = np.outer(np.arange(5.0), [1, 10])
+    share = split_share(part, slice(1, 3), 3)
+    assert from_words(share.sent).tolist() == [[0, 0], [3, 30], [4, 40]]
+    assert from_words(share.kept).tolist() == [[1, 10], [2, 20]]
+
+
+def test_combine_by_hand() -> None:
+    # Client 5 has row a, client 2 rows b and c. 5 sends b, c; 2 sends a.
+    sent = {
+        2: np.array([[7]], np.uint64),
+        5: np.array([[2**64 - 1], [3]], np.uint64),
+    }
+    sums = combine(sent, {5: 1, 2: 2})
+    assert {client: rows.tolist() for client, rows in sums.items()} == {
+        5: [[7]],
+        2: [[2**64 - 1], [3]],
+    }
+    assert combine({}, {}) == {}
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        np.zeros((3, 2), np.uint64),
+        np.zeros((1, 2), np.uint64),
+        np.zeros((2, 3), np.uint64),
+        np.zeros(4, np.uint64),
+        np.zeros((), np.uint64),
+        np.zeros((2, 2), np.int64),
+        np.zeros((2, 2)),
+    ],
+    ids=lambda words: f"{words.dtype}{words.shape}",
+)
+@pytest.mark.parametrize("first", [True, False])
+def test_combine_refuses_another_shape_and_says_whose(wrong: Words, first: bool) -> None:
+    right = np.zeros((2, 2), np.uint64)
+    sent = {8: wrong, 4: right, 6: right} if first else {6: right, 4: right, 8: wrong}
+    message = r"Client 8 sent a share .*; it must be uint64 \(2, 2\)\."
+    with pytest.raises(UserError, match=message):
+        combine(sent, dict.fromkeys(sent, 1))
+
+
+@pytest.mark.parametrize("wrong", [np.zeros((3, 2), np.uint64), np.zeros((2, 2), np.int64)])
+def test_opening_refuses_rows_of_another_kind(wrong: Words) -> None:
+    with pytest.raises(UserError, match=r"came back as .*; they must be uint64 \(2, 2\)\."):
+        open_rows(np.zeros((2, 2), np.uint64), wrong)

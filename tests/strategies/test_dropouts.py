@@ -1,0 +1,319 @@
+"""Who drops out of a propagation, when, and what is left of it; and what messages hold."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, cast
+
+import numpy as np
+import pytest
+from flwr.app import ArrayRecord, Message
+from flwr.serverapp import Grid
+
+from fedul_flwr.bridge import ARRAYS, Content, to_arrays
+from fedul_flwr.config import RunConfig
+from fedul_flwr.data.seeds import stream
+from fedul_flwr.errors import UserError
+from fedul_flwr.propagation.phases import COMPARE, SUM
+from fedul_flwr.results.label_files import read_labels
+from fedul_flwr.results.label_names import XCLP, file_name
+from fedul_flwr.simulation import FIRST_NODE_ID
+from tests.parties import Parties, split
+from tests.runs import MeddlingGrid, as_error, is_train, last_model, metrics, summary, train
+from tests.strategies.test_label_propagation import (
+    CLASSES,
+    FEATURES,
+    LABELS,
+    assert_agree,
+    central,
+    together,
+)
+
+Settings = Callable[..., RunConfig]
+WrapGrid = Callable[[Grid], Grid]
+PREPARE, AT_COMPARE, AT_SUM, LAST = 1, 2, 3, 4
+"""Calls of a run whose first round propagates: hello, these, and training or the labels."""
+PHASES = {"compare": AT_COMPARE, "sum": AT_SUM, "last": LAST}
+LOST = 2
+SIZES = [90, 110, 100, 100]
+OWNERS = np.repeat(np.arange(4), SIZES)
+
+
+def losing(at: int, *clients: int) -> dict[str, WrapGrid]:
+    """Options of a run in which ``clients`` fail to answer call ``at``."""
+    nodes = {FIRST_NODE_ID + client for client in clients}
+
+    def lose(call: int, replies: list[Message]) -> list[Message]:
+        return [
+            as_error(reply, "gone") if call == at and reply.metadata.src_node_id in nodes else reply
+            for reply in replies
+        ]
+
+    return {"wrap_grid": lambda grid: MeddlingGrid(grid, lose)}
+
+
+# Among parties
+
+
+def test_before_the_graph_it_is_as_if_never_there() -> None:
+    parts = split(FEATURES, LABELS, SIZES)
+    lost = Parties(**parts, lost=lambda phase, _, client: (phase, client) == (COMPARE, LOST))
+    found = lost.propagate()
+    assert list(found) == [0, 1, 3]
+    left = OWNERS != LOST
+    assert_agree(together(found), central(LABELS[left], FEATURES[left]), LABELS[left] < 0)
+
+
+def test_in_the_sum_it_leaves_its_points_and_takes_its_labels() -> None:
+    parts = split(FEATURES, LABELS, SIZES)
+    lost = Parties(**parts, lost=lambda phase, _, client: (phase, client) == (SUM, LOST))
+    found = lost.propagate()
+    assert lost.asked == [COMPARE, SUM, SUM]
+    assert list(found) == [0, 1, 3]
+    left = OWNERS != LOST
+    expected = central(np.where(left, LABELS, -1))
+    of_others = type(expected)(*(part[left] for part in expected))
+    assert_agree(together(found), of_others, LABELS[left] < 0)
+    # Neither all labels nor a graph without those points gives the same.
+    for other in (central(), central(np.where(left, LABELS, -1), FEATURES * left[:, None])):
+        assert np.abs(other.confidence - expected.confidence)[left & (LABELS < 0)].max() > 1e-3
+
+
+def test_one_after_the_other_drops_out_of_the_sum() -> None:
+    gone = {0: 3, 1: 0}  # in the first try client 3, in the second client 0
+    parties = Parties(
+        **split(FEATURES, LABELS, SIZES),
+        lost=lambda phase, number, client: phase == SUM and gone.get(number) == client,
+    )
+    found = parties.propagate()
+    assert parties.asked == [COMPARE, SUM, SUM, SUM]
+    left = np.isin(OWNERS, [1, 2])
+    expected = central(np.where(left, LABELS, -1))
+    of_others = type(expected)(*(part[left] for part in expected))
+    assert_agree(together(found), of_others, LABELS[left] < 0)
+
+
+@pytest.mark.parametrize(
+    ("phase", "message"),
+    [
+        (COMPARE, "No client took part in the propagation."),
+        (SUM, "No client took part in the sum of labels."),
+    ],
+)
+def test_everybody_drops_out(phase: str, message: str) -> None:
+    parties = Parties(**split(FEATURES, LABELS, SIZES), lost=lambda asked, *_: asked == phase)
+    with pytest.raises(UserError) as error:
+        parties.propagate()
+    assert str(error.value) == message
+
+
+# In whole runs
+
+PREDICT: dict[str, Any] = {
+    **{"method": "xclp-predict", "labels.total": 60, "xclp.num-bits": 256},
+    **{"xclp-predict.compare": False, "on_client_failure": "continue"},
+}
+TRAIN: dict[str, Any] = {
+    **{"method": "xclp", "labels.total": 60, "xclp.num-bits": 256, "model": "mlp"},
+    **{"semi.labels-only-rounds": 0, "num_rounds": 1, "local_epochs": 1, "points_per_client": 60},
+    **{"on_client_failure": "continue"},
+}
+
+
+def written(directory: Path) -> dict[int, str]:
+    """Files of labels by client."""
+    return {
+        int(file.parent.name): file.read_text()
+        for file in sorted((directory / "clients").glob(f"*/{file_name(XCLP)}"))
+    }
+
+
+def test_predictions_of_the_others_when_one_drops_out(settings: Settings) -> None:
+    whole = written(train(settings(**PREDICT), 4))
+    assert list(whole) == [0, 1, 2, 3]
+    never = train(settings(**PREDICT), 4, **losing(PREPARE, LOST))
+    lost = train(settings(**PREDICT), 4, **losing(AT_COMPARE, LOST))
+    assert written(lost) == written(never)
+    assert list(written(lost)) == [0, 1, 3]
+    assert written(lost)[0] != whole[0]
+    assert summary(lost)["failures"] == 1
+    last = train(settings(**PREDICT), 4, **losing(LAST, LOST))
+    assert {c: text for c, text in written(last).items() if c != LOST} == {
+        c: text for c, text in whole.items() if c != LOST
+    }
+
+
+def test_predictions_of_the_others_when_one_takes_no_part_in_the_sum(settings: Settings) -> None:
+    lost = train(settings(**PREDICT), 4, **losing(AT_SUM, LOST))
+    silent = train(settings(**PREDICT, **{"labels.without-client": LOST}), 4)
+    for client in (0, 1, 3):
+        one, other = (
+            read_labels(run / "clients" / str(client) / file_name(XCLP)) for run in (lost, silent)
+        )
+        assert one[0] == other[0]
+        np.testing.assert_array_equal(one[1].labels, other[1].labels)
+        np.testing.assert_allclose(one[1].confidence, other[1].confidence, 0, 2e-6)
+    assert list(written(lost)) == [0, 1, 3]
+
+
+def same(one: Path, other: Path) -> bool:
+    pairs = [(array, last_model(other)[name]) for name, array in last_model(one).items()]
+    return all(np.array_equal(a, b) for a, b in pairs)
+
+
+def test_models_when_one_drops_out(settings: Settings) -> None:
+    never = train(settings(**TRAIN), 4, **losing(PREPARE, LOST))
+    lost = train(settings(**TRAIN), 4, **losing(AT_COMPARE, LOST))
+    assert same(lost, never)
+    assert [(line["clients"], line["failures"]) for line in metrics(lost)] == [(3, 1)]
+    # In the sum: its points carry labels of others, it has no labels and does not train. Where its
+    # labels are withheld and it fails to train (one try of the sum: call 4), that is the same.
+    lost = train(settings(**TRAIN), 4, **losing(AT_SUM, LOST))
+    silent = settings(**TRAIN, **{"labels.without-client": LOST})
+    expected = last_model(train(silent, 4, **losing(LAST, LOST)))
+    for name, array in last_model(lost).items():
+        np.testing.assert_allclose(array, expected[name], rtol=0, atol=1e-5)
+    assert not same(lost, never)
+
+
+def test_after_the_sum_only_its_update_is_missing(settings: Settings) -> None:
+    sent: dict[int, dict[str, Any]] = {}
+
+    def watch(_: int, replies: list[Message]) -> list[Message]:
+        for reply in replies if is_train(replies) else ():
+            client = reply.metadata.src_node_id - FIRST_NODE_ID
+            sent[client] = to_arrays(cast(ArrayRecord, reply.content[ARRAYS]))
+        return replies
+
+    train(settings(**TRAIN), 4, wrap_grid=lambda grid: MeddlingGrid(grid, watch))
+    lost = last_model(train(settings(**TRAIN), 4, **losing(LAST, LOST)))
+    for name, array in lost.items():
+        mean = np.mean([sent[client][name] for client in (0, 1, 3)], axis=0)
+        np.testing.assert_allclose(array, mean, rtol=1e-5, atol=1e-7)
+
+
+@pytest.mark.parametrize("options", [PREDICT, TRAIN], ids=["xclp-predict", "xclp"])
+@pytest.mark.parametrize("at", PHASES.values(), ids=PHASES)
+def test_with_stop_the_run_ends_in_one_sentence(
+    settings: Settings, options: dict[str, Any], at: int
+) -> None:
+    config = settings(**{**options, "on_client_failure": "stop"})
+    number = 1 if options is TRAIN else 0  # what trains nothing has no rounds
+    with pytest.raises(UserError) as error:
+        train(config, 4, **losing(at, LOST))
+    assert str(error.value) == (
+        f"1 client(s) failed in round {number}: gone "
+        "(on-client-failure = 'continue' goes on without)."
+    )
+    assert not (Path(config.output) / "summary.json").exists()
+
+
+# What messages hold
+
+
+def heard(labels: Any) -> list[tuple[str, int, Content, Content]]:
+    parties = Parties(**split(FEATURES, labels, SIZES))
+    parties.propagate()
+    return parties.heard
+
+
+def test_messages_hold_what_they_must_and_no_more() -> None:
+    unlabeled = [int((LABELS[client == OWNERS] < 0).sum()) for client in range(4)]
+    for phase, client, message, answer in heard(LABELS):
+        if phase == COMPARE:
+            assert set(message.arrays) == {"seed"}
+            assert set(message.values) == {"server-round", "first"}
+            assert set(answer.arrays) == {"codes", "labelled"}
+            np.testing.assert_array_equal(answer.arrays["labelled"], LABELS[client == OWNERS] >= 0)
+            assert answer.arrays["labelled"].dtype == np.bool_
+        else:
+            labelled = SIZES[client] - unlabeled[client]
+            assert {name: array.shape for name, array in message.arrays.items()} == {
+                "columns": (sum(unlabeled), labelled)
+            }
+            assert message.values == {
+                **{"server-round": 1, "unlabeled": unlabeled},
+                **{"position": client, "withheld": False},
+            }
+            # Rows of the others' unlabeled points, and of the counts for each other.
+            rows = sum(unlabeled) - unlabeled[client] + 3
+            assert {name: array.shape for name, array in answer.arrays.items()} == {
+                "sent": (rows, 5)
+            }
+        assert answer.values == {}
+
+
+def test_other_classes_change_shares_alone() -> None:
+    other = np.where(LABELS >= 0, (CLASSES + 2) % 5, -1)
+    for (phase, *_, message, answer), (_, _, told, said) in zip(
+        heard(LABELS), heard(other), strict=True
+    ):
+        for name, array in message.arrays.items():
+            np.testing.assert_array_equal(array, told.arrays[name])
+        assert message.values == told.values
+        for name, array in answer.arrays.items():
+            assert np.array_equal(array, said.arrays[name]) == (phase == COMPARE)
+
+
+@pytest.mark.parametrize(
+    ("phase", "change", "message"),
+    [
+        (COMPARE, {"labelled": None}, "Client 1 did not say which of its 110 points it knows."),
+        (COMPARE, {"labelled": LABELS[:110]}, "Client 1 did not say which of its 110 points"),
+        (COMPARE, {"labelled": LABELS[:9] > 0}, "Client 1 did not say which of its 110 points"),
+        (COMPARE, {"codes": None}, "Client 1 sent no codes of 512 bits"),
+        (SUM, {"sent": None}, "Client 1 sent no share of the sum of labels."),
+        (SUM, {"sent": np.zeros((2, 5), np.uint64)}, r"Client 1 sent a share uint64 \(2, 5\)"),
+    ],
+)
+def test_other_answers_are_refused_by_name(
+    phase: str, change: dict[str, Any], message: str
+) -> None:
+    class Odd(Parties):
+        def ask(self, name: str, contents: Any) -> Any:
+            answers = super().ask(name, contents)
+            for member, answer in answers.items():
+                if member.partition_id == 1 and name == phase:
+                    answer.arrays.update(change)
+                    for key in [key for key, array in change.items() if array is None]:
+                        del answer.arrays[key]
+            return answers
+
+    with pytest.raises(UserError, match=message):
+        Odd(**split(FEATURES, LABELS, SIZES)).propagate()
+
+
+def test_a_group_that_is_lost_leaves_the_other_groups_their_labels(settings: Settings) -> None:
+    grouped = {**PREDICT, "xclp-predict.groups": 2}
+    whole = written(train(settings(**grouped), 4))
+    # Groups are halves of an order drawn from the seed; the first half is asked first.
+    left = set(stream(0, "groups").permutation(4)[2:].tolist())
+    found = written(train(settings(**grouped), 4, **losing(AT_COMPARE, 0, 1, 2, 3)))
+    assert found == {client: whole[client] for client in left}
+
+
+def test_all_groups_are_lost(settings: Settings) -> None:
+    def lose(call: int, replies: list[Message]) -> list[Message]:
+        return [as_error(reply, "gone") if call > PREPARE else reply for reply in replies]
+
+    with pytest.raises(UserError, match=r"^No client of any group got labels\.$"):
+        train(settings(**PREDICT), 4, wrap_grid=lambda grid: MeddlingGrid(grid, lose))
+
+
+def test_who_is_lost_in_the_sum_is_not_asked_again_without_its_labels(settings: Settings) -> None:
+    calls: list[int] = []
+
+    def lose(call: int, replies: list[Message]) -> list[Message]:
+        calls.append(len(replies))
+        gone = FIRST_NODE_ID + LOST
+        return [
+            as_error(reply, "gone") if call == AT_SUM and reply.metadata.src_node_id == gone
+            else reply
+            for reply in replies
+        ]  # fmt: skip
+
+    alone = {**PREDICT, "xclp-predict.leave-one-out": True}
+    train(settings(**alone), 4, wrap_grid=lambda grid: MeddlingGrid(grid, lose))
+    # Hello, prepare, codes, a sum, the sum anew, labels; then a sum and labels for each of three.
+    assert calls == [1, 4, 4, 4, 3, 3, *[3, 1] * 3]

@@ -1,0 +1,224 @@
+"""XCLP's phases between a server and clients: equal to the whole, whoever holds which points."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+import strategies.label_propagation
+from fedul_flwr.config import RunConfig
+from fedul_flwr.methods import find_method
+from fedul_flwr.propagation.central import label_propagation
+from fedul_flwr.propagation.codes import encode
+from fedul_flwr.propagation.graph import graph_from_codes
+from fedul_flwr.propagation.hamming import hamming
+from fedul_flwr.propagation.labels import Propagated, labels_from_scores, one_hot
+from fedul_flwr.references import load_reference
+from strategies.wrapper import WrappingStrategy
+from tests.parties import BITS, SEED, Parties, split
+from tests.propagation.conftest import Floats, clusters, dense_inverse
+
+
+def blurred(size: int) -> tuple[Floats, NDArray[np.int64]]:
+    """Clusters that run into each other, so that labels compete."""
+    features, classes = clusters(size)
+    noise = np.random.default_rng(1).normal(size=features.shape)
+    return features + 1.2 * noise, classes.astype(np.int64)
+
+
+SIZE = 400
+FEATURES, CLASSES = blurred(SIZE)
+LABELS: NDArray[np.int64] = np.where(np.arange(SIZE) % 11 == 3, CLASSES, -1)
+
+
+def together(found: dict[int, Propagated]) -> Propagated:
+    """Of all clients' points, client after client."""
+    parts = [found[client] for client in sorted(found)]
+    return Propagated(*(np.concatenate(part) for part in zip(*parts, strict=True)))
+
+
+def central(labels: NDArray[np.int64] = LABELS, features: Floats = FEATURES, **more: Any) -> Any:
+    return label_propagation(features, labels, num_classes=5, num_bits=BITS, seed=SEED, **more)
+
+
+def assert_agree(found: Propagated, expected: Propagated, asked: NDArray[np.bool_]) -> None:
+    """Equal where ``asked``; elsewhere a client is told nothing."""
+    np.testing.assert_array_equal(found.labels[asked], expected.labels[asked])
+    np.testing.assert_allclose(found.confidence[asked], expected.confidence[asked], 0, 1e-6)
+    assert (found.labels[~asked] == -1).all()
+    assert not found.confidence[~asked].any()
+
+
+SIZES = {
+    "one": [400],
+    "two": [150, 250],
+    "five": [80] * 5,
+    "unequal": [1, 250, 3, 146],
+    "one without points": [200, 0, 200],
+}
+OPTIONS: dict[str, dict[str, Any]] = {
+    "defaults": {},
+    "text": {"power": 1.0, "class_scaling": False},
+    "others": {"k": 4, "alpha": 0.5, "reweigh": False},
+    "all are neighbours": {"k": 1000},
+}
+
+
+@pytest.mark.parametrize("options", OPTIONS.values(), ids=OPTIONS)
+@pytest.mark.parametrize("sizes", SIZES.values(), ids=SIZES)
+def test_equals_propagation_in_one_place(sizes: list[int], options: dict[str, Any]) -> None:
+    table = {f"xclp.{key.replace('_', '-')}": value for key, value in options.items()}
+    parties = Parties(**split(FEATURES, LABELS, sizes), options=table)
+    found = parties.propagate()
+    assert [len(found[client].labels) for client in range(len(sizes))] == sizes
+    assert_agree(together(found), central(**options), LABELS < 0)
+
+
+def test_equals_the_dense_inverse_of_2000_points() -> None:
+    features, classes = blurred(2000)
+    labels = np.where(np.arange(2000) % 20 == 0, classes, -1)
+    parties = Parties(**split(features, labels, [500, 300, 700, 500]))
+    given = one_hot(labels, 5)
+    inverse = dense_inverse(graph_from_codes(encode(features, SEED, BITS)))
+    expected = labels_from_scores(inverse @ (given / given.sum(axis=0)))
+    assert_agree(together(parties.propagate()), expected, labels < 0)
+
+
+def test_one_client_equals_label_propagation_within_it() -> None:
+    # Reweighing too: it goes by a client's own rows, which here are all rows.
+    options = {"xclp.reweigh": True}
+    parties = Parties(features=[FEATURES], labels=[LABELS], options=options)
+    found = parties.propagate()[0]
+    assert_agree(found, central(reweigh=True), LABELS < 0)
+    assert (found.labels != central().labels)[LABELS < 0].any()
+
+
+def test_reweighing_is_each_clients_own() -> None:
+    order = np.argsort(CLASSES, kind="stable")  # clients of few classes gain most
+    parts = split(FEATURES[order], LABELS[order], [150, 250])
+    plain = Parties(**parts).propagate()
+    found = Parties(**parts, options={"xclp.reweigh": True}).propagate()
+    truth, unlabeled = CLASSES[order], LABELS[order] < 0
+    right = [(together(one).labels == truth)[unlabeled].mean() for one in (plain, found)]
+    assert right[1] > right[0]
+
+
+def tied(chosen: NDArray[np.int64], k: int) -> NDArray[np.bool_]:
+    """Points among those ``chosen`` whose k-th neighbour is no nearer than the next one."""
+    codes = encode(FEATURES[chosen], SEED, BITS)
+    distances = hamming(codes, codes).astype(np.int64)
+    np.fill_diagonal(distances, BITS)
+    ordered = np.sort(distances, axis=1)
+    # From L / 2 on there is no neighbour, and so no tie.
+    found: NDArray[np.bool_] = (ordered[:, k - 1] == ordered[:, k]) & (2 * ordered[:, k] < BITS)
+    return found
+
+
+def test_permutations_of_points_and_of_clients_change_nothing() -> None:
+    options = {"xclp.k": 3}
+    chosen = np.arange(200)
+    while (odd := tied(chosen, 3)).any():  # leaving out a point makes other neighbours
+        chosen = np.delete(chosen, np.flatnonzero(odd)[0])
+    assert len(chosen) > 60
+    size = len(chosen) // 4
+    sizes = [size, 2 * size, len(chosen) - 3 * size]
+    parts = split(FEATURES[chosen], LABELS[chosen], sizes)
+    straight = Parties(**parts, options=options).propagate()
+    rng = np.random.default_rng(0)
+    within = [rng.permutation(size) for size in sizes]
+    clients = [2, 0, 1]
+    turned = Parties(
+        [parts["features"][client][within[client]] for client in clients],
+        [parts["labels"][client][within[client]] for client in clients],
+        options,
+    ).propagate()
+    assert any((found.labels >= 0).any() for found in straight.values())
+    for position, client in enumerate(clients):
+        labels, confidence = (part[within[client]] for part in straight[client])
+        np.testing.assert_array_equal(turned[position].labels, labels)
+        np.testing.assert_allclose(turned[position].confidence, confidence, 0, 1e-6)
+
+
+def test_a_withheld_client_is_labelled_by_the_others() -> None:
+    sizes = [100, 140, 160]
+    parts = split(FEATURES, LABELS, sizes)
+    found = Parties(**parts).propagate(withheld=1)
+    mine = np.repeat([0, 1, 2], sizes) == 1
+    expected = central(np.where(mine, -1, LABELS))
+    assert_agree(together(found), expected, (LABELS < 0) | mine)
+    # Its own labels have no part in it, not even by their number.
+    wrong = [labels.copy() for labels in parts["labels"]]
+    wrong[1] = np.where(wrong[1] >= 0, (wrong[1] + 1) % 5, -1)
+    flipped = Parties(parts["features"], wrong).propagate(withheld=1)
+    for one, other in zip(together(found), together(flipped), strict=True):
+        np.testing.assert_array_equal(one, other)
+    assert (together(Parties(parts["features"], wrong).propagate()).labels[mine] >= 0).any()
+
+
+# Edges
+
+
+def test_points_without_a_direction_are_nobodys_neighbours() -> None:
+    # Client 0: a labelled and an unlabeled zero vector; they are not in the graph.
+    features = FEATURES.copy()
+    labels = LABELS.copy()
+    features[[0, 1]] = 0
+    labels[[0, 1]] = [2, -1]
+    found = Parties(**split(features, labels, [100, 300])).propagate()
+    assert (found[0].labels[1], found[0].confidence[1]) == (-1, 0)
+    # The label of the point outside the graph counts in its class, as in one place.
+    assert_agree(together(found), central(labels, features), labels < 0)
+    assert (central(labels, features).confidence != central(features=features).confidence)[
+        labels < 0
+    ].any()
+
+
+def test_isolated_points_and_duplicates() -> None:
+    # 0 and 1 are the same; 2 is alone: orthogonal or opposite to all. 3 is near 0, at another.
+    axis = np.eye(3)
+    features = [np.array([axis[0], axis[0], -axis[0]]), np.array([axis[0] + 0.1 * axis[1]])]
+    labels = [np.array([1, -1, -1]), np.array([-1])]
+    found = Parties(features, labels, {"xclp.k": 1}).propagate()
+    assert found[0].labels.tolist() == [-1, 1, -1]
+    assert found[0].confidence.tolist() == [0, 1, 0]
+    assert found[1].labels.tolist() == [1]
+
+
+def test_a_single_class_reaches_with_confidence_1_or_not_at_all() -> None:
+    labels = np.where(LABELS >= 0, 0, -1)
+    parties = Parties(**split(FEATURES, labels, [130, 270]), classes=1)
+    found = together(parties.propagate())
+    assert set(found.labels[labels < 0]) == {0}
+    assert (found.confidence[labels < 0] == 1).all()
+
+
+def test_no_label_at_all_labels_nothing() -> None:
+    parts = split(FEATURES[:60], np.full(60, -1), [20, 40])
+    found = together(Parties(**parts).propagate())
+    assert (found.labels == -1).all()
+    assert not found.confidence.any()
+
+
+def test_all_points_labelled_is_nothing_to_ask() -> None:
+    found = Parties(**split(FEATURES[:60], CLASSES[:60], [20, 40])).propagate()
+    assert [(one.labels == -1).all() for one in found.values()] == [True, True]
+
+
+def test_clients_without_points() -> None:
+    found = Parties([FEATURES[:0]], [LABELS[:0]]).propagate()
+    assert found[0].labels.shape == (0,)
+
+
+@pytest.mark.parametrize("method", ["xclp-predict", "xclp"])
+def test_the_log_says_that_the_server_sees_codes(
+    settings: Callable[..., RunConfig], method: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said: list[str] = []
+    monkeypatch.setattr(strategies.label_propagation, "log", lambda level, text: said.append(text))
+    strategy: type[WrappingStrategy] = load_reference(find_method(method).strategy, "method")
+    strategy.check(settings(method=method))
+    assert said == ["xclp.secure = 'plaintext': the server sees all codes; for simulations only."]
