@@ -8,10 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from client_apps.partly_labeled import PartlyLabeledClient, nothing
-from fedul_flwr.bridge import Arrays
 from fedul_flwr.data.types import Ints
 from fedul_flwr.learning.features import extract_features
-from fedul_flwr.learning.local import load_arrays
 from fedul_flwr.local_plan import local_plan
 from fedul_flwr.propagation.central import label_propagation
 from fedul_flwr.propagation.labels import Propagated
@@ -36,15 +34,8 @@ class PropagatingClient(PartlyLabeledClient):
         """Labels of the points in :attr:`shown`, -1 for unlabeled ones."""
         return self.data.labels[self.shown]
 
-    def features(self, weights: Arrays | None = None) -> NDArray[np.float32]:
-        """``(n, d)``, features of the points in :attr:`shown`.
-
-        Parameters
-        ----------
-        weights : the model's; those that it has, without.
-        """
-        if weights is not None:
-            load_arrays(self.model, weights)
+    def features(self) -> NDArray[np.float32]:
+        """``(n, d)``, features of the points in :attr:`shown` by the model as it is."""
         points = self.data.points[self.shown]
         return extract_features(self.model, self.data.images, points, local_plan(self.settings))
 

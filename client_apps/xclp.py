@@ -13,6 +13,7 @@ from client_apps.propagating import PropagatingClient
 from fedul_flwr.bridge import Arrays, Content
 from fedul_flwr.data.types import UNLABELED
 from fedul_flwr.errors import UserError
+from fedul_flwr.learning.local import load_arrays
 from fedul_flwr.propagation.codes import checked_features, encode
 from fedul_flwr.propagation.labels import (
     Propagated,
@@ -97,8 +98,10 @@ class XCLPClient(PropagatingClient):
         if content.values[FIRST]:
             names = [name for name in message if name.startswith(MODEL)]
             weights = {name.removeprefix(MODEL): message.pop(name) for name in names}
+            if weights:
+                load_arrays(self.model, weights)
             try:
-                features = checked_features(self.features(weights))
+                features = checked_features(self.features())
             except UserError as error:
                 raise UserError(f"Client {self.node.partition_id}: {error}") from error
             present = features.any(axis=1)

@@ -9,10 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from client_apps.xclp import XCLPClient
-from fedul_flwr.bridge import Arrays, Content
+from fedul_flwr.bridge import Content
 from fedul_flwr.data.types import UNLABELED, Ints
 from fedul_flwr.learning.features import features_and_logits, pixel_features
-from fedul_flwr.learning.local import load_arrays
 from fedul_flwr.learning.pseudo_labels import network_labels
 from fedul_flwr.local_plan import local_plan
 from fedul_flwr.propagation.labels import Propagated
@@ -37,14 +36,12 @@ class XCLPPredictClient(XCLPClient):
             return np.arange(len(self.data.points))
         return np.flatnonzero((self.data.labels != UNLABELED) | self.data.new)
 
-    def features(self, weights: Arrays | None = None) -> NDArray[np.float32]:
+    def features(self) -> NDArray[np.float32]:
         """Of pixels or of the model, as the settings say; labels to compare with on the way."""
         data, points = self.data, self.data.points[self.shown]
         if self.options.features == "pixels":
             features = pixel_features(data.images, points)
         else:
-            if weights is not None:
-                load_arrays(self.model, weights)
             plan = local_plan(self.settings)
             features, logits = features_and_logits(self.model, data.images, points, plan)
             if self.options.compare:

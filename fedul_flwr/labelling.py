@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import time
-from logging import INFO
 
-from flwr.common import log
 from flwr.serverapp import Grid
 
 from fedul_flwr.bridge import Arrays
@@ -25,7 +23,7 @@ from fedul_flwr.opening import (
 from fedul_flwr.references import load_reference
 from fedul_flwr.results import store
 from fedul_flwr.results.label_scores import score_labels
-from fedul_flwr.results.summary import summary_rows, write_labelling_summary
+from fedul_flwr.results.summary import write_labelling_summary
 from strategies.bases import build_base
 from strategies.labelling import LabellingStrategy
 
@@ -61,5 +59,3 @@ def label(grid: Grid, settings: RunConfig, directory: store.RunDirectory) -> Non
     write_labelling_summary(
         directory, settings, strategy.record, len(nodes), time.time() - began, scores
     )
-    for name, value in summary_rows(directory.path).items():
-        log(INFO, "%-12s %s", name, value)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from logging import ERROR
+from logging import ERROR, INFO
 from pathlib import Path
 
 from flwr.app import Context
@@ -15,6 +15,7 @@ from fedul_flwr.labelling import label
 from fedul_flwr.learning.machine import keep_freed_memory, set_threads
 from fedul_flwr.methods import find_method
 from fedul_flwr.results import store
+from fedul_flwr.results.summary import summary_rows
 from fedul_flwr.training import train
 
 app = ServerApp()
@@ -31,6 +32,8 @@ def main(grid: Grid, context: Context) -> None:
     run = train if find_method(settings.method).trains else label
     try:
         run(grid, settings, directory)
+        for name, value in summary_rows(directory.path).items():
+            log(INFO, "%-12s %s", name, value)
     except UserError as err:
         log(ERROR, "%s", err)
         directory.write_error(str(err))

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from logging import INFO
 from typing import Any
 
 from flwr.app import ArrayRecord, MetricRecord
-from flwr.common import log
 from flwr.serverapp import Grid
 from torch import nn
 
@@ -30,7 +28,7 @@ from fedul_flwr.references import load_reference
 from fedul_flwr.results import store
 from fedul_flwr.results.label_scores import score_pseudo_labels
 from fedul_flwr.results.recorder import Recorder
-from fedul_flwr.results.summary import summary_rows, write_summary
+from fedul_flwr.results.summary import write_summary
 from fedul_flwr.server_data import ServerData
 from strategies.bases import build_base
 from strategies.partly_labeled import PartlyLabeled
@@ -77,8 +75,6 @@ def train(grid: Grid, settings: RunConfig, directory: store.RunDirectory) -> Non
         recorder.close()
     prior = _about_prior(settings, strategy, recorder)
     write_summary(directory, settings, recorder, len(nodes), time.time() - began, prior)
-    for name, value in summary_rows(directory.path).items():
-        log(INFO, "%-12s %s", name, value)
 
 
 def _after_round(

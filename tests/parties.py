@@ -11,7 +11,7 @@ from flwr.app import RecordDict
 from numpy.typing import NDArray
 
 from client_apps.xclp import XCLPClient
-from fedul_flwr.bridge import Arrays, Content, Node, from_records, to_records
+from fedul_flwr.bridge import Content, Node, from_records, to_records
 from fedul_flwr.client_state import ClientState
 from fedul_flwr.config import default_flat, parse_flat
 from fedul_flwr.data.types import Ints, PartlyLabeledPoints
@@ -35,8 +35,7 @@ class Party(XCLPClient):
     def num_classes(self) -> int:
         return self.known_classes
 
-    def features(self, weights: Arrays | None = None) -> Any:
-        del weights
+    def features(self) -> Any:
         return self.told[self.shown]
 
 

@@ -126,7 +126,9 @@ def score_pseudo_labels(
     if not left:
         return {}
     labels = np.concatenate([arrays["labels"] for arrays, _ in left])
-    true = np.concatenate([_true_labels(truth, arrays["points"]) for arrays, truth in left])
+    true = np.concatenate(
+        [truth.labels[_positions(truth, arrays["points"])] for arrays, truth in left]
+    )
     got = labels != UNLABELED
     found = score(labels[got], true[got])
     return {
@@ -135,18 +137,17 @@ def score_pseudo_labels(
     }
 
 
-def _true_labels(truth: LabelTruth, points: Ints) -> Ints:
-    """Of ``points``, each of which is one of the client's."""
+def _positions(truth: LabelTruth, points: Ints) -> Ints:
+    """Where ``points``, each of which is one of the client's, stand among them."""
     order = np.argsort(truth.points)
-    found: Ints = truth.labels[order[np.searchsorted(truth.points, points, sorter=order)]]
+    found: Ints = order[np.searchsorted(truth.points, points, sorter=order)]
     return found
 
 
 def _of_truth(file: Path, truth: LabelTruth, *, only_new: bool) -> tuple[Propagated, Ints]:
     """Labels of the points that count, and their true labels."""
     names, found = read_labels(file)
-    at = {int(row): position for position, row in enumerate(truth.points)}
-    positions = np.array([at[int(name)] for name in names], dtype=np.int64)
+    positions = _positions(truth, np.array(names, dtype=np.int64))
     counts = truth.new[positions] if only_new else np.ones(len(positions), dtype=bool)
     chosen = Propagated(found.labels[counts], found.confidence[counts])
     return chosen, truth.labels[positions[counts]]

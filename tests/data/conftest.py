@@ -15,6 +15,8 @@ import pytest
 from numpy.typing import NDArray
 from PIL import Image
 
+from fedul_flwr.data.sources import source_directory
+
 
 @pytest.fixture(autouse=True)
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
@@ -70,3 +72,11 @@ def write_npz_pair(root: Path, **changes: Any) -> None:
     arrays = {name: values for name, values in train.items() if values is not None}
     np.savez(root / "train.npz", **arrays)
     np.savez(root / "test.npz", images=pixels(3, 5, 4, seed=1), labels=np.array([0, 1, 2]))
+
+
+def write_source(folder: Path, labels: Any) -> Path:
+    """Write a data set of 400 random images and ``labels`` (four classes); where it was decoded."""
+    folder.mkdir()
+    np.savez(folder / "train.npz", images=pixels(400, 4, 4), labels=labels)
+    np.savez(folder / "test.npz", images=pixels(4, 4, 4, seed=1), labels=np.arange(4))
+    return source_directory(str(folder))

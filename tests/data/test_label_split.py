@@ -13,7 +13,6 @@ from fedul_flwr.config import RunConfig, default_flat, parse_flat
 from fedul_flwr.data.holdings import read_arrays
 from fedul_flwr.data.label_split import Dealt, LabelTruth, open_partly_labeled_points, save_split
 from fedul_flwr.data.set_split import open_labeled_points
-from fedul_flwr.data.sources import source_directory
 from fedul_flwr.data.split import (
     Split,
     build_split,
@@ -25,7 +24,7 @@ from fedul_flwr.errors import UserError
 from fedul_flwr.federation import ClientReport
 from fedul_flwr.server_data import open_server_data
 from fedul_flwr.settings.labels import LabelSettings
-from tests.data.conftest import pixels
+from tests.data.conftest import write_source
 from tests.partly_labeled import GIVEN_METHOD
 
 COUNTS = [160, 120, 80, 40]
@@ -39,16 +38,9 @@ def config(**options: Any) -> RunConfig:
     return parse_flat({**default_flat(), **values, **options})
 
 
-def write_source(folder: Path, labels: Any = LABELS) -> Path:
-    folder.mkdir()
-    np.savez(folder / "train.npz", images=pixels(400, 4, 4), labels=labels)
-    np.savez(folder / "test.npz", images=pixels(4, 4, 4, seed=1), labels=np.arange(4))
-    return source_directory(str(folder))
-
-
 @pytest.fixture
 def place(tmp_path: Path) -> Path:
-    return write_source(tmp_path / "data")
+    return write_source(tmp_path / "data", LABELS)
 
 
 def opened(place: Path, split: Split) -> list[Any]:

@@ -16,13 +16,12 @@ from fedul_flwr.data import split as split_module
 from fedul_flwr.data.holdings import read_arrays, set_aside
 from fedul_flwr.data.set_generator import generate_sets
 from fedul_flwr.data.set_split import open_labeled_points, open_unlabeled_sets
-from fedul_flwr.data.sources import source_directory
 from fedul_flwr.data.split import Split, build_split, client_files, read_split
 from fedul_flwr.errors import UserError
 from fedul_flwr.methods import Method
 from fedul_flwr.settings.base import Settings
 from fedul_flwr.settings.fedul import FedULSettings, UnlabeledSetSettings
-from tests.data.conftest import pixels
+from tests.data.conftest import write_source
 
 COUNTS = [160, 120, 80, 40]
 LABELS = np.random.default_rng(0).permutation(np.repeat(np.arange(4), COUNTS))
@@ -44,16 +43,9 @@ def config(**options: Any) -> RunConfig:
     return parse_flat({**default_flat(), **values, **options})
 
 
-def write_source(folder: Path, labels: Any = LABELS) -> Path:
-    folder.mkdir()
-    np.savez(folder / "train.npz", images=pixels(400, 4, 4), labels=labels)
-    np.savez(folder / "test.npz", images=pixels(4, 4, 4, seed=1), labels=np.arange(4))
-    return source_directory(str(folder))
-
-
 @pytest.fixture
 def place(tmp_path: Path) -> Place:
-    return Place(write_source(tmp_path / "data"))
+    return Place(write_source(tmp_path / "data", LABELS))
 
 
 def test_a_federation_is_built_once(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
