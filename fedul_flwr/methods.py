@@ -25,8 +25,10 @@ from fedul_flwr.settings.semi import (
 )
 from fedul_flwr.settings.server import FedULMixSettings, ServerTrainingSettings
 
-DataKind = Literal["unlabeled-sets", "labels", "partly-labeled"]
+DataKind = Literal["unlabeled-sets", "labels", "partly-labeled", "fully-labeled"]
 """What a client learns from."""
+PARTLY_LABELED = frozenset({"partly-labeled", "fully-labeled"})
+"""Kinds whose points are dealt each once, some or all of them with labels."""
 
 
 @dataclass(frozen=True)
@@ -42,7 +44,7 @@ class Method:
         :class:`fedul_flwr.bridge.FederatedClient`.
     sections : tables of settings that have an effect on it.
     data : what a simulated client is given: its unlabeled sets, its points with labels, or its
-        points with labels for some of them.
+        points dealt each once with labels for some of them, or for all.
     trains : whether it trains a model over rounds; if not, its clients label their points once.
     """
 

@@ -50,7 +50,7 @@ def train(grid: Grid, settings: RunConfig, directory: store.RunDirectory) -> Non
     arrays, done, state = _starting_point(directory, recorder, model)
     if done >= settings.num_rounds and _is_summarised(directory, done):
         raise UserError(f"{directory.path} has finished its {done} rounds; raise num-rounds.")
-    trains = strategy_class.trains_at_server
+    trains = strategy_class.learns_at_server(settings)
     strategy = strategy_class(
         settings,
         build_base(settings),

@@ -56,7 +56,7 @@ class WrappingStrategy(Strategy):
     can_hold_out = False
     """Whether clients can evaluate on held-out unlabeled data."""
     trains_at_server = False
-    """Whether it needs a :class:`ServerTrainer`, and so labelled points at the server."""
+    """Whether it always trains at the server; see :meth:`learns_at_server`."""
 
     def __init__(
         self,
@@ -82,6 +82,12 @@ class WrappingStrategy(Strategy):
         self._global: ArrayRecord | None = None
 
     # Hooks of methods
+
+    @classmethod
+    def learns_at_server(cls, settings: RunConfig) -> bool:
+        """Whether it needs a :class:`ServerTrainer`, and so labelled points at the server."""
+        del settings
+        return cls.trains_at_server
 
     @classmethod
     def check(cls, settings: RunConfig) -> None:

@@ -130,6 +130,46 @@ def paired_batches(
     return batches
 
 
+def matching_batches(
+    images: NDArray[np.uint8],
+    points: NDArray[np.int64],
+    labels: NDArray[np.int64],
+    plan: LocalPlan,
+    unlabeled_size: int,
+) -> Batches:
+    """Batches of labelled points, augmented as ``plan.augment`` says, then unlabeled ones as is.
+
+    An epoch is one pass over the labelled points in batches of ``plan.batch_size``, each with the
+    next unlabeled ones beside it; without labelled points, one pass over the others.
+
+    Parameters
+    ----------
+    images : uint8 ``(N, h, w, c)``.
+    points : ``(n,)``, rows of ``images``.
+    labels : ``(n,)``, targets of the batches; -1 for unlabeled points.
+    unlabeled_size : how many unlabeled points a batch has, at most all; 0 spreads them evenly over
+        the epoch's batches.
+    """
+    labelled, others = np.flatnonzero(labels >= 0), np.flatnonzero(labels < 0)
+
+    def batches(rng: np.random.Generator) -> Iterator[tuple[Tensor, Tensor]]:
+        if len(labelled):
+            known = [labelled[batch] for batch in epoch_order(len(labelled), plan.batch_size, rng)]
+            size = unlabeled_size or -(-len(others) // len(known))
+            next_of = _endless(others, rng)
+            unknown = [next_of(size) for _ in known]
+        else:
+            unknown = [others[batch] for batch in epoch_order(len(others), unlabeled_size, rng)]
+            known = [labelled] * len(unknown)
+        for seen, unseen in zip(known, unknown, strict=True):
+            inputs = to_input(gather(images, points[np.concatenate([seen, unseen])]))
+            if len(seen):
+                inputs[: len(seen)] = augment_batch(inputs[: len(seen)], plan.augment, rng)
+            yield inputs, torch.from_numpy(labels[np.concatenate([seen, unseen])])
+
+    return batches
+
+
 def _endless(
     positions: NDArray[np.int64], rng: np.random.Generator
 ) -> Callable[[int], NDArray[np.int64]]:

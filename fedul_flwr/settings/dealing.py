@@ -17,6 +17,9 @@ _OF_ANY_SPLIT = ("labels.split", "labels.without-client")
 POINTLESS = {
     "client-data, where clients bring their own data": (*_POINTS, *_SETS, *_LABELS),
     "labels.fraction, which says how many labels there are": ("labels.total",),
+    "scenario.labels-at = 'server', where no client has labels": tuple(
+        key for key in _LABELS if key not in ("labels.split", "labels.new-fraction")
+    ),
     "labels.split, which says who holds what": (
         *_POINTS,
         "validation-fraction",
@@ -36,10 +39,16 @@ def refuse_pointless(flat: Mapping[str, Any], defaults: Mapping[str, Any]) -> No
         Naming the setting.
     """
     for choice, keys in POINTLESS.items():
-        if not flat.get(choice.partition(",")[0]):
+        if not _is_made(choice.partition(",")[0], flat):
             continue
         for key in keys:
             if flat.get(key, defaults[key]) != defaults[key]:
                 raise UserError(
                     f"Setting {key} = {flat[key]!r} has no effect with {choice}: leave it out."
                 )
+
+
+def _is_made(choice: str, flat: Mapping[str, Any]) -> bool:
+    """Whether ``flat`` has the setting of ``choice``, with its value where that is named."""
+    key, _, value = choice.partition(" = ")
+    return flat.get(key) == value.strip("'") if value else bool(flat.get(key))
