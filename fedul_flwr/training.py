@@ -101,8 +101,7 @@ def _after_round(
             "heldout_loss": record.heldout_loss,
             "seconds": reached - before,
             "seconds_fit": record.seconds_fit(),
-            "bytes_up": record.bytes_up,
-            "bytes_down": record.bytes_down,
+            **record.traffic(),
             "clients": record.clients,
             "failures": record.failures,
         }

@@ -7,17 +7,26 @@ and gives methods their hooks. Flower's ``start`` is used as it is.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 from logging import INFO, WARNING
 from typing import Any, cast
 
-from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord
+from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
 from flwr.common import log
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Strategy
 from numpy.typing import NDArray
 
-from fedul_flwr.bridge import ARRAYS, DIAGNOSTICS, METRICS, Content, Value, payload_bytes
+from fedul_flwr.bridge import (
+    ARRAYS,
+    DIAGNOSTICS,
+    METRICS,
+    Content,
+    Value,
+    payload_bytes,
+    payload_parts,
+)
 from fedul_flwr.config import RunConfig
 from fedul_flwr.data.seeds import stream
 from fedul_flwr.data.types import Floats
@@ -174,7 +183,11 @@ class WrappingStrategy(Strategy):
     def begin_round(self, server_round: int, arrays: ArrayRecord) -> int:
         """Start a round's record; returns the round's number, counted over resumed runs."""
         self._global = arrays
-        self.record = RoundRecord(round=server_round + self.round_offset)
+        self.record = RoundRecord(
+            round=server_round + self.round_offset,
+            model_bytes=payload_bytes(RecordDict({ARRAYS: arrays})),
+            model_values=sum(math.prod(array.shape) for array in arrays.values()),
+        )
         return self.record.round
 
     def train_at_server(self, arrays: ArrayRecord | None) -> ArrayRecord:
@@ -200,8 +213,8 @@ class WrappingStrategy(Strategy):
         """
         asked = {member.node_id: content for member, content in contents.items()}
         phase = self._ask_nodes(grid, name, asked)
-        self.record.bytes_down += phase.bytes_down
-        self.record.bytes_up += phase.bytes_up
+        self.record.down["phases"] += phase.bytes_down
+        self.record.up["phases"] += phase.bytes_up
         return {
             member: phase.answers[member.node_id]
             for member in sorted(contents)
@@ -225,7 +238,7 @@ class WrappingStrategy(Strategy):
                 round_number, weights, self._config(config), GridView(grid, chosen)
             )
         )
-        self.record.bytes_down += add_arrays(messages, arrays)
+        self.record.down.update(add_arrays(messages, arrays))
         return messages
 
     def aggregate_train(
@@ -264,7 +277,9 @@ class WrappingStrategy(Strategy):
                 round_number, arrays, self._config(config), GridView(grid, self.members)
             )
         )
-        self.record.bytes_down += sum(payload_bytes(message.content) for message in messages)
+        # A part of its own: it goes to all members, not only to those that train in the round.
+        sent = sum(payload_bytes(message.content) for message in messages)
+        self.record.down["evaluation"] += sent
         return messages
 
     def aggregate_evaluate(
@@ -309,7 +324,7 @@ class WrappingStrategy(Strategy):
                 reasons.append(failure_reason(reply))
             else:
                 good.append(reply)
-                self.record.bytes_up += payload_bytes(reply.content)
+                self.record.up.update(payload_parts(reply.content))
         if reasons:
             self._fail(reasons[0], len(reasons))
         return sorted(good, key=lambda reply: partitions[reply.metadata.src_node_id])
