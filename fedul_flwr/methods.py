@@ -13,6 +13,7 @@ from fedul_flwr.settings.baselines import FedLLPVATSettings, FedPLSettings, Supe
 from fedul_flwr.settings.consistency import FedULConsistencySettings
 from fedul_flwr.settings.fedul import AdmissionSettings, FedULSettings, UnlabeledSetSettings
 from fedul_flwr.settings.labels import LabelSettings
+from fedul_flwr.settings.matching import FedMatchSettings, ScenarioSettings, ViewSettings
 from fedul_flwr.settings.semi import (
     FedSiamSettings,
     PropagationSettings,
@@ -185,6 +186,19 @@ METHODS: dict[str, Method] = {
                 "labels": LabelSettings,
                 "semi": SamplingSettings,
                 "fedsiam": FedSiamSettings,
+            },
+            data="partly-labeled",
+        ),
+        Method(
+            name="fedmatch",
+            strategy="strategies.fedmatch:FedMatch",
+            client="client_apps.fedmatch:FedMatchClient",
+            sections={
+                "labels": LabelSettings,
+                "scenario": ScenarioSettings,
+                "ssl": ViewSettings,
+                "server": ServerTrainingSettings,
+                "fedmatch": FedMatchSettings,
             },
             data="partly-labeled",
         ),

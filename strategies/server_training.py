@@ -55,6 +55,10 @@ class ServerTrainer:
         """Batches of an epoch over the labelled points."""
         return point_batches(self._data.images, self._data.points, self._data.labels, plan)
 
+    def rng(self, server_round: int) -> np.random.Generator:
+        """Source of everything random in a round at the server."""
+        return stream(self._settings.seed, "server", server_round)
+
     def train(
         self,
         arrays: ArrayRecord,
@@ -63,8 +67,7 @@ class ServerTrainer:
     ) -> tuple[ArrayRecord, float]:
         """``arrays`` after the epochs of one round, and the mean loss of the steps."""
         load_arrays(self.model, to_arrays(arrays))
-        plan = self.plan(server_round)
-        rng = stream(self._settings.seed, "server", server_round)
+        plan, rng = self.plan(server_round), self.rng(server_round)
         result = train_local(self.model, self.batches(plan), objective, plan, rng)
         # Copies: the next round trains the very same tensors.
         trained = {name: np.array(value) for name, value in dump_arrays(self.model).items()}

@@ -221,6 +221,16 @@ class WrappingStrategy(Strategy):
             if member.node_id in phase.answers
         }
 
+    def write_messages(self, messages: Iterable[Message]) -> None:
+        """Complete the base's messages by what clients start from, and count their bytes."""
+        self.record.down.update(add_arrays(messages, self.global_arrays))
+
+    def open_reply(self, member: Member, reply: Message) -> None:
+        """Turn what ``member`` sent into the arrays that the base is to combine, in place.
+
+        A :class:`ValueError` makes it a failed client.
+        """
+
     # Flower's hooks
 
     def configure_train(
@@ -232,13 +242,14 @@ class WrappingStrategy(Strategy):
             self.prepare(grid)
         chosen = self.take_part(round_number, arrays, grid)
         self.record.clients = len(chosen)
-        weights = ArrayRecord({k: v for k, v in arrays.items() if k not in self.buffers})
+        begin = self.global_arrays.items()
+        weights = ArrayRecord({k: v for k, v in begin if k not in self.buffers})
         messages = list(
             self.base.configure_train(
                 round_number, weights, self._config(config), GridView(grid, chosen)
             )
         )
-        self.record.down.update(add_arrays(messages, arrays))
+        self.write_messages(messages)
         return messages
 
     def aggregate_train(
@@ -317,7 +328,7 @@ class WrappingStrategy(Strategy):
 
     def _answers(self, replies: Iterable[Message]) -> list[Message]:
         """Replies without errors in partition order; failures are counted or stop the run."""
-        partitions = {member.node_id: member.partition_id for member in self.members}
+        members = {member.node_id: member for member in self.members}
         good, reasons = [], []
         for reply in replies:
             if reply.has_error():
@@ -327,11 +338,11 @@ class WrappingStrategy(Strategy):
                 self.record.up.update(payload_parts(reply.content))
         if reasons:
             self._fail(reasons[0], len(reasons))
-        return sorted(good, key=lambda reply: partitions[reply.metadata.src_node_id])
+        return sorted(good, key=lambda reply: members[reply.metadata.src_node_id])
 
     def _usable(self, replies: Iterable[Message]) -> list[Message]:
         received = list(replies)
-        answers = self._answers(received)
+        answers = self._opened(self._answers(received))
         usable = [
             reply
             for reply in answers
@@ -353,6 +364,18 @@ class WrappingStrategy(Strategy):
         if not trained:
             raise UserError(f"Round {self.record.round}: no client had anything to learn from.")
         return trained
+
+    def _opened(self, replies: Iterable[Message]) -> list[Message]:
+        members = {member.node_id: member for member in self.members}
+        opened = []
+        for reply in replies:
+            try:
+                self.open_reply(members[reply.metadata.src_node_id], reply)
+            except ValueError as err:
+                self._fail(str(err), 1)
+            else:
+                opened.append(reply)
+        return opened
 
     def _fail(self, reason: str, count: int) -> None:
         self.record.failures += count

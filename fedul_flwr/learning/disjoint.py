@@ -14,7 +14,6 @@ from fedul_flwr.learning.batches import Batches
 from fedul_flwr.learning.corrections import anchor_of, correct_gradients
 from fedul_flwr.learning.decomposition import PSI, SIGMA, Decomposed, unlabeled_part
 from fedul_flwr.learning.local import Loss, build_optimizer
-from fedul_flwr.learning.machine import place
 from fedul_flwr.learning.network import Network
 from fedul_flwr.learning.plan import LocalPlan
 

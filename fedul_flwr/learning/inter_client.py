@@ -64,6 +64,7 @@ class InterClientConsistency:
 
     Attributes
     ----------
+    helpers : the helpers' models.
     points, confident : how many points it has seen, and how many of them counted.
     """
 
@@ -75,7 +76,7 @@ class InterClientConsistency:
         operations: int = 6,
         magnitudes: tuple[int, int] = (2, 5),
     ) -> None:
-        self._helpers = [helper.eval().requires_grad_(False) for helper in helpers]
+        self.helpers = [helper.eval().requires_grad_(False) for helper in helpers]
         self._weight = weight
         self._threshold = threshold
         self._operations = operations
@@ -85,7 +86,7 @@ class InterClientConsistency:
     def __call__(self, network: Network, inputs: Tensor) -> Tensor | None:
         """Loss of ``(n, c, h, w)`` inputs; ``None`` where no point counts."""
         # Without helpers p(u) is only a target.
-        with torch.set_grad_enabled(bool(self._helpers)):
+        with torch.set_grad_enabled(bool(self.helpers)):
             log_p = functional.log_softmax(network(inputs), dim=1)
         sure = (log_p.detach().amax(dim=1).exp() >= self._threshold).nonzero()[:, 0]
         self.points += len(inputs)
@@ -96,7 +97,7 @@ class InterClientConsistency:
         with torch.no_grad():
             others = [
                 functional.log_softmax(network.twin(helper)(points), dim=1)
-                for helper in self._helpers
+                for helper in self.helpers
             ]
         votes = [other.argmax(dim=1) for other in others]
         labels = agreed_labels(log_p.detach().argmax(dim=1), votes, log_p.shape[1])

@@ -112,9 +112,15 @@ class RunDirectory:
         """Where clients of a simulation keep arrays between rounds."""
         return self.path / "clients"
 
+    @property
+    def held(self) -> Path:
+        """Where a server keeps what it knows its clients to hold."""
+        return self.path / "held"
+
     def forget_clients(self) -> None:
-        """Remove what clients of an earlier try kept."""
+        """Remove what clients of an earlier try kept, and what was known of them."""
         shutil.rmtree(self.clients, ignore_errors=True)
+        shutil.rmtree(self.held, ignore_errors=True)
 
     def _replace(self, name: str, text: str) -> None:
         write_atomically(self.path / name, text)
