@@ -51,6 +51,7 @@ class FedMatchClient(MatchingClient):
         self, parameters: NDArrays, config: dict[str, FlowerScalar]
     ) -> tuple[NDArrays, int, dict[str, FlowerScalar]]:
         """One round of local training."""
+        del parameters  # there are none, see array_names
         keep_freed_memory()
         self.server_round = int(config["server-round"])
         held = self._held(int(config[SINCE]))
@@ -128,7 +129,9 @@ class FedMatchClient(MatchingClient):
         """
         name = unlabeled_part(parts)
         sent = unflatten(self.received.get(HELPERS, {}))
-        found = {str(number): decode(sent.get(str(number), {}), parts[name]) for number in range(count)}
+        found = {
+            str(number): decode(sent.get(str(number), {}), parts[name]) for number in range(count)
+        }
         if self.options.keep_helpers:
             if found:
                 self.state.keep(HELPERS, self.server_round, flatten(found))

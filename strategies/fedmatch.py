@@ -187,9 +187,8 @@ class FedMatch(Matching):
         client, content = member.partition_id, reply.content
         del cast(MetricRecord, content[METRICS])[OUT_OF_STEP]  # no figure to average
         before = self._held.of(client)
-        parts = {
-            part: decode(record, before.get(part, {})) for part, record in self._sent[client].items()
-        }
+        sent = self._sent[client].items()
+        parts = {part: decode(record, before.get(part, {})) for part, record in sent}
         returned = {}
         for part in self.exchanged:
             record = to_arrays(cast(ArrayRecord, content[part]))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from typing import Any
 
 import numpy as np
 import torch
@@ -13,13 +14,13 @@ SIGMA, PSI, THETA = "sigma", "psi", "theta"
 """Parts of a model's weights: what learns from labels, what learns from unlabeled points, and the
 whole of an undecomposed model."""
 
-Arrays = dict[str, NDArray[np.generic]]
+Arrays = dict[str, NDArray[Any]]
 Parts = dict[str, Arrays]
 """Arrays of every part by their name in the model: sigma and psi, or theta alone."""
 
 
 def decompose(
-    arrays: Mapping[str, NDArray[np.generic]],
+    arrays: Mapping[str, NDArray[Any]],
     buffers: Collection[str],
     psi_factor: float | None,
 ) -> Parts:
@@ -77,7 +78,7 @@ def flatten(parts: Parts) -> Arrays:
     return {f"{part}/{name}": array for part, own in parts.items() for name, array in own.items()}
 
 
-def unflatten(arrays: Mapping[str, NDArray[np.generic]]) -> Parts:
+def unflatten(arrays: Mapping[str, NDArray[Any]]) -> Parts:
     """Parts of what :func:`flatten` gave."""
     parts: Parts = {}
     for key, array in arrays.items():
@@ -151,10 +152,10 @@ class Decomposed:
         return dumped
 
 
-def _tensor(array: NDArray[np.generic]) -> Tensor:
+def _tensor(array: NDArray[Any]) -> Tensor:
     # A copy where the array cannot be written to, as torch warns of those.
     return torch.from_numpy(array if array.flags.writeable else np.array(array))
 
 
-def _array(tensor: Tensor) -> NDArray[np.generic]:
+def _array(tensor: Tensor) -> NDArray[Any]:
     return np.array(tensor.detach().cpu().numpy(), order="C")

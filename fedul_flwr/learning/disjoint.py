@@ -130,7 +130,7 @@ def train_disjoint(
     steps = len(on_labels.losses) + len(on_rest.losses)
     result = DisjointResult(on_labels.finish(), on_rest.finish(), steps)
     if not np.isfinite([result.supervised, result.consistency]).all():
-        raise UserError("The local loss is no longer finite: lower learning-rate, or check the data.")
+        raise UserError("The local loss is no longer finite: lower learning-rate, check the data.")
     return result
 
 
