@@ -41,12 +41,17 @@ class ServerTrainer:
         )
         self._model = build_model(settings.model, shape.image_shape, len(shape.class_names))
 
-    def train(self, arrays: ArrayRecord, server_round: int) -> tuple[ArrayRecord, float]:
-        """``arrays`` after the epochs of one round, and the mean loss of the steps."""
+    def train(
+        self, arrays: ArrayRecord, server_round: int, told_factor: float = 1.0
+    ) -> tuple[ArrayRecord, float]:
+        """``arrays`` after the epochs of one round, and the mean loss of the steps.
+
+        ``told_factor`` multiplies the step size (`plateau`).
+        """
         load_arrays(self._model, to_arrays(arrays))
         data = self._data
         factor = rate_factor(self._settings, server_round, self._settings.num_rounds)
-        plan = replace(self._plan, learning_rate=self._plan.learning_rate * factor)
+        plan = replace(self._plan, learning_rate=self._plan.learning_rate * factor * told_factor)
         result = train_local(
             self._model,
             point_batches(data.images, data.points, data.labels, plan),

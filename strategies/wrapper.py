@@ -17,7 +17,15 @@ from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Strategy
 from numpy.typing import NDArray
 
-from fedul_flwr.bridge import ARRAYS, DIAGNOSTICS, METRICS, Content, Value, payload_bytes
+from fedul_flwr.bridge import (
+    ARRAYS,
+    DIAGNOSTICS,
+    METRICS,
+    RATE_FACTOR,
+    Content,
+    Value,
+    payload_bytes,
+)
 from fedul_flwr.config import RunConfig
 from fedul_flwr.data.seeds import stream
 from fedul_flwr.data.types import Floats
@@ -51,12 +59,17 @@ class WrappingStrategy(Strategy):
         adaptive base could turn a variance negative).
     round_offset : rounds already done, when a run resumes.
     trainer : for methods that train at the server.
+
+    Attributes
+    ----------
+    rate_factor : what step sizes of the next round are multiplied by (`plateau`).
     """
 
     can_hold_out = False
     """Whether clients can evaluate on held-out unlabeled data."""
     trains_at_server = False
     """Whether it needs a :class:`ServerTrainer`, and so labelled points at the server."""
+    rate_factor = 1.0
 
     def __init__(
         self,
@@ -100,6 +113,11 @@ class WrappingStrategy(Strategy):
     def round_config(self) -> dict[str, Value]:
         """What clients are told beside the model, in every round."""
         return {}
+
+    def stage_start(self, round_number: int) -> int:
+        """First round of the stage that a round belongs to; `plateau` begins anew in each."""
+        del round_number
+        return 1
 
     def admit(self, report: ClientReport, answer: Content) -> None:
         """Judge a client by its answer to ``prepare``; set ``report.reason`` to refuse it."""
@@ -175,7 +193,9 @@ class WrappingStrategy(Strategy):
         """``arrays`` after one round of training on the server's labelled set."""
         if self.trainer is None or arrays is None:
             raise RuntimeError(f"{type(self).__name__} needs a trainer and a model")
-        trained, self.record.metrics["server-loss"] = self.trainer.train(arrays, self.record.round)
+        trained, self.record.metrics["server-loss"] = self.trainer.train(
+            arrays, self.record.round, self.rate_factor
+        )
         return trained
 
     @property
@@ -292,7 +312,10 @@ class WrappingStrategy(Strategy):
         return phase
 
     def _config(self, config: ConfigRecord) -> ConfigRecord:
-        return ConfigRecord({**config, **self.round_config()})
+        told = self.round_config()
+        if self.rate_factor != 1.0:
+            told = {**told, RATE_FACTOR: self.rate_factor}
+        return ConfigRecord({**config, **told})
 
     def _answers(self, replies: Iterable[Message]) -> list[Message]:
         """Replies without errors in partition order; failures are counted or stop the run."""
