@@ -12,7 +12,7 @@ from flwr.common.typing import Scalar as FlowerScalar
 from numpy.typing import NDArray
 from torch import nn
 
-from fedul_flwr.bridge import FEDERATION, Content, FederatedClient, Node, Value
+from fedul_flwr.bridge import FEDERATION, RATE_FACTOR, Content, FederatedClient, Node, Value
 from fedul_flwr.client_state import ClientState
 from fedul_flwr.config import RunConfig
 from fedul_flwr.data.seeds import stream
@@ -148,11 +148,12 @@ class LocalTrainingClient(FederatedClient):
                 return super().step(name, content)
 
     def plan(self, config: dict[str, FlowerScalar]) -> LocalPlan:
-        """The round's plan: the settings, and what the base strategy sends."""
+        """The round's plan: the settings, and what the server sends."""
         return local_plan(
             self.settings,
             float(config.get("proximal-mu", 0.0)),
             self.stage(int(config.get("server-round", 1))),
+            float(config.get(RATE_FACTOR, 1.0)),
         )
 
     def fit(

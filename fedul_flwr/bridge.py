@@ -44,6 +44,9 @@ FEDERATION = "federation"
 CLASS_MASSES, TEST_PRIOR = "class-masses", "test-prior"
 """Values that a client sends, and is told in every round, where pi is the mean of all sets."""
 
+RATE_FACTOR = "rate-factor"
+"""Value that clients are told in a round whose step sizes the server multiplies (`plateau`)."""
+
 STEP = "query.step"
 """Message type of a method's extra phases."""
 

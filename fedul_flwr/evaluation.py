@@ -6,7 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
+from torch.nn import functional
 
 from fedul_flwr.class_priors import estimate_prior, reweigh
 from fedul_flwr.config import RunConfig
@@ -18,10 +20,14 @@ from fedul_flwr.models import build_model
 
 @dataclass(frozen=True)
 class Errors:
-    """Percent of points misclassified; ``None`` where there are no labelled points."""
+    """Percent of points misclassified; ``None`` where there are no labelled points.
 
-    test: float | None
-    validation: float | None
+    ``validation_loss`` is the mean cross-entropy of the validation points, in nats.
+    """
+
+    test: float | None = None
+    validation: float | None = None
+    validation_loss: float | None = None
 
 
 @dataclass(frozen=True)
@@ -52,7 +58,8 @@ class Evaluator:
     def errors(self, arrays: Mapping[str, NDArray[np.generic]]) -> Errors:
         """Errors of the model that ``arrays`` hold."""
         load_arrays(self._model, arrays)
-        return Errors(test=self._error(*self._test), validation=self._error(*self._validation))
+        test, _ = self._error_and_loss(*self._test)
+        return Errors(test, *self._error_and_loss(*self._validation))
 
     def reweighed(self, arrays: Mapping[str, NDArray[np.generic]], trained: Floats) -> Reweighed:
         """Class priors of all test images by EM, without their labels, and what comes of them.
@@ -72,11 +79,15 @@ class Evaluator:
         wrong = _percent_wrong(guess[labelled], data, labelled) if len(labelled) else None
         return Reweighed(prior, wrong)
 
-    def _error(self, data: ImageArrays, rows: Ints) -> float | None:
+    def _error_and_loss(
+        self, data: ImageArrays, rows: Ints
+    ) -> tuple[float, float] | tuple[None, None]:
         if len(rows) == 0:
-            return None
-        guess = predict_logits(self._model, data.images, rows, self._plan).argmax(dim=1).numpy()
-        return _percent_wrong(guess, data, rows)
+            return None, None
+        logits = predict_logits(self._model, data.images, rows, self._plan).double()
+        labels = torch.from_numpy(np.asarray(data.labels)[rows])
+        loss = float(functional.cross_entropy(logits, labels))
+        return _percent_wrong(logits.argmax(dim=1).numpy(), data, rows), loss
 
 
 def _percent_wrong(guess: Ints, data: ImageArrays, rows: Ints) -> float:

@@ -14,6 +14,7 @@ from fedul_flwr.bridge import to_arrays, to_record
 from fedul_flwr.config import LAST_MODEL, RunConfig
 from fedul_flwr.errors import UserError
 from fedul_flwr.learning.local import dump_arrays
+from fedul_flwr.learning.schedules import plateau
 from fedul_flwr.methods import find_method
 from fedul_flwr.opening import (
     describe,
@@ -44,6 +45,7 @@ def train(grid: Grid, settings: RunConfig, directory: store.RunDirectory) -> Non
     strategy_class.check(settings)
     data, nodes = open_data(grid, settings, directory)
     model = fresh_model(settings, data)
+    _refuse_blind_plateau(settings, data)
     chosen = _selection(settings, data, strategy_class.can_hold_out)
     settings = settings.model_copy(update={"selection": chosen})
     recorder = Recorder(directory, settings, data.evaluator(settings))
@@ -87,6 +89,7 @@ def _after_round(
     def after_round(server_round: int, arrays: ArrayRecord) -> MetricRecord | None:
         nonlocal reached
         if server_round == 0:
+            _follow_plateau(strategy, recorder)
             reached = time.time()
             return None
         if server_round == 1:
@@ -105,10 +108,31 @@ def _after_round(
             "clients": record.clients,
             "failures": record.failures,
         }
+        if recorder.settings.learning_rate_schedule == "plateau":
+            line["rate_factor"] = strategy.rate_factor
         recorder.record(line, to_arrays(arrays), strategy.memory())
+        _follow_plateau(strategy, recorder)
         return None
 
     return after_round
+
+
+def _follow_plateau(strategy: WrappingStrategy, recorder: Recorder) -> None:
+    """Set what the next round's step sizes are multiplied by, where validation losses decide it."""
+    settings = recorder.settings
+    if settings.learning_rate_schedule != "plateau":
+        return
+    recorder.wait()
+    start = strategy.stage_start(strategy.record.round + 1)
+    # Not the last round of all, evaluated out of turn: a run that goes on from it must not differ.
+    losses = [
+        line["validation_loss"]
+        for line in recorder.lines
+        if line["round"] >= start and line["round"] % settings.evaluate_every == 0
+    ]
+    strategy.rate_factor = plateau(
+        losses, settings.learning_rate_patience, settings.learning_rate_factor
+    )
 
 
 def _about_pseudo_labels(
@@ -125,6 +149,14 @@ def _metric_name(strategy: WrappingStrategy, key: str) -> str:
     if key == "loss":
         return "surrogate_loss" if strategy.can_hold_out else "loss"
     return key.replace("-", "_")
+
+
+def _refuse_blind_plateau(settings: RunConfig, data: ServerData) -> None:
+    if settings.learning_rate_schedule == "plateau" and len(data.validation) == 0:
+        raise UserError(
+            "Setting learning-rate-schedule = 'plateau' needs labelled data at the server and "
+            "validation-fraction above 0."
+        )
 
 
 def _selection(settings: RunConfig, data: ServerData, can_hold_out: bool) -> str:

@@ -113,7 +113,7 @@ class FedMatch(Matching):
         """Train sigma on the server's labels, with psi as it is (algorithm 2, lines 4 to 8)."""
         assert self.trainer is not None  # as `learns_at_server` says
         weight = self.settings.section("ssl", SupervisedPartSettings).supervised_weight
-        plan = self.trainer.plan(server_round)
+        plan = self.trainer.plan(server_round, self.rate_factor)
         decomposed = Decomposed(place(self.trainer.model, plan.device, plan.dtype), self._parts)
         result = train_disjoint(
             decomposed,

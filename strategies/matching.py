@@ -68,7 +68,9 @@ class Matching(WrappingStrategy):
         if self.trainer is None:
             raise RuntimeError(f"{type(self).__name__} needs a trainer")
         weight = self.settings.section("ssl", SupervisedPartSettings).supervised_weight
-        return self.trainer.train(arrays, server_round, on_logits(scaled_cross_entropy(weight)))
+        return self.trainer.train(
+            arrays, server_round, self.rate_factor, on_logits(scaled_cross_entropy(weight))
+        )
 
     def configure_train(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid

@@ -42,16 +42,14 @@ class ServerTrainer:
         self._data = data
         self.model = build_model(settings.model, shape.image_shape, len(shape.class_names))
 
-    def plan(self, server_round: int) -> LocalPlan:
-        """What the server does in a round."""
+    def plan(self, server_round: int, told_factor: float = 1.0) -> LocalPlan:
+        """What the server does in a round; ``told_factor`` multiplies the step size (`plateau`)."""
         options = self._settings.section("server", ServerTrainingSettings)
         # Round 0 is training before the first.
         factor = rate_factor(self._settings, max(server_round, 1), self._settings.num_rounds)
-        return replace(
-            local_plan(self._settings),
-            local_epochs=options.epochs,
-            learning_rate=(options.learning_rate or self._settings.learning_rate) * factor,
-        )
+        rate = (options.learning_rate or self._settings.learning_rate) * factor * told_factor
+        plan = local_plan(self._settings)
+        return replace(plan, local_epochs=options.epochs, learning_rate=rate)
 
     def batches(self, plan: LocalPlan) -> Batches:
         """Batches of an epoch over the labelled points."""
@@ -65,11 +63,12 @@ class ServerTrainer:
         self,
         arrays: ArrayRecord,
         server_round: int,
+        told_factor: float = 1.0,
         objective: Objective = CROSS_ENTROPY,
     ) -> tuple[ArrayRecord, float]:
         """``arrays`` after the epochs of one round, and the mean loss of the steps."""
         load_arrays(self.model, to_arrays(arrays))
-        plan, rng = self.plan(server_round), self.rng(server_round)
+        plan, rng = self.plan(server_round, told_factor), self.rng(server_round)
         result = train_local(self.model, self.batches(plan), objective, plan, rng)
         # Copies: the next round trains the very same tensors.
         trained = {name: np.array(value) for name, value in dump_arrays(self.model).items()}

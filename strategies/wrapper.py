@@ -22,6 +22,7 @@ from fedul_flwr.bridge import (
     ARRAYS,
     DIAGNOSTICS,
     METRICS,
+    RATE_FACTOR,
     Content,
     Value,
     payload_bytes,
@@ -60,12 +61,17 @@ class WrappingStrategy(Strategy):
         adaptive base could turn a variance negative).
     round_offset : rounds already done, when a run resumes.
     trainer : for methods that train at the server.
+
+    Attributes
+    ----------
+    rate_factor : what step sizes of the next round are multiplied by (`plateau`).
     """
 
     can_hold_out = False
     """Whether clients can evaluate on held-out unlabeled data."""
     trains_at_server = False
     """Whether it always trains at the server; see :meth:`learns_at_server`."""
+    rate_factor = 1.0
 
     def __init__(
         self,
@@ -115,6 +121,11 @@ class WrappingStrategy(Strategy):
     def round_config(self) -> dict[str, Value]:
         """What clients are told beside the model, in every round."""
         return {}
+
+    def stage_start(self, round_number: int) -> int:
+        """First round of the stage that a round belongs to; `plateau` begins anew in each."""
+        del round_number
+        return 1
 
     def admit(self, report: ClientReport, answer: Content) -> None:
         """Judge a client by its answer to ``prepare``; set ``report.reason`` to refuse it."""
@@ -194,7 +205,9 @@ class WrappingStrategy(Strategy):
         """``arrays`` after one round of training on the server's labelled set."""
         if self.trainer is None or arrays is None:
             raise RuntimeError(f"{type(self).__name__} needs a trainer and a model")
-        trained, self.record.metrics["server-loss"] = self.trainer.train(arrays, self.record.round)
+        trained, self.record.metrics["server-loss"] = self.trainer.train(
+            arrays, self.record.round, self.rate_factor
+        )
         return trained
 
     @property
@@ -324,7 +337,10 @@ class WrappingStrategy(Strategy):
         return phase
 
     def _config(self, config: ConfigRecord) -> ConfigRecord:
-        return ConfigRecord({**config, **self.round_config()})
+        told = self.round_config()
+        if self.rate_factor != 1.0:
+            told = {**told, RATE_FACTOR: self.rate_factor}
+        return ConfigRecord({**config, **told})
 
     def _answers(self, replies: Iterable[Message]) -> list[Message]:
         """Replies without errors in partition order; failures are counted or stop the run."""

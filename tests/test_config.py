@@ -89,9 +89,13 @@ REFUSALS: list[tuple[str, Any, str]] = [
     ("learning-rate", "0.1", NUMBER),
     ("learning-rate", float("nan"), "must be a finite number"),
     ("learning-rate", float("inf"), "must be a finite number"),
-    ("learning-rate-schedule", "linear", "must be one of 'constant' or 'cosine'"),
+    ("learning-rate-schedule", "linear", "must be one of 'constant', 'cosine' or 'plateau'"),
     ("learning-rate-rounds", -1, "must be at least 0"),
     ("learning-rate-rounds", 2.0, WHOLE),
+    ("learning-rate-patience", 0, "must be at least 1"),
+    ("learning-rate-patience", 2.5, WHOLE),
+    ("learning-rate-factor", 1, "must be greater than 1.0"),
+    ("learning-rate-factor", "3", NUMBER),
     ("momentum", 1.0, "must be less than 1.0"),
     ("weight-decay", -1e-9, "must be at least 0.0"),
     ("l1", float("-inf"), "must be a finite number"),
@@ -179,14 +183,20 @@ def test_rules_over_several_settings_name_them() -> None:
         parse({"image-shape": "8x8x1"})
 
 
-def test_a_length_of_the_schedule_needs_a_schedule() -> None:
-    with pytest.raises(UserError) as error:
-        parse({"learning-rate-rounds": 5})
-    assert str(error.value) == (
-        "Setting learning-rate-rounds is for learning-rate-schedule = 'cosine'."
-    )
-    cosine = {"learning-rate-schedule": "cosine", "learning-rate-rounds": 5}
-    assert parse(cosine).learning_rate_rounds == 5
+@pytest.mark.parametrize(
+    ("key", "value", "schedule"),
+    [
+        ("learning-rate-rounds", 5, "cosine"),
+        ("learning-rate-patience", 20, "plateau"),
+        ("learning-rate-factor", 2.0, "plateau"),
+    ],
+)
+def test_parts_of_a_schedule_need_that_schedule(key: str, value: float, schedule: str) -> None:
+    for other in {"constant", "cosine", "plateau"} - {schedule}:
+        with pytest.raises(UserError) as error:
+            parse({"learning-rate-schedule": other, key: value})
+        assert str(error.value) == f"Setting {key} is for learning-rate-schedule = {schedule!r}."
+    assert parse({"learning-rate-schedule": schedule, key: value}).to_flat()[key] == value
 
 
 def test_pretrained_weights_are_for_models_of_torchvision() -> None:

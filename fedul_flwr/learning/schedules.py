@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 
 def ramp_up(server_round: int, rounds: int) -> float:
@@ -33,3 +34,25 @@ def cosine(server_round: int, rounds: int) -> float:
     rounds : T, at least 1.
     """
     return (1.0 + math.cos(math.pi * (min(server_round, rounds) - 1) / rounds)) / 2
+
+
+def plateau(losses: Sequence[float], patience: int, factor: float) -> float:
+    """factor^−d, where d is how often ``patience`` losses in a row were no lower than the least.
+
+    Every division begins a new count (Serra et al. 2018, as in FedMatch, appendix A).
+
+    Parameters
+    ----------
+    losses : validation losses so far, in the order of the rounds; one that is NaN is no lower.
+    patience : at least 1.
+    factor : what a step size is divided by, above 1.
+    """
+    least, waited, divisions = math.inf, 0, 0
+    for loss in losses:
+        if loss < least:
+            least, waited = loss, 0
+        else:
+            waited += 1
+        if waited == patience:
+            waited, divisions = 0, divisions + 1
+    return 1 / factor**divisions

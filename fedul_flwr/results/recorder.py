@@ -88,13 +88,14 @@ class Recorder:
     def _evaluate(self, line: dict[str, Any], arrays: Arrays) -> None:
         number = line["round"]
         due = number % self.settings.evaluate_every == 0 or number == self.settings.num_rounds
-        errors = Errors(None, None)
+        errors = Errors()
         started = time.perf_counter()
         if self.evaluator and due:
             errors = self.evaluator.errors(arrays)
         line |= {
             "test_error": errors.test,
             "validation_error": errors.validation,
+            "validation_loss": errors.validation_loss,
             "seconds_evaluation": time.perf_counter() - started,
         }
         self.lines.append(line)

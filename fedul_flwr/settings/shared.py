@@ -27,6 +27,11 @@ AugmentName = Literal["none", "rotate", "flip", "translate-flip", "rotate-flip"]
 PRETRAINED = "torchvision"
 """What `start-from` calls the weights that torchvision has for its own models."""
 TEST_PRIOR_WORDS = ("uniform", "sets", "em")
+OF_SCHEDULES = {
+    "cosine": ("learning_rate_rounds",),
+    "plateau": ("learning_rate_patience", "learning_rate_factor"),
+}
+"""Settings that have an effect with one `learning-rate-schedule` only."""
 
 
 class SharedSettings(Settings):
@@ -79,12 +84,18 @@ class SharedSettings(Settings):
     """Local optimiser, new in every round."""
     learning_rate: Annotated[float, Field(gt=0)] = 3e-3
     """Local step size."""
-    learning_rate_schedule: Literal["constant", "cosine"] = "constant"
+    learning_rate_schedule: Literal["constant", "cosine", "plateau"] = "constant"
     """How step sizes change over the rounds; `cosine` multiplies them in round t by
-    (1 + cos(pi (t - 1)/T))/2, and from round T on they stay as they are there."""
+    (1 + cos(pi (t - 1)/T))/2, and from round T on they stay as they are there; `plateau` divides
+    them whenever the validation loss at the server has stopped falling."""
     learning_rate_rounds: Annotated[int, Field(ge=0)] = 0
     """T, rounds until `cosine` would reach 0; 0 takes `num-rounds` or, of a method in stages, the
     length of the stage."""
+    learning_rate_patience: Annotated[int, Field(ge=1)] = 5
+    """Evaluations without a lower validation loss after which `plateau` divides step sizes; it
+    then counts from 0 again."""
+    learning_rate_factor: Annotated[float, Field(gt=1)] = 3.0
+    """What `plateau` divides step sizes by."""
     momentum: Annotated[float, Field(ge=0, lt=1)] = 0.0
     """Momentum of local SGD."""
     weight_decay: Annotated[float, Field(ge=0)] = 0.0
@@ -139,8 +150,11 @@ class SharedSettings(Settings):
 
     @model_validator(mode="after")
     def _check_schedule(self) -> Self:
-        if self.learning_rate_rounds and self.learning_rate_schedule == "constant":
-            raise ValueError("learning-rate-rounds is for learning-rate-schedule = 'cosine'")
+        for schedule, names in OF_SCHEDULES.items():
+            for name in names if schedule != self.learning_rate_schedule else ():
+                if getattr(self, name) != SharedSettings.model_fields[name].default:
+                    key = name.replace("_", "-")
+                    raise ValueError(f"{key} is for learning-rate-schedule = {schedule!r}")
         return self
 
     @model_validator(mode="after")

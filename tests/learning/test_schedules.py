@@ -1,4 +1,4 @@
-"""Weights that grow and step sizes that fall over the rounds."""
+"""Weights that grow, and step sizes that fall over the rounds or by what came of them."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from fedul_flwr.learning.schedules import cosine, ramp_up
+from fedul_flwr.learning.schedules import cosine, plateau, ramp_up
 
 
 def test_a_ramp_by_hand() -> None:
@@ -43,3 +43,26 @@ def test_a_cosine_only_falls_and_leaves_something_to_learn_with() -> None:
     assert values == sorted(values, reverse=True)
     # 1 − cos(π/T) is about (π/T)²/2.
     assert values[-1] == pytest.approx((math.pi / 2000) ** 2 / 4, rel=1e-4)
+
+
+def test_a_plateau_by_hand() -> None:
+    # Patience 2: 3 and 4 are no lower than 3, so it is divided; then 5 and 3 are none either.
+    # Then 2 is lower, and one loss that is no lower is not yet two.
+    losses = [3.0, 3.0, 4.0, 5.0, 3.0, 2.0, 2.0]
+    factors = [plateau(losses[:count], 2, 4.0) for count in range(8)]
+    assert factors == [1, 1, 1, 1 / 4, 1 / 4, 1 / 16, 1 / 16, 1 / 16]
+    assert plateau([*losses, 2.5], 2, 4.0) == 1 / 64
+
+
+def test_a_lower_loss_begins_a_new_count() -> None:
+    assert plateau([5.0, 6.0, 4.0, 6.0, 3.0, 6.0], 2, 3.0) == 1.0
+    assert plateau([5.0, 6.0, 4.0, 6.0, 5.0, 3.0], 2, 3.0) == 1 / 3
+
+
+def test_a_loss_that_only_falls_has_no_plateau() -> None:
+    assert plateau([1 / number for number in range(1, 50)], 1, 3.0) == plateau([], 1, 3.0) == 1.0
+
+
+def test_a_loss_that_is_not_a_number_is_no_lower() -> None:
+    assert plateau([2.0, math.nan, math.inf], 1, 3.0) == 1 / 9
+    assert plateau([math.nan, 2.0], 1, 3.0) == 1 / 3
