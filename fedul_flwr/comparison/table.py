@@ -11,7 +11,7 @@ from fedul_flwr.comparison.cells import CellResult
 from fedul_flwr.comparison.plan import Plan
 from fedul_flwr.comparison.statistics import LEVEL, Standing, rank
 from fedul_flwr.results.plots import format_bytes
-from fedul_flwr.results.summary import duration
+from fedul_flwr.results.summary import SHARES, duration
 
 HEADINGS = (
     "run",
@@ -145,10 +145,9 @@ def markdown(plan: Plan, rows: Sequence[Row]) -> str:
 
 def runs_csv(rows: Sequence[Row]) -> str:
     """One line a run; numbers in full."""
-    head = "run,mean,std,p_value,marked,seconds,seconds_per_round,bytes_up,bytes_down,n_seeds"
-    keys = ("seconds_total", "seconds_per_round", "bytes_up", "bytes_down")
+    keys = ("seconds_per_round", "bytes_up", "bytes_down", *SHARES)
     return _csv(
-        head.split(","),
+        ("run", "mean", "std", "p_value", "marked", "seconds", *keys, "n_seeds"),
         (
             (
                 row.run,
@@ -156,7 +155,7 @@ def runs_csv(rows: Sequence[Row]) -> str:
                 row.standing.std,
                 row.standing.p_value,
                 str(row.standing.marked).lower(),
-                *(row.mean(key) for key in keys),
+                *(row.mean(key) for key in ("seconds_total", *keys)),
                 len(row.standing.seeds),
             )
             for row in rows
@@ -166,7 +165,7 @@ def runs_csv(rows: Sequence[Row]) -> str:
 
 def cells_csv(plan: Plan, results: Sequence[CellResult]) -> str:
     """One line a cell; its directory is relative to the comparison's."""
-    keys = ("test_error", "best_round", "seconds_total", "bytes_up", "bytes_down")
+    keys = ("test_error", "best_round", "seconds_total", "bytes_up", "bytes_down", *SHARES)
     return _csv(
         ("run", "seed", "status", *keys, "directory"),
         (
