@@ -102,6 +102,12 @@ def texts(row: Row) -> tuple[str, ...]:
 def notes(plan: Plan, rows: Sequence[Row], mark: str) -> list[str]:
     """Sentences without which the table would be misread; ``mark`` is how it shows the best."""
     said = [*_errors(rows), f"{mark}: {_meaning(rows)}"]
+    local = [r.run for r in rows if any(c.cell.config.evaluate == "local" for c in r.cells)]
+    if local:
+        said.append(
+            f"Of {'; '.join(local)} errors are means over the models of a round's clients, "
+            "not of the combined one (evaluate = 'local')."
+        )
     said += plan.split_warnings
     said += _pairs(rows)
     results = [result for row in rows for result in row.cells]

@@ -56,6 +56,7 @@ def write_summary(
             "rounds": len(lines),
             "seed": settings.seed,
             "selection": settings.selection,
+            "evaluate": settings.evaluate,
             "best_round": best["round"],
             "test_error": best["test_error"],
             "final_test_error": lines[-1]["test_error"],
@@ -150,6 +151,8 @@ def summary_rows(directory: Path) -> dict[str, str]:
     if "best_round" not in summary:
         return _labelling_rows(directory, summary)
     best = f"round {summary['best_round']} of {summary['rounds']}, by {summary['selection']}"
+    if summary.get("evaluate") == "local":
+        best += ", mean over the clients' models"
     about_prior = {}
     if summary.get("test_prior_source") in _PRIOR_SOURCES:
         about_prior["test prior"] = _PRIOR_SOURCES[summary["test_prior_source"]]
