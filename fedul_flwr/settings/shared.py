@@ -22,7 +22,9 @@ BaseName = Literal[
     "scaffold",
     "fednova",
 ]
-PartitionName = Literal["iid", "dirichlet", "pathological", "shard", "natural", "majority"]
+PartitionName = Literal[
+    "iid", "dirichlet", "pathological", "shard", "natural", "majority", "imbalanced"
+]
 AugmentName = Literal["none", "rotate", "flip", "translate-flip", "rotate-flip"]
 PRETRAINED = "torchvision"
 """What `start-from` calls the weights that torchvision has for its own models."""
@@ -55,10 +57,11 @@ class SharedSettings(Settings):
     """Path of a folder with one sub-folder per client of a simulation, each as a client's own data
     on a device; `dataset` is then the server's, or `none`."""
     partition: PartitionName = "iid"
-    """How a simulation splits the training data over the clients."""
+    """How a simulation splits the training data over the clients. `imbalanced` is FedMatch's: a
+    client has half of its points in one class, 0.15 in each neighbour of it, the rest in others."""
     points_per_client: Annotated[int, Field(ge=0)] = 0
-    """Keep only so many points per client (simulation); 0 keeps all. `majority` draws them in its
-    class proportions, before any class is exhausted."""
+    """Keep only so many points per client (simulation); 0 keeps all. `majority` and `imbalanced`
+    draw them in their class proportions, before any class is exhausted."""
     validation_fraction: Annotated[float, Field(ge=0, lt=1)] = 0.2
     """Part of the training data set aside, with labels, at the server to choose the best round."""
     server_fraction: Annotated[float, Field(ge=0, lt=1)] = 0.0
@@ -115,6 +118,9 @@ class SharedSettings(Settings):
     selection: Literal["auto", "validation", "heldout", "last"] = "auto"
     """Best round by validation error, loss on held-out unlabeled data, or simply the last;
     `auto` takes validation where the server has labels, else held-out data."""
+    evaluate: Literal["global", "local"] = "global"
+    """Whose errors are measured: the combined model's, or (`local`) the mean of those of the models
+    that a round's clients return."""
     evaluate_every: Annotated[int, Field(ge=1)] = 1
     """Rounds between two evaluations at the server; the last round is always evaluated."""
     on_client_failure: Literal["stop", "continue"] = "stop"
@@ -199,6 +205,19 @@ class SharedSettings(Settings):
                 "test-prior = 'em' needs test images at the server, and dataset = 'none' has none"
             )
         return self
+
+    @model_validator(mode="after")
+    def _check_evaluate(self) -> Self:
+        if self.evaluate == "local" and self.selection == "heldout":
+            raise ValueError(
+                "selection = 'heldout' is a loss of the combined model: it needs evaluate = "
+                "'global'"
+            )
+        return self
+
+    def is_evaluated(self, round_number: int) -> bool:
+        """Whether a round, from 1, ends with an evaluation."""
+        return round_number % self.evaluate_every == 0 or round_number == self.num_rounds
 
     def class_priors(self) -> list[float] | None:
         """`test-prior` as K numbers; ``None`` where it is a word (in training uniform, but for
