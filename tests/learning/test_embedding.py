@@ -49,7 +49,10 @@ def test_it_is_of_the_model_in_use(dtype: torch.dtype) -> None:
     torch.manual_seed(0)
     layers = nn.Conv2d(2, 3, 3), nn.BatchNorm2d(3), nn.Flatten(), nn.Dropout(0.5), nn.Linear(12, 4)
     model = place(nn.Sequential(*layers), CPU, dtype).train()
-    plan, noise = replace(LocalPlan(), dtype=dtype), noise_image((4, 4, 2), np.random.default_rng(2))
+    plan, noise = (
+        replace(LocalPlan(), dtype=dtype),
+        noise_image((4, 4, 2), np.random.default_rng(2)),
+    )
     before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
     found = embed(model, noise, plan)
     with torch.no_grad():
