@@ -13,6 +13,13 @@ from fedul_flwr.settings.baselines import FedLLPVATSettings, FedPLSettings, Supe
 from fedul_flwr.settings.consistency import FedULConsistencySettings
 from fedul_flwr.settings.fedul import AdmissionSettings, FedULSettings, UnlabeledSetSettings
 from fedul_flwr.settings.labels import LabelSettings
+from fedul_flwr.settings.matching import (
+    ConsistencySettings,
+    FixMatchSettings,
+    ScenarioSettings,
+    SupervisedPartSettings,
+    UDASettings,
+)
 from fedul_flwr.settings.semi import (
     FedSiamSettings,
     PropagationSettings,
@@ -55,6 +62,14 @@ class Method:
     data: DataKind = "unlabeled-sets"
     trains: bool = True
 
+
+MATCHING: dict[str, type[Settings]] = {
+    "labels": LabelSettings,
+    "scenario": ScenarioSettings,
+    "ssl": ConsistencySettings,
+    "server": ServerTrainingSettings,
+}
+"""Tables of methods that learn from few labels and from consistency."""
 
 METHODS: dict[str, Method] = {
     method.name: method
@@ -187,6 +202,32 @@ METHODS: dict[str, Method] = {
                 "fedsiam": FedSiamSettings,
             },
             data="partly-labeled",
+        ),
+        # What FedMatch is compared with: consistency within each client, and all labels.
+        Method(
+            name="uda",
+            strategy="baselines.uda:UDA",
+            client="baselines.uda:UDAClient",
+            sections={**MATCHING, "uda": UDASettings},
+            data="partly-labeled",
+        ),
+        Method(
+            name="fixmatch",
+            strategy="baselines.fixmatch:FixMatch",
+            client="baselines.fixmatch:FixMatchClient",
+            sections={**MATCHING, "fixmatch": FixMatchSettings},
+            data="partly-labeled",
+        ),
+        Method(
+            name="all-labels",
+            strategy="baselines.all_labels:AllLabels",
+            client="baselines.all_labels:AllLabelsClient",
+            sections={
+                "scenario": ScenarioSettings,
+                "ssl": SupervisedPartSettings,
+                "server": ServerTrainingSettings,
+            },
+            data="fully-labeled",
         ),
     )
 }

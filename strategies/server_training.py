@@ -20,6 +20,8 @@ from fedul_flwr.local_plan import local_plan, rate_factor
 from fedul_flwr.models import build_model
 from fedul_flwr.settings.server import ServerTrainingSettings
 
+CROSS_ENTROPY = on_logits(functional.cross_entropy)
+
 
 class ServerTrainer:
     """Trains models on the server's labelled points, an optimiser a round.
@@ -59,7 +61,7 @@ class ServerTrainer:
         self,
         arrays: ArrayRecord,
         server_round: int,
-        objective: Objective = on_logits(functional.cross_entropy),
+        objective: Objective = CROSS_ENTROPY,
     ) -> tuple[ArrayRecord, float]:
         """``arrays`` after the epochs of one round, and the mean loss of the steps."""
         load_arrays(self.model, to_arrays(arrays))
