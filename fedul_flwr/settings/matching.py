@@ -117,7 +117,8 @@ class FedMatchSettings(Settings):
     """Whether the model's weights are θ = σ + ψ, σ learning from labels and ψ from unlabeled
     points; without it both kinds of steps train θ."""
     psi_factor: Weight = 0.2
-    """First ψ as a multiple of the first σ (authors' code)."""
+    """First ψ as a multiple of the first σ (authors' code); with `start-from` their sum is that
+    model."""
     evaluate_with: Literal["both", "sigma", "psi"] = "both"
     """What is evaluated and saved as the model: σ + ψ, or one of them alone (ablation)."""
     psi_cutoff: Weight = 5e-6
@@ -129,11 +130,14 @@ class FedMatchSettings(Settings):
 
     @model_validator(mode="after")
     def _check_parts(self) -> Self:
-        if not self.decomposition:
-            for key in ("l2_weight", "l1_weight", "psi_factor", "evaluate_with", "psi_cutoff"):
+        of_parts = "l2_weight", "l1_weight", "psi_factor", "evaluate_with", "psi_cutoff"
+        of_helpers = "helper_interval", "keep_helpers"
+        for given, needed, keys in (
+            (self.decomposition, "decomposition = true", of_parts),
+            (self.helpers, "helpers above 0", of_helpers),
+        ):
+            for key in () if given else keys:
                 if getattr(self, key) != type(self).model_fields[key].default:
                     name = key.replace("_", "-")
-                    raise ValueError(f"fedmatch.{name} is for fedmatch.decomposition = true")
-        if not self.helpers and self.keep_helpers:
-            raise ValueError("fedmatch.keep-helpers is for fedmatch.helpers above 0")
+                    raise ValueError(f"fedmatch.{name} is for fedmatch.{needed}")
         return self
