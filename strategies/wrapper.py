@@ -121,7 +121,8 @@ class WrappingStrategy(Strategy):
                 f"Setting test-prior = {settings.test_prior!r}: "
                 f"{settings.method!r} has no transition that takes class priors."
             )
-        if settings.base == "local" and (cls.trains_at_server or not cls.can_train_alone):
+        alone = cls.can_train_alone and not cls.learns_at_server(settings)
+        if settings.base == "local" and not alone:
             raise UserError(
                 f"Setting base = 'local': method {settings.method!r} is not one of clients alone."
             )
