@@ -60,11 +60,7 @@ class Network:
 @contextmanager
 def frozen_statistics(model: nn.Module) -> Iterator[None]:
     """Within, batch norm uses the statistics of the batch and leaves its running ones alone."""
-    layers = [
-        module
-        for module in model.modules()
-        if isinstance(module, _BatchNorm) and module.track_running_stats
-    ]
+    layers = [layer for layer in _batch_norms(model) if layer.track_running_stats]
     for layer in layers:
         layer.track_running_stats = False
     try:
@@ -72,3 +68,12 @@ def frozen_statistics(model: nn.Module) -> Iterator[None]:
     finally:
         for layer in layers:
             layer.track_running_stats = True
+
+
+def has_batch_norm(model: nn.Module) -> bool:
+    """Whether, in training, the output for a point depends on the others of its batch."""
+    return any(True for _ in _batch_norms(model))
+
+
+def _batch_norms(model: nn.Module) -> Iterator[_BatchNorm]:
+    return (module for module in model.modules() if isinstance(module, _BatchNorm))
