@@ -58,7 +58,7 @@ REFUSALS: list[tuple[str, Any, str]] = [
     ("image-size", "28", WHOLE),
     ("client-data", 3, TEXT),
     ("partition", True, "must be one of 'iid', 'dirichlet', 'pathological', 'shard', "
-     "'natural' or 'majority'"),
+     "'natural', 'majority' or 'imbalanced'"),
     ("points-per-client", -1, "must be at least 0"),
     ("points-per-client", 1.0, WHOLE),
     ("validation-fraction", 1, "must be less than 1.0"),
@@ -477,7 +477,7 @@ def test_every_value_makes_a_round_trip() -> None:
 def test_tables_of_a_choice_exist_only_for_choices() -> None:
     choices = {*get_args(BaseName), *get_args(PartitionName)}
     assert set(SECTIONS) <= choices
-    assert choices - set(SECTIONS) == {"fedavg", "fedmedian", "fednova", "iid"}
+    assert choices - set(SECTIONS) == {"fedavg", "fedmedian", "fednova", "iid", "imbalanced"}
     of_methods = {name for method in METHODS.values() for name in method.sections}
     # The labels of partly labelled data are there for methods of one's own, too.
     assert set(all_sections()) == {*SECTIONS, "labels", *of_methods}

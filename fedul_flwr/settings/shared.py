@@ -22,7 +22,9 @@ BaseName = Literal[
     "scaffold",
     "fednova",
 ]
-PartitionName = Literal["iid", "dirichlet", "pathological", "shard", "natural", "majority"]
+PartitionName = Literal[
+    "iid", "dirichlet", "pathological", "shard", "natural", "majority", "imbalanced"
+]
 AugmentName = Literal["none", "rotate", "flip", "translate-flip", "rotate-flip"]
 PRETRAINED = "torchvision"
 """What `start-from` calls the weights that torchvision has for its own models."""
@@ -55,10 +57,11 @@ class SharedSettings(Settings):
     """Path of a folder with one sub-folder per client of a simulation, each as a client's own data
     on a device; `dataset` is then the server's, or `none`."""
     partition: PartitionName = "iid"
-    """How a simulation splits the training data over the clients."""
+    """How a simulation splits the training data over the clients. `imbalanced` is FedMatch's: a
+    client has half of its points in one class, 0.15 in each neighbour of it, the rest in others."""
     points_per_client: Annotated[int, Field(ge=0)] = 0
-    """Keep only so many points per client (simulation); 0 keeps all. `majority` draws them in its
-    class proportions, before any class is exhausted."""
+    """Keep only so many points per client (simulation); 0 keeps all. `majority` and `imbalanced`
+    draw them in their class proportions, before any class is exhausted."""
     validation_fraction: Annotated[float, Field(ge=0, lt=1)] = 0.2
     """Part of the training data set aside, with labels, at the server to choose the best round."""
     server_fraction: Annotated[float, Field(ge=0, lt=1)] = 0.0
