@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -18,8 +19,7 @@ from fedul_flwr.local_plan import local_plan
 from fedul_flwr.models import build_model
 
 
-@dataclass(frozen=True)
-class Errors:
+class Errors(NamedTuple):
     """Percent of points misclassified; ``None`` where there are no labelled points.
 
     ``validation_loss`` is the mean cross-entropy of the validation points, in nats.
@@ -55,8 +55,12 @@ class Evaluator:
         self._test = source.test, labelled.astype(np.int64)
         self._validation = source.train, validation
 
-    def errors(self, arrays: Mapping[str, NDArray[np.generic]]) -> Errors:
-        """Errors of the model that ``arrays`` hold."""
+    def errors(self, models: Sequence[Mapping[str, NDArray[np.generic]]]) -> Errors:
+        """Mean errors of models, each given by its arrays; of none, none is known."""
+        found = [self._errors_of(arrays) for arrays in models]
+        return Errors(*(_mean(values) for values in zip(*found, strict=True)))
+
+    def _errors_of(self, arrays: Mapping[str, NDArray[np.generic]]) -> Errors:
         load_arrays(self._model, arrays)
         test, _ = self._error_and_loss(*self._test)
         return Errors(test, *self._error_and_loss(*self._validation))
@@ -88,6 +92,11 @@ class Evaluator:
         labels = torch.from_numpy(np.asarray(data.labels)[rows])
         loss = float(functional.cross_entropy(logits, labels))
         return _percent_wrong(logits.argmax(dim=1).numpy(), data, rows), loss
+
+
+def _mean(values: Sequence[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return sum(known) / len(known) if known else None
 
 
 def _percent_wrong(guess: Ints, data: ImageArrays, rows: Ints) -> float:

@@ -110,7 +110,7 @@ def _after_round(
         }
         if recorder.settings.learning_rate_schedule == "plateau":
             line["rate_factor"] = strategy.rate_factor
-        recorder.record(line, to_arrays(arrays), strategy.memory())
+        recorder.record(line, to_arrays(arrays), strategy.memory(), strategy.local_models)
         _follow_plateau(strategy, recorder)
         return None
 
@@ -162,8 +162,10 @@ def _refuse_blind_plateau(settings: RunConfig, data: ServerData) -> None:
 def _selection(settings: RunConfig, data: ServerData, can_hold_out: bool) -> str:
     chosen = settings.selection
     has_validation = len(data.validation) > 0
+    if chosen == "auto" and has_validation:
+        return "validation"
     if chosen == "auto":
-        return "validation" if has_validation else "heldout" if can_hold_out else "last"
+        return "heldout" if can_hold_out and settings.evaluate == "global" else "last"
     if chosen == "validation" and not has_validation:
         raise UserError(
             "Setting selection = 'validation' needs labelled data at the server and "

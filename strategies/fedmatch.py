@@ -140,8 +140,12 @@ class FedMatch(Matching):
         for client in self._sent:  # without an answer: it may or may not have taken the message
             self._held.forget(client)
         self._sent = {}
-        model = compose(self._parts, self.options.evaluate_with, self.options.psi_cutoff)
-        return to_record(model | self._counters), metrics
+        return to_record(self._model(self._parts)), metrics
+
+    def _model(self, parts: Parts) -> Arrays:
+        """What is evaluated and saved of ``parts``."""
+        options = self.options
+        return compose(parts, options.evaluate_with, options.psi_cutoff) | self._counters
 
     # Messages
 
@@ -202,6 +206,11 @@ class FedMatch(Matching):
         if self.options.helpers:
             self.helpers.embed(client, compose(parts | returned) | self._counters)
         content[ARRAYS] = to_record(flatten(returned))
+
+    def local_model(self, reply: Message) -> Arrays:
+        """The sum of a client's parts, with the server's sigma where only that changes it."""
+        returned = unflatten(to_arrays(cast(ArrayRecord, reply.content[ARRAYS])))
+        return self._model(self._parts | returned)
 
     # Resuming
 

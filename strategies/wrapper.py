@@ -23,10 +23,12 @@ from fedul_flwr.bridge import (
     DIAGNOSTICS,
     METRICS,
     RATE_FACTOR,
+    Arrays,
     Content,
     Value,
     payload_bytes,
     payload_parts,
+    to_arrays,
 )
 from fedul_flwr.config import RunConfig
 from fedul_flwr.data.seeds import stream
@@ -65,6 +67,8 @@ class WrappingStrategy(Strategy):
     Attributes
     ----------
     rate_factor : what step sizes of the next round are multiplied by (`plateau`).
+    local_models : with ``evaluate = "local"``, what the clients of the round in hand returned, in
+        partition order.
     """
 
     can_hold_out = False
@@ -94,6 +98,7 @@ class WrappingStrategy(Strategy):
         self.members: list[Member] = []
         self.reports: list[ClientReport] = []
         self.record = RoundRecord(round=round_offset)
+        self.local_models: list[Arrays] = []
         self._global: ArrayRecord | None = None
 
     # Hooks of methods
@@ -178,6 +183,10 @@ class WrappingStrategy(Strategy):
         del arrays, grid
         return self.sample(round_number)
 
+    def local_model(self, reply: Message) -> Arrays:
+        """The model that a client returned, for ``evaluate = "local"``; by name, not abridged."""
+        return to_arrays(cast(ArrayRecord, reply.content[ARRAYS]))
+
     def memory(self) -> dict[str, NDArray[Any]]:
         """What must survive between rounds when a run resumes; the base's memory by default."""
         return {BASE + name: array for name, array in dump_base_state(self.base).items()}
@@ -194,6 +203,7 @@ class WrappingStrategy(Strategy):
     def begin_round(self, server_round: int, arrays: ArrayRecord) -> int:
         """Start a round's record; returns the round's number, counted over resumed runs."""
         self._global = arrays
+        self.local_models = []
         self.record = RoundRecord(
             round=server_round + self.round_offset,
             model_bytes=payload_bytes(RecordDict({ARRAYS: arrays})),
@@ -292,9 +302,7 @@ class WrappingStrategy(Strategy):
     ) -> Iterable[Message]:
         """Ask clients for held-out losses where those choose the best round."""
         round_number = server_round + self.round_offset
-        due = round_number % self.settings.evaluate_every == 0
-        last = round_number == self.settings.num_rounds
-        if self.settings.selection != "heldout" or not (due or last):
+        if self.settings.selection != "heldout" or not self.settings.is_evaluated(round_number):
             return []
         messages = list(
             self.base.configure_evaluate(
@@ -379,6 +387,8 @@ class WrappingStrategy(Strategy):
         trained = [reply for reply in usable if client_weights([reply], "examples")[0] > 0]
         if not trained:
             raise UserError(f"Round {self.record.round}: no client had anything to learn from.")
+        if self.settings.evaluate == "local" and self.settings.is_evaluated(self.record.round):
+            self.local_models = [self.local_model(reply) for reply in trained]
         return trained
 
     def _opened(self, replies: Iterable[Message]) -> list[Message]:

@@ -107,6 +107,7 @@ REFUSALS: list[tuple[str, Any, str]] = [
     ("fraction-train", 1.5, "must be at most 1.0"),
     ("client-weights", "n", "must be one of 'uniform' or 'examples'"),
     ("selection", "best", "must be one of 'auto', 'validation', 'heldout' or 'last'"),
+    ("evaluate", "clients", "must be one of 'global' or 'local'"),
     ("evaluate-every", 0, "must be at least 1"),
     ("on-client-failure", "drop", "must be one of 'stop' or 'continue'"),
     ("round-timeout", 0, "must be greater than 0.0"),

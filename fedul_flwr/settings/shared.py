@@ -118,6 +118,9 @@ class SharedSettings(Settings):
     selection: Literal["auto", "validation", "heldout", "last"] = "auto"
     """Best round by validation error, loss on held-out unlabeled data, or simply the last;
     `auto` takes validation where the server has labels, else held-out data."""
+    evaluate: Literal["global", "local"] = "global"
+    """Whose errors are measured: the combined model's, or (`local`) the mean of those of the models
+    that a round's clients return."""
     evaluate_every: Annotated[int, Field(ge=1)] = 1
     """Rounds between two evaluations at the server; the last round is always evaluated."""
     on_client_failure: Literal["stop", "continue"] = "stop"
@@ -202,6 +205,19 @@ class SharedSettings(Settings):
                 "test-prior = 'em' needs test images at the server, and dataset = 'none' has none"
             )
         return self
+
+    @model_validator(mode="after")
+    def _check_evaluate(self) -> Self:
+        if self.evaluate == "local" and self.selection == "heldout":
+            raise ValueError(
+                "selection = 'heldout' is a loss of the combined model: it needs evaluate = "
+                "'global'"
+            )
+        return self
+
+    def is_evaluated(self, round_number: int) -> bool:
+        """Whether a round, from 1, ends with an evaluation."""
+        return round_number % self.evaluate_every == 0 or round_number == self.num_rounds
 
     def class_priors(self) -> list[float] | None:
         """`test-prior` as K numbers; ``None`` where it is a word (in training uniform, but for

@@ -12,8 +12,10 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, MetricRecord, RecordDict
 
 from fedul_flwr.bridge import payload_bytes, payload_parts
 from fedul_flwr.config import RunConfig
+from fedul_flwr.results.summary import summary_rows
 from strategies.round_record import RoundRecord
-from tests.runs import metrics, train
+from strategies.wrapper import WrappingStrategy
+from tests.runs import metrics, summary, train
 
 Settings = Callable[..., RunConfig]
 QUICK: dict[str, Any] = {"model": "mlp", "num_rounds": 1, "local_epochs": 1}
@@ -100,6 +102,40 @@ def test_a_run_counts_its_models(settings: Settings) -> None:
         assert line[f"bytes_{way}"] == sum(found.values())
         assert line[f"percent_{way}"] == pytest.approx(100 * line[f"bytes_{way}"] / (3 * dense))
     assert not any(key.startswith("nonzero") for key in line)
+
+
+def test_the_summary_has_means_over_rounds(settings: Settings) -> None:
+    plan = {**QUICK, "num_rounds": 2, "method": "supervised", "selection": "last"}
+    directory = train(settings(**plan), 2)
+    found = summary(directory)
+    for way in ("up", "down"):
+        key = f"percent_{way}"
+        assert found[key] == pytest.approx(sum(line[key] for line in metrics(directory)) / 2)
+    assert not any(key.startswith("nonzero") for key in found)
+    rows = summary_rows(directory)
+    up, down = found["percent_up"], found["percent_down"]
+    assert rows["of the model"] == f"{up:.2f} % up, {down:.2f} % down, per client and round"
+    assert "values changed" not in rows
+
+
+def test_values_that_a_method_counts(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In round t every client got t quarters of the model's values, all from one method's part."""
+    sample = WrappingStrategy.sample
+
+    def counting(self: WrappingStrategy, round_number: int) -> Any:
+        chosen = sample(self, round_number)
+        self.record.nonzero_down["sigma"] += len(chosen) * round_number * MLP // 4
+        return chosen
+
+    monkeypatch.setattr(WrappingStrategy, "sample", counting)
+    plan = {**QUICK, "num_rounds": 2, "method": "supervised", "selection": "last"}
+    directory = train(settings(**plan), 2)
+    first, second = metrics(directory)
+    assert first["nonzero_down_percent"] == first["nonzero_down_percent_sigma"] == 25.0
+    assert second["nonzero_down_percent"] == 50.0
+    assert summary(directory)["nonzero_down_percent"] == 37.5
+    changed = summary_rows(directory)["values changed"]
+    assert changed == "– up, 37.50 % down, per client and round"
 
 
 def test_percents_are_of_the_rounds_clients(settings: Settings) -> None:
