@@ -6,13 +6,16 @@ from dataclasses import replace
 from functools import cached_property
 
 import numpy as np
+from torch import Tensor
 
 from client_apps.labelled_points import LabelledPointsClient
 from client_apps.local import TrainingData
+from fedul_flwr.data.label_split import who_has_labels
 from fedul_flwr.data.seeds import stream
 from fedul_flwr.data.types import UNLABELED, Ints, PartlyLabeledPoints
 from fedul_flwr.learning.batches import Batches, matching_batches
 from fedul_flwr.learning.plan import LocalPlan
+from fedul_flwr.learning.randaugment import randaugment
 from fedul_flwr.settings.matching import ScenarioSettings, ViewSettings
 
 
@@ -36,7 +39,7 @@ class MatchingClient(LabelledPointsClient):
     def data(self) -> PartlyLabeledPoints:
         """This client's points; without labels where the server alone is to have some."""
         found = super().data
-        if self.scenario.labels_at == "server":
+        if who_has_labels(self.settings) == "server":
             return replace(found, labels=np.full_like(found.labels, UNLABELED))
         return found
 
@@ -58,3 +61,7 @@ class MatchingClient(LabelledPointsClient):
         return matching_batches(
             data.images, data.points, data.targets, plan, self.views.unlabeled_batch_size
         )
+
+    def strong_view(self, inputs: Tensor) -> Tensor:
+        """Strong views of images, each of its own, drawn from torch's own generator."""
+        return randaugment(inputs, self.views.operations, self.views.magnitudes)

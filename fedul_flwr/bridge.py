@@ -47,6 +47,10 @@ CLASS_MASSES, TEST_PRIOR = "class-masses", "test-prior"
 RATE_FACTOR = "rate-factor"
 """Value that clients are told in a round whose step sizes the server multiplies (`plateau`)."""
 
+OWN_MODEL = "own-model"
+"""Value that tells a client to go on from its own model (`base = "local"`), and name under which it
+keeps that."""
+
 STEP = "query.step"
 """Message type of a method's extra phases."""
 

@@ -13,7 +13,15 @@ from fedul_flwr.settings.baselines import FedLLPVATSettings, FedPLSettings, Supe
 from fedul_flwr.settings.consistency import FedULConsistencySettings
 from fedul_flwr.settings.fedul import AdmissionSettings, FedULSettings, UnlabeledSetSettings
 from fedul_flwr.settings.labels import LabelSettings
-from fedul_flwr.settings.matching import FedMatchSettings, ScenarioSettings, ViewSettings
+from fedul_flwr.settings.matching import (
+    ConsistencySettings,
+    FedMatchSettings,
+    FixMatchSettings,
+    ScenarioSettings,
+    SupervisedPartSettings,
+    UDASettings,
+    ViewSettings,
+)
 from fedul_flwr.settings.semi import (
     FedSiamSettings,
     PropagationSettings,
@@ -56,6 +64,14 @@ class Method:
     data: DataKind = "unlabeled-sets"
     trains: bool = True
 
+
+MATCHING: dict[str, type[Settings]] = {
+    "labels": LabelSettings,
+    "scenario": ScenarioSettings,
+    "ssl": ConsistencySettings,
+    "server": ServerTrainingSettings,
+}
+"""Tables of methods that learn from few labels and from consistency."""
 
 METHODS: dict[str, Method] = {
     method.name: method
@@ -193,14 +209,34 @@ METHODS: dict[str, Method] = {
             name="fedmatch",
             strategy="strategies.fedmatch:FedMatch",
             client="client_apps.fedmatch:FedMatchClient",
-            sections={
-                "labels": LabelSettings,
-                "scenario": ScenarioSettings,
-                "ssl": ViewSettings,
-                "server": ServerTrainingSettings,
-                "fedmatch": FedMatchSettings,
-            },
+            sections={**MATCHING, "ssl": ViewSettings, "fedmatch": FedMatchSettings},
             data="partly-labeled",
+        ),
+        # What FedMatch is compared with: consistency within each client, and all labels.
+        Method(
+            name="uda",
+            strategy="baselines.uda:UDA",
+            client="baselines.uda:UDAClient",
+            sections={**MATCHING, "uda": UDASettings},
+            data="partly-labeled",
+        ),
+        Method(
+            name="fixmatch",
+            strategy="baselines.fixmatch:FixMatch",
+            client="baselines.fixmatch:FixMatchClient",
+            sections={**MATCHING, "fixmatch": FixMatchSettings},
+            data="partly-labeled",
+        ),
+        Method(
+            name="all-labels",
+            strategy="baselines.all_labels:AllLabels",
+            client="baselines.all_labels:AllLabelsClient",
+            sections={
+                "scenario": ScenarioSettings,
+                "ssl": SupervisedPartSettings,
+                "server": ServerTrainingSettings,
+            },
+            data="fully-labeled",
         ),
     )
 }

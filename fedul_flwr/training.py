@@ -58,7 +58,7 @@ def train(grid: Grid, settings: RunConfig, directory: store.RunDirectory) -> Non
         build_base(settings),
         nodes,
         told(settings, data, directory),
-        buffers=frozenset(name for name, _ in model.named_buffers() if name in arrays),
+        buffers=_averaged_buffers(settings, model),
         round_offset=done,
         trainer=ServerTrainer(settings, data.shape, data.labelled(settings)) if trains else None,
     )
@@ -77,6 +77,12 @@ def train(grid: Grid, settings: RunConfig, directory: store.RunDirectory) -> Non
         recorder.close()
     prior = _about_prior(settings, strategy, recorder)
     write_summary(directory, settings, recorder, len(nodes), time.time() - began, prior)
+
+
+def _averaged_buffers(settings: RunConfig, model: nn.Module) -> frozenset[str]:
+    if settings.base == "local":  # averages nothing
+        return frozenset()
+    return frozenset(name for name, _ in model.named_buffers() if name in model.state_dict())
 
 
 def _after_round(

@@ -14,7 +14,16 @@ from flwr.common import log
 from flwr.serverapp import Grid
 from numpy.typing import NDArray
 
-from fedul_flwr.bridge import ARRAYS, CONFIG, METRICS, Arrays, payload_parts, to_arrays, to_record
+from fedul_flwr.bridge import (
+    ARRAYS,
+    CONFIG,
+    DIAGNOSTICS,
+    METRICS,
+    Arrays,
+    payload_parts,
+    to_arrays,
+    to_record,
+)
 from fedul_flwr.config import RunConfig
 from fedul_flwr.errors import UserError
 from fedul_flwr.exchange import HELPERS, OUT_OF_STEP, SINCE
@@ -95,7 +104,10 @@ class FedMatch(Matching):
         """Take the model apart before the first round."""
         if not self._parts:
             factor = self.options.psi_factor if self.options.decomposition else None
-            self._parts = decompose(to_arrays(arrays), self._buffers_of_model, factor)
+            trained = bool(self.settings.start_from)
+            self._parts = decompose(
+                to_arrays(arrays), self._buffers_of_model, factor, whole=trained
+            )
         last = unlabeled_part(self._parts)
         known = self._parts[last]
         self.buffers = frozenset(f"{last}/{name}" for name in self._buffers_of_model & known.keys())
@@ -131,12 +143,18 @@ class FedMatch(Matching):
     ) -> tuple[ArrayRecord | None, MetricRecord | None]:
         """Let the base combine parts; the model is their sum."""
         received, metrics = list(replies), None
-        if any(not _is_out_of_step(reply) for reply in received) or not received:
+        lost = [_is_out_of_step(reply) for reply in received]
+        if any(lost):  # their memory; the next message to them has everything
+            text = "Round %s: %s client(s) did not hold what they should, and sit it out."
+            log(WARNING, text, self.record.round, sum(lost))
+        if any(lost) and all(
+            out or reply.has_error() for out, reply in zip(lost, received, strict=True)
+        ):
+            self._answers(received)  # counts failures; the model stays
+        else:
             arrays, metrics = super().aggregate_train(server_round, received)
             assert arrays is not None  # super() refuses a round without an update
             self._parts |= unflatten(to_arrays(arrays))
-        else:  # all of them lost their memory; the next rounds send them everything
-            log(WARNING, "Round %s: no client held what it should.", self.record.round)
         for client in self._sent:  # without an answer: it may or may not have taken the message
             self._held.forget(client)
         self._sent = {}
@@ -189,23 +207,31 @@ class FedMatch(Matching):
         if _is_out_of_step(reply):
             return
         client, content = member.partition_id, reply.content
-        del cast(MetricRecord, content[METRICS])[OUT_OF_STEP]  # no figure to average
         before = self._held.of(client)
         sent = self._sent[client].items()
         parts = {part: decode(record, before.get(part, {})) for part, record in sent}
         returned = {}
         for part in self.exchanged:
-            record = to_arrays(cast(ArrayRecord, content[part]))
-            returned[part] = decode(record, parts[part])
-            self.record.nonzero_up[part] += _count_changed(returned[part], parts[part])
-            del content[part]
+            if part not in content.array_records:
+                raise ValueError(f"its update has no {part}")
+            returned[part] = decode(to_arrays(content.array_records[part]), parts[part])
         if not all(np.isfinite(array).all() for array in flatten(returned).values()):
             raise ValueError("its update is not finite")
-        self._held.keep(client, self.record.round, parts | returned)
-        del self._sent[client]
         if self.options.helpers:
             self.helpers.embed(client, compose(parts | returned) | self._counters)
-        content[ARRAYS] = to_record(flatten(returned))
+        for part in returned:
+            self.record.nonzero_up[part] += _count_changed(returned[part], parts[part])
+        self._held.keep(client, self.record.round, parts | returned)
+        del self._sent[client]
+        metrics = MetricRecord(dict(content.metric_records[METRICS]))
+        del metrics[OUT_OF_STEP]  # no figure to average
+        reply.content = RecordDict(
+            {
+                ARRAYS: to_record(flatten(returned)),
+                METRICS: metrics,
+                DIAGNOSTICS: content[DIAGNOSTICS],
+            }
+        )
 
     def local_model(self, reply: Message) -> Arrays:
         """The sum of a client's parts, with the server's sigma where only that changes it."""
@@ -237,8 +263,7 @@ def _is_out_of_step(reply: Message) -> bool:
     """Whether a client says that it does not hold what the server's message builds on."""
     if reply.has_error():
         return False
-    metrics = cast(MetricRecord, reply.content[METRICS])
-    return bool(metrics.get(OUT_OF_STEP))
+    return bool(reply.content.metric_records[METRICS].get(OUT_OF_STEP))
 
 
 def _count_changed(new: Arrays, before: Arrays) -> int:

@@ -30,6 +30,7 @@ def nearest_clients(embeddings: Mapping[int, Floats], client: int, count: int) -
     ----------
     embeddings : ``(K,)`` of every client that was seen.
     client : whose neighbours; one never seen has none.
+    count : at least 1.
     """
     if client not in embeddings or len(embeddings) < 2:
         return []
@@ -59,9 +60,18 @@ class HelperChoice:
         self._embeddings: dict[int, Floats] = {}
 
     def embed(self, client: int, arrays: Arrays) -> None:
-        """Remember where ``client``'s model lies."""
+        """Remember where ``client``'s model lies.
+
+        Raises
+        ------
+        ValueError
+            If its outputs are not finite.
+        """
         load_arrays(place(self._model, self._plan.device, self._plan.dtype), arrays)
-        self._embeddings[client] = embed(self._model, self._noise, self._plan)
+        embedding = embed(self._model, self._noise, self._plan)
+        if not np.isfinite(embedding).all():
+            raise ValueError("its model's outputs are not finite")
+        self._embeddings[client] = embedding
 
     def helpers_of(self, client: int, count: int, among: Mapping[int, int]) -> list[int]:
         """The nearest other clients of those in ``among``, at most ``count``."""

@@ -34,9 +34,10 @@ class Matching(WrappingStrategy):
         options = settings.section("server", ServerTrainingSettings)
         if not cls.learns_at_server(settings) and options != ServerTrainingSettings():
             changed = options.model_dump(by_alias=True, exclude_defaults=True)
+            key, value = next(iter(changed.items()))
             raise UserError(
-                f"Setting server.{next(iter(changed))} has no effect with scenario.labels-at = "
-                "'clients': leave it out."
+                f"Setting server.{key} = {value!r} has no effect with scenario.labels-at = "
+                "'clients', where the server does not train: leave it out."
             )
 
     @classmethod

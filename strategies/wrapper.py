@@ -75,6 +75,10 @@ class WrappingStrategy(Strategy):
     """Whether clients can evaluate on held-out unlabeled data."""
     trains_at_server = False
     """Whether it always trains at the server; see :meth:`learns_at_server`."""
+    takes_test_prior = False
+    """Whether its models are trained for given class priors at test time."""
+    can_train_alone = True
+    """Whether its clients learn something without each other (``base = "local"``)."""
     rate_factor = 1.0
 
     def __init__(
@@ -112,10 +116,15 @@ class WrappingStrategy(Strategy):
     @classmethod
     def check(cls, settings: RunConfig) -> None:
         """Refuse settings that have no effect on this method, before anything starts."""
-        if settings.test_prior != "uniform":
+        if settings.test_prior != "uniform" and not cls.takes_test_prior:
             raise UserError(
                 f"Setting test-prior = {settings.test_prior!r}: "
                 f"{settings.method!r} has no transition that takes class priors."
+            )
+        alone = cls.can_train_alone and not cls.learns_at_server(settings)
+        if settings.base == "local" and not alone:
+            raise UserError(
+                f"Setting base = 'local': method {settings.method!r} is not one of clients alone."
             )
 
     @property

@@ -25,6 +25,8 @@ class XCLP(PartlyLabeled):
     Two phases come before the training message, which carries what the second one ended with.
     """
 
+    can_train_alone = False
+
     @classmethod
     def check(cls, settings: RunConfig) -> None:
         """As others; warns where the server sees all codes."""

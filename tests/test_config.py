@@ -102,7 +102,7 @@ REFUSALS: list[tuple[str, Any, str]] = [
     ("augment", "rotation", "must be one of 'none', 'rotate', 'flip', 'translate-flip' or "
      "'rotate-flip'"),
     ("base", "FedAvg", "must be one of 'fedavg', 'fedprox', 'fedadam', 'fedavgm', 'fedyogi', "
-     "'fedadagrad', 'fedmedian', 'fedtrimmedavg', 'scaffold' or 'fednova'"),
+     "'fedadagrad', 'fedmedian', 'fedtrimmedavg', 'scaffold', 'fednova' or 'local'"),
     ("fraction-train", 0.0, "must be greater than 0.0"),
     ("fraction-train", 1.5, "must be at most 1.0"),
     ("client-weights", "n", "must be one of 'uniform' or 'examples'"),
@@ -451,7 +451,9 @@ def test_bad_references_of_methods(own: Own, reference: str, message: str) -> No
 @pytest.mark.parametrize("partition", get_args(PartitionName))
 @pytest.mark.parametrize("base", get_args(BaseName))
 def test_every_combination_makes_a_round_trip(method: str, base: str, partition: str) -> None:
-    config = parse(method=method, base=base, partition=partition, optimizer="sgd")
+    evaluate = "local" if base == "local" else "global"
+    choices = {"method": method, "base": base, "partition": partition, "evaluate": evaluate}
+    config = parse(choices, optimizer="sgd")
     flat = config.to_flat()
     assert parse_flat(flat) == config
     assert parse_flat({**default_flat(), **flat}) == config
@@ -478,7 +480,8 @@ def test_every_value_makes_a_round_trip() -> None:
 def test_tables_of_a_choice_exist_only_for_choices() -> None:
     choices = {*get_args(BaseName), *get_args(PartitionName)}
     assert set(SECTIONS) <= choices
-    assert choices - set(SECTIONS) == {"fedavg", "fedmedian", "fednova", "iid", "imbalanced"}
+    defaults = {"fedavg", "fedmedian", "fednova", "local", "iid", "imbalanced"}
+    assert choices - set(SECTIONS) == defaults
     of_methods = {name for method in METHODS.values() for name in method.sections}
     # The labels of partly labelled data are there for methods of one's own, too.
     assert set(all_sections()) == {*SECTIONS, "labels", *of_methods}

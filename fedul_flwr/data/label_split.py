@@ -79,14 +79,19 @@ def write_given(folder: Path, source: Source, num_clients: int, config: RunConfi
 def _deal(source: Source, num_clients: int, config: RunConfig) -> Dealt:
     held, validation, server = deal_points(source, num_clients, config)
     truth = [np.asarray(source.train.labels)[points] for points in held]
-    given, new = deal_labels(truth, config.section("labels", LabelSettings), config.seed)
+    options = config.section("labels", LabelSettings)
+    if who_has_labels(config) != "clients":  # there are none to deal, so none can be too many
+        options = options.model_copy(update={"total": 0, "fraction": 0.0})
+    given, new = deal_labels(truth, options, config.seed)
     clients = tuple(LabelTruth(*parts) for parts in zip(held, truth, given, new, strict=True))
     return Dealt(clients, validation, server)
 
 
 def who_has_labels(config: RunConfig) -> str:
-    """``"clients"`` for some of their points, ``"all"`` of them for all points, or the ``"server"``
-    alone."""
+    """``"clients"`` for some of their points, clients for ``"all"`` points, or ``"server"`` alone.
+
+    Clients of methods that learn from all labels have them, wherever other methods' labels are.
+    """
     if find_method(config.method).data == "fully-labeled":
         return "all"
     return config.section("scenario", ScenarioSettings).labels_at

@@ -23,6 +23,8 @@ from fedul_flwr.settings.labels import LabelSettings
 FORMAT_VERSION = 5
 SHAPING = ("partition", "points-per-client", "validation-fraction", "server-fraction", "seed")
 """Shared settings that decide who holds what."""
+NOT_OF_LABELS = ("labels.new-fraction", "labels.without-client", "labels.split")
+"""Settings of labels that count where all points have one or none has, too."""
 
 
 @dataclass(frozen=True)
@@ -69,17 +71,25 @@ def split_settings(config: RunConfig) -> dict[str, Scalar]:
     name, kind = _table(config)
     values = config.section(name, kind).to_flat()
     of_table = {f"{name}.{key}": values[key] for key in kind.names()}
-    if name == "labels":
-        of_table["scenario.labels-at"] = who_has_labels(config)
+    scenario = _scenario(config) if name == "labels" else {}
+    if scenario and who_has_labels(config) != "clients":
+        of_table = {key: of_table[key] for key in NOT_OF_LABELS}
     if of_table.get("labels.split"):  # it says what all others would say, and the seed
-        kept = ("labels.split", "labels.without-client", "scenario.labels-at")
-        return {key: of_table[key] for key in kept}
+        kept = ("labels.split", "labels.without-client")
+        return {key: of_table[key] for key in kept} | scenario
     shared = {
         key: value
         for key, value in config.to_flat().items()
         if key in SHAPING or key.startswith(f"{config.partition}.")
     }
-    return shared | of_table
+    return shared | of_table | scenario
+
+
+def _scenario(config: RunConfig) -> dict[str, Scalar]:
+    """Who has labels. To have all of them is a method's nature and no setting: runs of it can be
+    compared with others on the same points, which have another key here."""
+    who = who_has_labels(config)
+    return {"method.data": "fully-labeled"} if who == "all" else {"scenario.labels-at": who}
 
 
 def _table(config: RunConfig) -> tuple[str, type[Settings]]:

@@ -23,6 +23,8 @@ def decompose(
     arrays: Mapping[str, NDArray[Any]],
     buffers: Collection[str],
     psi_factor: float | None,
+    *,
+    whole: bool = False,
 ) -> Parts:
     """First parts of a model.
 
@@ -32,7 +34,8 @@ def decompose(
     buffers : names of buffers. Floating ones (batch-norm statistics) are no sum: they go whole with
         psi or theta, since unlabeled points are most of what they describe. Counters are in no
         part.
-    psi_factor : psi as a multiple of sigma, which is ``arrays``; ``None`` for theta alone.
+    psi_factor : psi as a multiple of sigma; ``None`` for theta alone.
+    whole : whether the sum of both is to be ``arrays``, as of a trained model. Else sigma is.
     """
     weights = {name: array for name, array in arrays.items() if name not in buffers}
     statistics = {
@@ -42,8 +45,10 @@ def decompose(
     }
     if psi_factor is None:
         return {THETA: weights | statistics}
-    psi = {name: np.asarray(psi_factor * array, array.dtype) for name, array in weights.items()}
-    return {SIGMA: weights, PSI: psi | statistics}
+    share = 1 / (1 + psi_factor) if whole else 1.0
+    sigma = {name: np.asarray(share * array, array.dtype) for name, array in weights.items()}
+    psi = {name: np.asarray(psi_factor * array, array.dtype) for name, array in sigma.items()}
+    return {SIGMA: sigma, PSI: psi | statistics}
 
 
 def unlabeled_part(parts: Collection[str]) -> str:

@@ -54,34 +54,39 @@ class _Learner:
     ) -> None:
         self._whole = decomposed
         self._own = decomposed.part(part)
-        self._others = decomposed.part(SIGMA) if part == PSI else []
+        self._sigma = decomposed.part(SIGMA) if part == PSI else []
         self._plan = plan
         self._penalties = penalties
         self._anchor = anchor_of(self._own, plan)
         self._optimizer = build_optimizer(self._own, plan)
-        self.losses: list[Tensor] = []
+        self._total = torch.zeros((), dtype=torch.float64, device=plan.device)
+        self.steps = 0
 
     def step(self, loss: Tensor | None) -> None:
         """One step along the gradient of ``loss`` and the penalties; ``None`` has no gradient."""
-        whole = self._whole.weights
-        for weight in whole:
-            weight.grad = None
         if loss is not None:
             loss.backward()  # type: ignore[no-untyped-call]
-        self.losses.append(torch.zeros(()) if loss is None else loss.detach().cpu())
-        for weight, own in zip(whole, self._own, strict=True):
+            self._total += loss.detach()
+        self.steps += 1
+        for weight, own in zip(self._whole.weights, self._own, strict=True):
             own.grad = torch.zeros_like(weight) if weight.grad is None else weight.grad
-        for own, sigma in zip(self._own, self._others, strict=bool(self._others)):
-            assert own.grad is not None
-            self._penalties.add_gradients(sigma, own, own.grad)
+            weight.grad = None
+        if self._sigma:
+            self._penalize()
         correct_gradients(self._own, self._plan, self._anchor)
         self._optimizer.step()
+        self._optimizer.zero_grad()  # as large as the model
         self._whole.compose()
 
-    def finish(self) -> float:
-        """Free the gradients; the mean loss."""
-        self._optimizer.zero_grad()
-        return float(torch.stack(self.losses).double().mean()) if self.losses else 0.0
+    def _penalize(self) -> None:
+        for psi, sigma in zip(self._own, self._sigma, strict=True):
+            assert psi.grad is not None
+            self._penalties.add_gradients(sigma, psi, psi.grad)
+
+    @property
+    def mean_loss(self) -> float:
+        """Mean over the steps, 0 without any."""
+        return float(self._total) / max(self.steps, 1)
 
 
 def train_disjoint(
@@ -117,6 +122,7 @@ def train_disjoint(
     on_rest = _Learner(decomposed, unlabeled_part(parts), plan, penalties)
     network = Network(decomposed.model, plan.device, plan.dtype)
     decomposed.model.train()
+    decomposed.model.zero_grad()
     torch.manual_seed(int(rng.integers(2**63)))  # dropout, and what the consistency draws
     for _ in range(plan.local_epochs):
         for inputs, labels in batches(rng):
@@ -127,8 +133,8 @@ def train_disjoint(
                 on_labels.step(supervised(logits, labels[known].to(plan.device)))
             if not known.all():
                 on_rest.step(consistency(network, placed[~known]))
-    steps = len(on_labels.losses) + len(on_rest.losses)
-    result = DisjointResult(on_labels.finish(), on_rest.finish(), steps)
+    steps = on_labels.steps + on_rest.steps
+    result = DisjointResult(on_labels.mean_loss, on_rest.mean_loss, steps)
     if not np.isfinite([result.supervised, result.consistency]).all():
         raise UserError("The local loss is no longer finite: lower learning-rate, check the data.")
     return result

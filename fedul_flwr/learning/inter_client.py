@@ -108,8 +108,5 @@ class InterClientConsistency:
 
     def _strong(self, network: Network, points: Tensor) -> Tensor:
         views = randaugment(points, self._operations, self._magnitudes)
-        # Batch norm has no variance of one point; twice the point is the same mean loss. Its
-        # running statistics are for points as they are tested.
-        twice = views.repeat(2, 1, 1, 1) if len(views) == 1 else views
-        with frozen_statistics(network.model):
-            return network(twice)[: len(points)]
+        with frozen_statistics(network.model):  # they are for points as they are tested
+            return network(views)

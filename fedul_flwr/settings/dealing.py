@@ -1,4 +1,4 @@
-"""Settings by which a simulation deals data to clients, and what makes them pointless."""
+"""Settings that leave others without effect, above all those that deal data in a simulation."""
 
 from __future__ import annotations
 
@@ -17,8 +17,9 @@ _OF_ANY_SPLIT = ("labels.split", "labels.without-client")
 POINTLESS = {
     "client-data, where clients bring their own data": (*_POINTS, *_SETS, *_LABELS),
     "labels.fraction, which says how many labels there are": ("labels.total",),
-    "scenario.labels-at = 'server', where no client has labels": tuple(
-        key for key in _LABELS if key not in ("labels.split", "labels.new-fraction")
+    "scenario.labels-at = 'server', where no client has labels": (
+        *(key for key in _LABELS if key not in ("labels.split", "labels.new-fraction")),
+        "uda.signal-annealing",
     ),
     "labels.split, which says who holds what": (
         *_POINTS,
@@ -31,7 +32,7 @@ POINTLESS = {
 
 
 def refuse_pointless(flat: Mapping[str, Any], defaults: Mapping[str, Any]) -> None:
-    """Refuse settings that deal data where the clients' data are there already.
+    """Refuse settings that another setting leaves no effect.
 
     Raises
     ------

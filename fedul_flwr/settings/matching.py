@@ -20,7 +20,8 @@ class ScenarioSettings(Settings):
     on a labelled set of its own before every round (table `server`)."""
     streaming_steps: Annotated[int, Field(ge=1)] = 1
     """Steps (T) in which the clients' unlabeled points arrive, equally many in each; a client
-    trains on those of the current step. 1 gives them all points at once."""
+    trains on those of the current step. 1 gives them all points at once. With all labels
+    (`all-labels`) it is the labelled points that arrive."""
     rounds_per_step: Annotated[int, Field(ge=1)] = 10
     """Rounds of a step; the last step goes on to the end of the run."""
 
@@ -44,7 +45,8 @@ class ViewSettings(SupervisedPartSettings):
 
     unlabeled_batch_size: Annotated[int, Field(ge=0)] = 100
     """Unlabeled points of a step (B_U); every batch of `batch-size` labelled ones has so many
-    beside it. 0 spreads all of them evenly over an epoch's labelled batches."""
+    beside it. 0 spreads all of them evenly over an epoch's labelled batches and, at a client
+    without labels, takes `batch-size`."""
     operations: Annotated[int, Field(ge=1, le=13)] = 6
     """Operations of RandAugment on every image, of 13."""
     least_magnitude: Annotated[int, Field(ge=0, le=10)] = 2
@@ -68,7 +70,7 @@ class ViewSettings(SupervisedPartSettings):
 
 
 class ConsistencySettings(ViewSettings):
-    """Consistency as one term of the loss."""
+    """Labelled and unlabeled points in one loss: weights, batches and views."""
 
     unsupervised_weight: Weight = 1.0
     """Weight λ_u of the consistency loss."""
@@ -79,7 +81,7 @@ class UDASettings(Settings):
 
     signal_annealing: Literal["exponential", "linear", "logarithmic", "none"] = "exponential"
     """Training-signal annealing: how the probability above which labelled points are left out grows
-    over the rounds, from 1/K to 1."""
+    over the rounds, from 1/K to 1. It is for clients; the server trains on all of its points."""
     threshold: Confidence = 0.0
     """Least top probability of a point that is trained to be consistent."""
     temperature: Annotated[float, Field(gt=0)] = 1.0
@@ -115,7 +117,8 @@ class FedMatchSettings(Settings):
     """Whether the model's weights are θ = σ + ψ, σ learning from labels and ψ from unlabeled
     points; without it both kinds of steps train θ."""
     psi_factor: Weight = 0.2
-    """First ψ as a multiple of the first σ (authors' code)."""
+    """First ψ as a multiple of the first σ (authors' code); with `start-from` their sum is that
+    model."""
     evaluate_with: Literal["both", "sigma", "psi"] = "both"
     """What is evaluated and saved as the model: σ + ψ, or one of them alone (ablation)."""
     psi_cutoff: Weight = 5e-6
@@ -127,11 +130,14 @@ class FedMatchSettings(Settings):
 
     @model_validator(mode="after")
     def _check_parts(self) -> Self:
-        if not self.decomposition:
-            for key in ("l2_weight", "l1_weight", "psi_factor", "evaluate_with", "psi_cutoff"):
+        of_parts = "l2_weight", "l1_weight", "psi_factor", "evaluate_with", "psi_cutoff"
+        of_helpers = "helper_interval", "keep_helpers"
+        for given, needed, keys in (
+            (self.decomposition, "decomposition = true", of_parts),
+            (self.helpers, "helpers above 0", of_helpers),
+        ):
+            for key in () if given else keys:
                 if getattr(self, key) != type(self).model_fields[key].default:
                     name = key.replace("_", "-")
-                    raise ValueError(f"fedmatch.{name} is for fedmatch.decomposition = true")
-        if not self.helpers and self.keep_helpers:
-            raise ValueError("fedmatch.keep-helpers is for fedmatch.helpers above 0")
+                    raise ValueError(f"fedmatch.{name} is for fedmatch.{needed}")
         return self

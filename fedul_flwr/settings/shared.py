@@ -21,6 +21,7 @@ BaseName = Literal[
     "fedtrimmedavg",
     "scaffold",
     "fednova",
+    "local",
 ]
 PartitionName = Literal[
     "iid", "dirichlet", "pathological", "shard", "natural", "majority", "imbalanced"
@@ -110,7 +111,8 @@ class SharedSettings(Settings):
     `translate-flip` (by up to 4 pixels, mirrored border), `rotate-flip` (by up to 10 degrees)."""
 
     base: BaseName = "fedavg"
-    """Federated optimiser that the method wraps."""
+    """Federated optimiser that the method wraps; with `local` clients share nothing and go on from
+    their own models."""
     fraction_train: Annotated[float, Field(gt=0, le=1)] = 1.0
     """Part of the clients sampled in every round."""
     client_weights: Literal["uniform", "examples"] = "uniform"
@@ -186,6 +188,14 @@ class SharedSettings(Settings):
         if self.base == "fednova" and self.optimizer != "sgd":
             raise ValueError(
                 "base = 'fednova' needs optimizer = 'sgd': its normalisation counts SGD's steps"
+            )
+        if self.base == "local" and self.evaluate != "local":
+            raise ValueError(
+                "base = 'local' needs evaluate = 'local': there is no combined model to measure"
+            )
+        if self.base == "local" and self.test_prior == "em":
+            raise ValueError(
+                "test-prior = 'em' asks the combined model, and with base = 'local' there is none"
             )
         return self
 
