@@ -11,7 +11,7 @@ import pytest
 from fedul_flwr.comparison.plan import make_plan, read_runs
 from fedul_flwr.config import resolve
 from fedul_flwr.data.split import split_settings
-from fedul_flwr.methods import METHODS
+from fedul_flwr.methods import METHODS, PARTLY_LABELED
 from fedul_flwr.overrides import parse_overrides
 from fedul_flwr.settings.base import Scalar
 
@@ -19,8 +19,10 @@ ROOT = Path(__file__).parents[1]
 PLACE = ROOT / "experiments"
 OVERVIEW = PLACE / "overview"
 XCLP = PLACE / "xclp"
+FEDMATCH = PLACE / "fedmatch"
+"""Checked in test_fedmatch_experiments.py."""
 EVERY = sorted(file for file in PLACE.rglob("*.toml") if file.parent != OVERVIEW)
-FILES = [file for file in EVERY if XCLP not in file.parents]
+FILES = [file for file in EVERY if not {XCLP, FEDMATCH} & set(file.parents)]
 COMPARISONS = [file for file in FILES if file.stem.startswith(("methods", "bases"))]
 ROWS = [file for file in FILES if file not in COMPARISONS]
 FULL = [file for file in ROWS if file.parent.name != "quick"]
@@ -187,7 +189,7 @@ def test_the_overview_has_every_method_on_one_split(tmp_path: Path) -> None:
     runs = read_runs(OVERVIEW / "runs.toml")
     shared = parse_overrides([str(OVERVIEW / "mnist-noniid.toml")])
     plan = make_plan(runs, shared, (0, 1), 5, tmp_path)
-    on_sets = {name for name, method in METHODS.items() if method.data != "partly-labeled"}
+    on_sets = {name for name, method in METHODS.items() if method.data not in PARTLY_LABELED}
     assert {cell.config.method for cell in plan.cells} == on_sets
     assert plan.split_warnings == ()
 
@@ -206,7 +208,9 @@ def test_overviews_of_partly_labelled_data_share_a_split(
     expected = {
         name
         for name, method in METHODS.items()
-        if method.data == "partly-labeled" and method.trains == trains
+        if method.data == "partly-labeled"
+        and method.trains == trains
+        and ("semi" in method.sections or not trains)  # in two stages
     }
     assert {cell.config.method for cell in plan.cells} == expected
     assert plan.split_warnings == ()
@@ -359,7 +363,7 @@ def test_features_come_from_a_row_with_the_same_points_and_labels(file: Path) ->
 @pytest.mark.parametrize("row", XCLP_TRAINED, ids=name)
 def test_what_xclp_is_compared_with_fits_every_row(file: Path, row: Path, tmp_path: Path) -> None:
     plan = make_plan(read_runs(file), parse_overrides([str(row)]), (0,), 20, tmp_path)
-    without = {"xclp-predict"}
+    without = {"xclp-predict", "uda", "fixmatch"}
     on_labels = {found for found, method in METHODS.items() if method.data == "partly-labeled"}
     assert {cell.config.method for cell in plan.cells} == on_labels - without
     assert plan.split_warnings == ()
