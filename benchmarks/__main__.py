@@ -17,6 +17,7 @@ NAMES = (
     "method_cost",
     "propagation",
     "sparse_updates",
+    "matching_step",
 )
 RESULTS = Path(__file__).parents[1] / "runs" / "bench" / "latest.json"
 

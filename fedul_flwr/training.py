@@ -12,6 +12,7 @@ from torch import nn
 
 from fedul_flwr.bridge import to_arrays, to_record
 from fedul_flwr.config import LAST_MODEL, RunConfig
+from fedul_flwr.data.types import LabeledPoints
 from fedul_flwr.errors import UserError
 from fedul_flwr.learning.local import dump_arrays
 from fedul_flwr.learning.schedules import plateau
@@ -48,11 +49,13 @@ def train(grid: Grid, settings: RunConfig, directory: store.RunDirectory) -> Non
     _refuse_blind_plateau(settings, data)
     chosen = _selection(settings, data, strategy_class.can_hold_out)
     settings = settings.model_copy(update={"selection": chosen})
-    recorder = Recorder(directory, settings, data.evaluator(settings))
+    trains = strategy_class.learns_at_server(settings)
+    of_server = data.labelled(settings) if trains else None
+    learned_from = _labelled_points(settings, data, of_server)
+    recorder = Recorder(directory, settings, data.evaluator(settings, learned_from))
     arrays, done, state = _starting_point(directory, recorder, model)
     if done >= settings.num_rounds and _is_summarised(directory, done):
         raise UserError(f"{directory.path} has finished its {done} rounds; raise num-rounds.")
-    trains = strategy_class.learns_at_server(settings)
     strategy = strategy_class(
         settings,
         build_base(settings),
@@ -60,7 +63,7 @@ def train(grid: Grid, settings: RunConfig, directory: store.RunDirectory) -> Non
         told(settings, data, directory),
         buffers=_averaged_buffers(settings, model),
         round_offset=done,
-        trainer=ServerTrainer(settings, data.shape, data.labelled(settings)) if trains else None,
+        trainer=ServerTrainer(settings, data.shape, of_server) if of_server else None,
     )
     strategy.recall(state)
     describe(directory, settings, data, strategy.test_prior)
@@ -155,6 +158,22 @@ def _metric_name(strategy: WrappingStrategy, key: str) -> str:
     if key == "loss":
         return "surrogate_loss" if strategy.can_hold_out else "loss"
     return key.replace("-", "_")
+
+
+def _labelled_points(
+    settings: RunConfig, data: ServerData, of_server: LabeledPoints | None
+) -> LabeledPoints | None:
+    """The training points whose errors are to be measured beside the others'."""
+    if not settings.measure_forgetting:
+        return None
+    known = of_server or data.given()
+    if known is None or data.source is None:
+        raise UserError(
+            f"Setting measure-forgetting = true: nobody knows the labels that method "
+            f"{settings.method!r} trains on here. It is for simulations on partly labelled data "
+            "and for methods that train at the server, with a data set there."
+        )
+    return known
 
 
 def _refuse_blind_plateau(settings: RunConfig, data: ServerData) -> None:

@@ -14,13 +14,16 @@ from flwr.app import RecordDict
 from flwr.common.typing import NDArrays
 
 from baselines import fedsem
+from baselines.all_labels import AllLabelsClient
 from baselines.fedllp import FedLLPClient, FedLLPVATClient
 from baselines.fedpl import FedPLClient
 from baselines.fedsem import FedSemClient
 from baselines.fedsiam import FedSiamClient
+from baselines.fixmatch import FixMatchClient
 from baselines.labels_only import LabelsOnlyClient
 from baselines.network_labels import NetworkLabelsClient
 from baselines.perclient_lp import PerClientLPClient
+from baselines.uda import UDAClient
 from client_apps.fedul import FedULClient
 from client_apps.fedul_consistency import FedULConsistencyClient
 from client_apps.local import LocalTrainingClient
@@ -66,8 +69,11 @@ PARTLY_LABELED: dict[str, type[LocalTrainingClient]] = {
     "network-labels": NetworkLabelsClient,
     "fedsem": FedSemClient,
     "fedsiam": FedSiamClient,
+    "uda": UDAClient,
+    "fixmatch": FixMatchClient,
+    "all-labels": AllLabelsClient,
 }
-"""Clients of methods that learn from labels of some points."""
+"""Clients of methods that learn from labels of some points, or of all."""
 
 AUDITED = UNLABELED | PARTLY_LABELED
 

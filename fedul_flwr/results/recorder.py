@@ -71,6 +71,7 @@ class Recorder:
         self.directory.save_state(number, state)
         self.directory.save_model(LAST_MODEL, arrays, line)
         self.directory.drop_states_before(number)
+        self.directory.drop_client_versions(number)
         if not local:
             self._pending = self._pool.submit(self._evaluate, dict(line), arrays, [arrays])
 
@@ -107,6 +108,7 @@ class Recorder:
             "test_error": errors.test,
             "validation_error": errors.validation,
             "validation_loss": errors.validation_loss,
+            **({"labelled_error": errors.labelled} if self.settings.measure_forgetting else {}),
             "seconds_evaluation": time.perf_counter() - started,
         }
         self.lines.append(line)

@@ -125,6 +125,9 @@ class SharedSettings(Settings):
     that a round's clients return."""
     evaluate_every: Annotated[int, Field(ge=1)] = 1
     """Rounds between two evaluations at the server; the last round is always evaluated."""
+    measure_forgetting: bool = False
+    """Also measure the error on the labelled training points at every evaluation (simulations on
+    partly labelled data, and methods that train at the server)."""
     on_client_failure: Literal["stop", "continue"] = "stop"
     """What a failing client does to the run."""
     round_timeout: Annotated[float, Field(gt=0)] = 3600.0
