@@ -262,7 +262,7 @@ def test_rounds_are_descent_on_both_losses(change: dict[str, float]) -> None:
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_without_psi_it_is_supervised_training(batch_norm: bool, dtype: torch.dtype) -> None:
     """Bit for bit, whether psi is there and stays 0 or whether there is theta alone."""
-    net = network(batch_norm=batch_norm).to(dtype)
+    net = network(batch_norm=batch_norm).to(dtype).eval()  # as one is left that was in use
     plan = replace(WIDE, dtype=dtype, local_epochs=3, optimizer="adam", weight_decay=0.01)
     kind = "f4" if dtype == torch.float32 else "f8"
     labels = LABELS[:12]
