@@ -13,6 +13,7 @@ from flwr.app import Error, Message, RecordDict
 from flwr.common.constant import ErrorCode
 from flwr.serverapp import Grid
 from safetensors.numpy import load_file
+from torch import nn
 
 from fedul_flwr.bridge import Arrays, payload_bytes, to_arrays
 from fedul_flwr.exchange import HELD, SINCE
@@ -33,10 +34,24 @@ LC: dict[str, Any] = {
 """A short run with labels at clients in which every part of FedMatch has something to do."""
 LS: dict[str, Any] = {
     **{key: value for key, value in LC.items() if key != "labels.total"},
-    **{"scenario.labels-at": "server", "server_fraction": 0.1},
+    **{"scenario.labels-at": "server", "server_fraction": 0.03},
 }
 """The same with labels at the server."""
 SCENARIOS = {"at clients": LC, "at server": LS}
+TINY = "tests.exchanges:tiny"
+"""A model with batch norm that takes no time."""
+
+
+def tiny(image_shape: tuple[int, int, int], num_classes: int) -> nn.Module:
+    height, width, channels = image_shape
+    return nn.Sequential(
+        nn.Conv2d(channels, 4, 3, padding=1),
+        nn.BatchNorm2d(4),
+        nn.ReLU(),
+        nn.Flatten(),
+        nn.Linear(4 * height * width, num_classes),
+        nn.BatchNorm1d(num_classes),
+    )
 
 
 @dataclass

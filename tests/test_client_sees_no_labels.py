@@ -22,6 +22,7 @@ import baselines.labels_only
 import baselines.network_labels
 import baselines.perclient_lp
 import baselines.uda
+import client_apps.fedmatch
 import client_apps.fedul
 import client_apps.fedul_consistency
 import client_apps.labelled_points
@@ -84,6 +85,7 @@ FORBIDDEN = {
         *(client_apps.xclp, client_apps.xclp_predict),
         *(baselines.labels_only, baselines.perclient_lp, baselines.network_labels),
         *(baselines.fedsem, baselines.fedsiam),
+        client_apps.fedmatch,
         *(client_apps.matching, baselines.uda, baselines.fixmatch, baselines.all_labels),
     ],
 )
@@ -137,7 +139,7 @@ def test_no_method_on_partly_labelled_points_opens_a_file_with_all_labels(
     assert names_below(paths, run.root) == {"train_images.npy", "given.npz"}
 
 
-@pytest.mark.parametrize("method", ["uda", "fixmatch"])
+@pytest.mark.parametrize("method", ["fedmatch", "uda", "fixmatch"])
 def test_with_labels_at_the_server_clients_have_none(federation: Build, method: str) -> None:
     at_server = {"scenario.labels-at": "server", "server-fraction": 0.1}
     run, kind = federation(method=method, **at_server), PARTLY_LABELED[method]

@@ -56,14 +56,6 @@ def test_what_is_forgotten_is_not_held(tmp_path: Path) -> None:
     assert_same(held.of(3), parts(0.3))
 
 
-def test_only_two_versions_lie_on_disk(tmp_path: Path) -> None:
-    held = HeldParts(tmp_path / "held")
-    for number in (1, 4, 5, 9):
-        held.keep(3, number, parts(number))
-    files = sorted(file.name for file in (tmp_path / "held" / "3").iterdir())
-    assert files == ["held-5.safetensors", "held-9.safetensors"]
-
-
 def test_a_server_that_was_cut_off_inside_a_round_goes_on_from_the_one_before(
     tmp_path: Path,
 ) -> None:
