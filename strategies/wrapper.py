@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from logging import INFO, WARNING
+from logging import INFO
 from typing import Any, cast
 
 from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
@@ -31,10 +31,10 @@ from fedul_flwr.bridge import (
     to_arrays,
 )
 from fedul_flwr.config import RunConfig
-from fedul_flwr.data.seeds import stream
 from fedul_flwr.data.types import Floats
 from fedul_flwr.errors import UserError
-from fedul_flwr.federation import ClientReport, Member, Phase, failure_reason, number, run_phase
+from fedul_flwr.federation import Member, failure_reason
+from strategies.attendance import Attendance
 from strategies.base_state import dump_base_state, load_base_state
 from strategies.combine import average_buffers, is_finite, merge
 from strategies.fednova import NORMALIZER
@@ -47,7 +47,7 @@ BASE = "base/"
 """Prefix of the base's memory among the arrays that a run resumes from."""
 
 
-class WrappingStrategy(Strategy):
+class WrappingStrategy(Attendance):
     """Base class of every method's strategy.
 
     Subclasses override :meth:`admit` and :meth:`admitted` to look at what clients say before round
@@ -92,16 +92,9 @@ class WrappingStrategy(Strategy):
         round_offset: int = 0,
         trainer: ServerTrainer | None = None,
     ) -> None:
-        self.settings = settings
-        self.base = base
-        self.nodes = list(nodes)
-        self.introduction = introduction
+        super().__init__(settings, base, nodes, introduction, round_offset)
         self.buffers = buffers
-        self.round_offset = round_offset
         self.trainer = trainer
-        self.members: list[Member] = []
-        self.reports: list[ClientReport] = []
-        self.record = RoundRecord(round=round_offset)
         self.local_models: list[Arrays] = []
         self._global: ArrayRecord | None = None
 
@@ -140,47 +133,6 @@ class WrappingStrategy(Strategy):
         """First round of the stage that a round belongs to; `plateau` begins anew in each."""
         del round_number
         return 1
-
-    def admit(self, report: ClientReport, answer: Content) -> None:
-        """Judge a client by its answer to ``prepare``; set ``report.reason`` to refuse it."""
-
-    def admitted(self, answers: Mapping[int, Content]) -> None:
-        """Look at the answers of all admitted clients, by partition, before round 1."""
-
-    # Before round 1
-
-    def prepare(self, grid: Grid) -> None:
-        """Tell clients what they need, hear from each, and settle who takes part."""
-        answers: dict[int, Content] = {}
-        nodes: dict[int, int] = {}
-        everyone = dict.fromkeys(self.nodes, self.introduction)
-        for node, answer in self._ask_nodes(grid, "prepare", everyone).answers.items():
-            partition = number(answer, "partition-id")
-            if partition in answers:
-                raise UserError(f"Two nodes have partition-id {partition} in their node config.")
-            answers[partition], nodes[partition] = answer, node
-        for partition in sorted(answers):
-            report = ClientReport(id=partition, num_points=number(answers[partition], "num-points"))
-            self.admit(report, answers[partition])
-            report.status = "dropped" if report.reason else "accepted"
-            self.reports.append(report)
-            if not report.reason:
-                self.members.append(Member(partition, nodes[partition]))
-        if not self.members:
-            raise UserError("No client can take part.")
-        taking_part = [member.partition_id for member in self.members]
-        if hasattr(self.base, "num_clients"):  # it sees only those of a round
-            self.base.num_clients = len(self.members)
-        self.admitted({partition: answers[partition] for partition in taking_part})
-
-    def sample(self, round_number: int) -> list[Member]:
-        """Members of a round, drawn from the run's seed by partition."""
-        count = max(1, round(self.settings.fraction_train * len(self.members)))
-        if count == len(self.members):
-            return self.members
-        rng = stream(self.settings.seed, "sample", round_number)
-        chosen = rng.choice(len(self.members), count, replace=False)
-        return [self.members[index] for index in sorted(chosen)]
 
     def take_part(self, round_number: int, arrays: ArrayRecord, grid: Grid) -> list[Member]:
         """Members that train in a round: the sample, after extra phases with it if there are any.
@@ -235,23 +187,6 @@ class WrappingStrategy(Strategy):
         if self._global is None:
             raise RuntimeError("configure_train has to come before aggregate_train")
         return self._global
-
-    def ask(
-        self, grid: Grid, name: str, contents: Mapping[Member, Content]
-    ) -> dict[Member, Content]:
-        """Send extra phase ``name`` to members, to each its own content; answers by partition.
-
-        Members without an answer are counted as failures, or stop the run.
-        """
-        asked = {member.node_id: content for member, content in contents.items()}
-        phase = self._ask_nodes(grid, name, asked)
-        self.record.down["phases"] += phase.bytes_down
-        self.record.up["phases"] += phase.bytes_up
-        return {
-            member: phase.answers[member.node_id]
-            for member in sorted(contents)
-            if member.node_id in phase.answers
-        }
 
     def write_messages(self, messages: Iterable[Message]) -> None:
         """Complete the base's messages by what clients start from, and count their bytes."""
@@ -347,12 +282,6 @@ class WrappingStrategy(Strategy):
 
     # Inside
 
-    def _ask_nodes(self, grid: Grid, name: str, contents: Mapping[int, Content]) -> Phase:
-        phase = run_phase(grid, contents, name, self.settings.round_timeout)
-        if phase.failures:
-            self._fail(next(iter(phase.failures.values())), len(phase.failures))
-        return phase
-
     def _config(self, config: ConfigRecord) -> ConfigRecord:
         told = self.round_config()
         if self.rate_factor != 1.0:
@@ -411,10 +340,3 @@ class WrappingStrategy(Strategy):
             else:
                 opened.append(reply)
         return opened
-
-    def _fail(self, reason: str, count: int) -> None:
-        self.record.failures += count
-        text = f"{count} client(s) failed in round {self.record.round}: {reason}"
-        if self.settings.on_client_failure == "stop":
-            raise UserError(f"{text} (on-client-failure = 'continue' goes on without).")
-        log(WARNING, text)
