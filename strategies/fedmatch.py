@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 from functools import cached_property
 from logging import WARNING
@@ -70,12 +71,21 @@ class FedMatch(Matching):
 
     @classmethod
     def check(cls, settings: RunConfig) -> None:
-        """Refuse bases that do not combine value by value."""
+        """Refuse bases that do not combine value by value, and steps that diverge."""
         super().check(settings)
         if settings.base in UNFIT_BASES:
             raise UserError(
                 f"Setting base = {settings.base!r}: method 'fedmatch' combines sigma and psi "
                 f"apart, which goes with all bases but {', '.join(UNFIT_BASES)}."
+            )
+        options = settings.section("fedmatch", FedMatchSettings)
+        l2 = options.l2_weight if options.decomposition else 0.0
+        # Gradient descent on λ_L2·‖σ − ψ‖² converges for smaller steps only (Polyak 1964).
+        limit = (1 + settings.momentum) / l2 if l2 else math.inf
+        if settings.optimizer == "sgd" and settings.learning_rate >= limit:
+            raise UserError(
+                f"Setting learning-rate = {settings.learning_rate}: with fedmatch.l2-weight = {l2} "
+                f"psi would overshoot sigma in every step; it must be below {limit:g}."
             )
 
     @property

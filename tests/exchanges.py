@@ -22,8 +22,9 @@ from strategies.grid_view import GridView
 from strategies.held import ROUNDS
 from tests.runs import as_error
 
-Fate = Literal["answers", "fails", "lost"]
-"""What becomes of a message: an answer, a failure before training, or an answer that is lost."""
+Fate = Literal["answers", "fails", "lost", "late"]
+"""What becomes of a message: an answer, a failure before training, an answer whose delivery fails,
+or one that does not come in time."""
 
 LC: dict[str, Any] = {
     **{"method": "fedmatch", "model": "mlp", "num_rounds": 3, "local_epochs": 1},
@@ -104,12 +105,12 @@ class WatchedGrid(GridView):
         replies: list[Message] = []
         for message in messages:
             if message.metadata.message_type == "train":
-                replies.append(self._deliver(message))
+                replies += self._deliver(message)
             else:
                 replies += self._inner.send_and_receive([message], timeout=timeout)
         return replies
 
-    def _deliver(self, message: Message) -> Message:
+    def _deliver(self, message: Message) -> list[Message]:
         client, config = _client_of(message), dict(message.content.config_records["config"])
         down, size = _arrays_of(message.content), payload_bytes(message.content)
         exchange = Exchange(int(config["server-round"]), client, down, config, size)
@@ -118,15 +119,17 @@ class WatchedGrid(GridView):
         fate = self._fate(exchange.round, client)
         if fate == "fails":
             error = Error(ErrorCode.CLIENT_APP_RAISED_EXCEPTION, "no battery")
-            return Message(error, reply_to=message)
+            return [Message(error, reply_to=message)]
         (reply,) = self._inner.send_and_receive([message])
+        if fate == "late":
+            return []
         if fate == "lost":
-            return as_error(reply, "no connection")
+            return [as_error(reply, "no connection")]
         if not reply.has_error():
             exchange.up, exchange.bytes_up = _arrays_of(reply.content), payload_bytes(reply.content)
             exchange.metrics = dict(reply.content.metric_records["metrics"])
             self._meddle(exchange, reply)
-        return reply
+        return [reply]
 
 
 def watched(exchanges: list[Exchange], **options: Any) -> dict[str, Any]:

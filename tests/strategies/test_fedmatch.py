@@ -38,7 +38,7 @@ from fedul_flwr.local_plan import local_plan
 from fedul_flwr.models import build_model
 from fedul_flwr.results.recorder import Recorder
 from fedul_flwr.sparse import decode
-from strategies.fedmatch import PARTS
+from strategies.fedmatch import PARTS, FedMatch
 from strategies.helper_choice import nearest_clients
 from tests.exchanges import LC, LS, SCENARIOS, TINY, Exchange, assert_in_step, watched
 from tests.runs import last_model, metrics, summary, train
@@ -327,6 +327,27 @@ def test_bases_that_look_into_training_are_refused(settings: Settings, base: str
         "which goes with all bases but scaffold, fednova",
     ):
         train(settings(**LC, base=base), 2)
+
+
+@pytest.mark.parametrize(("momentum", "limit"), [(0.0, 0.1), (0.5, 0.15)])
+def test_steps_that_overshoot_sigma_are_refused(
+    settings: Settings, momentum: float, limit: float
+) -> None:
+    """λ_L2 = 10: with a step of 0.1 psi lands as far behind sigma as it was before it."""
+
+    def check(rate: float, **options: Any) -> None:
+        FedMatch.check(settings(**{**LC, "learning_rate": rate, "momentum": momentum, **options}))
+
+    with pytest.raises(
+        UserError,
+        match=f"^Setting learning-rate = {limit}: with fedmatch.l2-weight = 10.0 psi would "
+        f"overshoot sigma in every step; it must be below {limit}.$",
+    ):
+        check(limit)
+    check(0.99 * limit)
+    check(limit, optimizer="adam", momentum=0.0)
+    check(limit, **{"fedmatch.l2-weight": 0.0})
+    check(9.0, **{"fedmatch.decomposition": False})
 
 
 @pytest.mark.parametrize("base", ["fedavgm", "fedmedian", "fedtrimmedavg", "fedyogi"])
