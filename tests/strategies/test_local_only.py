@@ -110,7 +110,9 @@ def test_one_client_alone_is_a_federation_of_one(settings: Settings) -> None:
         np.testing.assert_array_equal(array, own_model(alone, 0)[name])
     lines = metrics(federation)
     for line in lines:
-        line["bytes_down"] += 8  # that it is to go on from its own model
+        for key in ("bytes_down", "bytes_down_other"):
+            line[key] += 8  # that it is to go on from its own model
+        line["percent_down"] = 100 * line["bytes_down"] / line["model_bytes"]
     assert metrics(alone) == lines
 
 
