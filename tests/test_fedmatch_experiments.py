@@ -193,6 +193,15 @@ def test_ablations_leave_one_part_out_each(tmp_path: Path) -> None:
     }
 
 
+@pytest.mark.parametrize("row", ["fedmatch-clients", "fedmatch-server"])
+def test_the_overview_has_fedmatch_and_its_rivals_on_one_split(row: str, tmp_path: Path) -> None:
+    overview = PLACE.parent / "overview"
+    over = parse_overrides([str(overview / f"{row}.toml")])
+    plan = make_plan(read_runs(overview / "fedmatch-runs.toml"), over, (0, 1), 100, tmp_path)
+    assert {cell.config.method for cell in plan.cells} == {"fedmatch", "uda", "fixmatch"}
+    assert plan.split_warnings == ()
+
+
 def test_the_guide_names_every_folder() -> None:
     guide = (PLACE.parent / "README.md").read_text()
     for folder in {file.parent for file in FULL}:
