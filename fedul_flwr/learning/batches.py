@@ -83,7 +83,7 @@ def set_batches(
 
     def batches(rng: np.random.Generator) -> Iterator[tuple[Tensor, Tensor]]:
         for m in rng.permutation(list(members)):
-            inputs = to_input(gather(images, _never_alone(members[int(m)])))
+            inputs = to_input(gather(images, members[int(m)]))
             targets = torch.full((len(inputs),), int(m), dtype=torch.int64)
             yield augment_batch(inputs, plan.augment, rng), targets
 
@@ -118,7 +118,7 @@ def paired_batches(
         streams = [part for part in (others, labelled) if len(part)]
         orders = [_endless(part, rng) for part in streams]
         for _ in range(max(1, len(streams[0]) // of_each)):
-            chosen = _never_alone(np.concatenate([next_of(of_each) for next_of in orders]))
+            chosen = np.concatenate([next_of(of_each) for next_of in orders])
             inputs = to_input(gather(images, points[chosen]))
             seen = [augment_batch(inputs, plan.augment, rng) for _ in range(views)]
             yield torch.cat(seen) if views > 1 else seen[0], torch.from_numpy(chosen)
@@ -156,11 +156,10 @@ def matching_batches(
             unknown = epoch_order(len(others), unlabeled_size or plan.batch_size, rng)
             known = [labelled] * len(unknown)
         for seen, unseen in zip(known, unknown, strict=True):
-            first, second = _never_alone(labelled[seen]), _never_alone(others[unseen])
-            chosen = np.concatenate([first, second])
+            chosen = np.concatenate([labelled[seen], others[unseen]])
             inputs = to_input(gather(images, points[chosen]))
-            if len(first):
-                inputs[: len(first)] = augment_batch(inputs[: len(first)], plan.augment, rng)
+            if len(seen):
+                inputs[: len(seen)] = augment_batch(inputs[: len(seen)], plan.augment, rng)
             yield inputs, torch.from_numpy(labels[chosen])
 
     return batches
@@ -174,11 +173,6 @@ def _beside(
         return np.array_split(rng.permutation(num_points), num_batches)
     next_of = _endless(np.arange(num_points), rng)
     return [next_of(size) for _ in range(num_batches)]
-
-
-def _never_alone(rows: NDArray[np.int64]) -> NDArray[np.int64]:
-    """A single row twice: batch norm has no variance of one, and their mean is the same."""
-    return np.repeat(rows, 2) if len(rows) == 1 else rows
 
 
 def _endless(

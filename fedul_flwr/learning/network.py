@@ -32,10 +32,8 @@ class Network:
 
     def __call__(self, inputs: Tensor) -> Tensor:
         """Logits; losses and comparisons of them are never in bfloat16."""
-        # Batch norm has no variance of one point; twice the point is the same mean loss.
-        alone = self.model.training and len(inputs) == 1
         with autocast(self._device, self._dtype):
-            logits: Tensor = self.model(torch.cat([inputs, inputs]) if alone else inputs)
+            logits: Tensor = self.model(self._never_alone(inputs))
         return logits[: len(inputs)].to(self._wide)
 
     def both(self, inputs: Tensor) -> tuple[Tensor, Tensor]:
@@ -45,8 +43,13 @@ class Network:
             logits = self(inputs)
             return logits, logits
         with autocast(self._device, self._dtype):
-            first, second = heads(inputs)
-        return first.to(self._wide), second.to(self._wide)
+            first, second = heads(self._never_alone(inputs))
+        return first[: len(inputs)].to(self._wide), second[: len(inputs)].to(self._wide)
+
+    def _never_alone(self, inputs: Tensor) -> Tensor:
+        """Batch norm has no variance of one point in training; twice the point has the same."""
+        alone = self.model.training and len(inputs) == 1
+        return torch.cat([inputs, inputs]) if alone else inputs
 
     def twin(self, model: nn.Module) -> Network:
         """Another model in the same arithmetic."""
