@@ -23,6 +23,8 @@ REDUCED = {
     "num-rounds": "{} rounds",
     "points-per-client": "{} points per client",
     "learning-rate": "a larger step size",
+    "local-epochs": "{} local epochs",
+    "server.epochs": "{} epochs at the server",
     "evaluate-every": "evaluated every {} rounds",
     "fraction-train": "clients in a round",
     "scenario.rounds-per-step": "steps of {} rounds",
