@@ -20,6 +20,8 @@ LABEL = "fedsem-label"
 class FedSem(PartlyLabeled):
     """All clients label their points before the first round of the second stage."""
 
+    can_train_alone = False
+
     def take_part(self, round_number: int, arrays: ArrayRecord, grid: Grid) -> list[Member]:
         """The sample; a client that has failed to label its points trains on its labels only."""
         if not self.on_labels_only(round_number) and self.on_labels_only(round_number - 1):

@@ -9,6 +9,8 @@ from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord
 from flwr.common import log
 from flwr.serverapp import Grid
 
+from fedul_flwr.config import RunConfig
+from fedul_flwr.errors import UserError
 from strategies.wrapper import WrappingStrategy
 
 
@@ -16,6 +18,15 @@ class ServerOnly(WrappingStrategy):
     """The server trains on its labelled set as in bi-objective FedUL; no client takes part."""
 
     trains_at_server = True
+
+    @classmethod
+    def check(cls, settings: RunConfig) -> None:
+        """As others; there are no clients' models to evaluate."""
+        super().check(settings)
+        if settings.evaluate == "local":
+            raise UserError(
+                f"Setting evaluate = 'local': no client trains in method {settings.method!r}."
+            )
 
     def configure_train(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid

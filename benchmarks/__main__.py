@@ -10,7 +10,15 @@ from pathlib import Path
 
 from benchmarks.report import machine
 
-NAMES = ("local_step", "round_overhead", "message_cost", "method_cost", "propagation")
+NAMES = (
+    "local_step",
+    "round_overhead",
+    "message_cost",
+    "method_cost",
+    "propagation",
+    "sparse_updates",
+    "matching_step",
+)
 RESULTS = Path(__file__).parents[1] / "runs" / "bench" / "latest.json"
 
 

@@ -12,7 +12,15 @@ from flwr.common.typing import Scalar as FlowerScalar
 from numpy.typing import NDArray
 from torch import nn
 
-from fedul_flwr.bridge import FEDERATION, Content, FederatedClient, Node, Value
+from fedul_flwr.bridge import (
+    FEDERATION,
+    OWN_MODEL,
+    RATE_FACTOR,
+    Content,
+    FederatedClient,
+    Node,
+    Value,
+)
 from fedul_flwr.client_state import ClientState
 from fedul_flwr.config import RunConfig
 from fedul_flwr.data.seeds import stream
@@ -148,22 +156,22 @@ class LocalTrainingClient(FederatedClient):
                 return super().step(name, content)
 
     def plan(self, config: dict[str, FlowerScalar]) -> LocalPlan:
-        """The round's plan: the settings, and what the base strategy sends."""
+        """The round's plan: the settings, and what the server sends."""
         return local_plan(
             self.settings,
             float(config.get("proximal-mu", 0.0)),
             self.stage(int(config.get("server-round", 1))),
+            float(config.get(RATE_FACTOR, 1.0)),
         )
 
     def fit(
         self, parameters: NDArrays, config: dict[str, FlowerScalar]
     ) -> tuple[NDArrays, int, dict[str, FlowerScalar]]:
-        """One round of local training from the global weights."""
+        """One round of local training from the global weights, or its own where it is told so."""
         keep_freed_memory()
         self.server_round = server_round = int(config["server-round"])
-        model, names = self.model, self.array_names()
-        load_arrays(model, dict(zip(names, parameters, strict=True)))
-        parameters.clear()  # the model holds them now; a second copy is a model's size of memory
+        model = self.model
+        self._load_start(parameters, config)
         data, plan = self.training_data(), self.plan(config)
         if len(data.points) == 0:
             return self._unchanged()
@@ -184,6 +192,8 @@ class LocalTrainingClient(FederatedClient):
             self.returned = {CONTROL: change}
         else:
             result = train_local(model, batches, objective, plan, rng)
+        if config.get(OWN_MODEL):
+            self.state.keep(OWN_MODEL, server_round, dump_arrays(model))
         release_freed_memory()
         return (
             self._weights(),
@@ -195,12 +205,19 @@ class LocalTrainingClient(FederatedClient):
             },
         )
 
+    def _load_start(self, parameters: NDArrays, config: dict[str, FlowerScalar]) -> None:
+        arrays = dict(zip(self.array_names(), parameters, strict=True))
+        if config.get(OWN_MODEL):
+            arrays = self.state.recall(OWN_MODEL, self.server_round) or arrays
+        load_arrays(self.model, arrays)
+        parameters.clear()  # the model holds them now; a second copy is a model's size of memory
+
     def _weights(self) -> NDArrays:
         arrays = dump_arrays(self.model)
         return [arrays[name] for name in self.array_names()]
 
     def _unchanged(self) -> tuple[NDArrays, int, dict[str, FlowerScalar]]:
-        """The global model back, of no weight: there was nothing to learn from."""
+        """The model as it started, of no weight: there was nothing to learn from."""
         return self._weights(), 0, {"loss": 0.0, "steps": 0, "normalizer": 0.0}
 
 

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from functools import cached_property
-
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from client_apps.local import LocalTrainingClient, TrainingData
-from fedul_flwr.bridge import Value
-from fedul_flwr.data.label_split import open_partly_labeled_points
-from fedul_flwr.data.types import UNLABELED, Ints, PartlyLabeledPoints
+from client_apps.labelled_points import LabelledPointsClient
+from client_apps.local import TrainingData
+from fedul_flwr.data.types import UNLABELED
 from fedul_flwr.learning.batches import Batches, paired_batches
 from fedul_flwr.learning.local import Objective
 from fedul_flwr.learning.network import Network
@@ -23,51 +20,21 @@ from fedul_flwr.results.label_names import PSEUDO_LABELS
 from fedul_flwr.settings.semi import PseudoLabelSettings, StageSettings
 
 
-class PartlyLabeledClient(LocalTrainingClient):
+class PartlyLabeledClient(LabelledPointsClient):
     """Trains on its labelled points and, from the second stage on, on pseudo labels of the others.
 
     Subclasses override :meth:`pseudo_labels`.
     """
-
-    @cached_property
-    def data(self) -> PartlyLabeledPoints:
-        """This client's points: its own, or its share in a simulation."""
-        folder = self.own_folder
-        if folder is None:
-            return open_partly_labeled_points(self.federation, self.node.partition_id)
-        from fedul_flwr.data.owned_labels import load_partly_labeled
-
-        names = list(self.federation["class-names"])
-        return load_partly_labeled(folder, names, self.image_shape)
-
-    @property
-    def num_classes(self) -> int:
-        """K."""
-        return len(self.federation["class-names"])
 
     @property
     def stages(self) -> StageSettings:
         """When the second stage begins and, with pseudo labels, how they count."""
         return self.settings.section("semi", StageSettings)
 
-    @cached_property
-    def labelled(self) -> Ints:
-        """Positions of labelled points among this client's."""
-        return np.flatnonzero(self.data.labels != UNLABELED)
-
-    @cached_property
-    def unlabeled(self) -> Ints:
-        """Positions of unlabeled points that training may look at."""
-        return np.flatnonzero((self.data.labels == UNLABELED) & ~self.data.new)
-
     @property
     def on_labels_only(self) -> bool:
         """Whether this round belongs to the first stage."""
         return self.server_round <= self.stages.labels_only_rounds
-
-    def introduce(self) -> dict[str, Value]:
-        """Numbers of points and of labels."""
-        return {"num-points": len(self.data.points), "num-labelled": len(self.labelled)}
 
     def pseudo_labels(self) -> Propagated:
         """Labels and confidences of :attr:`unlabeled` in this round, -1 for none."""

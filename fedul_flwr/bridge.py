@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
@@ -34,11 +35,21 @@ Value = (
 ARRAYS, CONFIG, METRICS, DIAGNOSTICS = "arrays", "config", "metrics", "diagnostics"
 """Names of the records in a message."""
 
+MODEL, OTHER = "model", "other"
+"""Parts of a message's traffic: its record ``arrays``, and what is no array."""
+
 FEDERATION = "federation"
 """Name under which a client keeps what the server told it in phase ``prepare``."""
 
 CLASS_MASSES, TEST_PRIOR = "class-masses", "test-prior"
 """Values that a client sends, and is told in every round, where pi is the mean of all sets."""
+
+RATE_FACTOR = "rate-factor"
+"""Value that clients are told in a round whose step sizes the server multiplies (`plateau`)."""
+
+OWN_MODEL = "own-model"
+"""Value that tells a client to go on from its own model (`base = "local"`), and name under which it
+keeps that."""
 
 STEP = "query.step"
 """Message type of a method's extra phases."""
@@ -168,16 +179,28 @@ def to_arrays(record: ArrayRecord) -> Arrays:
     return {name: array.numpy() for name, array in record.items()}
 
 
-def payload_bytes(records: RecordDict) -> int:
-    """Bytes of a message's content: array data and every other value; keys are left out."""
-    total = sum(
-        len(array.data) for record in records.array_records.values() for array in record.values()
-    )
+def payload_parts(records: RecordDict) -> Counter[str]:
+    """Bytes of a message's content by part; keys are left out.
+
+    Array data count under the name of their record, the model's as ``model``; every other value as
+    ``other``.
+    """
+    parts: Counter[str] = Counter()
+    for name, record in records.array_records.items():
+        parts[MODEL if name == ARRAYS else name] += sum(
+            len(array.data) for array in record.values()
+        )
     tables: list[Mapping[str, object]] = [
         *records.metric_records.values(),
         *records.config_records.values(),
     ]
-    return total + sum(_value_bytes(value) for table in tables for value in table.values())
+    parts[OTHER] += sum(_value_bytes(value) for table in tables for value in table.values())
+    return parts
+
+
+def payload_bytes(records: RecordDict) -> int:
+    """Bytes of a message's content, all parts together."""
+    return payload_parts(records).total()
 
 
 def _value_bytes(value: object) -> int:

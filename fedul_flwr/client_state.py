@@ -8,7 +8,8 @@ from typing import cast
 
 import numpy as np
 from flwr.app import ArrayRecord, ConfigRecord, RecordDict
-from safetensors.numpy import load_file, save_file
+from safetensors.numpy import save_file
+from safetensors.torch import load_file
 
 from fedul_flwr.bridge import Arrays, Value, to_arrays, to_record
 
@@ -45,18 +46,23 @@ class ClientState:
         self._records[name] = ConfigRecord(dict(values))
 
     def recall(self, name: str, server_round: int) -> Arrays:
-        """The arrays kept under ``name`` in the last round before ``server_round``; {} if none."""
+        """The arrays kept under ``name`` in the last round before ``server_round``; {} if none.
+
+        Those in files are read where they are looked at, page by page. To change them changes no
+        file.
+        """
         if self._directory is None:
             record = self._records.get(name)
             return to_arrays(cast(ArrayRecord, record)) if record is not None else {}
         earlier = [number for number in self._rounds(name) if number < server_round]
-        return load_file(self._file(name, max(earlier))) if earlier else {}
+        return _mapped_arrays(self._file(name, max(earlier))) if earlier else {}
 
     def keep(self, name: str, server_round: int, arrays: Arrays) -> None:
         """Store arrays under ``name``, as they are after ``server_round``.
 
-        In a simulation the version before is kept too: a run that is cut off inside a round goes
-        on from the end of the last complete one.
+        In a simulation earlier versions stay until the round is complete on disk, when the server
+        removes them (``RunDirectory.drop_client_versions``): a run that is cut off inside a round
+        goes on from the end of the last complete one.
         """
         if self._directory is None:
             self._records[name] = to_record(arrays)
@@ -66,9 +72,6 @@ class ClientState:
         partial = file.with_suffix(".partial")
         save_file({key: np.asarray(array, order="C") for key, array in arrays.items()}, partial)
         partial.replace(file)
-        earlier = sorted(number for number in self._rounds(name) if number < server_round)
-        for number in earlier[:-1]:
-            self._file(name, number).unlink()
 
     def leave(self, name: str, server_round: int, arrays: Arrays) -> None:
         """Keep arrays that are not this client's memory but for a simulation to look at."""
@@ -83,3 +86,9 @@ class ClientState:
         assert self._directory is not None
         stems = [path.stem for path in self._directory.glob(f"{name}-*.safetensors")]
         return [int(stem.rpartition("-")[2]) for stem in stems]
+
+
+def _mapped_arrays(file: Path) -> Arrays:
+    # As torch's tensors, for these share memory with the file, copied on writing; numpy's loader
+    # reads it whole.
+    return {name: tensor.numpy() for name, tensor in load_file(file).items()}

@@ -2,26 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
+from torch.nn import functional
 
 from fedul_flwr.class_priors import estimate_prior, reweigh
 from fedul_flwr.config import RunConfig
-from fedul_flwr.data.types import UNLABELED, Floats, ImageArrays, Ints, Source
+from fedul_flwr.data.types import UNLABELED, Floats, ImageArrays, Ints, LabeledPoints, Source
 from fedul_flwr.learning.local import load_arrays, predict_logits
 from fedul_flwr.local_plan import local_plan
 from fedul_flwr.models import build_model
 
 
-@dataclass(frozen=True)
-class Errors:
-    """Percent of points misclassified; ``None`` where there are no labelled points."""
+class Errors(NamedTuple):
+    """Percent of points misclassified; ``None`` where there are no labelled points.
 
-    test: float | None
-    validation: float | None
+    ``validation_loss`` is the mean cross-entropy of the validation points, in nats; ``labelled`` is
+    of the labelled training points.
+    """
+
+    test: float | None = None
+    validation: float | None = None
+    validation_loss: float | None = None
+    labelled: float | None = None
 
 
 @dataclass(frozen=True)
@@ -40,19 +48,34 @@ class Evaluator:
     settings : the run's settings.
     source : the server's data; unlabeled test points have no part in errors.
     validation : rows of its training images set aside for validation.
+    labelled : labelled training points, if their errors are asked for.
     """
 
-    def __init__(self, settings: RunConfig, source: Source, validation: Ints) -> None:
+    def __init__(
+        self,
+        settings: RunConfig,
+        source: Source,
+        validation: Ints,
+        labelled: LabeledPoints | None = None,
+    ) -> None:
         self._model = build_model(settings.model, source.image_shape, source.num_classes)
         self._plan = local_plan(settings)
-        labelled = np.flatnonzero(np.asarray(source.test.labels) != UNLABELED)
-        self._test = source.test, labelled.astype(np.int64)
-        self._validation = source.train, validation
+        known = np.flatnonzero(np.asarray(source.test.labels) != UNLABELED)
+        self._test = _points(source.test, known.astype(np.int64))
+        self._validation = _points(source.train, validation)
+        self._labelled = labelled
 
-    def errors(self, arrays: Mapping[str, NDArray[np.generic]]) -> Errors:
-        """Errors of the model that ``arrays`` hold."""
+    def errors(self, models: Sequence[Mapping[str, NDArray[np.generic]]]) -> Errors:
+        """Mean errors of models, each given by its arrays; of none, none is known."""
+        found = [self._errors_of(arrays) for arrays in models]
+        return Errors(*(_mean(values) for values in zip(*found, strict=True)))
+
+    def _errors_of(self, arrays: Mapping[str, NDArray[np.generic]]) -> Errors:
         load_arrays(self._model, arrays)
-        return Errors(test=self._error(*self._test), validation=self._error(*self._validation))
+        test, _ = self._error_and_loss(self._test)
+        validation, loss = self._error_and_loss(self._validation)
+        labelled = self._error_and_loss(self._labelled)[0] if self._labelled else None
+        return Errors(test, validation, loss, labelled)
 
     def reweighed(self, arrays: Mapping[str, NDArray[np.generic]], trained: Floats) -> Reweighed:
         """Class priors of all test images by EM, without their labels, and what comes of them.
@@ -63,21 +86,30 @@ class Evaluator:
         trained : ``(K,)``, the class priors it was trained for.
         """
         load_arrays(self._model, arrays)
-        data, labelled = self._test
-        everything = np.arange(len(data), dtype=np.int64)
-        logits = predict_logits(self._model, data.images, everything, self._plan)
+        test = self._test
+        everything = np.arange(len(test.images), dtype=np.int64)
+        logits = predict_logits(self._model, test.images, everything, self._plan)
         posterior = logits.double().softmax(dim=1).numpy()
         prior = estimate_prior(posterior, trained)
-        guess = reweigh(posterior, trained, prior).argmax(axis=1)
-        wrong = _percent_wrong(guess[labelled], data, labelled) if len(labelled) else None
-        return Reweighed(prior, wrong)
+        guess = reweigh(posterior, trained, prior).argmax(axis=1)[test.points]
+        return Reweighed(prior, _percent_wrong(guess, test.labels) if len(guess) else None)
 
-    def _error(self, data: ImageArrays, rows: Ints) -> float | None:
-        if len(rows) == 0:
-            return None
-        guess = predict_logits(self._model, data.images, rows, self._plan).argmax(dim=1).numpy()
-        return _percent_wrong(guess, data, rows)
+    def _error_and_loss(self, data: LabeledPoints) -> tuple[float, float] | tuple[None, None]:
+        if len(data.points) == 0:
+            return None, None
+        logits = predict_logits(self._model, data.images, data.points, self._plan).double()
+        loss = float(functional.cross_entropy(logits, torch.from_numpy(data.labels)))
+        return _percent_wrong(logits.argmax(dim=1).numpy(), data.labels), loss
 
 
-def _percent_wrong(guess: Ints, data: ImageArrays, rows: Ints) -> float:
-    return float(100 * np.mean(guess != np.asarray(data.labels)[rows]))
+def _points(data: ImageArrays, rows: Ints) -> LabeledPoints:
+    return LabeledPoints(data.images, rows, np.asarray(data.labels)[rows])
+
+
+def _mean(values: Sequence[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return sum(known) / len(known) if known else None
+
+
+def _percent_wrong(guess: Ints, labels: Ints) -> float:
+    return float(100 * np.mean(guess != labels))

@@ -13,6 +13,15 @@ from fedul_flwr.settings.baselines import FedLLPVATSettings, FedPLSettings, Supe
 from fedul_flwr.settings.consistency import FedULConsistencySettings
 from fedul_flwr.settings.fedul import AdmissionSettings, FedULSettings, UnlabeledSetSettings
 from fedul_flwr.settings.labels import LabelSettings
+from fedul_flwr.settings.matching import (
+    ConsistencySettings,
+    FedMatchSettings,
+    FixMatchSettings,
+    ScenarioSettings,
+    SupervisedPartSettings,
+    UDASettings,
+    ViewSettings,
+)
 from fedul_flwr.settings.semi import (
     FedSiamSettings,
     PropagationSettings,
@@ -25,8 +34,10 @@ from fedul_flwr.settings.semi import (
 )
 from fedul_flwr.settings.server import FedULMixSettings, ServerTrainingSettings
 
-DataKind = Literal["unlabeled-sets", "labels", "partly-labeled"]
+DataKind = Literal["unlabeled-sets", "labels", "partly-labeled", "fully-labeled"]
 """What a client learns from."""
+PARTLY_LABELED = frozenset({"partly-labeled", "fully-labeled"})
+"""Kinds whose points are dealt each once, some or all of them with labels."""
 
 
 @dataclass(frozen=True)
@@ -42,7 +53,7 @@ class Method:
         :class:`fedul_flwr.bridge.FederatedClient`.
     sections : tables of settings that have an effect on it.
     data : what a simulated client is given: its unlabeled sets, its points with labels, or its
-        points with labels for some of them.
+        points dealt each once with labels for some of them, or for all.
     trains : whether it trains a model over rounds; if not, its clients label their points once.
     """
 
@@ -53,6 +64,14 @@ class Method:
     data: DataKind = "unlabeled-sets"
     trains: bool = True
 
+
+MATCHING: dict[str, type[Settings]] = {
+    "labels": LabelSettings,
+    "scenario": ScenarioSettings,
+    "ssl": ConsistencySettings,
+    "server": ServerTrainingSettings,
+}
+"""Tables of methods that learn from few labels and from consistency."""
 
 METHODS: dict[str, Method] = {
     method.name: method
@@ -185,6 +204,39 @@ METHODS: dict[str, Method] = {
                 "fedsiam": FedSiamSettings,
             },
             data="partly-labeled",
+        ),
+        Method(
+            name="fedmatch",
+            strategy="strategies.fedmatch:FedMatch",
+            client="client_apps.fedmatch:FedMatchClient",
+            sections={**MATCHING, "ssl": ViewSettings, "fedmatch": FedMatchSettings},
+            data="partly-labeled",
+        ),
+        # What FedMatch is compared with: consistency within each client, and all labels.
+        Method(
+            name="uda",
+            strategy="baselines.uda:UDA",
+            client="baselines.uda:UDAClient",
+            sections={**MATCHING, "uda": UDASettings},
+            data="partly-labeled",
+        ),
+        Method(
+            name="fixmatch",
+            strategy="baselines.fixmatch:FixMatch",
+            client="baselines.fixmatch:FixMatchClient",
+            sections={**MATCHING, "fixmatch": FixMatchSettings},
+            data="partly-labeled",
+        ),
+        Method(
+            name="all-labels",
+            strategy="baselines.all_labels:AllLabels",
+            client="baselines.all_labels:AllLabelsClient",
+            sections={
+                "scenario": ScenarioSettings,
+                "ssl": SupervisedPartSettings,
+                "server": ServerTrainingSettings,
+            },
+            data="fully-labeled",
         ),
     )
 }

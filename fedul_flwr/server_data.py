@@ -106,11 +106,24 @@ class ServerData:
             rows = _sample(rows, labels[rows], options.points, settings.seed)
         return LabeledPoints(data.images, rows, labels[rows])
 
-    def evaluator(self, settings: RunConfig) -> Evaluator | None:
-        """Evaluates models on what the server has."""
+    def given(self) -> LabeledPoints | None:
+        """The points whose labels the clients of a simulation were given, if it gave them some."""
+        clients = self.split.clients if self.split is not None else ()
+        given = [client for client in clients if isinstance(client, LabelTruth)]
+        if self.source is None or not given:
+            return None
+        points = np.concatenate([client.points for client in given])
+        labels = np.concatenate([client.given for client in given])
+        known = labels != UNLABELED
+        return LabeledPoints(self.source.train.images, points[known], labels[known])
+
+    def evaluator(
+        self, settings: RunConfig, labelled: LabeledPoints | None = None
+    ) -> Evaluator | None:
+        """Evaluates models on what the server has, and on ``labelled`` points if there are some."""
         if self.source is None:
             return None
-        return Evaluator(settings, self.source, self.validation)
+        return Evaluator(settings, self.source, self.validation, labelled)
 
     def files(self, kind: DataKind) -> dict[str, str]:
         """Files of a simulation that its clients are told of, by what their method is given."""

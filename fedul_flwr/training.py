@@ -12,8 +12,10 @@ from torch import nn
 
 from fedul_flwr.bridge import to_arrays, to_record
 from fedul_flwr.config import LAST_MODEL, RunConfig
+from fedul_flwr.data.types import LabeledPoints
 from fedul_flwr.errors import UserError
 from fedul_flwr.learning.local import dump_arrays
+from fedul_flwr.learning.schedules import plateau
 from fedul_flwr.methods import find_method
 from fedul_flwr.opening import (
     describe,
@@ -44,21 +46,24 @@ def train(grid: Grid, settings: RunConfig, directory: store.RunDirectory) -> Non
     strategy_class.check(settings)
     data, nodes = open_data(grid, settings, directory)
     model = fresh_model(settings, data)
+    _refuse_blind_plateau(settings, data)
     chosen = _selection(settings, data, strategy_class.can_hold_out)
     settings = settings.model_copy(update={"selection": chosen})
-    recorder = Recorder(directory, settings, data.evaluator(settings))
+    trains = strategy_class.learns_at_server(settings)
+    of_server = data.labelled(settings) if trains else None
+    learned_from = _labelled_points(settings, data, of_server)
+    recorder = Recorder(directory, settings, data.evaluator(settings, learned_from))
     arrays, done, state = _starting_point(directory, recorder, model)
     if done >= settings.num_rounds and _is_summarised(directory, done):
         raise UserError(f"{directory.path} has finished its {done} rounds; raise num-rounds.")
-    trains = strategy_class.trains_at_server
     strategy = strategy_class(
         settings,
         build_base(settings),
         nodes,
         told(settings, data, directory),
-        buffers=frozenset(name for name, _ in model.named_buffers() if name in arrays),
+        buffers=_averaged_buffers(settings, model),
         round_offset=done,
-        trainer=ServerTrainer(settings, data.shape, data.labelled(settings)) if trains else None,
+        trainer=ServerTrainer(settings, data.shape, of_server) if of_server else None,
     )
     strategy.recall(state)
     describe(directory, settings, data, strategy.test_prior)
@@ -77,6 +82,12 @@ def train(grid: Grid, settings: RunConfig, directory: store.RunDirectory) -> Non
     write_summary(directory, settings, recorder, len(nodes), time.time() - began, prior)
 
 
+def _averaged_buffers(settings: RunConfig, model: nn.Module) -> frozenset[str]:
+    if settings.base == "local":  # averages nothing
+        return frozenset()
+    return frozenset(name for name, _ in model.named_buffers() if name in model.state_dict())
+
+
 def _after_round(
     strategy: WrappingStrategy, recorder: Recorder, data: ServerData
 ) -> Callable[[int, ArrayRecord], MetricRecord | None]:
@@ -87,6 +98,7 @@ def _after_round(
     def after_round(server_round: int, arrays: ArrayRecord) -> MetricRecord | None:
         nonlocal reached
         if server_round == 0:
+            _follow_plateau(strategy, recorder)
             reached = time.time()
             return None
         if server_round == 1:
@@ -101,15 +113,35 @@ def _after_round(
             "heldout_loss": record.heldout_loss,
             "seconds": reached - before,
             "seconds_fit": record.seconds_fit(),
-            "bytes_up": record.bytes_up,
-            "bytes_down": record.bytes_down,
+            **record.traffic(),
             "clients": record.clients,
             "failures": record.failures,
         }
-        recorder.record(line, to_arrays(arrays), strategy.memory())
+        if recorder.settings.learning_rate_schedule == "plateau":
+            line["rate_factor"] = strategy.rate_factor
+        recorder.record(line, to_arrays(arrays), strategy.memory(), strategy.local_models)
+        _follow_plateau(strategy, recorder)
         return None
 
     return after_round
+
+
+def _follow_plateau(strategy: WrappingStrategy, recorder: Recorder) -> None:
+    """Set what the next round's step sizes are multiplied by, where validation losses decide it."""
+    settings = recorder.settings
+    if settings.learning_rate_schedule != "plateau":
+        return
+    recorder.wait()
+    start = strategy.stage_start(strategy.record.round + 1)
+    # Not the last round of all, evaluated out of turn: a run that goes on from it must not differ.
+    losses = [
+        line["validation_loss"]
+        for line in recorder.lines
+        if line["round"] >= start and line["round"] % settings.evaluate_every == 0
+    ]
+    strategy.rate_factor = plateau(
+        losses, settings.learning_rate_patience, settings.learning_rate_factor
+    )
 
 
 def _about_pseudo_labels(
@@ -128,11 +160,37 @@ def _metric_name(strategy: WrappingStrategy, key: str) -> str:
     return key.replace("-", "_")
 
 
+def _labelled_points(
+    settings: RunConfig, data: ServerData, of_server: LabeledPoints | None
+) -> LabeledPoints | None:
+    """The training points whose errors are to be measured beside the others'."""
+    if not settings.measure_forgetting:
+        return None
+    known = of_server or data.given()
+    if known is None or data.source is None:
+        raise UserError(
+            f"Setting measure-forgetting = true: nobody knows the labels that method "
+            f"{settings.method!r} trains on here. It is for simulations on partly labelled data "
+            "and for methods that train at the server, with a data set there."
+        )
+    return known
+
+
+def _refuse_blind_plateau(settings: RunConfig, data: ServerData) -> None:
+    if settings.learning_rate_schedule == "plateau" and len(data.validation) == 0:
+        raise UserError(
+            "Setting learning-rate-schedule = 'plateau' needs labelled data at the server and "
+            "validation-fraction above 0."
+        )
+
+
 def _selection(settings: RunConfig, data: ServerData, can_hold_out: bool) -> str:
     chosen = settings.selection
     has_validation = len(data.validation) > 0
+    if chosen == "auto" and has_validation:
+        return "validation"
     if chosen == "auto":
-        return "validation" if has_validation else "heldout" if can_hold_out else "last"
+        return "heldout" if can_hold_out and settings.evaluate == "global" else "last"
     if chosen == "validation" and not has_validation:
         raise UserError(
             "Setting selection = 'validation' needs labelled data at the server and "

@@ -17,6 +17,7 @@ from flwr.serverapp.strategy import (
 
 from fedul_flwr.config import RunConfig
 from strategies.fednova import FedNova
+from strategies.local_only import LocalOnly
 from strategies.scaffold import Scaffold
 
 BASES: dict[str, type[FedAvg]] = {
@@ -30,6 +31,7 @@ BASES: dict[str, type[FedAvg]] = {
     "fedtrimmedavg": FedTrimmedAvg,
     "scaffold": Scaffold,
     "fednova": FedNova,
+    "local": LocalOnly,
 }
 
 

@@ -21,11 +21,13 @@ class FedUL(UnlabeledSets):
     """
 
     can_hold_out = True
+    takes_test_prior = True
     _mean_of_sets: Floats | None = None
 
     @classmethod
     def check(cls, settings: RunConfig) -> None:
-        """Refuse a test prior where the loss leaves it out."""
+        """As others; refuses a test prior where the loss leaves it out."""
+        super().check(settings)
         loss = settings.section("fedul", FedULSettings).surrogate_loss
         if loss == "release" and settings.test_prior_source in ("given", "sets"):
             raise UserError(

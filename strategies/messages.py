@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import cast
 
@@ -9,7 +10,7 @@ import numpy as np
 from flwr.app import ArrayRecord, Message, MetricRecord, RecordDict
 from numpy.typing import NDArray
 
-from fedul_flwr.bridge import ARRAYS, DIAGNOSTICS, METRICS, payload_bytes
+from fedul_flwr.bridge import ARRAYS, DIAGNOSTICS, METRICS, payload_parts
 
 WEIGHT = "num-examples"
 """Metric by which bases weigh clients."""
@@ -17,20 +18,25 @@ OURS = (ARRAYS, METRICS, DIAGNOSTICS)
 """Records of a reply that the wrapper deals with; others are between the base and the clients."""
 
 
-def add_arrays(messages: Iterable[Message], arrays: ArrayRecord) -> int:
-    """Complete the model of a base's messages by what it was not given; returns their bytes."""
+def add_arrays(messages: Iterable[Message], arrays: ArrayRecord) -> Counter[str]:
+    """Complete the model of a base's messages by what it was not given.
+
+    Returns
+    -------
+    Bytes of the messages by part (:func:`fedul_flwr.bridge.payload_parts`).
+    """
     # Messages of most bases share one content: rebuild and measure it once, not per client.
-    rebuilt: dict[int, tuple[RecordDict, int]] = {}
-    total = 0
+    rebuilt: dict[int, tuple[RecordDict, Counter[str]]] = {}
+    total: Counter[str] = Counter()
     for message in messages:
         content = message.content
         if id(content) not in rebuilt:
             sent = cast(ArrayRecord, content[ARRAYS])
             full = ArrayRecord({name: sent.get(name, arrays[name]) for name in arrays})
             records = RecordDict({**content, ARRAYS: full})
-            rebuilt[id(content)] = records, payload_bytes(records)
-        message.content, size = rebuilt[id(content)]
-        total += size
+            rebuilt[id(content)] = records, payload_parts(records)
+        message.content, parts = rebuilt[id(content)]
+        total.update(parts)
     return total
 
 

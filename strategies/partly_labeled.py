@@ -50,6 +50,12 @@ class PartlyLabeled(WrappingStrategy):
         """Whether a round belongs to the first stage."""
         return round_number <= self.settings.section("semi", StageSettings).labels_only_rounds
 
+    def stage_start(self, round_number: int) -> int:
+        """Round 1, or the first round of the second stage."""
+        if self.on_labels_only(round_number):
+            return 1
+        return self.settings.section("semi", StageSettings).labels_only_rounds + 1
+
     def sample(self, round_number: int) -> list[Member]:
         """As many as ``fraction-train`` says, of either kind as the stage says."""
         count = max(1, round(self.settings.fraction_train * len(self.members)))

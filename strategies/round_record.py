@@ -2,21 +2,72 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, field
 
 
 @dataclass
 class RoundRecord:
-    """What happened in one round, for ``metrics.jsonl``."""
+    """What happened in one round, for ``metrics.jsonl``.
+
+    Attributes
+    ----------
+    model_bytes, model_values : what one dense model is as a payload, and its number of values.
+    clients : how many were chosen.
+    failures : of them, and of clients in extra phases.
+    down, up : bytes to and from all clients together, by part: the name of the record of arrays
+        (``model`` for the model's), ``phases``, ``evaluation``, ``other``.
+    nonzero_down, nonzero_up : values that were sent because they differ from the receiver's, by
+        part. Only methods that send sparse differences count them.
+    metrics : the base's means over clients.
+    heldout_loss : mean over clients, where it was asked for.
+    spans : when each client began and ended training, seconds.
+    """
 
     round: int
+    model_bytes: int = 0
+    model_values: int = 0
     clients: int = 0
     failures: int = 0
-    bytes_down: int = 0
-    bytes_up: int = 0
+    down: Counter[str] = field(default_factory=Counter)
+    up: Counter[str] = field(default_factory=Counter)
+    nonzero_down: Counter[str] = field(default_factory=Counter)
+    nonzero_up: Counter[str] = field(default_factory=Counter)
     metrics: dict[str, float] = field(default_factory=dict)
     heldout_loss: float | None = None
     spans: list[tuple[float, float]] = field(default_factory=list)
+
+    @property
+    def bytes_down(self) -> int:
+        """Bytes to clients, all parts together."""
+        return self.down.total()
+
+    @property
+    def bytes_up(self) -> int:
+        """Bytes from clients, all parts together."""
+        return self.up.total()
+
+    def traffic(self) -> dict[str, float]:
+        """The traffic's keys of a metrics line.
+
+        Percents are of one dense model for each client of the round: FedAvg's are 100 and a little.
+        """
+        line: dict[str, float] = {"model_bytes": self.model_bytes}
+        ways = (("up", self.up, self.nonzero_up), ("down", self.down, self.nonzero_down))
+        for way, parts, values in ways:
+            line[f"bytes_{way}"] = parts.total()
+            line |= {f"bytes_{way}_{part}": count for part, count in parts.items()}
+            line[f"percent_{way}"] = self._percent(parts.total(), self.model_bytes)
+            if values:
+                total = self._percent(values.total(), self.model_values)
+                line[f"nonzero_{way}_percent"] = total
+            for part, count in values.items():
+                percent = self._percent(count, self.model_values)
+                line[f"nonzero_{way}_percent_{part}"] = percent
+        return line
+
+    def _percent(self, amount: int, dense: int) -> float:
+        return 100 * amount / (self.clients * dense) if self.clients else 0.0
 
     def seconds_fit(self) -> float:
         """Seconds in which at least one client was training."""

@@ -13,47 +13,63 @@ from fedul_flwr.config import RunConfig
 from fedul_flwr.data.seeds import stream
 from fedul_flwr.data.types import LabeledPoints
 from fedul_flwr.federation import DataShape
-from fedul_flwr.learning.batches import point_batches
-from fedul_flwr.learning.local import dump_arrays, load_arrays, on_logits, train_local
+from fedul_flwr.learning.batches import Batches, point_batches
+from fedul_flwr.learning.local import Objective, dump_arrays, load_arrays, on_logits, train_local
+from fedul_flwr.learning.plan import LocalPlan
 from fedul_flwr.local_plan import local_plan, rate_factor
 from fedul_flwr.models import build_model
 from fedul_flwr.settings.server import ServerTrainingSettings
 
+CROSS_ENTROPY = on_logits(functional.cross_entropy)
+
 
 class ServerTrainer:
-    """Trains models on the server's labelled points by cross-entropy, an optimiser a round.
+    """Trains models on the server's labelled points, an optimiser a round.
 
     Parameters
     ----------
     settings : the run's settings; table ``server`` says how long and how fast.
     shape : input and classes of the model.
     data : the labelled points.
+
+    Attributes
+    ----------
+    model : the class model, whose weights every call overwrites.
     """
 
     def __init__(self, settings: RunConfig, shape: DataShape, data: LabeledPoints) -> None:
-        options = settings.section("server", ServerTrainingSettings)
         self._settings = settings
         self._data = data
-        self._plan = replace(
-            local_plan(settings),
-            local_epochs=options.epochs,
-            learning_rate=options.learning_rate or settings.learning_rate,
-        )
-        self._model = build_model(settings.model, shape.image_shape, len(shape.class_names))
+        self.model = build_model(settings.model, shape.image_shape, len(shape.class_names))
 
-    def train(self, arrays: ArrayRecord, server_round: int) -> tuple[ArrayRecord, float]:
+    def plan(self, server_round: int, told_factor: float = 1.0) -> LocalPlan:
+        """What the server does in a round; ``told_factor`` multiplies the step size (`plateau`)."""
+        options = self._settings.section("server", ServerTrainingSettings)
+        # Round 0 is training before the first.
+        factor = rate_factor(self._settings, max(server_round, 1), self._settings.num_rounds)
+        rate = (options.learning_rate or self._settings.learning_rate) * factor * told_factor
+        plan = local_plan(self._settings)
+        return replace(plan, local_epochs=options.epochs, learning_rate=rate)
+
+    def batches(self, plan: LocalPlan) -> Batches:
+        """Batches of an epoch over the labelled points."""
+        return point_batches(self._data.images, self._data.points, self._data.labels, plan)
+
+    def rng(self, server_round: int) -> np.random.Generator:
+        """Source of everything random in a round at the server."""
+        return stream(self._settings.seed, "server", server_round)
+
+    def train(
+        self,
+        arrays: ArrayRecord,
+        server_round: int,
+        told_factor: float = 1.0,
+        objective: Objective = CROSS_ENTROPY,
+    ) -> tuple[ArrayRecord, float]:
         """``arrays`` after the epochs of one round, and the mean loss of the steps."""
-        load_arrays(self._model, to_arrays(arrays))
-        data = self._data
-        factor = rate_factor(self._settings, server_round, self._settings.num_rounds)
-        plan = replace(self._plan, learning_rate=self._plan.learning_rate * factor)
-        result = train_local(
-            self._model,
-            point_batches(data.images, data.points, data.labels, plan),
-            on_logits(functional.cross_entropy),
-            plan,
-            stream(self._settings.seed, "server", server_round),
-        )
+        load_arrays(self.model, to_arrays(arrays))
+        plan, rng = self.plan(server_round, told_factor), self.rng(server_round)
+        result = train_local(self.model, self.batches(plan), objective, plan, rng)
         # Copies: the next round trains the very same tensors.
-        trained = {name: np.array(value) for name, value in dump_arrays(self._model).items()}
+        trained = {name: np.array(value) for name, value in dump_arrays(self.model).items()}
         return to_record(trained), result.loss

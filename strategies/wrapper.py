@@ -7,22 +7,34 @@ and gives methods their hooks. Flower's ``start`` is used as it is.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
-from logging import INFO, WARNING
+from logging import INFO
 from typing import Any, cast
 
-from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord
+from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
 from flwr.common import log
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Strategy
 from numpy.typing import NDArray
 
-from fedul_flwr.bridge import ARRAYS, DIAGNOSTICS, METRICS, Content, Value, payload_bytes
+from fedul_flwr.bridge import (
+    ARRAYS,
+    DIAGNOSTICS,
+    METRICS,
+    RATE_FACTOR,
+    Arrays,
+    Content,
+    Value,
+    payload_bytes,
+    payload_parts,
+    to_arrays,
+)
 from fedul_flwr.config import RunConfig
-from fedul_flwr.data.seeds import stream
 from fedul_flwr.data.types import Floats
 from fedul_flwr.errors import UserError
-from fedul_flwr.federation import ClientReport, Member, Phase, failure_reason, number, run_phase
+from fedul_flwr.federation import Member, failure_reason
+from strategies.attendance import Attendance
 from strategies.base_state import dump_base_state, load_base_state
 from strategies.combine import average_buffers, is_finite, merge
 from strategies.fednova import NORMALIZER
@@ -35,7 +47,7 @@ BASE = "base/"
 """Prefix of the base's memory among the arrays that a run resumes from."""
 
 
-class WrappingStrategy(Strategy):
+class WrappingStrategy(Attendance):
     """Base class of every method's strategy.
 
     Subclasses override :meth:`admit` and :meth:`admitted` to look at what clients say before round
@@ -51,12 +63,23 @@ class WrappingStrategy(Strategy):
         adaptive base could turn a variance negative).
     round_offset : rounds already done, when a run resumes.
     trainer : for methods that train at the server.
+
+    Attributes
+    ----------
+    rate_factor : what step sizes of the next round are multiplied by (`plateau`).
+    local_models : with ``evaluate = "local"``, what the clients of the round in hand returned, in
+        partition order.
     """
 
     can_hold_out = False
     """Whether clients can evaluate on held-out unlabeled data."""
     trains_at_server = False
-    """Whether it needs a :class:`ServerTrainer`, and so labelled points at the server."""
+    """Whether it always trains at the server; see :meth:`learns_at_server`."""
+    takes_test_prior = False
+    """Whether its models are trained for given class priors at test time."""
+    can_train_alone = True
+    """Whether its clients learn something without each other (``base = "local"``)."""
+    rate_factor = 1.0
 
     def __init__(
         self,
@@ -69,27 +92,32 @@ class WrappingStrategy(Strategy):
         round_offset: int = 0,
         trainer: ServerTrainer | None = None,
     ) -> None:
-        self.settings = settings
-        self.base = base
-        self.nodes = list(nodes)
-        self.introduction = introduction
+        super().__init__(settings, base, nodes, introduction, round_offset)
         self.buffers = buffers
-        self.round_offset = round_offset
         self.trainer = trainer
-        self.members: list[Member] = []
-        self.reports: list[ClientReport] = []
-        self.record = RoundRecord(round=round_offset)
+        self.local_models: list[Arrays] = []
         self._global: ArrayRecord | None = None
 
     # Hooks of methods
 
     @classmethod
+    def learns_at_server(cls, settings: RunConfig) -> bool:
+        """Whether it needs a :class:`ServerTrainer`, and so labelled points at the server."""
+        del settings
+        return cls.trains_at_server
+
+    @classmethod
     def check(cls, settings: RunConfig) -> None:
         """Refuse settings that have no effect on this method, before anything starts."""
-        if settings.test_prior != "uniform":
+        if settings.test_prior != "uniform" and not cls.takes_test_prior:
             raise UserError(
                 f"Setting test-prior = {settings.test_prior!r}: "
                 f"{settings.method!r} has no transition that takes class priors."
+            )
+        alone = cls.can_train_alone and not cls.learns_at_server(settings)
+        if settings.base == "local" and not alone:
+            raise UserError(
+                f"Setting base = 'local': method {settings.method!r} is not one of clients alone."
             )
 
     @property
@@ -101,46 +129,10 @@ class WrappingStrategy(Strategy):
         """What clients are told beside the model, in every round."""
         return {}
 
-    def admit(self, report: ClientReport, answer: Content) -> None:
-        """Judge a client by its answer to ``prepare``; set ``report.reason`` to refuse it."""
-
-    def admitted(self, answers: Mapping[int, Content]) -> None:
-        """Look at the answers of all admitted clients, by partition, before round 1."""
-
-    # Before round 1
-
-    def prepare(self, grid: Grid) -> None:
-        """Tell clients what they need, hear from each, and settle who takes part."""
-        answers: dict[int, Content] = {}
-        nodes: dict[int, int] = {}
-        everyone = dict.fromkeys(self.nodes, self.introduction)
-        for node, answer in self._ask_nodes(grid, "prepare", everyone).answers.items():
-            partition = number(answer, "partition-id")
-            if partition in answers:
-                raise UserError(f"Two nodes have partition-id {partition} in their node config.")
-            answers[partition], nodes[partition] = answer, node
-        for partition in sorted(answers):
-            report = ClientReport(id=partition, num_points=number(answers[partition], "num-points"))
-            self.admit(report, answers[partition])
-            report.status = "dropped" if report.reason else "accepted"
-            self.reports.append(report)
-            if not report.reason:
-                self.members.append(Member(partition, nodes[partition]))
-        if not self.members:
-            raise UserError("No client can take part.")
-        taking_part = [member.partition_id for member in self.members]
-        if hasattr(self.base, "num_clients"):  # it sees only those of a round
-            self.base.num_clients = len(self.members)
-        self.admitted({partition: answers[partition] for partition in taking_part})
-
-    def sample(self, round_number: int) -> list[Member]:
-        """Members of a round, drawn from the run's seed by partition."""
-        count = max(1, round(self.settings.fraction_train * len(self.members)))
-        if count == len(self.members):
-            return self.members
-        rng = stream(self.settings.seed, "sample", round_number)
-        chosen = rng.choice(len(self.members), count, replace=False)
-        return [self.members[index] for index in sorted(chosen)]
+    def stage_start(self, round_number: int) -> int:
+        """First round of the stage that a round belongs to; `plateau` begins anew in each."""
+        del round_number
+        return 1
 
     def take_part(self, round_number: int, arrays: ArrayRecord, grid: Grid) -> list[Member]:
         """Members that train in a round: the sample, after extra phases with it if there are any.
@@ -151,6 +143,10 @@ class WrappingStrategy(Strategy):
         """
         del arrays, grid
         return self.sample(round_number)
+
+    def local_model(self, reply: Message) -> Arrays:
+        """The model that a client returned, for ``evaluate = "local"``; by name, not abridged."""
+        return to_arrays(cast(ArrayRecord, reply.content[ARRAYS]))
 
     def memory(self) -> dict[str, NDArray[Any]]:
         """What must survive between rounds when a run resumes; the base's memory by default."""
@@ -168,14 +164,21 @@ class WrappingStrategy(Strategy):
     def begin_round(self, server_round: int, arrays: ArrayRecord) -> int:
         """Start a round's record; returns the round's number, counted over resumed runs."""
         self._global = arrays
-        self.record = RoundRecord(round=server_round + self.round_offset)
+        self.local_models = []
+        self.record = RoundRecord(
+            round=server_round + self.round_offset,
+            model_bytes=payload_bytes(RecordDict({ARRAYS: arrays})),
+            model_values=sum(math.prod(array.shape) for array in arrays.values()),
+        )
         return self.record.round
 
     def train_at_server(self, arrays: ArrayRecord | None) -> ArrayRecord:
         """``arrays`` after one round of training on the server's labelled set."""
         if self.trainer is None or arrays is None:
             raise RuntimeError(f"{type(self).__name__} needs a trainer and a model")
-        trained, self.record.metrics["server-loss"] = self.trainer.train(arrays, self.record.round)
+        trained, self.record.metrics["server-loss"] = self.trainer.train(
+            arrays, self.record.round, self.rate_factor
+        )
         return trained
 
     @property
@@ -185,22 +188,15 @@ class WrappingStrategy(Strategy):
             raise RuntimeError("configure_train has to come before aggregate_train")
         return self._global
 
-    def ask(
-        self, grid: Grid, name: str, contents: Mapping[Member, Content]
-    ) -> dict[Member, Content]:
-        """Send extra phase ``name`` to members, to each its own content; answers by partition.
+    def write_messages(self, messages: Iterable[Message]) -> None:
+        """Complete the base's messages by what clients start from, and count their bytes."""
+        self.record.down.update(add_arrays(messages, self.global_arrays))
 
-        Members without an answer are counted as failures, or stop the run.
+    def open_reply(self, member: Member, reply: Message) -> None:
+        """Turn what ``member`` sent into the arrays that the base is to combine, in place.
+
+        A :class:`ValueError` makes it a failed client.
         """
-        asked = {member.node_id: content for member, content in contents.items()}
-        phase = self._ask_nodes(grid, name, asked)
-        self.record.bytes_down += phase.bytes_down
-        self.record.bytes_up += phase.bytes_up
-        return {
-            member: phase.answers[member.node_id]
-            for member in sorted(contents)
-            if member.node_id in phase.answers
-        }
 
     # Flower's hooks
 
@@ -213,13 +209,14 @@ class WrappingStrategy(Strategy):
             self.prepare(grid)
         chosen = self.take_part(round_number, arrays, grid)
         self.record.clients = len(chosen)
-        weights = ArrayRecord({k: v for k, v in arrays.items() if k not in self.buffers})
+        begin = self.global_arrays.items()
+        weights = ArrayRecord({k: v for k, v in begin if k not in self.buffers})
         messages = list(
             self.base.configure_train(
                 round_number, weights, self._config(config), GridView(grid, chosen)
             )
         )
-        self.record.bytes_down += add_arrays(messages, arrays)
+        self.write_messages(messages)
         return messages
 
     def aggregate_train(
@@ -249,16 +246,16 @@ class WrappingStrategy(Strategy):
     ) -> Iterable[Message]:
         """Ask clients for held-out losses where those choose the best round."""
         round_number = server_round + self.round_offset
-        due = round_number % self.settings.evaluate_every == 0
-        last = round_number == self.settings.num_rounds
-        if self.settings.selection != "heldout" or not (due or last):
+        if self.settings.selection != "heldout" or not self.settings.is_evaluated(round_number):
             return []
         messages = list(
             self.base.configure_evaluate(
                 round_number, arrays, self._config(config), GridView(grid, self.members)
             )
         )
-        self.record.bytes_down += sum(payload_bytes(message.content) for message in messages)
+        # A part of its own: it goes to all members, not only to those that train in the round.
+        sent = sum(payload_bytes(message.content) for message in messages)
+        self.record.down["evaluation"] += sent
         return messages
 
     def aggregate_evaluate(
@@ -285,32 +282,29 @@ class WrappingStrategy(Strategy):
 
     # Inside
 
-    def _ask_nodes(self, grid: Grid, name: str, contents: Mapping[int, Content]) -> Phase:
-        phase = run_phase(grid, contents, name, self.settings.round_timeout)
-        if phase.failures:
-            self._fail(next(iter(phase.failures.values())), len(phase.failures))
-        return phase
-
     def _config(self, config: ConfigRecord) -> ConfigRecord:
-        return ConfigRecord({**config, **self.round_config()})
+        told = self.round_config()
+        if self.rate_factor != 1.0:
+            told = {**told, RATE_FACTOR: self.rate_factor}
+        return ConfigRecord({**config, **told})
 
     def _answers(self, replies: Iterable[Message]) -> list[Message]:
         """Replies without errors in partition order; failures are counted or stop the run."""
-        partitions = {member.node_id: member.partition_id for member in self.members}
+        members = {member.node_id: member for member in self.members}
         good, reasons = [], []
         for reply in replies:
             if reply.has_error():
                 reasons.append(failure_reason(reply))
             else:
                 good.append(reply)
-                self.record.bytes_up += payload_bytes(reply.content)
+                self.record.up.update(payload_parts(reply.content))
         if reasons:
             self._fail(reasons[0], len(reasons))
-        return sorted(good, key=lambda reply: partitions[reply.metadata.src_node_id])
+        return sorted(good, key=lambda reply: members[reply.metadata.src_node_id])
 
     def _usable(self, replies: Iterable[Message]) -> list[Message]:
         received = list(replies)
-        answers = self._answers(received)
+        answers = self._opened(self._answers(received))
         usable = [
             reply
             for reply in answers
@@ -331,11 +325,18 @@ class WrappingStrategy(Strategy):
         trained = [reply for reply in usable if client_weights([reply], "examples")[0] > 0]
         if not trained:
             raise UserError(f"Round {self.record.round}: no client had anything to learn from.")
+        if self.settings.evaluate == "local" and self.settings.is_evaluated(self.record.round):
+            self.local_models = [self.local_model(reply) for reply in trained]
         return trained
 
-    def _fail(self, reason: str, count: int) -> None:
-        self.record.failures += count
-        text = f"{count} client(s) failed in round {self.record.round}: {reason}"
-        if self.settings.on_client_failure == "stop":
-            raise UserError(f"{text} (on-client-failure = 'continue' goes on without).")
-        log(WARNING, text)
+    def _opened(self, replies: Iterable[Message]) -> list[Message]:
+        members = {member.node_id: member for member in self.members}
+        opened = []
+        for reply in replies:
+            try:
+                self.open_reply(members[reply.metadata.src_node_id], reply)
+            except ValueError as err:
+                self._fail(str(err), 1)
+            else:
+                opened.append(reply)
+        return opened

@@ -8,7 +8,7 @@ from functools import partial
 from flwr.app import ArrayRecord, ConfigRecord, Message, RecordDict
 from flwr.serverapp import Grid
 
-from fedul_flwr.bridge import Content, payload_bytes, to_arrays, to_record
+from fedul_flwr.bridge import Content, payload_parts, to_arrays, to_record
 from fedul_flwr.config import RunConfig
 from fedul_flwr.data.seeds import stream
 from fedul_flwr.federation import Member
@@ -24,6 +24,8 @@ class XCLP(PartlyLabeled):
 
     Two phases come before the training message, which carries what the second one ended with.
     """
+
+    can_train_alone = False
 
     @classmethod
     def check(cls, settings: RunConfig) -> None:
@@ -41,7 +43,7 @@ class XCLP(PartlyLabeled):
         for message in messages if rows else ():
             record = to_record(rows[message.metadata.dst_node_id].arrays)
             message.content = RecordDict({**message.content, ROWS: record})
-            self.record.bytes_down += payload_bytes(RecordDict({ROWS: record}))
+            self.record.down.update(payload_parts(RecordDict({ROWS: record})))
         return messages
 
     def take_part(self, round_number: int, arrays: ArrayRecord, grid: Grid) -> list[Member]:

@@ -14,13 +14,17 @@ from flwr.app import RecordDict
 from flwr.common.typing import NDArrays
 
 from baselines import fedsem
+from baselines.all_labels import AllLabelsClient
 from baselines.fedllp import FedLLPClient, FedLLPVATClient
 from baselines.fedpl import FedPLClient
 from baselines.fedsem import FedSemClient
 from baselines.fedsiam import FedSiamClient
+from baselines.fixmatch import FixMatchClient
 from baselines.labels_only import LabelsOnlyClient
 from baselines.network_labels import NetworkLabelsClient
 from baselines.perclient_lp import PerClientLPClient
+from baselines.uda import UDAClient
+from client_apps.fedmatch import FedMatchClient
 from client_apps.fedul import FedULClient
 from client_apps.fedul_consistency import FedULConsistencyClient
 from client_apps.local import LocalTrainingClient
@@ -32,7 +36,9 @@ from fedul_flwr.config import default_flat, parse_flat
 from fedul_flwr.data import holdings
 from fedul_flwr.data.sources import source_directory
 from fedul_flwr.data.split import build_split, client_files
+from fedul_flwr.exchange import HELPERS, SINCE
 from fedul_flwr.federation import DataShape, Member, introduction
+from fedul_flwr.learning.decomposition import decompose, flatten
 from fedul_flwr.learning.local import dump_arrays
 from fedul_flwr.methods import find_method
 from fedul_flwr.models import build_model
@@ -66,8 +72,12 @@ PARTLY_LABELED: dict[str, type[LocalTrainingClient]] = {
     "network-labels": NetworkLabelsClient,
     "fedsem": FedSemClient,
     "fedsiam": FedSiamClient,
+    "fedmatch": FedMatchClient,
+    "uda": UDAClient,
+    "fixmatch": FixMatchClient,
+    "all-labels": AllLabelsClient,
 }
-"""Clients of methods that learn from labels of some points."""
+"""Clients of methods that learn from labels of some points, or of all."""
 
 AUDITED = UNLABELED | PARTLY_LABELED
 
@@ -179,11 +189,29 @@ class Federation:
             for number in CLIENTS:
                 told = Content(self.weights(), {"after-round": SECOND_STAGE - 1})
                 sent.append(self.client(number, kind).step(fedsem.LABEL, told).values)
+        if kind is FedMatchClient:
+            return sent + self.differences(kind)
         for server_round in (FIRST_STAGE, SECOND_STAGE):
             for number in CLIENTS:
                 received = {ROWS: rows[number]} if rows else {}
                 arrays, examples, metrics = self.fit(number, server_round, received, kind=kind)
                 sent += [examples, metrics, *(array.copy() for array in arrays)]
+        return sent
+
+    def differences(self, kind: type[LocalTrainingClient]) -> list[Any]:
+        """What both clients of FedMatch send after everything, and after what they hold already."""
+        parts, sent = decompose(self.weights(), (), 0.2), []
+        nothing: dict[str, Arrays] = {part: {} for part in parts}
+        for server_round, since, received in (
+            (FIRST_STAGE, 0, parts),
+            (SECOND_STAGE, FIRST_STAGE, nothing),
+        ):
+            for number in CLIENTS:
+                client = self.client(number, kind)
+                client.received = received
+                told = {"server-round": server_round, SINCE: since, HELPERS: 0}
+                _, examples, metrics = client.fit([], told)
+                sent += [examples, metrics, *flatten(dict(client.returned)).values()]
         return sent
 
     def permute_truth(self) -> None:

@@ -12,16 +12,22 @@ from typing import Any
 import numpy as np
 import pytest
 
+import baselines.all_labels
 import baselines.fedllp
 import baselines.fedpl
 import baselines.fedsem
 import baselines.fedsiam
+import baselines.fixmatch
 import baselines.labels_only
 import baselines.network_labels
 import baselines.perclient_lp
+import baselines.uda
+import client_apps.fedmatch
 import client_apps.fedul
 import client_apps.fedul_consistency
+import client_apps.labelled_points
 import client_apps.local
+import client_apps.matching
 import client_apps.partly_labeled
 import client_apps.propagating
 import client_apps.unlabeled_sets
@@ -29,6 +35,7 @@ import client_apps.xclp
 import client_apps.xclp_predict
 from baselines.supervised import SupervisedClient
 from client_apps.fedul import FedULClient
+from client_apps.matching import MatchingClient
 from fedul_flwr.bridge import Content
 from fedul_flwr.data.set_generator import generate_sets
 from fedul_flwr.data.types import UnlabeledSets
@@ -74,10 +81,12 @@ FORBIDDEN = {
         *(client_apps.local, client_apps.unlabeled_sets),
         *(client_apps.fedul, client_apps.fedul_consistency),
         *(baselines.fedpl, baselines.fedllp),
-        *(client_apps.partly_labeled, client_apps.propagating),
+        *(client_apps.labelled_points, client_apps.partly_labeled, client_apps.propagating),
         *(client_apps.xclp, client_apps.xclp_predict),
         *(baselines.labels_only, baselines.perclient_lp, baselines.network_labels),
         *(baselines.fedsem, baselines.fedsiam),
+        client_apps.fedmatch,
+        *(client_apps.matching, baselines.uda, baselines.fixmatch, baselines.all_labels),
     ],
 )
 def test_clients_import_nothing_that_carries_labels(module: Any) -> None:
@@ -128,6 +137,30 @@ def test_no_method_on_partly_labelled_points_opens_a_file_with_all_labels(
     with files_opened() as paths:
         run.rounds(kind)
     assert names_below(paths, run.root) == {"train_images.npy", "given.npz"}
+
+
+@pytest.mark.parametrize("method", ["fedmatch", "uda", "fixmatch"])
+def test_with_labels_at_the_server_clients_have_none(federation: Build, method: str) -> None:
+    at_server = {"scenario.labels-at": "server", "server-fraction": 0.1}
+    run, kind = federation(method=method, **at_server), PARTLY_LABELED[method]
+    with files_opened() as paths:
+        before = run.rounds(kind)
+        client = run.client(kind=kind)
+        assert isinstance(client, MatchingClient)
+        assert client.introduce()["num-labelled"] == 0
+        client.server_round = 1
+        data = client.training_data()
+    assert len(data.points) == len(client.data.points)
+    assert (data.targets == -1).all()
+    opened = {file for file in map(Path, paths) if file.is_relative_to(run.root)}
+    assert {file.name for file in opened} == {"train_images.npy", "given.npz"}
+    with np.load(run.split / "given.npz") as given, np.load(run.split / "truth.npz") as truth:
+        assert (given["labels"] == -1).all()
+        # Nor has a client one of the server's points.
+        assert len(truth["server"]) == 30
+        assert not np.isin(given["points"], truth["server"]).any()
+    run.permute_truth()
+    assert equal(before, run.rounds(kind))
 
 
 def test_the_clients_of_all_methods_but_supervised_are_audited() -> None:

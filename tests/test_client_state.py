@@ -39,9 +39,34 @@ def test_a_round_begins_from_what_was_kept_before_it(tmp_path: Path) -> None:
     assert state.recall("control", 7)["b"] == 60
 
 
-def test_old_versions_are_removed(tmp_path: Path) -> None:
+def test_arrays_in_files_come_back_as_they_were(tmp_path: Path) -> None:
     state = ClientState(RecordDict(), tmp_path)
-    for server_round in range(1, 20, 2):
-        state.keep("control", server_round, ones(server_round))
-    names = {path.name for path in tmp_path.iterdir()}
-    assert names == {"control-17.safetensors", "control-19.safetensors"}
+    kept = {
+        "matrix": np.arange(6, dtype=np.float32).reshape(2, 3).T,  # not contiguous
+        "wide": np.array([1e-300, np.nan]),
+        "labels": np.array([-1, 2**62]),
+        "codes": np.array([2**64 - 1], dtype=np.uint64),
+        "bytes": np.array([[255], [0]], dtype=np.uint8),
+        "mask": np.array([True, False, True]),
+        "count": np.array(7),
+        "nothing": np.zeros((0, 3), dtype=np.float32),
+    }
+    state.keep("memory", 1, kept)
+    found = state.recall("memory", 2)
+    assert found.keys() == kept.keys()
+    for name, array in kept.items():
+        np.testing.assert_array_equal(found[name], array)
+        assert (found[name].dtype, found[name].shape) == (array.dtype, array.shape)
+
+
+def test_what_was_recalled_may_be_changed_and_replaced(tmp_path: Path) -> None:
+    state = ClientState(RecordDict(), tmp_path)
+    state.keep("control", 1, ones(1.0))
+    found = state.recall("control", 2)
+    found["a.weight"] += 4
+    assert (state.recall("control", 2)["a.weight"] == 1).all()  # not in the file
+    state.keep("control", 1, found)  # over the file that it came from
+    assert (state.recall("control", 2)["a.weight"] == 5).all()
+    (tmp_path / "control-1.safetensors").unlink()
+    assert (found["a.weight"] == 5).all()
+    assert found["b"] == 1  # never looked at before

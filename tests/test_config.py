@@ -58,7 +58,7 @@ REFUSALS: list[tuple[str, Any, str]] = [
     ("image-size", "28", WHOLE),
     ("client-data", 3, TEXT),
     ("partition", True, "must be one of 'iid', 'dirichlet', 'pathological', 'shard', "
-     "'natural' or 'majority'"),
+     "'natural', 'majority' or 'imbalanced'"),
     ("points-per-client", -1, "must be at least 0"),
     ("points-per-client", 1.0, WHOLE),
     ("validation-fraction", 1, "must be less than 1.0"),
@@ -89,21 +89,27 @@ REFUSALS: list[tuple[str, Any, str]] = [
     ("learning-rate", "0.1", NUMBER),
     ("learning-rate", float("nan"), "must be a finite number"),
     ("learning-rate", float("inf"), "must be a finite number"),
-    ("learning-rate-schedule", "linear", "must be one of 'constant' or 'cosine'"),
+    ("learning-rate-schedule", "linear", "must be one of 'constant', 'cosine' or 'plateau'"),
     ("learning-rate-rounds", -1, "must be at least 0"),
     ("learning-rate-rounds", 2.0, WHOLE),
+    ("learning-rate-patience", 0, "must be at least 1"),
+    ("learning-rate-patience", 2.5, WHOLE),
+    ("learning-rate-factor", 1, "must be greater than 1.0"),
+    ("learning-rate-factor", "3", NUMBER),
     ("momentum", 1.0, "must be less than 1.0"),
     ("weight-decay", -1e-9, "must be at least 0.0"),
     ("l1", float("-inf"), "must be a finite number"),
     ("augment", "rotation", "must be one of 'none', 'rotate', 'flip', 'translate-flip' or "
      "'rotate-flip'"),
     ("base", "FedAvg", "must be one of 'fedavg', 'fedprox', 'fedadam', 'fedavgm', 'fedyogi', "
-     "'fedadagrad', 'fedmedian', 'fedtrimmedavg', 'scaffold' or 'fednova'"),
+     "'fedadagrad', 'fedmedian', 'fedtrimmedavg', 'scaffold', 'fednova' or 'local'"),
     ("fraction-train", 0.0, "must be greater than 0.0"),
     ("fraction-train", 1.5, "must be at most 1.0"),
     ("client-weights", "n", "must be one of 'uniform' or 'examples'"),
     ("selection", "best", "must be one of 'auto', 'validation', 'heldout' or 'last'"),
+    ("evaluate", "clients", "must be one of 'global' or 'local'"),
     ("evaluate-every", 0, "must be at least 1"),
+    ("measure-forgetting", 1, "must be true or false"),
     ("on-client-failure", "drop", "must be one of 'stop' or 'continue'"),
     ("round-timeout", 0, "must be greater than 0.0"),
     ("seed", -1, "must be at least 0"),
@@ -179,14 +185,20 @@ def test_rules_over_several_settings_name_them() -> None:
         parse({"image-shape": "8x8x1"})
 
 
-def test_a_length_of_the_schedule_needs_a_schedule() -> None:
-    with pytest.raises(UserError) as error:
-        parse({"learning-rate-rounds": 5})
-    assert str(error.value) == (
-        "Setting learning-rate-rounds is for learning-rate-schedule = 'cosine'."
-    )
-    cosine = {"learning-rate-schedule": "cosine", "learning-rate-rounds": 5}
-    assert parse(cosine).learning_rate_rounds == 5
+@pytest.mark.parametrize(
+    ("key", "value", "schedule"),
+    [
+        ("learning-rate-rounds", 5, "cosine"),
+        ("learning-rate-patience", 20, "plateau"),
+        ("learning-rate-factor", 2.0, "plateau"),
+    ],
+)
+def test_parts_of_a_schedule_need_that_schedule(key: str, value: float, schedule: str) -> None:
+    for other in {"constant", "cosine", "plateau"} - {schedule}:
+        with pytest.raises(UserError) as error:
+            parse({"learning-rate-schedule": other, key: value})
+        assert str(error.value) == f"Setting {key} is for learning-rate-schedule = {schedule!r}."
+    assert parse({"learning-rate-schedule": schedule, key: value}).to_flat()[key] == value
 
 
 def test_pretrained_weights_are_for_models_of_torchvision() -> None:
@@ -440,7 +452,9 @@ def test_bad_references_of_methods(own: Own, reference: str, message: str) -> No
 @pytest.mark.parametrize("partition", get_args(PartitionName))
 @pytest.mark.parametrize("base", get_args(BaseName))
 def test_every_combination_makes_a_round_trip(method: str, base: str, partition: str) -> None:
-    config = parse(method=method, base=base, partition=partition, optimizer="sgd")
+    evaluate = "local" if base == "local" else "global"
+    choices = {"method": method, "base": base, "partition": partition, "evaluate": evaluate}
+    config = parse(choices, optimizer="sgd")
     flat = config.to_flat()
     assert parse_flat(flat) == config
     assert parse_flat({**default_flat(), **flat}) == config
@@ -467,7 +481,8 @@ def test_every_value_makes_a_round_trip() -> None:
 def test_tables_of_a_choice_exist_only_for_choices() -> None:
     choices = {*get_args(BaseName), *get_args(PartitionName)}
     assert set(SECTIONS) <= choices
-    assert choices - set(SECTIONS) == {"fedavg", "fedmedian", "fednova", "iid"}
+    defaults = {"fedavg", "fedmedian", "fednova", "local", "iid", "imbalanced"}
+    assert choices - set(SECTIONS) == defaults
     of_methods = {name for method in METHODS.values() for name in method.sections}
     # The labels of partly labelled data are there for methods of one's own, too.
     assert set(all_sections()) == {*SECTIONS, "labels", *of_methods}

@@ -11,7 +11,7 @@ import pytest
 from fedul_flwr.comparison.plan import make_plan, read_runs
 from fedul_flwr.config import resolve
 from fedul_flwr.data.split import split_settings
-from fedul_flwr.methods import METHODS
+from fedul_flwr.methods import METHODS, PARTLY_LABELED
 from fedul_flwr.overrides import parse_overrides
 from fedul_flwr.settings.base import Scalar
 
@@ -19,8 +19,10 @@ ROOT = Path(__file__).parents[1]
 PLACE = ROOT / "experiments"
 OVERVIEW = PLACE / "overview"
 XCLP = PLACE / "xclp"
+FEDMATCH = PLACE / "fedmatch"
+"""Checked in test_fedmatch_experiments.py."""
 EVERY = sorted(file for file in PLACE.rglob("*.toml") if file.parent != OVERVIEW)
-FILES = [file for file in EVERY if XCLP not in file.parents]
+FILES = [file for file in EVERY if not {XCLP, FEDMATCH} & set(file.parents)]
 COMPARISONS = [file for file in FILES if file.stem.startswith(("methods", "bases"))]
 ROWS = [file for file in FILES if file not in COMPARISONS]
 FULL = [file for file in ROWS if file.parent.name != "quick"]
@@ -34,6 +36,12 @@ MNIST_L1 = {10: 1e-5, 20: 5e-6, 40: 2e-6}
 CIFAR_L1 = {10: 2e-5, 20: 1e-5, 40: 4e-6}
 HOSPITAL_L1 = {12: 2e-6, 24: 8e-7, 48: 4e-7}
 
+OF_XCLP = {
+    name
+    for name, method in METHODS.items()
+    if method.data == "partly-labeled" and "scenario" not in method.sections
+}
+"""XCLP and what its paper compares with: methods without FedMatch's scenarios."""
 XCLP_COMPARISONS = sorted(XCLP.glob("methods*.toml"))
 XCLP_ROWS = [file for file in EVERY if XCLP in file.parents and file not in XCLP_COMPARISONS]
 XCLP_FULL = [file for file in XCLP_ROWS if file.parent.name != "quick"]
@@ -187,7 +195,7 @@ def test_the_overview_has_every_method_on_one_split(tmp_path: Path) -> None:
     runs = read_runs(OVERVIEW / "runs.toml")
     shared = parse_overrides([str(OVERVIEW / "mnist-noniid.toml")])
     plan = make_plan(runs, shared, (0, 1), 5, tmp_path)
-    on_sets = {name for name, method in METHODS.items() if method.data != "partly-labeled"}
+    on_sets = {name for name, method in METHODS.items() if method.data not in PARTLY_LABELED}
     assert {cell.config.method for cell in plan.cells} == on_sets
     assert plan.split_warnings == ()
 
@@ -203,12 +211,19 @@ def test_overviews_of_partly_labelled_data_share_a_split(
     over = parse_overrides([str(OVERVIEW / f"{shared}.toml")])
     plan = make_plan(found, over, (0, 1), 20, tmp_path)
     trains = runs == "xclp-runs"
-    expected = {
-        name
-        for name, method in METHODS.items()
-        if method.data == "partly-labeled" and method.trains == trains
-    }
+    expected = {found for found in OF_XCLP if METHODS[found].trains == trains}
     assert {cell.config.method for cell in plan.cells} == expected
+    assert plan.split_warnings == ()
+
+
+@pytest.mark.parametrize("shared", ["fedmatch-clients", "fedmatch-server"])
+def test_overviews_of_fedmatch_share_a_split_and_a_step_size(shared: str, tmp_path: Path) -> None:
+    found = read_runs(OVERVIEW / "fedmatch-runs.toml")
+    plan = make_plan(
+        found, parse_overrides([str(OVERVIEW / f"{shared}.toml")]), (0, 1), 100, tmp_path
+    )
+    assert {cell.config.method for cell in plan.cells} == {"fedmatch", "uda", "fixmatch"}
+    assert {cell.config.learning_rate for cell in plan.cells} == {0.003}
     assert plan.split_warnings == ()
 
 
@@ -359,9 +374,8 @@ def test_features_come_from_a_row_with_the_same_points_and_labels(file: Path) ->
 @pytest.mark.parametrize("row", XCLP_TRAINED, ids=name)
 def test_what_xclp_is_compared_with_fits_every_row(file: Path, row: Path, tmp_path: Path) -> None:
     plan = make_plan(read_runs(file), parse_overrides([str(row)]), (0,), 20, tmp_path)
-    without = {"xclp-predict"}
-    on_labels = {found for found, method in METHODS.items() if method.data == "partly-labeled"}
-    assert {cell.config.method for cell in plan.cells} == on_labels - without
+    trained = {name for name in OF_XCLP if METHODS[name].trains}
+    assert {cell.config.method for cell in plan.cells} == trained | {"fedmatch"}
     assert plan.split_warnings == ()
     heads = [cell.config.model for cell in plan.cells if cell.config.model.endswith("+head")]
     assert len(heads) == 1

@@ -59,6 +59,13 @@ def test_a_method_may_restart_the_schedule(settings: Settings) -> None:
     assert rates(config, Restarting) == pytest.approx([0.5, 0.25, 0.5, 0.25])
 
 
+def test_the_server_may_say_what_to_multiply_by(settings: Settings) -> None:
+    schedule = {"learning_rate_schedule": "plateau", "learning_rate": 0.5}
+    client = LocalTrainingClient(settings(**schedule), Node(0, 1, {}), ClientState(RecordDict()))
+    assert client.plan({"server-round": 7, "rate-factor": 0.25}).learning_rate == 0.125
+    assert client.plan({"server-round": 7}).learning_rate == 0.5
+
+
 def test_without_a_round_a_plan_has_the_step_size_of_the_settings(settings: Settings) -> None:
     config = settings(num_rounds=4, **COSINE)
     assert local_plan(config).learning_rate == 0.5

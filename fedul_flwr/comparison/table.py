@@ -11,7 +11,7 @@ from fedul_flwr.comparison.cells import CellResult
 from fedul_flwr.comparison.plan import Plan
 from fedul_flwr.comparison.statistics import LEVEL, Standing, rank
 from fedul_flwr.results.plots import format_bytes
-from fedul_flwr.results.summary import duration
+from fedul_flwr.results.summary import SHARES, duration
 
 HEADINGS = (
     "run",
@@ -102,6 +102,12 @@ def texts(row: Row) -> tuple[str, ...]:
 def notes(plan: Plan, rows: Sequence[Row], mark: str) -> list[str]:
     """Sentences without which the table would be misread; ``mark`` is how it shows the best."""
     said = [*_errors(rows), f"{mark}: {_meaning(rows)}"]
+    local = [r.run for r in rows if any(c.cell.config.evaluate == "local" for c in r.cells)]
+    if local:
+        said.append(
+            f"Of {'; '.join(local)} errors are means over the models of a round's clients, "
+            "not of the combined one (evaluate = 'local')."
+        )
     said += plan.split_warnings
     said += _pairs(rows)
     results = [result for row in rows for result in row.cells]
@@ -145,10 +151,9 @@ def markdown(plan: Plan, rows: Sequence[Row]) -> str:
 
 def runs_csv(rows: Sequence[Row]) -> str:
     """One line a run; numbers in full."""
-    head = "run,mean,std,p_value,marked,seconds,seconds_per_round,bytes_up,bytes_down,n_seeds"
-    keys = ("seconds_total", "seconds_per_round", "bytes_up", "bytes_down")
+    keys = ("seconds_per_round", "bytes_up", "bytes_down", *SHARES)
     return _csv(
-        head.split(","),
+        ("run", "mean", "std", "p_value", "marked", "seconds", *keys, "n_seeds"),
         (
             (
                 row.run,
@@ -156,7 +161,7 @@ def runs_csv(rows: Sequence[Row]) -> str:
                 row.standing.std,
                 row.standing.p_value,
                 str(row.standing.marked).lower(),
-                *(row.mean(key) for key in keys),
+                *(row.mean(key) for key in ("seconds_total", *keys)),
                 len(row.standing.seeds),
             )
             for row in rows
@@ -166,7 +171,7 @@ def runs_csv(rows: Sequence[Row]) -> str:
 
 def cells_csv(plan: Plan, results: Sequence[CellResult]) -> str:
     """One line a cell; its directory is relative to the comparison's."""
-    keys = ("test_error", "best_round", "seconds_total", "bytes_up", "bytes_down")
+    keys = ("test_error", "best_round", "seconds_total", "bytes_up", "bytes_down", *SHARES)
     return _csv(
         ("run", "seed", "status", *keys, "directory"),
         (

@@ -22,7 +22,9 @@ from fedul_flwr.data.deal_labels import deal_labels
 from fedul_flwr.data.holdings import ClientTruth, bounds_of, deal_points, part_of, read_arrays
 from fedul_flwr.data.types import UNLABELED, Bools, Ints, PartlyLabeledPoints, Source
 from fedul_flwr.errors import UserError
+from fedul_flwr.methods import find_method
 from fedul_flwr.settings.labels import LabelSettings
+from fedul_flwr.settings.matching import ScenarioSettings
 
 GIVEN, TRUTH = "given.npz", "truth.npz"
 _SAVED = ("points", "labels", "new", "bounds", "validation", "server", "fingerprint")
@@ -64,7 +66,7 @@ def write_given(folder: Path, source: Source, num_clients: int, config: RunConfi
         dealt = load_split(Path(options.split), num_clients, labels)
     else:
         dealt = _deal(source, num_clients, config)
-    clients = _withhold(dealt.clients, options.without_client)
+    clients = _withhold(_of_scenario(dealt.clients, config), options.without_client)
     np.savez(folder / GIVEN, **_given_arrays(clients))
     np.savez(
         folder / TRUTH,
@@ -77,9 +79,40 @@ def write_given(folder: Path, source: Source, num_clients: int, config: RunConfi
 def _deal(source: Source, num_clients: int, config: RunConfig) -> Dealt:
     held, validation, server = deal_points(source, num_clients, config)
     truth = [np.asarray(source.train.labels)[points] for points in held]
-    given, new = deal_labels(truth, config.section("labels", LabelSettings), config.seed)
+    options = config.section("labels", LabelSettings)
+    if who_has_labels(config) != "clients":  # there are none to deal, so none can be too many
+        options = options.model_copy(update={"total": 0, "fraction": 0.0})
+    given, new = deal_labels(truth, options, config.seed)
     clients = tuple(LabelTruth(*parts) for parts in zip(held, truth, given, new, strict=True))
     return Dealt(clients, validation, server)
+
+
+def who_has_labels(config: RunConfig) -> str:
+    """``"clients"`` for some of their points, clients for ``"all"`` points, or ``"server"`` alone.
+
+    Clients of methods that learn from all labels have them, wherever other methods' labels are.
+    """
+    if find_method(config.method).data == "fully-labeled":
+        return "all"
+    return config.section("scenario", ScenarioSettings).labels_at
+
+
+def _of_scenario(clients: Sequence[LabelTruth], config: RunConfig) -> list[LabelTruth]:
+    """``clients`` with the labels that they have by the run's method and scenario."""
+    match who_has_labels(config):
+        case "all":
+            return [
+                replace(client, given=np.where(client.new, UNLABELED, client.labels))
+                for client in clients
+            ]
+        case "server":
+            return [_without_labels(client) for client in clients]
+        case _:
+            return list(clients)
+
+
+def _without_labels(client: LabelTruth) -> LabelTruth:
+    return replace(client, given=np.full_like(client.given, UNLABELED))
 
 
 def _withhold(clients: Sequence[LabelTruth], without: int) -> list[LabelTruth]:
@@ -90,9 +123,7 @@ def _withhold(clients: Sequence[LabelTruth], without: int) -> list[LabelTruth]:
             f"{len(clients) - 1}, and -1 withholds no labels."
         )
     return [
-        replace(client, given=np.full_like(client.given, UNLABELED))
-        if number == without
-        else client
+        _without_labels(client) if number == without else client
         for number, client in enumerate(clients)
     ]
 

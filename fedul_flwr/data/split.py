@@ -11,18 +11,20 @@ from pathlib import Path
 from fedul_flwr.config import RunConfig
 from fedul_flwr.data.cache import build_once, cache_directory, cache_key
 from fedul_flwr.data.holdings import ClientTruth, read_arrays
-from fedul_flwr.data.label_split import GIVEN, read_given, split_file, write_given
+from fedul_flwr.data.label_split import GIVEN, read_given, split_file, who_has_labels, write_given
 from fedul_flwr.data.set_split import LABELS, SETS, TRUTH, read_sets, write_sets
 from fedul_flwr.data.sources import TRAIN_IMAGES, read_source
 from fedul_flwr.data.types import Ints
-from fedul_flwr.methods import DataKind, find_method
+from fedul_flwr.methods import PARTLY_LABELED, DataKind, find_method
 from fedul_flwr.settings.base import Scalar, Settings
 from fedul_flwr.settings.fedul import UnlabeledSetSettings
 from fedul_flwr.settings.labels import LabelSettings
 
-FORMAT_VERSION = 4
+FORMAT_VERSION = 5
 SHAPING = ("partition", "points-per-client", "validation-fraction", "server-fraction", "seed")
 """Shared settings that decide who holds what."""
+NOT_OF_LABELS = ("labels.new-fraction", "labels.without-client", "labels.split")
+"""Settings of labels that count where all points have one or none has, too."""
 
 
 @dataclass(frozen=True)
@@ -69,25 +71,36 @@ def split_settings(config: RunConfig) -> dict[str, Scalar]:
     name, kind = _table(config)
     values = config.section(name, kind).to_flat()
     of_table = {f"{name}.{key}": values[key] for key in kind.names()}
+    scenario = _scenario(config) if name == "labels" else {}
+    if scenario and who_has_labels(config) != "clients":
+        of_table = {key: of_table[key] for key in NOT_OF_LABELS}
     if of_table.get("labels.split"):  # it says what all others would say, and the seed
-        return {key: of_table[key] for key in ("labels.split", "labels.without-client")}
+        kept = ("labels.split", "labels.without-client")
+        return {key: of_table[key] for key in kept} | scenario
     shared = {
         key: value
         for key, value in config.to_flat().items()
         if key in SHAPING or key.startswith(f"{config.partition}.")
     }
-    return shared | of_table
+    return shared | of_table | scenario
+
+
+def _scenario(config: RunConfig) -> dict[str, Scalar]:
+    """Who has labels. To have all of them is a method's nature and no setting: runs of it can be
+    compared with others on the same points, which have another key here."""
+    who = who_has_labels(config)
+    return {"method.data": "fully-labeled"} if who == "all" else {"scenario.labels-at": who}
 
 
 def _table(config: RunConfig) -> tuple[str, type[Settings]]:
     """The table of settings that says in which form clients are given their points."""
-    if find_method(config.method).data == "partly-labeled":
+    if find_method(config.method).data in PARTLY_LABELED:
         return "labels", LabelSettings
     return "fedul", UnlabeledSetSettings
 
 
 def _write(folder: Path, source_directory: Path, num_clients: int, config: RunConfig) -> None:
-    partly_labeled = find_method(config.method).data == "partly-labeled"
+    partly_labeled = find_method(config.method).data in PARTLY_LABELED
     write = write_given if partly_labeled else write_sets
     write(folder, read_source(source_directory), num_clients, config)
 
@@ -105,7 +118,7 @@ def client_files(
 ) -> dict[str, str]:
     """The files that clients of a simulation are told of, by what their method is given."""
     files = {"images": source_directory / TRAIN_IMAGES}
-    if data == "partly-labeled":
+    if data in PARTLY_LABELED:
         files["given"] = split_directory / GIVEN
     else:
         files["sets"] = split_directory / SETS

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 import torch
 from torch import Tensor
-from torch.nn import functional
+
+from fedul_flwr.learning.affine import rotations, warp
 
 ROTATION_DEGREES = 20.0
 """Largest rotation either way (FedUL paper, MNIST)."""
@@ -53,23 +52,8 @@ def rotate(inputs: Tensor, degrees: Tensor) -> Tensor:
     inputs : ``(n, c, h, w)`` in [-1, 1].
     degrees : ``(n,)``.
     """
-    angle = degrees.to(inputs.dtype) * (math.pi / 180)
-    cos, sin = angle.cos(), angle.sin()
-    height, width = inputs.shape[2:]
-    zero = torch.zeros_like(cos)
-    # affine_grid works in coordinates that run from -1 to 1 on either side, hence the ratios.
-    matrix = torch.stack(
-        [
-            torch.stack([cos, -sin * (height / width), zero], dim=1),
-            torch.stack([sin * (width / height), cos, zero], dim=1),
-        ],
-        dim=1,
-    )
-    shape = [len(inputs), inputs.shape[1], height, width]
-    grid = functional.affine_grid(matrix, shape, align_corners=False)
-    # Padding is with zeros: move black to zero for the sampling and back.
-    turned = functional.grid_sample(inputs + 1, grid, mode="nearest", align_corners=False)
-    return turned.sub_(1)
+    matrices = rotations(degrees.to(inputs.dtype))
+    return warp(inputs + 1, matrices, matrices.new_zeros(len(inputs), 2), "nearest").sub_(1)
 
 
 def flip(inputs: Tensor, chosen: Tensor) -> Tensor:

@@ -83,9 +83,7 @@ def set_batches(
 
     def batches(rng: np.random.Generator) -> Iterator[tuple[Tensor, Tensor]]:
         for m in rng.permutation(list(members)):
-            rows = members[int(m)]
-            # Batch norm has no variance of one point; the mean of the same point twice is it.
-            inputs = to_input(gather(images, rows if len(rows) > 1 else np.repeat(rows, 2)))
+            inputs = to_input(gather(images, members[int(m)]))
             targets = torch.full((len(inputs),), int(m), dtype=torch.int64)
             yield augment_batch(inputs, plan.augment, rng), targets
 
@@ -121,13 +119,60 @@ def paired_batches(
         orders = [_endless(part, rng) for part in streams]
         for _ in range(max(1, len(streams[0]) // of_each)):
             chosen = np.concatenate([next_of(of_each) for next_of in orders])
-            if len(chosen) == 1:  # batch norm has no variance of one point
-                chosen = np.repeat(chosen, 2)
             inputs = to_input(gather(images, points[chosen]))
             seen = [augment_batch(inputs, plan.augment, rng) for _ in range(views)]
             yield torch.cat(seen) if views > 1 else seen[0], torch.from_numpy(chosen)
 
     return batches
+
+
+def matching_batches(
+    images: NDArray[np.uint8],
+    points: NDArray[np.int64],
+    labels: NDArray[np.int64],
+    plan: LocalPlan,
+    unlabeled_size: int,
+) -> Batches:
+    """Batches of labelled points, augmented as ``plan.augment`` says, then unlabeled ones as is.
+
+    An epoch is one pass over the labelled points in batches of ``plan.batch_size``, each with the
+    next unlabeled ones beside it; without labelled points, one pass over the others.
+
+    Parameters
+    ----------
+    images : uint8 ``(N, h, w, c)``.
+    points : ``(n,)``, rows of ``images``.
+    labels : ``(n,)``, targets of the batches; -1 for unlabeled points.
+    unlabeled_size : how many unlabeled points a batch has, at most all; 0 spreads them evenly over
+        the epoch's labelled batches or, without these, takes ``plan.batch_size``.
+    """
+    labelled, others = np.flatnonzero(labels >= 0), np.flatnonzero(labels < 0)
+
+    def batches(rng: np.random.Generator) -> Iterator[tuple[Tensor, Tensor]]:
+        if len(labelled):
+            known = epoch_order(len(labelled), plan.batch_size, rng)
+            unknown = _beside(len(others), len(known), unlabeled_size, rng)
+        else:
+            unknown = epoch_order(len(others), unlabeled_size or plan.batch_size, rng)
+            known = [labelled] * len(unknown)
+        for seen, unseen in zip(known, unknown, strict=True):
+            chosen = np.concatenate([labelled[seen], others[unseen]])
+            inputs = to_input(gather(images, points[chosen]))
+            if len(seen):
+                inputs[: len(seen)] = augment_batch(inputs[: len(seen)], plan.augment, rng)
+            yield inputs, torch.from_numpy(labels[chosen])
+
+    return batches
+
+
+def _beside(
+    num_points: int, num_batches: int, size: int, rng: np.random.Generator
+) -> list[NDArray[np.int64]]:
+    """``size`` positions for each batch, of one order after the other; 0 deals each once."""
+    if size == 0:
+        return np.array_split(rng.permutation(num_points), num_batches)
+    next_of = _endless(np.arange(num_points), rng)
+    return [next_of(size) for _ in range(num_batches)]
 
 
 def _endless(

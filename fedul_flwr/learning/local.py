@@ -170,11 +170,15 @@ def predict_logits(
 def load_arrays(model: nn.Module, arrays: Mapping[str, NDArray[np.generic]]) -> None:
     """Overwrite every weight and buffer of ``model`` by name, in place.
 
+    A float32 model becomes float64 if the arrays are, so that nothing is rounded.
+
     Raises
     ------
     ValueError
         If names or shapes differ from the model's.
     """
+    if any(array.dtype == np.float64 for array in arrays.values()):
+        model.double()
     state = model.state_dict(keep_vars=False)
     if set(state) != set(arrays):
         odd = sorted(set(state) ^ set(arrays))

@@ -33,8 +33,8 @@ class Network:
     def __call__(self, inputs: Tensor) -> Tensor:
         """Logits; losses and comparisons of them are never in bfloat16."""
         with autocast(self._device, self._dtype):
-            logits: Tensor = self.model(inputs)
-        return logits.to(self._wide)
+            logits: Tensor = self.model(self._never_alone(inputs))
+        return logits[: len(inputs)].to(self._wide)
 
     def both(self, inputs: Tensor) -> tuple[Tensor, Tensor]:
         """Logits of both heads of a model with two; the same twice of one with one."""
@@ -43,8 +43,13 @@ class Network:
             logits = self(inputs)
             return logits, logits
         with autocast(self._device, self._dtype):
-            first, second = heads(inputs)
-        return first.to(self._wide), second.to(self._wide)
+            first, second = heads(self._never_alone(inputs))
+        return first[: len(inputs)].to(self._wide), second[: len(inputs)].to(self._wide)
+
+    def _never_alone(self, inputs: Tensor) -> Tensor:
+        """Batch norm has no variance of one point in training; twice the point has the same."""
+        alone = self.model.training and len(inputs) == 1
+        return torch.cat([inputs, inputs]) if alone else inputs
 
     def twin(self, model: nn.Module) -> Network:
         """Another model in the same arithmetic."""
@@ -58,11 +63,7 @@ class Network:
 @contextmanager
 def frozen_statistics(model: nn.Module) -> Iterator[None]:
     """Within, batch norm uses the statistics of the batch and leaves its running ones alone."""
-    layers = [
-        module
-        for module in model.modules()
-        if isinstance(module, _BatchNorm) and module.track_running_stats
-    ]
+    layers = [layer for layer in _batch_norms(model) if layer.track_running_stats]
     for layer in layers:
         layer.track_running_stats = False
     try:
@@ -70,3 +71,12 @@ def frozen_statistics(model: nn.Module) -> Iterator[None]:
     finally:
         for layer in layers:
             layer.track_running_stats = True
+
+
+def has_batch_norm(model: nn.Module) -> bool:
+    """Whether, in training, the output for a point depends on the others of its batch."""
+    return any(True for _ in _batch_norms(model))
+
+
+def _batch_norms(model: nn.Module) -> Iterator[_BatchNorm]:
+    return (module for module in model.modules() if isinstance(module, _BatchNorm))

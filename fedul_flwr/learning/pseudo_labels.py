@@ -89,8 +89,6 @@ class FixMixObjective:
         return float(torch.distributions.Beta(self.alpha, self.alpha).sample())
 
     def _of_mixed(self, network: Network, mixed: Tensor) -> Tensor:
-        # Batch norm refuses a single 1 x 1 activation; twice the point is the same mean loss.
-        twice = mixed.repeat(2, 1, 1, 1) if len(mixed) == 1 else mixed
         # Running statistics are for points as they are tested, which are not mixed.
         with frozen_statistics(network.model):
-            return network(twice)[: len(mixed)]
+            return network(mixed)

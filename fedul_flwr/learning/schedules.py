@@ -1,8 +1,9 @@
-"""How weights of regularisers and step sizes change over the rounds."""
+"""How weights of regularisers, step sizes and thresholds change over the rounds."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 
 def ramp_up(server_round: int, rounds: int) -> float:
@@ -33,3 +34,52 @@ def cosine(server_round: int, rounds: int) -> float:
     rounds : T, at least 1.
     """
     return (1.0 + math.cos(math.pi * (min(server_round, rounds) - 1) / rounds)) / 2
+
+
+def plateau(losses: Sequence[float], patience: int, factor: float) -> float:
+    """factor^−d, where d is how often ``patience`` losses in a row were no lower than the least.
+
+    Every division begins a new count (Serra et al. 2018, as in FedMatch, appendix A).
+
+    Parameters
+    ----------
+    losses : validation losses so far, in the order of the rounds; one that is NaN is no lower.
+    patience : at least 1.
+    factor : what a step size is divided by, above 1.
+    """
+    least, waited, divisions = math.inf, 0, 0
+    for loss in losses:
+        if loss < least:
+            least, waited = loss, 0
+        else:
+            waited += 1
+        if waited == patience:
+            waited, divisions = 0, divisions + 1
+    return 1 / factor**divisions
+
+
+def signal_threshold(name: str, server_round: int, rounds: int, num_classes: int) -> float:
+    """η_t = α_t·(1 − 1/K) + 1/K of training-signal annealing (Xie et al. 2020, section 2.3).
+
+    The probability above which a labelled point counts as learned, in (1/K, 1]. With t/T for
+    ``server_round`` / ``rounds``, α_t is exp(5(t/T − 1)), t/T or 1 − exp(−5·t/T).
+
+    Parameters
+    ----------
+    name : ``"exponential"``, ``"linear"``, ``"logarithmic"``, or ``"none"``, which is 1 throughout.
+    server_round : t, from 1.
+    rounds : T.
+    num_classes : K.
+    """
+    time = server_round / rounds
+    match name:
+        case "exponential":
+            share = math.exp(5.0 * (time - 1.0))
+        case "linear":
+            share = time
+        case "logarithmic":
+            share = 1.0 - math.exp(-5.0 * time)
+        case _:
+            share = 1.0
+    # The same as above, and exactly 1 for a share of 1: no rounding leaves a point out.
+    return 1.0 - (1.0 - share) * (1.0 - 1.0 / num_classes)

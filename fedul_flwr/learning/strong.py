@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import math
-
 import torch
 from torch import Tensor
-from torch.nn import functional
+
+from fedul_flwr.learning.affine import rotations, shears, warp
 
 ROTATION = 30.0
 """Largest rotation either way, degrees."""
@@ -37,16 +36,7 @@ def strong_augment(inputs: Tensor) -> Tensor:
     -------
     New images of the same shape and range.
     """
-    count, channels, height, width = inputs.shape
-    warped = functional.grid_sample(
-        # Padding is with zeros: move black to zero for the sampling.
-        inputs + 1,
-        functional.affine_grid(
-            _affine_maps(inputs), [count, channels, height, width], align_corners=False
-        ),
-        mode="bilinear",
-        align_corners=False,
-    )
+    warped = warp(inputs + 1, *_affine_maps(inputs))  # from -1 to 1 becomes from 0 to 2
     values = _recolour(warped / 2)
     return (values * _outside_cutout(inputs)).mul_(2).sub_(1)
 
@@ -56,20 +46,13 @@ def _uniform(inputs: Tensor, least: float, most: float) -> Tensor:
     return least + (most - least) * drawn
 
 
-def _affine_maps(inputs: Tensor) -> Tensor:
-    """``(n, 2, 3)`` maps from places in the output to places in the input."""
-    height, width = inputs.shape[2:]
-    angle = _uniform(inputs, -ROTATION, ROTATION) * (math.pi / 180)
+def _affine_maps(inputs: Tensor) -> tuple[Tensor, Tensor]:
+    """Matrices ``(n, 2, 2)`` and shifts ``(n, 2)``: see :func:`fedul_flwr.learning.affine.warp`."""
+    turns = rotations(_uniform(inputs, -ROTATION, ROTATION))
     shear = _uniform(inputs, -SHEAR, SHEAR)
     size = 1 / _uniform(inputs, 1 - SCALE, 1 + SCALE)
-    across, down = (2 * _uniform(inputs, -SHIFT, SHIFT) for _ in range(2))
-    cos, sin = angle.cos(), angle.sin()
-    # Rotation times shear. affine_grid's coordinates run from -1 to 1 on either side of an image:
-    # the ratios keep an oblong image from being sheared by a rotation.
-    to_right, to_down = width / height, height / width
-    top = torch.stack([size * cos, size * (shear * cos - sin) * to_down, across], dim=1)
-    bottom = torch.stack([size * sin * to_right, size * (shear * sin + cos), down], dim=1)
-    return torch.stack([top, bottom], dim=1)
+    shifts = torch.stack([_uniform(inputs, -SHIFT, SHIFT) for _ in range(2)], dim=1)
+    return size[:, None, None] * (turns @ shears(shear, torch.zeros_like(shear))), shifts
 
 
 def _recolour(values: Tensor) -> Tensor:

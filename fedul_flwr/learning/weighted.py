@@ -7,6 +7,17 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional
 
+from fedul_flwr.learning.local import Loss
+
+
+def scaled_cross_entropy(weight: float) -> Loss:
+    """The loss weight · mean CE(logits ``(b, K)``, labels ``(b,)``)."""
+
+    def loss(logits: Tensor, labels: Tensor) -> Tensor:
+        return weight * functional.cross_entropy(logits, labels)
+
+    return loss
+
 
 def weighted_cross_entropy(logits: Tensor, labels: Tensor, weights: Tensor) -> Tensor:
     """(1/b) Σ_i w_i · CE(logits_i, labels_i), the loss of XCLP's pseudo labels (algorithm 2).

@@ -9,12 +9,14 @@ import torch
 from torch import nn
 
 from fedul_flwr.errors import UserError
+from fedul_flwr.models.alexnet_like import alexnet_like
 from fedul_flwr.models.cnn6 import cnn6, cnn6_quarter
 from fedul_flwr.models.cnn13 import cnn13, cnn13_plain, cnn13_quarter
 from fedul_flwr.models.cnn_small import cnn_small
 from fedul_flwr.models.lenet import lenet
 from fedul_flwr.models.mlp import mlp
 from fedul_flwr.models.mlp_linear import mlp_linear
+from fedul_flwr.models.resnet9 import resnet9, resnet9_quarter
 from fedul_flwr.models.resnet18 import resnet18, resnet18_small
 from fedul_flwr.models.torchvision_model import PREFIX, TorchvisionModel
 from fedul_flwr.models.two_heads import SUFFIX, TwoHeads
@@ -24,6 +26,7 @@ ImageShape = tuple[int, int, int]
 Builder = Callable[[ImageShape, int], nn.Module]
 
 MODELS: dict[str, Builder] = {
+    "alexnet-like": alexnet_like,
     "cnn6": cnn6,
     "cnn6-quarter": cnn6_quarter,
     "cnn13": cnn13,
@@ -33,6 +36,8 @@ MODELS: dict[str, Builder] = {
     "lenet": lenet,
     "mlp": mlp,
     "mlp-linear": mlp_linear,
+    "resnet9": resnet9,
+    "resnet9-quarter": resnet9_quarter,
     "resnet18": resnet18,
     "resnet18-small": resnet18_small,
 }

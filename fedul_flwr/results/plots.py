@@ -58,7 +58,11 @@ _STAR: Mapping[str, Any] = {
     "markerfacecolor": HIGHLIGHT,
     "linestyle": "none",
 }
-_ERRORS = {"test_error": "test error", "validation_error": "validation error"}
+_ERRORS = {
+    "test_error": "test error",
+    "validation_error": "validation error",
+    "labelled_error": "error of labelled training points",
+}
 _LOSSES = {
     "surrogate_loss": "surrogate loss, training sets",
     "heldout_loss": "surrogate loss, held-out sets",
@@ -117,7 +121,8 @@ def has_pseudo_labels(run: Run) -> bool:
 
 
 def error_figure(runs: Sequence[Run]) -> Figure:
-    """Test and validation errors (percent) over rounds; a star marks each run's best round."""
+    """Errors (percent) over rounds: test, validation, and of labelled training points where they
+    were measured; a star marks each run's best round."""
     figure = new_figure(7.2, 4.2)
     axes = style(figure.add_subplot())
     entries = _curves(axes, runs, _ERRORS)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from logging import INFO
 from typing import Any
@@ -27,7 +27,8 @@ class Recorder:
     """Evaluates and records every round's model in the background of the next round.
 
     Evaluation needs no client, and the clients of the next round need no evaluation: in a round in
-    which some core has nothing to do it is free.
+    which some core has nothing to do it is free. Only clients' own models (``evaluate = "local"``)
+    are evaluated before the round is kept.
 
     Parameters
     ----------
@@ -46,7 +47,13 @@ class Recorder:
         self._pool = ThreadPoolExecutor(max_workers=1, thread_name_prefix="evaluation")
         self._pending: Future[None] | None = None
 
-    def record(self, line: Mapping[str, Any], arrays: Arrays, state: Mapping[str, Any]) -> None:
+    def record(
+        self,
+        line: Mapping[str, Any],
+        arrays: Arrays,
+        state: Mapping[str, Any],
+        local_models: Sequence[Arrays] = (),
+    ) -> None:
         """Keep the model of one round and evaluate it in the background.
 
         Parameters
@@ -54,13 +61,19 @@ class Recorder:
         line : the round's figures so far, with key ``round``.
         arrays : its model.
         state : memory of the base strategy.
+        local_models : its clients', evaluated in its place where ``evaluate = "local"``.
         """
         self.wait()
         number = line["round"]
+        local = self.settings.evaluate == "local"
+        if local:  # first: they are kept nowhere, and a run cut off here trains this round again
+            self._evaluate(dict(line), arrays, local_models)
         self.directory.save_state(number, state)
         self.directory.save_model(LAST_MODEL, arrays, line)
         self.directory.drop_states_before(number)
-        self._pending = self._pool.submit(self._evaluate, dict(line), arrays)
+        self.directory.drop_client_versions(number)
+        if not local:
+            self._pending = self._pool.submit(self._evaluate, dict(line), arrays, [arrays])
 
     def wait(self) -> None:
         """Wait for the evaluation under way; its errors come out here."""
@@ -85,16 +98,17 @@ class Recorder:
             return known[-1]
         return min(known, key=lambda line: float(line[key]))  # the earliest of equals
 
-    def _evaluate(self, line: dict[str, Any], arrays: Arrays) -> None:
+    def _evaluate(self, line: dict[str, Any], arrays: Arrays, measured: Sequence[Arrays]) -> None:
         number = line["round"]
-        due = number % self.settings.evaluate_every == 0 or number == self.settings.num_rounds
-        errors = Errors(None, None)
+        errors = Errors()
         started = time.perf_counter()
-        if self.evaluator and due:
-            errors = self.evaluator.errors(arrays)
+        if self.evaluator and self.settings.is_evaluated(number):
+            errors = self.evaluator.errors(measured)
         line |= {
             "test_error": errors.test,
             "validation_error": errors.validation,
+            "validation_loss": errors.validation_loss,
+            **({"labelled_error": errors.labelled} if self.settings.measure_forgetting else {}),
             "seconds_evaluation": time.perf_counter() - started,
         }
         self.lines.append(line)

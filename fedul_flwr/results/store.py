@@ -112,9 +112,32 @@ class RunDirectory:
         """Where clients of a simulation keep arrays between rounds."""
         return self.path / "clients"
 
+    @property
+    def held(self) -> Path:
+        """Where a server keeps what it knows its clients to hold."""
+        return self.path / "held"
+
+    def drop_client_versions(self, round_number: int) -> None:
+        """Remove arrays of clients that newer ones replace, of rounds up to ``round_number``.
+
+        Of each client's files NAME-ROUND.safetensors, its own and those a server keeps of it, the
+        newest up to that round stays, for a run goes on from there; and those of later rounds.
+        Clients may write meanwhile.
+        """
+        versions: dict[tuple[Path, str], list[tuple[int, Path]]] = {}
+        kept = "*/*-*.safetensors"
+        for path in (*self.clients.glob(kept), *self.held.glob(kept)):
+            name, _, number = path.stem.rpartition("-")
+            if int(number) <= round_number:
+                versions.setdefault((path.parent, name), []).append((int(number), path))
+        for known in versions.values():
+            for _, path in sorted(known)[:-1]:
+                path.unlink(missing_ok=True)
+
     def forget_clients(self) -> None:
-        """Remove what clients of an earlier try kept."""
+        """Remove what clients of an earlier try kept, and what was known of them."""
         shutil.rmtree(self.clients, ignore_errors=True)
+        shutil.rmtree(self.held, ignore_errors=True)
 
     def _replace(self, name: str, text: str) -> None:
         write_atomically(self.path / name, text)

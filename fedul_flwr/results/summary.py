@@ -15,6 +15,10 @@ if TYPE_CHECKING:  # the command line prints summaries and has no need of torch
     from fedul_flwr.results.recorder import Recorder
     from strategies.round_record import RoundRecord
 
+SHARES = ("percent_up", "percent_down", "nonzero_up_percent", "nonzero_down_percent")
+"""Traffic of a round in percent of a dense model for each client: bytes, and values that were sent
+because they differ. A summary has the means over its rounds."""
+
 _PRIOR_SOURCES = {
     "given": "as given",
     "sets": "mean of the clients' sets",
@@ -52,6 +56,7 @@ def write_summary(
             "rounds": len(lines),
             "seed": settings.seed,
             "selection": settings.selection,
+            "evaluate": settings.evaluate,
             "best_round": best["round"],
             "test_error": best["test_error"],
             "final_test_error": lines[-1]["test_error"],
@@ -61,6 +66,7 @@ def write_summary(
             "seconds_per_round": _total(lines, "seconds") / len(lines),
             "bytes_up": _total(lines, "bytes_up"),
             "bytes_down": _total(lines, "bytes_down"),
+            **_mean_shares(lines),
             "failures": _total(lines, "failures"),
         },
     )
@@ -118,6 +124,12 @@ def _total(lines: list[dict[str, Any]], key: str) -> Any:
     return sum(line[key] for line in lines)
 
 
+def _mean_shares(lines: list[dict[str, Any]]) -> dict[str, float]:
+    """Of each share that was counted, the mean over the rounds that have it."""
+    known = {key: [line[key] for line in lines if key in line] for key in SHARES}
+    return {key: sum(values) / len(values) for key, values in known.items() if values}
+
+
 def print_summary(directory: Path) -> None:
     """Print what a finished run found and where it lies."""
     from rich.console import Console
@@ -139,6 +151,8 @@ def summary_rows(directory: Path) -> dict[str, str]:
     if "best_round" not in summary:
         return _labelling_rows(directory, summary)
     best = f"round {summary['best_round']} of {summary['rounds']}, by {summary['selection']}"
+    if summary.get("evaluate") == "local":
+        best += ", mean over the clients' models"
     about_prior = {}
     if summary.get("test_prior_source") in _PRIOR_SOURCES:
         about_prior["test prior"] = _PRIOR_SOURCES[summary["test_prior_source"]]
@@ -152,9 +166,24 @@ def summary_rows(directory: Path) -> dict[str, str]:
         "method": f"{summary['method']} on {summary['base']}, {summary['num_clients']} clients",
         "time": f"{summary['seconds_total']:.0f} s ({summary['seconds_per_round']:.2f} s a round)",
         "traffic": f"{up:.1f} MB up, {down:.1f} MB down",
+        **_share_rows(summary),
         "model": str(directory / store.BEST_MODEL),
         "metrics": str(directory / store.METRICS),
         "plots": str(directory / "plots"),
+    }
+
+
+def _share_rows(summary: Mapping[str, Any]) -> dict[str, str]:
+    """Shares of a dense model that went to and from a client, mean over rounds."""
+    keys = {
+        "of the model": ("percent_up", "percent_down"),
+        "values changed": ("nonzero_up_percent", "nonzero_down_percent"),
+    }
+    return {
+        name: f"{percent(summary.get(up))} up, {percent(summary.get(down))} down, per client "
+        "and round"
+        for name, (up, down) in keys.items()
+        if up in summary or down in summary
     }
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from itertools import cycle
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -12,12 +13,22 @@ from matplotlib.ticker import MaxNLocator
 
 from fedul_flwr.results.figure_style import (
     COLOURS,
+    GREY,
+    INK,
     new_figure,
     say_nothing_recorded,
     set_title,
     style,
 )
 from fedul_flwr.results.records import Run
+
+OTHER = "other"
+"""Part of the traffic that is no array."""
+OF_NOTE = 0.02
+"""Share of a direction's traffic above which a part is of note."""
+
+_PART_COLOURS = (COLOURS[3], COLOURS[2], COLOURS[1], COLOURS[5], COLOURS[0])
+_Parts = dict[str, dict[int, float]]
 
 
 def has_time_traffic(run: Run) -> bool:
@@ -26,31 +37,106 @@ def has_time_traffic(run: Run) -> bool:
 
 
 def time_traffic_figure(run: Run) -> Figure:
-    """Seconds per round (local fitting and the rest) and traffic per round (up and down)."""
-    figure = new_figure(7.2, 5.6)
-    above, below = (style(axes) for axes in figure.subplots(2, 1, sharex=True))
-    seconds, fit, up, down = (
-        dict(zip(*run.series(key), strict=True))
-        for key in ("seconds", "seconds_fit", "bytes_up", "bytes_down")
-    )
+    """Seconds per round (local fitting and the rest) and traffic per round (up and down).
+
+    Where a direction has several parts of note, each has a panel that shows them, on its right in
+    percent of a dense model for each client.
+    """
+    ways = {way: _parts(run, way) for way in ("down", "up")}
+    split = any(map(_is_split, ways.values()))
+    figure = new_figure(7.2, 7.8 if split else 5.6)
+    above, *below = (style(axes) for axes in figure.subplots(3 if split else 2, 1, sharex=True))
+    _draw_time(above, run)
+    if split:
+        _draw_parts(below, run, ways)
+    else:
+        _draw_traffic(below[0], run)
+    below[-1].set_xlabel("round")
+    set_title(figure, "Time and traffic", run.label)
+    return figure
+
+
+def _draw_time(axes: Axes, run: Run) -> None:
+    seconds, fit = _by_round(run, "seconds"), _by_round(run, "seconds_fit")
     rest = {step: max(value - fit.get(step, 0.0), 0.0) for step, value in seconds.items()}
     rest_name = "rest of the round (transport, waiting, aggregation)" if fit else "whole round"
-    _stack(above, [(fit, "local fitting", COLOURS[0]), (rest, rest_name, COLOURS[4])])
-    above.set_ylabel("seconds per round")
+    _stack(axes, [(fit, "local fitting", COLOURS[0]), (rest, rest_name, COLOURS[4])])
+    axes.set_ylabel("seconds per round")
+
+
+def _draw_traffic(axes: Axes, run: Run) -> None:
+    """Both directions in one panel."""
+    up, down = _by_round(run, "bytes_up"), _by_round(run, "bytes_down")
     scale, unit = _byte_unit(max([*up.values(), *down.values()], default=0.0))
     up_name = f"clients to server ({format_bytes(sum(up.values()))} in total)"
     down_name = f"server to clients ({format_bytes(sum(down.values()))} in total)"
     _stack(
-        below,
+        axes,
         [
-            ({step: count / scale for step, count in up.items()}, up_name, COLOURS[2]),
-            ({step: count / scale for step, count in down.items()}, down_name, COLOURS[3]),
+            (_divided(up, scale), up_name, COLOURS[2]),
+            (_divided(down, scale), down_name, COLOURS[3]),
         ],
     )
-    below.set_ylabel(f"{unit} per round")
-    below.set_xlabel("round")
-    set_title(figure, "Time and traffic", run.label)
-    return figure
+    axes.set_ylabel(f"{unit} per round")
+
+
+def _draw_parts(panels: Sequence[Axes], run: Run, ways: Mapping[str, _Parts]) -> None:
+    """A panel each for what goes down and what goes up, of one scale, split into parts."""
+    names = dict.fromkeys(name for parts in ways.values() for name in parts if name != OTHER)
+    colours = dict(zip(names, cycle(_PART_COLOURS), strict=False)) | {OTHER: GREY}
+    totals = (value for way in ways for value in _by_round(run, f"bytes_{way}").values())
+    scale, unit = _byte_unit(max(totals, default=0.0))
+    for axes, (way, parts) in zip(panels, ways.items(), strict=True):
+        shown = [
+            (
+                _divided(parts[name], scale),
+                f"{name} ({format_bytes(sum(parts[name].values()))})",
+                colour,
+            )
+            for name, colour in colours.items()
+            if name in parts
+        ]
+        _stack(axes, shown, columns=4 if len(shown) <= 4 else 3)
+        ends = "server to clients" if way == "down" else "clients to server"
+        axes.set_ylabel(f"{ends}\n{unit} per round")
+        _add_percents(axes, run, scale)
+    top = max(axes.dataLim.y1 for axes in panels)
+    for axes in panels:
+        axes.set_ylim(0, 1.05 * top)
+
+
+def _add_percents(axes: Axes, run: Run, scale: float) -> None:
+    """On the right, percent of a dense model for each client, if that is the same in all rounds."""
+    clients, sizes = _by_round(run, "clients"), _by_round(run, "model_bytes")
+    dense = {clients.get(step, 0.0) * size for step, size in sizes.items()} - {0.0}
+    if len(dense) == 1:
+        percent = 100 * scale / dense.pop()
+        right = axes.secondary_yaxis(
+            "right", (lambda y: np.multiply(y, percent), lambda y: np.divide(y, percent))
+        )
+        right.set_ylabel("% of a dense model")
+        right.tick_params(colors=INK, labelsize=9)
+        right.spines["right"].set_color("#888888")
+
+
+def _parts(run: Run, way: str) -> _Parts:
+    """Bytes by part and round, in the order in which they were counted."""
+    prefix = f"bytes_{way}_"
+    keys = dict.fromkeys(key for row in run.metrics for key in row if key.startswith(prefix))
+    return {key.removeprefix(prefix): _by_round(run, key) for key in keys}
+
+
+def _is_split(parts: _Parts) -> bool:
+    totals = [sum(series.values()) for series in parts.values()]
+    return sum(total > OF_NOTE * sum(totals) for total in totals) > 1
+
+
+def _by_round(run: Run, key: str) -> dict[int, float]:
+    return dict(zip(*run.series(key), strict=True))
+
+
+def _divided(series: Mapping[int, float], scale: float) -> dict[int, float]:
+    return {step: count / scale for step, count in series.items()}
 
 
 def format_bytes(count: float) -> str:
@@ -67,7 +153,9 @@ def _byte_unit(count: float) -> tuple[float, str]:
     return 1.0, "bytes"
 
 
-def _stack(axes: Axes, parts: Sequence[tuple[dict[int, float], str, str]]) -> None:
+def _stack(
+    axes: Axes, parts: Sequence[tuple[dict[int, float], str, str]], columns: int = 2
+) -> None:
     """Bars over rounds, every part on top of those before it; parts without data are left out."""
     rounds = sorted({step for series, _, _ in parts for step in series})
     base = np.zeros(len(rounds))
@@ -85,12 +173,14 @@ def _stack(axes: Axes, parts: Sequence[tuple[dict[int, float], str, str]]) -> No
     if not entries:
         say_nothing_recorded(axes)
         return
-    axes.legend(
+    legend = axes.legend(
         handles=entries,
         loc="lower left",
         bbox_to_anchor=(0.0, 1.0),
-        ncols=2,
+        ncols=columns,
         frameon=False,
         fontsize=9,
         borderaxespad=0.2,
     )
+    for text in legend.get_texts():
+        text.set_parse_math(False)

@@ -1,4 +1,4 @@
-"""Settings by which a simulation deals data to clients, and what makes them pointless."""
+"""Settings that leave others without effect, above all those that deal data in a simulation."""
 
 from __future__ import annotations
 
@@ -17,6 +17,10 @@ _OF_ANY_SPLIT = ("labels.split", "labels.without-client")
 POINTLESS = {
     "client-data, where clients bring their own data": (*_POINTS, *_SETS, *_LABELS),
     "labels.fraction, which says how many labels there are": ("labels.total",),
+    "scenario.labels-at = 'server', where no client has labels": (
+        *(key for key in _LABELS if key not in ("labels.split", "labels.new-fraction")),
+        "uda.signal-annealing",
+    ),
     "labels.split, which says who holds what": (
         *_POINTS,
         "validation-fraction",
@@ -28,7 +32,7 @@ POINTLESS = {
 
 
 def refuse_pointless(flat: Mapping[str, Any], defaults: Mapping[str, Any]) -> None:
-    """Refuse settings that deal data where the clients' data are there already.
+    """Refuse settings that another setting leaves no effect.
 
     Raises
     ------
@@ -36,10 +40,16 @@ def refuse_pointless(flat: Mapping[str, Any], defaults: Mapping[str, Any]) -> No
         Naming the setting.
     """
     for choice, keys in POINTLESS.items():
-        if not flat.get(choice.partition(",")[0]):
+        if not _is_made(choice.partition(",")[0], flat):
             continue
         for key in keys:
             if flat.get(key, defaults[key]) != defaults[key]:
                 raise UserError(
                     f"Setting {key} = {flat[key]!r} has no effect with {choice}: leave it out."
                 )
+
+
+def _is_made(choice: str, flat: Mapping[str, Any]) -> bool:
+    """Whether ``flat`` has the setting of ``choice``, with its value where that is named."""
+    key, _, value = choice.partition(" = ")
+    return flat.get(key) == value.strip("'") if value else bool(flat.get(key))

@@ -21,12 +21,20 @@ BaseName = Literal[
     "fedtrimmedavg",
     "scaffold",
     "fednova",
+    "local",
 ]
-PartitionName = Literal["iid", "dirichlet", "pathological", "shard", "natural", "majority"]
+PartitionName = Literal[
+    "iid", "dirichlet", "pathological", "shard", "natural", "majority", "imbalanced"
+]
 AugmentName = Literal["none", "rotate", "flip", "translate-flip", "rotate-flip"]
 PRETRAINED = "torchvision"
 """What `start-from` calls the weights that torchvision has for its own models."""
 TEST_PRIOR_WORDS = ("uniform", "sets", "em")
+OF_SCHEDULES = {
+    "cosine": ("learning_rate_rounds",),
+    "plateau": ("learning_rate_patience", "learning_rate_factor"),
+}
+"""Settings that have an effect with one `learning-rate-schedule` only."""
 
 
 class SharedSettings(Settings):
@@ -50,10 +58,11 @@ class SharedSettings(Settings):
     """Path of a folder with one sub-folder per client of a simulation, each as a client's own data
     on a device; `dataset` is then the server's, or `none`."""
     partition: PartitionName = "iid"
-    """How a simulation splits the training data over the clients."""
+    """How a simulation splits the training data over the clients. `imbalanced` is FedMatch's: a
+    client has half of its points in one class, 0.15 in each neighbour of it, the rest in others."""
     points_per_client: Annotated[int, Field(ge=0)] = 0
-    """Keep only so many points per client (simulation); 0 keeps all. `majority` draws them in its
-    class proportions, before any class is exhausted."""
+    """Keep only so many points per client (simulation); 0 keeps all. `majority` and `imbalanced`
+    draw them in their class proportions, before any class is exhausted."""
     validation_fraction: Annotated[float, Field(ge=0, lt=1)] = 0.2
     """Part of the training data set aside, with labels, at the server to choose the best round."""
     server_fraction: Annotated[float, Field(ge=0, lt=1)] = 0.0
@@ -79,12 +88,18 @@ class SharedSettings(Settings):
     """Local optimiser, new in every round."""
     learning_rate: Annotated[float, Field(gt=0)] = 3e-3
     """Local step size."""
-    learning_rate_schedule: Literal["constant", "cosine"] = "constant"
+    learning_rate_schedule: Literal["constant", "cosine", "plateau"] = "constant"
     """How step sizes change over the rounds; `cosine` multiplies them in round t by
-    (1 + cos(pi (t - 1)/T))/2, and from round T on they stay as they are there."""
+    (1 + cos(pi (t - 1)/T))/2, and from round T on they stay as they are there; `plateau` divides
+    them whenever the validation loss at the server has stopped falling."""
     learning_rate_rounds: Annotated[int, Field(ge=0)] = 0
     """T, rounds until `cosine` would reach 0; 0 takes `num-rounds` or, of a method in stages, the
     length of the stage."""
+    learning_rate_patience: Annotated[int, Field(ge=1)] = 5
+    """Evaluations without a lower validation loss after which `plateau` divides step sizes; it
+    then counts from 0 again."""
+    learning_rate_factor: Annotated[float, Field(gt=1)] = 3.0
+    """What `plateau` divides step sizes by."""
     momentum: Annotated[float, Field(ge=0, lt=1)] = 0.0
     """Momentum of local SGD."""
     weight_decay: Annotated[float, Field(ge=0)] = 0.0
@@ -96,7 +111,8 @@ class SharedSettings(Settings):
     `translate-flip` (by up to 4 pixels, mirrored border), `rotate-flip` (by up to 10 degrees)."""
 
     base: BaseName = "fedavg"
-    """Federated optimiser that the method wraps."""
+    """Federated optimiser that the method wraps; with `local` clients share nothing and go on from
+    their own models."""
     fraction_train: Annotated[float, Field(gt=0, le=1)] = 1.0
     """Part of the clients sampled in every round."""
     client_weights: Literal["uniform", "examples"] = "uniform"
@@ -104,8 +120,14 @@ class SharedSettings(Settings):
     selection: Literal["auto", "validation", "heldout", "last"] = "auto"
     """Best round by validation error, loss on held-out unlabeled data, or simply the last;
     `auto` takes validation where the server has labels, else held-out data."""
+    evaluate: Literal["global", "local"] = "global"
+    """Whose errors are measured: the combined model's, or (`local`) the mean of those of the models
+    that a round's clients return."""
     evaluate_every: Annotated[int, Field(ge=1)] = 1
     """Rounds between two evaluations at the server; the last round is always evaluated."""
+    measure_forgetting: bool = False
+    """Also measure the error on the labelled training points at every evaluation (simulations on
+    partly labelled data, and methods that train at the server)."""
     on_client_failure: Literal["stop", "continue"] = "stop"
     """What a failing client does to the run."""
     round_timeout: Annotated[float, Field(gt=0)] = 3600.0
@@ -139,8 +161,11 @@ class SharedSettings(Settings):
 
     @model_validator(mode="after")
     def _check_schedule(self) -> Self:
-        if self.learning_rate_rounds and self.learning_rate_schedule == "constant":
-            raise ValueError("learning-rate-rounds is for learning-rate-schedule = 'cosine'")
+        for schedule, names in OF_SCHEDULES.items():
+            for name in names if schedule != self.learning_rate_schedule else ():
+                if getattr(self, name) != SharedSettings.model_fields[name].default:
+                    key = name.replace("_", "-")
+                    raise ValueError(f"{key} is for learning-rate-schedule = {schedule!r}")
         return self
 
     @model_validator(mode="after")
@@ -167,6 +192,14 @@ class SharedSettings(Settings):
             raise ValueError(
                 "base = 'fednova' needs optimizer = 'sgd': its normalisation counts SGD's steps"
             )
+        if self.base == "local" and self.evaluate != "local":
+            raise ValueError(
+                "base = 'local' needs evaluate = 'local': there is no combined model to measure"
+            )
+        if self.base == "local" and self.test_prior == "em":
+            raise ValueError(
+                "test-prior = 'em' asks the combined model, and with base = 'local' there is none"
+            )
         return self
 
     @model_validator(mode="after")
@@ -185,6 +218,19 @@ class SharedSettings(Settings):
                 "test-prior = 'em' needs test images at the server, and dataset = 'none' has none"
             )
         return self
+
+    @model_validator(mode="after")
+    def _check_evaluate(self) -> Self:
+        if self.evaluate == "local" and self.selection == "heldout":
+            raise ValueError(
+                "selection = 'heldout' is a loss of the combined model: it needs evaluate = "
+                "'global'"
+            )
+        return self
+
+    def is_evaluated(self, round_number: int) -> bool:
+        """Whether a round, from 1, ends with an evaluation."""
+        return round_number % self.evaluate_every == 0 or round_number == self.num_rounds
 
     def class_priors(self) -> list[float] | None:
         """`test-prior` as K numbers; ``None`` where it is a word (in training uniform, but for

@@ -62,6 +62,8 @@ class Stage:
             "seconds_per_round": 9.0,
             "bytes_up": 1_500_000,
             "bytes_down": 3_000_000,
+            "percent_up": 50.0,
+            "percent_down": 100.0,
         }
         (directory / "summary.json").write_text(json.dumps(summary))
 
@@ -138,6 +140,8 @@ apart from it (p is the test's). The fewer seeds, the less it tells apart.
         "2",
     )
     assert (second["p_value"], second["seconds"], second["bytes_up"]) == ("", "20.0", "1500000.0")
+    shares = ("percent_up", "percent_down", "nonzero_up_percent", "nonzero_down_percent")
+    assert [second[key] for key in shares] == ["50.0", "100.0", "", ""]
     cells = table(asked.output / "cells.csv")
     assert cells[1] == {
         "run": "All | labels",
@@ -148,6 +152,10 @@ apart from it (p is the test's). The fewer seeds, the less it tells apart.
         "seconds_total": "20.0",
         "bytes_up": "1500000",
         "bytes_down": "3000000",
+        "percent_up": "50.0",
+        "percent_down": "100.0",
+        "nonzero_up_percent": "",
+        "nonzero_down_percent": "",
         "directory": "all-labels/seed-0",
     }
     assert (asked.output / "comparison.png").read_bytes().startswith(b"\x89PNG")

@@ -163,6 +163,32 @@ def test_runs_on_other_splits_are_warned_about(tmp_path: Path) -> None:
     )
 
 
+def test_runs_with_labels_elsewhere_are_warned_about(tmp_path: Path) -> None:
+    at_server = {"method": "fixmatch", "scenario.labels-at": "server"}
+    runs = {"U": {"method": "uda"}, "X": {"method": "xclp"}, "F": at_server}
+    assert plan(tmp_path, runs).split_warnings == (
+        "The runs do not share their data splits, scenario.labels-at differs: 'clients' for U, X; "
+        "'server' for F.",
+    )
+
+
+def test_the_ceiling_of_all_labels_is_no_other_split(tmp_path: Path) -> None:
+    few = {"U": {"method": "uda", "labels.total": 20}, "A": {"method": "all-labels"}}
+    server = {"method": "fixmatch", "scenario.labels-at": "server"}
+    assert plan(tmp_path, few).split_warnings == ()
+    assert plan(tmp_path, {"F": server, "A": few["A"]}, server_fraction=0.1).split_warnings == ()
+    other = {**few, "A": {"method": "all-labels", "server-fraction": 0.1}}
+    assert plan(tmp_path, other).split_warnings == (
+        "The runs do not share their data splits, server-fraction differs: 0.0 for U; 0.1 for A.",
+    )
+    # Points that are kept for prediction are kept from it as well.
+    new = {**few, "U": {"method": "uda", "labels.new-fraction": 0.1}}
+    assert plan(tmp_path, new).split_warnings == (
+        "The runs do not share their data splits, labels.new-fraction differs: 0.1 for U; "
+        "0.0 for A.",
+    )
+
+
 def test_slugs() -> None:
     assert [slug(name) for name in ("FedAvg 10 %", "my.methods:CALM", "a_b", "../x", "Größe")] == [
         "fedavg-10",

@@ -132,9 +132,14 @@ def test_the_settings_of_a_split_name_what_labels_depend_on() -> None:
         "labels.new-fraction": 0.0,
         "labels.without-client": -1,
         "labels.split": "",
+        "scenario.labels-at": "clients",
     }
     earlier = config(**REUSED, **{"labels.split": "a.npz", "labels.without-client": 2}, seed=3)
-    assert split_settings(earlier) == {"labels.split": "a.npz", "labels.without-client": 2}
+    assert split_settings(earlier) == {
+        "labels.split": "a.npz",
+        "labels.without-client": 2,
+        "scenario.labels-at": "clients",
+    }
 
 
 def test_a_clients_labels_can_be_withheld(place: Path) -> None:

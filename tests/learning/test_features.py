@@ -80,7 +80,7 @@ def test_a_weight_normalised_layer_is_a_linear_layer() -> None:
 
 @pytest.mark.parametrize("name", MODELS)
 def test_the_last_layer_of_every_built_in_model_gives_the_logits(name: str) -> None:
-    assert feature_layer(build_model(name, (12, 12, 1), 7)).out_features == 7
+    assert feature_layer(build_model(name, (19, 19, 1), 7)).out_features == 7
 
 
 def test_a_model_without_a_linear_layer_has_no_features() -> None:

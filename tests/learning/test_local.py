@@ -324,6 +324,18 @@ def test_a_model_that_predicted_first_can_be_trained(dtype: torch.dtype) -> None
 # Weights in and out
 
 
+def test_float64_arrays_are_not_rounded() -> None:
+    wide, fresh = network().double(), network()
+    with torch.no_grad():
+        for weight in wide.parameters():
+            weight.add_(1e-12)
+    arrays = dump_arrays(wide)
+    load_arrays(fresh, arrays)
+    for name, array in dump_arrays(fresh).items():
+        np.testing.assert_array_equal(array, arrays[name])
+        assert array.dtype == arrays[name].dtype
+
+
 def test_arrays_make_a_round_trip() -> None:
     model = place(network(), torch.device("cpu"), torch.float32)
     train(model, replace(WIDE, dtype=torch.float32))

@@ -1,4 +1,4 @@
-"""Weights that grow and step sizes that fall over the rounds."""
+"""Weights and thresholds that grow and step sizes that fall over the rounds."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from fedul_flwr.learning.schedules import cosine, ramp_up
+from fedul_flwr.learning.schedules import cosine, plateau, ramp_up, signal_threshold
 
 
 def test_a_ramp_by_hand() -> None:
@@ -43,3 +43,53 @@ def test_a_cosine_only_falls_and_leaves_something_to_learn_with() -> None:
     assert values == sorted(values, reverse=True)
     # 1 − cos(π/T) is about (π/T)²/2.
     assert values[-1] == pytest.approx((math.pi / 2000) ** 2 / 4, rel=1e-4)
+
+
+def test_a_plateau_by_hand() -> None:
+    # Patience 2: 3 and 4 are no lower than 3, so it is divided; then 5 and 3 are none either.
+    # Then 2 is lower, and one loss that is no lower is not yet two.
+    losses = [3.0, 3.0, 4.0, 5.0, 3.0, 2.0, 2.0]
+    factors = [plateau(losses[:count], 2, 4.0) for count in range(8)]
+    assert factors == [1, 1, 1, 1 / 4, 1 / 4, 1 / 16, 1 / 16, 1 / 16]
+    assert plateau([*losses, 2.5], 2, 4.0) == 1 / 64
+
+
+def test_a_lower_loss_begins_a_new_count() -> None:
+    assert plateau([5.0, 6.0, 4.0, 6.0, 3.0, 6.0], 2, 3.0) == 1.0
+    assert plateau([5.0, 6.0, 4.0, 6.0, 5.0, 3.0], 2, 3.0) == 1 / 3
+
+
+def test_a_loss_that_only_falls_has_no_plateau() -> None:
+    assert plateau([1 / number for number in range(1, 50)], 1, 3.0) == plateau([], 1, 3.0) == 1.0
+
+
+def test_a_loss_that_is_not_a_number_is_no_lower() -> None:
+    assert plateau([2.0, math.nan, math.inf], 1, 3.0) == 1 / 9
+    assert plateau([math.nan, 2.0], 1, 3.0) == 1 / 3
+
+
+def test_thresholds_of_annealing_by_hand() -> None:
+    # K = 10, halfway: 1/10 + 9/10·α for α = exp(-2.5) = .082085, 1/2 and 1 - .082085.
+    halfway = [
+        signal_threshold(name, 5, 10, 10) for name in ("exponential", "linear", "logarithmic")
+    ]
+    assert halfway == pytest.approx([0.1738765, 0.55, 0.9261235], abs=1e-7)
+    # Round 1 of 100, K = 2: (1 + exp(-4.95))/2, (1 + .01)/2 and (2 - exp(-.05))/2.
+    first = [signal_threshold(name, 1, 100, 2) for name in ("exponential", "linear", "logarithmic")]
+    assert first == pytest.approx([0.50354170, 0.505, 0.52438529], abs=1e-8)
+
+
+def test_thresholds_of_annealing_end_at_one() -> None:
+    for classes in (2, 3, 7, 10, 49):
+        assert signal_threshold("exponential", 30, 30, classes) == 1.0
+        assert signal_threshold("linear", 30, 30, classes) == 1.0
+        assert signal_threshold("none", 1, 30, classes) == 1.0
+    # 1 - exp(-5)·9/10
+    assert signal_threshold("logarithmic", 30, 30, 10) == pytest.approx(0.99393585)
+
+
+@pytest.mark.parametrize("name", ["exponential", "linear", "logarithmic"])
+def test_thresholds_of_annealing_grow_from_chance(name: str) -> None:
+    found = [signal_threshold(name, number, 20, 10) for number in range(1, 21)]
+    assert found == sorted(found)
+    assert found[0] > 0.1

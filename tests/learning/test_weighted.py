@@ -9,7 +9,11 @@ import pytest
 import torch
 from torch.nn import functional
 
-from fedul_flwr.learning.weighted import class_weights, weighted_cross_entropy
+from fedul_flwr.learning.weighted import (
+    class_weights,
+    scaled_cross_entropy,
+    weighted_cross_entropy,
+)
 
 LOGITS = torch.randn(6, 4, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
 LABELS = torch.tensor([0, 1, 2, 3, 1, 0])
@@ -28,6 +32,13 @@ def test_weights_of_one_are_cross_entropy_and_they_scale() -> None:
     # No division by the sum of the weights: half of them is half of the loss.
     half = weighted_cross_entropy(LOGITS, LABELS, torch.full((6,), 0.5))
     torch.testing.assert_close(half, plain / 2)
+
+
+def test_a_scaled_loss_by_hand() -> None:
+    # Probabilities 1/4 and 1/2 of the labels: 10·(log 4 + log 2)/2.
+    logits = torch.tensor([[math.log(3.0), 0.0], [0.0, 0.0]])
+    found = scaled_cross_entropy(10.0)(logits, torch.tensor([1, 0]))
+    assert float(found) == pytest.approx(15 * math.log(2))
 
 
 def test_a_point_without_weight_teaches_nothing() -> None:

@@ -21,8 +21,11 @@ Shape = tuple[int, int, int]
 pytestmark = pytest.mark.usefixtures("one_thread")
 
 
-SHAPES: list[Shape] = [(28, 28, 1), (32, 32, 3), (12, 17, 2)]
+SHAPES: list[Shape] = [(28, 28, 1), (32, 32, 3), (19, 24, 2)]
+BIG = ("alexnet-like", "resnet9", "resnet18", "resnet18-small")
+"""Drawing their weights is slow."""
 SMALLEST: dict[str, Shape] = {
+    "alexnet-like": (19, 19, 1),
     "cnn6": (4, 4, 1),
     "cnn6-quarter": (4, 4, 1),
     "cnn13": (12, 12, 1),
@@ -32,6 +35,8 @@ SMALLEST: dict[str, Shape] = {
     "lenet": (12, 12, 1),
     "mlp": (1, 1, 1),
     "mlp-linear": (1, 1, 1),
+    "resnet9": (8, 8, 1),
+    "resnet9-quarter": (8, 8, 1),
     "resnet18": (1, 1, 1),
     "resnet18-small": (1, 1, 1),
 }
@@ -39,7 +44,7 @@ SMALLEST: dict[str, Shape] = {
 
 @pytest.mark.parametrize("name", MODELS)
 def test_images_of_any_size_and_channels_become_k_logits(name: str) -> None:
-    shapes = SHAPES[2:] if name.startswith("resnet") else SHAPES  # drawing their weights is slow
+    shapes = SHAPES[2:] if name in BIG else SHAPES
     for height, width, channels in [*shapes, SMALLEST[name]]:
         model = build_model(name, (height, width, channels), 7).eval()
         with torch.inference_mode():
@@ -100,6 +105,15 @@ def test_the_papers_cnn_weight_by_weight() -> None:
         ("mlp", (8, 8, 1), 26_122),
         # 785·128 + 129·10
         ("mlp-linear", (28, 28, 1), 101_770),
+        # 16·3·64 + 9·64·128 + 4·128·256 and 448 biases; (4·256 + 1)·2048 + 2049·2048 + 2049·10
+        ("alexnet-like", (32, 32, 3), 6_524_362),
+        ("alexnet-like", (28, 28, 1), 6_524_362 - 16 * 2 * 64),  # 2 x 2 places are left as well
+        # 9·(3·64 + 64·128 + 2·128·128 + 128·256 + 256·512 + 2·512·512) + 512·10
+        ("resnet9", (32, 32, 3), 6_568_640),
+        ("resnet9", (28, 28, 1), 6_568_640 - 9 * 2 * 64),
+        ("resnet9", (64, 79, 3), 6_568_640 + 512 * 3 * 10),  # 2 x 2 places are left, not 1
+        # 9·(3·16 + 16·32 + 2·32·32 + 32·64 + 64·128 + 2·128·128) + 128·10
+        ("resnet9-quarter", (32, 32, 3), 411_824),
         # torchvision's 11,689,512 with 513·990 weights fewer in the last layer
         ("resnet18", (32, 32, 3), 11_181_642),
         ("resnet18", (32, 32, 1), 11_181_642 - 2 * 64 * 49),
@@ -132,7 +146,7 @@ def test_the_small_stem_keeps_the_resolution() -> None:
         assert model(torch.zeros(1, 3, 32, 32, device="meta")).shape == (1, 512 * side * side)
 
 
-@pytest.mark.parametrize("name", [name for name in MODELS if "resnet" not in name])
+@pytest.mark.parametrize("name", [name for name in MODELS if name not in BIG])
 def test_the_seed_decides_the_weights(name: str) -> None:
     shape = (12, 12, 1)
     with torch.random.fork_rng(devices=[]):

@@ -177,6 +177,55 @@ def test_time_and_traffic_are_stacked(run: Run) -> None:
     assert below.get_ylabel() == "MB per round"
 
 
+def _with_parts(run: Run, **parts: dict[str, int]) -> Run:
+    """``run`` with traffic by part, ``down={"model": 5}``, the same in all rounds but the first."""
+    for row in run.metrics[1:]:
+        row["model_bytes"] = 1_000_000
+        for way, counts in parts.items():
+            row |= {f"bytes_{way}_{part}": count for part, count in counts.items()}
+            row[f"bytes_{way}"] = sum(counts.values())
+    return run
+
+
+def test_a_model_and_little_else_is_one_panel(run: Run) -> None:
+    few = {"model": 5_000_000, "other": 90_000}
+    assert len(time_traffic_figure(_with_parts(run, up=few, down=few)).axes) == 2
+
+
+def test_parts_of_note_are_stacked_by_direction(run: Run) -> None:
+    down = {"sigma": 2_000_000, "psi": 4_000_000, "other": 1000, "$helpers": 10_000_000}
+    up = {"psi": 3_000_000, "other": 500}
+    figure = time_traffic_figure(_with_parts(run, up=up, down=down))
+    _, to_clients, to_server = figure.axes
+    assert to_clients.get_ylabel() == "server to clients\nMB per round"
+    assert to_server.get_ylabel() == "clients to server\nMB per round"
+    colours = {}
+    for axes, expected in ((to_clients, ["sigma", "psi", "$helpers"]), (to_server, ["psi"])):
+        counts = down if axes is to_clients else up
+        labels = [f"{name} ({format_bytes(6 * counts[name])})" for name in [*expected, "other"]]
+        assert [str(bars.get_label()) for bars in axes.containers] == labels
+        bottom = 0.0
+        for name, bars in zip([*expected, "other"], axes.containers, strict=True):
+            assert bars[-1].get_height() == pytest.approx(counts[name] / 1e6)
+            assert bars[-1].get_y() == pytest.approx(bottom)
+            assert colours.setdefault(name, bars[-1].get_facecolor()) == bars[-1].get_facecolor()
+            bottom += counts[name] / 1e6
+        # 5 clients with 1 MB each: 5 MB are 100 %.
+        (percents,) = axes.child_axes
+        assert percents.get_ylabel() == "% of a dense model"
+        figure.draw_without_rendering()
+        assert percents.get_ylim()[1] == pytest.approx(20 * axes.get_ylim()[1])
+    assert len(set(colours.values())) == 4
+    assert to_clients.get_ylim() == to_server.get_ylim() == (0, pytest.approx(1.05 * 16.001))
+
+
+def test_no_percents_where_the_number_of_clients_changes(run: Run) -> None:
+    parts = {"model": 5_000_000, "control": 5_000_000}
+    run.metrics[-1]["clients"] = 4
+    figure = time_traffic_figure(_with_parts(run, up=parts, down=parts))
+    assert [axes.child_axes for axes in figure.axes] == [[], [], []]
+
+
 @pytest.mark.parametrize(
     ("count", "text"),
     [

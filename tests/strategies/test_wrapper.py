@@ -91,7 +91,8 @@ def test_the_order_of_replies_changes_nothing(settings: Settings) -> None:
 @pytest.mark.parametrize("base", sorted(BASES))
 def test_every_base_trains(settings: Settings, base: str) -> None:
     sgd = {"optimizer": "sgd", "learning_rate": 0.1} if base in ("scaffold", "fednova") else {}
-    directory = train(settings(**{**QUICK, **sgd, "num_rounds": 3}, base=base), 3)
+    local = {"evaluate": "local"} if base == "local" else {}
+    directory = train(settings(**{**QUICK, **sgd, **local, "num_rounds": 3}, base=base), 3)
     lines = metrics(directory)
     assert lines[-1]["surrogate_loss"] < lines[0]["surrogate_loss"]
     assert summary(directory)["base"] == base
@@ -222,6 +223,11 @@ RESUMED: dict[str, dict[str, Any]] = {
     "fedavgm": {"base": "fedavgm"},
     # Clients have variates of their own, and those of a round that was cut off must not count.
     "scaffold": {"base": "scaffold", "scaffold.option": "I", "fraction_train": 0.7},
+    # Their models are theirs, buffers too.
+    "local": {
+        **{"base": "local", "evaluate": "local", "model": "cnn6-quarter"},
+        "fraction_train": 0.7,
+    },
     "persistent": {
         **{"method": "fedul-mix", "fedul-mix.independent": "persistent"},
         "server_fraction": 0.2,

@@ -1,0 +1,46 @@
+"""What clients with labels at some of their points have in common: the points."""
+
+from __future__ import annotations
+
+from functools import cached_property
+
+import numpy as np
+
+from client_apps.local import LocalTrainingClient
+from fedul_flwr.bridge import Value
+from fedul_flwr.data.label_split import open_partly_labeled_points
+from fedul_flwr.data.types import UNLABELED, Ints, PartlyLabeledPoints
+
+
+class LabelledPointsClient(LocalTrainingClient):
+    """Knows its points, which of them have labels, and which training may look at."""
+
+    @cached_property
+    def data(self) -> PartlyLabeledPoints:
+        """This client's points: its own, or its share in a simulation."""
+        folder = self.own_folder
+        if folder is None:
+            return open_partly_labeled_points(self.federation, self.node.partition_id)
+        from fedul_flwr.data.owned_labels import load_partly_labeled
+
+        names = list(self.federation["class-names"])
+        return load_partly_labeled(folder, names, self.image_shape)
+
+    @property
+    def num_classes(self) -> int:
+        """K."""
+        return len(self.federation["class-names"])
+
+    @cached_property
+    def labelled(self) -> Ints:
+        """Positions of labelled points among this client's."""
+        return np.flatnonzero(self.data.labels != UNLABELED)
+
+    @cached_property
+    def unlabeled(self) -> Ints:
+        """Positions of unlabeled points that training may look at."""
+        return np.flatnonzero((self.data.labels == UNLABELED) & ~self.data.new)
+
+    def introduce(self) -> dict[str, Value]:
+        """Numbers of points and of labels."""
+        return {"num-points": len(self.data.points), "num-labelled": len(self.labelled)}

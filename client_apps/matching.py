@@ -1,0 +1,67 @@
+"""What clients of FedMatch and of the consistency methods it is compared with have in common."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import cached_property
+
+import numpy as np
+from torch import Tensor
+
+from client_apps.labelled_points import LabelledPointsClient
+from client_apps.local import TrainingData
+from fedul_flwr.data.label_split import who_has_labels
+from fedul_flwr.data.seeds import stream
+from fedul_flwr.data.types import UNLABELED, Ints, PartlyLabeledPoints
+from fedul_flwr.learning.batches import Batches, matching_batches
+from fedul_flwr.learning.plan import LocalPlan
+from fedul_flwr.learning.randaugment import randaugment
+from fedul_flwr.settings.matching import ScenarioSettings, ViewSettings
+
+
+class MatchingClient(LabelledPointsClient):
+    """Trains on labelled points and on the unlabeled ones that have arrived.
+
+    Subclasses give :meth:`objective`: targets are labels, -1 for unlabeled points.
+    """
+
+    @property
+    def scenario(self) -> ScenarioSettings:
+        """Where labels are, and when unlabeled points arrive."""
+        return self.settings.section("scenario", ScenarioSettings)
+
+    @property
+    def views(self) -> ViewSettings:
+        """Weights, batches and views that these methods share."""
+        return self.settings.section("ssl", ViewSettings)
+
+    @cached_property
+    def data(self) -> PartlyLabeledPoints:
+        """This client's points; without labels where the server alone is to have some."""
+        found = super().data
+        if who_has_labels(self.settings) == "server":
+            return replace(found, labels=np.full_like(found.labels, UNLABELED))
+        return found
+
+    def arrived(self, positions: Ints) -> Ints:
+        """Those of ``positions`` that arrive in this round's streaming step, in random order."""
+        steps = self.scenario.streaming_steps
+        step = min((self.server_round - 1) // self.scenario.rounds_per_step, steps - 1)
+        order = stream(self.settings.seed, "streaming", self.node.partition_id)
+        return np.array_split(order.permutation(positions), steps)[step]
+
+    def training_data(self) -> TrainingData:
+        """Labelled points, and the unlabeled ones of this round's step, whose targets are -1."""
+        positions = np.concatenate([self.labelled, self.arrived(self.unlabeled)])
+        labels = self.data.labels[positions]
+        return TrainingData(self.data.images, self.data.points[positions], labels)
+
+    def batches(self, data: TrainingData, plan: LocalPlan) -> Batches:
+        """``batch-size`` labelled points and ``ssl.unlabeled-batch-size`` others in each."""
+        return matching_batches(
+            data.images, data.points, data.targets, plan, self.views.unlabeled_batch_size
+        )
+
+    def strong_view(self, inputs: Tensor) -> Tensor:
+        """Strong views of images, each of its own, drawn from torch's own generator."""
+        return randaugment(inputs, self.views.operations, self.views.magnitudes)

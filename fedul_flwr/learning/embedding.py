@@ -1,0 +1,26 @@
+"""What a model makes of noise: an embedding of the model itself (FedMatch, section 3.1)."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from fedul_flwr.data.types import Floats
+from fedul_flwr.learning.network import Network
+from fedul_flwr.learning.plan import LocalPlan
+
+
+def noise_image(image_shape: tuple[int, int, int], rng: np.random.Generator) -> Tensor:
+    """One image of standard normal noise, ``(1, c, h, w)``, for ``image_shape`` ``(h, w, c)``."""
+    height, width, channels = image_shape
+    return torch.from_numpy(rng.standard_normal((1, channels, height, width))).float()
+
+
+def embed(model: nn.Module, noise: Tensor, plan: LocalPlan) -> Floats:
+    """``(K,)``: class probabilities by ``model`` of the image ``noise``."""
+    model.eval()
+    network = Network(model, plan.device, plan.dtype)
+    with torch.inference_mode():
+        logits = network(network.place(noise))
+    return np.asarray(logits[0].double().softmax(dim=0).cpu().numpy())

@@ -1,0 +1,112 @@
+"""Inter-client consistency: agreement of a client's model with its helpers' (FedMatch, 3.1)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from fedul_flwr.learning.network import Network, frozen_statistics
+from fedul_flwr.learning.randaugment import randaugment
+
+
+def agreed_labels(own: Tensor, helpers: Sequence[Tensor], num_classes: int) -> Tensor:
+    """The class with most votes of a client's model and its helpers (eq. 3).
+
+    Of several classes with most votes it is the client's own if that is among them, else the
+    lowest. (The text does not say.)
+
+    Parameters
+    ----------
+    own : int64 ``(n,)``, the top class of every point by the client's model.
+    helpers : one int64 ``(n,)`` per helper.
+    num_classes : K.
+
+    Returns
+    -------
+    int64 ``(n,)``.
+    """
+    votes = 1.5 * functional.one_hot(own, num_classes)
+    for vote in helpers:
+        votes = votes + functional.one_hot(vote, num_classes)
+    return votes.argmax(dim=1)
+
+
+def helper_divergence(log_p: Tensor, helpers: Sequence[Tensor]) -> Tensor:
+    """(1/H) Σ_j KL[p_hj ‖ p], mean over points (eq. 1).
+
+    Parameters
+    ----------
+    log_p : ``(n, K)``, log-probabilities of the client's model.
+    helpers : one ``(n, K)`` of log-probabilities per helper, at least one.
+    """
+    divergences = [
+        functional.kl_div(log_p, target, reduction="batchmean", log_target=True)
+        for target in helpers
+    ]
+    return torch.stack(divergences).mean()
+
+
+class InterClientConsistency:
+    """λ_ICCS · Φ on points that the client's model is sure of, mean over these (eq. 2).
+
+    Φ = CE(ŷ, p(π(u))) + (1/H) Σ_j KL[p_hj(u) ‖ p(u)], π = RandAugment. Without helpers the second
+    term is absent and ŷ is the model's own class.
+
+    Parameters
+    ----------
+    helpers : the helpers' models, frozen.
+    weight : λ_ICCS.
+    threshold : τ, least top probability of a point that counts.
+    operations, magnitudes : of RandAugment.
+
+    Attributes
+    ----------
+    helpers : the helpers' models.
+    points, confident : how many points it has seen, and how many of them counted.
+    """
+
+    def __init__(
+        self,
+        helpers: Sequence[nn.Module],
+        weight: float,
+        threshold: float,
+        operations: int = 6,
+        magnitudes: tuple[int, int] = (2, 5),
+    ) -> None:
+        self.helpers = [helper.eval().requires_grad_(False) for helper in helpers]
+        self._weight = weight
+        self._threshold = threshold
+        self._operations = operations
+        self._magnitudes = magnitudes
+        self.points = self.confident = 0
+
+    def __call__(self, network: Network, inputs: Tensor) -> Tensor | None:
+        """Loss of ``(n, c, h, w)`` inputs; ``None`` where no point counts."""
+        # Without helpers p(u) is only a target.
+        with torch.set_grad_enabled(bool(self.helpers)):
+            log_p = functional.log_softmax(network(inputs), dim=1)
+        sure = (log_p.detach().amax(dim=1).exp() >= self._threshold).nonzero()[:, 0]
+        self.points += len(inputs)
+        self.confident += len(sure)
+        if len(sure) == 0 or self._weight == 0:
+            return None
+        points, log_p = inputs[sure], log_p[sure]
+        with torch.no_grad():
+            others = [
+                functional.log_softmax(network.twin(helper)(points), dim=1)
+                for helper in self.helpers
+            ]
+        votes = [other.argmax(dim=1) for other in others]
+        labels = agreed_labels(log_p.detach().argmax(dim=1), votes, log_p.shape[1])
+        loss = functional.cross_entropy(self._strong(network, points), labels)
+        if others:
+            loss = loss + helper_divergence(log_p, others)
+        return self._weight * loss
+
+    def _strong(self, network: Network, points: Tensor) -> Tensor:
+        views = randaugment(points, self._operations, self._magnitudes)
+        with frozen_statistics(network.model):  # they are for points as they are tested
+            return network(views)

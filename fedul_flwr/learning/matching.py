@@ -1,0 +1,92 @@
+"""One loss of labelled and unlabeled points: UDA, and FixMatch with the image as weak view."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from fedul_flwr.learning.local import Loss
+from fedul_flwr.learning.network import Network, frozen_statistics, has_batch_norm
+
+Consistency = Callable[[Tensor, Tensor, float], tuple[Tensor, Tensor]]
+"""``(log_target (n, K), log_q (n, K), threshold) -> (mean over the n points, masked share)``, such
+as :func:`~fedul_flwr.learning.consistency.fixmatch_loss`."""
+
+
+def annealed_cross_entropy(threshold: float) -> Loss:
+    """Cross-entropy without the points that are learned already (Xie et al. 2020, section 2.3).
+
+    Points whose true class has a probability above ``threshold`` are left out; the loss is the
+    mean over the others, and 0 where there are none.
+    """
+
+    def loss(logits: Tensor, labels: Tensor) -> Tensor:
+        losses = functional.cross_entropy(logits, labels, reduction="none")
+        kept = losses.detach().neg().exp() <= threshold
+        return (losses * kept).sum() / kept.sum().clamp(min=1)
+
+    return loss
+
+
+@dataclass(frozen=True)
+class MatchingObjective:
+    """λ_s · loss of labelled points + λ_u · consistency of unlabeled ones (FedMatch, A.1 and A.3).
+
+    What the network says of an unlabeled image as it is, without a gradient, is the target of what
+    it says of the image's strong view.
+
+    Attributes
+    ----------
+    supervised : loss of the labelled points.
+    supervised_weight, unsupervised_weight : λ_s and λ_u.
+    consistency : loss of the unlabeled points.
+    threshold : least top probability of a target; points below it have loss 0 but count in the
+        mean.
+    strong_view : makes strong views ``(n, c, h, w)`` of images.
+    """
+
+    supervised: Loss
+    supervised_weight: float
+    consistency: Consistency
+    unsupervised_weight: float
+    threshold: float
+    strong_view: Callable[[Tensor], Tensor]
+
+    def __call__(self, network: Network, inputs: Tensor, labels: Tensor) -> Tensor:
+        """Loss of ``(n, c, h, w)`` inputs, the labelled ones first; ``labels`` of others are -1."""
+        count = int((labels >= 0).sum())
+        seen, unseen = inputs[:count], inputs[count:]
+        terms = []
+        if len(seen):
+            loss = self.supervised(network(seen), labels[:count])
+            terms.append(self.supervised_weight * loss)
+        if len(unseen):
+            terms.append(self.unsupervised_weight * self._inconsistency(network, unseen))
+        return torch.stack(terms).sum()
+
+    def _inconsistency(self, network: Network, inputs: Tensor) -> Tensor:
+        with torch.no_grad():
+            log_target = functional.log_softmax(network(inputs), dim=1)
+        sure = log_target.amax(dim=1).exp() >= self.threshold
+        chosen = _worth_a_pass(network.model, sure)
+        # Running statistics are for points as they are tested.
+        with frozen_statistics(network.model):
+            log_q = functional.log_softmax(network(self.strong_view(inputs[chosen])), dim=1)
+        value, _ = self.consistency(log_target[chosen], log_q, self.threshold)
+        return value * (len(chosen) / len(inputs))
+
+
+def _worth_a_pass(model: nn.Module, sure: Tensor) -> Tensor:
+    """Positions whose strong views the model has to see; the others have loss 0 in any case.
+
+    With batch norm that is all of them, as the views of the ``sure`` (bool ``(n,)``) depend on the
+    others'. It is at least one: penalties are added to a gradient of zeros, but not to none.
+    """
+    if has_batch_norm(model):
+        sure = torch.ones_like(sure)
+    found = sure.nonzero()[:, 0]
+    return found if len(found) else sure.new_zeros(1, dtype=torch.int64)

@@ -1,0 +1,106 @@
+"""RandAugment (Cubuk et al. 2020) of whole batches, for consistency between views of a point."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from fedul_flwr.learning import colours
+from fedul_flwr.learning.affine import rotations, shears, warp
+
+GREATEST_MAGNITUDE = 10
+"""Magnitudes are whole numbers up to this one, at which the strengths below are reached."""
+BITS = 4
+"""Most bits that posterising takes from the 8 of a level."""
+ENHANCEMENT = 0.9
+"""Largest change of colour, contrast, brightness and sharpness: factors 1 ± ENHANCEMENT."""
+ROTATION = 30.0
+"""Largest rotation either way, degrees."""
+SHEAR = 0.3
+"""Largest shear either way, pixels per pixel."""
+SHIFT = 150 / 331
+"""Largest translation either way, as a share of the image's side."""
+
+_COLOURS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
+    "autocontrast": lambda images, _: colours.autocontrast(images),
+    "equalize": lambda images, _: colours.equalize(images),
+    "posterize": lambda images, by: colours.posterize(images, 8 - (BITS * by.abs()).round()),
+    "solarize": lambda images, by: colours.solarize(images, colours.LEVELS * (1 - by.abs())),
+    "colour": lambda images, by: colours.saturate(images, 1 + ENHANCEMENT * by),
+    "contrast": lambda images, by: colours.contrast(images, 1 + ENHANCEMENT * by),
+    "brightness": lambda images, by: colours.brighten(images, 1 + ENHANCEMENT * by),
+    "sharpness": lambda images, by: colours.sharpen(images, 1 + ENHANCEMENT * by),
+}
+"""Changes of ``(m, c, h, w)`` levels by ``(m,)`` strengths, in the order in which they are made."""
+_GEOMETRY = ("rotate", "shear-x", "shear-y", "translate-x", "translate-y")
+OPERATIONS = (*_COLOURS, *_GEOMETRY)
+"""The paper's operations but for the identity."""
+
+
+def randaugment(
+    inputs: Tensor, num_operations: int = 6, magnitudes: tuple[int, int] = (2, 5)
+) -> Tensor:
+    """Change every image by operations of its own, drawn at random, each of its own magnitude.
+
+    The paper makes the changes in the order in which they were drawn. Here the order is always that
+    of :data:`OPERATIONS`, for speed: an operation changes all images that drew it at once, and
+    geometric ones are one affine map, which resamples an image only once. Autocontrast and
+    equalisation come first, as they would undo contrast and brightness. Draws from torch's own
+    generator.
+
+    FedMatch's code has the same 13 operations and makes 6 changes too, but draws them with
+    repetition, and their magnitudes from 0 to below a bound, itself drawn from 2 to 5 for an image.
+    There rotations reach 160 degrees and equalisation does nothing.
+
+    Parameters
+    ----------
+    inputs : ``(n, c, h, w)`` in [-1, 1]; black is -1, also what comes from outside the image.
+    num_operations : how many different ones of the 13 operations an image gets.
+    magnitudes : least and greatest; each operation's is drawn from these and all whole numbers
+        between, and so is the direction, where it has one. 0 changes nothing, but for autocontrast
+        and equalisation, which have no magnitude.
+
+    Returns
+    -------
+    New images of the same shape and range.
+
+    Raises
+    ------
+    ValueError
+        If there are not so many operations, or no such magnitudes.
+    """
+    least, greatest = magnitudes
+    if not 1 <= num_operations <= len(OPERATIONS):
+        raise ValueError(f"num_operations = {num_operations} must be 1 to {len(OPERATIONS)}.")
+    if not 0 <= least <= greatest <= GREATEST_MAGNITUDE:
+        raise ValueError(
+            f"magnitudes = {magnitudes} must be two from 0 to {GREATEST_MAGNITUDE} in order."
+        )
+    drawn, strengths = _draw(inputs, num_operations, least, greatest)
+    half = (colours.LEVELS - 1) / 2
+    images = (inputs + 1).mul_(half)
+    for k, change in enumerate(_COLOURS.values()):
+        chosen = drawn[:, k].nonzero().squeeze(1)
+        images[chosen] = change(images[chosen], strengths[chosen, k])
+    geometry = (strengths * drawn)[:, len(_COLOURS) :]
+    return warp(images, *_affine_maps(*geometry.unbind(1))).div_(half).sub_(1).clamp_(-1, 1)
+
+
+def _draw(inputs: Tensor, num_operations: int, least: int, greatest: int) -> tuple[Tensor, Tensor]:
+    """Which operations every image gets, bool ``(n, 13)``, and strengths ``(n, 13)`` in [-1, 1]."""
+    shape, device = (len(inputs), len(OPERATIONS)), inputs.device
+    # argsort of random numbers is a random order of 0 … 12.
+    drawn = torch.rand(shape, device=device).argsort(dim=1) < num_operations
+    magnitudes = torch.randint(least, greatest + 1, shape, device=device)
+    directions = 2 * torch.randint(0, 2, shape, device=device) - 1
+    return drawn, (magnitudes * directions).to(inputs.dtype) / GREATEST_MAGNITUDE
+
+
+def _affine_maps(
+    turn: Tensor, across: Tensor, down: Tensor, right: Tensor, below: Tensor
+) -> tuple[Tensor, Tensor]:
+    """Matrices and shifts, as :func:`warp` takes them, of the geometric operations' strengths."""
+    matrices = rotations(ROTATION * turn) @ shears(SHEAR * across, SHEAR * down)
+    return matrices, SHIFT * torch.stack([right, below], dim=1)

@@ -1,0 +1,44 @@
+"""The small AlexNet of Serra et al. (2018), as FedMatch has it (appendix B.4)."""
+
+from __future__ import annotations
+
+from torch import nn
+
+from fedul_flwr.models.parts import UnitRange, scale_variance
+from fedul_flwr.models.sizes import require_size
+
+
+def alexnet_like(image_shape: tuple[int, int, int], num_classes: int) -> nn.Module:
+    """Convolutions of 4 x 4, 3 x 3 and 2 x 2, and three linear layers, 6.5 M weights at 32 x 32.
+
+    Weights are drawn by variance scaling, as `resnet9`'s are. Layers have biases, 0 at first, and
+    no dropout; the paper says neither.
+    """
+    require_size("alexnet-like", image_shape, 19)
+    height, width, channels = image_shape
+    features = 256 * _left(height) * _left(width)
+    return scale_variance(
+        nn.Sequential(
+            UnitRange(),
+            *_convolution(channels, 64, 4),
+            *_convolution(64, 128, 3),
+            *_convolution(128, 256, 2),
+            nn.Flatten(),
+            nn.Linear(features, 2048),
+            nn.ReLU(inplace=True),
+            nn.Linear(2048, 2048),
+            nn.ReLU(inplace=True),
+            nn.Linear(2048, num_classes),
+        )
+    )
+
+
+def _convolution(channels: int, filters: int, size: int) -> list[nn.Module]:
+    return [nn.Conv2d(channels, filters, size), nn.ReLU(inplace=True), nn.MaxPool2d(2)]
+
+
+def _left(side: int) -> int:
+    """Places on a side after the convolutions, which do not pad, and their poolings."""
+    for size in (4, 3, 2):
+        side = (side - size + 1) // 2
+    return side

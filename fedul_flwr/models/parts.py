@@ -1,0 +1,38 @@
+"""Parts that architectures share."""
+
+from __future__ import annotations
+
+import math
+
+from torch import Tensor, nn
+
+_TRUNCATED = 0.87962566
+"""Deviation of a standard normal distribution that is cut off at two deviations."""
+
+
+class UnitRange(nn.Module):
+    """Brings inputs from [-1, 1] to [0, 1], for models of papers that divide pixels by 255."""
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        """``(inputs + 1) / 2``."""
+        return (inputs + 1) / 2
+
+
+def scale_variance(model: nn.Module) -> nn.Module:
+    """Draw the weights of convolutions and linear layers anew, by variance scaling.
+
+    As TensorFlow's ``VarianceScaling`` by default: from a normal distribution of variance 1 /
+    fan-in, after it is cut off at two deviations of what is drawn from. Biases become 0. Draws from
+    torch's own generator.
+
+    Returns
+    -------
+    ``model``, changed in place.
+    """
+    for layer in model.modules():
+        if isinstance(layer, nn.Conv2d | nn.Linear):
+            deviation = math.sqrt(1 / layer.weight[0].numel()) / _TRUNCATED
+            nn.init.trunc_normal_(layer.weight, 0, deviation, -2 * deviation, 2 * deviation)
+            if layer.bias is not None:
+                nn.init.zeros_(layer.bias)
+    return model

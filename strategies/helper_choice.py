@@ -1,0 +1,95 @@
+"""Which clients' models are alike, so that they help each other (FedMatch, section 3.1)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.spatial import KDTree
+
+from fedul_flwr.bridge import Arrays
+from fedul_flwr.config import RunConfig
+from fedul_flwr.data.seeds import stream
+from fedul_flwr.data.types import Floats
+from fedul_flwr.learning.embedding import embed, noise_image
+from fedul_flwr.learning.local import load_arrays
+from fedul_flwr.learning.machine import place
+from fedul_flwr.local_plan import local_plan
+from fedul_flwr.models import build_model
+
+EMBEDDED, EMBEDDINGS = "embedded-clients", "embeddings"
+"""Names of clients and their embeddings among the arrays that a run resumes from."""
+
+
+def nearest_clients(embeddings: Mapping[int, Floats], client: int, count: int) -> list[int]:
+    """Other clients by distance of their embeddings, nearest first, at most ``count``.
+
+    Parameters
+    ----------
+    embeddings : ``(K,)`` of every client that was seen.
+    client : whose neighbours; one never seen has none.
+    count : at least 1.
+    """
+    if client not in embeddings or len(embeddings) < 2:
+        return []
+    clients = sorted(embeddings)
+    tree = KDTree(np.stack([embeddings[other] for other in clients]))
+    # Itself is among the nearest, or others as near have its place.
+    _, found = tree.query(embeddings[client], k=min(count + 1, len(clients)))
+    return [clients[index] for index in found if clients[index] != client][:count]
+
+
+class HelperChoice:
+    """Embeds clients' models by what they make of one image of noise, and finds those alike.
+
+    Parameters
+    ----------
+    settings : the run's; the image comes from its seed.
+    image_shape : ``(height, width, channels)``.
+    num_classes : K.
+    """
+
+    def __init__(
+        self, settings: RunConfig, image_shape: tuple[int, int, int], num_classes: int
+    ) -> None:
+        self._plan = local_plan(settings)
+        self._model = build_model(settings.model, image_shape, num_classes)
+        self._noise = noise_image(image_shape, stream(settings.seed, "noise"))
+        self._embeddings: dict[int, Floats] = {}
+
+    def embed(self, client: int, arrays: Arrays) -> None:
+        """Remember where ``client``'s model lies.
+
+        Raises
+        ------
+        ValueError
+            If its outputs are not finite.
+        """
+        load_arrays(place(self._model, self._plan.device, self._plan.dtype), arrays)
+        embedding = embed(self._model, self._noise, self._plan)
+        if not np.isfinite(embedding).all():
+            raise ValueError("its model's outputs are not finite")
+        self._embeddings[client] = embedding
+
+    def helpers_of(self, client: int, count: int, among: Mapping[int, int]) -> list[int]:
+        """The nearest other clients of those in ``among``, at most ``count``."""
+        known = {other: self._embeddings[other] for other in self._embeddings if other in among}
+        return nearest_clients(known, client, count)
+
+    def memory(self) -> dict[str, NDArray[Any]]:
+        """What a resumed run must know: ``(n,)`` clients and their ``(n, K)`` embeddings."""
+        if not self._embeddings:
+            return {}
+        clients = sorted(self._embeddings)
+        return {
+            EMBEDDED: np.array(clients, dtype=np.int64),
+            EMBEDDINGS: np.stack([self._embeddings[client] for client in clients]),
+        }
+
+    def recall(self, memory: Mapping[str, NDArray[Any]]) -> None:
+        """Take back what :meth:`memory` gave."""
+        if EMBEDDED in memory:
+            clients = (int(client) for client in memory[EMBEDDED])
+            self._embeddings = dict(zip(clients, memory[EMBEDDINGS], strict=True))

@@ -1,0 +1,93 @@
+"""The server side of FedMatch and of what it is compared with: labels at clients or server."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord
+from flwr.serverapp import Grid
+
+from fedul_flwr.bridge import Content
+from fedul_flwr.config import RunConfig
+from fedul_flwr.errors import UserError
+from fedul_flwr.federation import ClientReport, number
+from fedul_flwr.learning.local import on_logits
+from fedul_flwr.learning.weighted import scaled_cross_entropy
+from fedul_flwr.settings.matching import ScenarioSettings, SupervisedPartSettings
+from fedul_flwr.settings.server import ServerTrainingSettings
+from strategies.wrapper import WrappingStrategy
+
+
+class Matching(WrappingStrategy):
+    """The base strategy on clients that have labels, or after training on the server's.
+
+    With labels at the server it trains for one round's epochs before every round, and once before
+    the first (FedMatch, algorithm 2 and the authors' code).
+    """
+
+    _server_loss: float | None = None
+
+    @classmethod
+    def check(cls, settings: RunConfig) -> None:
+        """Refuse settings of training at a server that has no labels."""
+        super().check(settings)
+        options = settings.section("server", ServerTrainingSettings)
+        if not cls.learns_at_server(settings) and options != ServerTrainingSettings():
+            changed = options.model_dump(by_alias=True, exclude_defaults=True)
+            key, value = next(iter(changed.items()))
+            raise UserError(
+                f"Setting server.{key} = {value!r} has no effect with scenario.labels-at = "
+                "'clients', where the server does not train: leave it out."
+            )
+
+    @classmethod
+    def learns_at_server(cls, settings: RunConfig) -> bool:
+        """Whether labels are at the server."""
+        return settings.section("scenario", ScenarioSettings).labels_at == "server"
+
+    def admit(self, report: ClientReport, answer: Content) -> None:
+        """Take how many labels a client has."""
+        report.num_labelled = number(answer, "num-labelled")
+
+    def admitted(self, answers: Mapping[int, Content]) -> None:
+        """See that somebody has labels.
+
+        Raises
+        ------
+        UserError
+            If nobody has.
+        """
+        labels = sum(number(told, "num-labelled") for told in answers.values())
+        if not labels and not self.learns_at_server(self.settings):
+            raise UserError(
+                "No client has a label: there is nothing to learn classes from (with "
+                "scenario.labels-at = 'server' the server learns them)."
+            )
+
+    def learn_labels(self, arrays: ArrayRecord, server_round: int) -> tuple[ArrayRecord, float]:
+        """``arrays`` after a round of training on the server's labels, and the mean loss."""
+        if self.trainer is None:
+            raise RuntimeError(f"{type(self).__name__} needs a trainer")
+        weight = self.settings.section("ssl", SupervisedPartSettings).supervised_weight
+        return self.trainer.train(
+            arrays, server_round, self.rate_factor, on_logits(scaled_cross_entropy(weight))
+        )
+
+    def configure_train(
+        self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
+    ) -> Iterable[Message]:
+        """Learn the server's labels, where it has some, before the round begins."""
+        if self.learns_at_server(self.settings):
+            number_of_round = server_round + self.round_offset
+            for learning in (0, 1) if number_of_round == 1 else (number_of_round,):
+                arrays, self._server_loss = self.learn_labels(arrays, learning)
+        return super().configure_train(server_round, arrays, config, grid)
+
+    def aggregate_train(
+        self, server_round: int, replies: Iterable[Message]
+    ) -> tuple[ArrayRecord | None, MetricRecord | None]:
+        """As the base does; notes the server's loss among the round's figures."""
+        result = super().aggregate_train(server_round, replies)
+        if self._server_loss is not None:
+            self.record.metrics["server-loss"] = self._server_loss
+        return result

@@ -1,0 +1,333 @@
+"""Clients of UDA, FixMatch and all labels: what they train on, when it arrives, with which loss."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+import pytest
+import torch
+from flwr.app import RecordDict
+from torch import Tensor
+from torch.nn import functional
+
+import client_apps.matching
+from baselines.all_labels import AllLabelsClient
+from baselines.fixmatch import FixMatchClient
+from baselines.uda import UDAClient
+from client_apps.matching import MatchingClient
+from fedul_flwr.bridge import Content, Node
+from fedul_flwr.client_state import ClientState
+from fedul_flwr.config import RunConfig
+from fedul_flwr.data.sources import load_source, source_directory
+from fedul_flwr.data.split import build_split, client_files
+from fedul_flwr.federation import DataShape, introduction
+from fedul_flwr.learning.batches import to_input
+from fedul_flwr.learning.local import dump_arrays, load_arrays
+from fedul_flwr.learning.matching import MatchingObjective
+from fedul_flwr.learning.network import Network
+from fedul_flwr.learning.plan import LocalPlan
+from fedul_flwr.methods import find_method
+from fedul_flwr.models import build_model
+
+Settings = Callable[..., RunConfig]
+C = TypeVar("C", bound=MatchingClient)
+KINDS: dict[str, type[MatchingClient]] = {
+    "uda": UDAClient,
+    "fixmatch": FixMatchClient,
+    "all-labels": AllLabelsClient,
+}
+AT_SERVER = {"scenario.labels-at": "server"}
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+
+@pytest.fixture
+def client(settings: Settings) -> Callable[..., Any]:
+    """``client(method, number, **settings)``: one of three simulated clients, prepared."""
+
+    def build(method: str, number: int = 0, **options: Any) -> Any:
+        labels = {} if method == "all-labels" or AT_SERVER.items() <= options.items() else LABELS
+        config = settings(
+            **{"model": "mlp", "method": method, "points_per_client": 80, **labels, **options}
+        )
+        place, source = source_directory("digits"), load_source("digits")
+        split = build_split(place, 3, config)
+        files = client_files(place, split.directory, find_method(method).data)
+        shape = DataShape(source.image_shape, source.class_names)
+        built = KINDS[method](config, Node(number, 3, {}), ClientState(RecordDict()))
+        built.step("prepare", introduction(config, shape, files))
+        load_arrays(built.model, weights())
+        built.server_round = 1
+        return built
+
+    return build
+
+
+Build = Callable[..., Any]
+LABELS = {"labels.total": 60}
+
+
+def weights() -> dict[str, Any]:
+    return dump_arrays(build_model("mlp", (8, 8, 1), 10, seed=3))
+
+
+def in_round(client: C, server_round: int) -> C:
+    client.server_round = server_round
+    return client
+
+
+@pytest.mark.parametrize("method", ["uda", "fixmatch"])
+def test_labelled_points_and_all_others(client: Build, method: str) -> None:
+    found = client(method)
+    data = found.training_data()
+    assert (data.targets >= 0).tolist() == [True] * 20 + [False] * 60
+    assert sorted(data.points) == sorted(found.data.points)
+    labels = np.asarray(load_source("digits").train.labels)
+    np.testing.assert_array_equal(data.targets[:20], labels[data.points[:20]])
+    assert found.introduce() == {"num-points": 80, "num-labelled": 20}
+
+
+def test_new_points_are_never_trained_on(client: Build) -> None:
+    found = client("fixmatch", **{"labels.new-fraction": 0.25})
+    data = found.training_data()
+    assert len(data.points) == 60
+    assert not np.isin(data.points, found.data.points[found.data.new]).any()
+
+
+@pytest.mark.parametrize("scenario", [{}, AT_SERVER])
+def test_all_labels_are_all_labels_wherever_others_are(
+    client: Build, scenario: dict[str, Any]
+) -> None:
+    found = client("all-labels", **scenario)
+    data = found.training_data()
+    labels = np.asarray(load_source("digits").train.labels)
+    assert sorted(data.points) == sorted(found.data.points)
+    np.testing.assert_array_equal(data.targets, labels[data.points])
+
+
+def test_labels_at_the_server_leave_a_client_none(client: Build) -> None:
+    found = client("uda", **AT_SERVER)
+    data = found.training_data()
+    assert found.introduce() == {"num-points": 80, "num-labelled": 0}
+    assert len(data.points) == 80
+    assert (data.targets == -1).all()
+
+
+def owner(settings: Settings, root: Path, method: str, **options: Any) -> Any:
+    """A client with twelve images of its own, and labels for three of them."""
+    folder = root / "owner"
+    folder.mkdir(exist_ok=True)
+    pixels = np.random.default_rng(0).integers(0, 256, (12, 8, 8), dtype=np.uint8)
+    np.savez(folder / "images.npz", images=pixels)
+    (folder / "labels.csv").write_text("name,label\n3,b\n0,a\n11,b\n")
+    shown = {"dataset": "none", "class_names": "a,b", "image_shape": "8x8x1"}
+    config = settings(**shown, model="mlp", method=method, **options)
+    node = Node(0, 1, {"data": str(folder)})
+    built = KINDS[method](config, node, ClientState(RecordDict()))
+    built.step("prepare", introduction(config, DataShape((8, 8, 1), ("a", "b"))))
+    return in_round(built, 1)
+
+
+def test_an_owners_labels_stay_unused_where_the_server_has_them(
+    settings: Settings, tmp_path: Path
+) -> None:
+    given = [0, -1, -1, 1, -1, -1, -1, -1, -1, -1, -1, 1]
+    assert owner(settings, tmp_path, "uda").data.labels.tolist() == given
+    found = owner(settings, tmp_path, "uda", **AT_SERVER)
+    assert found.data.labels.tolist() == [-1] * 12
+    assert (found.training_data().targets == -1).all()
+    every = owner(settings, tmp_path, "all-labels", **AT_SERVER).training_data()
+    assert sorted(zip(every.points.tolist(), every.targets.tolist(), strict=True)) == [
+        (0, 0),
+        (3, 1),
+        (11, 1),
+    ]
+
+
+# Streams
+
+
+def arrivals(client: MatchingClient, rounds: int, labelled: bool) -> list[set[int]]:
+    """Points that arrive in each round: unlabeled ones, or labelled ones."""
+    found = []
+    for number in range(1, rounds + 1):
+        data = in_round(client, number).training_data()
+        chosen = data.points[(data.targets >= 0) == labelled]
+        assert len(set(chosen.tolist())) == len(chosen)
+        found.append(set(chosen.tolist()))
+    return found
+
+
+STREAM = {"scenario.streaming-steps": 4, "scenario.rounds-per-step": 3}
+
+
+@pytest.mark.parametrize(
+    ("method", "scenario", "count"),
+    [
+        ("uda", {}, 60),
+        ("fixmatch", {}, 60),
+        ("uda", AT_SERVER, 80),
+        ("all-labels", {}, 80),
+        ("all-labels", AT_SERVER, 80),
+    ],
+)
+def test_points_arrive_once_and_never_before_their_step(
+    client: Build, method: str, scenario: dict[str, Any], count: int
+) -> None:
+    found = client(method, **STREAM, **scenario)
+    rounds = arrivals(found, 15, labelled=method == "all-labels")
+    steps = [rounds[first] for first in (0, 3, 6, 9)]
+    assert rounds == [step for step in steps for _ in range(3)] + [steps[3]] * 3  # it goes on
+    assert [len(step) for step in steps] == [count // 4] * 4
+    assert len(set.union(*steps)) == count
+    if method != "all-labels":  # what has a label is there from the start
+        labelled = arrivals(found, 15, labelled=True)
+        assert labelled == [labelled[0]] * 15
+        assert len(labelled[0]) == 80 - count
+
+
+def test_streams_are_drawn_from_the_seed_for_each_client(client: Build) -> None:
+    def of(**options: Any) -> list[set[int]]:
+        return arrivals(client("uda", **STREAM, **options), 12, labelled=False)
+
+    assert of() == of()
+    # The same points under every method that shares the split.
+    assert of() == arrivals(client("fixmatch", **STREAM), 12, labelled=False)
+    positions = np.arange(60)
+    orders = [
+        client("uda", number, **STREAM, seed=seed).arrived(positions).tolist()
+        for number, seed in ((0, 0), (1, 0), (0, 1))
+    ]
+    assert len({tuple(order) for order in orders}) == 3
+
+
+def test_a_stream_of_more_steps_than_points_has_empty_ones(client: Build) -> None:
+    found = client("uda", **AT_SERVER, **{**STREAM, "scenario.streaming-steps": 81})
+    sizes = [len(in_round(found, 1 + 3 * step).training_data().points) for step in range(81)]
+    assert sizes == [1] * 80 + [0]
+    given = list(weights().values())
+    _, examples, numbers = found.fit([a.copy() for a in given], {"server-round": 241})
+    assert (examples, numbers["steps"]) == (0, 0)
+
+
+# Batches and losses
+
+
+def test_batches_have_unlabeled_points_beside(client: Build) -> None:
+    plan = LocalPlan(batch_size=10)
+    for method, size, expected in (("uda", 25, 25), ("fixmatch", 0, 30)):
+        found = client(method, **{"ssl.unlabeled-batch-size": size})
+        batches = found.batches(found.training_data(), plan)(np.random.default_rng(0))
+        parts = [int((labels < 0).sum()) for _, labels in batches]
+        assert parts == [expected] * 2  # of 20 labelled points
+    found = client("all-labels")
+    batches = found.batches(found.training_data(), plan)(np.random.default_rng(0))
+    assert [len(labels) for _, labels in batches] == [10] * 8
+
+
+def batch(client: MatchingClient, count: int = 40) -> tuple[Tensor, Tensor]:
+    data = client.training_data()
+    # A fresh model is sure of nothing: stronger contrasts make some outputs larger.
+    inputs = 6 * to_input(torch.from_numpy(data.images[data.points[:count]])).double()
+    return inputs, torch.from_numpy(data.targets[:count])
+
+
+def network(client: MatchingClient) -> Network:
+    return Network(client.model.double(), torch.device("cpu"), torch.float64)
+
+
+@pytest.mark.parametrize("annealing", ["exponential", "none"])
+def test_the_loss_of_uda(client: Build, monkeypatch: pytest.MonkeyPatch, annealing: str) -> None:
+    monkeypatch.setattr(client_apps.matching, "randaugment", lambda inputs, *_: inputs.flip(3))
+    options = {"uda.temperature": 0.5, "uda.threshold": 0.2, "uda.signal-annealing": annealing}
+    options |= {"ssl.supervised-weight": 3.0, "ssl.unsupervised-weight": 0.7}
+    found = client("uda", **options, num_rounds=20)
+    (inputs, labels), model = batch(found), network(found)
+    value = float(found.objective(4)(model, inputs, labels).detach())
+    with torch.no_grad():
+        shares, strong = (model(x).softmax(dim=1) for x in (inputs, inputs.flip(3)))
+    # Round 4 of 20: 1/10 + 9/10·exp(5·(4/20 − 1)) = 1/10 + 9/10·exp(−4) = .116484.
+    true = shares[:20][torch.arange(20), labels[:20]]
+    kept = true <= (0.1 + 0.9 * np.exp(-4) if annealing == "exponential" else 1)
+    assert 0 < int(kept.sum()) < 20 or annealing == "none"
+    sharp = shares[20:] ** 2 / (shares[20:] ** 2).sum(dim=1, keepdim=True)
+    each = (sharp * (sharp / strong[20:]).log()).sum(dim=1)
+    sure = shares[20:].amax(dim=1) >= 0.2
+    assert 0 < int(sure.sum()) < 20
+    expected = 3 * -true[kept].log().mean() + 0.7 * each[sure].sum() / 20
+    assert value == pytest.approx(float(expected), rel=1e-6)
+
+
+def test_the_loss_of_fixmatch(client: Build, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(client_apps.matching, "randaugment", lambda inputs, *_: inputs.flip(3))
+    options = {"fixmatch.threshold": 0.2, "ssl.supervised-weight": 3.0}
+    found = client("fixmatch", **options, **{"ssl.unsupervised-weight": 0.7})
+    (inputs, labels), model = batch(found), network(found)
+    value = float(found.objective(1)(model, inputs, labels).detach())
+    with torch.no_grad():
+        logits, strong = model(inputs), model(inputs.flip(3))
+    top, guess = logits[20:].softmax(dim=1).max(dim=1)
+    each = functional.cross_entropy(strong[20:], guess, reduction="none")
+    assert 0 < int((top >= 0.2).sum()) < 20
+    supervised = functional.cross_entropy(logits[:20], labels[:20])
+    expected = 3 * supervised + 0.7 * each[top >= 0.2].sum() / 20
+    assert value == pytest.approx(float(expected), rel=1e-6)
+
+
+def test_the_loss_of_all_labels(client: Build) -> None:
+    found = client("all-labels", **{"ssl.supervised-weight": 3.0})
+    (inputs, labels), model = batch(found), network(found)
+    value = found.objective(1)(model, inputs, labels)
+    expected = 3 * functional.cross_entropy(model(inputs), labels)
+    assert float(value.detach()) == pytest.approx(float(expected.detach()))
+
+
+def test_annealing_goes_by_the_round_of_the_run(client: Build) -> None:
+    found = client("uda", num_rounds=10)
+    logits = torch.tensor([[0.6, *[0.4 / 9] * 9], [0.3, *[0.7 / 9] * 9]]).log()
+    labels = torch.zeros(2, dtype=torch.int64)
+    seen = []
+    for number in (1, 8, 10):
+        objective = found.objective(number)
+        assert isinstance(objective, MatchingObjective)
+        seen.append(float(objective.supervised(logits, labels)))
+    # 1/10 + 9/10·exp(−4.5) = .11 leaves out both, .1 + .9·exp(−1) = .43 the first, 1 none.
+    expected = [0, -np.log(0.3), -(np.log(0.6) + np.log(0.3)) / 2]
+    assert seen == pytest.approx(expected, abs=1e-6)
+
+
+def test_views_are_drawn_as_the_settings_say(
+    client: Build, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[tuple[Any, ...]] = []
+
+    def spy(inputs: Tensor, *options: Any) -> Tensor:
+        asked.append(options)
+        return inputs
+
+    monkeypatch.setattr(client_apps.matching, "randaugment", spy)
+    options = {"ssl.operations": 3, "ssl.least-magnitude": 1, "ssl.most-magnitude": 9}
+    found = client("fixmatch", **options, **{"fixmatch.threshold": 0.0})
+    found.objective(1)(network(found), *batch(found))
+    client("uda").strong_view(torch.zeros(1, 1, 8, 8))
+    assert asked == [(3, (1, 9)), (6, (2, 5))]
+
+
+def test_a_client_without_labels_learns_from_the_rest(client: Build) -> None:
+    found = client("fixmatch", **AT_SERVER, **{"fixmatch.threshold": 0.0})
+    given = list(weights().values())
+    arrays, examples, numbers = found.fit([a.copy() for a in given], {"server-round": 1})
+    assert examples == 80
+    assert numbers["loss"] > 0
+    assert any((array != before).any() for array, before in zip(arrays, given, strict=True))
+
+
+def test_the_server_hears_no_label(client: Build) -> None:
+    told = client("uda").step("prepare", Content(values=client("uda").federation)).values
+    assert set(told) == {
+        *("partition-id", "num-partitions", "own-data"),
+        *("num-points", "num-labelled"),
+    }

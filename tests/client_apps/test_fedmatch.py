@@ -1,0 +1,263 @@
+"""FedMatch's client, a message at a time: what it holds, helpers' models, and labels it hides."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from flwr.app import RecordDict
+from torch import nn
+
+import client_apps.fedmatch
+from client_apps.fedmatch import FedMatchClient
+from fedul_flwr.bridge import Arrays, Node
+from fedul_flwr.client_state import ClientState
+from fedul_flwr.config import RunConfig
+from fedul_flwr.data.sources import load_source, source_directory
+from fedul_flwr.data.split import build_split, client_files
+from fedul_flwr.exchange import HELD, HELPERS, OUT_OF_STEP, SINCE
+from fedul_flwr.federation import DataShape, introduction
+from fedul_flwr.learning.decomposition import PSI, SIGMA, decompose, flatten, unflatten
+from fedul_flwr.learning.inter_client import InterClientConsistency
+from fedul_flwr.learning.local import dump_arrays
+from fedul_flwr.models import build_model
+from fedul_flwr.sparse import decode, encode
+from tests.exchanges import LC, LS, SCENARIOS
+
+Settings = Callable[..., RunConfig]
+NOTHING: dict[str, Arrays] = {SIGMA: {}, PSI: {}}
+FIGURES = {
+    *("loss", "supervised-loss", "consistency-loss", "confident-share"),
+    *("num-helpers", "steps", OUT_OF_STEP),
+}
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+
+def parts(seed: int = 3, factor: float = 0.2) -> dict[str, Arrays]:
+    arrays = dump_arrays(build_model("mlp", (8, 8, 1), 10, seed=seed))
+    return decompose({name: array.copy() for name, array in arrays.items()}, (), factor)
+
+
+class Device:
+    """A device with a client that is built anew for every message."""
+
+    def __init__(self, config: RunConfig, node: Mapping[str, Any], files: dict[str, str]) -> None:
+        self.config, self.node, self.state = config, Node(0, 2, node), RecordDict()
+        source = load_source("digits")
+        shape = DataShape(source.image_shape, source.class_names)
+        self.answer = self.client().step("prepare", introduction(config, shape, files))
+
+    def client(self) -> FedMatchClient:
+        return FedMatchClient(self.config, self.node, ClientState(self.state))
+
+    def fit(
+        self,
+        server_round: int,
+        since: int,
+        received: Mapping[str, Arrays],
+        helpers: int = 0,
+    ) -> tuple[FedMatchClient, int, dict[str, Any]]:
+        client = self.client()
+        client.received = received
+        told = {"server-round": server_round, SINCE: since, HELPERS: helpers}
+        arrays, examples, figures = client.fit([], told)
+        assert arrays == []
+        assert set(figures) == FIGURES
+        return client, examples, figures
+
+    @property
+    def held(self) -> Arrays:
+        return ClientState(self.state).recall(HELD, 99)
+
+
+@pytest.fixture
+def device(settings: Settings) -> Callable[..., Device]:
+    def build(plan: Mapping[str, Any] = LC, **options: Any) -> Device:
+        config = settings(**{**plan, **options})
+        place = source_directory("digits")
+        split = build_split(place, 2, config)
+        return Device(config, {}, client_files(place, split.directory, "partly-labeled"))
+
+    return build
+
+
+Build = Callable[..., Device]
+
+
+def test_it_holds_what_the_server_sent_and_what_it_sent_back(device: Build) -> None:
+    one = device()
+    client, examples, figures = one.fit(1, 0, parts())
+    assert examples == 60
+    assert figures["steps"] == 2 * 30 / 5
+    held = one.held
+    assert int(held.pop(SINCE)) == 1
+    expected = {part: decode(client.returned[part], arrays) for part, arrays in parts().items()}
+    for name, array in flatten(expected).items():
+        assert held[name].tobytes() == array.tobytes()
+    # In the next round nothing new came: it goes on from there.
+    later, _, _ = one.fit(4, 1, NOTHING)
+    assert int(one.held[SINCE]) == 4
+    for part, arrays in expected.items():
+        for name, array in decode(later.returned[part], arrays).items():
+            assert (array != arrays[name]).any()
+
+
+def test_differences_build_on_what_it_holds(device: Build) -> None:
+    """The same round from everything, and from differences on top of something else."""
+    found = []
+    for known in (None, parts(8, 0.5)):
+        one = device()
+        received, since = parts(), 0
+        if known is not None:
+            ClientState(one.state).keep(HELD, 1, flatten(known) | {SINCE: np.array(1)})
+            received = {part: encode(parts()[part], known[part], 0.0).record for part in known}
+            since = 1
+        client, _, _ = one.fit(2, since, received)
+        found.append((client.returned, one.held))
+    (returned, held), (again, holds) = found
+    assert flatten(dict(returned)).keys() == flatten(dict(again)).keys()
+    for name, array in held.items():
+        np.testing.assert_array_equal(array, holds[name])
+
+
+@pytest.mark.parametrize(
+    ("held_since", "said"),
+    [(None, 1), (2, 1), (1, 2)],
+    ids=["nothing is held", "a later round is held", "an earlier round is held"],
+)
+def test_who_holds_another_round_says_so(device: Build, held_since: int | None, said: int) -> None:
+    one = device()
+    if held_since is not None:
+        kept = flatten(parts()) | {SINCE: np.array(held_since)}
+        ClientState(one.state).keep(HELD, held_since, kept)
+    before = {name: array.copy() for name, array in one.held.items()}
+    client, examples, figures = one.fit(3, said, NOTHING)
+    assert (examples, client.returned, figures[OUT_OF_STEP]) == (0, {}, 1)
+    assert one.held.keys() == before.keys()
+    # Everything is what it may have in any case.
+    _, examples, figures = one.fit(4, 0, parts())
+    assert (examples, figures[OUT_OF_STEP]) == (60, 0)
+    assert int(one.held[SINCE]) == 4
+
+
+def test_the_server_hears_of_changes_above_the_threshold_alone(device: Build) -> None:
+    far, near = (device(**{"fedmatch.difference-threshold": t}) for t in (1e-2, 0.0))
+    changes = []
+    for one in (far, near):
+        client, _, _ = one.fit(1, 0, parts())
+        changes.append({p: decode(client.returned[p], a) for p, a in parts().items()})
+    for part, arrays in parts().items():
+        for name, array in arrays.items():
+            few, all_ = (found[part][name] for found in changes)
+            large = np.abs(all_ - array) >= 1e-2
+            np.testing.assert_array_equal(few, np.where(large, all_, array))
+    # What is not told is not kept, either.
+    for name, array in flatten(changes[0]).items():
+        np.testing.assert_array_equal(far.held[name], array)
+
+
+# Helpers
+
+
+@pytest.fixture
+def seen(monkeypatch: pytest.MonkeyPatch) -> list[list[nn.Module]]:
+    """Models of helpers that clients compare with, by message."""
+    found: list[list[nn.Module]] = []
+
+    def consistency(helpers: list[nn.Module], *options: Any) -> InterClientConsistency:
+        found.append(helpers)
+        return InterClientConsistency(helpers, *options)
+
+    monkeypatch.setattr(client_apps.fedmatch, "InterClientConsistency", consistency)
+    return found
+
+
+def helping(*seeds: int) -> tuple[list[Arrays], Arrays]:
+    """Helpers' psi, and their record: differences from the psi that is sent."""
+    found = [parts(seed)[PSI] for seed in seeds]
+    records = {
+        str(number): encode(psi, parts()[PSI], 0.0).record for number, psi in enumerate(found)
+    }
+    return found, flatten(records)
+
+
+def assert_models(models: list[nn.Module], sigma: Arrays, found: list[Arrays]) -> None:
+    assert len(models) == len(found)
+    for model, psi in zip(models, found, strict=True):
+        for name, array in dump_arrays(model).items():
+            np.testing.assert_array_equal(array, sigma[name] + psi[name])
+
+
+def test_a_helper_is_the_clients_sigma_with_a_psi_of_its_own(
+    device: Build, seen: list[list[nn.Module]]
+) -> None:
+    found, record = helping(5, 6, 3)  # the last has the very psi that was sent: no difference
+    assert not any(name.startswith("2/") for name in record)
+    _, _, figures = device().fit(1, 0, parts() | {HELPERS: record}, 3)
+    assert_models(seen[0], parts()[SIGMA], found)
+    assert figures["num-helpers"] == 3
+
+
+@pytest.mark.parametrize("keep", [False, True])
+def test_between_helper_rounds(device: Build, seen: list[list[nn.Module]], keep: bool) -> None:
+    """There are none, or the last ones, with the sigma of the day."""
+    one = device(**{"fedmatch.keep-helpers": keep})
+    found, record = helping(5, 6)
+    one.fit(1, 0, parts() | {HELPERS: record}, 2)
+    _, _, figures = one.fit(2, 0, parts(8))
+    assert figures["num-helpers"] == (2 if keep else 0)
+    assert_models(seen[1], parts(8)[SIGMA], found if keep else [])
+    others, record = helping(7)
+    one.fit(3, 0, parts() | {HELPERS: record}, 1)
+    assert_models(seen[2], parts()[SIGMA], others)
+
+
+# Labels and points
+
+
+def write_owner(folder: Path) -> Path:
+    """Twelve images with labels for five of them."""
+    folder.mkdir()
+    pixels = np.random.default_rng(0).integers(0, 256, (12, 8, 8), dtype=np.uint8)
+    np.savez(folder / "images.npz", images=pixels)
+    rows = "".join(f"{row},{row}\n" for row in range(5))
+    (folder / "labels.csv").write_text(f"name,label\n{rows}")
+    return folder
+
+
+@pytest.mark.parametrize("at", ["clients", "server"])
+def test_an_owners_labels_are_not_looked_at_where_the_server_alone_has_some(
+    settings: Settings, tmp_path: Path, at: str
+) -> None:
+    dealt = ("labels.total", "points_per_client")
+    plan = {key: value for key, value in SCENARIOS[f"at {at}"].items() if key not in dealt}
+    one = Device(settings(**plan), {"data": str(write_owner(tmp_path / "owner"))}, {})
+    labels = 5 if at == "clients" else 0
+    assert one.answer.values["num-labelled"] == labels
+    assert one.answer.values["num-points"] == 12
+    client = one.client()
+    client.server_round = 1
+    assert (client.training_data().targets >= 0).sum() == labels
+    client, examples, figures = one.fit(1, 0, parts())
+    assert examples == 12
+    assert (figures["supervised-loss"] > 0) == (at == "clients")
+    assert set(client.returned) == ({SIGMA, PSI} if at == "clients" else {PSI})
+    sigma = unflatten({n: a for n, a in one.held.items() if n != SINCE})[SIGMA]
+    same = all((array == sigma[name]).all() for name, array in parts()[SIGMA].items())
+    assert same == (at == "server")
+
+
+def test_without_points_it_changes_nothing_and_stays_in_step(device: Build) -> None:
+    """With 60 points in 100 steps there are none in the last."""
+    one = device(LS, **{"scenario.streaming-steps": 100, "scenario.rounds-per-step": 1})
+    client, examples, figures = one.fit(100, 0, parts())
+    assert (examples, figures["steps"], figures["loss"]) == (0, 0, 0.0)
+    assert client.returned == {PSI: {}}
+    held = one.held
+    assert int(held.pop(SINCE)) == 100
+    for name, array in flatten(parts()).items():
+        np.testing.assert_array_equal(held[name], array)

@@ -1,0 +1,41 @@
+"""FedMatch through the command line and Ray, in three scenarios, against the in-process grid."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.end_to_end.test_ray_partly_labeled import CLIENTS, in_process, on_ray
+from tests.exchanges import LC, LS, assert_in_step
+from tests.runs import last_model, metrics
+
+pytestmark = pytest.mark.ray
+
+AT_CLIENTS, AT_SERVER = (
+    {key.replace("_", "-"): value for key, value in options.items()}
+    | {"fraction-train": 0.5, "points-per-client": 40}
+    for options in (LC, LS)
+)
+SCENARIOS: dict[str, dict[str, Any]] = {
+    "clients": {**AT_CLIENTS, "labels.total": 100},
+    "server": AT_SERVER,
+    "streaming": {
+        **{**AT_CLIENTS, "labels.total": 100, "num-rounds": 4},
+        **{"scenario.streaming-steps": 2, "scenario.rounds-per-step": 2},
+    },
+}
+
+
+@pytest.mark.parametrize("settings", SCENARIOS.values(), ids=SCENARIOS)
+def test_scenarios(tmp_path: Path, settings: dict[str, Any]) -> None:
+    there = on_ray(settings, tmp_path)
+    here = in_process(settings, tmp_path)
+    assert [line["clients"] for line in metrics(there)] == [CLIENTS // 2] * settings["num-rounds"]
+    assert metrics(there) == metrics(here)
+    assert metrics(there)[1]["num_helpers"] > 0
+    for name, array in last_model(there).items():
+        np.testing.assert_array_equal(array, last_model(here)[name])
+    assert assert_in_step(there, settings["num-rounds"])

@@ -1,0 +1,352 @@
+"""Disjoint learning: steps by hand, against autograd on the two losses, and its reductions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from fedul_flwr.errors import UserError
+from fedul_flwr.learning.batches import Batches, matching_batches
+from fedul_flwr.learning.decomposition import PSI, SIGMA, THETA, Decomposed, decompose, flatten
+from fedul_flwr.learning.disjoint import (
+    Consistency,
+    DisjointResult,
+    Penalties,
+    no_consistency,
+    train_disjoint,
+)
+from fedul_flwr.learning.local import dump_arrays, on_logits, train_local
+from fedul_flwr.learning.machine import place
+from fedul_flwr.learning.network import Network
+from fedul_flwr.learning.plan import CPU, LocalPlan
+from fedul_flwr.learning.weighted import scaled_cross_entropy
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+Parts = dict[str, dict[str, Any]]
+WIDE = LocalPlan(optimizer="sgd", learning_rate=0.1, batch_size=4, dtype=torch.float64)
+RNG = np.random.default_rng(0)
+IMAGES = RNG.integers(0, 256, (30, 4, 4, 2), dtype=np.uint8)
+NONE = Penalties()
+LABELS = np.where(np.arange(30) < 12, RNG.integers(0, 3, 30), -1)
+
+
+def network(*, batch_norm: bool = False) -> nn.Sequential:
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        return nn.Sequential(
+            nn.Conv2d(2, 4, 3),
+            nn.BatchNorm2d(4) if batch_norm else nn.Identity(),
+            nn.ReLU(),
+            nn.Flatten(),
+            nn.Linear(16, 3),
+        )
+
+
+def batches(labels: Any = LABELS, plan: LocalPlan = WIDE) -> Batches:
+    return matching_batches(IMAGES, np.arange(len(labels)), labels, plan, 5)
+
+
+def squares(net: Network, inputs: Tensor) -> Tensor:
+    """A loss of unlabeled points that is simple to differentiate."""
+    return net(inputs).pow(2).mean()
+
+
+def learn(
+    net: nn.Module,
+    parts: Parts,
+    consistency: Consistency = no_consistency,
+    plan: LocalPlan = WIDE,
+    penalties: Penalties = NONE,
+    labels: Any = LABELS,
+    weight: float = 1.0,
+) -> tuple[Parts, DisjointResult]:
+    decomposed = Decomposed(place(net, plan.device, plan.dtype), parts)
+    given, rng = batches(labels, plan), np.random.default_rng(1)
+    loss = scaled_cross_entropy(weight)
+    result = train_disjoint(decomposed, given, loss, consistency, plan, rng, penalties)
+    return decomposed.dump(), result
+
+
+def parts_of(net: nn.Module, psi_factor: float | None = 0.5, dtype: str = "f8") -> Parts:
+    arrays = {name: array.copy() for name, array in dump_arrays(net).items()}
+    floats = {n: a.astype(dtype) if a.dtype.kind == "f" else a for n, a in arrays.items()}
+    return decompose(floats, [name for name, _ in net.named_buffers()], psi_factor)
+
+
+def moved(one: dict[str, Any], other: dict[str, Any]) -> set[str]:
+    return {name for name, array in one.items() if not np.array_equal(array, other[name])}
+
+
+# By hand
+
+
+def test_gradients_of_the_penalties_by_hand() -> None:
+    # 2·λ_L2·(psi − sigma) + λ_L1·sign(psi), λ_L2 = 10, λ_L1 = 0.1, on top of 5:
+    # 5 + 20·(0.5 − 1) + 0.1 = -4.9;  5 + 20·(-1 + 2) − 0.1 = 24.9;  5 + 20·(0 − 3) + 0 = -55.
+    sigma, psi = torch.tensor([1.0, -2.0, 3.0]), torch.tensor([0.5, -1.0, 0.0])
+    gradient = torch.full((3,), 5.0)
+    Penalties(10.0, 0.1).add_gradients(sigma, psi, gradient)
+    np.testing.assert_allclose(gradient, [-4.9, 24.9, -55.0], rtol=1e-6)
+    Penalties().add_gradients(sigma, psi, gradient)
+    np.testing.assert_allclose(gradient, [-4.9, 24.9, -55.0], rtol=1e-6)
+
+
+def test_gradients_of_the_penalties_are_autograds() -> None:
+    sigma, psi = torch.randn(2, 50, dtype=torch.float64).unbind()
+    leaf = psi.clone().requires_grad_()
+    (7.0 * (sigma - leaf).pow(2).sum() + 0.3 * leaf.abs().sum()).backward()
+    gradient = torch.zeros_like(psi)
+    Penalties(7.0, 0.3).add_gradients(sigma, psi, gradient)
+    np.testing.assert_allclose(gradient, leaf.grad, rtol=1e-12)
+
+
+class Line(nn.Module):
+    """Logits (0, w·x) of one pixel x."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.w = nn.Parameter(torch.zeros(1))
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        x = inputs.flatten(1) * self.w
+        return torch.cat([torch.zeros_like(x), x], dim=1)
+
+
+def one_pixel(*labels: int) -> Batches:
+    """A batch of points x = 2, 4, 6 and so on."""
+
+    def give(_: np.random.Generator) -> Iterator[tuple[Tensor, Tensor]]:
+        x = torch.arange(2, 2 * len(labels) + 2, 2).double().view(-1, 1, 1, 1)
+        yield x, torch.tensor(labels)
+
+    return give
+
+
+def line(sigma: float, psi: float) -> Decomposed:
+    parts = {SIGMA: {"w": np.array([sigma])}, PSI: {"w": np.array([psi])}}
+    return Decomposed(Line().double(), parts)
+
+
+def test_a_step_on_labels_by_hand() -> None:
+    # theta = 0.3 + 0.2, x = 2, label 0: L_s = 10·log(1 + exp(0.5·2)), and d L_s / d theta is
+    # 10·x·sigmoid(1) = 20·0.731059 = 14.62117. sigma ← 0.3 − 0.1·14.62117 = -1.162117.
+    decomposed = line(0.3, 0.2)
+    loss = scaled_cross_entropy(10.0)
+    rng, penalties = np.random.default_rng(0), Penalties(10.0, 1.0)
+    result = train_disjoint(decomposed, one_pixel(0), loss, squares, WIDE, rng, penalties)
+    dumped = decomposed.dump()
+    assert float(dumped[SIGMA]["w"][0]) == pytest.approx(-1.162117, abs=1e-6)
+    assert float(dumped[PSI]["w"][0]) == 0.2
+    assert result == DisjointResult(pytest.approx(13.132617), 0.0, 1)
+    assert float(decomposed.weights[0].detach()) == dumped[SIGMA]["w"] + dumped[PSI]["w"]
+
+
+@pytest.mark.parametrize(("decay", "expected"), [(0.0, 0.51), (0.5, 0.50)])
+def test_a_step_on_unlabeled_points_by_hand(decay: float, expected: float) -> None:
+    # theta = 0.5, x = 2: the mean square of (0, 2 theta) is 2·theta² = 0.5, with slope
+    # 4·theta = 2. Penalties: 2·λ_L2·(0.2 − 0.3) + λ_L1 = -6 + 0.9 with λ_L2 = 30, λ_L1 = 0.9.
+    # psi ← 0.2 − 0.1·(2 − 6 + 0.9) = 0.51; a decay of 0.5 adds 0.5·0.2: 0.2 − 0.1·(-3) = 0.50.
+    decomposed, plan = line(0.3, 0.2), replace(WIDE, weight_decay=decay)
+    loss, rng, penalties = scaled_cross_entropy(1.0), np.random.default_rng(0), Penalties(30.0, 0.9)
+    result = train_disjoint(decomposed, one_pixel(-1), loss, squares, plan, rng, penalties)
+    dumped = decomposed.dump()
+    assert float(dumped[PSI]["w"][0]) == pytest.approx(expected)
+    assert float(dumped[SIGMA]["w"][0]) == 0.3
+    assert result == DisjointResult(0.0, pytest.approx(0.5), 1)
+
+
+def test_a_batch_learns_its_labels_first() -> None:
+    # x = 2 has label 0, x = 4 none. As above sigma becomes -1.162117 (weight 10), so theta is
+    # -0.962117; the mean square of (0, 4 theta) is 8·theta², its slope 16·theta = -15.393878:
+    # psi ← 0.2 + 1.5393878.
+    decomposed = line(0.3, 0.2)
+    loss, rng = scaled_cross_entropy(10.0), np.random.default_rng(0)
+    result = train_disjoint(decomposed, one_pixel(0, -1), loss, squares, WIDE, rng)
+    dumped = decomposed.dump()
+    assert float(dumped[SIGMA]["w"][0]) == pytest.approx(-1.162117, abs=1e-6)
+    assert float(dumped[PSI]["w"][0]) == pytest.approx(1.739388, abs=1e-6)
+    assert result.consistency == pytest.approx(8 * 0.962117**2, abs=1e-5)
+    assert result.steps == 2
+
+
+def test_without_a_confident_point_the_penalties_are_left() -> None:
+    # 0.2 − 0.1·(-6 + 0.9) = 0.71.
+    decomposed = line(0.3, 0.2)
+    loss, rng, penalties = scaled_cross_entropy(1.0), np.random.default_rng(0), Penalties(30.0, 0.9)
+    result = train_disjoint(decomposed, one_pixel(-1), loss, no_consistency, WIDE, rng, penalties)
+    assert float(decomposed.dump()[PSI]["w"][0]) == pytest.approx(0.71)
+    assert result == DisjointResult(0.0, 0.0, 1)
+
+
+# Which part changes
+
+
+@pytest.mark.parametrize("optimizer", ["sgd", "adam"])
+@pytest.mark.parametrize("batch_norm", [False, True])
+def test_labels_leave_psi_and_other_points_leave_sigma(batch_norm: bool, optimizer: str) -> None:
+    net = network(batch_norm=batch_norm)
+    plan = replace(WIDE, optimizer=optimizer, weight_decay=0.01, proximal_mu=0.1, local_epochs=2)
+    before, penalties = parts_of(net), Penalties(1.0, 0.1)
+    after, _ = learn(net, before, squares, plan, penalties, labels=LABELS[:12])
+    statistics = {name for name in before[PSI] if "running" in name}
+    assert bool(statistics) == batch_norm
+    assert moved(after[SIGMA], before[SIGMA]) == set(before[SIGMA])
+    assert moved(after[PSI], before[PSI]) == statistics  # of all points that pass
+    after, _ = learn(net, before, squares, plan, penalties, labels=LABELS[12:])
+    assert moved(after[SIGMA], before[SIGMA]) == set()
+    assert moved(after[PSI], before[PSI]) == set(before[PSI])
+
+
+@pytest.mark.parametrize("change", [{}, {"proximal_mu": 0.7}, {"momentum": 0.9}, {"l1": 0.02}])
+def test_rounds_are_descent_on_both_losses(change: dict[str, float]) -> None:
+    """Equations 4 and 5 by autograd, with the other part held fast."""
+    plan = replace(WIDE, local_epochs=2, weight_decay=0.05, learning_rate=0.02, **change)
+    net = network().double()
+    start = parts_of(net)
+    found, _ = learn(net, start, squares, plan, Penalties(0.8, 0.05), weight=3.0)
+
+    own = {part: {n: torch.from_numpy(a) for n, a in start[part].items()} for part in start}
+    velocity = {part: {n: torch.zeros_like(w) for n, w in own[part].items()} for part in own}
+
+    def step(part: str, loss: Callable[[dict[str, Tensor], dict[str, Tensor]], Tensor]) -> None:
+        leaves = {n: w.clone().requires_grad_() for n, w in own[part].items()}
+        sigma, psi = (leaves if name == part else own[name] for name in (SIGMA, PSI))
+        value = loss(sigma, psi)
+        for n, w in leaves.items():
+            anchor = torch.from_numpy(start[part][n])
+            value = value + plan.proximal_mu / 2 * (w - anchor).pow(2).sum()
+            value = value + plan.l1 * w.abs().sum() + plan.weight_decay / 2 * w.pow(2).sum()
+        value.backward()
+        for n, w in leaves.items():
+            assert w.grad is not None
+            velocity[part][n] = plan.momentum * velocity[part][n] + w.grad
+            own[part][n] = (w - plan.learning_rate * velocity[part][n]).detach()
+
+    def logits(sigma: dict[str, Tensor], psi: dict[str, Tensor], inputs: Tensor) -> Tensor:
+        return torch.func.functional_call(net, {n: sigma[n] + psi[n] for n in sigma}, inputs)
+
+    rng = np.random.default_rng(1)
+    rng.integers(2**63)  # the seed of torch's generator
+    for _ in range(2):
+        for inputs, labels in batches(plan=plan)(rng):
+            x, known = inputs.double(), labels >= 0
+            step(
+                SIGMA,
+                lambda s, p: 3 * functional.cross_entropy(logits(s, p, x[known]), labels[known]),  # noqa: B023
+            )
+            step(
+                PSI,
+                lambda s, p: (
+                    logits(s, p, x[~known]).pow(2).mean()  # noqa: B023
+                    + sum(0.8 * (s[n] - p[n]).pow(2).sum() + 0.05 * p[n].abs().sum() for n in p)
+                ),
+            )
+    for part, weights in own.items():
+        for name, weight in weights.items():
+            np.testing.assert_allclose(found[part][name], weight, rtol=1e-9, atol=1e-12)
+        assert moved(found[part], start[part]) == set(start[part])
+
+
+# Reductions
+
+
+@pytest.mark.parametrize("batch_norm", [False, True])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_without_psi_it_is_supervised_training(batch_norm: bool, dtype: torch.dtype) -> None:
+    """Bit for bit, whether psi is there and stays 0 or whether there is theta alone."""
+    net = network(batch_norm=batch_norm).to(dtype).eval()  # as one is left that was in use
+    plan = replace(WIDE, dtype=dtype, local_epochs=3, optimizer="adam", weight_decay=0.01)
+    kind = "f4" if dtype == torch.float32 else "f8"
+    labels = LABELS[:12]
+    whole = parts_of(net, None, kind)
+    zero, result = learn(net, parts_of(net, 0.0, kind), squares, plan, labels=labels, weight=2.0)
+    theta, same = learn(net, whole, squares, plan, labels=labels, weight=2.0)
+    Decomposed(net, whole)
+    objective, rng = on_logits(scaled_cross_entropy(2.0)), np.random.default_rng(1)
+    expected = train_local(net, batches(labels, plan), objective, plan, rng)
+    trained = dump_arrays(net)
+    for name, array in zero[SIGMA].items():
+        np.testing.assert_array_equal(array, trained[name])
+        np.testing.assert_array_equal(theta[THETA][name], trained[name])
+        assert not zero[PSI][name].any()
+    for name in zero[PSI]:
+        np.testing.assert_array_equal(theta[THETA][name], trained[name])
+    assert result == same == DisjointResult(expected.loss, 0.0, expected.steps)
+
+
+def test_theta_takes_both_steps_and_no_penalty() -> None:
+    decomposed = Decomposed(Line().double(), {THETA: {"w": np.array([0.5])}})
+    loss, rng, penalties = (
+        scaled_cross_entropy(10.0),
+        np.random.default_rng(0),
+        Penalties(30.0, 9.0),
+    )
+    train_disjoint(decomposed, one_pixel(0, -1), loss, squares, WIDE, rng, penalties)
+    # As with sigma and psi: 0.5 − 1.462117 = -0.962117, and then + 1.539388.
+    assert float(decomposed.dump()[THETA]["w"][0]) == pytest.approx(0.577271, abs=1e-6)
+
+
+# Edges
+
+
+def test_one_labelled_point_is_a_batch_for_batch_norm() -> None:
+    """Twice the point is the same mean loss; alone, batch norm of vectors would refuse it."""
+    net = nn.Sequential(network(batch_norm=True), nn.BatchNorm1d(3))
+    start = parts_of(net)
+
+    def after(count: int) -> Parts:
+        def give(_: np.random.Generator) -> Iterator[tuple[Tensor, Tensor]]:
+            x = torch.from_numpy(IMAGES[:1]).permute(0, 3, 1, 2).double()
+            yield x.repeat(count, 1, 1, 1), torch.zeros(count, dtype=torch.int64)
+
+        decomposed = Decomposed(place(net, CPU, WIDE.dtype), start)
+        loss, rng = scaled_cross_entropy(1.0), np.random.default_rng(0)
+        train_disjoint(decomposed, give, loss, squares, WIDE, rng)
+        return decomposed.dump()
+
+    one, two = after(1), after(2)
+    assert moved(one[SIGMA], start[SIGMA])
+    for name, array in flatten(one).items():
+        np.testing.assert_allclose(array, flatten(two)[name], rtol=1e-9, atol=1e-12)
+
+
+def test_nothing_to_learn_from_changes_nothing() -> None:
+    def none(_: np.random.Generator) -> Iterator[tuple[Tensor, Tensor]]:
+        return iter(())
+
+    decomposed, rng = line(0.3, 0.2), np.random.default_rng(0)
+    result = train_disjoint(
+        decomposed, none, scaled_cross_entropy(1.0), squares, WIDE, rng, Penalties(1.0, 1.0)
+    )
+    assert result == DisjointResult(0.0, 0.0, 0)
+    assert flatten(decomposed.dump()) == {"sigma/w": [0.3], "psi/w": [0.2]}
+
+
+def test_gradients_are_freed() -> None:
+    net = network().double()
+    for weight in net.parameters():  # left by somebody else
+        weight.grad = torch.full_like(weight, 1e9)
+    start = parts_of(net)
+    after, _ = learn(net, start, squares)
+    assert all(np.abs(array).max() < 10 for array in flatten(after).values())
+    assert all(weight.grad is None for weight in net.parameters())
+
+
+@pytest.mark.parametrize("labels", [LABELS[:12], LABELS[12:]], ids=["labelled", "unlabeled"])
+def test_a_loss_that_is_not_finite_ends_it_in_one_sentence(labels: Any) -> None:
+    def infinite(net: Network, inputs: Tensor) -> Tensor:
+        return net(inputs).sum() * float("inf")
+
+    parts = parts_of(network())
+    if labels[0] >= 0:
+        parts[SIGMA]["0.weight"][:] = np.nan
+    with pytest.raises(UserError, match="The local loss is no longer finite: lower learning-rate"):
+        learn(network(), parts, infinite, labels=labels)

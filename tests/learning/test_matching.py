@@ -1,0 +1,221 @@
+"""UDA's and FixMatch's losses of a batch: by hand, their parts, and what has no gradient."""
+
+from __future__ import annotations
+
+import math
+from functools import partial
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from fedul_flwr.learning.consistency import fixmatch_loss, uda_loss
+from fedul_flwr.learning.local import Loss
+from fedul_flwr.learning.matching import Consistency, MatchingObjective, annealed_cross_entropy
+from fedul_flwr.learning.network import Network
+from fedul_flwr.learning.plan import CPU
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+
+# Training-signal annealing: probabilities of the true classes are 3/4, 1/2 and 1/10.
+SIGNAL = torch.tensor([[0.75, 0.25], [0.5, 0.5], [0.9, 0.1]], dtype=torch.float64).log()
+TRUE = torch.tensor([0, 1, 1])
+
+
+@pytest.mark.parametrize(
+    ("threshold", "expected"),
+    [
+        (0.6, (math.log(2) + math.log(10)) / 2),  # point 0 is left out, of the mean as well
+        (0.4, math.log(10)),
+        (0.05, 0.0),  # nothing is left
+        (0.8, (math.log(4 / 3) + math.log(2) + math.log(10)) / 3),
+        (1.0, (math.log(4 / 3) + math.log(2) + math.log(10)) / 3),
+    ],
+)
+def test_what_is_learned_already_is_left_out(threshold: float, expected: float) -> None:
+    logits = SIGNAL.clone().requires_grad_()
+    value = annealed_cross_entropy(threshold)(logits, TRUE)
+    assert float(value.detach()) == pytest.approx(expected, abs=1e-12)
+    value.backward()  # type: ignore[no-untyped-call]
+    assert logits.grad is not None
+    kept = torch.tensor([0.75, 0.5, 0.1]) <= threshold
+    assert (logits.grad.abs().sum(dim=1) > 0).tolist() == kept.tolist()
+
+
+def test_a_threshold_of_one_is_cross_entropy_however_sure() -> None:
+    logits = torch.tensor([[60.0, 0.0], [0.0, 1.0]])
+    labels = torch.tensor([0, 0])  # the probability of the first is 1 in float32
+    assert float(annealed_cross_entropy(1.0)(logits, labels)) == pytest.approx(
+        float(functional.cross_entropy(logits, labels))
+    )
+
+
+class Affine(nn.Module):
+    """Logits (w·x, 0) of one-pixel images x, so that probabilities are those of w·x."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(1, dtype=torch.float64))
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        first = self.weight * inputs.flatten()
+        return torch.stack([first, torch.zeros_like(first)], dim=1)
+
+
+def pixels(*values: float) -> Tensor:
+    return torch.tensor(values, dtype=torch.float64).reshape(-1, 1, 1, 1)
+
+
+def objective(
+    consistency: Consistency,
+    threshold: float,
+    supervised: Loss = functional.cross_entropy,
+    weights: tuple[float, float] = (10.0, 2.0),
+) -> MatchingObjective:
+    return MatchingObjective(
+        supervised, weights[0], consistency, weights[1], threshold, strong_view=lambda x: -x
+    )
+
+
+UDA = partial(uda_loss, temperature=1.0)
+# exp(log 3) : 1 are probabilities 3/4 and 1/4, exp(log 9) : 1 are 9/10 and 1/10. The strong view of
+# x is -x: 1/4 and 3/4, 1/10 and 9/10.
+BATCH = pixels(math.log(3), 0.0, math.log(9), math.log(3))
+LABELS = torch.tensor([0, 1, -1, -1])
+SUPERVISED = 10 * (math.log(4 / 3) + math.log(2)) / 2
+
+
+def test_fixmatch_by_hand() -> None:
+    # Threshold .85: the first unlabeled point has .9, class 0, of which the strong view has .1.
+    # The mean is over both: log 10 / 2.
+    network = Network(Affine(), CPU, torch.float64)
+    value = objective(fixmatch_loss, 0.85)(network, BATCH, LABELS)
+    assert float(value.detach()) == pytest.approx(SUPERVISED + 2 * math.log(10) / 2, abs=1e-12)
+
+
+def test_uda_by_hand() -> None:
+    # KL((.9, .1) ‖ (.1, .9)) = .8·log 9, KL((3/4, 1/4) ‖ (1/4, 3/4)) = .5·log 3.
+    network = Network(Affine(), CPU, torch.float64)
+    value = objective(UDA, 0.0)(network, BATCH, LABELS)
+    expected = SUPERVISED + 2 * (0.8 * math.log(9) + 0.5 * math.log(3)) / 2
+    assert float(value.detach()) == pytest.approx(expected, abs=1e-12)
+    # Of the labelled points one has 3/4 and one 1/2.
+    annealed = objective(UDA, 0.0, annealed_cross_entropy(0.6))(network, BATCH, LABELS)
+    expected += 10 * math.log(2) - SUPERVISED
+    assert float(annealed.detach()) == pytest.approx(expected, abs=1e-12)
+
+
+def test_batches_of_one_kind() -> None:
+    network = Network(Affine(), CPU, torch.float64)
+    for consistency, threshold in ((fixmatch_loss, 0.85), (UDA, 0.0)):
+        loss = objective(consistency, threshold)
+        parts = [float(loss(network, BATCH[part], LABELS[part]).detach()) for part in HALVES]
+        assert parts[0] == pytest.approx(SUPERVISED)
+        assert sum(parts) == pytest.approx(float(loss(network, BATCH, LABELS).detach()))
+
+
+HALVES = (slice(0, 2), slice(2, 4))
+
+
+@pytest.mark.parametrize(("consistency", "threshold"), [(fixmatch_loss, 0.85), (UDA, 0.0)])
+def test_the_target_has_no_gradient(consistency: Consistency, threshold: float) -> None:
+    # By hand with w = 1: with s the strong view's share of class 0 and target share t of it,
+    # d/dw −[t·log s + (1 − t)·log(1 − s)] = (s − t)·(−x). FixMatch has t = 1 for the sure point.
+    model = Affine()
+    objective(consistency, threshold)(
+        Network(model, CPU, torch.float64), BATCH[2:], LABELS[2:]
+    ).backward()  # type: ignore[no-untyped-call]
+    sure, other = math.log(9), math.log(3)
+    expected = (
+        (0.1 - 1) * -sure
+        if consistency is fixmatch_loss
+        else (0.1 - 0.9) * -sure + (0.25 - 0.75) * -other
+    )
+    assert model.weight.grad is not None
+    assert float(model.weight.grad) == pytest.approx(2 * expected / 2, abs=1e-12)
+
+
+def test_nothing_sure_and_no_label_is_a_gradient_of_zeros() -> None:
+    # Not none at all: weight decay and FedProx pull at weights that have a gradient.
+    model = Affine()
+    value = objective(fixmatch_loss, 0.95)(
+        Network(model, CPU, torch.float64), BATCH[2:], LABELS[2:]
+    )
+    value.backward()  # type: ignore[no-untyped-call]
+    assert float(value.detach()) == 0
+    assert model.weight.grad is not None
+    assert float(model.weight.grad) == 0
+
+
+# Which points are passed through the network
+
+
+class Counting(Network):
+    """Notes how many points every pass had, and whether it keeps a graph."""
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__(model, CPU, torch.float64)
+        self.passes: list[tuple[int, bool]] = []
+
+    def __call__(self, inputs: Tensor) -> Tensor:
+        self.passes.append((len(inputs), torch.is_grad_enabled()))
+        return super().__call__(inputs)
+
+
+def test_only_sure_points_have_a_strong_view() -> None:
+    network = Counting(Affine())
+    objective(fixmatch_loss, 0.85)(network, BATCH, LABELS)
+    assert network.passes == [(2, True), (2, False), (1, True)]
+    network = Counting(Affine())
+    objective(UDA, 0.0)(network, BATCH, LABELS)
+    assert network.passes == [(2, True), (2, False), (2, True)]
+
+
+def deep(*norm: nn.Module) -> nn.Module:
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Flatten(), nn.Linear(9, 6), *norm, nn.Tanh(), nn.Linear(6, 3)).double()
+
+
+def images(count: int) -> Tensor:
+    return torch.from_numpy(np.random.default_rng(0).uniform(-2, 2, (count, 1, 3, 3)))
+
+
+def plain_loss(model: nn.Module, inputs: Tensor, labels: Tensor, threshold: float) -> Tensor:
+    """FixMatch as the paper writes it: all points, and a mask."""
+    known = labels >= 0
+    loss = 10 * functional.cross_entropy(model(inputs[known]), labels[known])
+    with torch.no_grad():
+        top, guess = model(inputs[~known]).softmax(dim=1).max(dim=1)
+    each = functional.cross_entropy(model(-inputs[~known]), guess, reduction="none")
+    return loss + 2 * (each * (top >= threshold)).mean()
+
+
+@pytest.mark.parametrize("norm", [False, True])
+def test_leaving_points_out_changes_no_gradient(norm: bool) -> None:
+    inputs, labels = images(20), torch.tensor([0, 2, 1, 1, *[-1] * 16])
+    model, twin = (deep(*[nn.BatchNorm1d(6)] * norm) for _ in range(2))
+    network = Counting(model)
+    found = objective(fixmatch_loss, 0.45)(network, inputs, labels)
+    expected = plain_loss(twin, inputs, labels, 0.45)
+    found.backward()  # type: ignore[no-untyped-call]
+    expected.backward()  # type: ignore[no-untyped-call]
+    assert float(found.detach()) == pytest.approx(float(expected.detach()), rel=1e-12)
+    for weight, other in zip(model.parameters(), twin.parameters(), strict=True):
+        assert weight.grad is not None
+        torch.testing.assert_close(weight.grad, other.grad, rtol=1e-9, atol=1e-12)
+    passed = network.passes[-1][0]
+    # With batch norm the views of the sure ones depend on all.
+    assert passed == 16 if norm else 0 < passed < 16
+
+
+def test_running_statistics_are_of_images_as_they_are() -> None:
+    inputs, labels = images(12), torch.tensor([0, 1, 2, *[-1] * 9])
+    model, twin = (deep(nn.BatchNorm1d(6)) for _ in range(2))
+    objective(UDA, 0.0)(Network(model, CPU, torch.float64), inputs, labels)
+    twin(inputs[:3])
+    twin(inputs[3:])
+    pairs = zip(model.buffers(), twin.buffers(), strict=True)
+    assert all(one.equal(other) for one, other in pairs)

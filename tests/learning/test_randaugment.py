@@ -1,0 +1,232 @@
+"""RandAugment: what is drawn, what each operation does to an image, and what never changes."""
+
+from __future__ import annotations
+
+import math
+import re
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from fedul_flwr.learning import colours
+from fedul_flwr.learning import randaugment as module
+from fedul_flwr.learning.affine import rotations, shears, warp
+from fedul_flwr.learning.randaugment import OPERATIONS, randaugment
+from tests.learning.test_augment import noise
+
+COLOURS, GEOMETRY = OPERATIONS[:8], OPERATIONS[8:]
+SHAPES = [(5, 1, 8, 8), (4, 3, 32, 32), (3, 3, 20, 31), (1, 3, 9, 7), (1, 1, 1, 1)]
+
+
+@pytest.fixture
+def only(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """``only("rotate", -0.5)``: every image gets this operation at this strength."""
+
+    def draw(name: str, strength: float) -> None:
+        def drawn(inputs: Tensor, *_: int) -> tuple[Tensor, Tensor]:
+            chosen = torch.tensor([name == operation for operation in OPERATIONS])
+            return chosen.repeat(len(inputs), 1), torch.full((len(inputs), 13), strength)
+
+        monkeypatch.setattr(module, "_draw", drawn)
+
+    return draw
+
+
+def eight_bit(*shape: int) -> Tensor:
+    """Images as they come: whole levels, brought to [-1, 1]."""
+    return ((noise(*shape) + 1) * 127.5).round() / 127.5 - 1
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("num_operations", [6, 13])
+def test_shape_precision_and_range_stay(shape: tuple[int, ...], num_operations: int) -> None:
+    torch.manual_seed(0)
+    for images in (noise(*shape), noise(*shape).double()):
+        before = images.clone()
+        found = randaugment(images, num_operations, (0, 10))
+        assert (found.shape, found.dtype) == (images.shape, images.dtype)
+        assert found.isfinite().all()
+        assert ((found >= -1) & (found <= 1)).all()
+        assert images.equal(before)
+
+
+def test_every_image_is_changed_in_its_own_way() -> None:
+    torch.manual_seed(0)
+    found = randaugment(eight_bit(1, 3, 16, 16).repeat(20, 1, 1, 1))
+    for i in range(20):
+        for j in range(i):
+            assert not found[i].equal(found[j])
+
+
+def test_it_follows_torchs_generator() -> None:
+    images = eight_bit(4, 3, 9, 9)
+    drawn = []
+    for seed in (1, 1, 2):
+        torch.manual_seed(seed)
+        drawn.append(randaugment(images))
+    assert drawn[0].equal(drawn[1])
+    assert not drawn[0].equal(drawn[2])
+
+
+@pytest.mark.parametrize(
+    ("num_operations", "magnitudes", "message"),
+    [
+        (0, (2, 5), "num_operations = 0 must be 1 to 13."),
+        (14, (2, 5), "num_operations = 14 must be 1 to 13."),
+        (6, (-1, 5), "magnitudes = (-1, 5) must be two from 0 to 10 in order."),
+        (6, (2, 11), "magnitudes = (2, 11) must be two from 0 to 10 in order."),
+        (6, (5, 2), "magnitudes = (5, 2) must be two from 0 to 10 in order."),
+    ],
+)
+def test_what_there_is_not_is_refused(
+    num_operations: int, magnitudes: tuple[int, int], message: str
+) -> None:
+    with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):
+        randaugment(noise(1, 1, 4, 4), num_operations, magnitudes)
+
+
+# What is drawn
+
+
+def test_every_image_draws_different_operations_each_as_often() -> None:
+    torch.manual_seed(0)
+    drawn, _ = module._draw(torch.zeros(3000, 1, 1, 1), 6, 2, 5)
+    assert (drawn.sum(dim=1) == 6).all()
+    # 3000·6/13 = 1385 images for each, five deviations of sqrt(3000·6/13·7/13) = 27.3
+    assert (drawn.sum(dim=0) - 3000 * 6 / 13).abs().max() < 137
+    # Both of two: 3000·(6·5)/(13·12) = 577, five deviations of sqrt(577·(1 - .192)) = 21.6
+    both = drawn.float().T @ drawn.float()
+    assert (both[~torch.eye(13, dtype=torch.bool)] - 3000 * 30 / 156).abs().max() < 108
+    every, _ = module._draw(torch.zeros(5, 1, 1, 1), 13, 2, 5)
+    assert every.all()
+
+
+def test_magnitudes_are_whole_numbers_of_the_range_in_either_direction() -> None:
+    torch.manual_seed(0)
+    _, strengths = module._draw(torch.zeros(4000, 1, 1, 1), 6, 2, 5)
+    assert strengths.shape == (4000, 13)
+    values = torch.tensor([-5, -4, -3, -2, 2, 3, 4, 5]) / 10
+    for column in strengths.unbind(1):
+        found, counts = column.unique(return_counts=True)
+        torch.testing.assert_close(found, values)
+        # 500 of each, five deviations of sqrt(4000·7/64) = 20.9
+        assert (counts - 500).abs().max() < 105
+    # Operations of an image draw apart: the mean of 4000 products of two directions is 0 ± .016.
+    signs = strengths.sign()
+    together = (signs.T @ signs / 4000)[~torch.eye(13, dtype=torch.bool)]
+    assert together.abs().max() < 5 / math.sqrt(4000)
+
+
+def test_precision_of_the_strengths_is_that_of_the_images() -> None:
+    _, strengths = module._draw(torch.zeros(50, 1, 1, 1).double(), 6, 3, 3)
+    assert strengths.unique().tolist() == [-0.3, 0.3]
+
+
+# What the operations do
+
+
+def test_the_operations_are_the_papers_but_for_the_identity() -> None:
+    assert (
+        *("autocontrast", "equalize", "posterize", "solarize"),
+        *("colour", "contrast", "brightness", "sharpness"),
+        *("rotate", "shear-x", "shear-y", "translate-x", "translate-y"),
+    ) == OPERATIONS
+
+
+@pytest.mark.parametrize("sign", [-1, 1])
+@pytest.mark.parametrize("name", COLOURS)
+def test_strengths_of_colour_operations(only: Any, name: str, sign: int) -> None:
+    images = eight_bit(2, 3, 12, 10)
+    levels = (images + 1) * 127.5
+    # At magnitude 3 of 10: 8 - round(1.2) = 7 bits, a threshold of 256·.7 = 179.2, and factors
+    # of 1 ± .27.
+    factors = torch.full((2,), 1 + sign * 0.27)
+    expected = {
+        "autocontrast": lambda: colours.autocontrast(levels),
+        "equalize": lambda: colours.equalize(levels),
+        "posterize": lambda: colours.posterize(levels, torch.tensor([7, 7])),
+        "solarize": lambda: colours.solarize(levels, torch.tensor([179.2, 179.2])),
+        "colour": lambda: colours.saturate(levels, factors),
+        "contrast": lambda: colours.contrast(levels, factors),
+        "brightness": lambda: colours.brighten(levels, factors),
+        "sharpness": lambda: colours.sharpen(levels, factors),
+    }[name]()
+    only(name, sign * 0.3)
+    found = (randaugment(images) + 1) * 127.5
+    torch.testing.assert_close(found, expected, atol=2e-3, rtol=0)
+    assert (found - levels).abs().max() > 1 - 2e-3
+
+
+@pytest.mark.parametrize("strength", [-0.4, 0.4])
+@pytest.mark.parametrize("name", GEOMETRY)
+def test_strengths_of_geometric_operations(only: Any, name: str, strength: float) -> None:
+    images = noise(2, 3, 12, 20)
+    matrix, shift, none = torch.eye(2)[None], torch.zeros(1, 2), torch.zeros(1)
+    match name:  # at magnitude 4 of 10
+        case "rotate":
+            matrix = rotations(torch.tensor([30 * strength]))
+        case "shear-x":
+            matrix = shears(torch.tensor([0.3 * strength]), none)
+        case "shear-y":
+            matrix = shears(none, torch.tensor([0.3 * strength]))
+        case "translate-x":
+            shift = torch.tensor([[150 / 331 * strength, 0]])
+        case "translate-y":
+            shift = torch.tensor([[0, 150 / 331 * strength]])
+    expected = warp(images + 1, matrix.repeat(2, 1, 1), shift.repeat(2, 1)) - 1
+    only(name, strength)
+    found = randaugment(images)
+    torch.testing.assert_close(found, expected, atol=2e-5, rtol=0)
+    assert (found - images).abs().max() > 0.1
+
+
+def test_images_that_did_not_draw_an_operation_keep_clear_of_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    # Image i gets operation i alone, at half strength; strengths of those not drawn have no effect.
+    images = eight_bit(1, 3, 9, 11).repeat(13, 1, 1, 1)
+    one_each = (torch.eye(13, dtype=torch.bool), torch.full((13, 13), 0.5))
+    monkeypatch.setattr(module, "_draw", lambda *_: one_each)
+    together = randaugment(images)
+    for i in range(13):
+        alone = (one_each[0][i : i + 1], one_each[1][i : i + 1])
+        monkeypatch.setattr(module, "_draw", lambda *_, alone=alone: alone)
+        assert randaugment(images[:1])[0].equal(together[i])
+        assert i == 0 or not together[i].equal(together[i - 1])
+
+
+def test_two_operations_are_made_one_after_the_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    # Levels 51 and 102: autocontrast makes them 0 and 255, brightness of 1 - .9·.5 = .55 then 0
+    # and 140.25; the other way round they would be 0 and 255.
+    drawn = torch.zeros(1, 13, dtype=torch.bool)
+    drawn[0, [OPERATIONS.index("brightness"), OPERATIONS.index("autocontrast")]] = True
+    monkeypatch.setattr(module, "_draw", lambda *_: (drawn, torch.full((1, 13), -0.5)))
+    found = (randaugment(torch.tensor([51.0, 102]).view(1, 1, 1, 2) / 127.5 - 1) + 1) * 127.5
+    torch.testing.assert_close(found.flatten(), torch.tensor([0, 140.25]), atol=1e-3, rtol=0)
+
+
+@pytest.mark.parametrize("channels", [1, 3])
+def test_magnitude_zero_is_the_identity(channels: int) -> None:
+    # Every level once in every channel: nothing for autocontrast and equalisation to do.
+    torch.manual_seed(0)
+    levels = torch.stack([torch.randperm(256) for _ in range(4 * channels)])
+    images = levels.view(4, channels, 16, 16) / 127.5 - 1
+    torch.testing.assert_close(randaugment(images, 13, (0, 0)), images, atol=2e-5, rtol=0)
+
+
+def test_black_stays_black() -> None:
+    torch.manual_seed(0)
+    for channels in (1, 3):
+        black = torch.full((60, channels, 8, 8), -1.0)
+        assert randaugment(black, 13, (0, 9)).equal(black)  # at 10 solarising inverts it
+
+
+def test_grey_images_are_as_three_equal_channels() -> None:
+    images = eight_bit(60, 1, 9, 12)
+    found = []
+    for channels in (1, 3):
+        torch.manual_seed(0)
+        found.append(randaugment(images.repeat(1, channels, 1, 1), 13, (2, 8)))
+    torch.testing.assert_close(found[0].expand(-1, 3, -1, -1), found[1], atol=1e-4, rtol=0)

@@ -1,0 +1,491 @@
+"""FedMatch as a whole: a plain twin, reductions, what is saved, bases, resumed runs, refusals."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file
+from torch import nn
+
+from fedul_flwr.config import RunConfig, resolve
+from fedul_flwr.data.seeds import stream
+from fedul_flwr.data.sources import load_source, source_directory
+from fedul_flwr.data.split import build_split
+from fedul_flwr.errors import UserError
+from fedul_flwr.learning.batches import Batches, matching_batches, point_batches
+from fedul_flwr.learning.decomposition import (
+    PSI,
+    SIGMA,
+    Decomposed,
+    Parts,
+    compose,
+    decompose,
+    flatten,
+    unflatten,
+)
+from fedul_flwr.learning.disjoint import Penalties, no_consistency, train_disjoint
+from fedul_flwr.learning.embedding import embed, noise_image
+from fedul_flwr.learning.inter_client import InterClientConsistency
+from fedul_flwr.learning.local import dump_arrays, load_arrays, on_logits, train_local
+from fedul_flwr.learning.machine import place
+from fedul_flwr.learning.weighted import scaled_cross_entropy
+from fedul_flwr.local_plan import local_plan
+from fedul_flwr.models import build_model
+from fedul_flwr.results.recorder import Recorder
+from fedul_flwr.sparse import decode
+from strategies.fedmatch import PARTS, FedMatch
+from strategies.helper_choice import nearest_clients
+from tests.exchanges import LC, LS, SCENARIOS, TINY, Exchange, assert_in_step, watched
+from tests.runs import last_model, metrics, summary, train
+
+Settings = Callable[..., RunConfig]
+EXACT: dict[str, Any] = {"fedmatch.difference-threshold": 0.0}
+SUPERVISED: dict[str, Any] = {
+    **{"fedmatch.psi-factor": 0.0, "fedmatch.consistency-weight": 0.0, "fedmatch.helpers": 0},
+    **{"fedmatch.l2-weight": 0.0, "fedmatch.l1-weight": 0.0, "fedmatch.helper-interval": 10},
+    **EXACT,
+}
+"""Settings with which psi is 0 and stays 0."""
+CLIENTS = 4
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+
+def parts_after(directory: Path, server_round: int) -> Parts:
+    state = load_file(directory / f"state-{server_round}.safetensors")
+    return unflatten(
+        {name.removeprefix(PARTS): array for name, array in state.items() if PARTS in name}
+    )
+
+
+def assert_same_bits(one: dict[str, Any], other: dict[str, Any]) -> None:
+    assert one.keys() == other.keys()
+    for name, array in one.items():
+        assert array.dtype == other[name].dtype
+        np.testing.assert_array_equal(array, other[name])
+
+
+class Twin:
+    """FedMatch as a plain loop over clients, which pass whole arrays around."""
+
+    def __init__(self, config: RunConfig) -> None:
+        self.config, self.source = config, load_source("digits")
+        self.split = build_split(source_directory("digits"), CLIENTS, config)
+        self.plan = local_plan(config)
+        self.model = self.fresh(config.seed)
+        names = [name for name, _ in self.model.named_buffers()]
+        start = {name: array.copy() for name, array in dump_arrays(self.model).items()}
+        self.parts = decompose(start, names, 0.2)
+        self.held: dict[int, Parts] = {}
+        self.places: dict[int, Any] = {}
+        self.noise = noise_image(self.source.image_shape, stream(config.seed, "noise"))
+
+    def fresh(self, seed: int = 0) -> nn.Module:
+        return build_model(self.config.model, self.source.image_shape, 10, seed)
+
+    def loaded(self, parts: Parts) -> nn.Module:
+        model = place(self.fresh(), self.plan.device, self.plan.dtype)
+        load_arrays(model, dump_arrays(model) | compose(parts))
+        return model
+
+    def data(self, client: int) -> Batches:
+        dealt = self.split.clients[client]
+        order = np.argsort(dealt.given < 0, kind="stable")  # labelled ones first
+        rest = order[(dealt.given >= 0).sum() :]
+        order[len(order) - len(rest) :] = stream(self.config.seed, "streaming", client).permutation(
+            rest
+        )
+        points, labels = dealt.points[order], dealt.given[order]
+        return matching_batches(self.source.train.images, points, labels, self.plan, 20)
+
+    def train(self, parts: Parts, batches: Batches, seed: Any, helpers: list[Parts]) -> Parts:
+        models = [self.loaded(parts | {PSI: helper[PSI]}) for helper in helpers]
+        consistency = InterClientConsistency(models, 0.01, 0.3)
+        decomposed = Decomposed(place(self.model, self.plan.device, self.plan.dtype), parts)
+        loss, penalties = scaled_cross_entropy(10.0), Penalties(10.0, 1e-4)
+        train_disjoint(decomposed, batches, loss, consistency, self.plan, seed, penalties)
+        return decomposed.dump()
+
+    def learn_at_server(self, number: int) -> None:
+        rows = self.split.server
+        images, labels = self.source.train.images, np.asarray(self.source.train.labels)[rows]
+        decomposed = Decomposed(place(self.model, self.plan.device, self.plan.dtype), self.parts)
+        loss, seed = scaled_cross_entropy(10.0), stream(self.config.seed, "server", number)
+        batches = point_batches(images, rows, labels, self.plan)
+        train_disjoint(decomposed, batches, loss, no_consistency, self.plan, seed)
+        self.parts = decomposed.dump()
+
+    def round(self, number: int, *, at_server: bool) -> None:
+        for learning in ((0, 1) if number == 1 else (number,)) if at_server else ():
+            self.learn_at_server(learning)
+        sample = stream(self.config.seed, "sample", number).choice(CLIENTS, 3, replace=False)
+        before = copy.copy(self.held)
+        chosen = {
+            client: nearest_clients(self.places, client, 2) if number % 2 == 0 else []
+            for client in sorted(sample.tolist())
+        }
+        for client, nearest in chosen.items():
+            seed = stream(self.config.seed, "local", number, client)
+            helpers = [before[helper] for helper in nearest]
+            self.held[client] = self.train(self.parts, self.data(client), seed, helpers)
+            self.places[client] = embed(self.loaded(self.held[client]), self.noise, self.plan)
+        for part in (PSI,) if at_server else (SIGMA, PSI):
+            for name, array in self.parts[part].items():
+                mean = np.zeros_like(array)
+                for client in chosen:
+                    mean += self.held[client][part][name] * (1 / 3)
+                self.parts[part][name] = mean
+
+
+@pytest.mark.parametrize("precision", ["float32", "float64"])
+@pytest.mark.parametrize("options", SCENARIOS.values(), ids=SCENARIOS)
+def test_without_a_threshold_it_is_a_plain_loop_on_whole_arrays(
+    settings: Settings, options: dict[str, Any], precision: str
+) -> None:
+    """The same bits, though arrays travel as differences; helpers and all."""
+    plan = {**options, **EXACT, "num_rounds": 5, "fraction_train": 0.75, "precision": precision}
+    config = settings(**plan)
+    exchanges: list[Exchange] = []
+    directory = train(config, CLIENTS, **watched(exchanges))
+    twin = Twin(config)
+    if precision == "float64":
+        twin.parts = {p: {n: a.astype("f8") for n, a in twin.parts[p].items()} for p in twin.parts}
+        twin.parts[PSI] = {n: 0.2 * a for n, a in twin.parts[SIGMA].items()}
+    for number in range(1, 6):
+        twin.round(number, at_server=options is LS)
+    assert_same_bits(flatten(parts_after(directory, 5)), flatten(twin.parts))
+    assert_same_bits(last_model(directory), compose(twin.parts, cutoff=5e-6))
+    assert sum(exchange.config["helpers"] for exchange in exchanges) > 4
+
+
+# Reductions
+
+
+@pytest.mark.parametrize("model", ["mlp", "cnn6-quarter"])
+def test_with_psi_0_it_is_supervised_fedavg(settings: Settings, model: str) -> None:
+    """The same bits as FedAvg of clients that train on the labelled points of the same batches."""
+    plan = {**LC, **SUPERVISED, "num_rounds": 3, "model": model}
+    config = settings(**plan)
+    directory = train(config, CLIENTS)
+    twin = Twin(config)
+    theta = {name: array.copy() for name, array in dump_arrays(twin.model).items()}
+    losses: list[float] = []
+    for number in range(1, 4):
+        ends = []
+        for client in range(CLIENTS):
+
+            def labelled(rng: np.random.Generator, client: int = client) -> Any:
+                for inputs, labels in twin.data(client)(rng):
+                    # The step on the others moves no weight, but batch norm sees them, too.
+                    yield inputs[labels >= 0], labels[labels >= 0]
+                    if model != "mlp":
+                        place(twin.model, twin.plan.device, twin.plan.dtype)(inputs[labels < 0])
+
+            load_arrays(twin.model, theta)
+            seed = stream(config.seed, "local", number, client)
+            objective = on_logits(scaled_cross_entropy(10.0))
+            result = train_local(twin.model, labelled, objective, twin.plan, seed)
+            losses.append(result.loss)
+            ends.append({name: array.copy() for name, array in dump_arrays(twin.model).items()})
+        for name in theta:
+            if theta[name].dtype.kind == "f":
+                mean = np.zeros_like(theta[name])
+                for end in ends:
+                    mean += end[name] * 0.25
+                theta[name] = mean
+    found = last_model(directory)
+    for name, array in theta.items():
+        if "running" in name:  # means of clients' statistics are taken in float64
+            np.testing.assert_allclose(found[name], array, rtol=1e-5, atol=1e-6)
+        elif array.dtype.kind == "f":
+            np.testing.assert_array_equal(found[name], array)
+    assert metrics(directory)[0]["loss"] == pytest.approx(np.mean(losses[:4]), rel=1e-9)
+    assert not any(
+        parts_after(directory, 3)[PSI][name].any() for name in parts_after(directory, 3)[SIGMA]
+    )
+
+
+def test_without_a_decomposition_and_consistency_it_is_the_same_supervised_run(
+    settings: Settings,
+) -> None:
+    whole = {
+        key: value
+        for key, value in SUPERVISED.items()
+        if key not in ("fedmatch.psi-factor", "fedmatch.l1-weight", "fedmatch.l2-weight")
+    }
+    one = train(settings(**{**LC, **SUPERVISED}), 3)
+    other = train(settings(**{**LC, **whole, "fedmatch.decomposition": False}), 3)
+    assert_same_bits(last_model(one), last_model(other))
+
+
+@pytest.mark.parametrize("options", SCENARIOS.values(), ids=SCENARIOS)
+def test_without_a_decomposition_one_part_travels(
+    settings: Settings, options: dict[str, Any]
+) -> None:
+    exchanges: list[Exchange] = []
+    whole = {**options, "fedmatch.decomposition": False, "learning_rate": 0.005, "num_rounds": 4}
+    directory = train(settings(**whole), 3, **watched(exchanges))
+    for exchange in exchanges:
+        assert exchange.down.keys() - {"helpers"} == {"arrays", "theta"}
+        assert exchange.up.keys() == {"arrays", "theta"}
+        assert exchange.metrics["num-helpers"] == (2 if exchange.round % 2 == 0 else 0)
+    assert metrics(directory)[0]["nonzero_down_percent"] == pytest.approx(100)
+    assert_same_bits(last_model(directory), parts_after(directory, 4)["theta"])
+    assert_in_step(directory, 4)
+
+
+# What is saved
+
+
+@pytest.mark.parametrize("used", ["both", "sigma", "psi"])
+def test_the_model_is_the_sum_without_small_values_of_psi(settings: Settings, used: str) -> None:
+    cutoff = {"fedmatch.psi-cutoff": 0.02, "fedmatch.evaluate-with": used}
+    directory = train(settings(**LC, **cutoff, selection="last"), 3)
+    parts = parts_after(directory, 3)
+    small = 0
+    for name, array in load_file(directory / "model.safetensors").items():
+        psi = np.where(np.abs(parts[PSI][name]) < 0.02, np.float32(0), parts[PSI][name])
+        small += int((psi == 0).sum())
+        sigma = parts[SIGMA][name]
+        expected = {"both": sigma + psi, "sigma": sigma, "psi": psi}[used]
+        np.testing.assert_array_equal(array, expected)
+        np.testing.assert_array_equal(array, last_model(directory)[name])
+    assert small > 100
+    # What is evaluated changes nothing that is trained.
+    plain = parts_after(train(settings(**LC), 3), 3)
+    assert_same_bits(flatten(parts), flatten(plain))
+
+
+def test_it_starts_from_the_model_that_is_asked_for(settings: Settings) -> None:
+    """Its first parts add up to it; those of a fresh model to 1.2 times what was drawn."""
+    first = train(settings(**LC), 3)
+    start = last_model(first)
+    exchanges: list[Exchange] = []
+    plan = {**LC, "num_rounds": 1}
+    train(settings(**plan, start_from=str(first / "last.safetensors")), 3, **watched(exchanges))
+    for name, array in start.items():
+        sigma, psi = (exchanges[0].down[part][name] for part in (SIGMA, PSI))
+        np.testing.assert_allclose(sigma + psi, array, rtol=1e-5, atol=1e-7)
+        np.testing.assert_allclose(psi, 0.2 * sigma, rtol=1e-6)
+    exchanges.clear()
+    train(settings(**plan), 3, **watched(exchanges))
+    for name, array in dump_arrays(build_model("mlp", (8, 8, 1), 10)).items():
+        np.testing.assert_array_equal(exchanges[0].down[SIGMA][name], array)
+        psi = exchanges[0].down[PSI][name]
+        np.testing.assert_array_equal(psi, np.float32(0.2) * array)
+
+
+# Bases
+
+
+def test_the_proximal_term_pulls_each_part_to_its_own(settings: Settings) -> None:
+    weak, strong = (
+        parts_after(train(settings(**LC, base="fedprox", **{"fedprox.proximal-mu": mu}), 3), 3)
+        for mu in (0.0, 20.0)
+    )
+    plain = parts_after(train(settings(**LC), 3), 3)
+    assert_same_bits(flatten(weak), flatten(plain))
+    start = dump_arrays(build_model("mlp", (8, 8, 1), 10))
+    for part, factor in ((SIGMA, 1.0), (PSI, 0.2)):
+        far, near = (
+            sum(float(((p[part][n] - factor * a) ** 2).sum()) for n, a in start.items())
+            for p in (plain, strong)
+        )
+        assert near < 0.8 * far
+
+
+def test_an_adaptive_base_steps_each_part(settings: Settings) -> None:
+    """FedAdam's first step by hand: moments 0.1·Δ and 0.01·Δ², and Flower's bias correction."""
+    exchanges: list[Exchange] = []
+    plan = {**LC, **EXACT, "num_rounds": 1, "base": "fedadam", "fedadam.eta": 0.01}
+    directory = train(settings(**plan), 3, **watched(exchanges))
+    rate = 0.01 * np.sqrt(1 - 0.99**2) / (1 - 0.9**2)
+    for part, arrays in parts_after(directory, 1).items():
+        for name, array in arrays.items():
+            before = exchanges[0].down[part][name]
+            held = {name: before}
+            ends = [
+                decode({k: a for k, a in e.up[part].items() if k.startswith(name)}, held)[name]
+                for e in exchanges
+            ]
+            delta = np.mean(ends, axis=0, dtype="f8") - before
+            step = rate * 0.1 * delta / (np.sqrt(0.01 * delta**2) + 1e-3)
+            np.testing.assert_allclose(array, before + step, rtol=0, atol=1e-5)
+            assert np.abs(step).max() > 1e-3
+
+
+@pytest.mark.parametrize("base", ["scaffold", "fednova"])
+def test_bases_that_look_into_training_are_refused(settings: Settings, base: str) -> None:
+    with pytest.raises(
+        UserError,
+        match=f"Setting base = '{base}': method 'fedmatch' combines sigma and psi apart, "
+        "which goes with all bases but scaffold, fednova",
+    ):
+        train(settings(**LC, base=base), 2)
+
+
+@pytest.mark.parametrize(("momentum", "limit"), [(0.0, 0.1), (0.5, 0.15)])
+def test_steps_that_overshoot_sigma_are_refused(
+    settings: Settings, momentum: float, limit: float
+) -> None:
+    """λ_L2 = 10: with a step of 0.1 psi lands as far behind sigma as it was before it."""
+
+    def check(rate: float, **options: Any) -> None:
+        FedMatch.check(settings(**{**LC, "learning_rate": rate, "momentum": momentum, **options}))
+
+    with pytest.raises(
+        UserError,
+        match=f"^Setting learning-rate = {limit}: with fedmatch.l2-weight = 10.0 psi would "
+        f"overshoot sigma in every step; it must be below {limit}.$",
+    ):
+        check(limit)
+    check(0.99 * limit)
+    check(limit, optimizer="adam", momentum=0.0)
+    check(limit, **{"fedmatch.l2-weight": 0.0})
+    check(9.0, **{"fedmatch.decomposition": False})
+
+
+@pytest.mark.parametrize("base", ["fedavgm", "fedmedian", "fedtrimmedavg", "fedyogi"])
+def test_other_bases_go(settings: Settings, base: str) -> None:
+    directory = train(settings(**{**LC, "num_rounds": 2}, base=base), 3)
+    assert_in_step(directory, 2)
+    assert all(np.isfinite(array).all() for array in last_model(directory).values())
+
+
+# Resumed runs and the same numbers twice
+
+
+class Cut(Exception):
+    """Stands for whatever interrupts a run."""
+
+
+RESUMED = {
+    "at clients": {**LC, "fedmatch.keep-helpers": True, "fraction_train": 0.75},
+    "at server": LS,
+    "batch norm": {**LC, "model": TINY, "base": "fedadam"},
+}
+
+
+@pytest.mark.parametrize("place", ["among clients", "after them"])
+@pytest.mark.parametrize("options", RESUMED.values(), ids=RESUMED)
+def test_a_resumed_run_ends_as_an_uninterrupted_one(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch, options: dict[str, Any], place: str
+) -> None:
+    """Cut off inside round 4: some clients, or all and the server, have moved on."""
+    plan = {**options, "num_rounds": 5}
+    whole = train(settings(**plan), CLIENTS)
+    config = settings(**plan)
+    begun: list[int] = []
+
+    def fate(number: int, _: int) -> str:
+        begun.append(number)
+        if place == "among clients" and begun.count(4) == 3:
+            raise Cut
+        return "answers"
+
+    record = Recorder.record
+
+    def keep(self: Recorder, line: Any, *others: Any) -> None:
+        if line["round"] == 4:
+            raise Cut
+        record(self, line, *others)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Recorder, "record", keep)
+        with pytest.raises(Cut):
+            train(config, CLIENTS, **watched([], fate=fate))
+    directory = Path(config.output)
+    assert [line["round"] for line in metrics(directory)] == [1, 2, 3]
+    train(resolve({"resume": str(directory)}, Path.cwd()), CLIENTS)
+    assert metrics(directory) == metrics(whole)
+    assert_same_bits(last_model(directory), last_model(whole))
+    assert_in_step(directory, 5)
+    keys = [key for key in summary(whole) if not key.startswith("seconds")]
+    assert {k: summary(directory)[k] for k in keys} == {k: summary(whole)[k] for k in keys}
+
+
+@pytest.mark.parametrize("options", SCENARIOS.values(), ids=SCENARIOS)
+def test_the_same_numbers_twice(settings: Settings, options: dict[str, Any]) -> None:
+    plan = {**options, "model": TINY, "fraction_train": 0.75}
+    one, two = (train(settings(**plan), CLIENTS) for _ in range(2))
+    assert metrics(one) == metrics(two)
+    assert_same_bits(last_model(one), last_model(two))
+    other = train(settings(**plan, seed=1), CLIENTS)
+    assert metrics(other) != metrics(one)
+
+
+# Clients with little
+
+
+def test_clients_without_labels_leave_sigma_alone(settings: Settings) -> None:
+    exchanges: list[Exchange] = []
+    some = {**LC, "labels.labelled-clients": 0.5, "labels.total": 20}
+    train(settings(**some), 4, **watched(exchanges))
+    idle = {e.client for e in exchanges if not e.metrics["supervised-loss"]}
+    assert len(idle) == 2
+    for exchange in exchanges:
+        assert (exchange.up[SIGMA] == {}) == (exchange.client in idle)
+        assert exchange.up[PSI]
+        assert exchange.metrics["num-examples"] == 60
+
+
+def test_clients_without_points_in_a_step_sit_it_out(settings: Settings) -> None:
+    """Labels at the server, and fewer points than steps at some clients."""
+    few = {**LS, "scenario.streaming-steps": 4, "scenario.rounds-per-step": 1, "num_rounds": 4}
+    few |= {"partition": "dirichlet", "dirichlet.alpha": 0.03, "dirichlet.min-points": 0}
+    few |= {"points_per_client": 0, "ssl.unlabeled-batch-size": 0}
+    exchanges: list[Exchange] = []
+    directory = train(settings(**few), 12, **watched(exchanges))
+    idle = [e for e in exchanges if not e.metrics["num-examples"]]
+    assert 0 < len(idle) < len(exchanges)
+    for exchange in idle:
+        assert exchange.up == {"arrays": {}, PSI: {}}
+        assert exchange.metrics["steps"] == 0
+    assert_in_step(directory, 4)
+    assert [line["failures"] for line in metrics(directory)] == [0] * 4
+
+
+@pytest.mark.parametrize("size", [0, 1])
+def test_batches_of_one_point_go_with_batch_norm(settings: Settings, size: int) -> None:
+    tiny = {**LC, "model": "cnn6-quarter", "points_per_client": 11, "labels.total": 3}
+    tiny |= {"ssl.unlabeled-batch-size": size, "fedmatch.threshold": 0.0, "num_rounds": 2}
+    (line, _) = metrics(train(settings(**tiny), 3))
+    assert line["confident_share"] == 1
+    assert line["supervised_loss"] > 0
+
+
+# Refusals
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"fedmatch.helpers": 0, "fedmatch.keep-helpers": True},
+         "Setting fedmatch.keep-helpers is for fedmatch.helpers above 0."),
+        ({"fedmatch.helpers": 0, "fedmatch.helper-interval": 2},
+         "Setting fedmatch.helper-interval is for fedmatch.helpers above 0."),
+        *(
+            ({"fedmatch.decomposition": False, f"fedmatch.{key}": value},
+             f"Setting fedmatch.{key} is for fedmatch.decomposition = true.")
+            for key, value in (
+                *(("l2-weight", 1.0), ("l1-weight", 0.0), ("psi-factor", 0.0)),
+                *(("evaluate-with", "sigma"), ("psi-cutoff", 0.0)),
+            )
+        ),
+        ({"fedmatch.threshold": 1.0}, "Setting fedmatch.threshold = 1.0: must be less than 1"),
+        ({"fedmatch.evaluate-with": "theta"}, "must be one of 'both', 'sigma' or 'psi'"),
+        ({"fedmatch.difference-threshold": -1.0}, "must be at least 0"),
+        ({"semi.labelled-share": 0.5}, "semi.labelled-share"),
+    ],
+)  # fmt: skip
+def test_settings_without_effect_are_refused(
+    settings: Settings, options: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(UserError) as error:
+        settings(method="fedmatch", **options)
+    assert message in str(error.value)

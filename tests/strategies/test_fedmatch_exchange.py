@@ -1,0 +1,415 @@
+"""FedMatch's messages: both ends in step, replies that do not fit, helpers, and traffic by hand."""
+
+from __future__ import annotations
+
+import shutil
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from flwr.app import Array, ArrayRecord, Message
+from safetensors.numpy import load_file
+
+from fedul_flwr.bridge import Arrays, make_client_app
+from fedul_flwr.client_app import build_client
+from fedul_flwr.client_state import ClientState
+from fedul_flwr.config import RunConfig, resolve
+from fedul_flwr.errors import UserError
+from fedul_flwr.exchange import HELPERS, OUT_OF_STEP, SINCE
+from fedul_flwr.learning.decomposition import PSI, SIGMA, unflatten
+from fedul_flwr.results.recorder import Recorder
+from fedul_flwr.sparse import HEADER, INDICES, MASK, VALUES, decode
+from strategies.fedmatch import PARTS
+from strategies.helper_choice import nearest_clients
+from tests.exchanges import (
+    LC,
+    LS,
+    SCENARIOS,
+    Exchange,
+    Fate,
+    assert_in_step,
+    held_by_server,
+    watched,
+)
+from tests.runs import last_model, metrics, train
+
+Settings = Callable[..., RunConfig]
+THRESHOLD = 5e-5
+"""Of differences, by default."""
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+
+def parts_after(directory: Path, server_round: int) -> dict[str, Arrays]:
+    """The server's parts at the end of a round."""
+    state = load_file(directory / f"state-{server_round}.safetensors")
+    return unflatten(
+        {name.removeprefix(PARTS): array for name, array in state.items() if PARTS in name}
+    )
+
+
+def is_whole(exchange: Exchange, part: str, parts: dict[str, Arrays]) -> bool:
+    return exchange.down[part].keys() == parts[part].keys()
+
+
+def same(one: Path, other: Path) -> bool:
+    pairs = [(array, last_model(other)[name]) for name, array in last_model(one).items()]
+    return all(array.tobytes() == found.tobytes() for array, found in pairs)
+
+
+# In step
+
+FATES: dict[tuple[int, int], Fate] = {(2, 1): "fails", (2, 2): "lost", (5, 0): "late"}
+FORGETFUL = (3, 3)
+"""Round and client that loses its memory before it."""
+SINCE_BY_HAND = [
+    [0, 0, 0, 0, 0],
+    [1, 1, 1, 1, 1],
+    [2, 0, 0, 2, 2],  # 1 failed and 2's answer was lost: nobody knows what they hold
+    [3, 3, 3, 0, 3],  # 3 said that it holds nothing
+    [4, 4, 4, 4, 4],
+    [0, 5, 5, 5, 5],
+]
+"""Round from which differences start, by round and client; 0 is everything."""
+
+
+@pytest.mark.parametrize("options", SCENARIOS.values(), ids=SCENARIOS)
+def test_both_ends_hold_the_same_bits_while_clients_drop_out_and_in(
+    settings: Settings, options: dict[str, Any]
+) -> None:
+    config = settings(**{**options, "num_rounds": 6, "on_client_failure": "continue"})
+    directory = Path(config.output)
+    before: dict[int, dict[int, Arrays]] = {1: {}}
+    parts: dict[int, dict[str, Arrays]] = {}
+
+    def fate(number: int, client: int) -> Fate:
+        if number > 1 and number not in before:
+            assert_in_step(directory, number - 1)
+            before[number] = held_by_server(directory, number - 1)
+            parts[number] = parts_after(directory, number - 1)
+        if (number, client) == FORGETFUL:
+            shutil.rmtree(directory / "clients" / str(client))
+        return FATES.get((number, client), "answers")
+
+    exchanges: list[Exchange] = []
+    train(config, 5, **watched(exchanges, fate=fate))
+    assert_in_step(directory, 6)
+    since = [[e.config[SINCE] for e in exchanges if e.round == r] for r in range(1, 7)]
+    assert since == SINCE_BY_HAND
+    told = [(e.round, e.client) for e in exchanges if e.metrics.get(OUT_OF_STEP)]
+    assert told == [FORGETFUL]
+    lines = metrics(directory)
+    assert [line["failures"] for line in lines] == [0, 2, 0, 0, 1, 0]
+    assert all(line["loss"] > 0 for line in lines)
+    known = parts_after(directory, 6)
+    for exchange in exchanges:
+        whole = [is_whole(exchange, part, known) for part in known]
+        assert all(whole) if not exchange.config[SINCE] else not all(whole)
+        if exchange.round > 1 and options is LC:  # else the server has trained sigma since
+            held = unflatten(before[exchange.round].get(exchange.client, {}))
+            for part, arrays in parts[exchange.round].items():
+                taken = decode(exchange.down[part], held.get(part, {}))
+                for name, array in arrays.items():
+                    assert np.abs(taken[name] - array).max() <= THRESHOLD
+
+
+def test_clients_that_were_never_seen_get_everything(settings: Settings) -> None:
+    exchanges: list[Exchange] = []
+    plan = {**LC, "num_rounds": 6, "fraction_train": 0.4, "points_per_client": 40}
+    directory = train(settings(**plan), 6, **watched(exchanges))
+    seen: dict[int, int] = {}
+    for exchange in exchanges:
+        assert exchange.config[SINCE] == seen.get(exchange.client, 0)
+        seen[exchange.client] = exchange.round
+    assert len(exchanges) == 12
+    assert 2 < len(seen) < 12
+    assert assert_in_step(directory, 6) == set(seen)
+
+
+def test_a_lost_answer_is_as_if_the_client_had_failed(settings: Settings) -> None:
+    """It has trained and moved on; the model and what the others hold must not show it."""
+    plan = {**LC, "on_client_failure": "continue"}
+    runs = []
+    for end in ("fails", "lost", "late"):
+        fates = {(2, 1): end}
+        fate = lambda number, client, fates=fates: fates.get((number, client), "answers")  # noqa: E731
+        runs.append(train(settings(**plan), 4, **watched([], fate=fate)))
+    for run in runs[1:]:
+        assert same(runs[0], run)
+        assert metrics(runs[0]) == metrics(run)
+
+
+def test_a_failure_stops_the_run_if_it_is_to(settings: Settings) -> None:
+    with pytest.raises(UserError, match=r"^1 client\(s\) failed in round 2: no connection"):
+        train(
+            settings(**LC),
+            3,
+            **watched([], fate=lambda r, c: "lost" if (r, c) == (2, 1) else "answers"),
+        )
+
+
+# On devices, whose memory is Flower's
+
+
+def on_device(context: Any) -> Any:
+    client: Any = build_client(context)
+    client.state = ClientState(context.state)
+    return client
+
+
+def test_on_devices_it_is_the_same(settings: Settings) -> None:
+    plan = {**LC, "fedmatch.keep-helpers": True}
+    here = train(settings(**plan), 3)
+    there = train(settings(**plan), 3, client_app=make_client_app(on_device))
+    assert same(here, there)
+    assert metrics(here) == metrics(there)
+    assert not (there / "clients").exists()
+
+
+def test_devices_that_all_lost_their_memory_begin_anew(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As when a server goes on and all of its devices hold another round, or nothing."""
+    app = make_client_app(on_device)
+    directory = train(settings(**{**LC, "num_rounds": 2, "selection": "last"}), 3, client_app=app)
+    before = last_model(directory)
+    longer = resolve({"resume": str(directory), "num-rounds": 4}, Path.cwd())
+    models: list[Any] = []
+    record = Recorder.record
+
+    def keep(self: Recorder, line: Any, arrays: Any, *others: Any) -> None:
+        models.append(arrays)
+        record(self, line, arrays, *others)
+
+    monkeypatch.setattr(Recorder, "record", keep)
+    exchanges: list[Exchange] = []
+    train(longer, 3, client_app=app, **watched(exchanges))
+    assert [e.config[SINCE] for e in exchanges] == [2, 2, 2, 0, 0, 0]
+    assert [e.metrics[OUT_OF_STEP] for e in exchanges] == [1, 1, 1, 0, 0, 0]
+    for name, array in before.items():  # round 3 changed nothing, round 4 did
+        np.testing.assert_array_equal(models[0][name], array)
+    assert any((models[1][name] != array).any() for name, array in before.items())
+    lines = metrics(directory)
+    assert [line["failures"] for line in lines] == [0, 0, 0, 0]
+    assert "loss" not in lines[2]
+    assert lines[2]["bytes_down"] < lines[3]["bytes_down"]
+
+
+def test_all_that_answer_have_lost_their_memory_and_the_rest_failed(settings: Settings) -> None:
+    config = settings(**{**LC, "on_client_failure": "continue"})
+
+    def fate(number: int, client: int) -> Fate:
+        if number == 2 and client == 0:
+            shutil.rmtree(Path(config.output) / "clients" / "0")
+        return "fails" if number == 2 and client else "answers"
+
+    exchanges: list[Exchange] = []
+    directory = train(config, 3, **watched(exchanges, fate=fate))
+    assert [line["failures"] for line in metrics(directory)] == [0, 2, 0]
+    assert [e.config[SINCE] for e in exchanges] == [0, 0, 0, 1, 1, 1, 0, 0, 0]
+
+
+# Replies that do not fit
+
+BAD: dict[str, tuple[dict[str, Any] | None, str]] = {
+    "missing": (None, "its update has no psi"),
+    "unknown": ({"x": np.zeros(3, np.float32)}, "'x' belongs to no array that is held"),
+    "shape": ({"1.bias": np.zeros(3, np.float32)}, r"float32 of shape \(3,\), not"),
+    "type": ({"1.bias": np.zeros(128)}, r"float64 of shape \(128,\), not float32"),
+    "values": (
+        {"1.bias" + INDICES: np.arange(2, dtype=np.uint32), "1.bias" + VALUES: np.ones(3, "f4")},
+        r"values' is float32 of shape \(3,\), not float32 of shape \(2,\)",
+    ),
+    "places": (
+        {"1.bias" + INDICES: np.array([128], np.uint32), "1.bias" + VALUES: np.ones(1, "f4")},
+        "must increase and stay below 128",
+    ),
+    "nan": ({"1.bias": np.full(128, np.nan, np.float32)}, "its update is not finite"),
+    "vast": ({"1.weight": np.full((128, 64), 3e38, np.float32)}, "outputs are not finite"),
+}
+
+
+def replacing(record: dict[str, Any] | None) -> Callable[[Exchange, Message], None]:
+    """Client 1's psi in round 2 is another."""
+
+    def meddle(exchange: Exchange, reply: Message) -> None:
+        if (exchange.round, exchange.client) == (2, 1):
+            del reply.content[PSI]
+            if record is not None:
+                arrays = {name: Array(array) for name, array in record.items()}
+                reply.content[PSI] = ArrayRecord(arrays)
+
+    return meddle
+
+
+@pytest.fixture(scope="module")
+def without_that_answer(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    place = tmp_path_factory.mktemp("lost")
+    flat = {key.replace("_", "-"): value for key, value in LC.items()}
+    flat |= {"on-client-failure": "continue", "output": str(place / "run")}
+    fate: Any = lambda number, client: "lost" if (number, client) == (2, 1) else "answers"  # noqa: E731
+    return train(resolve(flat, place), 3, **watched([], fate=fate))
+
+
+@pytest.mark.parametrize(("record", "reason"), BAD.values(), ids=BAD)
+@pytest.mark.filterwarnings("ignore:overflow encountered")
+def test_a_reply_that_does_not_fit_is_that_of_a_failed_client(
+    settings: Settings, without_that_answer: Path, record: dict[str, Any] | None, reason: str
+) -> None:
+    exchanges: list[Exchange] = []
+    plan = {**LC, "on_client_failure": "continue"}
+    directory = train(settings(**plan), 3, **watched(exchanges, meddle=replacing(record)))
+    assert same(directory, without_that_answer)
+    assert [line["failures"] for line in metrics(directory)] == [0, 1, 0]
+    assert_in_step(directory, 3)
+    assert [e.config[SINCE] for e in exchanges if e.round == 3] == [2, 0, 2]
+    with pytest.raises(UserError, match=rf"^1 client\(s\) failed in round 2: .*{reason}"):
+        train(settings(**LC), 3, **watched([], meddle=replacing(record)))
+
+
+@pytest.mark.parametrize("name", [SIGMA, HELPERS, "more"])
+def test_records_that_nobody_asked_for_are_not_looked_at(settings: Settings, name: str) -> None:
+    def meddle(_: Exchange, reply: Message) -> None:
+        reply.content[name] = ArrayRecord({"x": Array(np.full(3, np.nan))})
+
+    plan = {**LS, "num_rounds": 2}
+    meddled = train(settings(**plan), 3, **watched([], meddle=meddle))
+    assert same(meddled, train(settings(**plan), 3))
+
+
+# Labels at the server
+
+
+def test_with_labels_at_the_server_clients_neither_change_sigma_nor_send_it(
+    settings: Settings,
+) -> None:
+    exchanges: list[Exchange] = []
+    directory = train(settings(**LS), 3, **watched(exchanges))
+    for exchange in exchanges:
+        assert exchange.up.keys() == {"arrays", PSI}
+        assert exchange.up["arrays"] == {}
+        assert exchange.down.keys() - {HELPERS} == {"arrays", SIGMA, PSI}
+        assert exchange.metrics["supervised-loss"] == 0
+        assert exchange.metrics["confident-share"] > 0
+    sigma = parts_after(directory, 3)[SIGMA]
+    for held in held_by_server(directory, 3).values():
+        for name, array in sigma.items():  # of the last round, up to what was not worth sending
+            assert np.abs(unflatten(held)[SIGMA][name] - array).max() <= THRESHOLD
+    with np.load(directory / "split.npz") as dealt:
+        assert set(dealt["labels"].tolist()) == {-1}
+        assert not np.isin(dealt["points"], dealt["server"]).any()
+        assert len(dealt["server"]) > 30
+
+
+# Helpers
+
+
+@pytest.mark.parametrize("threshold", [0.0, THRESHOLD])
+def test_helpers_are_what_the_server_holds_of_the_nearest_clients(
+    settings: Settings, threshold: float
+) -> None:
+    plan = {**LC, "num_rounds": 5, "fraction_train": 0.6, "points_per_client": 40}
+    config = settings(**plan, **{"fedmatch.difference-threshold": threshold})
+    directory = Path(config.output)
+    states: dict[int, dict[str, Any]] = {}
+    held: dict[int, dict[int, Arrays]] = {1: {}}
+
+    def fate(number: int, client: int) -> Fate:
+        if number > 1 and number not in held:
+            held[number] = held_by_server(directory, number - 1)
+            states[number] = load_file(directory / f"state-{number - 1}.safetensors")
+        return "answers"
+
+    exchanges: list[Exchange] = []
+    train(config, 6, **watched(exchanges, fate=fate))
+    helped = 0
+    for exchange in exchanges:
+        count = exchange.config[HELPERS]
+        assert exchange.metrics["num-helpers"] == count
+        assert (HELPERS in exchange.down) == (count > 0)
+        if exchange.round % 2:
+            assert count == 0
+            continue
+        state = states[exchange.round]
+        clients = state["embedded-clients"].tolist()
+        embeddings = dict(zip(clients, state["embeddings"], strict=True))
+        nearest = nearest_clients(embeddings, exchange.client, 2)
+        assert count == len(nearest) == (2 if exchange.client in clients else 0)
+        known = held[exchange.round]
+        before = unflatten(known.get(exchange.client, {})).get(PSI, {})
+        psi = decode(exchange.down[PSI], before)
+        records = unflatten(exchange.down.get(HELPERS, {}))
+        for number, helper in enumerate(nearest):
+            arrived = decode(records.get(str(number), {}), psi)
+            for name, array in unflatten(known[helper])[PSI].items():
+                assert np.abs(arrived[name] - array).max() <= threshold
+            helped += 1
+    assert helped >= 6
+    assert any(e.round % 2 == 0 and not e.config[HELPERS] for e in exchanges)  # never seen
+
+
+# Traffic
+
+
+def bytes_of(arrays: Arrays) -> int:
+    return sum(HEADER + array.nbytes for array in arrays.values())
+
+
+def changed(record: Arrays, before: Arrays) -> int:
+    """Values that differ from the receiver's, from the very record that travelled."""
+    total = 0
+    for key, array in record.items():
+        if key.endswith((INDICES, MASK)):
+            continue
+        whole = not key.endswith(VALUES)
+        known = whole and key in before
+        total += int(np.sum(array != before[key])) if known else array.size
+    return total
+
+
+@pytest.mark.parametrize("options", SCENARIOS.values(), ids=SCENARIOS)
+def test_traffic_is_what_travelled(settings: Settings, options: dict[str, Any]) -> None:
+    config = settings(**{**options, "fraction_train": 0.75})
+    directory = Path(config.output)
+    held: dict[int, dict[int, Arrays]] = {1: {}}
+
+    def fate(number: int, client: int) -> Fate:
+        if number > 1 and number not in held:
+            held[number] = held_by_server(directory, number - 1)
+        return "answers"
+
+    exchanges: list[Exchange] = []
+    train(config, 4, **watched(exchanges, fate=fate))
+    dense = sum(array.size for array in last_model(directory).values())
+    for line in metrics(directory):
+        now = [exchange for exchange in exchanges if exchange.round == line["round"]]
+        assert len(now) == line["clients"] == 3
+        assert line["bytes_down"] == sum(e.bytes_down for e in now)
+        assert line["bytes_up"] == sum(e.bytes_up for e in now)
+        counts: dict[str, Counter[str]] = {"down": Counter(), "up": Counter()}
+        for exchange in now:
+            known = unflatten(held[exchange.round].get(exchange.client, {}))
+            taken = {
+                part: decode(exchange.down[part], known.get(part, {})) for part in (SIGMA, PSI)
+            }
+            for part in (SIGMA, PSI):
+                counts["down"][part] += changed(exchange.down[part], known.get(part, {}))
+            for helper in unflatten(exchange.down.get(HELPERS, {})).values():
+                counts["down"][HELPERS] += changed(helper, taken[PSI])
+            for part in exchange.up.keys() - {"arrays"}:
+                counts["up"][part] += changed(exchange.up[part], taken[part])
+        for way, found in counts.items():
+            for part, count in found.items():
+                sent = sum(bytes_of(getattr(e, way).get(part, {})) for e in now)
+                assert line[f"bytes_{way}_{part}"] == sent
+                share = line[f"nonzero_{way}_percent_{part}"]
+                assert share == pytest.approx(100 * count / (3 * dense))
+            share = line[f"nonzero_{way}_percent"]
+            assert share == pytest.approx(100 * found.total() / (3 * dense))
+    first, second, _ = metrics(directory)
+    assert first["nonzero_down_percent"] == pytest.approx(200)  # sigma and psi, over one theta
+    assert second["bytes_down_helpers"] > 0
+    assert ("bytes_up_sigma" in second) == (options is LC)

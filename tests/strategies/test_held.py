@@ -1,0 +1,81 @@
+"""What a server knows its clients to hold: bit for bit, by round, and where a run resumes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fedul_flwr.learning.decomposition import flatten
+from strategies.held import ROUNDS, HeldParts
+
+Parts = dict[str, dict[str, Any]]
+
+
+def parts(value: float, dtype: str = "f4") -> Parts:
+    return {
+        "sigma": {"0.weight": np.full((2, 3), value, dtype)},
+        "psi": {"0.weight": np.full((2, 3), -value, dtype), "1.mean": np.array(value, dtype)},
+    }
+
+
+def assert_same(one: Parts, other: Parts) -> None:
+    assert one.keys() == other.keys()
+    for name, array in flatten(one).items():
+        assert array.dtype == flatten(other)[name].dtype
+        np.testing.assert_array_equal(array, flatten(other)[name])
+
+
+def test_nobody_holds_anything_at_first(tmp_path: Path) -> None:
+    held = HeldParts(tmp_path / "held")
+    assert held.of(3) == {}
+    assert held.rounds == {}
+    held.forget(3)
+    assert held.memory()[ROUNDS].shape == (0, 2)
+
+
+def test_what_was_kept_is_held(tmp_path: Path) -> None:
+    held = HeldParts(tmp_path / "held")
+    held.keep(3, 1, parts(0.1))
+    held.keep(11, 1, parts(np.nan, "f8"))
+    assert_same(held.of(3), parts(0.1))
+    assert_same(held.of(11), parts(np.nan, "f8"))
+    held.keep(3, 7, parts(0.2))
+    assert_same(held.of(3), parts(0.2))
+    assert held.rounds == {3: 7, 11: 1}
+    assert held.of(1) == {}
+
+
+def test_what_is_forgotten_is_not_held(tmp_path: Path) -> None:
+    held = HeldParts(tmp_path / "held")
+    held.keep(3, 1, parts(0.1))
+    held.forget(3)
+    assert held.of(3) == {}
+    held.keep(3, 9, parts(0.3))
+    assert_same(held.of(3), parts(0.3))
+
+
+def test_a_server_that_was_cut_off_inside_a_round_goes_on_from_the_one_before(
+    tmp_path: Path,
+) -> None:
+    first = HeldParts(tmp_path / "held")
+    first.keep(3, 1, parts(0.1))
+    first.keep(4, 2, parts(0.2))
+    memory = first.memory()
+    assert memory[ROUNDS].tolist() == [[3, 1], [4, 2]]
+    first.keep(3, 3, parts(0.3))  # of the round that is cut off
+    first.keep(5, 3, parts(0.5))
+    first.forget(4)
+
+    resumed = HeldParts(tmp_path / "held")
+    resumed.recall({"other": np.zeros(1), **memory})
+    assert resumed.rounds == {3: 1, 4: 2}
+    assert_same(resumed.of(3), parts(0.1))
+    assert_same(resumed.of(4), parts(0.2))
+    assert resumed.of(5) == {}
+    resumed.keep(3, 3, parts(0.4))  # the same round again
+    assert_same(resumed.of(3), parts(0.4))
+    fresh = HeldParts(tmp_path / "held")
+    fresh.recall({})
+    assert fresh.of(3) == {}

@@ -1,0 +1,316 @@
+"""Runs of UDA, FixMatch and all labels: where labels are, plain twins, streams, resuming."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from flwr.app import ArrayRecord, Message
+from torch import nn
+from torch.nn import functional
+
+from fedul_flwr.config import RunConfig, resolve
+from fedul_flwr.data.label_split import LabelTruth
+from fedul_flwr.data.sources import load_source, source_directory
+from fedul_flwr.data.split import Split, build_split
+from fedul_flwr.errors import UserError
+from fedul_flwr.learning.batches import to_input
+from fedul_flwr.models import build_model
+from strategies.server_training import ServerTrainer
+from tests.runs import MeddlingGrid, last_model, metrics, summary, train
+
+Settings = Callable[..., RunConfig]
+METHODS = ("uda", "fixmatch", "all-labels")
+QUICK: dict[str, Any] = {
+    **{"model": "mlp", "num_rounds": 2, "local_epochs": 1, "points_per_client": 60},
+}
+AT_SERVER: dict[str, Any] = {"scenario.labels-at": "server", "server_fraction": 0.1}
+WIDE: dict[str, Any] = {
+    **{"precision": "float64", "batch_size": 0, "optimizer": "sgd", "learning_rate": 0.01},
+}
+
+
+def same(one: Path, other: Path) -> bool:
+    pairs = [(array, last_model(other)[name]) for name, array in last_model(one).items()]
+    return all(np.array_equal(a, b) for a, b in pairs)
+
+
+# Plain twins
+
+
+def split_of(config: RunConfig, clients: int) -> Split:
+    return build_split(source_directory("digits"), clients, config)
+
+
+def step(model: nn.Module, rows: Any, rate: float) -> None:
+    """One step of gradient descent on 10·CE of rows of the training images with their labels."""
+    source = load_source("digits")
+    inputs = to_input(torch.from_numpy(source.train.images[rows])).double()
+    labels = torch.from_numpy(np.asarray(source.train.labels)[rows])
+    optimizer = torch.optim.SGD(model.parameters(), lr=rate)
+    optimizer.zero_grad()
+    (10 * functional.cross_entropy(model(inputs), labels)).backward()
+    optimizer.step()
+
+
+def fresh(config: RunConfig) -> nn.Module:
+    return build_model("mlp", load_source("digits").image_shape, 10, config.seed).double()
+
+
+def federated(config: RunConfig, rows: list[Any], rounds: int) -> nn.Module:
+    """Federated averaging of one step at each client on its ``rows``."""
+    model = fresh(config)
+    for _ in range(rounds):
+        states = []
+        for points in rows:
+            local = fresh(config)
+            local.load_state_dict(model.state_dict())
+            step(local, points, config.learning_rate)
+            states.append(local.state_dict())
+        names = model.state_dict()
+        mean = {name: torch.stack([s[name] for s in states]).mean(dim=0) for name in names}
+        model.load_state_dict(mean)
+    return model
+
+
+def assert_ends_as(directory: Path, model: nn.Module) -> None:
+    for name, array in last_model(directory).items():
+        np.testing.assert_allclose(array, model.state_dict()[name].numpy(), rtol=1e-7, atol=1e-10)
+
+
+@pytest.mark.parametrize(
+    ("method", "options"),
+    [
+        ("fixmatch", {"ssl.unsupervised-weight": 0.0}),
+        ("uda", {"ssl.unsupervised-weight": 0.0, "uda.signal-annealing": "none"}),
+        ("all-labels", {}),
+    ],
+)
+def test_without_unlabeled_points_it_is_supervised_learning(
+    settings: Settings, method: str, options: dict[str, Any]
+) -> None:
+    config = settings(**QUICK, **WIDE, method=method, **options)
+    clients = [one for one in split_of(config, 3).clients if isinstance(one, LabelTruth)]
+    rows = [client.points[client.given >= 0] for client in clients]
+    assert sum(map(len, rows)) == (180 if method == "all-labels" else 100)
+    directory = train(config, 3)
+    assert_ends_as(directory, federated(config, rows, rounds=2))
+    assert all("server_loss" not in line for line in metrics(directory))
+
+
+@pytest.mark.parametrize("method", ["uda", "fixmatch"])
+def test_the_server_trains_twice_before_the_first_round_and_once_before_others(
+    settings: Settings, method: str
+) -> None:
+    # Clients whose consistency has no weight leave the model as it is.
+    weightless = {"ssl.unsupervised-weight": 0.0}
+    config = settings(
+        **{**QUICK, "num_rounds": 3}, **WIDE, **AT_SERVER, method=method, **weightless
+    )
+    directory = train(config, 3)
+    model, rows = fresh(config), split_of(config, 3).server
+    for _ in range(4):
+        step(model, rows, config.learning_rate)
+    assert_ends_as(directory, model)
+    assert [line["loss"] for line in metrics(directory)] == [0.0] * 3
+
+
+def test_the_server_trains_before_clients_and_with_settings_of_its_own(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    done: list[Any] = []
+    train_there = ServerTrainer.train
+
+    def spy(self: ServerTrainer, arrays: ArrayRecord, number: int, *rest: Any) -> Any:
+        done.append((number, self.plan(number).learning_rate, self.plan(number).local_epochs))
+        return train_there(self, arrays, number, *rest)
+
+    def listen(call: int, replies: list[Message]) -> list[Message]:
+        if call >= 2:  # hello and prepare come first
+            done.append("clients")
+        return replies
+
+    monkeypatch.setattr(ServerTrainer, "train", spy)
+    own = {"server.epochs": 3, "server.learning-rate": 0.5, "learning_rate_schedule": "cosine"}
+    config = settings(**QUICK, **AT_SERVER, method="uda", **own)
+    train(config, 2, wrap_grid=lambda grid: MeddlingGrid(grid, listen))
+    # Of two rounds the second has half the step size; what comes before the first has the first's.
+    assert done == [(0, 0.5, 3), (1, 0.5, 3), "clients", (2, 0.25, 3), "clients"]
+
+
+def test_all_labels_learn_at_the_server_as_well(settings: Settings) -> None:
+    config = settings(**QUICK, **WIDE, **AT_SERVER, method="all-labels")
+    split = split_of(config, 3)
+    directory = train(config, 3)
+    model = fresh(config)
+    for number in (1, 2):
+        for _ in range(2 if number == 1 else 1):
+            step(model, split.server, config.learning_rate)
+        clients = []
+        for client in split.clients:
+            clients.append(fresh(config))
+            clients[-1].load_state_dict(model.state_dict())
+            step(clients[-1], client.points, config.learning_rate)
+        states = [client.state_dict() for client in clients]
+        model.load_state_dict(
+            {name: torch.stack([s[name] for s in states]).mean(dim=0) for name in states[0]}
+        )
+    assert_ends_as(directory, model)
+
+
+# What a run says of itself
+
+
+def test_a_run_with_labels_at_the_server(settings: Settings) -> None:
+    directory = train(settings(**QUICK, **AT_SERVER, method="fixmatch"), 3)
+    lines = metrics(directory)
+    assert all(line["server_loss"] > 1 for line in lines)  # 10·CE
+    assert lines[1]["server_loss"] < lines[0]["server_loss"]
+    assert [(line["clients"], line["failures"]) for line in lines] == [(3, 0)] * 2
+    clients = json.loads((directory / "federation.json").read_text())["clients"]
+    assert [client["num_labelled"] for client in clients] == [0] * 3
+    assert [client["labelled_counts"] for client in clients] == [[0] * 10] * 3
+    assert summary(directory)["method"] == "fixmatch"
+
+
+def test_a_run_with_labels_at_clients(settings: Settings) -> None:
+    directory = train(settings(**QUICK, method="uda", **{"labels.total": 60}), 3)
+    clients = json.loads((directory / "federation.json").read_text())["clients"]
+    assert [client["num_labelled"] for client in clients] == [20] * 3
+
+
+# Settings count
+
+
+@pytest.mark.parametrize(
+    ("method", "others"),
+    [
+        (
+            "uda",
+            [
+                {"uda.signal-annealing": "linear"},
+                {"uda.threshold": 0.2},
+                {"uda.temperature": 0.5},
+                {"ssl.unlabeled-batch-size": 7},
+                {"ssl.unlabeled-batch-size": 0},
+                {"ssl.operations": 2},
+                {"ssl.most-magnitude": 9},
+                {"ssl.supervised-weight": 1.0},
+                {"ssl.unsupervised-weight": 9.0},
+                {"scenario.streaming-steps": 2, "scenario.rounds-per-step": 1},
+            ],
+        ),
+        ("fixmatch", [{"fixmatch.threshold": 0.3}, {"ssl.unsupervised-weight": 9.0}]),
+        (
+            "all-labels",
+            [
+                {"ssl.supervised-weight": 1.0},
+                {"scenario.streaming-steps": 2, "scenario.rounds-per-step": 1},
+            ],
+        ),
+    ],
+)
+def test_every_setting_counts(
+    settings: Settings, method: str, others: list[dict[str, Any]]
+) -> None:
+    # Several steps in the first round: there is something to anneal, and to be sure of.
+    base: dict[str, Any] = {**QUICK, "method": method, "local_epochs": 4, "learning_rate": 0.01}
+    base |= {"fixmatch.threshold": 0.2} if method == "fixmatch" else {}
+    runs = [train(settings(**{**base, **other}), 2) for other in ({}, *others)]
+    for i, run in enumerate(runs):
+        assert not any(same(run, other) for other in runs[:i]), ({}, *others)[i]
+    assert same(runs[0], train(settings(**base), 2))
+
+
+def test_bases_train_with_it(settings: Settings) -> None:
+    plan = {**QUICK, **AT_SERVER, "method": "uda", "optimizer": "sgd", "learning_rate": 0.01}
+    plan["ssl.unlabeled-batch-size"] = 10  # several steps a round
+    plain = train(settings(**plan), 3)
+    assert same(train(settings(**plan, base="fedprox", **{"fedprox.proximal-mu": 0.0}), 3), plain)
+    bases: dict[str, dict[str, Any]] = {"fedprox": {"fedprox.proximal-mu": 5.0}, "fednova": {}}
+    bases |= {"scaffold": {}, "fedadam": {}}
+    for base, more in bases.items():
+        run = train(settings(**plan, base=base, **more), 3)
+        assert all(np.isfinite(array).all() for array in last_model(run).values())
+        assert same(run, plain) == (base == "fednova")  # all clients make as many steps
+
+
+def test_a_model_with_batch_norm(settings: Settings) -> None:
+    quick = {**QUICK, "model": "cnn6", "num_rounds": 1, "points_per_client": 30}
+    for method in ("uda", "fixmatch"):
+        directory = train(settings(**quick, **AT_SERVER, method=method), 2)
+        assert all(np.isfinite(array).all() for array in last_model(directory).values())
+
+
+# Streams and interruptions
+
+
+def test_a_stream_that_has_run_dry_ends_the_run_in_one_sentence(settings: Settings) -> None:
+    # Two points for each client, one in each of the first two steps.
+    steps = {"scenario.streaming-steps": 3, "scenario.rounds-per-step": 1}
+    quick = {**QUICK, **AT_SERVER, "points_per_client": 2, "num_rounds": 3}
+    config = settings(**quick, method="fixmatch", **steps)
+    with pytest.raises(UserError, match="Round 3: no client had anything to learn from"):
+        train(config, 2)
+    assert [line["round"] for line in metrics(Path(config.output))] == [1, 2]
+
+
+class Cut(Exception):
+    """Stands for whatever interrupts a run."""
+
+
+RESUMED: dict[str, dict[str, Any]] = {
+    "uda": {**AT_SERVER, "method": "uda", "fraction_train": 0.5},
+    "fixmatch over scaffold": {
+        **{**AT_SERVER, "method": "fixmatch", "fixmatch.threshold": 0.2},
+        **{"base": "scaffold", "optimizer": "sgd", "learning_rate": 0.01},
+    },
+    "a stream at clients": {
+        **{"method": "uda", "scenario.streaming-steps": 4, "scenario.rounds-per-step": 1},
+    },
+}
+
+
+@pytest.mark.parametrize("options", RESUMED.values(), ids=RESUMED)
+def test_a_resumed_run_ends_as_an_uninterrupted_one(
+    settings: Settings, options: dict[str, Any]
+) -> None:
+    plan = {**QUICK, "num_rounds": 4, **options}
+    whole = train(settings(**plan), 4)
+
+    def cut(call: int, replies: list[Message]) -> list[Message]:
+        if call == 4:  # hello, prepare, two rounds
+            raise Cut
+        return replies
+
+    config = settings(**plan)
+    with pytest.raises(Cut):
+        train(config, 4, wrap_grid=lambda grid: MeddlingGrid(grid, cut))
+    directory = Path(config.output)
+    assert len(metrics(directory)) == 2
+    train(resolve({"resume": str(directory)}, Path.cwd()), 4)
+    assert metrics(directory) == metrics(whole)
+    assert same(directory, whole)
+
+
+# What is learned
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_it_learns_with_labels_at_the_server(settings: Settings, method: str) -> None:
+    points = {"server.points": 100, "server.epochs": 3}
+    config = settings(
+        model="mlp", num_rounds=6, evaluate_every=6, **AT_SERVER, **points, method=method
+    )
+    assert summary(train(config, 4))["test_error"] < 20  # chance is 90
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_it_learns_with_labels_at_clients(settings: Settings, method: str) -> None:
+    config = settings(model="mlp", num_rounds=6, local_epochs=4, evaluate_every=6, method=method)
+    assert summary(train(config, 4))["test_error"] < 30

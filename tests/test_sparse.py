@@ -1,0 +1,287 @@
+"""Updates: bytes by hand, the smallest form, both ends in step, and messages that are refused."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from flwr.app import RecordDict
+from hypothesis import given
+from hypothesis import settings as hypothesis_settings
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import array_shapes, arrays
+from numpy.typing import NDArray
+
+from fedul_flwr.bridge import payload_bytes, to_record
+from fedul_flwr.sparse import HEADER, Arrays, Update, decode, encode
+
+
+def same_bits(one: Arrays, other: Arrays) -> bool:
+    return one.keys() == other.keys() and all(
+        array.dtype == other[name].dtype
+        and array.shape == other[name].shape
+        and array.tobytes() == other[name].tobytes()
+        for name, array in one.items()
+    )
+
+
+def changed_at(positions: Any, size: int, dtype: str = "f4") -> Update:
+    """The update of zeros, of which some become ones."""
+    new = np.zeros(size, dtype)
+    new[positions] = 1
+    return encode({"w": new}, {"w": np.zeros(size, dtype)}, 0)
+
+
+def test_indices_by_hand() -> None:
+    held = {"w": np.zeros((10, 10), np.float32), "b": np.ones(3, np.float32)}
+    new = {name: array.copy() for name, array in held.items()}
+    new["w"][0, 3], new["w"][7, 0] = 1, -2
+    update = encode(new, held, 0)
+    assert {name: array.tobytes().hex(" ", 4) for name, array in update.record.items()} == {
+        "w/indices": "03000000 46000000",
+        "w/values": "0000803f 000000c0",
+    }
+    assert update.changed == 2
+    assert same_bits(update.kept, new)
+    assert same_bits(decode(update.record, held), new)
+
+
+def test_mask_by_hand() -> None:
+    """Of 64 values three: 8 bytes of mask, indices would be 12."""
+    update = changed_at([0, 9, 63], 64)
+    assert set(update.record) == {"w/mask", "w/values"}
+    assert update.record["w/mask"].tobytes().hex() == "8040000000000001"
+    assert update.record["w/values"].tolist() == [1, 1, 1]
+
+
+def test_the_threshold_by_hand() -> None:
+    half = 0.5
+    pairs = [  # new, held, what both keep
+        (half, 0.0, half),
+        (-half, 0.0, -half),
+        (0.49, 0.0, 0.0),
+        (1.49, 1.0, 1.0),
+        (0.0, -0.0, -0.0),
+        (np.inf, np.inf, np.inf),
+        (-np.inf, np.inf, -np.inf),
+        (np.nan, 1.0, np.nan),
+        (1.0, np.nan, 1.0),
+        (3e38, -3e38, 3e38),  # their difference is too large for the type
+    ]
+    new, held, kept = (np.array(column, np.float32) for column in zip(*pairs, strict=True))
+    update = encode({"w": new}, {"w": held}, half)
+    assert same_bits(update.kept, {"w": kept})
+    assert update.changed == 6
+    assert same_bits(encode({"w": kept}, {"w": held}, half).record, update.record)
+
+
+def test_without_a_threshold_every_bit_counts() -> None:
+    new, held = np.zeros(2, np.float32), np.array([-0.0, 0.0], np.float32)
+    assert encode({"w": new}, {"w": held}, 0).changed == 1
+    nan = np.array([np.nan], np.float32)
+    other = (nan.view(np.uint32) + 1).view(np.float32)
+    assert encode({"w": nan}, {"w": nan}, 0).record == {}
+    assert same_bits(encode({"w": other}, {"w": nan}, 0).kept, {"w": other})
+
+
+@pytest.mark.parametrize(
+    ("dtype", "last_mask"),
+    # Indices take 4c bytes, a mask of 1000 values 125: indices up to 31. A mask takes 253 + 4c with
+    # its header, a whole array 4000: masks up to 936. In float64, 253 + 8c and 8000: up to 968.
+    [("f4", 936), ("f8", 968)],
+)
+def test_the_smallest_form_travels(dtype: str, last_mask: int) -> None:
+    forms = {
+        0: set(),
+        1: {"w/indices", "w/values"},
+        31: {"w/indices", "w/values"},
+        32: {"w/mask", "w/values"},
+        last_mask: {"w/mask", "w/values"},
+        last_mask + 1: {"w"},
+        1000: {"w"},
+    }
+    for count, names in forms.items():
+        update = changed_at(slice(count), 1000, dtype)
+        assert set(update.record) == names
+        assert update.changed == count
+        size = np.dtype(dtype).itemsize
+        other_forms = [
+            2 * HEADER + (4 + size) * count,
+            2 * HEADER + 125 + size * count,
+            HEADER + size * 1000,
+        ]
+        sent = payload_bytes(RecordDict({"sigma": to_record(update.record)}))
+        assert sent == (min(other_forms) if count else 0)
+
+
+def test_a_whole_array_keeps_what_is_below_the_threshold() -> None:
+    held = np.zeros(8, np.float32)
+    new = np.array([1, 1, 1, 1, 1, 1, 1, 0.1], np.float32)
+    update = encode({"w": new}, {"w": held}, 0.5)
+    assert set(update.record) == {"w"}
+    assert update.record["w"].tolist() == [1] * 7 + [0]
+    assert update.changed == 7
+
+
+def test_integers_are_exact() -> None:
+    held, new = {"n": np.array(7)}, {"n": np.array(8)}
+    update = encode(new, held, 100.0)
+    assert update.changed == 1
+    assert same_bits(decode(update.record, held), new)
+
+
+def test_a_receiver_never_seen_gets_everything() -> None:
+    new = {"w": np.zeros((2, 3), np.float32), "b": np.zeros(0), "s": np.array(1.5)}
+    update = encode(new, {}, 1e9)
+    assert same_bits(update.record, new)
+    assert update.changed == 7
+    assert same_bits(decode(update.record, {}), new)
+    assert encode({}, {}, 0) == ({}, {}, 0)
+
+
+def test_nothing_is_shared_with_what_came_in(tmp_path: Path) -> None:
+    """Inputs may be read-only, mapped from a file, and in any order in memory."""
+    np.save(tmp_path / "held.npy", np.zeros((20, 30), np.float32))
+    held = {"w": np.load(tmp_path / "held.npy", mmap_mode="r")}
+    new = np.ones((30, 20), np.float32).T
+    new[:, 3:] = 0
+    new.flags.writeable = False
+    for before in (held, {}):
+        update = encode({"w": new}, before, 0)
+        for outcome in (update.kept, decode(update.record, before), decode({}, held)):
+            assert type(outcome["w"]) is np.ndarray
+            outcome["w"][:] = 5
+    assert np.array_equal(held["w"], np.zeros((20, 30)))
+
+
+@st.composite
+def pairs(draw: st.DrawFn) -> tuple[Arrays, Arrays, float]:
+    """Arrays of one form: some values equal, some close, any bits."""
+    dtype = np.dtype(draw(st.sampled_from(["f4", "f8"])))
+    shape = draw(st.one_of(st.just(()), st.just((0, 3)), array_shapes(max_dims=3, max_side=12)))
+    floats = st.floats(width=8 * dtype.itemsize)  # type: ignore[arg-type]
+    held = draw(arrays(dtype, shape, elements=floats))
+    other = draw(arrays(dtype, shape, elements=floats))
+    choice = draw(arrays(np.int8, shape, elements=st.integers(0, 3)))
+    with np.errstate(all="ignore"):
+        new = np.select([choice == 0, choice == 1], [other, held + dtype.type(1e-4)], held)
+    return {"w": new}, {"w": held}, draw(st.sampled_from([0.0, 5e-5, 0.5, np.inf]))
+
+
+@hypothesis_settings(max_examples=200, deadline=None)
+@given(pairs())
+def test_any_arrays_make_the_round_trip(case: tuple[Arrays, Arrays, float]) -> None:
+    new, held, threshold = case
+    update = encode(new, held, threshold)
+    assert same_bits(decode(update.record, held), update.kept)
+    sent = 0
+    for one, before, kept in zip(
+        *(map(np.ravel, (new["w"], held["w"], update.kept["w"]))), strict=True
+    ):
+        with np.errstate(all="ignore"):
+            close = threshold > 0 and abs(one - before) < before.dtype.type(threshold)
+        differs = one.tobytes() != before.tobytes() and not close
+        assert kept.tobytes() == (one if differs else before).tobytes()
+        sent += differs
+    assert update.changed == sent
+    if threshold == 0:
+        assert same_bits(update.kept, new)
+    # The bound of the docstring, in bytes: the share, a bit per value, a byte and two headers.
+    bound = sent * new["w"].itemsize + new["w"].size / 8 + 1 + 2 * HEADER
+    assert payload_bytes(RecordDict({"w": to_record(update.record)})) <= bound
+
+
+@pytest.mark.parametrize("threshold", [0.0, 1e-3])
+def test_both_ends_stay_in_step(threshold: float) -> None:
+    """Five rounds there and back: each side changes what it holds, and both agree afterwards."""
+    rng = np.random.default_rng(0)
+    shapes: dict[str, tuple[int, ...]] = {"w": (40, 20), "b": (20,), "s": ()}
+    model = {name: rng.normal(size=shape).astype(np.float32) for name, shape in shapes.items()}
+    down = encode(model, {}, threshold)
+    server, client = down.kept, decode(down.record, {})
+    for step in range(5):
+        for way in range(2):
+            sender, receiver = (server, client) if way == 0 else (client, server)
+            trained = {name: _moved(rng, array, step) for name, array in sender.items()}
+            update = encode(trained, receiver, threshold)
+            sender, receiver = update.kept, decode(update.record, receiver)
+            assert same_bits(sender, receiver)
+            server, client = (sender, receiver) if way == 0 else (receiver, sender)
+            for name, array in trained.items():
+                assert np.abs(server[name] - array).max() <= threshold
+
+
+def _moved(rng: np.random.Generator, array: NDArray[Any], step: int) -> NDArray[Any]:
+    """A part of the values moves, the rest hardly."""
+    moves = rng.random(array.shape) < (0.01, 0.1, 0.5, 0.9, 1.0)[step]
+    noise = rng.normal(size=array.shape) * np.where(moves, 1.0, 1e-5)
+    return np.asarray(array + noise.astype(np.float32), dtype=np.float32)
+
+
+INDEX = np.array([1, 2], np.uint32)
+VALUE = np.array([1, 2], np.float32)
+MASK = np.packbits([0, 1, 1, 0, 0, 0, 0, 0, 0, 0])
+
+
+@pytest.mark.parametrize(
+    ("record", "reason"),
+    [
+        ({"v": VALUE}, "The update's 'v' belongs to no array that is held."),
+        ({"v/values": VALUE}, "The update's 'v/values' belongs to no array that is held."),
+        ({"w": np.zeros(10, np.float32)}, "'w' is float32 of shape (10,), not float32 of"),
+        ({"w": np.zeros((2, 5))}, "'w' is float64 of shape (2, 5), not float32 of shape (2, 5)."),
+        ({"w/values": VALUE}, "the update has 'w/values'."),
+        ({"w/mask": MASK}, "the update has 'w/mask'."),
+        ({"w": np.zeros((2, 5), np.float32), "w/mask": MASK}, "the update has 'w', 'w/mask'."),
+        (
+            {"w/indices": INDEX, "w/mask": MASK, "w/values": VALUE},
+            "the update has 'w/indices', 'w/mask', 'w/values'.",
+        ),
+        ({"w/indices": INDEX, "w/values": VALUE[:1]}, "'w/values' is float32 of shape (1,), not"),
+        ({"w/indices": INDEX, "w/values": VALUE.astype(float)}, "'w/values' is float64 of"),
+        ({"w/indices": INDEX.astype(int), "w/values": VALUE}, "'w/indices' is int64 of"),
+        ({"w/indices": INDEX[None], "w/values": VALUE}, "'w/indices' is uint32 of shape (1, 2)"),
+        ({"w/indices": INDEX + 8, "w/values": VALUE}, "must increase and stay below 10."),
+        ({"w/indices": INDEX[::-1], "w/values": VALUE}, "must increase and stay below 10."),
+        ({"w/indices": INDEX * 0, "w/values": VALUE}, "must increase and stay below 10."),
+        ({"w/mask": MASK[:1], "w/values": VALUE}, "'w/mask' is uint8 of shape (1,), not uint8"),
+        ({"w/mask": MASK.astype(int), "w/values": VALUE}, "'w/mask' is int64 of shape (2,)"),
+        ({"w/mask": MASK, "w/values": VALUE[:1]}, "'w/values' is float32 of shape (1,), not"),
+    ],
+)
+def test_messages_that_do_not_fit(record: Arrays, reason: str) -> None:
+    held = {"w": np.zeros((2, 5), np.float32), "b": np.zeros(3)}
+    with pytest.raises(ValueError, match=re.escape(reason)):
+        decode(record, held)
+
+
+def test_messages_that_just_fit() -> None:
+    held = {"w": np.zeros((2, 5), np.float32)}
+    for positions in ([0, 1], [8, 9]):
+        record = {"w/indices": np.array(positions, np.uint32), "w/values": VALUE}
+        assert decode(record, held)["w"].ravel()[positions].tolist() == [1, 2]
+    masked = decode({"w/mask": MASK, "w/values": VALUE}, held)
+    assert masked["w"].ravel().tolist() == [0, 1, 2] + 7 * [0]
+
+
+def test_a_change_of_what_is_not_held() -> None:
+    with pytest.raises(ValueError, match="'w/mask' changes an array that is not held"):
+        decode({"w": VALUE, "w/mask": MASK, "w/values": VALUE}, {})
+
+
+@pytest.mark.parametrize(
+    ("new", "held", "reason"),
+    [
+        ({"w": VALUE}, {"w": VALUE, "b": VALUE}, "Array 'b' is not on both sides of an update"),
+        ({"w": VALUE, "b": VALUE}, {"w": VALUE}, "Array 'b' is not on both sides of an update"),
+        ({"w": VALUE}, {"w": VALUE[:1]}, r"'w' is float32 of shape \(2,\), not float32 of shape"),
+        ({"w": VALUE}, {"w": VALUE.astype(float)}, "'w' is float32 of shape .*, not float64"),
+        ({"w/values": VALUE}, {}, "Array 'w/values' is named like a part of an array"),
+    ],
+)
+def test_arrays_that_do_not_fit(new: Arrays, held: Arrays, reason: str) -> None:
+    with pytest.raises(ValueError, match=reason):
+        encode(new, held, 0)
