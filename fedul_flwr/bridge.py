@@ -187,6 +187,8 @@ def payload_parts(records: RecordDict) -> Counter[str]:
     """
     parts: Counter[str] = Counter()
     for name, record in records.array_records.items():
+        if name == ARRAYS and not record:
+            continue  # the model travels as something else
         parts[MODEL if name == ARRAYS else name] += sum(
             len(array.data) for array in record.values()
         )

@@ -47,6 +47,9 @@ def test_a_message_by_part() -> None:
     assert payload_parts(records) == expected
     assert payload_bytes(records) == sum(expected.values())
     assert payload_parts(RecordDict()) == {"other": 0}
+    # A model that travels as something else is no part; another record that is empty is one.
+    without = RecordDict({"arrays": ArrayRecord(), "psi": ArrayRecord()})
+    assert payload_parts(without) == {"psi": 0, "other": 0}
 
 
 def test_percents_by_hand() -> None:
