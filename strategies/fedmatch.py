@@ -194,14 +194,14 @@ class FedMatch(Matching):
             held[part], sent[part] = update.kept, update.record
             self.record.nonzero_down[part] += update.changed
         self._sent[client] = sent
-        helpers = self._helpers_of(client)
-        own = held[unlabeled_part(held)]
-        for number, helper in enumerate(helpers):
+        own, helpers = held[unlabeled_part(held)], {}
+        for number, helper in enumerate(self._helpers_of(client)):
             update = encode(helper, own, threshold)
-            sent = sent | {HELPERS: sent.get(HELPERS, {}) | flatten({str(number): update.record})}
+            helpers[str(number)] = update.record
             self.record.nonzero_down[HELPERS] += update.changed
         told = ConfigRecord({**config, SINCE: since, HELPERS: len(helpers)})
-        records = {name: to_record(record) for name, record in sent.items()}
+        travels = sent | ({HELPERS: flatten(helpers)} if helpers else {})
+        records = {name: to_record(record) for name, record in travels.items()}
         return RecordDict({ARRAYS: ArrayRecord(), CONFIG: told, **records})
 
     def _helpers_of(self, client: int) -> list[Arrays]:
