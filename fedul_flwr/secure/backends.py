@@ -3,9 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 
-from fedul_flwr.secure.plaintext import PLAINTEXT
+from fedul_flwr.secure.comparison import mask_keys, respond
+from fedul_flwr.secure.comparison_server import ComparisonServer
+from fedul_flwr.secure.hamming.pairwise import PairwiseHamming
+from fedul_flwr.secure.hamming.plaintext import PLAINTEXT
+from fedul_flwr.secure.session import FEWEST
 from fedul_flwr.secure.similarity import SimilarityBackend
+
+
+def secure_backend(protocol: PairwiseHamming) -> SimilarityBackend:
+    """Points compared by a protocol for two clients, labels summed under masks."""
+    return SimilarityBackend(
+        name=protocol.name,
+        respond=partial(respond, protocol),
+        mask_keys=mask_keys,
+        server=partial(ComparisonServer, protocol),
+        cost=protocol.cost,
+        fewest=FEWEST,
+    )
+
 
 BACKENDS: Mapping[str, SimilarityBackend] = {backend.name: backend for backend in (PLAINTEXT,)}
 """Values of the setting ``xclp.secure``."""

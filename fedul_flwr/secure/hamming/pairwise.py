@@ -14,14 +14,12 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, Protocol
-
-from numpy.typing import NDArray
+from typing import Protocol
 
 from fedul_flwr.data.types import Bytes, Ints
 from fedul_flwr.secure.randomness import Entropy
+from fedul_flwr.secure.similarity import Arrays, Cost
 
-Arrays = Mapping[str, NDArray[Any]]
 Inbox = Mapping[int, Arrays]
 """What came from each peer: what it sent to this client alone, and what it sent to all it owns
 pairs with."""
@@ -67,13 +65,6 @@ class Turn:
     to_peers: Mapping[int, Arrays] = field(default_factory=dict, repr=False)
     to_evaluators: Arrays = field(default_factory=dict, repr=False)
     to_server: Mapping[int, Arrays] = field(default_factory=dict, repr=False)
-
-
-class Cost(NamedTuple):
-    """An estimate for one propagation: seconds on two cores, and bytes that clients send."""
-
-    seconds: float
-    traffic: float
 
 
 class PairwiseHamming(Protocol):
