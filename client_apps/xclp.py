@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from client_apps.partly_labeled import nothing
 from client_apps.propagating import PropagatingClient
 from fedul_flwr.bridge import Arrays, Content
-from fedul_flwr.data.types import UNLABELED
+from fedul_flwr.data.types import UNLABELED, Bytes
 from fedul_flwr.errors import UserError
 from fedul_flwr.learning.local import load_arrays
 from fedul_flwr.propagation.codes import checked_features, encode
@@ -22,12 +22,13 @@ from fedul_flwr.propagation.labels import (
     reweigh_by_prior,
 )
 from fedul_flwr.propagation.phases import (
+    ATTEMPT,
     COLUMNS,
     COMPARE,
     FIRST,
     LABELLED,
     MODEL,
-    POSITION,
+    PARTICIPANTS,
     ROUND,
     ROWS,
     SENT,
@@ -37,16 +38,17 @@ from fedul_flwr.propagation.phases import (
 )
 from fedul_flwr.propagation.shares import label_part, own_rows, scores_of
 from fedul_flwr.secure.backends import BACKENDS
-from fedul_flwr.secure.rowsums import open_rows, split_share
+from fedul_flwr.secure.rowsums import open_rows, pair_masks, split_share
+from fedul_flwr.secure.similarity import Encode, SimilarityBackend, Task
 from fedul_flwr.settings.semi import XCLPSettings
 
 FEATURES, PRESENT, ASKED, KEPT, BACKEND = "features", "present", "asked", "kept", "backend/"
-"""Arrays a client remembers from one phase to the next: features while the backend needs them,
-points that have a direction, those whose labels are asked for, what it kept of its share; and the
-prefix of what the backend remembers."""
+"""Arrays a client remembers from one phase to the next: features until they are coded, points that
+have a direction, those whose labels are asked for, what it kept of its share; and the prefix of
+what the backend remembers."""
 
 MEMORY = "xclp"
-"""Name under which it remembers them."""
+"""Name under which it remembers them, in Flower's state alone and until the propagation ends."""
 
 
 class XCLPClient(PropagatingClient):
@@ -67,14 +69,16 @@ class XCLPClient(PropagatingClient):
 
     def pseudo_labels(self) -> Propagated:
         """What the propagation before this round's training says of the unlabeled points."""
-        return self.of_unlabeled(self.open(self.received[ROWS], self.server_round))
+        found = self.of_unlabeled(self.open(self.received[ROWS]))
+        self.end_propagation()
+        return found
 
-    def open(self, received: Mapping[str, NDArray[Any]], server_round: int) -> Propagated:
+    def open(self, received: Mapping[str, NDArray[Any]]) -> Propagated:
         """Labels and confidences of the points in :attr:`shown`, from this client's rows.
 
         -1 where no label reaches, and for points whose labels were given.
         """
-        memory = self.state.recall(MEMORY, server_round + 1)
+        memory = self.state.secrets(MEMORY)
         rows = open_rows(memory[KEPT], received[ROWS])
         scores = scores_of(rows, class_scaling=self.propagation.class_scaling)
         if self.propagation.reweigh:
@@ -82,6 +86,10 @@ class XCLPClient(PropagatingClient):
         guess, asked = nothing(len(self.shown)), memory[ASKED]
         guess.labels[asked], guess.confidence[asked] = labels_from_scores(scores)
         return guess
+
+    def end_propagation(self) -> None:
+        """Forget keys, codes and all else of the propagation."""
+        self.state.set_secrets(MEMORY, {})
 
     # Phases
 
@@ -91,8 +99,6 @@ class XCLPClient(PropagatingClient):
         Points without a direction, whose features are all zero, are similar to nobody and stay
         out.
         """
-        server_round = int(content.values[ROUND])  # type: ignore[arg-type]
-        memory = self.state.recall(MEMORY, server_round + 1)
         message = dict(content.arrays)
         reply: Arrays = {}
         if content.values[FIRST]:
@@ -105,41 +111,77 @@ class XCLPClient(PropagatingClient):
             except UserError as error:
                 raise UserError(f"Client {self.node.partition_id}: {error}") from error
             present = features.any(axis=1)
-            memory = {PRESENT: np.asarray(present), FEATURES: features[present]}
+            memory: Arrays = {PRESENT: np.asarray(present), FEATURES: features[present]}
             reply[LABELLED] = (self.given != UNLABELED)[present]
-        own: Mapping[str, NDArray[Any]] = {
-            name.removeprefix(BACKEND): array
-            for name, array in memory.items()
-            if name.startswith(BACKEND)
-        }
-        features = memory[FEATURES]
-        num_bits = self.propagation.num_bits
-        own, answer = BACKENDS[self.propagation.secure].respond(
-            own, message, lambda seed: encode(features, seed, num_bits)
-        )
-        memory = {PRESENT: memory[PRESENT]}
-        if own:  # it will be asked again
-            memory |= {FEATURES: features} | {BACKEND + k: array for k, array in own.items()}
-        self.state.keep(MEMORY, server_round, memory)
+        else:
+            memory = self.state.secrets(MEMORY)
+
+        def codes(seed: bytes) -> Bytes:
+            return encode(memory.pop(FEATURES), seed, self.propagation.num_bits)
+
+        task = self._task(content, memory[PRESENT], codes)
+        own, answer = self._backend.respond(_backends_own(memory), message, task)
+        kept = {name: memory[name] for name in (PRESENT, FEATURES) if name in memory}
+        self._remember(kept, own)
         return Content(arrays={**answer, **reply})
 
     def _sum(self, content: Content) -> Content:
         """Its labels' part of the scores of all unlabeled points, without those of its own."""
         told = content.values
-        server_round = int(told[ROUND])  # type: ignore[arg-type]
         unlabeled: list[int] = list(told[UNLABELED_POINTS])  # type: ignore[arg-type]
-        memory = self.state.recall(MEMORY, server_round + 1)
+        participants: list[int] = list(told[PARTICIPANTS])  # type: ignore[arg-type]
+        attempt = int(told[ATTEMPT])  # type: ignore[arg-type]
+        memory = self.state.secrets(MEMORY)
+        task = self._task(content, memory[PRESENT], _no_codes)
+        backends, keys = self._backend.mask_keys(_backends_own(memory), task, participants, attempt)
         given = np.full_like(self.given, UNLABELED) if told[WITHHELD] else self.given
         in_graph = given[memory[PRESENT]]
+        position = participants.index(self.node.partition_id)
+        if keys and unlabeled[position] != (self.given[memory[PRESENT]] == UNLABELED).sum():
+            raise UserError(
+                f"Client {self.node.partition_id} adds up labels of its unlabeled points alone: "
+                "rows of labelled ones would show labels of others."
+            )
         part = label_part(
             content.arrays[COLUMNS],
             one_hot(in_graph[in_graph != UNLABELED], self.num_classes),
             one_hot(given, self.num_classes).sum(axis=0),
             unlabeled,
         )
-        own = own_rows(unlabeled, int(told[POSITION]))  # type: ignore[arg-type]
-        share = split_share(part, own, len(unlabeled))
+        mask = pair_masks(keys, self.node.partition_id, part.shape)
+        share = split_share(part, own_rows(unlabeled, position), len(unlabeled), mask)
         asked = memory[PRESENT] & (given == UNLABELED)
-        memory = {PRESENT: memory[PRESENT], ASKED: asked, KEPT: share.kept}
-        self.state.keep(MEMORY, server_round, memory)
+        self._remember({PRESENT: memory[PRESENT], ASKED: asked, KEPT: share.kept}, backends)
         return Content(arrays={SENT: share.sent})
+
+    @property
+    def _backend(self) -> SimilarityBackend:
+        return BACKENDS[self.propagation.secure]
+
+    def _task(self, content: Content, present: NDArray[np.bool_], codes: Encode) -> Task:
+        return Task(
+            own=self.node.partition_id,
+            server_round=int(content.values[ROUND]),  # type: ignore[arg-type]
+            num_points=int(present.sum()),
+            num_bits=self.propagation.num_bits,
+            seed_is_public=self.propagation.seed_is_public,
+            encode=codes,
+        )
+
+    def _remember(self, kept: Arrays, backends: Mapping[str, NDArray[Any]]) -> None:
+        own = {BACKEND + name: array for name, array in backends.items()}
+        self.state.set_secrets(MEMORY, kept | own)
+
+
+def _backends_own(memory: Arrays) -> Arrays:
+    """What the backend remembers."""
+    return {
+        name.removeprefix(BACKEND): array
+        for name, array in memory.items()
+        if name.startswith(BACKEND)
+    }
+
+
+def _no_codes(seed: bytes) -> Bytes:
+    del seed
+    raise ValueError("there are no features any more")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from functools import partial
 
 from flwr.app import ArrayRecord, ConfigRecord, Message, RecordDict
@@ -11,11 +11,11 @@ from flwr.serverapp import Grid
 from fedul_flwr.bridge import Content, payload_parts, to_arrays, to_record
 from fedul_flwr.config import RunConfig
 from fedul_flwr.data.seeds import stream
-from fedul_flwr.federation import Member
+from fedul_flwr.federation import Member, number
 from fedul_flwr.propagation.codes import SEED_BYTES
 from fedul_flwr.propagation.phases import ROWS
 from fedul_flwr.settings.semi import XCLPSettings
-from strategies.label_propagation import LabelPropagation, warn_of_plaintext
+from strategies.label_propagation import LabelPropagation, refuse_beyond_reach, warn_of_plaintext
 from strategies.partly_labeled import PartlyLabeled
 
 
@@ -32,6 +32,14 @@ class XCLP(PartlyLabeled):
         """As others; warns where the server sees all codes."""
         super().check(settings)
         warn_of_plaintext(settings.section("xclp", XCLPSettings))
+
+    def admitted(self, answers: Mapping[int, Content]) -> None:
+        """As others; refuses rounds whose propagation would take too long."""
+        super().admitted(answers)
+        if not self.on_labels_only(self.settings.num_rounds):
+            most = sorted(number(answer, "num-points") for answer in answers.values())
+            chosen = most[-len(self.sample(self.settings.num_rounds)) :]
+            refuse_beyond_reach(self.settings.section("xclp", XCLPSettings), chosen)
 
     def configure_train(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid

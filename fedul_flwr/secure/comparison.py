@@ -201,8 +201,8 @@ def _post(
                 private[peer][CONTENT_KEY] = bytes_array(key)
     for peer, arrays in private.items():
         reply[f"{TO}{peer}"] = session.seal(peer, step, arrays, os.urandom)
-    for peer, arrays in turn.to_server.items():
-        reply |= {f"{TELL}{peer}/{name}": array for name, array in arrays.items()}
+    for peer, told in turn.to_server.items():
+        reply |= {f"{TELL}{peer}/{name}": array for name, array in told.items()}
     return reply
 
 

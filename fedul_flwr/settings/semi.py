@@ -61,9 +61,19 @@ class XCLPSettings(PropagationSettings):
     reweigh: bool = False
     """Re-weigh scores at every client by class priors estimated there (ours, see
     docs/propagation.md). From one client's labels alone it does harm, so it is for these only."""
-    secure: Literal["plaintext"] = "plaintext"
-    """How similarities are computed: `plaintext` shows the server all codes (the paper's
-    placeholder, for simulations)."""
+    secure: Literal["rlwe", "paillier", "ot", "plaintext"] = "rlwe"
+    """How similarities are computed and labels summed: encrypted by ring-LWE, by Paillier's scheme
+    or with oblivious transfer (docs/privacy.md), or `plaintext`, which shows the server all codes
+    (the paper's placeholder, for simulations)."""
+    codes_seed: Literal["secret", "run"] = "secret"
+    """Where the seed of the codes comes from: clients agree on one that the server never knows, so
+    no two runs have the same codes; or `run`, the run's `seed`, so that a run can be repeated.
+    `plaintext` always takes the run's."""
+
+    @property
+    def seed_is_public(self) -> bool:
+        """Whether the server knows the seed of the codes."""
+        return self.codes_seed == "run" or self.secure == "plaintext"
 
 
 class XCLPPredictSettings(Settings):

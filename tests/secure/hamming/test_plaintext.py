@@ -12,7 +12,8 @@ from fedul_flwr.errors import UserError
 from fedul_flwr.propagation.codes import encode
 from fedul_flwr.propagation.graph import graph_from_codes, normalised_graph
 from fedul_flwr.secure.backends import BACKENDS
-from fedul_flwr.secure.plaintext import CODES, PLAINTEXT, SEED, PlaintextServer
+from fedul_flwr.secure.hamming.plaintext import CODES, PLAINTEXT, SEED, PlaintextServer
+from fedul_flwr.secure.similarity import Task
 from tests.propagation.conftest import SEED as SHARED
 from tests.propagation.conftest import clusters
 
@@ -34,7 +35,9 @@ def answer(server: PlaintextServer, parts: dict[int, slice]) -> dict[int, dict[s
         def own_codes(seed: bytes, own: Any = own) -> Bytes:
             return encode(own, seed, BITS)
 
-        remembered, reply = PLAINTEXT.respond({}, message, own_codes)
+        remembered, reply = PLAINTEXT.respond(
+            {}, message, Task(client, 1, len(own), BITS, True, own_codes)
+        )
         assert remembered == {}
         answers[client] = dict(reply)
     return answers
