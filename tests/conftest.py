@@ -33,7 +33,8 @@ def settings(tmp_path: Path) -> Callable[..., RunConfig]:
 
     def build(**overrides: Any) -> RunConfig:
         flat = {key.replace("_", "-"): value for key, value in overrides.items()}
-        flat.setdefault("xclp.secure", "plaintext")
+        if flat.get("method") in ("xclp", "xclp-predict"):
+            flat.setdefault("xclp.secure", "plaintext")
         flat.setdefault("output", str(tmp_path / f"run-{len(list(tmp_path.glob('run-*')))}"))
         return resolve(flat, tmp_path)
 
