@@ -25,5 +25,9 @@ def secure_backend(protocol: PairwiseHamming) -> SimilarityBackend:
     )
 
 
-BACKENDS: Mapping[str, SimilarityBackend] = {backend.name: backend for backend in (PLAINTEXT,)}
+PROTOCOLS: Mapping[str, PairwiseHamming] = {protocol.name: protocol for protocol in ()}
+BACKENDS: Mapping[str, SimilarityBackend] = {
+    PLAINTEXT.name: PLAINTEXT,
+    **{name: secure_backend(protocol) for name, protocol in PROTOCOLS.items()},
+}
 """Values of the setting ``xclp.secure``."""
