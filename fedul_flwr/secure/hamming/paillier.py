@@ -136,7 +136,7 @@ class Paillier:
         owner = _Message("The owner", "reveal", by_owner)
         evaluator = _Message("The evaluator", "answer", by_evaluator)
         n = owner.modulus(self.modulus_bits)
-        sums, masks = owner.numbers(SUMS, shape, n), evaluator.numbers(MASKS, shape, n)
+        sums, masks = owner.residues(SUMS, shape, n), evaluator.residues(MASKS, shape, n)
         plaintexts = [(s - mask) % n for s, mask in zip(sums, masks, strict=True)]
         found = np.empty(sizes, dtype=np.int64)
         for chunk, points in enumerate(chunks):
@@ -208,20 +208,25 @@ class _Message:
             self.refuse("a modulus of another kind", f"it must be odd and have {bits} bits")
         return n
 
-    def numbers(self, name: str, shape: tuple[int, ...], bound: Number) -> list[Number]:
-        found = from_bytes(self._array(name, shape).reshape(-1, shape[-1]))
-        if any(number >= bound for number in found):
-            self.refuse(f"{name} out of range", "they must be residues of the modulus")
+    def residues(self, name: str, shape: tuple[int, ...], n: Number) -> list[Number]:
+        found = self._numbers(name, shape)
+        if any(number >= n for number in found):
+            self.refuse(f"{name} out of range", "they must be below the modulus")
         return found
 
     def ciphertexts(self, shape: tuple[int, ...], n: Number) -> list[Number]:
-        found = self.numbers(CIPHERTEXTS, shape, n**2)
+        found, modulus = self._numbers(CIPHERTEXTS, shape), n**2
+        if any(number >= modulus for number in found):
+            self.refuse("ciphertexts out of range", "they must be below the modulus squared")
         if not all_coprime(found, n):
             self.refuse("ciphertexts that are none", "they must be coprime to the modulus")
         return found
 
     def refuse(self, what: str, rule: str) -> NoReturn:
         raise UserError(f"{self.sender} sent in step {self.step!r} {what}; {rule}.")
+
+    def _numbers(self, name: str, shape: tuple[int, ...]) -> list[Number]:
+        return from_bytes(self._array(name, shape).reshape(-1, shape[-1]))
 
     def _array(self, name: str, shape: tuple[int, ...]) -> Bytes:
         array = self.arrays.get(name)

@@ -1,7 +1,7 @@
 """Paillier's cryptosystem: integers modulo n that can be added while they are encrypted.
 
 P. Paillier, "Public-key cryptosystems based on composite degree residuosity classes", EUROCRYPT
-1999, section 4, with base g = 1 + n. The public key is n = p q. A plaintext m in Z_n is encrypted as
+1999, section 4, with base g = 1 + n. The public key is n = p q. A plaintext m in Z_n becomes
 
     c = (1 + m n) r^n mod n²
 
