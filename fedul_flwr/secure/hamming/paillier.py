@@ -47,10 +47,10 @@ MOST_BITS = 2**SLOT_BITS - 1
 
 MODULUS, CIPHERTEXTS, MASKS, SUMS = "modulus", "ciphertexts", "masks", "sums"
 
-_SECONDS_PER_KEY, _SECONDS_PER_BIT = 0.2, 0.0117
+_SECONDS_PER_KEY, _SECONDS_PER_BIT = 0.2, 0.012
 """One core's time at 3,072 bits to make a key, and to encrypt a bit of a chunk."""
 
-_SECONDS_PER_ROW, _SECONDS_PER_PRODUCT = 0.041, 3e-6
+_SECONDS_PER_ROW, _SECONDS_PER_PRODUCT = 0.042, 2.5e-6
 """One core's time at 3,072 bits for a row of an answer to a chunk: to mask, randomise and decrypt
 it, and for each bit."""
 
@@ -150,8 +150,8 @@ class Paillier:
         return found
 
     def cost(self, sizes: list[int], num_bits: int) -> Cost:
-        """Two clients at a time at 3,072 bits; either of a pair is as likely to be its owner."""
-        owners = max(len(sizes) - 1, 0)  # of whom one is missing where lower numbers own pairs
+        """At 3,072 bits, the mean over who owns a pair; two clients take turns, others overlap."""
+        owners = max(len(sizes) - 1, 0)  # one client may own no pair, of two clients one does not
         chunks = [len(self._chunks(size)) for size in sizes]
         encrypted = sum(chunks) * num_bits * owners / (owners + 1)
         own = sum(size * count for size, count in zip(sizes, chunks, strict=True))
