@@ -151,16 +151,17 @@ class Paillier:
 
     def cost(self, sizes: list[int], num_bits: int) -> Cost:
         """At 3,072 bits, the mean over who owns a pair; two clients take turns, others overlap."""
-        owners = max(len(sizes) - 1, 0)  # one client may own no pair, of two clients one does not
+        clients = len(sizes)
+        owners = clients if clients > 2 else clients // 2
         chunks = [len(self._chunks(size)) for size in sizes]
-        encrypted = sum(chunks) * num_bits * owners / (owners + 1)
+        encrypted = sum(chunks) * num_bits * owners / max(clients, 1)
         own = sum(size * count for size, count in zip(sizes, chunks, strict=True))
         rows = (sum(sizes) * sum(chunks) - own) / 2
         per_row = _SECONDS_PER_ROW + num_bits * _SECONDS_PER_PRODUCT
         seconds = owners * _SECONDS_PER_KEY + encrypted * _SECONDS_PER_BIT + rows * per_row
         # A ciphertext has two widths, and so has an answer; the mask and the sum have one each.
         traffic = self._width * (2 * encrypted + 4 * rows)
-        return Cost(seconds / min(max(owners, 1), 2), traffic)
+        return Cost(seconds / (2 if clients > 2 else 1), traffic)
 
     @property
     def _width(self) -> int:
