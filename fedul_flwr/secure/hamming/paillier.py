@@ -37,7 +37,8 @@ from fedul_flwr.secure.hamming.paillier_scheme import (
     to_bytes,
     uniform_below,
 )
-from fedul_flwr.secure.hamming.pairwise import Arrays, Cost, Inbox, PairwiseHamming, Seat, Turn
+from fedul_flwr.secure.hamming.pairwise import Inbox, PairwiseHamming, Seat, Turn
+from fedul_flwr.secure.similarity import Arrays, Cost
 
 SLOT_BITS = 13
 """Bits of a plaintext for one distance."""
