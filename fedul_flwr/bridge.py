@@ -153,6 +153,12 @@ def step_message(node_id: int, name: str, content: Content) -> Message:
     return Message(records, node_id, STEP)
 
 
+def phase_of(message: Message) -> str | None:
+    """The extra phase that a message to a client asks for, if it is of that kind."""
+    config: Mapping[str, Any] = message.content.config_records.get(CONFIG) or {}
+    return config.get("step")
+
+
 def to_records(content: Content) -> RecordDict:
     """Content as Flower's records."""
     records = RecordDict({CONFIG: ConfigRecord(dict(content.values))})
