@@ -42,6 +42,9 @@ LARGEST_NUM_BITS = 2**16 - 1
 SECRET, SEEDS, POINTS, KEYS = "secret", "seeds", "points", "keys"  # KEYS: of the evaluator's T
 POINT, CHOICES, CORRECTIONS, SUMS = "point", "choices", "corrections", "sums"
 
+_BLOCK = 512
+"""Transfers at a time; a multiple of 8."""
+
 _SECONDS_PER_PAIR, _SECONDS_PER_TRANSFER, _SECONDS_PER_NUMBER = 0.05, 5e-6, 2.5e-8
 
 
@@ -150,28 +153,34 @@ OT = ObliviousTransfer()
 def _correct(context: bytes, hidden: Bytes, secret: Bytes, bits: Words) -> tuple[Words, Words]:
     """The owner's corrections ``(n_evaluator L, n_owner)`` and R ``(n_owner, n_evaluator)``.
 
-    ``hidden`` are the columns of Q, ``bits`` the owner's ``(L, n_owner)``. Points of the evaluator
-    are done one after the other, so that pads take little memory.
+    ``hidden`` are the columns of Q, ``bits`` the owner's ``(L, n_owner)``.
     """
     num_bits, size = bits.shape
     corrections = np.empty((8 * hidden.shape[1], size), dtype=np.uint16)
-    sums = np.empty((size, len(corrections) // num_bits), dtype=np.uint16)
-    for point, block in enumerate(blocks(len(corrections), num_bits)):
+    sums = np.zeros((size, len(corrections) // num_bits), dtype=np.uint16)
+    for point, part, block in _blocks(sums.shape[1], num_bits):
         rows = rows_of(hidden[:, block.start // 8 : block.stop // 8])
-        r, corrections[block] = offer_correlated(context, block.start, rows, secret, bits)
-        sums[:, point] = r.sum(axis=0, dtype=np.uint16)
+        r, corrections[block] = offer_correlated(context, block.start, rows, secret, bits[part])
+        sums[:, point] += r.sum(axis=0, dtype=np.uint16)
     return corrections, sums
 
 
 def _receive(context: bytes, streams: Bytes, codes: Bytes, corrections: Words) -> Words:
     """The evaluator's T ``(n_owner, n_evaluator)``; ``streams`` are the columns of IKNP's T."""
-    sums = np.empty((corrections.shape[1], len(codes)), dtype=np.uint16)
-    for point, block in enumerate(blocks(len(corrections), 8 * codes.shape[1])):
+    sums = np.zeros((corrections.shape[1], len(codes)), dtype=np.uint16)
+    for point, part, block in _blocks(len(codes), 8 * codes.shape[1]):
         rows = rows_of(streams[:, block.start // 8 : block.stop // 8])
-        choices = np.unpackbits(codes[point])
+        choices = np.unpackbits(codes[point])[part]
         got = receive_correlated(context, block.start, rows, choices, corrections[block])
-        sums[:, point] = got.sum(axis=0, dtype=np.uint16)
+        sums[:, point] += got.sum(axis=0, dtype=np.uint16)
     return sums
+
+
+def _blocks(points: int, num_bits: int) -> Iterator[tuple[int, slice, slice]]:
+    """Point, which of its bits, which of all transfers: small blocks, that stay in the cache."""
+    for point in range(points):
+        for part in blocks(num_bits, _BLOCK):
+            yield point, part, slice(*(point * num_bits + end for end in (part.start, part.stop)))
 
 
 def _of(name: str, peer: int) -> str:
