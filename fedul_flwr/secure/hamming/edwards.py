@@ -1,8 +1,7 @@
 """Points of edwards25519, the twisted Edwards form of Curve25519 (RFC 7748, 4.1; RFC 8032, 5.1).
 
-Points are added here, in Python's integers, whose time depends on their values: nothing that is
-multiplied by a secret scalar is computed here, but sums are whose summands are public or one-time
-public keys. Scalars are left to ``cryptography``, which takes constant time.
+Python's integers do not take constant time: that of a sum depends on the points. Secret scalars
+never come here, ``cryptography`` multiplies by them.
 """
 
 from __future__ import annotations

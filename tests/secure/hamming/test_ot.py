@@ -16,7 +16,7 @@ from scipy.stats import chisquare
 from fedul_flwr.data.types import Bytes, Ints
 from fedul_flwr.errors import UserError
 from fedul_flwr.secure.hamming.edwards import compress
-from fedul_flwr.secure.hamming.ot import CHOICES, CORRECTIONS, OT, POINT, POINTS, SUMS
+from fedul_flwr.secure.hamming.ot import CHOICES, CORRECTIONS, OT, POINT, POINTS, SUMS, _context
 from fedul_flwr.secure.hamming.pairwise import Seat, Turn
 from tests.secure.hamming.test_base_ot import seeded
 from tests.secure.hamming.test_edwards import small_order_points
@@ -312,6 +312,20 @@ def test_pads_used_twice_show_in_what_the_owners_codes_differ() -> None:
     for fresh in (Play({0: other, 1: peers}, seed=1), Play({0: other, 1: peers}, bytes(32))):
         found = fresh.turns["answer"][0].to_peers[1][CORRECTIONS] - first
         assert (found == differ).mean() < 0.01
+
+
+def test_no_two_hashes_begin_alike() -> None:
+    seats = [Seat(0, (), (), {}, 8, session) for session in (SESSION, bytes(32))]
+    pairs = [(1, 2), (2, 1), (1, 23), (12, 3), (-1, 2)]
+    contexts = [
+        _context(purpose, seat, *pair)
+        for purpose in ("base", "pads")
+        for seat in seats
+        for pair in pairs
+    ]
+    assert len(set(contexts)) == 20
+    # No context begins another one: the fifth blank ends the names, 32 bytes of session follow.
+    assert all(context[:-32].count(b" ") == 5 for context in contexts)
 
 
 def test_a_step_that_is_run_again_has_fresh_randomness() -> None:
