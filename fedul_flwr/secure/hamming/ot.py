@@ -35,7 +35,8 @@ from fedul_flwr.secure.hamming.extension import (
     receive_correlated,
     rows_of,
 )
-from fedul_flwr.secure.hamming.pairwise import Arrays, Cost, Inbox, Seat, Turn
+from fedul_flwr.secure.hamming.pairwise import Inbox, Seat, Turn
+from fedul_flwr.secure.similarity import Arrays, Cost
 
 LARGEST_NUM_BITS = 2**16 - 1
 """Distances are told modulo 2^16."""
@@ -137,16 +138,16 @@ class ObliviousTransfer:
         return found
 
     def cost(self, sizes: list[int], num_bits: int) -> Cost:
-        """Of each pair, the first in the list is the owner; two clients work at a time."""
-        seconds = traffic = 0.0
-        for position, evaluator in enumerate(sizes):
-            transfers = evaluator * num_bits
-            for owner in sizes[:position]:
-                seconds += _SECONDS_PER_PAIR
-                seconds += transfers * (_SECONDS_PER_TRANSFER + _SECONDS_PER_NUMBER * owner)
-                traffic += POINT_BYTES * (SECURITY_BITS + 1)
-                traffic += transfers * (ROW_BYTES + 2 * owner) + 4 * owner * evaluator
-        return Cost(seconds / 2, traffic)
+        """The mean over who owns a pair; two clients take turns, others overlap."""
+        clients, total = len(sizes), sum(sizes)
+        pairs = clients * (clients - 1) / 2
+        transfers = (clients - 1) * total / 2 * num_bits
+        distances = (total**2 - sum(size**2 for size in sizes)) / 2
+        seconds = pairs * _SECONDS_PER_PAIR + transfers * _SECONDS_PER_TRANSFER
+        seconds += distances * num_bits * _SECONDS_PER_NUMBER
+        traffic = pairs * (SECURITY_BITS + 1) * POINT_BYTES + transfers * ROW_BYTES
+        traffic += distances * (2 * num_bits + 4)
+        return Cost(seconds / (2 if clients > 2 else 1), traffic)
 
 
 OT = ObliviousTransfer()
