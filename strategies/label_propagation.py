@@ -39,8 +39,9 @@ Ask = Callable[[str, Mapping[Member, Content]], dict[Member, Content]]
 """``(phase, what each member is sent) -> answers``; a member without an answer has dropped out."""
 
 
-LONGEST, LARGEST = 900.0, 4e9
-"""Seconds and bytes that one propagation may take by its backend's estimate."""
+LONGEST, LARGEST = 900.0, 2e9
+"""Seconds and bytes that one propagation may take by its backend's estimate. A sealed message can
+have 2^31 bytes."""
 
 
 def warn_of_plaintext(options: XCLPSettings) -> None:

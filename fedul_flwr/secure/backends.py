@@ -7,6 +7,7 @@ from functools import partial
 
 from fedul_flwr.secure.comparison import mask_keys, respond
 from fedul_flwr.secure.comparison_server import ComparisonServer
+from fedul_flwr.secure.hamming.ot import OT
 from fedul_flwr.secure.hamming.paillier import PAILLIER
 from fedul_flwr.secure.hamming.pairwise import PairwiseHamming
 from fedul_flwr.secure.hamming.plaintext import PLAINTEXT
@@ -26,7 +27,7 @@ def secure_backend(protocol: PairwiseHamming) -> SimilarityBackend:
     )
 
 
-PROTOCOLS: Mapping[str, PairwiseHamming] = {protocol.name: protocol for protocol in (PAILLIER,)}
+PROTOCOLS: Mapping[str, PairwiseHamming] = {protocol.name: protocol for protocol in (PAILLIER, OT)}
 BACKENDS: Mapping[str, SimilarityBackend] = {
     PLAINTEXT.name: PLAINTEXT,
     **{name: secure_backend(protocol) for name, protocol in PROTOCOLS.items()},
