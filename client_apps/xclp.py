@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,6 +13,7 @@ from client_apps.propagating import PropagatingClient
 from fedul_flwr.bridge import Arrays, Content
 from fedul_flwr.data.types import UNLABELED, Bytes
 from fedul_flwr.errors import UserError
+from fedul_flwr.federation import number
 from fedul_flwr.learning.local import load_arrays
 from fedul_flwr.propagation.codes import checked_features, encode
 from fedul_flwr.propagation.labels import (
@@ -69,7 +70,7 @@ class XCLPClient(PropagatingClient):
 
     def pseudo_labels(self) -> Propagated:
         """What the propagation before this round's training says of the unlabeled points."""
-        found = self.of_unlabeled(self.open(self.received[ROWS]))
+        found = self.of_unlabeled(self.open(self.received.get(ROWS, {})))
         self.end_propagation()
         return found
 
@@ -78,7 +79,9 @@ class XCLPClient(PropagatingClient):
 
         -1 where no label reaches, and for points whose labels were given.
         """
-        memory = self.state.secrets(MEMORY)
+        memory = self._memory()
+        if KEPT not in memory or ROWS not in received:
+            raise UserError(f"{self._name} was sent no rows of a sum that it has a part in.")
         rows = open_rows(memory[KEPT], received[ROWS])
         scores = scores_of(rows, class_scaling=self.propagation.class_scaling)
         if self.propagation.reweigh:
@@ -109,12 +112,12 @@ class XCLPClient(PropagatingClient):
             try:
                 features = checked_features(self.features())
             except UserError as error:
-                raise UserError(f"Client {self.node.partition_id}: {error}") from error
+                raise UserError(f"{self._name}: {error}") from error
             present = features.any(axis=1)
             memory: Arrays = {PRESENT: np.asarray(present), FEATURES: features[present]}
             reply[LABELLED] = (self.given != UNLABELED)[present]
         else:
-            memory = self.state.secrets(MEMORY)
+            memory = self._memory()
 
         def codes(seed: bytes) -> Bytes:
             return encode(memory.pop(FEATURES), seed, self.propagation.num_bits)
@@ -127,23 +130,25 @@ class XCLPClient(PropagatingClient):
 
     def _sum(self, content: Content) -> Content:
         """Its labels' part of the scores of all unlabeled points, without those of its own."""
-        told = content.values
-        unlabeled: list[int] = list(told[UNLABELED_POINTS])  # type: ignore[arg-type]
-        participants: list[int] = list(told[PARTICIPANTS])  # type: ignore[arg-type]
-        attempt = int(told[ATTEMPT])  # type: ignore[arg-type]
-        memory = self.state.secrets(MEMORY)
+        unlabeled = _counts(content, UNLABELED_POINTS)
+        participants = _counts(content, PARTICIPANTS)
+        if self.node.partition_id not in participants or len(unlabeled) != len(participants):
+            raise UserError(f"{self._name} is asked for a part of a sum that it is not in.")
+        memory = self._memory()
         task = self._task(content, memory[PRESENT], _no_codes)
+        attempt = number(content, ATTEMPT)
         backends, keys = self._backend.mask_keys(_backends_own(memory), task, participants, attempt)
-        given = np.full_like(self.given, UNLABELED) if told[WITHHELD] else self.given
+        withheld = bool(content.values[WITHHELD])
+        given = np.full_like(self.given, UNLABELED) if withheld else self.given
         in_graph = given[memory[PRESENT]]
         position = participants.index(self.node.partition_id)
-        if keys and unlabeled[position] != (self.given[memory[PRESENT]] == UNLABELED).sum():
+        if keys and (withheld or unlabeled[position] != (in_graph == UNLABELED).sum()):
             raise UserError(
-                f"Client {self.node.partition_id} adds up labels of its unlabeled points alone: "
+                f"{self._name} adds up labels of its unlabeled points alone: "
                 "rows of labelled ones would show labels of others."
             )
         part = label_part(
-            content.arrays[COLUMNS],
+            content.arrays.get(COLUMNS, np.empty(0)),
             one_hot(in_graph[in_graph != UNLABELED], self.num_classes),
             one_hot(given, self.num_classes).sum(axis=0),
             unlabeled,
@@ -155,22 +160,41 @@ class XCLPClient(PropagatingClient):
         return Content(arrays={SENT: share.sent})
 
     @property
+    def _name(self) -> str:
+        return f"Client {self.node.partition_id}"
+
+    @property
     def _backend(self) -> SimilarityBackend:
         return BACKENDS[self.propagation.secure]
 
     def _task(self, content: Content, present: NDArray[np.bool_], codes: Encode) -> Task:
         return Task(
             own=self.node.partition_id,
-            server_round=int(content.values[ROUND]),  # type: ignore[arg-type]
+            server_round=number(content, ROUND),
             num_points=int(present.sum()),
             num_bits=self.propagation.num_bits,
             seed_is_public=self.propagation.seed_is_public,
             encode=codes,
         )
 
+    def _memory(self) -> Arrays:
+        """What it remembers of the propagation under way."""
+        memory = self.state.secrets(MEMORY)
+        if not memory:
+            raise UserError(f"{self._name} has no part in the propagation that it is asked about.")
+        return memory
+
     def _remember(self, kept: Arrays, backends: Mapping[str, NDArray[Any]]) -> None:
         own = {BACKEND + name: array for name, array in backends.items()}
         self.state.set_secrets(MEMORY, kept | own)
+
+
+def _counts(content: Content, key: str) -> list[int]:
+    """Whole numbers, not negative, one for each participant of a sum."""
+    found = content.values.get(key)
+    if not isinstance(found, list) or not all(isinstance(n, int) and n >= 0 for n in found):
+        raise UserError(f"The server sent no valid {key!r} with the sum of labels.")
+    return cast(list[int], found)
 
 
 def _backends_own(memory: Arrays) -> Arrays:

@@ -138,8 +138,8 @@ def _wait_for_nodes(grid: Grid, count: int, deadline: float) -> list[int]:
 
 
 def number(content: Content, key: str) -> int:
-    """A whole number that a client sent."""
+    """A whole number that came with a message."""
     value = content.values.get(key)
     if not isinstance(value, int):
-        raise UserError(f"A client sent no valid {key}.")
+        raise UserError(f"A message came with no valid {key}.")
     return value

@@ -29,6 +29,9 @@ from fedul_flwr.secure.randomness import KEY_BYTES, Entropy
 from fedul_flwr.secure.similarity import Arrays
 
 NONCE_BYTES, TAG_BYTES = 12, 16
+MOST_BYTES = 2**31 - 1
+"""Of one message, that the library can seal."""
+
 EVERYBODY = -1
 """Destination of what several clients get alike."""
 
@@ -79,9 +82,9 @@ def pair_secret(private: bytes, peer_public: bytes, peer: int) -> bytes:
     UserError
         A public key with which anybody knows the secret, or of another length.
     """
+    own = X25519PrivateKey.from_private_bytes(private)
     try:
-        other = X25519PublicKey.from_public_bytes(peer_public)
-        return X25519PrivateKey.from_private_bytes(private).exchange(other)
+        return own.exchange(X25519PublicKey.from_public_bytes(peer_public))
     except ValueError as error:
         raise UserError(f"Client {peer} sent a public key that is none of X25519.") from error
 
@@ -96,8 +99,18 @@ def seal(arrays: Arrays, secret: bytes, place: Place, entropy: Entropy) -> Bytes
 
     The nonce is random although every key seals one message: a message that is made once more, in
     a new process, must not use key and nonce a second time.
+
+    Raises
+    ------
+    UserError
+        More than :data:`MOST_BYTES`; it is named by client and step.
     """
-    plain = save({name: np.ascontiguousarray(array) for name, array in arrays.items()})
+    plain = save({name: np.asarray(array, order="C") for name, array in arrays.items()})
+    if len(plain) > MOST_BYTES:
+        raise UserError(
+            f"Client {place.source}'s message of step {place.step!r} has {len(plain):,} bytes; "
+            f"at most {MOST_BYTES:,} can be sealed."
+        )
     nonce = entropy(NONCE_BYTES)
     cipher = AESGCM(derive(secret, place.info("key")))
     sealed = np.empty(NONCE_BYTES + len(plain) + TAG_BYTES, dtype=np.uint8)
@@ -125,5 +138,6 @@ def unseal(sealed: NDArray[Any] | None, secret: bytes, place: Place) -> dict[str
         return load(cipher.decrypt(nonce, rest.data, place.info("seal")))
     except InvalidTag as error:
         raise UserError(f"{who} does not open: it was changed, or belongs elsewhere.") from error
-    except SafetensorError as error:
-        raise UserError(f"{who} holds no arrays.") from error
+    except (SafetensorError, KeyError):  # a type that numpy does not have is a KeyError
+        # Without the cause, which quotes what was sealed.
+        raise UserError(f"{who} holds no arrays.") from None

@@ -62,7 +62,7 @@ def respond(
     step = message.get(STEP)
     if step is None or step.dtype != np.int64 or step.shape != () or not 0 <= step < len(STEPS):
         raise UserError("The server sent no step of a comparison.")
-    if step > 0 and (STEP not in remembered or remembered[STEP] != step):
+    if remembered.get(STEP, 0) != step:
         raise UserError(f"The server asked for step {STEPS[int(step)]!r} out of turn.")
     remembered, reply = _HANDLERS[STEPS[int(step)]](protocol, remembered, message, task)
     return {**remembered, STEP: np.array(step + 1, np.int64)}, reply
@@ -79,13 +79,13 @@ def mask_keys(
         Too few of them, somebody else than those whose points were compared, or an attempt that was
         made before: masks that are used twice show the difference of what they hide.
     """
+    if remembered.get(STEP) != len(STEPS) or attempt <= remembered.get(ATTEMPT, -1):
+        raise UserError("The server asked for the sum of labels out of turn.")
     session = Session.from_arrays(task.own, task.server_round, remembered)
     require_enough(participants)
     known = len(set(participants)) == len(participants) and session.public.keys() >= {*participants}
     if task.own not in participants or not known:
         raise UserError("The server named others for the sum of labels than for the comparison.")
-    if remembered[STEP] != len(STEPS) or attempt <= remembered.get(ATTEMPT, -1):
-        raise UserError("The server asked for the sum of labels out of turn.")
     peers = [client for client in participants if client != task.own]
     keys = {peer: session.mask_key(peer, attempt) for peer in peers}
     return {**remembered, ATTEMPT: np.array(attempt, np.int64)}, keys

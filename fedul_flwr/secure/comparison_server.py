@@ -16,8 +16,11 @@ from fedul_flwr.propagation.neighbours import neighbours_by_distance
 from fedul_flwr.secure.comparison import (
     FROM,
     GROUP,
+    KEYS,
+    OFFER,
     OWN,
     POINTS,
+    REVEAL,
     SEED,
     STEP,
     STEPS,
@@ -30,6 +33,9 @@ from fedul_flwr.secure.session import FEWEST, NONCE, PUBLIC, bytes_array, pairs_
 from fedul_flwr.secure.similarity import Arrays, TooFewClientsError
 
 Sent = dict[str, NDArray[Any]]
+
+MOST_BITS = 2**16 - 8
+"""Largest L: distances are uint16."""
 
 
 class ComparisonServer:
@@ -53,6 +59,11 @@ class ComparisonServer:
         seed: bytes | None = None,
     ) -> None:
         check_num_bits(num_bits)
+        if num_bits > MOST_BITS:
+            raise UserError(
+                f"Codes of {num_bits} bits are too long to be compared in secret: "
+                f"xclp.num-bits must be {MOST_BITS} or less."
+            )
         self._protocol = protocol
         self._num_bits = num_bits
         self._seed = seed
@@ -71,9 +82,9 @@ class ComparisonServer:
             return {}
         step = {STEP: np.array(self._step, np.int64)}
         if self._step == 0:
-            secret = {} if self._seed is None else {SEED: bytes_array(self._seed)}
+            public = {} if self._seed is None else {SEED: bytes_array(self._seed)}
             nonce = bytes_array(os.urandom(KEY_BYTES))
-            return {client: {**step, NONCE: nonce, **secret} for client in self._left}
+            return {client: {**step, NONCE: nonce, **public} for client in self._left}
         if self._step == 1:
             self._roster = sorted(self._left)
             everybody = roster({c: self._public[c] for c in self._left}, self._sizes)
@@ -134,7 +145,7 @@ class ComparisonServer:
     def _hear(self, client: int, answer: Sent) -> None:
         """Keep what a client says to the server and what is for others."""
         step = STEPS[self._step]
-        if self._step == 0:
+        if step == KEYS:
             key, size = answer.get(PUBLIC), answer.get(POINTS)
             if key is None or key.dtype != np.uint8 or key.shape != (KEY_BYTES,):
                 raise UserError(f"Client {client} sent no public key in step {step!r}.")
@@ -142,14 +153,16 @@ class ComparisonServer:
                 raise UserError(f"Client {client} sent no number of points in step {step!r}.")
             self._public[client], self._sizes[client] = key.tobytes(), int(size)
             return
-        if step == "offer":
+        if step == OFFER:
             self._own[client] = self._checked_own(client, answer.pop(OWN, None))
+        pairs = {str(peer): (client, peer) for peer in self._roster if peer != client}
         for name in [name for name in answer if name.startswith(TELL)]:
             peer, _, what = name.removeprefix(TELL).partition("/")
-            if not peer.isdecimal():
+            if peer not in pairs:
                 raise UserError(f"Client {client} told of no pair in step {step!r}.")
-            self._told.setdefault((client, int(peer)), {})[what] = answer.pop(name)
-        self._sent[client] = answer
+            self._told.setdefault(pairs[peer], {})[what] = answer.pop(name)
+        if step != REVEAL:
+            self._sent[client] = self._checked_post(client, answer)
 
     def _post(self, client: int) -> Sent:
         """What those that are left have sent to a client."""
@@ -174,6 +187,15 @@ class ComparisonServer:
             pair = f"Comparing owner {owner} and evaluator {evaluator}"
             raise UserError(f"{pair}: {error}") from error
 
+    def _checked_post(self, client: int, answer: Sent) -> Sent:
+        # Whoever got nothing would take the client for one that dropped out, and the others not.
+        for peer in self._left:
+            sealed = answer.get(f"{TO}{peer}")
+            if peer != client and (sealed is None or sealed.dtype != np.uint8 or sealed.ndim != 1):
+                step = STEPS[self._step]
+                raise UserError(f"Client {client} sent client {peer} no message in step {step!r}.")
+        return answer
+
     def _checked_own(self, client: int, own: NDArray[Any] | None) -> NDArray[Any]:
         size = self._sizes[client]
         if (
@@ -184,6 +206,7 @@ class ComparisonServer:
             or not np.array_equal(own, own.T)
         ):
             raise UserError(
-                f"Client {client} sent no distances of its {size} points, symmetric and at most L."
+                f"Client {client} sent in step {OFFER!r} no distances of its {size} points, "
+                "symmetric and at most L."
             )
         return own

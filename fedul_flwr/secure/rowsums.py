@@ -119,14 +119,17 @@ def open_rows(kept: Words, received: Words) -> Floats:
     Raises
     ------
     UserError
-        Rows of another shape than those that were kept.
+        Rows of another shape than those that were kept, or such that no summands have this sum.
     """
     if received.dtype != np.uint64 or received.shape != kept.shape:
         raise UserError(
             f"Rows of a sum came back as {received.dtype} {received.shape}; "
             f"they must be uint64 {kept.shape}."
         )
-    return from_words(kept + received)
+    rows = from_words(kept + received)
+    if np.abs(rows).max(initial=0) >= LARGEST_SUM:
+        raise UserError("Rows of a sum hold numbers that are too large: masks did not cancel.")
+    return rows
 
 
 def to_words(numbers: Floats, participants: int = 1) -> Words:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -45,7 +45,7 @@ class Session:
     """
 
     own: int
-    private: bytes
+    private: bytes = field(repr=False)
     public: Mapping[int, bytes]
     sizes: Mapping[int, int]
     nonce: bytes
@@ -166,7 +166,8 @@ def join(
         raise UserError("The server sent no list of participants.")
     require_enough(who)
     kept = {PRIVATE: bytes_array(private), NONCE: bytes_array(nonce)}
-    session = Session.from_arrays(own, server_round, {**kept, **told})
+    # What is kept comes last: a key that the server tells must not take the place of the own.
+    session = Session.from_arrays(own, server_round, {**told, **kept})
     if len(set(session.public.values())) < len(who):
         raise UserError("The server gave two participants the same public key.")
     if session.public.get(own) != channels.public_key(private) or session.sizes[own] != num_points:
