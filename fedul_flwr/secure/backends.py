@@ -11,6 +11,7 @@ from fedul_flwr.secure.hamming.ot import OT
 from fedul_flwr.secure.hamming.paillier import PAILLIER
 from fedul_flwr.secure.hamming.pairwise import PairwiseHamming
 from fedul_flwr.secure.hamming.plaintext import PLAINTEXT
+from fedul_flwr.secure.hamming.rlwe import RLWE
 from fedul_flwr.secure.session import FEWEST
 from fedul_flwr.secure.similarity import SimilarityBackend
 
@@ -27,7 +28,9 @@ def secure_backend(protocol: PairwiseHamming) -> SimilarityBackend:
     )
 
 
-PROTOCOLS: Mapping[str, PairwiseHamming] = {protocol.name: protocol for protocol in (PAILLIER, OT)}
+PROTOCOLS: Mapping[str, PairwiseHamming] = {
+    protocol.name: protocol for protocol in (RLWE, PAILLIER, OT)
+}
 BACKENDS: Mapping[str, SimilarityBackend] = {
     PLAINTEXT.name: PLAINTEXT,
     **{name: secure_backend(protocol) for name, protocol in PROTOCOLS.items()},

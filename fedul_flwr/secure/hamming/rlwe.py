@@ -38,7 +38,7 @@ from numpy.typing import DTypeLike, NDArray
 from fedul_flwr.data.types import Bytes, Floats, Ints
 from fedul_flwr.errors import UserError
 from fedul_flwr.propagation.codes import blocks, check_num_bits
-from fedul_flwr.secure.hamming.pairwise import Arrays, Cost, Inbox, Seat, Turn
+from fedul_flwr.secure.hamming.pairwise import Inbox, Seat, Turn
 from fedul_flwr.secure.hamming.ring import (
     CBD_BITS,
     DIGITS,
@@ -54,6 +54,7 @@ from fedul_flwr.secure.hamming.ring import (
     weighted_sums,
 )
 from fedul_flwr.secure.randomness import Entropy, fresh
+from fedul_flwr.secure.similarity import Arrays, Cost
 
 T = 2**13
 """Plaintexts are integers modulo t."""
