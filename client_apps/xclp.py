@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from client_apps.partly_labeled import nothing
-from client_apps.propagating import PropagatingClient
+from client_apps.private import PrivateClient
 from fedul_flwr.bridge import Arrays, Content
 from fedul_flwr.data.types import UNLABELED, Bytes
 from fedul_flwr.errors import UserError
@@ -51,7 +51,7 @@ MEMORY = "xclp"
 """Name under which it remembers them, in Flower's state alone and until the propagation ends."""
 
 
-class XCLPClient(PropagatingClient):
+class XCLPClient(PrivateClient):
     """Takes part in a propagation before it trains, and trains on what comes of it."""
 
     @property
@@ -110,6 +110,7 @@ class XCLPClient(PropagatingClient):
                 features = checked_features(self.features())
             except UserError as error:
                 raise UserError(f"Client {self.node.partition_id}: {error}") from error
+            features = self.coded(features, _round_of(content))
             present = features.any(axis=1)
             memory: Arrays = {PRESENT: np.asarray(present), FEATURES: features[present]}
             reply[LABELLED] = (self.given != UNLABELED)[present]
@@ -134,7 +135,9 @@ class XCLPClient(PropagatingClient):
         memory = self.state.secrets(MEMORY)
         task = self._task(content, memory[PRESENT], _no_codes)
         backends, keys = self._backend.mask_keys(_backends_own(memory), task, participants, attempt)
-        given = np.full_like(self.given, UNLABELED) if told[WITHHELD] else self.given
+        given = self.summed(_round_of(content))
+        if told[WITHHELD]:
+            given = np.full_like(given, UNLABELED)
         in_graph = given[memory[PRESENT]]
         position = participants.index(self.node.partition_id)
         if keys and unlabeled[position] != (self.given[memory[PRESENT]] == UNLABELED).sum():
@@ -161,7 +164,7 @@ class XCLPClient(PropagatingClient):
     def _task(self, content: Content, present: NDArray[np.bool_], codes: Encode) -> Task:
         return Task(
             own=self.node.partition_id,
-            server_round=int(content.values[ROUND]),  # type: ignore[arg-type]
+            server_round=_round_of(content),
             num_points=int(present.sum()),
             num_bits=self.propagation.num_bits,
             seed_is_public=self.propagation.seed_is_public,
@@ -171,6 +174,10 @@ class XCLPClient(PropagatingClient):
     def _remember(self, kept: Arrays, backends: Mapping[str, NDArray[Any]]) -> None:
         own = {BACKEND + name: array for name, array in backends.items()}
         self.state.set_secrets(MEMORY, kept | own)
+
+
+def _round_of(content: Content) -> int:
+    return int(content.values[ROUND])  # type: ignore[arg-type]
 
 
 def _backends_own(memory: Arrays) -> Arrays:
