@@ -37,7 +37,7 @@ def gaussian_sigma(epsilon: float, delta: float, sensitivity: float, releases: i
     The analytic Gaussian mechanism (Balle and Wang 2018, theorem 8): with noise σ on a value that
     one replacement moves by at most Δ, δ(ε) = Φ(μ/2 - ε/μ) - e^ε Φ(-μ/2 - ε/μ), μ = Δ/σ. T such
     releases, each of a value that may depend on earlier ones, are together one with noise σ/√T
-    (Dong, Roth and Su 2022, corollary 3.3).
+    (Dong, Roth and Su 2022, section 3).
 
     Parameters
     ----------
