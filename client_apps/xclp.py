@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from client_apps.partly_labeled import nothing
-from client_apps.propagating import PropagatingClient
+from client_apps.private import PrivateClient
 from fedul_flwr.bridge import Arrays, Content
 from fedul_flwr.data.types import UNLABELED, Bytes
 from fedul_flwr.errors import UserError
@@ -52,7 +52,7 @@ MEMORY = "xclp"
 """Name under which it remembers them, in Flower's state alone and until the propagation ends."""
 
 
-class XCLPClient(PropagatingClient):
+class XCLPClient(PrivateClient):
     """Takes part in a propagation before it trains, and trains on what comes of it."""
 
     @property
@@ -113,6 +113,7 @@ class XCLPClient(PropagatingClient):
                 features = checked_features(self.features())
             except UserError as error:
                 raise UserError(f"{self._name}: {error}") from error
+            features = self.coded(features, number(content, ROUND))
             present = features.any(axis=1)
             memory: Arrays = {PRESENT: np.asarray(present), FEATURES: features[present]}
             reply[LABELLED] = (self.given != UNLABELED)[present]
@@ -139,7 +140,9 @@ class XCLPClient(PropagatingClient):
         attempt = number(content, ATTEMPT)
         backends, keys = self._backend.mask_keys(_backends_own(memory), task, participants, attempt)
         withheld = bool(content.values[WITHHELD])
-        given = np.full_like(self.given, UNLABELED) if withheld else self.given
+        given = self.summed(number(content, ROUND))
+        if withheld:
+            given = np.full_like(given, UNLABELED)
         in_graph = given[memory[PRESENT]]
         position = participants.index(self.node.partition_id)
         if keys and (withheld or unlabeled[position] != (in_graph == UNLABELED).sum()):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from logging import WARNING
+from logging import INFO, WARNING
 from typing import Any
 
 import numpy as np
@@ -11,8 +11,10 @@ from flwr.common import log
 from numpy.typing import NDArray
 
 from fedul_flwr.bridge import Arrays, Content
+from fedul_flwr.config import RunConfig
 from fedul_flwr.errors import UserError
 from fedul_flwr.federation import Member
+from fedul_flwr.privacy_plan import privacy_plan
 from fedul_flwr.propagation.graph import normalised_graph
 from fedul_flwr.propagation.phases import (
     ATTEMPT,
@@ -48,6 +50,12 @@ def warn_of_plaintext(options: XCLPSettings) -> None:
     """Say it aloud where nothing is encrypted."""
     if options.secure == "plaintext":
         log(WARNING, "xclp.secure = 'plaintext': the server sees all codes; for simulations only.")
+
+
+def announce_privacy(settings: RunConfig) -> None:
+    """Say what differential privacy holds, if any."""
+    for line in privacy_plan(settings).in_words():
+        log(INFO, line)
 
 
 def refuse_beyond_reach(options: XCLPSettings, sizes: Sequence[int]) -> None:

@@ -15,7 +15,12 @@ from fedul_flwr.federation import Member, number
 from fedul_flwr.propagation.codes import SEED_BYTES
 from fedul_flwr.propagation.phases import ROWS
 from fedul_flwr.settings.semi import XCLPSettings
-from strategies.label_propagation import LabelPropagation, refuse_beyond_reach, warn_of_plaintext
+from strategies.label_propagation import (
+    LabelPropagation,
+    announce_privacy,
+    refuse_beyond_reach,
+    warn_of_plaintext,
+)
 from strategies.partly_labeled import PartlyLabeled
 
 
@@ -29,8 +34,9 @@ class XCLP(PartlyLabeled):
 
     @classmethod
     def check(cls, settings: RunConfig) -> None:
-        """As others; warns where the server sees all codes."""
+        """As others; warns where the server sees all codes, and says what noise hides."""
         super().check(settings)
+        announce_privacy(settings)
         warn_of_plaintext(settings.section("xclp", XCLPSettings))
 
     def admitted(self, answers: Mapping[int, Content]) -> None:

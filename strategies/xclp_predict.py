@@ -20,7 +20,12 @@ from fedul_flwr.propagation.phases import LABEL, LAST, OWN_LABELS
 from fedul_flwr.secure.similarity import TooFewClientsError
 from fedul_flwr.settings.labels import LabelSettings
 from fedul_flwr.settings.semi import XCLPPredictSettings, XCLPSettings
-from strategies.label_propagation import LabelPropagation, refuse_beyond_reach, warn_of_plaintext
+from strategies.label_propagation import (
+    LabelPropagation,
+    announce_privacy,
+    refuse_beyond_reach,
+    warn_of_plaintext,
+)
 from strategies.labelling import LabellingStrategy
 
 
@@ -36,6 +41,7 @@ class XCLPPredict(LabellingStrategy):
     def check(cls, settings: RunConfig) -> None:
         """Refuse features without a model, and points that there are not."""
         super().check(settings)
+        announce_privacy(settings)
         warn_of_plaintext(settings.section("xclp", XCLPSettings))
         options = settings.section("xclp-predict", XCLPPredictSettings)
         secure = settings.section("xclp", XCLPSettings).secure
