@@ -30,9 +30,10 @@ MASKS, REVEALED = "masks", "revealed"
 
 _ROWS = 512  # of an evaluator at a time, for memory
 
-# Measured on two cores: what is done with N coefficients, and multiplications in matrix products.
-_SECONDS_PER_POLYNOMIAL = 1.7e-4
-_SECONDS_PER_PRODUCT = 3e-11
+# Measured on one core; a second one halves the time of matrix products alone.
+_SECONDS_PER_POLYNOMIAL = 2e-4  # whatever is done with N coefficients
+_SECONDS_PER_PRODUCT = 3.5e-11
+_ROWS_FOR_TRANSFORMS = 80  # a client's transforms of A_c take the time of as many of its points
 
 
 class RingLWE:
@@ -134,7 +135,8 @@ class RingLWE:
             4 * DIGITS * (owning * num_points * num_bits + keys * N) + 4 * rows * N + 8 * compared
         )
         polynomials = rows + keys * layout.ciphertexts
-        products = DIGITS * num_bits * (compared + num_points * N * 1.9 / min(layout.beta, 16))
+        weighted = num_points + _ROWS_FOR_TRANSFORMS * sum(size > 0 for size in sizes)
+        products = DIGITS * num_bits * (compared + 1.9 * weighted * N / min(layout.beta, 16))
         return Cost(_SECONDS_PER_POLYNOMIAL * polynomials + _SECONDS_PER_PRODUCT * products, sent)
 
 

@@ -3,7 +3,7 @@
 XCLP, section 3.2, with the scheme of Lyubashevsky, Peikert and Regev (2010) and Brakerski and
 Vaikuntanathan (2011) in the place of Paillier's: R = Z_q[X] / (X^N + 1), ternary secrets, centred
 binomial noise, N = 4096 and q = 2^96, inside the 128-bit columns, classical and quantum, of the
-Homomorphic Encryption Standard (Albrecht et al. 2018, table 1). None of this is constant-time.
+Homomorphic Encryption Standard (Albrecht et al. 2018). None of this is constant-time.
 
 **Packing.** Ciphertext c of an owner holds beta bits of each of N / beta points,
 
@@ -20,15 +20,17 @@ A_c with secrets of their own. Samples (A, A s_i + e_i) of several i are pseudo-
 i after the other can be replaced by random ones, as the others are made from A alone.
 
 **What the owner must not learn.** It knows every e_c, so noise that depends on w would tell bits.
-The evaluator adds an encryption of zero (u a_0 + e_1, u b_0 + e_2), fresh for every row and secret,
-without which a' = sum_c w_c A_c tells w; and a flood uniform on ±2^79, next to which the noise, at
-most 2^19, is within statistical distance 2^-61 of none. Only then digits are dropped.
+The evaluator adds an encryption of zero (u a_0 + e_1, u b_0 + e_2), fresh for every row and every
+secret of an owner, without which a' = sum_c w_c A_c tells w; and a flood uniform on ±2^79, with
+which noise below 2^19 is within statistical distance 2^-61 of none. Only then digits are dropped:
+what is left is a function of numbers that tell nothing.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import reduce
 from math import prod
 
 import numpy as np
@@ -178,10 +180,11 @@ def public_sums(layout: Packing, session: bytes, weights: Floats) -> Floats:
     padded = np.zeros((len(weights), layout.ciphertexts * layout.beta))
     padded[:, : layout.num_bits] = weights
     by_ciphertext = padded.reshape(len(weights), layout.ciphertexts, layout.beta)
-    total = np.zeros((DIGITS, len(weights), N))
-    for some in blocks(layout.ciphertexts, _CIPHERTEXTS):
-        total += weighted_sums(by_ciphertext[:, some], _public(session, some))
-    return total
+    parts = (
+        weighted_sums(by_ciphertext[:, some], _public(session, some))
+        for some in blocks(layout.ciphertexts, _CIPHERTEXTS)
+    )
+    return reduce(np.add, parts)
 
 
 def evaluate(

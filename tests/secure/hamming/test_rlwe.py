@@ -217,7 +217,10 @@ class TestTranscript:
 
 
 class TestWhatTheOwnerCouldLearn:
-    """Negative controls. 10 N points of the owner, 16 bits, 100 points of the evaluator."""
+    """Negative controls. 10 N points of the owner, 16 bits, 100 points of the evaluator.
+
+    The owner is given all digits: dropping two hides noise too, but nothing proves how well.
+    """
 
     LAYOUT = Packing(1, 16)
 
