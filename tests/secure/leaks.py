@@ -22,8 +22,8 @@ SHORTEST = 8
 """Bytes of a secret, below which it would be found by chance."""
 
 
-def contains(haystack: Iterable[Any], secret: bytes) -> bool:
-    """Tell whether one of several arrays or plain values holds ``secret``.
+def contains(haystack: Iterable[Any], *secrets: bytes) -> bool:
+    """Tell whether one of several arrays or plain values holds one of ``secrets``.
 
     Numbers are looked at byte by byte and as numbers from 0 to 255 (or -128 to 127), so labels are
     found as ``labels.astype(np.int8).tobytes()`` whatever type and scale they travel in: integers,
@@ -32,18 +32,18 @@ def contains(haystack: Iterable[Any], secret: bytes) -> bool:
     Parameters
     ----------
     haystack : arrays, str, bytes, numbers, or lists of them.
-    secret : 8 bytes or more, such as a key, the row of a code or labels; not all the same.
+    secrets : 8 bytes or more each, such as a key, the row of a code or labels; not all the same.
     """
-    if len(secret) < SHORTEST or len(set(secret)) == 1:
+    if any(len(secret) < SHORTEST or len(set(secret)) == 1 for secret in secrets):
         raise ValueError(f"a secret needs {SHORTEST} bytes or more that are not all the same")
-    wanted = list(_spellings(secret))
+    wanted = [word for secret in secrets for word in _spellings(secret)]
     return any(word in text for item in haystack for text in _texts(item) for word in wanted)
 
 
-def messages_with(transcript: Path, secret: bytes) -> list[Recorded]:
-    """Messages of a transcript that hold ``secret`` in an array, a value, a name or an error."""
+def messages_with(transcript: Path, *secrets: bytes) -> list[Recorded]:
+    """Messages of a transcript that hold a secret in an array, a value, a name or an error."""
     return [
-        message for message in read_transcript(transcript) if contains(_content(message), secret)
+        message for message in read_transcript(transcript) if contains(_content(message), *secrets)
     ]
 
 

@@ -152,6 +152,7 @@ class Paillier:
 
     def cost(self, sizes: list[int], num_bits: int) -> Cost:
         """At 3,072 bits, the mean over who owns a pair; two clients take turns, others overlap."""
+        _check_num_bits(num_bits)
         clients = len(sizes)
         owners = clients if clients > 2 else clients // 2
         chunks = [len(self._chunks(size)) for size in sizes]

@@ -3,9 +3,10 @@
 An integer modulo q is three digits of 32 bits, lowest first, on the first axis of an array. Words
 are uint32 digits; digits that are added up are float64, exact while they are below 2^53.
 
-Products are with polynomials whose coefficients are -1, 0 or 1. Digit by digit they are sums of at
-most N numbers below 2^32, so below 2^44: a Fourier transform in float64 is off by less than 2^-8
-(measured: 2^-11), and the nearest integer is the exact one.
+Products are with polynomials whose coefficients are -1, 0 or 1. Digit by digit they are sums of
+numbers below 2^32, at most 2^13 of them: float64 is exact to 2^-8 there, and its transforms are
+off by 2^-10 for random digits and by less than 1/4 where all are largest (measured). The nearest
+integer is the exact one.
 """
 
 from __future__ import annotations
@@ -115,12 +116,12 @@ def weighted_sums(weights: Floats, polynomials: Words) -> Floats:
 
     Parameters
     ----------
-    weights : -1, 0 or 1, ``(n, C, beta)``, beta a power of two, C beta < 2^20.
+    weights : -1, 0 or 1, ``(n, C, beta)``, beta a power of two, at most 2^13 of a row.
     polynomials : ``(3, C, N)``.
 
     Returns
     -------
-    Digits ``(3, n, N)``, integers up to rounding errors of 2^-8.
+    Digits ``(3, n, N)``, integers up to rounding errors.
     """
     num_rows, num_polynomials, beta = weights.shape
     taps = min(beta, _MOST_TAPS)
