@@ -124,4 +124,5 @@ def test_sizes_are_known_once_clients_have_answered() -> None:
 
 
 def test_backends_are_found_by_their_own_names() -> None:
-    assert {name: backend.name for name, backend in BACKENDS.items()} == {"plaintext": "plaintext"}
+    assert "plaintext" in BACKENDS
+    assert [backend.name for backend in BACKENDS.values()] == [*BACKENDS]
