@@ -21,7 +21,6 @@ from fedul_flwr.secure.hamming.rlwe_scheme import (
     encrypt,
     evaluate,
     packing,
-    public_sums,
 )
 from fedul_flwr.secure.randomness import Entropy, fresh
 from fedul_flwr.secure.similarity import Arrays, Cost
@@ -62,8 +61,8 @@ class RingLWE:
     def answer(self, seat: Seat, state: Arrays, codes: Bytes, inbox: Inbox) -> Turn:
         """The evaluator computes distances on ciphertexts and hides them by masks.
 
-        Each owner gets ``a`` ``(chunks, n_own, N)`` and ``b`` ``(n_own, n_owner)``, uint32; the
-        server gets ``masks`` ``(n_own, n_owner)``, uint16 below t.
+        Each owner gets ``a`` ``(n_own, N)`` and ``b`` ``(n_own, n_owner)``, uint32; the server
+        gets ``masks`` ``(n_own, n_owner)``, uint16 below t.
         """
         layout = packing(seat.sizes, seat.num_bits)
         offers = {
@@ -71,37 +70,34 @@ class RingLWE:
             for owner in seat.owners
             if owner in inbox
         }
-        masks = {}
-        answers = {}
-        for owner, offer in offers.items():
-            size = offer.bits.shape[1]
-            masks[owner] = _masks((len(codes), size), seat.entropy)
-            answers[owner] = {
-                A: np.empty((len(offer.chunks), len(codes), N), dtype=np.uint32),
-                B: np.empty((len(codes), size), dtype=np.uint32),
-            }
+        sizes = {owner: (len(codes), offer.bits.shape[1]) for owner, offer in offers.items()}
+        masks = {owner: _masks(shape, seat.entropy) for owner, shape in sizes.items()}
+        a = np.empty((len(codes), N), dtype=np.uint32)
+        b = {owner: np.empty(shape, dtype=np.uint32) for owner, shape in sizes.items()}
         for rows in blocks(len(codes), _ROWS) if offers else ():
             ones = np.unpackbits(codes[rows], axis=1).astype(np.float64)
-            weights = 1 - 2 * ones
-            sums = public_sums(layout, seat.session, weights)
-            for owner, offer in offers.items():
-                added = ones.sum(axis=1, keepdims=True) + masks[owner][rows]
-                a, b = evaluate(offer, seat.session, weights, sums, added, seat.entropy)
-                answers[owner][A][:, rows] = a
-                answers[owner][B][rows] = b
-        to_server = {owner: {MASKS: mask} for owner, mask in masks.items()}
-        return Turn(state, to_peers=answers, to_server=to_server)
+            number = ones.sum(axis=1, keepdims=True)
+            added = [number + masks[owner][rows] for owner in offers]
+            a[rows], found = evaluate(
+                list(offers.values()), seat.session, 1 - 2 * ones, added, seat.entropy
+            )
+            for owner, digits in zip(offers, found, strict=True):
+                b[owner][rows] = digits
+        return Turn(
+            state,
+            to_peers={owner: {A: a, B: b[owner]} for owner in offers},
+            to_server={owner: {MASKS: masks[owner]} for owner in offers},
+        )
 
     def reveal(self, seat: Seat, state: Arrays, codes: Bytes, inbox: Inbox) -> Turn:
         """The owner decrypts distances + masks: ``revealed`` ``(n_evaluator, n_own)``, uint16."""
         layout = packing(seat.sizes, seat.num_bits)
-        num_chunks = len(layout.chunks(len(codes)))
         to_server = {}
         for peer in seat.evaluators:
             if peer in inbox:
                 num_rows = seat.sizes[peer]
                 origin = f"Client {peer} sent in step 'answer'"
-                a = _checked(origin, inbox[peer], A, np.uint32, (num_chunks, num_rows, N))
+                a = _checked(origin, inbox[peer], A, np.uint32, (num_rows, N))
                 b = _checked(origin, inbox[peer], B, np.uint32, (num_rows, len(codes)))
                 to_server[peer] = {REVEALED: decrypt(layout, state[SECRETS], a, b)}
         return Turn(to_server=to_server)

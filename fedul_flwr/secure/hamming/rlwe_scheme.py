@@ -20,15 +20,17 @@ A_c with secrets of their own. Samples (A, A s_i + e_i) of several i are pseudo-
 i after the other can be replaced by random ones, as the others are made from A alone.
 
 **What the owner must not learn.** It knows every e_c, so noise that depends on w would tell bits.
-The evaluator adds an encryption of zero (u a_0 + e_1, u b_0 + e_2), fresh for every row and every
-secret of an owner, without which a' = sum_c w_c A_c tells w; and a flood uniform on ±2^79, with
+The evaluator adds encryptions of zero, fresh for every row, without which a' = sum_c w_c A_c tells
+w: one (u a_0 + e_1, u b_0 + e_2) under the b_0 of all owners and chunks together, whose a' is then
+the same for all (Peikert, Vaikuntanathan and Waters 2008: a_0 and all b_0 are one public key, and
+pseudo-random, so with u as a secret all of it is, too). And it adds a flood uniform on ±2^79, with
 which noise below 2^19 is within statistical distance 2^-61 of none. Only then digits are dropped:
 what is left is a function of numbers that tell nothing.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
 from math import prod
@@ -188,46 +190,52 @@ def public_sums(layout: Packing, session: bytes, weights: Floats) -> Floats:
 
 
 def evaluate(
-    offer: Offer, session: bytes, weights: Floats, sums: Floats, added: Floats, entropy: Entropy
-) -> tuple[Words, Words]:
-    """Encrypted distances of some points of the evaluator to all of the owner's.
+    offers: Sequence[Offer],
+    session: bytes,
+    weights: Floats,
+    added: Sequence[Floats],
+    entropy: Entropy,
+) -> tuple[Words, list[Words]]:
+    """Encrypted distances of some points of the evaluator to all points of several owners.
 
     Parameters
     ----------
+    offers : of the owners, with one layout.
     weights : 1 - 2 y, ``(r, L)``.
-    sums : their :func:`public_sums`.
-    added : what is added to sum_k w_k b_k, integers ``(r, n_owner)``.
+    added : for each owner what is added to sum_k w_k b_k, integers ``(r, n_owner)``.
 
     Returns
     -------
-    Highest digits of a', ``(chunks, r, N)``, and of b' where it counts, ``(r, n_owner)``.
+    Highest digits of a', ``(r, N)``, the same for all owners, and for each owner of b' where it
+    counts, ``(r, n_owner)``.
     """
-    a = np.empty((len(offer.chunks), *sums.shape[1:]), dtype=np.uint32)
-    digits = np.stack([weights @ digit.T.astype(np.float64) for digit in offer.bits])
+    masked = public_sums(offers[0].layout, session, weights)
+    digits = [np.stack([weights @ digit.T.astype(np.float64) for digit in o.bits]) for o in offers]
     base = _base(session)[:, None]
-    for chunk, key, target in zip(offer.chunks, np.swapaxes(offer.keys, 0, 1), a, strict=True):
-        hidden = spectrum(key)[:, None]
-        for rows in blocks(len(weights), _CACHED):
-            fresh_secret = spectrum(ternary(target[rows].shape, entropy))
-            masked = coefficients(fresh_secret * base)
-            masked += sums[:, rows]
-            masked[0] += binomial(target[rows].shape, entropy)
-            target[rows] = carry(masked)[2]
-            zeros = coefficients(fresh_secret * hidden, offer.layout.beta)
-            digits[:, rows, chunk] += zeros[..., : chunk.stop - chunk.start]
-    digits[0] += binomial(added.shape, entropy)
-    digits[2] += DELTA * added
-    digits += flood(added.shape, entropy)
-    return a, carry(digits)[2]
+    keys = [[spectrum(key)[:, None] for key in np.swapaxes(o.keys, 0, 1)] for o in offers]
+    for rows in blocks(len(weights), _CACHED):
+        hidden = spectrum(ternary(masked[0, rows].shape, entropy))
+        masked[:, rows] += coefficients(hidden * base)
+        masked[0, rows] += binomial(masked[0, rows].shape, entropy)
+        for offer, own, target in zip(offers, keys, digits, strict=True):
+            for chunk, key in zip(offer.chunks, own, strict=True):
+                zeros = coefficients(hidden * key, offer.layout.beta)
+                target[:, rows, chunk] += zeros[..., : chunk.stop - chunk.start]
+    for target, plain in zip(digits, added, strict=True):
+        target[0] += binomial(plain.shape, entropy)
+        target[2] += DELTA * plain
+        np.add(target, flood(plain.shape, entropy), out=target)
+    return carry(masked)[2], [carry(target)[2] for target in digits]
 
 
 def decrypt(layout: Packing, secrets: Small, a: Words, b: Words) -> NDArray[np.uint16]:
     """Plaintexts modulo t, ``(r, n_owner)``, from what :func:`evaluate` gave."""
     plain = np.empty(b.shape, dtype=np.uint16)
-    for chunk, secret, part in zip(layout.chunks(b.shape[1]), secrets, a, strict=True):
-        hidden = spectrum(secret)
-        for rows in blocks(len(b), _CACHED):
-            known = coefficients(spectrum(part[rows]) * hidden, layout.beta)
+    hidden = spectrum(secrets)
+    for rows in blocks(len(b), _CACHED):
+        received = spectrum(a[rows])
+        for chunk, secret in zip(layout.chunks(b.shape[1]), hidden, strict=True):
+            known = coefficients(received * secret, layout.beta)
             noisy = b[rows, chunk] - known[:, : chunk.stop - chunk.start]
             plain[rows, chunk] = np.rint(noisy / DELTA).astype(np.int64) & (T - 1)
     return plain
