@@ -181,7 +181,7 @@ def compare_pair(name: str, points: int, num_bits: int) -> dict[str, Any]:
 
 
 def _to_other(turn: Turn, client: int) -> Arrays:
-    shared = turn.to_evaluators if client == 0 else {}
+    shared = turn.to_evaluators if client == 0 else turn.to_owners
     return {**shared, **turn.to_peers.get(1 - client, {})}
 
 

@@ -69,8 +69,13 @@ class XCLPClient(PrivateClient):
         return super().step(name, content)
 
     def pseudo_labels(self) -> Propagated:
-        """What the propagation before this round's training says of the unlabeled points."""
-        found = self.of_unlabeled(self.open(self.received.get(ROWS, {})))
+        """What the propagation before this round's training says of the unlabeled points.
+
+        Nothing, where no rows come along: too few clients were left to propagate.
+        """
+        found = nothing(len(self.unlabeled))
+        if ROWS in self.received:
+            found = self.of_unlabeled(self.open(self.received[ROWS]))
         self.end_propagation()
         return found
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from functools import partial
+from logging import WARNING
 
 from flwr.app import ArrayRecord, ConfigRecord, Message, RecordDict
+from flwr.common import log
 from flwr.serverapp import Grid
 
 from fedul_flwr.bridge import Content, payload_parts, to_arrays, to_record
@@ -14,6 +16,7 @@ from fedul_flwr.data.seeds import stream
 from fedul_flwr.federation import Member, number
 from fedul_flwr.propagation.codes import SEED_BYTES
 from fedul_flwr.propagation.phases import ROWS
+from fedul_flwr.secure.similarity import TooFewClientsError
 from fedul_flwr.settings.semi import XCLPSettings
 from strategies.label_propagation import (
     LabelPropagation,
@@ -71,6 +74,13 @@ class XCLP(PartlyLabeled):
             round_number,
             stream(self.settings.seed, "codes", round_number).bytes(SEED_BYTES),
         )
-        left, joint = propagation.join(chosen, to_arrays(arrays))
-        self._rows = propagation.sum_labels(left, joint)
+        try:
+            left, joint = propagation.join(chosen, to_arrays(arrays))
+            self._rows = propagation.sum_labels(left, joint)
+        except TooFewClientsError as error:
+            trained = [member for member in chosen if member in self.labelled]
+            if not trained:
+                raise
+            log(WARNING, "Round %s: %s Its clients train on labels alone.", round_number, error)
+            return trained
         return list(self._rows)

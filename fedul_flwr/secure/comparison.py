@@ -38,10 +38,11 @@ from fedul_flwr.secure.similarity import Arrays, Task
 KEYS, SHARES, OFFER, ANSWER, REVEAL = STEPS = ("keys", "shares", "offer", "answer", "reveal")
 
 STEP, SEED, POINTS, OWN = "step", "seed", "num-points", "own-distances"
-TO, FROM, GROUP, TELL = "to/", "from/", "group", "tell/"
+EVALUATORS, OWNERS = "to-evaluators", "to-owners"
+TO, FROM, GROUP, TELL = "to/", "from/", "group/", "tell/"
 """Arrays of messages: the number of the step; with ``keys``, a seed that is no secret, and an
-answer's number of points; distances within a client. Prefixes: sealed for a client, from a client,
-for or from several, and what the server is told about a pair."""
+answer's number of points; distances within a client; what is sealed for several. Prefixes: sealed
+for a client, from a client, from a client for several, and what the server is told about a pair."""
 
 SHARE, CONFIRM, CODES, STATE, ATTEMPT = "share", "confirm", "codes", "state/", "attempt"
 """Arrays a client sends its peers or remembers; ``STATE`` is the prefix of the protocol's own."""
@@ -193,12 +194,18 @@ def _post(
     """A turn's messages: sealed ones, ``besides`` goes to each of ``peers``; and the server's."""
     reply: dict[str, NDArray[Any]] = {}
     private = {peer: {**besides, **turn.to_peers.get(peer, {})} for peer in peers}
-    if turn.to_evaluators:
-        key, reply[GROUP] = session.seal_for_several(step, turn.to_evaluators, os.urandom)
-        evaluators, _ = pairs_of(session.own, list(session.public))
-        for peer in evaluators:
-            if peer in private:
-                private[peer][CONTENT_KEY] = bytes_array(key)
+    groups = zip(
+        (EVALUATORS, OWNERS),
+        pairs_of(session.own, list(session.public)),
+        (turn.to_evaluators, turn.to_owners),
+        strict=True,
+    )
+    for role, readers, shared in groups:
+        if shared:
+            key, reply[role] = session.seal_for_several(step, shared, os.urandom)
+            for peer in readers:
+                if peer in private:
+                    private[peer][CONTENT_KEY] = bytes_array(key)
     for peer, arrays in private.items():
         reply[f"{TO}{peer}"] = session.seal(peer, step, arrays, os.urandom)
     for peer, told in turn.to_server.items():
@@ -215,7 +222,7 @@ def _open(session: Session, step: str, message: Arrays) -> dict[int, dict[str, N
         arrays = session.unseal(peer, step, sealed)
         if (key := arrays.pop(CONTENT_KEY, None)) is not None:
             secret = _bytes_of(key, f"Client {peer}'s key of step {step!r}")
-            group = message.get(f"{GROUP}/{peer}")
+            group = message.get(f"{GROUP}{peer}")
             arrays |= session.unseal_for_several(peer, step, group, secret)
         inbox[peer] = arrays
     require_enough([session.own, *inbox])

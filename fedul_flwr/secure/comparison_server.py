@@ -14,11 +14,13 @@ from fedul_flwr.errors import UserError
 from fedul_flwr.propagation.codes import check_num_bits
 from fedul_flwr.propagation.neighbours import neighbours_by_distance
 from fedul_flwr.secure.comparison import (
+    EVALUATORS,
     FROM,
     GROUP,
     KEYS,
     OFFER,
     OWN,
+    OWNERS,
     POINTS,
     REVEAL,
     SEED,
@@ -171,8 +173,11 @@ class ComparisonServer:
             sent = self._sent[sender]
             if f"{TO}{client}" in sent:
                 post[f"{FROM}{sender}"] = sent[f"{TO}{client}"]
-            if GROUP in sent and client in pairs_of(sender, self._roster)[0]:
-                post[f"{GROUP}/{sender}"] = sent[GROUP]
+            for role, readers in zip(
+                (EVALUATORS, OWNERS), pairs_of(sender, self._roster), strict=True
+            ):
+                if role in sent and client in readers:
+                    post[f"{GROUP}{sender}"] = sent[role]
         return post
 
     def _pair(self, owner: int, evaluator: int) -> NDArray[np.int64]:

@@ -189,7 +189,7 @@ def test_clients_that_made_different_seeds_notice() -> None:
     step = {STEP: np.array(STEPS.index(ANSWER))}
     for own, peer in ((1, 2), (2, 1), (4, 1)):
         post = {f"from/{c}": replies[c][f"to/{own}"] for c in replies if f"to/{own}" in replies[c]}
-        group_posts = {f"group/{c}": reply["group"] for c, reply in replies.items()}
+        group_posts = {f"group/{c}": reply["to-evaluators"] for c, reply in replies.items()}
         with pytest.raises(UserError) as error:
             played.tell(own, {**step, **post, **group_posts})
         assert str(error.value) == f"Clients {own} and {peer} have made different seeds."

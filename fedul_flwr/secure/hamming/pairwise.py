@@ -21,8 +21,7 @@ from fedul_flwr.secure.randomness import Entropy
 from fedul_flwr.secure.similarity import Arrays, Cost
 
 Inbox = Mapping[int, Arrays]
-"""What came from each peer: what it sent to this client alone, and what it sent to all it owns
-pairs with."""
+"""What came from each peer: what it sent to this client alone, and what it sent to several."""
 
 
 @dataclass(frozen=True)
@@ -57,13 +56,15 @@ class Turn:
     ----------
     state : what it remembers until the next step, secrets included.
     to_peers : what each peer alone gets, sealed by the caller.
-    to_evaluators : what all :attr:`Seat.evaluators` get alike; sealed and sent once.
+    to_evaluators, to_owners : what all :attr:`Seat.evaluators`, or all :attr:`Seat.owners`, get
+        alike; sealed and sent once.
     to_server : what the server gets in the clear, by the peer of the pair it is about.
     """
 
     state: Arrays = field(default_factory=dict, repr=False)
     to_peers: Mapping[int, Arrays] = field(default_factory=dict, repr=False)
     to_evaluators: Arrays = field(default_factory=dict, repr=False)
+    to_owners: Arrays = field(default_factory=dict, repr=False)
     to_server: Mapping[int, Arrays] = field(default_factory=dict, repr=False)
 
 

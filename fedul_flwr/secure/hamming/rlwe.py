@@ -61,7 +61,7 @@ class RingLWE:
     def answer(self, seat: Seat, state: Arrays, codes: Bytes, inbox: Inbox) -> Turn:
         """The evaluator computes distances on ciphertexts and hides them by masks.
 
-        Each owner gets ``a`` ``(n_own, N)`` and ``b`` ``(n_own, n_owner)``, uint32; the server
+        All owners get ``a`` ``(n_own, N)``, each one ``b`` ``(n_own, n_owner)``, uint32; the server
         gets ``masks`` ``(n_own, n_owner)``, uint16 below t.
         """
         layout = packing(seat.sizes, seat.num_bits)
@@ -85,7 +85,8 @@ class RingLWE:
                 b[owner][rows] = digits
         return Turn(
             state,
-            to_peers={owner: {A: a, B: b[owner]} for owner in offers},
+            to_peers={owner: {B: b[owner]} for owner in offers},
+            to_owners={A: a} if offers else {},
             to_server={owner: {MASKS: masks[owner]} for owner in offers},
         )
 
@@ -129,7 +130,9 @@ class RingLWE:
         owning = min(1.0, (len(sizes) - 1) / 2)
         keys = owning * sum(num_chunks)
         sent = (
-            4 * DIGITS * (owning * num_points * num_bits + keys * N) + 4 * rows * N + 8 * compared
+            4 * DIGITS * (owning * num_points * num_bits + keys * N)
+            + 4 * owning * num_points * N
+            + 8 * compared
         )
         polynomials = rows + keys * layout.ciphertexts
         weighted = num_points + _ROWS_FOR_TRANSFORMS * sum(size > 0 for size in sizes)

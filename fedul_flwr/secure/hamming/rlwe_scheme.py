@@ -210,7 +210,7 @@ def evaluate(
     counts, ``(r, n_owner)``.
     """
     masked = public_sums(offers[0].layout, session, weights)
-    digits = [np.stack([weights @ digit.T.astype(np.float64) for digit in o.bits]) for o in offers]
+    digits = [_sums_of_bits(weights, offer.bits) for offer in offers]
     base = _base(session)[:, None]
     keys = [[spectrum(key)[:, None] for key in np.swapaxes(o.keys, 0, 1)] for o in offers]
     for rows in blocks(len(weights), _CACHED):
@@ -226,6 +226,13 @@ def evaluate(
         target[2] += DELTA * plain
         np.add(target, flood(plain.shape, entropy), out=target)
     return carry(masked)[2], [carry(target)[2] for target in digits]
+
+
+def _sums_of_bits(weights: Floats, bits: Words) -> Floats:
+    """Digits ``(3, r, n_owner)`` of sum_k w_k b_k, in one product of matrices."""
+    flat = bits.reshape(DIGITS * bits.shape[1], bits.shape[2]).astype(np.float64)
+    sums = (flat @ weights.T).reshape(*bits.shape[:2], len(weights))
+    return np.ascontiguousarray(sums.swapaxes(1, 2))
 
 
 def decrypt(layout: Packing, secrets: Small, a: Words, b: Words) -> NDArray[np.uint16]:

@@ -118,7 +118,8 @@ def delivered(played: Played, there: list[int]) -> Iterator[tuple[int, Inbox]]:
         inbox: dict[int, Arrays] = {}
         for peer in there:
             turn = last.get(peer, Turn())
-            to_all = turn.to_evaluators if client in played.seats[peer].evaluators else {}
+            owned = client in played.seats[peer].evaluators
+            to_all = turn.to_evaluators if owned else turn.to_owners
             if message := {**to_all, **turn.to_peers.get(client, {})}:
                 inbox[peer] = message
         yield client, inbox
@@ -139,6 +140,7 @@ def sent(turn: Turn) -> Turn:
         state=copied(turn.state),
         to_peers={peer: copied(arrays) for peer, arrays in turn.to_peers.items()},
         to_evaluators=copied(turn.to_evaluators),
+        to_owners=copied(turn.to_owners),
         to_server={peer: copied(arrays) for peer, arrays in turn.to_server.items()},
     )
 
@@ -152,11 +154,16 @@ def copied(arrays: Arrays) -> dict[str, NDArray[Any]]:
 
 
 def traffic(played: Played) -> int:
-    """Bytes that clients sent; what goes to all evaluators counts once."""
+    """Bytes that clients sent; what goes to several counts once."""
     turns = [turn for by_client in played.turns.values() for turn in by_client.values()]
     messages = [
         message
         for turn in turns
-        for message in (turn.to_evaluators, *turn.to_peers.values(), *turn.to_server.values())
+        for message in (
+            turn.to_evaluators,
+            turn.to_owners,
+            *turn.to_peers.values(),
+            *turn.to_server.values(),
+        )
     ]
     return sum(array.nbytes for message in messages for array in message.values())
