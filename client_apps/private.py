@@ -55,6 +55,7 @@ class PrivateClient(PropagatingClient):
         if memory and memory[AT_ROUND] == server_round:
             self._refuse_change(len(memory[FEATURES]) == len(features))
             return memory[FEATURES]
+        self._refuse_second_draw()
         noisy = noisy_directions(features, plan.sigma)
         memory = {
             FEATURES: noisy,
@@ -77,10 +78,18 @@ class PrivateClient(PropagatingClient):
             return self.given
         labels = self.state.recall(RANDOMISED_LABELS, server_round + 1).get(LABELS)
         if labels is None:
+            self._refuse_second_draw()
             labels = randomised_labels(self.given, self.num_classes, epsilon)
             self.state.keep(RANDOMISED_LABELS, server_round, {LABELS: labels})
         self._refuse_change(np.array_equal(labels != UNLABELED, self.given != UNLABELED))
         return labels
+
+    def _refuse_second_draw(self) -> None:
+        if self.settings.resume and self.state.directory is None:
+            raise UserError(
+                f"Client {self.node.partition_id}: a run with differential privacy cannot resume "
+                "on a device: its noise was drawn in the run before, and is gone."
+            )
 
     def _refuse_change(self, same: bool) -> None:
         if not same:

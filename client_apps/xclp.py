@@ -26,6 +26,7 @@ from fedul_flwr.propagation.phases import (
     ATTEMPT,
     COLUMNS,
     COMPARE,
+    END,
     FIRST,
     LABELLED,
     MODEL,
@@ -66,6 +67,9 @@ class XCLPClient(PrivateClient):
             return self._compare(content)
         if name == SUM:
             return self._sum(content)
+        if name == END:
+            self.end_propagation()
+            return Content()
         return super().step(name, content)
 
     def pseudo_labels(self) -> Propagated:
@@ -143,7 +147,10 @@ class XCLPClient(PrivateClient):
         memory = self._memory()
         task = self._task(content, memory[PRESENT], _no_codes)
         attempt = number(content, ATTEMPT)
-        backends, keys = self._backend.mask_keys(_backends_own(memory), task, participants, attempt)
+        of_each = dict(zip(participants, unlabeled, strict=True))
+        if len(of_each) < len(participants):
+            raise UserError(f"{self._name} is asked for a sum in which somebody is twice.")
+        backends, keys = self._backend.mask_keys(_backends_own(memory), task, of_each, attempt)
         withheld = bool(content.values[WITHHELD])
         given = self.summed(number(content, ROUND))
         if withheld:
@@ -181,6 +188,7 @@ class XCLPClient(PrivateClient):
             server_round=number(content, ROUND),
             num_points=int(present.sum()),
             num_bits=self.propagation.num_bits,
+            fewest_labelled=self.propagation.fewest_labelled,
             seed_is_public=self.propagation.seed_is_public,
             encode=codes,
         )

@@ -50,6 +50,8 @@ def warn_of_plaintext(options: XCLPSettings) -> None:
     """Say it aloud where nothing is encrypted."""
     if options.secure == "plaintext":
         log(WARNING, "xclp.secure = 'plaintext': the server sees all codes; for simulations only.")
+    elif options.seed_is_public:
+        log(WARNING, "xclp.codes-seed = 'run': the server can test guesses at points.")
 
 
 def announce_privacy(settings: RunConfig) -> None:
@@ -58,17 +60,19 @@ def announce_privacy(settings: RunConfig) -> None:
         log(INFO, line)
 
 
-def refuse_beyond_reach(options: XCLPSettings, sizes: Sequence[int]) -> None:
-    """Refuse, before anything starts, what a backend cannot do in a sensible time.
+def refuse_beyond_reach(options: XCLPSettings, sizes: Sequence[int], labelled: int) -> None:
+    """Refuse, before anything starts, what a backend cannot hide or do in a sensible time.
 
     Parameters
     ----------
     sizes : points of the clients of one propagation.
+    labelled : how many of them have labels.
 
     Raises
     ------
     UserError
-        Too few clients, or an estimate above :data:`LONGEST` or :data:`LARGEST`; it says how far.
+        Too few clients, or too few with labels; or an estimate above :data:`LONGEST` or
+        :data:`LARGEST`; it says how far.
     """
     backend = BACKENDS[options.secure]
     if len(sizes) < backend.fewest:
@@ -78,6 +82,12 @@ def refuse_beyond_reach(options: XCLPSettings, sizes: Sequence[int]) -> None:
         )
     if options.secure == "plaintext":
         return
+    if labelled < options.fewest_labelled:
+        raise UserError(
+            f"Setting xclp.fewest-labelled = {options.fewest_labelled}: only {labelled} client(s) "
+            "of a propagation would have labels, and others could tell what one of them "
+            "contributed."
+        )
     cost = backend.cost(list(sizes), options.num_bits)
     if cost.seconds > LONGEST or cost.traffic > LARGEST:
         raise UserError(
@@ -135,7 +145,7 @@ class LabelPropagation:
             }
             answers = {m.partition_id: a.arrays for m, a in self._ask(COMPARE, contents).items()}
             if not answers:
-                raise TooFewClientsError("No client took part in the propagation.")
+                raise TooFewClientsError("No client took part in the propagation.", ())
             if first:
                 labelled = {
                     client: answer.pop(LABELLED, None) for client, answer in answers.items()
@@ -170,7 +180,7 @@ class LabelPropagation:
         withheld : a client whose labels are left out; it gets rows of all its points.
         """
         left = sorted(members)
-        while len(left) >= self._backend.fewest:
+        while len(left) >= self._backend.fewest and self._labelled(left, joint):
             clients = [member.partition_id for member in left]
             found = influences(joint, clients, self._options.alpha, withheld=withheld)
             contents = {
@@ -194,9 +204,23 @@ class LabelPropagation:
                 return {m: Content(arrays={ROWS: sums[m.partition_id]}) for m in left}
             left = [member for member in left if member in answers]
         raise TooFewClientsError(
-            f"{len(left)} client(s) took part in the sum of labels; it needs "
-            f"{self._backend.fewest} or more."
+            f"{len(left)} client(s) were left for the sum of labels; it needs "
+            f"{self._backend.fewest} or more{self._of_whom()}.",
+            [member.partition_id for member in left],
         )
+
+    def _labelled(self, left: Sequence[Member], joint: JointGraph) -> bool:
+        """Whether so many of them have labels that no one's contribution can be told."""
+        if self._options.secure == "plaintext":
+            return True
+        owners = np.unique(joint.owners[joint.labelled])
+        labelled = sum(member.partition_id in owners for member in left)
+        return labelled >= self._options.fewest_labelled
+
+    def _of_whom(self) -> str:
+        if self._options.secure == "plaintext":
+            return ""
+        return f", {self._options.fewest_labelled} or more of them with labels"
 
 
 def _share(member: Member, answer: Content) -> NDArray[Any]:

@@ -15,7 +15,7 @@ from fedul_flwr.config import RunConfig
 from fedul_flwr.data.seeds import stream
 from fedul_flwr.federation import Member, number
 from fedul_flwr.propagation.codes import SEED_BYTES
-from fedul_flwr.propagation.phases import ROWS
+from fedul_flwr.propagation.phases import END, ROWS
 from fedul_flwr.secure.similarity import TooFewClientsError
 from fedul_flwr.settings.semi import XCLPSettings
 from strategies.label_propagation import (
@@ -47,8 +47,11 @@ class XCLP(PartlyLabeled):
         super().admitted(answers)
         if not self.on_labels_only(self.settings.num_rounds):
             most = sorted(number(answer, "num-points") for answer in answers.values())
-            chosen = most[-len(self.sample(self.settings.num_rounds)) :]
-            refuse_beyond_reach(self.settings.section("xclp", XCLPSettings), chosen)
+            sampled = self.sample(self.settings.num_rounds)
+            labelled = sum(member in self.labelled for member in sampled)
+            refuse_beyond_reach(
+                self.settings.section("xclp", XCLPSettings), most[-len(sampled) :], labelled
+            )
 
     def configure_train(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
@@ -78,9 +81,12 @@ class XCLP(PartlyLabeled):
             left, joint = propagation.join(chosen, to_arrays(arrays))
             self._rows = propagation.sum_labels(left, joint)
         except TooFewClientsError as error:
-            trained = [member for member in chosen if member in self.labelled]
+            left = [member for member in chosen if member.partition_id in error.left]
+            trained = [member for member in left if member in self.labelled]
             if not trained:
                 raise
             log(WARNING, "Round %s: %s Its clients train on labels alone.", round_number, error)
             return trained
+        finally:
+            self.tell(grid, END, [member for member in chosen if member not in self._rows])
         return list(self._rows)

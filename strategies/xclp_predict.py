@@ -16,7 +16,7 @@ from fedul_flwr.data.seeds import stream
 from fedul_flwr.errors import UserError
 from fedul_flwr.federation import Member, number
 from fedul_flwr.propagation.codes import SEED_BYTES
-from fedul_flwr.propagation.phases import LABEL, LAST, OWN_LABELS
+from fedul_flwr.propagation.phases import END, LABEL, LAST, OWN_LABELS
 from fedul_flwr.secure.similarity import TooFewClientsError
 from fedul_flwr.settings.labels import LabelSettings
 from fedul_flwr.settings.semi import XCLPPredictSettings, XCLPSettings
@@ -87,12 +87,16 @@ class XCLPPredict(LabellingStrategy):
         groups = self.groups()
         for members in groups:
             sizes = [self._compared[member.partition_id] for member in members]
-            refuse_beyond_reach(self.settings.section("xclp", XCLPSettings), sizes)
+            labelled = sum(member in self.labelled for member in members)
+            refuse_beyond_reach(self.settings.section("xclp", XCLPSettings), sizes, labelled)
         for position, members in enumerate(groups):
+            self._told: list[Member] = []
             try:
                 self._label_group(grid, position, members, weights)
             except TooFewClientsError as error:  # other groups do not need this one
                 log(WARNING, "Group %s: %s", position, error)
+            finally:
+                self.tell(grid, END, [member for member in members if member not in self._told])
         if self.record.clients == 0:
             raise UserError("No client of any group got labels.")
 
@@ -138,6 +142,8 @@ class XCLPPredict(LabellingStrategy):
         told = self.ask(grid, LABEL, contents)
         if own_labels:
             self.record.clients += len(told)
+        if last:
+            self._told = list(told)
 
 
 def _has_new_points(settings: RunConfig) -> bool:

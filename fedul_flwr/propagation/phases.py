@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-COMPARE, SUM, LABEL = "xclp-compare", "xclp-sum", "xclp-label"
-"""Phases: similarities of points; labels summed along the graph; and, where no training message
-follows that could carry it, what comes of the sum."""
+COMPARE, SUM, LABEL, END = "xclp-compare", "xclp-sum", "xclp-label", "xclp-end"
+"""Phases: similarities of points; labels summed along the graph; where no training message follows
+that could carry it, what comes of the sum; and that a propagation has ended without one."""
 
 MODEL = "model/"
 """Prefix of the arrays of a model among those of a phase."""

@@ -24,12 +24,16 @@ from fedul_flwr.secure.hamming.pairwise import PairwiseHamming, Seat, Turn
 from fedul_flwr.secure.randomness import KEY_BYTES
 from fedul_flwr.secure.session import (
     CONTENT_KEY,
+    MASK_ROOTS,
     NONCE,
+    PARTICIPANTS,
     PRIVATE,
     PUBLIC,
+    SIZES,
     Session,
     bytes_array,
     join,
+    mask_key,
     pairs_of,
     require_enough,
 )
@@ -70,25 +74,39 @@ def respond(
 
 
 def mask_keys(
-    remembered: Arrays, task: Task, participants: list[int], attempt: int
+    remembered: Arrays, task: Task, unlabeled: Mapping[int, int], attempt: int
 ) -> tuple[Arrays, dict[int, bytes]]:
     """Keys of the masks between this client and those it adds labels up with.
+
+    Parameters
+    ----------
+    unlabeled : number of unlabeled points of each participant, this client's too.
 
     Raises
     ------
     UserError
-        Too few of them, somebody else than those whose points were compared, or an attempt that was
-        made before: masks that are used twice show the difference of what they hide.
+        Too few of them, or too few with labels; somebody else than those whose points were
+        compared; or an attempt that was made before: masks that are used twice show the difference
+        of what they hide.
     """
     if remembered.get(STEP) != len(STEPS) or attempt <= remembered.get(ATTEMPT, -1):
         raise UserError("The server asked for the sum of labels out of turn.")
-    session = Session.from_arrays(task.own, task.server_round, remembered)
-    require_enough(participants)
-    known = len(set(participants)) == len(participants) and session.public.keys() >= {*participants}
-    if task.own not in participants or not known:
+    who = remembered[PARTICIPANTS].tolist()
+    sizes = dict(zip(who, remembered[SIZES].tolist(), strict=True))
+    roots = dict(zip(who, remembered[MASK_ROOTS], strict=True))
+    require_enough(unlabeled)
+    known = all(0 <= count <= sizes.get(client, -1) for client, count in unlabeled.items())
+    if task.own not in unlabeled or not known:
         raise UserError("The server named others for the sum of labels than for the comparison.")
-    peers = [client for client in participants if client != task.own]
-    keys = {peer: session.mask_key(peer, attempt) for peer in peers}
+    labelled = sum(sizes[client] > count for client, count in unlabeled.items())
+    if labelled < task.fewest_labelled:
+        raise UserError(
+            f"The server asked for a sum of the labels of {labelled} client(s): "
+            f"xclp.fewest-labelled = {task.fewest_labelled}."
+        )
+    keys = {
+        peer: mask_key(roots[peer].tobytes(), attempt) for peer in unlabeled if peer != task.own
+    }
     return {**remembered, ATTEMPT: np.array(attempt, np.int64)}, keys
 
 
@@ -164,7 +182,7 @@ def _reveal(
     inbox = _open(session, ANSWER, message)
     seat = _seat(session, inbox, task)
     turn = protocol.reveal(seat, _own(remembered), remembered[CODES], inbox)
-    return session.as_arrays(), _post(session, REVEAL, turn, (), {})
+    return session.mask_roots(), _post(session, REVEAL, turn, (), {})
 
 
 _HANDLERS: Mapping[str, Handler] = dict(

@@ -109,7 +109,8 @@ class ComparisonServer:
         if len(self._left) < FEWEST:
             raise TooFewClientsError(
                 f"{len(self._left)} client(s) answered step {STEPS[self._step]!r} of the secure "
-                f"propagation; it needs {FEWEST} or more."
+                f"propagation; it needs {FEWEST} or more.",
+                self._left,
             )
         for client in self._left:
             self._hear(client, dict(answers[client]))

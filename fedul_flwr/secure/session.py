@@ -24,7 +24,7 @@ from fedul_flwr.secure.similarity import Arrays
 
 PRIVATE, NONCE, PUBLIC = "private-key", "nonce", "public-keys"
 PARTICIPANTS, SIZES = "participants", "sizes"
-CONTENT_KEY = "content-key"
+CONTENT_KEY, MASK_ROOTS = "content-key", "mask-roots"
 
 FEWEST = 3
 """With two participants each one gets the other's part of a sum."""
@@ -85,10 +85,22 @@ class Session:
         """What ``peer`` sent to several under a key it told each of them."""
         return channels.unseal(sealed, key, self._place(step, peer, EVERYBODY))
 
-    def mask_key(self, peer: int, attempt: int) -> bytes:
-        """A key that this client and ``peer`` have in common, for one attempt at a sum."""
-        place = Place(self.number, attempt, "sum", *sorted((self.own, peer)))
-        return channels.derive(self._secret(peer), place.info("mask"))
+    def mask_roots(self) -> dict[str, NDArray[Any]]:
+        """All that a sum of labels needs once points are compared; the private key is not in it.
+
+        For each participant 32 bytes that it and this client have in common, zeros for this one.
+        """
+        roots = [bytes(KEY_BYTES) if c == self.own else self._mask_root(c) for c in self.public]
+        everybody = roster(self.public, self.sizes)
+        return {
+            PARTICIPANTS: everybody[PARTICIPANTS],
+            SIZES: everybody[SIZES],
+            MASK_ROOTS: bytes_array(b"".join(roots)).reshape(-1, KEY_BYTES),
+        }
+
+    def _mask_root(self, peer: int) -> bytes:
+        place = Place(self.number, 0, "sum", *sorted((self.own, peer)))
+        return channels.derive(self._secret(peer), place.info("masks"))
 
     def seed(self, shares: Mapping[int, bytes]) -> bytes:
         """The participants' seed, 32 bytes, from the shares of those that are left.
@@ -133,6 +145,12 @@ class Session:
 
     def _place(self, step: str, source: int, destination: int) -> Place:
         return Place(self.number, 0, step, source, destination)
+
+
+def mask_key(root: bytes, attempt: int) -> bytes:
+    """A key for one attempt at a sum, from what two clients have in common for all of them."""
+    place = Place(b"", attempt, "sum", EVERYBODY, EVERYBODY)
+    return channels.derive(root, place.info("mask"))
 
 
 def roster(public: Mapping[int, bytes], sizes: Mapping[int, int]) -> dict[str, NDArray[Any]]:

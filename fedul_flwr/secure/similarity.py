@@ -9,7 +9,7 @@ how messages travel.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
@@ -36,6 +36,7 @@ class Task:
     server_round : round of the run.
     num_points : n_i, the points that it compares.
     num_bits : L.
+    fewest_labelled : clients with labels that a sum under masks needs.
     seed_is_public : whether the server picks the seed of the codes, so that a run can be repeated.
     encode : makes the codes; called once, when the seed is known.
     """
@@ -44,6 +45,7 @@ class Task:
     server_round: int
     num_points: int
     num_bits: int
+    fewest_labelled: int
     seed_is_public: bool
     encode: Encode
 
@@ -51,13 +53,22 @@ class Task:
 Respond = Callable[[Arrays, Arrays, Task], tuple[Arrays, Arrays]]
 """``(remembered, message, task) -> (remembered, reply)``."""
 
-MaskKeys = Callable[[Arrays, Task, list[int], int], tuple[Arrays, Mapping[int, bytes]]]
-"""``(remembered, task, participants, attempt) -> (remembered, key in common with each other one)``:
-after the comparison, for the sum of labels. No keys where nothing is masked."""
+MaskKeys = Callable[[Arrays, Task, Mapping[int, int], int], tuple[Arrays, Mapping[int, bytes]]]
+"""``(remembered, task, unlabeled points by participant, attempt) -> (remembered, key in common with
+each other one)``: after the comparison, for the sum of labels. No keys where nothing is masked."""
 
 
 class TooFewClientsError(UserError):
-    """So many clients of a propagation have dropped out that it cannot go on."""
+    """So many clients of a propagation have dropped out that it cannot go on.
+
+    Attributes
+    ----------
+    left : numbers of the clients that have not.
+    """
+
+    def __init__(self, message: str, left: Iterable[int]) -> None:
+        super().__init__(message)
+        self.left = tuple(left)
 
 
 class Cost(NamedTuple):

@@ -65,10 +65,14 @@ class XCLPSettings(PropagationSettings):
     """How similarities are computed and labels summed: encrypted by ring-LWE, by Paillier's scheme
     or with oblivious transfer (docs/privacy.md), or `plaintext`, which shows the server all codes
     (the paper's placeholder, for simulations)."""
+    fewest_labelled: Annotated[int, Field(ge=1)] = 3
+    """Clients with labels that a propagation in secret needs: with two, each can tell what the
+    other's labels contribute, and with one everybody can."""
     codes_seed: Literal["secret", "run"] = "secret"
     """Where the seed of the codes comes from: clients agree on one that the server never knows, so
-    no two runs have the same codes; or `run`, the run's `seed`, so that a run can be repeated.
-    `plaintext` always takes the run's."""
+    no two runs have the same codes; or `run`, the run's `seed`, so that a run can be repeated;
+    the server, who then knows it, can test guesses at points. `plaintext` always takes the
+    run's."""
     codes_epsilon: Annotated[float, Field(ge=0)] = 0.0
     """If set, codes of the whole run together are differentially private with this ε, for
     replacing one point of a client: noise is added to features. 0 adds none."""
