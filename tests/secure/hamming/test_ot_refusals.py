@@ -22,23 +22,23 @@ OFF_CURVE = np.frombuffer((2).to_bytes(32, "little"), np.uint8)
 SMALL_ORDER = [np.frombuffer(compress(point), np.uint8) for point in small_order_points()]
 
 MALFORMED = [
-    ("offer", POINTS, np.zeros((127, 32), np.uint8), "points as uint8 (127, 32)"),
-    ("offer", POINTS, np.zeros((128, 31), np.uint8), "points as uint8 (128, 31)"),
-    ("offer", POINTS, np.zeros(128 * 32, np.uint8), "points as uint8 (4096,)"),
-    ("offer", POINTS, np.zeros((128, 32), np.int8), "points as int8 (128, 32)"),
-    ("offer", POINTS, None, "no points"),
-    ("answer", POINT, np.zeros(33, np.uint8), "point as uint8 (33,)"),
-    ("answer", POINT, np.zeros(4, np.uint64), "point as uint64 (4,)"),
-    ("answer", POINT, None, "no point"),
-    ("answer", CHOICES, np.zeros((128, 5), np.uint8), "choices as uint8 (128, 5)"),
-    ("answer", CHOICES, np.zeros((129, 6), np.uint8), "choices as uint8 (129, 6)"),
-    ("answer", CHOICES, np.zeros((128, 6), np.uint16), "choices as uint16 (128, 6)"),
-    ("answer", CHOICES, None, "no choices"),
-    ("reveal", CORRECTIONS, np.zeros((47, 2), np.uint16), "corrections as uint16 (47, 2)"),
-    ("reveal", CORRECTIONS, np.zeros((48, 3), np.uint16), "corrections as uint16 (48, 3)"),
-    ("reveal", CORRECTIONS, np.zeros((48, 2), np.int16), "corrections as int16 (48, 2)"),
-    ("reveal", CORRECTIONS, np.zeros((48, 2), ">u2"), "corrections as >u2 (48, 2)"),
-    ("reveal", CORRECTIONS, None, "no corrections"),
+    ("offer", POINTS, np.zeros((127, 32), np.uint8), "uint8 (127, 32) as 'points'"),
+    ("offer", POINTS, np.zeros((128, 31), np.uint8), "uint8 (128, 31) as 'points'"),
+    ("offer", POINTS, np.zeros(128 * 32, np.uint8), "uint8 (4096,) as 'points'"),
+    ("offer", POINTS, np.zeros((128, 32), np.int8), "int8 (128, 32) as 'points'"),
+    ("offer", POINTS, None, "nothing as 'points'"),
+    ("answer", POINT, np.zeros(33, np.uint8), "uint8 (33,) as 'point'"),
+    ("answer", POINT, np.zeros(4, np.uint64), "uint64 (4,) as 'point'"),
+    ("answer", POINT, None, "nothing as 'point'"),
+    ("answer", CHOICES, np.zeros((128, 5), np.uint8), "uint8 (128, 5) as 'choices'"),
+    ("answer", CHOICES, np.zeros((129, 6), np.uint8), "uint8 (129, 6) as 'choices'"),
+    ("answer", CHOICES, np.zeros((128, 6), np.uint16), "uint16 (128, 6) as 'choices'"),
+    ("answer", CHOICES, None, "nothing as 'choices'"),
+    ("reveal", CORRECTIONS, np.zeros((47, 2), np.uint16), "uint16 (47, 2) as 'corrections'"),
+    ("reveal", CORRECTIONS, np.zeros((48, 3), np.uint16), "uint16 (48, 3) as 'corrections'"),
+    ("reveal", CORRECTIONS, np.zeros((48, 2), np.int16), "int16 (48, 2) as 'corrections'"),
+    ("reveal", CORRECTIONS, np.zeros((48, 2), ">u2"), ">u2 (48, 2) as 'corrections'"),
+    ("reveal", CORRECTIONS, None, "nothing as 'corrections'"),
 ]
 FORMS = {
     POINTS: "uint8 (128, 32)",
@@ -86,24 +86,24 @@ def test_refuses_points_without_a_secret_and_tells_no_value(bad: Bytes) -> None:
     assert refusal("answer", POINT, bad) == expected
 
 
-@pytest.mark.parametrize("role", ["owner", "evaluator"])
+@pytest.mark.parametrize(("role", "step"), [("owner", "answer"), ("evaluator", "reveal")])
 @pytest.mark.parametrize(
     ("sums", "was"),
     [
-        (np.zeros((3, 2), np.uint16), "sums as uint16 (3, 2)"),
-        (np.zeros(6, np.uint16), "sums as uint16 (6,)"),
-        (np.zeros((2, 3), np.int64), "sums as int64 (2, 3)"),
-        (None, "no sums"),
+        (np.zeros((3, 2), np.uint16), "uint16 (3, 2) as 'sums'"),
+        (np.zeros(6, np.uint16), "uint16 (6,) as 'sums'"),
+        (np.zeros((2, 3), np.int64), "int64 (2, 3) as 'sums'"),
+        (None, "nothing as 'sums'"),
     ],
     ids=str,
 )
-def test_the_server_refuses_another_form(role: str, sums: Any, was: str) -> None:
+def test_the_server_refuses_another_form(role: str, step: str, sums: Any, was: str) -> None:
     good = {SUMS: np.zeros((2, 3), np.uint16)}
     bad = {} if sums is None else {SUMS: sums}
     said = (bad, good) if role == "owner" else (good, bad)
     with pytest.raises(UserError) as error:
         OT.distances((2, 3), 16, *said)
-    assert str(error.value) == f"The {role} sent {was}; it must be uint16 (2, 3)."
+    assert str(error.value) == f"The {role} sent in step '{step}' {was}; it must be uint16 (2, 3)."
 
 
 def test_the_server_refuses_what_is_no_distance() -> None:

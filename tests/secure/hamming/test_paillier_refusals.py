@@ -41,7 +41,7 @@ WRONG_FORMS: list[NDArray[Any] | None] = [
 
 
 def name_of(form: NDArray[Any] | None) -> str:
-    return "no array" if form is None else f"{form.dtype} {form.shape}"
+    return "nothing" if form is None else f"{form.dtype} {form.shape}"
 
 
 def changed(arrays: Arrays, name: str, value: NDArray[Any] | None) -> Arrays:
@@ -76,19 +76,19 @@ def test_forms_of_all_arrays(form: NDArray[Any] | None) -> None:
         f"Client {OWNER} sent in step 'offer'",
         f"Client {EVALUATOR} sent in step 'answer'",
     )
-    with refusal(f"{offer} {found} modulus; it must be uint8 (64,)."):
+    with refusal(f"{offer} {found} 'modulus'; it must be uint8 (64,)."):
         answer_to(changed(OFFERED, "modulus", form))
-    with refusal(f"{offer} {found} ciphertexts; it must be uint8 (2, 8, 128)."):
+    with refusal(f"{offer} {found} 'ciphertexts'; it must be uint8 (2, 8, 128)."):
         answer_to(changed(OFFERED, "ciphertexts", form))
-    with refusal(f"{answer} {found} ciphertexts; it must be uint8 (2, 3, 128)."):
+    with refusal(f"{answer} {found} 'ciphertexts'; it must be uint8 (2, 3, 128)."):
         reveal_of(changed(ANSWERED.to_peers[OWNER], "ciphertexts", form))
     masks, owner = ANSWERED.to_server[OWNER], "The owner sent in step 'reveal'"
-    with refusal(f"{owner} {found} modulus; it must be uint8 (64,)."):
+    with refusal(f"{owner} {found} 'modulus'; it must be uint8 (64,)."):
         SMALL.distances((41, 3), 8, changed(REVEALED, "modulus", form), masks)
-    with refusal(f"{owner} {found} sums; it must be uint8 (2, 3, 64)."):
+    with refusal(f"{owner} {found} 'sums'; it must be uint8 (2, 3, 64)."):
         SMALL.distances((41, 3), 8, changed(REVEALED, "sums", form), masks)
     with refusal(
-        f"The evaluator sent in step 'answer' {found} masks; it must be uint8 (2, 3, 64)."
+        f"The evaluator sent in step 'answer' {found} 'masks'; it must be uint8 (2, 3, 64)."
     ):
         SMALL.distances((41, 3), 8, REVEALED, changed(masks, "masks", form))
 
