@@ -14,10 +14,10 @@ from fedul_flwr.errors import UserError
 from fedul_flwr.secure.hamming.edwards import compress
 from fedul_flwr.secure.hamming.ot import CHOICES, CORRECTIONS, OT, POINT, POINTS, SUMS
 from fedul_flwr.secure.hamming.pairwise import Seat
-from tests.secure.hamming.ot_play import SESSION, STEPS, Play, random_codes
+from tests.secure.hamming.pairs import SESSION, STEPS, Played, changed, play, random_codes
 from tests.secure.hamming.test_edwards import small_order_points
 
-CODES = {3: random_codes(1, 2, 2), 9: random_codes(2, 3, 2)}
+CODES = {3: random_codes(2, 16), 9: random_codes(3, 16)}
 OFF_CURVE = np.frombuffer((2).to_bytes(32, "little"), np.uint8)
 SMALL_ORDER = [np.frombuffer(compress(point), np.uint8) for point in small_order_points()]
 
@@ -49,23 +49,18 @@ FORMS = {
 
 
 @cache
-def played() -> Play:
-    """Without a fault; what is sent in it is copied, not changed."""
-    return Play(CODES)
+def played() -> Played:
+    """Without a fault."""
+    return play(OT, CODES)
 
 
 def refusal(step: str, name: str, array: NDArray[Any] | None) -> str:
     """What is said of a message in which one array is another, or missing."""
-    play = played()
     client, peer = (3, 9) if step == "answer" else (9, 3)
-    inbox = play.inbox(step, client)
+    inbox = played().inboxes[step][client]
     assert set(inbox) == {peer}
-    if array is None:
-        del inbox[peer][name]
-    else:
-        inbox[peer][name] = array
     with pytest.raises(UserError) as error:
-        play.turn(step, client, inbox)
+        played().turn(step, client, {peer: changed(inbox[peer], name, array)})
     before = STEPS[STEPS.index(step) - 1]
     start = f"Client {peer} sent in step '{before}' "
     assert str(error.value).startswith(start)
