@@ -21,6 +21,7 @@ from fedul_flwr.data.types import Bytes
 from fedul_flwr.errors import UserError
 from fedul_flwr.secure import channels
 from fedul_flwr.secure.hamming.pairwise import PairwiseHamming, Seat, Turn
+from fedul_flwr.secure.messages import checked_array
 from fedul_flwr.secure.randomness import KEY_BYTES
 from fedul_flwr.secure.session import (
     CONTENT_KEY,
@@ -117,13 +118,14 @@ def _keys(
     protocol: PairwiseHamming, remembered: Arrays, message: Arrays, task: Task
 ) -> tuple[Arrays, dict[str, NDArray[Any]]]:
     del protocol, remembered
-    nonce = _bytes_of(message.get(NONCE), "The server's nonce")
+    origin = f"The server sent in step {KEYS!r}"
+    nonce = checked_array(origin, message, NONCE, np.uint8, (KEY_BYTES,))
     private = channels.new_private_key(os.urandom)
-    kept = {PRIVATE: bytes_array(private), NONCE: bytes_array(nonce)}
+    kept = {PRIVATE: bytes_array(private), NONCE: nonce}
     if (SEED in message) != task.seed_is_public:
         raise UserError("The server and this client differ in whether the seed is a secret.")
     if task.seed_is_public:
-        kept[SEED] = bytes_array(_bytes_of(message[SEED], "The server's seed"))
+        kept[SEED] = checked_array(origin, message, SEED, np.uint8, (KEY_BYTES,))
     return kept, {
         PUBLIC: bytes_array(channels.public_key(private)),
         POINTS: np.array(task.num_points, np.int64),
@@ -147,10 +149,7 @@ def _offer(
 ) -> tuple[Arrays, dict[str, NDArray[Any]]]:
     session = Session.from_arrays(task.own, task.server_round, remembered)
     inbox = _open(session, SHARES, message)
-    shares = {
-        peer: _bytes_of(arrays.pop(SHARE, None), f"Client {peer}'s share of the seed")
-        for peer, arrays in inbox.items()
-    }
+    shares = {peer: _pop_bytes(peer, SHARES, arrays, SHARE) for peer, arrays in inbox.items()}
     seed = session.seed({**shares, task.own: remembered[SHARE].tobytes()})
     confirm = {CONFIRM: bytes_array(_confirmation(seed))}
     codes = task.encode(remembered[SEED].tobytes() if task.seed_is_public else seed)
@@ -166,7 +165,7 @@ def _answer(
     session = Session.from_arrays(task.own, task.server_round, remembered)
     inbox = _open(session, OFFER, message)
     for peer, arrays in inbox.items():
-        confirmed = _bytes_of(arrays.pop(CONFIRM, None), f"Client {peer}'s confirmation")
+        confirmed = _pop_bytes(peer, OFFER, arrays, CONFIRM)
         if not hmac.compare_digest(confirmed, remembered[CONFIRM].tobytes()):
             raise UserError(f"Clients {task.own} and {peer} have made different seeds.")
     codes = remembered[CODES]
@@ -238,10 +237,10 @@ def _open(session: Session, step: str, message: Arrays) -> dict[int, dict[str, N
         if (sealed := message.get(f"{FROM}{peer}")) is None:
             continue
         arrays = session.unseal(peer, step, sealed)
-        if (key := arrays.pop(CONTENT_KEY, None)) is not None:
-            secret = _bytes_of(key, f"Client {peer}'s key of step {step!r}")
+        if CONTENT_KEY in arrays:
+            key = _pop_bytes(peer, step, arrays, CONTENT_KEY)
             group = message.get(f"{GROUP}{peer}")
-            arrays |= session.unseal_for_several(peer, step, group, secret)
+            arrays |= session.unseal_for_several(peer, step, group, key)
         inbox[peer] = arrays
     require_enough([session.own, *inbox])
     return inbox
@@ -263,10 +262,11 @@ def _confirmation(seed: bytes) -> bytes:
     return hashlib.sha256(seed + b"confirm").digest()
 
 
-def _bytes_of(array: NDArray[Any] | None, what: str) -> bytes:
-    if array is None or array.dtype != np.uint8 or array.shape != (KEY_BYTES,):
-        raise UserError(f"{what} is not {KEY_BYTES} bytes.")
-    return array.tobytes()
+def _pop_bytes(peer: int, step: str, arrays: dict[str, NDArray[Any]], name: str) -> bytes:
+    """32 bytes that are not for the protocol, out of what ``peer`` sent in ``step``."""
+    origin = f"Client {peer} sent in step {step!r}"
+    checked_array(origin, arrays, name, np.uint8, (KEY_BYTES,))
+    return arrays.pop(name).tobytes()
 
 
 def _within(codes: Bytes, num_bits: int) -> NDArray[np.uint16]:

@@ -30,6 +30,7 @@ from fedul_flwr.secure.comparison import (
     TO,
 )
 from fedul_flwr.secure.hamming.pairwise import PairwiseHamming
+from fedul_flwr.secure.messages import checked_array
 from fedul_flwr.secure.randomness import KEY_BYTES
 from fedul_flwr.secure.session import FEWEST, NONCE, PUBLIC, bytes_array, pairs_of, roster
 from fedul_flwr.secure.similarity import Arrays, TooFewClientsError
@@ -148,16 +149,22 @@ class ComparisonServer:
     def _hear(self, client: int, answer: Sent) -> None:
         """Keep what a client says to the server and what is for others."""
         step = STEPS[self._step]
+        origin = f"Client {client} sent in step {step!r}"
         if step == KEYS:
-            key, size = answer.get(PUBLIC), answer.get(POINTS)
-            if key is None or key.dtype != np.uint8 or key.shape != (KEY_BYTES,):
-                raise UserError(f"Client {client} sent no public key in step {step!r}.")
-            if size is None or size.dtype != np.int64 or size.shape != () or size < 0:
-                raise UserError(f"Client {client} sent no number of points in step {step!r}.")
+            key = checked_array(origin, answer, PUBLIC, np.uint8, (KEY_BYTES,))
+            size = checked_array(origin, answer, POINTS, np.int64, ())
+            if size < 0:
+                raise UserError(f"{origin} a number of points below 0; it must be 0 or more.")
             self._public[client], self._sizes[client] = key.tobytes(), int(size)
             return
         if step == OFFER:
-            self._own[client] = self._checked_own(client, answer.pop(OWN, None))
+            shape = (self._sizes[client], self._sizes[client])
+            own = checked_array(origin, answer, OWN, np.uint16, shape)
+            if own.max(initial=0) > self._num_bits or not np.array_equal(own, own.T):
+                raise UserError(
+                    f"{origin} no distances of its points; they must be symmetric and at most L."
+                )
+            self._own[client] = answer.pop(OWN)
         pairs = {str(peer): (client, peer) for peer in self._roster if peer != client}
         for name in [name for name in answer if name.startswith(TELL)]:
             peer, _, what = name.removeprefix(TELL).partition("/")
@@ -201,18 +208,3 @@ class ComparisonServer:
                 step = STEPS[self._step]
                 raise UserError(f"Client {client} sent client {peer} no message in step {step!r}.")
         return answer
-
-    def _checked_own(self, client: int, own: NDArray[Any] | None) -> NDArray[Any]:
-        size = self._sizes[client]
-        if (
-            own is None
-            or own.dtype != np.uint16
-            or own.shape != (size, size)
-            or own.max(initial=0) > self._num_bits
-            or not np.array_equal(own, own.T)
-        ):
-            raise UserError(
-                f"Client {client} sent in step {OFFER!r} no distances of its {size} points, "
-                "symmetric and at most L."
-            )
-        return own

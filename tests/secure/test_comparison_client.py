@@ -23,7 +23,7 @@ from fedul_flwr.secure.comparison import (
     mask_keys,
     respond,
 )
-from fedul_flwr.secure.session import NONCE, PUBLIC, Session
+from fedul_flwr.secure.session import CONTENT_KEY, NONCE, PUBLIC, Session
 from fedul_flwr.secure.similarity import Arrays
 from tests.secure.toy import FOUR, PUBLIC_SEED, Group, Toy, group
 
@@ -73,13 +73,20 @@ def test_what_names_no_step_is_refused(step: NDArray[Any] | None) -> None:
 
 
 @pytest.mark.parametrize(
-    "nonce", [None, np.zeros(31, np.uint8), np.zeros(32, np.int8), np.zeros((1, 32), np.uint8)]
+    ("nonce", "was"),
+    [
+        (None, "nothing"),
+        (np.zeros(31, np.uint8), "uint8 (31,)"),
+        (np.zeros(32, np.int8), "int8 (32,)"),
+        (np.zeros((1, 32), np.uint8), "uint8 (1, 32)"),
+    ],
 )
-def test_a_malformed_nonce_is_refused(nonce: NDArray[Any] | None) -> None:
+def test_a_malformed_nonce_is_refused(nonce: NDArray[Any] | None, was: str) -> None:
     message = {STEP: np.array(0), **({} if nonce is None else {NONCE: nonce})}
     with pytest.raises(UserError) as error:
         group(FOUR).tell(1, message)
-    assert str(error.value) == "The server's nonce is not 32 bytes."
+    start = f"The server sent in step 'keys' {was} as 'nonce'"
+    assert str(error.value) == f"{start}; it must be uint8 (32,)."
 
 
 def test_server_and_client_must_agree_whether_the_seed_is_secret() -> None:
@@ -91,8 +98,11 @@ def test_server_and_client_must_agree_whether_the_seed_is_secret() -> None:
             "The server and this client differ in whether the seed is a secret."
         )
     message = {**message, SEED: np.zeros(31, np.uint8)}
-    with pytest.raises(UserError, match="The server's seed is not 32 bytes"):
+    with pytest.raises(UserError) as error:
         group(FOUR, seed=PUBLIC_SEED).tell(1, message)
+    assert str(error.value) == (
+        "The server sent in step 'keys' uint8 (31,) as 'seed'; it must be uint8 (32,)."
+    )
 
 
 def opens_not(client: int, step: str) -> str:
@@ -196,33 +206,25 @@ def test_clients_that_made_different_seeds_notice() -> None:
 
 
 @pytest.mark.parametrize(
-    ("at", "sent", "arrays", "message"),
+    ("at", "sent", "arrays", "was"),
     [
-        (OFFER, SHARES, {}, "Client 4's share of the seed is not 32 bytes."),
-        (
-            *(OFFER, SHARES, {SHARE: np.zeros(31, np.uint8)}),
-            "Client 4's share of the seed is not 32 bytes.",
-        ),
-        (ANSWER, OFFER, {}, "Client 4's confirmation is not 32 bytes."),
-        (
-            *(ANSWER, OFFER, {CONFIRM: np.zeros(32, np.int8)}),
-            "Client 4's confirmation is not 32 bytes.",
-        ),
-        (
-            *(REVEAL, ANSWER, {"content-key": np.zeros(3, np.uint8)}),
-            "Client 4's key of step 'answer' is not 32 bytes.",
-        ),
+        (OFFER, SHARES, {}, "nothing as 'share'"),
+        (OFFER, SHARES, {SHARE: np.zeros(31, np.uint8)}, "uint8 (31,) as 'share'"),
+        (ANSWER, OFFER, {}, "nothing as 'confirm'"),
+        (ANSWER, OFFER, {CONFIRM: np.zeros(32, np.int8)}, "int8 (32,) as 'confirm'"),
+        (REVEAL, ANSWER, {CONTENT_KEY: np.zeros(3, np.uint8)}, "uint8 (3,) as 'content-key'"),
     ],
 )
 def test_what_a_peer_sealed_wrongly_is_refused(
-    at: str, sent: str, arrays: Arrays, message: str
+    at: str, sent: str, arrays: Arrays, was: str
 ) -> None:
     played, received = told_so_far(at)
     peer = Session.from_arrays(4, 7, played.memories[4])
     sealed = peer.seal(1, sent, arrays, os.urandom)
     with pytest.raises(UserError) as error:
         played.tell(1, {**received, "from/4": sealed})
-    assert str(error.value) == message
+    start = f"Client 4 sent in step '{sent}' {was}"
+    assert str(error.value) == f"{start}; it must be uint8 (32,)."
 
 
 def test_a_public_key_without_a_secret_is_refused_by_its_client() -> None:

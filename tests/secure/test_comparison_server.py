@@ -23,25 +23,26 @@ from fedul_flwr.secure.session import PUBLIC
 from tests.secure.toy import FOUR, Toy, group
 
 Change = dict[str, NDArray[Any] | None]
-NO_KEY = "Client 1 sent no public key in step 'keys'."
-NO_SIZE = "Client 1 sent no number of points in step 'keys'."
+IN_KEYS, IN_OFFER = "Client 1 sent in step 'keys'", "Client 1 sent in step 'offer'"
+A_KEY, A_SIZE = "as 'public-keys'; it must be uint8 (32,).", "as 'num-points'; it must be int64 ()."
 TO_2 = "Client 1 sent client 2 no message in step 'answer'."
-NO_OWN = "Client 1 sent in step 'offer' no distances of its 3 points, symmetric and at most L."
+ALL_OWN = "as 'own-distances'; it must be uint16 (3, 3)."
+NO_OWN = f"{IN_OFFER} no distances of its points; they must be symmetric and at most L."
 OWN_DISTANCES = np.array([[0, 1, 2], [1, 0, 3], [2, 3, 0]], np.uint16)
 MALFORMED: list[tuple[str, Change, str]] = [
-    (KEYS, {PUBLIC: None}, NO_KEY),
-    (KEYS, {PUBLIC: np.zeros(31, np.uint8)}, NO_KEY),
-    (KEYS, {PUBLIC: np.zeros(32, np.int8)}, NO_KEY),
-    (KEYS, {POINTS: None}, NO_SIZE),
-    (KEYS, {POINTS: np.array(-1)}, NO_SIZE),
-    (KEYS, {POINTS: np.array([3])}, NO_SIZE),
-    (KEYS, {POINTS: np.array(3.0)}, NO_SIZE),
+    (KEYS, {PUBLIC: None}, f"{IN_KEYS} nothing {A_KEY}"),
+    (KEYS, {PUBLIC: np.zeros(31, np.uint8)}, f"{IN_KEYS} uint8 (31,) {A_KEY}"),
+    (KEYS, {PUBLIC: np.zeros(32, np.int8)}, f"{IN_KEYS} int8 (32,) {A_KEY}"),
+    (KEYS, {POINTS: None}, f"{IN_KEYS} nothing {A_SIZE}"),
+    (KEYS, {POINTS: np.array(-1)}, f"{IN_KEYS} a number of points below 0; it must be 0 or more."),
+    (KEYS, {POINTS: np.array([3])}, f"{IN_KEYS} int64 (1,) {A_SIZE}"),
+    (KEYS, {POINTS: np.array(3.0)}, f"{IN_KEYS} float64 () {A_SIZE}"),
     (SHARES, {"to/9": None}, "Client 1 sent client 9 no message in step 'shares'."),
     (OFFER, {"to/4": np.zeros(50)}, "Client 1 sent client 4 no message in step 'offer'."),
     (ANSWER, {"to/2": np.array(1, np.uint8)}, TO_2),
-    (OFFER, {OWN: None}, NO_OWN),
-    (OFFER, {OWN: OWN_DISTANCES.astype(np.int64)}, NO_OWN),
-    (OFFER, {OWN: OWN_DISTANCES[:2, :2]}, NO_OWN),
+    (OFFER, {OWN: None}, f"{IN_OFFER} nothing {ALL_OWN}"),
+    (OFFER, {OWN: OWN_DISTANCES.astype(np.int64)}, f"{IN_OFFER} int64 (3, 3) {ALL_OWN}"),
+    (OFFER, {OWN: OWN_DISTANCES[:2, :2]}, f"{IN_OFFER} uint16 (2, 2) {ALL_OWN}"),
     (OFFER, {OWN: OWN_DISTANCES + np.triu(OWN_DISTANCES)}, NO_OWN),
     (OFFER, {OWN: OWN_DISTANCES * np.uint16(30)}, NO_OWN),
     (SHARES, {"tell/8/mask": np.zeros(1)}, "Client 1 told of no pair in step 'shares'."),
@@ -62,15 +63,24 @@ def test_malformed_answers_are_refused(at: str, change: Change, message: str) ->
     assert str(error.value) == message
 
 
-OF_OWNER = "owner 1 and evaluator 2: the owner sent no uint16 (3, 4)."
-OF_EVALUATOR = "owner 9 and evaluator 1: the evaluator sent no uint16 (6, 3)."
+OF_OWNER = (
+    "owner 1 and evaluator 2: The owner sent in step 'reveal' {} as 'masked'; "
+    "it must be uint16 (3, 4)."
+)
+OF_EVALUATOR = (
+    "owner 9 and evaluator 1: The evaluator sent in step 'answer' nothing as 'mask'; "
+    "it must be uint16 (6, 3)."
+)
 
 
 @pytest.mark.parametrize(
     ("at", "change", "message"),
     [
-        (REVEAL, {"tell/2/masked": None}, OF_OWNER),
-        (REVEAL, {"tell/2/masked": np.zeros((4, 3), np.uint16)}, OF_OWNER),
+        (REVEAL, {"tell/2/masked": None}, OF_OWNER.format("nothing")),
+        (
+            *(REVEAL, {"tell/2/masked": np.zeros((4, 3), np.uint16)}),
+            OF_OWNER.format("uint16 (4, 3)"),
+        ),
         (ANSWER, {"tell/9/mask": None}, OF_EVALUATOR),
     ],
 )

@@ -16,6 +16,7 @@ from fedul_flwr.propagation.codes import encode
 from fedul_flwr.secure.comparison import STEP, STEPS, respond
 from fedul_flwr.secure.comparison_server import ComparisonServer
 from fedul_flwr.secure.hamming.pairwise import Inbox, Seat, Turn
+from fedul_flwr.secure.messages import checked_array
 from fedul_flwr.secure.similarity import Arrays, Cost, Task
 from tests.propagation.conftest import Floats
 
@@ -60,13 +61,10 @@ class Toy:
     def distances(
         self, sizes: tuple[int, int], num_bits: int, by_owner: Arrays, by_evaluator: Arrays
     ) -> Ints:
-        masked, mask = by_owner.get("masked"), by_evaluator.get("mask")
-        for who, array in (("owner", masked), ("evaluator", mask)):
-            if array is None or array.dtype != np.uint16 or array.shape != sizes:
-                raise UserError(f"the {who} sent no uint16 {sizes}.")
-        assert masked is not None
-        assert mask is not None
-        found = (masked - mask).astype(np.int64)
+        origins = "The owner sent in step 'reveal'", "The evaluator sent in step 'answer'"
+        masked = checked_array(origins[0], by_owner, "masked", np.uint16, sizes)
+        mask = checked_array(origins[1], by_evaluator, "mask", np.uint16, sizes)
+        found: Ints = (masked - mask).astype(np.int64)
         if found.max(initial=0) > num_bits:
             raise UserError("the owner sent a distance above L.")
         return found

@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
-from numpy.typing import DTypeLike, NDArray
+from numpy.typing import NDArray
 
 from fedul_flwr.data.types import Bytes, Ints
 from fedul_flwr.errors import UserError
@@ -36,6 +36,7 @@ from fedul_flwr.secure.hamming.extension import (
     rows_of,
 )
 from fedul_flwr.secure.hamming.pairwise import Inbox, Seat, Turn
+from fedul_flwr.secure.messages import checked_array
 from fedul_flwr.secure.similarity import Arrays, Cost
 
 LARGEST_NUM_BITS = 2**16 - 1
@@ -76,7 +77,8 @@ class ObliviousTransfer:
         to_peers = {}
         for owner in (peer for peer in seat.owners if peer in inbox):
             origin = f"Client {owner} sent in step 'prepare'"
-            points = _taken(inbox[owner], POINTS, np.uint8, (SECURITY_BITS, POINT_BYTES), origin)
+            shape = (SECURITY_BITS, POINT_BYTES)
+            points = checked_array(origin, inbox[owner], POINTS, np.uint8, shape)
             with _points_checked(origin):
                 point, keys = sender_keys(
                     _context("base", seat, owner, seat.own), points, seat.entropy
@@ -92,8 +94,8 @@ class ObliviousTransfer:
         for peer in (peer for peer in seat.evaluators if peer in inbox):
             origin = f"Client {peer} sent in step 'offer'"
             shape = (SECURITY_BITS, seat.sizes[peer] * codes.shape[1])
-            choices = _taken(inbox[peer], CHOICES, np.uint8, shape, origin)
-            point = _taken(inbox[peer], POINT, np.uint8, (POINT_BYTES,), origin)
+            choices = checked_array(origin, inbox[peer], CHOICES, np.uint8, shape)
+            point = checked_array(origin, inbox[peer], POINT, np.uint8, (POINT_BYTES,))
             secret, seeds, points = (state[_of(name, peer)] for name in (SECRET, SEEDS, POINTS))
             with _points_checked(origin):
                 keys = receiver_keys(_context("base", seat, seat.own, peer), seeds, points, point)
@@ -114,7 +116,7 @@ class ObliviousTransfer:
         for owner in (peer for peer in seat.owners if peer in inbox and _of(KEYS, peer) in state):
             origin = f"Client {owner} sent in step 'answer'"
             shape = (len(codes) * seat.num_bits, seat.sizes[owner])
-            corrections = _taken(inbox[owner], CORRECTIONS, np.uint16, shape, origin)
+            corrections = checked_array(origin, inbox[owner], CORRECTIONS, np.uint16, shape)
             streams = columns(state[_of(KEYS, owner)], codes.size)
             context = _context("pads", seat, owner, seat.own)
             to_server[owner] = {SUMS: _receive(context, streams, codes, corrections)}
@@ -126,8 +128,11 @@ class ObliviousTransfer:
         """T - R modulo 2^16, which is h because L is smaller."""
         _check_num_bits(num_bits)
         own, received = (
-            _taken(said, SUMS, np.uint16, sizes, f"The {role} sent")
-            for role, said in (("owner", by_owner), ("evaluator", by_evaluator))
+            checked_array(f"The {role} sent in step {step!r}", said, SUMS, np.uint16, sizes)
+            for role, step, said in (
+                ("owner", "answer", by_owner),
+                ("evaluator", "reveal", by_evaluator),
+            )
         )
         found: Ints = (received - own).astype(np.int64)
         if (found > num_bits).any():
@@ -200,17 +205,6 @@ def _check_num_bits(num_bits: int) -> None:
         raise UserError(
             f"codes have {num_bits} bits; L must be at most {LARGEST_NUM_BITS} for backend 'ot'"
         )
-
-
-def _taken(
-    message: Arrays, name: str, dtype: DTypeLike, shape: tuple[int, ...], origin: str
-) -> NDArray[Any]:
-    """An array of a message, of the form it must have; ``origin`` begins the refusal."""
-    array = message.get(name)
-    if array is None or array.dtype != dtype or array.shape != shape:
-        was = f"no {name}" if array is None else f"{name} as {array.dtype} {array.shape}"
-        raise UserError(f"{origin} {was}; it must be {np.dtype(dtype)} {shape}.")
-    return array
 
 
 @contextmanager

@@ -38,6 +38,7 @@ from fedul_flwr.secure.hamming.paillier_scheme import (
     uniform_below,
 )
 from fedul_flwr.secure.hamming.pairwise import Inbox, PairwiseHamming, Seat, Turn
+from fedul_flwr.secure.messages import checked_array
 from fedul_flwr.secure.similarity import Arrays, Cost
 
 SLOT_BITS = 13
@@ -117,7 +118,7 @@ class Paillier:
         for evaluator in seat.evaluators:
             if evaluator not in inbox:
                 continue
-            message = _Message(f"Client {evaluator}", "answer", inbox[evaluator])
+            message = _Message(f"Client {evaluator} sent in step 'answer'", inbox[evaluator])
             shape = (chunks, seat.sizes[evaluator], 2 * self._width)
             sums = [key.decrypt(c) for c in message.ciphertexts(shape, key.n)]
             told[evaluator] = {
@@ -134,8 +135,8 @@ class Paillier:
         n_owner, n_evaluator = sizes
         chunks = self._chunks(n_owner)
         shape = (len(chunks), n_evaluator, self._width)
-        owner = _Message("The owner", "reveal", by_owner)
-        evaluator = _Message("The evaluator", "answer", by_evaluator)
+        owner = _Message("The owner sent in step 'reveal'", by_owner)
+        evaluator = _Message("The evaluator sent in step 'answer'", by_evaluator)
         n = owner.modulus(self.modulus_bits)
         sums, masks = owner.residues(SUMS, shape, n), evaluator.residues(MASKS, shape, n)
         plaintexts = [(s - mask) % n for s, mask in zip(sums, masks, strict=True)]
@@ -176,7 +177,7 @@ class Paillier:
 
     def _answer(self, seat: Seat, owner: int, bits: Bytes, arrays: Arrays) -> tuple[Bytes, Bytes]:
         """The ciphertexts for one owner and the masks for the server."""
-        message = _Message(f"Client {owner}", "offer", arrays)
+        message = _Message(f"Client {owner} sent in step 'offer'", arrays)
         chunks = self._chunks(seat.sizes[owner])
         n = message.modulus(self.modulus_bits)
         offered = message.ciphertexts((len(chunks), seat.num_bits, 2 * self._width), n)
@@ -201,12 +202,11 @@ class Paillier:
 class _Message:
     """What somebody sent, to be read with care."""
 
-    sender: str
-    step: str
+    origin: str
     arrays: Arrays = field(repr=False)
 
     def modulus(self, bits: int) -> Number:
-        n = from_bytes(self._array(MODULUS, (bits // 8,))[None])[0]
+        n = from_bytes(self._bytes(MODULUS, (bits // 8,))[None])[0]
         if n.bit_length() != bits or n % 2 == 0:
             self.refuse("a modulus of another kind", f"it must be odd and have {bits} bits")
         return n
@@ -226,17 +226,13 @@ class _Message:
         return found
 
     def refuse(self, what: str, rule: str) -> NoReturn:
-        raise UserError(f"{self.sender} sent in step {self.step!r} {what}; {rule}.")
+        raise UserError(f"{self.origin} {what}; {rule}.")
 
     def _numbers(self, name: str, shape: tuple[int, ...]) -> list[Number]:
-        return from_bytes(self._array(name, shape).reshape(-1, shape[-1]))
+        return from_bytes(self._bytes(name, shape).reshape(-1, shape[-1]))
 
-    def _array(self, name: str, shape: tuple[int, ...]) -> Bytes:
-        array = self.arrays.get(name)
-        if array is None or array.dtype != np.uint8 or array.shape != shape:
-            form = "no array" if array is None else f"{array.dtype} {array.shape}"
-            self.refuse(f"{form} as {name}", f"it must be uint8 {shape}")
-        return array
+    def _bytes(self, name: str, shape: tuple[int, ...]) -> Bytes:
+        return checked_array(self.origin, self.arrays, name, np.uint8, shape)
 
 
 def pack(bits: Bytes) -> list[Number]:

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from math import prod
-from typing import Any
 
 import numpy as np
-from numpy.typing import DTypeLike, NDArray
+from numpy.typing import NDArray
 
 from fedul_flwr.data.types import Bytes, Ints
 from fedul_flwr.errors import UserError
@@ -22,6 +21,7 @@ from fedul_flwr.secure.hamming.rlwe_scheme import (
     evaluate,
     packing,
 )
+from fedul_flwr.secure.messages import checked_array
 from fedul_flwr.secure.randomness import Entropy, fresh
 from fedul_flwr.secure.similarity import Arrays, Cost
 
@@ -98,8 +98,8 @@ class RingLWE:
             if peer in inbox:
                 num_rows = seat.sizes[peer]
                 origin = f"Client {peer} sent in step 'answer'"
-                a = _checked(origin, inbox[peer], A, np.uint32, (num_rows, N))
-                b = _checked(origin, inbox[peer], B, np.uint32, (num_rows, len(codes)))
+                a = checked_array(origin, inbox[peer], A, np.uint32, (num_rows, N))
+                b = checked_array(origin, inbox[peer], B, np.uint32, (num_rows, len(codes)))
                 to_server[peer] = {REVEALED: decrypt(layout, state[SECRETS], a, b)}
         return Turn(to_server=to_server)
 
@@ -146,28 +146,18 @@ RLWE = RingLWE()
 def _checked_offer(layout: Packing, size: int, owner: int, message: Arrays) -> Offer:
     origin = f"Client {owner} sent in step 'offer'"
     num_chunks = len(layout.chunks(size))
-    keys = _checked(origin, message, KEYS, np.uint32, (DIGITS, num_chunks, N))
-    bits = _checked(origin, message, BITS, np.uint32, (DIGITS, size, layout.num_bits))
+    keys = checked_array(origin, message, KEYS, np.uint32, (DIGITS, num_chunks, N))
+    bits = checked_array(origin, message, BITS, np.uint32, (DIGITS, size, layout.num_bits))
     return Offer(layout, keys, bits)
 
 
 def _checked_residues(
     origin: str, message: Arrays, name: str, sizes: tuple[int, int]
 ) -> NDArray[np.uint16]:
-    residues = _checked(origin, message, name, np.uint16, (sizes[1], sizes[0]))
+    residues = checked_array(origin, message, name, np.uint16, (sizes[1], sizes[0]))
     if residues.max(initial=0) >= T:
         raise UserError(f"{origin} numbers as {name!r} that are too large; they must be below {T}.")
     return residues
-
-
-def _checked(
-    origin: str, message: Arrays, name: str, dtype: DTypeLike, shape: tuple[int, ...]
-) -> NDArray[Any]:
-    found = message.get(name)
-    if found is None or found.dtype != dtype or found.shape != shape:
-        form = "nothing" if found is None else f"{found.dtype} {found.shape}"
-        raise UserError(f"{origin} {form} as {name!r}; it must be {np.dtype(dtype)} {shape}.")
-    return found
 
 
 def _masks(shape: tuple[int, int], entropy: Entropy) -> NDArray[np.uint16]:

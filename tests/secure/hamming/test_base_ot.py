@@ -18,15 +18,10 @@ from fedul_flwr.secure.hamming.edwards import (
     hashed_point,
     negative,
 )
-from fedul_flwr.secure.randomness import Entropy
+from tests.secure.hamming.pairs import seeded
 from tests.secure.hamming.test_edwards import BASE, clamped, small_order_points, times
 
 CONTEXT = b"a context"
-
-
-def seeded(seed: int) -> Entropy:
-    """Bytes that a test can repeat."""
-    return np.random.default_rng(seed).bytes
 
 
 def array(point: bytes) -> Bytes:

@@ -14,31 +14,31 @@ from fedul_flwr.errors import UserError
 from fedul_flwr.secure.hamming.edwards import compress
 from fedul_flwr.secure.hamming.ot import CHOICES, CORRECTIONS, OT, POINT, POINTS, SUMS
 from fedul_flwr.secure.hamming.pairwise import Seat
-from tests.secure.hamming.ot_play import SESSION, STEPS, Play, random_codes
+from tests.secure.hamming.pairs import SESSION, STEPS, Played, changed, play, random_codes
 from tests.secure.hamming.test_edwards import small_order_points
 
-CODES = {3: random_codes(1, 2, 2), 9: random_codes(2, 3, 2)}
+CODES = {3: random_codes(2, 16), 9: random_codes(3, 16)}
 OFF_CURVE = np.frombuffer((2).to_bytes(32, "little"), np.uint8)
 SMALL_ORDER = [np.frombuffer(compress(point), np.uint8) for point in small_order_points()]
 
 MALFORMED = [
-    ("offer", POINTS, np.zeros((127, 32), np.uint8), "points as uint8 (127, 32)"),
-    ("offer", POINTS, np.zeros((128, 31), np.uint8), "points as uint8 (128, 31)"),
-    ("offer", POINTS, np.zeros(128 * 32, np.uint8), "points as uint8 (4096,)"),
-    ("offer", POINTS, np.zeros((128, 32), np.int8), "points as int8 (128, 32)"),
-    ("offer", POINTS, None, "no points"),
-    ("answer", POINT, np.zeros(33, np.uint8), "point as uint8 (33,)"),
-    ("answer", POINT, np.zeros(4, np.uint64), "point as uint64 (4,)"),
-    ("answer", POINT, None, "no point"),
-    ("answer", CHOICES, np.zeros((128, 5), np.uint8), "choices as uint8 (128, 5)"),
-    ("answer", CHOICES, np.zeros((129, 6), np.uint8), "choices as uint8 (129, 6)"),
-    ("answer", CHOICES, np.zeros((128, 6), np.uint16), "choices as uint16 (128, 6)"),
-    ("answer", CHOICES, None, "no choices"),
-    ("reveal", CORRECTIONS, np.zeros((47, 2), np.uint16), "corrections as uint16 (47, 2)"),
-    ("reveal", CORRECTIONS, np.zeros((48, 3), np.uint16), "corrections as uint16 (48, 3)"),
-    ("reveal", CORRECTIONS, np.zeros((48, 2), np.int16), "corrections as int16 (48, 2)"),
-    ("reveal", CORRECTIONS, np.zeros((48, 2), ">u2"), "corrections as >u2 (48, 2)"),
-    ("reveal", CORRECTIONS, None, "no corrections"),
+    ("offer", POINTS, np.zeros((127, 32), np.uint8), "uint8 (127, 32) as 'points'"),
+    ("offer", POINTS, np.zeros((128, 31), np.uint8), "uint8 (128, 31) as 'points'"),
+    ("offer", POINTS, np.zeros(128 * 32, np.uint8), "uint8 (4096,) as 'points'"),
+    ("offer", POINTS, np.zeros((128, 32), np.int8), "int8 (128, 32) as 'points'"),
+    ("offer", POINTS, None, "nothing as 'points'"),
+    ("answer", POINT, np.zeros(33, np.uint8), "uint8 (33,) as 'point'"),
+    ("answer", POINT, np.zeros(4, np.uint64), "uint64 (4,) as 'point'"),
+    ("answer", POINT, None, "nothing as 'point'"),
+    ("answer", CHOICES, np.zeros((128, 5), np.uint8), "uint8 (128, 5) as 'choices'"),
+    ("answer", CHOICES, np.zeros((129, 6), np.uint8), "uint8 (129, 6) as 'choices'"),
+    ("answer", CHOICES, np.zeros((128, 6), np.uint16), "uint16 (128, 6) as 'choices'"),
+    ("answer", CHOICES, None, "nothing as 'choices'"),
+    ("reveal", CORRECTIONS, np.zeros((47, 2), np.uint16), "uint16 (47, 2) as 'corrections'"),
+    ("reveal", CORRECTIONS, np.zeros((48, 3), np.uint16), "uint16 (48, 3) as 'corrections'"),
+    ("reveal", CORRECTIONS, np.zeros((48, 2), np.int16), "int16 (48, 2) as 'corrections'"),
+    ("reveal", CORRECTIONS, np.zeros((48, 2), ">u2"), ">u2 (48, 2) as 'corrections'"),
+    ("reveal", CORRECTIONS, None, "nothing as 'corrections'"),
 ]
 FORMS = {
     POINTS: "uint8 (128, 32)",
@@ -49,23 +49,18 @@ FORMS = {
 
 
 @cache
-def played() -> Play:
-    """Without a fault; what is sent in it is copied, not changed."""
-    return Play(CODES)
+def played() -> Played:
+    """Without a fault."""
+    return play(OT, CODES)
 
 
 def refusal(step: str, name: str, array: NDArray[Any] | None) -> str:
     """What is said of a message in which one array is another, or missing."""
-    play = played()
     client, peer = (3, 9) if step == "answer" else (9, 3)
-    inbox = play.inbox(step, client)
+    inbox = played().inboxes[step][client]
     assert set(inbox) == {peer}
-    if array is None:
-        del inbox[peer][name]
-    else:
-        inbox[peer][name] = array
     with pytest.raises(UserError) as error:
-        play.turn(step, client, inbox)
+        played().turn(step, client, {peer: changed(inbox[peer], name, array)})
     before = STEPS[STEPS.index(step) - 1]
     start = f"Client {peer} sent in step '{before}' "
     assert str(error.value).startswith(start)
@@ -86,24 +81,24 @@ def test_refuses_points_without_a_secret_and_tells_no_value(bad: Bytes) -> None:
     assert refusal("answer", POINT, bad) == expected
 
 
-@pytest.mark.parametrize("role", ["owner", "evaluator"])
+@pytest.mark.parametrize(("role", "step"), [("owner", "answer"), ("evaluator", "reveal")])
 @pytest.mark.parametrize(
     ("sums", "was"),
     [
-        (np.zeros((3, 2), np.uint16), "sums as uint16 (3, 2)"),
-        (np.zeros(6, np.uint16), "sums as uint16 (6,)"),
-        (np.zeros((2, 3), np.int64), "sums as int64 (2, 3)"),
-        (None, "no sums"),
+        (np.zeros((3, 2), np.uint16), "uint16 (3, 2) as 'sums'"),
+        (np.zeros(6, np.uint16), "uint16 (6,) as 'sums'"),
+        (np.zeros((2, 3), np.int64), "int64 (2, 3) as 'sums'"),
+        (None, "nothing as 'sums'"),
     ],
     ids=str,
 )
-def test_the_server_refuses_another_form(role: str, sums: Any, was: str) -> None:
+def test_the_server_refuses_another_form(role: str, step: str, sums: Any, was: str) -> None:
     good = {SUMS: np.zeros((2, 3), np.uint16)}
     bad = {} if sums is None else {SUMS: sums}
     said = (bad, good) if role == "owner" else (good, bad)
     with pytest.raises(UserError) as error:
         OT.distances((2, 3), 16, *said)
-    assert str(error.value) == f"The {role} sent {was}; it must be uint16 (2, 3)."
+    assert str(error.value) == f"The {role} sent in step '{step}' {was}; it must be uint16 (2, 3)."
 
 
 def test_the_server_refuses_what_is_no_distance() -> None:

@@ -9,10 +9,9 @@ import pytest
 from numpy.typing import NDArray
 from scipy.stats import chisquare
 
-from fedul_flwr.data.types import Bytes
-from fedul_flwr.secure.hamming.ot import CHOICES, CORRECTIONS, SUMS, _context
+from fedul_flwr.secure.hamming.ot import CHOICES, CORRECTIONS, OT, SUMS, _context
 from fedul_flwr.secure.hamming.pairwise import Seat
-from tests.secure.hamming.ot_play import SESSION, Play, random_codes
+from tests.secure.hamming.pairs import SESSION, Played, messages, play, random_codes, seeded
 
 
 def uniform(words: NDArray[np.unsignedinteger[Any]]) -> bool:
@@ -25,21 +24,29 @@ def uniform(words: NDArray[np.unsignedinteger[Any]]) -> bool:
     )
 
 
+def choices_of(played: Played) -> NDArray[Any]:
+    return played.inboxes["answer"][0][1][CHOICES]
+
+
+def corrections_of(played: Played) -> NDArray[Any]:
+    return played.inboxes["reveal"][1][0][CORRECTIONS]
+
+
 PATTERNS = {
     "zeros": np.zeros((40, 2), np.uint8),
     "ones": np.full((40, 2), 255, np.uint8),
-    "random": random_codes(3, 40, 2),
+    "random": random_codes(40, 16),
 }
 
 
 @pytest.mark.parametrize("evaluator", PATTERNS)
 @pytest.mark.parametrize("owner", PATTERNS)
 def test_what_one_party_sees_is_uniform_whatever_the_codes(owner: str, evaluator: str) -> None:
-    play = Play({0: PATTERNS[owner], 1: PATTERNS[evaluator]})
-    assert uniform(play.turns["offer"][1].to_peers[0][CHOICES])
-    assert uniform(play.turns["answer"][0].to_peers[1][CORRECTIONS])
+    played = play(OT, {0: PATTERNS[owner], 1: PATTERNS[evaluator]}, entropy=seeded(0))
+    assert uniform(choices_of(played))
+    assert uniform(corrections_of(played))
     # Of the two that the server hears, each alone; their difference is a distance, at most 16.
-    own, received = play.said(0, 1)[SUMS], play.said(1, 0)[SUMS]
+    own, received = (played.server[0, 1][client][SUMS] for client in (0, 1))
     assert uniform(own)
     assert uniform(received)
     assert not uniform(received - own)
@@ -49,45 +56,35 @@ def test_codes_show_in_no_message_of_the_same_shape() -> None:
     # With other codes of the same sizes, and all else the same, every message has the same form.
     forms = []
     for pattern in PATTERNS.values():
-        play = Play({0: pattern, 1: pattern})
+        sent = messages(play(OT, {0: pattern, 1: pattern}))
         forms.append(
-            [
-                (name, array.dtype, array.shape)
-                for turns in play.turns.values()
-                for turn in turns.values()
-                for arrays in (*turn.to_peers.values(), *turn.to_server.values())
-                for name, array in arrays.items()
-            ]
+            [(name, array.dtype, array.shape) for arrays in sent for name, array in arrays.items()]
         )
     assert forms[0] == forms[1] == forms[2]
 
 
-def choices_of(play: Play) -> Bytes:
-    return np.asarray(play.turns["offer"][1].to_peers[0][CHOICES])
-
-
 def test_randomness_used_twice_shows_in_what_codes_differ() -> None:
-    own, one, other = (random_codes(seed, 5, 4) for seed in (1, 2, 3))
+    own, one, other = (random_codes(5, 32, seed) for seed in (1, 2, 3))
     differ = (one ^ other).ravel()
-    first = Play({0: own, 1: one})
-    same = Play({0: own, 1: other})
+    first, same = (play(OT, {0: own, 1: codes}, entropy=seeded(0)) for codes in (one, other))
     np.testing.assert_array_equal(choices_of(first) ^ choices_of(same), np.tile(differ, (128, 1)))
     # Fresh bytes or another session, either is enough.
-    for fresh in (Play({0: own, 1: other}, seed=1), Play({0: own, 1: other}, session=bytes(32))):
+    for seed, session in ((1, SESSION), (0, bytes(32))):
+        fresh = play(OT, {0: own, 1: other}, entropy=seeded(seed), session=session)
         found = choices_of(first) ^ choices_of(fresh)
         assert abs((found == differ).mean() - 1 / 256) < 0.01
 
 
 def test_pads_used_twice_show_in_what_the_owners_codes_differ() -> None:
     # Corrections are A - B + 1 - 2 b: with the same pads they differ by 2 (b' - b).
-    one, other, peers = (random_codes(seed, 5, 4) for seed in (1, 2, 3))
+    one, other, peers = (random_codes(5, 32, seed) for seed in (1, 2, 3))
     bits, other_bits = (np.unpackbits(codes, axis=1).T for codes in (one, other))
     differ = np.tile(2 * (bits.astype(np.uint16) - other_bits), (5, 1))
-    first = Play({0: one, 1: peers}).turns["answer"][0].to_peers[1][CORRECTIONS]
-    same = Play({0: other, 1: peers}).turns["answer"][0].to_peers[1][CORRECTIONS]
-    np.testing.assert_array_equal(same - first, differ)
-    for fresh in (Play({0: other, 1: peers}, seed=1), Play({0: other, 1: peers}, bytes(32))):
-        found = fresh.turns["answer"][0].to_peers[1][CORRECTIONS] - first
+    first, same = (play(OT, {0: codes, 1: peers}, entropy=seeded(0)) for codes in (one, other))
+    np.testing.assert_array_equal(corrections_of(same) - corrections_of(first), differ)
+    for seed, session in ((1, SESSION), (0, bytes(32))):
+        fresh = play(OT, {0: other, 1: peers}, entropy=seeded(seed), session=session)
+        found = corrections_of(fresh) - corrections_of(first)
         assert (found == differ).mean() < 0.01
 
 
@@ -107,9 +104,9 @@ def test_no_two_hashes_begin_alike() -> None:
 
 def test_a_step_that_is_run_again_has_fresh_randomness() -> None:
     # After a crash, say: the same state, but its entropy has gone on.
-    play = Play({0: random_codes(1, 2, 2), 1: random_codes(2, 2, 2)})
+    played = play(OT, {0: random_codes(2, 16, 1), 1: random_codes(2, 16, 2)})
     for step, client in (("prepare", 0), ("offer", 1)):
-        before = play.turns[step][client].to_peers[1 - client]
-        after = play.turn(step, client).to_peers[1 - client]
+        before = played.turns[step][client].to_peers[1 - client]
+        after = played.turn(step, client).to_peers[1 - client]
         for name, array in after.items():
             assert (array != before[name]).any()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import os
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -15,17 +16,54 @@ from hypothesis import strategies as st
 from fedul_flwr.data.types import Bytes, Ints
 from fedul_flwr.secure.hamming import paillier
 from fedul_flwr.secure.hamming.paillier import PAILLIER, Paillier, pack, unpack
-from fedul_flwr.secure.hamming.paillier_scheme import Number, from_bytes, signed_products, to_bytes
-from fedul_flwr.secure.hamming.pairwise import Seat, Turn
-from tests.secure.hamming.paillier_pair import (
-    OWNER,
-    SMALL,
-    Draw,
-    Pair,
-    codes_of,
-    plain,
-    random_codes,
+from fedul_flwr.secure.hamming.paillier_scheme import (
+    Number,
+    PrivateKey,
+    from_bytes,
+    signed_products,
+    to_bytes,
 )
+from fedul_flwr.secure.hamming.pairwise import Turn
+from fedul_flwr.secure.randomness import Entropy
+from tests.secure.hamming.pairs import (
+    Played,
+    check,
+    messages,
+    plain_distances,
+    play,
+    random_codes,
+    traffic,
+)
+
+SMALL = Paillier(512)
+"""39 points a chunk: 39 * 13 = 507 bits. A number has 64 bytes, a ciphertext 128."""
+
+OWNER, EVALUATOR = 3, 8
+
+
+def pair(codes: Bytes, others: Bytes, protocol: Paillier = SMALL) -> Played:
+    return play(protocol, {OWNER: codes, EVALUATOR: others})
+
+
+def answer(played: Played, others: Bytes, entropy: Entropy = os.urandom) -> Turn:
+    """What the evaluator would answer to the same offer, with these codes and this randomness."""
+    seat = replace(played.seats[EVALUATOR], entropy=entropy)
+    return SMALL.answer(seat, {}, others, played.inboxes["answer"][EVALUATOR])
+
+
+def modulus(played: Played) -> Number:
+    return from_bytes(played.inboxes["answer"][EVALUATOR][OWNER]["modulus"][None])[0]
+
+
+def private_key(played: Played) -> PrivateKey:
+    state = played.turns["offer"][OWNER].state
+    return PrivateKey(*from_bytes(np.stack([state[name] for name in "pq"])))
+
+
+def seen_by_owner(played: Played, answered: Turn) -> list[Number]:
+    """Plaintexts of what the owner gets."""
+    ciphertexts = from_bytes(answered.to_peers[OWNER]["ciphertexts"].reshape(-1, 128))
+    return [private_key(played).decrypt(c) for c in ciphertexts]
 
 
 @pytest.mark.parametrize(
@@ -43,9 +81,9 @@ from tests.secure.hamming.paillier_pair import (
 )
 def test_equals_plain_distances(n_owner: int, n_evaluator: int, num_bits: int) -> None:
     codes, others = random_codes(n_owner, num_bits), random_codes(n_evaluator, num_bits, 1)
-    found = Pair(codes, others).distances()
-    assert found.dtype == np.int64
-    np.testing.assert_array_equal(found, plain(codes, others))
+    played = pair(codes, others)
+    assert list(played.distances) == [(OWNER, EVALUATOR)]
+    check(played)
 
 
 @given(
@@ -61,52 +99,48 @@ def test_equals_plain_distances_of_any_sizes(
     # 128 bits: 127 // 13 = 9 slots. 48 bits: 3 slots, so 4 points are two chunks.
     codes, others = (random_codes(n, 8 * num_bytes, seed) for n in (n_owner, n_evaluator))
     for protocol in (Paillier(128), Paillier(48)):
-        found = Pair(codes, others, protocol).distances()
-        np.testing.assert_array_equal(found, plain(codes, others))
+        check(pair(codes, others, protocol))
 
 
 def test_extreme_distances_stay_in_their_slots() -> None:
     # The largest L that is a multiple of 8: 8184 < 2^13 = 8192.
-    zeros, ones = np.zeros((1, 8184), np.uint8), np.ones((1, 8184), np.uint8)
-    codes = codes_of(np.concatenate([ones, zeros, ones]))
-    found = Pair(codes, codes_of(np.concatenate([zeros, ones])), Paillier(64)).distances()
-    assert found.tolist() == [[8184, 0], [0, 8184], [8184, 0]]
+    zeros, ones = np.zeros((1, 1023), np.uint8), np.full((1, 1023), 255, np.uint8)
+    played = pair(np.concatenate([ones, zeros, ones]), np.concatenate([zeros, ones]), Paillier(64))
+    assert played.distances[OWNER, EVALUATOR].tolist() == [[8184, 0], [0, 8184], [8184, 0]]
 
 
 def test_the_exported_instance_has_3072_bits() -> None:
-    codes, others = random_codes(3, 8), random_codes(2, 8, 1)
     assert isinstance(PAILLIER, Paillier)
     assert PAILLIER.name == "paillier"
-    pair = Pair(codes, others, PAILLIER)
-    assert pair.n.bit_length() == 3072
-    assert pair.offered.state["p"].shape == pair.offered.state["q"].shape == (192,)
-    assert pair.offered.to_evaluators["ciphertexts"].shape == (1, 8, 768)
-    np.testing.assert_array_equal(pair.distances(), plain(codes, others))
+    played = pair(random_codes(3, 8), random_codes(2, 8, 1), PAILLIER)
+    assert modulus(played).bit_length() == 3072
+    offered = played.turns["offer"][OWNER]
+    assert offered.state["p"].shape == offered.state["q"].shape == (192,)
+    assert offered.to_evaluators["ciphertexts"].shape == (1, 8, 768)
+    check(played)
 
 
-def test_three_clients_of_whom_one_drops_out() -> None:
-    codes = {client: random_codes(client + 2, 16, client) for client in range(3)}
-    sizes = {client: len(own) for client, own in codes.items()}
-    # 0 owns the pairs with 1 and 2, and 1 that with 2.
-    seats = [
-        Seat(own, tuple(range(own + 1, 3)), tuple(range(own)), sizes, 16, bytes(32))
-        for own in range(3)
-    ]
-    offers = [SMALL.offer(seat, {}, codes[seat.own], {}) for seat in seats]
-    assert not offers[2].to_evaluators
-    # 1 sends its offer and then no more.
-    inbox = {0: offers[0].to_evaluators, 1: offers[1].to_evaluators}
-    answered = SMALL.answer(seats[2], offers[2].state, codes[2], inbox)
-    assert set(answered.to_peers) == set(answered.to_server) == {0, 1}
-    revealed = SMALL.reveal(seats[0], offers[0].state, codes[0], {2: answered.to_peers[0]})
-    assert set(revealed.to_server) == {2}
-    found = SMALL.distances((2, 4), 16, revealed.to_server[2], answered.to_server[0])
-    np.testing.assert_array_equal(found, plain(codes[0], codes[2]))
-    # A client in the middle keeps its key from the offer to the end; nobody answers: no secrets.
-    middle = SMALL.answer(seats[1], offers[1].state, codes[1], {})
-    assert middle.state is offers[1].state
-    assert not SMALL.reveal(seats[1], middle.state, codes[1], {}).to_server
-    assert not SMALL.reveal(seats[2], {}, codes[2], {}).to_server
+def test_four_clients_of_whom_one_drops_out() -> None:
+    # 0 owns the pairs with 1 and 3, 1 that with 2, 2 those with 0 and 3, 3 that with 1.
+    codes = {client: random_codes(client + 2, 16) for client in range(4)}
+    # 2 sends its offer and then no more.
+    played = play(SMALL, codes, gone={"answer": [2]})
+    assert list(played.distances) == [(0, 1), (0, 3), (3, 1)]
+    check(played)
+    answered = played.turns["answer"][3]
+    assert set(answered.to_peers) == set(answered.to_server) == {0, 2}
+    assert set(played.turns["reveal"][0].to_server) == {1, 3}
+    # A client keeps its key from the offer to the end; nobody answers: no secrets.
+    for name in "pq":
+        before, after = (played.turns[step][0].state[name] for step in ("offer", "answer"))
+        np.testing.assert_array_equal(before, after)
+    assert not played.turn("reveal", 0, {}).to_server
+
+
+def test_who_owns_no_pair_has_no_key_and_reveals_nothing() -> None:
+    played = pair(random_codes(2, 16), random_codes(3, 16))
+    assert played.turns["offer"][EVALUATOR] == Turn()
+    assert played.turns["reveal"][EVALUATOR] == Turn()
 
 
 def test_slots_by_hand() -> None:
@@ -134,7 +168,7 @@ def numbers(*values: int, width: int) -> Bytes:
     return to_bytes([mpz(value) for value in values], width)[:, None]
 
 
-def scripted(masks: list[Number], size: int = 64) -> Draw:
+def scripted(masks: list[Number], size: int = 64) -> Entropy:
     """Entropy in the order of an answer: a mask, and then a random r."""
     drawn = iter([part for mask in masks for part in (int(mask).to_bytes(size, "big"), None)])
 
@@ -157,91 +191,83 @@ def packed(distances: Ints) -> list[int]:
 
 def test_masks_shift_what_the_owner_sees() -> None:
     # (y, R) and (y', R + D - D') look alike to the owner, whatever y and y' are.
-    pair = Pair(random_codes(5, 32), random_codes(3, 32, 1))
-    others = random_codes(3, 32, 2)
-    before, after = (packed(plain(pair.codes, codes)) for codes in (pair.others, others))
+    own, one, other = random_codes(5, 32), random_codes(3, 32, 1), random_codes(3, 32, 2)
+    before, after = (packed(plain_distances(own, codes)) for codes in (one, other))
     assert before != after
-    first = pair.answer()
+    played = pair(own, one)
+    n, first = modulus(played), played.turns["answer"][EVALUATOR]
     masks = masks_of(first)
-    seen = [(mask + h) % pair.n for mask, h in zip(masks, before, strict=True)]
-    assert pair.seen_by_owner(first) == seen
-    shifted = [(m + d - e) % pair.n for m, d, e in zip(masks, before, after, strict=True)]
-    second = pair.answer(others, scripted(shifted))
+    seen = [(mask + h) % n for mask, h in zip(masks, before, strict=True)]
+    assert seen_by_owner(played, first) == seen
+    shifted = [(m + d - e) % n for m, d, e in zip(masks, before, after, strict=True)]
+    second = answer(played, other, scripted(shifted))
     assert masks_of(second) == shifted
-    assert pair.seen_by_owner(second) == seen
+    assert seen_by_owner(played, second) == seen
 
 
 def test_masks_and_keys_are_fresh() -> None:
-    pair = Pair(random_codes(2, 16), np.repeat(random_codes(1, 16, 1), 4, axis=0))
-    masks = [mask for _ in range(2) for mask in masks_of(pair.answer())]
+    codes, others = random_codes(2, 16), np.repeat(random_codes(1, 16, 1), 4, axis=0)
+    played = pair(codes, others)
+    masks = [mask for _ in range(2) for mask in masks_of(played.turn("answer", EVALUATOR))]
     assert len(set(masks)) == 8
-    assert pair.n != Pair(pair.codes, pair.others).n
+    assert modulus(played) != modulus(pair(codes, others))
 
 
 def test_equal_plaintexts_are_not_equal_ciphertexts() -> None:
-    pair = Pair(np.zeros((2, 2), np.uint8), random_codes(3, 16, 1))
+    others = random_codes(3, 16, 1)
+    played = pair(np.zeros((2, 2), np.uint8), others)
     # All bits are 0, and no ciphertext comes twice.
-    offered = pair.offered.to_evaluators["ciphertexts"]
+    offered = played.turns["offer"][OWNER].to_evaluators["ciphertexts"]
     assert len(np.unique(offered.reshape(16, -1), axis=0)) == 16
     # With the same masks an answer has the same plaintexts, in other ciphertexts.
-    masks = masks_of(pair.answer())
-    one, other = (pair.answer(entropy=scripted(masks)) for _ in range(2))
-    assert pair.seen_by_owner(one) == pair.seen_by_owner(other)
+    masks = masks_of(played.turns["answer"][EVALUATOR])
+    one, other = (answer(played, others, scripted(masks)) for _ in range(2))
+    assert seen_by_owner(played, one) == seen_by_owner(played, other)
     rows = [turn.to_peers[OWNER]["ciphertexts"] for turn in (one, other)]
     assert (rows[0] != rows[1]).any(axis=2).all()
 
 
-def passes(pair: Pair, answered: Turn, guess: Bytes) -> bool:
+def passes(played: Played, answered: Turn, guess: Bytes) -> bool:
     """The owner's test of a guess: (1 + n)^m is 1 modulo n, so masks drop out of what it gets."""
-    offered = from_bytes(pair.offered.to_evaluators["ciphertexts"][0])
-    product = signed_products(offered, np.unpackbits(guess, axis=1), pair.n)[0]
+    n, offered = modulus(played), played.turns["offer"][OWNER].to_evaluators["ciphertexts"]
+    product = signed_products(from_bytes(offered[0]), np.unpackbits(guess, axis=1), n)[0]
     returned = from_bytes(answered.to_peers[OWNER]["ciphertexts"][0])[0]
-    return bool(product % pair.n == returned % pair.n)
+    return bool(product % n == returned % n)
 
 
 def test_without_fresh_randomness_the_owner_can_test_guesses(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    pair = Pair(random_codes(4, 64), random_codes(1, 64, 1))
-    right = pair.others
+    right = random_codes(1, 64, 1)
+    played = pair(random_codes(4, 64), right)
     guesses = [right.copy() for _ in range(64)]
     for k, guess in enumerate(guesses):
         guess[0, k // 8] ^= 1 << k % 8
-    honest = pair.answer()
-    assert not passes(pair, honest, right)
-    assert not any(passes(pair, honest, guess) for guess in guesses)
+    honest = played.turns["answer"][EVALUATOR]
+    assert not passes(played, honest, right)
+    assert not any(passes(played, honest, guess) for guess in guesses)
     monkeypatch.setattr(paillier, "nth_residue", lambda n, entropy: mpz(1))
-    careless = pair.answer()
-    assert passes(pair, careless, right)
-    assert not any(passes(pair, careless, guess) for guess in guesses)
+    careless = played.turn("answer", EVALUATOR)
+    assert passes(played, careless, right)
+    assert not any(passes(played, careless, guess) for guess in guesses)
 
 
 def test_secrets_are_in_no_message_and_no_repr() -> None:
-    pair = Pair(random_codes(3, 16), random_codes(2, 16, 1))
-    answered = pair.answer()
-    sent = [pair.offered.to_evaluators, *answered.to_peers.values(), *answered.to_server.values()]
-    joined = b"".join(
-        a.tobytes() for arrays in [*sent, pair.reveal(answered)] for a in arrays.values()
-    )
+    played = pair(random_codes(3, 16), random_codes(2, 16, 1))
+    joined = b"".join(a.tobytes() for arrays in messages(played) for a in arrays.values())
     for name in "pq":
-        assert pair.offered.state[name].tobytes() not in joined
-    assert repr(pair.offered) == repr(answered) == "Turn()"
+        assert played.turns["offer"][OWNER].state[name].tobytes() not in joined
+    for turns in played.turns.values():
+        assert all(repr(turn) == "Turn()" for turn in turns.values())
 
 
 def test_cost_counts_what_is_sent() -> None:
     # Two clients of 45 points, 39 a chunk, 16 bits: 2 * 16 ciphertexts of 128 bytes, and 2 * 45
     # rows of 128 + 64 + 64. Moduli, 64 bytes in the offer and again in what is revealed, are extra.
-    pair = Pair(random_codes(45, 16), random_codes(45, 16, 1))
-    answered = pair.answer()
-    arrays = [
-        *pair.offered.to_evaluators.values(),
-        *answered.to_peers[OWNER].values(),
-        *answered.to_server[OWNER].values(),
-        *pair.reveal(answered).values(),
-    ]
+    played = pair(random_codes(45, 16), random_codes(45, 16, 1))
     expected = 2 * 16 * 128 + 2 * 45 * 256
     assert SMALL.cost([45, 45], 16).traffic == expected
-    assert sum(array.nbytes for array in arrays) == expected + 2 * 64
+    assert traffic(played) == expected + 2 * 64
 
 
 def test_cost_of_no_pair_is_nothing() -> None:

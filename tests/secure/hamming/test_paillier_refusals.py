@@ -13,17 +13,18 @@ from numpy.typing import NDArray
 from fedul_flwr.data.types import Bytes
 from fedul_flwr.errors import UserError
 from fedul_flwr.secure.hamming.paillier import Paillier
-from fedul_flwr.secure.hamming.paillier_scheme import PrivateKey, from_bytes, to_bytes
+from fedul_flwr.secure.hamming.paillier_scheme import to_bytes
 from fedul_flwr.secure.hamming.pairwise import Arrays, Seat, Turn
-from tests.secure.hamming.paillier_pair import EVALUATOR, OWNER, SMALL, Pair, random_codes
+from tests.secure.hamming.pairs import changed, random_codes
+from tests.secure.hamming.test_paillier import EVALUATOR, OWNER, SMALL, pair, private_key
 
-PAIR = Pair(random_codes(41, 8), random_codes(3, 8, 1))
+PLAYED = pair(random_codes(41, 8), random_codes(3, 8, 1))
 """Two chunks of 39 and 2 points, 8 bits, 3 rows."""
 
-OFFERED = PAIR.offered.to_evaluators
-ANSWERED = PAIR.answer()
-REVEALED = PAIR.reveal(ANSWERED)
-KEY = PrivateKey(*from_bytes(np.stack([PAIR.offered.state[name] for name in "pq"])))
+OFFERED = PLAYED.inboxes["answer"][EVALUATOR][OWNER]
+ANSWERED = PLAYED.inboxes["reveal"][OWNER][EVALUATOR]
+REVEALED, MASKS = (PLAYED.server[OWNER, EVALUATOR][client] for client in (OWNER, EVALUATOR))
+KEY = private_key(PLAYED)
 
 WRONG_FORMS: list[NDArray[Any] | None] = [
     None,
@@ -41,12 +42,7 @@ WRONG_FORMS: list[NDArray[Any] | None] = [
 
 
 def name_of(form: NDArray[Any] | None) -> str:
-    return "no array" if form is None else f"{form.dtype} {form.shape}"
-
-
-def changed(arrays: Arrays, name: str, value: NDArray[Any] | None) -> Arrays:
-    rest = {key: array for key, array in arrays.items() if key != name}
-    return rest if value is None else {**rest, name: value}
+    return "nothing" if form is None else f"{form.dtype} {form.shape}"
 
 
 def with_number(array: Bytes, number: int | mpz) -> Bytes:
@@ -57,12 +53,11 @@ def with_number(array: Bytes, number: int | mpz) -> Bytes:
 
 
 def answer_to(offered: Arrays) -> Turn:
-    seat = Seat(EVALUATOR, (), (OWNER,), **PAIR.common)
-    return SMALL.answer(seat, {}, PAIR.others, {OWNER: offered})
+    return PLAYED.turn("answer", EVALUATOR, {OWNER: offered})
 
 
 def reveal_of(answered: Arrays) -> Turn:
-    return SMALL.reveal(PAIR.owner, PAIR.offered.state, PAIR.codes, {EVALUATOR: answered})
+    return PLAYED.turn("reveal", OWNER, {EVALUATOR: answered})
 
 
 def refusal(wanted: str) -> Any:
@@ -76,21 +71,21 @@ def test_forms_of_all_arrays(form: NDArray[Any] | None) -> None:
         f"Client {OWNER} sent in step 'offer'",
         f"Client {EVALUATOR} sent in step 'answer'",
     )
-    with refusal(f"{offer} {found} modulus; it must be uint8 (64,)."):
+    with refusal(f"{offer} {found} 'modulus'; it must be uint8 (64,)."):
         answer_to(changed(OFFERED, "modulus", form))
-    with refusal(f"{offer} {found} ciphertexts; it must be uint8 (2, 8, 128)."):
+    with refusal(f"{offer} {found} 'ciphertexts'; it must be uint8 (2, 8, 128)."):
         answer_to(changed(OFFERED, "ciphertexts", form))
-    with refusal(f"{answer} {found} ciphertexts; it must be uint8 (2, 3, 128)."):
-        reveal_of(changed(ANSWERED.to_peers[OWNER], "ciphertexts", form))
-    masks, owner = ANSWERED.to_server[OWNER], "The owner sent in step 'reveal'"
-    with refusal(f"{owner} {found} modulus; it must be uint8 (64,)."):
-        SMALL.distances((41, 3), 8, changed(REVEALED, "modulus", form), masks)
-    with refusal(f"{owner} {found} sums; it must be uint8 (2, 3, 64)."):
-        SMALL.distances((41, 3), 8, changed(REVEALED, "sums", form), masks)
+    with refusal(f"{answer} {found} 'ciphertexts'; it must be uint8 (2, 3, 128)."):
+        reveal_of(changed(ANSWERED, "ciphertexts", form))
+    owner = "The owner sent in step 'reveal'"
+    with refusal(f"{owner} {found} 'modulus'; it must be uint8 (64,)."):
+        SMALL.distances((41, 3), 8, changed(REVEALED, "modulus", form), MASKS)
+    with refusal(f"{owner} {found} 'sums'; it must be uint8 (2, 3, 64)."):
+        SMALL.distances((41, 3), 8, changed(REVEALED, "sums", form), MASKS)
     with refusal(
-        f"The evaluator sent in step 'answer' {found} masks; it must be uint8 (2, 3, 64)."
+        f"The evaluator sent in step 'answer' {found} 'masks'; it must be uint8 (2, 3, 64)."
     ):
-        SMALL.distances((41, 3), 8, REVEALED, changed(masks, "masks", form))
+        SMALL.distances((41, 3), 8, REVEALED, changed(MASKS, "masks", form))
 
 
 @pytest.mark.parametrize(
@@ -102,43 +97,44 @@ def test_moduli(number: int) -> None:
     with refusal(f"Client {OWNER} sent in step 'offer' {rule}"):
         answer_to(changed(OFFERED, "modulus", modulus))
     with refusal(f"The owner sent in step 'reveal' {rule}"):
-        SMALL.distances(
-            (41, 3), 8, changed(REVEALED, "modulus", modulus), ANSWERED.to_server[OWNER]
-        )
+        SMALL.distances((41, 3), 8, changed(REVEALED, "modulus", modulus), MASKS)
 
 
-@pytest.mark.parametrize("number", [KEY.n**2, 2**1024 - 1], ids=["n²", "largest"])
-def test_ciphertexts_out_of_range(number: mpz) -> None:
-    rule = "ciphertexts out of range; they must be below the modulus squared."
-    offered, answered = OFFERED["ciphertexts"], ANSWERED.to_peers[OWNER]["ciphertexts"]
+TOO_LARGE = "ciphertexts out of range; they must be below the modulus squared."
+NOT_COPRIME = "ciphertexts that are none; they must be coprime to the modulus."
+
+
+@pytest.mark.parametrize(
+    ("number", "rule"),
+    [
+        (KEY.n**2, TOO_LARGE),
+        (2**1024 - 1, TOO_LARGE),
+        (mpz(0), NOT_COPRIME),
+        (KEY.n, NOT_COPRIME),
+        (KEY.p, NOT_COPRIME),
+        (3 * KEY.q, NOT_COPRIME),
+    ],
+    ids=["n²", "largest", "0", "n", "p", "3 q"],
+)
+def test_ciphertexts_that_are_none(number: mpz, rule: str) -> None:
+    offered, answered = (with_number(sent["ciphertexts"], number) for sent in (OFFERED, ANSWERED))
     with refusal(f"Client {OWNER} sent in step 'offer' {rule}"):
-        answer_to(changed(OFFERED, "ciphertexts", with_number(offered, number)))
+        answer_to(changed(OFFERED, "ciphertexts", offered))
     with refusal(f"Client {EVALUATOR} sent in step 'answer' {rule}"):
-        reveal_of({"ciphertexts": with_number(answered, number)})
-
-
-@pytest.mark.parametrize("number", [mpz(0), KEY.n, KEY.p, 3 * KEY.q], ids=["0", "n", "p", "3 q"])
-def test_ciphertexts_that_share_a_factor_with_the_modulus(number: mpz) -> None:
-    rule = "ciphertexts that are none; they must be coprime to the modulus."
-    offered, answered = OFFERED["ciphertexts"], ANSWERED.to_peers[OWNER]["ciphertexts"]
-    with refusal(f"Client {OWNER} sent in step 'offer' {rule}"):
-        answer_to(changed(OFFERED, "ciphertexts", with_number(offered, number)))
-    with refusal(f"Client {EVALUATOR} sent in step 'answer' {rule}"):
-        reveal_of({"ciphertexts": with_number(answered, number)})
+        reveal_of({"ciphertexts": answered})
 
 
 @pytest.mark.parametrize("number", [KEY.n, 2**512 - 1], ids=["n", "largest"])
 def test_sums_and_masks_out_of_range(number: mpz) -> None:
-    told = ANSWERED.to_server[OWNER]
     with refusal(
         "The owner sent in step 'reveal' sums out of range; they must be below the modulus."
     ):
         sums = with_number(REVEALED["sums"], number)
-        SMALL.distances((41, 3), 8, changed(REVEALED, "sums", sums), told)
+        SMALL.distances((41, 3), 8, changed(REVEALED, "sums", sums), MASKS)
     with refusal(
         "The evaluator sent in step 'answer' masks out of range; they must be below the modulus."
     ):
-        SMALL.distances((41, 3), 8, REVEALED, {"masks": with_number(told["masks"], number)})
+        SMALL.distances((41, 3), 8, REVEALED, {"masks": with_number(MASKS["masks"], number)})
 
 
 @pytest.mark.parametrize(
@@ -158,8 +154,9 @@ def test_sums_that_are_no_distances(points: int, plaintext: int) -> None:
 
 
 def test_masks_of_another_session_do_not_go_with_the_sums() -> None:
+    again = PLAYED.turn("answer", EVALUATOR)
     with pytest.raises(UserError, match="do not go with the masks"):
-        SMALL.distances((41, 3), 8, REVEALED, PAIR.answer().to_server[OWNER])
+        SMALL.distances((41, 3), 8, REVEALED, again.to_server[OWNER])
 
 
 @pytest.mark.parametrize("num_bits", [8192, 16384])
