@@ -41,8 +41,10 @@ def borrowed(monkeypatch: pytest.MonkeyPatch) -> str:
 
 
 def parties(secure: str, **more: Any) -> Parties:
-    """Four clients; the seed of their codes is the run's unless another is asked for."""
+    """Four clients, three with labels; the seed of their codes is the run's, and any number of
+    clients with labels is enough, unless something else is asked for."""
     options = {
+        "xclp.fewest-labelled": 1,
         **{"xclp.num-bits": BITS, "xclp.k": 5, "xclp.secure": secure, "xclp.codes-seed": "run"},
         **more.pop("options", {}),
     }

@@ -5,13 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
 from fedul_flwr.config import resolve
 from tests.end_to_end.test_ray import fedul
 from tests.end_to_end.test_ray_partly_labeled import text, written
-from tests.runs import last_model, metrics, train
+from tests.runs import train
 
 pytestmark = pytest.mark.ray
 CLIENTS = 4
@@ -40,13 +39,3 @@ def test_the_same_labels(tmp_path: Path) -> None:
     # Of a session no more is left behind than without one.
     names = [{file.name for file in (run / "clients").glob("*/*")} for run in (secret, clear)]
     assert names[0] == names[1]
-
-
-def test_the_same_model(tmp_path: Path) -> None:
-    settings = {**SHARED, "method": "xclp", "model": "mlp", "local-epochs": 1, "num-rounds": 3}
-    settings |= {"semi.labels-only-rounds": 1}
-    secret, clear = in_secret(settings, tmp_path), in_the_clear(settings, tmp_path)
-    errors = [[line.get("pseudo_label_error") for line in metrics(run)] for run in (secret, clear)]
-    assert errors[0] == errors[1]
-    for name, array in last_model(secret).items():
-        np.testing.assert_array_equal(array, last_model(clear)[name])

@@ -21,7 +21,7 @@ from fedul_flwr.secure.comparison import (
     mask_keys,
 )
 from fedul_flwr.secure.comparison_server import ComparisonServer
-from fedul_flwr.secure.session import NONCE, PRIVATE, PUBLIC
+from fedul_flwr.secure.session import MASK_ROOTS, PRIVATE, PUBLIC
 from fedul_flwr.secure.similarity import TooFewClientsError
 from tests.secure.toy import BITS, FOUR, PUBLIC_SEED, Group, group
 
@@ -75,10 +75,15 @@ def secrets(played: Group) -> dict[str, bytes]:
         for name in (PRIVATE, SHARE, CODES, CONFIRM):
             if name in memory:
                 found[f"{name}, {number}"] = memory[name].tobytes()
+        for peer, root in enumerate(memory.get(MASK_ROOTS, ())):
+            if root.any():  # not its own
+                found[f"mask root {peer}, {number}"] = root.tobytes()
         for row, code in enumerate(memory.get(CODES, ())):
             found[f"code {row}, {number}"] = code.tobytes()
     for client in played.features:
-        _, keys = mask_keys(played.memories[client], played.task(client), [*played.features], 0)
+        _, keys = mask_keys(
+            played.memories[client], played.task(client), dict.fromkeys(played.features, 0), 0
+        )
         found |= {f"mask key of {client} and {peer}": key for peer, key in keys.items()}
     return found
 
@@ -93,16 +98,16 @@ def test_the_server_sees_no_secret() -> None:
     played = group(FOUR)
     played.play()
     text, kept = shown(played), secrets(played)
-    # Of 4 clients: a seed; private keys after 5 steps, shares after 1, codes after 2, confirmations
-    # after 1; codes of 18 points after 2; 3 keys of masks.
-    assert len(kept) == 4 + 4 * (5 + 1 + 2 + 1) + 18 * 2 + 4 * 3
+    # Of 4 clients: a seed; private keys after 4 steps, shares after 1, codes after 2, confirmations
+    # after 1; 3 roots of masks after 1; codes of 18 points after 2; 3 keys of masks.
+    assert len(kept) == 4 + 4 * (4 + 1 + 2 + 1 + 3) + 18 * 2 + 4 * 3
     for what, secret in kept.items():
         assert len(secret) >= BITS // 8
         assert secret not in text, what
         assert secret.hex().encode() not in text, what
     # The search does find what is there: public keys and the distances of own points.
-    for memory in played.memories.values():
-        assert memory[PUBLIC][0].tobytes() in text
+    keys = [memory[PUBLIC] for memory in played.past if PUBLIC in memory]
+    assert keys and all(key.tobytes() in text for of_all in keys for key in of_all)
     own = [reply[OWN] for step, _, _, reply in played.heard if step == OFFER]
     assert all(array.tobytes() in text for array in own)
 
@@ -113,11 +118,11 @@ def test_a_public_seed_is_in_the_messages() -> None:
     assert PUBLIC_SEED in shown(played)
 
 
-def test_codes_and_shares_are_forgotten_with_the_last_step() -> None:
+def test_codes_shares_and_keys_are_forgotten_with_the_last_step() -> None:
     played = group(FOUR)
     played.play()
     for memory in played.memories.values():
-        assert set(memory) == {STEP, PRIVATE, NONCE, PUBLIC, "participants", "sizes"}
+        assert set(memory) == {STEP, MASK_ROOTS, "participants", "sizes"}
 
 
 # Some drop out

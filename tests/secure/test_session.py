@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from fedul_flwr.errors import UserError
 from fedul_flwr.secure.channels import public_key
 from fedul_flwr.secure.session import (
+    MASK_ROOTS,
     NONCE,
     PARTICIPANTS,
     PRIVATE,
@@ -23,6 +24,7 @@ from fedul_flwr.secure.session import (
     Session,
     bytes_array,
     join,
+    mask_key,
     pairs_of,
     require_enough,
     roster,
@@ -222,15 +224,30 @@ def test_shares_that_are_too_few_or_of_another_length_are_refused() -> None:
     assert str(error.value) == "Client 9 sent a share of the seed of another length."
 
 
+def mask_key_between(session: Session, peer: int, attempt: int) -> bytes:
+    roots = session.mask_roots()
+    (root,) = roots[MASK_ROOTS][roots[PARTICIPANTS] == peer]
+    return mask_key(root.tobytes(), attempt)
+
+
+def test_what_masks_are_made_of_is_not_the_private_key() -> None:
+    session = joined(CLIENTS[0])
+    roots = session.mask_roots()
+    assert set(roots) == {PARTICIPANTS, SIZES, MASK_ROOTS}
+    assert all(session.private not in array.tobytes() for array in roots.values())
+    (own,) = roots[MASK_ROOTS][roots[PARTICIPANTS] == session.own]
+    assert not own.any()
+
+
 def test_mask_keys_are_those_of_a_pair_an_attempt_and_a_session() -> None:
     keys = []
     for one, other in itertools.combinations(CLIENTS, 2):
         for attempt in (0, 1, 2):
-            key = joined(one).mask_key(other, attempt)
-            assert key == joined(other).mask_key(one, attempt)
+            key = mask_key_between(joined(one), other, attempt)
+            assert key == mask_key_between(joined(other), one, attempt)
             keys.append(key)
             anew = replace(joined(one), nonce=bytes(32))
-            assert anew.mask_key(other, attempt) != key
+            assert mask_key_between(anew, other, attempt) != key
     assert len({*keys}) == len(keys) == 6 * 3
     assert {len(key) for key in keys} == {32}
 

@@ -103,7 +103,7 @@ class Group:
             self.seeds[client] = seed
             return encode(points, seed, BITS)
 
-        return Task(client, 7, len(points), BITS, self.seed is not None, codes)
+        return Task(client, 7, len(points), BITS, 1, self.seed is not None, codes)
 
     def server(self) -> ComparisonServer:
         return ComparisonServer(Toy(), list(self.features), BITS, self.seed)

@@ -98,7 +98,7 @@ def test_one_after_the_other_drops_out_of_the_sum() -> None:
     ("phase", "message"),
     [
         (COMPARE, "No client took part in the propagation."),
-        (SUM, "0 client(s) took part in the sum of labels; it needs 1 or more."),
+        (SUM, "0 client(s) were left for the sum of labels; it needs 1 or more."),
     ],
 )
 def test_everybody_drops_out(phase: str, message: str) -> None:

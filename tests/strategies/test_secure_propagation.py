@@ -92,7 +92,8 @@ def test_who_is_lost_in_the_sum_leaves_its_points(secure: str, lost: int) -> Non
 
 TOO_FEW = {
     COMPARE: "2 client(s) answered step 'keys' of the secure propagation; it needs 3 or more.",
-    SUM: "2 client(s) took part in the sum of labels; it needs 3 or more.",
+    SUM: "2 client(s) were left for the sum of labels; it needs 3 or more, "
+    "1 or more of them with labels.",
 }
 
 
@@ -106,7 +107,7 @@ def test_fewer_than_three_are_too_few(secure: str, phase: str) -> None:
 
 def test_fewer_than_three_are_refused_in_advance(secure: str) -> None:
     with pytest.raises(UserError) as error:
-        refuse_beyond_reach(parties(secure).settings.section("xclp", XCLPSettings), [10, 20])
+        refuse_beyond_reach(parties(secure).settings.section("xclp", XCLPSettings), [10, 20], 2)
     assert str(error.value) == (
         f"Setting xclp.secure = '{secure}' needs 3 clients or more in every propagation: "
         "there are 2."
@@ -158,7 +159,7 @@ def test_a_new_propagation_begins_with_nothing_of_the_one_before(secure: str) ->
     before = [played.state(client).secrets(MEMORY) for client in range(4)]
     played.lost = lambda phase, number, client: False
     assert_same(played.propagate(), parties("plaintext").propagate())
-    keys = "backend/private-key"
+    keys = "backend/mask-roots"
     for client, memory in enumerate(before):
         assert memory[keys].tobytes() != played.state(client).secrets(MEMORY)[keys].tobytes()
 

@@ -74,7 +74,10 @@ REFUSED: dict[str, tuple[Change, str]] = {
         "a secure propagation needs 3 or more.",
     ),
     "strangers": (values(**{PARTICIPANTS: [0, 1, 2, 7]}), OTHERS),
-    "somebody twice": (values(**{PARTICIPANTS: [0, 1, 1, 3]}), OTHERS),
+    "somebody twice": (
+        values(**{PARTICIPANTS: [0, 1, 1, 3]}),
+        "Client 0 is asked for a sum in which somebody is twice.",
+    ),
     "not itself": (values(**{PARTICIPANTS: [1, 2, 3, 4]}), NOT_IN_IT),
     "a count too few": (values(**{UNLABELED_POINTS: [13, 9, 10]}), NOT_IN_IT),
     "negative counts": (

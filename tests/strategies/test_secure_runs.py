@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -83,11 +85,45 @@ def test_two_that_are_left_get_no_labels_across_clients(settings: Settings, at: 
 
 @pytest.mark.parametrize("at", [STEPS["answer"], SECRET_SUM], ids=["answer", "sum"])
 def test_two_that_are_left_train_on_labels_alone(settings: Settings, at: int) -> None:
-    # The two that failed are asked to train like the others, and here they do.
     lost = train(settings(**TRAIN, **SECRET), 4, **losing(at, 1, 2))
+    # Of a run on labels alone, hello and prepare come before training.
     labels_only = settings(**{**TRAIN, "semi.labels-only-rounds": 1})
-    for name, array in last_model(train(labels_only, 4)).items():
+    expected = train(labels_only, 4, **losing(2, 1, 2))
+    for name, array in last_model(expected).items():
         np.testing.assert_array_equal(array, last_model(lost)[name])
+
+
+def test_whose_labels_could_be_told_is_refused(settings: Settings) -> None:
+    """Of 5 clients 3 have labels: with one of these gone, two could tell each other's apart."""
+    options = {**PREDICT, **SECRET, "labels.labelled-clients": 0.6}
+    whole = train(settings(**options), 5)
+    labelled = [int(c["id"]) for c in clients_of(whole) if c["num_labelled"]]
+    assert len(labelled) == 3
+    with pytest.raises(UserError, match="No client of any group got labels"):
+        train(settings(**options), 5, **losing(SECRET_SUM, labelled[0]))
+    allowed = train(
+        settings(**options, **{"xclp.fewest-labelled": 2}), 5, **losing(SECRET_SUM, labelled[0])
+    )
+    assert list(written(allowed)) == [c for c in range(5) if c != labelled[0]]
+
+
+def clients_of(directory: Path) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = json.loads((directory / "federation.json").read_text())["clients"]
+    return found
+
+
+@pytest.mark.parametrize("options", [PREDICT, TRAIN], ids=["xclp-predict", "xclp"])
+@pytest.mark.parametrize("at", [*STEPS.values(), SECRET_SUM], ids=[*STEPS, "sum"])
+def test_who_is_lost_or_left_alone_forgets(
+    settings: Settings, options: dict[str, Any], at: int
+) -> None:
+    grids: list[Any] = []
+    meddle = losing(at, 1, 2)["wrap_grid"]
+    with suppress(UserError):  # of prediction: nobody got labels
+        train(settings(**options, **SECRET), 4, wrap_grid=lambda g: meddle(grids.append(g) or g))
+    for context in grids[0].contexts.values():
+        kept = [to_arrays(record) for record in context.state.array_records.values()]
+        assert not [name for arrays in kept for name in arrays]
 
 
 def test_what_the_server_sees(
@@ -167,6 +203,17 @@ def test_two_secret_runs_have_other_codes(settings: Settings) -> None:
             r"there are 2\.$",
         ),
         (
+            {**PREDICT, **SECRET, "labels.labelled-clients": 0.5},
+            4,
+            r"Setting xclp.fewest-labelled = 3: only 2 client\(s\) of a propagation would have "
+            r"labels, and others could tell what one of them contributed\.$",
+        ),
+        (
+            {**TRAIN, **SECRET, "labels.labelled-clients": 0.5, "semi.labelled-share": 0.5},
+            4,
+            "Setting xclp.fewest-labelled = 3: only 2 client",
+        ),
+        (
             {**PREDICT, "xclp.secure": "ot", "xclp.num-bits": 4096},
             4,
             r"Setting xclp.secure = 'ot' would take about \d+ minutes and [\d.]+ GB for a "
@@ -192,6 +239,8 @@ def test_two_secret_runs_have_other_codes(settings: Settings) -> None:
         "two",
         "small groups",
         "few in a round",
+        "few with labels",
+        "few with labels in a round",
         "ot",
         "left out",
         "rlwe bits",
