@@ -51,6 +51,11 @@ class PrivacyPlan:
                 f"({self.labels_epsilon:g}, 0)-differentially private in all propagations of the "
                 "run together: randomised response, once. Which points have labels is not hidden."
             )
+        if self.codes_epsilon and not self.trains:
+            yield (
+                "Not covered: numbers of points and labels, which points have labels, and a model "
+                "that features are made with, if it was trained on these points."
+            )
         if self.trains and (self.codes_epsilon or self.labels_epsilon):
             yield "Model updates that clients send in training are NOT differentially private."
 

@@ -107,7 +107,8 @@ def test_the_server_sees_no_secret() -> None:
         assert secret.hex().encode() not in text, what
     # The search does find what is there: public keys and the distances of own points.
     keys = [memory[PUBLIC] for memory in played.past if PUBLIC in memory]
-    assert keys and all(key.tobytes() in text for of_all in keys for key in of_all)
+    assert keys
+    assert all(key.tobytes() in text for of_all in keys for key in of_all)
     own = [reply[OWN] for step, _, _, reply in played.heard if step == OFFER]
     assert all(array.tobytes() in text for array in own)
 
