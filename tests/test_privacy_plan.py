@@ -59,6 +59,10 @@ GIVEN = (
     "xclp.labels-epsilon = 2: every label is (2, 0)-differentially private in all propagations of "
     "the run together: randomised response, once. Which points have labels is not hidden."
 )
+NOT_COVERED = (
+    "Not covered: numbers of points and labels, which points have labels, and a model that "
+    "features are made with, if it was trained on these points."
+)
 UPDATES = "Model updates that clients send in training are NOT differentially private."
 LABELS = {"xclp.labels-epsilon": 2.0}
 
@@ -67,7 +71,7 @@ LABELS = {"xclp.labels-epsilon": 2.0}
     ("method", "options", "expected"),
     [
         ("xclp", {}, []),
-        ("xclp-predict", EPSILON, [CODES.format("0.9998", 1)]),
+        ("xclp-predict", EPSILON, [CODES.format("0.9998", 1), NOT_COVERED]),
         # √20 times as much.
         ("xclp", EPSILON, [CODES.format("4.471", 20), UPDATES]),
         ("xclp-predict", LABELS, [GIVEN]),

@@ -165,6 +165,22 @@ def test_another_run_draws_others() -> None:
     assert (drawn[0] != drawn[1]).any()
 
 
+@pytest.mark.parametrize("name", ["codes", "labels"])
+def test_a_device_draws_no_second_time(name: str) -> None:
+    played = Parties(
+        [np.random.default_rng(0).normal(size=(10, 4))] * 3,
+        [np.array([0] * 5 + [-1] * 5)] * 3,
+        {f"xclp.{name}-epsilon": 1.0},
+    )
+    played.settings = played.settings.model_copy(update={"resume": "earlier"})
+    with pytest.raises(UserError) as error:
+        played.propagate()
+    assert str(error.value) == (
+        "Client 0: a run with differential privacy cannot resume on a device: its noise was drawn "
+        "in the run before, and is gone."
+    )
+
+
 # In a run
 
 
