@@ -137,7 +137,15 @@ def compare_group(name: str, clients: int, points: int, num_bits: int) -> dict[s
     while messages := server.ask():
         answers: dict[int, Arrays] = {}
         for client in list(messages):
-            task = Task(client, 1, points, num_bits, True, lambda _, own=codes[client]: own)
+            task = Task(
+                own=client,
+                server_round=1,
+                num_points=points,
+                num_bits=num_bits,
+                fewest_labelled=1,
+                seed_is_public=True,
+                encode=lambda _, own=codes[client]: own,
+            )
             memory[client], answers[client] = backend.respond(
                 memory[client], messages[client], task
             )
