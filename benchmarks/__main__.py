@@ -18,6 +18,7 @@ NAMES = (
     "propagation",
     "sparse_updates",
     "matching_step",
+    "secure",
 )
 RESULTS = Path(__file__).parents[1] / "runs" / "bench" / "latest.json"
 

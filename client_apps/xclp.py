@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
 from client_apps.partly_labeled import nothing
-from client_apps.propagating import PropagatingClient
+from client_apps.private import PrivateClient
 from fedul_flwr.bridge import Arrays, Content
-from fedul_flwr.data.types import UNLABELED
+from fedul_flwr.data.types import UNLABELED, Bytes
 from fedul_flwr.errors import UserError
+from fedul_flwr.federation import number
 from fedul_flwr.learning.local import load_arrays
 from fedul_flwr.propagation.codes import checked_features, encode
 from fedul_flwr.propagation.labels import (
@@ -22,12 +23,14 @@ from fedul_flwr.propagation.labels import (
     reweigh_by_prior,
 )
 from fedul_flwr.propagation.phases import (
+    ATTEMPT,
     COLUMNS,
     COMPARE,
+    END,
     FIRST,
     LABELLED,
     MODEL,
-    POSITION,
+    PARTICIPANTS,
     ROUND,
     ROWS,
     SENT,
@@ -37,19 +40,20 @@ from fedul_flwr.propagation.phases import (
 )
 from fedul_flwr.propagation.shares import label_part, own_rows, scores_of
 from fedul_flwr.secure.backends import BACKENDS
-from fedul_flwr.secure.rowsums import open_rows, split_share
+from fedul_flwr.secure.rowsums import open_rows, pair_masks, split_share
+from fedul_flwr.secure.similarity import Encode, SimilarityBackend, Task
 from fedul_flwr.settings.semi import XCLPSettings
 
 FEATURES, PRESENT, ASKED, KEPT, BACKEND = "features", "present", "asked", "kept", "backend/"
-"""Arrays a client remembers from one phase to the next: features while the backend needs them,
-points that have a direction, those whose labels are asked for, what it kept of its share; and the
-prefix of what the backend remembers."""
+"""Arrays a client remembers from one phase to the next: features until they are coded, points that
+have a direction, those whose labels are asked for, what it kept of its share; and the prefix of
+what the backend remembers."""
 
 MEMORY = "xclp"
-"""Name under which it remembers them."""
+"""Name under which it remembers them, in Flower's state alone and until the propagation ends."""
 
 
-class XCLPClient(PropagatingClient):
+class XCLPClient(PrivateClient):
     """Takes part in a propagation before it trains, and trains on what comes of it."""
 
     @property
@@ -63,18 +67,30 @@ class XCLPClient(PropagatingClient):
             return self._compare(content)
         if name == SUM:
             return self._sum(content)
+        if name == END:
+            self.end_propagation()
+            return Content()
         return super().step(name, content)
 
     def pseudo_labels(self) -> Propagated:
-        """What the propagation before this round's training says of the unlabeled points."""
-        return self.of_unlabeled(self.open(self.received[ROWS], self.server_round))
+        """What the propagation before this round's training says of the unlabeled points.
 
-    def open(self, received: Mapping[str, NDArray[Any]], server_round: int) -> Propagated:
+        Nothing, where no rows come along: too few clients were left to propagate.
+        """
+        found = nothing(len(self.unlabeled))
+        if ROWS in self.received:
+            found = self.of_unlabeled(self.open(self.received[ROWS]))
+        self.end_propagation()
+        return found
+
+    def open(self, received: Mapping[str, NDArray[Any]]) -> Propagated:
         """Labels and confidences of the points in :attr:`shown`, from this client's rows.
 
         -1 where no label reaches, and for points whose labels were given.
         """
-        memory = self.state.recall(MEMORY, server_round + 1)
+        memory = self._memory()
+        if KEPT not in memory or ROWS not in received:
+            raise UserError(f"{self._name} was sent no rows of a sum that it has a part in.")
         rows = open_rows(memory[KEPT], received[ROWS])
         scores = scores_of(rows, class_scaling=self.propagation.class_scaling)
         if self.propagation.reweigh:
@@ -82,6 +98,10 @@ class XCLPClient(PropagatingClient):
         guess, asked = nothing(len(self.shown)), memory[ASKED]
         guess.labels[asked], guess.confidence[asked] = labels_from_scores(scores)
         return guess
+
+    def end_propagation(self) -> None:
+        """Forget keys, codes and all else of the propagation."""
+        self.state.set_secrets(MEMORY, {})
 
     # Phases
 
@@ -91,8 +111,6 @@ class XCLPClient(PropagatingClient):
         Points without a direction, whose features are all zero, are similar to nobody and stay
         out.
         """
-        server_round = int(content.values[ROUND])  # type: ignore[arg-type]
-        memory = self.state.recall(MEMORY, server_round + 1)
         message = dict(content.arrays)
         reply: Arrays = {}
         if content.values[FIRST]:
@@ -103,43 +121,107 @@ class XCLPClient(PropagatingClient):
             try:
                 features = checked_features(self.features())
             except UserError as error:
-                raise UserError(f"Client {self.node.partition_id}: {error}") from error
+                raise UserError(f"{self._name}: {error}") from error
+            features = self.coded(features, number(content, ROUND))
             present = features.any(axis=1)
-            memory = {PRESENT: np.asarray(present), FEATURES: features[present]}
+            memory: Arrays = {PRESENT: np.asarray(present), FEATURES: features[present]}
             reply[LABELLED] = (self.given != UNLABELED)[present]
-        own: Mapping[str, NDArray[Any]] = {
-            name.removeprefix(BACKEND): array
-            for name, array in memory.items()
-            if name.startswith(BACKEND)
-        }
-        features = memory[FEATURES]
-        num_bits = self.propagation.num_bits
-        own, answer = BACKENDS[self.propagation.secure].respond(
-            own, message, lambda seed: encode(features, seed, num_bits)
-        )
-        memory = {PRESENT: memory[PRESENT]}
-        if own:  # it will be asked again
-            memory |= {FEATURES: features} | {BACKEND + k: array for k, array in own.items()}
-        self.state.keep(MEMORY, server_round, memory)
+        else:
+            memory = self._memory()
+
+        def codes(seed: bytes) -> Bytes:
+            return encode(memory.pop(FEATURES), seed, self.propagation.num_bits)
+
+        task = self._task(content, memory[PRESENT], codes)
+        own, answer = self._backend.respond(_backends_own(memory), message, task)
+        kept = {name: memory[name] for name in (PRESENT, FEATURES) if name in memory}
+        self._remember(kept, own)
         return Content(arrays={**answer, **reply})
 
     def _sum(self, content: Content) -> Content:
         """Its labels' part of the scores of all unlabeled points, without those of its own."""
-        told = content.values
-        server_round = int(told[ROUND])  # type: ignore[arg-type]
-        unlabeled: list[int] = list(told[UNLABELED_POINTS])  # type: ignore[arg-type]
-        memory = self.state.recall(MEMORY, server_round + 1)
-        given = np.full_like(self.given, UNLABELED) if told[WITHHELD] else self.given
+        unlabeled = _counts(content, UNLABELED_POINTS)
+        participants = _counts(content, PARTICIPANTS)
+        if self.node.partition_id not in participants or len(unlabeled) != len(participants):
+            raise UserError(f"{self._name} is asked for a part of a sum that it is not in.")
+        memory = self._memory()
+        task = self._task(content, memory[PRESENT], _no_codes)
+        attempt = number(content, ATTEMPT)
+        of_each = dict(zip(participants, unlabeled, strict=True))
+        if len(of_each) < len(participants):
+            raise UserError(f"{self._name} is asked for a sum in which somebody is twice.")
+        backends, keys = self._backend.mask_keys(_backends_own(memory), task, of_each, attempt)
+        withheld = bool(content.values[WITHHELD])
+        given = self.summed(number(content, ROUND))
+        if withheld:
+            given = np.full_like(given, UNLABELED)
         in_graph = given[memory[PRESENT]]
+        position = participants.index(self.node.partition_id)
+        if keys and (withheld or unlabeled[position] != (in_graph == UNLABELED).sum()):
+            raise UserError(
+                f"{self._name} adds up labels of its unlabeled points alone: "
+                "rows of labelled ones would show labels of others."
+            )
         part = label_part(
-            content.arrays[COLUMNS],
+            content.arrays.get(COLUMNS, np.empty(0)),
             one_hot(in_graph[in_graph != UNLABELED], self.num_classes),
             one_hot(given, self.num_classes).sum(axis=0),
             unlabeled,
         )
-        own = own_rows(unlabeled, int(told[POSITION]))  # type: ignore[arg-type]
-        share = split_share(part, own, len(unlabeled))
+        mask = pair_masks(keys, self.node.partition_id, part.shape)
+        share = split_share(part, own_rows(unlabeled, position), len(unlabeled), mask)
         asked = memory[PRESENT] & (given == UNLABELED)
-        memory = {PRESENT: memory[PRESENT], ASKED: asked, KEPT: share.kept}
-        self.state.keep(MEMORY, server_round, memory)
+        self._remember({PRESENT: memory[PRESENT], ASKED: asked, KEPT: share.kept}, backends)
         return Content(arrays={SENT: share.sent})
+
+    @property
+    def _name(self) -> str:
+        return f"Client {self.node.partition_id}"
+
+    @property
+    def _backend(self) -> SimilarityBackend:
+        return BACKENDS[self.propagation.secure]
+
+    def _task(self, content: Content, present: NDArray[np.bool_], codes: Encode) -> Task:
+        return Task(
+            own=self.node.partition_id,
+            server_round=number(content, ROUND),
+            num_points=int(present.sum()),
+            num_bits=self.propagation.num_bits,
+            fewest_labelled=self.propagation.fewest_labelled,
+            seed_is_public=self.propagation.seed_is_public,
+            encode=codes,
+        )
+
+    def _memory(self) -> Arrays:
+        """What it remembers of the propagation under way."""
+        memory = self.state.secrets(MEMORY)
+        if not memory:
+            raise UserError(f"{self._name} has no part in the propagation that it is asked about.")
+        return memory
+
+    def _remember(self, kept: Arrays, backends: Mapping[str, NDArray[Any]]) -> None:
+        own = {BACKEND + name: array for name, array in backends.items()}
+        self.state.set_secrets(MEMORY, kept | own)
+
+
+def _counts(content: Content, key: str) -> list[int]:
+    """Whole numbers, not negative, one for each participant of a sum."""
+    found = content.values.get(key)
+    if not isinstance(found, list) or not all(isinstance(n, int) and n >= 0 for n in found):
+        raise UserError(f"The server sent no valid {key!r} with the sum of labels.")
+    return cast(list[int], found)
+
+
+def _backends_own(memory: Arrays) -> Arrays:
+    """What the backend remembers."""
+    return {
+        name.removeprefix(BACKEND): array
+        for name, array in memory.items()
+        if name.startswith(BACKEND)
+    }
+
+
+def _no_codes(seed: bytes) -> Bytes:
+    del seed
+    raise ValueError("there are no features any more")

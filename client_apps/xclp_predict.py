@@ -9,13 +9,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from client_apps.xclp import XCLPClient
-from fedul_flwr.bridge import Content
+from fedul_flwr.bridge import Content, Value
 from fedul_flwr.data.types import UNLABELED, Ints
 from fedul_flwr.learning.features import features_and_logits, pixel_features
 from fedul_flwr.learning.pseudo_labels import network_labels
 from fedul_flwr.local_plan import local_plan
 from fedul_flwr.propagation.labels import Propagated
-from fedul_flwr.propagation.phases import LABEL, OWN_LABELS, ROUND
+from fedul_flwr.propagation.phases import LABEL, LAST, OWN_LABELS
 from fedul_flwr.results.label_files import write_labels
 from fedul_flwr.results.label_names import LEFT_OUT, NETWORK, PERCLIENT_LP, XCLP, file_name
 from fedul_flwr.settings.semi import XCLPPredictSettings
@@ -50,12 +50,18 @@ class XCLPPredictClient(XCLPClient):
             self._write(PERCLIENT_LP, self.own_propagation(features))
         return features
 
+    def introduce(self) -> dict[str, Value]:
+        """As others, with the number of points in the graph."""
+        return {**super().introduce(), "num-compared": len(self.shown)}
+
     def step(self, name: str, content: Content) -> Content:
         """The last phase: write what came of the propagation."""
         if name != LABEL:
             return super().step(name, content)
-        found = self.open(content.arrays, int(content.values[ROUND]))  # type: ignore[arg-type]
+        found = self.open(content.arrays)
         self._write(XCLP if content.values[OWN_LABELS] else LEFT_OUT, found)
+        if content.values[LAST]:
+            self.end_propagation()
         return Content()
 
     def _write(self, source: str, found: Propagated) -> None:

@@ -147,10 +147,26 @@ def make_client_app(build: ClientBuilder) -> ClientApp:
     return app
 
 
-def step_message(node_id: int, name: str, content: Content) -> Message:
-    """Message that asks a client for phase ``name``."""
-    records = to_records(Content(content.arrays, {**content.values, "step": name}))
-    return Message(records, node_id, STEP)
+def step_messages(name: str, contents: Mapping[int, Content]) -> list[Message]:
+    """Messages that ask nodes for phase ``name``; an array that several get is encoded once."""
+    encoded: dict[int, Array] = {}
+    messages = []
+    for node, content in contents.items():
+        records = to_records(Content(values={**content.values, "step": name}))
+        if content.arrays:
+            for array in content.arrays.values():
+                if id(array) not in encoded:
+                    encoded[id(array)] = Array(np.asarray(array))
+            found = {key: encoded[id(array)] for key, array in content.arrays.items()}
+            records[ARRAYS] = ArrayRecord(found)
+        messages.append(Message(records, node, STEP))
+    return messages
+
+
+def phase_of(message: Message) -> str | None:
+    """The extra phase that a message to a client asks for, if it is of that kind."""
+    config: Mapping[str, Any] = message.content.config_records.get(CONFIG) or {}
+    return config.get("step")
 
 
 def to_records(content: Content) -> RecordDict:

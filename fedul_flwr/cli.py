@@ -21,6 +21,7 @@ from fedul_flwr.command_options import (
     NumSupernodes,
     Output,
     RunConfigs,
+    Transcript,
     Verbose,
 )
 from fedul_flwr.compare_command import compare
@@ -81,6 +82,7 @@ def run(
     ] = False,
     verbose: Verbose = False,
     in_process: InProcess = False,
+    transcript: Transcript = None,
 ) -> None:
     """Simulate a federation and print a summary."""
     from fedul_flwr.config import resolve
@@ -100,6 +102,7 @@ def run(
         verbose,
         in_process=in_process,
         keep_superlink=keep_superlink,
+        transcript=transcript,
     )
     from fedul_flwr.results.summary import print_summary
 

@@ -52,8 +52,7 @@ class ClientState:
         file.
         """
         if self._directory is None:
-            record = self._records.get(name)
-            return to_arrays(cast(ArrayRecord, record)) if record is not None else {}
+            return self.secrets(name)
         earlier = [number for number in self._rounds(name) if number < server_round]
         return _mapped_arrays(self._file(name, max(earlier))) if earlier else {}
 
@@ -65,13 +64,24 @@ class ClientState:
         goes on from the end of the last complete one.
         """
         if self._directory is None:
-            self._records[name] = to_record(arrays)
+            self.set_secrets(name, arrays)
             return
         self._directory.mkdir(parents=True, exist_ok=True)
         file = self._file(name, server_round)
         partial = file.with_suffix(".partial")
         save_file({key: np.asarray(array, order="C") for key, array in arrays.items()}, partial)
         partial.replace(file)
+
+    def secrets(self, name: str) -> Arrays:
+        """Arrays that lie in Flower's state, in a simulation too, and on no disk; {} if none."""
+        record = self._records.get(name)
+        return to_arrays(cast(ArrayRecord, record)) if record is not None else {}
+
+    def set_secrets(self, name: str, arrays: Arrays) -> None:
+        """Store arrays in Flower's state alone; none forgets what was there."""
+        self._records.pop(name, None)
+        if arrays:
+            self._records[name] = to_record(arrays)
 
     def leave(self, name: str, server_round: int, arrays: Arrays) -> None:
         """Keep arrays that are not this client's memory but for a simulation to look at."""

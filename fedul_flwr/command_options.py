@@ -26,3 +26,11 @@ Verbose = Annotated[bool, typer.Option("--verbose", help="Show Flower's log.")]
 InProcess = Annotated[
     bool, typer.Option("--in-process", help="Simulate in this process, for debugging.")
 ]
+Transcript = Annotated[
+    Path | None,
+    typer.Option(
+        file_okay=False,
+        help="New directory for a record of all messages; needs --in-process. What secure "
+        "aggregation does not hide, such as updates, is readable there: for simulations only.",
+    ),
+]

@@ -39,11 +39,14 @@ def simulate(
     *,
     in_process: bool = False,
     keep_superlink: bool = False,
+    transcript: Path | None = None,
 ) -> None:
-    """Run on a SuperLink of its own, or in this process."""
+    """Run on a SuperLink of its own, or in this process, where messages can be recorded."""
     if in_process:
-        run_here(config, num_supernodes, verbose)
+        run_here(config, num_supernodes, verbose, transcript=transcript)
         return
+    if transcript is not None:
+        raise UserError(f"--transcript {transcript} needs --in-process.")
     from fedul_flwr.launcher import LocalSuperLink
 
     print("Starting Flower's simulation …", flush=True)
@@ -92,7 +95,11 @@ def run_on(
 
 
 def run_here(
-    config: RunConfig, num_supernodes: int, verbose: bool = False, title: str = ""
+    config: RunConfig,
+    num_supernodes: int,
+    verbose: bool = False,
+    title: str = "",
+    transcript: Path | None = None,
 ) -> None:
     """Run in this process, without Ray, with the same progress."""
     import logging
@@ -110,7 +117,7 @@ def run_here(
         thread = threading.Thread(target=poll, daemon=True)
         thread.start()
         try:
-            run_in_process(config, num_supernodes)
+            run_in_process(config, num_supernodes, transcript=transcript)
         finally:
             finished.set()
             thread.join()

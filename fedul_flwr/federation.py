@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from flwr.app import Message
 from flwr.serverapp import Grid
 
-from fedul_flwr.bridge import Content, from_records, payload_bytes, step_message
+from fedul_flwr.bridge import Content, from_records, payload_bytes, step_messages
 from fedul_flwr.config import RunConfig
 from fedul_flwr.errors import UserError
 
@@ -82,7 +82,7 @@ def introduction(
 def run_phase(grid: Grid, contents: Mapping[int, Content], name: str, timeout: float) -> Phase:
     """Send phase ``name`` to nodes, to each its own content, and collect their answers."""
     phase = Phase()
-    messages = [step_message(node, name, content) for node, content in contents.items()]
+    messages = step_messages(name, contents)
     phase.bytes_down = sum(payload_bytes(message.content) for message in messages)
     strays = []  # errors about nodes that are gone do not come from those nodes
     for reply in grid.send_and_receive(messages, timeout=timeout):
@@ -138,8 +138,8 @@ def _wait_for_nodes(grid: Grid, count: int, deadline: float) -> list[int]:
 
 
 def number(content: Content, key: str) -> int:
-    """A whole number that a client sent."""
+    """A whole number that came with a message."""
     value = content.values.get(key)
     if not isinstance(value, int):
-        raise UserError(f"A client sent no valid {key}.")
+        raise UserError(f"A message came with no valid {key}.")
     return value

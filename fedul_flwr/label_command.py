@@ -15,6 +15,7 @@ from fedul_flwr.command_options import (
     NumSupernodes,
     Output,
     RunConfigs,
+    Transcript,
     Verbose,
 )
 from fedul_flwr.errors import UserError
@@ -39,6 +40,7 @@ def label(
     client_gpus: ClientGpus = 0.0,
     verbose: Verbose = False,
     in_process: InProcess = False,
+    transcript: Transcript = None,
 ) -> None:
     """Let clients label their unlabeled points from each other's labels, without training."""
     from fedul_flwr.config import resolve
@@ -53,7 +55,15 @@ def label(
     if model is not None:
         overrides = with_model(overrides, model.resolve())
     config = resolve(overrides, base_dir=Path.cwd())
-    simulate(config, num_supernodes, client_cpus, client_gpus, verbose, in_process=in_process)
+    simulate(
+        config,
+        num_supernodes,
+        client_cpus,
+        client_gpus,
+        verbose,
+        in_process=in_process,
+        transcript=transcript,
+    )
     from fedul_flwr.results.summary import print_summary
 
     print_summary(Path(config.output))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import traceback
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 from flwr.app import Context, Error, Message, RecordDict
@@ -14,7 +15,9 @@ from flwr.serverapp import Grid
 from flwr.supercore.run import Run
 from flwr.supercore.task_identity import TaskIdentity
 
+from fedul_flwr.bridge import phase_of
 from fedul_flwr.config import RunConfig
+from fedul_flwr.transcript import TO_CLIENT, TO_SERVER, Transcript
 
 FIRST_NODE_ID = 1000
 
@@ -30,10 +33,18 @@ class InProcessGrid(Grid):
     client_app : app that answers.
     num_supernodes : number of nodes; node i has partition i.
     run_config : flat run config that clients see.
+    transcript : where every message is recorded.
     """
 
-    def __init__(self, client_app: ClientApp, num_supernodes: int, run_config: dict[str, Any]):
+    def __init__(
+        self,
+        client_app: ClientApp,
+        num_supernodes: int,
+        run_config: dict[str, Any],
+        transcript: Transcript | None = None,
+    ):
         self._client_app = client_app
+        self._transcript = transcript
         self.contexts = {
             FIRST_NODE_ID + index: Context(
                 run_id=0,
@@ -91,6 +102,15 @@ class InProcessGrid(Grid):
 
     def _answer(self, message: Message) -> Message:
         context = self.contexts[message.metadata.dst_node_id]
+        if self._transcript is None:
+            return self._reply(message, context)
+        client, phase = int(context.node_config["partition-id"]), phase_of(message)
+        self._transcript.add(TO_CLIENT, client, phase, message)
+        reply = self._reply(message, context)
+        self._transcript.add(TO_SERVER, client, phase, reply)
+        return reply
+
+    def _reply(self, message: Message, context: Context) -> Message:
         try:
             return self._client_app(message=message, context=context)
         except Exception as err:
@@ -116,6 +136,7 @@ def run_in_process(
     num_supernodes: int,
     client_app: ClientApp | None = None,
     wrap_grid: Callable[[Grid], Grid] = lambda grid: grid,
+    transcript: Path | None = None,
 ) -> None:
     """Run the app in this process.
 
@@ -124,18 +145,21 @@ def run_in_process(
     settings : resolved settings; results lie in ``settings.output`` afterwards.
     num_supernodes : number of clients.
     client_app : instead of the app's own (tests).
-    wrap_grid : put something between server and nodes (tests, transcripts).
+    wrap_grid : put something between server and nodes (tests).
+    transcript : a new or an empty directory; all messages are recorded there, see
+        :mod:`fedul_flwr.transcript`.
 
     Raises
     ------
     UserError
-        As the server app does.
+        As the server app does; a transcript's directory that is not empty.
     """
     from fedul_flwr.client_app import app as own_client_app
     from fedul_flwr.server_app import app as server_app
 
     flat = dict(settings.to_flat())
-    grid = InProcessGrid(client_app or own_client_app, num_supernodes, flat)
+    record = None if transcript is None else Transcript(transcript)
+    grid = InProcessGrid(client_app or own_client_app, num_supernodes, flat, record)
     context = Context(run_id=0, node_id=1, node_config={}, state=RecordDict(), run_config=flat)
     with task_identity():
         server_app(grid=wrap_grid(grid), context=context)

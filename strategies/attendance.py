@@ -9,7 +9,7 @@ from flwr.common import log
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Strategy
 
-from fedul_flwr.bridge import Content
+from fedul_flwr.bridge import Content, step_messages
 from fedul_flwr.config import RunConfig
 from fedul_flwr.data.seeds import stream
 from fedul_flwr.errors import UserError
@@ -101,6 +101,12 @@ class Attendance(Strategy):
             for member in sorted(contents)
             if member.node_id in phase.answers
         }
+
+    def tell(self, grid: Grid, name: str, members: Iterable[Member]) -> None:
+        """Send phase ``name`` to members that may be gone; nobody waits for their answers."""
+        messages = step_messages(name, {member.node_id: Content() for member in members})
+        if messages:
+            grid.push_messages(messages)
 
     def _ask_nodes(self, grid: Grid, name: str, contents: Mapping[int, Content]) -> Phase:
         phase = run_phase(grid, contents, name, self.settings.round_timeout)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from logging import WARNING
+from logging import INFO, WARNING
 from typing import Any
 
 import numpy as np
@@ -11,16 +11,19 @@ from flwr.common import log
 from numpy.typing import NDArray
 
 from fedul_flwr.bridge import Arrays, Content
+from fedul_flwr.config import RunConfig
 from fedul_flwr.errors import UserError
 from fedul_flwr.federation import Member
+from fedul_flwr.privacy_plan import privacy_plan
 from fedul_flwr.propagation.graph import normalised_graph
 from fedul_flwr.propagation.phases import (
+    ATTEMPT,
     COLUMNS,
     COMPARE,
     FIRST,
     LABELLED,
     MODEL,
-    POSITION,
+    PARTICIPANTS,
     ROUND,
     ROWS,
     SENT,
@@ -31,20 +34,69 @@ from fedul_flwr.propagation.phases import (
 from fedul_flwr.propagation.shares import JointGraph, influences
 from fedul_flwr.secure.backends import BACKENDS
 from fedul_flwr.secure.rowsums import combine
+from fedul_flwr.secure.similarity import TooFewClientsError
 from fedul_flwr.settings.semi import XCLPSettings
 
 Ask = Callable[[str, Mapping[Member, Content]], dict[Member, Content]]
 """``(phase, what each member is sent) -> answers``; a member without an answer has dropped out."""
 
 
+LONGEST, LARGEST = 900.0, 2e9
+"""Seconds and bytes that one propagation may take by its backend's estimate. A sealed message can
+have 2^31 bytes."""
+
+
 def warn_of_plaintext(options: XCLPSettings) -> None:
     """Say it aloud where nothing is encrypted."""
     if options.secure == "plaintext":
         log(WARNING, "xclp.secure = 'plaintext': the server sees all codes; for simulations only.")
+    elif options.seed_is_public:
+        log(WARNING, "xclp.codes-seed = 'run': the server can test guesses at points.")
 
 
-class NobodyLeftError(UserError):
-    """All clients of a propagation have dropped out."""
+def announce_privacy(settings: RunConfig) -> None:
+    """Say what differential privacy holds, if any."""
+    for line in privacy_plan(settings).in_words():
+        log(INFO, line)
+
+
+def refuse_beyond_reach(options: XCLPSettings, sizes: Sequence[int], labelled: int) -> None:
+    """Refuse, before anything starts, what a backend cannot hide or do in a sensible time.
+
+    Parameters
+    ----------
+    sizes : points of the clients of one propagation.
+    labelled : how many of them have labels.
+
+    Raises
+    ------
+    UserError
+        Too few clients, or too few with labels; or an estimate above :data:`LONGEST` or
+        :data:`LARGEST`; it says how far.
+    """
+    backend = BACKENDS[options.secure]
+    if len(sizes) < backend.fewest:
+        raise UserError(
+            f"Setting xclp.secure = {options.secure!r} needs {backend.fewest} clients or more in "
+            f"every propagation: there are {len(sizes)}."
+        )
+    if options.secure == "plaintext":
+        return
+    if labelled < options.fewest_labelled:
+        raise UserError(
+            f"Setting xclp.fewest-labelled = {options.fewest_labelled}: only {labelled} client(s) "
+            "of a propagation would have labels, and others could tell what one of them "
+            "contributed."
+        )
+    cost = backend.cost(list(sizes), options.num_bits)
+    if cost.seconds > LONGEST or cost.traffic > LARGEST:
+        raise UserError(
+            f"Setting xclp.secure = {options.secure!r} would take about {cost.seconds / 60:,.0f} "
+            f"minutes and {cost.traffic / 1e9:,.1f} GB for a propagation among {len(sizes)} "
+            f"clients with {sum(sizes):,} points of {options.num_bits:,} bits; the limits are "
+            f"{LONGEST / 60:.0f} minutes and {LARGEST / 1e9:.0f} GB: lower xclp.num-bits or the "
+            "number of clients, or take 'plaintext' in a simulation."
+        )
 
 
 class LabelPropagation:
@@ -55,14 +107,16 @@ class LabelPropagation:
     ask : sends a phase and collects answers.
     options : settings of the propagation.
     server_round : by which clients tell one propagation from another.
-    seed : 32 bytes for backends without secrets.
+    seed : 32 bytes for the codes, where their seed is no secret.
     """
 
     def __init__(self, ask: Ask, options: XCLPSettings, server_round: int, seed: bytes) -> None:
         self._ask = ask
         self._options = options
         self._round = server_round
-        self._seed = seed
+        self._seed = seed if options.seed_is_public else None
+        self._backend = BACKENDS[options.secure]
+        self._attempt = 0
 
     def join(self, members: Sequence[Member], weights: Arrays) -> tuple[list[Member], JointGraph]:
         """Phases 1 and 2: compare the points of all members and build their graph.
@@ -77,8 +131,7 @@ class LabelPropagation:
         The members that are left, and the graph of their points.
         """
         by_id = {member.partition_id: member for member in sorted(members)}
-        backend = BACKENDS[self._options.secure]
-        server = backend.server(list(by_id), self._options.num_bits, self._seed)
+        server = self._backend.server(list(by_id), self._options.num_bits, self._seed)
         model = {MODEL + name: array for name, array in weights.items()}
         labelled: dict[int, NDArray[Any] | None] = {}
         while messages := server.ask():
@@ -92,7 +145,7 @@ class LabelPropagation:
             }
             answers = {m.partition_id: a.arrays for m, a in self._ask(COMPARE, contents).items()}
             if not answers:
-                raise NobodyLeftError("No client took part in the propagation.")
+                raise TooFewClientsError("No client took part in the propagation.", ())
             if first:
                 labelled = {
                     client: answer.pop(LABELLED, None) for client, answer in answers.items()
@@ -120,14 +173,14 @@ class LabelPropagation:
         """Phase 3 up to the sum: rows of Z for each member, which only it can read.
 
         A member that drops out here takes its labels along, while its points still carry those of
-        others: the sum is begun anew without it.
+        others: the sum is begun anew without it, under new masks.
 
         Parameters
         ----------
         withheld : a client whose labels are left out; it gets rows of all its points.
         """
         left = sorted(members)
-        while left:
+        while len(left) >= self._backend.fewest and self._labelled(left, joint):
             clients = [member.partition_id for member in left]
             found = influences(joint, clients, self._options.alpha, withheld=withheld)
             contents = {
@@ -135,20 +188,39 @@ class LabelPropagation:
                     arrays={COLUMNS: found.columns[member.partition_id]},
                     values={
                         ROUND: self._round,
+                        ATTEMPT: self._attempt,
+                        PARTICIPANTS: clients,
                         UNLABELED_POINTS: list(found.unlabeled.values()),
-                        POSITION: position,
                         WITHHELD: member.partition_id == withheld,
                     },
                 )
-                for position, member in enumerate(left)
+                for member in left
             }
+            self._attempt += 1
             answers = self._ask(SUM, contents)
             if len(answers) == len(left):
                 sent = {member.partition_id: _share(member, answers[member]) for member in left}
                 sums = combine(sent, found.rows())
                 return {m: Content(arrays={ROWS: sums[m.partition_id]}) for m in left}
             left = [member for member in left if member in answers]
-        raise NobodyLeftError("No client took part in the sum of labels.")
+        raise TooFewClientsError(
+            f"{len(left)} client(s) were left for the sum of labels; it needs "
+            f"{self._backend.fewest} or more{self._of_whom()}.",
+            [member.partition_id for member in left],
+        )
+
+    def _labelled(self, left: Sequence[Member], joint: JointGraph) -> bool:
+        """Whether so many of them have labels that no one's contribution can be told."""
+        if self._options.secure == "plaintext":
+            return True
+        owners = np.unique(joint.owners[joint.labelled])
+        labelled = sum(member.partition_id in owners for member in left)
+        return labelled >= self._options.fewest_labelled
+
+    def _of_whom(self) -> str:
+        if self._options.secure == "plaintext":
+            return ""
+        return f", {self._options.fewest_labelled} or more of them with labels"
 
 
 def _share(member: Member, answer: Content) -> NDArray[Any]:

@@ -2,20 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from functools import partial
+from logging import WARNING
 
 from flwr.app import ArrayRecord, ConfigRecord, Message, RecordDict
+from flwr.common import log
 from flwr.serverapp import Grid
 
 from fedul_flwr.bridge import Content, payload_parts, to_arrays, to_record
 from fedul_flwr.config import RunConfig
 from fedul_flwr.data.seeds import stream
-from fedul_flwr.federation import Member
+from fedul_flwr.federation import Member, number
 from fedul_flwr.propagation.codes import SEED_BYTES
-from fedul_flwr.propagation.phases import ROWS
+from fedul_flwr.propagation.phases import END, ROWS
+from fedul_flwr.secure.similarity import TooFewClientsError
 from fedul_flwr.settings.semi import XCLPSettings
-from strategies.label_propagation import LabelPropagation, warn_of_plaintext
+from strategies.label_propagation import (
+    LabelPropagation,
+    announce_privacy,
+    refuse_beyond_reach,
+    warn_of_plaintext,
+)
 from strategies.partly_labeled import PartlyLabeled
 
 
@@ -29,9 +37,21 @@ class XCLP(PartlyLabeled):
 
     @classmethod
     def check(cls, settings: RunConfig) -> None:
-        """As others; warns where the server sees all codes."""
+        """As others; warns where the server sees all codes, and says what noise hides."""
         super().check(settings)
+        announce_privacy(settings)
         warn_of_plaintext(settings.section("xclp", XCLPSettings))
+
+    def admitted(self, answers: Mapping[int, Content]) -> None:
+        """As others; refuses rounds whose propagation would take too long."""
+        super().admitted(answers)
+        if not self.on_labels_only(self.settings.num_rounds):
+            most = sorted(number(answer, "num-points") for answer in answers.values())
+            sampled = self.sample(self.settings.num_rounds)
+            labelled = sum(member in self.labelled for member in sampled)
+            refuse_beyond_reach(
+                self.settings.section("xclp", XCLPSettings), most[-len(sampled) :], labelled
+            )
 
     def configure_train(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
@@ -57,6 +77,16 @@ class XCLP(PartlyLabeled):
             round_number,
             stream(self.settings.seed, "codes", round_number).bytes(SEED_BYTES),
         )
-        left, joint = propagation.join(chosen, to_arrays(arrays))
-        self._rows = propagation.sum_labels(left, joint)
+        try:
+            left, joint = propagation.join(chosen, to_arrays(arrays))
+            self._rows = propagation.sum_labels(left, joint)
+        except TooFewClientsError as error:
+            left = [member for member in chosen if member.partition_id in error.left]
+            trained = [member for member in left if member in self.labelled]
+            if not trained:
+                raise
+            log(WARNING, "Round %s: %s Its clients train on labels alone.", round_number, error)
+            return trained
+        finally:
+            self.tell(grid, END, [member for member in chosen if member not in self._rows])
         return list(self._rows)

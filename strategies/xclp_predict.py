@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from logging import WARNING
 
@@ -14,12 +14,18 @@ from fedul_flwr.bridge import Arrays, Content
 from fedul_flwr.config import RunConfig
 from fedul_flwr.data.seeds import stream
 from fedul_flwr.errors import UserError
-from fedul_flwr.federation import Member
+from fedul_flwr.federation import Member, number
 from fedul_flwr.propagation.codes import SEED_BYTES
-from fedul_flwr.propagation.phases import LABEL, OWN_LABELS, ROUND
+from fedul_flwr.propagation.phases import END, LABEL, LAST, OWN_LABELS
+from fedul_flwr.secure.similarity import TooFewClientsError
 from fedul_flwr.settings.labels import LabelSettings
 from fedul_flwr.settings.semi import XCLPPredictSettings, XCLPSettings
-from strategies.label_propagation import LabelPropagation, NobodyLeftError, warn_of_plaintext
+from strategies.label_propagation import (
+    LabelPropagation,
+    announce_privacy,
+    refuse_beyond_reach,
+    warn_of_plaintext,
+)
 from strategies.labelling import LabellingStrategy
 
 
@@ -35,8 +41,16 @@ class XCLPPredict(LabellingStrategy):
     def check(cls, settings: RunConfig) -> None:
         """Refuse features without a model, and points that there are not."""
         super().check(settings)
+        announce_privacy(settings)
         warn_of_plaintext(settings.section("xclp", XCLPSettings))
         options = settings.section("xclp-predict", XCLPPredictSettings)
+        secure = settings.section("xclp", XCLPSettings).secure
+        if options.leave_one_out and secure != "plaintext":
+            raise UserError(
+                f"Setting xclp-predict.leave-one-out = true has no form with xclp.secure = "
+                f"{secure!r}: rows of labelled points, which it returns, would show labels of "
+                "others; simulate it with 'plaintext'."
+            )
         if options.features == "model" and not settings.start_from:
             raise UserError(
                 "Setting xclp-predict.features = 'model' needs a model: set start-from."
@@ -57,6 +71,11 @@ class XCLPPredict(LabellingStrategy):
         """Whether features are a model's."""
         return settings.section("xclp-predict", XCLPPredictSettings).features == "model"
 
+    def admitted(self, answers: Mapping[int, Content]) -> None:
+        """Note how many points each client has in its graph."""
+        super().admitted(answers)
+        self._compared = {c: number(answer, "num-compared") for c, answer in answers.items()}
+
     def label(self, grid: Grid, weights: Arrays) -> None:
         """Propagate in every group.
 
@@ -65,30 +84,39 @@ class XCLPPredict(LabellingStrategy):
         weights : the model that makes the features; empty for pixels.
         """
         self.prepare(grid)
-        for number, members in enumerate(self.groups()):
+        groups = self.groups()
+        for members in groups:
+            sizes = [self._compared[member.partition_id] for member in members]
+            labelled = sum(member in self.labelled for member in members)
+            refuse_beyond_reach(self.settings.section("xclp", XCLPSettings), sizes, labelled)
+        for position, members in enumerate(groups):
+            self._told: list[Member] = []
             try:
-                self._label_group(grid, number, members, weights)
-            except NobodyLeftError as error:  # other groups do not need this one
-                log(WARNING, "Group %s: %s", number, error)
+                self._label_group(grid, position, members, weights)
+            except TooFewClientsError as error:  # other groups do not need this one
+                log(WARNING, "Group %s: %s", position, error)
+            finally:
+                self.tell(grid, END, [member for member in members if member not in self._told])
         if self.record.clients == 0:
             raise UserError("No client of any group got labels.")
 
     def _label_group(
-        self, grid: Grid, number: int, members: Sequence[Member], weights: Arrays
+        self, grid: Grid, position: int, members: Sequence[Member], weights: Arrays
     ) -> None:
         propagation = LabelPropagation(
             partial(self.ask, grid),
             self.settings.section("xclp", XCLPSettings),
             1,
-            stream(self.settings.seed, "codes", number).bytes(SEED_BYTES),
+            stream(self.settings.seed, "codes", position).bytes(SEED_BYTES),
         )
         joined, joint = propagation.join(members, weights)
         rows = propagation.sum_labels(joined, joint)
-        self._tell(grid, rows, own_labels=True)
-        for member in rows if self.prediction.leave_one_out else ():
+        left_out = self.prediction.leave_one_out
+        self._tell(grid, rows, own_labels=True, last=not left_out)
+        for member in rows if left_out else ():
             others = propagation.sum_labels(rows, joint, withheld=member.partition_id)
             if member in others:
-                self._tell(grid, {member: others[member]}, own_labels=False)
+                self._tell(grid, {member: others[member]}, own_labels=False, last=False)
 
     def groups(self) -> list[list[Member]]:
         """Members dealt at random into groups as equal as can be; each has somebody."""
@@ -104,14 +132,18 @@ class XCLPPredict(LabellingStrategy):
             sorted(self.members[index] for index in part) for part in np.array_split(order, count)
         ]
 
-    def _tell(self, grid: Grid, rows: dict[Member, Content], *, own_labels: bool) -> None:
+    def _tell(
+        self, grid: Grid, rows: dict[Member, Content], *, own_labels: bool, last: bool
+    ) -> None:
         contents = {
-            member: Content(content.arrays, {ROUND: 1, OWN_LABELS: own_labels})
+            member: Content(content.arrays, {OWN_LABELS: own_labels, LAST: last})
             for member, content in rows.items()
         }
         told = self.ask(grid, LABEL, contents)
         if own_labels:
             self.record.clients += len(told)
+        if last:
+            self._told = list(told)
 
 
 def _has_new_points(settings: RunConfig) -> bool:

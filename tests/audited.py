@@ -42,7 +42,7 @@ from fedul_flwr.learning.decomposition import decompose, flatten
 from fedul_flwr.learning.local import dump_arrays
 from fedul_flwr.methods import find_method
 from fedul_flwr.models import build_model
-from fedul_flwr.propagation.phases import LABEL, OWN_LABELS, ROUND, ROWS
+from fedul_flwr.propagation.phases import LABEL, LAST, OWN_LABELS, ROWS
 from fedul_flwr.settings.semi import XCLPSettings
 from strategies.label_propagation import LabelPropagation
 from tests.partly_labeled import GIVEN_METHOD, GivenClient
@@ -182,7 +182,7 @@ class Federation:
             rows = self.propagate(kind, sent)
         if kind is XCLPPredictClient:
             for number in CLIENTS:  # it labels points, and trains nothing
-                told = Content(rows[number], {ROUND: SECOND_STAGE, OWN_LABELS: True})
+                told = Content(rows[number], {OWN_LABELS: True, LAST: True})
                 self.client(number, kind).step(LABEL, told)
             return sent + [file.read_text() for file in sorted(self.written.glob("*.csv"))]
         if kind is FedSemClient:
@@ -251,6 +251,8 @@ def build_federation(root: Path, **options: Any) -> Federation:
     values |= {"fedul.overlap": "disjoint", "precision": "float32"}
     if options.get("method") in PARTLY_LABELED:  # it has no sets
         values = {key: value for key, value in values.items() if "." not in key}
+    if options.get("method") in ("xclp", "xclp-predict"):  # what is sent can be compared
+        values["xclp.secure"] = "plaintext"
     settings = parse_flat({**default_flat(), **values, **options})
     source = source_directory(str(data))
     split = build_split(source, 2, settings)

@@ -25,10 +25,16 @@ def own_cache(tmp_path_factory: pytest.TempPathFactory) -> Any:
 
 @pytest.fixture
 def settings(tmp_path: Path) -> Callable[..., RunConfig]:
-    """``settings(num_rounds=2, **{"fedul.num-sets": 10})``, results in a fresh directory."""
+    """``settings(num_rounds=2, **{"fedul.num-sets": 10})``, results in a fresh directory.
+
+    Similarities are compared in the clear, which is quick and can be repeated, unless
+    ``xclp.secure`` is named.
+    """
 
     def build(**overrides: Any) -> RunConfig:
         flat = {key.replace("_", "-"): value for key, value in overrides.items()}
+        if flat.get("method") in ("xclp", "xclp-predict"):
+            flat.setdefault("xclp.secure", "plaintext")
         flat.setdefault("output", str(tmp_path / f"run-{len(list(tmp_path.glob('run-*')))}"))
         return resolve(flat, tmp_path)
 

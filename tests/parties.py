@@ -59,7 +59,7 @@ class Parties:
     heard: list[tuple[str, int, Content, Content]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        flat = {"method": "xclp", "xclp.num-bits": BITS, **self.options}
+        flat = {"method": "xclp", "xclp.num-bits": BITS, "xclp.secure": "plaintext", **self.options}
         self.settings = parse_flat({**default_flat(), **flat})
         self.states = [RecordDict() for _ in self.features]
         self.asked: list[str] = []
@@ -107,7 +107,7 @@ class Parties:
         left, joint = propagation.join(self.members, {})
         rows = propagation.sum_labels(left, joint, withheld=withheld)
         return {
-            member.partition_id: self.client(member.partition_id).open(content.arrays, 1)
+            member.partition_id: self.client(member.partition_id).open(content.arrays)
             for member, content in rows.items()
         }
 

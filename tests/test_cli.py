@@ -211,7 +211,7 @@ def test_ctrl_c_is_130(stage: Stage) -> None:
 
 def test_in_process(stage: Stage, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     module = types.ModuleType("simulation")
-    module.run_in_process = lambda config, n: rounds(Path(config.output), n)  # type: ignore[attr-defined]
+    module.run_in_process = lambda config, n, **_: rounds(Path(config.output), n)  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "fedul_flwr.simulation", module)
     result = runner.invoke(app, ["run", "--in-process", "--num-supernodes", "2"])
     assert result.exit_code == 0, result.output

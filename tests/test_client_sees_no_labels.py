@@ -29,6 +29,7 @@ import client_apps.labelled_points
 import client_apps.local
 import client_apps.matching
 import client_apps.partly_labeled
+import client_apps.private
 import client_apps.propagating
 import client_apps.unlabeled_sets
 import client_apps.xclp
@@ -82,7 +83,7 @@ FORBIDDEN = {
         *(client_apps.fedul, client_apps.fedul_consistency),
         *(baselines.fedpl, baselines.fedllp),
         *(client_apps.labelled_points, client_apps.partly_labeled, client_apps.propagating),
-        *(client_apps.xclp, client_apps.xclp_predict),
+        *(client_apps.private, client_apps.xclp, client_apps.xclp_predict),
         *(baselines.labels_only, baselines.perclient_lp, baselines.network_labels),
         *(baselines.fedsem, baselines.fedsiam),
         client_apps.fedmatch,

@@ -70,3 +70,56 @@ def test_what_was_recalled_may_be_changed_and_replaced(tmp_path: Path) -> None:
     (tmp_path / "control-1.safetensors").unlink()
     assert (found["a.weight"] == 5).all()
     assert found["b"] == 1  # never looked at before
+
+
+# Secrets
+
+
+def hidden() -> dict[str, np.ndarray]:
+    return {
+        "key": np.arange(32, dtype=np.uint8),
+        "codes": np.zeros((0, 8), dtype=np.uint8),
+        "words": np.array([[2**64 - 1]], dtype=np.uint64),
+        "step": np.array(3),
+        "turned": np.arange(6, dtype=np.uint16).reshape(2, 3).T,
+    }
+
+
+@pytest.mark.parametrize("simulated", [False, True])
+def test_secrets_lie_in_the_records_and_on_no_disk(tmp_path: Path, simulated: bool) -> None:
+    records, directory = RecordDict(), tmp_path / "3" if simulated else None
+    assert ClientState(records, directory).secrets("xclp") == {}
+    ClientState(records, directory).set_secrets("xclp", hidden())
+    assert list(records) == ["xclp"]
+    assert not [*tmp_path.rglob("*")]
+    found = ClientState(records, directory).secrets("xclp")
+    assert found.keys() == hidden().keys()
+    for name, array in hidden().items():
+        np.testing.assert_array_equal(found[name], array)
+        assert (found[name].dtype, found[name].shape) == (array.dtype, array.shape)
+    assert ClientState(RecordDict(), directory).secrets("xclp") == {}
+
+
+@pytest.mark.parametrize("simulated", [False, True])
+def test_secrets_are_replaced_as_a_whole_and_forgotten(tmp_path: Path, simulated: bool) -> None:
+    records = RecordDict()
+    state = ClientState(records, tmp_path if simulated else None)
+    state.set_values("xclp-values", {"a": 1})
+    state.set_secrets("xclp", hidden())
+    state.set_secrets("xclp", {"other": np.array(1)})
+    assert list(state.secrets("xclp")) == ["other"]
+    state.set_secrets("xclp", {})
+    assert state.secrets("xclp") == {}
+    assert list(records) == ["xclp-values"]
+    state.set_secrets("xclp", {})  # what is not there can be forgotten
+    assert list(records) == ["xclp-values"]
+
+
+def test_secrets_are_not_among_what_is_kept_in_files(tmp_path: Path) -> None:
+    state = ClientState(RecordDict(), tmp_path)
+    state.set_secrets("memory", hidden())
+    state.keep("memory", 1, ones(1.0))
+    assert state.recall("memory", 2).keys() == ones(1.0).keys()
+    assert state.secrets("memory").keys() == hidden().keys()
+    state.set_secrets("memory", {})
+    assert state.recall("memory", 2).keys() == ones(1.0).keys()

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from fedul_flwr.data.types import Bytes, Floats
 from fedul_flwr.errors import UserError
+from fedul_flwr.propagation.draws import gaussians
 
 SEED_BYTES = 32
 NUM_BITS = 4096
@@ -26,8 +27,8 @@ def projections(seed: bytes, num_features: int, num_bits: int) -> Iterator[Float
     """Random projections, unit Gaussian, in blocks of rows (phase 1).
 
     The same numbers for everybody who has the seed: NumPy keeps the raw stream of a bit generator
-    for good, which it does not promise of ``standard_normal``. Gaussians are therefore made here,
-    from two uniform numbers each pair (Box and Muller 1958). Projection l does not depend on
+    for good, which it does not promise of ``standard_normal``. Gaussians are therefore made of that
+    stream (:func:`~fedul_flwr.propagation.draws.gaussians`). Projection l does not depend on
     ``num_bits``: the first bits of a long code are the short code.
 
     Parameters
@@ -54,12 +55,7 @@ def projections(seed: bytes, num_features: int, num_bits: int) -> Iterator[Float
     at_a_time = max(8, _BLOCK_NUMBERS // num_features // 8 * 8)
     for start in range(0, num_bits, at_a_time):
         size = min(at_a_time, num_bits - start)
-        # 53 bits make a float64 in [0, 1) exactly.
-        uniform = (generator.random_raw(size * num_features) >> np.uint64(11)) * 2.0**-53
-        radius = np.sqrt(-2 * np.log1p(-uniform[0::2]))
-        angle = 2 * np.pi * uniform[1::2]
-        pairs = np.stack([radius * np.cos(angle), radius * np.sin(angle)], axis=1)
-        yield pairs.reshape(size, num_features)
+        yield gaussians(generator.random_raw(size * num_features)).reshape(size, num_features)
 
 
 def encode(features: NDArray[np.floating], seed: bytes, num_bits: int = NUM_BITS) -> Bytes:

@@ -47,11 +47,7 @@ def one_hot(labels: ArrayLike, num_classes: int) -> Floats:
     UserError
         Labels that are something else, or K < 1.
     """
-    if num_classes < 1:
-        raise UserError(f"there are {num_classes} classes; labels need 1 or more")
-    given = checked_labels(labels)
-    if given.max(initial=UNLABELED) >= num_classes:
-        raise UserError(f"label {given.max()} is none of the classes 0 to {num_classes - 1}")
+    given = checked_classes(labels, num_classes)
     labelled = given != UNLABELED
     rows = np.zeros((len(given), num_classes))
     rows[labelled, given[labelled]] = 1
@@ -147,6 +143,16 @@ def checked_labels(labels: ArrayLike) -> Ints:
     if classes.min(initial=UNLABELED) < UNLABELED:
         raise UserError(f"label {classes.min()} is neither a class from 0 nor -1 for unlabeled")
     return classes
+
+
+def checked_classes(labels: ArrayLike, num_classes: int) -> Ints:
+    """As :func:`checked_labels`; refuses also what is none of K classes, and K < 1."""
+    if num_classes < 1:
+        raise UserError(f"there are {num_classes} classes; labels need 1 or more")
+    given = checked_labels(labels)
+    if given.max(initial=UNLABELED) >= num_classes:
+        raise UserError(f"label {given.max()} is none of the classes 0 to {num_classes - 1}")
+    return given
 
 
 def _checked_scores(scores: ArrayLike) -> Floats:

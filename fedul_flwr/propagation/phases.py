@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-COMPARE, SUM, LABEL = "xclp-compare", "xclp-sum", "xclp-label"
-"""Phases: similarities of points; labels summed along the graph; and, where no training message
-follows that could carry it, what comes of the sum."""
+COMPARE, SUM, LABEL, END = "xclp-compare", "xclp-sum", "xclp-label", "xclp-end"
+"""Phases: similarities of points; labels summed along the graph; where no training message follows
+that could carry it, what comes of the sum; and that a propagation has ended without one."""
 
 MODEL = "model/"
 """Prefix of the arrays of a model among those of a phase."""
@@ -16,9 +16,11 @@ record of a training message that holds them."""
 FIRST, ROUND = "first", "server-round"
 """Values: whether a propagation begins, and which it is."""
 
-UNLABELED_POINTS, POSITION, WITHHELD = "unlabeled", "position", "withheld"
-"""Values with a sum: unlabeled points of each participant, the place of this one among them, and
-whether its own labels are left out."""
+PARTICIPANTS, UNLABELED_POINTS, ATTEMPT = "participants", "unlabeled", "attempt"
+WITHHELD = "withheld"
+"""Values with a sum: its participants, unlabeled points of each, which attempt it is, and whether
+this client's own labels are left out."""
 
-OWN_LABELS = "own-labels"
-"""Value with rows: whether this client's own labels had a part in the sum."""
+OWN_LABELS, LAST = "own-labels", "last"
+"""Values with rows: whether this client's own labels had a part in the sum, and whether the
+propagation ends with them."""

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from fedul_flwr.data.types import Floats, Ints
+from fedul_flwr.errors import UserError
 from fedul_flwr.propagation.solve import ALPHA, influence, scaled_by_class
 
 Singles = NDArray[np.float32]
@@ -105,7 +106,18 @@ def label_part(
     Returns
     -------
     ``(sum of unlabeled + participants, K)``.
+
+    Raises
+    ------
+    UserError
+        Columns of another shape, or no numbers.
     """
+    shape = (sum(unlabeled), len(given))
+    if columns.shape != shape or columns.dtype.kind not in "fiu":
+        raise UserError(
+            f"Columns of influence came as {columns.dtype} {columns.shape}; "
+            f"they must be numbers {shape}."
+        )
     ends = np.cumsum(unlabeled)
     scores = np.asarray(columns, dtype=np.float64) @ given
     return np.insert(scores, ends, counts, axis=0)

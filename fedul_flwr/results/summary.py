@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from fedul_flwr.results import store
 from fedul_flwr.results.label_names import SOURCE_WORDS, XCLP, count_in_words
+from fedul_flwr.settings.semi import XCLPSettings
 
 if TYPE_CHECKING:  # the command line prints summaries and has no need of torch
     from fedul_flwr.config import RunConfig
@@ -51,6 +52,7 @@ def write_summary(
             "base": settings.base,
             "model": settings.model,
             "dataset": settings.dataset,
+            **_secure(settings),
             "partition": settings.partition,
             "num_clients": num_clients,
             "rounds": len(lines),
@@ -100,6 +102,7 @@ def write_labelling_summary(
             "method": settings.method,
             "model": settings.model,
             "dataset": settings.dataset,
+            **_secure(settings),
             "partition": settings.partition,
             "num_clients": num_clients,
             "labelled_clients": record.clients,
@@ -166,11 +169,24 @@ def summary_rows(directory: Path) -> dict[str, str]:
         "method": f"{summary['method']} on {summary['base']}, {summary['num_clients']} clients",
         "time": f"{summary['seconds_total']:.0f} s ({summary['seconds_per_round']:.2f} s a round)",
         "traffic": f"{up:.1f} MB up, {down:.1f} MB down",
+        **_seen(summary),
         **_share_rows(summary),
         "model": str(directory / store.BEST_MODEL),
         "metrics": str(directory / store.METRICS),
         "plots": str(directory / "plots"),
     }
+
+
+def _secure(settings: RunConfig) -> dict[str, str]:
+    """How clients compared their points, in runs in which they do."""
+    table = settings.sections.get("xclp")
+    return {"secure": table.secure} if isinstance(table, XCLPSettings) else {}
+
+
+def _seen(summary: Mapping[str, Any]) -> dict[str, str]:
+    if summary.get("secure") != "plaintext":
+        return {}
+    return {"secure": "plaintext: the server saw the codes of all points"}
 
 
 def _share_rows(summary: Mapping[str, Any]) -> dict[str, str]:
@@ -209,6 +225,7 @@ def _labelling_rows(directory: Path, summary: Mapping[str, Any]) -> dict[str, st
         "method": f"{summary['method']}, {answered} of {asked} clients answered",
         "time": f"{summary['seconds_total']:.0f} s",
         "traffic": f"{up:.1f} MB up, {down:.1f} MB down",
+        **_seen(summary),
         "labels": f"{clients}/*/labels.csv" if clients.exists() else "where each client runs",
         **({"plots": str(plots)} if any(plots.glob("*.png")) else {}),
     }

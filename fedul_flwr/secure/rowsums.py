@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from fedul_flwr.data.types import Floats
 from fedul_flwr.errors import UserError
+from fedul_flwr.secure.randomness import keystream
 
 Words = NDArray[np.uint64]
 
@@ -57,6 +58,23 @@ def split_share(part: Floats, own: slice, participants: int, mask: Words | None 
     if mask is not None:
         words = words + mask
     return Share(np.delete(words, own, axis=0), words[own])
+
+
+def pair_masks(keys: Mapping[int, bytes], own: int, shape: tuple[int, int]) -> Words:
+    """This client's mask M_i = Σ_j M_ij, with M_ij = -M_ji, so that all clients' add up to 0.
+
+    Parameters
+    ----------
+    keys : for each other participant, 32 bytes that only it knows as well, for this sum alone.
+    own : this client's number, which says who of the two adds and who subtracts.
+    shape : of the summand.
+    """
+    mask = np.zeros(shape, dtype=np.uint64)
+    for peer, key in keys.items():
+        stream = keystream(key, 8 * mask.size).view("<u8").reshape(shape)
+        # Modulo 2^64, as uint64 counts.
+        mask = mask + stream if own < peer else mask - stream
+    return mask
 
 
 def combine(sent: Mapping[int, Words], sizes: Mapping[int, int]) -> dict[int, Words]:
@@ -101,14 +119,17 @@ def open_rows(kept: Words, received: Words) -> Floats:
     Raises
     ------
     UserError
-        Rows of another shape than those that were kept.
+        Rows of another shape than those that were kept, or such that no summands have this sum.
     """
     if received.dtype != np.uint64 or received.shape != kept.shape:
         raise UserError(
             f"Rows of a sum came back as {received.dtype} {received.shape}; "
             f"they must be uint64 {kept.shape}."
         )
-    return from_words(kept + received)
+    rows = from_words(kept + received)
+    if np.abs(rows).max(initial=0) >= LARGEST_SUM:
+        raise UserError("Rows of a sum hold numbers that are too large: masks did not cancel.")
+    return rows
 
 
 def to_words(numbers: Floats, participants: int = 1) -> Words:

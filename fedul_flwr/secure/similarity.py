@@ -9,14 +9,15 @@ how messages travel.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from numpy.typing import NDArray
 from scipy import sparse
 
 from fedul_flwr.data.types import Bytes
+from fedul_flwr.errors import UserError
 
 Arrays = Mapping[str, NDArray[Any]]
 """A message, or what a client remembers between two messages; empty for nothing."""
@@ -24,8 +25,57 @@ Arrays = Mapping[str, NDArray[Any]]
 Encode = Callable[[bytes], Bytes]
 """From the seed that clients share to the codes of this client's points, ``(n_i, L / 8)``."""
 
-Respond = Callable[[Arrays, Arrays, Encode], tuple[Arrays, Arrays]]
-"""``(remembered, message, encode) -> (remembered, reply)``."""
+
+@dataclass(frozen=True)
+class Task:
+    """What a client's half is told by its own side.
+
+    Attributes
+    ----------
+    own : its number.
+    server_round : round of the run.
+    num_points : n_i, the points that it compares.
+    num_bits : L.
+    fewest_labelled : clients with labels that a sum under masks needs.
+    seed_is_public : whether the server picks the seed of the codes, so that a run can be repeated.
+    encode : makes the codes; called once, when the seed is known.
+    """
+
+    own: int
+    server_round: int
+    num_points: int
+    num_bits: int
+    fewest_labelled: int
+    seed_is_public: bool
+    encode: Encode
+
+
+Respond = Callable[[Arrays, Arrays, Task], tuple[Arrays, Arrays]]
+"""``(remembered, message, task) -> (remembered, reply)``."""
+
+MaskKeys = Callable[[Arrays, Task, Mapping[int, int], int], tuple[Arrays, Mapping[int, bytes]]]
+"""``(remembered, task, unlabeled points by participant, attempt) -> (remembered, key in common with
+each other one)``: after the comparison, for the sum of labels. No keys where nothing is masked."""
+
+
+class TooFewClientsError(UserError):
+    """So many clients of a propagation have dropped out that it cannot go on.
+
+    Attributes
+    ----------
+    left : numbers of the clients that have not.
+    """
+
+    def __init__(self, message: str, left: Iterable[int]) -> None:
+        super().__init__(message)
+        self.left = tuple(left)
+
+
+class Cost(NamedTuple):
+    """An estimate for one propagation: seconds on two cores, and bytes that clients send."""
+
+    seconds: float
+    traffic: float
 
 
 class SimilarityServer(Protocol):
@@ -60,10 +110,16 @@ class SimilarityBackend:
     ----------
     name : value of the setting ``xclp.secure``.
     respond : the client's half.
+    mask_keys : the client's keys for a sum that follows.
     server : makes the server's half from the clients, in order, the number of bits L, and 32 bytes
-        that only backends without secrets make use of.
+        for the seed of the codes where that is no secret, else ``None``.
+    cost : from the clients' numbers of points and L to an estimate.
+    fewest : participants that a propagation needs.
     """
 
     name: str
     respond: Respond
-    server: Callable[[Sequence[int], int, bytes], SimilarityServer]
+    mask_keys: MaskKeys
+    server: Callable[[Sequence[int], int, bytes | None], SimilarityServer]
+    cost: Callable[[list[int], int], Cost]
+    fewest: int

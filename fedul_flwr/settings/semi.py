@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from fedul_flwr.settings.base import Settings
 
@@ -61,9 +61,41 @@ class XCLPSettings(PropagationSettings):
     reweigh: bool = False
     """Re-weigh scores at every client by class priors estimated there (ours, see
     docs/propagation.md). From one client's labels alone it does harm, so it is for these only."""
-    secure: Literal["plaintext"] = "plaintext"
-    """How similarities are computed: `plaintext` shows the server all codes (the paper's
-    placeholder, for simulations)."""
+    secure: Literal["rlwe", "paillier", "ot", "plaintext"] = "rlwe"
+    """How similarities are computed and labels summed: encrypted by ring-LWE, by Paillier's scheme
+    or with oblivious transfer (docs/privacy.md), or `plaintext`, which shows the server all codes
+    (the paper's placeholder, for simulations)."""
+    fewest_labelled: Annotated[int, Field(ge=1)] = 3
+    """Clients with labels that a propagation in secret needs: with two, each can tell what the
+    other's labels contribute, and with one everybody can."""
+    codes_seed: Literal["secret", "run"] = "secret"
+    """Where the seed of the codes comes from: clients agree on one that the server never knows, so
+    no two runs have the same codes; or `run`, the run's `seed`, so that a run can be repeated;
+    the server, who then knows it, can test guesses at points. `plaintext` always takes the
+    run's."""
+    codes_epsilon: Annotated[float, Field(ge=0)] = 0.0
+    """If set, codes of the whole run together are differentially private with this ε, for
+    replacing one point of a client: noise is added to features. 0 adds none."""
+    dp_delta: Annotated[float, Field(gt=0, lt=1)] = 1e-5
+    """δ that goes with `codes-epsilon`."""
+    labels_epsilon: Annotated[float, Field(ge=0)] = 0.0
+    """If set, what others learn of a given label in the propagations of the whole run is
+    differentially private with this ε: labels are randomised once. 0 takes them as they are."""
+
+    @property
+    def seed_is_public(self) -> bool:
+        """Whether the server knows the seed of the codes."""
+        return self.codes_seed == "run" or self.secure == "plaintext"
+
+    @model_validator(mode="after")
+    def _check_delta(self) -> Self:
+        default = XCLPSettings.model_fields["dp_delta"].default
+        if self.dp_delta != default and not self.codes_epsilon:
+            raise ValueError(
+                f"xclp.dp-delta = {self.dp_delta} has no effect with xclp.codes-epsilon = 0: leave "
+                "it out"
+            )
+        return self
 
 
 class XCLPPredictSettings(Settings):

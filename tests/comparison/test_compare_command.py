@@ -103,7 +103,7 @@ def test_ctrl_c_leaves_what_the_same_command_goes_on_with(
 ) -> None:
     real = simulation.run_in_process
 
-    def interrupted(config: RunConfig, clients: int) -> None:
+    def interrupted(config: RunConfig, clients: int, **_: Any) -> None:
         rounds = itertools.count(1)
 
         def stop_in_round_2(call: int, replies: list[Any]) -> list[Any]:

@@ -29,7 +29,7 @@ xclp.k = 3
 method = "xclp-predict"
 """
 OPTIONS = ("--runs", "runs.toml", "--seeds", "0,1", "--num-supernodes", "3", "--in-process")
-QUICK = ("-c", "labels.total=30 xclp-predict.compare=false")
+QUICK = ("-c", 'labels.total=30 xclp-predict.compare=false xclp.codes-seed="run"')
 LABELS = {"method": "xclp-predict"}
 MODEL = {"method": "labels-only"}
 

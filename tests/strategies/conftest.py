@@ -5,8 +5,21 @@ from __future__ import annotations
 import pytest
 
 from fedul_flwr.results import plots
+from tests.secure_parties import PROTOCOLS, TOY, borrowed
 
 
 @pytest.fixture(autouse=True)
 def no_plots(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(plots, "draw_plots", lambda run, directory: [])
+
+
+@pytest.fixture(params=PROTOCOLS)
+def secure(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """A value of ``xclp.secure``; the toy protocol borrows one."""
+    return borrowed(monkeypatch) if request.param == TOY else str(request.param)
+
+
+@pytest.fixture
+def toy(monkeypatch: pytest.MonkeyPatch) -> str:
+    """The value of ``xclp.secure`` that is the toy's."""
+    return borrowed(monkeypatch)

@@ -98,7 +98,7 @@ def test_one_after_the_other_drops_out_of_the_sum() -> None:
     ("phase", "message"),
     [
         (COMPARE, "No client took part in the propagation."),
-        (SUM, "No client took part in the sum of labels."),
+        (SUM, "0 client(s) were left for the sum of labels; it needs 1 or more."),
     ],
 )
 def test_everybody_drops_out(phase: str, message: str) -> None:
@@ -234,7 +234,7 @@ def test_messages_hold_what_they_must_and_no_more() -> None:
             }
             assert message.values == {
                 **{"server-round": 1, "unlabeled": unlabeled},
-                **{"position": client, "withheld": False},
+                **{"participants": [0, 1, 2, 3], "attempt": 0, "withheld": False},
             }
             # Rows of the others' unlabeled points, and of the counts for each other.
             rows = sum(unlabeled) - unlabeled[client] + 3

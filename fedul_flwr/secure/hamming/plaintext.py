@@ -11,14 +11,27 @@ from fedul_flwr.data.types import Bytes
 from fedul_flwr.errors import UserError
 from fedul_flwr.propagation.codes import check_num_bits
 from fedul_flwr.propagation.neighbours import neighbours_by_code
-from fedul_flwr.secure.similarity import Arrays, Encode, SimilarityBackend
+from fedul_flwr.secure.similarity import Arrays, Cost, SimilarityBackend, Task
 
 SEED, CODES = "seed", "codes"
 
 
-def respond(remembered: Arrays, message: Arrays, encode: Encode) -> tuple[Arrays, Arrays]:
+def respond(remembered: Arrays, message: Arrays, task: Task) -> tuple[Arrays, Arrays]:
     """Send codes; there is nothing to remember."""
-    return remembered, {CODES: encode(message[SEED].tobytes())}
+    return remembered, {CODES: task.encode(message[SEED].tobytes())}
+
+
+def mask_keys(
+    remembered: Arrays, task: Task, unlabeled: Mapping[int, int], attempt: int
+) -> tuple[Arrays, Mapping[int, bytes]]:
+    """None: sums are in the clear as well."""
+    del task, unlabeled, attempt
+    return remembered, {}
+
+
+def cost(sizes: list[int], num_bits: int) -> Cost:
+    """Seconds of next to nothing, and the codes."""
+    return Cost(0.0, sum(sizes) * num_bits / 8)
 
 
 class PlaintextServer:
@@ -31,8 +44,10 @@ class PlaintextServer:
     seed : 32 bytes for the projections, which this server sends to the clients.
     """
 
-    def __init__(self, clients: Sequence[int], num_bits: int, seed: bytes) -> None:
+    def __init__(self, clients: Sequence[int], num_bits: int, seed: bytes | None) -> None:
         check_num_bits(num_bits)
+        if seed is None:
+            raise ValueError("there is no secret seed without secrets")
         self._clients = list(clients)
         self._bytes = num_bits // 8
         self._seed = np.frombuffer(seed, dtype=np.uint8)
@@ -79,4 +94,4 @@ class PlaintextServer:
         return self._codes
 
 
-PLAINTEXT = SimilarityBackend("plaintext", respond, PlaintextServer)
+PLAINTEXT = SimilarityBackend("plaintext", respond, mask_keys, PlaintextServer, cost, fewest=1)

@@ -1,0 +1,211 @@
+"""XCLP in secret: comparisons by every backend, sums under masks, and what a round costs more."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import numpy as np
+
+from benchmarks.propagation import GIBIBYTE, peak_memory, seconds
+from benchmarks.report import Bar, Outcome
+from fedul_flwr.config import resolve
+from fedul_flwr.data.types import Bytes
+from fedul_flwr.propagation.hamming import hamming
+from fedul_flwr.secure import channels
+from fedul_flwr.secure.backends import BACKENDS, PROTOCOLS
+from fedul_flwr.secure.hamming.pairwise import Seat, Turn
+from fedul_flwr.secure.rowsums import combine, open_rows, pair_masks, split_share
+from fedul_flwr.secure.similarity import Arrays, Task
+from fedul_flwr.simulation import run_in_process
+
+MEGABYTE = 1e6
+GROUPS = {"rlwe": [(5, 500, 4096), (3, 100, 1024)]}
+PAIRS = {"ot": (100, 1024), "paillier": (20, 256)}
+QUICK_GROUPS, QUICK_PAIRS = {"rlwe": [(3, 40, 256)]}, {"ot": (20, 64)}
+LIMITS = {
+    ("rlwe", 5): {"s": 40, "MB": 350, "GiB": 1},
+    ("rlwe", 3): {"s": 4},
+    ("ot", 2): {"s": 3, "MB": 25},
+    ("paillier", 2): {"s": 60},
+}
+UNITS = {"s": "time", "MB": "sent by clients", "GiB": "peak memory"}
+
+
+def measure(quick: bool) -> Outcome:
+    """Each comparison in a fresh process, all its clients and the server one after the other."""
+    outcome = Outcome(
+        "secure: clients × points × bits, all parties in one process",
+        ("comparison", "seconds", "MB sent", "peak GiB"),
+    )
+    groups, pairs = (QUICK_GROUPS, QUICK_PAIRS) if quick else (GROUPS, PAIRS)
+    jobs = [(name, *size) for name, sizes in groups.items() for size in sizes]
+    for job in jobs + [(name, 2, *size) for name, size in pairs.items()]:
+        _compare(outcome, *job)
+    _sums(outcome, 3 if quick else 15)
+    _round(outcome, 2 if quick else 8)
+    outcome.notes.append("distances were checked against those of the codes themselves")
+    return outcome
+
+
+def _compare(outcome: Outcome, name: str, clients: int, points: int, num_bits: int) -> None:
+    answer = subprocess.run(
+        [sys.executable, "-m", "benchmarks.secure", name, *map(str, (clients, points, num_bits))],
+        cwd=Path(__file__).parents[1],
+        stdout=subprocess.PIPE,
+        text=True,
+        check=True,
+    )
+    found = json.loads(answer.stdout)
+    title = f"{name} {clients} × {points} × {num_bits:,}"
+    values = {"s": found["seconds"], "MB": found["sent"] / MEGABYTE}
+    values["GiB"] = found["peak"] / GIBIBYTE
+    outcome.rows.append((title, *(f"{value:.2f}" for value in values.values())))
+    for unit, limit in LIMITS.get((name, clients), {}).items():
+        outcome.bars.append(Bar(f"{title}, {UNITS[unit]}", values[unit], limit, f" {unit}"))
+    outcome.figures[title] = found
+
+
+def _sums(outcome: Outcome, turns: int) -> None:
+    """2,500 rows, 500 of each of 5 clients, of 10 classes: shares, their sum, and opened rows."""
+    rng = np.random.default_rng(0)
+    parts = [rng.random((2500, 10)) for _ in range(5)]
+    sizes = dict.fromkeys(range(5), 500)
+    keys = {(i, j): os.urandom(32) for i in range(5) for j in range(i + 1, 5)}
+    sent: dict[int, Any] = {}
+
+    def add_up() -> None:
+        kept = {}
+        for client, part in enumerate(parts):
+            shared = {j: keys[min(client, j), max(client, j)] for j in range(5) if j != client}
+            mask = pair_masks(shared, client, part.shape)
+            own = slice(500 * client, 500 * (client + 1))
+            sent[client], kept[client] = split_share(part, own, 5, mask)
+        rows = combine(sent, sizes)
+        for client in range(5):
+            found = open_rows(kept[client], rows[client])
+            expected = sum(parts)[500 * client : 500 * (client + 1)]
+            assert np.abs(found - expected).max() < 1e-9
+
+    taken = [seconds(add_up) for _ in range(turns)]
+    ratio = sum(words.nbytes for words in sent.values()) / sum(part.nbytes for part in parts)
+    what = "row sums 2,500 × 10, 5 clients"
+    outcome.bars.append(Bar(f"{what}, all of it", 1000 * median(taken), 50, " ms"))
+    outcome.bars.append(Bar(f"{what}, bytes / float64 in the clear", ratio, 1.2, "×"))
+    outcome.figures[what] = {"seconds": taken, "bytes": ratio}
+
+
+def _round(outcome: Outcome, rounds: int) -> None:
+    """FedAvg+XCLP on digits with 5 clients and otherwise default settings, in one process."""
+    taken = {name: _round_seconds(name, rounds) for name in ("plaintext", "rlwe")}
+    ratio = median(taken["rlwe"]) / median(taken["plaintext"])
+    figures = " and ".join(f"{median(times):.2f} s ({name})" for name, times in taken.items())
+    outcome.notes.append(f"a FedAvg+XCLP round on digits: {figures}")
+    outcome.bars.append(Bar("secure round / plaintext round", ratio, 3, "×"))
+    outcome.figures["rounds"] = taken
+
+
+def _round_seconds(secure: str, rounds: int) -> list[float]:
+    """Of every round but the first, in which loops are compiled."""
+    with tempfile.TemporaryDirectory() as directory:
+        flat = {"method": "xclp", "num-rounds": rounds + 1, "output": f"{directory}/run"}
+        flat |= {"semi.labels-only-rounds": 0, "xclp.secure": secure}
+        settings = resolve(flat, Path(directory))
+        run_in_process(settings, 5)
+        lines = (Path(directory) / "run" / "metrics.jsonl").read_text().splitlines()
+    return [float(json.loads(line)["seconds"]) for line in lines][1:]
+
+
+# In a process of its own
+
+
+def compare_group(name: str, clients: int, points: int, num_bits: int) -> dict[str, Any]:
+    """The session of a propagation: keys, seed, codes and distances."""
+    backend, codes = BACKENDS[name], _codes(clients, points, num_bits)
+    server = backend.server(range(clients), num_bits, bytes(32))
+    memory: list[Arrays] = [{} for _ in codes]
+    sent = 0
+    start = time.perf_counter()
+    while messages := server.ask():
+        answers: dict[int, Arrays] = {}
+        for client in list(messages):
+            task = Task(
+                own=client,
+                server_round=1,
+                num_points=points,
+                num_bits=num_bits,
+                fewest_labelled=1,
+                seed_is_public=True,
+                encode=lambda _, own=codes[client]: own,
+            )
+            memory[client], answers[client] = backend.respond(
+                memory[client], messages[client], task
+            )
+            sent += _size(answers[client])
+        server.take(answers)
+        del messages, answers
+    found = server.distances()
+    taken = time.perf_counter() - start
+    peak = peak_memory()
+    assert np.array_equal(found, hamming(np.concatenate(codes), np.concatenate(codes)))
+    return {"seconds": taken, "sent": sent, "peak": peak}
+
+
+def compare_pair(name: str, points: int, num_bits: int) -> dict[str, Any]:
+    """An owner and an evaluator, every message sealed, with the keys of two clients at hand."""
+    protocol, codes = PROTOCOLS[name], _codes(2, points, num_bits)
+    sizes = {0: points, 1: points}
+    seats = [
+        Seat(0, (1,), (), sizes, num_bits, bytes(32)),
+        Seat(1, (), (0,), sizes, num_bits, bytes(32)),
+    ]
+    key, sent = os.urandom(32), 0
+    told: list[dict[str, Any]] = [{}, {}]
+    inbox: list[Mapping[int, Arrays]] = [{}, {}]
+    start = time.perf_counter()
+    turns = [protocol.prepare(seat) for seat in seats]
+    for step in (None, protocol.offer, protocol.answer, protocol.reveal):
+        if step is not None:
+            turns = [step(seats[i], turns[i].state, codes[i], inbox[i]) for i in range(2)]
+        for client, turn in enumerate(turns):
+            place = channels.Place(bytes(32), 0, "step", client, 1 - client)
+            sealed = channels.seal(_to_other(turn, client), key, place, os.urandom)
+            told[client] |= turn.to_server.get(1 - client, {})
+            sent += sealed.nbytes + _size(turn.to_server.get(1 - client, {}))
+            inbox[1 - client] = {client: channels.unseal(sealed, key, place)}
+    found = protocol.distances((points, points), num_bits, told[0], told[1])
+    taken = time.perf_counter() - start
+    peak = peak_memory()
+    assert np.array_equal(found, hamming(codes[0], codes[1]))
+    return {"seconds": taken, "sent": sent, "peak": peak}
+
+
+def _to_other(turn: Turn, client: int) -> Arrays:
+    shared = turn.to_evaluators if client == 0 else turn.to_owners
+    return {**shared, **turn.to_peers.get(1 - client, {})}
+
+
+def _codes(clients: int, points: int, num_bits: int) -> list[Bytes]:
+    rng = np.random.default_rng(0)
+    shape = (clients, points, num_bits // 8)
+    return list(rng.integers(0, 256, shape, dtype=np.uint8))
+
+
+def _size(arrays: Arrays) -> int:
+    return sum(array.nbytes for array in arrays.values())
+
+
+if __name__ == "__main__":
+    name, (clients, points, num_bits) = sys.argv[1], map(int, sys.argv[2:])
+    if clients == 2:
+        print(json.dumps(compare_pair(name, points, num_bits)))
+    else:
+        print(json.dumps(compare_group(name, clients, points, num_bits)))

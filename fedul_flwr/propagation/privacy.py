@@ -1,0 +1,168 @@
+"""Differential privacy of what a client shows of its points: Gaussian noise on directions of
+features before they are coded, randomised response on labels.
+
+A mechanism is (ε, δ)-differentially private if for any two inputs that may differ (here: one point
+is replaced by another, or one label by another) and every set of outputs, P(output) ≤ e^ε
+P'(output) + δ. Whatever is computed of the output alone keeps that: codes, distances, graphs, sums.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy.special import erfcx
+
+from fedul_flwr.data.types import UNLABELED, Ints
+from fedul_flwr.errors import UserError
+from fedul_flwr.propagation.codes import blocks, checked_features, directions
+from fedul_flwr.propagation.draws import gaussians, uniforms
+from fedul_flwr.propagation.labels import checked_classes
+from fedul_flwr.secure.randomness import Entropy, fresh
+
+SENSITIVITY = 2.0
+"""How far two vectors of length 1 can be apart."""
+
+_SMALL_STEP = 1e-6
+
+_BLOCK_NUMBERS = 2**22
+"""Numbers of a block of noise: 32 MB, whatever d and n are."""
+
+
+def gaussian_sigma(epsilon: float, delta: float, sensitivity: float, releases: int = 1) -> float:
+    """Least noise with which all releases together are (ε, δ)-differentially private.
+
+    The analytic Gaussian mechanism (Balle and Wang 2018, theorem 8): with noise σ on a value that
+    one replacement moves by at most Δ, δ(ε) = Φ(μ/2 - ε/μ) - e^ε Φ(-μ/2 - ε/μ), μ = Δ/σ. T such
+    releases, each of a value that may depend on earlier ones, are together one with noise σ/√T
+    (Dong, Roth and Su 2022, section 3).
+
+    Parameters
+    ----------
+    epsilon : ε, above 0.
+    delta : δ, in (0, 1).
+    sensitivity : Δ, Euclidean, above 0.
+    releases : T, 1 or more.
+
+    Returns
+    -------
+    σ, the standard deviation per coordinate and release, in units of Δ.
+
+    Raises
+    ------
+    UserError
+        Arguments outside these ranges.
+    """
+    if not 0 < epsilon < math.inf:
+        raise UserError(f"epsilon is {epsilon}; it must be positive and finite")
+    if not 0 < delta < 1:
+        raise UserError(f"delta is {delta}; it must be between 0 and 1")
+    if not 0 < sensitivity < math.inf:
+        raise UserError(f"the sensitivity is {sensitivity}; it must be positive and finite")
+    if releases < 1:
+        raise UserError(f"there are {releases} releases; noise needs 1 or more")
+    wanted = math.log(delta)
+    low, high = 0.0, math.sqrt(2 * epsilon)
+    while _log_delta(epsilon, high) <= wanted:
+        low, high = high, 2 * high
+    while low < (middle := (low + high) / 2) < high:
+        if _log_delta(epsilon, middle) <= wanted:
+            low = middle
+        else:
+            high = middle
+    return sensitivity * math.sqrt(releases) / low
+
+
+def _log_delta(epsilon: float, mu: float) -> float:
+    """log δ(ε), which increases with μ.
+
+    Both terms share the factor exp(-a²/2), a = μ/2 - ε/μ. Without it they do not underflow:
+    Φ(a) = exp(-a²/2) erfcx(-a/√2) / 2, and e^ε Φ(b) is the same with b = -μ/2 - ε/μ in erfcx, for
+    b² = a² + 2ε.
+    """
+    a = mu / 2 - epsilon / mu
+    x, step = -a / math.sqrt(2), mu / math.sqrt(2)
+    if step > _SMALL_STEP:
+        rest = erfcx(x) - erfcx(x + step)
+    else:  # a difference would cancel; the tangent at x lies below the convex curve
+        rest = step * (2 / math.sqrt(math.pi) - 2 * x * erfcx(x))
+    return -(a**2) / 2 + math.log(rest / 2)
+
+
+def noisy_directions(
+    features: NDArray[np.floating], sigma: float, entropy: Entropy = os.urandom
+) -> NDArray[np.float32]:
+    """Rows divided by their length, plus Gaussian noise.
+
+    Replacing a row by any other moves what is released by at most :data:`SENSITIVITY`. A zero row
+    becomes noise alone, so that nothing tells it from the others.
+
+    Parameters
+    ----------
+    features : ``(n, d)``, finite; n may be 0.
+    sigma : standard deviation of the noise of every coordinate, above 0.
+
+    Returns
+    -------
+    ``(n, d)``.
+
+    Raises
+    ------
+    UserError
+        Features that are no finite matrix, or another sigma.
+    """
+    features = checked_features(features)
+    if not 0 < sigma < math.inf:
+        raise UserError(f"the noise's standard deviation is {sigma}; it must be positive")
+    noisy = np.empty(features.shape, dtype=np.float32)
+    for rows in blocks(len(features), max(1, _BLOCK_NUMBERS // max(1, features.shape[1]))):
+        units = directions(features[rows])
+        lengths = np.linalg.norm(units, axis=1, keepdims=True)
+        np.divide(units, lengths, out=units, where=lengths > 0)
+        raw = _raw(units.size + units.size % 2, entropy)
+        noisy[rows] = units + sigma * gaussians(raw)[: units.size].reshape(units.shape)
+    return noisy
+
+
+def randomised_labels(
+    labels: ArrayLike, num_classes: int, epsilon: float, entropy: Entropy = os.urandom
+) -> Ints:
+    """Randomised response: a label stays with probability e^ε / (e^ε + K - 1).
+
+    Else it becomes one of the other classes, each as likely (Warner 1965; with K answers, Kairouz,
+    Bonawitz and Ramage 2016). Replacing a label changes the probability of no outcome by more than
+    the factor e^ε: label differential privacy without δ (Ghazi et al. 2021). Unlabeled points stay
+    so: which points are labelled is not hidden.
+
+    Parameters
+    ----------
+    labels : integers ``(n,)``, classes ``0..K-1`` or -1 for unlabeled.
+    num_classes : K, at least 1.
+    epsilon : ε, above 0.
+
+    Returns
+    -------
+    int64 ``(n,)``.
+
+    Raises
+    ------
+    UserError
+        Labels that are something else, K < 1, or another ε.
+    """
+    if not 0 < epsilon < math.inf:
+        raise UserError(f"epsilon is {epsilon}; it must be positive and finite")
+    given = checked_classes(labels, num_classes)
+    others = num_classes - 1
+    # Multiples of 2^-53 below it are not fewer than its share: where ε is large, rounding adds
+    # changes and omits none.
+    change = others / (math.exp(min(epsilon, 700)) + others)
+    chance, which = _raw(2 * len(given), entropy).reshape(2, -1)
+    moved = (given + 1 + (which % max(1, others)).astype(np.int64)) % num_classes
+    return np.where((given != UNLABELED) & (uniforms(chance) < change), moved, given)
+
+
+def _raw(count: int, entropy: Entropy) -> NDArray[np.uint64]:
+    """Unpredictable bits: noise that can be computed again can be subtracted."""
+    return fresh(8 * count, entropy).view(np.uint64)

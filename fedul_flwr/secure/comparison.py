@@ -1,0 +1,279 @@
+"""A client's end of a secure comparison of points: any protocol for two clients, among many.
+
+Five messages from the server, each with an answer. ``keys``: a public key. ``shares``: who takes
+part is settled, and everybody sends everybody its share of the seed. ``offer``, ``answer``,
+``reveal``: codes are made, and the protocol's three steps follow. What clients send each other is
+sealed (:mod:`fedul_flwr.secure.session`); the server gets what the protocol means for it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import os
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedul_flwr.data.types import Bytes
+from fedul_flwr.errors import UserError
+from fedul_flwr.secure import channels
+from fedul_flwr.secure.hamming.pairwise import PairwiseHamming, Seat, Turn
+from fedul_flwr.secure.messages import checked_array
+from fedul_flwr.secure.randomness import KEY_BYTES
+from fedul_flwr.secure.session import (
+    CONTENT_KEY,
+    MASK_ROOTS,
+    NONCE,
+    PARTICIPANTS,
+    PRIVATE,
+    PUBLIC,
+    SIZES,
+    Session,
+    bytes_array,
+    join,
+    mask_key,
+    pairs_of,
+    require_enough,
+)
+from fedul_flwr.secure.similarity import Arrays, Task
+
+KEYS, SHARES, OFFER, ANSWER, REVEAL = STEPS = ("keys", "shares", "offer", "answer", "reveal")
+
+STEP, SEED, POINTS, OWN = "step", "seed", "num-points", "own-distances"
+EVALUATORS, OWNERS = "to-evaluators", "to-owners"
+TO, FROM, GROUP, TELL = "to/", "from/", "group/", "tell/"
+"""Arrays of messages: the number of the step; with ``keys``, a seed that is no secret, and an
+answer's number of points; distances within a client; what is sealed for several. Prefixes: sealed
+for a client, from a client, from a client for several, and what the server is told about a pair."""
+
+SHARE, CONFIRM, CODES, STATE, ATTEMPT = "share", "confirm", "codes", "state/", "attempt"
+"""Arrays a client sends its peers or remembers; ``STATE`` is the prefix of the protocol's own."""
+
+Handler = Callable[[PairwiseHamming, Arrays, Arrays, Task], tuple[Arrays, dict[str, NDArray[Any]]]]
+
+
+def respond(
+    protocol: PairwiseHamming, remembered: Arrays, message: Arrays, task: Task
+) -> tuple[Arrays, Arrays]:
+    """Answer one of the five messages; see :data:`fedul_flwr.secure.similarity.Respond`.
+
+    Raises
+    ------
+    UserError
+        A message that is malformed, was changed on its way, or is not the one whose turn it is.
+    """
+    step = message.get(STEP)
+    if step is None or step.dtype != np.int64 or step.shape != () or not 0 <= step < len(STEPS):
+        raise UserError("The server sent no step of a comparison.")
+    if remembered.get(STEP, 0) != step:
+        raise UserError(f"The server asked for step {STEPS[int(step)]!r} out of turn.")
+    remembered, reply = _HANDLERS[STEPS[int(step)]](protocol, remembered, message, task)
+    return {**remembered, STEP: np.array(step + 1, np.int64)}, reply
+
+
+def mask_keys(
+    remembered: Arrays, task: Task, unlabeled: Mapping[int, int], attempt: int
+) -> tuple[Arrays, dict[int, bytes]]:
+    """Keys of the masks between this client and those it adds labels up with.
+
+    Parameters
+    ----------
+    unlabeled : number of unlabeled points of each participant, this client's too.
+
+    Raises
+    ------
+    UserError
+        Too few of them, or too few with labels; somebody else than those whose points were
+        compared; or an attempt that was made before: masks that are used twice show the difference
+        of what they hide.
+    """
+    if remembered.get(STEP) != len(STEPS) or attempt <= remembered.get(ATTEMPT, -1):
+        raise UserError("The server asked for the sum of labels out of turn.")
+    who = remembered[PARTICIPANTS].tolist()
+    sizes = dict(zip(who, remembered[SIZES].tolist(), strict=True))
+    roots = dict(zip(who, remembered[MASK_ROOTS], strict=True))
+    require_enough(unlabeled)
+    known = all(0 <= count <= sizes.get(client, -1) for client, count in unlabeled.items())
+    if task.own not in unlabeled or not known:
+        raise UserError("The server named others for the sum of labels than for the comparison.")
+    labelled = sum(sizes[client] > count for client, count in unlabeled.items())
+    if labelled < task.fewest_labelled:
+        raise UserError(
+            f"The server asked for a sum of the labels of {labelled} client(s): "
+            f"xclp.fewest-labelled = {task.fewest_labelled}."
+        )
+    keys = {
+        peer: mask_key(roots[peer].tobytes(), attempt) for peer in unlabeled if peer != task.own
+    }
+    return {**remembered, ATTEMPT: np.array(attempt, np.int64)}, keys
+
+
+# The five steps
+
+
+def _keys(
+    protocol: PairwiseHamming, remembered: Arrays, message: Arrays, task: Task
+) -> tuple[Arrays, dict[str, NDArray[Any]]]:
+    del protocol, remembered
+    origin = f"The server sent in step {KEYS!r}"
+    nonce = checked_array(origin, message, NONCE, np.uint8, (KEY_BYTES,))
+    private = channels.new_private_key(os.urandom)
+    kept = {PRIVATE: bytes_array(private), NONCE: nonce}
+    if (SEED in message) != task.seed_is_public:
+        raise UserError("The server and this client differ in whether the seed is a secret.")
+    if task.seed_is_public:
+        kept[SEED] = checked_array(origin, message, SEED, np.uint8, (KEY_BYTES,))
+    return kept, {
+        PUBLIC: bytes_array(channels.public_key(private)),
+        POINTS: np.array(task.num_points, np.int64),
+    }
+
+
+def _shares(
+    protocol: PairwiseHamming, remembered: Arrays, message: Arrays, task: Task
+) -> tuple[Arrays, dict[str, NDArray[Any]]]:
+    private, nonce = remembered[PRIVATE].tobytes(), remembered[NONCE].tobytes()
+    session = join(task.own, task.server_round, private, nonce, message, task.num_points)
+    share = bytes_array(os.urandom(KEY_BYTES))
+    turn = protocol.prepare(_seat(session, session.peers, task))
+    reply = _post(session, SHARES, turn, session.peers, {SHARE: share})
+    kept = {name: remembered[name] for name in (SEED,) if name in remembered}
+    return {**kept, **session.as_arrays(), SHARE: share, **_state(turn)}, reply
+
+
+def _offer(
+    protocol: PairwiseHamming, remembered: Arrays, message: Arrays, task: Task
+) -> tuple[Arrays, dict[str, NDArray[Any]]]:
+    session = Session.from_arrays(task.own, task.server_round, remembered)
+    inbox = _open(session, SHARES, message)
+    shares = {peer: _pop_bytes(peer, SHARES, arrays, SHARE) for peer, arrays in inbox.items()}
+    seed = session.seed({**shares, task.own: remembered[SHARE].tobytes()})
+    confirm = {CONFIRM: bytes_array(_confirmation(seed))}
+    codes = task.encode(remembered[SEED].tobytes() if task.seed_is_public else seed)
+    turn = protocol.offer(_seat(session, inbox, task), _own(remembered), codes, inbox)
+    reply = _post(session, OFFER, turn, inbox, confirm)
+    reply[OWN] = _within(codes, task.num_bits)
+    return {**session.as_arrays(), **confirm, CODES: codes, **_state(turn)}, reply
+
+
+def _answer(
+    protocol: PairwiseHamming, remembered: Arrays, message: Arrays, task: Task
+) -> tuple[Arrays, dict[str, NDArray[Any]]]:
+    session = Session.from_arrays(task.own, task.server_round, remembered)
+    inbox = _open(session, OFFER, message)
+    for peer, arrays in inbox.items():
+        confirmed = _pop_bytes(peer, OFFER, arrays, CONFIRM)
+        if not hmac.compare_digest(confirmed, remembered[CONFIRM].tobytes()):
+            raise UserError(f"Clients {task.own} and {peer} have made different seeds.")
+    codes = remembered[CODES]
+    turn = protocol.answer(_seat(session, inbox, task), _own(remembered), codes, inbox)
+    reply = _post(session, ANSWER, turn, inbox, {})
+    return {**session.as_arrays(), CODES: codes, **_state(turn)}, reply
+
+
+def _reveal(
+    protocol: PairwiseHamming, remembered: Arrays, message: Arrays, task: Task
+) -> tuple[Arrays, dict[str, NDArray[Any]]]:
+    session = Session.from_arrays(task.own, task.server_round, remembered)
+    inbox = _open(session, ANSWER, message)
+    seat = _seat(session, inbox, task)
+    turn = protocol.reveal(seat, _own(remembered), remembered[CODES], inbox)
+    return session.mask_roots(), _post(session, REVEAL, turn, (), {})
+
+
+_HANDLERS: Mapping[str, Handler] = dict(
+    zip(STEPS, (_keys, _shares, _offer, _answer, _reveal), strict=True)
+)
+
+
+# What they share
+
+
+def _seat(session: Session, present: Mapping[int, Any] | list[int], task: Task) -> Seat:
+    """This client's place among the peers that are still there."""
+    evaluators, owners = pairs_of(task.own, list(session.public))
+    return Seat(
+        own=task.own,
+        evaluators=tuple(peer for peer in evaluators if peer in present),
+        owners=tuple(peer for peer in owners if peer in present),
+        sizes=session.sizes,
+        num_bits=task.num_bits,
+        session=session.number,
+    )
+
+
+def _post(
+    session: Session, step: str, turn: Turn, peers: Iterable[int], besides: Arrays
+) -> dict[str, NDArray[Any]]:
+    """A turn's messages: sealed ones, ``besides`` goes to each of ``peers``; and the server's."""
+    reply: dict[str, NDArray[Any]] = {}
+    private = {peer: {**besides, **turn.to_peers.get(peer, {})} for peer in peers}
+    groups = zip(
+        (EVALUATORS, OWNERS),
+        pairs_of(session.own, list(session.public)),
+        (turn.to_evaluators, turn.to_owners),
+        strict=True,
+    )
+    for role, readers, shared in groups:
+        if shared:
+            key, reply[role] = session.seal_for_several(step, shared, os.urandom)
+            for peer in readers:
+                if peer in private:
+                    private[peer][CONTENT_KEY] = bytes_array(key)
+    for peer, arrays in private.items():
+        reply[f"{TO}{peer}"] = session.seal(peer, step, arrays, os.urandom)
+    for peer, told in turn.to_server.items():
+        reply |= {f"{TELL}{peer}/{name}": array for name, array in told.items()}
+    return reply
+
+
+def _open(session: Session, step: str, message: Arrays) -> dict[int, dict[str, NDArray[Any]]]:
+    """What peers sent in ``step``, by peer; those that sent nothing have dropped out."""
+    inbox = {}
+    for peer in session.peers:
+        if (sealed := message.get(f"{FROM}{peer}")) is None:
+            continue
+        arrays = session.unseal(peer, step, sealed)
+        if CONTENT_KEY in arrays:
+            key = _pop_bytes(peer, step, arrays, CONTENT_KEY)
+            group = message.get(f"{GROUP}{peer}")
+            arrays |= session.unseal_for_several(peer, step, group, key)
+        inbox[peer] = arrays
+    require_enough([session.own, *inbox])
+    return inbox
+
+
+def _own(remembered: Arrays) -> Arrays:
+    return {
+        name.removeprefix(STATE): array
+        for name, array in remembered.items()
+        if name.startswith(STATE)
+    }
+
+
+def _state(turn: Turn) -> dict[str, NDArray[Any]]:
+    return {STATE + name: array for name, array in turn.state.items()}
+
+
+def _confirmation(seed: bytes) -> bytes:
+    return hashlib.sha256(seed + b"confirm").digest()
+
+
+def _pop_bytes(peer: int, step: str, arrays: dict[str, NDArray[Any]], name: str) -> bytes:
+    """32 bytes that are not for the protocol, out of what ``peer`` sent in ``step``."""
+    origin = f"Client {peer} sent in step {step!r}"
+    checked_array(origin, arrays, name, np.uint8, (KEY_BYTES,))
+    return arrays.pop(name).tobytes()
+
+
+def _within(codes: Bytes, num_bits: int) -> NDArray[np.uint16]:
+    """Hamming distances ``(n, n)`` between a client's own points, which the server needs as well.
+
+    By a product of matrices of ±1, whose float32 sums are exact: nothing to compile in a process
+    that may answer this message alone.
+    """
+    signs = 1 - 2 * np.unpackbits(codes, axis=1).astype(np.float32)
+    return ((num_bits - signs @ signs.T) / 2).astype(np.uint16)

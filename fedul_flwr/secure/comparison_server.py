@@ -1,0 +1,210 @@
+"""The server's end of a secure comparison: it passes sealed messages on and puts H together."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+
+from fedul_flwr.errors import UserError
+from fedul_flwr.propagation.codes import check_num_bits
+from fedul_flwr.propagation.neighbours import neighbours_by_distance
+from fedul_flwr.secure.comparison import (
+    EVALUATORS,
+    FROM,
+    GROUP,
+    KEYS,
+    OFFER,
+    OWN,
+    OWNERS,
+    POINTS,
+    REVEAL,
+    SEED,
+    STEP,
+    STEPS,
+    TELL,
+    TO,
+)
+from fedul_flwr.secure.hamming.pairwise import PairwiseHamming
+from fedul_flwr.secure.messages import checked_array
+from fedul_flwr.secure.randomness import KEY_BYTES
+from fedul_flwr.secure.session import FEWEST, NONCE, PUBLIC, bytes_array, pairs_of, roster
+from fedul_flwr.secure.similarity import Arrays, TooFewClientsError
+
+Sent = dict[str, NDArray[Any]]
+
+MOST_BITS = 2**16 - 8
+"""Largest L: distances are uint16."""
+
+
+class ComparisonServer:
+    """Leads clients through the five steps of :mod:`fedul_flwr.secure.comparison`.
+
+    A client that does not answer a step has dropped out, whatever it sent before.
+
+    Parameters
+    ----------
+    protocol : for each pair of clients.
+    clients : in the order of their points.
+    num_bits : L.
+    seed : 32 bytes for the codes if their seed is no secret; ``None`` lets clients agree on one.
+    """
+
+    def __init__(
+        self,
+        protocol: PairwiseHamming,
+        clients: Sequence[int],
+        num_bits: int,
+        seed: bytes | None = None,
+    ) -> None:
+        check_num_bits(num_bits)
+        if num_bits > MOST_BITS:
+            raise UserError(
+                f"Codes of {num_bits} bits are too long to be compared in secret: "
+                f"xclp.num-bits must be {MOST_BITS} or less."
+            )
+        self._protocol = protocol
+        self._num_bits = num_bits
+        self._seed = seed
+        self._left = list(clients)
+        self._step = 0
+        self._roster: list[int] = []
+        self._public: dict[int, bytes] = {}
+        self._sizes: dict[int, int] = {}
+        self._sent: dict[int, Sent] = {}
+        self._own: dict[int, NDArray[Any]] = {}
+        self._told: dict[tuple[int, int], Sent] = {}
+
+    def ask(self) -> Mapping[int, Arrays]:
+        """The next step's message to each client."""
+        if self._step == len(STEPS):
+            return {}
+        step = {STEP: np.array(self._step, np.int64)}
+        if self._step == 0:
+            public = {} if self._seed is None else {SEED: bytes_array(self._seed)}
+            nonce = bytes_array(os.urandom(KEY_BYTES))
+            return {client: {**step, NONCE: nonce, **public} for client in self._left}
+        if self._step == 1:
+            self._roster = sorted(self._left)
+            everybody = roster({c: self._public[c] for c in self._left}, self._sizes)
+            return {client: {**step, **everybody} for client in self._left}
+        messages = {client: {**step, **self._post(client)} for client in self._left}
+        self._sent = {}
+        return messages
+
+    def take(self, answers: Mapping[int, Arrays]) -> None:
+        """The answers to one step.
+
+        Raises
+        ------
+        TooFewClientsError
+            Fewer than three have answered.
+        UserError
+            A malformed answer, named by client and step.
+        """
+        self._left = [client for client in self._left if client in answers]
+        if len(self._left) < FEWEST:
+            raise TooFewClientsError(
+                f"{len(self._left)} client(s) answered step {STEPS[self._step]!r} of the secure "
+                f"propagation; it needs {FEWEST} or more.",
+                self._left,
+            )
+        for client in self._left:
+            self._hear(client, dict(answers[client]))
+        self._step += 1
+
+    def sizes(self) -> Mapping[int, int]:
+        """Number of points of each client that answered every step."""
+        return {client: self._sizes[client] for client in self._left}
+
+    def distances(self) -> NDArray[np.uint16]:
+        """H, ``(n, n)``, of all points of the clients that are left.
+
+        Raises
+        ------
+        UserError
+            Two clients' answers do not go together.
+        """
+        sizes = self.sizes()
+        ends = np.cumsum([0, *sizes.values()])
+        place = {c: slice(ends[i], ends[i + 1]) for i, c in enumerate(sizes)}
+        found = np.zeros((ends[-1], ends[-1]), dtype=np.uint16)
+        for owner in sizes:
+            found[place[owner], place[owner]] = self._own[owner]
+            for evaluator in pairs_of(owner, self._roster)[0]:
+                if evaluator in sizes:
+                    block = self._pair(owner, evaluator)
+                    found[place[owner], place[evaluator]] = block
+                    found[place[evaluator], place[owner]] = block.T
+        return found
+
+    def neighbours(self, k: int) -> sparse.csr_array:
+        """Nearest neighbours among the points of all clients that are left."""
+        return neighbours_by_distance(self.distances(), self._num_bits, k)
+
+    def _hear(self, client: int, answer: Sent) -> None:
+        """Keep what a client says to the server and what is for others."""
+        step = STEPS[self._step]
+        origin = f"Client {client} sent in step {step!r}"
+        if step == KEYS:
+            key = checked_array(origin, answer, PUBLIC, np.uint8, (KEY_BYTES,))
+            size = checked_array(origin, answer, POINTS, np.int64, ())
+            if size < 0:
+                raise UserError(f"{origin} a number of points below 0; it must be 0 or more.")
+            self._public[client], self._sizes[client] = key.tobytes(), int(size)
+            return
+        if step == OFFER:
+            shape = (self._sizes[client], self._sizes[client])
+            own = checked_array(origin, answer, OWN, np.uint16, shape)
+            if own.max(initial=0) > self._num_bits or not np.array_equal(own, own.T):
+                raise UserError(
+                    f"{origin} no distances of its points; they must be symmetric and at most L."
+                )
+            self._own[client] = answer.pop(OWN)
+        pairs = {str(peer): (client, peer) for peer in self._roster if peer != client}
+        for name in [name for name in answer if name.startswith(TELL)]:
+            peer, _, what = name.removeprefix(TELL).partition("/")
+            if peer not in pairs:
+                raise UserError(f"Client {client} told of no pair in step {step!r}.")
+            self._told.setdefault(pairs[peer], {})[what] = answer.pop(name)
+        if step != REVEAL:
+            self._sent[client] = self._checked_post(client, answer)
+
+    def _post(self, client: int) -> Sent:
+        """What those that are left have sent to a client."""
+        post: Sent = {}
+        for sender in self._left:
+            sent = self._sent[sender]
+            if f"{TO}{client}" in sent:
+                post[f"{FROM}{sender}"] = sent[f"{TO}{client}"]
+            for role, readers in zip(
+                (EVALUATORS, OWNERS), pairs_of(sender, self._roster), strict=True
+            ):
+                if role in sent and client in readers:
+                    post[f"{GROUP}{sender}"] = sent[role]
+        return post
+
+    def _pair(self, owner: int, evaluator: int) -> NDArray[np.int64]:
+        try:
+            return self._protocol.distances(
+                (self._sizes[owner], self._sizes[evaluator]),
+                self._num_bits,
+                self._told.get((owner, evaluator), {}),
+                self._told.get((evaluator, owner), {}),
+            )
+        except UserError as error:
+            pair = f"Comparing owner {owner} and evaluator {evaluator}"
+            raise UserError(f"{pair}: {error}") from error
+
+    def _checked_post(self, client: int, answer: Sent) -> Sent:
+        # Whoever got nothing would take the client for one that dropped out, and the others not.
+        for peer in self._left:
+            sealed = answer.get(f"{TO}{peer}")
+            if peer != client and (sealed is None or sealed.dtype != np.uint8 or sealed.ndim != 1):
+                step = STEPS[self._step]
+                raise UserError(f"Client {client} sent client {peer} no message in step {step!r}.")
+        return answer

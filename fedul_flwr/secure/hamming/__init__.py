@@ -1,0 +1,1 @@
+"""Hamming distances between codes of two clients, of which the server sees only these."""

@@ -1,0 +1,267 @@
+"""Hamming distances by XCLP's variant with homomorphic encryption (section 3.2), packed.
+
+The owner encrypts its bits b under a key of its own. From the ciphertexts and its bits y the
+evaluator computes one of
+
+    h = sum_k y_k + sum_k b_k (1 - 2 y_k)    plus a mask,
+
+and tells the server the mask; the owner decrypts the masked distance and tells the server that.
+
+A plaintext holds the distances of one evaluator's point to many of the owner's, in slots of 13
+bits. A distance is at most L < 2^13, so slots do not overflow, but a slot has no room for a mask of
+its own: one mask uniform in Z_n hides the whole plaintext. The owner knows the randomness of its
+own ciphertexts and could test a guess of y against their product, so every product is multiplied
+by a fresh r^n.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import NoReturn
+
+import numpy as np
+from gmpy2 import mpz
+
+from fedul_flwr.data.types import Bytes, Ints
+from fedul_flwr.errors import UserError
+from fedul_flwr.propagation.codes import blocks
+from fedul_flwr.secure.hamming.paillier_scheme import (
+    Number,
+    PrivateKey,
+    add_plaintext,
+    all_coprime,
+    from_bytes,
+    generate_key,
+    nth_residue,
+    signed_products,
+    to_bytes,
+    uniform_below,
+)
+from fedul_flwr.secure.hamming.pairwise import Inbox, PairwiseHamming, Seat, Turn
+from fedul_flwr.secure.messages import checked_array
+from fedul_flwr.secure.similarity import Arrays, Cost
+
+SLOT_BITS = 13
+"""Bits of a plaintext for one distance."""
+
+MOST_BITS = 2**SLOT_BITS - 1
+"""The largest L."""
+
+MODULUS, CIPHERTEXTS, MASKS, SUMS = "modulus", "ciphertexts", "masks", "sums"
+
+_SECONDS_PER_KEY, _SECONDS_PER_BIT = 0.2, 0.012
+"""One core's time at 3,072 bits to make a key, and to encrypt a bit of a chunk."""
+
+_SECONDS_PER_ROW, _SECONDS_PER_PRODUCT = 0.042, 2.5e-6
+"""One core's time at 3,072 bits for a row of an answer to a chunk: to mask, randomise and decrypt
+it, and for each bit."""
+
+
+@dataclass(frozen=True)
+class Paillier:
+    """The protocol with a modulus of ``modulus_bits`` bits, a multiple of 16.
+
+    Arrays of numbers are big-endian bytes. A *chunk* is as many of an owner's points as fit into a
+    plaintext, and the first axis of all arrays.
+    """
+
+    modulus_bits: int = 3072
+    name = "paillier"
+
+    def prepare(self, seat: Seat) -> Turn:
+        """Nothing to send."""
+        _check_num_bits(seat.num_bits)
+        return Turn()
+
+    def offer(self, seat: Seat, state: Arrays, codes: Bytes, inbox: Inbox) -> Turn:
+        """A fresh key, and the ciphertexts of every bit: uint8 ``(chunks, L, 768)``."""
+        del state, inbox
+        if not seat.evaluators:
+            return Turn()
+        key = generate_key(self.modulus_bits, seat.entropy)
+        bits = np.unpackbits(codes, axis=1)
+        ciphertexts = [
+            key.encrypt(plaintext, seat.entropy)
+            for points in self._chunks(len(codes))
+            for plaintext in pack(bits[points].T)
+        ]
+        width = self._width
+        return Turn(
+            state={"p": to_bytes([key.p], width // 2)[0], "q": to_bytes([key.q], width // 2)[0]},
+            to_evaluators={
+                MODULUS: to_bytes([key.n], width)[0],
+                CIPHERTEXTS: to_bytes(ciphertexts, 2 * width).reshape(-1, seat.num_bits, 2 * width),
+            },
+        )
+
+    def answer(self, seat: Seat, state: Arrays, codes: Bytes, inbox: Inbox) -> Turn:
+        """Masked distances, encrypted, ``(chunks, n_own, 768)``; masks ``(chunks, n_own, 384)``."""
+        bits = np.unpackbits(codes, axis=1)
+        found = {
+            owner: self._answer(seat, owner, bits, inbox[owner])
+            for owner in seat.owners
+            if owner in inbox
+        }
+        return Turn(
+            state=state,
+            to_peers={owner: {CIPHERTEXTS: sent} for owner, (sent, _) in found.items()},
+            to_server={owner: {MASKS: masks} for owner, (_, masks) in found.items()},
+        )
+
+    def reveal(self, seat: Seat, state: Arrays, codes: Bytes, inbox: Inbox) -> Turn:
+        """Decrypted: masked distances ``(chunks, n_evaluator, 384)`` and the modulus."""
+        if not seat.evaluators:
+            return Turn()
+        key = PrivateKey(*from_bytes(np.stack([state["p"], state["q"]])))
+        chunks = len(self._chunks(len(codes)))
+        told = {}
+        for evaluator in seat.evaluators:
+            if evaluator not in inbox:
+                continue
+            message = _Message(f"Client {evaluator} sent in step 'answer'", inbox[evaluator])
+            shape = (chunks, seat.sizes[evaluator], 2 * self._width)
+            sums = [key.decrypt(c) for c in message.ciphertexts(shape, key.n)]
+            told[evaluator] = {
+                MODULUS: to_bytes([key.n], self._width)[0],
+                SUMS: to_bytes(sums, self._width).reshape(*shape[:2], self._width),
+            }
+        return Turn(to_server=told)
+
+    def distances(
+        self, sizes: tuple[int, int], num_bits: int, by_owner: Arrays, by_evaluator: Arrays
+    ) -> Ints:
+        """See :meth:`PairwiseHamming.distances`."""
+        _check_num_bits(num_bits)
+        n_owner, n_evaluator = sizes
+        chunks = self._chunks(n_owner)
+        shape = (len(chunks), n_evaluator, self._width)
+        owner = _Message("The owner sent in step 'reveal'", by_owner)
+        evaluator = _Message("The evaluator sent in step 'answer'", by_evaluator)
+        n = owner.modulus(self.modulus_bits)
+        sums, masks = owner.residues(SUMS, shape, n), evaluator.residues(MASKS, shape, n)
+        plaintexts = [(s - mask) % n for s, mask in zip(sums, masks, strict=True)]
+        found = np.empty(sizes, dtype=np.int64)
+        for chunk, points in enumerate(chunks):
+            rows = plaintexts[chunk * n_evaluator : (chunk + 1) * n_evaluator]
+            slots = points.stop - points.start
+            if max(rows, default=mpz(0)).bit_length() > SLOT_BITS * slots:
+                _refuse_distances(owner, num_bits)
+            found[points] = unpack(rows, slots).T
+        if found.max(initial=0) > num_bits:
+            _refuse_distances(owner, num_bits)
+        return found
+
+    def cost(self, sizes: list[int], num_bits: int) -> Cost:
+        """At 3,072 bits, the mean over who owns a pair; two clients take turns, others overlap."""
+        _check_num_bits(num_bits)
+        clients = len(sizes)
+        owners = clients if clients > 2 else clients // 2
+        chunks = [len(self._chunks(size)) for size in sizes]
+        encrypted = sum(chunks) * num_bits * owners / max(clients, 1)
+        own = sum(size * count for size, count in zip(sizes, chunks, strict=True))
+        rows = (sum(sizes) * sum(chunks) - own) / 2
+        per_row = _SECONDS_PER_ROW + num_bits * _SECONDS_PER_PRODUCT
+        seconds = owners * _SECONDS_PER_KEY + encrypted * _SECONDS_PER_BIT + rows * per_row
+        # A ciphertext has two widths, and so has an answer; the mask and the sum have one each.
+        traffic = self._width * (2 * encrypted + 4 * rows)
+        return Cost(seconds / (2 if clients > 2 else 1), traffic)
+
+    @property
+    def _width(self) -> int:
+        """Bytes of a number modulo n; a ciphertext has twice as many."""
+        return self.modulus_bits // 8
+
+    def _chunks(self, num_points: int) -> list[slice]:
+        """Points of an owner that share a plaintext, which is below 2^(bits - 1) and so below n."""
+        return list(blocks(num_points, (self.modulus_bits - 1) // SLOT_BITS))
+
+    def _answer(self, seat: Seat, owner: int, bits: Bytes, arrays: Arrays) -> tuple[Bytes, Bytes]:
+        """The ciphertexts for one owner and the masks for the server."""
+        message = _Message(f"Client {owner} sent in step 'offer'", arrays)
+        chunks = self._chunks(seat.sizes[owner])
+        n = message.modulus(self.modulus_bits)
+        offered = message.ciphertexts((len(chunks), seat.num_bits, 2 * self._width), n)
+        weights = bits.sum(axis=1, dtype=np.int64).tolist()
+        sent, masks = [], []
+        for chunk, points in enumerate(chunks):
+            ones = pack(np.ones((1, points.stop - points.start), dtype=np.uint8))[0]
+            own = offered[chunk * seat.num_bits : (chunk + 1) * seat.num_bits]
+            for product, weight in zip(signed_products(own, bits, n), weights, strict=True):
+                mask = uniform_below(n, seat.entropy)
+                masked = add_plaintext(product, weight * ones + mask, n)
+                sent.append(masked * nth_residue(n, seat.entropy) % n**2)
+                masks.append(mask)
+        shape = (len(chunks), len(bits))
+        return (
+            to_bytes(sent, 2 * self._width).reshape(*shape, 2 * self._width),
+            to_bytes(masks, self._width).reshape(*shape, self._width),
+        )
+
+
+@dataclass(frozen=True)
+class _Message:
+    """What somebody sent, to be read with care."""
+
+    origin: str
+    arrays: Arrays = field(repr=False)
+
+    def modulus(self, bits: int) -> Number:
+        n = from_bytes(self._bytes(MODULUS, (bits // 8,))[None])[0]
+        if n.bit_length() != bits or n % 2 == 0:
+            self.refuse("a modulus of another kind", f"it must be odd and have {bits} bits")
+        return n
+
+    def residues(self, name: str, shape: tuple[int, ...], n: Number) -> list[Number]:
+        found = self._numbers(name, shape)
+        if any(number >= n for number in found):
+            self.refuse(f"{name} out of range", "they must be below the modulus")
+        return found
+
+    def ciphertexts(self, shape: tuple[int, ...], n: Number) -> list[Number]:
+        found, modulus = self._numbers(CIPHERTEXTS, shape), n**2
+        if any(number >= modulus for number in found):
+            self.refuse("ciphertexts out of range", "they must be below the modulus squared")
+        if not all_coprime(found, n):
+            self.refuse("ciphertexts that are none", "they must be coprime to the modulus")
+        return found
+
+    def refuse(self, what: str, rule: str) -> NoReturn:
+        raise UserError(f"{self.origin} {what}; {rule}.")
+
+    def _numbers(self, name: str, shape: tuple[int, ...]) -> list[Number]:
+        return from_bytes(self._bytes(name, shape).reshape(-1, shape[-1]))
+
+    def _bytes(self, name: str, shape: tuple[int, ...]) -> Bytes:
+        return checked_array(self.origin, self.arrays, name, np.uint8, shape)
+
+
+def pack(bits: Bytes) -> list[Number]:
+    """For every row of bits, ``(rows, slots)``, the plaintext with bit p in slot p."""
+    spread = np.zeros((*bits.shape, SLOT_BITS), dtype=np.uint8)
+    spread[..., 0] = bits
+    rows = np.packbits(spread.reshape(len(bits), -1), axis=1, bitorder="little")
+    return [mpz.from_bytes(row.tobytes(), "little") for row in rows]
+
+
+def unpack(plaintexts: list[Number], slots: int) -> Ints:
+    """What is in the slots of plaintexts below 2^(13 ``slots``): int64 ``(rows, slots)``."""
+    size = SLOT_BITS * slots
+    width = (size + 7) // 8
+    joined = b"".join(plaintext.to_bytes(width, "little") for plaintext in plaintexts)
+    rows = np.frombuffer(joined, dtype=np.uint8).reshape(-1, width)
+    bits = np.unpackbits(rows, axis=1, count=size, bitorder="little")
+    return bits.reshape(-1, slots, SLOT_BITS) @ (1 << np.arange(SLOT_BITS))
+
+
+def _check_num_bits(num_bits: int) -> None:
+    if num_bits > MOST_BITS:
+        raise UserError(f"codes have {num_bits} bits; paillier compares at most {MOST_BITS}")
+
+
+def _refuse_distances(owner: _Message, num_bits: int) -> NoReturn:
+    rule = f"distances must be from 0 to {num_bits}"
+    owner.refuse("sums that do not go with the masks of the evaluator", rule)
+
+
+PAILLIER: PairwiseHamming = Paillier()
+"""With 3,072 bits, as strong as 128 bits of a symmetric key (NIST SP 800-57, part 1, table 2)."""

@@ -1,0 +1,166 @@
+"""Distances by ring-LWE: the messages. The mathematics is in ``rlwe_scheme``."""
+
+from __future__ import annotations
+
+from math import prod
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedul_flwr.data.types import Bytes, Ints
+from fedul_flwr.errors import UserError
+from fedul_flwr.propagation.codes import blocks
+from fedul_flwr.secure.hamming.pairwise import Inbox, Seat, Turn
+from fedul_flwr.secure.hamming.ring import DIGITS, N
+from fedul_flwr.secure.hamming.rlwe_scheme import (
+    Offer,
+    Packing,
+    T,
+    decrypt,
+    encrypt,
+    evaluate,
+    packing,
+)
+from fedul_flwr.secure.messages import checked_array
+from fedul_flwr.secure.randomness import Entropy, fresh
+from fedul_flwr.secure.similarity import Arrays, Cost
+
+SECRETS, KEYS, BITS, A, B = "secrets", "keys", "bits", "a", "b"
+MASKS, REVEALED = "masks", "revealed"
+
+_ROWS = 512  # of an evaluator at a time, for memory
+
+# Measured on one core; a second one halves the time of matrix products alone.
+_SECONDS_PER_POLYNOMIAL = 2e-4  # whatever is done with N coefficients
+_SECONDS_PER_PRODUCT = 3.5e-11
+_ROWS_FOR_TRANSFORMS = 80  # a client's transforms of A_c take the time of as many of its points
+
+
+class RingLWE:
+    """The protocol :class:`~fedul_flwr.secure.hamming.pairwise.PairwiseHamming` by ring-LWE."""
+
+    name = "rlwe"
+
+    def prepare(self, seat: Seat) -> Turn:
+        """Nothing is sent; L is checked."""
+        packing(seat.sizes, seat.num_bits)
+        return Turn()
+
+    def offer(self, seat: Seat, state: Arrays, codes: Bytes, inbox: Inbox) -> Turn:
+        """The owner encrypts its bits, once for all evaluators.
+
+        They get ``keys`` ``(3, chunks, N)`` and ``bits`` ``(3, n_own, L)``, uint32.
+        """
+        del state, inbox
+        layout = packing(seat.sizes, seat.num_bits)
+        if not seat.evaluators:
+            return Turn()
+        secrets, offer = encrypt(layout, seat.session, codes, seat.entropy)
+        return Turn({SECRETS: secrets}, to_evaluators={KEYS: offer.keys, BITS: offer.bits})
+
+    def answer(self, seat: Seat, state: Arrays, codes: Bytes, inbox: Inbox) -> Turn:
+        """The evaluator computes distances on ciphertexts and hides them by masks.
+
+        All owners get ``a`` ``(n_own, N)``, each one ``b`` ``(n_own, n_owner)``, uint32; the server
+        gets ``masks`` ``(n_own, n_owner)``, uint16 below t.
+        """
+        layout = packing(seat.sizes, seat.num_bits)
+        offers = {
+            owner: _checked_offer(layout, seat.sizes[owner], owner, inbox[owner])
+            for owner in seat.owners
+            if owner in inbox
+        }
+        sizes = {owner: (len(codes), offer.bits.shape[1]) for owner, offer in offers.items()}
+        masks = {owner: _masks(shape, seat.entropy) for owner, shape in sizes.items()}
+        a = np.empty((len(codes), N), dtype=np.uint32)
+        b = {owner: np.empty(shape, dtype=np.uint32) for owner, shape in sizes.items()}
+        for rows in blocks(len(codes), _ROWS) if offers else ():
+            ones = np.unpackbits(codes[rows], axis=1).astype(np.float64)
+            number = ones.sum(axis=1, keepdims=True)
+            added = [number + masks[owner][rows] for owner in offers]
+            a[rows], found = evaluate(
+                list(offers.values()), seat.session, 1 - 2 * ones, added, seat.entropy
+            )
+            for owner, digits in zip(offers, found, strict=True):
+                b[owner][rows] = digits
+        return Turn(
+            state,
+            to_peers={owner: {B: b[owner]} for owner in offers},
+            to_owners={A: a} if offers else {},
+            to_server={owner: {MASKS: masks[owner]} for owner in offers},
+        )
+
+    def reveal(self, seat: Seat, state: Arrays, codes: Bytes, inbox: Inbox) -> Turn:
+        """The owner decrypts distances + masks: ``revealed`` ``(n_evaluator, n_own)``, uint16."""
+        layout = packing(seat.sizes, seat.num_bits)
+        to_server = {}
+        for peer in seat.evaluators:
+            if peer in inbox:
+                num_rows = seat.sizes[peer]
+                origin = f"Client {peer} sent in step 'answer'"
+                a = checked_array(origin, inbox[peer], A, np.uint32, (num_rows, N))
+                b = checked_array(origin, inbox[peer], B, np.uint32, (num_rows, len(codes)))
+                to_server[peer] = {REVEALED: decrypt(layout, state[SECRETS], a, b)}
+        return Turn(to_server=to_server)
+
+    def distances(
+        self, sizes: tuple[int, int], num_bits: int, by_owner: Arrays, by_evaluator: Arrays
+    ) -> Ints:
+        """The masks come off again; both messages are uint16 ``(n_evaluator, n_owner)``."""
+        revealed = _checked_residues("The owner sent in step 'reveal'", by_owner, REVEALED, sizes)
+        masks = _checked_residues("The evaluator sent in step 'answer'", by_evaluator, MASKS, sizes)
+        distances = (revealed - masks) & np.uint16(T - 1)  # t divides 2^16
+        if distances.max(initial=0) > num_bits:
+            raise UserError(
+                "The owner sent in step 'reveal' and the evaluator in step 'answer' numbers of a "
+                f"distance above {num_bits} bits; it must be at most that."
+            )
+        return np.ascontiguousarray(distances.T, dtype=np.int64)
+
+    def cost(self, sizes: list[int], num_bits: int) -> Cost:
+        """Bytes are exact for clients of one size; else they depend on who owns which pair."""
+        layout = packing(dict(enumerate(sizes)), num_bits)
+        num_points = sum(sizes)
+        num_chunks = [len(layout.chunks(size)) for size in sizes]
+        compared = (num_points**2 - sum(size**2 for size in sizes)) / 2
+        # Either client of a pair may own it. Where there are two, only one owns any.
+        rows = (
+            sum((num_points - n) * chunks for n, chunks in zip(sizes, num_chunks, strict=True)) / 2
+        )
+        owning = min(1.0, (len(sizes) - 1) / 2)
+        keys = owning * sum(num_chunks)
+        sent = (
+            4 * DIGITS * (owning * num_points * num_bits + keys * N)
+            + 4 * owning * num_points * N
+            + 8 * compared
+        )
+        polynomials = rows + keys * layout.ciphertexts
+        weighted = num_points + _ROWS_FOR_TRANSFORMS * sum(size > 0 for size in sizes)
+        products = DIGITS * num_bits * (compared + 1.9 * weighted * N / min(layout.beta, 16))
+        return Cost(_SECONDS_PER_POLYNOMIAL * polynomials + _SECONDS_PER_PRODUCT * products, sent)
+
+
+RLWE = RingLWE()
+
+
+def _checked_offer(layout: Packing, size: int, owner: int, message: Arrays) -> Offer:
+    origin = f"Client {owner} sent in step 'offer'"
+    num_chunks = len(layout.chunks(size))
+    keys = checked_array(origin, message, KEYS, np.uint32, (DIGITS, num_chunks, N))
+    bits = checked_array(origin, message, BITS, np.uint32, (DIGITS, size, layout.num_bits))
+    return Offer(layout, keys, bits)
+
+
+def _checked_residues(
+    origin: str, message: Arrays, name: str, sizes: tuple[int, int]
+) -> NDArray[np.uint16]:
+    residues = checked_array(origin, message, name, np.uint16, (sizes[1], sizes[0]))
+    if residues.max(initial=0) >= T:
+        raise UserError(f"{origin} numbers as {name!r} that are too large; they must be below {T}.")
+    return residues
+
+
+def _masks(shape: tuple[int, int], entropy: Entropy) -> NDArray[np.uint16]:
+    """Uniform modulo t."""
+    words = fresh(2 * prod(shape), entropy).view(np.uint16).reshape(shape)
+    return words & np.uint16(T - 1)

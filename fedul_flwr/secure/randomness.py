@@ -1,0 +1,32 @@
+"""Random bytes: secrets from the operating system, and ChaCha20 where there must be many."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+
+import numpy as np
+from cryptography.hazmat.primitives.ciphers import Cipher
+from cryptography.hazmat.primitives.ciphers.algorithms import ChaCha20
+
+from fedul_flwr.data.types import Bytes
+
+Entropy = Callable[[int], bytes]
+"""From a number of bytes to as many unpredictable ones. ``os.urandom`` but in tests."""
+
+KEY_BYTES = 32
+
+_NONCE = bytes(16)  # every key makes one stream, so the nonce has nothing to tell apart
+
+
+def keystream(key: bytes, size: int) -> Bytes:
+    """The first ``size`` bytes of ChaCha20's stream (RFC 8439) under a key that is used once."""
+    encryptor = Cipher(ChaCha20(key, _NONCE), mode=None).encryptor()
+    stream = np.zeros(size, dtype=np.uint8)
+    encryptor.update_into(stream.data, stream.data)  # zeros, overwritten by zeros XOR stream
+    return stream
+
+
+def fresh(size: int, entropy: Entropy = os.urandom) -> Bytes:
+    """``size`` unpredictable bytes, from 32 of ``entropy``."""
+    return keystream(entropy(KEY_BYTES), size)

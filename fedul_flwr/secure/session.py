@@ -1,0 +1,223 @@
+"""A client's end of a session: who takes part, keys with each of them, a seed all of them share.
+
+Everything here is arrays, so that each message can be answered by a new process. The server picks
+the participants and passes on what they send. What it says of them makes the session's number: if
+it told two clients different things, nothing they send each other would open.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedul_flwr.data.types import Bytes, Ints
+from fedul_flwr.errors import UserError
+from fedul_flwr.secure import channels
+from fedul_flwr.secure.channels import EVERYBODY, Place
+from fedul_flwr.secure.randomness import KEY_BYTES, Entropy
+from fedul_flwr.secure.similarity import Arrays
+
+PRIVATE, NONCE, PUBLIC = "private-key", "nonce", "public-keys"
+PARTICIPANTS, SIZES = "participants", "sizes"
+CONTENT_KEY, MASK_ROOTS = "content-key", "mask-roots"
+
+FEWEST = 3
+"""With two participants each one gets the other's part of a sum."""
+
+
+@dataclass(frozen=True)
+class Session:
+    """What a client knows once it has been told who takes part.
+
+    Attributes
+    ----------
+    own : its number.
+    private : its key, 32 bytes.
+    public : every participant's, this client's too; their numbers ascend.
+    sizes : every participant's number of points.
+    nonce : 32 bytes of the server's.
+    server_round : round of the run.
+    """
+
+    own: int
+    private: bytes = field(repr=False)
+    public: Mapping[int, bytes]
+    sizes: Mapping[int, int]
+    nonce: bytes
+    server_round: int
+
+    @property
+    def peers(self) -> list[int]:
+        """The other participants."""
+        return [client for client in self.public if client != self.own]
+
+    @property
+    def number(self) -> bytes:
+        """32 bytes that depend on all that participants were told of each other."""
+        told = hashlib.sha256(b"fedul-flwr session 1" + self.nonce)
+        told.update(self.server_round.to_bytes(8, "little"))
+        for client, key in self.public.items():
+            numbers = np.array([client, self.sizes[client]], dtype="<i8")
+            told.update(numbers.tobytes() + key)
+        return told.digest()
+
+    def seal(self, peer: int, step: str, arrays: Arrays, entropy: Entropy) -> Bytes:
+        """A message that ``peer`` alone can read, in a step that is done once."""
+        return channels.seal(arrays, self._secret(peer), self._place(step, self.own, peer), entropy)
+
+    def unseal(self, peer: int, step: str, sealed: NDArray[Any] | None) -> dict[str, NDArray[Any]]:
+        """What ``peer`` sent to this client alone."""
+        return channels.unseal(sealed, self._secret(peer), self._place(step, peer, self.own))
+
+    def seal_for_several(self, step: str, arrays: Arrays, entropy: Entropy) -> tuple[bytes, Bytes]:
+        """A new key, to be sent to each reader sealed, and a message under it."""
+        key = entropy(KEY_BYTES)
+        return key, channels.seal(arrays, key, self._place(step, self.own, EVERYBODY), entropy)
+
+    def unseal_for_several(
+        self, peer: int, step: str, sealed: NDArray[Any] | None, key: bytes
+    ) -> dict[str, NDArray[Any]]:
+        """What ``peer`` sent to several under a key it told each of them."""
+        return channels.unseal(sealed, key, self._place(step, peer, EVERYBODY))
+
+    def mask_roots(self) -> dict[str, NDArray[Any]]:
+        """All that a sum of labels needs once points are compared; the private key is not in it.
+
+        For each participant 32 bytes that it and this client have in common, zeros for this one.
+        """
+        roots = [bytes(KEY_BYTES) if c == self.own else self._mask_root(c) for c in self.public]
+        everybody = roster(self.public, self.sizes)
+        return {
+            PARTICIPANTS: everybody[PARTICIPANTS],
+            SIZES: everybody[SIZES],
+            MASK_ROOTS: bytes_array(b"".join(roots)).reshape(-1, KEY_BYTES),
+        }
+
+    def _mask_root(self, peer: int) -> bytes:
+        place = Place(self.number, 0, "sum", *sorted((self.own, peer)))
+        return channels.derive(self._secret(peer), place.info("masks"))
+
+    def seed(self, shares: Mapping[int, bytes]) -> bytes:
+        """The participants' seed, 32 bytes, from the shares of those that are left.
+
+        Raises
+        ------
+        UserError
+            Fewer than :data:`FEWEST` shares, or one of another length.
+        """
+        require_enough(shares)
+        who = np.array(sorted(shares), dtype="<i8")
+        for client in who.tolist():
+            if len(shares[client]) != KEY_BYTES:
+                raise UserError(f"Client {client} sent a share of the seed of another length.")
+        place = Place(self.number, 0, "seed", EVERYBODY, EVERYBODY)
+        together = b"".join(shares[client] for client in who.tolist())
+        return channels.derive(together, place.info("seed") + who.tobytes())
+
+    @classmethod
+    def from_arrays(cls, own: int, server_round: int, arrays: Arrays) -> Session:
+        """The session that :meth:`as_arrays` describes."""
+        who = arrays[PARTICIPANTS].tolist()
+        return cls(
+            own=own,
+            private=arrays[PRIVATE].tobytes(),
+            public={client: key.tobytes() for client, key in zip(who, arrays[PUBLIC], strict=True)},
+            sizes=dict(zip(who, arrays[SIZES].tolist(), strict=True)),
+            nonce=arrays[NONCE].tobytes(),
+            server_round=server_round,
+        )
+
+    def as_arrays(self) -> dict[str, NDArray[Any]]:
+        """All but ``own`` and ``server_round``, to be remembered."""
+        return {
+            PRIVATE: bytes_array(self.private),
+            NONCE: bytes_array(self.nonce),
+            **roster(self.public, self.sizes),
+        }
+
+    def _secret(self, peer: int) -> bytes:
+        return channels.pair_secret(self.private, self.public[peer], peer)
+
+    def _place(self, step: str, source: int, destination: int) -> Place:
+        return Place(self.number, 0, step, source, destination)
+
+
+def mask_key(root: bytes, attempt: int) -> bytes:
+    """A key for one attempt at a sum, from what two clients have in common for all of them."""
+    place = Place(b"", attempt, "sum", EVERYBODY, EVERYBODY)
+    return channels.derive(root, place.info("mask"))
+
+
+def roster(public: Mapping[int, bytes], sizes: Mapping[int, int]) -> dict[str, NDArray[Any]]:
+    """What the server tells everybody of the participants."""
+    who = sorted(public)
+    return {
+        PARTICIPANTS: np.array(who, dtype=np.int64),
+        PUBLIC: np.frombuffer(b"".join(public[c] for c in who), np.uint8).reshape(-1, KEY_BYTES),
+        SIZES: np.array([sizes[client] for client in who], dtype=np.int64),
+    }
+
+
+def join(
+    own: int, server_round: int, private: bytes, nonce: bytes, told: Arrays, num_points: int
+) -> Session:
+    """Take part with those the server names, or refuse.
+
+    Raises
+    ------
+    UserError
+        Fewer than :data:`FEWEST`, somebody named twice, or this client with another key or size
+        than its own.
+    """
+    who, keys, sizes = (told.get(name) for name in (PARTICIPANTS, PUBLIC, SIZES))
+    if (
+        who is None or keys is None or sizes is None
+        or who.dtype != np.int64 or sizes.dtype != np.int64 or keys.dtype != np.uint8
+        or who.ndim != 1 or sizes.shape != who.shape or keys.shape != (len(who), KEY_BYTES)
+        or (np.diff(who) <= 0).any() or (who < 0).any() or (sizes < 0).any()
+    ):  # fmt: skip
+        raise UserError("The server sent no list of participants.")
+    require_enough(who)
+    kept = {PRIVATE: bytes_array(private), NONCE: bytes_array(nonce)}
+    # What is kept comes last: a key that the server tells must not take the place of the own.
+    session = Session.from_arrays(own, server_round, {**told, **kept})
+    if len(set(session.public.values())) < len(who):
+        raise UserError("The server gave two participants the same public key.")
+    if session.public.get(own) != channels.public_key(private) or session.sizes[own] != num_points:
+        raise UserError(f"The server's list of participants has no client {own} as it is.")
+    return session
+
+
+def require_enough(clients: Iterable[int] | Ints) -> None:
+    """Refuse fewer than :data:`FEWEST` participants."""
+    count = len(list(clients))
+    if count < FEWEST:
+        raise UserError(
+            f"{count} client(s) cannot hide from each other what they add up: "
+            f"a secure propagation needs {FEWEST} or more."
+        )
+
+
+def bytes_array(data: bytes) -> Bytes:
+    """Bytes as an array."""
+    return np.frombuffer(data, dtype=np.uint8)
+
+
+def pairs_of(client: int, participants: Sequence[int]) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Whose owner a client is, and whose evaluator: every pair once, work shared evenly.
+
+    Around a circle of participants each one owns the pairs with those of the half that follows.
+    """
+    count, place = len(participants), participants.index(client)
+    evaluators: list[int] = []
+    owners: list[int] = []
+    for step in range(1, count):
+        peer = participants[(place + step) % count]
+        first = 2 * step < count or (2 * step == count and client < peer)
+        (evaluators if first else owners).append(peer)
+    return tuple(sorted(evaluators)), tuple(sorted(owners))

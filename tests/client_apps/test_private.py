@@ -1,0 +1,303 @@
+"""What clients of XCLP show where noise hides it: drawn once, used everywhere, still theirs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from flwr.app import Message
+from safetensors.numpy import load_file
+
+import client_apps.private
+from client_apps.private import FEATURES, LABELS, NOISY_FEATURES, RANDOMISED_LABELS
+from fedul_flwr.client_state import ClientState
+from fedul_flwr.config import RunConfig, resolve
+from fedul_flwr.data.seeds import stream
+from fedul_flwr.errors import UserError
+from fedul_flwr.propagation.central import label_propagation
+from fedul_flwr.propagation.codes import encode
+from fedul_flwr.propagation.phases import COMPARE, LABELLED, SUM
+from fedul_flwr.results.label_files import read_labels
+from fedul_flwr.results.label_names import XCLP, file_name
+from fedul_flwr.secure.hamming.plaintext import CODES
+from tests.parties import BITS, SEED, Parties, split
+from tests.runs import MeddlingGrid, metrics, train
+from tests.strategies.test_label_propagation import (
+    FEATURES as POINTS,
+)
+from tests.strategies.test_label_propagation import (
+    LABELS as GIVEN,
+)
+from tests.strategies.test_label_propagation import (
+    assert_agree,
+    central,
+    together,
+)
+
+Settings = Callable[..., RunConfig]
+SIZES = [90, 110, 200]
+CODES_OF_200 = {"xclp.codes-epsilon": 200.0}
+LABELS_OF_2 = {"xclp.labels-epsilon": 2.0}
+
+
+def parties(**options: Any) -> Parties:
+    return Parties(**split(POINTS, GIVEN, SIZES), options=options)
+
+
+def remembered(built: Parties, name: str, key: str) -> np.ndarray[Any, Any]:
+    """What all parties remember, client after client."""
+    return np.concatenate([built.state(client).recall(name, 99)[key] for client in range(3)])
+
+
+def answers(built: Parties, phase: str) -> list[dict[str, bytes]]:
+    return [
+        {name: array.tobytes() for name, array in answer.arrays.items()}
+        for what, _, _, answer in built.heard
+        if what == phase
+    ]
+
+
+# Off
+
+
+def test_without_noise_nothing_changes() -> None:
+    built = parties()
+    found = built.propagate()
+    assert_agree(together(found), central(), GIVEN < 0)
+    codes = encode(POINTS, SEED, BITS).tobytes()
+    assert b"".join(answer[CODES] for answer in answers(built, COMPARE)) == codes
+    client = built.client(0)
+    assert client.coded(POINTS, 1) is POINTS
+    np.testing.assert_array_equal(client.summed(1), client.given)
+    assert not {NOISY_FEATURES, RANDOMISED_LABELS} & set(built.states[0])
+
+
+# Codes
+
+
+def test_codes_are_of_noisy_features() -> None:
+    built = parties(**CODES_OF_200)
+    found = built.propagate()
+    noisy = remembered(built, NOISY_FEATURES, FEATURES)
+    assert (noisy != POINTS).all()
+    codes = encode(noisy, SEED, BITS).tobytes()
+    assert b"".join(answer[CODES] for answer in answers(built, COMPARE)) == codes
+    assert_agree(together(found), central(features=noisy), GIVEN < 0)
+
+
+def test_noise_is_drawn_once_a_round() -> None:
+    built = parties(**CODES_OF_200)
+    first = [built.client(0).coded(POINTS, 1) for _ in range(2)]
+    # The features of a model may be others when a round is begun again: what was drawn stays.
+    first.append(built.client(0).coded(-POINTS, 1))
+    assert [(one == first[0]).all() for one in first] == [True] * 3
+    later = built.client(0).coded(POINTS, 2)
+    assert (later != first[0]).all()
+    np.testing.assert_array_equal(built.client(0).coded(POINTS, 2), later)
+    assert (built.client(1).coded(POINTS, 1) != first[0]).all()
+
+
+def test_noise_has_the_size_of_the_plan(monkeypatch: pytest.MonkeyPatch) -> None:
+    sigmas: list[float] = []
+
+    def draw(features: Any, sigma: float) -> Any:
+        sigmas.append(sigma)
+        return features
+
+    monkeypatch.setattr(client_apps.private, "noisy_directions", draw)
+    client = parties(**CODES_OF_200).client(0)
+    client.coded(POINTS, 1)
+    assert sigmas == [client.privacy.sigma]
+
+
+def test_points_without_a_direction_hide_among_others() -> None:
+    features = POINTS.copy()
+    features[[0, 1, 95]] = 0
+    built = Parties(**split(features, GIVEN, SIZES), options=CODES_OF_200)
+    found = built.propagate()
+    asked = [answer[LABELLED] for answer in answers(built, COMPARE)]
+    assert [len(flags) for flags in asked] == SIZES
+    plain = Parties(**split(features, GIVEN, SIZES))
+    plain.propagate()
+    assert [len(answer[LABELLED]) for answer in answers(plain, COMPARE)] == [88, 109, 200]
+    assert_agree(
+        together(found), central(features=remembered(built, NOISY_FEATURES, FEATURES)), GIVEN < 0
+    )
+
+
+# Labels
+
+
+@pytest.mark.parametrize("withheld", [None, 1])
+def test_sums_and_counts_are_of_randomised_labels(withheld: int | None) -> None:
+    built = parties(**LABELS_OF_2)
+    found = built.propagate(withheld=withheld)
+    labels = remembered(built, RANDOMISED_LABELS, LABELS)
+    assert ((labels < 0) == (GIVEN < 0)).all()
+    assert (labels != GIVEN).any()
+    mine = np.repeat([0, 1, 2], SIZES) == withheld
+    assert_agree(together(found), central(np.where(mine, -1, labels)), (GIVEN < 0) | mine)
+
+
+def test_labels_are_randomised_once() -> None:
+    built = parties(**LABELS_OF_2)
+    propagation = built.propagation(1)
+    left, joint = propagation.join(built.members, {})
+    propagation.sum_labels(left, joint)
+    first = remembered(built, RANDOMISED_LABELS, LABELS)
+    for withheld in (0, 2):
+        propagation.sum_labels(left, joint, withheld=withheld)
+    propagation.sum_labels(left[:2], joint)
+    built.propagation(7).sum_labels(left, joint)
+    np.testing.assert_array_equal(remembered(built, RANDOMISED_LABELS, LABELS), first)
+    sums = answers(built, SUM)
+    assert sums[:3] == sums[-3:]  # what all three sent in rounds 1 and 7, over the same graph
+    for client, labels in enumerate(np.split(first, np.cumsum(SIZES)[:-1])):
+        np.testing.assert_array_equal(built.client(client).summed(9), labels)
+    np.testing.assert_array_equal(built.client(0).given, GIVEN[:90])  # it knows them still
+
+
+def test_another_run_draws_others() -> None:
+    drawn = [parties(**{"xclp.labels-epsilon": 0.1}).client(2).summed(1) for _ in range(2)]
+    assert (drawn[0] != drawn[1]).any()
+
+
+@pytest.mark.parametrize("name", ["codes", "labels"])
+def test_a_device_draws_no_second_time(name: str) -> None:
+    played = Parties(
+        [np.random.default_rng(0).normal(size=(10, 4))] * 3,
+        [np.array([0] * 5 + [-1] * 5)] * 3,
+        {f"xclp.{name}-epsilon": 1.0},
+    )
+    played.settings = played.settings.model_copy(update={"resume": "earlier"})
+    with pytest.raises(UserError) as error:
+        played.propagate()
+    assert str(error.value) == (
+        "Client 0: a run with differential privacy cannot resume on a device: its noise was drawn "
+        "in the run before, and is gone."
+    )
+
+
+# In a run
+
+
+def test_labels_stay_in_a_resumed_run_and_codes_in_a_round(settings: Settings) -> None:
+    options: dict[str, Any] = {
+        **{"method": "xclp", "model": "mlp", "local_epochs": 1, "precision": "float32"},
+        **{"xclp.num-bits": 256, "semi.labels-only-rounds": 1, "num_rounds": 3},
+        **{"labels.total": 60, "points_per_client": 60},
+        **{"xclp.codes-epsilon": 100.0, "xclp.labels-epsilon": 1.0},
+    }
+
+    class Cut(Exception):
+        pass
+
+    def cut(call: int, replies: list[Message]) -> list[Message]:
+        if call == 7:  # hello, prepare, round 1, three calls of round 2, compare; labels are summed
+            raise Cut
+        return replies
+
+    def kept(client: int) -> dict[str, bytes]:
+        folder = directory / "clients" / str(client)
+        files = (*folder.glob("noisy-*"), *folder.glob("randomised-*"))
+        return {file.name: file.read_bytes() for file in files}
+
+    config = settings(**options)
+    directory = Path(config.output)
+    with pytest.raises(Cut):
+        train(config, 3, wrap_grid=lambda grid: MeddlingGrid(grid, cut))
+    before = [kept(client) for client in range(3)]
+    names = {f"{NOISY_FEATURES}-{number}.safetensors" for number in (2, 3)}
+    assert set(before[0]) == names | {f"{RANDOMISED_LABELS}-2.safetensors"}
+
+    train(resolve({"resume": str(directory)}, Path.cwd()), 3)
+    assert [line["round"] for line in metrics(directory)] == [1, 2, 3]
+    for client in range(3):
+        after = kept(client)
+        assert set(after) <= set(before[client])
+        assert all(after[name] == before[client][name] for name in after)
+        assert f"{RANDOMISED_LABELS}-2.safetensors" in after
+        assert f"{NOISY_FEATURES}-3.safetensors" in after
+    labels = load_file(directory / "clients" / "0" / f"{RANDOMISED_LABELS}-2.safetensors")[LABELS]
+    assert (labels >= 0).sum() == 20
+
+    with pytest.raises(UserError, match="num-rounds has changed, and the noise of"):
+        train(resolve({"resume": str(directory), "num-rounds": 4}, Path.cwd()), 3)
+
+
+def test_a_prediction_is_propagation_of_what_noise_left(settings: Settings) -> None:
+    options = {"labels.total": 60, "points_per_client": 80, "xclp.num-bits": 256}
+    noise = {"xclp.codes-epsilon": 2000.0, "xclp.labels-epsilon": 3.0}
+    directory = train(settings(method="xclp-predict", **options, **noise), 2)
+
+    def kept(name: str, key: str) -> np.ndarray[Any, Any]:
+        files = [directory / "clients" / str(c) / f"{name}-1.safetensors" for c in range(2)]
+        return np.concatenate([load_file(file)[key] for file in files])
+
+    labels = kept(RANDOMISED_LABELS, LABELS)
+    expected = label_propagation(
+        kept(NOISY_FEATURES, FEATURES),
+        labels,
+        num_classes=10,
+        num_bits=256,
+        seed=stream(0, "codes", 0).bytes(32),
+    )
+    files = [directory / "clients" / str(c) / file_name(XCLP) for c in range(2)]
+    written = np.concatenate([read_labels(file)[1].labels for file in files])
+    np.testing.assert_array_equal(written, expected.labels[labels < 0])
+    assert len(written) == 100
+
+
+# Refusals
+
+
+def refused(call: Callable[[], Any], message: str) -> None:
+    with pytest.raises(UserError) as error:
+        call()
+    assert str(error.value) == message
+
+
+CHANGED = "Client 1: its points have changed during the run, and noise was drawn for those before."
+
+
+def test_other_points_than_noise_was_drawn_for() -> None:
+    built = parties(**CODES_OF_200, **LABELS_OF_2)
+    built.client(1).coded(POINTS[:110], 1)
+    built.client(1).summed(1)
+    refused(lambda: built.client(1).coded(POINTS[:109], 1), CHANGED)
+    assert len(built.client(1).coded(POINTS[:109], 2)) == 109
+    own = GIVEN[90:200]
+    at = np.flatnonzero(own >= 0)[0]
+    for other in (np.delete(own, 0), np.delete(own, -1), np.where(np.arange(110) == at, -1, own)):
+        built.labels = [GIVEN[:90], other, GIVEN[200:]]
+        refused(lambda: built.client(1).summed(2), CHANGED)
+    # A label that was corrected has no part in what was drawn.
+    built.labels = [GIVEN[:90], np.where(np.arange(110) == at, own[at] ^ 1, own), GIVEN[200:]]
+    built.client(1).summed(2)
+
+
+def test_other_rounds_than_noise_was_made_for() -> None:
+    built = parties(**CODES_OF_200)  # rounds 11 to 30 propagate
+    built.client(1).coded(POINTS, 11)
+    for rounds, releases in ((31, 21), (29, 19)):
+        built.settings = built.settings.model_copy(update={"num_rounds": rounds})
+        refused(
+            lambda: built.client(1).coded(POINTS, 12),
+            "Client 1: num-rounds has changed, and the noise of xclp.codes-epsilon is for 20 "
+            f"propagations, not {releases}.",
+        )
+
+
+def test_memory_lies_in_files_in_a_simulation(tmp_path: Path) -> None:
+    built = parties(**CODES_OF_200, **LABELS_OF_2)
+    client = built.client(0)
+    client.state = ClientState(built.states[0], tmp_path)
+    drawn = client.coded(POINTS[:90], 3), client.summed(3)
+    assert len(built.states[0]) == 0
+    again = built.client(0)
+    again.state = ClientState(built.states[0], tmp_path)
+    for one, other in zip(drawn, (again.coded(POINTS[:90], 3), again.summed(5)), strict=True):
+        np.testing.assert_array_equal(one, other)

@@ -1,0 +1,265 @@
+"""Noise against other formulas and bounds, by its distribution, and what is refused."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy.stats import chisquare, kstest, norm
+
+from fedul_flwr.errors import UserError
+from fedul_flwr.propagation import privacy as module
+from fedul_flwr.propagation.draws import gaussians
+from fedul_flwr.propagation.privacy import (
+    SENSITIVITY,
+    gaussian_sigma,
+    noisy_directions,
+    randomised_labels,
+)
+from fedul_flwr.secure.randomness import keystream
+
+KEY = bytes(range(32))
+FLOATS = np.random.default_rng(0).normal(size=(6, 5))
+
+
+def known(size: int) -> bytes:
+    """Entropy that is always the same."""
+    return KEY[:size]
+
+
+# Noise that is needed
+
+
+def delta_of(epsilon: float, mu: float) -> float:
+    """δ(ε) of Balle and Wang (2018), theorem 8, as it stands there."""
+    tail = np.exp(epsilon + norm.logcdf(-mu / 2 - epsilon / mu))
+    return float(norm.cdf(mu / 2 - epsilon / mu) - tail)
+
+
+@pytest.mark.parametrize("delta", [1e-8, 1e-5, 0.01, 0.3, 0.99])
+@pytest.mark.parametrize("epsilon", [1e-3, 0.1, 1, 8, 100, 700])
+def test_noise_is_enough_and_no_less_would_be(epsilon: float, delta: float) -> None:
+    sigma = gaussian_sigma(epsilon, delta, 3.0)
+    assert delta_of(epsilon, 3 / sigma) == pytest.approx(delta, rel=1e-6)
+    assert delta_of(epsilon, 3 / (0.999 * sigma)) > delta
+
+
+@pytest.mark.parametrize("delta", [1e-300, 1e-12, 1e-5, 0.1])
+@pytest.mark.parametrize("epsilon", [0.01, 0.3, 0.999])
+def test_never_more_than_the_classical_bound(epsilon: float, delta: float) -> None:
+    # Dwork and Roth (2014), theorem A.1, for ε < 1: σ = √(2 log(1.25 / δ)) Δ / ε.
+    classical = math.sqrt(2 * math.log(1.25 / delta)) * SENSITIVITY / epsilon
+    assert 0 < gaussian_sigma(epsilon, delta, SENSITIVITY) <= classical
+
+
+def test_known_values() -> None:
+    # Where ε vanishes, δ = 2 Φ(μ/2) - 1. With μ = 2: δ = 0.6826895, and σ = Δ/2.
+    assert gaussian_sigma(1e-12, 0.6826894921370859, 1.0) == pytest.approx(0.5)
+    # a = μ/2 - ε/μ = 0 at μ = √(2ε): with ε = 2, δ = 1/2 - e² Φ(-2) = 1/2 - 0.1681021 = 0.3318979.
+    assert gaussian_sigma(2, 0.5 - math.exp(2) * norm.cdf(-2), 1.0) == pytest.approx(0.5)
+    # Tails beyond the smallest float: ε = 10⁶ needs μ near √(2ε) = 1414, less 4.26 for δ = 10⁻⁵.
+    assert 1 / gaussian_sigma(1e6, 1e-5, 1.0) == pytest.approx(math.sqrt(2e6) - 4.26, abs=0.3)
+
+
+@pytest.mark.parametrize("epsilon", [1e-12, 1e-9])
+def test_next_to_no_epsilon_costs_what_none_does(epsilon: float) -> None:
+    # δ = 2 Φ(μ/2) - 1 = μ / √(2π) up to μ³; a difference of Φ would have lost all digits of it.
+    expected = 1 / (1e-5 * math.sqrt(2 * math.pi))
+    assert gaussian_sigma(epsilon, 1e-5, 1.0) == pytest.approx(expected, rel=1e-3)
+
+
+EPSILONS, DELTAS = st.floats(1e-3, 1e3), st.floats(1e-12, 0.9)
+
+
+@given(epsilon=EPSILONS, delta=DELTAS, factor=st.floats(1.001, 10))
+def test_more_privacy_needs_more_noise(epsilon: float, delta: float, factor: float) -> None:
+    sigma = gaussian_sigma(epsilon, delta, SENSITIVITY)
+    assert gaussian_sigma(epsilon * factor, delta, SENSITIVITY) < sigma
+    assert gaussian_sigma(epsilon, delta / factor, SENSITIVITY) > sigma
+    assert gaussian_sigma(epsilon, delta, SENSITIVITY * factor) > sigma
+
+
+@given(epsilon=EPSILONS, delta=DELTAS, releases=st.integers(1, 3000))
+def test_noise_grows_with_the_root_of_releases(epsilon: float, delta: float, releases: int) -> None:
+    once = gaussian_sigma(epsilon, delta, 2.0)
+    found = gaussian_sigma(epsilon, delta, 2.0, releases)
+    assert found == pytest.approx(math.sqrt(releases) * once, rel=1e-15)
+    assert gaussian_sigma(epsilon, delta, 2.0, 4) == 2 * once
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ((0.0, 1e-5, 2.0), "epsilon is 0.0; it must be positive and finite"),
+        ((math.inf, 1e-5, 2.0), "epsilon is inf; it must be positive and finite"),
+        ((math.nan, 1e-5, 2.0), "epsilon is nan; it must be positive and finite"),
+        ((1.0, 0.0, 2.0), "delta is 0.0; it must be between 0 and 1"),
+        ((1.0, 1.0, 2.0), "delta is 1.0; it must be between 0 and 1"),
+        ((1.0, 1e-5, 0.0), "the sensitivity is 0.0; it must be positive and finite"),
+        ((1.0, 1e-5, math.inf), "the sensitivity is inf; it must be positive and finite"),
+        ((1.0, 1e-5, 2.0, 0), "there are 0 releases; noise needs 1 or more"),
+    ],
+)
+def test_refuses_what_has_no_noise(arguments: Any, message: str) -> None:
+    with pytest.raises(UserError) as error:
+        gaussian_sigma(*arguments)
+    assert str(error.value) == message
+
+
+# Directions
+
+
+def test_noisy_directions_by_hand() -> None:
+    # 30 numbers of ChaCha20 under the one key that was asked for; (3, 4) / 5 = (0.6, 0.8).
+    features = np.zeros((6, 5))
+    features[0, :2] = 3, 4
+    noise = gaussians(keystream(KEY, 240).view(np.uint64)).reshape(6, 5)
+    expected = 0.5 * noise
+    expected[0, :2] += 0.6, 0.8
+    found = noisy_directions(features, 0.5, known)
+    assert found.dtype == np.float32
+    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-6)
+
+
+@pytest.mark.parametrize("scale", [1e-300, 1e-9, 1.0, 1e300])
+def test_only_directions_are_released(scale: float) -> None:
+    found, expected = (noisy_directions(rows, 0.3, known) for rows in (FLOATS * scale, FLOATS))
+    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-6)
+
+
+def test_sensitivity() -> None:
+    # With the same noise, releases of any two points are 2 apart at most, and so far of opposites.
+    rows = np.vstack([FLOATS, -FLOATS, np.zeros((1, 5))])
+    clean = noisy_directions(rows, 1e-9, known).astype(np.float64)
+    apart = np.linalg.norm(clean[:, None] - clean[None], axis=2)
+    assert apart.max() == pytest.approx(SENSITIVITY, abs=1e-6)
+
+
+def test_noise_is_gaussian_for_points_without_a_direction_too() -> None:
+    for rows in (np.zeros((400, 5)), np.tile(FLOATS[0], (400, 1))):
+        clean = rows / max(1e-300, np.linalg.norm(rows[0]))
+        noise = (noisy_directions(rows, 0.7, known) - clean) / 0.7
+        assert kstest(noise.ravel(), "norm").pvalue > 1e-3
+        assert noise.any(axis=1).all()
+
+
+def test_every_block_has_noise_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    keys: list[bytes] = []
+
+    def counted(size: int) -> bytes:
+        keys.append(bytes([len(keys)]) * size)
+        return keys[-1]
+
+    monkeypatch.setattr(module, "_BLOCK_NUMBERS", 10)  # two rows of five
+    found = noisy_directions(np.zeros((5, 5)), 1.0, counted)
+    assert [len(key) for key in keys] == [32, 32, 32]
+    assert len(np.unique(found)) == 25  # the last block has an odd number of numbers
+
+
+def test_noise_is_never_the_same() -> None:
+    assert (noisy_directions(FLOATS, 1.0) != noisy_directions(FLOATS, 1.0)).all()
+
+
+def test_no_points() -> None:
+    assert noisy_directions(np.zeros((0, 5)), 1.0).shape == (0, 5)
+
+
+@pytest.mark.parametrize("sigma", [0.0, -1.0, math.inf, math.nan])
+def test_refuses_noise_that_is_none(sigma: float) -> None:
+    with pytest.raises(UserError, match=f"standard deviation is {sigma}; it must be positive"):
+        noisy_directions(FLOATS, sigma)
+
+
+def test_refuses_features() -> None:
+    with pytest.raises(UserError, match="features of point 1 are not all finite"):
+        noisy_directions(np.array([[1.0], [np.nan]]), 1.0)
+
+
+# Labels
+
+
+def outcomes(label: int, num_classes: int, epsilon: float, monkeypatch: Any) -> list[int]:
+    """How often each class comes out, over eight chances and as many picks as there are others."""
+    chances = np.arange(1, 16, 2, dtype=np.uint64) << np.uint64(60)  # u = 1/16, 3/16, …, 15/16
+    picks = np.arange(num_classes - 1, dtype=np.uint64)
+    raw = np.array([np.repeat(chances, len(picks)), np.tile(picks, 8)])
+    monkeypatch.setattr(module, "_raw", lambda count, entropy: raw.ravel())
+    found = randomised_labels(np.full(raw.shape[1], label), num_classes, epsilon)
+    return np.bincount(found, minlength=num_classes).tolist()
+
+
+def test_probabilities_by_hand(monkeypatch: pytest.MonkeyPatch) -> None:
+    # K = 3, e^ε = 2: a label stays with probability 2/4, each other comes with 1/4; of 16: 8, 4, 4.
+    epsilon = math.log(2)
+    assert outcomes(0, 3, epsilon, monkeypatch) == [8, 4, 4]
+    assert outcomes(1, 3, epsilon, monkeypatch) == [4, 8, 4]
+    assert outcomes(2, 3, epsilon, monkeypatch) == [4, 4, 8]
+    # K = 2, e^ε = 3: 3/4 and 1/4; of 8: 6 and 2. K = 4, e^ε = 5: 5/8 and 1/8; of 24: 15, 3, 3, 3.
+    assert outcomes(1, 2, math.log(3), monkeypatch) == [2, 6]
+    assert outcomes(3, 4, math.log(5), monkeypatch) == [3, 3, 3, 15]
+
+
+def test_no_outcome_tells_two_labels_apart_by_more_than_the_bound(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for num_classes, ratio in ((2, 3), (3, 2), (4, 5), (5, 4)):
+        rows = [
+            outcomes(label, num_classes, math.log(ratio), monkeypatch)
+            for label in range(num_classes)
+        ]
+        likelihoods = np.array(rows, dtype=float)
+        # The largest ratio between two rows of a column is e^ε itself: no less noise would do.
+        assert (likelihoods.max(axis=0) / likelihoods.min(axis=0)).tolist() == [ratio] * num_classes
+
+
+@pytest.mark.parametrize(("num_classes", "epsilon"), [(2, 0.5), (4, 1.0), (10, 3.0)])
+def test_frequencies(num_classes: int, epsilon: float) -> None:
+    size = 4000 * num_classes
+    found = randomised_labels(np.full(size, 1), num_classes, epsilon, known)
+    expected = np.ones(num_classes)
+    expected[1] = math.exp(epsilon)
+    seen = np.bincount(found, minlength=num_classes)
+    assert chisquare(seen, size * expected / expected.sum()).pvalue > 1e-3
+
+
+def test_unlabeled_points_stay_so() -> None:
+    given_labels = np.tile([-1, 0, 1, 2, -1], 200)
+    found = randomised_labels(given_labels, 3, 0.1, known)
+    assert ((found == -1) == (given_labels == -1)).all()
+    assert (found != given_labels).any()
+    assert found.dtype == np.int64
+
+
+def test_edges() -> None:
+    labels = np.tile([0, 1, 2], 100)
+    assert randomised_labels([], 3, 1.0).shape == (0,)
+    assert randomised_labels([0, -1, 0], 1, 0.1).tolist() == [0, -1, 0]  # there is no other class
+    assert (randomised_labels(labels, 3, 600.0, known) == labels).all()
+    assert (randomised_labels(labels, 3, 1e300, known) == labels).all()
+    assert (randomised_labels(labels, 3, 0.01) != randomised_labels(labels, 3, 0.01)).any()
+
+
+def test_rounding_changes_more_labels_and_not_fewer(monkeypatch: pytest.MonkeyPatch) -> None:
+    # At ε = 60 a share of 10^-26 changes; the smallest that a number of 53 bits can say is 10^-16.
+    monkeypatch.setattr(module, "_raw", lambda count, entropy: np.zeros(count, dtype=np.uint64))
+    assert randomised_labels([0, 1], 2, 60.0).tolist() == [1, 0]
+
+
+REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
+    "no epsilon": (lambda: randomised_labels([0], 2, 0.0), "epsilon is 0.0; it must be positive"),
+    "infinite": (lambda: randomised_labels([0], 2, math.inf), "epsilon is inf; it must be"),
+    "no class": (lambda: randomised_labels([2], 2, 1.0), "none of the classes 0 to 1"),
+    "no classes": (lambda: randomised_labels([0], 0, 1.0), "there are 0 classes"),
+    "no labels": (lambda: randomised_labels([0.5], 2, 1.0), "must be integers"),
+}
+
+
+@pytest.mark.parametrize(("call", "message"), REFUSED.values(), ids=REFUSED)
+def test_refuses_labels_and_epsilons(call: Callable[[], Any], message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        call()

@@ -1,0 +1,369 @@
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.stats import chisquare, ks_2samp
+
+from fedul_flwr.data.types import Bytes, Floats, Ints
+from fedul_flwr.errors import UserError
+from fedul_flwr.secure.hamming import rlwe, rlwe_scheme
+from fedul_flwr.secure.hamming.pairwise import Arrays
+from fedul_flwr.secure.hamming.ring import N, carry, coefficients, public_polynomials, spectrum
+from fedul_flwr.secure.hamming.rlwe import RLWE
+from fedul_flwr.secure.hamming.rlwe_scheme import DELTA, FLOOD, Packing, T, packing
+from tests.secure.hamming.pairs import (
+    SESSION,
+    Played,
+    changed,
+    check,
+    plain_distances,
+    play,
+    random_codes,
+    seats,
+    seeded,
+    traffic,
+)
+
+
+def some_codes(sizes: list[int], num_bits: int, seed: int = 0) -> dict[int, Bytes]:
+    """Of clients 3, 4 and so on."""
+    return {
+        client: random_codes(size, num_bits, seed + client)
+        for client, size in enumerate(sizes, start=3)
+    }
+
+
+class TestDistances:
+    @pytest.mark.parametrize(
+        ("sizes", "num_bits"),
+        [
+            ([20, 20], 256),
+            ([1, 1], 8),
+            ([1, 7, 3, 12], 64),
+            ([0, 5, 2], 16),
+            ([0, 0], 8),
+            ([300, 2], 88),  # beta = 8: 11 ciphertexts
+            ([100, 3], 72),  # beta = 32, which 72 is no multiple of
+            ([2, 2], 8184),  # the longest codes
+            ([4100, 3], 16),  # the first has more points than N: two chunks
+            ([3, 4100], 8),
+        ],
+    )
+    def test_are_those_of_the_codes(self, sizes: list[int], num_bits: int) -> None:
+        codes = some_codes(sizes, num_bits)
+        played = play(RLWE, codes)
+        assert len(played.distances) == len(sizes) * (len(sizes) - 1) // 2
+        check(played)
+
+    def test_of_rows_and_ciphertexts_in_several_blocks(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        for module, name, size in (
+            (rlwe, "_ROWS", 3),
+            (rlwe_scheme, "_CIPHERTEXTS", 2),
+            (rlwe_scheme, "_CACHED", 2),
+        ):
+            monkeypatch.setattr(module, name, size)
+        codes = some_codes([7, 600], 24)
+        check(play(RLWE, codes))
+
+    @pytest.mark.parametrize("value", [0x00, 0xFF])
+    def test_of_equal_and_of_opposite_points(self, value: int) -> None:
+        constant = np.full((3, 8), value, dtype=np.uint8)
+        played = play(RLWE, {0: constant, 1: constant, 2: ~constant})
+        assert (played.distances[0, 1] == 0).all()
+        assert (played.distances[2, 0] == 64).all()
+        assert (played.distances[1, 2] == 64).all()
+
+    @settings(max_examples=20, deadline=None)
+    @given(
+        st.lists(st.integers(0, 9), min_size=2, max_size=4),
+        st.integers(1, 9),
+        st.integers(0, 2**32 - 1),
+    )
+    def test_of_any_sizes(self, sizes: list[int], num_bytes: int, seed: int) -> None:
+        codes = some_codes(sizes, 8 * num_bytes, seed)
+        check(play(RLWE, codes))
+
+    @pytest.mark.parametrize("step", ["offer", "answer", "reveal"])
+    def test_of_those_who_stay(self, step: str) -> None:
+        codes = some_codes([4, 5, 6, 3], 32)
+        played = play(RLWE, codes, gone={step: [4]})
+        assert {client for pair in played.distances for client in pair} == {3, 5, 6}
+        check(played)
+
+
+class TestPacking:
+    @pytest.mark.parametrize(
+        ("largest", "beta", "slots"),
+        [(0, 2048, 2), (2, 2048, 2), (3, 1024, 4), (500, 8, 512), (4096, 1, N), (5000, 1, N)],
+    )
+    def test_has_room_for_the_client_with_most_points(
+        self, largest: int, beta: int, slots: int
+    ) -> None:
+        layout = packing({0: largest, 1: 0}, 24)
+        assert (layout.beta, layout.slots) == (beta, slots)
+        assert layout.ciphertexts == max(1, 24 // beta)
+
+    def test_of_more_points_than_slots_is_in_chunks(self) -> None:
+        assert Packing(1, 8).chunks(5000) == [slice(0, 4096), slice(4096, 5000)]
+        assert Packing(1, 8).chunks(0) == []
+
+    @pytest.mark.parametrize(
+        ("num_bits", "reason"),
+        [(8192, "codes have 8192 bits; the protocol 'rlwe' takes less than 8192"), (12, "12 bits")],
+    )
+    def test_refuses_codes_of_other_lengths(self, num_bits: int, reason: str) -> None:
+        seat = seats(some_codes([1, 1], 8), SESSION, seeded(0))[3]
+        with pytest.raises(UserError, match=reason):
+            RLWE.prepare(replace(seat, num_bits=num_bits))
+
+
+def offered_noise(session: bytes, secrets: Any, offer: rlwe_scheme.Offer) -> Floats:
+    """What its owner knows: e of all its bits, ``(points, L)``, for beta = 1."""
+    digits = offer.bits.astype(np.float64)
+    for chunk, secret in zip(offer.chunks, secrets, strict=True):
+        public = public_polynomials(session, range(1, 1 + offer.layout.num_bits))
+        products = coefficients(spectrum(public) * spectrum(secret))
+        digits[:, chunk] -= np.swapaxes(products, 1, 2)[:, : chunk.stop - chunk.start]
+    return centred(carry(digits))
+
+
+def centred(words: Any) -> Floats:
+    """The number modulo q less the nearest multiple of Delta."""
+    high = (words[2].astype(np.int64) + 2**18) % 2**19 - 2**18
+    return (high * 2**32 + words[1]) * 2.0**32 + words[0]
+
+
+def decryption_noise(played: Played, owner: int, evaluator: int) -> Floats:
+    """b' - a' s less the nearest multiple of Delta, in units of 2^64."""
+    seat = played.seats[owner]
+    layout = packing(seat.sizes, seat.num_bits)
+    message = played.inboxes["reveal"][owner][evaluator]
+    secret = played.turns["offer"][owner].state["secrets"][0]
+    product = np.rint(coefficients(spectrum(message["a"]) * spectrum(secret), layout.beta))
+    noisy = message["b"] - product[:, : seat.sizes[owner]]
+    return noisy - DELTA * np.rint(noisy / DELTA)
+
+
+class TestNoise:
+    def test_is_the_flood_and_little_else(self) -> None:
+        codes = some_codes([60, 60], 512)
+        noise = decryption_noise(play(RLWE, codes, entropy=seeded(1)), 3, 4)
+        # Uniform on 2^16 numbers has a standard deviation of 2^16 / sqrt(12) = 18919. What is
+        # dropped of a' makes sqrt(2/3 N / 12) = 15 more.
+        assert np.abs(noise).max() <= FLOOD + N + 2 < 2**18
+        assert noise.std() == pytest.approx(18919, rel=0.02)
+        assert np.abs(noise.mean()) < 1500
+
+    def test_looks_alike_whatever_the_evaluator_has(self) -> None:
+        codes = some_codes([60, 60], 512)
+        others = {**codes, 4: np.zeros_like(codes[4])}
+        noise, other = (
+            decryption_noise(play(RLWE, held, entropy=seeded(seed)), 3, 4).ravel()
+            for seed, held in ((1, codes), (2, others))
+        )
+        assert ks_2samp(noise, other).pvalue > 1e-3
+
+    def test_of_an_offer_is_centred_binomial(self) -> None:
+        codes = some_codes([200], 16)[3]
+        secrets, offer = rlwe_scheme.encrypt(Packing(1, 16), SESSION, codes, seeded(1))
+        noise = offered_noise(SESSION, secrets, offer)
+        assert np.abs(noise).max() <= 21
+        assert noise.var() == pytest.approx(10.5, rel=0.1)
+
+
+class TestTranscript:
+    def test_of_the_owner_fits_any_points_of_the_evaluator(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        codes = some_codes([5, 6], 64)
+        others = {**codes, 4: some_codes([5, 6], 64, seed=1)[4]}
+        masks = np.random.default_rng(0).integers(0, T, (6, 5))
+        differ = plain_distances(codes[4], codes[3]) - plain_distances(others[4], codes[3])
+        revealed = []
+        for held, used in ((codes, masks), (others, (masks + differ) % T)):
+            monkeypatch.setattr(rlwe, "_masks", lambda *_, used=used: used.astype(np.uint16))
+            revealed.append(play(RLWE, held).server[3, 4][3]["revealed"])
+        assert (revealed[0] == revealed[1]).all()
+
+    def test_of_the_server_is_two_uniform_matrices(self) -> None:
+        same = np.zeros((64, 8), dtype=np.uint8)
+        played = play(RLWE, {0: same, 1: same}, entropy=seeded(1))
+        said = played.server[0, 1]
+        assert {name for message in said.values() for name in message} == {"masks", "revealed"}
+        for numbers in (said[0]["revealed"], said[1]["masks"]):
+            assert chisquare(np.bincount(numbers.ravel() >> 7, minlength=64)).pvalue > 1e-3
+
+    def test_of_the_evaluator_is_uniform(self) -> None:
+        same = np.zeros((4, 64), dtype=np.uint8)
+        played = play(RLWE, {0: same, 1: same}, entropy=seeded(1))
+        for words in played.inboxes["answer"][1][0].values():
+            assert chisquare(np.bincount((words >> 26).ravel(), minlength=64)).pvalue > 1e-3
+
+    def test_is_fresh_each_time(self) -> None:
+        codes = some_codes([3, 3], 16)
+        first, second = play(RLWE, codes), play(RLWE, codes)
+        for step, client, peer in (("answer", 4, 3), ("reveal", 3, 4)):
+            for name, words in first.inboxes[step][client][peer].items():
+                assert (words != second.inboxes[step][client][peer][name]).mean() > 0.99
+
+
+class TestWhatTheOwnerCouldLearn:
+    """Negative controls. 10 N points of the owner, 16 bits, 100 points of the evaluator.
+
+    The owner is given all digits: dropping two hides noise too, but nothing proves how well.
+    """
+
+    LAYOUT = Packing(1, 16)
+
+    def whole_answer(
+        self, monkeypatch: pytest.MonkeyPatch, ones: Ints
+    ) -> tuple[Any, rlwe_scheme.Offer, list[Any]]:
+        """The owner's secrets and offer, and all digits of a' and b' before two are dropped."""
+        entropy = seeded(5)
+        codes = some_codes([10 * N], 16)[3]
+        secrets, offer = rlwe_scheme.encrypt(self.LAYOUT, SESSION, codes, entropy)
+        whole: list[Any] = []
+        with monkeypatch.context() as patch:
+            patch.setattr(
+                rlwe_scheme, "carry", lambda digits: whole.append(carry(digits)) or [0] * 3
+            )
+            added = np.zeros((len(ones), len(codes)))
+            rlwe_scheme.evaluate([offer], SESSION, 1.0 - 2 * ones, [added], entropy)
+        return secrets, offer, whole
+
+    def guessed_bits(self, monkeypatch: pytest.MonkeyPatch, ones: Ints) -> float:
+        """Share of the evaluator's bits that least squares finds in the noise."""
+        secrets, offer, (a, b) = self.whole_answer(monkeypatch, ones)
+        digits = b.astype(np.float64)
+        for chunk, secret in zip(offer.chunks, secrets, strict=True):
+            digits[:, :, chunk] -= coefficients(spectrum(a) * spectrum(secret))
+        noise = centred(carry(digits))
+        known = offered_noise(SESSION, secrets, offer)
+        weights = np.linalg.lstsq(known, noise.T, rcond=None)[0].T
+        return float(((weights < 0) == ones).mean())
+
+    def test_all_bits_without_the_flood(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        # u e_0 - s e_1 has a variance of 2 · 2/3 N · 10.5, so that a weight, estimated from 10 N
+        # equations, has a standard deviation of sqrt(4/3 / 10) = 0.37 around -1 or 1.
+        ones = np.random.default_rng(1).integers(0, 2, (100, 16))
+        monkeypatch.setattr(rlwe_scheme, "flood", lambda shape, _: np.zeros((3, *shape)))
+        assert self.guessed_bits(monkeypatch, ones) > 0.95
+
+    def test_none_with_it(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        ones = np.random.default_rng(1).integers(0, 2, (100, 16))
+        assert self.guessed_bits(monkeypatch, ones) == pytest.approx(0.5, abs=0.05)
+
+    @pytest.mark.parametrize("randomised", [False, True])
+    def test_a_guess_is_confirmed_without_an_encryption_of_zero_alone(
+        self, monkeypatch: pytest.MonkeyPatch, randomised: bool
+    ) -> None:
+        codes = some_codes([40, 3], 256)
+        layout = packing({3: 40, 4: 3}, 256)
+        if not randomised:
+            answer = RLWE.answer
+
+            def without(*arguments: Any) -> Any:
+                with monkeypatch.context() as patch:
+                    for name in ("ternary", "binomial"):
+                        patch.setattr(rlwe_scheme, name, lambda shape, _: np.zeros(shape, np.int8))
+                    return answer(*arguments)
+
+            monkeypatch.setattr(RLWE, "answer", without)
+        played = play(RLWE, codes)
+        check(played)
+        a = played.inboxes["reveal"][3][4]["a"]
+        guess = 1.0 - 2 * np.unpackbits(codes[4], axis=1)
+        wrong = guess.copy()
+        wrong[:, 0] *= -1
+        fits, misfits = (
+            (carry(rlwe_scheme.public_sums(layout, SESSION, weights))[2] == a).mean()
+            for weights in (guess, wrong)
+        )
+        assert misfits < 0.01
+        assert fits == 1 if not randomised else fits < 0.01
+
+
+CODES = some_codes([5, 6], 64)
+"""Client 3 owns the pair, client 4 is the evaluator; beta = 512."""
+
+
+class TestRefusals:
+    @pytest.mark.parametrize(
+        ("step", "name", "change", "reason"),
+        [
+            ("offer", "keys", lambda _: None, r"nothing as 'keys'; .* uint32 \(3, 1, 4096\)\."),
+            ("offer", "keys", lambda keys: keys.astype(float), r"float64 \(3, 1, 4096\) as 'keys'"),
+            ("offer", "bits", lambda _: None, r"nothing as 'bits'; .* uint32 \(3, 5, 64\)\."),
+            ("offer", "bits", lambda bits: bits[:, :4], r"uint32 \(3, 4, 64\) as 'bits'"),
+            ("offer", "bits", lambda bits: bits[:2], r"uint32 \(2, 5, 64\) as 'bits'"),
+            ("answer", "a", lambda _: None, r"nothing as 'a'; .* uint32 \(6, 4096\)\."),
+            ("answer", "a", lambda a: a[:, :9], r"uint32 \(6, 9\) as 'a'"),
+            ("answer", "b", lambda b: b.astype(np.int32), r"int32 \(6, 5\) as 'b'; .* \(6, 5\)\."),
+            ("answer", "b", lambda b: b[:5], r"uint32 \(5, 5\) as 'b'; .* uint32 \(6, 5\)\."),
+        ],
+    )
+    def test_of_another_form(self, step: str, name: str, change: Any, reason: str) -> None:
+        played = play(RLWE, CODES)
+        peer, client, then = {"offer": (3, 4, "answer"), "answer": (4, 3, "reveal")}[step]
+        message = played.inboxes[then][client][peer]
+        inbox = {peer: changed(message, name, change(message[name]))}
+        with pytest.raises(UserError, match=f"^Client {peer} sent in step '{step}' {reason}"):
+            played.turn(then, client, inbox)
+
+    @pytest.mark.parametrize(
+        ("by_owner", "by_evaluator", "reason"),
+        [
+            ({}, {}, r"The owner sent in step 'reveal' nothing as 'revealed'; it must be uint16 "),
+            (
+                {"revealed": np.zeros((2, 1), np.uint16)},
+                {"masks": np.zeros((1, 2), np.uint16)},
+                r"The evaluator sent in step 'answer' uint16 \(1, 2\) as 'masks'; it must be "
+                r"uint16 \(2, 1\)",
+            ),
+            (
+                {"revealed": np.full((2, 1), 8192, np.uint16)},
+                {"masks": np.zeros((2, 1), np.uint16)},
+                "The owner sent in step 'reveal' numbers as 'revealed' that are too large; they "
+                "must be below 8192",
+            ),
+            (
+                {"revealed": np.full((2, 1), 41, np.uint16)},
+                {"masks": np.full((2, 1), 8192, np.uint16)},
+                "The evaluator sent in step 'answer' numbers as 'masks' that are too large",
+            ),
+            (
+                {"revealed": np.full((2, 1), 41, np.uint16)},
+                {"masks": np.full((2, 1), 24, np.uint16)},
+                "a distance above 16 bits",
+            ),
+        ],
+    )
+    def test_at_the_server(self, by_owner: Arrays, by_evaluator: Arrays, reason: str) -> None:
+        with pytest.raises(UserError, match=reason) as refusal:
+            RLWE.distances((1, 2), 16, by_owner, by_evaluator)
+        assert not any(value in str(refusal.value) for value in ("41", "24", "17"))
+
+    def test_of_a_distance_modulo_t(self) -> None:
+        # 3 - 8190 = -8187 = 5 modulo 8192.
+        told = {"revealed": np.array([[3]], np.uint16)}, {"masks": np.array([[8190]], np.uint16)}
+        assert RLWE.distances((1, 1), 8, *told).tolist() == [[5]]
+
+
+class TestCost:
+    @pytest.mark.parametrize(("count", "size", "num_bits"), [(3, 7, 64), (2, 5, 16), (5, 3, 8)])
+    def test_counts_the_bytes_that_are_sent(self, count: int, size: int, num_bits: int) -> None:
+        codes = some_codes([size] * count, num_bits)
+        assert RLWE.cost([size] * count, num_bits).traffic == traffic(play(RLWE, codes))
+
+    def test_of_a_pair_of_the_paper(self) -> None:
+        # 500 x 500 points of 4096 bits: offer 12 · 500 · 4096 + 12 · 4096 bytes, and 4 · 500 · 4096
+        # + 8 · 500 · 500 for the distances. One of the two clients offers: 34.8 MB.
+        assert RLWE.cost([500, 500], 4096).traffic == 24_625_152 + 8_192_000 + 2_000_000
+
+    def test_of_nobody(self) -> None:
+        assert RLWE.cost([0, 0], 8) == (0, 0)

@@ -1,0 +1,296 @@
+"""Keys and seals: known answers, round trips, and what does not open."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import struct
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+from numpy.typing import NDArray
+
+from fedul_flwr.data.types import Bytes
+from fedul_flwr.errors import UserError
+from fedul_flwr.secure import channels
+from fedul_flwr.secure.channels import (
+    EVERYBODY,
+    NONCE_BYTES,
+    Place,
+    derive,
+    new_private_key,
+    pair_secret,
+    public_key,
+    seal,
+    unseal,
+)
+
+SECRET = bytes(range(32))
+PLACE = Place(session=bytes(32), attempt=0, step="offer", source=3, destination=5)
+CHANGED = "Client 3's message of step 'offer' does not open: it was changed, or belongs elsewhere."
+
+# Keys
+
+# RFC 7748, section 6.1.
+ALICE = bytes.fromhex("77076d0a7318a57d3c16c17251b26645df4c2f87ebc0992ab177fba51db92c2a")
+ALICE_PUBLIC = bytes.fromhex("8520f0098930a754748b7ddcb43ef75a0dbf3a0d26381af4eba4a98eaa9b4e6a")
+BOB = bytes.fromhex("5dab087e624a8a4b79e17f8b83800ee66f3bb1292618b6fd1c2f8b27ff88e0eb")
+BOB_PUBLIC = bytes.fromhex("de9edb7d7b7dc1b4d35b61c2ece435373f8343c85b78674dadfc7e146f882b4f")
+SHARED = bytes.fromhex("4a5d9d5ba4ce2de1728e3bf480350f25e07e21c947d19e3376f09b3c1e161742")
+
+
+def test_known_answers_of_rfc_7748() -> None:
+    assert public_key(ALICE) == ALICE_PUBLIC
+    assert public_key(BOB) == BOB_PUBLIC
+    assert pair_secret(ALICE, BOB_PUBLIC, 1) == pair_secret(BOB, ALICE_PUBLIC, 0) == SHARED
+    # Section 5.2, the first vector.
+    scalar = bytes.fromhex("a546e36bf0527c9d3b16154b82465edd62144c0ac1fc5a18506a2244ba449ac4")
+    point = bytes.fromhex("e6db6867583030db3594c1a424b15f7c726624ec26b3353b10a903a6d0ab1c4c")
+    assert pair_secret(scalar, point, 0) == bytes.fromhex(
+        "c3da55379de9c6908e94ea4df28d084f32eccf03491c71f754b4075577a28552"
+    )
+
+
+PRIME = 2**255 - 19
+WITHOUT_SECRET: dict[str, bytes] = {
+    "zero": bytes(32),
+    "one": (1).to_bytes(32, "little"),
+    "minus one": (PRIME - 1).to_bytes(32, "little"),
+    "zero, written as p": PRIME.to_bytes(32, "little"),
+    "one, written as p + 1": (PRIME + 1).to_bytes(32, "little"),
+    # The two u of order 8.
+    "order 8": bytes.fromhex("e0eb7a7c3b41b8ae1656e3faf19fc46ada098deb9c32b1fd866205165f49b800"),
+    "order 8 too": bytes.fromhex(
+        "5f9c95bca3508c24b1d0b1559c83ef5b04445cc4581c8e86d8224eddd09f1157"
+    ),
+    "31 bytes": ALICE_PUBLIC[:31],
+    "33 bytes": ALICE_PUBLIC + b"\0",
+    "none": b"",
+}
+
+
+@pytest.mark.parametrize("key", WITHOUT_SECRET.values(), ids=WITHOUT_SECRET)
+def test_public_keys_with_which_there_is_no_secret_are_refused(key: bytes) -> None:
+    with pytest.raises(UserError) as error:
+        pair_secret(ALICE, key, 17)
+    assert str(error.value) == "Client 17 sent a public key that is none of X25519."
+
+
+def test_a_new_private_key_is_entropy() -> None:
+    assert new_private_key(lambda size: SECRET[:size]) == SECRET
+    assert new_private_key(os.urandom) != new_private_key(os.urandom)
+
+
+def test_known_answer_of_rfc_5869() -> None:
+    # Test case 3, without salt and info; of its 42 bytes those of the first block of HMAC.
+    expected = "8da4e775a563c18f715f802a063c5a31b8a11f5c5ee1879ec3454e5f3c738d2d"
+    assert derive(b"\x0b" * 22, b"").hex() == expected
+
+
+# Places
+
+
+def test_the_info_of_a_place_by_hand() -> None:
+    place = Place(bytes([9]) * 32, 2, "ab", 3, EVERYBODY)
+    # Each part after its length, then three numbers of 8 bytes; -1 is all ones.
+    assert place.info("key") == b"".join(
+        [
+            b"\x13" + bytes(7) + b"fedul-flwr secure 1",
+            b"\x03" + bytes(7) + b"key",
+            b"\x20" + bytes(7) + bytes([9]) * 32,
+            b"\x02" + bytes(7) + b"ab",
+            b"\x02" + bytes(7) + b"\x03" + bytes(7) + b"\xff" * 8,
+        ]
+    )
+
+
+def test_no_two_places_have_the_same_info() -> None:
+    # Fields that would run together without their lengths, and numbers that differ in one place.
+    texts = ["", "a", "aa", "key", "keya", "a\0", "\1"]
+    sessions = [b"", b"a", b"aa", bytes(32), bytes(31) + b"a"]
+    numbers = [(0, 0, 1), (0, 1, 0), (1, 0, 0), (0, 0, -1), (256, 0, 1), (0, 0, 2**32)]
+    found = [
+        Place(session, attempt, step, source, destination).info(purpose)
+        for purpose, step in itertools.product(texts, texts)
+        for session in sessions
+        for attempt, source, destination in numbers
+    ]
+    assert len({*found}) == len(found) == 7 * 7 * 5 * 6
+
+
+# Seals
+
+ARRAYS: dict[str, NDArray[Any]] = {
+    "bytes": np.arange(7, dtype=np.uint8),
+    "words": np.array([[2**64 - 1, 0]], np.uint64),
+    "limbs": np.array([2**32 - 1], np.uint32),
+    "distances": np.array([[65535, 0], [1, 2]], np.uint16),
+    "ternary": np.array([-1, 0, 1], np.int8),
+    "short": np.array([-(2**15)], np.int16),
+    "int": np.array([-(2**31)], np.int32),
+    "long": np.array([-(2**63), 2**63 - 1]),
+    "float": np.array([np.nan, -0.0, 1e-45], np.float32),
+    "double": np.array([1e-300, np.inf]),
+    "mask": np.array([True, False]),
+    "number": np.array(7),
+    "nothing": np.zeros((0, 3), np.float32),
+    "no bytes": np.zeros(0, np.uint8),
+    "turned": np.arange(6, dtype=np.uint16).reshape(2, 3).T,
+}
+
+
+@pytest.mark.parametrize("arrays", [ARRAYS, {}], ids=["all", "none"])
+def test_what_was_sealed_comes_back(arrays: dict[str, NDArray[Any]]) -> None:
+    sealed = seal(arrays, SECRET, PLACE, os.urandom)
+    assert (sealed.dtype, sealed.ndim) == (np.uint8, 1)
+    found = unseal(sealed, SECRET, PLACE)
+    assert found.keys() == arrays.keys()
+    for name, array in arrays.items():
+        np.testing.assert_array_equal(found[name], array)
+        assert (found[name].dtype, found[name].shape) == (array.dtype, array.shape)
+
+
+def test_a_seal_begins_with_its_nonce_and_its_key_is_derived_for_the_place() -> None:
+    sealed = seal({}, SECRET, PLACE, lambda size: bytes([7]) * size)
+    nonce, rest = sealed[:12].tobytes(), sealed[12:].tobytes()
+    assert nonce == bytes([7]) * 12
+    plain = AESGCM(derive(SECRET, PLACE.info("key"))).decrypt(nonce, rest, PLACE.info("seal"))
+    assert len(sealed) == 12 + len(plain) + 16
+
+
+def test_two_seals_of_one_message_have_nothing_in_common() -> None:
+    one, other = (seal(ARRAYS, SECRET, PLACE, os.urandom) for _ in range(2))
+    assert one[:12].tobytes() != other[:12].tobytes()
+    # Bytes of two random strings agree in 1 of 256 places: 5 deviations above that.
+    agree, size = (one[12:] == other[12:]).sum(), len(one) - 12
+    assert agree < size / 256 + 5 * np.sqrt(size / 256)
+
+
+def test_the_message_is_not_in_its_seal() -> None:
+    text = np.frombuffer(b"a sentence of some length", np.uint8)
+    sealed = seal({"name-of-it": text}, SECRET, PLACE, os.urandom).tobytes()
+    assert text.tobytes() not in sealed
+    assert b"name-of-it" not in sealed
+
+
+def test_a_change_of_any_bit_is_noticed() -> None:
+    sealed = seal({"a": np.arange(3)}, SECRET, PLACE, os.urandom)
+    for position in range(len(sealed)):
+        changed = sealed.copy()
+        changed[position] ^= 1 << (position % 8)
+        with pytest.raises(UserError) as error:
+            unseal(changed, SECRET, PLACE)
+        assert str(error.value) == CHANGED
+
+
+ELSEWHERE: dict[str, dict[str, Any]] = {
+    "session": {"session": bytes(31) + b"\1"},
+    "attempt": {"attempt": 1},
+    "step": {"step": "offers"},
+    "source": {"source": 4},
+    "destination": {"destination": 6},
+    "for several": {"destination": EVERYBODY},
+    "there and back": {"source": 5, "destination": 3},
+}
+
+
+@pytest.mark.parametrize("change", ELSEWHERE.values(), ids=ELSEWHERE)
+def test_it_opens_in_its_place_alone(change: dict[str, Any]) -> None:
+    sealed = seal(ARRAYS, SECRET, replace(PLACE, **change), os.urandom)
+    with pytest.raises(UserError) as error:
+        unseal(sealed, SECRET, PLACE)
+    assert str(error.value) == CHANGED
+
+
+def test_it_opens_with_its_own_secret_alone() -> None:
+    sealed = seal(ARRAYS, SECRET, PLACE, os.urandom)
+    with pytest.raises(UserError, match="does not open"):
+        unseal(sealed, SECRET[:31] + b"\0", PLACE)
+
+
+@pytest.mark.parametrize("purposes", [("key", "other"), ("other", "seal")])
+def test_keys_and_seals_are_for_one_purpose(purposes: tuple[str, str]) -> None:
+    key, bound = purposes
+    nonce = bytes(NONCE_BYTES)
+    sealed = AESGCM(derive(SECRET, PLACE.info(key))).encrypt(nonce, b"", PLACE.info(bound))
+    with pytest.raises(UserError, match="does not open"):
+        unseal(np.frombuffer(nonce + sealed, np.uint8), SECRET, PLACE)
+
+
+def sealed_bytes(plain: bytes) -> Bytes:
+    """Anything at all, sealed as it should be."""
+    nonce = bytes(NONCE_BYTES)
+    cipher = AESGCM(derive(SECRET, PLACE.info("key")))
+    return np.frombuffer(nonce + cipher.encrypt(nonce, plain, PLACE.info("seal")), np.uint8)
+
+
+def headed(header: object, body: bytes = b"") -> bytes:
+    """As safetensors writes it."""
+    text = json.dumps(header).encode()
+    return struct.pack("<Q", len(text)) + text + body
+
+
+NO_ARRAYS: dict[str, bytes] = {
+    "nothing": b"",
+    "text": b"not arrays but a text that is somewhat longer",
+    "no header": struct.pack("<Q", 2**60),
+    "cut off": headed({"hidden": {"dtype": "U8", "shape": [2], "data_offsets": [0, 2]}}, b"a"),
+    "unknown type": headed({"hidden": {"dtype": "Q", "shape": [1], "data_offsets": [0, 1]}}, b"a"),
+    "no type of numpy": headed(
+        {"hidden": {"dtype": "BF16", "shape": [1], "data_offsets": [0, 2]}}, b"ab"
+    ),
+}
+
+
+@pytest.mark.parametrize("plain", NO_ARRAYS.values(), ids=NO_ARRAYS)
+def test_what_holds_no_arrays_is_refused_and_not_quoted(plain: bytes) -> None:
+    with pytest.raises(UserError) as error:
+        unseal(sealed_bytes(plain), SECRET, PLACE)
+    assert str(error.value) == "Client 3's message of step 'offer' holds no arrays."
+    assert error.value.__cause__ is None
+
+
+def test_what_was_cut_off_is_refused() -> None:
+    sealed = seal(ARRAYS, SECRET, PLACE, os.urandom)
+    for size in (len(sealed) - 1, 28, 100):
+        with pytest.raises(UserError) as error:
+            unseal(sealed[:size], SECRET, PLACE)
+        assert str(error.value) == CHANGED
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        np.zeros(0, np.uint8),
+        np.zeros(27, np.uint8),
+        np.zeros(100, np.int8),
+        np.zeros(100, np.float64),
+        np.zeros((10, 10), np.uint8),
+        np.array(1, np.uint8),
+    ],
+    ids=lambda array: f"{array.dtype}{array.shape}",
+)
+def test_what_is_no_seal_is_refused(wrong: NDArray[Any]) -> None:
+    with pytest.raises(UserError) as error:
+        unseal(wrong, SECRET, PLACE)
+    assert str(error.value) == "Client 3's message of step 'offer' is no sealed message."
+
+
+def test_what_is_missing_is_refused() -> None:
+    with pytest.raises(UserError) as error:
+        unseal(None, SECRET, PLACE)
+    assert str(error.value) == "Client 3's message of step 'offer' is missing."
+
+
+def test_more_than_can_be_sealed_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(channels, "MOST_BYTES", 1000)
+    with pytest.raises(UserError) as error:
+        seal({"a": np.zeros(2000, np.uint8)}, SECRET, PLACE, os.urandom)
+    # Safetensors' header: 8 bytes and 64 of text.
+    assert str(error.value) == (
+        "Client 3's message of step 'offer' has 2,072 bytes; at most 1,000 can be sealed."
+    )

@@ -1,0 +1,291 @@
+"""What a client refuses in a secure comparison, and its keys for the sum that follows."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from fedul_flwr.errors import UserError
+from fedul_flwr.secure.comparison import (
+    ANSWER,
+    CONFIRM,
+    OFFER,
+    REVEAL,
+    SEED,
+    SHARE,
+    SHARES,
+    STEP,
+    STEPS,
+    mask_keys,
+    respond,
+)
+from fedul_flwr.secure.session import CONTENT_KEY, NONCE, PUBLIC, Session
+from fedul_flwr.secure.similarity import Arrays
+from tests.secure.toy import FOUR, PUBLIC_SEED, Group, Toy, group
+
+
+def told_so_far(until: str, client: int = 1, **options: Any) -> tuple[Group, Arrays]:
+    """A group before a step, and the message with which one client is asked for it."""
+    played = group(FOUR, **options)
+    return played, played.play(until=until).ask()[client]
+
+
+@pytest.mark.parametrize("at", STEPS)
+def test_a_message_that_comes_twice_is_refused(at: str) -> None:
+    played, message = told_so_far(at)
+    played.tell(1, message)
+    with pytest.raises(UserError) as error:
+        played.tell(1, message)
+    assert str(error.value) == f"The server asked for step '{at}' out of turn."
+
+
+@pytest.mark.parametrize("at", STEPS)
+def test_messages_of_other_steps_are_refused(at: str) -> None:
+    played, message = told_so_far(at)
+    for number, step in enumerate(STEPS):
+        if step != at:
+            with pytest.raises(UserError) as error:
+                played.tell(1, {**message, STEP: np.array(number)})
+            assert str(error.value) == f"The server asked for step '{step}' out of turn."
+
+
+def test_messages_of_another_session_are_refused() -> None:
+    # The same clients at the same step, of another session.
+    _, foreign = told_so_far(OFFER)
+    played, _ = told_so_far(OFFER)
+    with pytest.raises(UserError) as error:
+        played.tell(1, foreign)
+    assert str(error.value) == opens_not(2, SHARES)
+
+
+@pytest.mark.parametrize(
+    "step", [None, np.array(5), np.array(-1), np.array([0]), np.array(0.0), np.array(0, np.int32)]
+)
+def test_what_names_no_step_is_refused(step: NDArray[Any] | None) -> None:
+    message = {} if step is None else {STEP: step}
+    with pytest.raises(UserError) as error:
+        respond(Toy(), {}, message, group(FOUR).task(1))
+    assert str(error.value) == "The server sent no step of a comparison."
+
+
+@pytest.mark.parametrize(
+    ("nonce", "was"),
+    [
+        (None, "nothing"),
+        (np.zeros(31, np.uint8), "uint8 (31,)"),
+        (np.zeros(32, np.int8), "int8 (32,)"),
+        (np.zeros((1, 32), np.uint8), "uint8 (1, 32)"),
+    ],
+)
+def test_a_malformed_nonce_is_refused(nonce: NDArray[Any] | None, was: str) -> None:
+    message = {STEP: np.array(0), **({} if nonce is None else {NONCE: nonce})}
+    with pytest.raises(UserError) as error:
+        group(FOUR).tell(1, message)
+    start = f"The server sent in step 'keys' {was} as 'nonce'"
+    assert str(error.value) == f"{start}; it must be uint8 (32,)."
+
+
+def test_server_and_client_must_agree_whether_the_seed_is_secret() -> None:
+    for seed, other in ((None, PUBLIC_SEED), (PUBLIC_SEED, None)):
+        message = group(FOUR, seed=seed).server().ask()[1]
+        with pytest.raises(UserError) as error:
+            group(FOUR, seed=other).tell(1, message)
+        assert str(error.value) == (
+            "The server and this client differ in whether the seed is a secret."
+        )
+    message = {**message, SEED: np.zeros(31, np.uint8)}
+    with pytest.raises(UserError) as error:
+        group(FOUR, seed=PUBLIC_SEED).tell(1, message)
+    assert str(error.value) == (
+        "The server sent in step 'keys' uint8 (31,) as 'seed'; it must be uint8 (32,)."
+    )
+
+
+def opens_not(client: int, step: str) -> str:
+    return (
+        f"Client {client}'s message of step '{step}' does not open: "
+        "it was changed, or belongs elsewhere."
+    )
+
+
+def changed(array: NDArray[Any], position: int) -> NDArray[Any]:
+    copy = array.copy()
+    copy[position] ^= 1
+    return copy
+
+
+SEALED = [(OFFER, SHARES), (ANSWER, OFFER), (REVEAL, ANSWER)]
+"""Steps that come with messages of others, and the step in which these were sent."""
+
+
+@pytest.mark.parametrize("position", [0, 20, -1])
+@pytest.mark.parametrize(("at", "sent"), SEALED)
+def test_a_changed_message_is_refused(at: str, sent: str, position: int) -> None:
+    played, message = told_so_far(at)
+    for peer in (2, 4, 9):
+        name = f"from/{peer}"
+        with pytest.raises(UserError) as error:
+            played.tell(1, {**message, name: changed(message[name], position)})
+        assert str(error.value) == opens_not(peer, sent)
+
+
+@pytest.mark.parametrize(("at", "sent"), SEALED)
+def test_a_message_for_somebody_else_or_from_somebody_else_is_refused(at: str, sent: str) -> None:
+    played = group(FOUR)
+    messages = played.play(until=at).ask()
+    mine, others = messages[1], messages[2]
+    cases = [
+        ({**mine, "from/9": others["from/9"]}, 9),
+        ({**mine, "from/9": mine["from/4"], "from/4": mine["from/9"]}, 4),
+        ({**mine, "from/9": messages[9]["from/1"]}, 9),  # what it sent itself
+    ]
+    for message, peer in cases:
+        with pytest.raises(UserError) as error:
+            played.tell(1, message)
+        assert str(error.value) == opens_not(peer, sent)
+
+
+def test_a_message_of_an_earlier_step_is_refused() -> None:
+    played = group(FOUR)
+    server = played.play(until=OFFER)
+    earlier = server.ask()
+    server.take(played.answer(earlier))
+    message = server.ask()[1]
+    with pytest.raises(UserError) as error:
+        played.tell(1, {**message, "from/9": earlier[1]["from/9"]})
+    assert str(error.value) == opens_not(9, OFFER)
+
+
+@pytest.mark.parametrize("wrong", [np.zeros(5, np.uint8), np.zeros(40), np.zeros((9, 9), np.uint8)])
+def test_what_is_no_sealed_message_is_refused(wrong: NDArray[Any]) -> None:
+    played, message = told_so_far(ANSWER)
+    with pytest.raises(UserError) as error:
+        played.tell(1, {**message, "from/4": wrong})
+    assert str(error.value) == "Client 4's message of step 'offer' is no sealed message."
+
+
+def test_a_message_for_several_that_is_changed_or_missing_is_refused() -> None:
+    # Around the circle 1 2 4 9: 9 owns its pair with 1, and 4's with 1 is 1's.
+    played, message = told_so_far(ANSWER)
+    assert [name for name in message if name.startswith("group/")] == ["group/9"]
+    with pytest.raises(UserError) as error:
+        played.tell(1, {**message, "group/9": changed(message["group/9"], 30)})
+    assert str(error.value) == opens_not(9, OFFER)
+    del message["group/9"]  # type: ignore[attr-defined]
+    with pytest.raises(UserError) as error:
+        played.tell(1, message)
+    assert str(error.value) == "Client 9's message of step 'offer' is missing."
+
+
+@pytest.mark.parametrize(("at", "sent"), SEALED)
+def test_a_client_does_not_go_on_with_one_peer_alone(at: str, sent: str) -> None:
+    played, message = told_so_far(at)
+    few = {name: array for name, array in message.items() if name not in ("from/4", "from/9")}
+    with pytest.raises(UserError, match=r"^2 client\(s\) cannot hide from each other"):
+        played.tell(1, few)
+
+
+def test_clients_that_made_different_seeds_notice() -> None:
+    # Client 1 is not given 9's share, as if 9 had dropped out for it alone.
+    played = group(FOUR)
+    messages = {client: dict(message) for client, message in played.play(until=OFFER).ask().items()}
+    del messages[1]["from/9"]
+    replies = played.answer(messages)
+    assert played.seeds[1] != played.seeds[2] == played.seeds[4] == played.seeds[9]
+    step = {STEP: np.array(STEPS.index(ANSWER))}
+    for own, peer in ((1, 2), (2, 1), (4, 1)):
+        post = {f"from/{c}": replies[c][f"to/{own}"] for c in replies if f"to/{own}" in replies[c]}
+        group_posts = {f"group/{c}": reply["to-evaluators"] for c, reply in replies.items()}
+        with pytest.raises(UserError) as error:
+            played.tell(own, {**step, **post, **group_posts})
+        assert str(error.value) == f"Clients {own} and {peer} have made different seeds."
+
+
+@pytest.mark.parametrize(
+    ("at", "sent", "arrays", "was"),
+    [
+        (OFFER, SHARES, {}, "nothing as 'share'"),
+        (OFFER, SHARES, {SHARE: np.zeros(31, np.uint8)}, "uint8 (31,) as 'share'"),
+        (ANSWER, OFFER, {}, "nothing as 'confirm'"),
+        (ANSWER, OFFER, {CONFIRM: np.zeros(32, np.int8)}, "int8 (32,) as 'confirm'"),
+        (REVEAL, ANSWER, {CONTENT_KEY: np.zeros(3, np.uint8)}, "uint8 (3,) as 'content-key'"),
+    ],
+)
+def test_what_a_peer_sealed_wrongly_is_refused(
+    at: str, sent: str, arrays: Arrays, was: str
+) -> None:
+    played, received = told_so_far(at)
+    peer = Session.from_arrays(4, 7, played.memories[4])
+    sealed = peer.seal(1, sent, arrays, os.urandom)
+    with pytest.raises(UserError) as error:
+        played.tell(1, {**received, "from/4": sealed})
+    start = f"Client 4 sent in step '{sent}' {was}"
+    assert str(error.value) == f"{start}; it must be uint8 (32,)."
+
+
+def test_a_public_key_without_a_secret_is_refused_by_its_client() -> None:
+    played = group(FOUR)
+    server = played.server()
+    answers = played.answer(server.ask())
+    server.take({**answers, 9: {**answers[9], PUBLIC: np.zeros(32, np.uint8)}})
+    with pytest.raises(UserError) as error:
+        played.tell(1, server.ask()[1])
+    assert str(error.value) == "Client 9 sent a public key that is none of X25519."
+
+
+# Keys for a sum
+
+TURN = "The server asked for the sum of labels out of turn."
+OTHERS = "The server named others for the sum of labels than for the comparison."
+
+
+def test_keys_of_masks_are_those_of_a_pair_and_an_attempt() -> None:
+    played = group(FOUR)
+    played.play()
+    found: dict[tuple[int, int, int], bytes] = {}
+    for attempt, who in enumerate(([4, 1, 9, 2], [1, 9, 2])):
+        for client in who:
+            unlabeled = dict.fromkeys(who, 0)
+            memory, keys = mask_keys(
+                played.memories[client], played.task(client), unlabeled, attempt
+            )
+            played.memories[client] = memory
+            assert set(keys) == {*who} - {client}
+            found |= {(attempt, client, peer): key for peer, key in keys.items()}
+    for (attempt, one, other), key in found.items():
+        assert key == found[attempt, other, one]
+    assert len({*found.values()}) == 6 + 3
+
+
+@pytest.mark.parametrize(
+    ("participants", "attempt", "message"),
+    [
+        ([4, 1, 9, 2], 3, TURN),
+        ([4, 1, 9, 2], 2, TURN),
+        ([4, 1, 9, 2], -1, TURN),
+        ([4, 1], 4, r"2 client(s) cannot hide from each other what they add up: "
+         "a secure propagation needs 3 or more."),
+        ([4, 9, 2], 4, OTHERS),
+        ([4, 1, 9, 3], 4, OTHERS),
+    ],
+)  # fmt: skip
+def test_other_sums_are_refused(participants: list[int], attempt: int, message: str) -> None:
+    played = group(FOUR)
+    played.play()
+    everybody = dict.fromkeys(FOUR, 0)
+    memory, _ = mask_keys(played.memories[1], played.task(1), everybody, 3)
+    with pytest.raises(UserError) as error:
+        mask_keys(memory, played.task(1), dict.fromkeys(participants, 0), attempt)
+    assert str(error.value) == message
+
+
+@pytest.mark.parametrize("at", STEPS)
+def test_a_sum_before_the_end_of_the_comparison_is_refused(at: str) -> None:
+    played, _ = told_so_far(at)
+    with pytest.raises(UserError) as error:
+        mask_keys(played.memories.get(1, {}), played.task(1), dict.fromkeys(FOUR, 0), 0)
+    assert str(error.value) == TURN

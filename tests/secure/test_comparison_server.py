@@ -1,0 +1,109 @@
+"""What the server refuses in a secure comparison, and whom it names."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from fedul_flwr.errors import UserError
+from fedul_flwr.secure.comparison import (
+    ANSWER,
+    KEYS,
+    OFFER,
+    OWN,
+    POINTS,
+    REVEAL,
+    SHARES,
+)
+from fedul_flwr.secure.comparison_server import ComparisonServer
+from fedul_flwr.secure.session import PUBLIC
+from tests.secure.toy import FOUR, Toy, group
+
+Change = dict[str, NDArray[Any] | None]
+IN_KEYS, IN_OFFER = "Client 1 sent in step 'keys'", "Client 1 sent in step 'offer'"
+A_KEY, A_SIZE = "as 'public-keys'; it must be uint8 (32,).", "as 'num-points'; it must be int64 ()."
+TO_2 = "Client 1 sent client 2 no message in step 'answer'."
+ALL_OWN = "as 'own-distances'; it must be uint16 (3, 3)."
+NO_OWN = f"{IN_OFFER} no distances of its points; they must be symmetric and at most L."
+OWN_DISTANCES = np.array([[0, 1, 2], [1, 0, 3], [2, 3, 0]], np.uint16)
+MALFORMED: list[tuple[str, Change, str]] = [
+    (KEYS, {PUBLIC: None}, f"{IN_KEYS} nothing {A_KEY}"),
+    (KEYS, {PUBLIC: np.zeros(31, np.uint8)}, f"{IN_KEYS} uint8 (31,) {A_KEY}"),
+    (KEYS, {PUBLIC: np.zeros(32, np.int8)}, f"{IN_KEYS} int8 (32,) {A_KEY}"),
+    (KEYS, {POINTS: None}, f"{IN_KEYS} nothing {A_SIZE}"),
+    (KEYS, {POINTS: np.array(-1)}, f"{IN_KEYS} a number of points below 0; it must be 0 or more."),
+    (KEYS, {POINTS: np.array([3])}, f"{IN_KEYS} int64 (1,) {A_SIZE}"),
+    (KEYS, {POINTS: np.array(3.0)}, f"{IN_KEYS} float64 () {A_SIZE}"),
+    (SHARES, {"to/9": None}, "Client 1 sent client 9 no message in step 'shares'."),
+    (OFFER, {"to/4": np.zeros(50)}, "Client 1 sent client 4 no message in step 'offer'."),
+    (ANSWER, {"to/2": np.array(1, np.uint8)}, TO_2),
+    (OFFER, {OWN: None}, f"{IN_OFFER} nothing {ALL_OWN}"),
+    (OFFER, {OWN: OWN_DISTANCES.astype(np.int64)}, f"{IN_OFFER} int64 (3, 3) {ALL_OWN}"),
+    (OFFER, {OWN: OWN_DISTANCES[:2, :2]}, f"{IN_OFFER} uint16 (2, 2) {ALL_OWN}"),
+    (OFFER, {OWN: OWN_DISTANCES + np.triu(OWN_DISTANCES)}, NO_OWN),
+    (OFFER, {OWN: OWN_DISTANCES * np.uint16(30)}, NO_OWN),
+    (SHARES, {"tell/8/mask": np.zeros(1)}, "Client 1 told of no pair in step 'shares'."),
+    (ANSWER, {"tell/1/mask": np.zeros(1)}, "Client 1 told of no pair in step 'answer'."),
+    (REVEAL, {"tell/x/mask": np.zeros(1)}, "Client 1 told of no pair in step 'reveal'."),
+    (REVEAL, {"tell/": np.zeros(1)}, "Client 1 told of no pair in step 'reveal'."),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("at", "change", "message"), MALFORMED)
+def test_malformed_answers_are_refused(at: str, change: Change, message: str) -> None:
+    played = group(FOUR)
+    server = played.play(until=at)
+    answers = played.answer(server.ask())
+    odd = {name: array for name, array in {**answers[1], **change}.items() if array is not None}
+    with pytest.raises(UserError) as error:
+        server.take({**answers, 1: odd})
+    assert str(error.value) == message
+
+
+OF_OWNER = (
+    "owner 1 and evaluator 2: The owner sent in step 'reveal' {} as 'masked'; "
+    "it must be uint16 (3, 4)."
+)
+OF_EVALUATOR = (
+    "owner 9 and evaluator 1: The evaluator sent in step 'answer' nothing as 'mask'; "
+    "it must be uint16 (6, 3)."
+)
+
+
+@pytest.mark.parametrize(
+    ("at", "change", "message"),
+    [
+        (REVEAL, {"tell/2/masked": None}, OF_OWNER.format("nothing")),
+        (
+            *(REVEAL, {"tell/2/masked": np.zeros((4, 3), np.uint16)}),
+            OF_OWNER.format("uint16 (4, 3)"),
+        ),
+        (ANSWER, {"tell/9/mask": None}, OF_EVALUATOR),
+    ],
+)
+def test_what_does_not_go_together_names_both(at: str, change: Change, message: str) -> None:
+    played = group(FOUR)
+    server = played.play(until=at)
+    answers = played.answer(server.ask())
+    odd = {name: array for name, array in {**answers[1], **change}.items() if array is not None}
+    server.take({**answers, 1: odd})
+    while messages := server.ask():
+        server.take(played.answer(messages))
+    with pytest.raises(UserError) as error:
+        server.distances()
+    assert str(error.value) == f"Comparing {message}"
+
+
+def test_codes_too_long_for_their_distances_are_refused() -> None:
+    ComparisonServer(Toy(), [0, 1, 2], 65528)
+    with pytest.raises(UserError) as error:
+        ComparisonServer(Toy(), [0, 1, 2], 65536)
+    assert str(error.value) == (
+        "Codes of 65536 bits are too long to be compared in secret: "
+        "xclp.num-bits must be 65528 or less."
+    )
+    with pytest.raises(UserError, match="multiple of 8"):
+        ComparisonServer(Toy(), [0, 1, 2], 100)

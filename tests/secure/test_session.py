@@ -1,0 +1,277 @@
+"""A client's end of a session: refusals, and what all participants derive alike."""
+
+from __future__ import annotations
+
+import itertools
+import os
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from fedul_flwr.errors import UserError
+from fedul_flwr.secure.channels import public_key
+from fedul_flwr.secure.session import (
+    MASK_ROOTS,
+    NONCE,
+    PARTICIPANTS,
+    PRIVATE,
+    PUBLIC,
+    SIZES,
+    Session,
+    bytes_array,
+    join,
+    mask_key,
+    pairs_of,
+    require_enough,
+    roster,
+)
+
+CLIENTS = [2, 5, 9, 11]
+KEYS = {client: bytes([client]) * 32 for client in CLIENTS}
+PUBLIC_KEYS = {client: public_key(key) for client, key in KEYS.items()}
+POINTS = {2: 30, 5: 0, 9: 7, 11: 7}
+ROUND, SERVERS = 4, bytes(range(32))
+TOLD = roster(PUBLIC_KEYS, POINTS)
+
+
+def joined(own: int, told: Mapping[str, NDArray[Any]] = TOLD, **other: Any) -> Session:
+    options = {"server_round": ROUND, "private": KEYS[own], "nonce": SERVERS, **other}
+    return join(own, told=told, num_points=POINTS[own], **options)
+
+
+def test_the_list_of_participants_by_hand() -> None:
+    told = roster({7: b"b" * 32, 3: b"a" * 32}, {7: 1, 3: 2, 5: 9})
+    assert told[PARTICIPANTS].tolist() == [3, 7]
+    assert told[SIZES].tolist() == [2, 1]
+    assert told[PUBLIC].tobytes() == b"a" * 32 + b"b" * 32
+    assert [told[name].dtype for name in (PARTICIPANTS, SIZES, PUBLIC)] == [
+        *(np.int64, np.int64),
+        np.uint8,
+    ]
+
+
+def test_who_joins_knows_the_others() -> None:
+    session = joined(5)
+    assert session.peers == [2, 9, 11]
+    assert session.sizes == POINTS
+    assert session.public == PUBLIC_KEYS
+
+
+# Refusals
+
+NO_LIST = "The server sent no list of participants."
+NOT_AS_IT_IS = "The server's list of participants has no client 5 as it is."
+WRONG: dict[str, tuple[dict[str, Any], str]] = {
+    "no participants": ({PARTICIPANTS: None}, NO_LIST),
+    "no keys": ({PUBLIC: None}, NO_LIST),
+    "no sizes": ({SIZES: None}, NO_LIST),
+    "participants of another type": ({PARTICIPANTS: np.array(CLIENTS, np.int32)}, NO_LIST),
+    "sizes of another type": ({SIZES: np.array([30.0, 0, 7, 7])}, NO_LIST),
+    "keys of another type": ({PUBLIC: TOLD[PUBLIC].astype(np.int8)}, NO_LIST),
+    "a number for a list": ({PARTICIPANTS: np.array(5)}, NO_LIST),
+    "a matrix for a list": ({PARTICIPANTS: np.array([CLIENTS])}, NO_LIST),
+    "a size too few": ({SIZES: np.array([30, 0, 7])}, NO_LIST),
+    "a key too few": ({PUBLIC: TOLD[PUBLIC][:3]}, NO_LIST),
+    "short keys": ({PUBLIC: TOLD[PUBLIC][:, :31]}, NO_LIST),
+    "somebody twice": ({PARTICIPANTS: np.array([2, 5, 5, 11])}, NO_LIST),
+    "no order": ({PARTICIPANTS: np.array([5, 2, 9, 11])}, NO_LIST),
+    "a negative number": ({PARTICIPANTS: np.array([-1, 5, 9, 11])}, NO_LIST),
+    "a negative size": ({SIZES: np.array([30, 0, -7, 7])}, NO_LIST),
+    "a key twice": (
+        {PUBLIC: TOLD[PUBLIC][[0, 1, 2, 0]]},
+        "The server gave two participants the same public key.",
+    ),
+    "not this client": ({PARTICIPANTS: np.array([2, 6, 9, 11])}, NOT_AS_IT_IS),
+    "its key as another's": ({PUBLIC: TOLD[PUBLIC][[1, 0, 2, 3]]}, NOT_AS_IT_IS),
+    "another size": ({SIZES: np.array([30, 1, 7, 7])}, NOT_AS_IT_IS),
+}
+
+
+@pytest.mark.parametrize(("change", "message"), WRONG.values(), ids=WRONG)
+def test_other_lists_are_refused(change: dict[str, Any], message: str) -> None:
+    told = {name: array for name, array in {**TOLD, **change}.items() if array is not None}
+    with pytest.raises(UserError) as error:
+        joined(5, told)
+    assert str(error.value) == message
+
+
+@pytest.mark.parametrize("count", [0, 1, 2])
+def test_too_few_participants_are_refused(count: int) -> None:
+    message = (
+        f"{count} client(s) cannot hide from each other what they add up: "
+        "a secure propagation needs 3 or more."
+    )
+    told = {name: array[1 : 1 + count] for name, array in TOLD.items()}
+    with pytest.raises(UserError) as error:
+        joined(5, told)
+    assert str(error.value) == message
+    require_enough(range(3))
+    with pytest.raises(UserError):
+        require_enough(np.arange(count))
+
+
+def test_a_key_that_the_server_tells_does_not_become_the_clients_own() -> None:
+    # With it the server could read all that this client says and hears.
+    foreign = {PRIVATE: bytes_array(bytes([77]) * 32), NONCE: bytes_array(bytes(32))}
+    session = joined(5, {**TOLD, **foreign})
+    assert (session.private, session.nonce) == (KEYS[5], SERVERS)
+
+
+# Both ends
+
+
+@pytest.mark.parametrize(("source", "reader"), [*itertools.permutations(CLIENTS, 2)])
+def test_what_one_seals_for_another_the_other_opens(source: int, reader: int) -> None:
+    sealed = joined(source).seal(reader, "offer", {"a": np.arange(3)}, os.urandom)
+    found = joined(reader).unseal(source, "offer", sealed)
+    assert found["a"].tolist() == [0, 1, 2]
+    # No third client does, whoever it takes for the sender, nor the sender for its reader's.
+    for third in set(CLIENTS) - {source, reader}:
+        for claimed in set(CLIENTS) - {third}:
+            with pytest.raises(UserError, match=f"Client {claimed}'s message of step 'offer'"):
+                joined(third).unseal(claimed, "offer", sealed)
+    with pytest.raises(UserError, match=f"Client {reader}'s message of step 'offer' does not"):
+        joined(source).unseal(reader, "offer", sealed)
+    with pytest.raises(UserError, match=f"Client {source}'s message of step 'answer' does not"):
+        joined(reader).unseal(source, "answer", sealed)
+
+
+def test_what_is_for_several_opens_with_its_key() -> None:
+    key, sealed = joined(5).seal_for_several("offer", {"a": np.arange(3)}, os.urandom)
+    for reader in (2, 9):
+        found = joined(reader).unseal_for_several(5, "offer", sealed, key)
+        assert found["a"].tolist() == [0, 1, 2]
+    for peer, step, secret in ((2, "offer", key), (5, "answer", key), (5, "offer", bytes(32))):
+        with pytest.raises(UserError, match=f"Client {peer}'s message of step '{step}' does not"):
+            joined(9).unseal_for_several(peer, step, sealed, secret)
+    again, _ = joined(5).seal_for_several("offer", {}, os.urandom)
+    assert again != key
+
+
+def test_a_session_is_the_same_after_it_was_remembered() -> None:
+    session = joined(9)
+    assert Session.from_arrays(9, ROUND, session.as_arrays()) == session
+    assert {array.dtype.kind for array in session.as_arrays().values()} == {"i", "u"}
+
+
+def test_nothing_that_is_printed_has_the_private_key() -> None:
+    for text in (repr(joined(9)), str(joined(9))):
+        assert repr(KEYS[9]) not in text
+        assert "private" not in text
+
+
+# What is derived
+
+
+def test_the_number_depends_on_all_that_was_told() -> None:
+    assert len({joined(client).number for client in CLIENTS}) == 1
+    session = joined(2)
+    others = [
+        replace(session, nonce=bytes(32)),
+        replace(session, server_round=5),
+        replace(session, sizes={**POINTS, 11: 8}),
+        replace(session, sizes={**POINTS, 9: 30, 2: 7}),
+        replace(session, public={**PUBLIC_KEYS, 11: bytes(32)}),
+        replace(session, public={**PUBLIC_KEYS, 2: PUBLIC_KEYS[5], 5: PUBLIC_KEYS[2]}),
+        joined(2, {name: array[:3] for name, array in TOLD.items()}),
+        joined(2, {**TOLD, PARTICIPANTS: np.array([2, 5, 9, 12])}),
+    ]
+    numbers = {session.number, *(other.number for other in others)}
+    assert len(numbers) == len(others) + 1
+    assert {len(number) for number in numbers} == {32}
+
+
+SHARES = {client: bytes([100 + client]) * 32 for client in CLIENTS}
+
+
+def test_the_seed_is_the_same_for_all_and_depends_on_every_share() -> None:
+    seeds = {joined(client).seed(SHARES) for client in CLIENTS}
+    seeds |= {joined(2).seed(dict(reversed(SHARES.items())))}
+    assert len(seeds) == 1
+    found = {
+        *seeds,
+        *(joined(2).seed({**SHARES, client: bytes(32)}) for client in CLIENTS),
+        *(
+            joined(2).seed({c: share for c, share in SHARES.items() if c != client})
+            for client in CLIENTS
+        ),
+        joined(2).seed({**SHARES, 2: SHARES[5], 5: SHARES[2]}),
+        replace(joined(2), nonce=bytes(32)).seed(SHARES),
+    }
+    assert len(found) == 1 + 4 + 4 + 1 + 1
+    assert {len(seed) for seed in found} == {32}
+
+
+def test_the_seed_tells_who_sent_shares_apart() -> None:
+    # The same shares in the same order, but of others.
+    three = [SHARES[client] for client in (2, 5, 9)]
+    seeds = {
+        joined(2).seed(dict(zip(who, three, strict=True)))
+        for who in itertools.combinations(CLIENTS, 3)
+    }
+    assert len(seeds) == 4
+
+
+def test_shares_that_are_too_few_or_of_another_length_are_refused() -> None:
+    with pytest.raises(UserError, match=r"^2 client\(s\) cannot hide"):
+        joined(2).seed({2: SHARES[2], 5: SHARES[5]})
+    with pytest.raises(UserError) as error:
+        joined(2).seed({**SHARES, 9: bytes(31)})
+    assert str(error.value) == "Client 9 sent a share of the seed of another length."
+
+
+def mask_key_between(session: Session, peer: int, attempt: int) -> bytes:
+    roots = session.mask_roots()
+    (root,) = roots[MASK_ROOTS][roots[PARTICIPANTS] == peer]
+    return mask_key(root.tobytes(), attempt)
+
+
+def test_what_masks_are_made_of_is_not_the_private_key() -> None:
+    session = joined(CLIENTS[0])
+    roots = session.mask_roots()
+    assert set(roots) == {PARTICIPANTS, SIZES, MASK_ROOTS}
+    assert all(session.private not in array.tobytes() for array in roots.values())
+    (own,) = roots[MASK_ROOTS][roots[PARTICIPANTS] == session.own]
+    assert not own.any()
+
+
+def test_mask_keys_are_those_of_a_pair_an_attempt_and_a_session() -> None:
+    keys = []
+    for one, other in itertools.combinations(CLIENTS, 2):
+        for attempt in (0, 1, 2):
+            key = mask_key_between(joined(one), other, attempt)
+            assert key == mask_key_between(joined(other), one, attempt)
+            keys.append(key)
+            anew = replace(joined(one), nonce=bytes(32))
+            assert mask_key_between(anew, other, attempt) != key
+    assert len({*keys}) == len(keys) == 6 * 3
+    assert {len(key) for key in keys} == {32}
+
+
+# Pairs
+
+
+@pytest.mark.parametrize("count", range(2, 10))
+def test_every_pair_has_one_owner_and_one_evaluator(count: int) -> None:
+    participants = [3 * place + 1 for place in range(count)]
+    roles = {client: pairs_of(client, participants) for client in participants}
+    pairs = [(client, peer) for client, (evaluators, _) in roles.items() for peer in evaluators]
+    assert sorted(tuple(sorted(pair)) for pair in pairs) == [
+        *itertools.combinations(participants, 2)
+    ]
+    assert sorted(pairs) == sorted(
+        (peer, client) for client, (_, owners) in roles.items() for peer in owners
+    )
+    owned = [len(evaluators) for evaluators, _ in roles.values()]
+    assert max(owned) - min(owned) == (count + 1) % 2  # even where count - 1 is
+
+
+def test_pairs_of_four_by_hand() -> None:
+    # Around the circle 0 1 2 3: each owns the pair with the next; 0-2 and 1-3 go to the lower.
+    assert [pairs_of(client, range(4)) for client in range(4)] == [
+        *(((1, 2), (3,)), ((2, 3), (0,)), ((3,), (0, 1)), ((0,), (1, 2))),
+    ]

@@ -1,0 +1,205 @@
+"""Propagations over secure backends: equal to those in the clear, and nothing is left."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+import pytest
+
+import client_apps.xclp
+import tests.parties
+from client_apps.xclp import MEMORY
+from fedul_flwr.config import RunConfig
+from fedul_flwr.errors import UserError
+from fedul_flwr.propagation.phases import (
+    COMPARE,
+    ROWS,
+    SENT,
+    SUM,
+)
+from fedul_flwr.results.label_names import XCLP, file_name
+from fedul_flwr.secure.comparison import STEPS
+from fedul_flwr.secure.rowsums import pair_masks
+from fedul_flwr.secure.similarity import TooFewClientsError
+from fedul_flwr.settings.semi import XCLPSettings
+from strategies.label_propagation import refuse_beyond_reach
+from tests.runs import last_model, train
+from tests.secure_parties import BITS, assert_same, parties
+
+# Equal to the clear
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"xclp.reweigh": True}, {"xclp.class-scaling": False, "xclp.power": 1.0, "xclp.k": 100}],
+    ids=["defaults", "reweighed", "all are neighbours"],
+)
+def test_labels_and_confidences_are_those_in_the_clear(
+    secure: str, options: dict[str, Any]
+) -> None:
+    played = parties(secure, options=options)
+    found = played.propagate()
+    assert_same(found, parties("plaintext", options=options).propagate())
+    assert played.asked == [COMPARE] * len(STEPS) + [SUM]
+    assert (found[1].labels >= 0).all()  # those of the client without labels
+    assert found[0].labels[[0, 4]].tolist() == [-1, -1]  # points without a direction
+
+
+def test_with_a_secret_seed_they_are_those_in_the_clear_with_that_seed(
+    secure: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seeds, encode = set(), client_apps.xclp.encode
+
+    def noted(features: Any, seed: bytes, num_bits: int) -> Any:
+        seeds.add(seed)
+        return encode(features, seed, num_bits)
+
+    monkeypatch.setattr(client_apps.xclp, "encode", noted)
+    played = parties(secure, options={"xclp.codes-seed": "secret"})
+    found = played.propagate()
+    (seed,) = seeds
+    monkeypatch.setattr(tests.parties, "SEED", seed)
+    assert_same(found, parties("plaintext").propagate())
+    for *_, message, answer in played.heard:
+        for content in (message, answer):
+            assert all(seed not in array.tobytes() for array in content.arrays.values())
+
+
+# Losses
+
+LOST = 2
+
+
+@pytest.mark.parametrize("number", range(len(STEPS)), ids=STEPS)
+def test_who_is_lost_while_points_are_compared_was_never_there(secure: str, number: int) -> None:
+    found = parties(secure, lost=lambda *asked: asked == (COMPARE, number, LOST)).propagate()
+    clear = parties("plaintext", lost=lambda *asked: asked == (COMPARE, 0, LOST)).propagate()
+    assert_same(found, clear)
+    assert list(found) == [0, 1, 3]
+
+
+@pytest.mark.parametrize("lost", range(4))
+def test_who_is_lost_in_the_sum_leaves_its_points(secure: str, lost: int) -> None:
+    def gone(*asked: Any) -> bool:
+        return asked == (SUM, 0, lost)
+
+    played = parties(secure, lost=gone)
+    assert_same(played.propagate(), parties("plaintext", lost=gone).propagate())
+    assert played.asked[-2:] == [SUM, SUM]
+
+
+TOO_FEW = {
+    COMPARE: "2 client(s) answered step 'keys' of the secure propagation; it needs 3 or more.",
+    SUM: "2 client(s) were left for the sum of labels; it needs 3 or more, "
+    "1 or more of them with labels.",
+}
+
+
+@pytest.mark.parametrize("phase", TOO_FEW)
+def test_fewer_than_three_are_too_few(secure: str, phase: str) -> None:
+    played = parties(secure, lost=lambda *asked: asked[0] == phase and asked[2] in (0, 3))
+    with pytest.raises(TooFewClientsError) as error:
+        played.propagate()
+    assert str(error.value) == TOO_FEW[phase]
+
+
+def test_fewer_than_three_are_refused_in_advance(secure: str) -> None:
+    with pytest.raises(UserError) as error:
+        refuse_beyond_reach(parties(secure).settings.section("xclp", XCLPSettings), [10, 20], 2)
+    assert str(error.value) == (
+        f"Setting xclp.secure = '{secure}' needs 3 clients or more in every propagation: "
+        "there are 2."
+    )
+
+
+def test_another_attempt_at_the_sum_has_other_masks(
+    secure: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[tuple[int, Mapping[int, bytes]]] = []
+
+    def noted(keys: Mapping[int, bytes], own: int, shape: tuple[int, int]) -> Any:
+        made.append((own, keys))
+        return pair_masks(keys, own, shape)
+
+    monkeypatch.setattr(client_apps.xclp, "pair_masks", noted)
+    parties(secure, lost=lambda *asked: asked == (SUM, 0, 3)).propagate()
+    # The first attempt's three answers, with a key for each of three others; then three among
+    # themselves. Both of a pair have one key, but for pairs with the one that did not answer.
+    first, second = made[:3], made[3:]
+    assert [own for own, _ in made] == [0, 1, 2, 0, 1, 2]
+    assert [len(keys) for _, keys in made] == [3, 3, 3, 2, 2, 2]
+    one, other = ({key for _, keys in part for key in keys.values()} for part in (first, second))
+    assert (len(one), len(other)) == (6, 3)
+    assert one.isdisjoint(other)
+
+
+# What is left
+
+
+def test_a_client_remembers_nothing_of_a_propagation_that_has_ended(secure: str) -> None:
+    played = parties(secure)
+    propagation = played.propagation()
+    left, joint = propagation.join(played.members, {})
+    for member, content in propagation.sum_labels(left, joint).items():
+        client = played.client(member.partition_id)
+        assert client.state.secrets(MEMORY)
+        client.received = {ROWS: content.arrays}
+        client.pseudo_labels()
+        assert len(played.states[member.partition_id]) == 0
+
+
+def test_a_new_propagation_begins_with_nothing_of_the_one_before(secure: str) -> None:
+    # The first one ends in the middle: nobody is told so.
+    played = parties(secure)
+    played.lost = lambda phase, number, client: phase == SUM
+    with pytest.raises(TooFewClientsError):
+        played.propagate()
+    before = [played.state(client).secrets(MEMORY) for client in range(4)]
+    played.lost = lambda phase, number, client: False
+    assert_same(played.propagate(), parties("plaintext").propagate())
+    keys = "backend/mask-roots"
+    for client, memory in enumerate(before):
+        assert memory[keys].tobytes() != played.state(client).secrets(MEMORY)[keys].tobytes()
+
+
+def test_what_clients_send_for_the_sum_is_not_what_they_send_in_the_clear(secure: str) -> None:
+    shares = [
+        {c: answer.arrays[SENT] for phase, c, _, answer in played.heard if phase == SUM}
+        for played in (parties(secure), parties("plaintext"))
+        if played.propagate()
+    ]
+    for client in range(4):
+        masked, clear = (share[client] for share in shares)
+        assert masked.shape == clear.shape
+        assert (masked != clear).all()
+
+
+# In whole runs
+
+PUBLIC: dict[str, Any] = {"xclp.num-bits": BITS, "xclp.codes-seed": "run", "labels.total": 60}
+
+
+def test_a_run_that_labels_writes_what_it_writes_in_the_clear(
+    toy: str, settings: Callable[..., RunConfig]
+) -> None:
+    options = {**PUBLIC, "method": "xclp-predict", "points_per_client": 50}
+    runs = [train(settings(**options, **{"xclp.secure": name}), 4) for name in (toy, "plaintext")]
+    for client in range(4):
+        one, other = (run / "clients" / str(client) / file_name(XCLP) for run in runs)
+        assert one.read_text() == other.read_text()
+    assert not [*runs[0].rglob(f"{MEMORY}-*.safetensors")]
+
+
+def test_a_run_that_trains_ends_with_the_model_that_it_ends_with_in_the_clear(
+    toy: str, settings: Callable[..., RunConfig]
+) -> None:
+    options = {
+        **{**PUBLIC, "method": "xclp", "model": "mlp", "semi.labels-only-rounds": 0},
+        **{"num_rounds": 2, "local_epochs": 1, "points_per_client": 50},
+    }
+    runs = [train(settings(**options, **{"xclp.secure": name}), 4) for name in (toy, "plaintext")]
+    one, other = (last_model(run) for run in runs)
+    for name, array in one.items():
+        np.testing.assert_array_equal(array, other[name])

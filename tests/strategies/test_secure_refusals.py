@@ -1,0 +1,173 @@
+"""What a client of a secure propagation does not do for its server."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+import pytest
+
+from client_apps.xclp import KEPT, MEMORY
+from fedul_flwr.bridge import Content
+from fedul_flwr.errors import UserError
+from fedul_flwr.federation import Member
+from fedul_flwr.propagation.phases import (
+    ATTEMPT,
+    COLUMNS,
+    COMPARE,
+    PARTICIPANTS,
+    ROUND,
+    ROWS,
+    SUM,
+    UNLABELED_POINTS,
+    WITHHELD,
+)
+from tests.parties import Parties
+from tests.secure_parties import parties
+
+Change = Callable[[Content], None]
+
+
+class Meddled(Parties):
+    """Client 0 is asked for something else than what the server meant."""
+
+    change: Change
+    at: str = SUM
+
+    def ask(self, phase: str, contents: Mapping[Member, Content]) -> dict[Member, Content]:
+        for member, content in contents.items():
+            if phase == self.at and member.partition_id == 0:
+                self.change(content)
+        return super().ask(phase, contents)
+
+
+def values(**told: Any) -> Change:
+    return lambda content: content.values.update(told)
+
+
+def arrays(**told: Any) -> Change:
+    return lambda content: content.arrays.update(told)
+
+
+def shown_labelled(content: Content) -> None:
+    """One row more of client 0, which has 13 unlabeled points with a direction and 3 labelled."""
+    counts = list(content.values[UNLABELED_POINTS])  # type: ignore[arg-type]
+    content.values[UNLABELED_POINTS] = [counts[0] + 1, *counts[1:]]
+    rows = np.vstack([content.arrays[COLUMNS], content.arrays[COLUMNS][:1]])
+    content.arrays[COLUMNS] = rows
+
+
+LABELLED_ROWS = (
+    "Client 0 adds up labels of its unlabeled points alone: "
+    "rows of labelled ones would show labels of others."
+)
+NOT_IN_IT = "Client 0 is asked for a part of a sum that it is not in."
+OTHERS = "The server named others for the sum of labels than for the comparison."
+REFUSED: dict[str, tuple[Change, str]] = {
+    "rows of its labelled points": (shown_labelled, LABELLED_ROWS),
+    "rows of all its points": (values(**{WITHHELD: True}), LABELLED_ROWS),
+    "fewer rows": (values(**{UNLABELED_POINTS: [0, 9, 9, 8]}), LABELLED_ROWS),
+    "two participants": (
+        values(**{PARTICIPANTS: [0, 1], UNLABELED_POINTS: [13, 9]}),
+        "2 client(s) cannot hide from each other what they add up: "
+        "a secure propagation needs 3 or more.",
+    ),
+    "strangers": (values(**{PARTICIPANTS: [0, 1, 2, 7]}), OTHERS),
+    "somebody twice": (
+        values(**{PARTICIPANTS: [0, 1, 1, 3]}),
+        "Client 0 is asked for a sum in which somebody is twice.",
+    ),
+    "not itself": (values(**{PARTICIPANTS: [1, 2, 3, 4]}), NOT_IN_IT),
+    "a count too few": (values(**{UNLABELED_POINTS: [13, 9, 10]}), NOT_IN_IT),
+    "negative counts": (
+        values(**{UNLABELED_POINTS: [13, -9, 10, 8]}),
+        "The server sent no valid 'unlabeled' with the sum of labels.",
+    ),
+    "no participants": (
+        lambda content: content.values.pop(PARTICIPANTS),
+        "The server sent no valid 'participants' with the sum of labels.",
+    ),
+    "an attempt that is none": (
+        values(**{ATTEMPT: -1}),
+        "The server asked for the sum of labels out of turn.",
+    ),
+    "no attempt": (
+        lambda content: content.values.pop(ATTEMPT),
+        "A message came with no valid attempt.",
+    ),
+    "another round": (values(**{ROUND: "x"}), "A message came with no valid server-round."),
+    "other columns": (
+        arrays(**{COLUMNS: np.zeros((3, 2), np.float32)}),
+        "Columns of influence came as float32 (3, 2); they must be numbers (40, 3).",
+    ),
+    "no columns": (
+        lambda content: content.arrays.pop(COLUMNS),
+        "Columns of influence came as float64 (0,); they must be numbers (40, 3).",
+    ),
+}
+
+
+@pytest.mark.parametrize(("change", "message"), REFUSED.values(), ids=REFUSED)
+def test_other_sums_are_refused(toy: str, change: Change, message: str) -> None:
+    played = meddled(toy, change)
+    with pytest.raises(UserError) as error:
+        played.propagate()
+    assert str(error.value) == message
+    # Nothing of it is remembered: not even that there was an attempt.
+    assert {KEPT, "backend/attempt"}.isdisjoint(played.state(0).secrets(MEMORY))
+
+
+def meddled(secure: str, change: Change) -> Meddled:
+    found = parties(secure)
+    played = Meddled(found.features, found.labels, found.options)
+    played.change = change
+    return played
+
+
+def test_a_server_that_withholds_a_clients_labels_is_refused(toy: str) -> None:
+    with pytest.raises(UserError) as error:
+        parties(toy).propagate(withheld=0)
+    assert str(error.value) == LABELLED_ROWS
+    # In the clear it is not: a server that sees codes is trusted.
+    assert (parties("plaintext").propagate(withheld=0)[0].labels >= 0).any()
+
+
+def test_the_same_attempt_twice_is_refused(toy: str) -> None:
+    played = parties(toy)
+    played.propagate()
+    *_, (_, client, again, _) = played.heard
+    with pytest.raises(UserError, match=r"^The server asked for the sum of labels out of turn\.$"):
+        played.client(client).step(SUM, again)
+
+
+@pytest.mark.parametrize("phase", [COMPARE, SUM])
+def test_phases_of_a_propagation_that_was_not_begun_are_refused(toy: str, phase: str) -> None:
+    played = parties(toy)
+    played.propagate()
+    later = [content for name, client, content, _ in played.heard if (name, client) == (phase, 0)]
+    played.client(0).end_propagation()
+    with pytest.raises(UserError) as error:
+        played.client(0).step(phase, later[-1])
+    assert str(error.value) == "Client 0 has no part in the propagation that it is asked about."
+
+
+def test_rows_without_a_sum_are_refused(toy: str) -> None:
+    played = parties(toy)
+    propagation = played.propagation()
+    left, joint = propagation.join(played.members, {})
+    message = "Client 0 was sent no rows of a sum that it has a part in."
+    for received in ({ROWS: np.zeros((14, 5), np.uint64)}, {}):
+        with pytest.raises(UserError) as error:
+            played.client(0).open(received)
+        assert str(error.value) == message
+    rows = propagation.sum_labels(left, joint)
+    with pytest.raises(UserError) as error:
+        played.client(0).open({})
+    assert str(error.value) == message
+    # Rows that are somebody else's do not fit; rows that are random show that they are.
+    with pytest.raises(UserError, match="they must be uint64"):
+        played.client(0).open(rows[left[1]].arrays)
+    random = np.random.default_rng(0).integers(0, 2**64, (14, 5), np.uint64)
+    with pytest.raises(UserError, match="masks did not cancel"):
+        played.client(0).open({ROWS: random})

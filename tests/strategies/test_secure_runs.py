@@ -1,0 +1,254 @@
+"""Whole runs in secret: who fails where, what messages show, what is refused in advance."""
+
+from __future__ import annotations
+
+import json
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import client_apps.xclp
+from fedul_flwr.bridge import to_arrays
+from fedul_flwr.data.types import Bytes
+from fedul_flwr.errors import UserError
+from fedul_flwr.propagation.codes import encode
+from fedul_flwr.secure import channels
+from fedul_flwr.secure.session import Session
+from fedul_flwr.simulation import InProcessGrid
+from tests.runs import last_model, metrics, train
+from tests.secure.leaks import messages_with
+from tests.strategies.test_dropouts import (
+    AT_COMPARE,
+    AT_SUM,
+    LAST,
+    LOST,
+    PREDICT,
+    PREPARE,
+    TRAIN,
+    Settings,
+    losing,
+    written,
+)
+
+SECRET = {"xclp.secure": "rlwe", "xclp.codes-seed": "run"}
+STEPS = {"keys": 2, "shares": 3, "offer": 4, "answer": 5, "reveal": 6}
+"""Calls of a run whose first round propagates: hello, prepare, these, and then"""
+SECRET_SUM, SECRET_LAST = 7, 8
+
+
+@pytest.mark.parametrize("at", STEPS.values(), ids=STEPS)
+def test_who_fails_while_points_are_compared_was_never_there(settings: Settings, at: int) -> None:
+    never = train(settings(**PREDICT), 4, **losing(PREPARE, LOST))
+    lost = train(settings(**PREDICT, **SECRET), 4, **losing(at, LOST))
+    assert written(lost) == written(never)
+    assert list(written(lost)) == [0, 1, 3]
+
+
+def test_who_fails_in_the_sum_takes_its_labels_along(settings: Settings) -> None:
+    clear = train(settings(**PREDICT), 4, **losing(AT_SUM, LOST))
+    lost = train(settings(**PREDICT, **SECRET), 4, **losing(SECRET_SUM, LOST))
+    assert written(lost) == written(clear)
+    assert list(written(lost)) == [0, 1, 3]
+
+
+def test_who_fails_after_the_sum_is_missing_alone(settings: Settings) -> None:
+    clear = train(settings(**PREDICT), 4)
+    lost = train(settings(**PREDICT, **SECRET), 4, **losing(SECRET_LAST, LOST))
+    for client in (0, 1, 3):
+        assert written(lost)[client] == written(clear)[client]
+
+
+@pytest.mark.parametrize(
+    ("at", "clear"),
+    [(4, AT_COMPARE), (SECRET_SUM, AT_SUM), (SECRET_LAST, LAST)],
+    ids=["offer", "sum", "training"],
+)
+def test_training_goes_on_with_the_others(settings: Settings, at: int, clear: int) -> None:
+    lost = train(settings(**TRAIN, **SECRET), 4, **losing(at, LOST))
+    expected = train(settings(**TRAIN), 4, **losing(clear, LOST))
+    for name, array in last_model(lost).items():
+        np.testing.assert_array_equal(array, last_model(expected)[name])
+    counts = [
+        [(line["clients"], line["failures"]) for line in metrics(run)] for run in (lost, expected)
+    ]
+    assert counts[0] == counts[1]
+
+
+@pytest.mark.parametrize("at", [STEPS["answer"], SECRET_SUM], ids=["answer", "sum"])
+def test_two_that_are_left_get_no_labels_across_clients(settings: Settings, at: int) -> None:
+    with pytest.raises(UserError, match=r"^No client of any group got labels\.$"):
+        train(settings(**PREDICT, **SECRET), 4, **losing(at, 1, 2))
+
+
+@pytest.mark.parametrize("at", [STEPS["answer"], SECRET_SUM], ids=["answer", "sum"])
+def test_two_that_are_left_train_on_labels_alone(settings: Settings, at: int) -> None:
+    lost = train(settings(**TRAIN, **SECRET), 4, **losing(at, 1, 2))
+    # Of a run on labels alone, hello and prepare come before training.
+    labels_only = settings(**{**TRAIN, "semi.labels-only-rounds": 1})
+    expected = train(labels_only, 4, **losing(2, 1, 2))
+    for name, array in last_model(expected).items():
+        np.testing.assert_array_equal(array, last_model(lost)[name])
+
+
+def test_whose_labels_could_be_told_is_refused(settings: Settings) -> None:
+    """Of 5 clients 3 have labels: with one of these gone, two could tell each other's apart."""
+    options = {**PREDICT, **SECRET, "labels.labelled-clients": 0.6}
+    whole = train(settings(**options), 5)
+    labelled = [int(c["id"]) for c in clients_of(whole) if c["num_labelled"]]
+    assert len(labelled) == 3
+    with pytest.raises(UserError, match="No client of any group got labels"):
+        train(settings(**options), 5, **losing(SECRET_SUM, labelled[0]))
+    allowed = train(
+        settings(**options, **{"xclp.fewest-labelled": 2}), 5, **losing(SECRET_SUM, labelled[0])
+    )
+    assert list(written(allowed)) == [c for c in range(5) if c != labelled[0]]
+
+
+def clients_of(directory: Path) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = json.loads((directory / "federation.json").read_text())["clients"]
+    return found
+
+
+@pytest.mark.parametrize("options", [PREDICT, TRAIN], ids=["xclp-predict", "xclp"])
+@pytest.mark.parametrize("at", [*STEPS.values(), SECRET_SUM], ids=[*STEPS, "sum"])
+def test_who_is_lost_or_left_alone_forgets(
+    settings: Settings, options: dict[str, Any], at: int
+) -> None:
+    grids: list[Any] = []
+    meddle = losing(at, 1, 2)["wrap_grid"]
+    with suppress(UserError):  # of prediction: nobody got labels
+        train(settings(**options, **SECRET), 4, wrap_grid=lambda g: meddle(grids.append(g) or g))
+    for context in grids[0].contexts.values():
+        kept = [to_arrays(record) for record in context.state.array_records.values()]
+        assert not [name for arrays in kept for name in arrays]
+
+
+def test_what_the_server_sees(
+    settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    secrets: dict[str, list[bytes]] = {"codes": [], "keys": [], "seed": []}
+    make_key, agree = channels.new_private_key, Session.seed
+
+    def watched_codes(features: Any, seed: bytes, num_bits: int) -> Bytes:
+        codes = encode(features, seed, num_bits)
+        secrets["codes"] += [row.tobytes() for row in codes]
+        return codes
+
+    def watched_key(entropy: Any) -> bytes:
+        secrets["keys"].append(make_key(entropy))
+        return secrets["keys"][-1]
+
+    def watched_seed(session: Session, shares: Any) -> bytes:
+        secrets["seed"] += [*shares.values(), agree(session, shares)]
+        return secrets["seed"][-1]
+
+    monkeypatch.setattr(client_apps.xclp, "encode", watched_codes)
+    monkeypatch.setattr(channels, "new_private_key", watched_key)
+    monkeypatch.setattr(Session, "seed", watched_seed)
+    options = {**PREDICT, "points_per_client": 30, "labels.total": 40}
+    grids: list[InProcessGrid] = []
+
+    def remember(grid: Any) -> Any:
+        grids.append(grid)
+        return grid
+
+    place = tmp_path / "transcript"
+    secret = settings(**options, **{"xclp.secure": "rlwe"})
+    train(secret, 4, transcript=place, wrap_grid=remember)
+    assert [len(found) for found in secrets.values()] == [4 * 30, 4, 4 * 5]
+    hidden = [*secrets["codes"][::10], *secrets["keys"], *secrets["seed"]]
+    assert not messages_with(place, *hidden)
+    # Codes are found where nothing is encrypted, so the search can find them.
+    for found in secrets.values():
+        found.clear()
+    train(settings(**options), 4, transcript=tmp_path / "clear")
+    assert len(secrets["codes"]) == 4 * 30
+    for client in range(4):
+        code = secrets["codes"][30 * client]
+        assert [message.client for message in messages_with(tmp_path / "clear", code)] == [client]
+    # And nothing of the session is left at the clients.
+    for context in grids[0].contexts.values():
+        kept = [to_arrays(record) for record in context.state.array_records.values()]
+        assert not [name for arrays in kept for name in arrays]
+
+
+def test_two_secret_runs_have_other_codes(settings: Settings) -> None:
+    options = {**PREDICT, "xclp.secure": "rlwe", "points_per_client": 30, "labels.total": 40}
+    one, other = (written(train(settings(**options), 3)) for _ in range(2))
+    assert one != other
+
+
+@pytest.mark.parametrize(
+    ("options", "clients", "message"),
+    [
+        (
+            {**PREDICT, **SECRET},
+            2,
+            "Setting xclp.secure = 'rlwe' needs 3 clients or more in every propagation: "
+            r"there are 2\.$",
+        ),
+        (
+            {**PREDICT, **SECRET, "xclp-predict.groups": 2},
+            5,
+            "Setting xclp.secure = 'rlwe' needs 3 clients or more in every propagation: "
+            r"there are 2\.$",
+        ),
+        (
+            {**TRAIN, **SECRET, "fraction_train": 0.5},
+            4,
+            "Setting xclp.secure = 'rlwe' needs 3 clients or more in every propagation: "
+            r"there are 2\.$",
+        ),
+        (
+            {**PREDICT, **SECRET, "labels.labelled-clients": 0.5},
+            4,
+            r"Setting xclp.fewest-labelled = 3: only 2 client\(s\) of a propagation would have "
+            r"labels, and others could tell what one of them contributed\.$",
+        ),
+        (
+            {**TRAIN, **SECRET, "labels.labelled-clients": 0.5, "semi.labelled-share": 0.5},
+            4,
+            "Setting xclp.fewest-labelled = 3: only 2 client",
+        ),
+        (
+            {**PREDICT, "xclp.secure": "ot", "xclp.num-bits": 4096},
+            4,
+            r"Setting xclp.secure = 'ot' would take about \d+ minutes and [\d.]+ GB for a "
+            "propagation among 4 clients with 1,150 points of 4,096 bits; ",
+        ),
+        (
+            {**PREDICT, **SECRET, "xclp-predict.leave-one-out": True},
+            4,
+            "Setting xclp-predict.leave-one-out = true has no form with xclp.secure = 'rlwe': ",
+        ),
+        (
+            {**PREDICT, **SECRET, "xclp.num-bits": 8192},
+            4,
+            "codes have 8192 bits; the protocol 'rlwe' takes less than 8192",
+        ),
+        (
+            {**PREDICT, "xclp.secure": "paillier", "xclp.num-bits": 8192},
+            4,
+            "codes have 8192 bits; paillier compares at most 8191",
+        ),
+    ],
+    ids=[
+        "two",
+        "small groups",
+        "few in a round",
+        "few with labels",
+        "few with labels in a round",
+        "ot",
+        "left out",
+        "rlwe bits",
+        "paillier bits",
+    ],
+)
+def test_refused_before_anything_starts(
+    settings: Settings, options: dict[str, Any], clients: int, message: str
+) -> None:
+    with pytest.raises(UserError, match="^" + message):
+        train(settings(**options), clients)
