@@ -73,7 +73,7 @@ class ClientState:
         partial.replace(file)
 
     def secrets(self, name: str) -> Arrays:
-        """Arrays that lie in Flower's state, in a simulation too, and on no disk; {} if none."""
+        """Arrays that lie in Flower's state, in a simulation too, and in no file; {} if none."""
         record = self._records.get(name)
         return to_arrays(cast(ArrayRecord, record)) if record is not None else {}
 

@@ -17,7 +17,7 @@ from fedul_flwr.app_bundle import app_directory
 from fedul_flwr.process_tree import MARK, PREFIX, end_superlink
 
 PROGRAMS = Path(sys.executable).parent
-START_SECONDS, RUN_SECONDS = 120.0, 420.0
+START_SECONDS, RUN_SECONDS = 120.0, 900.0
 
 Process = subprocess.Popen[bytes]
 
@@ -31,20 +31,13 @@ class Deployment:
     place : directory that runs are submitted from.
     environment : of all processes.
     nodes : the SuperNode of each client.
+    ids : what the SuperLink calls them.
     """
 
     place: Path
     environment: Mapping[str, str]
     nodes: Mapping[int, Process]
-
-    def log(self, client: int) -> str:
-        """What a SuperNode has said."""
-        return (self.place / f"node-{client}.log").read_text(errors="replace")
-
-    def node_id(self, client: int) -> int | None:
-        """What the SuperLink calls a SuperNode, once it has registered."""
-        found = re.search(r"SuperNode ID: (\d+)", self.log(client))
-        return int(found[1]) if found else None
+    ids: Mapping[int, int]
 
     def submit(self, config: str) -> Process:
         """Start a run of the app; the process ends with the run."""
@@ -54,18 +47,16 @@ class Deployment:
     def wait(self, run: Process) -> str:
         """What a run has said when it has ended."""
         run.wait(RUN_SECONDS)
-        return (self.place / "run.log").read_text(errors="replace")
+        return (self.place / "run.log").read_text()
 
     def wait_for_messages(self, client: int, count: int) -> None:
         """Wait until a SuperNode has received ``count`` messages, hello not counted.
 
         The server says hello to the node with the lowest id.
         """
-        hello = self.node_id(client) == min(map(self.node_id, self.nodes))  # type: ignore[type-var]
-        wanted, deadline = count + hello, time.monotonic() + RUN_SECONDS
-        while self.log(client).count("Received successfully") < wanted:
-            assert time.monotonic() < deadline, self.log(client)
-            time.sleep(0.1)
+        hello = self.ids[client] == min(self.ids.values())
+        received = "Received successfully.*" * (count + hello)
+        wait_for(received, self.place / f"node-{client}.log", RUN_SECONDS)
 
 
 @contextmanager
@@ -101,12 +92,12 @@ def deployed(place: Path, node_configs: Mapping[int, str]) -> Iterator[Deploymen
             )
             for port, (client, config) in zip(ports, node_configs.items(), strict=True)
         }
-        deployment = Deployment(place, environment, nodes)
-        deadline = time.monotonic() + START_SECONDS
-        while not all(map(deployment.node_id, nodes)):
-            assert time.monotonic() < deadline, [deployment.log(client) for client in nodes]
-            time.sleep(0.1)
-        yield deployment
+        registered = r"SuperNode ID: (\d+)\n"
+        ids = {
+            client: int(wait_for(registered, place / f"node-{client}.log", START_SECONDS)[1])
+            for client in nodes
+        }
+        yield Deployment(place, environment, nodes, ids)
 
 
 def start(
@@ -123,6 +114,15 @@ def start(
             stdout=log,
             stderr=subprocess.STDOUT,
         )
+
+
+def wait_for(pattern: str, log: Path, seconds: float) -> re.Match[str]:
+    """Where a program has said what it is waited for."""
+    deadline = time.monotonic() + seconds
+    while not (found := re.search(pattern, log.read_text(), re.DOTALL)):
+        assert time.monotonic() < deadline, log.read_text()
+        time.sleep(0.1)
+    return found
 
 
 def free_ports(count: int) -> list[int]:

@@ -43,11 +43,10 @@ def borrowed(monkeypatch: pytest.MonkeyPatch) -> str:
 def parties(secure: str, **more: Any) -> Parties:
     """Four clients, three with labels; the seed of their codes is the run's, and any number of
     clients with labels is enough, unless something else is asked for."""
-    options = {
-        "xclp.fewest-labelled": 1,
-        **{"xclp.num-bits": BITS, "xclp.k": 5, "xclp.secure": secure, "xclp.codes-seed": "run"},
-        **more.pop("options", {}),
-    }
+    options = {"xclp.num-bits": BITS, "xclp.k": 5, "xclp.secure": secure}
+    if secure != "plaintext":
+        options |= {"xclp.codes-seed": "run", "xclp.fewest-labelled": 1}
+    options |= more.pop("options", {})
     return Parties(**split(FEATURES, LABELS, SIZES), options=options, **more)
 
 

@@ -21,6 +21,7 @@ POINTLESS = {
         *(key for key in _LABELS if key not in ("labels.split", "labels.new-fraction")),
         "uda.signal-annealing",
     ),
+    "xclp.secure = 'plaintext', which hides nothing": ("xclp.codes-seed", "xclp.fewest-labelled"),
     "labels.split, which says who holds what": (
         *_POINTS,
         "validation-fraction",

@@ -113,12 +113,13 @@ def test_the_same_model(owners: Deployment, tmp_path: Path) -> None:
 def test_a_node_that_is_killed_while_points_are_compared(
     owners: Deployment, tmp_path: Path
 ) -> None:
-    # Every message but the one that the node leaves unanswered must be answered in time.
-    settings = {**PREDICT, "on-client-failure": "continue", "round-timeout": 45.0}
+    # The SuperLink gives up a node a minute after it last heard from it, long before round-timeout.
+    settings = {**PREDICT, "on-client-failure": "continue"}
     run = owners.submit(in_secret(settings, tmp_path))
     owners.wait_for_messages(LOST, ANSWER)
     os.kill(owners.nodes[LOST].pid, signal.SIGKILL)
     said = owners.wait(run)
+    assert "1 client(s) failed in round 0: Error: Node Unavailable" in said
     in_the_clear(settings, tmp_path, **losing(PREPARE, LOST))
     assert written(tmp_path / "there") == written(tmp_path / "here"), said
     assert sorted(written(tmp_path / "there")) == ["0.csv", "1.csv", "3.csv"]

@@ -105,6 +105,12 @@ def test_fewer_than_three_are_too_few(secure: str, phase: str) -> None:
     assert str(error.value) == TOO_FEW[phase]
 
 
+@pytest.mark.parametrize(("key", "value"), [("codes-seed", "run"), ("fewest-labelled", 2)])
+def test_what_has_no_effect_in_the_clear_is_refused(key: str, value: Any) -> None:
+    with pytest.raises(UserError, match=f"^Setting xclp.{key} = .* has no effect with xclp.secure"):
+        parties("plaintext", options={f"xclp.{key}": value})
+
+
 def test_fewer_than_three_are_refused_in_advance(secure: str) -> None:
     with pytest.raises(UserError) as error:
         refuse_beyond_reach(parties(secure).settings.section("xclp", XCLPSettings), [10, 20], 2)
@@ -178,14 +184,16 @@ def test_what_clients_send_for_the_sum_is_not_what_they_send_in_the_clear(secure
 
 # In whole runs
 
-PUBLIC: dict[str, Any] = {"xclp.num-bits": BITS, "xclp.codes-seed": "run", "labels.total": 60}
+SHARED: dict[str, Any] = {"xclp.num-bits": BITS, "labels.total": 60}
+PUBLIC = {"xclp.codes-seed": "run"}
 
 
 def test_a_run_that_labels_writes_what_it_writes_in_the_clear(
     toy: str, settings: Callable[..., RunConfig]
 ) -> None:
-    options = {**PUBLIC, "method": "xclp-predict", "points_per_client": 50}
-    runs = [train(settings(**options, **{"xclp.secure": name}), 4) for name in (toy, "plaintext")]
+    options = {**SHARED, "method": "xclp-predict", "points_per_client": 50}
+    secret = train(settings(**options, **PUBLIC, **{"xclp.secure": toy}), 4)
+    runs = (secret, train(settings(**options), 4))
     for client in range(4):
         one, other = (run / "clients" / str(client) / file_name(XCLP) for run in runs)
         assert one.read_text() == other.read_text()
@@ -196,10 +204,11 @@ def test_a_run_that_trains_ends_with_the_model_that_it_ends_with_in_the_clear(
     toy: str, settings: Callable[..., RunConfig]
 ) -> None:
     options = {
-        **{**PUBLIC, "method": "xclp", "model": "mlp", "semi.labels-only-rounds": 0},
+        **{**SHARED, "method": "xclp", "model": "mlp", "semi.labels-only-rounds": 0},
         **{"num_rounds": 2, "local_epochs": 1, "points_per_client": 50},
     }
-    runs = [train(settings(**options, **{"xclp.secure": name}), 4) for name in (toy, "plaintext")]
+    secret = train(settings(**options, **PUBLIC, **{"xclp.secure": toy}), 4)
+    runs = (secret, train(settings(**options), 4))
     one, other = (last_model(run) for run in runs)
     for name, array in one.items():
         np.testing.assert_array_equal(array, other[name])
