@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
 from flwr.common.typing import NDArrays
 from flwr.common.typing import Scalar as FlowerScalar
 
@@ -15,9 +14,10 @@ from client_apps.unlabeled_sets import UnlabeledSetsClient
 from fedul_flwr.bridge import CLASS_MASSES, TEST_PRIOR, Value
 from fedul_flwr.class_priors import class_masses
 from fedul_flwr.data.seeds import stream
-from fedul_flwr.learning.local import Loss, load_arrays, predict_logits
 from fedul_flwr.settings.fedul import FedULSettings
-from fedul_flwr.surrogate import SurrogateLoss
+
+if TYPE_CHECKING:
+    from fedul_flwr.learning.local import Loss
 
 
 class FedULClient(UnlabeledSetsClient):
@@ -82,6 +82,10 @@ class FedULClient(UnlabeledSetsClient):
 
     def loss(self) -> Loss:
         """Loss of surrogate labels under this client's transition (eq. 9)."""
+        import torch
+
+        from fedul_flwr.surrogate import SurrogateLoss
+
         prior = self.test_prior
         sizes = np.bincount(self.sets.sets[~self.held_out], minlength=len(self.sets.priors))
         return SurrogateLoss(
@@ -95,6 +99,10 @@ class FedULClient(UnlabeledSetsClient):
         self, parameters: NDArrays, config: dict[str, FlowerScalar]
     ) -> tuple[float, int, dict[str, FlowerScalar]]:
         """Surrogate loss of the global model on held-out unlabeled points."""
+        import torch
+
+        from fedul_flwr.learning.local import load_arrays, predict_logits
+
         self.take_prior(config)
         load_arrays(self.model, dict(zip(self.array_names(), parameters, strict=True)))
         sets, mask = self.sets, self.held_out

@@ -1,16 +1,19 @@
-"""What the clients of all methods share: settings, model and the round of local training."""
+"""What the clients of all methods share: settings, model and the round of local training.
+
+On a device every message is a new process, and half of what it takes is to import torch. Here, in
+FedUL and in XCLP, whose phases are many, it is therefore imported where a model is computed with.
+"""
 
 from __future__ import annotations
 
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from flwr.common.typing import NDArrays
 from flwr.common.typing import Scalar as FlowerScalar
 from numpy.typing import NDArray
-from torch import nn
 
 from fedul_flwr.bridge import (
     FEDERATION,
@@ -24,21 +27,13 @@ from fedul_flwr.bridge import (
 from fedul_flwr.client_state import ClientState
 from fedul_flwr.config import RunConfig
 from fedul_flwr.data.seeds import stream
-from fedul_flwr.learning.batches import Batches, point_batches
-from fedul_flwr.learning.corrections import local_normalizer
-from fedul_flwr.learning.local import (
-    Loss,
-    Objective,
-    dump_arrays,
-    load_arrays,
-    on_logits,
-    train_local,
-)
-from fedul_flwr.learning.machine import keep_freed_memory, release_freed_memory, set_threads
-from fedul_flwr.learning.plan import LocalPlan
-from fedul_flwr.learning.scaffold import CONTROL, train_with_variates
-from fedul_flwr.local_plan import local_plan
-from fedul_flwr.models import build_model
+
+if TYPE_CHECKING:
+    from torch import nn
+
+    from fedul_flwr.learning.batches import Batches
+    from fedul_flwr.learning.local import Loss, Objective
+    from fedul_flwr.learning.plan import LocalPlan
 
 
 class TrainingData(NamedTuple):
@@ -73,7 +68,6 @@ class LocalTrainingClient(FederatedClient):
         self.settings = settings
         self.node = node
         self.state = state
-        set_threads(settings.client_threads)
 
     # What a method defines
 
@@ -87,11 +81,15 @@ class LocalTrainingClient(FederatedClient):
 
     def objective(self, server_round: int) -> Objective:
         """What a step of round ``server_round`` minimises: by default :meth:`loss` of logits."""
+        from fedul_flwr.learning.local import on_logits
+
         del server_round
         return on_logits(self.loss())
 
     def batches(self, data: TrainingData, plan: LocalPlan) -> Batches:
         """Batches of an epoch: by default ``plan.batch_size`` points of ``data``."""
+        from fedul_flwr.learning.batches import point_batches
+
         return point_batches(data.images, data.points, data.targets, plan)
 
     def stage(self, server_round: int) -> tuple[int, int]:
@@ -115,7 +113,8 @@ class LocalTrainingClient(FederatedClient):
     @property
     def model(self) -> nn.Module:
         """The class model; one per process, its weights are overwritten by every message."""
-        return _model(self.settings.model, self.image_shape, len(self.federation["class-names"]))
+        settings, num_classes = self.settings, len(self.federation["class-names"])
+        return _model(settings.model, self.image_shape, num_classes, settings.client_threads)
 
     @property
     def image_shape(self) -> tuple[int, int, int]:
@@ -157,6 +156,8 @@ class LocalTrainingClient(FederatedClient):
 
     def plan(self, config: dict[str, FlowerScalar]) -> LocalPlan:
         """The round's plan: the settings, and what the server sends."""
+        from fedul_flwr.local_plan import local_plan
+
         return local_plan(
             self.settings,
             float(config.get("proximal-mu", 0.0)),
@@ -168,6 +169,11 @@ class LocalTrainingClient(FederatedClient):
         self, parameters: NDArrays, config: dict[str, FlowerScalar]
     ) -> tuple[NDArrays, int, dict[str, FlowerScalar]]:
         """One round of local training from the global weights, or its own where it is told so."""
+        from fedul_flwr.learning.corrections import local_normalizer
+        from fedul_flwr.learning.local import dump_arrays, train_local
+        from fedul_flwr.learning.machine import keep_freed_memory, release_freed_memory
+        from fedul_flwr.learning.scaffold import CONTROL, train_with_variates
+
         keep_freed_memory()
         self.server_round = server_round = int(config["server-round"])
         model = self.model
@@ -206,6 +212,8 @@ class LocalTrainingClient(FederatedClient):
         )
 
     def _load_start(self, parameters: NDArrays, config: dict[str, FlowerScalar]) -> None:
+        from fedul_flwr.learning.local import load_arrays
+
         arrays = dict(zip(self.array_names(), parameters, strict=True))
         if config.get(OWN_MODEL):
             arrays = self.state.recall(OWN_MODEL, self.server_round) or arrays
@@ -213,6 +221,8 @@ class LocalTrainingClient(FederatedClient):
         parameters.clear()  # the model holds them now; a second copy is a model's size of memory
 
     def _weights(self) -> NDArrays:
+        from fedul_flwr.learning.local import dump_arrays
+
         arrays = dump_arrays(self.model)
         return [arrays[name] for name in self.array_names()]
 
@@ -222,5 +232,11 @@ class LocalTrainingClient(FederatedClient):
 
 
 @lru_cache(maxsize=2)
-def _model(name: str, image_shape: tuple[int, int, int], num_classes: int) -> nn.Module:
+def _model(
+    name: str, image_shape: tuple[int, int, int], num_classes: int, threads: int
+) -> nn.Module:
+    from fedul_flwr.learning.machine import set_threads
+    from fedul_flwr.models import build_model
+
+    set_threads(threads)
     return build_model(name, image_shape, num_classes)

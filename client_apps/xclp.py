@@ -14,7 +14,6 @@ from fedul_flwr.bridge import Arrays, Content
 from fedul_flwr.data.types import UNLABELED, Bytes
 from fedul_flwr.errors import UserError
 from fedul_flwr.federation import number
-from fedul_flwr.learning.local import load_arrays
 from fedul_flwr.propagation.codes import checked_features, encode
 from fedul_flwr.propagation.labels import (
     Propagated,
@@ -117,6 +116,8 @@ class XCLPClient(PrivateClient):
             names = [name for name in message if name.startswith(MODEL)]
             weights = {name.removeprefix(MODEL): message.pop(name) for name in names}
             if weights:
+                from fedul_flwr.learning.local import load_arrays
+
                 load_arrays(self.model, weights)
             try:
                 features = checked_features(self.features())

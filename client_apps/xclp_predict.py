@@ -11,9 +11,6 @@ from numpy.typing import NDArray
 from client_apps.xclp import XCLPClient
 from fedul_flwr.bridge import Content, Value
 from fedul_flwr.data.types import UNLABELED, Ints
-from fedul_flwr.learning.features import features_and_logits, pixel_features
-from fedul_flwr.learning.pseudo_labels import network_labels
-from fedul_flwr.local_plan import local_plan
 from fedul_flwr.propagation.labels import Propagated
 from fedul_flwr.propagation.phases import LABEL, LAST, OWN_LABELS
 from fedul_flwr.results.label_files import write_labels
@@ -38,6 +35,10 @@ class XCLPPredictClient(XCLPClient):
 
     def features(self) -> NDArray[np.float32]:
         """Of pixels or of the model, as the settings say; labels to compare with on the way."""
+        from fedul_flwr.learning.features import features_and_logits, pixel_features
+        from fedul_flwr.learning.pseudo_labels import network_labels
+        from fedul_flwr.local_plan import local_plan
+
         data, points = self.data, self.data.points[self.shown]
         if self.options.features == "pixels":
             features = pixel_features(data.images, points)

@@ -111,10 +111,10 @@ def make_client_app(build: ClientBuilder) -> ClientApp:
 
     @app.train()
     def train(message: Message, context: Context) -> Message:
-        started = time.time()
         client = build(context)
         arrays, names, config = _unpack(message, client)
         message.content = RecordDict()  # its bytes are a second copy of the model
+        started = time.time()  # after torch's import, which every process on a device pays for
         fitted, num_examples, metrics = client.fit(arrays, config)
         reply = RecordDict(
             {

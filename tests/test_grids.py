@@ -1,0 +1,96 @@
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+import pytest
+from flwr.app import Message, RecordDict
+from flwr.serverapp import Grid
+
+from fedul_flwr import grids
+from fedul_flwr.grids import GridProxy, PromptGrid, prompt
+from fedul_flwr.simulation import task_identity
+
+
+class SlowGrid(GridProxy):
+    """Two replies, of which each comes at the second given for it; the clock is a test's."""
+
+    def __init__(self, due: list[float], clock: Clock) -> None:
+        self._due, self._clock = due, clock
+        self.looks: list[float] = []
+
+    def push_messages(self, messages: Iterable[Message]) -> Iterable[str]:
+        self._sent = {str(number): message for number, message in enumerate(messages)}
+        return list(self._sent)
+
+    def pull_messages(self, message_ids: Iterable[str]) -> Iterable[Message]:
+        self.looks.append(self._clock.now)
+        found = []
+        for name in sorted(message_ids):
+            if self._due[int(name)] <= self._clock.now:
+                sent = self._sent[name]
+                sent.metadata.__dict__["_message_id"] = name
+                found.append(Message(RecordDict(), reply_to=sent))
+        return found
+
+
+class Clock:
+    now = 100.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+    def sleep(self, seconds: float) -> None:
+        assert seconds > 0
+        self.now += seconds
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Iterator[Clock]:
+    clock = Clock()
+    monkeypatch.setattr(grids, "time", clock)
+    with task_identity():
+        yield clock
+
+
+def asked(grid: Grid, timeout: float | None) -> list[str]:
+    messages = [Message(RecordDict(), node, "train") for node in (7, 8)]
+    replies = PromptGrid(grid).send_and_receive(messages, timeout=timeout)
+    return [reply.metadata.reply_to_message_id for reply in replies]
+
+
+def test_replies_are_seen_soon(clock: Clock) -> None:
+    grid = SlowGrid([100.5, 101.0], clock)
+    assert asked(grid, None) == ["0", "1"]
+    # Looks 0.2 s apart, as 5 % of what was waited is less; the last one sees what came at 101.0.
+    assert grid.looks == pytest.approx([100.0, 100.2, 100.4, 100.6, 100.8, 101.0, 101.2][:-1])
+
+
+def test_looks_become_rare_and_never_rarer_than_flowers_own(clock: Clock) -> None:
+    grid = SlowGrid([100.0, 400.0], clock)
+    asked(grid, None)
+    pauses = [after - before for before, after in zip(grid.looks, grid.looks[1:], strict=False)]
+    waited = [look - 100.0 for look in grid.looks[:-1]]
+    # 0.2 s up to 4 s of waiting, then 5 %, and from 60 s on 3 s.
+    assert pauses == pytest.approx([min(max(0.05 * w, 0.2), 3.0) for w in waited])
+    assert pauses[-1] == pytest.approx(3.0)
+
+
+def test_what_has_not_come_in_time_is_left_out(clock: Clock) -> None:
+    grid = SlowGrid([100.5, 200.0], clock)
+    assert asked(grid, 10.0) == ["0"]
+    assert grid.looks[-1] == pytest.approx(110.0)
+
+
+def test_a_reply_at_the_last_moment_counts(clock: Clock) -> None:
+    assert asked(SlowGrid([100.0, 110.0], clock), 10.0) == ["0", "1"]
+
+
+def test_nothing_sent_is_nothing_waited_for(clock: Clock) -> None:
+    grid = SlowGrid([], clock)
+    assert list(PromptGrid(grid).send_and_receive([], timeout=5.0)) == []
+    assert clock.now == 100.0
+
+
+def test_other_grids_are_left_as_they_are(clock: Clock) -> None:
+    grid = SlowGrid([], clock)
+    assert prompt(grid) is grid
