@@ -14,6 +14,7 @@ import numpy as np
 from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, MetricRecord, RecordDict
 from flwr.client import NumPyClient
 from flwr.clientapp import ClientApp
+from flwr.clientapp.typing import Mod
 from numpy.typing import NDArray
 
 from fedul_flwr.errors import UserError
@@ -105,11 +106,16 @@ class FederatedClient(NumPyClient):
 ClientBuilder = Callable[[Context], FederatedClient]
 
 
-def make_client_app(build: ClientBuilder) -> ClientApp:
-    """Flower's ClientApp around clients that ``build`` makes, one per message."""
+def make_client_app(build: ClientBuilder, *train_mods: Mod) -> ClientApp:
+    """Flower's ClientApp around clients that ``build`` makes, one per message.
+
+    Parameters
+    ----------
+    train_mods : Flower's modifiers of what comes to training and leaves it.
+    """
     app = ClientApp()
 
-    @app.train()
+    @app.train(mods=list(train_mods))
     def train(message: Message, context: Context) -> Message:
         client = build(context)
         arrays, names, config = _unpack(message, client)

@@ -16,6 +16,7 @@ from fedul_flwr.methods import METHODS, Method, find_method
 from fedul_flwr.settings.base import Scalar, Settings, unknown_key
 from fedul_flwr.settings.dealing import refuse_pointless
 from fedul_flwr.settings.labels import LabelSettings
+from fedul_flwr.settings.privacy import DPSettings, refuse_unaccounted
 from fedul_flwr.settings.sections import SECTIONS, ScaffoldSettings
 from fedul_flwr.settings.server import ServerTrainingSettings
 from fedul_flwr.settings.shared import PRETRAINED, SharedSettings
@@ -125,6 +126,9 @@ def parse_flat(flat: Mapping[str, Any]) -> RunConfig:
             "Setting scaffold.option = 'II' needs optimizer = 'sgd', for its formula holds for SGD "
             "only; scaffold.option = 'I' goes with every optimiser."
         )
+    privacy = sections.get("dp")
+    if isinstance(privacy, DPSettings):
+        refuse_unaccounted(shared, privacy)
     return RunConfig.model_construct(
         **{name: getattr(shared, name) for name in SharedSettings.model_fields}, sections=sections
     )
