@@ -18,7 +18,6 @@ from fedul_flwr.bridge import (
     RATE_FACTOR,
     Content,
     FederatedClient,
-    Node,
     Value,
 )
 from fedul_flwr.client_state import ClientState
@@ -39,6 +38,7 @@ from fedul_flwr.learning.plan import LocalPlan
 from fedul_flwr.learning.scaffold import CONTROL, train_with_variates
 from fedul_flwr.local_plan import local_plan
 from fedul_flwr.models import build_model
+from fedul_flwr.node_config import NodeConfig
 
 
 class TrainingData(NamedTuple):
@@ -69,7 +69,7 @@ class LocalTrainingClient(FederatedClient):
 
     server_round = 0
 
-    def __init__(self, settings: RunConfig, node: Node, state: ClientState) -> None:
+    def __init__(self, settings: RunConfig, node: NodeConfig, state: ClientState) -> None:
         self.settings = settings
         self.node = node
         self.state = state
@@ -126,8 +126,8 @@ class LocalTrainingClient(FederatedClient):
     @property
     def own_folder(self) -> Path | None:
         """Where the client's own data lie; ``None`` where it has a share of a simulation's."""
-        if "data" in self.node.config:
-            return Path(str(self.node.config["data"]))
+        if self.node.data:
+            return Path(self.node.data)
         if "client-data" not in self.federation:
             return None
         from fedul_flwr.data.owned import client_folders
@@ -144,7 +144,7 @@ class LocalTrainingClient(FederatedClient):
         whoami: dict[str, Value] = {
             "partition-id": self.node.partition_id,
             "num-partitions": self.node.num_partitions,
-            "own-data": "data" in self.node.config,
+            "own-data": bool(self.node.data),
         }
         match name:
             case "hello":

@@ -79,11 +79,11 @@ class XCLPPredictClient(XCLPClient):
     def _file(self, source: str) -> Path:
         """Where labels go: the node config's ``labels``, or beside the data, or the run's."""
         name = file_name(source)
-        if "labels" in self.node.config:
-            chosen = Path(str(self.node.config["labels"]))
+        if self.node.labels:
+            chosen = Path(self.node.labels).expanduser()
             return chosen.with_name(f"{chosen.stem}{name.removeprefix('labels')}")
         if self.state.directory is not None:
             self.state.directory.mkdir(parents=True, exist_ok=True)
             return self.state.directory / name
-        folder = Path(str(self.node.config["data"])).resolve()
+        folder = Path(self.node.data).expanduser().resolve()
         return folder.with_name(f"{folder.name}-{name}")

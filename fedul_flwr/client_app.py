@@ -9,10 +9,11 @@ from typing import Any
 
 from flwr.app import Context
 
-from fedul_flwr.bridge import FEDERATION, FederatedClient, Node, make_client_app
+from fedul_flwr.bridge import FEDERATION, FederatedClient, make_client_app
 from fedul_flwr.client_state import ClientState
 from fedul_flwr.config import RunConfig, parse_flat
 from fedul_flwr.methods import find_method
+from fedul_flwr.node_config import NodeConfig
 from fedul_flwr.references import load_reference
 
 SETTINGS = "settings"
@@ -20,16 +21,12 @@ SETTINGS = "settings"
 
 def build_client(context: Context) -> FederatedClient:
     """The client that answers one message."""
+    node = NodeConfig.parse(context.node_config)
     told = ClientState(context.state).values(FEDERATION)
     # The server's resolved settings, once told: they have absolute paths and what `resume` found.
     text = str(told.get(SETTINGS) or json.dumps(dict(context.run_config), sort_keys=True))
     settings = _parse(text)
     client: Any = load_reference(find_method(settings.method).client, "method")
-    node = Node(
-        partition_id=int(context.node_config.get("partition-id", 0)),
-        num_partitions=int(context.node_config.get("num-partitions", 0)),
-        config=context.node_config,
-    )
     memory = Path(str(told["memory"])) / str(node.partition_id) if "memory" in told else None
     built: FederatedClient = client(settings, node, ClientState(context.state, memory))
     return built
