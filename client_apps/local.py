@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -13,9 +14,13 @@ from numpy.typing import NDArray
 from torch import nn
 
 from fedul_flwr.bridge import (
+    ARRAYS,
+    DIAGNOSTICS,
     FEDERATION,
+    METRICS,
     OWN_MODEL,
     RATE_FACTOR,
+    Arrays,
     Content,
     FederatedClient,
     Value,
@@ -23,6 +28,7 @@ from fedul_flwr.bridge import (
 from fedul_flwr.client_state import ClientState
 from fedul_flwr.config import RunConfig
 from fedul_flwr.data.seeds import stream
+from fedul_flwr.data.types import PartlyLabeledPoints
 from fedul_flwr.learning.batches import Batches, point_batches
 from fedul_flwr.learning.corrections import local_normalizer
 from fedul_flwr.learning.local import (
@@ -38,7 +44,8 @@ from fedul_flwr.learning.plan import LocalPlan
 from fedul_flwr.learning.scaffold import CONTROL, train_with_variates
 from fedul_flwr.local_plan import local_plan
 from fedul_flwr.models import build_model
-from fedul_flwr.node_config import NodeConfig
+from fedul_flwr.node_config import POINT_FORMATS, NodeConfig
+from fedul_flwr.sent import AVERAGED, EVERY_ROUND, HELLO, PREPARE, SERVER, TRAIN, Sent
 
 
 class TrainingData(NamedTuple):
@@ -105,6 +112,55 @@ class LocalTrainingClient(FederatedClient):
         """What the server hears of this client before round 1."""
         return {}
 
+    @classmethod
+    def sends(cls, settings: RunConfig) -> list[Sent]:
+        """All that leaves this client in a run; a method that sends more adds it."""
+        alone = settings.base == "local"
+        told = ("partition-id", "num-partitions", "own-data")
+        sent = [
+            Sent(HELLO, told, "which client it is", often="once, asked of one of the clients"),
+            Sent(PREPARE, told, "which client it is"),
+            Sent(
+                *(TRAIN, ("*",), "the model after local training", ARRAYS, EVERY_ROUND),
+                SERVER if alone else AVERAGED,
+            ),
+            Sent(
+                *(TRAIN, ("num-examples", "loss", "steps", "normalizer")),
+                *("how many points it trained on and how it went", METRICS, EVERY_ROUND),
+            ),
+            Sent(
+                *(TRAIN, ("started", "ended", "process")),
+                *("when it trained, in which process", DIAGNOSTICS, EVERY_ROUND),
+            ),
+        ]
+        if settings.base == "scaffold":
+            what = "the change of its variate, a mean of gradients"
+            sent.append(Sent(TRAIN, ("*",), what, CONTROL, EVERY_ROUND, AVERAGED))
+        return sent
+
+    def update(self) -> Mapping[str, Arrays]:
+        """Arrays of an update by their record, as large as they can get, before any training."""
+        arrays = {name: np.asarray(array) for name, array in dump_arrays(self.model).items()}
+        if self.settings.base != "scaffold":
+            return {ARRAYS: arrays}
+        weights = {name for name, _ in self.model.named_parameters()}
+        return {ARRAYS: arrays, CONTROL: {n: a for n, a in arrays.items() if n in weights}}
+
+    # For the owner's eyes, before a run
+
+    def describe(self) -> Iterator[str]:
+        """What its data are, line by line; paths, names and labels may be in it."""
+        yield from ()
+
+    def judge(self) -> None:
+        """Refuse to take part in the run.
+
+        Raises
+        ------
+        OwnDataError
+            Its data can be read, and are not what the method needs.
+        """
+
     # What they share
 
     @property
@@ -134,6 +190,19 @@ class LocalTrainingClient(FederatedClient):
 
         folders = client_folders(self.federation["client-data"], self.node.num_partitions)
         return folders[self.node.partition_id]
+
+    def load_own_points(self, folder: Path) -> PartlyLabeledPoints:
+        """The points in :attr:`own_folder` with the labels that the owner has."""
+        from fedul_flwr.data.owned_labels import load_partly_labeled
+
+        self.node.expect_format(self.settings.method, POINT_FORMATS)
+        return load_partly_labeled(
+            folder,
+            list(self.federation["class-names"]),
+            self.image_shape,
+            form=self.node.format,
+            known_labels=self.node.known_labels,
+        )
 
     def array_names(self) -> list[str]:
         """Names of the model's weights and buffers."""

@@ -9,7 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from client_apps.xclp import XCLPClient
-from fedul_flwr.bridge import Content, Value
+from fedul_flwr.bridge import Arrays, Content, Value
+from fedul_flwr.config import RunConfig
+from fedul_flwr.data.owned_files import own_data
 from fedul_flwr.data.types import UNLABELED, Ints
 from fedul_flwr.learning.features import features_and_logits, pixel_features
 from fedul_flwr.learning.pseudo_labels import network_labels
@@ -18,11 +20,14 @@ from fedul_flwr.propagation.labels import Propagated
 from fedul_flwr.propagation.phases import LABEL, LAST, OWN_LABELS
 from fedul_flwr.results.label_files import write_labels
 from fedul_flwr.results.label_names import LEFT_OUT, NETWORK, PERCLIENT_LP, XCLP, file_name
+from fedul_flwr.sent import PREPARE, TRAIN, Sent, without
 from fedul_flwr.settings.semi import XCLPPredictSettings
 
 
 class XCLPPredictClient(XCLPClient):
     """Takes part in one propagation and writes labels and confidences of its unlabeled points."""
+
+    propagates = "once"
 
     @property
     def options(self) -> XCLPPredictSettings:
@@ -54,6 +59,16 @@ class XCLPPredictClient(XCLPClient):
         """As others, with the number of points in the graph."""
         return {**super().introduce(), "num-compared": len(self.shown)}
 
+    @classmethod
+    def sends(cls, settings: RunConfig) -> list[Sent]:
+        """As XCLP's, but for training; how many points are compared."""
+        compared = Sent(PREPARE, ("num-compared",), "how many points are in the graph")
+        return [*without(TRAIN, super().sends(settings)), compared]
+
+    def update(self) -> dict[str, Arrays]:
+        """None: nothing is trained."""
+        return {}
+
     def step(self, name: str, content: Content) -> Content:
         """The last phase: write what came of the propagation."""
         if name != LABEL:
@@ -69,12 +84,13 @@ class XCLPPredictClient(XCLPClient):
         asked = np.flatnonzero((self.given == UNLABELED) | (source == LEFT_OUT))
         points = self.shown[asked]
         names = self.data.names or [str(row) for row in self.data.points]
-        write_labels(
-            self._file(source),
-            [names[point] for point in points],
-            Propagated(found.labels[asked], found.confidence[asked]),
-            list(self.federation["class-names"]),
-        )
+        with own_data():
+            write_labels(
+                self._file(source),
+                [names[point] for point in points],
+                Propagated(found.labels[asked], found.confidence[asked]),
+                list(self.federation["class-names"]),
+            )
 
     def _file(self, source: str) -> Path:
         """Where labels go: the node config's ``labels``, or beside the data, or the run's."""

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from fedul_flwr.config import RunConfig, refuse_labels_of_owners
+from fedul_flwr.config import RunConfig
 from fedul_flwr.data.holdings import set_aside, without_sample
 from fedul_flwr.data.label_split import Dealt, LabelTruth, save_split
 from fedul_flwr.data.owned import client_folders
@@ -60,7 +60,6 @@ class ServerData:
 
     def without_split(self, settings: RunConfig) -> ServerData:
         """For devices with their own data."""
-        refuse_labels_of_owners(settings)
         if settings.client_data:
             raise UserError(
                 "Setting client-data is for simulations; these clients have their own data already."

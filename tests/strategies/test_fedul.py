@@ -237,7 +237,7 @@ def test_bad_own_data_is_one_sentence(settings: Settings, tmp_path: Path) -> Non
     (folder / "priors.csv").write_text("\n".join(lines))
     with pytest.raises(
         UserError,
-        match="Client 0 cannot take part: the class priors of set 'ward0' do not sum to 1",
+        match="Client 0 cannot take part: the class priors of set '0' do not sum to 1",
     ):
         train(settings(**QUICK), 1, client_app=own_data_app([folder]))
 
