@@ -57,3 +57,5 @@ class LabelledPointsClient(LocalTrainingClient):
         counts = np.bincount(self.data.labels[self.labelled], minlength=self.num_classes)
         for name, count in zip(self.federation["class-names"], counts, strict=True):
             yield f"class {name}: {count} with a label"
+        if not len(self.labelled):
+            yield "warning: no point has a label, it learns from unlabeled ones alone"

@@ -80,7 +80,11 @@ class XCLPClient(PrivateClient):
         ]
         masked = options.secure != "plaintext"
         what = "its labels' part of the scores of others' points" + ", masked" * masked
-        reader = "the client whose points they are, the sum of all" if masked else "the server"
+        reader = (
+            "the other clients, as a sum of all parts at their own points"
+            if masked
+            else "the server"
+        )
         sent.append(Sent(SUM, (SENT,), what, ARRAYS, cls.propagates, reader))
         return [*super().sends(settings), *sent]
 

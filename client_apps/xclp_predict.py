@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from functools import cached_property
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from fedul_flwr.bridge import Arrays, Content, Value
 from fedul_flwr.config import RunConfig
 from fedul_flwr.data.owned_files import own_data
 from fedul_flwr.data.types import UNLABELED, Ints
+from fedul_flwr.errors import OwnDataError
 from fedul_flwr.learning.features import features_and_logits, pixel_features
 from fedul_flwr.learning.pseudo_labels import network_labels
 from fedul_flwr.local_plan import local_plan
@@ -68,6 +70,16 @@ class XCLPPredictClient(XCLPClient):
     def update(self) -> dict[str, Arrays]:
         """None: nothing is trained."""
         return {}
+
+    def judge(self) -> None:
+        """Refuse where its labels could not be written."""
+        folder = self._file(XCLP).parent
+        if not os.access(folder, os.W_OK):
+            raise OwnDataError(
+                f"Labels cannot be written to {folder}: it must be a folder that this user can "
+                "write to; labels in the node config names another file.",
+                "settings",
+            )
 
     def step(self, name: str, content: Content) -> Content:
         """The last phase: write what came of the propagation."""

@@ -47,7 +47,9 @@ def train(grid: Grid, settings: RunConfig, directory: store.RunDirectory) -> Non
     data, nodes = open_data(grid, settings, directory)
     model = fresh_model(settings, data)
     _refuse_blind_plateau(settings, data)
-    chosen = _selection(settings, data, strategy_class.can_hold_out)
+    chosen = choose_selection(
+        settings, strategy_class.can_hold_out, has_validation=len(data.validation) > 0
+    )
     settings = settings.model_copy(update={"selection": chosen})
     trains = strategy_class.learns_at_server(settings)
     of_server = data.labelled(settings) if trains else None
@@ -184,9 +186,20 @@ def _refuse_blind_plateau(settings: RunConfig, data: ServerData) -> None:
         )
 
 
-def _selection(settings: RunConfig, data: ServerData, can_hold_out: bool) -> str:
+def choose_selection(settings: RunConfig, can_hold_out: bool, *, has_validation: bool) -> str:
+    """What chooses the best round, where ``selection`` leaves that open too.
+
+    Parameters
+    ----------
+    can_hold_out : whether the method's clients can evaluate on held-out data.
+    has_validation : whether the server has labelled data for it.
+
+    Raises
+    ------
+    UserError
+        What ``selection`` names is not there.
+    """
     chosen = settings.selection
-    has_validation = len(data.validation) > 0
     if chosen == "auto" and has_validation:
         return "validation"
     if chosen == "auto":

@@ -56,8 +56,10 @@ SENDS: Mapping[str, tuple[str, str]] = {
     PUBLIC: ("a public key of this propagation", "the server and all clients"),
     POINTS: ("how many of its points are compared", "the server and all clients"),
     OWN: ("Hamming distances between the codes of its own points", "the server"),
-    f"{TO}*": ("shares of the seed, encrypted codes or what is made of them", "one client, sealed"),
-    "to-*": ("the same for several clients, sent once", "these clients, sealed"),
+    "to[-/]*": (  # TO, EVALUATORS and OWNERS
+        "shares of the seed, encrypted codes or what is made of them",
+        "other clients, sealed for them",
+    ),
     f"{TELL}*": (
         "its half of the distances between its points and others'; with the other half the server "
         "has the distances",
