@@ -219,7 +219,8 @@ def _find_sets(root: Path, sets: list[str]) -> list[tuple[list[Path], Callable[[
     for entry in sorted(root.iterdir()):
         if is_hidden(entry.name) or entry.name == PRIORS_FILE:
             continue
-        name = entry.stem if entry.is_file() and entry.suffix in TABLES else entry.name
+        without_suffix = entry.name not in sets and entry.is_file() and entry.suffix in TABLES
+        name = entry.stem if without_suffix else entry.name
         if name not in sets:
             raise UserError(
                 f"{entry} is not a set that {PRIORS_FILE} names ({', '.join(sets)}); nothing else "
