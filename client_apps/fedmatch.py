@@ -72,7 +72,7 @@ class FedMatchClient(MatchingClient):
         """The parts as they are sent to a server that holds nothing of them."""
         factor = self.options.psi_factor if self.options.decomposition else None
         buffers = {name for name, _ in self.model.named_buffers()}
-        parts = decompose(dump_arrays(self.model), buffers, factor)
+        parts = decompose(self.model_arrays(), buffers, factor)
         return {part: parts[part] for part in _parts_of(self.settings)}
 
     def fit(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -13,16 +12,12 @@ from flwr.common.typing import Scalar as FlowerScalar
 from numpy.typing import NDArray
 from torch import nn
 
+from client_apps.accountable import AccountableClient
 from fedul_flwr.bridge import (
-    ARRAYS,
-    DIAGNOSTICS,
     FEDERATION,
-    METRICS,
     OWN_MODEL,
     RATE_FACTOR,
-    Arrays,
     Content,
-    FederatedClient,
     Value,
 )
 from fedul_flwr.client_state import ClientState
@@ -45,7 +40,6 @@ from fedul_flwr.learning.scaffold import CONTROL, train_with_variates
 from fedul_flwr.local_plan import local_plan
 from fedul_flwr.models import build_model
 from fedul_flwr.node_config import POINT_FORMATS, NodeConfig
-from fedul_flwr.sent import AVERAGED, EVERY_ROUND, HELLO, PREPARE, SERVER, TRAIN, Sent
 
 
 class TrainingData(NamedTuple):
@@ -56,7 +50,7 @@ class TrainingData(NamedTuple):
     targets: NDArray[np.int64]
 
 
-class LocalTrainingClient(FederatedClient):
+class LocalTrainingClient(AccountableClient):
     """A client that trains the global model on its own data; a method says on what and how.
 
     Subclasses give :meth:`training_data` and :meth:`loss`, and may :meth:`introduce` themselves.
@@ -111,55 +105,6 @@ class LocalTrainingClient(FederatedClient):
     def introduce(self) -> dict[str, Value]:
         """What the server hears of this client before round 1."""
         return {}
-
-    @classmethod
-    def sends(cls, settings: RunConfig) -> list[Sent]:
-        """All that leaves this client in a run; a method that sends more adds it."""
-        alone = settings.base == "local"
-        told = ("partition-id", "num-partitions", "own-data")
-        sent = [
-            Sent(HELLO, told, "which client it is", often="once, asked of one of the clients"),
-            Sent(PREPARE, told, "which client it is"),
-            Sent(
-                *(TRAIN, ("*",), "the model after local training", ARRAYS, EVERY_ROUND),
-                SERVER if alone else AVERAGED,
-            ),
-            Sent(
-                *(TRAIN, ("num-examples", "loss", "steps", "normalizer")),
-                *("how many points it trained on and how it went", METRICS, EVERY_ROUND),
-            ),
-            Sent(
-                *(TRAIN, ("started", "ended", "process")),
-                *("when it trained, in which process", DIAGNOSTICS, EVERY_ROUND),
-            ),
-        ]
-        if settings.base == "scaffold":
-            what = "the change of its variate, a mean of gradients"
-            sent.append(Sent(TRAIN, ("*",), what, CONTROL, EVERY_ROUND, AVERAGED))
-        return sent
-
-    def update(self) -> Mapping[str, Arrays]:
-        """Arrays of an update by their record, as large as they can get, before any training."""
-        arrays = {name: np.asarray(array) for name, array in dump_arrays(self.model).items()}
-        if self.settings.base != "scaffold":
-            return {ARRAYS: arrays}
-        weights = {name for name, _ in self.model.named_parameters()}
-        return {ARRAYS: arrays, CONTROL: {n: a for n, a in arrays.items() if n in weights}}
-
-    # For the owner's eyes, before a run
-
-    def describe(self) -> Iterator[str]:
-        """What its data are, line by line; paths, names and labels may be in it."""
-        yield from ()
-
-    def judge(self) -> None:
-        """Refuse to take part in the run.
-
-        Raises
-        ------
-        OwnDataError
-            Its data can be read, and are not what the method needs.
-        """
 
     # What they share
 

@@ -45,6 +45,7 @@ RUNS: dict[str, dict[str, Any]] = {
     "fedul, scaffold": {**SETS, "base": "scaffold", "optimizer": "sgd"},
     "fedul, batch norm": {**SETS, "model": "tests.exchanges:tiny", "base": "scaffold"}
     | {"optimizer": "sgd"},
+    "fedul, float64": {**SETS, "precision": "float64"},
     "fedul, local": {**SETS, "base": "local", "evaluate": "local"},
     "fedul-finetune": {**SETS, "server_fraction": 0.05},
     "fedul-mix": {**SETS, "server_fraction": 0.05},
@@ -120,7 +121,9 @@ def test_every_method_is_compared() -> None:
     assert {run.partition(",")[0] for run in RUNS} == set(METHODS)
 
 
-@pytest.mark.parametrize("run", ["fedul", "fedul, batch norm", "fedmatch", "fedmatch, one part"])
+@pytest.mark.parametrize(
+    "run", ["fedul", "fedul, batch norm", "fedul, float64", "fedmatch", "fedmatch, one part"]
+)
 def test_an_update_is_as_large_as_it_says(settings: Settings, tmp_path: Path, run: str) -> None:
     config = settings(**{"method": run.partition(",")[0], **RUNS[run]})
     train(config, 3, transcript=tmp_path / "t")

@@ -16,12 +16,13 @@ import click
 from flwr.app import ConfigRecord, Context, RecordDict
 from flwr.common.config import parse_config_args
 
-from client_apps.local import LocalTrainingClient
+from client_apps.accountable import AccountableClient
 from fedul_flwr.bridge import CONFIG, Arrays, Content, Value, payload_bytes, to_record
 from fedul_flwr.client_app import build_client
 from fedul_flwr.config import RunConfig, resolve
 from fedul_flwr.errors import OwnDataError, UserError
 from fedul_flwr.federation import DataShape, introduction
+from fedul_flwr.local_plan import local_plan
 from fedul_flwr.methods import find_method
 from fedul_flwr.node_config import NodeConfig
 from fedul_flwr.overrides import parse_overrides
@@ -64,7 +65,7 @@ def check_owner(
     yield "Found, for your eyes only:"
     yield from (f"  {line}" for line in client.describe())
     update = client.update()
-    client.plan({})  # the device that the settings name is there
+    local_plan(settings)  # the device that the settings name is there
     yield "Would leave this machine:"
     yield from _outgoing(type(client).sends(settings), answer, update)
     client.judge()
@@ -128,7 +129,7 @@ def _shape(settings: RunConfig, class_names: str, image_shape: str) -> DataShape
 
 def _prepared(
     node_config: Mapping[str, Any], settings: RunConfig, shape: DataShape
-) -> tuple[LocalTrainingClient, Mapping[str, Value]]:
+) -> tuple[AccountableClient, Mapping[str, Value]]:
     """The client after ``hello`` and ``prepare``, and what it would answer to the latter."""
     context = Context(
         run_id=0,
@@ -141,9 +142,9 @@ def _prepared(
     with redirect_stdout(io.StringIO()):  # what it writes to its log is in the report
         answer = build_client(context).step(PREPARE, introduction(settings, shape))
     client = build_client(context)
-    if not isinstance(client, LocalTrainingClient):
+    if not isinstance(client, AccountableClient):
         raise UserError(
-            f"Setting method = {settings.method!r}: its client is no LocalTrainingClient, which "
+            f"Setting method = {settings.method!r}: its client is no AccountableClient, which "
             "alone can say what it sends."
         )
     return client, answer.values
