@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING
 
 import numpy as np
-from torch import nn
 
 from fedul_flwr.bridge import ARRAYS, DIAGNOSTICS, METRICS, Arrays, FederatedClient
 from fedul_flwr.config import RunConfig
-from fedul_flwr.learning.local import dump_arrays
-from fedul_flwr.learning.scaffold import CONTROL
 from fedul_flwr.sent import AVERAGED, EVERY_ROUND, HELLO, PREPARE, SERVER, TRAIN, Sent
+
+if TYPE_CHECKING:
+    from torch import nn  # which takes seconds to import, and most messages go without
 
 
 class AccountableClient(FederatedClient):
@@ -39,6 +40,8 @@ class AccountableClient(FederatedClient):
             Sent(TRAIN, spent, "when it trained, in which process", DIAGNOSTICS, EVERY_ROUND),
         ]
         if settings.base == "scaffold":
+            from fedul_flwr.learning.scaffold import CONTROL
+
             what = "the change of its variate, a mean of gradients"
             sent.append(Sent(TRAIN, ("*",), what, CONTROL, EVERY_ROUND, AVERAGED))
         return sent
@@ -48,11 +51,15 @@ class AccountableClient(FederatedClient):
         arrays = self.model_arrays()
         if self.settings.base != "scaffold":
             return {ARRAYS: arrays}
+        from fedul_flwr.learning.scaffold import CONTROL
+
         weights = {name for name, _ in self.model.named_parameters()}
         return {ARRAYS: arrays, CONTROL: {n: a for n, a in arrays.items() if n in weights}}
 
     def model_arrays(self) -> Arrays:
         """The model's arrays in the run's arithmetic."""
+        from fedul_flwr.learning.local import dump_arrays
+
         if self.settings.precision == "float64":
             self.model.double()
         return {name: np.asarray(array) for name, array in dump_arrays(self.model).items()}
