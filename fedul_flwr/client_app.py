@@ -10,10 +10,11 @@ from typing import Any
 from flwr.app import Context, Message
 from flwr.clientapp.typing import ClientAppCallable
 
-from fedul_flwr.bridge import FEDERATION, FederatedClient, Node, make_client_app
+from fedul_flwr.bridge import FEDERATION, FederatedClient, make_client_app
 from fedul_flwr.client_state import ClientState
 from fedul_flwr.config import RunConfig, parse_flat
 from fedul_flwr.methods import find_method
+from fedul_flwr.node_config import NodeConfig
 from fedul_flwr.references import load_reference
 from fedul_flwr.settings.privacy import DPSettings
 
@@ -22,13 +23,9 @@ SETTINGS = "settings"
 
 def build_client(context: Context) -> FederatedClient:
     """The client that answers one message."""
+    node = NodeConfig.parse(context.node_config)
     told, settings = _told(context)
     client: Any = load_reference(find_method(settings.method).client, "method")
-    node = Node(
-        partition_id=int(context.node_config.get("partition-id", 0)),
-        num_partitions=int(context.node_config.get("num-partitions", 0)),
-        config=context.node_config,
-    )
     memory = Path(str(told["memory"])) / str(node.partition_id) if "memory" in told else None
     built: FederatedClient = client(settings, node, ClientState(context.state, memory))
     return built

@@ -102,8 +102,6 @@ def parse_flat(flat: Mapping[str, Any]) -> RunConfig:
                 f"Setting {key} = {value!r} has no effect with {_choice(table, shared)}: "
                 f"leave it out or choose what it belongs to."
             )
-    if shared.client_data:
-        refuse_labels_of_owners(shared)
     refuse_pointless(flat, default_flat())
     if shared.method_options:
         if shared.method in METHODS:
@@ -140,21 +138,6 @@ def keys_in_use(flat: Mapping[str, Any]) -> frozenset[str]:
     tables = _sections_in_use(shared, find_method(shared.method))
     of_tables = (f"{table}.{key}" for table, kind in tables.items() for key in kind.names())
     return frozenset([*SharedSettings.names(), *of_tables])
-
-
-def refuse_labels_of_owners(settings: SharedSettings) -> None:
-    """Refuse a method that learns from labels, for clients with their own data, who have none.
-
-    Raises
-    ------
-    UserError
-        If the method is of that kind.
-    """
-    if find_method(settings.method).data == "labels":
-        raise UserError(
-            f"Setting method = {settings.method!r} needs labels, "
-            "which clients with their own data do not have."
-        )
 
 
 def resolve(overrides: Mapping[str, Any], base_dir: Path) -> RunConfig:

@@ -136,7 +136,7 @@ METHODS: dict[str, Method] = {
         Method(
             name="server-only",
             strategy="baselines.server_only:ServerOnly",
-            client="client_apps.local:LocalTrainingClient",
+            client="baselines.server_only:ServerOnlyClient",
             # The same split as the methods it is compared with, of which it leaves the clients out.
             sections={"fedul": UnlabeledSetSettings, "server": ServerTrainingSettings},
         ),

@@ -53,7 +53,9 @@ def train(grid: Grid, settings: RunConfig, directory: store.RunDirectory) -> Non
     model = fresh_model(settings, data)
     _refuse_blind_plateau(settings, data)
     _refuse_private_statistics(settings, model)
-    chosen = _selection(settings, data, strategy_class.can_hold_out)
+    chosen = choose_selection(
+        settings, strategy_class.can_hold_out, has_validation=len(data.validation) > 0
+    )
     settings = settings.model_copy(update={"selection": chosen})
     trains = strategy_class.learns_at_server(settings)
     of_server = data.labelled(settings) if trains else None
@@ -202,9 +204,20 @@ def _refuse_private_statistics(settings: RunConfig, model: nn.Module) -> None:
         )
 
 
-def _selection(settings: RunConfig, data: ServerData, can_hold_out: bool) -> str:
+def choose_selection(settings: RunConfig, can_hold_out: bool, *, has_validation: bool) -> str:
+    """What chooses the best round, where ``selection`` leaves that open too.
+
+    Parameters
+    ----------
+    can_hold_out : whether the method's clients can evaluate on held-out data.
+    has_validation : whether the server has labelled data for it.
+
+    Raises
+    ------
+    UserError
+        What ``selection`` names is not there.
+    """
     chosen = settings.selection
-    has_validation = len(data.validation) > 0
     if chosen == "auto" and has_validation:
         return "validation"
     if chosen == "auto":
