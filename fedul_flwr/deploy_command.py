@@ -1,0 +1,47 @@
+"""The command line's ``deploy``: Flower's deployment engine for several data owners."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+deploy = typer.Typer(no_args_is_help=True, help="Set up machines of data owners who work together.")
+
+
+@deploy.command()
+def init(
+    directory: Annotated[Path, typer.Argument(metavar="DIR", help="New folder to write.")],
+    address: Annotated[
+        str | None,
+        typer.Option(metavar="HOST[:PORT]", help="Where owners reach the SuperLink."),
+    ] = None,
+    owners: Annotated[
+        int | None, typer.Option(metavar="N", help="Number of data owners: owner-0, owner-1, …")
+    ] = None,
+    owner: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME", help="Instead of --owners, for each: its name."),
+    ] = None,
+    also: Annotated[
+        list[str] | None,
+        typer.Option(metavar="HOST", help="Further name of the server; may be repeated."),
+    ] = None,
+    public_key: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME=FILE", help="Key of an owner who makes it; may be repeated."),
+    ] = None,
+    days: Annotated[int, typer.Option(help="Validity of the server's certificate.")] = 365,
+    insecure: Annotated[
+        bool, typer.Option("--insecure", help="Without TLS and keys, for trials on made-up data.")
+    ] = False,
+) -> None:
+    """Write certificates, keys and start scripts for a server and its data owners."""
+    from fedul_flwr.deploy.init import describe, plan, write
+
+    consortium = plan(address, owners, owner or [], also or [], public_key or [], days, insecure)
+    directory = directory.resolve()
+    certificates = write(consortium, directory)
+    for line in describe(consortium, certificates, directory):
+        typer.echo(line)
