@@ -1,0 +1,82 @@
+"""FedUL among data owners with real programs: TLS, keys, faults, and nothing that gets out.
+
+Every message has a process of its own there; most of the time goes into starting these.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from fedul_flwr.bridge import make_client_app
+from fedul_flwr.client_app import build_client
+from fedul_flwr.config import resolve
+from fedul_flwr.deploy.init import plan, write
+from tests.data_owners import NO_DATA, images_in, write_sets
+from tests.deployment import PROGRAMS, Deployment, write_settings
+from tests.end_to_end.test_ray_partly_labeled import text
+from tests.runs import last_model, metrics, summary, train
+from tests.watched_app import RECORDED, SPOILED, make_app, recorded
+
+CLIENTS = 3
+SETTINGS = {
+    **{**NO_DATA, "method": "fedul", "model": "mlp", "local-epochs": 1},
+    **{"selection": "last"},
+}
+
+
+@pytest.fixture
+def owners(tmp_path: Path) -> list[Path]:
+    """Folders of unlabeled sets."""
+    folders = [tmp_path / f"ward-{client}" for client in range(CLIENTS)]
+    for client, folder in enumerate(folders):
+        write_sets(folder, seed=client)
+    return folders
+
+
+@pytest.fixture
+def app(tmp_path: Path) -> Path:
+    return make_app(tmp_path)
+
+
+def in_process(settings: dict[str, Any], owners: Iterable[Path], output: Path) -> Path:
+    """The same run in this process."""
+    folders = list(owners)
+
+    def build(context: Any) -> Any:
+        context.node_config["data"] = str(folders[context.node_config["partition-id"]])
+        return build_client(context)
+
+    config = resolve({**settings, "output": str(output)}, output.parent)
+    return train(config, len(folders), client_app=make_client_app(build))
+
+
+def start(deployment: Deployment, owners: Iterable[Path], **env: str) -> None:
+    for client, folder in enumerate(owners):
+        deployment.start_node(client, folder, **env)
+
+
+def test_nothing_but_the_model_leaves_an_owner(
+    deployment: Deployment, owners: list[Path], app: Path, tmp_path: Path
+) -> None:
+    for client, folder in enumerate(owners):
+        deployment.start_node(client, folder, **{RECORDED: str(tmp_path / f"sent-{client}")})
+    settings = {**SETTINGS, "num-rounds": 2}
+    run = deployment.submit(text({**settings, "output": str(tmp_path / "there")}), app)
+    said = deployment.wait(run)
+    here = in_process(settings, owners, tmp_path / "here")
+    assert metrics(tmp_path / "there") == metrics(here), said
+    for name, array in last_model(here).items():
+        np.testing.assert_array_equal(array, last_model(tmp_path / "there")[name])
+    for client, folder in enumerate(owners):
+        sent = recorded(tmp_path / f"sent-{client}")
+        # The search finds what is there: the model's arrays, and counts that the server is told.
+        assert b"num-points" in sent and b"layers" in sent
+        assert found_in(sent, folder) == set()
+
+
