@@ -44,9 +44,9 @@ def parse_address(text: str) -> Address:
         If it is neither a DNS name nor an IP address that others can call, or for a bad port.
     """
     host, port = text, str(DEFAULT_PORT)
-    if bracketed := re.fullmatch(r"\[(.*)\](?::(.*))?", text):
+    if bracketed := re.fullmatch(r"\[(.*:.*)\](?::(.*))?", text):
         host, port = bracketed[1], bracketed[2] if bracketed[2] is not None else port
-    elif text.count(":") == 1:
+    elif text.count(":") == 1 and "/" not in text:
         host, port = text.split(":")
     check_host(host, text)
     if not (port.isascii() and port.isdigit() and int(port) in _PORTS):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +29,6 @@ AUTHORITY_DAYS = 3650
 INSECURE = "without encryption and authentication; for trials on made-up data only."
 _LOOPBACK = ("127.0.0.1", "::1", "localhost")
 """The SuperLink's own processes call it by these."""
-_POLL_SECONDS = 0.1
 _FIRST_NODE_PORT = 9094
 """Flower's own default for a SuperNode; further owners count on, for trials on one machine."""
 
@@ -114,7 +114,6 @@ def make_files(
         "warning": INSECURE,
         "connection": CONNECTION,
         "version": __version__,
-        "poll_seconds": _POLL_SECONDS,
         # A string of JSON is one of TOML.
         "authority": json.dumps(str(directory / "server" / "ca.pem"), ensure_ascii=False),
     }
@@ -186,15 +185,19 @@ def _script(path: str, values: Mapping[str, Any]) -> File:
     return File(path, _text(Path(path).name, values), 0o755)
 
 
-def _text(template: str, values: Mapping[str, Any]) -> bytes:
-    environment = Environment(
+@cache
+def _templates() -> Environment:
+    return Environment(
         loader=FileSystemLoader(Path(__file__).parent / "templates"),
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
         keep_trailing_newline=True,
     )
-    return environment.get_template(f"{template}.j2").render(values).encode()
+
+
+def _text(template: str, values: Mapping[str, Any]) -> bytes:
+    return _templates().get_template(f"{template}.j2").render(values).encode()
 
 
 def _loopback(address: Address) -> str:
