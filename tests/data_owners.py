@@ -71,7 +71,9 @@ def secrets_of(folder: Path) -> dict[str, list[bytes]]:
         labels = np.array([NAMES.index(label) for _, label in _rows(folder / "labels.csv")])
         one_hot = np.eye(len(NAMES))[labels]
         kinds = (np.uint8, np.int32, np.int64, np.float32, np.float64)
-        secrets["labels"] = [array.astype(k).tobytes() for array in (labels, one_hot) for k in kinds]
+        secrets["labels"] = [
+            array.astype(k).tobytes() for array in (labels, one_hot) for k in kinds
+        ]
     return secrets
 
 

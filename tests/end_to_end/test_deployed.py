@@ -6,7 +6,8 @@ Every message has a process of its own there; most of the time goes into startin
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,11 +18,11 @@ from fedul_flwr.bridge import make_client_app
 from fedul_flwr.client_app import build_client
 from fedul_flwr.config import resolve
 from fedul_flwr.deploy.init import plan, write
-from tests.data_owners import NO_DATA, images_in, write_sets
-from tests.deployment import PROGRAMS, Deployment, write_settings
+from tests.data_owners import NO_DATA, found_in, write_sets
+from tests.deployment import RUN_SECONDS, START_SECONDS, Deployment
 from tests.end_to_end.test_ray_partly_labeled import text
-from tests.runs import last_model, metrics, summary, train
-from tests.watched_app import RECORDED, SPOILED, make_app, recorded
+from tests.runs import last_model, metrics, train
+from tests.watched_app import RECORDED, make_app, recorded
 
 CLIENTS = 3
 SETTINGS = {
@@ -75,8 +76,41 @@ def test_nothing_but_the_model_leaves_an_owner(
         np.testing.assert_array_equal(array, last_model(tmp_path / "there")[name])
     for client, folder in enumerate(owners):
         sent = recorded(tmp_path / f"sent-{client}")
-        # The search finds what is there: the model's arrays, and counts that the server is told.
-        assert b"num-points" in sent and b"layers" in sent
+        assert b"num-points" in sent  # the search finds what is there
         assert found_in(sent, folder) == set()
 
 
+def test_strangers_are_refused(deployment: Deployment, owners: list[Path], tmp_path: Path) -> None:
+    # Another consortium with the same address: its certificates and keys are others.
+    address = f"127.0.0.1:{deployment.ports[0]}"
+    write(plan(address, CLIENTS, [], [], [], 1, insecure=False), tmp_path / "others")
+    others = replace(deployment, files=tmp_path / "others", processes={})
+    others.start_node(0, owners[0])
+    assert others.processes["node-0"].wait(START_SECONDS) != 0
+    assert "certificate verify failed" in others.said("node-0")
+    # With the right certificate it finds the SuperLink, which does not know its key.
+    shutil.copyfile(deployment.owner(0) / "ca.pem", others.owner(0) / "ca.pem")
+    others.start_node(0, owners[0])
+    assert others.processes["node-0"].wait(START_SECONDS) != 0
+    assert "Failed to activate SuperNode" in others.said("node-0")
+
+
+def test_a_superlink_that_died_goes_on_with_what_it_knew(
+    deployment: Deployment, owners: list[Path], tmp_path: Path
+) -> None:
+    settings = {**SETTINGS, "num-rounds": 3}
+    start(deployment, owners)
+    broken = deployment.submit(text({**settings, "output": str(tmp_path / "there")}))
+    deployment.wait_for("run", r"\[ROUND 2/3\]", RUN_SECONDS)
+    deployment.kill("superlink")
+    said = deployment.wait(broken)
+    assert "Connection to the SuperLink is unavailable" in said
+    assert broken.returncode == 1
+    assert [line["round"] for line in metrics(tmp_path / "there")] == [1]
+    # Owners need do nothing: their SuperNodes find it again, and it still knows their keys.
+    deployment.start_superlink()
+    said = deployment.wait(deployment.submit(text({"resume": str(tmp_path / "there")})))
+    here = in_process(settings, owners, tmp_path / "here")
+    assert metrics(tmp_path / "there") == metrics(here), said
+    for name, array in last_model(here).items():
+        np.testing.assert_array_equal(array, last_model(tmp_path / "there")[name])

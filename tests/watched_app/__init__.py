@@ -26,7 +26,7 @@ def make_app(place: Path) -> Path:
     shutil.copyfile(Path(__file__).with_name("watched_client.py"), app / "watched_client.py")
     text = (project / "pyproject.toml").read_text()
     text = text.replace('"fedul_flwr.client_app:app"', '"watched_client:app"')
-    text = text.replace('fab-include = [', 'fab-include = ["watched_client.py", ')
+    text = text.replace("fab-include = [", 'fab-include = ["watched_client.py", ')
     assert tomllib.loads(text)["tool"]["flwr"]["app"]["components"]["clientapp"] == (
         "watched_client:app"
     )
