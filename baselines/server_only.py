@@ -9,8 +9,11 @@ from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord
 from flwr.common import log
 from flwr.serverapp import Grid
 
+from client_apps.local import LocalTrainingClient
+from fedul_flwr.bridge import Arrays
 from fedul_flwr.config import RunConfig
 from fedul_flwr.errors import UserError
+from fedul_flwr.sent import HELLO, Sent
 from strategies.wrapper import WrappingStrategy
 
 
@@ -46,3 +49,16 @@ class ServerOnly(WrappingStrategy):
     def summary(self) -> None:
         """Say that there is no base at work."""
         log(INFO, "\t├──> %s: no client takes part", type(self).__name__)
+
+
+class ServerOnlyClient(LocalTrainingClient):
+    """Is there, and nobody asks it for anything."""
+
+    @classmethod
+    def sends(cls, settings: RunConfig) -> list[Sent]:
+        """That it is there."""
+        return [entry for entry in super().sends(settings) if entry.phase == HELLO]
+
+    def update(self) -> dict[str, Arrays]:
+        """None."""
+        return {}

@@ -11,9 +11,11 @@ from flwr.common.typing import Scalar as FlowerScalar
 
 from client_apps.local import TrainingData
 from client_apps.unlabeled_sets import UnlabeledSetsClient
-from fedul_flwr.bridge import CLASS_MASSES, TEST_PRIOR, Value
+from fedul_flwr.bridge import CLASS_MASSES, METRICS, TEST_PRIOR, Value
 from fedul_flwr.class_priors import class_masses
+from fedul_flwr.config import RunConfig
 from fedul_flwr.data.seeds import stream
+from fedul_flwr.sent import EVALUATE, PREPARE, Sent
 from fedul_flwr.settings.fedul import FedULSettings
 
 if TYPE_CHECKING:
@@ -37,6 +39,18 @@ class FedULClient(UnlabeledSetsClient):
         if self.settings.test_prior == "sets" and not values["reason"]:
             values[CLASS_MASSES] = class_masses(self.sets.priors, self.sets.set_sizes).tolist()
         return values
+
+    @classmethod
+    def sends(cls, settings: RunConfig) -> list[Sent]:
+        """As others; class masses for pi, and held-out losses."""
+        sent = super().sends(settings)
+        if settings.test_prior == "sets":
+            sent.append(Sent(PREPARE, (CLASS_MASSES,), "points of each class, by its priors"))
+        if settings.selection == "heldout":
+            names = ("num-examples", "loss")
+            what = "loss on points it held out, and their number"
+            sent.append(Sent(EVALUATE, names, what, METRICS, "every round that is evaluated"))
+        return sent
 
     @cached_property
     def test_prior(self) -> list[float] | None:

@@ -15,18 +15,19 @@ from flwr.common.typing import NDArrays
 from flwr.common.typing import Scalar as FlowerScalar
 from numpy.typing import NDArray
 
+from client_apps.accountable import AccountableClient
 from fedul_flwr.bridge import (
     FEDERATION,
     OWN_MODEL,
     RATE_FACTOR,
     Content,
-    FederatedClient,
-    Node,
     Value,
 )
 from fedul_flwr.client_state import ClientState
 from fedul_flwr.config import RunConfig
 from fedul_flwr.data.seeds import stream
+from fedul_flwr.data.types import PartlyLabeledPoints
+from fedul_flwr.node_config import POINT_FORMATS, NodeConfig
 
 if TYPE_CHECKING:
     from torch import nn
@@ -44,7 +45,7 @@ class TrainingData(NamedTuple):
     targets: NDArray[np.int64]
 
 
-class LocalTrainingClient(FederatedClient):
+class LocalTrainingClient(AccountableClient):
     """A client that trains the global model on its own data; a method says on what and how.
 
     Subclasses give :meth:`training_data` and :meth:`loss`, and may :meth:`introduce` themselves.
@@ -64,7 +65,7 @@ class LocalTrainingClient(FederatedClient):
 
     server_round = 0
 
-    def __init__(self, settings: RunConfig, node: Node, state: ClientState) -> None:
+    def __init__(self, settings: RunConfig, node: NodeConfig, state: ClientState) -> None:
         self.settings = settings
         self.node = node
         self.state = state
@@ -125,14 +126,27 @@ class LocalTrainingClient(FederatedClient):
     @property
     def own_folder(self) -> Path | None:
         """Where the client's own data lie; ``None`` where it has a share of a simulation's."""
-        if "data" in self.node.config:
-            return Path(str(self.node.config["data"]))
+        if self.node.data:
+            return Path(self.node.data)
         if "client-data" not in self.federation:
             return None
         from fedul_flwr.data.owned import client_folders
 
         folders = client_folders(self.federation["client-data"], self.node.num_partitions)
         return folders[self.node.partition_id]
+
+    def load_own_points(self, folder: Path) -> PartlyLabeledPoints:
+        """The points in :attr:`own_folder` with the labels that the owner has."""
+        from fedul_flwr.data.owned_labels import load_partly_labeled
+
+        self.node.expect_format(self.settings.method, POINT_FORMATS)
+        return load_partly_labeled(
+            folder,
+            list(self.federation["class-names"]),
+            self.image_shape,
+            form=self.node.format,
+            known_labels=self.node.known_labels,
+        )
 
     def array_names(self) -> list[str]:
         """Names of the model's weights and buffers."""
@@ -143,7 +157,7 @@ class LocalTrainingClient(FederatedClient):
         whoami: dict[str, Value] = {
             "partition-id": self.node.partition_id,
             "num-partitions": self.node.num_partitions,
-            "own-data": "data" in self.node.config,
+            "own-data": bool(self.node.data),
         }
         match name:
             case "hello":

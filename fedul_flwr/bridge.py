@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import wraps
 from types import MappingProxyType
 from typing import Any, cast
 
@@ -14,9 +16,10 @@ import numpy as np
 from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, MetricRecord, RecordDict
 from flwr.client import NumPyClient
 from flwr.clientapp import ClientApp
+from flwr.clientapp.typing import Mod
 from numpy.typing import NDArray
 
-from fedul_flwr.errors import UserError
+from fedul_flwr.errors import OwnDataError, UserError
 
 Arrays = dict[str, NDArray[Any]]
 Value = (
@@ -63,21 +66,6 @@ class Content:
     values: dict[str, Value] = field(default_factory=dict)
 
 
-@dataclass(frozen=True)
-class Node:
-    """Where a client runs.
-
-    Attributes
-    ----------
-    partition_id, num_partitions : its number and how many there are (simulation, or node config).
-    config : Flower's node config.
-    """
-
-    partition_id: int
-    num_partitions: int
-    config: Mapping[str, Any]
-
-
 class FederatedClient(NumPyClient):
     """A NumPyClient whose method may have extra phases.
 
@@ -105,11 +93,25 @@ class FederatedClient(NumPyClient):
 ClientBuilder = Callable[[Context], FederatedClient]
 
 
-def make_client_app(build: ClientBuilder) -> ClientApp:
-    """Flower's ClientApp around clients that ``build`` makes, one per message."""
+Answer = Callable[[Message, Context], Message]
+OF_A_SIMULATION = frozenset(("partition-id", "num-partitions"))
+"""All that Flower's simulation puts into a node config."""
+
+
+def make_client_app(build: ClientBuilder, *train_mods: Mod) -> ClientApp:
+    """Flower's ClientApp around clients that ``build`` makes, one per message.
+
+    On an owner's device an error's text goes to the server only if it is a :class:`UserError` about
+    something else than the owner's data. All others are written to the device's own log.
+
+    Parameters
+    ----------
+    train_mods : Flower's modifiers of what comes to training and leaves it.
+    """
     app = ClientApp()
 
-    @app.train()
+    @app.train(mods=list(train_mods))
+    @_discreetly
     def train(message: Message, context: Context) -> Message:
         client = build(context)
         arrays, names, config = _unpack(message, client)
@@ -130,6 +132,7 @@ def make_client_app(build: ClientBuilder) -> ClientApp:
         return Message(reply, reply_to=message)
 
     @app.evaluate()
+    @_discreetly
     def evaluate(message: Message, context: Context) -> Message:
         client = build(context)
         arrays, _, config = _unpack(message, client)
@@ -138,6 +141,7 @@ def make_client_app(build: ClientBuilder) -> ClientApp:
         return Message(RecordDict({METRICS: record}), reply_to=message)
 
     @app.query("step")
+    @_discreetly
     def step(message: Message, context: Context) -> Message:
         content = from_records(message.content)
         name = str(content.values.pop("step"))
@@ -145,6 +149,28 @@ def make_client_app(build: ClientBuilder) -> ClientApp:
         return Message(to_records(answer), reply_to=message)
 
     return app
+
+
+def _discreetly(answer: Answer) -> Answer:
+    """``answer`` with errors that tell the server nothing of an owner's data or machine."""
+
+    @wraps(answer)
+    def guarded(message: Message, context: Context) -> Message:
+        try:
+            return answer(message, context)
+        except Exception as error:
+            harmless = isinstance(error, UserError) and not isinstance(error, OwnDataError)
+            if harmless or context.node_config.keys() <= OF_A_SIMULATION:
+                raise
+            number = context.node_config.get("partition-id", 0)
+            who = f"Client {number}" if isinstance(number, int) else "A client"
+            print(f"{who}: {error}", file=sys.stderr, flush=True)
+            known = isinstance(error, OwnDataError)
+            problem = "cannot use its data or node config" if known else "failed"
+            # Flower sends this text, and logs the whole chain on the device.
+            raise UserError(f"{who} {problem}; its own log says why.") from error
+
+    return guarded
 
 
 def step_messages(name: str, contents: Mapping[int, Content]) -> list[Message]:

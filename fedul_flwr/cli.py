@@ -1,4 +1,4 @@
-"""The command line: ``fedul-flwr run | label | demo | compare | predict | report | deploy``.
+"""The command line: ``fedul-flwr run | label | demo | compare | deploy | predict | report``.
 
 Everything but typer is imported inside the commands, so that ``--help`` answers at once.
 """
@@ -137,6 +137,7 @@ def demo(
 
 
 app.command()(compare)
+app.add_typer(deploy, name="deploy")
 
 
 @app.command()

@@ -13,11 +13,14 @@ from flwr.serverapp.strategy import (
     FedProx,
     FedTrimmedAvg,
     FedYogi,
+    Strategy,
 )
 
 from fedul_flwr.config import RunConfig
+from fedul_flwr.settings.privacy import DPSettings
 from strategies.fednova import FedNova
 from strategies.local_only import LocalOnly
+from strategies.private_mean import PrivateMean
 from strategies.scaffold import Scaffold
 
 BASES: dict[str, type[FedAvg]] = {
@@ -35,14 +38,15 @@ BASES: dict[str, type[FedAvg]] = {
 }
 
 
-def build_base(settings: RunConfig) -> FedAvg:
+def build_base(settings: RunConfig) -> Strategy:
     """The base strategy that ``settings.base`` names, with the parameters of its table.
 
-    It samples every node that it sees: which nodes it sees is the wrapper's choice.
+    It samples every node that it sees: which nodes it sees is the wrapper's choice. With
+    ``dp.clipping`` on it lies behind a :class:`PrivateMean`.
     """
     table = settings.sections.get(settings.base)
     options: dict[str, Any] = table.model_dump() if table else {}
-    return BASES[settings.base](
+    base = BASES[settings.base](
         fraction_train=1.0,
         fraction_evaluate=1.0,
         min_train_nodes=1,
@@ -50,3 +54,5 @@ def build_base(settings: RunConfig) -> FedAvg:
         min_available_nodes=1,
         **options,
     )
+    privacy = settings.section("dp", DPSettings)
+    return base if privacy.clipping == "none" else PrivateMean(base, privacy)

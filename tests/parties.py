@@ -11,11 +11,12 @@ from flwr.app import RecordDict
 from numpy.typing import NDArray
 
 from client_apps.xclp import XCLPClient
-from fedul_flwr.bridge import Content, Node, from_records, to_records
+from fedul_flwr.bridge import Content, from_records, to_records
 from fedul_flwr.client_state import ClientState
 from fedul_flwr.config import default_flat, parse_flat
 from fedul_flwr.data.types import Ints, PartlyLabeledPoints
 from fedul_flwr.federation import Member
+from fedul_flwr.node_config import NodeConfig
 from fedul_flwr.propagation.labels import Propagated
 from fedul_flwr.settings.semi import XCLPSettings
 from strategies.label_propagation import LabelPropagation
@@ -70,7 +71,11 @@ class Parties:
 
     def client(self, number: int) -> Party:
         count = len(self.labels[number])
-        built = Party(self.settings, Node(number, len(self.labels), {}), self.state(number))
+        built = Party(
+            self.settings,
+            NodeConfig(partition_id=number, num_partitions=len(self.labels)),
+            self.state(number),
+        )
         built.told, built.known_classes = self.features[number], self.classes
         built.data = PartlyLabeledPoints(
             images=np.zeros((count, 1, 1, 1), np.uint8),

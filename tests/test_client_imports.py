@@ -20,9 +20,12 @@ WATCHED = ("torch", "torchvision", "sklearn", "datasets", "ray", "matplotlib", "
 OWN = ("client_apps", "baselines")
 
 MODULES = {
-    "fedul": {"fedul", "local", "unlabeled_sets"},
-    "xclp": {"labelled_points", "local", "partly_labeled", "private", "propagating", "xclp"},
-    "fedmatch": {"fedmatch", "labelled_points", "local", "matching"},
+    "fedul": {"accountable", "fedul", "local", "unlabeled_sets"},
+    "xclp": {
+        *("accountable", "labelled_points", "local", "partly_labeled"),
+        *("private", "propagating", "xclp"),
+    },
+    "fedmatch": {"accountable", "fedmatch", "labelled_points", "local", "matching"},
 }
 
 

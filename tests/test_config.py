@@ -285,11 +285,6 @@ def test_what_makes_clients_data_is_refused_where_they_have_their_own(key: str, 
     parse({"client-data": "systems", "fedul.share-priors": True, "validation-fraction": 0.1})
 
 
-def test_a_method_that_needs_labels_is_refused_with_clients_own_data() -> None:
-    with pytest.raises(UserError, match="'supervised' needs labels, which clients with their own"):
-        parse({"client-data": "systems", "method": "supervised"})
-
-
 OTHER_LABELS: dict[str, Any] = {
     "labels.total": 50,
     "labels.labelled-clients": 0.5,

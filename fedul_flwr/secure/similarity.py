@@ -115,6 +115,8 @@ class SimilarityBackend:
         for the seed of the codes where that is no secret, else ``None``.
     cost : from the clients' numbers of points and L to an estimate.
     fewest : participants that a propagation needs.
+    sends : names of the arrays in a client's replies (``*`` for any characters), with what they
+        are and who can read them.
     """
 
     name: str
@@ -123,3 +125,4 @@ class SimilarityBackend:
     server: Callable[[Sequence[int], int, bytes | None], SimilarityServer]
     cost: Callable[[list[int], int], Cost]
     fewest: int
+    sends: Mapping[str, tuple[str, str]]

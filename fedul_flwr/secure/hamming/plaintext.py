@@ -94,4 +94,12 @@ class PlaintextServer:
         return self._codes
 
 
-PLAINTEXT = SimilarityBackend("plaintext", respond, mask_keys, PlaintextServer, cost, fewest=1)
+PLAINTEXT = SimilarityBackend(
+    name="plaintext",
+    respond=respond,
+    mask_keys=mask_keys,
+    server=PlaintextServer,
+    cost=cost,
+    fewest=1,
+    sends={CODES: ("codes of its points: signs of projections of their features", "the server")},
+)
