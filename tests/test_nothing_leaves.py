@@ -12,7 +12,7 @@ from fedul_flwr.client_app import build_client
 from fedul_flwr.config import resolve
 from fedul_flwr.methods import METHODS, PARTLY_LABELED
 from fedul_flwr.references import load_reference
-from tests.data_owners import NO_DATA, found_in, write_labelled, write_sets
+from tests.learnable_owners import NO_DATA, found_in, write_labelled, write_sets
 from tests.runs import train
 from tests.watched_app import RECORDED, recorded
 from tests.watched_app.watched_client import WatchedClientApp

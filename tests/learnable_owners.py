@@ -1,4 +1,4 @@
-"""Folders of data owners, made up: images in which a brighter row shows the class."""
+"""Folders of data owners from which a class can be learned: a brighter row shows it."""
 
 from __future__ import annotations
 
