@@ -178,8 +178,5 @@ def report(
     typer.echo(f"Report: {write_report(directories, output)}")
 
 
-app.add_typer(deploy, name="deploy")
-
-
 if __name__ == "__main__":
     app()

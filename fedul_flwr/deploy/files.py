@@ -158,6 +158,7 @@ def _owner(owner: Owner, values: Mapping[str, Any]) -> Iterator[File]:
     values = {**values, "owner": owner, "port": _FIRST_NODE_PORT + owner.number}
     folder = f"owners/{owner.name}"
     yield from _machine(folder, "supernode", values)
+    yield _script(f"{folder}/check-data.sh", values)
     yield File(f"{folder}/node.env", _text("node.env", values))
     yield File(f"{folder}/README.md", _text("owner-README.md", values))
 

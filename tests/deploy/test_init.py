@@ -25,7 +25,7 @@ MACHINE = {".dockerignore", "Dockerfile", "compose.yaml"}
 OWNER = {
     *MACHINE,
     *("README.md", "ca.pem", "fedul-supernode.service", "node.env", "node.key", "node.pub"),
-    "start-supernode.sh",
+    *("check-data.sh", "start-supernode.sh"),
 }
 
 

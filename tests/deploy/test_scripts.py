@@ -33,7 +33,7 @@ esac
 def programs(tmp_path: Path) -> Path:
     """An environment of Python with Flower's programs."""
     (tmp_path / "my venv" / "bin").mkdir(parents=True)
-    for name in ("flower-superlink", "flower-supernode"):
+    for name in ("flower-superlink", "flower-supernode", "fedul-flwr"):
         program = tmp_path / "my venv" / "bin" / name
         program.write_text(PROGRAM)
         program.chmod(0o755)
@@ -70,7 +70,7 @@ def arguments(done: subprocess.CompletedProcess[str]) -> list[str]:
 
 def test_shells_can_read_them(secure: Path, plain: Path) -> None:
     scripts = [*secure.rglob("*.sh"), *plain.rglob("*.sh")]
-    assert len(scripts) == 4 + 3
+    assert len(scripts) == 6 + 5
     for script in scripts:
         subprocess.run(["sh", "-n", script], check=True)
 
@@ -106,6 +106,13 @@ def test_a_supernode(secure: Path, programs: Path, tmp_path: Path) -> None:
     assert not parsed.insecure
     assert parse_config_args([parsed.node_config]) == {
         **{"data": str(data), "labels": str(tmp_path / "l.csv")},
+        **{"partition-id": 1, "num-partitions": 2},
+    }
+    fill(owner / "node.env", FORMAT="files", KNOWN_LABELS=tmp_path / "known.csv", LABELS="")
+    checked = arguments(run(owner / "check-data.sh"))
+    assert checked[:3] == ["deploy", "check", "--node-config"]
+    assert parse_config_args([checked[3]]) == {
+        **{"data": str(data), "format": "files", "known-labels": str(tmp_path / "known.csv")},
         **{"partition-id": 1, "num-partitions": 2},
     }
     assert "bytecode yes; " in done.stdout
@@ -158,6 +165,8 @@ def refused(script: Path, **environment: str) -> str:
         ({"DATA": "/absent"}, "DATA = /absent in {owner}/node.env does not exist"),
         ({"DATA": r"/a\\b"}, r"Flower cannot pass on a path with"),
         ({"LABELS": r"/a\"b"}, r"Flower cannot pass on a path with"),
+        ({"FORMAT": "all of it"}, "FORMAT = all of it in {owner}/node.env must be a word"),
+        ({"KNOWN_LABELS": "l.csv"}, "l.csv in {owner}/node.env is no absolute path"),
         ({"LABELS": "l.csv"}, "l.csv in {owner}/node.env is no absolute path"),
         ({"PORT": ""}, "PORT =  in {owner}/node.env must be a number"),
         ({"PORT": "80a"}, "PORT = 80a in {owner}/node.env must be a number"),
