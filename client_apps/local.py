@@ -14,7 +14,9 @@ from torch import nn
 
 from fedul_flwr.bridge import (
     FEDERATION,
+    FORGETFUL,
     OWN_MODEL,
+    PREPARED_BEFORE,
     RATE_FACTOR,
     Content,
     FederatedClient,
@@ -24,6 +26,7 @@ from fedul_flwr.bridge import (
 from fedul_flwr.client_state import ClientState
 from fedul_flwr.config import RunConfig
 from fedul_flwr.data.seeds import stream
+from fedul_flwr.errors import UserError
 from fedul_flwr.learning.batches import Batches, point_batches
 from fedul_flwr.learning.corrections import local_normalizer
 from fedul_flwr.learning.local import (
@@ -109,8 +112,24 @@ class LocalTrainingClient(FederatedClient):
 
     @property
     def federation(self) -> dict[str, Any]:
-        """What the server told in phase ``prepare``: ``fedul_flwr.federation.introduction``."""
-        return self.state.values(FEDERATION)
+        """What the server told in phase ``prepare``: ``fedul_flwr.federation.introduction``.
+
+        Raises
+        ------
+        UserError
+            If it was told nothing yet, or its device has lost its memory since.
+        """
+        told = self.state.values(FEDERATION)
+        if not told:
+            raise UserError(
+                f"Client {self.node.partition_id} was not prepared for this run, or has forgotten "
+                "it: a client has to be told what it takes part in."
+            )
+        return told
+
+    def require_prepared(self) -> None:
+        """See :attr:`federation`."""
+        assert self.federation
 
     @property
     def model(self) -> nn.Module:
@@ -150,10 +169,17 @@ class LocalTrainingClient(FederatedClient):
             case "hello":
                 return Content(values=whoami)
             case "prepare":
-                self.state.set_values(FEDERATION, content.values)
+                self._prepare(dict(content.values))
                 return Content(values={**whoami, **self.introduce()})
             case _:
                 return super().step(name, content)
+
+    def _prepare(self, told: dict[str, Value]) -> None:
+        """Keep what the server tells, and whether an earlier telling was forgotten."""
+        known = self.state.values(FEDERATION)
+        if told.pop(PREPARED_BEFORE, False) and (not known or known.get(FORGETFUL)):
+            told[FORGETFUL] = True
+        self.state.set_values(FEDERATION, told)
 
     def plan(self, config: dict[str, FlowerScalar]) -> LocalPlan:
         """The round's plan: the settings, and what the server sends."""

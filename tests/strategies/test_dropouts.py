@@ -15,6 +15,7 @@ from fedul_flwr.bridge import ARRAYS, Content, to_arrays
 from fedul_flwr.config import RunConfig
 from fedul_flwr.data.seeds import stream
 from fedul_flwr.errors import UserError
+from fedul_flwr.federation import Member
 from fedul_flwr.propagation.phases import COMPARE, SUM
 from fedul_flwr.results.label_files import read_labels
 from fedul_flwr.results.label_names import XCLP, file_name
@@ -271,14 +272,12 @@ def test_other_answers_are_refused_by_name(
     phase: str, change: dict[str, Any], message: str
 ) -> None:
     class Odd(Parties):
-        def ask(self, name: str, contents: Any) -> Any:
-            answers = super().ask(name, contents)
-            for member, answer in answers.items():
-                if member.partition_id == 1 and name == phase:
-                    answer.arrays.update(change)
-                    for key in [key for key, array in change.items() if array is None]:
-                        del answer.arrays[key]
-            return answers
+        def meddled(self, name: str, member: Member, answer: Content) -> Content:
+            if member.partition_id == 1 and name == phase:
+                answer.arrays.update(change)
+                for key in [key for key, array in change.items() if array is None]:
+                    del answer.arrays[key]
+            return answer
 
     with pytest.raises(UserError, match=message):
         Odd(**split(FEATURES, LABELS, SIZES)).propagate()

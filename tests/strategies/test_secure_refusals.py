@@ -23,6 +23,7 @@ from fedul_flwr.propagation.phases import (
     UNLABELED_POINTS,
     WITHHELD,
 )
+from strategies.attendance import CheckAnswer
 from tests.parties import Parties
 from tests.secure_parties import parties
 
@@ -35,11 +36,13 @@ class Meddled(Parties):
     change: Change
     at: str = SUM
 
-    def ask(self, phase: str, contents: Mapping[Member, Content]) -> dict[Member, Content]:
+    def ask(
+        self, phase: str, contents: Mapping[Member, Content], check: CheckAnswer
+    ) -> dict[Member, Content]:
         for member, content in contents.items():
             if phase == self.at and member.partition_id == 0:
                 self.change(content)
-        return super().ask(phase, contents)
+        return super().ask(phase, contents, check)
 
 
 def values(**told: Any) -> Change:
