@@ -123,7 +123,7 @@ class Attendance(Strategy):
 
     def _fail(self, reason: str, count: int) -> None:
         self.record.failures += count
-        text = f"{count} client(s) failed in round {self.record.round}: {reason}"
+        text = f"{count} client(s) failed in round {self.record.round}: {reason.removesuffix('.')}"
         if self.settings.on_client_failure == "stop":
             raise UserError(f"{text} (on-client-failure = 'continue' goes on without).")
         log(WARNING, text)

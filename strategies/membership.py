@@ -42,6 +42,13 @@ class Membership(Attendance):
     def admitted(self, answers: Mapping[int, Content]) -> None:
         """Look at the answers of all admitted clients, by partition, whenever one was added."""
 
+    def assemble(self, grid: Grid) -> None:
+        """Settle who takes part: at first of all nodes, later of those that came or failed."""
+        if self.members:
+            self.renew(grid)
+        else:
+            self.prepare(grid)
+
     def prepare(self, grid: Grid) -> None:
         """Tell clients what they need, hear from each, and settle who takes part."""
         answers: dict[int, Content] = {}

@@ -74,17 +74,19 @@ class Reception(Membership):
 
     def _received(self, replies: Iterable[Message], *, trained: bool) -> Received:
         """One reply of each client that was asked and gave one in time, with sound figures."""
-        members = {member.node_id: member for member in self.members}
-        asked = [members[metadata.dst_node_id] for metadata in self._messages]
+        nodes = {metadata.dst_node_id for metadata in self._messages}
+        asked = {member.node_id: member for member in self.members if member.node_id in nodes}
         heard: dict[Member, Message] = {}
         reasons = []
         for reply in replies_to(self._messages, replies):
             if reply.has_error():
                 reasons.append(failure_reason(reply))
-            elif (member := members.get(reply.metadata.src_node_id)) in asked:
-                heard.setdefault(member, reply)
+                continue
+            member = asked.get(reply.metadata.src_node_id)
+            if member is not None and member not in heard:
+                heard[member] = reply
                 self.record.up.update(payload_parts(reply.content))
-        silent = [member for member in asked if member not in heard]
+        silent = [member for member in asked.values() if member not in heard]
         self._failed.update(silent)
         if reasons:
             self._fail(reasons[0], len(reasons))

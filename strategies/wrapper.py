@@ -120,12 +120,10 @@ class WrappingStrategy(Reception):
             raise UserError(
                 f"Setting base = 'local': method {settings.method!r} is not one of clients alone."
             )
-
         if settings.max_update_norm and not (cls.returns_models and settings.base != "local"):
             raise UserError(
-                f"Setting max-update-norm = {settings.max_update_norm} is for models that clients "
-                f"return to be combined, which method = {settings.method!r} with base = "
-                f"{settings.base!r} does not ask them for."
+                f"Setting max-update-norm = {settings.max_update_norm:g}: method "
+                f"{settings.method!r} with base = {settings.base!r} combines no clients' models."
             )
 
     @property
@@ -207,10 +205,7 @@ class WrappingStrategy(Reception):
     ) -> Iterable[Message]:
         """Sample, and let the base write the messages."""
         round_number = self.begin_round(server_round, arrays)
-        if self.members:
-            self.renew(grid)
-        else:
-            self.prepare(grid)
+        self.assemble(grid)
         chosen = self.take_part(round_number, arrays, grid)
         self.record.clients = len(chosen)
         refuse_too_few(self.settings, len(chosen))
