@@ -18,9 +18,9 @@ from fedul_flwr.bridge import make_client_app
 from fedul_flwr.client_app import build_client
 from fedul_flwr.config import resolve
 from fedul_flwr.deploy.init import plan, write
-from tests.learnable_owners import NO_DATA, found_in, write_sets
 from tests.deployment import RUN_SECONDS, START_SECONDS, Deployment
 from tests.end_to_end.test_ray_partly_labeled import text
+from tests.learnable_owners import NO_DATA, found_in, write_sets
 from tests.runs import last_model, metrics, train
 from tests.watched_app import RECORDED, make_app, recorded
 
