@@ -21,8 +21,8 @@ from fedul_flwr.deploy.init import plan, write
 from tests.deployment import RUN_SECONDS, START_SECONDS, Deployment
 from tests.end_to_end.test_ray_partly_labeled import text
 from tests.learnable_owners import NO_DATA, found_in, write_sets
-from tests.runs import last_model, metrics, train
-from tests.watched_app import RECORDED, make_app, recorded
+from tests.runs import last_model, metrics, summary, train
+from tests.watched_app import RECORDED, SPOILED, make_app, recorded
 
 CLIENTS = 3
 SETTINGS = {
@@ -114,3 +114,32 @@ def test_a_superlink_that_died_goes_on_with_what_it_knew(
     assert metrics(tmp_path / "there") == metrics(here), said
     for name, array in last_model(here).items():
         np.testing.assert_array_equal(array, last_model(tmp_path / "there")[name])
+
+
+def test_a_run_goes_on_without_those_who_fail_and_with_those_who_come(
+    deployment: Deployment, owners: list[Path], app: Path, tmp_path: Path
+) -> None:
+    deployment.start_node(0, owners[0])
+    deployment.start_node(1, owners[1], **{SPOILED: "2"})
+    for client in (0, 1):
+        deployment.node_id(client)
+    settings = {**SETTINGS, "num-rounds": 4, "on-client-failure": "continue"}
+    settings |= {"connect-timeout": 1.0, "round-timeout": 45.0}
+    run = deployment.submit(text({**settings, "output": str(tmp_path / "there")}), app)
+    deployment.wait_for("run", r"\[ROUND 1/4\]", RUN_SECONDS)
+    deployment.start_node(2, owners[2])
+    # Killed while it trains, and back at once: it has forgotten the message and the run.
+    deployment.wait_for("run", r"\[ROUND 3/4\].*Sampled", RUN_SECONDS)
+    deployment.wait_for("node-0", r"(Received successfully.*){4}", RUN_SECONDS)
+    deployment.kill("node-0")
+    deployment.start_node(0, owners[0])
+    said = deployment.wait(run)
+    found = metrics(tmp_path / "there")
+    assert [line["failures"] for line in found] == [0, 1, 1, 0], said
+    assert "Client 1: its update is not finite" in said
+    assert "1 client(s) failed in round 3: no reply within round-timeout" in said
+    assert (found[0]["clients"], found[3]["clients"]) == (2, 3)
+    assert "clients that have joined: 2" in said
+    assert "Round 4: clients that have joined: 0" in said
+    assert all(np.isfinite(array).all() for array in last_model(tmp_path / "there").values())
+    assert summary(tmp_path / "there")["failures"] == 2
