@@ -1,4 +1,4 @@
-"""Updates that go too far, and models that are not finite: neither takes the place of a good one."""
+"""Updates that go too far and models that are not finite take the place of no good one."""
 
 from __future__ import annotations
 
