@@ -114,7 +114,7 @@ REFUSALS: list[tuple[str, Any, str]] = [
     ("on-client-failure", "drop", "must be one of 'stop' or 'continue'"),
     ("connect-timeout", 0, "must be greater than 0.0"),
     ("round-timeout", 0, "must be greater than 0.0"),
-    ("max-update-norm", -1, "must be at least 0"),
+    ("max-update-norm", -1, "must be at least 0.0"),
     ("seed", -1, "must be at least 0"),
     ("seed", 2**32, "must be less than 4294967296"),
     ("device", "gpu", "must be one of 'auto', 'cpu' or 'cuda'"),
