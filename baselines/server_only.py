@@ -21,6 +21,7 @@ class ServerOnly(WrappingStrategy):
     """The server trains on its labelled set as in bi-objective FedUL; no client takes part."""
 
     trains_at_server = True
+    returns_models = False
 
     @classmethod
     def check(cls, settings: RunConfig) -> None:

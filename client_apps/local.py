@@ -18,7 +18,9 @@ from numpy.typing import NDArray
 from client_apps.accountable import AccountableClient
 from fedul_flwr.bridge import (
     FEDERATION,
+    FORGETFUL,
     OWN_MODEL,
+    PREPARED_BEFORE,
     RATE_FACTOR,
     Content,
     Value,
@@ -27,6 +29,7 @@ from fedul_flwr.client_state import ClientState
 from fedul_flwr.config import RunConfig
 from fedul_flwr.data.seeds import stream
 from fedul_flwr.data.types import PartlyLabeledPoints
+from fedul_flwr.errors import UserError
 from fedul_flwr.node_config import POINT_FORMATS, NodeConfig
 
 if TYPE_CHECKING:
@@ -108,8 +111,24 @@ class LocalTrainingClient(AccountableClient):
 
     @property
     def federation(self) -> dict[str, Any]:
-        """What the server told in phase ``prepare``: ``fedul_flwr.federation.introduction``."""
-        return self.state.values(FEDERATION)
+        """What the server told in phase ``prepare``: ``fedul_flwr.federation.introduction``.
+
+        Raises
+        ------
+        UserError
+            If it was told nothing yet, or its device has lost its memory since.
+        """
+        told = self.state.values(FEDERATION)
+        if not told:
+            raise UserError(
+                f"Client {self.node.partition_id} was not prepared for this run, or has forgotten "
+                "it: a client has to be told what it takes part in."
+            )
+        return told
+
+    def require_prepared(self) -> None:
+        """See :attr:`federation`."""
+        assert self.federation
 
     @property
     def model(self) -> nn.Module:
@@ -163,10 +182,17 @@ class LocalTrainingClient(AccountableClient):
             case "hello":
                 return Content(values=whoami)
             case "prepare":
-                self.state.set_values(FEDERATION, content.values)
+                self._prepare(dict(content.values))
                 return Content(values={**whoami, **self.introduce()})
             case _:
                 return super().step(name, content)
+
+    def _prepare(self, told: dict[str, Value]) -> None:
+        """Keep what the server tells, and whether an earlier telling was forgotten."""
+        known = self.state.values(FEDERATION)
+        if told.pop(PREPARED_BEFORE, False) and (not known or known.get(FORGETFUL)):
+            told[FORGETFUL] = True
+        self.state.set_values(FEDERATION, told)
 
     def plan(self, config: dict[str, FlowerScalar]) -> LocalPlan:
         """The round's plan: the settings, and what the server sends."""

@@ -96,6 +96,8 @@ class XCLPClient(PrivateClient):
         if name == END:
             self.end_propagation()
             return Content()
+        if name == "prepare":  # whoever begins anew has no part in what was under way
+            self.end_propagation()
         return super().step(name, content)
 
     def pseudo_labels(self) -> Propagated:

@@ -19,6 +19,7 @@ from flwr.clientapp import ClientApp
 from flwr.clientapp.typing import Mod
 from numpy.typing import NDArray
 
+from fedul_flwr.array_bytes import check_bytes
 from fedul_flwr.errors import OwnDataError, UserError
 
 Arrays = dict[str, NDArray[Any]]
@@ -43,6 +44,10 @@ MODEL, OTHER = "model", "other"
 
 FEDERATION = "federation"
 """Name under which a client keeps what the server told it in phase ``prepare``."""
+
+PREPARED_BEFORE, FORGETFUL = "prepared-before", "forgetful"
+"""Value of phase ``prepare`` where the server has prepared this client before, and what a client
+that knows nothing of it keeps with what it is told."""
 
 CLASS_MASSES, TEST_PRIOR = "class-masses", "test-prior"
 """Values that a client sends, and is told in every round, where pi is the mean of all sets."""
@@ -80,6 +85,9 @@ class FederatedClient(NumPyClient):
 
     received: Mapping[str, Arrays] = MappingProxyType({})
     returned: Mapping[str, Arrays] = MappingProxyType({})
+
+    def require_prepared(self) -> None:
+        """Refuse to train or evaluate before the server has told what that takes."""
 
     def array_names(self) -> list[str]:
         """Names of the arrays that ``fit`` and ``evaluate`` expect, in order."""
@@ -204,11 +212,15 @@ def to_records(content: Content) -> RecordDict:
 
 
 def from_records(records: RecordDict) -> Content:
-    """Flower's records as content."""
-    return Content(
-        to_arrays(cast(ArrayRecord, records[ARRAYS])) if ARRAYS in records else {},
-        dict(cast(ConfigRecord, records[CONFIG])) if CONFIG in records else {},
-    )
+    """Flower's records as content.
+
+    Raises
+    ------
+    BadMessageError
+        See :func:`to_arrays`.
+    """
+    arrays, values = records.array_records.get(ARRAYS), records.config_records.get(CONFIG)
+    return Content(to_arrays(arrays) if arrays else {}, dict(values) if values else {})
 
 
 def to_record(arrays: Mapping[str, NDArray[Any]]) -> ArrayRecord:
@@ -217,7 +229,15 @@ def to_record(arrays: Mapping[str, NDArray[Any]]) -> ArrayRecord:
 
 
 def to_arrays(record: ArrayRecord) -> Arrays:
-    """An ArrayRecord as named arrays."""
+    """An ArrayRecord as named arrays.
+
+    Raises
+    ------
+    BadMessageError
+        See :func:`fedul_flwr.array_bytes.check_bytes`.
+    """
+    for name, array in record.items():
+        check_bytes(name, array)
     return {name: array.numpy() for name, array in record.items()}
 
 
@@ -260,6 +280,7 @@ def _value_bytes(value: object) -> int:
 def _unpack(
     message: Message, client: FederatedClient
 ) -> tuple[list[NDArray[Any]], list[str], dict[str, Any]]:
+    client.require_prepared()
     record = cast(ArrayRecord, message.content[ARRAYS])
     names = client.array_names()
     if set(names) != set(record):

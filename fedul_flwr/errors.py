@@ -33,3 +33,14 @@ class OwnDataError(UserError):
     def __init__(self, message: str, refusal: Refusal = "format") -> None:
         super().__init__(message)
         self.refusal = refusal
+
+
+class BadMessageError(UserError):
+    """A message that cannot be used: whoever sent it has failed, and perhaps nobody else.
+
+    The sentence says what is wrong with the message's form, and none of its values.
+    """
+
+
+class NoUpdateError(UserError):
+    """A round in which no client sent an update that can be combined."""

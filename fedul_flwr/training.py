@@ -90,7 +90,7 @@ def train(grid: Grid, settings: RunConfig, directory: store.RunDirectory) -> Non
     finally:
         recorder.close()
     about = {**_about_prior(settings, strategy, recorder), **privacy_spent(strategy.base)}
-    write_summary(directory, settings, recorder, len(nodes), time.time() - began, about)
+    write_summary(directory, settings, recorder, len(strategy.nodes), time.time() - began, about)
 
 
 def _averaged_buffers(settings: RunConfig, model: nn.Module) -> frozenset[str]:
@@ -112,9 +112,9 @@ def _after_round(
             _follow_plateau(strategy, recorder)
             reached = time.time()
             return None
-        if server_round == 1:
-            write_federation(recorder.directory, strategy, data)
         record = strategy.record
+        if server_round == 1 or record.joined:
+            write_federation(recorder.directory, strategy, data)
         recorder.wait()  # an evaluation longer than the round counts as part of it
         before, reached = reached, time.time()
         line: dict[str, Any] = {

@@ -19,6 +19,7 @@ from flwr.serverapp.strategy import (
     Strategy,
 )
 from flwr.supercore.privacy_accounting import (
+    GaussianPrivacyEvent,
     NeighboringRelation,
     PrivacyConfig,
     SamplingMethod,
@@ -42,9 +43,9 @@ STATE = "state"
 class PrivateMean(Strategy):
     """A base behind Flower's fixed clipping, Gaussian noise and accountant.
 
-    Flower wants to know how many clients there are when its wrapper is made, so that is made in
-    the first round. A round in which not all sampled clients return an update releases nothing:
-    the model stays, and epsilon is not spent.
+    Flower wants to know how many clients there are when its wrapper is made, and clients come and
+    go: every round has a wrapper of its own. A round in which not all sampled clients return an
+    update releases nothing: the model stays, and epsilon is not spent.
 
     Parameters
     ----------
@@ -53,7 +54,7 @@ class PrivateMean(Strategy):
 
     Attributes
     ----------
-    num_clients : members of the run, set before the first round.
+    num_clients : members of the run, set before a round.
     accountant : what was spent; ``None`` before the first round.
     exhausted : whether the budget has allowed no further round.
     """
@@ -78,8 +79,8 @@ class PrivateMean(Strategy):
     @ledger.setter
     def ledger(self, kept: Mapping[str, NDArray[np.uint8]]) -> None:
         state = json.loads(kept[STATE].tobytes())
-        self.accountant = build_accountant(self.settings, state["config"]["population_size"])
-        self.accountant.load_state_dict(state)
+        population = state["config"]["population_size"]
+        self.accountant = build_accountant(self.settings, population, state)
 
     def configure_train(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
@@ -94,8 +95,7 @@ class PrivateMean(Strategy):
             If it allows none at all.
         """
         self._start = arrays
-        if self._noisy is None:
-            self._noisy = self._wrap(len(list(grid.get_node_ids())))
+        self._noisy = self._wrap(len(list(grid.get_node_ids())))
         try:
             return self._noisy.configure_train(server_round, arrays, config, grid)
         except PrivacyBudgetExhausted:
@@ -142,30 +142,32 @@ class PrivateMean(Strategy):
         self.base.summary()
 
     def _wrap(self, sampled: int) -> Strategy:
-        if self.accountant is None:
-            self.accountant = build_accountant(self.settings, self.num_clients)
-        counted = self.accountant.config.population_size
-        if counted != self.num_clients:
-            raise UserError(
-                f"The run began with {counted} clients and has {self.num_clients} now: "
-                "its epsilon cannot be carried on."
-            )
+        known = self.accountant
+        if known is None or known.config.population_size < self.num_clients:
+            state = None if known is None else known.state_dict()
+            known = self.accountant = build_accountant(self.settings, self.num_clients, state)
         return WRAPPERS[self.settings.clipping](
             self.base,
             self.settings.noise_multiplier,
             self.settings.norm,
             sampled,
-            accountant=self.accountant,
+            accountant=known,
         )
 
 
-def build_accountant(settings: DPSettings, num_clients: int) -> RdpAccountant:
+def build_accountant(
+    settings: DPSettings, num_clients: int, state: Mapping[str, Any] | None = None
+) -> RdpAccountant:
     """Flower's accountant by Rényi divergence (Mironov 2017), of ``num_clients`` clients.
 
     Rounds compose as if all clients were in each: that they are sampled is not counted in their
-    favour.
+    favour. So it does not matter of how many clients what was released before was made.
+
+    Parameters
+    ----------
+    state : of the accountant that it takes over from, with all that was released.
     """
-    return RdpAccountant(
+    accountant = RdpAccountant(
         PrivacyConfig(
             target_delta=settings.delta,
             population_size=num_clients,
@@ -174,6 +176,12 @@ def build_accountant(settings: DPSettings, num_clients: int) -> RdpAccountant:
             max_epsilon=settings.max_epsilon or None,
         )
     )
+    for released in state["compositions"] if state else ():
+        noise_multiplier = released["event"]["noise_multiplier"]
+        accountant.compose(
+            GaussianPrivacyEvent(noise_multiplier, num_clients, num_clients), released["count"]
+        )
+    return accountant
 
 
 def privacy_spent(base: Strategy) -> dict[str, Any]:

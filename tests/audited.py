@@ -45,6 +45,7 @@ from fedul_flwr.models import build_model
 from fedul_flwr.node_config import NodeConfig
 from fedul_flwr.propagation.phases import LABEL, LAST, OWN_LABELS, ROWS
 from fedul_flwr.settings.semi import XCLPSettings
+from strategies.attendance import CheckAnswer
 from strategies.label_propagation import LabelPropagation
 from tests.partly_labeled import GIVEN_METHOD, GivenClient
 
@@ -159,17 +160,21 @@ class Federation:
     def propagate(self, kind: type[LocalTrainingClient], sent: list[Any]) -> dict[int, Arrays]:
         """XCLP's phases between both clients: rows for each; answers are added to ``sent``."""
 
-        def ask(phase: str, contents: Mapping[Member, Content]) -> dict[Member, Content]:
+        def ask(
+            phase: str, contents: Mapping[Member, Content], check: CheckAnswer
+        ) -> dict[Member, Content]:
             answers = {
                 member: self.client(member.partition_id, kind).step(phase, content)
                 for member, content in contents.items()
             }
-            for answer in answers.values():
+            for member, answer in answers.items():
+                check(member, answer)
                 sent.extend([answer.values, *(answer.arrays[key] for key in sorted(answer.arrays))])
             return answers
 
         options = self.settings.section("xclp", XCLPSettings)
-        propagation = LabelPropagation(ask, options, SECOND_STAGE, bytes(32))
+        num_classes = len(self.client(0, kind).federation["class-names"])
+        propagation = LabelPropagation(ask, options, SECOND_STAGE, bytes(32), num_classes)
         left, joint = propagation.join(
             [Member(number, number) for number in CLIENTS], self.weights()
         )

@@ -19,6 +19,7 @@ from fedul_flwr.federation import Member
 from fedul_flwr.node_config import NodeConfig
 from fedul_flwr.propagation.labels import Propagated
 from fedul_flwr.settings.semi import XCLPSettings
+from strategies.attendance import CheckAnswer
 from strategies.label_propagation import LabelPropagation
 
 Features = NDArray[np.floating[Any]]
@@ -88,7 +89,9 @@ class Parties:
     def state(self, number: int) -> ClientState:
         return ClientState(self.states[number])
 
-    def ask(self, phase: str, contents: Mapping[Member, Content]) -> dict[Member, Content]:
+    def ask(
+        self, phase: str, contents: Mapping[Member, Content], check: CheckAnswer
+    ) -> dict[Member, Content]:
         answers, number = {}, self.asked.count(phase)
         self.asked.append(phase)
         for member, content in contents.items():
@@ -98,13 +101,18 @@ class Parties:
             # Over the wire and back, so that what is sent is what may be sent.
             sent = from_records(to_records(content))
             answer = self.client(client).step(phase, from_records(to_records(content)))
-            answers[member] = from_records(to_records(answer))
+            answers[member] = self.meddled(phase, member, from_records(to_records(answer)))
+            check(member, answers[member])
             self.heard.append((phase, client, sent, from_records(to_records(answer))))
         return answers
 
+    def meddled(self, phase: str, member: Member, answer: Content) -> Content:
+        """What of an answer arrives: all of it."""
+        return answer
+
     def propagation(self, server_round: int = 1) -> LabelPropagation:
         options = self.settings.section("xclp", XCLPSettings)
-        return LabelPropagation(self.ask, options, server_round, SEED)
+        return LabelPropagation(self.ask, options, server_round, SEED, self.classes)
 
     def propagate(self, *, withheld: int | None = None) -> dict[int, Propagated]:
         """Labels and confidences of all points of every client that is left."""

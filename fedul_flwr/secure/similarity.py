@@ -89,6 +89,15 @@ class SimilarityServer(Protocol):
     def ask(self) -> Mapping[int, Arrays]:
         """The next message to each client; empty once similarities are known."""
 
+    def check(self, client: int, answer: Arrays) -> int:
+        """Refuse a malformed answer to what was asked last; the client's number of points.
+
+        Raises
+        ------
+        BadMessageError
+            Naming the client. A caller may leave it out, and hand the others' to :meth:`take`.
+        """
+
     def take(self, answers: Mapping[int, Arrays]) -> None:
         """Answers by client, of those that gave one."""
 

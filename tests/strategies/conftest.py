@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+
 import pytest
 
 from fedul_flwr.results import plots
@@ -11,6 +13,12 @@ from tests.secure_parties import PROTOCOLS, TOY, borrowed
 @pytest.fixture(autouse=True)
 def no_plots(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(plots, "draw_plots", lambda run, directory: [])
+
+
+@pytest.fixture
+def no_collection(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Flower's Bulyan collects garbage for every client, which takes longer than all else here."""
+    monkeypatch.setattr(gc, "collect", lambda: 0)
 
 
 @pytest.fixture(params=PROTOCOLS)

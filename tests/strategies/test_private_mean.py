@@ -196,15 +196,17 @@ def test_what_was_spent_is_remembered() -> None:
     assert privacy_spent(again)["releases"] == 2
 
 
-def test_other_clients_cannot_go_on_with_it() -> None:
-    strategy, fewer = private_mean(3), private_mean(2)
-    a_round(strategy, START, [FAR, NEAR, NEAR])
-    fewer.ledger = strategy.ledger
-    with pytest.raises(UserError) as error:
-        ask(fewer, 2, START)
-    assert str(error.value) == (
-        "The run began with 3 clients and has 2 now: its epsilon cannot be carried on."
-    )
+@pytest.mark.parametrize("after", [2, 4])
+def test_clients_that_come_or_go_change_the_noise_and_not_epsilon(after: int) -> None:
+    changing, staying = private_mean(3), private_mean(3)
+    a_round(changing, START, [FAR, NEAR, NEAR])
+    changing.num_clients = after
+    ask(changing, 2, START)
+    assert changing._noisy.num_sampled_clients == after  # type: ignore[union-attr]
+    for strategy, clients in ((changing, after), (staying, 3), (staying, 3)):
+        a_round(strategy, START, [FAR] * clients, 3)
+    assert privacy_spent(changing) == privacy_spent(staying)
+    assert privacy_spent(changing)["releases"] == 2
 
 
 # Whole runs

@@ -1,0 +1,264 @@
+"""Clients that come late, go, come back, or are somebody else."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from flwr.serverapp import Grid
+
+from baselines.labels_only import LabelsOnly
+from fedul_flwr.bridge import CONFIG, PREPARED_BEFORE, Content, phase_of
+from fedul_flwr.config import RunConfig
+from fedul_flwr.errors import UserError
+from fedul_flwr.methods import METHODS, Method
+from tests.flock import OWNERS, Flock, write_owners
+from tests.runs import last_model, metrics, summary, train
+
+Settings = Callable[..., RunConfig]
+Run = Callable[..., tuple[Path, Flock]]
+ALL = range(4)
+LENIENT = {"on_client_failure": "continue"}
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+
+@pytest.fixture
+def run(settings: Settings, tmp_path: Path) -> Run:
+    """``run(there=…, **settings)`` of four owners; results, and what was heard."""
+    write_owners(tmp_path / "owners", 4)
+
+    def start(
+        there: Callable[[int], Any] = lambda round: ALL,
+        partitions: Any = ALL,
+        announced: int = 4,
+        forgets: Any = (),
+        fails: Any = (),
+        **options: Any,
+    ) -> tuple[Path, Flock]:
+        flocks: list[Flock] = []
+
+        def wrap(grid: Grid) -> Grid:
+            flocks.append(
+                Flock(
+                    grid,
+                    tmp_path / "owners",
+                    partitions=partitions,
+                    announced=announced,
+                    there=there,
+                    forgets=forgets,
+                    fails=fails,
+                )
+            )
+            return flocks[-1]
+
+        return train(settings(**{**OWNERS, **options}), 1, wrap_grid=wrap), flocks[-1]
+
+    return start
+
+
+def counts(directory: Path) -> list[tuple[int, int]]:
+    return [(line["clients"], line["failures"]) for line in metrics(directory)]
+
+
+def federation(directory: Path) -> dict[int, str]:
+    found = json.loads((directory / "federation.json").read_text())["clients"]
+    return {client["id"]: client["status"] for client in found}
+
+
+def same(one: Path, other: Path) -> bool:
+    pairs = [(array, last_model(other)[name]) for name, array in last_model(one).items()]
+    return all(np.array_equal(a, b) for a, b in pairs)
+
+
+def test_where_nothing_changes_nobody_is_asked_again(run: Run) -> None:
+    directory, flock = run()
+    assert flock.heard[1] == [("hello", 0), *[("prepare", n) for n in ALL], *flock.heard[1][5:]]
+    for number in (2, 3, 4):
+        assert sorted(flock.heard[number]) == [("train", node) for node in ALL]
+    assert counts(directory) == [(4, 0)] * 4
+
+
+# Late
+
+
+def late(round: int) -> range:
+    return ALL if round > 2 else range(3)
+
+
+def test_who_comes_late_joins(run: Run, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO", logger="flwr")
+    directory, flock = run(late, **LENIENT)
+    assert counts(directory) == [(3, 0), (3, 0), (4, 0), (4, 0)]
+    assert flock.heard[3][:2] == [("hello", 3), ("prepare", 3)]
+    assert flock.asked(3, "train") == [0, 1, 2, 3]
+    assert len(flock.heard[2]) == 3
+    assert len(flock.heard[4]) == 4
+    assert federation(directory) == dict.fromkeys(ALL, "accepted")
+    assert summary(directory)["num_clients"] == 4
+    started = "Only 3 of 4 nodes connected within connect-timeout = 0.05 s. The run starts with"
+    assert started in caplog.text
+    assert "Round 3: clients that have joined: 3" in caplog.text
+
+
+def test_with_stop_all_have_to_be_there_at_first(run: Run) -> None:
+    with pytest.raises(UserError) as error:
+        run(late)
+    assert str(error.value) == "Only 3 of 4 nodes connected within connect-timeout = 0.05 s."
+
+
+@pytest.mark.parametrize("policy", ["stop", "continue"])
+def test_more_than_announced_may_join(run: Run, policy: str) -> None:
+    directory, _ = run(late, announced=3, on_client_failure=policy)
+    assert counts(directory) == [(3, 0), (3, 0), (4, 0), (4, 0)]
+
+
+@pytest.mark.parametrize("policy", ["stop", "continue"])
+def test_nobody_comes(run: Run, policy: str) -> None:
+    with pytest.raises(UserError, match=r"^Only 0 of 1 nodes connected within connect-timeout"):
+        run(lambda round: [], on_client_failure=policy)
+
+
+# Back again
+
+
+def test_who_was_restarted_is_prepared_again(run: Run) -> None:
+    """Node 1 is gone in round 2, and back in round 3 without a memory."""
+    away = lambda round: [0, 2, 3] if round == 2 else ALL  # noqa: E731
+    directory, flock = run(away, forgets=[(3, 1)], **LENIENT)
+    assert counts(directory) == [(4, 0), (4, 1), (4, 0), (4, 0)]
+    assert flock.heard[3][0] == ("prepare", 1)
+    assert flock.asked(3, "prepare") == [1]
+    assert flock.asked(3, "train") == [0, 1, 2, 3]
+    prepared = [message for message in flock.told if phase_of(message) == "prepare"]
+    before = [message.content[CONFIG].get(PREPARED_BEFORE) for message in prepared]
+    assert before == [None, None, None, None, True]
+
+
+def test_who_failed_is_prepared_again_once(run: Run) -> None:
+    directory, flock = run(fails=[(2, 1)], forgets=[(3, 1)], **LENIENT)
+    assert counts(directory) == [(4, 0), (4, 1), (4, 0), (4, 0)]
+    assert [flock.asked(number, "prepare") for number in (2, 3, 4)] == [[], [1], []]
+
+
+def test_without_being_prepared_a_client_says_so(
+    run: Run, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("WARNING", logger="flwr")
+    directory, _ = run(forgets=[(2, 1)], **LENIENT)
+    assert counts(directory) == [(4, 0), (4, 1), (4, 0), (4, 0)]
+    assert (
+        "1 client(s) failed in round 2: Client 1 was not prepared for this run, or has forgotten "
+        "it: a client has to be told what it takes part in"
+    ) in caplog.text
+
+
+def test_with_stop_a_node_that_is_gone_ends_the_run(run: Run) -> None:
+    with pytest.raises(UserError) as error:
+        run(lambda round: [0, 2, 3] if round == 2 else ALL)
+    assert str(error.value) == (
+        "1 client(s) failed in round 2: Client 1: its node is not connected "
+        "(on-client-failure = 'continue' goes on without)."
+    )
+
+
+def test_all_are_gone(run: Run) -> None:
+    with pytest.raises(UserError, match=r"^Round 2: no client is left to train\.$"):
+        run(lambda round: ALL if round == 1 else [], **LENIENT)
+
+
+def test_who_is_away_is_missing_in_the_sample_it_would_be_in(run: Run) -> None:
+    """Who is drawn does not depend on who is there."""
+    half = {"fraction_train": 0.5, **LENIENT}
+    full = run(**half)[1]
+    directory, flock = run(lambda round: [0, 1, 3] if round > 1 else ALL, **half)
+    drawn = [full.asked(number, "train") for number in (2, 3, 4)]
+    assert any(2 in nodes for nodes in drawn)
+    for number, nodes in enumerate(drawn, 2):
+        assert flock.asked(number, "train") == [node for node in nodes if node != 2]
+    assert counts(directory)[1:] == [(2, int(2 in nodes)) for nodes in drawn]
+
+
+# Somebody else
+
+
+def test_another_node_of_a_client_that_is_there_is_refused_once(
+    run: Run, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("WARNING", logger="flwr")
+    five = lambda round: range(5) if round > 1 else ALL  # noqa: E731
+    directory, flock = run(five, partitions=[0, 1, 2, 3, 2])
+    assert caplog.text.count("Node 1004 takes no part: another one has its partition-id, 2.") == 1
+    assert [flock.asked(number, "hello") for number in (2, 3, 4)] == [[4], [], []]
+    assert ("prepare", 4) not in flock.heard[2]
+    assert same(directory, run()[0])
+
+
+def test_a_client_without_a_key_comes_back_as_another_node(run: Run) -> None:
+    """Node 1 had partition 1, node 4 has it from round 3 on."""
+    there = [ALL, [0, 2, 3], [0, 2, 3, 4], [0, 2, 3, 4]]
+    moved = lambda round: there[min(round, 4) - 1]  # noqa: E731
+    directory, flock = run(moved, partitions=[0, 1, 2, 3, 1], **LENIENT)
+    assert counts(directory) == [(4, 0), (4, 1), (4, 0), (4, 0)]
+    assert flock.heard[3][:2] == [("hello", 4), ("prepare", 4)]
+    assert flock.asked(4, "train") == [0, 2, 3, 4]
+    assert federation(directory) == dict.fromkeys(ALL, "accepted")
+    assert summary(directory)["num_clients"] == 4
+    stays = run(lambda round: [0, 2, 3] if round == 2 else ALL, **LENIENT)[0]
+    assert same(directory, stays)
+
+
+def test_two_newcomers_with_one_partition(run: Run) -> None:
+    six = lambda round: range(5) if round > 1 else range(3)  # noqa: E731
+    directory, flock = run(six, partitions=[0, 1, 2, 3, 3], announced=3)
+    assert counts(directory) == [(3, 0), (4, 0), (4, 0), (4, 0)]
+    assert flock.asked(2, "train") == [0, 1, 2, 3]
+
+
+# Newcomers that are refused
+
+
+def test_a_newcomer_whose_data_cannot_be_read_ends_no_run(
+    run: Run, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("WARNING", logger="flwr")
+    (tmp_path / "owners" / "3" / "labels.csv").write_text("name,label\n0,nothing\n")
+    directory, _ = run(late, announced=3)
+    assert counts(directory) == [(3, 0)] * 4
+    assert "Node 1003 takes no part: " in caplog.text
+    assert federation(directory) == dict.fromkeys(range(3), "accepted")
+
+
+class Picky(LabelsOnly):
+    def admitted(self, answers: Mapping[int, Content]) -> None:
+        super().admitted(answers)
+        if 3 in answers:
+            raise UserError("Client 3 is one too many.")
+
+
+PICKY = Method(
+    name="picky",
+    strategy="tests.strategies.test_membership:Picky",
+    client="baselines.labels_only:LabelsOnlyClient",
+    sections=METHODS["labels-only"].sections,
+    data="partly-labeled",
+)
+
+
+def test_a_newcomer_that_the_method_refuses_leaves_all_as_it_was(
+    run: Run, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("WARNING", logger="flwr")
+    method = {"method": "tests.strategies.test_membership:PICKY"}
+    directory, flock = run(late, announced=3, **method)
+    assert counts(directory) == [(3, 0)] * 4
+    assert caplog.text.count("Client 3 takes no part: Client 3 is one too many.") == 1
+    assert flock.asked(4, "hello") == []
+    without, _ = run(lambda round: range(3), announced=3)
+    assert same(directory, without)
+    with pytest.raises(UserError, match=r"^Client 3 is one too many\.$"):
+        run(**method)
