@@ -7,7 +7,7 @@ from flwr.app import Message, RecordDict
 from flwr.serverapp import Grid
 
 from fedul_flwr import grids
-from fedul_flwr.grids import GridProxy, PromptGrid, prompt
+from fedul_flwr.grids import GridProxy, PromptGrid, for_devices
 from fedul_flwr.simulation import task_identity
 
 
@@ -93,4 +93,4 @@ def test_nothing_sent_is_nothing_waited_for(clock: Clock) -> None:
 
 def test_other_grids_are_left_as_they_are(clock: Clock) -> None:
     grid = SlowGrid([], clock)
-    assert prompt(grid) is grid
+    assert for_devices(grid) is grid
