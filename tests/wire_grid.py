@@ -19,6 +19,7 @@ class WireGrid(GridProxy):
     Attributes
     ----------
     sent, received : messages in the form they travel in, without their ids.
+    replies : what has arrived in answer and was not pulled yet, by the id of the message.
     pushes : how many messages were pushed at a time.
     """
 
@@ -27,7 +28,7 @@ class WireGrid(GridProxy):
         self.sent: list[Message] = []
         self.received: list[Message] = []
         self.pushes: list[int] = []
-        self._replies: dict[str, Message] = {}
+        self.replies: dict[str, Message] = {}
 
     def push_messages(self, messages: Iterable[Message]) -> Iterable[str]:
         alike = list(messages)
@@ -37,11 +38,11 @@ class WireGrid(GridProxy):
             self.sent.append(message)
             (reply,) = self._grid.send_and_receive([self.carried(message)])
             self.received.append(reply)
-            self._replies[message.object_id] = self.carried(reply)
+            self.replies[message.object_id] = self.carried(reply)
         return [message.metadata.message_id for message in alike]
 
     def pull_messages(self, message_ids: Iterable[str]) -> Iterable[Message]:
-        return [self._replies.pop(identity) for identity in sorted(message_ids)]
+        return [self.replies.pop(identity) for identity in sorted(message_ids)]
 
     def carried(self, message: Message) -> Message:
         """What arrives of a message."""
