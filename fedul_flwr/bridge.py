@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 
 from fedul_flwr.array_bytes import check_bytes
 from fedul_flwr.errors import OwnDataError, UserError
+from fedul_flwr.packing import packing_mod
 
 Arrays = dict[str, NDArray[Any]]
 Value = (
@@ -116,7 +117,7 @@ def make_client_app(build: ClientBuilder, *train_mods: Mod) -> ClientApp:
     ----------
     train_mods : Flower's modifiers of what comes to training and leaves it.
     """
-    app = ClientApp()
+    app = ClientApp(mods=[packing_mod])
 
     @app.train(mods=list(train_mods))
     @_discreetly
@@ -242,7 +243,7 @@ def to_arrays(record: ArrayRecord) -> Arrays:
 
 
 def payload_parts(records: RecordDict) -> Counter[str]:
-    """Bytes of a message's content by part; keys are left out.
+    """Bytes of a message's content by part, before it is packed; keys are left out.
 
     Array data count under the name of their record, the model's as ``model``; every other value as
     ``other``.

@@ -4,11 +4,17 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable
+from itertools import groupby
 
-from flwr.app import Message, RecordDict
+from flwr.app import Error, Message, RecordDict
+from flwr.app.message import make_message
+from flwr.common.constant import ErrorCode
 from flwr.serverapp import Grid
 from flwr.supercore.run import Run
 from flwr.superlink.grid.http_grid import HttpGrid
+
+from fedul_flwr.errors import BadMessageError
+from fedul_flwr.packing import pack, unpack
 
 _SHORTEST, _LONGEST, _SHARE = 0.2, 3.0, 0.05
 """Seconds between two looks for replies: a share of the time waited so far, within bounds."""
@@ -87,6 +93,43 @@ class PromptGrid(GridProxy):
         return replies
 
 
-def prompt(grid: Grid) -> Grid:
-    """``grid``, made prompt where it is one of devices."""
-    return PromptGrid(grid) if isinstance(grid, HttpGrid) else grid
+class PackingGrid(PromptGrid):
+    """A prompt grid on which all arrays of a message travel as one.
+
+    Whoever uses it sees messages as they are unpacked. A reply that cannot be unpacked becomes one
+    with an error, from the same node.
+    """
+
+    def push_messages(self, messages: Iterable[Message]) -> Iterable[str]:
+        """As the grid does, content by content: only one is in memory twice at a time."""
+        ids: list[str] = []
+        for _, group in groupby(messages, key=lambda message: id(message.content)):
+            alike = list(group)
+            packed = pack(alike[0].content)
+            # The metadata are shared, as the grid writes a message's id into them.
+            ids += self._grid.push_messages(
+                [make_message(message.metadata, packed) for message in alike]
+            )
+        return ids
+
+    def pull_messages(self, message_ids: Iterable[str]) -> Iterable[Message]:
+        """As the grid does."""
+        return [_unpacked(reply) for reply in self._grid.pull_messages(message_ids)]
+
+
+def _unpacked(reply: Message) -> Message:
+    if reply.has_error():
+        return reply
+    try:
+        reply.content = unpack(reply.content)
+    except BadMessageError as error:
+        reason = f"Node {reply.metadata.src_node_id}: {error}"
+        return make_message(
+            reply.metadata, error=Error(ErrorCode.REPLY_MESSAGE_UNAVAILABLE, reason)
+        )
+    return reply
+
+
+def for_devices(grid: Grid) -> Grid:
+    """``grid``, made prompt and packing where it is one of devices."""
+    return PackingGrid(grid) if isinstance(grid, HttpGrid) else grid

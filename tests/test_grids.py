@@ -2,13 +2,24 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
+import numpy as np
 import pytest
-from flwr.app import Message, RecordDict
+from flwr.app import Array, ArrayRecord, Message, RecordDict
 from flwr.serverapp import Grid
 
 from fedul_flwr import grids
-from fedul_flwr.grids import GridProxy, PromptGrid, prompt
-from fedul_flwr.simulation import task_identity
+from fedul_flwr.bridge import (
+    Content,
+    FederatedClient,
+    from_records,
+    make_client_app,
+    step_messages,
+)
+from fedul_flwr.errors import UserError
+from fedul_flwr.grids import GridProxy, PackingGrid, PromptGrid, for_devices
+from fedul_flwr.packing import PACKED
+from fedul_flwr.simulation import FIRST_NODE_ID, InProcessGrid, task_identity
+from tests.wire_grid import WireGrid
 
 
 class SlowGrid(GridProxy):
@@ -93,4 +104,83 @@ def test_nothing_sent_is_nothing_waited_for(clock: Clock) -> None:
 
 def test_other_grids_are_left_as_they_are(clock: Clock) -> None:
     grid = SlowGrid([], clock)
-    assert prompt(grid) is grid
+    assert for_devices(grid) is grid
+
+
+# Packing
+
+
+@pytest.fixture
+def wire() -> Iterator[WireGrid]:
+    with task_identity():
+        yield WireGrid(InProcessGrid(make_client_app(lambda context: Doubling()), 3, {}))
+
+
+class Doubling(FederatedClient):
+    def step(self, name: str, content: Content) -> Content:
+        if name == "fail":
+            raise UserError("no battery")
+        return Content({key: 2 * array for key, array in content.arrays.items()})
+
+
+def questions(*values: float, name: str = "double") -> list[Message]:
+    """To nodes one after the other."""
+    contents = [Content({"w": np.array(value)}) for value in values]
+    return step_messages(name, dict(enumerate(contents, FIRST_NODE_ID)))
+
+
+def answered(replies: Iterable[Message]) -> dict[int, float]:
+    return {
+        reply.metadata.src_node_id: float(from_records(reply.content).arrays["w"])
+        for reply in replies
+    }
+
+
+def test_messages_travel_packed_and_are_seen_as_they_were(wire: WireGrid) -> None:
+    grid, sent = PackingGrid(wire), questions(1.0, 2.0)
+    before = [RecordDict(dict(message.content)) for message in sent]
+    replies = grid.send_and_receive(sent)
+    assert answered(replies) == {FIRST_NODE_ID: 2.0, FIRST_NODE_ID + 1: 4.0}
+    assert [message.content for message in sent] == before
+    for message in (*wire.sent, *wire.received):
+        assert list(message.content) == ["config", PACKED]
+    # Who sent them knows them by the ids they travel with.
+    ids = [message.metadata.message_id for message in sent]
+    assert ids == [message.metadata.message_id for message in wire.sent]
+    assert {reply.metadata.reply_to_message_id for reply in replies} == set(ids) - {""}
+
+
+def test_pushing_and_pulling_is_sending_and_receiving(wire: WireGrid) -> None:
+    grid = PackingGrid(wire)
+    ids = grid.push_messages(questions(1.0, 2.0))
+    assert answered(grid.pull_messages(ids)) == answered(grid.send_and_receive(questions(1.0, 2.0)))
+
+
+def test_messages_with_one_content_are_packed_once_and_pushed_together(wire: WireGrid) -> None:
+    one, two = questions(1.0, 2.0)
+    alike = [Message(one.content, FIRST_NODE_ID + node, "query.step") for node in range(3)]
+    PackingGrid(wire).push_messages(message for message in [*alike, two])
+    assert wire.pushes == [3, 1]
+    assert len({id(message.content) for message in wire.sent}) == 2
+
+
+def test_an_error_of_a_client_comes_as_it_is(wire: WireGrid) -> None:
+    (reply,) = PackingGrid(wire).send_and_receive(questions(1.0, name="fail"))
+    assert reply.error.reason == "no battery"
+
+
+def test_what_cannot_be_unpacked_is_an_error_of_the_same_node(wire: WireGrid) -> None:
+    ids = list(wire.push_messages(questions(1.0)))
+    for reply in wire.replies.values():
+        reply.content[PACKED] = ArrayRecord({"x": Array(np.zeros(1))})
+    (reply,) = PackingGrid(wire).pull_messages(ids)
+    assert reply.error.reason == (
+        f"Node {FIRST_NODE_ID}: its packed arrays are not in the format of this app"
+    )
+    assert reply.metadata.src_node_id == FIRST_NODE_ID
+    assert [reply.metadata.reply_to_message_id] == ids
+
+
+def test_grids_of_devices_pack(wire: WireGrid, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(grids, "HttpGrid", WireGrid)
+    assert isinstance(for_devices(wire), PackingGrid)

@@ -7,11 +7,12 @@ from pathlib import Path
 from typing import cast
 
 import numpy as np
-from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message
+from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, RecordDict
 from flwr.clientapp import ClientApp
 from flwr.supercore.inflatable.inflatable_object import get_all_nested_objects
 
 from fedul_flwr.client_app import app as own_app
+from fedul_flwr.packing import PACKED, pack, unpack
 
 
 class WatchedClientApp(ClientApp):
@@ -26,15 +27,19 @@ class WatchedClientApp(ClientApp):
         asked = message.content.config_records.get("config", ConfigRecord())
         reply = self._watched(message, context)
         if message.metadata.message_type == "train" and spoiled == str(asked["server-round"]):
-            spoil(cast(ArrayRecord, reply.content["arrays"]))
+            reply.content = spoil(reply.content)
         if directory := os.environ.get("WATCHED_APP_RECORDS"):
             record(reply, Path(directory))
         return reply
 
 
-def spoil(arrays: ArrayRecord) -> None:
+def spoil(content: RecordDict) -> RecordDict:
+    """``content`` with values that are no number, in the form it came in."""
+    records = unpack(content)
+    arrays = cast(ArrayRecord, records["arrays"])
     name, array = next(iter(arrays.items()))
     arrays[name] = Array(np.full_like(array.numpy(), np.nan))
+    return pack(records) if PACKED in content else records
 
 
 def record(reply: Message, directory: Path) -> None:
