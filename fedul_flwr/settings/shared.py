@@ -31,7 +31,10 @@ PartitionName = Literal[
 ]
 UNWEIGHTED = ("fedmedian", "fedtrimmedavg", "krum", "bulyan")
 """Bases to which all clients' models are alike, whatever `client-weights` says."""
-UNMEASURED = {"scaffold": "adds up changes of variates, which have other units"}
+UNMEASURED = {
+    "scaffold": "adds up changes of variates, which have other units",
+    "fednova": "scales updates by the normalisers that clients claim",
+}
 """What a base does with other things that clients return beside their models: `max-update-norm`
 cannot bound it."""
 AugmentName = Literal["none", "rotate", "flip", "translate-flip", "rotate-flip"]

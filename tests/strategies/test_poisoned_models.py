@@ -96,7 +96,11 @@ def test_a_bound_without_models_to_measure_is_refused(
 
 
 @pytest.mark.parametrize(
-    ("base", "reason"), [("scaffold", "adds up changes of variates, which have other units")]
+    ("base", "reason"),
+    [
+        ("scaffold", "adds up changes of variates, which have other units"),
+        ("fednova", "scales updates by the normalisers that clients claim"),
+    ],
 )
 def test_a_bound_of_models_alone_is_refused_where_clients_return_more(
     settings: Settings, base: str, reason: str
