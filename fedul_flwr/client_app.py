@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
-from flwr.app import Context, Message
+from flwr.app import ArrayRecord, Context, Message
 from flwr.clientapp.typing import ClientAppCallable
 
-from fedul_flwr.bridge import FEDERATION, FederatedClient, make_client_app
+from fedul_flwr.bridge import ARRAYS, FEDERATION, FederatedClient, make_client_app
 from fedul_flwr.client_state import ClientState
 from fedul_flwr.config import RunConfig, parse_flat
 from fedul_flwr.methods import find_method
@@ -38,7 +38,17 @@ def clip(message: Message, context: Context, call_next: ClientAppCallable) -> Me
         return call_next(message, context)
     from flwr.clientapp.mod import fixedclipping_mod
 
-    return fixedclipping_mod(message, context, call_next)
+    from fedul_flwr.clipping import step_off
+
+    start = cast(ArrayRecord, message.content[ARRAYS])
+
+    def train(message: Message, context: Context) -> Message:
+        reply = call_next(message, context)
+        if not reply.has_error():
+            step_off(cast(ArrayRecord, reply.content[ARRAYS]), start)
+        return reply
+
+    return fixedclipping_mod(message, context, train)
 
 
 def _told(context: Context) -> tuple[dict[str, Any], RunConfig]:

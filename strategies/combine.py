@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from flwr.app import Array, ArrayRecord
@@ -53,11 +54,19 @@ def merge(weights: ArrayRecord, buffers: Mapping[str, Array], model: ArrayRecord
     return ArrayRecord(merged)
 
 
-def refuse_poison(arrays: ArrayRecord, round_number: int, last_model: Path) -> None:
-    """Stop before a model that is not finite is evaluated, or takes the place of a good one.
+def refuse_poison(
+    arrays: ArrayRecord,
+    memory: Mapping[str, NDArray[Any]],
+    round_number: int,
+    last_model: Path,
+) -> None:
+    """Stop before what is not finite is evaluated, or takes the place of what is.
+
+    A model and the memory that belongs to it are kept together or not at all.
 
     Parameters
     ----------
+    memory : what else the next round needs, by name (variates, momenta).
     round_number : the round that ends with ``arrays``.
     last_model : where the model of the round before lies.
 
@@ -66,13 +75,19 @@ def refuse_poison(arrays: ArrayRecord, round_number: int, last_model: Path) -> N
     UserError
         If a value is NaN or infinite; it says where the last good model is.
     """
-    if is_finite(arrays):
+    unsound = [] if is_finite(arrays) else ["the combined model"]
+    unsound += [
+        f"{name!r}, which the next round needs,"
+        for name, array in memory.items()
+        if not np.isfinite(array).all()
+    ]
+    if not unsound:
         return
     before = round_number - 1
     last = f"round {before}'s, in {last_model}" if before else "the one that the run began with"
     raise UserError(
-        f"Round {round_number}: the combined model is not finite and was not kept; the last good "
-        f"one is {last}."
+        f"Round {round_number}: {unsound[0]} is not finite and was not kept; the last good model "
+        f"is {last}."
     )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping
 from logging import WARNING
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord
@@ -27,6 +27,8 @@ from flwr.supercore.privacy_accounting import (
 from flwr.supercore.privacy_accounting.rdp_accountant import RdpAccountant
 from numpy.typing import NDArray
 
+from fedul_flwr.bridge import ARRAYS
+from fedul_flwr.clipping import step_off
 from fedul_flwr.errors import UserError
 from fedul_flwr.settings.privacy import DPSettings
 
@@ -114,12 +116,11 @@ class PrivateMean(Strategy):
         assert self._noisy is not None  # configure_train comes first
         # Flower draws the noise from this generator: nobody who seeded it may know the noise.
         np.random.seed()  # noqa: NPY002
-        try:
-            arrays, metrics = self._noisy.aggregate_train(server_round, replies)
-        except ZeroDivisionError:  # Flower divides by the update's norm
-            raise UserError(
-                f"Round {server_round}: a client's update is zero, which cannot be clipped."
-            ) from None
+        received = list(replies)
+        for reply in received:
+            if self.settings.clipping == "server" and not reply.has_error():
+                step_off(cast(ArrayRecord, reply.content[ARRAYS]), self._start)
+        arrays, metrics = self._noisy.aggregate_train(server_round, received)
         if arrays is None:
             log(WARNING, "Round %s: an update is missing, so nothing is released.", server_round)
             return self._start, None

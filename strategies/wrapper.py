@@ -256,7 +256,7 @@ class WrappingStrategy(Reception):
     ) -> Iterable[Message]:
         """Ask clients for held-out losses where those choose the best round."""
         round_number = server_round + self.round_offset
-        refuse_poison(arrays, round_number, Path(self.settings.output) / LAST_MODEL)
+        refuse_poison(arrays, self.memory(), round_number, Path(self.settings.output) / LAST_MODEL)
         self._messages = []
         if self.settings.selection != "heldout" or not self.settings.is_evaluated(round_number):
             return []

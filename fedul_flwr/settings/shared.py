@@ -31,6 +31,12 @@ PartitionName = Literal[
 ]
 UNWEIGHTED = ("fedmedian", "fedtrimmedavg", "krum", "bulyan")
 """Bases to which all clients' models are alike, whatever `client-weights` says."""
+UNMEASURED = {
+    "scaffold": "adds up changes of variates, which have other units",
+    "fednova": "scales updates by the normalisers that clients claim",
+}
+"""What a base does with other things that clients return beside their models: `max-update-norm`
+cannot bound it."""
 AugmentName = Literal["none", "rotate", "flip", "translate-flip", "rotate-flip"]
 PRETRAINED = "torchvision"
 """What `start-from` calls the weights that torchvision has for its own models."""
@@ -144,7 +150,7 @@ class SharedSettings(Settings):
     max_update_norm: Annotated[float, Field(ge=0)] = 0.0
     """Largest L2 norm of an update, the client's model minus the one the round starts from, over
     all floating-point values (batch-norm statistics too). A larger one is refused, and its client
-    has failed; 0 sets no bound."""
+    has failed; 0 sets no bound. Not for bases to which clients return more than a model."""
 
     seed: Annotated[int, Field(ge=0, lt=2**32)] = 0
     """Seed of everything random."""
@@ -217,6 +223,15 @@ class SharedSettings(Settings):
         if self.base == "local" and self.test_prior == "em":
             raise ValueError(
                 "test-prior = 'em' asks the combined model, and with base = 'local' there is none"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _check_bound(self) -> Self:
+        if self.max_update_norm and self.base in UNMEASURED:
+            raise ValueError(
+                f"max-update-norm = {self.max_update_norm:g} measures models alone, and base = "
+                f"{self.base!r} also {UNMEASURED[self.base]}: leave it out or choose another base"
             )
         return self
 

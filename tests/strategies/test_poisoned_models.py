@@ -10,10 +10,11 @@ import numpy as np
 import pytest
 from flwr.app import ArrayRecord, Message
 
-from fedul_flwr.bridge import ARRAYS, STEP
+from fedul_flwr.bridge import ARRAYS, STEP, to_record
 from fedul_flwr.config import RunConfig, resolve
 from fedul_flwr.errors import UserError
 from fedul_flwr.results.store import RunDirectory
+from strategies.combine import refuse_poison
 from strategies.replies import update_norm
 from tests.runs import MeddlingGrid, is_train, metrics, train
 from tests.strategies.test_reception import IN_ROUND_1, LENIENT, QUICK, replacing, same
@@ -94,6 +95,24 @@ def test_a_bound_without_models_to_measure_is_refused(
     )
 
 
+@pytest.mark.parametrize(
+    ("base", "reason"),
+    [
+        ("scaffold", "adds up changes of variates, which have other units"),
+        ("fednova", "scales updates by the normalisers that clients claim"),
+    ],
+)
+def test_a_bound_of_models_alone_is_refused_where_clients_return_more(
+    settings: Settings, base: str, reason: str
+) -> None:
+    with pytest.raises(UserError) as error:
+        settings(base=base, optimizer="sgd", max_update_norm=5.0)
+    assert str(error.value) == (
+        f"Setting max-update-norm = 5 measures models alone, and base = {base!r} also {reason}: "
+        "leave it out or choose another base."
+    )
+
+
 # Never a poisoned model
 
 
@@ -115,7 +134,7 @@ def test_a_model_that_is_not_finite_ends_the_run_and_is_not_kept(settings: Setti
     with pytest.raises(UserError) as error:
         train(config, 3, wrap_grid=lambda grid: MeddlingGrid(grid, poison))
     assert str(error.value) == (
-        "Round 2: the combined model is not finite and was not kept; the last good one is round "
+        "Round 2: the combined model is not finite and was not kept; the last good model is round "
         f"1's, in {model}."
     )
     assert [model.read_bytes()] == kept
@@ -125,6 +144,41 @@ def test_a_model_that_is_not_finite_ends_the_run_and_is_not_kept(settings: Setti
     # And the run goes on from there, with what the base remembered of round 1.
     train(resolve({"resume": config.output}, Path.cwd()), 3)
     assert [line["round"] for line in metrics(model.parent)] == [1, 2, 3]
+
+
+@pytest.mark.filterwarnings("ignore:overflow encountered")
+def test_memory_that_is_not_finite_ends_the_run_and_is_not_kept(settings: Settings) -> None:
+    """A step of FedAdam is m/(sqrt(v) + tau), which is 0 where v has overflowed: the model is
+    sound, and these weights would never move again."""
+    config = settings(**{**QUICK, "base": "fedadam", "num_rounds": 3})
+    directory = Path(config.output)
+
+    def poison(call: int, replies: list[Message]) -> list[Message]:
+        for reply in replies if call == IN_ROUND_1 + 1 else ():
+            replacing("1.bias", np.full(128, 1e25, np.float32))(reply)
+        return replies
+
+    with pytest.raises(UserError) as error:
+        train(config, 3, wrap_grid=lambda grid: MeddlingGrid(grid, poison))
+    assert str(error.value) == (
+        "Round 2: 'base/v_t/dict/1.bias', which the next round needs, is not finite and was not "
+        f"kept; the last good model is round 1's, in {directory / 'last.safetensors'}."
+    )
+    assert [file.name for file in directory.glob("state-*")] == ["state-1.safetensors"]
+    train(resolve({"resume": config.output}, Path.cwd()), 3)
+    assert [line["round"] for line in metrics(directory)] == [1, 2, 3]
+
+
+def test_the_servers_variate_is_looked_at_too(tmp_path: Path) -> None:
+    model, last = to_record({"w": np.ones(2)}), tmp_path / "last.safetensors"
+    sound = {"base/control/dict/w": np.ones(2), "held/rounds": np.array([[0, 1]])}
+    refuse_poison(model, sound, 2, last)
+    with pytest.raises(UserError) as error:
+        refuse_poison(model, {**sound, "base/control/dict/w": np.array([0.0, np.inf])}, 1, last)
+    assert str(error.value) == (
+        "Round 1: 'base/control/dict/w', which the next round needs, is not finite and was not "
+        "kept; the last good model is the one that the run began with."
+    )
 
 
 def test_a_model_that_was_not_written_whole_replaces_none(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, cast
 
@@ -19,10 +19,10 @@ from fedul_flwr.client_app import clip
 from fedul_flwr.config import RunConfig, default_flat, resolve
 from fedul_flwr.errors import UserError
 from fedul_flwr.settings.privacy import DPSettings
-from fedul_flwr.simulation import InProcessGrid, task_identity
+from fedul_flwr.simulation import InProcessGrid
 from strategies.private_mean import PrivateMean, privacy_spent
 from tests.exchanges import TINY, Exchange, watched
-from tests.runs import last_model, metrics, summary, train
+from tests.runs import last_model, summary, train
 
 Settings = Callable[..., RunConfig]
 QUICK: dict[str, Any] = {"model": "mlp", "num_rounds": 3, "local_epochs": 1}
@@ -30,11 +30,7 @@ SERVER = {"dp.clipping": "server"}
 ALMOST_NONE = 1e-7
 """A noise multiplier, which must be positive."""
 
-
-@pytest.fixture(autouse=True)
-def identity() -> Iterator[None]:
-    with task_identity():
-        yield
+pytestmark = pytest.mark.usefixtures("identity")
 
 
 def private_mean(num_clients: int, **settings: Any) -> PrivateMean:
@@ -147,24 +143,6 @@ def test_sampling_some_clients_costs_as_much() -> None:
     assert privacy_spent(some)["epsilon"] == privacy_spent(both)["epsilon"]
 
 
-def test_a_missing_update_releases_nothing() -> None:
-    strategy = private_mean(2)
-    a_round(strategy, START, [FAR, NEAR])
-    spent = privacy_spent(strategy)
-    (message, _) = ask(strategy, 2, MEAN)
-    arrays, found = strategy.aggregate_train(2, [answer(message, FAR)])
-    assert found is None
-    for name, array in to_arrays(cast(ArrayRecord, arrays)).items():
-        np.testing.assert_array_equal(array, MEAN[name])
-    assert privacy_spent(strategy) == spent
-
-
-def test_an_update_of_zero_is_refused() -> None:
-    with pytest.raises(UserError) as error:
-        a_round(private_mean(2), START, [FAR, START])
-    assert str(error.value) == "Round 1: a client's update is zero, which cannot be clipped."
-
-
 def test_a_budget_ends_before_it_is_exceeded() -> None:
     two, three = (gaussian_epsilon(releases, 1.0, 1e-5) for releases in (2, 3))
     strategy = private_mean(2, max_epsilon=(two + three) / 2)
@@ -253,20 +231,6 @@ def test_what_the_server_does_with_a_model_costs_nothing(settings: Settings, met
     plan = {**QUICK, "num_rounds": 2, "server_fraction": 0.1, "base": "fedprox"}
     found = summary(train(settings(**plan, **SERVER, method=method), 2))
     assert found["epsilon"] == pytest.approx(gaussian_epsilon(2, 1.0, 1e-5), rel=0.01)
-
-
-def test_a_round_with_a_failure_leaves_the_model(settings: Settings) -> None:
-    exchanges: list[Exchange] = []
-    lossy = watched(exchanges, fate=lambda at, who: "lost" if (at, who) == (2, 1) else "answers")
-    config = settings(**QUICK, **SERVER, on_client_failure="continue")
-    directory = train(config, 3, **lossy)
-    models = [e.down[ARRAYS] for e in exchanges if e.client == 0]
-    assert length(models[2], models[1]) == 0 < length(models[1], models[0])
-    assert [line["failures"] for line in metrics(directory)] == [0, 1, 0]
-    found = summary(directory)
-    assert (found["rounds"], found["releases"]) == (3, 2)
-    with pytest.raises(UserError, match=r"^1 client\(s\) failed in round 2: no connection"):
-        train(settings(**QUICK, **SERVER), 3, **lossy)
 
 
 def test_halves_spend_what_the_whole_does(settings: Settings) -> None:
