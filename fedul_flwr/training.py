@@ -38,7 +38,7 @@ from fedul_flwr.server_data import ServerData
 from fedul_flwr.settings.privacy import DPSettings
 from strategies.bases import build_base
 from strategies.partly_labeled import PartlyLabeled
-from strategies.private_mean import privacy_spent
+from strategies.private_mean import privacy_spent, refuse_no_release
 from strategies.server_training import ServerTrainer
 from strategies.wrapper import WrappingStrategy
 
@@ -89,6 +89,7 @@ def train(grid: Grid, settings: RunConfig, directory: store.RunDirectory) -> Non
         log(WARNING, "Ends after %s rounds: one more would exceed dp.max-epsilon.", rounds)
     finally:
         recorder.close()
+    refuse_no_release(strategy.base)
     about = {**_about_prior(settings, strategy, recorder), **privacy_spent(strategy.base)}
     write_summary(directory, settings, recorder, len(strategy.nodes), time.time() - began, about)
 

@@ -185,6 +185,21 @@ def build_accountant(
     return accountant
 
 
+def refuse_no_release(base: Strategy) -> None:
+    """Refuse to end a run well whose model is the one that it began with.
+
+    Raises
+    ------
+    UserError
+        If ``base`` is private and has released nothing.
+    """
+    if isinstance(base, PrivateMean) and base.accountant and not base.accountant.num_releases:
+        raise UserError(
+            f"Setting dp.clipping = {base.settings.clipping!r}: an update was missing in every "
+            "round, so nothing was released and the model is the one that the run began with."
+        )
+
+
 def privacy_spent(base: Strategy) -> dict[str, Any]:
     """What a summary says of a run's privacy; empty where ``base`` has none."""
     if not isinstance(base, PrivateMean) or base.accountant is None:

@@ -10,6 +10,7 @@ from flwr.app import ArrayRecord, Message, Metadata, MetricRecord, RecordDict
 from fedul_flwr.bridge import ARRAYS, DIAGNOSTICS, METRICS, payload_parts
 from fedul_flwr.errors import BadMessageError, NoUpdateError
 from fedul_flwr.federation import Member, failure_reason, replies_to
+from fedul_flwr.settings.privacy import DPSettings
 from strategies.membership import Membership
 from strategies.messages import WEIGHT
 from strategies.replies import (
@@ -117,6 +118,12 @@ class Reception(Membership):
     def _open(self, member: Member, reply: Message) -> None:
         self.open_reply(member, reply)
         if _weight(reply) == 0:
+            clipping = self.settings.section("dp", DPSettings).clipping
+            if clipping != "none":
+                raise BadMessageError(
+                    f"it had nothing to learn from, and with dp.clipping = {clipping!r} every "
+                    "client of a round must return an update"
+                )
             return  # nothing of it is used
         check_update(reply.content, self._expected)
         bound = self.settings.max_update_norm
