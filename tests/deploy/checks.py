@@ -34,4 +34,4 @@ def refused(expected: str, method: str, *arguments: str, **settings: Any) -> str
     (line,) = [said for said in done.stderr.splitlines() if said.startswith(f"{expected}: ")]
     assert (done.exit_code, done.stderr.endswith(f"{line}\n")) == (1, True)
     assert "Ready." not in done.stdout
-    return line.removeprefix(f"{expected}: ")
+    return str(line.removeprefix(f"{expected}: "))
