@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from fedul_flwr.methods import METHODS
-from tests.deploy.checks import ready, refused
+from tests.deploy.checks import WHERE, ready, refused
 from tests.owners import write_folders, write_points, write_sets
 from tests.strategies.own_method import MIRROR
 
@@ -46,6 +46,29 @@ def test_what_is_not_asked_for_is_not_sent(here: Path) -> None:
     said = "\n".join(ready("fedul"))
     assert "0.7" not in said
     assert "january" not in said.partition("Would leave")[2]
+
+
+@pytest.mark.parametrize(
+    ("settings", "word"),
+    [
+        ({}, "perhaps loss"),  # whether the server has labels shows in the run
+        ({"validation-fraction": 0.0}, "loss"),  # it keeps none of them for this
+        ({"selection": "heldout"}, "loss"),
+        ({"selection": "validation"}, None),
+        ({"selection": "last"}, None),
+        ({"evaluate": "local", "base": "local"}, None),
+    ],
+)
+def test_held_out_losses_where_the_server_has_data(
+    here: Path, settings: dict[str, Any], word: str | None
+) -> None:
+    write_sets(here / "ward")
+    elsewhere = {"dataset": "far/away", "class-names": "", "image-shape": "", **settings}
+    shape = ("--class-names", "sound,ill", "--image-shape", "8x8x1")
+    lines = ready("fedul", WHERE, *shape, **elsewhere)
+    said = "on points it held out, and their number: to the server; every round that is evaluated"
+    expected = [f"{word} {said} (evaluate)"] if word else []
+    assert [line for line in lines if line.endswith("(evaluate)")] == expected
 
 
 def test_a_deficient_rank_is_a_warning_and_strictly_a_refusal(here: Path) -> None:
