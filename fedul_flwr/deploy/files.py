@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
@@ -94,18 +93,8 @@ def make_certificates(consortium: Consortium) -> Certificates | None:
     return Certificates(authority, issue(authority, consortium.hosts, consortium.days))
 
 
-def make_files(
-    consortium: Consortium, certificates: Certificates | None, directory: Path
-) -> Iterator[File]:
-    """Make every text and the keys of owners.
-
-    Parameters
-    ----------
-    consortium, certificates
-        Whom they are for.
-    directory
-        Where they will be, by its absolute path; nothing is written.
-    """
+def make_files(consortium: Consortium, certificates: Certificates | None) -> Iterator[File]:
+    """Make every text and the keys of owners; nothing is written."""
     values: dict[str, Any] = {
         "address": consortium.address,
         "local": Address(_loopback(consortium.address), consortium.address.port),
@@ -114,8 +103,6 @@ def make_files(
         "warning": INSECURE,
         "connection": CONNECTION,
         "version": __version__,
-        # A string of JSON is one of TOML.
-        "authority": json.dumps(str(directory / "server" / "ca.pem"), ensure_ascii=False),
     }
     if certificates:
         values |= {
@@ -149,7 +136,7 @@ def _certificates(certificates: Certificates, values: Mapping[str, Any]) -> Iter
 def _server(values: Mapping[str, Any]) -> Iterator[File]:
     yield from _machine("server", "superlink", values)
     yield File("server/server.env", _text("server.env", values))
-    yield File("server/connection.toml", _text("connection.toml", values))
+    yield _script("server/connection.sh", values)
     if not values["insecure"]:
         yield _script("server/register-owners.sh", values)
 

@@ -106,7 +106,7 @@ def write(consortium: Consortium, directory: Path) -> Certificates | None:
         directory.parent.mkdir(parents=True, exist_ok=True)
         draft = Path(tempfile.mkdtemp(prefix=f".{directory.name}-", dir=directory.parent))
         try:
-            for file in make_files(consortium, certificates, directory):
+            for file in make_files(consortium, certificates):
                 _write(draft, file)
             draft.replace(directory)
         finally:
@@ -130,8 +130,8 @@ def describe(
         yield f"Certificate for {', '.join(consortium.hosts)}: {validity(certificates.server)}"
         yield f"Certificate of the authority: {validity(certificates.authority)}"
         yield "Keep ca/ca.key offline; each node.key is its owner's secret."
-    entry = shlex.quote(str(directory / "server" / "connection.toml"))
-    yield f'For flwr run: cat {entry} >>"${{FLWR_HOME:-$HOME/.flwr}}/config.toml"'
+    entry = shlex.quote(str(directory / "server" / "connection.sh"))
+    yield f'For flwr run: {entry} >>"${{FLWR_HOME:-$HOME/.flwr}}/config.toml"'
 
 
 def _write(root: Path, file: File) -> None:

@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives.serialization import load_ssh_private_key
-from flwr.cli.flower_config import read_superlink_connection
 from flwr.cli.supernode.register import try_load_public_key
 from flwr.supercore.primitives.asymmetric import public_key_to_bytes
 from typer.testing import CliRunner
@@ -44,8 +43,8 @@ def test_every_machine_has_a_folder(tmp_path: Path) -> None:
         *("README.md", "ca/README.md", "ca/ca.key"),
         *(f"server/{name}" for name in MACHINE),
         *("server/ca.pem", "server/server.pem", "server/server.key", "server/server.env"),
-        *("server/connection.toml", "server/fedul-superlink.service"),
-        *("server/start-superlink.sh", "server/register-owners.sh"),
+        *("server/fedul-superlink.service", "server/start-superlink.sh"),
+        *("server/connection.sh", "server/register-owners.sh"),
         *("server/owners/owner-0.pub", "server/owners/owner-1.pub"),
         *(f"owners/owner-{number}/{name}" for number in range(2) for name in OWNER),
     }
@@ -88,26 +87,11 @@ def test_what_is_printed(tmp_path: Path) -> None:
     )
     # A day, and the hour before for clocks that are late.
     assert (end - begin).total_seconds() == 25 * 3600
-    assert f"cat '{tmp_path}/c d/server/connection.toml' >>" in done.output
+    assert f"For flwr run: '{tmp_path}/c d/server/connection.sh' >>" in done.output
     names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
     assert names.get_values_for_type(x509.DNSName) == ["fl.example.org", "localhost"]
     found = list(map(str, names.get_values_for_type(x509.IPAddress)))
     assert found == ["192.0.2.7", "127.0.0.1", "::1"]
-
-
-def test_flower_reads_the_connection(
-    written: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    folder = written()
-    (tmp_path / "config.toml").write_text((folder / "server/connection.toml").read_text())
-    monkeypatch.setenv("FLWR_HOME", str(tmp_path))
-    connection = read_superlink_connection("consortium")
-    assert connection.address == "localhost:9123"
-    assert connection.root_certificates == str(folder / "server" / "ca.pem")
-    assert not connection.insecure
-    plain = written("--insecure")
-    (tmp_path / "config.toml").write_text((plain / "server/connection.toml").read_text())
-    assert read_superlink_connection("consortium").insecure
 
 
 def test_the_server_has_the_public_key_of_every_owner(written: Callable[..., Path]) -> None:

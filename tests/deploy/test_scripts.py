@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 import yaml
+from flwr.cli.flower_config import read_superlink_connection
 from flwr.common.config import parse_config_args
 from flwr.superlink.cli.flower_superlink import _parse_args_run_superlink
 from flwr.supernode.cli.flower_supernode import _parse_args_run_supernode
@@ -57,9 +58,9 @@ def fill(file: Path, **values: object) -> None:
     file.write_text("".join(f'{name}="{values.get(name, "")}"\n' for name in names))
 
 
-def run(script: Path, **environment: str) -> subprocess.CompletedProcess[str]:
+def run(script: Path, *words: str, **environment: str) -> subprocess.CompletedProcess[str]:
     env = {"PATH": os.environ["PATH"], "PYTHONDONTWRITEBYTECODE": "1", **environment}
-    command = [str(script)]
+    command = [str(script), *words]
     return subprocess.run(command, cwd="/", env=env, capture_output=True, text=True, check=False)
 
 
@@ -70,7 +71,7 @@ def arguments(done: subprocess.CompletedProcess[str]) -> list[str]:
 
 def test_shells_can_read_them(secure: Path, plain: Path) -> None:
     scripts = [*secure.rglob("*.sh"), *plain.rglob("*.sh")]
-    assert len(scripts) == 6 + 5
+    assert len(scripts) == 7 + 6
     for script in scripts:
         subprocess.run(["sh", "-n", script], check=True)
 
@@ -159,8 +160,8 @@ def test_without_tls(plain: Path, programs: Path, tmp_path: Path) -> None:
         assert done.stderr.startswith("WARNING: without encryption and authentication")
 
 
-def refused(script: Path, **environment: str) -> str:
-    done = run(script, **environment)
+def refused(script: Path, *words: str, **environment: str) -> str:
+    done = run(script, *words, **environment)
     assert done.returncode == 1
     assert done.stderr.startswith("Error: ")
     assert done.stderr.count("\n") == 1
@@ -233,6 +234,22 @@ def test_owners_are_registered(secure: Path, programs: Path) -> None:
     assert failed.returncode == 1
     assert failed.stdout == "owner-0: its key is known already\n"
     assert failed.stderr.startswith("no connection\nError: owner-1 could not be registered")
+
+
+def test_flower_reads_the_connections(
+    written: Callable[..., Path], plain: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server = tmp_path / "it's $elsewhere"
+    (written() / "server").rename(server)
+    # One after the other, to a file whose last line may lack its end.
+    entries = [run(server / "connection.sh"), run(plain / "server/connection.sh", "a-2")]
+    (tmp_path / "config.toml").write_text("#" + "".join(done.stdout for done in entries))
+    monkeypatch.setenv("FLWR_HOME", str(tmp_path))
+    found = read_superlink_connection("consortium")
+    assert (found.address, found.insecure) == ("localhost:9123", False)
+    assert found.root_certificates == str(server / "ca.pem")
+    assert read_superlink_connection("a-2").insecure
+    assert "a.b is no name of a connection" in refused(server / "connection.sh", "a.b")
 
 
 def test_units_and_containers(secure: Path, plain: Path) -> None:
