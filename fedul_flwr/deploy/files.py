@@ -38,7 +38,8 @@ class Consortium:
 
     Attributes
     ----------
-    address : of the SuperLink.
+    address : where owners reach the SuperLink.
+    listen : IP address and port that it listens at itself, behind a proxy perhaps.
     also : further hosts that its certificate is for.
     owners : their names, in the order of their partition ids.
     public_keys : of owners who keep their private key to themselves, by name.
@@ -47,6 +48,7 @@ class Consortium:
     """
 
     address: Address
+    listen: Address
     also: tuple[str, ...]
     owners: tuple[str, ...]
     public_keys: Mapping[str, bytes]
@@ -56,7 +58,8 @@ class Consortium:
     @property
     def hosts(self) -> list[str]:
         """All that the server's certificate is for, the address first."""
-        return list(dict.fromkeys([self.address.host, *self.also, *_LOOPBACK]))
+        listen = self.listen.local.host
+        return list(dict.fromkeys([self.address.host, *self.also, *_LOOPBACK, listen]))
 
 
 @dataclass(frozen=True)
@@ -97,7 +100,7 @@ def make_files(consortium: Consortium, certificates: Certificates | None) -> Ite
     """Make every text and the keys of owners; nothing is written."""
     values: dict[str, Any] = {
         "address": consortium.address,
-        "local": Address(_loopback(consortium.address), consortium.address.port),
+        "listen": consortium.listen,
         "count": len(consortium.owners),
         "insecure": consortium.insecure,
         "warning": INSECURE,
@@ -186,7 +189,3 @@ def _templates() -> Environment:
 
 def _text(template: str, values: Mapping[str, Any]) -> bytes:
     return _templates().get_template(f"{template}.j2").render(values).encode()
-
-
-def _loopback(address: Address) -> str:
-    return "::1" if address.listening in ("::", "::1") else "127.0.0.1"

@@ -225,7 +225,6 @@ def test_owners_are_registered(secure: Path, programs: Path) -> None:
     assert done.returncode == 0
     # A connection of its own, whatever the user's Flower home has.
     config = tomllib.loads((server / "flower" / "config.toml").read_text())["superlink"]
-    assert config["default"] == "here"
     assert config["here"] == {
         "address": "127.0.0.1:9123",
         "root-certificates": str(server / "ca.pem"),
@@ -246,7 +245,7 @@ def test_flower_reads_the_connections(
     (tmp_path / "config.toml").write_text("#" + "".join(done.stdout for done in entries))
     monkeypatch.setenv("FLWR_HOME", str(tmp_path))
     found = read_superlink_connection("consortium")
-    assert (found.address, found.insecure) == ("localhost:9123", False)
+    assert (found.address, found.insecure) == ("127.0.0.1:9123", False)
     assert found.root_certificates == str(server / "ca.pem")
     assert read_superlink_connection("a-2").insecure
     assert "a.b is no name of a connection" in refused(server / "connection.sh", "a.b")
