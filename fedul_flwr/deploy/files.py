@@ -10,7 +10,6 @@ from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-from fedul_flwr import __version__
 from fedul_flwr.deploy.address import Address
 from fedul_flwr.deploy.certificates import (
     Identity,
@@ -105,7 +104,6 @@ def make_files(consortium: Consortium, certificates: Certificates | None) -> Ite
         "insecure": consortium.insecure,
         "warning": INSECURE,
         "connection": CONNECTION,
-        "version": __version__,
     }
     if certificates:
         values |= {

@@ -268,7 +268,12 @@ def test_units_and_containers(secure: Path, plain: Path) -> None:
             (command,) = service["command"]
             assert (compose.parent / Path(command).name).is_file()
             assert service["volumes"][0] == ".:/consortium"
-            # No key may get into an image.
-            assert (compose.parent / ".dockerignore").read_text().split() == [
-                *("*", "!Dockerfile", "!*.whl")
+            # No key may get into an image, and no fedul-flwr but the wheel beside the file.
+            ignored = (compose.parent / ".dockerignore").read_text().split()
+            assert ignored == ["*", "!fedul_flwr-*.whl"]
+            dockerfile = (compose.parent / "Dockerfile").read_text().splitlines()
+            assert [line for line in dockerfile if not line.startswith("#")] == [
+                "FROM python:3.12-slim",
+                "COPY fedul_flwr-*.whl /wheels/",
+                "RUN pip install --no-cache-dir /wheels/*.whl",
             ]
