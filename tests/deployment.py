@@ -161,7 +161,7 @@ def write_settings(file: Path, values: Mapping[str, Any]) -> None:
     """Fill in an ``.env`` file as its owner does: each of ``values`` is there and changes."""
     text = file.read_text()
     for key, value in values.items():
-        text, count = re.subn(rf'(?m)^{key}=".*"$', f'{key}="{value}"', text)
+        text, count = re.subn(rf"(?m)^{key}='.*'$", f"{key}='{value}'", text)
         assert count == 1, key
     file.write_text(text)
 

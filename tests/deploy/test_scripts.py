@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import tomllib
 from collections.abc import Callable, Mapping
@@ -53,9 +54,10 @@ def plain(written: Callable[..., Path]) -> Path:
 
 def fill(file: Path, **values: object) -> None:
     """Write values between quotes, as an owner does."""
-    names = [line.partition("=")[0] for line in file.read_text().splitlines() if "=" in line]
+    names = re.findall("(?m)^([A-Z_]+)='.*'$", file.read_text())
     assert set(values) <= set(names)
-    file.write_text("".join(f'{name}="{values.get(name, "")}"\n' for name in names))
+    texts = {name: str(values.get(name, "")).replace("'", r"'\''") for name in names}
+    file.write_text("".join(f"{name}='{text}'\n" for name, text in texts.items()))
 
 
 def run(script: Path, *words: str, **environment: str) -> subprocess.CompletedProcess[str]:
@@ -96,7 +98,7 @@ def test_the_superlink(secure: Path, programs: Path) -> None:
 
 
 def test_a_supernode(secure: Path, programs: Path, tmp_path: Path) -> None:
-    owner, data = secure / "owners" / "owner-1", tmp_path / "it's data=of a ward"
+    owner, data = secure / "owners" / "owner-1", tmp_path / "it's data=of $HOME, a `ward`"
     data.mkdir()
     fill(owner / "node.env", VENV=programs, DATA=data, LABELS=tmp_path / "l.csv", PORT=9095)
     done = run(owner / "start-supernode.sh")
@@ -129,7 +131,16 @@ def test_data_are_checked_as_the_supernode_would_use_them(
     }
     used = arguments(run(owner / "start-supernode.sh"))[-1]
     assert used == checked[3]
-    assert arguments(run(owner / "check-data.sh"))[4:] == []
+
+
+def test_settings_are_read_where_the_caller_is(
+    secure: Path, programs: Path, tmp_path: Path
+) -> None:
+    owner = secure / "owners" / "owner-1"
+    fill(owner / "node.env", VENV=programs, DATA=tmp_path)
+    done = run(owner / "check-data.sh", "-c", "run.toml")
+    assert done.stdout.startswith("in /;")  # where it was called
+    assert arguments(done)[4:] == ["-c", "run.toml"]
 
 
 def test_a_folder_may_be_moved(
@@ -174,13 +185,17 @@ def refused(script: Path, *words: str, **environment: str) -> str:
         ({"DATA": ""}, "DATA in {owner}/node.env is empty"),
         ({"DATA": "ward"}, "ward in {owner}/node.env is no absolute path"),
         ({"DATA": "/absent"}, "DATA = /absent in {owner}/node.env does not exist"),
-        ({"DATA": r"/a\\b"}, r"Flower cannot pass on a path with"),
-        ({"LABELS": r"/a\"b"}, r"Flower cannot pass on a path with"),
+        (
+            {"DATA": r"/a\new"},
+            r'Flower cannot pass on a path with " or \: /a\new in {owner}/node.env',
+        ),
+        ({"LABELS": '/a"b'}, "Flower cannot pass on a path with"),
         ({"FORMAT": "all of it"}, "FORMAT = all of it in {owner}/node.env must be a word"),
         ({"KNOWN_LABELS": "l.csv"}, "l.csv in {owner}/node.env is no absolute path"),
         ({"LABELS": "l.csv"}, "l.csv in {owner}/node.env is no absolute path"),
         ({"PORT": ""}, "PORT =  in {owner}/node.env must be a number"),
         ({"PORT": "80a"}, "PORT = 80a in {owner}/node.env must be a number"),
+        ({"VENV": "venv"}, "VENV = venv in {owner}/node.env is no absolute path"),
         ({"VENV": "/absent"}, "flower-supernode was not found: name the environment"),
     ],
 )
