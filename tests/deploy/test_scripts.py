@@ -121,6 +121,7 @@ def test_data_are_checked_as_the_supernode_would_use_them(
     secure: Path, programs: Path, tmp_path: Path
 ) -> None:
     owner, known = secure / "owners" / "owner-1", tmp_path / "known.csv"
+    known.touch()
     values = {"DATA": tmp_path, "FORMAT": "files", "KNOWN_LABELS": known, "PORT": 9095}
     fill(owner / "node.env", VENV=programs, **values)
     checked = arguments(run(owner / "check-data.sh"))
@@ -193,6 +194,7 @@ def refused(script: Path, *words: str, **environment: str) -> str:
         ({"FORMAT": "all of it"}, "FORMAT = all of it in {owner}/node.env must be a word"),
         ({"KNOWN_LABELS": "l.csv"}, "l.csv in {owner}/node.env is no absolute path"),
         ({"LABELS": "l.csv"}, "l.csv in {owner}/node.env is no absolute path"),
+        ({"KNOWN_LABELS": "/l.csv"}, "KNOWN_LABELS = /l.csv in {owner}/node.env does not exist"),
         ({"PORT": ""}, "PORT =  in {owner}/node.env must be a number"),
         ({"PORT": "80a"}, "PORT = 80a in {owner}/node.env must be a number"),
         ({"VENV": "venv"}, "VENV = venv in {owner}/node.env is no absolute path"),
