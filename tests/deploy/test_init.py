@@ -125,6 +125,8 @@ def test_behind_a_proxy(tmp_path: Path) -> None:
     assert "for fl.example.org, 127.0.0.1, ::1, localhost, 10.0.0.7: valid" in done.stdout
     assert "--host 10.0.0.7 --port 8001" in (folder / "server/start-superlink.sh").read_text()
     assert '"10.0.0.7:8001"' in (folder / "server/connection.sh").read_text()
+    for script in ("start-superlink.sh", "register-owners.sh"):
+        assert 'NO_PROXY="10.0.0.7,localhost,' in (folder / "server" / script).read_text()
     start = (folder / "owners/owner-0/start-supernode.sh").read_text()
     assert "--superlink fl.example.org:8000 " in start
     for text in (start, (folder / "owners/owner-0/README.md").read_text()):
