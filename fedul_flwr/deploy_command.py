@@ -31,6 +31,12 @@ def init(
         list[str] | None,
         typer.Option(metavar="HOST", help="Further name of the server; may be repeated."),
     ] = None,
+    listen: Annotated[
+        str | None,
+        typer.Option(
+            metavar="HOST[:PORT]", help="IP address where the SuperLink listens, behind a proxy."
+        ),
+    ] = None,
     public_key: Annotated[
         list[str] | None,
         typer.Option(metavar="NAME=FILE", help="Key of an owner who makes it; may be repeated."),
@@ -43,7 +49,9 @@ def init(
     """Write certificates, keys and start scripts for a server and its data owners."""
     from fedul_flwr.deploy.init import describe, plan, write
 
-    consortium = plan(address, owners, owner or [], also or [], public_key or [], days, insecure)
+    consortium = plan(
+        address, owners, owner or [], also or [], public_key or [], days, insecure, listen
+    )
     directory = directory.resolve()
     certificates = write(consortium, directory)
     for line in describe(consortium, certificates, directory):

@@ -141,7 +141,8 @@ def consortium(place: Path, owners: int) -> Iterator[Deployment]:
     write_settings(files / "server" / "server.env", {"VENV": PROGRAMS.parent})
     home = place / f"{PREFIX}home"
     home.mkdir()
-    (home / "config.toml").write_text((files / "server" / "connection.toml").read_text())
+    entry = subprocess.run([files / "server" / "connection.sh"], capture_output=True, check=True)
+    (home / "config.toml").write_bytes(entry.stdout)
     environment = {
         **os.environ,
         **{MARK: str(home), "FLWR_HOME": str(home), "NO_PROXY": "127.0.0.1"},
@@ -160,7 +161,7 @@ def write_settings(file: Path, values: Mapping[str, Any]) -> None:
     """Fill in an ``.env`` file as its owner does: each of ``values`` is there and changes."""
     text = file.read_text()
     for key, value in values.items():
-        text, count = re.subn(rf'(?m)^{key}=".*"$', f'{key}="{value}"', text)
+        text, count = re.subn(rf"(?m)^{key}='.*'$", f"{key}='{value}'", text)
         assert count == 1, key
     file.write_text(text)
 

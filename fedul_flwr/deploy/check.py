@@ -9,6 +9,7 @@ from __future__ import annotations
 import io
 from collections.abc import Iterator, Mapping
 from contextlib import redirect_stdout
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -58,7 +59,7 @@ def check_owner(
         Why the client could not take part; its ``refusal`` says what is to be put right.
     """
     where = _read_node_config(node_config)
-    settings = _settings(overrides, base_dir)
+    settings, otherwise = _settings(overrides, base_dir)
     shape = _shape(settings, class_names, image_shape)
     refuse_other_classes(settings, shape)
     client, answer = _prepared(where, settings, shape)
@@ -67,7 +68,7 @@ def check_owner(
     update = client.update()
     local_plan(settings)  # the device that the settings name is there
     yield "Would leave this machine:"
-    yield from _outgoing(type(client).sends(settings), answer, update)
+    yield from _outgoing(_declared(type(client), settings, otherwise), answer, update)
     client.judge()
     yield "Ready."
 
@@ -92,8 +93,8 @@ def _read_node_config(text: str) -> dict[str, Any]:
     return found
 
 
-def _settings(overrides: Mapping[str, Any], base_dir: Path) -> RunConfig:
-    """Settings as the server of the run resolves them."""
+def _settings(overrides: Mapping[str, Any], base_dir: Path) -> tuple[RunConfig, RunConfig]:
+    """Settings as the server resolves them, and as it does if its data set has no labels."""
     settings = resolve(overrides, base_dir)
     if settings.client_data:
         raise UserError(
@@ -101,10 +102,14 @@ def _settings(overrides: Mapping[str, Any], base_dir: Path) -> RunConfig:
         )
     strategy = load_reference(find_method(settings.method).strategy, "method")
     strategy.check(settings)
+
+    def resolved(has_validation: bool) -> RunConfig:
+        chosen = choose_selection(settings, strategy.can_hold_out, has_validation=has_validation)
+        return settings.model_copy(update={"selection": chosen})
+
     # Its data set may be elsewhere; whether its training split has labels shows in the run.
-    has_validation = settings.dataset != "none" and settings.validation_fraction > 0
-    chosen = choose_selection(settings, strategy.can_hold_out, has_validation=has_validation)
-    return settings.model_copy(update={"selection": chosen})
+    likely = resolved(settings.dataset != "none" and settings.validation_fraction > 0)
+    return likely, resolved(False) if settings.selection == "auto" else likely
 
 
 def _shape(settings: RunConfig, class_names: str, image_shape: str) -> DataShape:
@@ -148,6 +153,15 @@ def _prepared(
             "alone can say what it sends."
         )
     return client, answer.values
+
+
+def _declared(
+    client: type[AccountableClient], settings: RunConfig, otherwise: RunConfig
+) -> list[Sent]:
+    """What a client sends, and "perhaps" what it sends if the server has no labels."""
+    sure = client.sends(settings)
+    more = [sent for sent in client.sends(otherwise) if sent not in sure]
+    return [*sure, *(replace(sent, what=f"perhaps {sent.what}") for sent in more)]
 
 
 def _outgoing(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
@@ -11,7 +10,6 @@ from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-from fedul_flwr import __version__
 from fedul_flwr.deploy.address import Address
 from fedul_flwr.deploy.certificates import (
     Identity,
@@ -39,7 +37,8 @@ class Consortium:
 
     Attributes
     ----------
-    address : of the SuperLink.
+    address : where owners reach the SuperLink.
+    listen : IP address and port that it listens at itself, behind a proxy perhaps.
     also : further hosts that its certificate is for.
     owners : their names, in the order of their partition ids.
     public_keys : of owners who keep their private key to themselves, by name.
@@ -48,6 +47,7 @@ class Consortium:
     """
 
     address: Address
+    listen: Address
     also: tuple[str, ...]
     owners: tuple[str, ...]
     public_keys: Mapping[str, bytes]
@@ -57,7 +57,8 @@ class Consortium:
     @property
     def hosts(self) -> list[str]:
         """All that the server's certificate is for, the address first."""
-        return list(dict.fromkeys([self.address.host, *self.also, *_LOOPBACK]))
+        listen = self.listen.local.host
+        return list(dict.fromkeys([self.address.host, *self.also, *_LOOPBACK, listen]))
 
 
 @dataclass(frozen=True)
@@ -94,28 +95,15 @@ def make_certificates(consortium: Consortium) -> Certificates | None:
     return Certificates(authority, issue(authority, consortium.hosts, consortium.days))
 
 
-def make_files(
-    consortium: Consortium, certificates: Certificates | None, directory: Path
-) -> Iterator[File]:
-    """Make every text and the keys of owners.
-
-    Parameters
-    ----------
-    consortium, certificates
-        Whom they are for.
-    directory
-        Where they will be, by its absolute path; nothing is written.
-    """
+def make_files(consortium: Consortium, certificates: Certificates | None) -> Iterator[File]:
+    """Make every text and the keys of owners; nothing is written."""
     values: dict[str, Any] = {
         "address": consortium.address,
-        "local": Address(_loopback(consortium.address), consortium.address.port),
+        "listen": consortium.listen,
         "count": len(consortium.owners),
         "insecure": consortium.insecure,
         "warning": INSECURE,
         "connection": CONNECTION,
-        "version": __version__,
-        # A string of JSON is one of TOML.
-        "authority": json.dumps(str(directory / "server" / "ca.pem"), ensure_ascii=False),
     }
     if certificates:
         values |= {
@@ -149,7 +137,7 @@ def _certificates(certificates: Certificates, values: Mapping[str, Any]) -> Iter
 def _server(values: Mapping[str, Any]) -> Iterator[File]:
     yield from _machine("server", "superlink", values)
     yield File("server/server.env", _text("server.env", values))
-    yield File("server/connection.toml", _text("connection.toml", values))
+    yield _script("server/connection.sh", values)
     if not values["insecure"]:
         yield _script("server/register-owners.sh", values)
 
@@ -199,7 +187,3 @@ def _templates() -> Environment:
 
 def _text(template: str, values: Mapping[str, Any]) -> bytes:
     return _templates().get_template(f"{template}.j2").render(values).encode()
-
-
-def _loopback(address: Address) -> str:
-    return "::1" if address.listening in ("::", "::1") else "127.0.0.1"

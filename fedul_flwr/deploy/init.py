@@ -9,7 +9,7 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from fedul_flwr.deploy.address import check_host, parse_address
+from fedul_flwr.deploy.address import check_host, parse_address, parse_listen
 from fedul_flwr.deploy.certificates import public_key_fault, validity
 from fedul_flwr.deploy.files import (
     AUTHORITY_DAYS,
@@ -34,13 +34,14 @@ def plan(
     public_keys: Sequence[str],
     days: int,
     insecure: bool,
+    listen: str | None = None,
 ) -> Consortium:
     """Check what the user has said.
 
     Parameters
     ----------
     address
-        ``HOST[:PORT]`` of the SuperLink.
+        ``HOST[:PORT]`` where owners reach the SuperLink.
     count, names
         Either how many owners there are, from 1 to 1,000, then called ``owner-0`` and so on, or
         their names.
@@ -52,6 +53,9 @@ def plan(
         Validity of the server's certificate, at most :data:`AUTHORITY_DAYS`.
     insecure
         Without TLS, keys and authentication.
+    listen
+        ``HOST[:PORT]`` where the SuperLink listens, by its IP address; by default all addresses at
+        the port of ``address``, and loopback alone if that is one.
 
     Raises
     ------
@@ -69,8 +73,10 @@ def plan(
             "--insecure has no keys and certificates: leave --public-key and --also out."
         )
     owners = _owners(count, names)
+    reached = parse_address(address)
     return Consortium(
-        parse_address(address),
+        reached,
+        reached.listening if listen is None else parse_listen(listen),
         tuple(also),
         owners,
         _public_keys(public_keys, owners),
@@ -106,7 +112,7 @@ def write(consortium: Consortium, directory: Path) -> Certificates | None:
         directory.parent.mkdir(parents=True, exist_ok=True)
         draft = Path(tempfile.mkdtemp(prefix=f".{directory.name}-", dir=directory.parent))
         try:
-            for file in make_files(consortium, certificates, directory):
+            for file in make_files(consortium, certificates):
                 _write(draft, file)
             draft.replace(directory)
         finally:
@@ -121,7 +127,8 @@ def describe(
 ) -> Iterator[str]:
     """Lines on what was written and what comes next."""
     yield f"Written: {directory}; its README.md says what comes next."
-    yield f"Server: server/, for {consortium.address}"
+    listen = consortium.listen
+    yield f"Server: server/, for {consortium.address}, listens at {listen}"
     for number, name in enumerate(consortium.owners):
         yield f"Client {number}: owners/{name}/"
     if certificates is None:
@@ -130,8 +137,13 @@ def describe(
         yield f"Certificate for {', '.join(consortium.hosts)}: {validity(certificates.server)}"
         yield f"Certificate of the authority: {validity(certificates.authority)}"
         yield "Keep ca/ca.key offline; each node.key is its owner's secret."
-    entry = shlex.quote(str(directory / "server" / "connection.toml"))
-    yield f'For flwr run: cat {entry} >>"${{FLWR_HOME:-$HOME/.flwr}}/config.toml"'
+    if not listen.is_loopback:
+        yield (
+            f"WARNING: whoever reaches port {listen.port} of the server can start runs, and so "
+            "run programs at every owner (see README.md)."
+        )
+    entry = shlex.quote(str(directory / "server" / "connection.sh"))
+    yield f'For flwr run: {entry} >>"${{FLWR_HOME:-$HOME/.flwr}}/config.toml"'
 
 
 def _write(root: Path, file: File) -> None:

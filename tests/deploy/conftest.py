@@ -1,4 +1,4 @@
-"""Working folders as the command writes them."""
+"""Working folders as the command writes them, and a place for an owner's data."""
 
 from __future__ import annotations
 
@@ -23,3 +23,11 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
         return folder
 
     return write
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, one_thread: None) -> Path:
+    """The folder that ``deploy check`` runs in."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("FEDUL_CACHE", str(tmp_path / "cache"))
+    return tmp_path

@@ -1,10 +1,10 @@
-"""Where a SuperLink is reached."""
+"""Where a SuperLink is reached, and where it listens."""
 
 from __future__ import annotations
 
 import pytest
 
-from fedul_flwr.deploy.address import Address, check_host, parse_address
+from fedul_flwr.deploy.address import Address, check_host, parse_address, parse_listen
 from fedul_flwr.errors import UserError
 
 
@@ -21,14 +21,42 @@ from fedul_flwr.errors import UserError
         # Whoever is on the same machine alone.
         ("localhost:9000", "localhost", 9000, "127.0.0.1"),
         ("127.0.0.1", "127.0.0.1", 8000, "127.0.0.1"),
+        ("127.0.0.2", "127.0.0.2", 8000, "127.0.0.2"),
         ("[::1]:9000", "::1", 9000, "::1"),
     ],
 )
 def test_addresses(text: str, host: str, port: int, listening: str) -> None:
     address = parse_address(text)
     assert address == Address(host, port)
-    assert address.listening == listening
+    assert address.listening == Address(listening, port)
     assert parse_address(str(address)) == address
+
+
+@pytest.mark.parametrize(
+    ("text", "listening", "local"),
+    [
+        ("127.0.0.1:8001", "127.0.0.1:8001", "127.0.0.1:8001"),
+        ("127.0.0.2", "127.0.0.2:8000", "127.0.0.2:8000"),
+        ("10.0.0.7:1", "10.0.0.7:1", "10.0.0.7:1"),
+        ("[::1]:8001", "[::1]:8001", "[::1]:8001"),
+        # All addresses, which the server itself calls by loopback.
+        ("0.0.0.0:8001", "0.0.0.0:8001", "127.0.0.1:8001"),
+        ("[0:0::0]:8001", "[::]:8001", "[::1]:8001"),
+    ],
+)
+def test_where_a_server_listens(text: str, listening: str, local: str) -> None:
+    address = parse_listen(text)
+    assert (str(address), str(address.local)) == (listening, local)
+
+
+def test_where_no_server_listens() -> None:
+    for text in ("fl.example.org", "localhost:8001", "", "fe80::1%eth0"):
+        with pytest.raises(UserError, match=f"--listen '{text}' is no IP address of the server"):
+            parse_listen(text)
+    with pytest.raises(UserError, match="--listen '::1:0x' is no IP"):
+        parse_listen("::1:0x")
+    with pytest.raises(UserError, match=r"--listen '127\.0\.0\.1:0': the port must be a number"):
+        parse_listen("127.0.0.1:0")
 
 
 @pytest.mark.parametrize(

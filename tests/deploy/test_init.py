@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives.serialization import load_ssh_private_key
-from flwr.cli.flower_config import read_superlink_connection
 from flwr.cli.supernode.register import try_load_public_key
 from flwr.supercore.primitives.asymmetric import public_key_to_bytes
 from typer.testing import CliRunner
@@ -44,8 +43,8 @@ def test_every_machine_has_a_folder(tmp_path: Path) -> None:
         *("README.md", "ca/README.md", "ca/ca.key"),
         *(f"server/{name}" for name in MACHINE),
         *("server/ca.pem", "server/server.pem", "server/server.key", "server/server.env"),
-        *("server/connection.toml", "server/fedul-superlink.service"),
-        *("server/start-superlink.sh", "server/register-owners.sh"),
+        *("server/fedul-superlink.service", "server/start-superlink.sh"),
+        *("server/connection.sh", "server/register-owners.sh"),
         *("server/owners/owner-0.pub", "server/owners/owner-1.pub"),
         *(f"owners/owner-{number}/{name}" for number in range(2) for name in OWNER),
     }
@@ -78,7 +77,7 @@ def test_names_instead_of_a_number(tmp_path: Path) -> None:
 
 def test_what_is_printed(tmp_path: Path) -> None:
     done = run(tmp_path / "c d", *ADDRESS, *TWO, "--also", "192.0.2.7", "--days", "1")
-    assert "for fl.example.org:8000\n" in done.output
+    assert "for fl.example.org:8000, listens at 0.0.0.0:8000\n" in done.output
     hosts = "fl.example.org, 192.0.2.7, 127.0.0.1, ::1, localhost"
     certificate = x509.load_pem_x509_certificate((tmp_path / "c d/server/server.pem").read_bytes())
     begin, end = certificate.not_valid_before_utc, certificate.not_valid_after_utc
@@ -88,26 +87,50 @@ def test_what_is_printed(tmp_path: Path) -> None:
     )
     # A day, and the hour before for clocks that are late.
     assert (end - begin).total_seconds() == 25 * 3600
-    assert f"cat '{tmp_path}/c d/server/connection.toml' >>" in done.output
+    assert f"For flwr run: '{tmp_path}/c d/server/connection.sh' >>" in done.output
     names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
     assert names.get_values_for_type(x509.DNSName) == ["fl.example.org", "localhost"]
     found = list(map(str, names.get_values_for_type(x509.IPAddress)))
     assert found == ["192.0.2.7", "127.0.0.1", "::1"]
 
 
-def test_flower_reads_the_connection(
-    written: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    folder = written()
-    (tmp_path / "config.toml").write_text((folder / "server/connection.toml").read_text())
-    monkeypatch.setenv("FLWR_HOME", str(tmp_path))
-    connection = read_superlink_connection("consortium")
-    assert connection.address == "localhost:9123"
-    assert connection.root_certificates == str(folder / "server" / "ca.pem")
-    assert not connection.insecure
-    plain = written("--insecure")
-    (tmp_path / "config.toml").write_text((plain / "server/connection.toml").read_text())
-    assert read_superlink_connection("consortium").insecure
+REACHED = (
+    "whoever reaches port 8000 of the server can start runs, and so run programs at every owner"
+)
+
+
+@pytest.mark.parametrize(
+    ("options", "warned"),
+    [
+        (ADDRESS, True),
+        (["--address", "localhost"], False),
+        (["--address", "localhost", "--listen", "0.0.0.0"], True),
+        ([*ADDRESS, "--listen", "10.0.0.7"], True),
+        ([*ADDRESS, "--listen", "127.0.0.1"], False),
+        ([*ADDRESS, "--insecure"], True),
+    ],
+)
+def test_who_can_start_runs(tmp_path: Path, options: list[str], warned: bool) -> None:
+    done = run(tmp_path / "c", *TWO, *options)
+    assert done.exit_code == 0, done.output
+    warnings = [line for line in done.stdout.splitlines() if REACHED in line]
+    assert warnings == [f"WARNING: {REACHED} (see README.md)."] * warned
+
+
+def test_behind_a_proxy(tmp_path: Path) -> None:
+    folder = tmp_path / "c"
+    done = run(folder, *ADDRESS, *TWO, "--listen", "10.0.0.7:8001")
+    assert "for fl.example.org:8000, listens at 10.0.0.7:8001\n" in done.stdout
+    # Owners check the certificate by the first of these, the server's own programs by the last.
+    assert "for fl.example.org, 127.0.0.1, ::1, localhost, 10.0.0.7: valid" in done.stdout
+    assert "--host 10.0.0.7 --port 8001" in (folder / "server/start-superlink.sh").read_text()
+    assert '"10.0.0.7:8001"' in (folder / "server/connection.sh").read_text()
+    for script in ("start-superlink.sh", "register-owners.sh"):
+        assert 'NO_PROXY="10.0.0.7,localhost,' in (folder / "server" / script).read_text()
+    start = (folder / "owners/owner-0/start-supernode.sh").read_text()
+    assert "--superlink fl.example.org:8000 " in start
+    for text in (start, (folder / "owners/owner-0/README.md").read_text()):
+        assert "10.0.0.7" not in text
 
 
 def test_the_server_has_the_public_key_of_every_owner(written: Callable[..., Path]) -> None:
@@ -166,6 +189,7 @@ def refused(folder: Path, *options: str) -> str:
         (TWO, "deploy init needs --address HOST[:PORT]"),
         (["--address", "a b", *TWO], "--address 'a b' is no address"),
         (["--address", "a:0", *TWO], "the port must be a number from 1 to 65535"),
+        ([*ADDRESS, *TWO, "--listen", "b"], "--listen 'b' is no IP address of the server"),
         ([*ADDRESS, *TWO, "--also", "*"], "--also '*' is no address"),
         (ADDRESS, "either --owners N or --owner NAME"),
         ([*ADDRESS, *TWO, "--owner", "a"], "either --owners N or --owner NAME"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import tomllib
 from collections.abc import Callable, Mapping
@@ -11,6 +12,7 @@ from pathlib import Path
 
 import pytest
 import yaml
+from flwr.cli.flower_config import read_superlink_connection
 from flwr.common.config import parse_config_args
 from flwr.superlink.cli.flower_superlink import _parse_args_run_superlink
 from flwr.supernode.cli.flower_supernode import _parse_args_run_supernode
@@ -52,14 +54,15 @@ def plain(written: Callable[..., Path]) -> Path:
 
 def fill(file: Path, **values: object) -> None:
     """Write values between quotes, as an owner does."""
-    names = [line.partition("=")[0] for line in file.read_text().splitlines() if "=" in line]
+    names = re.findall("(?m)^([A-Z_]+)='.*'$", file.read_text())
     assert set(values) <= set(names)
-    file.write_text("".join(f'{name}="{values.get(name, "")}"\n' for name in names))
+    texts = {name: str(values.get(name, "")).replace("'", r"'\''") for name in names}
+    file.write_text("".join(f"{name}='{text}'\n" for name, text in texts.items()))
 
 
-def run(script: Path, **environment: str) -> subprocess.CompletedProcess[str]:
+def run(script: Path, *words: str, **environment: str) -> subprocess.CompletedProcess[str]:
     env = {"PATH": os.environ["PATH"], "PYTHONDONTWRITEBYTECODE": "1", **environment}
-    command = [str(script)]
+    command = [str(script), *words]
     return subprocess.run(command, cwd="/", env=env, capture_output=True, text=True, check=False)
 
 
@@ -70,7 +73,7 @@ def arguments(done: subprocess.CompletedProcess[str]) -> list[str]:
 
 def test_shells_can_read_them(secure: Path, plain: Path) -> None:
     scripts = [*secure.rglob("*.sh"), *plain.rglob("*.sh")]
-    assert len(scripts) == 6 + 5
+    assert len(scripts) == 7 + 6
     for script in scripts:
         subprocess.run(["sh", "-n", script], check=True)
 
@@ -95,7 +98,7 @@ def test_the_superlink(secure: Path, programs: Path) -> None:
 
 
 def test_a_supernode(secure: Path, programs: Path, tmp_path: Path) -> None:
-    owner, data = secure / "owners" / "owner-1", tmp_path / "it's data=of a ward"
+    owner, data = secure / "owners" / "owner-1", tmp_path / "it's data=of $HOME, a `ward`"
     data.mkdir()
     fill(owner / "node.env", VENV=programs, DATA=data, LABELS=tmp_path / "l.csv", PORT=9095)
     done = run(owner / "start-supernode.sh")
@@ -118,6 +121,7 @@ def test_data_are_checked_as_the_supernode_would_use_them(
     secure: Path, programs: Path, tmp_path: Path
 ) -> None:
     owner, known = secure / "owners" / "owner-1", tmp_path / "known.csv"
+    known.touch()
     values = {"DATA": tmp_path, "FORMAT": "files", "KNOWN_LABELS": known, "PORT": 9095}
     fill(owner / "node.env", VENV=programs, **values)
     checked = arguments(run(owner / "check-data.sh"))
@@ -128,7 +132,16 @@ def test_data_are_checked_as_the_supernode_would_use_them(
     }
     used = arguments(run(owner / "start-supernode.sh"))[-1]
     assert used == checked[3]
-    assert arguments(run(owner / "check-data.sh"))[4:] == []
+
+
+def test_settings_are_read_where_the_caller_is(
+    secure: Path, programs: Path, tmp_path: Path
+) -> None:
+    owner = secure / "owners" / "owner-1"
+    fill(owner / "node.env", VENV=programs, DATA=tmp_path)
+    done = run(owner / "check-data.sh", "-c", "run.toml")
+    assert done.stdout.startswith("in /;")  # where it was called
+    assert arguments(done)[4:] == ["-c", "run.toml"]
 
 
 def test_a_folder_may_be_moved(
@@ -159,8 +172,8 @@ def test_without_tls(plain: Path, programs: Path, tmp_path: Path) -> None:
         assert done.stderr.startswith("WARNING: without encryption and authentication")
 
 
-def refused(script: Path, **environment: str) -> str:
-    done = run(script, **environment)
+def refused(script: Path, *words: str, **environment: str) -> str:
+    done = run(script, *words, **environment)
     assert done.returncode == 1
     assert done.stderr.startswith("Error: ")
     assert done.stderr.count("\n") == 1
@@ -173,13 +186,18 @@ def refused(script: Path, **environment: str) -> str:
         ({"DATA": ""}, "DATA in {owner}/node.env is empty"),
         ({"DATA": "ward"}, "ward in {owner}/node.env is no absolute path"),
         ({"DATA": "/absent"}, "DATA = /absent in {owner}/node.env does not exist"),
-        ({"DATA": r"/a\\b"}, r"Flower cannot pass on a path with"),
-        ({"LABELS": r"/a\"b"}, r"Flower cannot pass on a path with"),
+        (
+            {"DATA": r"/a\new"},
+            r'Flower cannot pass on a path with " or \: /a\new in {owner}/node.env',
+        ),
+        ({"LABELS": '/a"b'}, "Flower cannot pass on a path with"),
         ({"FORMAT": "all of it"}, "FORMAT = all of it in {owner}/node.env must be a word"),
         ({"KNOWN_LABELS": "l.csv"}, "l.csv in {owner}/node.env is no absolute path"),
         ({"LABELS": "l.csv"}, "l.csv in {owner}/node.env is no absolute path"),
+        ({"KNOWN_LABELS": "/l.csv"}, "KNOWN_LABELS = /l.csv in {owner}/node.env does not exist"),
         ({"PORT": ""}, "PORT =  in {owner}/node.env must be a number"),
         ({"PORT": "80a"}, "PORT = 80a in {owner}/node.env must be a number"),
+        ({"VENV": "venv"}, "VENV = venv in {owner}/node.env is no absolute path"),
         ({"VENV": "/absent"}, "flower-supernode was not found: name the environment"),
     ],
 )
@@ -220,19 +238,35 @@ def test_owners_are_registered(secure: Path, programs: Path) -> None:
     program.write_text(REGISTER)
     program.chmod(0o755)
     done = run(server / "register-owners.sh")
-    assert done.stdout == "owner-0: its key is known already\nowner-1: registered\n"
+    known = "owner-0: known already, or unregistered before: then its owner needs a new key\n"
+    assert done.stdout == f"{known}owner-1: registered\n"
     assert done.returncode == 0
     # A connection of its own, whatever the user's Flower home has.
     config = tomllib.loads((server / "flower" / "config.toml").read_text())["superlink"]
-    assert config["default"] == "here"
     assert config["here"] == {
         "address": "127.0.0.1:9123",
         "root-certificates": str(server / "ca.pem"),
     }
     failed = run(server / "register-owners.sh", DOWN="1")
     assert failed.returncode == 1
-    assert failed.stdout == "owner-0: its key is known already\n"
+    assert failed.stdout == known
     assert failed.stderr.startswith("no connection\nError: owner-1 could not be registered")
+
+
+def test_flower_reads_the_connections(
+    written: Callable[..., Path], plain: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server = tmp_path / "it's $elsewhere"
+    (written() / "server").rename(server)
+    # One after the other, to a file whose last line may lack its end.
+    entries = [run(server / "connection.sh"), run(plain / "server/connection.sh", "a-2")]
+    (tmp_path / "config.toml").write_text("#" + "".join(done.stdout for done in entries))
+    monkeypatch.setenv("FLWR_HOME", str(tmp_path))
+    found = read_superlink_connection("consortium")
+    assert (found.address, found.insecure) == ("127.0.0.1:9123", False)
+    assert found.root_certificates == str(server / "ca.pem")
+    assert read_superlink_connection("a-2").insecure
+    assert "a.b is no name of a connection" in refused(server / "connection.sh", "a.b")
 
 
 def test_units_and_containers(secure: Path, plain: Path) -> None:
@@ -252,7 +286,12 @@ def test_units_and_containers(secure: Path, plain: Path) -> None:
             (command,) = service["command"]
             assert (compose.parent / Path(command).name).is_file()
             assert service["volumes"][0] == ".:/consortium"
-            # No key may get into an image.
-            assert (compose.parent / ".dockerignore").read_text().split() == [
-                *("*", "!Dockerfile", "!*.whl")
+            # No key may get into an image, and no fedul-flwr but the wheel beside the file.
+            ignored = (compose.parent / ".dockerignore").read_text().split()
+            assert ignored == ["*", "!fedul_flwr-*.whl"]
+            dockerfile = (compose.parent / "Dockerfile").read_text().splitlines()
+            assert [line for line in dockerfile if not line.startswith("#")] == [
+                "FROM python:3.12-slim",
+                "COPY fedul_flwr-*.whl /wheels/",
+                "RUN pip install --no-cache-dir /wheels/*.whl",
             ]
