@@ -12,6 +12,7 @@ from flwr.serverapp import Grid
 from fedul_flwr.bridge import PREPARED_BEFORE, Content
 from fedul_flwr.errors import BadMessageError, UserError
 from fedul_flwr.federation import NO_ANSWER, ClientReport, Member, count, number, run_phase
+from fedul_flwr.grids import registered
 from strategies.attendance import Attendance
 
 
@@ -24,6 +25,8 @@ class Membership(Attendance):
         """What each member answered to ``prepare``, by partition."""
         self._refused: set[int] = set()
         """Nodes that are connected and no members, and are not asked again."""
+        self._registered: set[int] = set()
+        """Nodes with a name at the SuperLink; those that are gone too."""
 
     def admit(self, report: ClientReport, answer: Content) -> None:
         """Judge a client by its answer to ``prepare``; set ``report.reason`` to refuse it.
@@ -53,6 +56,7 @@ class Membership(Attendance):
         """Tell clients what they need, hear from each, and settle who takes part."""
         answers: dict[int, Content] = {}
         nodes: dict[int, int] = {}
+        self._registered = registered(grid)
         everyone = dict.fromkeys(self.nodes, self.introduction)
         phase = run_phase(grid, everyone, "prepare", self.settings.round_timeout, _check_answer)
         self._count_failures(phase, {})
@@ -101,9 +105,15 @@ class Membership(Attendance):
     def _newcomers(
         self, grid: Grid, nodes: Sequence[int], connected: Container[int]
     ) -> dict[int, Member]:
-        """Which clients new nodes are; one that another node is already is refused."""
+        """Which clients new nodes are; one that another node is already is refused.
+
+        A client whose node is gone may be another node now, unless one of them is registered: a
+        registered node would have come back as the same one.
+        """
+        self._registered |= registered(grid)
         answers = self._hear(grid, "hello", dict.fromkeys(nodes, Content()))
         taken = {member.partition_id for member in self.members if member.node_id in connected}
+        gone = {member.partition_id: member.node_id for member in self.members}
         found = {}
         for node in sorted(answers):
             partition = number(answers[node], "partition-id")
@@ -111,7 +121,14 @@ class Membership(Attendance):
                 text = "Node %s takes no part: another one has its partition-id, %s."
                 log(WARNING, text, node, partition)
                 self._refused.add(node)
+            elif partition in gone and self._registered & {node, gone[partition]}:
+                text = "Node %s takes no part: partition-id %s is that of a node that is gone, and "
+                log(WARNING, text + "registered nodes keep theirs.", node, partition)
+                self._refused.add(node)
             else:
+                if partition in gone:
+                    text = "Node %s says that it is client %s, which was node %s."
+                    log(WARNING, text, node, partition, gone[partition])
                 taken.add(partition)
                 found[node] = Member(partition, node)
         return found

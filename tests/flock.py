@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 from flwr.app import Context, Message, RecordDict
+from flwr.proto.node_pb2 import NodeInfo
 from flwr.serverapp import Grid
 
 from fedul_flwr.bridge import phase_of
@@ -49,6 +50,7 @@ class Flock(GridView):
     there : nodes, counted from 0.
     forgets : ``(round, node)``: the node has lost its memory since the round before.
     fails : ``(round, node)``: its reply to training is an error.
+    registered : nodes with a name at the SuperLink.
     heard : ``(phase or "train", node)`` of every message, in order, and by round.
     """
 
@@ -62,10 +64,12 @@ class Flock(GridView):
         there: Callable[[int], Collection[int]],
         forgets: Collection[tuple[int, int]] = (),
         fails: Collection[tuple[int, int]] = (),
+        registered: Collection[int] = (),
     ) -> None:
         super().__init__(grid, [])
         assert isinstance(grid, InProcessGrid)
         self._inner, self._there, self._forgets, self._fails = grid, there, forgets, fails
+        self._registered = registered
         self.round = 1
         self.heard: dict[int, list[tuple[str, int]]] = {}
         self.told: list[Message] = []
@@ -83,6 +87,11 @@ class Flock(GridView):
 
     def get_node_ids(self) -> Iterable[int]:
         return [FIRST_NODE_ID + node for node in self._there(self.round)]
+
+    def get_nodes(self) -> Iterable[NodeInfo]:
+        for node in self.get_node_ids():
+            number = node - FIRST_NODE_ID
+            yield NodeInfo(node_id=node, name=f"owner-{number}" * (number in self._registered))
 
     def send_and_receive(
         self, messages: Iterable[Message], *, timeout: float | None = None

@@ -4,11 +4,14 @@ from collections.abc import Iterable, Iterator
 
 import pytest
 from flwr.app import Message, RecordDict
+from flwr.proto.node_pb2 import NodeInfo
 from flwr.serverapp import Grid
 
 from fedul_flwr import grids
-from fedul_flwr.grids import GridProxy, PromptGrid, prompt
+from fedul_flwr.federation import Member
+from fedul_flwr.grids import GridProxy, PromptGrid, prompt, registered
 from fedul_flwr.simulation import task_identity
+from strategies.grid_view import GridView
 
 
 class SlowGrid(GridProxy):
@@ -31,6 +34,13 @@ class SlowGrid(GridProxy):
                 sent.metadata.__dict__["_message_id"] = name
                 found.append(Message(RecordDict(), reply_to=sent))
         return found
+
+    def get_nodes(self) -> Iterable[NodeInfo]:
+        return [
+            NodeInfo(node_id=1, name="north"),
+            NodeInfo(node_id=2),
+            NodeInfo(node_id=3, name=""),
+        ]
 
 
 class Clock:
@@ -94,3 +104,11 @@ def test_nothing_sent_is_nothing_waited_for(clock: Clock) -> None:
 def test_other_grids_are_left_as_they_are(clock: Clock) -> None:
     grid = SlowGrid([], clock)
     assert prompt(grid) is grid
+
+
+def test_nodes_with_a_name_are_registered(clock: Clock) -> None:
+    grid = PromptGrid(SlowGrid([], clock))
+    assert registered(grid) == {1}
+    members = [Member(0, 2), Member(1, 1)]
+    assert registered(GridView(grid, members)) == {1}
+    assert registered(GridView(grid, members[:1])) == set()

@@ -38,6 +38,7 @@ def run(settings: Settings, tmp_path: Path) -> Run:
         announced: int = 4,
         forgets: Any = (),
         fails: Any = (),
+        registered: Any = (),
         **options: Any,
     ) -> tuple[Path, Flock]:
         flocks: list[Flock] = []
@@ -52,6 +53,7 @@ def run(settings: Settings, tmp_path: Path) -> Run:
                     there=there,
                     forgets=forgets,
                     fails=fails,
+                    registered=registered,
                 )
             )
             return flocks[-1]
@@ -210,6 +212,37 @@ def test_a_client_without_a_key_comes_back_as_another_node(run: Run) -> None:
     assert summary(directory)["num_clients"] == 4
     stays = run(lambda round: [0, 2, 3] if round == 2 else ALL, **LENIENT)[0]
     assert same(directory, stays)
+
+
+def impostor(round: int) -> Any:
+    """Node 4 comes in round 2, while node 0 is gone; from round 3 on both are there."""
+    return {1: ALL, 2: range(1, 5)}.get(round, range(5))
+
+
+@pytest.mark.parametrize("registered", [[0], [4], range(5)])
+def test_a_registered_node_neither_loses_its_place_nor_takes_one(
+    run: Run, caplog: pytest.LogCaptureFixture, registered: Any
+) -> None:
+    caplog.set_level("WARNING", logger="flwr")
+    directory, flock = run(impostor, partitions=[0, 1, 2, 3, 0], registered=registered, **LENIENT)
+    said = (
+        "Node 1004 takes no part: partition-id 0 is that of a node that is gone, and registered "
+        "nodes keep theirs."
+    )
+    assert caplog.text.count(said) == 1
+    assert [flock.asked(number, "train") for number in (2, 3)] == [[1, 2, 3], [0, 1, 2, 3]]
+    assert [flock.asked(number, "hello") for number in (2, 3, 4)] == [[4], [], []]
+    assert counts(directory) == [(4, 0), (4, 1), (4, 0), (4, 0)]
+
+
+def test_who_takes_the_place_of_a_node_without_a_name_is_seen(
+    run: Run, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("WARNING", logger="flwr")
+    _, flock = run(impostor, partitions=[0, 1, 2, 3, 0], registered=[1, 2, 3], **LENIENT)
+    assert "Node 1004 says that it is client 0, which was node 1000." in caplog.text
+    assert "Node 1000 takes no part: another one has its partition-id, 0." in caplog.text
+    assert flock.asked(3, "train") == [1, 2, 3, 4]
 
 
 def test_two_newcomers_with_one_partition(run: Run) -> None:
