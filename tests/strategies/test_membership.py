@@ -173,16 +173,29 @@ def test_all_are_gone(run: Run) -> None:
         run(lambda round: ALL if round == 1 else [], **LENIENT)
 
 
-def test_who_is_away_is_missing_in_the_sample_it_would_be_in(run: Run) -> None:
-    """Who is drawn does not depend on who is there."""
-    half = {"fraction_train": 0.5, **LENIENT}
+def test_who_is_away_is_not_drawn_where_others_are(run: Run) -> None:
+    """Half of four is two, and three are there; in round 1 and from round 4 on all are."""
+    half = {"fraction_train": 0.5, "num_rounds": 6, **LENIENT}
     full = run(**half)[1]
-    directory, flock = run(lambda round: [0, 1, 3] if round > 1 else ALL, **half)
-    drawn = [full.asked(number, "train") for number in (2, 3, 4)]
-    assert any(2 in nodes for nodes in drawn)
-    for number, nodes in enumerate(drawn, 2):
-        assert flock.asked(number, "train") == [node for node in nodes if node != 2]
-    assert counts(directory)[1:] == [(2, int(2 in nodes)) for nodes in drawn]
+    away = full.asked(2, "train")[0]
+    rest = [node for node in ALL if node != away]
+    directory, flock = run(lambda round: rest if round in (2, 3) else ALL, **half)
+    assert counts(directory) == [(2, 0)] * 6
+    assert all(away not in flock.asked(number, "train") for number in (2, 3))
+    for number in (1, 4, 5, 6):
+        assert flock.asked(number, "train") == full.asked(number, "train")
+
+
+def test_where_too_few_are_there_they_are_drawn_from_all(run: Run) -> None:
+    """Three quarters of four are three, and only two are there: one or two of them are drawn."""
+    plan = {"fraction_train": 0.75, **LENIENT}
+    full = run(**plan)[1]
+    directory, flock = run(lambda round: [0, 1] if round > 1 else ALL, **plan)
+    for number in (2, 3, 4):
+        drawn = full.asked(number, "train")
+        here = [node for node in drawn if node in (0, 1)]
+        assert flock.asked(number, "train") == here
+        assert counts(directory)[number - 1] == (3, 3 - len(here))
 
 
 # Somebody else
