@@ -24,7 +24,7 @@ class Membership(Attendance):
         self._introductions: dict[int, Content] = {}
         """What each member answered to ``prepare``, by partition."""
         self._refused: set[int] = set()
-        """Nodes that are connected and no members, and are not asked again."""
+        """Nodes that are connected, take no part, and are asked only when they have been away."""
         self._registered: set[int] = set()
         """Nodes with a name at the SuperLink; those that are gone too."""
 
@@ -95,8 +95,9 @@ class Membership(Attendance):
                     self._fail(text, 1)
                 log(WARNING, text)
         known = {member.node_id for member in self.members}
-        found = {member.node_id: member for member in self._failed if member.node_id in connected}
-        if unknown := sorted(connected - known - self._refused):
+        open_to = connected - self._refused
+        found = {member.node_id: member for member in self._failed if member.node_id in open_to}
+        if unknown := sorted(open_to - known):
             found |= self._newcomers(grid, unknown, connected)
         if found:
             self._admit_later(grid, found)
@@ -153,10 +154,11 @@ class Membership(Attendance):
     def _hear(self, grid: Grid, name: str, contents: Mapping[int, Content]) -> dict[int, Content]:
         """Answers to ``hello`` or ``prepare`` of nodes that are no members yet, or not sure to be.
 
-        A node that fails is asked again before the next round; one that says nothing in time, or
-        nothing of use, not before it has been away.
+        A node that fails is asked again before the next round. One that says nothing within
+        ``connect-timeout``, or nothing of use, is not before it has been away: a node that hangs
+        holds up one round, and not every one.
         """
-        phase = run_phase(grid, contents, name, self.settings.round_timeout, _check_answer)
+        phase = run_phase(grid, contents, name, self.settings.connect_timeout, _check_answer)
         for node, reason in {**phase.failures, **phase.refusals}.items():
             log(WARNING, "Node %s takes no part: %s", node, reason)
         self._refused |= {node for node, reason in phase.failures.items() if reason == NO_ANSWER}

@@ -38,6 +38,7 @@ def run(settings: Settings, tmp_path: Path) -> Run:
         announced: int = 4,
         forgets: Any = (),
         fails: Any = (),
+        silent: Any = (),
         registered: Any = (),
         **options: Any,
     ) -> tuple[Path, Flock]:
@@ -53,6 +54,7 @@ def run(settings: Settings, tmp_path: Path) -> Run:
                     there=there,
                     forgets=forgets,
                     fails=fails,
+                    silent=silent,
                     registered=registered,
                 )
             )
@@ -196,6 +198,49 @@ def test_where_too_few_are_there_they_are_drawn_from_all(run: Run) -> None:
         here = [node for node in drawn if node in (0, 1)]
         assert flock.asked(number, "train") == here
         assert counts(directory)[number - 1] == (3, 3 - len(here))
+
+
+# There, and silent
+
+
+def test_a_member_that_hangs_holds_up_one_round(run: Run) -> None:
+    """Node 1 is silent in rounds 2 to 5, gone in round 6, and back from then on."""
+    directory, flock = run(
+        lambda round: [0, 2, 3] if round == 6 else ALL,
+        silent=[(number, 1) for number in range(2, 6)],
+        num_rounds=8,
+        **LENIENT,
+    )
+    asked = [flock.asked(number, "prepare") for number in range(2, 9)]
+    assert asked == [[], [1], [], [], [], [1], []]
+    assert flock.bounds[3, "prepare"] == 0.05  # connect-timeout
+    assert flock.bounds[2, "train"] == 3600  # round-timeout
+    assert counts(directory) == [(4, 0), *[(4, 1)] * 5, (4, 0), (4, 0)]
+    assert flock.asked(7, "train") == [0, 1, 2, 3]
+
+
+def test_a_newcomer_that_hangs_holds_up_one_round(run: Run) -> None:
+    directory, flock = run(late, silent=[(number, 3) for number in (3, 4)], announced=3)
+    assert [flock.asked(number, "hello") for number in (3, 4)] == [[3], []]
+    assert flock.bounds[3, "hello"] == 0.05
+    assert counts(directory) == [(3, 0)] * 4
+
+
+def test_a_run_begins_where_the_first_nodes_hang(
+    run: Run, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("WARNING", logger="flwr")
+    directory, flock = run(silent=[(1, 0), (1, 1), (2, 1)], **LENIENT)
+    assert flock.heard[1][:4] == [("hello", node) for node in ALL]
+    assert flock.bounds[1, "hello"] == 0.025  # half of connect-timeout, twice at most
+    assert "Node 1001 does not say who it is: no answer" in caplog.text
+    # Node 0 is heard again before round 2, as a newcomer; node 1 is silent then too.
+    assert counts(directory) == [(2, 2), (3, 0), (3, 0), (3, 0)]
+
+
+def test_with_stop_a_first_node_that_hangs_ends_the_run(run: Run) -> None:
+    with pytest.raises(UserError, match=r"^The first client failed: no answer$"):
+        run(silent=[(1, 0)])
 
 
 # Somebody else
