@@ -25,6 +25,8 @@ class Membership(Attendance):
         """What each member answered to ``prepare``, by partition."""
         self._refused: set[int] = set()
         """Nodes that are connected, take no part, and are asked only when they have been away."""
+        self._holders: dict[int, int] = {}
+        """Nodes whose partition another one has, and which; asked again when that one is gone."""
         self._registered: set[int] = set()
         """Nodes with a name at the SuperLink; those that are gone too."""
 
@@ -87,6 +89,11 @@ class Membership(Attendance):
         """Note who is gone and admit who has come, or come back; ask nobody else anything."""
         connected = set(grid.get_node_ids())
         self._refused &= connected  # who has been away may have been put right
+        self._holders = {
+            node: holder
+            for node, holder in self._holders.items()
+            if node in connected and holder in connected
+        }
         for member in self.members:
             if member.node_id not in connected and member not in self._failed:
                 self._failed.add(member)
@@ -95,7 +102,7 @@ class Membership(Attendance):
                     self._fail(text, 1)
                 log(WARNING, text)
         known = {member.node_id for member in self.members}
-        open_to = connected - self._refused
+        open_to = connected - self._refused - self._holders.keys()
         found = {member.node_id: member for member in self._failed if member.node_id in open_to}
         if unknown := sorted(open_to - known):
             found |= self._newcomers(grid, unknown, connected)
@@ -113,24 +120,24 @@ class Membership(Attendance):
         """
         self._registered |= registered(grid)
         answers = self._hear(grid, "hello", dict.fromkeys(nodes, Content()))
-        taken = {member.partition_id for member in self.members if member.node_id in connected}
-        gone = {member.partition_id: member.node_id for member in self.members}
+        seats = {member.partition_id: member.node_id for member in self.members}
+        taken = {partition: node for partition, node in seats.items() if node in connected}
         found = {}
         for node in sorted(answers):
             partition = number(answers[node], "partition-id")
             if partition in taken:
                 text = "Node %s takes no part: another one has its partition-id, %s."
                 log(WARNING, text, node, partition)
-                self._refused.add(node)
-            elif partition in gone and self._registered & {node, gone[partition]}:
+                self._holders[node] = taken[partition]
+            elif partition in seats and self._registered & {node, seats[partition]}:
                 text = "Node %s takes no part: partition-id %s is that of a node that is gone, and "
                 log(WARNING, text + "registered nodes keep theirs.", node, partition)
                 self._refused.add(node)
             else:
-                if partition in gone:
+                if partition in seats:
                     text = "Node %s says that it is client %s, which was node %s."
-                    log(WARNING, text, node, partition, gone[partition])
-                taken.add(partition)
+                    log(WARNING, text, node, partition, seats[partition])
+                taken[partition] = node
                 found[node] = Member(partition, node)
         return found
 

@@ -303,6 +303,36 @@ def test_who_takes_the_place_of_a_node_without_a_name_is_seen(
     assert flock.asked(3, "train") == [1, 2, 3, 4]
 
 
+def test_a_client_without_a_key_comes_back_before_its_old_node_is_given_up(run: Run) -> None:
+    """Node 1 dies in round 2 and is listed until round 4; it is node 4 from round 3 on."""
+    there = {1: ALL, 2: ALL, 3: range(5)}
+    directory, flock = run(
+        lambda round: there.get(round, [0, 2, 3, 4]),
+        partitions=[0, 1, 2, 3, 1],
+        silent=[(2, 1), (3, 1)],
+        num_rounds=5,
+        **LENIENT,
+    )
+    assert [flock.asked(number, "hello") for number in (3, 4, 5)] == [[4], [4], []]
+    assert counts(directory) == [(4, 0), (4, 1), (4, 1), (4, 0), (4, 0)]
+    assert flock.asked(4, "train") == [0, 2, 3, 4]
+
+
+def test_who_lost_its_place_has_it_back_when_the_other_one_goes(run: Run) -> None:
+    """Node 4 takes the place of node 0 in round 2, and is gone from round 4 on."""
+    directory, flock = run(
+        lambda round: impostor(round) if round < 4 else ALL,
+        partitions=[0, 1, 2, 3, 0],
+        **LENIENT,
+    )
+    assert [flock.asked(number, "train") for number in (2, 3, 4)] == [
+        [1, 2, 3, 4],
+        [1, 2, 3, 4],
+        [0, 1, 2, 3],
+    ]
+    assert counts(directory) == [(4, 0)] * 4
+
+
 def test_two_newcomers_with_one_partition(run: Run) -> None:
     six = lambda round: range(5) if round > 1 else range(3)  # noqa: E731
     directory, flock = run(six, partitions=[0, 1, 2, 3, 3], announced=3)
