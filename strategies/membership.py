@@ -56,34 +56,41 @@ class Membership(Attendance):
 
     def prepare(self, grid: Grid) -> None:
         """Tell clients what they need, hear from each, and settle who takes part."""
-        answers: dict[int, Content] = {}
-        nodes: dict[int, int] = {}
         self._registered = registered(grid)
         everyone = dict.fromkeys(self.nodes, self.introduction)
         phase = run_phase(grid, everyone, "prepare", self.settings.round_timeout, _check_answer)
         self._count_failures(phase, {})
-        for node, answer in phase.answers.items():
-            partition = number(answer, "partition-id")
-            if partition in answers:
-                raise UserError(f"Two nodes have partition-id {partition} in their node config.")
-            answers[partition], nodes[partition] = answer, node
-        for partition in sorted(answers):
+        for partition, node in sorted(self._partitions(phase.answers).items()):
             report = ClientReport(id=partition)
             try:
-                self._judge(report, answers[partition])
+                self._judge(report, phase.answers[node])
             except BadMessageError as error:
                 report.reason = f"Client {partition}: {error}"
                 self._fail(report.reason, 1)
             self._note(report)
             if report.reason:
-                self._refused.add(nodes[partition])
+                self._refused.add(node)
             else:
-                self.members.append(Member(partition, nodes[partition]))
-                self._introductions[partition] = answers[partition]
+                self.members.append(Member(partition, node))
+                self._introductions[partition] = phase.answers[node]
         if not self.members:
             raise UserError("No client can take part.")
         self._settle()
         self.record.joined = sorted(self._introductions)
+
+    def _partitions(self, answers: Mapping[int, Content]) -> dict[int, int]:
+        """Nodes by partition; of two nodes with one partition the second has to go."""
+        nodes: dict[int, int] = {}
+        for node in sorted(answers):
+            partition = number(answers[node], "partition-id")
+            if partition not in nodes:
+                nodes[partition] = node
+            elif self.settings.on_client_failure == "stop":
+                raise UserError(f"Two nodes have partition-id {partition} in their node config.")
+            else:
+                self._turn_away(node, partition, nodes[partition])
+                self.nodes.remove(node)
+        return nodes
 
     def renew(self, grid: Grid) -> None:
         """Note who is gone and admit who has come, or come back; ask nobody else anything."""
@@ -126,9 +133,7 @@ class Membership(Attendance):
         for node in sorted(answers):
             partition = number(answers[node], "partition-id")
             if partition in taken:
-                text = "Node %s takes no part: another one has its partition-id, %s."
-                log(WARNING, text, node, partition)
-                self._holders[node] = taken[partition]
+                self._turn_away(node, partition, taken[partition])
             elif partition in seats and self._registered & {node, seats[partition]}:
                 text = "Node %s takes no part: partition-id %s is that of a node that is gone, and "
                 log(WARNING, text + "registered nodes keep theirs.", node, partition)
@@ -140,6 +145,11 @@ class Membership(Attendance):
                 taken[partition] = node
                 found[node] = Member(partition, node)
         return found
+
+    def _turn_away(self, node: int, partition: int, holder: int) -> None:
+        text = "Node %s takes no part: another one has its partition-id, %s."
+        log(WARNING, text, node, partition)
+        self._holders[node] = holder
 
     def _admit_later(self, grid: Grid, found: Mapping[int, Member]) -> None:
         """Prepare clients by node, and let those take part that can."""

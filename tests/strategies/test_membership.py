@@ -333,6 +333,25 @@ def test_who_lost_its_place_has_it_back_when_the_other_one_goes(run: Run) -> Non
     assert counts(directory) == [(4, 0)] * 4
 
 
+def test_two_nodes_with_one_partition_at_the_start(
+    run: Run, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Nodes 2 and 3 say that they are client 2; node 2 is gone from round 3 on."""
+    caplog.set_level("WARNING", logger="flwr")
+    options = {"partitions": [0, 1, 2, 2], "announced": 4}
+    directory, flock = run(lambda round: ALL if round < 3 else [0, 1, 3], **options, **LENIENT)
+    assert caplog.text.count("Node 1003 takes no part: another one has its partition-id, 2.") == 1
+    assert [flock.asked(number, "train") for number in (1, 2, 3)] == [
+        [0, 1, 2],
+        [0, 1, 2],
+        [0, 1, 3],
+    ]
+    assert counts(directory) == [(3, 0)] * 4
+    assert summary(directory)["num_clients"] == 3
+    with pytest.raises(UserError, match=r"^Two nodes have partition-id 2 in their node config\.$"):
+        run(**options)
+
+
 def test_two_newcomers_with_one_partition(run: Run) -> None:
     six = lambda round: range(5) if round > 1 else range(3)  # noqa: E731
     directory, flock = run(six, partitions=[0, 1, 2, 3, 3], announced=3)
