@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from logging import WARNING
 
@@ -173,16 +173,20 @@ def find_nodes(grid: Grid, settings: RunConfig) -> tuple[list[int], bool]:
     return nodes, bool(hello.values.get("own-data"))
 
 
-def _first_answer(grid: Grid, nodes: Iterable[int], settings: RunConfig) -> Content:
-    """What the first node says that answers."""
-    for node in nodes:
-        phase = run_phase(grid, {node: Content()}, "hello", settings.round_timeout, _check_hello)
-        if node in phase.answers:
-            return phase.answers[node]
-        reason = {**phase.failures, **phase.refusals}[node]
-        if settings.on_client_failure == "stop":
-            raise UserError(f"The first client failed: {reason}")
-        log(WARNING, "Node %s does not say who it is: %s", node, reason)
+def _first_answer(grid: Grid, nodes: Sequence[int], settings: RunConfig) -> Content:
+    """What the first node says or, where that is of no use, one of the others, asked together.
+
+    Both times ``connect-timeout / 2`` are waited at most.
+    """
+    for asked in (nodes[:1], nodes[1:]):
+        contents = dict.fromkeys(asked, Content())
+        phase = run_phase(grid, contents, "hello", settings.connect_timeout / 2, _check_hello)
+        for node, reason in {**phase.failures, **phase.refusals}.items():
+            if settings.on_client_failure == "stop":
+                raise UserError(f"The first client failed: {reason}")
+            log(WARNING, "Node %s does not say who it is: %s", node, reason)
+        if phase.answers:
+            return phase.answers[min(phase.answers)]
     raise UserError("No client has said who it is.")
 
 

@@ -9,6 +9,7 @@ from itertools import groupby
 from flwr.app import Error, Message, RecordDict
 from flwr.app.message import make_message
 from flwr.common.constant import ErrorCode
+from flwr.proto.node_pb2 import NodeInfo
 from flwr.serverapp import Grid
 from flwr.supercore.run import Run
 from flwr.superlink.grid.http_grid import HttpGrid
@@ -29,6 +30,10 @@ class GridProxy(Grid):
     def get_node_ids(self) -> Iterable[int]:
         """As the grid does."""
         return self._grid.get_node_ids()
+
+    def get_nodes(self) -> Iterable[NodeInfo]:
+        """As the grid does."""
+        return self._grid.get_nodes()
 
     def set_run(self, run: Run) -> None:
         """As the grid does."""
@@ -91,6 +96,14 @@ class PromptGrid(GridProxy):
                 left = pause if timeout is None else timeout - waited
                 time.sleep(min(pause, left))
         return replies
+
+
+def registered(grid: Grid) -> set[int]:
+    """Nodes that are connected and were registered at the SuperLink by name.
+
+    A SuperNode without a key registers itself anew at each start, and has no name.
+    """
+    return {node.node_id for node in grid.get_nodes() if node.name}
 
 
 class PackingGrid(PromptGrid):

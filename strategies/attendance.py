@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from logging import WARNING
 
 from flwr.common import log
@@ -59,13 +59,11 @@ class Attendance(Strategy):
         """Members that are not asked in this round."""
 
     def sample(self, round_number: int) -> list[Member]:
-        """Members of a round, drawn from the run's seed by partition."""
+        """All members, or as many as `fraction-train` says, drawn from the run's seed."""
         count = max(1, round(self.settings.fraction_train * len(self.members)))
         if count == len(self.members):
             return self.members
-        rng = stream(self.settings.seed, "sample", round_number)
-        chosen = rng.choice(len(self.members), count, replace=False)
-        return [self.members[index] for index in sorted(chosen)]
+        return sorted(self._draw(self.members, count, "sample", round_number))
 
     def present(self, members: Iterable[Member]) -> list[Member]:
         """Those of ``members`` that can be asked in this round; the others have failed."""
@@ -113,6 +111,15 @@ class Attendance(Strategy):
         messages = step_messages(name, dict.fromkeys(nodes, Content()))
         if messages:
             grid.push_messages(messages)
+
+    def _draw(
+        self, members: Sequence[Member], count: int, purpose: str, round_number: int
+    ) -> list[Member]:
+        """``count`` of ``members``, by the run's seed: of those here where there are enough."""
+        here = [member for member in members if member not in self._absent]
+        pool = here if len(here) >= count else members
+        rng = stream(self.settings.seed, purpose, round_number)
+        return [pool[index] for index in rng.choice(len(pool), count, replace=False)]
 
     def _count_failures(self, phase: Phase, asked: Mapping[int, Member]) -> None:
         if phase.failures:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from flwr.proto.node_pb2 import NodeInfo
 from flwr.serverapp import Grid
 
 from fedul_flwr.federation import Member
@@ -20,3 +21,7 @@ class GridView(GridProxy):
     def get_node_ids(self) -> Iterable[int]:
         """Node ids of the members, in partition order."""
         return list(self._nodes)
+
+    def get_nodes(self) -> Iterable[NodeInfo]:
+        """What the grid knows of the members."""
+        return [node for node in super().get_nodes() if node.node_id in self._nodes]

@@ -12,6 +12,7 @@ from flwr.serverapp import Grid
 from fedul_flwr.bridge import PREPARED_BEFORE, Content
 from fedul_flwr.errors import BadMessageError, UserError
 from fedul_flwr.federation import NO_ANSWER, ClientReport, Member, count, number, run_phase
+from fedul_flwr.grids import registered
 from strategies.attendance import Attendance
 
 
@@ -23,7 +24,11 @@ class Membership(Attendance):
         self._introductions: dict[int, Content] = {}
         """What each member answered to ``prepare``, by partition."""
         self._refused: set[int] = set()
-        """Nodes that are connected and no members, and are not asked again."""
+        """Nodes that are connected, take no part, and are asked only when they have been away."""
+        self._holders: dict[int, int] = {}
+        """Nodes whose partition another one has, and which; asked again when that one is gone."""
+        self._registered: set[int] = set()
+        """Nodes with a name at the SuperLink; those that are gone too."""
 
     def admit(self, report: ClientReport, answer: Content) -> None:
         """Judge a client by its answer to ``prepare``; set ``report.reason`` to refuse it.
@@ -51,38 +56,51 @@ class Membership(Attendance):
 
     def prepare(self, grid: Grid) -> None:
         """Tell clients what they need, hear from each, and settle who takes part."""
-        answers: dict[int, Content] = {}
-        nodes: dict[int, int] = {}
+        self._registered = registered(grid)
         everyone = dict.fromkeys(self.nodes, self.introduction)
         phase = run_phase(grid, everyone, "prepare", self.settings.round_timeout, _check_answer)
         self._count_failures(phase, {})
-        for node, answer in phase.answers.items():
-            partition = number(answer, "partition-id")
-            if partition in answers:
-                raise UserError(f"Two nodes have partition-id {partition} in their node config.")
-            answers[partition], nodes[partition] = answer, node
-        for partition in sorted(answers):
+        for partition, node in sorted(self._partitions(phase.answers).items()):
             report = ClientReport(id=partition)
             try:
-                self._judge(report, answers[partition])
+                self._judge(report, phase.answers[node])
             except BadMessageError as error:
                 report.reason = f"Client {partition}: {error}"
                 self._fail(report.reason, 1)
             self._note(report)
             if report.reason:
-                self._refused.add(nodes[partition])
+                self._refused.add(node)
             else:
-                self.members.append(Member(partition, nodes[partition]))
-                self._introductions[partition] = answers[partition]
+                self.members.append(Member(partition, node))
+                self._introductions[partition] = phase.answers[node]
         if not self.members:
             raise UserError("No client can take part.")
         self._settle()
         self.record.joined = sorted(self._introductions)
 
+    def _partitions(self, answers: Mapping[int, Content]) -> dict[int, int]:
+        """Nodes by partition; of two nodes with one partition the second has to go."""
+        nodes: dict[int, int] = {}
+        for node in sorted(answers):
+            partition = number(answers[node], "partition-id")
+            if partition not in nodes:
+                nodes[partition] = node
+            elif self.settings.on_client_failure == "stop":
+                raise UserError(f"Two nodes have partition-id {partition} in their node config.")
+            else:
+                self._turn_away(node, partition, nodes[partition])
+                self.nodes.remove(node)
+        return nodes
+
     def renew(self, grid: Grid) -> None:
         """Note who is gone and admit who has come, or come back; ask nobody else anything."""
         connected = set(grid.get_node_ids())
         self._refused &= connected  # who has been away may have been put right
+        self._holders = {
+            node: holder
+            for node, holder in self._holders.items()
+            if node in connected and holder in connected
+        }
         for member in self.members:
             if member.node_id not in connected and member not in self._failed:
                 self._failed.add(member)
@@ -91,8 +109,9 @@ class Membership(Attendance):
                     self._fail(text, 1)
                 log(WARNING, text)
         known = {member.node_id for member in self.members}
-        found = {member.node_id: member for member in self._failed if member.node_id in connected}
-        if unknown := sorted(connected - known - self._refused):
+        open_to = connected - self._refused - self._holders.keys()
+        found = {member.node_id: member for member in self._failed if member.node_id in open_to}
+        if unknown := sorted(open_to - known):
             found |= self._newcomers(grid, unknown, connected)
         if found:
             self._admit_later(grid, found)
@@ -101,20 +120,36 @@ class Membership(Attendance):
     def _newcomers(
         self, grid: Grid, nodes: Sequence[int], connected: Container[int]
     ) -> dict[int, Member]:
-        """Which clients new nodes are; one that another node is already is refused."""
+        """Which clients new nodes are; one that another node is already is refused.
+
+        A client whose node is gone may be another node now, unless one of them is registered: a
+        registered node would have come back as the same one.
+        """
+        self._registered |= registered(grid)
         answers = self._hear(grid, "hello", dict.fromkeys(nodes, Content()))
-        taken = {member.partition_id for member in self.members if member.node_id in connected}
+        seats = {member.partition_id: member.node_id for member in self.members}
+        taken = {partition: node for partition, node in seats.items() if node in connected}
         found = {}
         for node in sorted(answers):
             partition = number(answers[node], "partition-id")
             if partition in taken:
-                text = "Node %s takes no part: another one has its partition-id, %s."
-                log(WARNING, text, node, partition)
+                self._turn_away(node, partition, taken[partition])
+            elif partition in seats and self._registered & {node, seats[partition]}:
+                text = "Node %s takes no part: partition-id %s is that of a node that is gone, and "
+                log(WARNING, text + "registered nodes keep theirs.", node, partition)
                 self._refused.add(node)
             else:
-                taken.add(partition)
+                if partition in seats:
+                    text = "Node %s says that it is client %s, which was node %s."
+                    log(WARNING, text, node, partition, seats[partition])
+                taken[partition] = node
                 found[node] = Member(partition, node)
         return found
+
+    def _turn_away(self, node: int, partition: int, holder: int) -> None:
+        text = "Node %s takes no part: another one has its partition-id, %s."
+        log(WARNING, text, node, partition)
+        self._holders[node] = holder
 
     def _admit_later(self, grid: Grid, found: Mapping[int, Member]) -> None:
         """Prepare clients by node, and let those take part that can."""
@@ -136,10 +171,11 @@ class Membership(Attendance):
     def _hear(self, grid: Grid, name: str, contents: Mapping[int, Content]) -> dict[int, Content]:
         """Answers to ``hello`` or ``prepare`` of nodes that are no members yet, or not sure to be.
 
-        A node that fails is asked again before the next round; one that says nothing in time, or
-        nothing of use, not before it has been away.
+        A node that fails is asked again before the next round. One that says nothing within
+        ``connect-timeout``, or nothing of use, is not before it has been away: a node that hangs
+        holds up one round, and not every one.
         """
-        phase = run_phase(grid, contents, name, self.settings.round_timeout, _check_answer)
+        phase = run_phase(grid, contents, name, self.settings.connect_timeout, _check_answer)
         for node, reason in {**phase.failures, **phase.refusals}.items():
             log(WARNING, "Node %s takes no part: %s", node, reason)
         self._refused |= {node for node, reason in phase.failures.items() if reason == NO_ANSWER}

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 from fedul_flwr.bridge import Content
-from fedul_flwr.data.seeds import stream
 from fedul_flwr.errors import UserError
 from fedul_flwr.federation import ClientReport, Member, count, number
 from fedul_flwr.settings.semi import SamplingSettings, StageSettings
@@ -77,9 +76,3 @@ class PartlyLabeled(WrappingStrategy):
             self._draw(self.labelled, with_labels, "sample", round_number)
             + self._draw(self.unlabeled, without, "sample unlabeled", round_number)
         )
-
-    def _draw(
-        self, members: Sequence[Member], count: int, purpose: str, round_number: int
-    ) -> list[Member]:
-        rng = stream(self.settings.seed, purpose, round_number)
-        return [members[index] for index in rng.choice(len(members), count, replace=False)]

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 from flwr.app import Context, Message, RecordDict
+from flwr.proto.node_pb2 import NodeInfo
 from flwr.serverapp import Grid
 
 from fedul_flwr.bridge import phase_of
@@ -49,7 +50,10 @@ class Flock(GridView):
     there : nodes, counted from 0.
     forgets : ``(round, node)``: the node has lost its memory since the round before.
     fails : ``(round, node)``: its reply to training is an error.
+    silent : ``(round, node)``: it hears what it is sent, and says nothing.
+    registered : nodes with a name at the SuperLink.
     heard : ``(phase or "train", node)`` of every message, in order, and by round.
+    bounds : seconds that replies were waited for, by round and phase.
     """
 
     def __init__(
@@ -62,12 +66,16 @@ class Flock(GridView):
         there: Callable[[int], Collection[int]],
         forgets: Collection[tuple[int, int]] = (),
         fails: Collection[tuple[int, int]] = (),
+        silent: Collection[tuple[int, int]] = (),
+        registered: Collection[int] = (),
     ) -> None:
         super().__init__(grid, [])
         assert isinstance(grid, InProcessGrid)
         self._inner, self._there, self._forgets, self._fails = grid, there, forgets, fails
+        self._silent, self._registered = silent, registered
         self.round = 1
         self.heard: dict[int, list[tuple[str, int]]] = {}
+        self.bounds: dict[tuple[int, str], float | None] = {}
         self.told: list[Message] = []
         template = next(iter(grid.contexts.values()))
         grid.contexts.clear()
@@ -84,6 +92,11 @@ class Flock(GridView):
     def get_node_ids(self) -> Iterable[int]:
         return [FIRST_NODE_ID + node for node in self._there(self.round)]
 
+    def get_nodes(self) -> Iterable[NodeInfo]:
+        for node in self.get_node_ids():
+            number = node - FIRST_NODE_ID
+            yield NodeInfo(node_id=node, name=f"owner-{number}" * (number in self._registered))
+
     def send_and_receive(
         self, messages: Iterable[Message], *, timeout: float | None = None
     ) -> Iterable[Message]:
@@ -95,6 +108,9 @@ class Flock(GridView):
                 self._inner.contexts[FIRST_NODE_ID + node].state = RecordDict()
             self.told.append(message)
             self.heard.setdefault(self.round, []).append((self._name(message), node))
+            self.bounds[self.round, self._name(message)] = timeout
+            if (self.round, node) in self._silent:
+                continue
             replies += self._inner.send_and_receive([message], timeout=timeout)
             if self._name(message) == "train" and (self.round, node) in self._fails:
                 replies[-1] = as_error(replies[-1], "no connection")

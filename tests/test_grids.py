@@ -5,6 +5,7 @@ from collections.abc import Iterable, Iterator
 import numpy as np
 import pytest
 from flwr.app import Array, ArrayRecord, Message, RecordDict
+from flwr.proto.node_pb2 import NodeInfo
 from flwr.serverapp import Grid
 
 from fedul_flwr import grids
@@ -16,9 +17,11 @@ from fedul_flwr.bridge import (
     step_messages,
 )
 from fedul_flwr.errors import UserError
-from fedul_flwr.grids import GridProxy, PackingGrid, PromptGrid, for_devices
+from fedul_flwr.federation import Member
+from fedul_flwr.grids import GridProxy, PackingGrid, PromptGrid, for_devices, registered
 from fedul_flwr.packing import PACKED
 from fedul_flwr.simulation import FIRST_NODE_ID, InProcessGrid, task_identity
+from strategies.grid_view import GridView
 from tests.wire_grid import WireGrid
 
 
@@ -42,6 +45,13 @@ class SlowGrid(GridProxy):
                 sent.metadata.__dict__["_message_id"] = name
                 found.append(Message(RecordDict(), reply_to=sent))
         return found
+
+    def get_nodes(self) -> Iterable[NodeInfo]:
+        return [
+            NodeInfo(node_id=1, name="north"),
+            NodeInfo(node_id=2),
+            NodeInfo(node_id=3, name=""),
+        ]
 
 
 class Clock:
@@ -184,3 +194,11 @@ def test_what_cannot_be_unpacked_is_an_error_of_the_same_node(wire: WireGrid) ->
 def test_grids_of_devices_pack(wire: WireGrid, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(grids, "HttpGrid", WireGrid)
     assert isinstance(for_devices(wire), PackingGrid)
+
+
+def test_nodes_with_a_name_are_registered(clock: Clock) -> None:
+    grid = PromptGrid(SlowGrid([], clock))
+    assert registered(grid) == {1}
+    members = [Member(0, 2), Member(1, 1)]
+    assert registered(GridView(grid, members)) == {1}
+    assert registered(GridView(grid, members[:1])) == set()

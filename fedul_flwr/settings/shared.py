@@ -144,9 +144,10 @@ class SharedSettings(Settings):
     comes back."""
     connect_timeout: Annotated[float, Field(gt=0)] = 600.0
     """Seconds that clients have to connect before the first round. If fewer have than their node
-    configs announce, `stop` ends the run and `continue` begins with those; others join later."""
+    configs announce, `stop` ends the run and `continue` begins with those; others join later. Also
+    the seconds a node has to say who it is, and one that joins or comes back later to get ready."""
     round_timeout: Annotated[float, Field(gt=0)] = 3600.0
-    """Seconds a round waits for replies."""
+    """Seconds a round, or the phase before the first one, waits for replies."""
     max_update_norm: Annotated[float, Field(ge=0)] = 0.0
     """Largest L2 norm of an update, the client's model minus the one the round starts from, over
     all floating-point values (batch-norm statistics too). A larger one is refused, and its client

@@ -38,6 +38,8 @@ def run(settings: Settings, tmp_path: Path) -> Run:
         announced: int = 4,
         forgets: Any = (),
         fails: Any = (),
+        silent: Any = (),
+        registered: Any = (),
         **options: Any,
     ) -> tuple[Path, Flock]:
         flocks: list[Flock] = []
@@ -52,6 +54,8 @@ def run(settings: Settings, tmp_path: Path) -> Run:
                     there=there,
                     forgets=forgets,
                     fails=fails,
+                    silent=silent,
+                    registered=registered,
                 )
             )
             return flocks[-1]
@@ -171,16 +175,72 @@ def test_all_are_gone(run: Run) -> None:
         run(lambda round: ALL if round == 1 else [], **LENIENT)
 
 
-def test_who_is_away_is_missing_in_the_sample_it_would_be_in(run: Run) -> None:
-    """Who is drawn does not depend on who is there."""
-    half = {"fraction_train": 0.5, **LENIENT}
+def test_who_is_away_is_not_drawn_where_others_are(run: Run) -> None:
+    """Half of four is two, and three are there; in round 1 and from round 4 on all are."""
+    half = {"fraction_train": 0.5, "num_rounds": 6, **LENIENT}
     full = run(**half)[1]
-    directory, flock = run(lambda round: [0, 1, 3] if round > 1 else ALL, **half)
-    drawn = [full.asked(number, "train") for number in (2, 3, 4)]
-    assert any(2 in nodes for nodes in drawn)
-    for number, nodes in enumerate(drawn, 2):
-        assert flock.asked(number, "train") == [node for node in nodes if node != 2]
-    assert counts(directory)[1:] == [(2, int(2 in nodes)) for nodes in drawn]
+    away = full.asked(2, "train")[0]
+    rest = [node for node in ALL if node != away]
+    directory, flock = run(lambda round: rest if round in (2, 3) else ALL, **half)
+    assert counts(directory) == [(2, 0)] * 6
+    assert all(away not in flock.asked(number, "train") for number in (2, 3))
+    for number in (1, 4, 5, 6):
+        assert flock.asked(number, "train") == full.asked(number, "train")
+
+
+def test_where_too_few_are_there_they_are_drawn_from_all(run: Run) -> None:
+    """Three quarters of four are three, and only two are there: one or two of them are drawn."""
+    plan = {"fraction_train": 0.75, **LENIENT}
+    full = run(**plan)[1]
+    directory, flock = run(lambda round: [0, 1] if round > 1 else ALL, **plan)
+    for number in (2, 3, 4):
+        drawn = full.asked(number, "train")
+        here = [node for node in drawn if node in (0, 1)]
+        assert flock.asked(number, "train") == here
+        assert counts(directory)[number - 1] == (3, 3 - len(here))
+
+
+# There, and silent
+
+
+def test_a_member_that_hangs_holds_up_one_round(run: Run) -> None:
+    """Node 1 is silent in rounds 2 to 5, gone in round 6, and back from then on."""
+    directory, flock = run(
+        lambda round: [0, 2, 3] if round == 6 else ALL,
+        silent=[(number, 1) for number in range(2, 6)],
+        num_rounds=8,
+        **LENIENT,
+    )
+    asked = [flock.asked(number, "prepare") for number in range(2, 9)]
+    assert asked == [[], [1], [], [], [], [1], []]
+    assert flock.bounds[3, "prepare"] == 0.05  # connect-timeout
+    assert flock.bounds[2, "train"] == 3600  # round-timeout
+    assert counts(directory) == [(4, 0), *[(4, 1)] * 5, (4, 0), (4, 0)]
+    assert flock.asked(7, "train") == [0, 1, 2, 3]
+
+
+def test_a_newcomer_that_hangs_holds_up_one_round(run: Run) -> None:
+    directory, flock = run(late, silent=[(number, 3) for number in (3, 4)], announced=3)
+    assert [flock.asked(number, "hello") for number in (3, 4)] == [[3], []]
+    assert flock.bounds[3, "hello"] == 0.05
+    assert counts(directory) == [(3, 0)] * 4
+
+
+def test_a_run_begins_where_the_first_nodes_hang(
+    run: Run, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("WARNING", logger="flwr")
+    directory, flock = run(silent=[(1, 0), (1, 1), (2, 1)], **LENIENT)
+    assert flock.heard[1][:4] == [("hello", node) for node in ALL]
+    assert flock.bounds[1, "hello"] == 0.025  # half of connect-timeout, twice at most
+    assert "Node 1001 does not say who it is: no answer" in caplog.text
+    # Node 0 is heard again before round 2, as a newcomer; node 1 is silent then too.
+    assert counts(directory) == [(2, 2), (3, 0), (3, 0), (3, 0)]
+
+
+def test_with_stop_a_first_node_that_hangs_ends_the_run(run: Run) -> None:
+    with pytest.raises(UserError, match=r"^The first client failed: no answer$"):
+        run(silent=[(1, 0)])
 
 
 # Somebody else
@@ -210,6 +270,86 @@ def test_a_client_without_a_key_comes_back_as_another_node(run: Run) -> None:
     assert summary(directory)["num_clients"] == 4
     stays = run(lambda round: [0, 2, 3] if round == 2 else ALL, **LENIENT)[0]
     assert same(directory, stays)
+
+
+def impostor(round: int) -> Any:
+    """Node 4 comes in round 2, while node 0 is gone; from round 3 on both are there."""
+    return {1: ALL, 2: range(1, 5)}.get(round, range(5))
+
+
+@pytest.mark.parametrize("registered", [[0], [4], range(5)])
+def test_a_registered_node_neither_loses_its_place_nor_takes_one(
+    run: Run, caplog: pytest.LogCaptureFixture, registered: Any
+) -> None:
+    caplog.set_level("WARNING", logger="flwr")
+    directory, flock = run(impostor, partitions=[0, 1, 2, 3, 0], registered=registered, **LENIENT)
+    said = (
+        "Node 1004 takes no part: partition-id 0 is that of a node that is gone, and registered "
+        "nodes keep theirs."
+    )
+    assert caplog.text.count(said) == 1
+    assert [flock.asked(number, "train") for number in (2, 3)] == [[1, 2, 3], [0, 1, 2, 3]]
+    assert [flock.asked(number, "hello") for number in (2, 3, 4)] == [[4], [], []]
+    assert counts(directory) == [(4, 0), (4, 1), (4, 0), (4, 0)]
+
+
+def test_who_takes_the_place_of_a_node_without_a_name_is_seen(
+    run: Run, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("WARNING", logger="flwr")
+    _, flock = run(impostor, partitions=[0, 1, 2, 3, 0], registered=[1, 2, 3], **LENIENT)
+    assert "Node 1004 says that it is client 0, which was node 1000." in caplog.text
+    assert "Node 1000 takes no part: another one has its partition-id, 0." in caplog.text
+    assert flock.asked(3, "train") == [1, 2, 3, 4]
+
+
+def test_a_client_without_a_key_comes_back_before_its_old_node_is_given_up(run: Run) -> None:
+    """Node 1 dies in round 2 and is listed until round 4; it is node 4 from round 3 on."""
+    there = {1: ALL, 2: ALL, 3: range(5)}
+    directory, flock = run(
+        lambda round: there.get(round, [0, 2, 3, 4]),
+        partitions=[0, 1, 2, 3, 1],
+        silent=[(2, 1), (3, 1)],
+        num_rounds=5,
+        **LENIENT,
+    )
+    assert [flock.asked(number, "hello") for number in (3, 4, 5)] == [[4], [4], []]
+    assert counts(directory) == [(4, 0), (4, 1), (4, 1), (4, 0), (4, 0)]
+    assert flock.asked(4, "train") == [0, 2, 3, 4]
+
+
+def test_who_lost_its_place_has_it_back_when_the_other_one_goes(run: Run) -> None:
+    """Node 4 takes the place of node 0 in round 2, and is gone from round 4 on."""
+    directory, flock = run(
+        lambda round: impostor(round) if round < 4 else ALL,
+        partitions=[0, 1, 2, 3, 0],
+        **LENIENT,
+    )
+    assert [flock.asked(number, "train") for number in (2, 3, 4)] == [
+        [1, 2, 3, 4],
+        [1, 2, 3, 4],
+        [0, 1, 2, 3],
+    ]
+    assert counts(directory) == [(4, 0)] * 4
+
+
+def test_two_nodes_with_one_partition_at_the_start(
+    run: Run, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Nodes 2 and 3 say that they are client 2; node 2 is gone from round 3 on."""
+    caplog.set_level("WARNING", logger="flwr")
+    options = {"partitions": [0, 1, 2, 2], "announced": 4}
+    directory, flock = run(lambda round: ALL if round < 3 else [0, 1, 3], **options, **LENIENT)
+    assert caplog.text.count("Node 1003 takes no part: another one has its partition-id, 2.") == 1
+    assert [flock.asked(number, "train") for number in (1, 2, 3)] == [
+        [0, 1, 2],
+        [0, 1, 2],
+        [0, 1, 3],
+    ]
+    assert counts(directory) == [(3, 0)] * 4
+    assert summary(directory)["num_clients"] == 3
+    with pytest.raises(UserError, match=r"^Two nodes have partition-id 2 in their node config\.$"):
+        run(**options)
 
 
 def test_two_newcomers_with_one_partition(run: Run) -> None:
