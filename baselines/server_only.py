@@ -9,8 +9,11 @@ from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord
 from flwr.common import log
 from flwr.serverapp import Grid
 
+from client_apps.local import LocalTrainingClient
+from fedul_flwr.bridge import Arrays
 from fedul_flwr.config import RunConfig
 from fedul_flwr.errors import UserError
+from fedul_flwr.sent import HELLO, Sent
 from strategies.wrapper import WrappingStrategy
 
 
@@ -18,6 +21,7 @@ class ServerOnly(WrappingStrategy):
     """The server trains on its labelled set as in bi-objective FedUL; no client takes part."""
 
     trains_at_server = True
+    returns_models = False
 
     @classmethod
     def check(cls, settings: RunConfig) -> None:
@@ -46,3 +50,16 @@ class ServerOnly(WrappingStrategy):
     def summary(self) -> None:
         """Say that there is no base at work."""
         log(INFO, "\t├──> %s: no client takes part", type(self).__name__)
+
+
+class ServerOnlyClient(LocalTrainingClient):
+    """Is there, and nobody asks it for anything."""
+
+    @classmethod
+    def sends(cls, settings: RunConfig) -> list[Sent]:
+        """That it is there."""
+        return [entry for entry in super().sends(settings) if entry.phase == HELLO]
+
+    def update(self) -> dict[str, Arrays]:
+        """None."""
+        return {}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import cached_property
 
 import numpy as np
@@ -9,10 +10,13 @@ from torch.nn import functional
 
 from client_apps.local import LocalTrainingClient, TrainingData
 from fedul_flwr.bridge import Value
+from fedul_flwr.config import RunConfig
 from fedul_flwr.data.seeds import stream
 from fedul_flwr.data.set_split import open_labeled_points
-from fedul_flwr.data.types import LabeledPoints
+from fedul_flwr.data.types import UNLABELED, LabeledPoints
+from fedul_flwr.errors import OwnDataError
 from fedul_flwr.learning.local import Loss
+from fedul_flwr.sent import PREPARE, Sent
 from fedul_flwr.settings.baselines import SupervisedSettings
 from strategies.wrapper import WrappingStrategy
 
@@ -27,7 +31,7 @@ class SupervisedClient(LocalTrainingClient):
     @cached_property
     def data(self) -> LabeledPoints:
         """Points and labels it trains on: ``supervised.label-fraction`` of all, at least one."""
-        everything = open_labeled_points(self.federation, self.node.partition_id)
+        everything = self._all_points()
         fraction = self.settings.section("supervised", SupervisedSettings).label_fraction
         count = max(1, round(fraction * len(everything.points)))
         # One order for all fractions: the points of a smaller one are among those of a larger.
@@ -39,9 +43,35 @@ class SupervisedClient(LocalTrainingClient):
             everything.images, everything.points[chosen], everything.labels[chosen]
         )
 
+    def _all_points(self) -> LabeledPoints:
+        folder = self.own_folder
+        if folder is None:
+            return open_labeled_points(self.federation, self.node.partition_id)
+        own = self.load_own_points(folder)
+        missing = int((own.labels == UNLABELED).sum())
+        if missing:
+            raise OwnDataError(
+                f"{missing} of the {len(own.points)} points in {folder} have no label; method "
+                f"{self.settings.method!r} learns from the labels of all points.",
+                "labels",
+            )
+        return LabeledPoints(own.images, own.points, own.labels)
+
     def introduce(self) -> dict[str, Value]:
         """Number of points it trains on."""
         return {"num-points": len(self.data.points)}
+
+    @classmethod
+    def sends(cls, settings: RunConfig) -> list[Sent]:
+        """As others; the number of points."""
+        return [*super().sends(settings), Sent(PREPARE, ("num-points",), "how many points")]
+
+    def describe(self) -> Iterator[str]:
+        """Number of points by class."""
+        yield f"{len(self.data.points)} points to train on, all with a label"
+        names = self.federation["class-names"]
+        counts = np.bincount(self.data.labels, minlength=len(names))
+        yield from (f"class {name}: {n} points" for name, n in zip(names, counts, strict=True))
 
     def training_data(self) -> TrainingData:
         """Points with their classes for targets."""

@@ -19,6 +19,7 @@ NAMES = (
     "sparse_updates",
     "matching_step",
     "secure",
+    "deployed_round",
 )
 RESULTS = Path(__file__).parents[1] / "runs" / "bench" / "latest.json"
 

@@ -64,3 +64,26 @@ def shifted_digits(num_points: int) -> Path:
     return write_npz(
         MADE / f"digits{num_points}", (images, train.labels[rows]), (test.images, test.labels)
     )
+
+
+DIGITS = 'dataset="none" class-names="0,1,2,3,4,5,6,7,8,9" image-shape="8x8x1"'
+"""Settings for :func:`write_wards`."""
+
+
+def write_wards(place: Path, count: int, num_sets: int = 10, size: int = 50) -> list[Path]:
+    """Folders of data owners with unlabeled sets of digits and their class priors."""
+    rng = np.random.default_rng(0)
+    images, labels = (digits := load_source("digits").train).images, digits.labels
+    folders = [place / f"ward-{owner}" for owner in range(count)]
+    for folder in folders:
+        folder.mkdir(parents=True)
+        rows = ["set," + ",".join(map(str, range(10)))]
+        for number in range(num_sets):
+            weights = rng.uniform(0.1, 1, 10) * np.where(np.arange(10) == number % 10, 10, 1)
+            chances = (weights / np.bincount(labels))[labels]
+            points = rng.choice(len(images), size, p=chances / chances.sum())
+            np.savez(folder / f"set-{number}.npz", images=images[points])
+            shares = np.bincount(labels[points], minlength=10) / size
+            rows.append(",".join([f"set-{number}", *map(str, shares)]))
+        (folder / "priors.csv").write_text("\n".join(rows) + "\n")
+    return folders

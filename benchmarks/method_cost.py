@@ -16,13 +16,13 @@ from torch.utils.flop_counter import FlopCounterMode
 from benchmarks.inputs import mnist_like
 from benchmarks.report import Outcome
 from client_apps.local import LocalTrainingClient
-from fedul_flwr.bridge import Node
 from fedul_flwr.client_state import ClientState
 from fedul_flwr.config import RunConfig, resolve
 from fedul_flwr.federation import introduction
 from fedul_flwr.learning.local import dump_arrays
 from fedul_flwr.methods import find_method
 from fedul_flwr.models import build_model
+from fedul_flwr.node_config import NodeConfig
 from fedul_flwr.references import load_reference
 from fedul_flwr.server_data import open_server_data
 
@@ -90,7 +90,9 @@ def _client(settings: RunConfig) -> LocalTrainingClient:
     data = open_server_data(settings).split_over(CLIENTS, settings)
     state = ClientState(RecordDict())
     kind: Any = load_reference(method.client, "method")
-    client: LocalTrainingClient = kind(settings, Node(0, CLIENTS, {}), state)
+    client: LocalTrainingClient = kind(
+        settings, NodeConfig(partition_id=0, num_partitions=CLIENTS), state
+    )
     files = data.files(method.data)
     client.step("prepare", introduction(settings, data.shape, files))
     return client

@@ -11,13 +11,18 @@ from torch import nn
 
 from client_apps.local import TrainingData
 from client_apps.matching import MatchingClient
+from fedul_flwr.bridge import ARRAYS, METRICS, Arrays
+from fedul_flwr.config import RunConfig
 from fedul_flwr.data.seeds import stream
 from fedul_flwr.exchange import HELD, HELPERS, OUT_OF_STEP, SINCE
 from fedul_flwr.learning.decomposition import (
+    PSI,
     SIGMA,
+    THETA,
     Decomposed,
     Parts,
     compose,
+    decompose,
     flatten,
     unflatten,
     unlabeled_part,
@@ -27,7 +32,8 @@ from fedul_flwr.learning.inter_client import InterClientConsistency
 from fedul_flwr.learning.local import dump_arrays, load_arrays
 from fedul_flwr.learning.machine import keep_freed_memory, place, release_freed_memory
 from fedul_flwr.learning.weighted import scaled_cross_entropy
-from fedul_flwr.settings.matching import FedMatchSettings
+from fedul_flwr.sent import AVERAGED, EVERY_ROUND, TRAIN, Sent
+from fedul_flwr.settings.matching import FedMatchSettings, ScenarioSettings
 from fedul_flwr.sparse import decode, encode
 
 
@@ -46,6 +52,28 @@ class FedMatchClient(MatchingClient):
     def array_names(self) -> list[str]:
         """None: the model travels in parts."""
         return []
+
+    @classmethod
+    def sends(cls, settings: RunConfig) -> list[Sent]:
+        """As others; parts of the weights in place of a model."""
+        replaced = ((TRAIN, ARRAYS), (TRAIN, METRICS))
+        sent = [e for e in super().sends(settings) if (e.phase, e.record) not in replaced]
+        helps = settings.section("fedmatch", FedMatchSettings).helpers > 0
+        for part in _parts_of(settings):
+            as_it_is = helps and part != SIGMA
+            reader = f"{AVERAGED}, and some this one as a helper's" if as_it_is else AVERAGED
+            what = f"what has changed of the weights' part {part}"
+            sent.append(Sent(TRAIN, ("*",), what, part, EVERY_ROUND, reader))
+        names = ("num-examples", *_figures())
+        what = "how many points it trained on and how it went"
+        return [*sent, Sent(TRAIN, names, what, METRICS, EVERY_ROUND)]
+
+    def update(self) -> dict[str, Arrays]:
+        """The parts as they are sent to a server that holds nothing of them."""
+        factor = self.options.psi_factor if self.options.decomposition else None
+        buffers = {name for name, _ in self.model.named_buffers()}
+        parts = decompose(self.model_arrays(), buffers, factor)
+        return {part: parts[part] for part in _parts_of(self.settings)}
 
     def fit(
         self, parameters: NDArrays, config: dict[str, FlowerScalar]
@@ -68,7 +96,7 @@ class FedMatchClient(MatchingClient):
             trained, figures = self._train(data, parts, config)
         updates = {
             part: encode(trained[part], parts[part], self.options.difference_threshold)
-            for part in self._sent(parts)
+            for part in _parts_of(self.settings)
         }
         self.returned = {part: update.record for part, update in updates.items()}
         kept = parts | {part: update.kept for part, update in updates.items()}
@@ -85,11 +113,6 @@ class FedMatchClient(MatchingClient):
         if not kept or int(kept.pop(SINCE)) != since:
             return None
         return unflatten(kept)
-
-    def _sent(self, parts: Parts) -> list[str]:
-        """Parts that the server is told of: not sigma where only the server changes it."""
-        at_server = self.scenario.labels_at == "server"
-        return [part for part in parts if not (at_server and part == SIGMA)]
 
     def _train(
         self, data: TrainingData, parts: Parts, config: dict[str, FlowerScalar]
@@ -143,6 +166,14 @@ class FedMatchClient(MatchingClient):
         model = copy.deepcopy(self.model)
         load_arrays(model, dump_arrays(model) | compose(parts))
         return model
+
+
+def _parts_of(settings: RunConfig) -> tuple[str, ...]:
+    """Parts that the server is told of: not sigma where only the server changes it."""
+    if not settings.section("fedmatch", FedMatchSettings).decomposition:
+        return (THETA,)
+    at_server = settings.section("scenario", ScenarioSettings).labels_at == "server"
+    return (PSI,) if at_server else (SIGMA, PSI)
 
 
 def _figures(

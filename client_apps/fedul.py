@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
 from flwr.common.typing import NDArrays
 from flwr.common.typing import Scalar as FlowerScalar
 
 from client_apps.local import TrainingData
 from client_apps.unlabeled_sets import UnlabeledSetsClient
-from fedul_flwr.bridge import CLASS_MASSES, TEST_PRIOR, Value
+from fedul_flwr.bridge import CLASS_MASSES, METRICS, TEST_PRIOR, Value
 from fedul_flwr.class_priors import class_masses
+from fedul_flwr.config import RunConfig
 from fedul_flwr.data.seeds import stream
-from fedul_flwr.learning.local import Loss, load_arrays, predict_logits
+from fedul_flwr.sent import EVALUATE, PREPARE, Sent
 from fedul_flwr.settings.fedul import FedULSettings
-from fedul_flwr.surrogate import SurrogateLoss
+
+if TYPE_CHECKING:
+    from fedul_flwr.learning.local import Loss
 
 
 class FedULClient(UnlabeledSetsClient):
@@ -37,6 +39,18 @@ class FedULClient(UnlabeledSetsClient):
         if self.settings.test_prior == "sets" and not values["reason"]:
             values[CLASS_MASSES] = class_masses(self.sets.priors, self.sets.set_sizes).tolist()
         return values
+
+    @classmethod
+    def sends(cls, settings: RunConfig) -> list[Sent]:
+        """As others; class masses for pi, and held-out losses."""
+        sent = super().sends(settings)
+        if settings.test_prior == "sets":
+            sent.append(Sent(PREPARE, (CLASS_MASSES,), "points of each class, by its priors"))
+        if settings.selection == "heldout":
+            names = ("num-examples", "loss")
+            what = "loss on points it held out, and their number"
+            sent.append(Sent(EVALUATE, names, what, METRICS, "every round that is evaluated"))
+        return sent
 
     @cached_property
     def test_prior(self) -> list[float] | None:
@@ -82,6 +96,10 @@ class FedULClient(UnlabeledSetsClient):
 
     def loss(self) -> Loss:
         """Loss of surrogate labels under this client's transition (eq. 9)."""
+        import torch
+
+        from fedul_flwr.surrogate import SurrogateLoss
+
         prior = self.test_prior
         sizes = np.bincount(self.sets.sets[~self.held_out], minlength=len(self.sets.priors))
         return SurrogateLoss(
@@ -95,6 +113,10 @@ class FedULClient(UnlabeledSetsClient):
         self, parameters: NDArrays, config: dict[str, FlowerScalar]
     ) -> tuple[float, int, dict[str, FlowerScalar]]:
         """Surrogate loss of the global model on held-out unlabeled points."""
+        import torch
+
+        from fedul_flwr.learning.local import load_arrays, predict_logits
+
         self.take_prior(config)
         load_arrays(self.model, dict(zip(self.array_names(), parameters, strict=True)))
         sets, mask = self.sets, self.held_out

@@ -6,9 +6,12 @@ from flwr.common.typing import NDArrays
 from flwr.common.typing import Scalar as FlowerScalar
 
 from client_apps.fedul import FedULClient
+from fedul_flwr.bridge import METRICS
+from fedul_flwr.config import RunConfig
 from fedul_flwr.learning.consistency import ConsistencyObjective
 from fedul_flwr.learning.local import Objective
 from fedul_flwr.learning.schedules import ramp_up
+from fedul_flwr.sent import EVERY_ROUND, TRAIN, Sent
 from fedul_flwr.settings.consistency import FedULConsistencySettings
 from fedul_flwr.surrogate import SurrogateLoss
 
@@ -18,6 +21,15 @@ class FedULConsistencyClient(FedULClient):
 
     consistency: ConsistencyObjective | None = None
     """This round's objective, where consistency has a weight."""
+
+    @classmethod
+    def sends(cls, settings: RunConfig) -> list[Sent]:
+        """As FedUL's; figures of the strong view."""
+        sent = super().sends(settings)
+        if settings.section("fedul-consistency", FedULConsistencySettings).weight:
+            names, what = ("consistency-loss", "masked-share"), "how the strong views went"
+            sent.append(Sent(TRAIN, names, what, METRICS, EVERY_ROUND))
+        return sent
 
     def objective(self, server_round: int) -> Objective:
         """FedUL's loss of the weak view, and weighted consistency of the strong one."""

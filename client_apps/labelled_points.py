@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import cached_property
 
 import numpy as np
 
 from client_apps.local import LocalTrainingClient
 from fedul_flwr.bridge import Value
+from fedul_flwr.config import RunConfig
 from fedul_flwr.data.label_split import open_partly_labeled_points
 from fedul_flwr.data.types import UNLABELED, Ints, PartlyLabeledPoints
+from fedul_flwr.sent import PREPARE, Sent
 
 
 class LabelledPointsClient(LocalTrainingClient):
@@ -21,10 +24,7 @@ class LabelledPointsClient(LocalTrainingClient):
         folder = self.own_folder
         if folder is None:
             return open_partly_labeled_points(self.federation, self.node.partition_id)
-        from fedul_flwr.data.owned_labels import load_partly_labeled
-
-        names = list(self.federation["class-names"])
-        return load_partly_labeled(folder, names, self.image_shape)
+        return self.load_own_points(folder)
 
     @property
     def num_classes(self) -> int:
@@ -44,3 +44,18 @@ class LabelledPointsClient(LocalTrainingClient):
     def introduce(self) -> dict[str, Value]:
         """Numbers of points and of labels."""
         return {"num-points": len(self.data.points), "num-labelled": len(self.labelled)}
+
+    @classmethod
+    def sends(cls, settings: RunConfig) -> list[Sent]:
+        """As others; numbers of points and labels."""
+        numbers = ("num-points", "num-labelled")
+        return [*super().sends(settings), Sent(PREPARE, numbers, "how many points and labels")]
+
+    def describe(self) -> Iterator[str]:
+        """Numbers of points and of labels by class."""
+        yield f"{len(self.data.points)} points, {len(self.labelled)} with a label"
+        counts = np.bincount(self.data.labels[self.labelled], minlength=self.num_classes)
+        for name, count in zip(self.federation["class-names"], counts, strict=True):
+            yield f"class {name}: {count} with a label"
+        if not len(self.labelled):
+            yield "warning: no point has a label, it learns from unlabeled ones alone"

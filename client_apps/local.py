@@ -1,44 +1,43 @@
-"""What the clients of all methods share: settings, model and the round of local training."""
+"""What the clients of all methods share: settings, model and the round of local training.
+
+On a device every message is a new process, and half of what it takes is to import torch. Here, in
+FedUL and in XCLP, whose phases are many, it is therefore imported where a model is computed with.
+"""
 
 from __future__ import annotations
 
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from flwr.common.typing import NDArrays
 from flwr.common.typing import Scalar as FlowerScalar
 from numpy.typing import NDArray
-from torch import nn
 
+from client_apps.accountable import AccountableClient
 from fedul_flwr.bridge import (
     FEDERATION,
+    FORGETFUL,
     OWN_MODEL,
+    PREPARED_BEFORE,
     RATE_FACTOR,
     Content,
-    FederatedClient,
-    Node,
     Value,
 )
 from fedul_flwr.client_state import ClientState
 from fedul_flwr.config import RunConfig
 from fedul_flwr.data.seeds import stream
-from fedul_flwr.learning.batches import Batches, point_batches
-from fedul_flwr.learning.corrections import local_normalizer
-from fedul_flwr.learning.local import (
-    Loss,
-    Objective,
-    dump_arrays,
-    load_arrays,
-    on_logits,
-    train_local,
-)
-from fedul_flwr.learning.machine import keep_freed_memory, release_freed_memory, set_threads
-from fedul_flwr.learning.plan import LocalPlan
-from fedul_flwr.learning.scaffold import CONTROL, train_with_variates
-from fedul_flwr.local_plan import local_plan
-from fedul_flwr.models import build_model
+from fedul_flwr.data.types import PartlyLabeledPoints
+from fedul_flwr.errors import UserError
+from fedul_flwr.node_config import POINT_FORMATS, NodeConfig
+
+if TYPE_CHECKING:
+    from torch import nn
+
+    from fedul_flwr.learning.batches import Batches
+    from fedul_flwr.learning.local import Loss, Objective
+    from fedul_flwr.learning.plan import LocalPlan
 
 
 class TrainingData(NamedTuple):
@@ -49,7 +48,7 @@ class TrainingData(NamedTuple):
     targets: NDArray[np.int64]
 
 
-class LocalTrainingClient(FederatedClient):
+class LocalTrainingClient(AccountableClient):
     """A client that trains the global model on its own data; a method says on what and how.
 
     Subclasses give :meth:`training_data` and :meth:`loss`, and may :meth:`introduce` themselves.
@@ -69,11 +68,10 @@ class LocalTrainingClient(FederatedClient):
 
     server_round = 0
 
-    def __init__(self, settings: RunConfig, node: Node, state: ClientState) -> None:
+    def __init__(self, settings: RunConfig, node: NodeConfig, state: ClientState) -> None:
         self.settings = settings
         self.node = node
         self.state = state
-        set_threads(settings.client_threads)
 
     # What a method defines
 
@@ -87,11 +85,15 @@ class LocalTrainingClient(FederatedClient):
 
     def objective(self, server_round: int) -> Objective:
         """What a step of round ``server_round`` minimises: by default :meth:`loss` of logits."""
+        from fedul_flwr.learning.local import on_logits
+
         del server_round
         return on_logits(self.loss())
 
     def batches(self, data: TrainingData, plan: LocalPlan) -> Batches:
         """Batches of an epoch: by default ``plan.batch_size`` points of ``data``."""
+        from fedul_flwr.learning.batches import point_batches
+
         return point_batches(data.images, data.points, data.targets, plan)
 
     def stage(self, server_round: int) -> tuple[int, int]:
@@ -109,13 +111,30 @@ class LocalTrainingClient(FederatedClient):
 
     @property
     def federation(self) -> dict[str, Any]:
-        """What the server told in phase ``prepare``: ``fedul_flwr.federation.introduction``."""
-        return self.state.values(FEDERATION)
+        """What the server told in phase ``prepare``: ``fedul_flwr.federation.introduction``.
+
+        Raises
+        ------
+        UserError
+            If it was told nothing yet, or its device has lost its memory since.
+        """
+        told = self.state.values(FEDERATION)
+        if not told:
+            raise UserError(
+                f"Client {self.node.partition_id} was not prepared for this run, or has forgotten "
+                "it: a client has to be told what it takes part in."
+            )
+        return told
+
+    def require_prepared(self) -> None:
+        """See :attr:`federation`."""
+        assert self.federation
 
     @property
     def model(self) -> nn.Module:
         """The class model; one per process, its weights are overwritten by every message."""
-        return _model(self.settings.model, self.image_shape, len(self.federation["class-names"]))
+        settings, num_classes = self.settings, len(self.federation["class-names"])
+        return _model(settings.model, self.image_shape, num_classes, settings.client_threads)
 
     @property
     def image_shape(self) -> tuple[int, int, int]:
@@ -126,14 +145,27 @@ class LocalTrainingClient(FederatedClient):
     @property
     def own_folder(self) -> Path | None:
         """Where the client's own data lie; ``None`` where it has a share of a simulation's."""
-        if "data" in self.node.config:
-            return Path(str(self.node.config["data"]))
+        if self.node.data:
+            return Path(self.node.data)
         if "client-data" not in self.federation:
             return None
         from fedul_flwr.data.owned import client_folders
 
         folders = client_folders(self.federation["client-data"], self.node.num_partitions)
         return folders[self.node.partition_id]
+
+    def load_own_points(self, folder: Path) -> PartlyLabeledPoints:
+        """The points in :attr:`own_folder` with the labels that the owner has."""
+        from fedul_flwr.data.owned_labels import load_partly_labeled
+
+        self.node.expect_format(self.settings.method, POINT_FORMATS)
+        return load_partly_labeled(
+            folder,
+            list(self.federation["class-names"]),
+            self.image_shape,
+            form=self.node.format,
+            known_labels=self.node.known_labels,
+        )
 
     def array_names(self) -> list[str]:
         """Names of the model's weights and buffers."""
@@ -144,19 +176,28 @@ class LocalTrainingClient(FederatedClient):
         whoami: dict[str, Value] = {
             "partition-id": self.node.partition_id,
             "num-partitions": self.node.num_partitions,
-            "own-data": "data" in self.node.config,
+            "own-data": bool(self.node.data),
         }
         match name:
             case "hello":
                 return Content(values=whoami)
             case "prepare":
-                self.state.set_values(FEDERATION, content.values)
+                self._prepare(dict(content.values))
                 return Content(values={**whoami, **self.introduce()})
             case _:
                 return super().step(name, content)
 
+    def _prepare(self, told: dict[str, Value]) -> None:
+        """Keep what the server tells, and whether an earlier telling was forgotten."""
+        known = self.state.values(FEDERATION)
+        if told.pop(PREPARED_BEFORE, False) and (not known or known.get(FORGETFUL)):
+            told[FORGETFUL] = True
+        self.state.set_values(FEDERATION, told)
+
     def plan(self, config: dict[str, FlowerScalar]) -> LocalPlan:
         """The round's plan: the settings, and what the server sends."""
+        from fedul_flwr.local_plan import local_plan
+
         return local_plan(
             self.settings,
             float(config.get("proximal-mu", 0.0)),
@@ -168,6 +209,11 @@ class LocalTrainingClient(FederatedClient):
         self, parameters: NDArrays, config: dict[str, FlowerScalar]
     ) -> tuple[NDArrays, int, dict[str, FlowerScalar]]:
         """One round of local training from the global weights, or its own where it is told so."""
+        from fedul_flwr.learning.corrections import local_normalizer
+        from fedul_flwr.learning.local import dump_arrays, train_local
+        from fedul_flwr.learning.machine import keep_freed_memory, release_freed_memory
+        from fedul_flwr.learning.scaffold import CONTROL, train_with_variates
+
         keep_freed_memory()
         self.server_round = server_round = int(config["server-round"])
         model = self.model
@@ -206,6 +252,8 @@ class LocalTrainingClient(FederatedClient):
         )
 
     def _load_start(self, parameters: NDArrays, config: dict[str, FlowerScalar]) -> None:
+        from fedul_flwr.learning.local import load_arrays
+
         arrays = dict(zip(self.array_names(), parameters, strict=True))
         if config.get(OWN_MODEL):
             arrays = self.state.recall(OWN_MODEL, self.server_round) or arrays
@@ -213,6 +261,8 @@ class LocalTrainingClient(FederatedClient):
         parameters.clear()  # the model holds them now; a second copy is a model's size of memory
 
     def _weights(self) -> NDArrays:
+        from fedul_flwr.learning.local import dump_arrays
+
         arrays = dump_arrays(self.model)
         return [arrays[name] for name in self.array_names()]
 
@@ -222,5 +272,11 @@ class LocalTrainingClient(FederatedClient):
 
 
 @lru_cache(maxsize=2)
-def _model(name: str, image_shape: tuple[int, int, int], num_classes: int) -> nn.Module:
+def _model(
+    name: str, image_shape: tuple[int, int, int], num_classes: int, threads: int
+) -> nn.Module:
+    from fedul_flwr.learning.machine import set_threads
+    from fedul_flwr.models import build_model
+
+    set_threads(threads)
     return build_model(name, image_shape, num_classes)

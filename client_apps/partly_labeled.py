@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
 from client_apps.labelled_points import LabelledPointsClient
 from client_apps.local import TrainingData
 from fedul_flwr.data.types import UNLABELED
-from fedul_flwr.learning.batches import Batches, paired_batches
-from fedul_flwr.learning.local import Objective
-from fedul_flwr.learning.network import Network
-from fedul_flwr.learning.plan import LocalPlan
-from fedul_flwr.learning.weighted import class_weights, weighted_cross_entropy
 from fedul_flwr.propagation.labels import Propagated
 from fedul_flwr.results.label_names import PSEUDO_LABELS
 from fedul_flwr.settings.semi import PseudoLabelSettings, StageSettings
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from fedul_flwr.learning.batches import Batches
+    from fedul_flwr.learning.local import Objective
+    from fedul_flwr.learning.network import Network
+    from fedul_flwr.learning.plan import LocalPlan
 
 
 class PartlyLabeledClient(LabelledPointsClient):
@@ -63,10 +66,16 @@ class PartlyLabeledClient(LabelledPointsClient):
 
     def batches(self, data: TrainingData, plan: LocalPlan) -> Batches:
         """``batch-size`` labelled points and as many pseudo-labelled ones in each."""
+        from fedul_flwr.learning.batches import paired_batches
+
         return paired_batches(data.images, data.points, len(self.labelled), plan)
 
     def objective(self, server_round: int) -> Objective:
         """Cross-entropy weighted by confidence."""
+        import torch
+
+        from fedul_flwr.learning.weighted import weighted_cross_entropy
+
         del server_round
         classes, weights = torch.from_numpy(self.classes), torch.from_numpy(self.weights).float()
 
@@ -91,6 +100,8 @@ class PartlyLabeledClient(LabelledPointsClient):
 
     def _weights_of(self, confidence: NDArray[np.float64]) -> NDArray[np.float64]:
         """Weight of every training point, for :attr:`classes`: 1 or its confidence, by class."""
+        from fedul_flwr.learning.weighted import class_weights
+
         if not isinstance(self.stages, PseudoLabelSettings):
             return np.ones(len(self.classes))
         if self.stages.relative_confidence and len(confidence):

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from client_apps.propagating import PropagatingClient
+from fedul_flwr.bridge import FEDERATION, FORGETFUL
 from fedul_flwr.data.types import UNLABELED, Ints
 from fedul_flwr.errors import UserError
 from fedul_flwr.privacy_plan import PrivacyPlan, privacy_plan
@@ -85,10 +86,18 @@ class PrivateClient(PropagatingClient):
         return labels
 
     def _refuse_second_draw(self) -> None:
-        if self.settings.resume and self.state.directory is None:
+        if self.state.directory is not None:
+            return
+        name = f"Client {self.node.partition_id}"
+        if self.settings.resume:
             raise UserError(
-                f"Client {self.node.partition_id}: a run with differential privacy cannot resume "
-                "on a device: its noise was drawn in the run before, and is gone."
+                f"{name}: a run with differential privacy cannot resume on a device: its noise was "
+                "drawn in the run before, and is gone."
+            )
+        if FORGETFUL in self.state.values(FEDERATION):
+            raise UserError(
+                f"{name}: a device that has forgotten its noise takes no more part in a run with "
+                "differential privacy: drawn once more, it would hide less."
             )
 
     def _refuse_change(self, same: bool) -> None:

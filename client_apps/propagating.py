@@ -9,8 +9,6 @@ from numpy.typing import NDArray
 
 from client_apps.partly_labeled import PartlyLabeledClient, nothing
 from fedul_flwr.data.types import Ints
-from fedul_flwr.learning.features import extract_features
-from fedul_flwr.local_plan import local_plan
 from fedul_flwr.propagation.central import label_propagation
 from fedul_flwr.propagation.labels import Propagated
 from fedul_flwr.settings.semi import PropagationSettings
@@ -36,6 +34,9 @@ class PropagatingClient(PartlyLabeledClient):
 
     def features(self) -> NDArray[np.float32]:
         """``(n, d)``, features of the points in :attr:`shown` by the model as it is."""
+        from fedul_flwr.learning.features import extract_features
+        from fedul_flwr.local_plan import local_plan
+
         points = self.data.points[self.shown]
         return extract_features(self.model, self.data.images, points, local_plan(self.settings))
 

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import cached_property
 
 from client_apps.local import LocalTrainingClient, TrainingData
 from fedul_flwr.bridge import Value
+from fedul_flwr.config import RunConfig
 from fedul_flwr.data.set_split import open_unlabeled_sets
 from fedul_flwr.data.types import UnlabeledSets
+from fedul_flwr.errors import OwnDataError
+from fedul_flwr.node_config import SET_FORMATS
+from fedul_flwr.sent import PREPARE, Sent
 from fedul_flwr.settings.fedul import AdmissionSettings
 from fedul_flwr.verdict import Verdict, judge_sets
 
@@ -29,6 +34,7 @@ class UnlabeledSetsClient(LocalTrainingClient):
         told, folder = self.federation, self.own_folder
         if folder is None:
             return open_unlabeled_sets(told, self.node.partition_id)
+        self.node.expect_format(self.settings.method, SET_FORMATS)
         from fedul_flwr.data.owned import load_unlabeled_sets
 
         names = list(told["class-names"])
@@ -37,10 +43,10 @@ class UnlabeledSetsClient(LocalTrainingClient):
     def introduce(self) -> dict[str, Value]:
         """Judge the sets and send the verdict; priors only with ``fedul.share-priors``."""
         verdict = self.verdict()
-        for warning in verdict.warnings:
-            print(f"Client {self.node.partition_id}: {warning}")
+        for line in filter(None, (verdict.reason, *verdict.warnings)):
+            print(f"Client {self.node.partition_id}: {line}")
         values: dict[str, Value] = {
-            "reason": verdict.reason,
+            "reason": verdict.told,
             "num-sets": verdict.num_sets,
             "num-points": verdict.num_points,
             "condition-number": verdict.condition_number,
@@ -49,6 +55,36 @@ class UnlabeledSetsClient(LocalTrainingClient):
             values["priors"] = self.sets.priors.ravel().tolist()
             values["set-sizes"] = self.sets.set_sizes.tolist()
         return values
+
+    @classmethod
+    def sends(cls, settings: RunConfig) -> list[Sent]:
+        """As others; the verdict, and what ``fedul.share-priors`` adds."""
+        verdict = ("reason", "num-sets", "num-points", "condition-number")
+        sent = [*super().sends(settings), Sent(PREPARE, verdict, "whether its sets can be used")]
+        if settings.section("fedul", AdmissionSettings).share_priors:
+            priors = ("priors", "set-sizes")
+            sent.append(Sent(PREPARE, priors, "class priors and size of every set"))
+        return sent
+
+    def describe(self) -> Iterator[str]:
+        """Sets, rank and condition number of their priors, and what to beware of."""
+        sets, verdict = self.sets, self.verdict()
+        num_classes = sets.priors.shape[1]
+        yield f"{verdict.num_points} points in {verdict.num_sets} sets, {num_classes} classes"
+        for name, size in zip(sets.names, sets.set_sizes, strict=True):
+            yield f"set {name}: {size} points"
+        if verdict.rank:
+            condition = verdict.condition_number
+            yield f"class priors: rank {verdict.rank}, condition number {condition:.3g}"
+        yield from (f"warning: {warning}" for warning in verdict.warnings)
+
+    def judge(self) -> None:
+        """Refuse where the verdict does."""
+        verdict = self.verdict()
+        if not verdict.accepted:
+            number = self.node.partition_id
+            text = f"Client {number} cannot take part: {verdict.reason}."
+            raise OwnDataError(text, verdict.refusal)
 
     def verdict(self) -> Verdict:
         """This client's judgement of its own sets."""

@@ -10,11 +10,11 @@ from numpy.typing import NDArray
 
 from client_apps.partly_labeled import nothing
 from client_apps.private import PrivateClient
-from fedul_flwr.bridge import Arrays, Content
+from fedul_flwr.bridge import ARRAYS, Arrays, Content
+from fedul_flwr.config import RunConfig
 from fedul_flwr.data.types import UNLABELED, Bytes
 from fedul_flwr.errors import UserError
 from fedul_flwr.federation import number
-from fedul_flwr.learning.local import load_arrays
 from fedul_flwr.propagation.codes import checked_features, encode
 from fedul_flwr.propagation.labels import (
     Propagated,
@@ -42,6 +42,7 @@ from fedul_flwr.propagation.shares import label_part, own_rows, scores_of
 from fedul_flwr.secure.backends import BACKENDS
 from fedul_flwr.secure.rowsums import open_rows, pair_masks, split_share
 from fedul_flwr.secure.similarity import Encode, SimilarityBackend, Task
+from fedul_flwr.sent import Sent
 from fedul_flwr.settings.semi import XCLPSettings
 
 FEATURES, PRESENT, ASKED, KEPT, BACKEND = "features", "present", "asked", "kept", "backend/"
@@ -61,6 +62,31 @@ class XCLPClient(PrivateClient):
         """How labels are propagated."""
         return self.settings.section("xclp", XCLPSettings)
 
+    propagates = "every round of the second stage that it trains in"
+    """How often, in words."""
+
+    @classmethod
+    def sends(cls, settings: RunConfig) -> list[Sent]:
+        """As others; which points are labelled, what the backend sends, and its part of the sum."""
+        options = settings.section("xclp", XCLPSettings)
+        compared = {
+            LABELLED: ("which of its points have a label, not which label", "the server"),
+            **BACKENDS[options.secure].sends,
+        }
+        sent = [
+            Sent(COMPARE, (name,), what, ARRAYS, cls.propagates, reader)
+            for name, (what, reader) in compared.items()
+        ]
+        masked = options.secure != "plaintext"
+        what = "its labels' part of the scores of others' points" + ", masked" * masked
+        reader = (
+            "the other clients, as a sum of all parts at their own points"
+            if masked
+            else "the server"
+        )
+        sent.append(Sent(SUM, (SENT,), what, ARRAYS, cls.propagates, reader))
+        return [*super().sends(settings), *sent]
+
     def step(self, name: str, content: Content) -> Content:
         """Phases of the propagation beside those of every method."""
         if name == COMPARE:
@@ -70,6 +96,8 @@ class XCLPClient(PrivateClient):
         if name == END:
             self.end_propagation()
             return Content()
+        if name == "prepare":  # whoever begins anew has no part in what was under way
+            self.end_propagation()
         return super().step(name, content)
 
     def pseudo_labels(self) -> Propagated:
@@ -117,6 +145,8 @@ class XCLPClient(PrivateClient):
             names = [name for name in message if name.startswith(MODEL)]
             weights = {name.removeprefix(MODEL): message.pop(name) for name in names}
             if weights:
+                from fedul_flwr.learning.local import load_arrays
+
                 load_arrays(self.model, weights)
             try:
                 features = checked_features(self.features())

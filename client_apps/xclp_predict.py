@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from functools import cached_property
 from pathlib import Path
 
@@ -9,20 +10,23 @@ import numpy as np
 from numpy.typing import NDArray
 
 from client_apps.xclp import XCLPClient
-from fedul_flwr.bridge import Content, Value
+from fedul_flwr.bridge import Arrays, Content, Value
+from fedul_flwr.config import RunConfig
+from fedul_flwr.data.owned_files import own_data
 from fedul_flwr.data.types import UNLABELED, Ints
-from fedul_flwr.learning.features import features_and_logits, pixel_features
-from fedul_flwr.learning.pseudo_labels import network_labels
-from fedul_flwr.local_plan import local_plan
+from fedul_flwr.errors import OwnDataError
 from fedul_flwr.propagation.labels import Propagated
 from fedul_flwr.propagation.phases import LABEL, LAST, OWN_LABELS
 from fedul_flwr.results.label_files import write_labels
 from fedul_flwr.results.label_names import LEFT_OUT, NETWORK, PERCLIENT_LP, XCLP, file_name
+from fedul_flwr.sent import PREPARE, TRAIN, Sent, without
 from fedul_flwr.settings.semi import XCLPPredictSettings
 
 
 class XCLPPredictClient(XCLPClient):
     """Takes part in one propagation and writes labels and confidences of its unlabeled points."""
+
+    propagates = "once"
 
     @property
     def options(self) -> XCLPPredictSettings:
@@ -38,6 +42,10 @@ class XCLPPredictClient(XCLPClient):
 
     def features(self) -> NDArray[np.float32]:
         """Of pixels or of the model, as the settings say; labels to compare with on the way."""
+        from fedul_flwr.learning.features import features_and_logits, pixel_features
+        from fedul_flwr.learning.pseudo_labels import network_labels
+        from fedul_flwr.local_plan import local_plan
+
         data, points = self.data, self.data.points[self.shown]
         if self.options.features == "pixels":
             features = pixel_features(data.images, points)
@@ -54,6 +62,26 @@ class XCLPPredictClient(XCLPClient):
         """As others, with the number of points in the graph."""
         return {**super().introduce(), "num-compared": len(self.shown)}
 
+    @classmethod
+    def sends(cls, settings: RunConfig) -> list[Sent]:
+        """As XCLP's, but for training; how many points are compared."""
+        compared = Sent(PREPARE, ("num-compared",), "how many points are in the graph")
+        return [*without(TRAIN, super().sends(settings)), compared]
+
+    def update(self) -> dict[str, Arrays]:
+        """None: nothing is trained."""
+        return {}
+
+    def judge(self) -> None:
+        """Refuse where its labels could not be written."""
+        folder = self._file(XCLP).parent
+        if not os.access(folder, os.W_OK):
+            raise OwnDataError(
+                f"Labels cannot be written to {folder}: it must be a folder that this user can "
+                "write to; labels in the node config names another file.",
+                "settings",
+            )
+
     def step(self, name: str, content: Content) -> Content:
         """The last phase: write what came of the propagation."""
         if name != LABEL:
@@ -69,21 +97,22 @@ class XCLPPredictClient(XCLPClient):
         asked = np.flatnonzero((self.given == UNLABELED) | (source == LEFT_OUT))
         points = self.shown[asked]
         names = self.data.names or [str(row) for row in self.data.points]
-        write_labels(
-            self._file(source),
-            [names[point] for point in points],
-            Propagated(found.labels[asked], found.confidence[asked]),
-            list(self.federation["class-names"]),
-        )
+        with own_data():
+            write_labels(
+                self._file(source),
+                [names[point] for point in points],
+                Propagated(found.labels[asked], found.confidence[asked]),
+                list(self.federation["class-names"]),
+            )
 
     def _file(self, source: str) -> Path:
         """Where labels go: the node config's ``labels``, or beside the data, or the run's."""
         name = file_name(source)
-        if "labels" in self.node.config:
-            chosen = Path(str(self.node.config["labels"]))
+        if self.node.labels:
+            chosen = Path(self.node.labels).expanduser()
             return chosen.with_name(f"{chosen.stem}{name.removeprefix('labels')}")
         if self.state.directory is not None:
             self.state.directory.mkdir(parents=True, exist_ok=True)
             return self.state.directory / name
-        folder = Path(str(self.node.config["data"])).resolve()
+        folder = Path(self.node.data).expanduser().resolve()
         return folder.with_name(f"{folder.name}-{name}")

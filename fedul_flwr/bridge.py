@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import wraps
 from types import MappingProxyType
 from typing import Any, cast
 
@@ -14,9 +16,12 @@ import numpy as np
 from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, MetricRecord, RecordDict
 from flwr.client import NumPyClient
 from flwr.clientapp import ClientApp
+from flwr.clientapp.typing import Mod
 from numpy.typing import NDArray
 
-from fedul_flwr.errors import UserError
+from fedul_flwr.array_bytes import check_bytes
+from fedul_flwr.errors import OwnDataError, UserError
+from fedul_flwr.packing import packing_mod
 
 Arrays = dict[str, NDArray[Any]]
 Value = (
@@ -41,6 +46,10 @@ MODEL, OTHER = "model", "other"
 FEDERATION = "federation"
 """Name under which a client keeps what the server told it in phase ``prepare``."""
 
+PREPARED_BEFORE, FORGETFUL = "prepared-before", "forgetful"
+"""Value of phase ``prepare`` where the server has prepared this client before, and what a client
+that knows nothing of it keeps with what it is told."""
+
 CLASS_MASSES, TEST_PRIOR = "class-masses", "test-prior"
 """Values that a client sends, and is told in every round, where pi is the mean of all sets."""
 
@@ -63,21 +72,6 @@ class Content:
     values: dict[str, Value] = field(default_factory=dict)
 
 
-@dataclass(frozen=True)
-class Node:
-    """Where a client runs.
-
-    Attributes
-    ----------
-    partition_id, num_partitions : its number and how many there are (simulation, or node config).
-    config : Flower's node config.
-    """
-
-    partition_id: int
-    num_partitions: int
-    config: Mapping[str, Any]
-
-
 class FederatedClient(NumPyClient):
     """A NumPyClient whose method may have extra phases.
 
@@ -93,6 +87,9 @@ class FederatedClient(NumPyClient):
     received: Mapping[str, Arrays] = MappingProxyType({})
     returned: Mapping[str, Arrays] = MappingProxyType({})
 
+    def require_prepared(self) -> None:
+        """Refuse to train or evaluate before the server has told what that takes."""
+
     def array_names(self) -> list[str]:
         """Names of the arrays that ``fit`` and ``evaluate`` expect, in order."""
         raise NotImplementedError
@@ -105,16 +102,30 @@ class FederatedClient(NumPyClient):
 ClientBuilder = Callable[[Context], FederatedClient]
 
 
-def make_client_app(build: ClientBuilder) -> ClientApp:
-    """Flower's ClientApp around clients that ``build`` makes, one per message."""
-    app = ClientApp()
+Answer = Callable[[Message, Context], Message]
+OF_A_SIMULATION = frozenset(("partition-id", "num-partitions"))
+"""All that Flower's simulation puts into a node config."""
 
-    @app.train()
+
+def make_client_app(build: ClientBuilder, *train_mods: Mod) -> ClientApp:
+    """Flower's ClientApp around clients that ``build`` makes, one per message.
+
+    On an owner's device an error's text goes to the server only if it is a :class:`UserError` about
+    something else than the owner's data. All others are written to the device's own log.
+
+    Parameters
+    ----------
+    train_mods : Flower's modifiers of what comes to training and leaves it.
+    """
+    app = ClientApp(mods=[packing_mod])
+
+    @app.train(mods=list(train_mods))
+    @_discreetly
     def train(message: Message, context: Context) -> Message:
-        started = time.time()
         client = build(context)
         arrays, names, config = _unpack(message, client)
         message.content = RecordDict()  # its bytes are a second copy of the model
+        started = time.time()  # after torch's import, which every process on a device pays for
         fitted, num_examples, metrics = client.fit(arrays, config)
         reply = RecordDict(
             {
@@ -130,6 +141,7 @@ def make_client_app(build: ClientBuilder) -> ClientApp:
         return Message(reply, reply_to=message)
 
     @app.evaluate()
+    @_discreetly
     def evaluate(message: Message, context: Context) -> Message:
         client = build(context)
         arrays, _, config = _unpack(message, client)
@@ -138,6 +150,7 @@ def make_client_app(build: ClientBuilder) -> ClientApp:
         return Message(RecordDict({METRICS: record}), reply_to=message)
 
     @app.query("step")
+    @_discreetly
     def step(message: Message, context: Context) -> Message:
         content = from_records(message.content)
         name = str(content.values.pop("step"))
@@ -145,6 +158,28 @@ def make_client_app(build: ClientBuilder) -> ClientApp:
         return Message(to_records(answer), reply_to=message)
 
     return app
+
+
+def _discreetly(answer: Answer) -> Answer:
+    """``answer`` with errors that tell the server nothing of an owner's data or machine."""
+
+    @wraps(answer)
+    def guarded(message: Message, context: Context) -> Message:
+        try:
+            return answer(message, context)
+        except Exception as error:
+            harmless = isinstance(error, UserError) and not isinstance(error, OwnDataError)
+            if harmless or context.node_config.keys() <= OF_A_SIMULATION:
+                raise
+            number = context.node_config.get("partition-id", 0)
+            who = f"Client {number}" if isinstance(number, int) else "A client"
+            print(f"{who}: {error}", file=sys.stderr, flush=True)
+            known = isinstance(error, OwnDataError)
+            problem = "cannot use its data or node config" if known else "failed"
+            # Flower sends this text, and logs the whole chain on the device.
+            raise UserError(f"{who} {problem}; its own log says why.") from error
+
+    return guarded
 
 
 def step_messages(name: str, contents: Mapping[int, Content]) -> list[Message]:
@@ -178,11 +213,15 @@ def to_records(content: Content) -> RecordDict:
 
 
 def from_records(records: RecordDict) -> Content:
-    """Flower's records as content."""
-    return Content(
-        to_arrays(cast(ArrayRecord, records[ARRAYS])) if ARRAYS in records else {},
-        dict(cast(ConfigRecord, records[CONFIG])) if CONFIG in records else {},
-    )
+    """Flower's records as content.
+
+    Raises
+    ------
+    BadMessageError
+        See :func:`to_arrays`.
+    """
+    arrays, values = records.array_records.get(ARRAYS), records.config_records.get(CONFIG)
+    return Content(to_arrays(arrays) if arrays else {}, dict(values) if values else {})
 
 
 def to_record(arrays: Mapping[str, NDArray[Any]]) -> ArrayRecord:
@@ -191,12 +230,20 @@ def to_record(arrays: Mapping[str, NDArray[Any]]) -> ArrayRecord:
 
 
 def to_arrays(record: ArrayRecord) -> Arrays:
-    """An ArrayRecord as named arrays."""
+    """An ArrayRecord as named arrays.
+
+    Raises
+    ------
+    BadMessageError
+        See :func:`fedul_flwr.array_bytes.check_bytes`.
+    """
+    for name, array in record.items():
+        check_bytes(name, array)
     return {name: array.numpy() for name, array in record.items()}
 
 
 def payload_parts(records: RecordDict) -> Counter[str]:
-    """Bytes of a message's content by part; keys are left out.
+    """Bytes of a message's content by part, before it is packed; keys are left out.
 
     Array data count under the name of their record, the model's as ``model``; every other value as
     ``other``.
@@ -234,6 +281,7 @@ def _value_bytes(value: object) -> int:
 def _unpack(
     message: Message, client: FederatedClient
 ) -> tuple[list[NDArray[Any]], list[str], dict[str, Any]]:
+    client.require_prepared()
     record = cast(ArrayRecord, message.content[ARRAYS])
     names = client.array_names()
     if set(names) != set(record):

@@ -1,4 +1,4 @@
-"""The command line: ``fedul-flwr run | label | demo | compare | predict | report``.
+"""The command line: ``fedul-flwr run | label | demo | compare | deploy | predict | report``.
 
 Everything but typer is imported inside the commands, so that ``--help`` answers at once.
 """
@@ -25,6 +25,7 @@ from fedul_flwr.command_options import (
     Verbose,
 )
 from fedul_flwr.compare_command import compare
+from fedul_flwr.deploy_command import deploy
 from fedul_flwr.errors import UserError
 from fedul_flwr.execute import plan_rounds, run_on, simulate
 from fedul_flwr.label_command import label
@@ -136,6 +137,7 @@ def demo(
 
 
 app.command()(compare)
+app.add_typer(deploy, name="deploy")
 
 
 @app.command()

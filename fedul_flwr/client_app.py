@@ -5,34 +5,59 @@ from __future__ import annotations
 import json
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
-from flwr.app import Context
+from flwr.app import ArrayRecord, Context, Message
+from flwr.clientapp.typing import ClientAppCallable
 
-from fedul_flwr.bridge import FEDERATION, FederatedClient, Node, make_client_app
+from fedul_flwr.bridge import ARRAYS, FEDERATION, FederatedClient, make_client_app
 from fedul_flwr.client_state import ClientState
 from fedul_flwr.config import RunConfig, parse_flat
 from fedul_flwr.methods import find_method
+from fedul_flwr.node_config import NodeConfig
 from fedul_flwr.references import load_reference
+from fedul_flwr.settings.privacy import DPSettings
 
 SETTINGS = "settings"
 
 
 def build_client(context: Context) -> FederatedClient:
     """The client that answers one message."""
-    told = ClientState(context.state).values(FEDERATION)
-    # The server's resolved settings, once told: they have absolute paths and what `resume` found.
-    text = str(told.get(SETTINGS) or json.dumps(dict(context.run_config), sort_keys=True))
-    settings = _parse(text)
+    node = NodeConfig.parse(context.node_config)
+    told, settings = _told(context)
     client: Any = load_reference(find_method(settings.method).client, "method")
-    node = Node(
-        partition_id=int(context.node_config.get("partition-id", 0)),
-        num_partitions=int(context.node_config.get("num-partitions", 0)),
-        config=context.node_config,
-    )
     memory = Path(str(told["memory"])) / str(node.partition_id) if "memory" in told else None
     built: FederatedClient = client(settings, node, ClientState(context.state, memory))
     return built
+
+
+def clip(message: Message, context: Context, call_next: ClientAppCallable) -> Message:
+    """Flower's modifier that clips the update, in runs whose clients clip."""
+    _, settings = _told(context)
+    if settings.section("dp", DPSettings).clipping != "client":
+        return call_next(message, context)
+    from flwr.clientapp.mod import fixedclipping_mod
+
+    from fedul_flwr.clipping import step_off
+
+    start = cast(ArrayRecord, message.content[ARRAYS])
+
+    def train(message: Message, context: Context) -> Message:
+        reply = call_next(message, context)
+        if not reply.has_error():
+            step_off(cast(ArrayRecord, reply.content[ARRAYS]), start)
+        return reply
+
+    return fixedclipping_mod(message, context, train)
+
+
+def _told(context: Context) -> tuple[dict[str, Any], RunConfig]:
+    """What the server told in phase ``prepare``, and the run's settings."""
+    told = ClientState(context.state).values(FEDERATION)
+    # The server's resolved settings, once told: they have absolute paths and what `resume` found.
+    return told, _parse(
+        str(told.get(SETTINGS) or json.dumps(dict(context.run_config), sort_keys=True))
+    )
 
 
 @lru_cache(maxsize=4)
@@ -40,4 +65,4 @@ def _parse(text: str) -> RunConfig:
     return parse_flat(json.loads(text))
 
 
-app = make_client_app(build_client)
+app = make_client_app(build_client, clip)

@@ -8,8 +8,6 @@ from typing import cast
 
 import numpy as np
 from flwr.app import ArrayRecord, ConfigRecord, RecordDict
-from safetensors.numpy import save_file
-from safetensors.torch import load_file
 
 from fedul_flwr.bridge import Arrays, Value, to_arrays, to_record
 
@@ -66,6 +64,8 @@ class ClientState:
         if self._directory is None:
             self.set_secrets(name, arrays)
             return
+        from safetensors.numpy import save_file
+
         self._directory.mkdir(parents=True, exist_ok=True)
         file = self._file(name, server_round)
         partial = file.with_suffix(".partial")
@@ -99,6 +99,8 @@ class ClientState:
 
 
 def _mapped_arrays(file: Path) -> Arrays:
+    from safetensors.torch import load_file  # on devices there are no files, nor need for torch
+
     # As torch's tensors, for these share memory with the file, copied on writing; numpy's loader
     # reads it whole.
     return {name: tensor.numpy() for name, tensor in load_file(file).items()}

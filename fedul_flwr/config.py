@@ -16,6 +16,7 @@ from fedul_flwr.methods import METHODS, Method, find_method
 from fedul_flwr.settings.base import Scalar, Settings, unknown_key
 from fedul_flwr.settings.dealing import refuse_pointless
 from fedul_flwr.settings.labels import LabelSettings
+from fedul_flwr.settings.privacy import DPSettings, refuse_unaccounted
 from fedul_flwr.settings.sections import SECTIONS, ScaffoldSettings
 from fedul_flwr.settings.server import ServerTrainingSettings
 from fedul_flwr.settings.shared import PRETRAINED, SharedSettings
@@ -101,8 +102,6 @@ def parse_flat(flat: Mapping[str, Any]) -> RunConfig:
                 f"Setting {key} = {value!r} has no effect with {_choice(table, shared)}: "
                 f"leave it out or choose what it belongs to."
             )
-    if shared.client_data:
-        refuse_labels_of_owners(shared)
     refuse_pointless(flat, default_flat())
     if shared.method_options:
         if shared.method in METHODS:
@@ -125,6 +124,9 @@ def parse_flat(flat: Mapping[str, Any]) -> RunConfig:
             "Setting scaffold.option = 'II' needs optimizer = 'sgd', for its formula holds for SGD "
             "only; scaffold.option = 'I' goes with every optimiser."
         )
+    privacy = sections.get("dp")
+    if isinstance(privacy, DPSettings):
+        refuse_unaccounted(shared, privacy)
     return RunConfig.model_construct(
         **{name: getattr(shared, name) for name in SharedSettings.model_fields}, sections=sections
     )
@@ -136,21 +138,6 @@ def keys_in_use(flat: Mapping[str, Any]) -> frozenset[str]:
     tables = _sections_in_use(shared, find_method(shared.method))
     of_tables = (f"{table}.{key}" for table, kind in tables.items() for key in kind.names())
     return frozenset([*SharedSettings.names(), *of_tables])
-
-
-def refuse_labels_of_owners(settings: SharedSettings) -> None:
-    """Refuse a method that learns from labels, for clients with their own data, who have none.
-
-    Raises
-    ------
-    UserError
-        If the method is of that kind.
-    """
-    if find_method(settings.method).data == "labels":
-        raise UserError(
-            f"Setting method = {settings.method!r} needs labels, "
-            "which clients with their own data do not have."
-        )
 
 
 def resolve(overrides: Mapping[str, Any], base_dir: Path) -> RunConfig:

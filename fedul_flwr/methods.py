@@ -22,6 +22,7 @@ from fedul_flwr.settings.matching import (
     UDASettings,
     ViewSettings,
 )
+from fedul_flwr.settings.privacy import DPSettings
 from fedul_flwr.settings.semi import (
     FedSiamSettings,
     PropagationSettings,
@@ -73,6 +74,10 @@ MATCHING: dict[str, type[Settings]] = {
 }
 """Tables of methods that learn from few labels and from consistency."""
 
+PRIVATE: dict[str, type[Settings]] = {"dp": DPSettings}
+"""Table of methods whose clients put their data into nothing but an update of one model, in every
+round that they are sampled for."""
+
 METHODS: dict[str, Method] = {
     method.name: method
     for method in (
@@ -80,14 +85,14 @@ METHODS: dict[str, Method] = {
             name="fedul",
             strategy="strategies.fedul:FedUL",
             client="client_apps.fedul:FedULClient",
-            sections={"fedul": FedULSettings},
+            sections={"fedul": FedULSettings, **PRIVATE},
         ),
         # Bi-objective FedUL: a small labelled set at the server.
         Method(
             name="fedul-finetune",
             strategy="strategies.fedul_finetune:FedULFinetune",
             client="client_apps.fedul:FedULClient",
-            sections={"fedul": FedULSettings, "server": ServerTrainingSettings},
+            sections={"fedul": FedULSettings, "server": ServerTrainingSettings, **PRIVATE},
         ),
         Method(
             name="fedul-mix",
@@ -97,36 +102,41 @@ METHODS: dict[str, Method] = {
                 "fedul": FedULSettings,
                 "server": ServerTrainingSettings,
                 "fedul-mix": FedULMixSettings,
+                **PRIVATE,
             },
         ),
         Method(
             name="fedul-consistency",
             strategy="strategies.fedul_consistency:FedULConsistency",
             client="client_apps.fedul_consistency:FedULConsistencyClient",
-            sections={"fedul": FedULSettings, "fedul-consistency": FedULConsistencySettings},
+            sections={
+                "fedul": FedULSettings,
+                "fedul-consistency": FedULConsistencySettings,
+                **PRIVATE,
+            },
         ),
         Method(
             name="fedpl",
             strategy="baselines.fedpl:FedPL",
             client="baselines.fedpl:FedPLClient",
-            sections={"fedul": AdmissionSettings, "fedpl": FedPLSettings},
+            sections={"fedul": AdmissionSettings, "fedpl": FedPLSettings, **PRIVATE},
         ),
         Method(
             name="fedllp",
             strategy="baselines.fedllp:FedLLP",
             client="baselines.fedllp:FedLLPClient",
-            sections={"fedul": AdmissionSettings},
+            sections={"fedul": AdmissionSettings, **PRIVATE},
         ),
         Method(
             name="fedllp-vat",
             strategy="baselines.fedllp:FedLLP",
             client="baselines.fedllp:FedLLPVATClient",
-            sections={"fedul": AdmissionSettings, "fedllp-vat": FedLLPVATSettings},
+            sections={"fedul": AdmissionSettings, "fedllp-vat": FedLLPVATSettings, **PRIVATE},
         ),
         Method(
             name="server-only",
             strategy="baselines.server_only:ServerOnly",
-            client="client_apps.local:LocalTrainingClient",
+            client="baselines.server_only:ServerOnlyClient",
             # The same split as the methods it is compared with, of which it leaves the clients out.
             sections={"fedul": UnlabeledSetSettings, "server": ServerTrainingSettings},
         ),
@@ -135,7 +145,7 @@ METHODS: dict[str, Method] = {
             name="supervised",
             strategy="baselines.supervised:Supervised",
             client="baselines.supervised:SupervisedClient",
-            sections={"fedul": UnlabeledSetSettings, "supervised": SupervisedSettings},
+            sections={"fedul": UnlabeledSetSettings, "supervised": SupervisedSettings, **PRIVATE},
             data="labels",
         ),
         # Clients with labels at some points: XCLP, and what it is compared with.

@@ -28,7 +28,7 @@ def open_data(
 ) -> tuple[ServerData, list[int]]:
     """The server's data, with a simulated federation where that is what the nodes need; nodes."""
     data = open_server_data(settings)
-    nodes, own_data = find_nodes(grid, settings.round_timeout)
+    nodes, own_data = find_nodes(grid, settings)
     data = data.without_split(settings) if own_data else data.split_over(len(nodes), settings)
     data.save_split(directory.path / store.SPLIT)
     return data, nodes

@@ -11,6 +11,7 @@ from flwr.serverapp import Grid, ServerApp
 
 from fedul_flwr.config import resolve
 from fedul_flwr.errors import UserError
+from fedul_flwr.grids import for_devices
 from fedul_flwr.labelling import label
 from fedul_flwr.learning.machine import keep_freed_memory, set_threads
 from fedul_flwr.methods import find_method
@@ -31,7 +32,7 @@ def main(grid: Grid, context: Context) -> None:
     keep_freed_memory()
     run = train if find_method(settings.method).trains else label
     try:
-        run(grid, settings, directory)
+        run(for_devices(grid), settings, directory)
         for name, value in summary_rows(directory.path).items():
             log(INFO, "%-12s %s", name, value)
     except UserError as err:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from fedul_flwr.config import RunConfig, refuse_labels_of_owners
+from fedul_flwr.config import RunConfig
 from fedul_flwr.data.holdings import set_aside, without_sample
 from fedul_flwr.data.label_split import Dealt, LabelTruth, save_split
 from fedul_flwr.data.owned import client_folders
@@ -21,6 +21,7 @@ from fedul_flwr.evaluation import Evaluator
 from fedul_flwr.federation import ClientReport, DataShape
 from fedul_flwr.methods import DataKind
 from fedul_flwr.settings.server import ServerTrainingSettings
+from fedul_flwr.settings.shared import SharedSettings
 
 
 @dataclass(frozen=True)
@@ -60,7 +61,6 @@ class ServerData:
 
     def without_split(self, settings: RunConfig) -> ServerData:
         """For devices with their own data."""
-        refuse_labels_of_owners(settings)
         if settings.client_data:
             raise UserError(
                 "Setting client-data is for simulations; these clients have their own data already."
@@ -179,17 +179,27 @@ def _sample(rows: Ints, labels: Ints, count: int, seed: int) -> Ints:
 def open_server_data(settings: RunConfig) -> ServerData:
     """Open the data set that ``settings`` names, or none."""
     if settings.dataset == "none":
-        height, width, channels = (int(part) for part in settings.image_shape.split("x"))
-        names = tuple(name.strip() for name in settings.class_names.split(","))
-        data = ServerData(DataShape((height, width, channels), names))
+        data = ServerData(named_shape(settings))
     else:
         place = source_directory(settings.dataset, image_size=settings.image_size)
         source = read_source(place)
         data = ServerData(DataShape(source.image_shape, source.class_names), place, source)
+    refuse_other_classes(settings, data.shape)
+    return data
+
+
+def named_shape(settings: SharedSettings) -> DataShape:
+    """What ``class-names`` and ``image-shape`` say."""
+    height, width, channels = (int(part) for part in settings.image_shape.split("x"))
+    names = tuple(name.strip() for name in settings.class_names.split(","))
+    return DataShape((height, width, channels), names)
+
+
+def refuse_other_classes(settings: RunConfig, shape: DataShape) -> None:
+    """Refuse a test prior of another number of classes."""
     priors = settings.class_priors()
-    if priors is not None and len(priors) != len(data.shape.class_names):
+    if priors is not None and len(priors) != len(shape.class_names):
         raise UserError(
             f"Setting test-prior has {len(priors)} entries; "
-            f"the data set has {len(data.shape.class_names)} classes."
+            f"the data set has {len(shape.class_names)} classes."
         )
-    return data

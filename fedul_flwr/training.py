@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from logging import WARNING
 from typing import Any
 
 from flwr.app import ArrayRecord, MetricRecord
+from flwr.common import log
 from flwr.serverapp import Grid
+from flwr.serverapp.exception import PrivacyBudgetExhausted
 from torch import nn
 
 from fedul_flwr.bridge import to_arrays, to_record
@@ -32,8 +35,10 @@ from fedul_flwr.results.label_scores import score_pseudo_labels
 from fedul_flwr.results.recorder import Recorder
 from fedul_flwr.results.summary import write_summary
 from fedul_flwr.server_data import ServerData
+from fedul_flwr.settings.privacy import DPSettings
 from strategies.bases import build_base
 from strategies.partly_labeled import PartlyLabeled
+from strategies.private_mean import privacy_spent, refuse_no_release
 from strategies.server_training import ServerTrainer
 from strategies.wrapper import WrappingStrategy
 
@@ -47,7 +52,10 @@ def train(grid: Grid, settings: RunConfig, directory: store.RunDirectory) -> Non
     data, nodes = open_data(grid, settings, directory)
     model = fresh_model(settings, data)
     _refuse_blind_plateau(settings, data)
-    chosen = _selection(settings, data, strategy_class.can_hold_out)
+    _refuse_private_statistics(settings, model)
+    chosen = choose_selection(
+        settings, strategy_class.can_hold_out, has_validation=len(data.validation) > 0
+    )
     settings = settings.model_copy(update={"selection": chosen})
     trains = strategy_class.learns_at_server(settings)
     of_server = data.labelled(settings) if trains else None
@@ -76,10 +84,14 @@ def train(grid: Grid, settings: RunConfig, directory: store.RunDirectory) -> Non
                 timeout=settings.round_timeout,
                 evaluate_fn=_after_round(strategy, recorder, data),
             )
+    except PrivacyBudgetExhausted:
+        rounds = strategy.record.round - 1
+        log(WARNING, "Ends after %s rounds: one more would exceed dp.max-epsilon.", rounds)
     finally:
         recorder.close()
-    prior = _about_prior(settings, strategy, recorder)
-    write_summary(directory, settings, recorder, len(nodes), time.time() - began, prior)
+    refuse_no_release(strategy.base)
+    about = {**_about_prior(settings, strategy, recorder), **privacy_spent(strategy.base)}
+    write_summary(directory, settings, recorder, len(strategy.nodes), time.time() - began, about)
 
 
 def _averaged_buffers(settings: RunConfig, model: nn.Module) -> frozenset[str]:
@@ -101,9 +113,9 @@ def _after_round(
             _follow_plateau(strategy, recorder)
             reached = time.time()
             return None
-        if server_round == 1:
-            write_federation(recorder.directory, strategy, data)
         record = strategy.record
+        if server_round == 1 or record.joined:
+            write_federation(recorder.directory, strategy, data)
         recorder.wait()  # an evaluation longer than the round counts as part of it
         before, reached = reached, time.time()
         line: dict[str, Any] = {
@@ -184,9 +196,29 @@ def _refuse_blind_plateau(settings: RunConfig, data: ServerData) -> None:
         )
 
 
-def _selection(settings: RunConfig, data: ServerData, can_hold_out: bool) -> str:
+def _refuse_private_statistics(settings: RunConfig, model: nn.Module) -> None:
+    clipping = settings.section("dp", DPSettings).clipping
+    if clipping != "none" and any(True for _ in model.buffers()):
+        raise UserError(
+            f"Setting model = {settings.model!r} has batch-norm statistics, which dp.clipping = "
+            f"{clipping!r} leaves without noise: choose one without, such as 'cnn-small'."
+        )
+
+
+def choose_selection(settings: RunConfig, can_hold_out: bool, *, has_validation: bool) -> str:
+    """What chooses the best round, where ``selection`` leaves that open too.
+
+    Parameters
+    ----------
+    can_hold_out : whether the method's clients can evaluate on held-out data.
+    has_validation : whether the server has labelled data for it.
+
+    Raises
+    ------
+    UserError
+        What ``selection`` names is not there.
+    """
     chosen = settings.selection
-    has_validation = len(data.validation) > 0
     if chosen == "auto" and has_validation:
         return "validation"
     if chosen == "auto":

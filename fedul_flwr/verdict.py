@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from fedul_flwr.data.types import Floats, Ints
+from fedul_flwr.errors import Refusal
 
 SUM_TOLERANCE = 1e-4
 ILL_CONDITIONED = 1e3
@@ -23,9 +24,12 @@ class Verdict:
 
     Attributes
     ----------
-    reason : why the sets are refused; empty if they are accepted.
+    reason : why the sets are refused, for the client's own eyes; empty if they are accepted.
+    told : the same for the server, with numbers from 0 for the names of sets.
+    refusal : what is to be put right, if they are refused.
     num_sets, num_points : M_c and n_c.
     condition_number : of Pi; infinite below full column rank.
+    rank : of Pi; 0 where that is not known for the reason.
     warnings : for the client's own eyes, they may name classes.
     """
 
@@ -34,6 +38,9 @@ class Verdict:
     num_points: int
     condition_number: float
     warnings: tuple[str, ...] = ()
+    told: str = ""
+    refusal: Refusal = "priors"
+    rank: int = 0
 
     @property
     def accepted(self) -> bool:
@@ -65,9 +72,11 @@ def judge_sets(
     set_names, class_names : for messages; default to numbers.
     """
     num_sets, num_classes = priors.shape
-    set_names = set_names or [str(m) for m in range(num_sets)]
+    numbers = [str(m) for m in range(num_sets)]
     class_names = class_names or [str(k) for k in range(num_classes)]
-    reason = _refusal(priors, set_sizes, set_names, num_classes if min_sets is None else min_sets)
+    least = num_classes if min_sets is None else min_sets
+    reason, refusal = _refusal(priors, set_sizes, set_names or numbers, least)
+    told, _ = _refusal(priors, set_sizes, numbers, least)
     condition, rank = np.inf, 0
     if not reason:
         singular = np.linalg.svd(priors, compute_uv=False)
@@ -77,7 +86,8 @@ def judge_sets(
     warnings: list[str] = []
     if not reason and rank < num_classes:
         if strict_rank:
-            reason = f"its priors have rank {rank}, below {num_classes} classes"
+            reason = told = f"its priors have rank {rank}, below {num_classes} classes"
+            refusal = "rank"
         else:
             absent = [class_names[int(k)] for k in np.flatnonzero(priors.sum(axis=0) == 0)]
             named = f" (absent: {', '.join(absent)})" if absent else ""
@@ -90,22 +100,25 @@ def judge_sets(
             f"class priors are ill-conditioned ({condition:.3g}): "
             "sets that differ more in their classes would help"
         )
-    return Verdict(reason, num_sets, int(set_sizes.sum()), condition, tuple(warnings))
+    num_points = int(set_sizes.sum())
+    return Verdict(reason, num_sets, num_points, condition, tuple(warnings), told, refusal, rank)
 
 
-def _refusal(priors: Floats, set_sizes: Ints, set_names: Sequence[str], min_sets: int) -> str:
+def _refusal(
+    priors: Floats, set_sizes: Ints, set_names: Sequence[str], min_sets: int
+) -> tuple[str, Refusal]:
     num_sets, num_classes = priors.shape
     for m in range(num_sets):
         if set_sizes[m] == 0:  # first: its realised priors are all zero
-            return f"set {set_names[m]!r} is empty"
+            return f"set {set_names[m]!r} is empty", "format"
         row = priors[m]
         if not np.isfinite(row).all() or (row < 0).any():
-            return f"set {set_names[m]!r} has a negative or non-finite class prior"
+            return f"set {set_names[m]!r} has a negative or non-finite class prior", "priors"
         if abs(row.sum() - 1) > SUM_TOLERANCE:
-            return f"the class priors of set {set_names[m]!r} do not sum to 1"
+            return f"the class priors of set {set_names[m]!r} do not sum to 1", "priors"
     if num_sets < min_sets:
-        return f"it has {num_sets} sets, fewer than the {num_classes} classes"
-    return ""
+        return f"it has {num_sets} sets, fewer than the {num_classes} classes", "rank"
+    return "", "priors"
 
 
 def stacked_rank(grams: Sequence[Floats]) -> int:

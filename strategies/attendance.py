@@ -1,8 +1,8 @@
-"""Who takes part in a run and in a round, and what becomes of clients that fail."""
+"""Who takes part in a round, and what becomes of clients that fail."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from logging import WARNING
 
 from flwr.common import log
@@ -13,8 +13,11 @@ from fedul_flwr.bridge import Content, step_messages
 from fedul_flwr.config import RunConfig
 from fedul_flwr.data.seeds import stream
 from fedul_flwr.errors import UserError
-from fedul_flwr.federation import ClientReport, Member, Phase, number, run_phase
+from fedul_flwr.federation import ClientReport, Member, Phase, run_phase
 from strategies.round_record import RoundRecord
+
+CheckAnswer = Callable[[Member, Content], None]
+"""Raises a :class:`~fedul_flwr.errors.BadMessageError` to refuse what a member answered."""
 
 
 class Attendance(Strategy):
@@ -24,9 +27,14 @@ class Attendance(Strategy):
     ----------
     settings : the run's settings.
     base : the strategy that aggregates.
-    nodes : node ids that take part.
+    nodes : node ids that take part in round 1; others may join later.
     introduction : what clients are told in phase ``prepare``.
     round_offset : rounds already done, when a run resumes.
+
+    Attributes
+    ----------
+    members : clients that take part, by partition; some of them may be gone.
+    reports : what is known of every client, those that were refused too, by partition.
     """
 
     def __init__(
@@ -45,57 +53,52 @@ class Attendance(Strategy):
         self.members: list[Member] = []
         self.reports: list[ClientReport] = []
         self.record = RoundRecord(round=round_offset)
-
-    def admit(self, report: ClientReport, answer: Content) -> None:
-        """Judge a client by its answer to ``prepare``; set ``report.reason`` to refuse it."""
-
-    def admitted(self, answers: Mapping[int, Content]) -> None:
-        """Look at the answers of all admitted clients, by partition, before round 1."""
-
-    def prepare(self, grid: Grid) -> None:
-        """Tell clients what they need, hear from each, and settle who takes part."""
-        answers: dict[int, Content] = {}
-        nodes: dict[int, int] = {}
-        everyone = dict.fromkeys(self.nodes, self.introduction)
-        for node, answer in self._ask_nodes(grid, "prepare", everyone).answers.items():
-            partition = number(answer, "partition-id")
-            if partition in answers:
-                raise UserError(f"Two nodes have partition-id {partition} in their node config.")
-            answers[partition], nodes[partition] = answer, node
-        for partition in sorted(answers):
-            report = ClientReport(id=partition, num_points=number(answers[partition], "num-points"))
-            self.admit(report, answers[partition])
-            report.status = "dropped" if report.reason else "accepted"
-            self.reports.append(report)
-            if not report.reason:
-                self.members.append(Member(partition, nodes[partition]))
-        if not self.members:
-            raise UserError("No client can take part.")
-        taking_part = [member.partition_id for member in self.members]
-        if hasattr(self.base, "num_clients"):  # it sees only those of a round
-            self.base.num_clients = len(self.members)
-        self.admitted({partition: answers[partition] for partition in taking_part})
+        self._failed: set[Member] = set()
+        """Members that gave no answer since they were last prepared: they may know nothing."""
+        self._absent: frozenset[Member] = frozenset()
+        """Members that are not asked in this round."""
 
     def sample(self, round_number: int) -> list[Member]:
-        """Members of a round, drawn from the run's seed by partition."""
+        """All members, or as many as `fraction-train` says, drawn from the run's seed."""
         count = max(1, round(self.settings.fraction_train * len(self.members)))
         if count == len(self.members):
             return self.members
-        rng = stream(self.settings.seed, "sample", round_number)
-        chosen = rng.choice(len(self.members), count, replace=False)
-        return [self.members[index] for index in sorted(chosen)]
+        return sorted(self._draw(self.members, count, "sample", round_number))
+
+    def present(self, members: Iterable[Member]) -> list[Member]:
+        """Those of ``members`` that can be asked in this round; the others have failed."""
+        chosen = list(members)
+        here = [member for member in chosen if member not in self._absent]
+        if len(here) < len(chosen):
+            gone = next(member for member in chosen if member in self._absent)
+            text = f"Client {gone.partition_id}: it has not come back since it failed"
+            self._fail(text, len(chosen) - len(here))
+        return here
 
     def ask(
-        self, grid: Grid, name: str, contents: Mapping[Member, Content]
+        self,
+        grid: Grid,
+        name: str,
+        contents: Mapping[Member, Content],
+        check: CheckAnswer | None = None,
     ) -> dict[Member, Content]:
         """Send extra phase ``name`` to members, to each its own content; answers by partition.
 
-        Members without an answer are counted as failures, or stop the run.
+        Members without an answer, or with one that ``check`` refuses, are counted as failures, or
+        stop the run.
         """
-        asked = {member.node_id: content for member, content in contents.items()}
-        phase = self._ask_nodes(grid, name, asked)
+        asked = {member.node_id: member for member in self.present(contents)}
+        phase = run_phase(
+            grid,
+            {node: contents[member] for node, member in asked.items()},
+            name,
+            self.settings.round_timeout,
+            check and (lambda node, answer: check(asked[node], answer)),
+        )
         self.record.down["phases"] += phase.bytes_down
         self.record.up["phases"] += phase.bytes_up
+        self._failed.update(asked[node] for node in phase.failures)
+        self._count_failures(phase, asked)
         return {
             member: phase.answers[member.node_id]
             for member in sorted(contents)
@@ -104,19 +107,30 @@ class Attendance(Strategy):
 
     def tell(self, grid: Grid, name: str, members: Iterable[Member]) -> None:
         """Send phase ``name`` to members that may be gone; nobody waits for their answers."""
-        messages = step_messages(name, {member.node_id: Content() for member in members})
+        nodes = [member.node_id for member in members if member not in self._absent]
+        messages = step_messages(name, dict.fromkeys(nodes, Content()))
         if messages:
             grid.push_messages(messages)
 
-    def _ask_nodes(self, grid: Grid, name: str, contents: Mapping[int, Content]) -> Phase:
-        phase = run_phase(grid, contents, name, self.settings.round_timeout)
+    def _draw(
+        self, members: Sequence[Member], count: int, purpose: str, round_number: int
+    ) -> list[Member]:
+        """``count`` of ``members``, by the run's seed: of those here where there are enough."""
+        here = [member for member in members if member not in self._absent]
+        pool = here if len(here) >= count else members
+        rng = stream(self.settings.seed, purpose, round_number)
+        return [pool[index] for index in rng.choice(len(pool), count, replace=False)]
+
+    def _count_failures(self, phase: Phase, asked: Mapping[int, Member]) -> None:
         if phase.failures:
             self._fail(next(iter(phase.failures.values())), len(phase.failures))
-        return phase
+        for node, reason in phase.refusals.items():
+            name = f"Client {asked[node].partition_id}" if node in asked else f"Node {node}"
+            self._fail(reason if reason.startswith(name) else f"{name}: {reason}", 1)
 
     def _fail(self, reason: str, count: int) -> None:
         self.record.failures += count
-        text = f"{count} client(s) failed in round {self.record.round}: {reason}"
+        text = f"{count} client(s) failed in round {self.record.round}: {reason.removesuffix('.')}"
         if self.settings.on_client_failure == "stop":
             raise UserError(f"{text} (on-client-failure = 'continue' goes on without).")
         log(WARNING, text)

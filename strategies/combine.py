@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 from flwr.app import Array, ArrayRecord
 from numpy.typing import NDArray
+
+from fedul_flwr.errors import UserError
 
 
 def average_buffers(
@@ -14,10 +18,16 @@ def average_buffers(
     weights: NDArray[np.float64],
     names: Iterable[str],
     kept: ArrayRecord,
+    *,
+    robust: bool = False,
 ) -> dict[str, Array]:
-    """Weighted mean of the arrays ``names``; integer ones stay as in ``kept``.
+    """Weighted mean of the arrays ``names``, or their median; integer ones stay as in ``kept``.
 
     A mean of counters counts nothing, so batch norm's is left alone.
+
+    Parameters
+    ----------
+    robust : the median of every value, which less than half of the clients cannot move at will.
     """
     share = weights / weights.sum()
     result: dict[str, Array] = {}
@@ -26,8 +36,9 @@ def average_buffers(
             result[name] = kept[name]
         else:
             layers = np.stack([record[name].numpy() for record in records])
-            mean = np.tensordot(share, layers.astype(np.float64), axes=1)
-            result[name] = Array(np.asarray(mean, dtype=layers.dtype))
+            wide = layers.astype(np.float64)
+            middle = np.median(wide, axis=0) if robust else np.tensordot(share, wide, axes=1)
+            result[name] = Array(np.asarray(middle, dtype=layers.dtype))
     return result
 
 
@@ -41,6 +52,43 @@ def merge(weights: ArrayRecord, buffers: Mapping[str, Array], model: ArrayRecord
             value = np.asarray(weights[name].numpy(), dtype=np.dtype(before.dtype))
             merged[name] = Array(value)
     return ArrayRecord(merged)
+
+
+def refuse_poison(
+    arrays: ArrayRecord,
+    memory: Mapping[str, NDArray[Any]],
+    round_number: int,
+    last_model: Path,
+) -> None:
+    """Stop before what is not finite is evaluated, or takes the place of what is.
+
+    A model and the memory that belongs to it are kept together or not at all.
+
+    Parameters
+    ----------
+    memory : what else the next round needs, by name (variates, momenta).
+    round_number : the round that ends with ``arrays``.
+    last_model : where the model of the round before lies.
+
+    Raises
+    ------
+    UserError
+        If a value is NaN or infinite; it says where the last good model is.
+    """
+    unsound = [] if is_finite(arrays) else ["the combined model"]
+    unsound += [
+        f"{name!r}, which the next round needs,"
+        for name, array in memory.items()
+        if not np.isfinite(array).all()
+    ]
+    if not unsound:
+        return
+    before = round_number - 1
+    last = f"round {before}'s, in {last_model}" if before else "the one that the run began with"
+    raise UserError(
+        f"Round {round_number}: {unsound[0]} is not finite and was not kept; the last good model "
+        f"is {last}."
+    )
 
 
 def is_finite(record: ArrayRecord) -> bool:

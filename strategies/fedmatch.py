@@ -26,7 +26,7 @@ from fedul_flwr.bridge import (
     to_record,
 )
 from fedul_flwr.config import RunConfig
-from fedul_flwr.errors import UserError
+from fedul_flwr.errors import NoUpdateError, UserError
 from fedul_flwr.exchange import HELPERS, OUT_OF_STEP, SINCE
 from fedul_flwr.federation import Member
 from fedul_flwr.learning.decomposition import (
@@ -60,6 +60,8 @@ class FedMatch(Matching):
 
     Flower's rounds pass the model theta on, as it is evaluated; its parts are kept here.
     """
+
+    returns_models = False
 
     def __init__(self, settings: RunConfig, *args: Any, **kwargs: Any) -> None:
         super().__init__(settings, *args, **kwargs)
@@ -153,16 +155,16 @@ class FedMatch(Matching):
     ) -> tuple[ArrayRecord | None, MetricRecord | None]:
         """Let the base combine parts; the model is their sum."""
         received, metrics = list(replies), None
-        lost = [_is_out_of_step(reply) for reply in received]
-        if any(lost):  # their memory; the next message to them has everything
+        lost = sum(_is_out_of_step(reply) for reply in received)
+        if lost:  # their memory; the next message to them has everything
             text = "Round %s: %s client(s) did not hold what they should, and sit it out."
-            log(WARNING, text, self.record.round, sum(lost))
-        if any(lost) and all(
-            out or reply.has_error() for out, reply in zip(lost, received, strict=True)
-        ):
-            self._answers(received)  # counts failures; the model stays
-        else:
+            log(WARNING, text, self.record.round, lost)
+        try:
             arrays, metrics = super().aggregate_train(server_round, received)
+        except NoUpdateError:
+            if not lost:
+                raise  # else the model stays
+        else:
             assert arrays is not None  # super() refuses a round without an update
             self._parts |= unflatten(to_arrays(arrays))
         for client in self._sent:  # without an answer: it may or may not have taken the message
@@ -234,7 +236,7 @@ class FedMatch(Matching):
         self._held.keep(client, self.record.round, parts | returned)
         del self._sent[client]
         metrics = MetricRecord(dict(content.metric_records[METRICS]))
-        del metrics[OUT_OF_STEP]  # no figure to average
+        metrics.pop(OUT_OF_STEP)  # no figure to average
         reply.content = RecordDict(
             {
                 ARRAYS: to_record(flatten(returned)),
@@ -273,7 +275,8 @@ def _is_out_of_step(reply: Message) -> bool:
     """Whether a client says that it does not hold what the server's message builds on."""
     if reply.has_error():
         return False
-    return bool(reply.content.metric_records[METRICS].get(OUT_OF_STEP))
+    metrics = reply.content.metric_records.get(METRICS)
+    return metrics is not None and bool(metrics.get(OUT_OF_STEP))
 
 
 def _count_changed(new: Arrays, before: Arrays) -> int:

@@ -8,7 +8,8 @@ from fedul_flwr.bridge import CLASS_MASSES, TEST_PRIOR, Content, Value
 from fedul_flwr.class_priors import checked_prior, mean_prior, uniform_prior
 from fedul_flwr.config import RunConfig
 from fedul_flwr.data.types import Floats
-from fedul_flwr.errors import UserError
+from fedul_flwr.errors import BadMessageError, UserError
+from fedul_flwr.federation import ClientReport, numbers
 from fedul_flwr.settings.fedul import FedULSettings
 from strategies.unlabeled_sets import UnlabeledSets
 
@@ -50,10 +51,20 @@ class FedUL(UnlabeledSets):
             return {}
         return {TEST_PRIOR: self._mean_of_sets.tolist()}
 
+    def admit(self, report: ClientReport, answer: Content) -> None:
+        """As others; class masses have to be there where pi is made of them."""
+        super().admit(report, answer)
+        if self.settings.test_prior == "sets" and not report.reason:
+            self._masses(answer)
+
     def admitted(self, answers: Mapping[int, Content]) -> None:
         """Find pi, if that is asked for."""
         if self.settings.test_prior == "sets":
-            self._mean_of_sets = mean_prior(
-                [answer.values[CLASS_MASSES] for answer in answers.values()]
-            )
+            self._mean_of_sets = mean_prior([self._masses(answer) for answer in answers.values()])
         super().admitted(answers)
+
+    def _masses(self, answer: Content) -> Floats:
+        masses, names = numbers(answer, CLASS_MASSES), self.introduction.values["class-names"]
+        if len(masses) != len(names) or (masses < 0).any() or not masses.any():  # type: ignore[arg-type]
+            raise BadMessageError(f"a message came with no valid {CLASS_MASSES}")
+        return masses

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from logging import INFO, WARNING
 from typing import Any
 
@@ -12,7 +13,7 @@ from numpy.typing import NDArray
 
 from fedul_flwr.bridge import Arrays, Content
 from fedul_flwr.config import RunConfig
-from fedul_flwr.errors import UserError
+from fedul_flwr.errors import BadMessageError, UserError
 from fedul_flwr.federation import Member
 from fedul_flwr.privacy_plan import privacy_plan
 from fedul_flwr.propagation.graph import normalised_graph
@@ -34,11 +35,13 @@ from fedul_flwr.propagation.phases import (
 from fedul_flwr.propagation.shares import JointGraph, influences
 from fedul_flwr.secure.backends import BACKENDS
 from fedul_flwr.secure.rowsums import combine
-from fedul_flwr.secure.similarity import TooFewClientsError
+from fedul_flwr.secure.similarity import SimilarityServer, TooFewClientsError
 from fedul_flwr.settings.semi import XCLPSettings
+from strategies.attendance import CheckAnswer
 
-Ask = Callable[[str, Mapping[Member, Content]], dict[Member, Content]]
-"""``(phase, what each member is sent) -> answers``; a member without an answer has dropped out."""
+Ask = Callable[[str, Mapping[Member, Content], CheckAnswer], dict[Member, Content]]
+"""``(phase, what each member is sent, check) -> answers``; a member without an answer, or with one
+that ``check`` refuses, has dropped out."""
 
 
 LONGEST, LARGEST = 900.0, 2e9
@@ -108,9 +111,13 @@ class LabelPropagation:
     options : settings of the propagation.
     server_round : by which clients tell one propagation from another.
     seed : 32 bytes for the codes, where their seed is no secret.
+    num_classes : K.
     """
 
-    def __init__(self, ask: Ask, options: XCLPSettings, server_round: int, seed: bytes) -> None:
+    def __init__(
+        self, ask: Ask, options: XCLPSettings, server_round: int, seed: bytes, num_classes: int
+    ) -> None:
+        self._num_classes = num_classes
         self._ask = ask
         self._options = options
         self._round = server_round
@@ -133,7 +140,7 @@ class LabelPropagation:
         by_id = {member.partition_id: member for member in sorted(members)}
         server = self._backend.server(list(by_id), self._options.num_bits, self._seed)
         model = {MODEL + name: array for name, array in weights.items()}
-        labelled: dict[int, NDArray[Any] | None] = {}
+        labelled: dict[int, NDArray[Any]] = {}
         while messages := server.ask():
             first = not labelled
             contents = {
@@ -143,27 +150,20 @@ class LabelPropagation:
                 )
                 for client, message in messages.items()
             }
-            answers = {m.partition_id: a.arrays for m, a in self._ask(COMPARE, contents).items()}
+            found = self._ask(COMPARE, contents, partial(_check_compared, server, first))
+            answers = {member.partition_id: answer.arrays for member, answer in found.items()}
             if not answers:
                 raise TooFewClientsError("No client took part in the propagation.", ())
             if first:
-                labelled = {
-                    client: answer.pop(LABELLED, None) for client, answer in answers.items()
-                }
+                labelled = {client: answer.pop(LABELLED) for client, answer in answers.items()}
             server.take(answers)
         sizes = server.sizes()
-        known = []
-        for client, size in sizes.items():
-            found = labelled[client]
-            if found is None or found.dtype != np.bool_ or found.shape != (size,):
-                raise UserError(f"Client {client} did not say which of its {size} points it knows.")
-            known.append(found)
         graph = normalised_graph(server.neighbours(self._options.k), self._options.power)
         joint = JointGraph(
             graph=graph,
             clients=tuple(sizes),
             owners=np.repeat(np.array(list(sizes), dtype=np.int64), list(sizes.values())),
-            labelled=np.concatenate(known),
+            labelled=np.concatenate([labelled[client] for client in sizes]),
         )
         return [by_id[client] for client in sizes], joint
 
@@ -197,10 +197,11 @@ class LabelPropagation:
                 for member in left
             }
             self._attempt += 1
-            answers = self._ask(SUM, contents)
+            rows = found.rows()
+            answers = self._ask(SUM, contents, partial(self._check_share, rows))
             if len(answers) == len(left):
-                sent = {member.partition_id: _share(member, answers[member]) for member in left}
-                sums = combine(sent, found.rows())
+                sent = {member.partition_id: answers[member].arrays[SENT] for member in left}
+                sums = combine(sent, rows)
                 return {m: Content(arrays={ROWS: sums[m.partition_id]}) for m in left}
             left = [member for member in left if member in answers]
         raise TooFewClientsError(
@@ -208,6 +209,18 @@ class LabelPropagation:
             f"{self._backend.fewest} or more{self._of_whom()}.",
             [member.partition_id for member in left],
         )
+
+    def _check_share(self, rows: Mapping[int, int], member: Member, answer: Content) -> None:
+        """Refuse what is no part of the sum of the others' ``rows``."""
+        client, share = member.partition_id, answer.arrays.get(SENT)
+        if share is None:
+            raise BadMessageError(f"Client {client} sent no share of the sum of labels.")
+        shape = (sum(rows.values()) - rows[client], self._num_classes)
+        if share.dtype != np.uint64 or share.shape != shape:
+            raise BadMessageError(
+                f"Client {client} sent a share {share.dtype} {share.shape}; it must be uint64 "
+                f"{shape}."
+            )
 
     def _labelled(self, left: Sequence[Member], joint: JointGraph) -> bool:
         """Whether so many of them have labels that no one's contribution can be told."""
@@ -223,7 +236,10 @@ class LabelPropagation:
         return f", {self._options.fewest_labelled} or more of them with labels"
 
 
-def _share(member: Member, answer: Content) -> NDArray[Any]:
-    if SENT not in answer.arrays:
-        raise UserError(f"Client {member.partition_id} sent no share of the sum of labels.")
-    return answer.arrays[SENT]
+def _check_compared(server: SimilarityServer, first: bool, member: Member, answer: Content) -> None:
+    """Refuse what is no answer of the backend; the first says which points have a label."""
+    client = member.partition_id
+    size = server.check(client, answer.arrays)
+    found = answer.arrays.get(LABELLED)
+    if first and (found is None or found.dtype != np.bool_ or found.shape != (size,)):
+        raise BadMessageError(f"Client {client} did not say which of its {size} points it knows.")

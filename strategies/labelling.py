@@ -12,6 +12,8 @@ from strategies.partly_labeled import PartlyLabeled
 class LabellingStrategy(PartlyLabeled):
     """What a run of a method with ``trains=False`` asks of its strategy."""
 
+    returns_models = False
+
     @classmethod
     def needs_model(cls, settings: RunConfig) -> bool:
         """Whether :meth:`label` wants the weights of a model."""

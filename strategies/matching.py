@@ -10,7 +10,7 @@ from flwr.serverapp import Grid
 from fedul_flwr.bridge import Content
 from fedul_flwr.config import RunConfig
 from fedul_flwr.errors import UserError
-from fedul_flwr.federation import ClientReport, number
+from fedul_flwr.federation import ClientReport, count, number
 from fedul_flwr.learning.local import on_logits
 from fedul_flwr.learning.weighted import scaled_cross_entropy
 from fedul_flwr.settings.matching import ScenarioSettings, SupervisedPartSettings
@@ -47,7 +47,7 @@ class Matching(WrappingStrategy):
 
     def admit(self, report: ClientReport, answer: Content) -> None:
         """Take how many labels a client has."""
-        report.num_labelled = number(answer, "num-labelled")
+        report.num_labelled = count(answer, "num-labelled")
 
     def admitted(self, answers: Mapping[int, Content]) -> None:
         """See that somebody has labels.

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 from fedul_flwr.bridge import Content
-from fedul_flwr.data.seeds import stream
 from fedul_flwr.errors import UserError
-from fedul_flwr.federation import ClientReport, Member, number
+from fedul_flwr.federation import ClientReport, Member, count, number
 from fedul_flwr.settings.semi import SamplingSettings, StageSettings
 from strategies.wrapper import WrappingStrategy
 
@@ -28,9 +27,14 @@ class PartlyLabeled(WrappingStrategy):
         """Least part of a round's clients in the second stage that has labels."""
         return self.settings.section("semi", SamplingSettings).labelled_share
 
+    @property
+    def num_classes(self) -> int:
+        """K."""
+        return len(self.introduction.values["class-names"])  # type: ignore[arg-type]
+
     def admit(self, report: ClientReport, answer: Content) -> None:
         """Take how many labels a client has."""
-        report.num_labelled = number(answer, "num-labelled")
+        report.num_labelled = count(answer, "num-labelled")
 
     def admitted(self, answers: Mapping[int, Content]) -> None:
         """Remember who has labels.
@@ -72,9 +76,3 @@ class PartlyLabeled(WrappingStrategy):
             self._draw(self.labelled, with_labels, "sample", round_number)
             + self._draw(self.unlabeled, without, "sample unlabeled", round_number)
         )
-
-    def _draw(
-        self, members: Sequence[Member], count: int, purpose: str, round_number: int
-    ) -> list[Member]:
-        rng = stream(self.settings.seed, purpose, round_number)
-        return [members[index] for index in rng.choice(len(members), count, replace=False)]

@@ -15,6 +15,7 @@ class RoundRecord:
     model_bytes, model_values : what one dense model is as a payload, and its number of values.
     clients : how many were chosen.
     failures : of them, and of clients in extra phases.
+    joined : partitions of the clients that take part from this round on, or again.
     down, up : bytes to and from all clients together, by part: the name of the record of arrays
         (``model`` for the model's), ``phases``, ``evaluation``, ``other``.
     nonzero_down, nonzero_up : values that were sent because they differ from the receiver's, by
@@ -29,6 +30,7 @@ class RoundRecord:
     model_values: int = 0
     clients: int = 0
     failures: int = 0
+    joined: list[int] = field(default_factory=list)
     down: Counter[str] = field(default_factory=Counter)
     up: Counter[str] = field(default_factory=Counter)
     nonzero_down: Counter[str] = field(default_factory=Counter)

@@ -10,8 +10,8 @@ from flwr.common import log
 from numpy.typing import NDArray
 
 from fedul_flwr.bridge import Content
-from fedul_flwr.errors import UserError
-from fedul_flwr.federation import ClientReport, number
+from fedul_flwr.errors import BadMessageError, UserError
+from fedul_flwr.federation import ClientReport, count, numbers
 from fedul_flwr.settings.fedul import AdmissionSettings
 from fedul_flwr.verdict import ILL_CONDITIONED, stacked_rank
 from strategies.wrapper import WrappingStrategy
@@ -30,13 +30,14 @@ class UnlabeledSets(WrappingStrategy):
 
     def admit(self, report: ClientReport, answer: Content) -> None:
         """Take the verdict; refuse where the client refused itself."""
-        condition = float(answer.values["condition-number"])  # type: ignore[arg-type]
+        condition, reason = (answer.values.get(key) for key in ("condition-number", "reason"))
+        if not isinstance(condition, float) or not isinstance(reason, str):
+            raise BadMessageError("its verdict on its sets is missing")
         report.condition_number = condition if np.isfinite(condition) else None
-        report.reason = str(answer.values["reason"])
-        if "priors" in answer.values:
-            priors = self._priors(answer)
-            report.priors = priors.tolist()
-            report.set_sizes = [int(size) for size in answer.values["set-sizes"]]  # type: ignore[union-attr]
+        report.reason = reason
+        if self.admission.share_priors:
+            report.priors = self._priors(answer).tolist()
+            report.set_sizes = [int(size) for size in numbers(answer, "set-sizes")]
         if report.reason:
             text = f"Client {report.id} cannot take part: {report.reason}."
             if self.admission.on_refusal == "stop":
@@ -61,5 +62,8 @@ class UnlabeledSets(WrappingStrategy):
             )
 
     def _priors(self, answer: Content) -> NDArray[np.float64]:
-        flat = np.asarray(answer.values["priors"], dtype=np.float64)
-        return flat.reshape(number(answer, "num-sets"), -1)
+        flat, names = numbers(answer, "priors"), self.introduction.values["class-names"]
+        shape = count(answer, "num-sets"), len(names)  # type: ignore[arg-type]
+        if flat.size != shape[0] * shape[1]:
+            raise BadMessageError(f"it sent {flat.size} class priors, not {shape[0]} x {shape[1]}")
+        return flat.reshape(shape)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping
 from logging import INFO
+from pathlib import Path
 from typing import Any, cast
 
 from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
@@ -20,26 +21,24 @@ from numpy.typing import NDArray
 
 from fedul_flwr.bridge import (
     ARRAYS,
-    DIAGNOSTICS,
-    METRICS,
     RATE_FACTOR,
     Arrays,
     Content,
     Value,
     payload_bytes,
-    payload_parts,
     to_arrays,
 )
-from fedul_flwr.config import RunConfig
+from fedul_flwr.config import LAST_MODEL, RunConfig
 from fedul_flwr.data.types import Floats
-from fedul_flwr.errors import UserError
-from fedul_flwr.federation import Member, failure_reason
-from strategies.attendance import Attendance
+from fedul_flwr.errors import NoUpdateError, UserError
+from fedul_flwr.federation import Member
 from strategies.base_state import dump_base_state, load_base_state
-from strategies.combine import average_buffers, is_finite, merge
+from strategies.bases import ROBUST, refuse_too_few
+from strategies.combine import average_buffers, merge, refuse_poison
 from strategies.fednova import NORMALIZER
 from strategies.grid_view import GridView
-from strategies.messages import WEIGHT, add_arrays, client_weights, strip
+from strategies.messages import add_arrays, client_weights, strip
+from strategies.reception import Reception
 from strategies.round_record import RoundRecord
 from strategies.server_training import ServerTrainer
 
@@ -47,7 +46,7 @@ BASE = "base/"
 """Prefix of the base's memory among the arrays that a run resumes from."""
 
 
-class WrappingStrategy(Attendance):
+class WrappingStrategy(Reception):
     """Base class of every method's strategy.
 
     Subclasses override :meth:`admit` and :meth:`admitted` to look at what clients say before round
@@ -79,6 +78,8 @@ class WrappingStrategy(Attendance):
     """Whether its models are trained for given class priors at test time."""
     can_train_alone = True
     """Whether its clients learn something without each other (``base = "local"``)."""
+    returns_models = True
+    """Whether clients return whole models, which ``max-update-norm`` can measure."""
     rate_factor = 1.0
 
     def __init__(
@@ -118,6 +119,11 @@ class WrappingStrategy(Attendance):
         if settings.base == "local" and not alone:
             raise UserError(
                 f"Setting base = 'local': method {settings.method!r} is not one of clients alone."
+            )
+        if settings.max_update_norm and not (cls.returns_models and settings.base != "local"):
+            raise UserError(
+                f"Setting max-update-norm = {settings.max_update_norm:g}: method "
+                f"{settings.method!r} with base = {settings.base!r} combines no clients' models."
             )
 
     @property
@@ -192,12 +198,6 @@ class WrappingStrategy(Attendance):
         """Complete the base's messages by what clients start from, and count their bytes."""
         self.record.down.update(add_arrays(messages, self.global_arrays))
 
-    def open_reply(self, member: Member, reply: Message) -> None:
-        """Turn what ``member`` sent into the arrays that the base is to combine, in place.
-
-        A :class:`ValueError` makes it a failed client.
-        """
-
     # Flower's hooks
 
     def configure_train(
@@ -205,17 +205,22 @@ class WrappingStrategy(Attendance):
     ) -> Iterable[Message]:
         """Sample, and let the base write the messages."""
         round_number = self.begin_round(server_round, arrays)
-        if not self.members:
-            self.prepare(grid)
+        self.assemble(grid)
         chosen = self.take_part(round_number, arrays, grid)
         self.record.clients = len(chosen)
+        refuse_too_few(self.settings, len(chosen))
+        here = self.present(chosen)
+        if not here:
+            raise NoUpdateError(f"Round {round_number}: no client is left to train.")
         begin = self.global_arrays.items()
         weights = ArrayRecord({k: v for k, v in begin if k not in self.buffers})
         messages = list(
             self.base.configure_train(
-                round_number, weights, self._config(config), GridView(grid, chosen)
+                round_number, weights, self._config(config), GridView(grid, here)
             )
         )
+        self._expected = self.expected(messages[0].content, self.global_arrays)
+        self._messages = [message.metadata for message in messages]
         self.write_messages(messages)
         return messages
 
@@ -223,10 +228,15 @@ class WrappingStrategy(Attendance):
         self, server_round: int, replies: Iterable[Message]
     ) -> tuple[ArrayRecord | None, MetricRecord | None]:
         """Let the base combine weights; average buffers here."""
-        usable = self._usable(replies)
+        usable = self._updates(replies)
+        refuse_too_few(self.settings, len(usable))
         weights = client_weights(usable, self.settings.client_weights)
+        if self.settings.evaluate == "local" and self.settings.is_evaluated(self.record.round):
+            self.local_models = [self.local_model(reply) for reply in usable]
         records = [cast(ArrayRecord, reply.content[ARRAYS]) for reply in usable]
-        buffers = average_buffers(records, weights, self.buffers, self.global_arrays)
+        robust = self.settings.base in ROBUST
+        start = self.global_arrays
+        buffers = average_buffers(records, weights, self.buffers, start, robust=robust)
         names = [name for name in self.global_arrays if name not in self.buffers]
         for reply, weight in zip(usable, weights, strict=True):
             strip(reply, float(weight), names)
@@ -246,13 +256,17 @@ class WrappingStrategy(Attendance):
     ) -> Iterable[Message]:
         """Ask clients for held-out losses where those choose the best round."""
         round_number = server_round + self.round_offset
+        refuse_poison(arrays, self.memory(), round_number, Path(self.settings.output) / LAST_MODEL)
+        self._messages = []
         if self.settings.selection != "heldout" or not self.settings.is_evaluated(round_number):
             return []
+        here = [member for member in self.members if member not in self._absent]
         messages = list(
             self.base.configure_evaluate(
-                round_number, arrays, self._config(config), GridView(grid, self.members)
+                round_number, arrays, self._config(config), GridView(grid, here)
             )
         )
+        self._messages = [message.metadata for message in messages]
         # A part of its own: it goes to all members, not only to those that train in the round.
         sent = sum(payload_bytes(message.content) for message in messages)
         self.record.down["evaluation"] += sent
@@ -262,12 +276,7 @@ class WrappingStrategy(Attendance):
         self, server_round: int, replies: Iterable[Message]
     ) -> MetricRecord | None:
         """Mean held-out loss, weighted by points."""
-        usable = self._answers(replies)
-        usable = [
-            reply
-            for reply in usable
-            if cast(MetricRecord, reply.content[METRICS])[WEIGHT] != 0  # nothing held out there
-        ]
+        usable = self._evaluations(replies)
         if not usable:
             return None
         metrics = self.base.aggregate_evaluate(server_round + self.round_offset, usable)
@@ -287,56 +296,3 @@ class WrappingStrategy(Attendance):
         if self.rate_factor != 1.0:
             told = {**told, RATE_FACTOR: self.rate_factor}
         return ConfigRecord({**config, **told})
-
-    def _answers(self, replies: Iterable[Message]) -> list[Message]:
-        """Replies without errors in partition order; failures are counted or stop the run."""
-        members = {member.node_id: member for member in self.members}
-        good, reasons = [], []
-        for reply in replies:
-            if reply.has_error():
-                reasons.append(failure_reason(reply))
-            else:
-                good.append(reply)
-                self.record.up.update(payload_parts(reply.content))
-        if reasons:
-            self._fail(reasons[0], len(reasons))
-        return sorted(good, key=lambda reply: members[reply.metadata.src_node_id])
-
-    def _usable(self, replies: Iterable[Message]) -> list[Message]:
-        received = list(replies)
-        answers = self._opened(self._answers(received))
-        usable = [
-            reply
-            for reply in answers
-            if all(is_finite(record) for record in reply.content.array_records.values())
-        ]
-        if len(usable) < len(answers):
-            self._fail("its update is not finite", len(answers) - len(usable))
-        late = self.record.clients - len(received)
-        if late > 0:
-            self._fail("no reply within round-timeout", late)
-        if not usable:
-            raise UserError(f"Round {self.record.round}: no client returned an update.")
-        for reply in usable:
-            spans = cast(MetricRecord, reply.content[DIAGNOSTICS])
-            self.record.spans.append(
-                (float(cast(float, spans["started"])), float(cast(float, spans["ended"])))
-            )
-        trained = [reply for reply in usable if client_weights([reply], "examples")[0] > 0]
-        if not trained:
-            raise UserError(f"Round {self.record.round}: no client had anything to learn from.")
-        if self.settings.evaluate == "local" and self.settings.is_evaluated(self.record.round):
-            self.local_models = [self.local_model(reply) for reply in trained]
-        return trained
-
-    def _opened(self, replies: Iterable[Message]) -> list[Message]:
-        members = {member.node_id: member for member in self.members}
-        opened = []
-        for reply in replies:
-            try:
-                self.open_reply(members[reply.metadata.src_node_id], reply)
-            except ValueError as err:
-                self._fail(str(err), 1)
-            else:
-                opened.append(reply)
-        return opened

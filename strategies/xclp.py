@@ -76,6 +76,7 @@ class XCLP(PartlyLabeled):
             self.settings.section("xclp", XCLPSettings),
             round_number,
             stream(self.settings.seed, "codes", round_number).bytes(SEED_BYTES),
+            self.num_classes,
         )
         try:
             left, joint = propagation.join(chosen, to_arrays(arrays))

@@ -14,7 +14,7 @@ from fedul_flwr.bridge import Arrays, Content
 from fedul_flwr.config import RunConfig
 from fedul_flwr.data.seeds import stream
 from fedul_flwr.errors import UserError
-from fedul_flwr.federation import Member, number
+from fedul_flwr.federation import ClientReport, Member, count, number
 from fedul_flwr.propagation.codes import SEED_BYTES
 from fedul_flwr.propagation.phases import END, LABEL, LAST, OWN_LABELS
 from fedul_flwr.secure.similarity import TooFewClientsError
@@ -71,6 +71,11 @@ class XCLPPredict(LabellingStrategy):
         """Whether features are a model's."""
         return settings.section("xclp-predict", XCLPPredictSettings).features == "model"
 
+    def admit(self, report: ClientReport, answer: Content) -> None:
+        """As others; the number of points in the graph has to be one."""
+        super().admit(report, answer)
+        count(answer, "num-compared")
+
     def admitted(self, answers: Mapping[int, Content]) -> None:
         """Note how many points each client has in its graph."""
         super().admitted(answers)
@@ -108,6 +113,7 @@ class XCLPPredict(LabellingStrategy):
             self.settings.section("xclp", XCLPSettings),
             1,
             stream(self.settings.seed, "codes", position).bytes(SEED_BYTES),
+            self.num_classes,
         )
         joined, joint = propagation.join(members, weights)
         rows = propagation.sum_labels(joined, joint)
@@ -120,16 +126,16 @@ class XCLPPredict(LabellingStrategy):
 
     def groups(self) -> list[list[Member]]:
         """Members dealt at random into groups as equal as can be; each has somebody."""
-        count = self.prediction.groups
-        if count > len(self.members):
+        groups = self.prediction.groups
+        if groups > len(self.members):
             raise UserError(
-                f"Setting xclp-predict.groups = {count}: there are {len(self.members)} clients."
+                f"Setting xclp-predict.groups = {groups}: there are {len(self.members)} clients."
             )
         order = stream(self.settings.seed, "groups").permutation(len(self.members))
-        if count == 1:
+        if groups == 1:
             return [self.members]
         return [
-            sorted(self.members[index] for index in part) for part in np.array_split(order, count)
+            sorted(self.members[index] for index in part) for part in np.array_split(order, groups)
         ]
 
     def _tell(

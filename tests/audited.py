@@ -30,7 +30,7 @@ from client_apps.fedul_consistency import FedULConsistencyClient
 from client_apps.local import LocalTrainingClient
 from client_apps.xclp import XCLPClient
 from client_apps.xclp_predict import XCLPPredictClient
-from fedul_flwr.bridge import Arrays, Content, Node
+from fedul_flwr.bridge import Arrays, Content
 from fedul_flwr.client_state import ClientState
 from fedul_flwr.config import default_flat, parse_flat
 from fedul_flwr.data import holdings
@@ -42,8 +42,10 @@ from fedul_flwr.learning.decomposition import decompose, flatten
 from fedul_flwr.learning.local import dump_arrays
 from fedul_flwr.methods import find_method
 from fedul_flwr.models import build_model
+from fedul_flwr.node_config import NodeConfig
 from fedul_flwr.propagation.phases import LABEL, LAST, OWN_LABELS, ROWS
 from fedul_flwr.settings.semi import XCLPSettings
+from strategies.attendance import CheckAnswer
 from strategies.label_propagation import LabelPropagation
 from tests.partly_labeled import GIVEN_METHOD, GivenClient
 
@@ -128,8 +130,9 @@ class Federation:
     def client(
         self, number: int = 0, kind: type[LocalTrainingClient] = FedULClient
     ) -> LocalTrainingClient:
-        config = {"labels": str(self.written / f"{number}.csv")}
-        return kind(self.settings, Node(number, 2, config), ClientState(self.states[number]))
+        labels = str(self.written / f"{number}.csv")
+        node = NodeConfig(partition_id=number, num_partitions=2, labels=labels)
+        return kind(self.settings, node, ClientState(self.states[number]))
 
     def prepare(self, number: int = 0, **options: Any) -> Content:
         data = find_method(self.settings.method).data
@@ -157,17 +160,21 @@ class Federation:
     def propagate(self, kind: type[LocalTrainingClient], sent: list[Any]) -> dict[int, Arrays]:
         """XCLP's phases between both clients: rows for each; answers are added to ``sent``."""
 
-        def ask(phase: str, contents: Mapping[Member, Content]) -> dict[Member, Content]:
+        def ask(
+            phase: str, contents: Mapping[Member, Content], check: CheckAnswer
+        ) -> dict[Member, Content]:
             answers = {
                 member: self.client(member.partition_id, kind).step(phase, content)
                 for member, content in contents.items()
             }
-            for answer in answers.values():
+            for member, answer in answers.items():
+                check(member, answer)
                 sent.extend([answer.values, *(answer.arrays[key] for key in sorted(answer.arrays))])
             return answers
 
         options = self.settings.section("xclp", XCLPSettings)
-        propagation = LabelPropagation(ask, options, SECOND_STAGE, bytes(32))
+        num_classes = len(self.client(0, kind).federation["class-names"])
+        propagation = LabelPropagation(ask, options, SECOND_STAGE, bytes(32), num_classes)
         left, joint = propagation.join(
             [Member(number, number) for number in CLIENTS], self.weights()
         )

@@ -1,4 +1,4 @@
-"""A SuperLink and SuperNodes on this machine, as of data owners who work together."""
+"""A consortium on this machine: what ``deploy init`` writes, started by its own scripts."""
 
 from __future__ import annotations
 
@@ -8,121 +8,162 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from fedul_flwr.app_bundle import app_directory
+from fedul_flwr.deploy.files import CONNECTION
+from fedul_flwr.deploy.init import plan, write
 from fedul_flwr.process_tree import MARK, PREFIX, end_superlink
 
 PROGRAMS = Path(sys.executable).parent
-START_SECONDS, RUN_SECONDS = 120.0, 900.0
+START_SECONDS, RUN_SECONDS = 120.0, 600.0
 
 Process = subprocess.Popen[bytes]
 
 
-@dataclass(frozen=True)
+@dataclass
 class Deployment:
-    """Programs that run, each with a log in ``place``.
+    """A SuperLink with TLS and SuperNodes with keys, each with a log in ``place``.
 
     Attributes
     ----------
     place : directory that runs are submitted from.
+    files : working folder of the consortium.
     environment : of all processes.
-    nodes : the SuperNode of each client.
-    ids : what the SuperLink calls them.
+    ports : that the SuperLink and the owners' SuperNodes use.
+    processes : by name of their log; those of SuperNodes are called ``node-0`` and so on.
     """
 
     place: Path
+    files: Path
     environment: Mapping[str, str]
-    nodes: Mapping[int, Process]
-    ids: Mapping[int, int]
+    ports: Sequence[int]
+    processes: dict[str, Process] = field(default_factory=dict)
 
-    def submit(self, config: str) -> Process:
+    def owner(self, client: int) -> Path:
+        """Folder of an owner."""
+        return self.files / "owners" / f"owner-{client}"
+
+    def start_superlink(self) -> None:
+        """Start the SuperLink, perhaps once more, and wait until it answers."""
+        self._start("superlink", [self.files / "server" / "start-superlink.sh"])
+        self.wait_for("superlink", "Uvicorn running on https")
+
+    def register(self) -> str:
+        """Register the owners' keys; what the script says."""
+        done = self._start("register", [self.files / "server" / "register-owners.sh"])
+        done.wait(START_SECONDS)
+        return self.said("register")
+
+    def start_node(self, client: int, data: Path, labels: Path | None = None, **env: str) -> None:
+        """Start an owner's SuperNode on ``data``, perhaps once more, with more environment."""
+        folder = self.owner(client)
+        values = {"DATA": data, "LABELS": labels or "", "PORT": self.ports[1 + client]}
+        write_settings(folder / "node.env", {**values, "VENV": PROGRAMS.parent})
+        self._start(f"node-{client}", [folder / "start-supernode.sh"], env)
+
+    def node_id(self, client: int) -> int:
+        """What the SuperLink calls a SuperNode, once it is connected."""
+        return int(self.wait_for(f"node-{client}", r"SuperNode ID: (\d+)\n")[1])
+
+    def kill(self, name: str) -> None:
+        """End a program as a failing machine does, and it alone."""
+        self.processes[name].kill()
+        self.processes[name].wait()
+
+    def stop_nodes(self) -> None:
+        """End all SuperNodes in order."""
+        nodes = [name for name in self.processes if name.startswith("node-")]
+        for name in nodes:
+            self.processes[name].terminate()
+        for name in nodes:
+            self.processes.pop(name).wait(START_SECONDS)
+
+    def submit(self, config: str, app: Path | None = None, name: str = "run") -> Process:
         """Start a run of the app; the process ends with the run."""
-        command = [PROGRAMS / "flwr", "run", app_directory(), "--stream", "-c", config]
-        return start(command, "run", self.place, self.environment)
+        options = [CONNECTION, "--stream", "-c", config]
+        return self._start(name, [PROGRAMS / "flwr", "run", app or app_directory(), *options])
 
-    def wait(self, run: Process) -> str:
+    def wait(self, run: Process, name: str = "run") -> str:
         """What a run has said when it has ended."""
         run.wait(RUN_SECONDS)
-        return (self.place / "run.log").read_text()
+        return self.said(name)
+
+    def said(self, name: str) -> str:
+        """The log of a program."""
+        return (self.place / f"{name}.log").read_text()
+
+    def wait_for(self, name: str, pattern: str, seconds: float = START_SECONDS) -> re.Match[str]:
+        """Where a program has said what it is waited for."""
+        deadline = time.monotonic() + seconds
+        while not (found := re.search(pattern, self.said(name), re.DOTALL)):
+            assert time.monotonic() < deadline, f"{name}: {self.said(name)}"
+            time.sleep(0.1)
+        return found
 
     def wait_for_messages(self, client: int, count: int) -> None:
         """Wait until a SuperNode has received ``count`` messages, hello not counted.
 
         The server says hello to the node with the lowest id.
         """
-        hello = self.ids[client] == min(self.ids.values())
-        received = "Received successfully.*" * (count + hello)
-        wait_for(received, self.place / f"node-{client}.log", RUN_SECONDS)
+        nodes = [name for name in self.processes if name.startswith("node-")]
+        ids = {name: self.node_id(int(name.removeprefix("node-"))) for name in nodes}
+        name = f"node-{client}"
+        hello = ids[name] == min(ids.values())
+        self.wait_for(name, "Received successfully.*" * (count + hello), RUN_SECONDS)
+
+    def _start(self, name: str, command: Sequence[Any], env: Mapping[str, str] = {}) -> Process:
+        with (self.place / f"{name}.log").open("wb") as log:
+            self.processes[name] = subprocess.Popen(
+                list(map(str, command)),
+                cwd=self.place,
+                env={**self.environment, **env},
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+            )
+        return self.processes[name]
 
 
 @contextmanager
-def deployed(place: Path, node_configs: Mapping[int, str]) -> Iterator[Deployment]:
-    """Start a SuperLink and a SuperNode for each client; end all that they started, too."""
+def consortium(place: Path, owners: int) -> Iterator[Deployment]:
+    """What ``deploy init`` writes, with the SuperLink running and the owners registered.
+
+    At the end everything that was started ends, too.
+    """
+    ports = free_ports(1 + owners)
+    files = place / "consortium"
+    write(plan(f"127.0.0.1:{ports[0]}", owners, [], [], [], 1, insecure=False), files)
+    write_settings(files / "server" / "server.env", {"VENV": PROGRAMS.parent})
     home = place / f"{PREFIX}home"
     home.mkdir()
-    link, *ports = (str(port) for port in free_ports(1 + len(node_configs)))
-    address = f"127.0.0.1:{link}"
-    (home / "config.toml").write_text(
-        f'[superlink]\ndefault = "here"\n\n[superlink.here]\naddress = "{address}"\n'
-        "insecure = true\n"
-    )
+    entry = subprocess.run([files / "server" / "connection.sh"], capture_output=True, check=True)
+    (home / "config.toml").write_bytes(entry.stdout)
     environment = {
         **os.environ,
         **{MARK: str(home), "FLWR_HOME": str(home), "NO_PROXY": "127.0.0.1"},
         **{"FLWR_TELEMETRY_ENABLED": "0", "FLWR_DISABLE_UPDATE_CHECK": "1"},
         **{"PATH": os.pathsep.join([str(PROGRAMS), os.environ["PATH"]]), "OMP_NUM_THREADS": "1"},
     }
-    # Every message has a process, which would compile the app anew.
-    environment.pop("PYTHONDONTWRITEBYTECODE", None)
-    serve = ["flower-superlink", "--insecure", "--disable-runtime-dependency-installation"]
-    join = ["flower-supernode", "--insecure", "--superlink", address]
+    deployment = Deployment(place, files, environment, ports)
     with ExitStack() as stack:
         stack.callback(end_superlink, home)
-        start([*serve, "--port", link], "superlink", place, environment)
-        nodes = {
-            client: start(
-                [*join, "--port", port, "--node-config", config],
-                f"node-{client}",
-                place,
-                environment,
-            )
-            for port, (client, config) in zip(ports, node_configs.items(), strict=True)
-        }
-        registered = r"SuperNode ID: (\d+)\n"
-        ids = {
-            client: int(wait_for(registered, place / f"node-{client}.log", START_SECONDS)[1])
-            for client in nodes
-        }
-        yield Deployment(place, environment, nodes, ids)
+        deployment.start_superlink()
+        deployment.register()
+        yield deployment
 
 
-def start(
-    command: list[str | Path], name: str, place: Path, environment: Mapping[str, str]
-) -> Process:
-    """A program of Flower with a log in ``place``."""
-    program, *arguments = command
-    with (place / f"{name}.log").open("wb") as log:
-        return subprocess.Popen(
-            [PROGRAMS / program, *arguments],
-            cwd=place,
-            env=dict(environment),
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=subprocess.STDOUT,
-        )
-
-
-def wait_for(pattern: str, log: Path, seconds: float) -> re.Match[str]:
-    """Where a program has said what it is waited for."""
-    deadline = time.monotonic() + seconds
-    while not (found := re.search(pattern, log.read_text(), re.DOTALL)):
-        assert time.monotonic() < deadline, log.read_text()
-        time.sleep(0.1)
-    return found
+def write_settings(file: Path, values: Mapping[str, Any]) -> None:
+    """Fill in an ``.env`` file as its owner does: each of ``values`` is there and changes."""
+    text = file.read_text()
+    for key, value in values.items():
+        text, count = re.subn(rf"(?m)^{key}='.*'$", f"{key}='{value}'", text)
+        assert count == 1, key
+    file.write_text(text)
 
 
 def free_ports(count: int) -> list[int]:

@@ -11,13 +11,15 @@ from flwr.app import RecordDict
 from numpy.typing import NDArray
 
 from client_apps.xclp import XCLPClient
-from fedul_flwr.bridge import Content, Node, from_records, to_records
+from fedul_flwr.bridge import Content, from_records, to_records
 from fedul_flwr.client_state import ClientState
 from fedul_flwr.config import default_flat, parse_flat
 from fedul_flwr.data.types import Ints, PartlyLabeledPoints
 from fedul_flwr.federation import Member
+from fedul_flwr.node_config import NodeConfig
 from fedul_flwr.propagation.labels import Propagated
 from fedul_flwr.settings.semi import XCLPSettings
+from strategies.attendance import CheckAnswer
 from strategies.label_propagation import LabelPropagation
 
 Features = NDArray[np.floating[Any]]
@@ -70,7 +72,11 @@ class Parties:
 
     def client(self, number: int) -> Party:
         count = len(self.labels[number])
-        built = Party(self.settings, Node(number, len(self.labels), {}), self.state(number))
+        built = Party(
+            self.settings,
+            NodeConfig(partition_id=number, num_partitions=len(self.labels)),
+            self.state(number),
+        )
         built.told, built.known_classes = self.features[number], self.classes
         built.data = PartlyLabeledPoints(
             images=np.zeros((count, 1, 1, 1), np.uint8),
@@ -83,7 +89,9 @@ class Parties:
     def state(self, number: int) -> ClientState:
         return ClientState(self.states[number])
 
-    def ask(self, phase: str, contents: Mapping[Member, Content]) -> dict[Member, Content]:
+    def ask(
+        self, phase: str, contents: Mapping[Member, Content], check: CheckAnswer
+    ) -> dict[Member, Content]:
         answers, number = {}, self.asked.count(phase)
         self.asked.append(phase)
         for member, content in contents.items():
@@ -93,13 +101,18 @@ class Parties:
             # Over the wire and back, so that what is sent is what may be sent.
             sent = from_records(to_records(content))
             answer = self.client(client).step(phase, from_records(to_records(content)))
-            answers[member] = from_records(to_records(answer))
+            answers[member] = self.meddled(phase, member, from_records(to_records(answer)))
+            check(member, answers[member])
             self.heard.append((phase, client, sent, from_records(to_records(answer))))
         return answers
 
+    def meddled(self, phase: str, member: Member, answer: Content) -> Content:
+        """What of an answer arrives: all of it."""
+        return answer
+
     def propagation(self, server_round: int = 1) -> LabelPropagation:
         options = self.settings.section("xclp", XCLPSettings)
-        return LabelPropagation(self.ask, options, server_round, SEED)
+        return LabelPropagation(self.ask, options, server_round, SEED, self.classes)
 
     def propagate(self, *, withheld: int | None = None) -> dict[int, Propagated]:
         """Labels and confidences of all points of every client that is left."""

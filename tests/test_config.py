@@ -102,7 +102,8 @@ REFUSALS: list[tuple[str, Any, str]] = [
     ("augment", "rotation", "must be one of 'none', 'rotate', 'flip', 'translate-flip' or "
      "'rotate-flip'"),
     ("base", "FedAvg", "must be one of 'fedavg', 'fedprox', 'fedadam', 'fedavgm', 'fedyogi', "
-     "'fedadagrad', 'fedmedian', 'fedtrimmedavg', 'scaffold', 'fednova' or 'local'"),
+     "'fedadagrad', 'fedmedian', 'fedtrimmedavg', 'krum', 'multikrum', 'bulyan', 'scaffold', "
+     "'fednova' or 'local'"),
     ("fraction-train", 0.0, "must be greater than 0.0"),
     ("fraction-train", 1.5, "must be at most 1.0"),
     ("client-weights", "n", "must be one of 'uniform' or 'examples'"),
@@ -111,7 +112,9 @@ REFUSALS: list[tuple[str, Any, str]] = [
     ("evaluate-every", 0, "must be at least 1"),
     ("measure-forgetting", 1, "must be true or false"),
     ("on-client-failure", "drop", "must be one of 'stop' or 'continue'"),
+    ("connect-timeout", 0, "must be greater than 0.0"),
     ("round-timeout", 0, "must be greater than 0.0"),
+    ("max-update-norm", -1, "must be at least 0.0"),
     ("seed", -1, "must be at least 0"),
     ("seed", 2**32, "must be less than 4294967296"),
     ("device", "gpu", "must be one of 'auto', 'cpu' or 'cuda'"),
@@ -283,11 +286,6 @@ def test_what_makes_clients_data_is_refused_where_they_have_their_own(key: str, 
         "data: leave it out."
     )
     parse({"client-data": "systems", "fedul.share-priors": True, "validation-fraction": 0.1})
-
-
-def test_a_method_that_needs_labels_is_refused_with_clients_own_data() -> None:
-    with pytest.raises(UserError, match="'supervised' needs labels, which clients with their own"):
-        parse({"client-data": "systems", "method": "supervised"})
 
 
 OTHER_LABELS: dict[str, Any] = {

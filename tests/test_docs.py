@@ -46,6 +46,7 @@ def test_the_example_of_label_propagation(capsys: pytest.CaptureFixture[str]) ->
     [
         "README.md",
         "docs/compare.md",
+        "docs/faults.md",
         "docs/fedul.md",
         "docs/methods.md",
         "docs/own-data.md",

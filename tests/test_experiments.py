@@ -200,6 +200,15 @@ def test_the_overview_has_every_method_on_one_split(tmp_path: Path) -> None:
     assert plan.split_warnings == ()
 
 
+def test_private_runs_differ_in_their_noise_alone(tmp_path: Path) -> None:
+    plan = make_plan(read_runs(OVERVIEW / "private-runs.toml"), {}, (0,), 20, tmp_path)
+    plain, *private = [cell.config.to_flat() for cell in plan.cells]
+    of_noise = {"dp.clipping", "dp.norm", "dp.noise-multiplier", "output"}
+    for flat in private:
+        assert {key for key in flat if flat[key] != plain[key]} <= of_noise
+    assert [flat["dp.noise-multiplier"] for flat in private] == [0.3, 1.0]
+
+
 @pytest.mark.parametrize(
     ("runs", "shared"),
     [("xclp-runs", "xclp-mnist"), ("xclp-runs", "xclp-cifar10"), ("labelling-runs", "labelling")],

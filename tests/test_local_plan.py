@@ -12,7 +12,6 @@ from flwr.app import RecordDict
 from torch.nn import functional
 
 from client_apps.local import LocalTrainingClient
-from fedul_flwr.bridge import Node
 from fedul_flwr.client_state import ClientState
 from fedul_flwr.config import RunConfig
 from fedul_flwr.data.sources import load_source, source_directory
@@ -20,6 +19,7 @@ from fedul_flwr.data.split import build_split
 from fedul_flwr.learning.batches import to_input
 from fedul_flwr.local_plan import local_plan
 from fedul_flwr.models import build_model
+from fedul_flwr.node_config import NodeConfig
 from fedul_flwr.results import plots
 from tests.runs import last_model, train
 
@@ -33,7 +33,7 @@ class Restarting(LocalTrainingClient):
 
 
 def rates(settings: RunConfig, kind: type[LocalTrainingClient] = LocalTrainingClient) -> list[Any]:
-    client = kind(settings, Node(0, 1, {}), ClientState(RecordDict()))
+    client = kind(settings, NodeConfig(partition_id=0, num_partitions=1), ClientState(RecordDict()))
     return [client.plan({"server-round": number}).learning_rate for number in (1, 2, 3, 4)]
 
 
@@ -61,7 +61,11 @@ def test_a_method_may_restart_the_schedule(settings: Settings) -> None:
 
 def test_the_server_may_say_what_to_multiply_by(settings: Settings) -> None:
     schedule = {"learning_rate_schedule": "plateau", "learning_rate": 0.5}
-    client = LocalTrainingClient(settings(**schedule), Node(0, 1, {}), ClientState(RecordDict()))
+    client = LocalTrainingClient(
+        settings(**schedule),
+        NodeConfig(partition_id=0, num_partitions=1),
+        ClientState(RecordDict()),
+    )
     assert client.plan({"server-round": 7, "rate-factor": 0.25}).learning_rate == 0.125
     assert client.plan({"server-round": 7}).learning_rate == 0.5
 
@@ -69,7 +73,9 @@ def test_the_server_may_say_what_to_multiply_by(settings: Settings) -> None:
 def test_without_a_round_a_plan_has_the_step_size_of_the_settings(settings: Settings) -> None:
     config = settings(num_rounds=4, **COSINE)
     assert local_plan(config).learning_rate == 0.5
-    client = LocalTrainingClient(config, Node(0, 1, {}), ClientState(RecordDict()))
+    client = LocalTrainingClient(
+        config, NodeConfig(partition_id=0, num_partitions=1), ClientState(RecordDict())
+    )
     assert client.plan({}).learning_rate == 0.5
 
 

@@ -102,6 +102,8 @@ def forget_reason(cell: Cell) -> None:
 def _is_complete(cell: Cell, summary: Mapping[str, Any]) -> bool:
     if not cell.trains:
         return summary.get("status") == "completed"
+    if summary.get("budget_exhausted"):
+        return True
     return int(summary.get("rounds", 0)) >= cell.config.num_rounds
 
 

@@ -12,13 +12,21 @@ import numpy as np
 from fedul_flwr.data.cache import cache_key, open_array
 from fedul_flwr.data.decode import Images
 from fedul_flwr.data.formats import IMAGE_SUFFIXES, file_images, is_hidden, list_images
-from fedul_flwr.data.owned_files import TABLES, decoded_copy, read_rows, refuse_empty, table_images
+from fedul_flwr.data.owned_files import (
+    TABLES,
+    decoded_copy,
+    own_data,
+    read_rows,
+    refuse_empty,
+    table_images,
+)
 from fedul_flwr.data.types import Bytes, Floats, UnlabeledSets
-from fedul_flwr.errors import UserError
+from fedul_flwr.errors import OwnDataError, UserError
 
 PRIORS_FILE = "priors.csv"
 
 
+@own_data()
 def load_unlabeled_sets(
     path: str | Path,
     class_names: Sequence[str] | None,
@@ -50,7 +58,7 @@ def load_unlabeled_sets(
 
     Raises
     ------
-    UserError
+    OwnDataError
         The folder, ``priors.csv``, a set or an image is not as described above.
     """
     root = Path(path).expanduser().resolve()
@@ -150,10 +158,14 @@ def load_images(
 def _read_priors(file: Path, class_names: list[str]) -> tuple[list[str], Floats]:
     """Return the names of the sets and their priors ``(M, K)``, columns as ``class_names``."""
     if not file.exists():
-        raise UserError(f"{file} is missing; it names the sets and their class priors.")
-    rows = read_rows(file)
+        raise OwnDataError(
+            f"{file} is missing; it names the sets and their class priors.", "priors"
+        )
+    rows = read_rows(file, "priors")
     if not rows or rows[0][0] != "set":
-        raise UserError(f"{file} must begin with the header 'set,{','.join(class_names)}'.")
+        raise OwnDataError(
+            f"{file} must begin with the header 'set,{','.join(class_names)}'.", "priors"
+        )
     numbers = [str(k) for k in range(len(class_names))]
     header = rows[0][1:]
     if sorted(header) == sorted(class_names):
@@ -161,25 +173,29 @@ def _read_priors(file: Path, class_names: list[str]) -> tuple[list[str], Floats]
     elif sorted(header) == sorted(numbers):
         order = [header.index(name) for name in numbers]
     else:
-        raise UserError(
+        raise OwnDataError(
             f"The class columns of {file} are {', '.join(header) or 'missing'}; they must be "
-            f"exactly {', '.join(class_names)} in any order."
+            f"exactly {', '.join(class_names)} in any order.",
+            "classes",
         )
     if len(rows) == 1:
-        raise UserError(f"{file} names no set; one row per set is needed.")
+        raise OwnDataError(f"{file} names no set; one row per set is needed.", "priors")
     priors = np.array([_prior_row(file, row, len(header)) for row in rows[1:]])
     sets = [row[0] for row in rows[1:]]
     for name in sets:
         if sets.count(name) > 1:
-            raise UserError(f"{file} names the set {name!r} more than once; one row per set.")
+            raise OwnDataError(
+                f"{file} names the set {name!r} more than once; one row per set.", "priors"
+            )
     return sets, priors[:, order]
 
 
 def _prior_row(file: Path, row: list[str], num_classes: int) -> list[float]:
     if len(row) != num_classes + 1:
-        raise UserError(
+        raise OwnDataError(
             f"The row of set {row[0]!r} in {file} has {len(row) - 1} values; it needs "
-            f"{num_classes}, one per class."
+            f"{num_classes}, one per class.",
+            "priors",
         )
     values = []
     for cell in row[1:]:
@@ -188,9 +204,10 @@ def _prior_row(file: Path, row: list[str], num_classes: int) -> list[float]:
         except ValueError:
             value = math.nan
         if not math.isfinite(value):
-            raise UserError(
+            raise OwnDataError(
                 f"The row of set {row[0]!r} in {file} holds {cell!r}; priors must be finite "
-                "numbers."
+                "numbers.",
+                "priors",
             )
         values.append(value)
     return values
@@ -202,7 +219,8 @@ def _find_sets(root: Path, sets: list[str]) -> list[tuple[list[Path], Callable[[
     for entry in sorted(root.iterdir()):
         if is_hidden(entry.name) or entry.name == PRIORS_FILE:
             continue
-        name = entry.stem if entry.is_file() and entry.suffix in TABLES else entry.name
+        without_suffix = entry.name not in sets and entry.is_file() and entry.suffix in TABLES
+        name = entry.stem if without_suffix else entry.name
         if name not in sets:
             raise UserError(
                 f"{entry} is not a set that {PRIORS_FILE} names ({', '.join(sets)}); nothing else "

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import csv
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -12,10 +13,23 @@ import numpy as np
 from fedul_flwr.data.cache import build_once, cache_directory, write_image_blocks
 from fedul_flwr.data.decode import Images, Shape
 from fedul_flwr.data.formats import npz_images
-from fedul_flwr.errors import UserError
+from fedul_flwr.errors import OwnDataError, Refusal, UserError
 
 TABLES = (".parquet", ".npz")
 """Suffixes of files that hold many images."""
+
+
+@contextmanager
+def own_data() -> Iterator[None]:
+    """Make an :class:`OwnDataError` of all that is wrong with the files that are used within."""
+    try:
+        yield
+    except OwnDataError:
+        raise
+    except UserError as error:
+        raise OwnDataError(str(error)) from error
+    except OSError as error:
+        raise OwnDataError(f"{error.filename} cannot be used ({error.strerror}).") from error
 
 
 def table_images(path: Path) -> Images:
@@ -33,19 +47,19 @@ def refuse_empty(images: Images) -> None:
         raise UserError(f"{images.where} holds no images; one or more are needed.")
 
 
-def read_rows(file: Path) -> list[list[str]]:
+def read_rows(file: Path, refusal: Refusal) -> list[list[str]]:
     """Rows of a CSV file in UTF-8, cells without spaces around them, empty rows left out.
 
     Raises
     ------
-    UserError
-        It cannot be read.
+    OwnDataError
+        It cannot be read; ``refusal`` says what it is about.
     """
     try:
         with file.open(encoding="utf-8-sig", newline="") as stream:
             return [[cell.strip() for cell in row] for row in csv.reader(stream) if any(row)]
     except (OSError, UnicodeDecodeError, csv.Error) as error:
-        raise UserError(f"{file} cannot be read as a CSV file in UTF-8.") from error
+        raise OwnDataError(f"{file} cannot be read as a CSV file in UTF-8.", refusal) from error
 
 
 def decoded_copy(

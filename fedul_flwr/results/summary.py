@@ -33,14 +33,14 @@ def write_summary(
     recorder: Recorder,
     num_clients: int,
     seconds: float,
-    test_prior: Mapping[str, Any],
+    about: Mapping[str, Any],
 ) -> None:
     """Write ``summary.json`` and the plots of a finished run.
 
     Parameters
     ----------
     seconds : of this process; rounds before a resume are added from their own lines.
-    test_prior : what there is to say of the class priors at test time.
+    about : what there is to say of the class priors at test time, and of differential privacy.
     """
     lines = recorder.lines
     best = recorder.best() or lines[-1]
@@ -63,7 +63,7 @@ def write_summary(
             "test_error": best["test_error"],
             "final_test_error": lines[-1]["test_error"],
             "validation_error": best["validation_error"],
-            **test_prior,
+            **about,
             "seconds_total": max(seconds, _total(lines, "seconds")),
             "seconds_per_round": _total(lines, "seconds") / len(lines),
             "bytes_up": _total(lines, "bytes_up"),
@@ -170,6 +170,7 @@ def summary_rows(directory: Path) -> dict[str, str]:
         "time": f"{summary['seconds_total']:.0f} s ({summary['seconds_per_round']:.2f} s a round)",
         "traffic": f"{up:.1f} MB up, {down:.1f} MB down",
         **_seen(summary),
+        **_privacy_rows(summary),
         **_share_rows(summary),
         "model": str(directory / store.BEST_MODEL),
         "metrics": str(directory / store.METRICS),
@@ -187,6 +188,18 @@ def _seen(summary: Mapping[str, Any]) -> dict[str, str]:
     if summary.get("secure") != "plaintext":
         return {}
     return {"secure": "plaintext: the server saw the codes of all points"}
+
+
+def _privacy_rows(summary: Mapping[str, Any]) -> dict[str, str]:
+    if "epsilon" not in summary:
+        return {}
+    spent = (
+        f"epsilon {summary['epsilon']:.2f} at delta {summary['delta']:g}, "
+        f"{summary['releases']} releases"
+    )
+    if summary["budget_exhausted"]:
+        spent += ", dp.max-epsilon reached"
+    return {"privacy": spent, "covers": summary["epsilon_covers"]}
 
 
 def _share_rows(summary: Mapping[str, Any]) -> dict[str, str]:

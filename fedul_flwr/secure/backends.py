@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import partial
 
-from fedul_flwr.secure.comparison import mask_keys, respond
+from fedul_flwr.secure.comparison import SENDS, mask_keys, respond
 from fedul_flwr.secure.comparison_server import ComparisonServer
 from fedul_flwr.secure.hamming.ot import OT
 from fedul_flwr.secure.hamming.paillier import PAILLIER
@@ -25,6 +25,7 @@ def secure_backend(protocol: PairwiseHamming) -> SimilarityBackend:
         server=partial(ComparisonServer, protocol),
         cost=protocol.cost,
         fewest=FEWEST,
+        sends=SENDS,
     )
 
 

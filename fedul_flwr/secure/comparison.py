@@ -52,6 +52,22 @@ for a client, from a client, from a client for several, and what the server is t
 SHARE, CONFIRM, CODES, STATE, ATTEMPT = "share", "confirm", "codes", "state/", "attempt"
 """Arrays a client sends its peers or remembers; ``STATE`` is the prefix of the protocol's own."""
 
+SENDS: Mapping[str, tuple[str, str]] = {
+    PUBLIC: ("a public key of this propagation", "the server and all clients"),
+    POINTS: ("how many of its points are compared", "the server and all clients"),
+    OWN: ("Hamming distances between the codes of its own points", "the server"),
+    "to[-/]*": (  # TO, EVALUATORS and OWNERS
+        "shares of the seed, encrypted codes or what is made of them",
+        "other clients, sealed for them",
+    ),
+    f"{TELL}*": (
+        "its half of the distances between its points and others'; with the other half the server "
+        "has the distances",
+        "the server",
+    ),
+}
+"""What replies hold, see :attr:`fedul_flwr.secure.similarity.SimilarityBackend.sends`."""
+
 Handler = Callable[[PairwiseHamming, Arrays, Arrays, Task], tuple[Arrays, dict[str, NDArray[Any]]]]
 
 

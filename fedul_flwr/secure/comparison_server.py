@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from fedul_flwr.errors import UserError
+from fedul_flwr.errors import BadMessageError, UserError
 from fedul_flwr.propagation.codes import check_num_bits
 from fedul_flwr.propagation.neighbours import neighbours_by_distance
 from fedul_flwr.secure.comparison import (
@@ -103,7 +103,7 @@ class ComparisonServer:
         ------
         TooFewClientsError
             Fewer than three have answered.
-        UserError
+        BadMessageError
             A malformed answer, named by client and step.
         """
         self._left = [client for client in self._left if client in answers]
@@ -116,6 +116,31 @@ class ComparisonServer:
         for client in self._left:
             self._hear(client, dict(answers[client]))
         self._step += 1
+
+    def check(self, client: int, answer: Arrays) -> int:
+        """Refuse a malformed answer, by the client and the step; the client's number of points."""
+        step = STEPS[self._step]
+        origin = f"Client {client} sent in step {step!r}"
+        if step == KEYS:
+            checked_array(origin, answer, PUBLIC, np.uint8, (KEY_BYTES,))
+            size = int(checked_array(origin, answer, POINTS, np.int64, ()))
+            if size < 0:
+                raise BadMessageError(f"{origin} a number of points below 0; it must be 0 or more.")
+            return size
+        if step == OFFER:
+            shape = (self._sizes[client], self._sizes[client])
+            own = checked_array(origin, answer, OWN, np.uint16, shape)
+            if own.max(initial=0) > self._num_bits or not np.array_equal(own, own.T):
+                raise BadMessageError(
+                    f"{origin} no distances of its points; they must be symmetric and at most L."
+                )
+        peers = {str(peer) for peer in self._roster if peer != client}
+        for name in answer:
+            if name.startswith(TELL) and name.removeprefix(TELL).partition("/")[0] not in peers:
+                raise BadMessageError(f"Client {client} told of no pair in step {step!r}.")
+        if step != REVEAL:
+            self._check_post(client, answer)
+        return self._sizes[client]
 
     def sizes(self) -> Mapping[int, int]:
         """Number of points of each client that answered every step."""
@@ -148,31 +173,17 @@ class ComparisonServer:
 
     def _hear(self, client: int, answer: Sent) -> None:
         """Keep what a client says to the server and what is for others."""
-        step = STEPS[self._step]
-        origin = f"Client {client} sent in step {step!r}"
+        step, size = STEPS[self._step], self.check(client, answer)
         if step == KEYS:
-            key = checked_array(origin, answer, PUBLIC, np.uint8, (KEY_BYTES,))
-            size = checked_array(origin, answer, POINTS, np.int64, ())
-            if size < 0:
-                raise UserError(f"{origin} a number of points below 0; it must be 0 or more.")
-            self._public[client], self._sizes[client] = key.tobytes(), int(size)
+            self._public[client], self._sizes[client] = answer[PUBLIC].tobytes(), size
             return
         if step == OFFER:
-            shape = (self._sizes[client], self._sizes[client])
-            own = checked_array(origin, answer, OWN, np.uint16, shape)
-            if own.max(initial=0) > self._num_bits or not np.array_equal(own, own.T):
-                raise UserError(
-                    f"{origin} no distances of its points; they must be symmetric and at most L."
-                )
             self._own[client] = answer.pop(OWN)
-        pairs = {str(peer): (client, peer) for peer in self._roster if peer != client}
         for name in [name for name in answer if name.startswith(TELL)]:
             peer, _, what = name.removeprefix(TELL).partition("/")
-            if peer not in pairs:
-                raise UserError(f"Client {client} told of no pair in step {step!r}.")
-            self._told.setdefault(pairs[peer], {})[what] = answer.pop(name)
+            self._told.setdefault((client, int(peer)), {})[what] = answer.pop(name)
         if step != REVEAL:
-            self._sent[client] = self._checked_post(client, answer)
+            self._sent[client] = answer
 
     def _post(self, client: int) -> Sent:
         """What those that are left have sent to a client."""
@@ -200,11 +211,12 @@ class ComparisonServer:
             pair = f"Comparing owner {owner} and evaluator {evaluator}"
             raise UserError(f"{pair}: {error}") from error
 
-    def _checked_post(self, client: int, answer: Sent) -> Sent:
+    def _check_post(self, client: int, answer: Arrays) -> None:
         # Whoever got nothing would take the client for one that dropped out, and the others not.
         for peer in self._left:
             sealed = answer.get(f"{TO}{peer}")
             if peer != client and (sealed is None or sealed.dtype != np.uint8 or sealed.ndim != 1):
                 step = STEPS[self._step]
-                raise UserError(f"Client {client} sent client {peer} no message in step {step!r}.")
-        return answer
+                raise BadMessageError(
+                    f"Client {client} sent client {peer} no message in step {step!r}."
+                )

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from fedul_flwr.errors import UserError
+from fedul_flwr.errors import BadMessageError
 from fedul_flwr.secure.similarity import Arrays
 
 
@@ -23,11 +23,11 @@ def checked_array(
 
     Raises
     ------
-    UserError
+    BadMessageError
         It is missing or has another type, byte order or shape; no value of it is told.
     """
     found = message.get(name)
     if found is None or found.dtype != dtype or found.shape != shape:
         form = "nothing" if found is None else f"{found.dtype} {found.shape}"
-        raise UserError(f"{origin} {form} as {name!r}; it must be {np.dtype(dtype)} {shape}.")
+        raise BadMessageError(f"{origin} {form} as {name!r}; it must be {np.dtype(dtype)} {shape}.")
     return found

@@ -89,6 +89,15 @@ class SimilarityServer(Protocol):
     def ask(self) -> Mapping[int, Arrays]:
         """The next message to each client; empty once similarities are known."""
 
+    def check(self, client: int, answer: Arrays) -> int:
+        """Refuse a malformed answer to what was asked last; the client's number of points.
+
+        Raises
+        ------
+        BadMessageError
+            Naming the client. A caller may leave it out, and hand the others' to :meth:`take`.
+        """
+
     def take(self, answers: Mapping[int, Arrays]) -> None:
         """Answers by client, of those that gave one."""
 
@@ -115,6 +124,8 @@ class SimilarityBackend:
         for the seed of the codes where that is no secret, else ``None``.
     cost : from the clients' numbers of points and L to an estimate.
     fewest : participants that a propagation needs.
+    sends : names of the arrays in a client's replies (``*`` for any characters), with what they
+        are and who can read them.
     """
 
     name: str
@@ -123,3 +134,4 @@ class SimilarityBackend:
     server: Callable[[Sequence[int], int, bytes | None], SimilarityServer]
     cost: Callable[[list[int], int], Cost]
     fewest: int
+    sends: Mapping[str, tuple[str, str]]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable, Mapping
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
@@ -34,6 +34,9 @@ class Settings(BaseModel):
         use_attribute_docstrings=True,
         allow_inf_nan=False,
     )
+    noun: ClassVar[str] = "setting"
+    page: ClassVar[str] = "docs/settings.md"
+    """What errors call a key, and where all are documented."""
 
     @classmethod
     def names(cls) -> tuple[str, ...]:
@@ -51,22 +54,25 @@ class Settings(BaseModel):
         """
         for key in values:
             if key not in cls.names():
-                raise unknown_key(prefix + key, [prefix + known for known in cls.names()])
+                known = [prefix + name for name in cls.names()]
+                raise unknown_key(prefix + key, known, cls.noun, cls.page)
         try:
             return cls.model_validate(dict(values))
         except ValidationError as err:
-            raise UserError(_sentence(err, prefix)) from None
+            raise UserError(_sentence(err, prefix, cls.noun)) from None
 
     def to_flat(self, prefix: str = "") -> dict[str, Scalar]:
         """Every key with its value."""
         return {prefix + key: value for key, value in self.model_dump(by_alias=True).items()}
 
 
-def unknown_key(key: str, known: Iterable[str]) -> UserError:
+def unknown_key(
+    key: str, known: Iterable[str], noun: str = Settings.noun, page: str = Settings.page
+) -> UserError:
     """An error for a key that does not exist, with the nearest that does."""
     close = difflib.get_close_matches(key, list(known), n=1)
-    hint = f"did you mean {close[0]!r}?" if close else "docs/settings.md lists all."
-    return UserError(f"Unknown setting {key!r}; {hint}")
+    hint = f"did you mean {close[0]!r}?" if close else f"{page} lists all."
+    return UserError(f"Unknown {noun} {key!r}; {hint}")
 
 
 _TYPES = {
@@ -78,7 +84,7 @@ _TYPES = {
 }
 
 
-def _sentence(error: ValidationError, prefix: str) -> str:
+def _sentence(error: ValidationError, prefix: str, noun: str) -> str:
     first = error.errors()[0]
     key = prefix + ".".join(str(part) for part in first["loc"])
     context = first.get("ctx", {})
@@ -98,5 +104,5 @@ def _sentence(error: ValidationError, prefix: str) -> str:
         case kind:
             rule = _TYPES.get(kind, first["msg"])
     if not first["loc"]:  # a rule over several keys; its message names them
-        return f"Setting {rule}."
-    return f"Setting {key} = {first['input']!r}: {rule}."
+        return f"{noun.capitalize()} {rule}."
+    return f"{noun.capitalize()} {key} = {first['input']!r}: {rule}."

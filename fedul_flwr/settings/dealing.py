@@ -8,6 +8,7 @@ from typing import Any
 from fedul_flwr.errors import UserError
 from fedul_flwr.settings.fedul import UnlabeledSetSettings
 from fedul_flwr.settings.labels import LabelSettings
+from fedul_flwr.settings.privacy import DPSettings
 
 _POINTS = ("partition", "points-per-client")
 _SETS = tuple(f"fedul.{name}" for name in UnlabeledSetSettings.names())
@@ -16,6 +17,9 @@ _OF_ANY_SPLIT = ("labels.split", "labels.without-client")
 
 POINTLESS = {
     "client-data, where clients bring their own data": (*_POINTS, *_SETS, *_LABELS),
+    "dp.clipping = 'none', without noise": tuple(
+        f"dp.{name}" for name in DPSettings.names() if name != "clipping"
+    ),
     "labels.fraction, which says how many labels there are": ("labels.total",),
     "scenario.labels-at = 'server', where no client has labels": (
         *(key for key in _LABELS if key not in ("labels.split", "labels.new-fraction")),

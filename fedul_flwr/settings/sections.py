@@ -61,6 +61,28 @@ class FedTrimmedAvgSettings(Settings):
     """Fraction cut off at both ends."""
 
 
+class KrumSettings(Settings):
+    """The one update that is nearest to its neighbours (Blanchard et al. 2017)."""
+
+    num_malicious_nodes: Annotated[int, Field(ge=0)] = 1
+    """Clients of a round (f) that may send anything. It takes 2f + 3 updates."""
+
+
+class MultiKrumSettings(KrumSettings):
+    """The mean of the updates that are nearest to their neighbours (Blanchard et al. 2017)."""
+
+    num_nodes_to_select: Annotated[int, Field(ge=1)] = 2
+    """Updates in the mean (m). It takes 2f + 2 + m updates."""
+
+
+class BulyanSettings(Settings):
+    """Krum's choice, and of it coordinate by coordinate what lies around the median
+    (El Mhamdi et al. 2018)."""
+
+    num_malicious_nodes: Annotated[int, Field(ge=0)] = 1
+    """Clients of a round (f) that may send anything. It takes 4f + 3 updates."""
+
+
 class ScaffoldSettings(Settings):
     """Control variates against client drift (Karimireddy et al. 2020)."""
 
@@ -115,6 +137,9 @@ SECTIONS: dict[str, type[Settings]] = {
     "fedadagrad": FedAdagradSettings,
     "fedavgm": FedAvgMSettings,
     "fedtrimmedavg": FedTrimmedAvgSettings,
+    "krum": KrumSettings,
+    "multikrum": MultiKrumSettings,
+    "bulyan": BulyanSettings,
     "scaffold": ScaffoldSettings,
     "dirichlet": DirichletSettings,
     "pathological": PathologicalSettings,

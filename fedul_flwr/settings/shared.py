@@ -19,6 +19,9 @@ BaseName = Literal[
     "fedadagrad",
     "fedmedian",
     "fedtrimmedavg",
+    "krum",
+    "multikrum",
+    "bulyan",
     "scaffold",
     "fednova",
     "local",
@@ -26,6 +29,14 @@ BaseName = Literal[
 PartitionName = Literal[
     "iid", "dirichlet", "pathological", "shard", "natural", "majority", "imbalanced"
 ]
+UNWEIGHTED = ("fedmedian", "fedtrimmedavg", "krum", "bulyan")
+"""Bases to which all clients' models are alike, whatever `client-weights` says."""
+UNMEASURED = {
+    "scaffold": "adds up changes of variates, which have other units",
+    "fednova": "scales updates by the normalisers that clients claim",
+}
+"""What a base does with other things that clients return beside their models: `max-update-norm`
+cannot bound it."""
 AugmentName = Literal["none", "rotate", "flip", "translate-flip", "rotate-flip"]
 PRETRAINED = "torchvision"
 """What `start-from` calls the weights that torchvision has for its own models."""
@@ -129,9 +140,18 @@ class SharedSettings(Settings):
     """Also measure the error on the labelled training points at every evaluation (simulations on
     partly labelled data, and methods that train at the server)."""
     on_client_failure: Literal["stop", "continue"] = "stop"
-    """What a failing client does to the run."""
+    """What a client does to the run that fails, or is not there: end it, or be left out until it
+    comes back."""
+    connect_timeout: Annotated[float, Field(gt=0)] = 600.0
+    """Seconds that clients have to connect before the first round. If fewer have than their node
+    configs announce, `stop` ends the run and `continue` begins with those; others join later. Also
+    the seconds a node has to say who it is, and one that joins or comes back later to get ready."""
     round_timeout: Annotated[float, Field(gt=0)] = 3600.0
-    """Seconds a round waits for replies."""
+    """Seconds a round, or the phase before the first one, waits for replies."""
+    max_update_norm: Annotated[float, Field(ge=0)] = 0.0
+    """Largest L2 norm of an update, the client's model minus the one the round starts from, over
+    all floating-point values (batch-norm statistics too). A larger one is refused, and its client
+    has failed; 0 sets no bound. Not for bases to which clients return more than a model."""
 
     seed: Annotated[int, Field(ge=0, lt=2**32)] = 0
     """Seed of everything random."""
@@ -192,6 +212,11 @@ class SharedSettings(Settings):
             raise ValueError(
                 "base = 'fednova' needs optimizer = 'sgd': its normalisation counts SGD's steps"
             )
+        if self.base in UNWEIGHTED and self.client_weights != "uniform":
+            raise ValueError(
+                f"client-weights = {self.client_weights!r} has no effect on base = {self.base!r}, "
+                "which weighs no client more than another"
+            )
         if self.base == "local" and self.evaluate != "local":
             raise ValueError(
                 "base = 'local' needs evaluate = 'local': there is no combined model to measure"
@@ -199,6 +224,15 @@ class SharedSettings(Settings):
         if self.base == "local" and self.test_prior == "em":
             raise ValueError(
                 "test-prior = 'em' asks the combined model, and with base = 'local' there is none"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _check_bound(self) -> Self:
+        if self.max_update_norm and self.base in UNMEASURED:
+            raise ValueError(
+                f"max-update-norm = {self.max_update_norm:g} measures models alone, and base = "
+                f"{self.base!r} also {UNMEASURED[self.base]}: leave it out or choose another base"
             )
         return self
 

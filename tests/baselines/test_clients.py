@@ -13,7 +13,6 @@ from baselines.fedllp import FedLLPClient
 from baselines.fedpl import FedPLClient
 from baselines.supervised import SupervisedClient
 from client_apps.local import LocalTrainingClient
-from fedul_flwr.bridge import Node
 from fedul_flwr.client_state import ClientState
 from fedul_flwr.config import RunConfig
 from fedul_flwr.data.sources import load_source, source_directory
@@ -21,6 +20,7 @@ from fedul_flwr.data.split import build_split, client_files
 from fedul_flwr.federation import DataShape, introduction
 from fedul_flwr.learning.local import dump_arrays, load_arrays, predict_logits
 from fedul_flwr.models import build_model
+from fedul_flwr.node_config import NodeConfig
 
 C = TypeVar("C", bound=LocalTrainingClient)
 Build = Callable[..., Any]
@@ -37,7 +37,9 @@ def client(settings: Callable[..., RunConfig]) -> Build:
         data = "labels" if kind is SupervisedClient else "unlabeled-sets"
         files = client_files(place, split.directory, data)
         shape = DataShape(source.image_shape, source.class_names)
-        built = kind(config, Node(number, 3, {}), ClientState(RecordDict()))
+        built = kind(
+            config, NodeConfig(partition_id=number, num_partitions=3), ClientState(RecordDict())
+        )
         built.step("prepare", introduction(config, shape, files))
         return built
 

@@ -18,7 +18,7 @@ from baselines.all_labels import AllLabelsClient
 from baselines.fixmatch import FixMatchClient
 from baselines.uda import UDAClient
 from client_apps.matching import MatchingClient
-from fedul_flwr.bridge import Content, Node
+from fedul_flwr.bridge import Content
 from fedul_flwr.client_state import ClientState
 from fedul_flwr.config import RunConfig
 from fedul_flwr.data.sources import load_source, source_directory
@@ -31,6 +31,7 @@ from fedul_flwr.learning.network import Network
 from fedul_flwr.learning.plan import LocalPlan
 from fedul_flwr.methods import find_method
 from fedul_flwr.models import build_model
+from fedul_flwr.node_config import NodeConfig
 
 Settings = Callable[..., RunConfig]
 C = TypeVar("C", bound=MatchingClient)
@@ -57,7 +58,9 @@ def client(settings: Settings) -> Callable[..., Any]:
         split = build_split(place, 3, config)
         files = client_files(place, split.directory, find_method(method).data)
         shape = DataShape(source.image_shape, source.class_names)
-        built = KINDS[method](config, Node(number, 3, {}), ClientState(RecordDict()))
+        built = KINDS[method](
+            config, NodeConfig(partition_id=number, num_partitions=3), ClientState(RecordDict())
+        )
         built.step("prepare", introduction(config, shape, files))
         load_arrays(built.model, weights())
         built.server_round = 1
@@ -125,7 +128,7 @@ def owner(settings: Settings, root: Path, method: str, **options: Any) -> Any:
     (folder / "labels.csv").write_text("name,label\n3,b\n0,a\n11,b\n")
     shown = {"dataset": "none", "class_names": "a,b", "image_shape": "8x8x1"}
     config = settings(**shown, model="mlp", method=method, **options)
-    node = Node(0, 1, {"data": str(folder)})
+    node = NodeConfig(data=str(folder), num_partitions=1)
     built = KINDS[method](config, node, ClientState(RecordDict()))
     built.step("prepare", introduction(config, DataShape((8, 8, 1), ("a", "b"))))
     return in_round(built, 1)

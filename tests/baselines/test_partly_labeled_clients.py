@@ -17,7 +17,7 @@ from baselines.labels_only import LabelsOnlyClient
 from baselines.network_labels import NetworkLabelsClient
 from baselines.perclient_lp import PerClientLPClient
 from client_apps.partly_labeled import PSEUDO_LABELS, PartlyLabeledClient
-from fedul_flwr.bridge import Content, Node
+from fedul_flwr.bridge import Content
 from fedul_flwr.client_state import ClientState
 from fedul_flwr.config import RunConfig
 from fedul_flwr.data.sources import load_source, source_directory
@@ -28,6 +28,7 @@ from fedul_flwr.learning.features import extract_features
 from fedul_flwr.learning.local import dump_arrays, load_arrays, predict_logits
 from fedul_flwr.learning.network import Network
 from fedul_flwr.models import build_model
+from fedul_flwr.node_config import NodeConfig
 from fedul_flwr.propagation.central import label_propagation
 from tests.runs import last_model, train
 
@@ -50,7 +51,9 @@ def client(settings: Settings) -> Callable[..., Any]:
         split = build_split(place, 3, config)
         files = client_files(place, split.directory, "partly-labeled")
         shape = DataShape(source.image_shape, source.class_names)
-        built = kind(config, Node(number, 3, {}), ClientState(RecordDict()))
+        built = kind(
+            config, NodeConfig(partition_id=number, num_partitions=3), ClientState(RecordDict())
+        )
         built.step("prepare", introduction(config, shape, files))
         load_arrays(built.model, weights())
         return built

@@ -13,7 +13,7 @@ from torch import nn
 
 import client_apps.fedmatch
 from client_apps.fedmatch import FedMatchClient
-from fedul_flwr.bridge import Arrays, Node
+from fedul_flwr.bridge import Arrays
 from fedul_flwr.client_state import ClientState
 from fedul_flwr.config import RunConfig
 from fedul_flwr.data.sources import load_source, source_directory
@@ -24,6 +24,7 @@ from fedul_flwr.learning.decomposition import PSI, SIGMA, decompose, flatten, un
 from fedul_flwr.learning.inter_client import InterClientConsistency
 from fedul_flwr.learning.local import dump_arrays
 from fedul_flwr.models import build_model
+from fedul_flwr.node_config import NodeConfig
 from fedul_flwr.sparse import decode, encode
 from tests.exchanges import LC, LS, SCENARIOS
 
@@ -46,7 +47,8 @@ class Device:
     """A device with a client that is built anew for every message."""
 
     def __init__(self, config: RunConfig, node: Mapping[str, Any], files: dict[str, str]) -> None:
-        self.config, self.node, self.state = config, Node(0, 2, node), RecordDict()
+        self.config, self.state = config, RecordDict()
+        self.node = NodeConfig.parse({"partition-id": 0, "num-partitions": 2, **node})
         source = load_source("digits")
         shape = DataShape(source.image_shape, source.class_names)
         self.answer = self.client().step("prepare", introduction(config, shape, files))

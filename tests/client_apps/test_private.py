@@ -13,6 +13,7 @@ from safetensors.numpy import load_file
 
 import client_apps.private
 from client_apps.private import FEATURES, LABELS, NOISY_FEATURES, RANDOMISED_LABELS
+from fedul_flwr.bridge import PREPARED_BEFORE, Content
 from fedul_flwr.client_state import ClientState
 from fedul_flwr.config import RunConfig, resolve
 from fedul_flwr.data.seeds import stream
@@ -178,6 +179,28 @@ def test_a_device_draws_no_second_time(name: str) -> None:
     assert str(error.value) == (
         "Client 0: a run with differential privacy cannot resume on a device: its noise was drawn "
         "in the run before, and is gone."
+    )
+
+
+@pytest.mark.parametrize("name", ["codes", "labels"])
+def test_a_device_that_has_forgotten_its_noise_draws_none(name: str) -> None:
+    """It is told that it was prepared before, and knows nothing of it: it may have drawn noise."""
+    played = Parties(
+        [np.random.default_rng(0).normal(size=(10, 4))] * 3,
+        [np.array([0] * 5 + [-1] * 5)] * 3,
+        {f"xclp.{name}-epsilon": 1.0},
+    )
+    told = {"class-names": ["a", "b"]}
+    again = {**told, PREPARED_BEFORE: True}
+    played.client(1).step("prepare", Content(values=dict(told)))
+    played.client(1).step("prepare", Content(values=dict(again)))  # it has not forgotten anything
+    for _ in range(2):  # nor does it remember what it forgot by being told twice
+        played.client(2).step("prepare", Content(values=dict(again)))
+    with pytest.raises(UserError) as error:
+        played.propagate()
+    assert str(error.value) == (
+        "Client 2: a device that has forgotten its noise takes no more part in a run with "
+        "differential privacy: drawn once more, it would hide less."
     )
 
 

@@ -237,6 +237,17 @@ def test_changed_settings_are_refused(
     assert stage.started == []
 
 
+def test_a_run_that_has_spent_its_privacy_budget_is_finished(stage: Stage, tmp_path: Path) -> None:
+    cells = plan(tmp_path, {"FedUL": RUNS["FedUL"]}, (0,))
+    stage.run(cells)
+    file = cells.cells[0].directory / "summary.json"
+    cut = {**json.loads(file.read_text()), "rounds": 1}
+    for exhausted, started in ((True, []), (False, [("fedul", 0)])):
+        file.write_text(json.dumps({**cut, "budget_exhausted": exhausted}))
+        stage.run(cells)
+        assert stage.started == started
+
+
 def test_more_rounds_resume_finished_cells(stage: Stage, tmp_path: Path) -> None:
     stage.run(plan(tmp_path))
     stage.run(plan(tmp_path, num_rounds=30))  # the default, which plain resuming cannot tell

@@ -222,3 +222,11 @@ def test_images_that_are_refused(tmp_path: Path) -> None:
     check("x.npz", r"x\.npz cannot be read as an \.npz file")
     write_parquet(tmp_path / "x.parquet", [])
     check("x.parquet", r"x\.parquet holds no images")
+
+
+def test_a_set_may_be_named_as_its_file(owned: Path) -> None:
+    """As the guide shows it."""
+    (owned / "priors.csv").write_text(PRIORS.replace("other,", "other.npz,"))
+    named = load_unlabeled_sets(owned, NAMES, 2, SHAPE)
+    assert named.names[-1] == "other.npz"
+    np.testing.assert_array_equal(named.images[..., 0], pixels(6, 4, 4))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ import pytest
 from fedul_flwr.data import decode, formats
 from fedul_flwr.data.owned_labels import load_partly_labeled
 from fedul_flwr.data.types import PartlyLabeledPoints
-from fedul_flwr.errors import UserError
+from fedul_flwr.errors import OwnDataError, UserError
 from tests.data.conftest import pixels, png, write_parquet, write_png
 
 NAMES = ("cat", "dog")
@@ -150,3 +151,137 @@ def test_folders_that_are_refused(owned: Path, tmp_path: Path) -> None:
     (empty / "x.npz").unlink()
     (empty / "labels.csv").write_text("name,label\n1,dog\n")
     refused(empty, r"names '1', which .*y\.npz does not hold; names are .* row numbers from 0")
+
+
+# A file of labels elsewhere
+
+
+def test_labels_from_elsewhere(owned: Path, tmp_path: Path) -> None:
+    elsewhere = tmp_path / "known.csv"
+    (owned / "labels.csv").rename(elsewhere)
+    assert load(owned).labels.tolist() == [-1] * 4
+    found = load_partly_labeled(owned, NAMES, SHAPE, known_labels=elsewhere)
+    assert found.labels.tolist() == [0, -1, 1, -1]
+
+
+def test_labels_from_elsewhere_that_are_refused(owned: Path, tmp_path: Path) -> None:
+    def refused_with(known: Path, message: str) -> None:
+        with pytest.raises(OwnDataError, match=message) as error:
+            load_partly_labeled(owned, NAMES, SHAPE, known_labels=known)
+        assert error.value.refusal == "labels"
+
+    refused_with(tmp_path / "no.csv", r"known-labels = .*no\.csv: no such file\.$")
+    other = tmp_path / "other.csv"
+    other.write_text("name,label\n")
+    refused_with(other, r"labels\.csv and known-labels = .*other\.csv both give labels; only one")
+    (owned / "labels.csv").unlink()
+    other.write_text("name\n")
+    refused_with(other, r"other\.csv must begin with the header")
+
+
+# Class folders
+
+
+@pytest.fixture
+def folders(tmp_path: Path) -> Path:
+    """Folders of two cats (one deeper), a dog and two images without a label."""
+    root = tmp_path / "shelter"
+    names = ("cat/1.png", "cat/2024/1.png", "dog/1.png", "unlabeled/1.png", "unlabeled/2.png")
+    for image, name in zip(pixels(5, 4, 4), names, strict=True):
+        write_png(root / name, image)
+    return root
+
+
+def labels_by_name(found: PartlyLabeledPoints) -> dict[str, int]:
+    return dict(zip(found.names, found.labels.tolist(), strict=True))
+
+
+def test_folders_give_the_labels_and_names_stay_paths(folders: Path) -> None:
+    (folders / ".DS_Store").touch()
+    found = load(folders)
+    assert labels_by_name(found) == {
+        **{"cat/1.png": 0, "cat/2024/1.png": 0, "dog/1.png": 1},
+        **{"unlabeled/1.png": -1, "unlabeled/2.png": -1},
+    }
+    expected = dict(zip(("cat/1.png", "cat/2024/1.png"), pixels(2, 4, 4), strict=True))
+    for name, image in expected.items():
+        point = found.points[found.names.index(name)]
+        np.testing.assert_array_equal(found.images[point, ..., 0], image)
+    assert sorted(found.points.tolist()) == [0, 1, 2, 3, 4]
+    assert not found.new.any()
+
+
+def test_the_folder_of_unlabeled_images_may_be_empty_or_missing(folders: Path) -> None:
+    for name in ("1.png", "2.png"):
+        (folders / "unlabeled" / name).unlink()
+    assert sorted(load(folders).labels.tolist()) == [0, 0, 1]
+    (folders / "unlabeled").rmdir()
+    assert sorted(load(folders).labels.tolist()) == [0, 0, 1]
+    (folders / "dog" / "1.png").rename(folders / "cat" / "3.png")
+    assert load(folders).labels.tolist() == [0, 0, 0]
+
+
+def test_other_folders_are_files_unless_it_is_said(folders: Path) -> None:
+    assert (load_partly_labeled(folders, NAMES, SHAPE, form="files").labels == -1).all()
+    assert (load(folders, ("dog", "owl")).labels == -1).all()  # cat is no class
+    assert (load(folders, ("cow", "owl")).labels == -1).all()
+    (folders / "cat" / "1.png").rename(folders / "1.png")
+    assert (load(folders).labels == -1).all()
+
+
+def test_their_order_is_one_of_pixels_alone(folders: Path) -> None:
+    """Whoever sees points in order, as XCLP's server does, must not read classes from it."""
+    before = load(folders)
+    (folders / "cat").rename(folders / "x")
+    (folders / "dog").rename(folders / "cat")
+    (folders / "x").rename(folders / "dog")
+    after = load(folders)
+    np.testing.assert_array_equal(after.images[after.points], before.images[before.points])
+    assert after.labels.tolist() == [{0: 1, 1: 0}.get(k, k) for k in before.labels.tolist()]
+    # Of twelve in two classes, not one class after the other.
+    for image, number in zip(pixels(12, 4, 4, seed=1), range(12), strict=True):
+        write_png(folders / ("cat", "dog")[number // 6] / f"new-{number}.png", image)
+    labels = load(folders).labels
+    assert (np.diff(labels[labels >= 0]) != 0).sum() > 1
+
+
+@pytest.mark.parametrize(
+    ("change", "form", "message", "refusal"),
+    [
+        ("labels.csv", "auto", r"shelter holds class folders, and .*labels\.csv gives", "labels"),
+        ("labels.csv", "class-folders", "holds class folders, and .*remove one", "labels"),
+        ("notes.txt", "class-folders", r"notes\.txt lies beside the class folders", "format"),
+        ("cow/1.png", "class-folders", "cow is called like no class; it must be one", "classes"),
+        ("cat/notes.txt", "auto", r"cat/notes\.txt is not an image", "format"),
+    ],
+)
+def test_class_folders_that_are_refused(
+    folders: Path, change: str, form: str, message: str, refusal: str
+) -> None:
+    (folders / change).parent.mkdir(exist_ok=True)
+    (folders / change).write_text("name,label\n")
+    with pytest.raises(OwnDataError, match=message) as error:
+        load_partly_labeled(folders, NAMES, SHAPE, form=form)
+    assert (error.value.refusal, "\n" in str(error.value)) == (refusal, False)
+
+
+def test_format_files_lets_a_file_of_labels_count(folders: Path) -> None:
+    (folders / "labels.csv").write_text("name,label\nunlabeled/1.png,dog\n")
+    found = load_partly_labeled(folders, NAMES, SHAPE, form="files")
+    assert {k: v for k, v in labels_by_name(found).items() if v >= 0} == {"unlabeled/1.png": 1}
+
+
+def test_folders_without_a_class_or_with_a_class_of_that_name(folders: Path) -> None:
+    with pytest.raises(OwnDataError, match="A class is called 'unlabeled', as the folder") as error:
+        load(folders, ("cat", "dog", "unlabeled"))
+    assert error.value.refusal == "classes"
+    for name in ("cat", "dog"):
+        shutil.rmtree(folders / name)
+    assert load(folders).labels.tolist() == [-1, -1]
+    with pytest.raises(OwnDataError, match="holds no class folder; one or more of cat, dog"):
+        load_partly_labeled(folders, NAMES, SHAPE, form="class-folders")
+    (folders / "cat").mkdir()
+    for name in ("1.png", "2.png"):
+        (folders / "unlabeled" / name).unlink()
+    with pytest.raises(OwnDataError, match="shelter holds no images; one or more are needed"):
+        load(folders)

@@ -6,9 +6,7 @@ state. Most of the time goes into starting these processes.
 
 from __future__ import annotations
 
-import os
-import signal
-from collections.abc import Iterator
+import csv
 from pathlib import Path
 from typing import Any
 
@@ -18,17 +16,17 @@ import pytest
 from fedul_flwr.bridge import make_client_app
 from fedul_flwr.client_app import build_client
 from fedul_flwr.config import resolve
-from tests.deployment import Deployment, deployed
+from tests.deployment import Deployment, consortium
+from tests.end_to_end.conftest import OWNERS
 from tests.end_to_end.test_ray_partly_labeled import text
+from tests.learnable_owners import NO_DATA, found_in, write_labelled
 from tests.runs import last_model, summary, train
 from tests.strategies.test_dropouts import LOST, PREPARE, losing
+from tests.watched_app import RECORDED, make_app, recorded
 
-pytestmark = pytest.mark.slow
-CLIENTS, POINTS, KNOWN = 4, 30, 6
 ANSWER = 5
 """Message that it is, hello not counted: prepare, keys, shares, offer, answer."""
 
-NO_DATA = {"dataset": "none", "class-names": "first,second,third", "image-shape": "8x8x1"}
 PREDICT = {
     **{**NO_DATA, "method": "xclp-predict", "xclp.num-bits": 512},
     **{"xclp-predict.compare": False},
@@ -39,38 +37,13 @@ TRAIN = {
 }
 
 
-def write_owners(root: Path) -> None:
-    """A folder for each: images in which a brighter row shows the class, a few with their label."""
-    rng = np.random.default_rng(0)
-    names = NO_DATA["class-names"].split(",")
-    for client in range(CLIENTS):
-        folder = root / f"owner-{client}"
-        folder.mkdir(parents=True)
-        classes = rng.integers(0, len(names), POINTS)
-        images = rng.integers(0, 120, (POINTS, 8, 8))
-        images[np.arange(POINTS), 1 + 2 * classes] += 80
-        np.savez(folder / "images.npz", images=images.astype(np.uint8))
-        rows = [f"{point},{names[classes[point]]}\n" for point in range(KNOWN)]
-        (folder / "labels.csv").write_text("".join(["name,label\n", *rows]))
-
-
-def node_configs(place: Path) -> dict[int, dict[str, Any]]:
-    return {
-        client: {
-            **{"partition-id": client, "num-partitions": CLIENTS},
-            **{"data": str(place / f"owner-{client}"), "labels": str(place / f"{client}.csv")},
-        }
-        for client in range(CLIENTS)
-    }
-
-
-@pytest.fixture
-def owners(tmp_path: Path) -> Iterator[Deployment]:
-    """Four of them, connected; each lets its labels be written to ``there``."""
-    write_owners(tmp_path / "there")
-    configs = {client: text(found) for client, found in node_configs(tmp_path / "there").items()}
-    with deployed(tmp_path, configs) as deployment:
-        yield deployment
+def start(deployment: Deployment, place: Path, clients: int, **env: Path) -> None:
+    """Connect owners, each of whom lets its labels be written to ``place``; env by ``{client}``."""
+    for client in range(clients):
+        folder = place / f"owner-{client}"
+        write_labelled(folder, seed=client)
+        own = {key: str(path).format(client=client) for key, path in env.items()}
+        deployment.start_node(client, folder, place / f"{client}.csv", **own)
 
 
 def in_secret(settings: dict[str, Any], place: Path) -> str:
@@ -78,49 +51,69 @@ def in_secret(settings: dict[str, Any], place: Path) -> str:
     return text({**settings, **secret})
 
 
-def in_the_clear(settings: dict[str, Any], place: Path, **options: Any) -> Path:
+def in_the_clear(settings: dict[str, Any], place: Path, clients: int, **options: Any) -> Path:
     """In process, by owners with the same points, whose labels are written to ``here``."""
-    write_owners(place / "here")
-    configs = node_configs(place / "here")
+    for client in range(clients):
+        write_labelled(place / "here" / f"owner-{client}", seed=client)
 
     def build(context: Any) -> Any:
-        context.node_config.update(configs[context.node_config["partition-id"]])
+        client = context.node_config["partition-id"]
+        context.node_config["data"] = str(place / "here" / f"owner-{client}")
+        context.node_config["labels"] = str(place / "here" / f"{client}.csv")
         return build_client(context)
 
     flat = {**settings, "xclp.secure": "plaintext", "output": str(place / "clear")}
-    return train(resolve(flat, place), CLIENTS, client_app=make_client_app(build), **options)
+    return train(resolve(flat, place), clients, client_app=make_client_app(build), **options)
 
 
 def written(place: Path) -> dict[str, str]:
     return {file.name: file.read_text() for file in place.glob("*.csv")}
 
 
-def test_the_same_labels(owners: Deployment, tmp_path: Path) -> None:
-    said = owners.wait(owners.submit(in_secret(PREDICT, tmp_path)))
-    in_the_clear(PREDICT, tmp_path)
-    assert written(tmp_path / "there") == written(tmp_path / "here"), said
-    assert sorted(written(tmp_path / "there")) == [f"{client}.csv" for client in range(CLIENTS)]
+def inferred(file: Path) -> list[bytes]:
+    """The labels that an owner has got, in forms that they could travel in."""
+    with file.open() as rows:
+        classes = np.array([int(row["label"]) for row in csv.DictReader(rows)])
+    return [classes.astype(kind).tobytes() for kind in (np.int8, np.int32, np.int64, np.float64)]
 
 
-def test_the_same_model(owners: Deployment, tmp_path: Path) -> None:
-    said = owners.wait(owners.submit(in_secret(TRAIN, tmp_path)))
-    clear = in_the_clear(TRAIN, tmp_path)
+def test_the_same_labels_and_only_with_their_owners(deployment: Deployment, tmp_path: Path) -> None:
+    there, sent = tmp_path / "there", tmp_path / "sent-{client}"
+    start(deployment, there, OWNERS, **{RECORDED: sent})
+    run = deployment.submit(in_secret(PREDICT, tmp_path), make_app(tmp_path))
+    said = deployment.wait(run)
+    in_the_clear(PREDICT, tmp_path, OWNERS)
+    assert written(there) == written(tmp_path / "here"), said
+    assert sorted(written(there)) == [f"{client}.csv" for client in range(OWNERS)]
+    assert not list((tmp_path / "secret").rglob("*.csv"))
+    for client in range(OWNERS):
+        left = recorded(Path(str(sent).format(client=client)))
+        assert found_in(left, there / f"owner-{client}") == set()
+        assert not any(labels in left for labels in inferred(there / f"{client}.csv"))
+
+
+@pytest.mark.slow
+def test_the_same_model(deployment: Deployment, tmp_path: Path) -> None:
+    start(deployment, tmp_path / "there", OWNERS)
+    said = deployment.wait(deployment.submit(in_secret(TRAIN, tmp_path)))
+    clear = in_the_clear(TRAIN, tmp_path, OWNERS)
     assert (tmp_path / "secret" / "summary.json").exists(), said
     for name, array in last_model(clear).items():
         np.testing.assert_array_equal(array, last_model(tmp_path / "secret")[name])
 
 
-def test_a_node_that_is_killed_while_points_are_compared(
-    owners: Deployment, tmp_path: Path
-) -> None:
+@pytest.mark.slow
+def test_a_node_that_is_killed_while_points_are_compared(tmp_path: Path) -> None:
     # The SuperLink gives up a node a minute after it last heard from it, long before round-timeout.
     settings = {**PREDICT, "on-client-failure": "continue"}
-    run = owners.submit(in_secret(settings, tmp_path))
-    owners.wait_for_messages(LOST, ANSWER)
-    os.kill(owners.nodes[LOST].pid, signal.SIGKILL)
-    said = owners.wait(run)
+    with consortium(tmp_path, 4) as deployment:
+        start(deployment, tmp_path / "there", 4)
+        run = deployment.submit(in_secret(settings, tmp_path))
+        deployment.wait_for_messages(LOST, ANSWER)
+        deployment.kill(f"node-{LOST}")
+        said = deployment.wait(run)
     assert "1 client(s) failed in round 0: Error: Node Unavailable" in said
-    in_the_clear(settings, tmp_path, **losing(PREPARE, LOST))
+    in_the_clear(settings, tmp_path, 4, **losing(PREPARE, LOST))
     assert written(tmp_path / "there") == written(tmp_path / "here"), said
     assert sorted(written(tmp_path / "there")) == ["0.csv", "1.csv", "3.csv"]
     found = summary(tmp_path / "secret")

@@ -2,15 +2,32 @@
 
 from __future__ import annotations
 
+import gc
+from collections.abc import Iterator
+
 import pytest
 
 from fedul_flwr.results import plots
+from fedul_flwr.simulation import task_identity
 from tests.secure_parties import PROTOCOLS, TOY, borrowed
 
 
 @pytest.fixture(autouse=True)
 def no_plots(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(plots, "draw_plots", lambda run, directory: [])
+
+
+@pytest.fixture
+def no_collection(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Flower's Bulyan collects garbage for every client, which takes longer than all else here."""
+    monkeypatch.setattr(gc, "collect", lambda: 0)
+
+
+@pytest.fixture
+def identity() -> Iterator[None]:
+    """For tests that make messages, which name who sends them."""
+    with task_identity():
+        yield
 
 
 @pytest.fixture(params=PROTOCOLS)

@@ -170,9 +170,7 @@ def test_a_bad_system_is_one_sentence(
     refused(settings(**QUICK, **NO_DATA, client_data=str(place)), message)
 
 
-def test_devices_with_their_own_data_take_neither_client_data_nor_labels(
-    settings: Settings, place: Path
-) -> None:
+def test_devices_with_their_own_data_take_no_client_data(settings: Settings, place: Path) -> None:
     def build(context: Any) -> Any:
         context.node_config["data"] = str(place / f"system{context.node_config['partition-id']}")
         return build_client(context)
@@ -181,5 +179,3 @@ def test_devices_with_their_own_data_take_neither_client_data_nor_labels(
     assert train(settings(**QUICK, **NO_DATA), 2, client_app=app)
     config = settings(**QUICK, **NO_DATA, client_data=str(place))
     refused(config, "client-data is for simulations", client_app=app)
-    config = settings(**QUICK, **NO_DATA, method="supervised")
-    refused(config, "method = 'supervised' needs labels, which clients with", client_app=app)

@@ -8,13 +8,14 @@ from typing import Any, cast
 
 import numpy as np
 import pytest
-from flwr.app import ArrayRecord, Message
+from flwr.app import Array, ArrayRecord, Message
 from flwr.serverapp import Grid
 
 from fedul_flwr.bridge import ARRAYS, Content, to_arrays
 from fedul_flwr.config import RunConfig
 from fedul_flwr.data.seeds import stream
 from fedul_flwr.errors import UserError
+from fedul_flwr.federation import Member
 from fedul_flwr.propagation.phases import COMPARE, SUM
 from fedul_flwr.results.label_files import read_labels
 from fedul_flwr.results.label_names import XCLP, file_name
@@ -193,6 +194,30 @@ def test_after_the_sum_only_its_update_is_missing(settings: Settings) -> None:
         np.testing.assert_allclose(array, mean, rtol=1e-5, atol=1e-7)
 
 
+def malformed(at: int, name: str) -> dict[str, WrapGrid]:
+    """Options of a run in which what a client answers in call ``at`` is of no use."""
+
+    def meddle(call: int, replies: list[Message]) -> list[Message]:
+        for reply in replies if call == at else ():
+            if reply.metadata.src_node_id == FIRST_NODE_ID + LOST:
+                reply.content[ARRAYS][name] = Array(np.zeros((1, 2)))
+        return replies
+
+    return {"wrap_grid": lambda grid: MeddlingGrid(grid, meddle)}
+
+
+@pytest.mark.parametrize(
+    ("at", "name"), [(AT_COMPARE, "codes"), (AT_COMPARE, "labelled"), (AT_SUM, "sent")]
+)
+def test_a_malformed_answer_is_none(settings: Settings, at: int, name: str) -> None:
+    lost = train(settings(**TRAIN), 4, **losing(at, LOST))
+    found = train(settings(**TRAIN), 4, **malformed(at, name))
+    assert same(lost, found)
+    assert [(line["clients"], line["failures"]) for line in metrics(found)] == [(3, 1)]
+    with pytest.raises(UserError, match=r"^1 client\(s\) failed in round 1: Client 2 (sent|did)"):
+        train(settings(**{**TRAIN, "on_client_failure": "stop"}), 4, **malformed(at, name))
+
+
 @pytest.mark.parametrize("options", [PREDICT, TRAIN], ids=["xclp-predict", "xclp"])
 @pytest.mark.parametrize("at", PHASES.values(), ids=PHASES)
 def test_with_stop_the_run_ends_in_one_sentence(
@@ -271,14 +296,12 @@ def test_other_answers_are_refused_by_name(
     phase: str, change: dict[str, Any], message: str
 ) -> None:
     class Odd(Parties):
-        def ask(self, name: str, contents: Any) -> Any:
-            answers = super().ask(name, contents)
-            for member, answer in answers.items():
-                if member.partition_id == 1 and name == phase:
-                    answer.arrays.update(change)
-                    for key in [key for key, array in change.items() if array is None]:
-                        del answer.arrays[key]
-            return answers
+        def meddled(self, name: str, member: Member, answer: Content) -> Content:
+            if member.partition_id == 1 and name == phase:
+                answer.arrays.update(change)
+                for key in [key for key, array in change.items() if array is None]:
+                    del answer.arrays[key]
+            return answer
 
     with pytest.raises(UserError, match=message):
         Odd(**split(FEATURES, LABELS, SIZES)).propagate()

@@ -350,9 +350,9 @@ def test_steps_that_overshoot_sigma_are_refused(
     check(9.0, **{"fedmatch.decomposition": False})
 
 
-@pytest.mark.parametrize("base", ["fedavgm", "fedmedian", "fedtrimmedavg", "fedyogi"])
+@pytest.mark.parametrize("base", ["fedavgm", "fedmedian", "fedtrimmedavg", "fedyogi", "krum"])
 def test_other_bases_go(settings: Settings, base: str) -> None:
-    directory = train(settings(**{**LC, "num_rounds": 2}, base=base), 3)
+    directory = train(settings(**{**LC, "num_rounds": 2}, base=base), 5)
     assert_in_step(directory, 2)
     assert all(np.isfinite(array).all() for array in last_model(directory).values())
 

@@ -128,9 +128,9 @@ def test_held_out_points_are_not_trained_on(settings: Settings) -> None:
     from flwr.app import RecordDict
 
     from client_apps.fedul import FedULClient
-    from fedul_flwr.bridge import Node
     from fedul_flwr.client_state import ClientState
     from fedul_flwr.federation import DataShape, introduction
+    from fedul_flwr.node_config import NodeConfig
 
     config = settings(
         **QUICK, validation_fraction=0.0, selection="heldout", **{"fedul.overlap": "shared"}
@@ -138,7 +138,9 @@ def test_held_out_points_are_not_trained_on(settings: Settings) -> None:
     place = source_directory("digits")
     split = build_split(place, 2, config)
     source = load_source("digits")
-    client = FedULClient(config, Node(0, 2, {}), ClientState(RecordDict()))
+    client = FedULClient(
+        config, NodeConfig(partition_id=0, num_partitions=2), ClientState(RecordDict())
+    )
     shape = DataShape(source.image_shape, source.class_names)
     client.step("prepare", introduction(config, shape, client_files(place, split.directory)))
     held = set(client.sets.points[client.held_out])
@@ -235,7 +237,7 @@ def test_bad_own_data_is_one_sentence(settings: Settings, tmp_path: Path) -> Non
     (folder / "priors.csv").write_text("\n".join(lines))
     with pytest.raises(
         UserError,
-        match="Client 0 cannot take part: the class priors of set 'ward0' do not sum to 1",
+        match="Client 0 cannot take part: the class priors of set '0' do not sum to 1",
     ):
         train(settings(**QUICK), 1, client_app=own_data_app([folder]))
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,7 @@ from fedul_flwr.data.split import build_split
 from fedul_flwr.errors import UserError
 from fedul_flwr.learning.batches import to_input
 from fedul_flwr.models import build_model
-from fedul_flwr.simulation import InProcessGrid, task_identity
+from fedul_flwr.simulation import InProcessGrid
 from strategies.fednova import FedNova
 from strategies.scaffold import Scaffold
 from tests.runs import last_model, metrics, train
@@ -36,12 +36,6 @@ WIDE = {**SGD, "precision": "float64", "batch_size": 0, "local_epochs": 2, "num_
 def same(one: Path, other: Path) -> bool:
     pairs = [(array, last_model(other)[name]) for name, array in last_model(one).items()]
     return all(np.array_equal(a, b) for a, b in pairs)
-
-
-@pytest.fixture
-def identity() -> Iterator[None]:
-    with task_identity():
-        yield
 
 
 @pytest.fixture

@@ -119,6 +119,20 @@ def test_rounds_and_seeds_draw_others_and_the_same_ones_again(strategy: Build) -
     assert {member for chosen in drawn[0] for member in chosen} == set(runs[0].members)
 
 
+def test_of_either_kind_those_are_drawn_that_are_there(strategy: Build) -> None:
+    """Ten of twenty have labels; of five a round 3 have labels and 2 have none."""
+    built = strategy(TEN, 20, fraction_train=0.25)
+    whole = [built.sample(number) for number in range(SECOND, SECOND + 10)]
+    built._absent = frozenset([*built.labelled[3:], *built.unlabeled[1:]])
+    for number, before in enumerate(whole, SECOND):
+        chosen = built.sample(number)
+        assert [member for member in chosen if member in built.labelled] == built.labelled[:3]
+        # Only one without labels is there: those two are drawn as if all were.
+        assert [member for member in chosen if member in built.unlabeled] == [
+            member for member in before if member in built.unlabeled
+        ]
+
+
 def test_nobody_has_a_label(strategy: Build) -> None:
     with pytest.raises(UserError) as error:
         strategy(set(), 3)

@@ -23,6 +23,7 @@ from fedul_flwr.propagation.phases import (
     UNLABELED_POINTS,
     WITHHELD,
 )
+from strategies.attendance import CheckAnswer
 from tests.parties import Parties
 from tests.secure_parties import parties
 
@@ -35,11 +36,13 @@ class Meddled(Parties):
     change: Change
     at: str = SUM
 
-    def ask(self, phase: str, contents: Mapping[Member, Content]) -> dict[Member, Content]:
+    def ask(
+        self, phase: str, contents: Mapping[Member, Content], check: CheckAnswer
+    ) -> dict[Member, Content]:
         for member, content in contents.items():
             if phase == self.at and member.partition_id == 0:
                 self.change(content)
-        return super().ask(phase, contents)
+        return super().ask(phase, contents, check)
 
 
 def values(**told: Any) -> Change:
@@ -171,3 +174,36 @@ def test_rows_without_a_sum_are_refused(toy: str) -> None:
     random = np.random.default_rng(0).integers(0, 2**64, (14, 5), np.uint64)
     with pytest.raises(UserError, match="masks did not cancel"):
         played.client(0).open({ROWS: random})
+
+
+@pytest.mark.parametrize("phase", [COMPARE, SUM])
+def test_who_is_prepared_anew_has_left_what_was_under_way(toy: str, phase: str) -> None:
+    """Its keys are gone: neither their masks nor anything under them can be asked for again."""
+    played = parties(toy)
+    propagation = played.propagation()
+    left, joint = propagation.join(played.members, {})
+    propagation.sum_labels(left, joint)
+    assert played.state(0).secrets(MEMORY)
+    later = [content for name, client, content, _ in played.heard if (name, client) == (phase, 0)]
+    played.client(0).step("prepare", Content(values={"class-names": ["a", "b"]}))
+    assert not played.state(0).secrets(MEMORY)
+    with pytest.raises(UserError) as error:
+        played.client(0).step(phase, later[-1])
+    assert str(error.value) == "Client 0 has no part in the propagation that it is asked about."
+
+
+def test_a_propagation_after_that_has_other_keys_and_masks(toy: str) -> None:
+    played = parties(toy)
+    sent = []
+    for _ in range(2):  # the same round, and points: all that is new is the session
+        played.heard.clear()
+        played.client(0).step("prepare", Content(values={"class-names": ["a", "b"]}))
+        propagation = played.propagation()
+        left, joint = propagation.join(played.members, {})
+        propagation.sum_labels(left, joint)
+        answers = [answer.arrays for _, client, _, answer in played.heard if client == 0]
+        sent.append((answers[0]["public-keys"], answers[-1]["sent"]))
+    (key, share), (other_key, other_share) = sent
+    assert (key != other_key).any()
+    # Two sums under one mask would differ by nothing: labels and points are the same.
+    assert (share != other_share).all()

@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-import client_apps.xclp_predict
 from fedul_flwr.config import RunConfig
 from fedul_flwr.data.seeds import stream
 from fedul_flwr.data.sources import load_source
@@ -220,7 +219,7 @@ def test_features_that_are_no_numbers_are_one_sentence(
         features[3] = np.nan
         return features
 
-    monkeypatch.setattr(client_apps.xclp_predict, "pixel_features", broken)
+    monkeypatch.setattr("fedul_flwr.learning.features.pixel_features", broken)
     for compare in (True, False):
         with pytest.raises(UserError) as error:
             train(settings(**QUICK, **{"xclp-predict.compare": compare}), 2)

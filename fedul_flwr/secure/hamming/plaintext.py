@@ -8,7 +8,7 @@ import numpy as np
 from scipy import sparse
 
 from fedul_flwr.data.types import Bytes
-from fedul_flwr.errors import UserError
+from fedul_flwr.errors import BadMessageError
 from fedul_flwr.propagation.codes import check_num_bits
 from fedul_flwr.propagation.neighbours import neighbours_by_code
 from fedul_flwr.secure.similarity import Arrays, Cost, SimilarityBackend, Task
@@ -64,20 +64,24 @@ class PlaintextServer:
 
         Raises
         ------
-        UserError
-            Codes that are none, or of another length.
+        BadMessageError
+            See :meth:`check`.
         """
         self._codes = {}
         for client in self._clients:
-            if client not in answers:
-                continue
-            codes = answers[client].get(CODES)
-            if codes is None or codes.dtype != np.uint8 or codes.shape[1:] != (self._bytes,):
-                raise UserError(
-                    f"Client {client} sent no codes of {8 * self._bytes} bits, uint8 (points, "
-                    f"{self._bytes})."
-                )
-            self._codes[client] = codes
+            if client in answers:
+                self.check(client, answers[client])
+                self._codes[client] = answers[client][CODES]
+
+    def check(self, client: int, answer: Arrays) -> int:
+        """Refuse codes that are none, or of another length; how many there are."""
+        codes = answer.get(CODES)
+        if codes is None or codes.dtype != np.uint8 or codes.shape[1:] != (self._bytes,):
+            raise BadMessageError(
+                f"Client {client} sent no codes of {8 * self._bytes} bits, uint8 (points, "
+                f"{self._bytes})."
+            )
+        return len(codes)
 
     def sizes(self) -> Mapping[int, int]:
         """Number of points of each client that sent codes."""
@@ -94,4 +98,12 @@ class PlaintextServer:
         return self._codes
 
 
-PLAINTEXT = SimilarityBackend("plaintext", respond, mask_keys, PlaintextServer, cost, fewest=1)
+PLAINTEXT = SimilarityBackend(
+    name="plaintext",
+    respond=respond,
+    mask_keys=mask_keys,
+    server=PlaintextServer,
+    cost=cost,
+    fewest=1,
+    sends={CODES: ("codes of its points: signs of projections of their features", "the server")},
+)

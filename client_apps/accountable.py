@@ -1,0 +1,78 @@
+"""What a client can tell its owner before a run: what its data are, and what will leave it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from fedul_flwr.bridge import ARRAYS, DIAGNOSTICS, METRICS, Arrays, FederatedClient
+from fedul_flwr.config import RunConfig
+from fedul_flwr.sent import AVERAGED, EVERY_ROUND, HELLO, PREPARE, SERVER, TRAIN, Sent
+
+if TYPE_CHECKING:
+    from torch import nn  # which takes seconds to import, and most messages go without
+
+
+class AccountableClient(FederatedClient):
+    """The part of every client that answers to its owner, in ``fedul-flwr deploy check``."""
+
+    settings: RunConfig
+
+    @property
+    def model(self) -> nn.Module:
+        """The class model."""
+        raise NotImplementedError
+
+    @classmethod
+    def sends(cls, settings: RunConfig) -> list[Sent]:
+        """All that leaves this client in a run; a method that sends more adds it."""
+        told = ("partition-id", "num-partitions", "own-data")
+        reader = SERVER if settings.base == "local" else AVERAGED
+        figures = ("num-examples", "loss", "steps", "normalizer")
+        spent = ("started", "ended", "process")
+        sent = [
+            Sent(HELLO, told, "which client it is", often="once, asked of one of the clients"),
+            Sent(PREPARE, told, "which client it is"),
+            Sent(TRAIN, ("*",), "the model after local training", ARRAYS, EVERY_ROUND, reader),
+            Sent(TRAIN, figures, "how many points, and how training went", METRICS, EVERY_ROUND),
+            Sent(TRAIN, spent, "when it trained, in which process", DIAGNOSTICS, EVERY_ROUND),
+        ]
+        if settings.base == "scaffold":
+            from fedul_flwr.learning.scaffold import CONTROL
+
+            what = "the change of its variate, a mean of gradients"
+            sent.append(Sent(TRAIN, ("*",), what, CONTROL, EVERY_ROUND, AVERAGED))
+        return sent
+
+    def update(self) -> Mapping[str, Arrays]:
+        """Arrays of an update by their record, as large as they can get, before any training."""
+        arrays = self.model_arrays()
+        if self.settings.base != "scaffold":
+            return {ARRAYS: arrays}
+        from fedul_flwr.learning.scaffold import CONTROL
+
+        weights = {name for name, _ in self.model.named_parameters()}
+        return {ARRAYS: arrays, CONTROL: {n: a for n, a in arrays.items() if n in weights}}
+
+    def model_arrays(self) -> Arrays:
+        """The model's arrays in the run's arithmetic."""
+        from fedul_flwr.learning.local import dump_arrays
+
+        if self.settings.precision == "float64":
+            self.model.double()
+        return {name: np.asarray(array) for name, array in dump_arrays(self.model).items()}
+
+    def describe(self) -> Iterator[str]:
+        """What its data are, line by line; paths, names and labels may be in it."""
+        yield from ()
+
+    def judge(self) -> None:
+        """Refuse to take part in the run.
+
+        Raises
+        ------
+        OwnDataError
+            Its data can be read, and are not what the method needs.
+        """

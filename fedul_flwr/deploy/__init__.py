@@ -1,0 +1,1 @@
+"""What several data owners need to run Flower's deployment engine together."""

@@ -1,0 +1,115 @@
+"""Where a SuperLink is reached, and where it listens."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from ipaddress import ip_address
+
+from fedul_flwr.errors import UserError
+
+DEFAULT_PORT = 8000
+"""Flower's own default for a SuperLink."""
+_PORTS = range(1, 65536)
+_LABEL = r"[A-Za-z0-9]([A-Za-z0-9-]{0,61}[A-Za-z0-9])?"
+_DNS_NAME = re.compile(rf"(?=.{{1,253}}$){_LABEL}(\.{_LABEL})*")
+
+
+@dataclass(frozen=True)
+class Address:
+    """A host, as a DNS name or an IP address, and a port from 1 to 65,535."""
+
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+    @property
+    def listening(self) -> Address:
+        """Where a server with this address listens: at its loopback one where owners use that."""
+        if self.host == "localhost":
+            return Address("127.0.0.1", self.port)
+        if _is_ip(self.host) and self.is_loopback:
+            return self
+        return Address("::" if ":" in self.host else "0.0.0.0", self.port)
+
+    @property
+    def local(self) -> Address:
+        """How programs on the machine itself call a server that listens at this IP address."""
+        if ip_address(self.host).is_unspecified:
+            return Address("::1" if ":" in self.host else "127.0.0.1", self.port)
+        return self
+
+    @property
+    def is_loopback(self) -> bool:
+        """Whether nothing but the machine itself reaches this IP address."""
+        return ip_address(self.host).is_loopback
+
+
+def parse_address(text: str) -> Address:
+    """Read ``HOST[:PORT]`` of ``--address``; an IPv6 address with a port stands in brackets.
+
+    Raises
+    ------
+    UserError
+        If it is neither a DNS name nor an IP address that others can call, or for a bad port.
+    """
+    host, port = _split(text)
+    check_host(host, text)
+    return Address(host, _port(port, text, "--address"))
+
+
+def parse_listen(text: str) -> Address:
+    """Read ``HOST[:PORT]`` of ``--listen``, where HOST is an IP address of the server, or all.
+
+    Raises
+    ------
+    UserError
+        If it is no IP address, or for a bad port.
+    """
+    host, port = _split(text)
+    if not _is_ip(host):
+        raise UserError(
+            f"--listen {text!r} is no IP address of the server, such as 127.0.0.1:8001 for what "
+            "is on the server itself alone, or 0.0.0.0:8000 for all."
+        )
+    return Address(str(ip_address(host)), _port(port, text, "--listen"))
+
+
+def _split(text: str) -> tuple[str, str]:
+    host, port = text, str(DEFAULT_PORT)
+    if bracketed := re.fullmatch(r"\[(.*:.*)\](?::(.*))?", text):
+        host, port = bracketed[1], bracketed[2] if bracketed[2] is not None else port
+    elif text.count(":") == 1 and "/" not in text:
+        host, port = text.split(":")
+    return host, port
+
+
+def _port(port: str, text: str, option: str) -> int:
+    if not (port.isascii() and port.isdigit() and int(port) in _PORTS):
+        raise UserError(f"{option} {text!r}: the port must be a number from 1 to {_PORTS[-1]}.")
+    return int(port)
+
+
+def check_host(host: str, text: str, option: str = "--address") -> None:
+    """Refuse what is neither a DNS name nor an IP address that others can call."""
+    if _is_ip(host):
+        if ip_address(host).is_unspecified:
+            raise UserError(
+                f"{option} {text!r} means all of a machine: name an address that owners can call."
+            )
+    # A name that ends in a number would be a mistyped IP address.
+    elif not _DNS_NAME.fullmatch(host) or host.rpartition(".")[2].isdigit():
+        raise UserError(
+            f"{option} {text!r} is no address: name a DNS name or an IP address such as "
+            "fl.example.org:8000, without https://."
+        )
+
+
+def _is_ip(host: str) -> bool:
+    try:
+        ip_address(host)
+    except ValueError:
+        return False
+    return "%" not in host  # an interface of one machine means nothing to another

@@ -1,0 +1,192 @@
+"""What a data owner can find out before a run: whether its data fit, and what would be sent.
+
+The client of the run's method is built as in a run and answers as it would there; its answers go
+nowhere.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterator, Mapping
+from contextlib import redirect_stdout
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import click
+from flwr.app import ConfigRecord, Context, RecordDict
+from flwr.common.config import parse_config_args
+
+from client_apps.accountable import AccountableClient
+from fedul_flwr.bridge import CONFIG, Arrays, Content, Value, payload_bytes, to_record
+from fedul_flwr.client_app import build_client
+from fedul_flwr.config import RunConfig, resolve
+from fedul_flwr.errors import OwnDataError, UserError
+from fedul_flwr.federation import DataShape, introduction
+from fedul_flwr.local_plan import local_plan
+from fedul_flwr.methods import find_method
+from fedul_flwr.node_config import NodeConfig
+from fedul_flwr.overrides import parse_overrides
+from fedul_flwr.references import load_reference
+from fedul_flwr.sent import EVALUATE, HELLO, PREPARE, TRAIN, Sent
+from fedul_flwr.server_data import named_shape, open_server_data, refuse_other_classes
+from fedul_flwr.settings.shared import SharedSettings
+from fedul_flwr.training import choose_selection
+
+_LONGEST = 60
+"""Characters of a value that are shown."""
+
+
+def check_owner(
+    node_config: str,
+    overrides: Mapping[str, Any],
+    base_dir: Path,
+    class_names: str = "",
+    image_shape: str = "",
+) -> Iterator[str]:
+    """Lines of a report for the owner, the last of which is ``Ready.``
+
+    Parameters
+    ----------
+    node_config : text as ``flower-supernode --node-config`` takes it.
+    overrides : flat settings of the run.
+    base_dir : directory that relative paths start from.
+    class_names, image_shape : of the server's data set, where that cannot be read here.
+
+    Raises
+    ------
+    UserError
+        Why the client could not take part; its ``refusal`` says what is to be put right.
+    """
+    where = _read_node_config(node_config)
+    settings, otherwise = _settings(overrides, base_dir)
+    shape = _shape(settings, class_names, image_shape)
+    refuse_other_classes(settings, shape)
+    client, answer = _prepared(where, settings, shape)
+    yield "Found, for your eyes only:"
+    yield from (f"  {line}" for line in client.describe())
+    update = client.update()
+    local_plan(settings)  # the device that the settings name is there
+    yield "Would leave this machine:"
+    yield from _outgoing(_declared(type(client), settings, otherwise), answer, update)
+    client.judge()
+    yield "Ready."
+
+
+def _read_node_config(text: str) -> dict[str, Any]:
+    """What Flower makes of ``text``, checked; it passes over what it cannot read."""
+    try:
+        found = dict(parse_config_args([text]))
+        wanted = parse_overrides([text])
+    except (UserError, click.ClickException, OSError, ValueError):
+        found, wanted = {}, {"": text}
+    if found != wanted:
+        raise OwnDataError(
+            f"--node-config {text!r} cannot be read: it takes key=value pairs, without spaces "
+            "around = and text in quotes, or the path of a .toml file.",
+            "settings",
+        )
+    if not NodeConfig.parse(found).data:
+        raise OwnDataError(
+            "Node config data is missing: it names the folder of the owner's data.", "settings"
+        )
+    return found
+
+
+def _settings(overrides: Mapping[str, Any], base_dir: Path) -> tuple[RunConfig, RunConfig]:
+    """Settings as the server resolves them, and as it does if its data set has no labels."""
+    settings = resolve(overrides, base_dir)
+    if settings.client_data:
+        raise UserError(
+            "Setting client-data is for simulations; an owner's data are in its node config."
+        )
+    strategy = load_reference(find_method(settings.method).strategy, "method")
+    strategy.check(settings)
+
+    def resolved(has_validation: bool) -> RunConfig:
+        chosen = choose_selection(settings, strategy.can_hold_out, has_validation=has_validation)
+        return settings.model_copy(update={"selection": chosen})
+
+    # Its data set may be elsewhere; whether its training split has labels shows in the run.
+    likely = resolved(settings.dataset != "none" and settings.validation_fraction > 0)
+    return likely, resolved(False) if settings.selection == "auto" else likely
+
+
+def _shape(settings: RunConfig, class_names: str, image_shape: str) -> DataShape:
+    """Classes and images of the run, without looking for a data set elsewhere."""
+    if settings.dataset == "none":
+        if class_names or image_shape:
+            raise UserError(
+                "Options --class-names and --image-shape are for a data set at the server; with "
+                "dataset = 'none' the settings class-names and image-shape say it."
+            )
+        return named_shape(settings)
+    if class_names and image_shape:
+        told = {"dataset": "none", "class-names": class_names, "image-shape": image_shape}
+        return named_shape(SharedSettings.parse(told))
+    if settings.dataset == "digits" or Path(settings.dataset).exists():
+        return open_server_data(settings).shape
+    raise UserError(
+        f"Setting dataset = {settings.dataset!r} is not on this machine: --class-names and "
+        "--image-shape, which the server's side can tell, have to say what it is like."
+    )
+
+
+def _prepared(
+    node_config: Mapping[str, Any], settings: RunConfig, shape: DataShape
+) -> tuple[AccountableClient, Mapping[str, Value]]:
+    """The client after ``hello`` and ``prepare``, and what it would answer to the latter."""
+    context = Context(
+        run_id=0,
+        node_id=0,
+        node_config=dict(node_config),
+        state=RecordDict(),
+        run_config=dict(settings.to_flat()),
+    )
+    build_client(context).step(HELLO, Content())
+    with redirect_stdout(io.StringIO()):  # what it writes to its log is in the report
+        answer = build_client(context).step(PREPARE, introduction(settings, shape))
+    client = build_client(context)
+    if not isinstance(client, AccountableClient):
+        raise UserError(
+            f"Setting method = {settings.method!r}: its client is no AccountableClient, which "
+            "alone can say what it sends."
+        )
+    return client, answer.values
+
+
+def _declared(
+    client: type[AccountableClient], settings: RunConfig, otherwise: RunConfig
+) -> list[Sent]:
+    """What a client sends, and "perhaps" what it sends if the server has no labels."""
+    sure = client.sends(settings)
+    more = [sent for sent in client.sends(otherwise) if sent not in sure]
+    return [*sure, *(replace(sent, what=f"perhaps {sent.what}") for sent in more)]
+
+
+def _outgoing(
+    sends: list[Sent], answer: Mapping[str, Value], update: Mapping[str, Arrays]
+) -> Iterator[str]:
+    """What is declared, with the values and sizes that are known before the run."""
+    order = {HELLO: 0, PREPARE: 1, TRAIN: 3, EVALUATE: 4}  # 2: phases of the method
+    for sent in sorted(sends, key=lambda sent: order.get(sent.phase, 2)):
+        yield f"  {sent.what}: to {sent.reader}; {sent.often} ({sent.phase})"
+        if sent.phase == PREPARE:
+            covered = (name for name in answer if sent.covers(PREPARE, CONFIG, name))
+            yield from (f"    {_value(name, answer[name])}" for name in covered)
+        elif sent.phase == TRAIN and sent.record in update:
+            arrays = update[sent.record]
+            size = payload_bytes(RecordDict({sent.record: to_record(arrays)}))
+            yield f"    {sent.record}: {len(arrays)} arrays, at most {size:,} bytes"
+        else:
+            yield f"    {', '.join(sent.names)}"
+    for name, value in answer.items():
+        if not any(sent.covers(PREPARE, CONFIG, name) for sent in sends):
+            yield f"  not declared by the method: {_value(name, value)}"
+
+
+def _value(name: str, value: Value) -> str:
+    text = repr(value)
+    shown = text if len(text) <= _LONGEST else f"{text[: _LONGEST - 1]}…"
+    size = payload_bytes(RecordDict({CONFIG: ConfigRecord({name: value})}))
+    return f"{name} = {shown} ({size:,} bytes)"

@@ -1,0 +1,150 @@
+"""``fedul-flwr deploy check``: what it finds and shows."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fedul_flwr.methods import METHODS
+from tests.deploy.checks import WHERE, ready, refused
+from tests.owners import write_folders, write_points, write_sets
+from tests.strategies.own_method import MIRROR
+
+
+def test_unlabeled_sets(here: Path) -> None:
+    write_sets(here / "ward")
+    lines = ready("fedul", **{"fedul.share-priors": True, "test-prior": "sets"})
+    # Singular values of [[.7, .3], [.2, .8]]: s1² + s2² = 1.26 and s1·s2 = |det| = 0.5, so
+    # (s1/s2)² = (0.63 + √(0.63² − 0.25)) / (0.63 − √(0.63² − 0.25)) = 2.0266².
+    assert lines[1:5] == [
+        "30 points in 2 sets, 2 classes",
+        "set january: 20 points",
+        "set february: 10 points",
+        "class priors: rank 2, condition number 2.03",
+    ]
+    for line in (
+        "partition-id = 1 (8 bytes)",
+        "num-sets = 2 (8 bytes)",
+        "priors = [0.7, 0.3, 0.2, 0.8] (32 bytes)",
+        "set-sizes = [20, 10] (16 bytes)",
+        # 20 · (.7, .3) + 10 · (.2, .8)
+        "class-masses = [16.0, 14.0] (16 bytes)",
+    ):
+        assert line in lines
+    # 64·128 + 128, 128·128 + 128 and 128·2 + 2 weights of 4 bytes, and 6 headers of 128.
+    assert "arrays: 6 arrays, at most 101,128 bytes" in lines
+    assert any(line.endswith("(evaluate)") for line in lines)  # held-out losses: no data at server
+    assert not (here / "runs").exists()
+
+
+def test_what_is_not_asked_for_is_not_sent(here: Path) -> None:
+    write_sets(here / "ward")
+    said = "\n".join(ready("fedul"))
+    assert "0.7" not in said
+    assert "january" not in said.partition("Would leave")[2]
+
+
+@pytest.mark.parametrize(
+    ("settings", "word"),
+    [
+        ({}, "perhaps loss"),  # whether the server has labels shows in the run
+        ({"validation-fraction": 0.0}, "loss"),  # it keeps none of them for this
+        ({"selection": "heldout"}, "loss"),
+        ({"selection": "validation"}, None),
+        ({"selection": "last"}, None),
+        ({"evaluate": "local", "base": "local"}, None),
+    ],
+)
+def test_held_out_losses_where_the_server_has_data(
+    here: Path, settings: dict[str, Any], word: str | None
+) -> None:
+    write_sets(here / "ward")
+    elsewhere = {"dataset": "far/away", "class-names": "", "image-shape": "", **settings}
+    shape = ("--class-names", "sound,ill", "--image-shape", "8x8x1")
+    lines = ready("fedul", WHERE, *shape, **elsewhere)
+    said = "on points it held out, and their number: to the server; every round that is evaluated"
+    expected = [f"{word} {said} (evaluate)"] if word else []
+    assert [line for line in lines if line.endswith("(evaluate)")] == expected
+
+
+def test_a_deficient_rank_is_a_warning_and_strictly_a_refusal(here: Path) -> None:
+    folder = write_sets(here / "ward")
+    (folder / "priors.csv").write_text("set,sound,ill\njanuary,1,0\nfebruary,1,0\n")
+    lines = ready("fedul")
+    warning = "warning: class priors have rank 1 of 2 (absent: ill): the guarantee of Theorem 4"
+    assert any(line.startswith(warning) for line in lines)
+    assert "condition-number = inf (8 bytes)" in lines
+    told = refused("rank", "fedul", **{"fedul.strict-rank": True})
+    assert told == "Client 1 cannot take part: its priors have rank 1, below 2 classes."
+
+
+@pytest.mark.parametrize("write", [write_points, write_folders])
+@pytest.mark.parametrize("method", ["xclp", "fedmatch", "labels-only"])
+def test_points_of_which_some_have_a_label(
+    here: Path, method: str, write: Callable[[Path], Path]
+) -> None:
+    write(here / "ward")
+    lines = ready(method)
+    counts = (12, 2, 1) if write is write_points else (7, 4, 2)
+    assert lines[1:4] == [
+        f"{counts[0]} points, {counts[1]} with a label",
+        f"class sound: {counts[2]} with a label",
+        f"class ill: {counts[2]} with a label",
+    ]
+    assert f"num-labelled = {counts[1]} (8 bytes)" in lines
+    assert ("(xclp-compare)" in "\n".join(lines)) == (method == "xclp")
+    assert any(line.startswith("psi: 6 arrays") for line in lines) == (method == "fedmatch")
+
+
+@pytest.mark.parametrize(
+    ("secure", "shown", "hidden"),
+    [("plaintext", "codes", "own-distances"), ("rlwe", "own-distances", "codes")],
+)
+def test_backends_of_xclp(here: Path, secure: str, shown: str, hidden: str) -> None:
+    write_points(here / "ward")
+    lines = ready("xclp-predict", **{"xclp.secure": secure})
+    assert shown in lines
+    assert hidden not in lines
+    assert not any("(train)" in line for line in lines)
+
+
+def test_points_without_any_label(here: Path) -> None:
+    write_points(here / "ward", "name,label\n")
+    warning = "warning: no point has a label, it learns from unlabeled ones alone"
+    assert warning in ready("xclp")
+
+
+def test_labels_of_all_points(here: Path) -> None:
+    folder = write_folders(here / "ward")
+    told = refused("labels", "supervised")
+    assert told.startswith("3 of the 7 points in ward have no label; method 'supervised' learns")
+    shutil.rmtree(folder / "unlabeled")
+    assert "class ill: 2 points" in ready("supervised")
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_every_method(here: Path, method: str) -> None:
+    sets = METHODS[method].data == "unlabeled-sets"
+    write_sets(here / "ward") if sets else write_folders(here / "ward")
+    if method == "supervised":
+        shutil.rmtree(here / "ward" / "unlabeled")
+    ready(method)
+
+
+def test_a_method_of_ones_own_that_does_not_say_all(
+    here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from tests.strategies.own_method import MirrorClient
+
+    def introduce(self: Any) -> dict[str, Any]:
+        return {**super(MirrorClient, self).introduce(), "mood": "x" * 99}
+
+    monkeypatch.setattr(MirrorClient, "introduce", introduce)
+    write_sets(here / "ward")
+    assert MIRROR.name == "mirror"
+    lines = ready("tests.strategies.own_method:MIRROR")
+    assert f"not declared by the method: mood = '{'x' * 58}… (99 bytes)" in lines

@@ -1,0 +1,75 @@
+"""``fedul-flwr deploy check``: settings and node configs that it refuses."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.deploy.checks import WHERE, ready, refused
+from tests.owners import write_points, write_sets
+
+
+@pytest.mark.parametrize(
+    ("node_config", "message"),
+    [
+        ('data=ward"', "--node-config 'data=ward\"' cannot be read: it takes key=value pairs"),
+        ("ward", "--node-config 'ward' cannot be read"),
+        ('data="ward" partition-id = 0', "without spaces around ="),
+        ("no.toml", "--node-config 'no.toml' cannot be read"),
+        ("partition-id=0", "Node config data is missing: it names the folder"),
+        ('dta="ward"', "Unknown node config 'dta'; did you mean 'data'?"),
+        ('data="ward" partition-id="0"', "partition-id = '0': must be a whole number."),
+        ('data="ward" partition-id=3 num-partitions=3', "must be below num-partitions = 3"),
+        ('data="ward" known-labels="x.csv"', "known-labels = 'x.csv': method 'fedul' learns from"),
+    ],
+)
+def test_node_configs_that_are_refused(here: Path, node_config: str, message: str) -> None:
+    write_sets(here / "ward")
+    assert message in refused("settings", "fedul", node_config)
+
+
+@pytest.mark.parametrize(
+    ("method", "settings", "message"),
+    [
+        ("fedull", {}, "Setting method = 'fedull': must be one of"),
+        ("fedul", {"num-rounds": 0}, "Setting num-rounds = 0: must be at least 1."),
+        ("fedul", {"numrounds": 1}, "Unknown setting 'numrounds'; did you mean 'num-rounds'?"),
+        ("fedul", {"test-prior": "0.2,0.3,0.5"}, "Setting test-prior has 3 entries; the data set"),
+        ("fedul", {"client-data": "ward"}, "Setting client-data is for simulations; an owner's"),
+        ("xclp", {"test-prior": "sets"}, "'xclp' has no transition that takes class priors"),
+        ("fedul", {"selection": "validation"}, "Setting selection = 'validation' needs labelled"),
+        ("fedul", {"model": "cnn-tiny"}, "model = 'cnn-tiny'"),
+    ],
+)
+def test_settings_that_are_refused(
+    here: Path, method: str, settings: dict[str, Any], message: str
+) -> None:
+    write_sets(here / "ward")
+    assert message in refused("settings", method, **settings)
+
+
+def test_shape_and_classes_of_a_data_set_elsewhere(here: Path) -> None:
+    write_sets(here / "ward")
+    settings = {"dataset": "far/away", "class-names": "", "image-shape": ""}
+    told = refused("settings", "fedul", **settings)
+    assert told == (
+        "Setting dataset = 'far/away' is not on this machine: --class-names and --image-shape, "
+        "which the server's side can tell, have to say what it is like."
+    )
+    options = ("--class-names", "sound,ill", "--image-shape", "8x8x1")
+    assert "30 points in 2 sets, 2 classes" in ready("fedul", WHERE, *options, **settings)
+    wrong = ("--class-names", "sound,ill", "--image-shape", "8x8")
+    assert "must be height x width x ch" in refused("settings", "fedul", WHERE, *wrong, **settings)
+    assert "dataset = 'none' the settings" in refused("settings", "fedul", WHERE, *options)
+    here_too = {**settings, "dataset": "digits"}
+    told = refused("classes", "fedul", **here_too)
+    assert "priors.csv are sound, ill; they must be exactly 0, 1, 2" in told
+
+
+def test_where_labels_cannot_be_written(here: Path) -> None:
+    write_points(here / "ward")
+    told = refused("settings", "xclp-predict", WHERE + ' labels="none/labels.csv"')
+    assert told.startswith("Labels cannot be written to none: it must be a folder that")
+    ready("xclp-predict", WHERE + ' labels="labels.csv"')

@@ -1,0 +1,258 @@
+"""``fedul-flwr deploy init``: what it writes, prints and refuses."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives.serialization import load_ssh_private_key
+from flwr.cli.supernode.register import try_load_public_key
+from flwr.supercore.primitives.asymmetric import public_key_to_bytes
+from typer.testing import CliRunner
+
+from fedul_flwr.cli import app
+from fedul_flwr.deploy import init
+from fedul_flwr.deploy.certificates import make_node_key
+
+ADDRESS = ["--address", "fl.example.org"]
+TWO = ["--owners", "2"]
+MACHINE = {".dockerignore", "Dockerfile", "compose.yaml"}
+OWNER = {
+    *MACHINE,
+    *("README.md", "ca.pem", "fedul-supernode.service", "node.env", "node.key", "node.pub"),
+    *("check-data.sh", "start-supernode.sh"),
+}
+
+
+def run(folder: Path, *options: str) -> Any:
+    return CliRunner().invoke(app, ["deploy", "init", str(folder), *options])
+
+
+def files(folder: Path) -> set[str]:
+    return {str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()}
+
+
+def test_every_machine_has_a_folder(tmp_path: Path) -> None:
+    done = run(tmp_path / "new" / "c", *ADDRESS, *TWO)
+    assert done.exit_code == 0, done.output
+    assert files(tmp_path / "new" / "c") == {
+        *("README.md", "ca/README.md", "ca/ca.key"),
+        *(f"server/{name}" for name in MACHINE),
+        *("server/ca.pem", "server/server.pem", "server/server.key", "server/server.env"),
+        *("server/fedul-superlink.service", "server/start-superlink.sh"),
+        *("server/connection.sh", "server/register-owners.sh"),
+        *("server/owners/owner-0.pub", "server/owners/owner-1.pub"),
+        *(f"owners/owner-{number}/{name}" for number in range(2) for name in OWNER),
+    }
+    assert list((tmp_path / "new").iterdir()) == [tmp_path / "new" / "c"]
+
+
+def test_who_may_read_what(tmp_path: Path) -> None:
+    folder = tmp_path / "c"
+    before = os.umask(0)
+    try:
+        run(folder, *ADDRESS, *TWO)
+    finally:
+        os.umask(before)
+    for path in [folder, *folder.rglob("*")]:
+        mode = path.stat().st_mode & 0o777
+        if path.is_dir():
+            assert mode == 0o700, path
+        elif path.suffix == ".key":
+            assert mode == 0o600, path
+        else:
+            assert mode == (0o755 if path.suffix == ".sh" else 0o644), path
+
+
+def test_names_instead_of_a_number(tmp_path: Path) -> None:
+    done = run(tmp_path / "c", *ADDRESS, "--owner", "St.-Mary_2", "--owner", "b")
+    assert "Client 0: owners/St.-Mary_2/\nClient 1: owners/b/\n" in done.output
+    start = (tmp_path / "c/owners/b/start-supernode.sh").read_text()
+    assert "partition-id=1 num-partitions=2" in start
+
+
+def test_what_is_printed(tmp_path: Path) -> None:
+    done = run(tmp_path / "c d", *ADDRESS, *TWO, "--also", "192.0.2.7", "--days", "1")
+    assert "for fl.example.org:8000, listens at 0.0.0.0:8000\n" in done.output
+    hosts = "fl.example.org, 192.0.2.7, 127.0.0.1, ::1, localhost"
+    certificate = x509.load_pem_x509_certificate((tmp_path / "c d/server/server.pem").read_bytes())
+    begin, end = certificate.not_valid_before_utc, certificate.not_valid_after_utc
+    assert (
+        f"Certificate for {hosts}: valid from {begin:%Y-%m-%d %H:%M} to {end:%Y-%m-%d %H:%M} UTC\n"
+        in done.output
+    )
+    # A day, and the hour before for clocks that are late.
+    assert (end - begin).total_seconds() == 25 * 3600
+    assert f"For flwr run: '{tmp_path}/c d/server/connection.sh' >>" in done.output
+    names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    assert names.get_values_for_type(x509.DNSName) == ["fl.example.org", "localhost"]
+    found = list(map(str, names.get_values_for_type(x509.IPAddress)))
+    assert found == ["192.0.2.7", "127.0.0.1", "::1"]
+
+
+REACHED = (
+    "whoever reaches port 8000 of the server can start runs, and so run programs at every owner"
+)
+
+
+@pytest.mark.parametrize(
+    ("options", "warned"),
+    [
+        (ADDRESS, True),
+        (["--address", "localhost"], False),
+        (["--address", "localhost", "--listen", "0.0.0.0"], True),
+        ([*ADDRESS, "--listen", "10.0.0.7"], True),
+        ([*ADDRESS, "--listen", "127.0.0.1"], False),
+        ([*ADDRESS, "--insecure"], True),
+    ],
+)
+def test_who_can_start_runs(tmp_path: Path, options: list[str], warned: bool) -> None:
+    done = run(tmp_path / "c", *TWO, *options)
+    assert done.exit_code == 0, done.output
+    warnings = [line for line in done.stdout.splitlines() if REACHED in line]
+    assert warnings == [f"WARNING: {REACHED} (see README.md)."] * warned
+
+
+def test_behind_a_proxy(tmp_path: Path) -> None:
+    folder = tmp_path / "c"
+    done = run(folder, *ADDRESS, *TWO, "--listen", "10.0.0.7:8001")
+    assert "for fl.example.org:8000, listens at 10.0.0.7:8001\n" in done.stdout
+    # Owners check the certificate by the first of these, the server's own programs by the last.
+    assert "for fl.example.org, 127.0.0.1, ::1, localhost, 10.0.0.7: valid" in done.stdout
+    assert "--host 10.0.0.7 --port 8001" in (folder / "server/start-superlink.sh").read_text()
+    assert '"10.0.0.7:8001"' in (folder / "server/connection.sh").read_text()
+    for script in ("start-superlink.sh", "register-owners.sh"):
+        assert 'NO_PROXY="10.0.0.7,localhost,' in (folder / "server" / script).read_text()
+    start = (folder / "owners/owner-0/start-supernode.sh").read_text()
+    assert "--superlink fl.example.org:8000 " in start
+    for text in (start, (folder / "owners/owner-0/README.md").read_text()):
+        assert "10.0.0.7" not in text
+
+
+def test_the_server_has_the_public_key_of_every_owner(written: Callable[..., Path]) -> None:
+    folder = written()
+    keys = set()
+    for name in ("owner-0", "owner-1"):
+        private = load_ssh_private_key((folder / "owners" / name / "node.key").read_bytes(), None)
+        public = try_load_public_key(folder / "server" / "owners" / f"{name}.pub")
+        assert public == public_key_to_bytes(private.public_key())  # type: ignore[arg-type]
+        keys.add(public)
+    assert len(keys) == 2
+
+
+def test_an_owner_with_a_key_of_its_own(tmp_path: Path) -> None:
+    public = make_node_key("somebody@somewhere")[1]
+    (tmp_path / "own.pub").write_bytes(public)
+    done = run(tmp_path / "c", *ADDRESS, *TWO, "--public-key", f"owner-1={tmp_path / 'own.pub'}")
+    assert done.exit_code == 0, done.output
+    assert files(tmp_path / "c/owners/owner-1") == OWNER - {"node.key"}
+    assert files(tmp_path / "c/owners/owner-0") == OWNER
+    # The comment may say who made the key on which machine.
+    kept = (tmp_path / "c/server/owners/owner-1.pub").read_bytes()
+    assert kept.split() == public.split()[:2]
+    assert "Copy your private key" in (tmp_path / "c/owners/owner-1/README.md").read_text()
+
+
+def test_without_tls(written: Callable[..., Path]) -> None:
+    found = files(folder := written("--insecure"))
+    assert not {name for name in found if name.endswith((".pem", ".key", ".pub"))}
+    assert not {name for name in found if name.startswith("ca/") or "register" in name}
+    for name in found:
+        if "/start-" in name:
+            assert "WARNING: without encryption" in (folder / name).read_text()
+
+
+def test_without_tls_it_warns(tmp_path: Path) -> None:
+    done = run(tmp_path / "c", *ADDRESS, *TWO, "--insecure")
+    assert "WARNING: without encryption and authentication" in done.stdout
+
+
+def refused(folder: Path, *options: str) -> str:
+    """The message, of one line, with nothing left behind."""
+    before = files(folder.parent)
+    done = run(folder, *options)
+    assert done.exit_code == 1
+    assert done.stdout == ""
+    assert files(folder.parent) == before
+    assert done.stderr.startswith("Error: ")
+    assert done.stderr.count("\n") == 1
+    return str(done.stderr)
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (TWO, "deploy init needs --address HOST[:PORT]"),
+        (["--address", "a b", *TWO], "--address 'a b' is no address"),
+        (["--address", "a:0", *TWO], "the port must be a number from 1 to 65535"),
+        ([*ADDRESS, *TWO, "--listen", "b"], "--listen 'b' is no IP address of the server"),
+        ([*ADDRESS, *TWO, "--also", "*"], "--also '*' is no address"),
+        (ADDRESS, "either --owners N or --owner NAME"),
+        ([*ADDRESS, *TWO, "--owner", "a"], "either --owners N or --owner NAME"),
+        ([*ADDRESS, "--owners", "0"], "--owners 0: there can be 1 to 1000 owners"),
+        ([*ADDRESS, "--owners", "1001"], "--owners 1001: there can be 1 to 1000 owners"),
+        ([*ADDRESS, "--owner", "a", "--owner", "A"], "--owner 'A' is there twice"),
+        *(
+            ([*ADDRESS, "--owner", name], f"--owner {name!r}: a name has up to 64 letters")
+            for name in ("", "..", "a/b", "-a", ".a", "a b", "a$b", "ä", "a" * 65, "a\n")
+        ),
+        ([*ADDRESS, *TWO, "--days", "0"], "--days 0: a certificate is valid for 1 to 3650 days"),
+        ([*ADDRESS, *TWO, "--days", "3651"], "--days 3651"),
+        ([*ADDRESS, *TWO, "--insecure", "--also", "b"], "leave --public-key and --also out"),
+        ([*ADDRESS, *TWO, "--public-key", "owner-0"], "--public-key 'owner-0' is not NAME=FILE"),
+        ([*ADDRESS, *TWO, "--public-key", "c=x"], "there is no owner 'c'"),
+        ([*ADDRESS, *TWO, "--public-key", "owner-0=/absent"], "/absent cannot be read: No such"),
+    ],
+)
+def test_bad_input(tmp_path: Path, options: list[str], words: str) -> None:
+    assert words in refused(tmp_path / "c", *options)
+
+
+def test_bad_public_keys(tmp_path: Path) -> None:
+    private, public = make_node_key("a")
+    (tmp_path / "a").write_bytes(private)
+    (tmp_path / "a.pub").write_bytes(public)
+    (tmp_path / "copy.pub").write_bytes(public.replace(b" a\n", b" copy\n"))
+
+    def with_keys(*keys: str) -> str:
+        named = [word for key in keys for word in ("--public-key", f"owner-{key}")]
+        return refused(tmp_path / "c", *ADDRESS, *TWO, *named)
+
+    a, copy = tmp_path / "a.pub", tmp_path / "copy.pub"
+    assert "is a private key: Flower takes one on a NIST curve" in with_keys(f"0={tmp_path / 'a'}")
+    assert "'owner-0' has two keys" in with_keys(f"0={a}", f"0={copy}")
+    assert "another owner has the same key" in with_keys(f"0={a}", f"1={copy}")
+
+
+def test_nothing_is_overwritten(tmp_path: Path) -> None:
+    (tmp_path / "c").mkdir()
+    (tmp_path / "c" / "mine").touch()
+    assert "is not empty: name a new folder" in refused(tmp_path / "c", *ADDRESS, *TWO)
+    assert "is not empty" in refused(tmp_path / "c" / "mine", *ADDRESS, *TWO)
+    assert "cannot be written" in refused(tmp_path / "c" / "mine" / "new", *ADDRESS, *TWO)
+
+
+def test_an_empty_folder_is_as_good_as_none(tmp_path: Path) -> None:
+    (tmp_path / "c").mkdir(mode=0o755)
+    assert run(tmp_path / "c", *ADDRESS, *TWO).exit_code == 0
+    assert (tmp_path / "c").stat().st_mode & 0o777 == 0o700
+
+
+def test_all_or_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    written: list[str] = []
+
+    def write(root: Path, file: Any) -> None:
+        if len(written) == 5:
+            raise OSError(28, "No space left on device")
+        original(root, file)
+        written.append(file.path)
+
+    original = init._write
+    monkeypatch.setattr(init, "_write", write)
+    assert "cannot be written: No space left" in refused(tmp_path / "c", *ADDRESS, *TWO)
+    assert list(tmp_path.iterdir()) == []
+    assert len(written) == 5

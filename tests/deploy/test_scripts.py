@@ -1,0 +1,297 @@
+"""The scripts as they run, with programs in Flower's place that say how they were called."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import tomllib
+from collections.abc import Callable, Mapping
+from configparser import ConfigParser
+from pathlib import Path
+
+import pytest
+import yaml
+from flwr.cli.flower_config import read_superlink_connection
+from flwr.common.config import parse_config_args
+from flwr.superlink.cli.flower_superlink import _parse_args_run_superlink
+from flwr.supernode.cli.flower_supernode import _parse_args_run_supernode
+
+PROGRAM = """#!/bin/sh
+echo "in $PWD; bytecode ${PYTHONDONTWRITEBYTECODE-yes}; home $FLWR_HOME; around $NO_PROXY"
+echo "telemetry $FLWR_TELEMETRY_ENABLED; every ${FLWR_SUPEREXEC_TASK_POLL_INTERVAL-second}"
+for argument; do echo "<$argument>"; done
+exit 7
+"""
+REGISTER = """#!/bin/sh
+case $3 in
+*owner-0*) echo "Error: Public key already in use." >&2; exit 1 ;;
+*owner-1*) [ -z "${DOWN:-}" ] || { echo "no connection" >&2; exit 1; } ;;
+esac
+"""
+
+
+@pytest.fixture
+def programs(tmp_path: Path) -> Path:
+    """An environment of Python with Flower's programs."""
+    (tmp_path / "my venv" / "bin").mkdir(parents=True)
+    for name in ("flower-superlink", "flower-supernode", "fedul-flwr"):
+        program = tmp_path / "my venv" / "bin" / name
+        program.write_text(PROGRAM)
+        program.chmod(0o755)
+    return tmp_path / "my venv"
+
+
+@pytest.fixture(scope="module")
+def secure(written: Callable[..., Path]) -> Path:
+    return written()
+
+
+@pytest.fixture(scope="module")
+def plain(written: Callable[..., Path]) -> Path:
+    return written("--insecure")
+
+
+def fill(file: Path, **values: object) -> None:
+    """Write values between quotes, as an owner does."""
+    names = re.findall("(?m)^([A-Z_]+)='.*'$", file.read_text())
+    assert set(values) <= set(names)
+    texts = {name: str(values.get(name, "")).replace("'", r"'\''") for name in names}
+    file.write_text("".join(f"{name}='{text}'\n" for name, text in texts.items()))
+
+
+def run(script: Path, *words: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    env = {"PATH": os.environ["PATH"], "PYTHONDONTWRITEBYTECODE": "1", **environment}
+    command = [str(script), *words]
+    return subprocess.run(command, cwd="/", env=env, capture_output=True, text=True, check=False)
+
+
+def arguments(done: subprocess.CompletedProcess[str]) -> list[str]:
+    assert done.returncode == 7, done.stderr  # of the program itself
+    return [line[1:-1] for line in done.stdout.splitlines() if line.startswith("<")]
+
+
+def test_shells_can_read_them(secure: Path, plain: Path) -> None:
+    scripts = [*secure.rglob("*.sh"), *plain.rglob("*.sh")]
+    assert len(scripts) == 7 + 6
+    for script in scripts:
+        subprocess.run(["sh", "-n", script], check=True)
+
+
+def test_the_superlink(secure: Path, programs: Path) -> None:
+    server = secure / "server"
+    fill(server / "server.env", VENV=programs)
+    done = run(server / "start-superlink.sh", NO_PROXY="10.0.0.1")
+    parsed = _parse_args_run_superlink().parse_args(arguments(done))
+    assert (parsed.host, parsed.port) == ("127.0.0.1", 9123)
+    assert (parsed.insecure, parsed.enable_supernode_auth) == (False, True)
+    for name, value in (("ca", "ssl_ca_certfile"), ("server", "ssl_certfile")):
+        assert getattr(parsed, value) == str(server / f"{name}.pem")
+    assert parsed.ssl_keyfile == str(server / "server.key")
+    assert parsed.database == str(server / "state" / "superlink.db")
+    assert parsed.log_file == str(server / "log" / "superlink.log")
+    assert not parsed.runtime_dependency_install
+    assert done.stdout.startswith(
+        f"in {server}; bytecode yes; home {server}/flower; "
+        "around 127.0.0.1,localhost,10.0.0.1\ntelemetry 0; every second\n"
+    )
+
+
+def test_a_supernode(secure: Path, programs: Path, tmp_path: Path) -> None:
+    owner, data = secure / "owners" / "owner-1", tmp_path / "it's data=of $HOME, a `ward`"
+    data.mkdir()
+    fill(owner / "node.env", VENV=programs, DATA=data, LABELS=tmp_path / "l.csv", PORT=9095)
+    done = run(owner / "start-supernode.sh")
+    parsed = _parse_args_run_supernode().parse_args(arguments(done))
+    assert (parsed.superlink, parsed.port) == ("localhost:9123", 9095)
+    assert parsed.root_certificates == str(owner / "ca.pem")
+    assert parsed.auth_supernode_private_key == str(owner / "node.key")
+    assert not parsed.insecure
+    assert parse_config_args([parsed.node_config]) == {
+        **{"data": str(data), "labels": str(tmp_path / "l.csv")},
+        **{"partition-id": 1, "num-partitions": 2},
+    }
+    assert "bytecode yes; " in done.stdout
+    assert "every 0.2\n" in done.stdout
+    slower = run(owner / "start-supernode.sh", FLWR_SUPEREXEC_TASK_POLL_INTERVAL="1")
+    assert "every 1\n" in slower.stdout
+
+
+def test_data_are_checked_as_the_supernode_would_use_them(
+    secure: Path, programs: Path, tmp_path: Path
+) -> None:
+    owner, known = secure / "owners" / "owner-1", tmp_path / "known.csv"
+    known.touch()
+    values = {"DATA": tmp_path, "FORMAT": "files", "KNOWN_LABELS": known, "PORT": 9095}
+    fill(owner / "node.env", VENV=programs, **values)
+    checked = arguments(run(owner / "check-data.sh"))
+    assert checked[:3] == ["deploy", "check", "--node-config"]
+    assert parse_config_args([checked[3]]) == {
+        **{"data": str(tmp_path), "format": "files", "known-labels": str(known)},
+        **{"partition-id": 1, "num-partitions": 2},
+    }
+    used = arguments(run(owner / "start-supernode.sh"))[-1]
+    assert used == checked[3]
+
+
+def test_settings_are_read_where_the_caller_is(
+    secure: Path, programs: Path, tmp_path: Path
+) -> None:
+    owner = secure / "owners" / "owner-1"
+    fill(owner / "node.env", VENV=programs, DATA=tmp_path)
+    done = run(owner / "check-data.sh", "-c", "run.toml")
+    assert done.stdout.startswith("in /;")  # where it was called
+    assert arguments(done)[4:] == ["-c", "run.toml"]
+
+
+def test_a_folder_may_be_moved(
+    written: Callable[..., Path], programs: Path, tmp_path: Path
+) -> None:
+    owner = tmp_path / "elsewhere"
+    (written() / "owners" / "owner-0").rename(owner)
+    fill(owner / "node.env", VENV=programs, DATA=tmp_path, PORT=9094)
+    called = arguments(run(owner / "start-supernode.sh"))
+    assert str(owner / "node.key") in called
+    assert called[-1] == f'data="{tmp_path}" partition-id=0 num-partitions=2'
+
+
+def test_without_tls(plain: Path, programs: Path, tmp_path: Path) -> None:
+    fill(plain / "server/server.env", VENV=programs)
+    server = run(plain / "server/start-superlink.sh")
+    parsed = _parse_args_run_superlink().parse_args(arguments(server))
+    assert (parsed.insecure, parsed.enable_supernode_auth, parsed.ssl_certfile) == (
+        True,
+        False,
+        None,
+    )
+    fill(plain / "owners/owner-0/node.env", VENV=programs, DATA=tmp_path, PORT=9094)
+    node = run(plain / "owners/owner-0/start-supernode.sh")
+    named = _parse_args_run_supernode().parse_args(arguments(node))
+    assert (named.insecure, named.root_certificates) == (True, None)
+    for done in (server, node):
+        assert done.stderr.startswith("WARNING: without encryption and authentication")
+
+
+def refused(script: Path, *words: str, **environment: str) -> str:
+    done = run(script, *words, **environment)
+    assert done.returncode == 1
+    assert done.stderr.startswith("Error: ")
+    assert done.stderr.count("\n") == 1
+    return done.stderr
+
+
+@pytest.mark.parametrize(
+    ("values", "words"),
+    [
+        ({"DATA": ""}, "DATA in {owner}/node.env is empty"),
+        ({"DATA": "ward"}, "ward in {owner}/node.env is no absolute path"),
+        ({"DATA": "/absent"}, "DATA = /absent in {owner}/node.env does not exist"),
+        (
+            {"DATA": r"/a\new"},
+            r'Flower cannot pass on a path with " or \: /a\new in {owner}/node.env',
+        ),
+        ({"LABELS": '/a"b'}, "Flower cannot pass on a path with"),
+        ({"FORMAT": "all of it"}, "FORMAT = all of it in {owner}/node.env must be a word"),
+        ({"KNOWN_LABELS": "l.csv"}, "l.csv in {owner}/node.env is no absolute path"),
+        ({"LABELS": "l.csv"}, "l.csv in {owner}/node.env is no absolute path"),
+        ({"KNOWN_LABELS": "/l.csv"}, "KNOWN_LABELS = /l.csv in {owner}/node.env does not exist"),
+        ({"PORT": ""}, "PORT =  in {owner}/node.env must be a number"),
+        ({"PORT": "80a"}, "PORT = 80a in {owner}/node.env must be a number"),
+        ({"VENV": "venv"}, "VENV = venv in {owner}/node.env is no absolute path"),
+        ({"VENV": "/absent"}, "flower-supernode was not found: name the environment"),
+    ],
+)
+def test_what_an_owner_has_to_put_right(
+    secure: Path, programs: Path, values: Mapping[str, str], words: str
+) -> None:
+    owner = secure / "owners" / "owner-0"
+    fill(owner / "node.env", **{"VENV": str(programs), "DATA": "/", "PORT": "9094", **values})
+    assert words.format(owner=owner) in refused(owner / "start-supernode.sh", PATH="/usr/bin:/bin")
+
+
+@pytest.mark.parametrize(
+    ("machine", "script", "file"),
+    [
+        ("server", "start-superlink.sh", "ca.pem"),
+        ("server", "start-superlink.sh", "server.pem"),
+        ("server", "start-superlink.sh", "server.key"),
+        ("owners/owner-0", "start-supernode.sh", "ca.pem"),
+        ("owners/owner-0", "start-supernode.sh", "node.key"),
+    ],
+)
+def test_missing_files(secure: Path, machine: str, script: str, file: str) -> None:
+    folder = secure / machine
+    if machine != "server":
+        fill(folder / "node.env", DATA="/", PORT="9094")
+    (folder / file).rename(folder / "away")
+    try:
+        said = refused(folder / script)
+    finally:
+        (folder / "away").rename(folder / file)
+    assert f"{folder / file} is missing or cannot be read" in said
+
+
+def test_owners_are_registered(secure: Path, programs: Path) -> None:
+    server = secure / "server"
+    fill(server / "server.env", VENV=programs)
+    program = programs / "bin" / "flwr"
+    program.write_text(REGISTER)
+    program.chmod(0o755)
+    done = run(server / "register-owners.sh")
+    known = "owner-0: known already, or unregistered before: then its owner needs a new key\n"
+    assert done.stdout == f"{known}owner-1: registered\n"
+    assert done.returncode == 0
+    # A connection of its own, whatever the user's Flower home has.
+    config = tomllib.loads((server / "flower" / "config.toml").read_text())["superlink"]
+    assert config["here"] == {
+        "address": "127.0.0.1:9123",
+        "root-certificates": str(server / "ca.pem"),
+    }
+    failed = run(server / "register-owners.sh", DOWN="1")
+    assert failed.returncode == 1
+    assert failed.stdout == known
+    assert failed.stderr.startswith("no connection\nError: owner-1 could not be registered")
+
+
+def test_flower_reads_the_connections(
+    written: Callable[..., Path], plain: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server = tmp_path / "it's $elsewhere"
+    (written() / "server").rename(server)
+    # One after the other, to a file whose last line may lack its end.
+    entries = [run(server / "connection.sh"), run(plain / "server/connection.sh", "a-2")]
+    (tmp_path / "config.toml").write_text("#" + "".join(done.stdout for done in entries))
+    monkeypatch.setenv("FLWR_HOME", str(tmp_path))
+    found = read_superlink_connection("consortium")
+    assert (found.address, found.insecure) == ("127.0.0.1:9123", False)
+    assert found.root_certificates == str(server / "ca.pem")
+    assert read_superlink_connection("a-2").insecure
+    assert "a.b is no name of a connection" in refused(server / "connection.sh", "a.b")
+
+
+def test_units_and_containers(secure: Path, plain: Path) -> None:
+    for folder in (secure, plain):
+        for unit in folder.rglob("*.service"):
+            parser = ConfigParser(interpolation=None)
+            parser.optionxform = str  # type: ignore[assignment]
+            parser.read(unit)
+            assert parser.sections() == ["Unit", "Service", "Install"]
+            shell, script = parser["Service"]["ExecStart"].split(" ")
+            name = "server" if "superlink" in unit.name else unit.parent.name
+            assert shell == "/bin/sh"
+            assert Path(script).parent == Path("/opt/fedul") / name
+            assert (unit.parent / Path(script).name).is_file()
+        for compose in folder.rglob("compose.yaml"):
+            ((_, service),) = yaml.safe_load(compose.read_text())["services"].items()
+            (command,) = service["command"]
+            assert (compose.parent / Path(command).name).is_file()
+            assert service["volumes"][0] == ".:/consortium"
+            # No key may get into an image, and no fedul-flwr but the wheel beside the file.
+            ignored = (compose.parent / ".dockerignore").read_text().split()
+            assert ignored == ["*", "!fedul_flwr-*.whl"]
+            dockerfile = (compose.parent / "Dockerfile").read_text().splitlines()
+            assert [line for line in dockerfile if not line.startswith("#")] == [
+                "FROM python:3.12-slim",
+                "COPY fedul_flwr-*.whl /wheels/",
+                "RUN pip install --no-cache-dir /wheels/*.whl",
+            ]

@@ -1,0 +1,25 @@
+"""Real programs that several tests share."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.deployment import Deployment, consortium
+
+OWNERS = 3
+
+
+@pytest.fixture(scope="session")
+def shared_superlink(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Deployment]:
+    """A SuperLink at which the keys of three owners are registered."""
+    with consortium(tmp_path_factory.mktemp("deployed"), OWNERS) as deployment:
+        yield deployment
+
+
+@pytest.fixture
+def deployment(shared_superlink: Deployment) -> Iterator[Deployment]:
+    """The same, without SuperNodes at the beginning and at the end."""
+    yield shared_superlink
+    shared_superlink.stop_nodes()

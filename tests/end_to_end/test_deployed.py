@@ -1,0 +1,148 @@
+"""FedUL among data owners with real programs: TLS, keys, faults, and nothing that gets out.
+
+Every message has a process of its own there; most of the time goes into starting these.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+from collections.abc import Iterable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from fedul_flwr.bridge import make_client_app
+from fedul_flwr.client_app import build_client
+from fedul_flwr.config import resolve
+from fedul_flwr.deploy.init import plan, write
+from tests.deployment import RUN_SECONDS, START_SECONDS, Deployment
+from tests.end_to_end.test_ray_partly_labeled import text
+from tests.learnable_owners import NO_DATA, found_in, write_sets
+from tests.runs import last_model, metrics, summary, train
+from tests.watched_app import RECORDED, SPOILED, make_app, recorded
+
+CLIENTS = 3
+SETTINGS = {
+    **{**NO_DATA, "method": "fedul", "model": "mlp", "local-epochs": 1},
+    **{"selection": "last"},
+}
+
+
+@pytest.fixture
+def owners(tmp_path: Path) -> list[Path]:
+    """Folders of unlabeled sets."""
+    folders = [tmp_path / f"ward-{client}" for client in range(CLIENTS)]
+    for client, folder in enumerate(folders):
+        write_sets(folder, seed=client)
+    return folders
+
+
+@pytest.fixture
+def app(tmp_path: Path) -> Path:
+    return make_app(tmp_path)
+
+
+def in_process(settings: dict[str, Any], owners: Iterable[Path], output: Path) -> Path:
+    """The same run in this process."""
+    folders = list(owners)
+
+    def build(context: Any) -> Any:
+        context.node_config["data"] = str(folders[context.node_config["partition-id"]])
+        return build_client(context)
+
+    config = resolve({**settings, "output": str(output)}, output.parent)
+    return train(config, len(folders), client_app=make_client_app(build))
+
+
+def start(deployment: Deployment, owners: Iterable[Path], **env: str) -> None:
+    for client, folder in enumerate(owners):
+        deployment.start_node(client, folder, **env)
+
+
+def test_nothing_but_the_model_leaves_an_owner(
+    deployment: Deployment, owners: list[Path], app: Path, tmp_path: Path
+) -> None:
+    for client, folder in enumerate(owners):
+        deployment.start_node(client, folder, **{RECORDED: str(tmp_path / f"sent-{client}")})
+    settings = {**SETTINGS, "num-rounds": 2}
+    run = deployment.submit(text({**settings, "output": str(tmp_path / "there")}), app)
+    said = deployment.wait(run)
+    here = in_process(settings, owners, tmp_path / "here")
+    assert metrics(tmp_path / "there") == metrics(here), said
+    for name, array in last_model(here).items():
+        np.testing.assert_array_equal(array, last_model(tmp_path / "there")[name])
+    for client, folder in enumerate(owners):
+        sent = recorded(tmp_path / f"sent-{client}")
+        assert b"num-points" in sent  # the search finds what is there
+        assert found_in(sent, folder) == set()
+
+
+def test_strangers_are_refused(deployment: Deployment, owners: list[Path], tmp_path: Path) -> None:
+    # Another consortium with the same address: its certificates and keys are others.
+    address = f"127.0.0.1:{deployment.ports[0]}"
+    write(plan(address, CLIENTS, [], [], [], 1, insecure=False), tmp_path / "others")
+    others = replace(deployment, files=tmp_path / "others", processes={})
+    others.start_node(0, owners[0])
+    assert others.processes["node-0"].wait(START_SECONDS) != 0
+    assert "certificate verify failed" in others.said("node-0")
+    # With the right certificate it finds the SuperLink, which does not know its key.
+    shutil.copyfile(deployment.owner(0) / "ca.pem", others.owner(0) / "ca.pem")
+    others.start_node(0, owners[0])
+    assert others.processes["node-0"].wait(START_SECONDS) != 0
+    assert "Failed to activate SuperNode" in others.said("node-0")
+
+
+def test_a_superlink_that_died_goes_on_with_what_it_knew(
+    deployment: Deployment, owners: list[Path], tmp_path: Path
+) -> None:
+    settings = {**SETTINGS, "num-rounds": 3}
+    start(deployment, owners)
+    broken = deployment.submit(text({**settings, "output": str(tmp_path / "there")}))
+    deployment.wait_for("run", r"\[ROUND 2/3\]", RUN_SECONDS)
+    deployment.kill("superlink")
+    said = deployment.wait(broken)
+    assert "Connection to the SuperLink is unavailable" in said
+    assert broken.returncode == 1
+    assert [line["round"] for line in metrics(tmp_path / "there")] == [1]
+    # Owners need do nothing: their SuperNodes find it again, and it still knows their keys.
+    deployment.start_superlink()
+    said = deployment.wait(deployment.submit(text({"resume": str(tmp_path / "there")})))
+    here = in_process(settings, owners, tmp_path / "here")
+    assert metrics(tmp_path / "there") == metrics(here), said
+    for name, array in last_model(here).items():
+        np.testing.assert_array_equal(array, last_model(tmp_path / "there")[name])
+
+
+def test_a_run_goes_on_without_those_who_fail_and_with_those_who_come(
+    deployment: Deployment, owners: list[Path], app: Path, tmp_path: Path
+) -> None:
+    deployment.start_node(0, owners[0])
+    deployment.start_node(1, owners[1], **{SPOILED: "2"})
+    for client in (0, 1):
+        deployment.node_id(client)
+    settings = {**SETTINGS, "num-rounds": 5, "on-client-failure": "continue"}
+    settings |= {"connect-timeout": 20.0, "output": str(tmp_path / "there")}
+    run = deployment.submit(text(settings), app)
+    deployment.wait_for("run", r"\[ROUND 1/5\]", RUN_SECONDS)
+    deployment.start_node(2, owners[2])
+    # Client 0 dies while it trains. The SuperLink notices within a minute.
+    deployment.wait_for("run", r"\[ROUND 3/5\].*Sampled", RUN_SECONDS)
+    deployment.wait_for("node-0", r"\[RUN [^]]*\].*Receiving: train.*" * 3, RUN_SECONDS)
+    deployment.kill("node-0")
+    deployment.wait_for("run", r"failed in round 3: Error: Node Unavailable", RUN_SECONDS)
+    deployment.start_node(0, owners[0])
+    said = deployment.wait(run)
+    found = metrics(tmp_path / "there")
+    assert (found[0]["clients"], found[0]["failures"]) == (2, 0), said
+    assert "Only 2 of 3 nodes connected within connect-timeout = 20 s" in said
+    assert "clients that have joined: 2" in said
+    assert "1 client(s) failed in round 2: Client 1: its update is not finite" in said
+    assert [line["failures"] for line in found[1:3]] == [1, 1]
+    assert re.search(r"Round [45]: clients that have joined: 0", said)
+    assert (found[4]["clients"], found[4]["failures"]) == (3, 0)
+    assert all(np.isfinite(array).all() for array in last_model(tmp_path / "there").values())
+    assert summary(tmp_path / "there")["failures"] == sum(line["failures"] for line in found)

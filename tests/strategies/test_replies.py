@@ -1,0 +1,144 @@
+"""Replies one by one: forms, figures, norms, each refused in a sentence."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+from flwr.app import Array, ArrayRecord, MetricRecord, RecordDict
+
+from fedul_flwr.errors import BadMessageError
+from strategies.replies import (
+    check_all_bytes,
+    check_figures,
+    check_update,
+    common_form,
+    form_of,
+    update_norm,
+)
+
+
+def record(**arrays: Any) -> ArrayRecord:
+    return ArrayRecord({name: Array(np.asarray(array)) for name, array in arrays.items()})
+
+
+W, B = np.zeros((2, 3), np.float32), np.zeros(3, np.float32)
+EXPECTED = {"arrays": record(w=W, b=B), "control": record(w=W)}
+
+
+def update(**changed: Any) -> RecordDict:
+    """A reply of the expected form; records in ``changed`` take the place of its own."""
+    records = {"arrays": record(w=W + 1, b=B), "control": record(w=W), **changed}
+    return RecordDict({name: found for name, found in records.items() if found is not None})
+
+
+def test_an_update_of_the_expected_form_is_sound() -> None:
+    check_update(update(), EXPECTED)
+    check_all_bytes(update())
+
+
+NAN = np.where(np.arange(3) == 1, np.nan, B).astype(np.float32)
+BAD: dict[str, tuple[RecordDict, str]] = {
+    "no model": (update(arrays=None), "its update has no arrays"),
+    "no variate": (update(control=None), "its update has no control"),
+    "another record": (update(more=record(w=W)), "its update has 'more', for which nobody asked"),
+    "an array missing": (update(arrays=record(w=W)), "its update has no 'b'"),
+    "an array more": (
+        update(arrays=record(w=W, b=B, c=B)),
+        "its update has 'c', which the model has not",
+    ),
+    "shape": (
+        update(arrays=record(w=W.T, b=B)),
+        "its update has shape (3, 2) for 'w', not (2, 3)",
+    ),
+    "type": (
+        update(arrays=record(w=W, b=B.astype(np.float64))),
+        "its update has type float64 for 'b', not float32",
+    ),
+    "of a variate": (
+        update(control=record(w=B)),
+        "its update has shape (3,) for 'control/w', not (2, 3)",
+    ),
+    "nan": (update(arrays=record(w=W, b=NAN)), "its update is not finite"),
+    "infinite": (update(control=record(w=W + np.float32(np.inf))), "its update is not finite"),
+}
+
+
+@pytest.mark.parametrize(("content", "message"), BAD.values(), ids=BAD)
+def test_other_updates_are_refused(content: RecordDict, message: str) -> None:
+    with pytest.raises(BadMessageError) as error:
+        check_update(content, EXPECTED)
+    assert str(error.value) == message
+
+
+TIMES = {"started": 1.0, "ended": 2.0}
+
+
+def figures(metrics: Any = None, diagnostics: Any = TIMES, **more: Any) -> RecordDict:
+    tables = {"metrics": metrics, "diagnostics": diagnostics, **more}
+    return RecordDict({k: MetricRecord(dict(v)) for k, v in tables.items() if v is not None})
+
+
+GOOD = {"num-examples": 3, "loss": -0.5, "steps": 2, "normalizer": 2.0, "shares": [0.5, 0.25]}
+UNTRAINED = {**GOOD, "num-examples": 0, "steps": 0, "normalizer": 0.0}
+
+
+@pytest.mark.parametrize("metrics", [GOOD, UNTRAINED, {"num-examples": 1}])
+def test_sound_figures(metrics: dict[str, Any]) -> None:
+    check_figures(figures(metrics), trained=True)
+
+
+REFUSED: dict[str, tuple[RecordDict, str]] = {
+    "no metrics": (figures(), "its reply has no metrics"),
+    "no times": (figures(GOOD, None), "its reply has no diagnostics"),
+    "no end": (figures(GOOD, {"started": 1.0}), "its reply has no ended"),
+    "no weight": (figures({"loss": 1.0}), "its reply has no num-examples"),
+    "several weights": (figures({**GOOD, "num-examples": [1, 2]}), "its reply has no num-examples"),
+    "nan": (figures({**GOOD, "loss": math.nan}), "its loss is not finite"),
+    "one of several": (figures({**GOOD, "shares": [0.5, math.inf]}), "its shares is not finite"),
+    "late": (figures(GOOD, {**TIMES, "ended": math.inf}), "its ended is not finite"),
+    "weight": (figures({**GOOD, "num-examples": -1}), "its num-examples is below 0"),
+    "steps": (figures({**GOOD, "steps": -1}), "its steps is below 0"),
+    "normalizer": (figures({**GOOD, "normalizer": -1.0}), "its normalizer is below 0"),
+    "no step": (
+        figures({**GOOD, "normalizer": 0.0}),
+        "its normalizer is 0, and it has trained",
+    ),
+    "more": (figures(GOOD, more=TIMES), "its reply has 'more', for which nobody asked"),
+}
+
+
+@pytest.mark.parametrize(("content", "message"), REFUSED.values(), ids=REFUSED)
+def test_other_figures_are_refused(content: RecordDict, message: str) -> None:
+    with pytest.raises(BadMessageError) as error:
+        check_figures(content, trained=True)
+    assert str(error.value) == message
+
+
+def test_an_evaluation_has_a_loss_and_no_times() -> None:
+    check_figures(figures({"num-examples": 0, "loss": 0.0}, None), trained=False)
+    with pytest.raises(BadMessageError, match=r"^its reply has no loss$"):
+        check_figures(figures({"num-examples": 0}, None), trained=False)
+
+
+def test_the_common_form_is_that_of_most_and_of_equals_the_first() -> None:
+    one = form_of(MetricRecord({"loss": 1.0}))
+    other = form_of(MetricRecord({"loss": 2.0, "more": 1}))
+    several = form_of(MetricRecord({"loss": [1.0, 2.0]}))
+    assert len({one, other, several}) == 3
+    assert one == form_of(MetricRecord({"loss": 7.0}))
+    assert common_form([other, one, one]) == one
+    assert common_form([other, one]) == other
+
+
+def test_the_norm_of_an_update_by_hand() -> None:
+    start = record(w=np.array([1.0, 1.0], np.float32), n=np.array(5), v=np.array(2.0))
+    # sqrt(3² + 4² + 12²) = 13; whole numbers do not count.
+    moved = record(w=np.array([4.0, -3.0], np.float32), n=np.array(500), v=np.array(-10.0))
+    assert update_norm(moved, start) == 13.0
+    assert update_norm(start, start) == 0.0
+    # In float32 its square would be infinite.
+    far = record(w=np.array([1e30, 1.0], np.float32), n=np.array(5), v=np.array(2.0))
+    assert update_norm(far, start) == pytest.approx(1e30, rel=1e-6)

@@ -1,0 +1,74 @@
+"""What leaves the owner of some data: neither points nor priors nor labels, with any method."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fedul_flwr.bridge import make_client_app
+from fedul_flwr.client_app import build_client
+from fedul_flwr.config import resolve
+from fedul_flwr.methods import METHODS, PARTLY_LABELED
+from fedul_flwr.references import load_reference
+from tests.learnable_owners import NO_DATA, found_in, write_labelled, write_sets
+from tests.runs import train
+from tests.watched_app import RECORDED, recorded
+from tests.watched_app.watched_client import WatchedClientApp
+
+CLIENTS = 3
+QUICK = {
+    **{**NO_DATA, "model": "mlp", "num-rounds": 2, "local-epochs": 1},
+    **{"learning-rate": 1e-3},
+}
+SPECIAL: dict[str, dict[str, Any]] = {
+    "xclp": {"semi.labels-only-rounds": 1, "xclp.num-bits": 256},
+    "xclp-predict": {"xclp.num-bits": 256},
+    "fedmatch": {"optimizer": "sgd"},
+}
+OWN_DATA = [
+    method.name
+    for method in METHODS.values()
+    if method.data in ("unlabeled-sets", *PARTLY_LABELED)
+    and not load_reference(method.strategy, "method").trains_at_server
+]
+
+
+def sent_by_owners(
+    settings: dict[str, Any], place: Path, monkeypatch: pytest.MonkeyPatch
+) -> tuple[bytes, list[Path]]:
+    """All that they send in a run in process, and their folders."""
+    folders = [place / f"ward-{client}" for client in range(CLIENTS)]
+    write = write_sets if METHODS[settings["method"]].data == "unlabeled-sets" else write_labelled
+    for client, folder in enumerate(folders):
+        write(folder, seed=client)
+
+    def build(context: Any) -> Any:
+        context.node_config["data"] = str(folders[context.node_config["partition-id"]])
+        return build_client(context)
+
+    monkeypatch.setenv(RECORDED, str(place / "sent"))
+    config = resolve({**settings, "output": str(place / "out")}, place)
+    train(config, CLIENTS, client_app=WatchedClientApp(make_client_app(build)))
+    return recorded(place / "sent"), folders
+
+
+@pytest.mark.parametrize("method", OWN_DATA)
+def test_no_method_sends_points_priors_or_labels(
+    method: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = {**QUICK, "method": method, **SPECIAL.get(method, {})}
+    sent, folders = sent_by_owners(settings, tmp_path, monkeypatch)
+    assert b"num-points" in sent
+    for folder in folders:
+        assert found_in(sent, folder) == set()
+
+
+def test_what_an_owner_agrees_to_share_is_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = {**QUICK, "method": "fedul", "fedul.share-priors": True}
+    sent, folders = sent_by_owners(settings, tmp_path, monkeypatch)
+    for folder in folders:
+        assert found_in(sent, folder) == {"priors"}
