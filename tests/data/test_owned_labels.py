@@ -170,7 +170,7 @@ def test_labels_from_elsewhere(owned: Path, tmp_path: Path) -> None:
     (owned / "labels.csv").rename(elsewhere)
     assert load(owned).labels.tolist() == [-1] * 4
     found = load_partly_labeled(owned, NAMES, SHAPE, known_labels=elsewhere)
-    assert found.labels.tolist() == [0, -1, 1, -1]
+    assert labels(found) == [0, -1, 1, -1]
 
 
 def test_labels_from_elsewhere_that_are_refused(owned: Path, tmp_path: Path) -> None:
