@@ -95,6 +95,7 @@ class XCLPPredictClient(XCLPClient):
     def _write(self, source: str, found: Propagated) -> None:
         """Write what ``source`` says of the unlabeled points in :attr:`shown`, or of all."""
         asked = np.flatnonzero((self.given == UNLABELED) | (source == LEFT_OUT))
+        asked = asked[np.argsort(self.data.points[self.shown[asked]], kind="stable")]  # as they lie
         points = self.shown[asked]
         names = self.data.names or [str(row) for row in self.data.points]
         with own_data():

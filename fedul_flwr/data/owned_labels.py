@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from fedul_flwr.data.cache import cache_key, open_array
+from fedul_flwr.data.cache import build_once, cache_key, open_array
 from fedul_flwr.data.decode import Images
 from fedul_flwr.data.formats import file_images, is_hidden, list_images
 from fedul_flwr.data.owned_files import TABLES, decoded_copy, own_data, read_rows, table_images
@@ -50,8 +50,8 @@ def load_partly_labeled(
 
     Returns
     -------
-    PartlyLabeledPoints, none of them new, in the order of their names or rows; of class folders in
-    an order that their labels have no part in. ``images`` is memory-mapped read-only.
+    PartlyLabeledPoints, none of them new, in an order that neither names nor labels have a part in.
+    ``images`` is memory-mapped read-only.
 
     Raises
     ------
@@ -69,10 +69,11 @@ def load_partly_labeled(
     by_folder = _has_class_folders(root, class_names, form, labels_file)
     files, read = _find_images(root)
     key = cache_key(["partly labeled", str(root), list(image_shape)], files)
-    images = open_array(decoded_copy(key, [read], image_shape, cache) / "images.npy")
+    home = decoded_copy(key, [read], image_shape, cache)
+    images = open_array(home / "images.npy")
     if by_folder:
         names = tuple(file.relative_to(root).as_posix() for file in files)
-        return _in_order(_order(images), images, _labels_of_folders(names, class_names), names)
+        return _in_order(_order(home), images, _labels_of_folders(names, class_names), names)
     table = files[0] if files[0].suffix.lower() in TABLES else None
     names = (
         tuple(file.relative_to(root).as_posix() for file in files)
@@ -80,7 +81,25 @@ def load_partly_labeled(
         else tuple(map(str, range(len(images))))
     )
     labels = _read_labels(labels_file, names, list(class_names), str(table or root))
-    return _in_order(np.arange(len(names), dtype=np.int64), images, labels, names)
+    return _in_order(_order(home), images, labels, names)
+
+
+def _order(home: Path) -> Ints:
+    """Positions in an order that pixels alone decide, found once for the decoded copy ``home``.
+
+    By their paths or rows points often lie class after class, and whoever sees rows of points, as
+    the server of XCLP does, could tell labels by their place.
+    """
+
+    def build(directory: Path) -> None:
+        images = open_array(home / "images.npy")
+        digests = [sha256(image.tobytes()).digest() for image in images]
+        order = np.array(sorted(range(len(images)), key=digests.__getitem__), dtype=np.int64)
+        np.save(directory / "order.npy", order, allow_pickle=False)
+
+    return open_array(
+        build_once(home.with_name(f"{home.name}-order"), build, private=True) / "order.npy"
+    )
 
 
 def _in_order(
@@ -166,16 +185,6 @@ def _labels_of_folders(names: Sequence[str], class_names: Sequence[str]) -> Ints
     classes = {name: k for k, name in enumerate(class_names)}
     found = [classes.get(name.partition("/")[0], UNLABELED) for name in names]
     return np.array(found, dtype=np.int64)
-
-
-def _order(images: Bytes) -> Ints:
-    """Positions in an order that pixels alone decide.
-
-    By their path points would lie class after class, and whoever sees rows of points, as the server
-    of XCLP does, could tell labels by their place.
-    """
-    digests = [sha256(image.tobytes()).digest() for image in images]
-    return np.array(sorted(range(len(images)), key=digests.__getitem__), dtype=np.int64)
 
 
 # Files
