@@ -6,7 +6,6 @@ from collections.abc import Callable, Collection, Iterable
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from flwr.app import Context, Message, RecordDict
 from flwr.proto.node_pb2 import NodeInfo
 from flwr.serverapp import Grid
@@ -14,10 +13,11 @@ from flwr.serverapp import Grid
 from fedul_flwr.bridge import phase_of
 from fedul_flwr.simulation import FIRST_NODE_ID, InProcessGrid
 from strategies.grid_view import GridView
+from tests.learnable_owners import NAMES, write_labelled
 from tests.runs import as_error
 
 OWNERS: dict[str, Any] = {
-    **{"method": "labels-only", "dataset": "none", "class_names": "first,second,third"},
+    **{"method": "labels-only", "dataset": "none", "class_names": ",".join(NAMES)},
     **{"image_shape": "8x8x1", "model": "mlp", "num_rounds": 4, "local_epochs": 1},
     **{"connect_timeout": 0.05},
 }
@@ -25,18 +25,9 @@ OWNERS: dict[str, Any] = {
 
 
 def write_owners(root: Path, count: int) -> None:
-    """A folder for each: 12 images in which a bright row shows the class, 6 with their label."""
-    rng = np.random.default_rng(0)
+    """A folder for each: 12 images, 6 with their label."""
     for client in range(count):
-        folder = root / str(client)
-        folder.mkdir(parents=True)
-        classes = rng.integers(0, 3, 12)
-        images = rng.integers(0, 120, (12, 8, 8))
-        images[np.arange(12), 1 + 2 * classes] += 80
-        np.savez(folder / "images.npz", images=images.astype(np.uint8))
-        names = OWNERS["class_names"].split(",")
-        rows = [f"{point},{names[classes[point]]}\n" for point in range(6)]
-        (folder / "labels.csv").write_text("".join(["name,label\n", *rows]))
+        write_labelled(root / str(client), seed=client, points=12)
 
 
 class Flock(GridView):

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
-from flwr.app import Error, Message
+from flwr.app import Context, Error, Message
+from flwr.clientapp import ClientApp
 from flwr.common.constant import ErrorCode
 from flwr.serverapp import Grid
 from safetensors.numpy import load_file
 
+from fedul_flwr.bridge import FederatedClient, make_client_app
+from fedul_flwr.client_app import build_client
 from fedul_flwr.config import RunConfig
+from fedul_flwr.grids import GridProxy
 from fedul_flwr.simulation import run_in_process
-from strategies.grid_view import GridView
 
 TIMES = ("seconds", "seconds_fit", "seconds_evaluation")
 
@@ -40,15 +43,27 @@ def summary(directory: Path) -> dict[str, Any]:
     return found
 
 
-class MeddlingGrid(GridView):
+def own_data_app(folders: Sequence[Path], **config: str) -> ClientApp:
+    """The client app of nodes whose node config names their own data.
+
+    Further keys of the node config may say ``{client}`` where the number goes.
+    """
+
+    def build(context: Context) -> FederatedClient:
+        client = int(cast(int, context.node_config["partition-id"]))
+        named = {key: value.format(client=client) for key, value in config.items()}
+        context.node_config |= {"data": str(folders[client]), **named}
+        return build_client(context)
+
+    return make_client_app(build)
+
+
+class MeddlingGrid(GridProxy):
     """A grid whose replies ``meddle(call, replies)`` may change; calls are counted from 0."""
 
     def __init__(self, grid: Grid, meddle: Callable[[int, list[Message]], list[Message]]) -> None:
-        super().__init__(grid, [])
-        self._inner, self._meddle, self._calls = grid, meddle, -1
-
-    def get_node_ids(self) -> Iterable[int]:
-        return self._inner.get_node_ids()
+        super().__init__(grid)
+        self._meddle, self._calls = meddle, -1
 
     def send_and_receive(
         self, messages: Iterable[Message], *, timeout: float | None = None
@@ -57,7 +72,7 @@ class MeddlingGrid(GridView):
         if not sent:
             return []
         self._calls += 1
-        return self._meddle(self._calls, list(self._inner.send_and_receive(sent, timeout=timeout)))
+        return self._meddle(self._calls, list(super().send_and_receive(sent, timeout=timeout)))
 
 
 def is_train(replies: list[Message]) -> bool:

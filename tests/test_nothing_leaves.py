@@ -7,13 +7,11 @@ from typing import Any
 
 import pytest
 
-from fedul_flwr.bridge import make_client_app
-from fedul_flwr.client_app import build_client
 from fedul_flwr.config import resolve
 from fedul_flwr.methods import METHODS, PARTLY_LABELED
 from fedul_flwr.references import load_reference
 from tests.learnable_owners import NO_DATA, found_in, write_labelled, write_sets
-from tests.runs import train
+from tests.runs import own_data_app, train
 from tests.watched_app import RECORDED, recorded
 from tests.watched_app.watched_client import WatchedClientApp
 
@@ -44,13 +42,9 @@ def sent_by_owners(
     for client, folder in enumerate(folders):
         write(folder, seed=client)
 
-    def build(context: Any) -> Any:
-        context.node_config["data"] = str(folders[context.node_config["partition-id"]])
-        return build_client(context)
-
     monkeypatch.setenv(RECORDED, str(place / "sent"))
     config = resolve({**settings, "output": str(place / "out")}, place)
-    train(config, CLIENTS, client_app=WatchedClientApp(make_client_app(build)))
+    train(config, CLIENTS, client_app=WatchedClientApp(own_data_app(folders)))
     return recorded(place / "sent"), folders
 
 

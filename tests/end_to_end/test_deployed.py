@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 import shutil
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,14 +15,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fedul_flwr.bridge import make_client_app
-from fedul_flwr.client_app import build_client
 from fedul_flwr.config import resolve
 from fedul_flwr.deploy.init import plan, write
 from tests.deployment import RUN_SECONDS, START_SECONDS, Deployment
 from tests.end_to_end.test_ray_partly_labeled import text
 from tests.learnable_owners import NO_DATA, found_in, write_sets
-from tests.runs import last_model, metrics, summary, train
+from tests.runs import last_model, metrics, own_data_app, summary, train
 from tests.watched_app import RECORDED, SPOILED, make_app, recorded
 
 CLIENTS = 3
@@ -46,16 +44,10 @@ def app(tmp_path: Path) -> Path:
     return make_app(tmp_path)
 
 
-def in_process(settings: dict[str, Any], owners: Iterable[Path], output: Path) -> Path:
+def in_process(settings: dict[str, Any], owners: Sequence[Path], output: Path) -> Path:
     """The same run in this process."""
-    folders = list(owners)
-
-    def build(context: Any) -> Any:
-        context.node_config["data"] = str(folders[context.node_config["partition-id"]])
-        return build_client(context)
-
     config = resolve({**settings, "output": str(output)}, output.parent)
-    return train(config, len(folders), client_app=make_client_app(build))
+    return train(config, len(owners), client_app=own_data_app(owners))
 
 
 def start(deployment: Deployment, owners: Iterable[Path], **env: str) -> None:

@@ -13,14 +13,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fedul_flwr.bridge import make_client_app
-from fedul_flwr.client_app import build_client
 from fedul_flwr.config import resolve
 from tests.deployment import Deployment, consortium
 from tests.end_to_end.conftest import OWNERS
 from tests.end_to_end.test_ray_partly_labeled import text
 from tests.learnable_owners import NO_DATA, found_in, write_labelled
-from tests.runs import last_model, summary, train
+from tests.runs import last_model, own_data_app, summary, train
 from tests.strategies.test_dropouts import LOST, PREPARE, losing
 from tests.watched_app import RECORDED, make_app, recorded
 
@@ -53,17 +51,13 @@ def in_secret(settings: dict[str, Any], place: Path) -> str:
 
 def in_the_clear(settings: dict[str, Any], place: Path, clients: int, **options: Any) -> Path:
     """In process, by owners with the same points, whose labels are written to ``here``."""
-    for client in range(clients):
-        write_labelled(place / "here" / f"owner-{client}", seed=client)
-
-    def build(context: Any) -> Any:
-        client = context.node_config["partition-id"]
-        context.node_config["data"] = str(place / "here" / f"owner-{client}")
-        context.node_config["labels"] = str(place / "here" / f"{client}.csv")
-        return build_client(context)
-
+    here = place / "here"
+    folders = [here / f"owner-{client}" for client in range(clients)]
+    for client, folder in enumerate(folders):
+        write_labelled(folder, seed=client)
+    app = own_data_app(folders, labels=str(here / "{client}.csv"))
     flat = {**settings, "xclp.secure": "plaintext", "output": str(place / "clear")}
-    return train(resolve(flat, place), clients, client_app=make_client_app(build), **options)
+    return train(resolve(flat, place), clients, client_app=app, **options)
 
 
 def written(place: Path) -> dict[str, str]:

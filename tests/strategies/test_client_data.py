@@ -12,11 +12,9 @@ import pytest
 from numpy.typing import NDArray
 from PIL import Image
 
-from fedul_flwr.bridge import make_client_app
-from fedul_flwr.client_app import build_client
 from fedul_flwr.config import RunConfig
 from fedul_flwr.errors import UserError
-from tests.runs import metrics, summary, train
+from tests.runs import metrics, own_data_app, summary, train
 
 Settings = Callable[..., RunConfig]
 CLASSES = (
@@ -171,11 +169,7 @@ def test_a_bad_system_is_one_sentence(
 
 
 def test_devices_with_their_own_data_take_no_client_data(settings: Settings, place: Path) -> None:
-    def build(context: Any) -> Any:
-        context.node_config["data"] = str(place / f"system{context.node_config['partition-id']}")
-        return build_client(context)
-
-    app = make_client_app(build)
+    app = own_data_app([place / f"system{client}" for client in range(2)])
     assert train(settings(**QUICK, **NO_DATA), 2, client_app=app)
     config = settings(**QUICK, **NO_DATA, client_data=str(place))
     refused(config, "client-data is for simulations", client_app=app)

@@ -13,13 +13,12 @@ import torch
 from flwr.app import Message
 from PIL import Image
 
-from fedul_flwr.bridge import from_records, make_client_app
-from fedul_flwr.client_app import build_client
+from fedul_flwr.bridge import from_records
 from fedul_flwr.config import RunConfig
 from fedul_flwr.data.sources import load_source, source_directory
 from fedul_flwr.data.split import build_split, client_files
 from fedul_flwr.errors import UserError
-from tests.runs import MeddlingGrid, last_model, metrics, summary, train
+from tests.runs import MeddlingGrid, last_model, metrics, own_data_app, summary, train
 
 Settings = Callable[..., RunConfig]
 QUICK = {"model": "mlp", "num_rounds": 2, "local_epochs": 1}
@@ -196,17 +195,6 @@ def write_own_sets(folder: Path, client: int, priors: np.ndarray) -> None:
                 image.save(folder / f"ward{m}" / f"{point}-{rng.integers(10**9)}.png")
         rows.append(f"ward{m}," + ",".join(str(c / counts.sum()) for c in counts))
     (folder / "priors.csv").write_text("\n".join(rows) + "\n")
-
-
-def own_data_app(folders: list[Path]) -> Any:
-    """The client app of nodes whose node config names their own data."""
-
-    def build(context: Any) -> Any:
-        partition = int(context.node_config["partition-id"])
-        context.node_config["data"] = str(folders[partition])
-        return build_client(context)
-
-    return make_client_app(build)
 
 
 def test_clients_bring_their_own_folders(settings: Settings, tmp_path: Path) -> None:

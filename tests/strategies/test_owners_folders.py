@@ -5,19 +5,17 @@ from __future__ import annotations
 import shutil
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
+from flwr.clientapp import ClientApp
 
-from fedul_flwr.bridge import make_client_app
-from fedul_flwr.client_app import build_client
 from fedul_flwr.config import RunConfig
 from fedul_flwr.results import plots
 from fedul_flwr.results.label_files import read_labels
 from fedul_flwr.transcript import TO_SERVER, read_transcript
 from tests.owners import CLASSES, NO_DATA, write_folders
-from tests.runs import last_model, train
+from tests.runs import last_model, own_data_app, train
 
 Settings = Callable[..., RunConfig]
 OWNERS = 3
@@ -29,13 +27,8 @@ def no_plots(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(plots, "draw_plots", lambda run, directory: [])
 
 
-def owners_app(place: Path) -> Any:
-    def build(context: Any) -> Any:
-        number = context.node_config["partition-id"]
-        context.node_config |= {"data": str(place / f"{number}"), "format": "class-folders"}
-        return build_client(context)
-
-    return make_client_app(build)
+def owners_app(place: Path) -> ClientApp:
+    return own_data_app([place / f"{n}" for n in range(OWNERS)], format="class-folders")
 
 
 def write_owners(place: Path) -> Path:
