@@ -64,7 +64,7 @@ class Client:
 
     def _model(self, name: str, seed: int) -> torch.nn.Module:
         fresh = build_model(name, SHAPE, NUM_CLASSES, seed)
-        return place(fresh, self._plan.device, self._plan.dtype)
+        return place(fresh, self._plan.device, self._plan.precision)
 
     def seconds(self) -> float:
         """Of one step: batch, forward, backward, update."""

@@ -25,7 +25,7 @@ from fedul_flwr.data.set_generator import GeneratedSets, generate_sets
 from fedul_flwr.data.types import Source
 from fedul_flwr.learning.batches import point_batches
 from fedul_flwr.learning.local import on_logits, predict_logits, train_local
-from fedul_flwr.learning.machine import choose_dtype, keep_freed_memory
+from fedul_flwr.learning.machine import keep_freed_memory
 from fedul_flwr.learning.plan import LocalPlan
 from fedul_flwr.models import build_model
 from fedul_flwr.settings.fedul import UnlabeledSetSettings
@@ -43,13 +43,12 @@ class Side:
         self.source: Source = open_mnist_like()[0]
         if kind == "ours":
             keep_freed_memory()
-        dtype = choose_dtype("auto", torch.device("cpu"))
         self.plan = LocalPlan(
             batch_size=BATCH,
             learning_rate=reference_loop.LEARNING_RATE,
             l1=reference_loop.L1,
             augment="rotate",
-            dtype=dtype,
+            precision="auto",
         )
         self.start(seed=0, num_points=12_000)
 

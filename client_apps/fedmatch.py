@@ -118,7 +118,7 @@ class FedMatchClient(MatchingClient):
         self, data: TrainingData, parts: Parts, config: dict[str, FlowerScalar]
     ) -> tuple[Parts, dict[str, FlowerScalar]]:
         options, plan = self.options, self.plan(config)
-        model = place(self.model, plan.device, plan.dtype)
+        model = place(self.model, plan.device, plan.precision)
         decomposed = Decomposed(model, parts)
         consistency = InterClientConsistency(
             self._helpers(parts, int(config[HELPERS])),

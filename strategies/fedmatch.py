@@ -138,7 +138,7 @@ class FedMatch(Matching):
         assert self.trainer is not None  # as `learns_at_server` says
         weight = self.settings.section("ssl", SupervisedPartSettings).supervised_weight
         plan = self.trainer.plan(server_round, self.rate_factor)
-        decomposed = Decomposed(place(self.trainer.model, plan.device, plan.dtype), self._parts)
+        decomposed = Decomposed(place(self.trainer.model, plan.device, plan.precision), self._parts)
         result = train_disjoint(
             decomposed,
             self.trainer.batches(plan),

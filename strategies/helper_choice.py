@@ -67,7 +67,7 @@ class HelperChoice:
         ValueError
             If its outputs are not finite.
         """
-        load_arrays(place(self._model, self._plan.device, self._plan.dtype), arrays)
+        load_arrays(place(self._model, self._plan.device, self._plan.precision), arrays)
         embedding = embed(self._model, self._noise, self._plan)
         if not np.isfinite(embedding).all():
             raise ValueError("its model's outputs are not finite")

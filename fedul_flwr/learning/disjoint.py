@@ -120,7 +120,7 @@ def train_disjoint(
     label_part = SIGMA if SIGMA in parts else unlabeled_part(parts)
     on_labels = _Learner(decomposed, label_part, plan, penalties)
     on_rest = _Learner(decomposed, unlabeled_part(parts), plan, penalties)
-    network = Network(decomposed.model, plan.device, plan.dtype)
+    network = Network(decomposed.model, plan.device, plan.precision)
     decomposed.model.train()
     decomposed.model.zero_grad()
     torch.manual_seed(int(rng.integers(2**63)))  # dropout, and what the consistency draws

@@ -158,7 +158,8 @@ class SharedSettings(Settings):
     device: Literal["auto", "cpu", "cuda"] = "auto"
     """Where models run."""
     precision: Literal["auto", "float32", "bfloat16", "float64"] = "auto"
-    """Arithmetic of training; `auto` takes bfloat16 where the machine multiplies it faster."""
+    """Arithmetic of training; `auto` takes bfloat16 for models of 150,000 weights or more where the
+    machine multiplies it faster."""
     client_threads: Annotated[int, Field(ge=0)] = 1
     """CPU threads of one client; 0 takes all. Results can differ between thread counts."""
     output: str = ""

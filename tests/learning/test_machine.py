@@ -42,21 +42,25 @@ def test_devices(monkeypatch: pytest.MonkeyPatch, present: bool) -> None:
     [
         ({"amx_bf16": True, "amx_tile": True}, True),
         ({"amx_tile": True}, True),
-        ({"avx512_bf16": True, "amx_bf16": False}, False),
+        ({"avx512_bf16": True, "amx_bf16": False}, True),
+        ({"avx512_f": True, "avx512_bf16": False}, False),
         ({}, False),
     ],
 )
-def test_bfloat16_is_chosen_where_the_machine_has_tiles(
+def test_bfloat16_is_chosen_where_the_machine_has_products_of_it(
     monkeypatch: pytest.MonkeyPatch, capabilities: dict[str, bool], fast: bool
 ) -> None:
     monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: capabilities, raising=False)
     assert fast_bfloat16(CPU) is fast
-    assert choose_dtype("auto", CPU) == (torch.bfloat16 if fast else torch.float32)
+    large = nn.Linear(300, 500, bias=False)  # 300 · 500 = LARGE_MODEL weights
+    assert choose_dtype("auto", large, CPU) == (torch.bfloat16 if fast else torch.float32)
+    smaller = nn.Linear(299, 500, bias=False)
+    assert choose_dtype("auto", smaller, CPU) == torch.float32
 
 
 def test_without_capabilities_it_is_float32(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delattr(torch.cpu, "get_capabilities", raising=False)  # torch before 2.9
-    assert choose_dtype("auto", CPU) == torch.float32
+    assert choose_dtype("auto", nn.Linear(300, 500), CPU) == torch.float32
 
 
 @pytest.mark.parametrize("supported", [True, False])
@@ -72,12 +76,13 @@ def test_on_cuda_the_driver_says(monkeypatch: pytest.MonkeyPatch, supported: boo
 @pytest.mark.parametrize("name", ["float32", "float64", "bfloat16"])
 def test_a_precision_that_is_named_is_taken(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: {"amx_tile": True}, raising=False)
-    assert choose_dtype(name, CPU) == getattr(torch, name)
+    assert choose_dtype(name, nn.Linear(2, 2), CPU) == getattr(torch, name)
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
-def test_products_run_in_the_dtype(dtype: torch.dtype) -> None:
-    layer = place(nn.Linear(4, 4), CPU, dtype)
+@pytest.mark.parametrize("name", ["float32", "float64", "bfloat16"])
+def test_products_run_in_the_precision(name: str) -> None:
+    dtype = getattr(torch, name)
+    layer = place(nn.Linear(4, 4), CPU, name)
     wide = torch.float64 if dtype == torch.float64 else torch.float32
     assert next(layer.parameters()).dtype == wide
     with autocast(CPU, dtype):
@@ -87,7 +92,7 @@ def test_products_run_in_the_dtype(dtype: torch.dtype) -> None:
 def test_models_lie_channels_last() -> None:
     convolution = nn.Conv2d(3, 8, 5)
     assert not convolution.weight.is_contiguous(memory_format=torch.channels_last)
-    placed: Any = place(convolution, CPU, torch.float32)
+    placed: Any = place(convolution, CPU, "float32")
     assert placed is convolution
     assert placed.weight.is_contiguous(memory_format=torch.channels_last)
 

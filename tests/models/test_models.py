@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import re
 import sys
 from typing import Any
@@ -82,9 +83,25 @@ def test_the_papers_cnn_weight_by_weight() -> None:
     # The release's three grey channels add 25 · 2 · 64 weights.
     assert weights("cnn6", (28, 28, 3)) == 14_216_010 + 3200
     layers = [type(layer).__name__ for layer in build_model("cnn6", (28, 28, 1), 10)]
-    block = ["Conv2d", "BatchNorm2d", "ReLU"]
+    block = ["Conv2d", "BatchNorm2d"]
     head = ["Flatten", "Linear", "BatchNorm1d", "ReLU", "Linear", "BatchNorm1d", "ReLU", "Linear"]
-    assert layers == [*block, "MaxPool2d", *block, "MaxPool2d", *block, *head]
+    # The paper pools after ReLU; both only compare, so their order changes nothing.
+    pooled = [*block, "MaxPool2d", "ReLU"]
+    assert layers == [*pooled, *pooled, *block, "ReLU", *head]
+
+
+def test_the_papers_cnn_pools_before_relu_to_the_same_bits() -> None:
+    """Outputs and gradients, with ties among zeros, which ReLU makes where it comes first."""
+    ours = build_model("cnn6-quarter", (8, 8, 1), 3)
+    order = [0, 1, 3, 2, 4, 5, 7, 6, *range(8, len(ours))]
+    papers = nn.Sequential(*(copy.deepcopy(ours[index]) for index in order))
+    inputs = torch.randn(5, 1, 8, 8, generator=torch.Generator().manual_seed(0))
+    outcomes = []
+    for model in (ours, papers):
+        outputs = model(inputs)
+        outputs.square().sum().backward()
+        outcomes.append([outputs, *(weight.grad for weight in model.parameters())])
+    assert all(torch.equal(a, b) for a, b in zip(*outcomes, strict=True))
 
 
 @pytest.mark.parametrize(
