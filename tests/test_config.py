@@ -99,8 +99,8 @@ REFUSALS: list[tuple[str, Any, str]] = [
     ("momentum", 1.0, "must be less than 1.0"),
     ("weight-decay", -1e-9, "must be at least 0.0"),
     ("l1", float("-inf"), "must be a finite number"),
-    ("augment", "rotation", "must be one of 'none', 'rotate', 'flip', 'translate-flip' or "
-     "'rotate-flip'"),
+    ("augment", "rotation", "must be one of 'none', 'rotate', 'flip', 'translate-flip', "
+     "'rotate-flip' or 'affine'"),
     ("base", "FedAvg", "must be one of 'fedavg', 'fedprox', 'fedadam', 'fedavgm', 'fedyogi', "
      "'fedadagrad', 'fedmedian', 'fedtrimmedavg', 'krum', 'multikrum', 'bulyan', 'scaffold', "
      "'fednova' or 'local'"),

@@ -37,7 +37,7 @@ UNMEASURED = {
 }
 """What a base does with other things that clients return beside their models: `max-update-norm`
 cannot bound it."""
-AugmentName = Literal["none", "rotate", "flip", "translate-flip", "rotate-flip"]
+AugmentName = Literal["none", "rotate", "flip", "translate-flip", "rotate-flip", "affine"]
 PRETRAINED = "torchvision"
 """What `start-from` calls the weights that torchvision has for its own models."""
 TEST_PRIOR_WORDS = ("uniform", "sets", "em")
@@ -119,7 +119,8 @@ class SharedSettings(Settings):
     """Weight of the L1 penalty on all parameters."""
     augment: AugmentName = "none"
     """Augmentation of local batches: `rotate` by up to 20 degrees, `flip` left-right,
-    `translate-flip` (by up to 4 pixels, mirrored border), `rotate-flip` (by up to 10 degrees)."""
+    `translate-flip` (by up to 4 pixels, mirrored border), `rotate-flip` (by up to 10 degrees),
+    `affine` (rotated by up to 15 degrees, scaled by 0.9 to 1.1, shifted by up to 2 pixels)."""
 
     base: BaseName = "fedavg"
     """Federated optimiser that the method wraps; with `local` clients share nothing and go on from
