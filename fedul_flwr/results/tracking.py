@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from logging import WARNING
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 from flwr.common import log
 
@@ -155,7 +155,7 @@ class TensorBoard:
         from torch.utils.tensorboard.summary import hparams
 
         self._writer = SummaryWriter(str(directory.path / TENSORBOARD), purge_step=step)
-        self._events: Any = self._writer.file_writer
+        self._events = cast(Any, self._writer.file_writer)
         shown = dict.fromkeys(("test_error", "validation_error"), 0.0)
         parts: Any = hparams(dict(settings), shown)  # type: ignore[no-untyped-call]
         experiment, start, self._success = parts
