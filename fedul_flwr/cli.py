@@ -172,7 +172,7 @@ def report(
     ],
     output: Annotated[Path | None, typer.Option(dir_okay=False, help="HTML file to write.")] = None,
 ) -> None:
-    """Compare runs in one HTML page."""
+    """Show runs, or a comparison, in one HTML page."""
     from fedul_flwr.results.report import report as write_report
 
     typer.echo(f"Report: {write_report(directories, output)}")

@@ -122,6 +122,7 @@ REFUSALS: list[tuple[str, Any, str]] = [
     ("client-threads", -1, "must be at least 0"),
     ("output", 1, TEXT),
     ("resume", True, TEXT),
+    ("tracking", "wandb", "must be one of 'none', 'tensorboard', 'mlflow' or 'tensorboard,mlflow'"),
 ]  # fmt: skip
 
 

@@ -127,7 +127,7 @@ def _changes(cell: Cell, num_supernodes: int) -> Iterable[tuple[str, Any, Any]]:
     for key, now in asked.items():
         # A setting that is newer than the cell had its default's effect.
         was = saved.get(key, defaults.get(key))
-        if key in ("output", "resume") or was == now:
+        if key in ("output", "resume", "tracking") or was == now:
             continue
         if key == "selection" and now == "auto":  # the run writes what it chose
             continue

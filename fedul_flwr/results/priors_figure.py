@@ -102,7 +102,10 @@ def _heat_map(run: Run, rows: Sequence[_Rows], title: str, unit: str) -> Figure:
     left = figure.add_subplot(grid[1, 0])
     right = figure.add_subplot(grid[1, 1], sharey=left)
     percent = np.ma.masked_invalid(100 * shares)
-    mesh = left.pcolormesh(np.arange(num_classes + 1), edges, percent, cmap="YlGnBu", vmin=0)
+    # As pixels also in SVG, where thousands of cells would be as many paths with seams between.
+    mesh = left.pcolormesh(
+        np.arange(num_classes + 1), edges, percent, cmap="YlGnBu", vmin=0, rasterized=True
+    )
     bar = figure.colorbar(mesh, cax=figure.add_subplot(grid[0, 0]), orientation="horizontal")
     bar.ax.xaxis.set_ticks_position("top")
     bar.ax.tick_params(labelsize=8, colors=INK)

@@ -167,6 +167,8 @@ class SharedSettings(Settings):
     """Directory of results; empty takes `runs/<method>-<dataset>-<time>`."""
     resume: str = ""
     """Directory of an interrupted run to continue."""
+    tracking: Literal["none", "tensorboard", "mlflow", "tensorboard,mlflow"] = "none"
+    """What else gets the figures of a run, beside its own files: see docs/tracking.md."""
 
     @field_validator("image_shape")
     @classmethod
