@@ -10,6 +10,7 @@ import numpy as np
 from flwr.app import Array, ArrayRecord
 from numpy.typing import NDArray
 
+from fedul_flwr.array_bytes import PlainArray
 from fedul_flwr.errors import UserError
 
 
@@ -38,7 +39,7 @@ def average_buffers(
             layers = np.stack([record[name].numpy() for record in records])
             wide = layers.astype(np.float64)
             middle = np.median(wide, axis=0) if robust else np.tensordot(share, wide, axes=1)
-            result[name] = Array(np.asarray(middle, dtype=layers.dtype))
+            result[name] = PlainArray.of(np.asarray(middle, dtype=layers.dtype))
     return result
 
 
@@ -50,7 +51,7 @@ def merge(weights: ArrayRecord, buffers: Mapping[str, Array], model: ArrayRecord
             merged[name] = buffers[name]
         else:
             value = np.asarray(weights[name].numpy(), dtype=np.dtype(before.dtype))
-            merged[name] = Array(value)
+            merged[name] = PlainArray.of(value)
     return ArrayRecord(merged)
 
 

@@ -190,7 +190,8 @@ def load_arrays(model: nn.Module, arrays: Mapping[str, NDArray[np.generic]]) -> 
                     f"array {name!r} has shape {arrays[name].shape}, "
                     f"the model's has {tuple(tensor.shape)}"
                 )
-            tensor.copy_(torch.from_numpy(np.asarray(arrays[name])))
+            # Torch takes no array that must not be written to.
+            tensor.copy_(torch.from_numpy(np.require(arrays[name], requirements="W")))
 
 
 def dump_arrays(model: nn.Module) -> dict[str, NDArray[np.generic]]:

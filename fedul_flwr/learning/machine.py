@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import math
 import platform
 from contextlib import AbstractContextManager, nullcontext
 from functools import cache
@@ -15,6 +16,9 @@ from fedul_flwr.errors import UserError
 LARGE_MODEL = 150_000
 """Weights from which bfloat16 pays, by measurement: of our models those below (LeNet, ``mlp``,
 ``cnn-small``) took 0.9 to 1.04 times as long without it, those above 1.4 to 2.1 times."""
+
+_LITTLE = 64 * 2**20
+"""Bytes of freed memory that a process may keep between rounds."""
 
 
 @cache
@@ -41,10 +45,28 @@ def keep_freed_memory() -> bool:
 
 
 def release_freed_memory() -> None:
-    """Give what is free back to the system: between rounds other clients need it."""
+    """Give what is free back to the system, if it is much: between rounds other clients need it.
+
+    Little stays: to take 20 MB anew, page by page, is 10 ms, which is a step of a small model.
+    """
     libc = _glibc()
-    if libc is not None:
+    if libc is not None and _freed_bytes(libc) > _LITTLE:
         libc.malloc_trim(0)
+
+
+def _freed_bytes(libc: ctypes.CDLL) -> float:
+    """What glibc keeps of freed memory; infinity where it cannot tell (before version 2.33)."""
+    if not hasattr(libc, "mallinfo2"):
+        return math.inf
+    libc.mallinfo2.restype = _Usage
+    return int(libc.mallinfo2().fordblks)
+
+
+class _Usage(ctypes.Structure):
+    """glibc's ``struct mallinfo2``; ``fordblks`` counts bytes that are free and kept."""
+
+    _names = "arena ordblks smblks hblks hblkhd usmblks fsmblks uordblks fordblks keepcost"
+    _fields_ = [(name, ctypes.c_size_t) for name in _names.split()]
 
 
 def choose_device(name: str) -> torch.device:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -120,4 +121,41 @@ def test_freed_memory_is_kept_and_released_where_glibc_is(
     release_freed_memory()
     monkeypatch.setattr(machine, "_glibc", lambda: None)  # musl, macOS
     assert keep_freed_memory.__wrapped__() is False
+    release_freed_memory()
+
+
+class Libc:
+    """As much of glibc as the release of memory needs; ``freed`` bytes lie in its lists."""
+
+    def __init__(self, freed: int | None) -> None:
+        self.trims = 0
+        if freed is not None:  # older than 2.33
+            self.mallinfo2 = lambda: SimpleNamespace(fordblks=freed)
+            self.mallinfo2.restype = None  # type: ignore[attr-defined]
+
+    def malloc_trim(self, pad: int) -> None:
+        assert pad == 0
+        self.trims += 1
+
+
+@pytest.mark.parametrize(
+    ("freed", "trims"), [(0, 0), (64 * 2**20, 0), (64 * 2**20 + 1, 1), (None, 1)]
+)
+def test_only_much_freed_memory_is_released(
+    monkeypatch: pytest.MonkeyPatch, freed: int | None, trims: int
+) -> None:
+    libc = Libc(freed)
+    monkeypatch.setattr(machine, "_glibc", lambda: libc)
+    release_freed_memory()
+    assert libc.trims == trims
+
+
+def test_glibc_counts_what_was_freed() -> None:
+    libc = machine._glibc()
+    if libc is None or not hasattr(libc, "mallinfo2") or not keep_freed_memory():
+        pytest.skip("another libc")
+    blocks = [torch.ones(2**18) for _ in range(72)]  # 72 MiB in pieces below every threshold
+    before = machine._freed_bytes(libc)
+    del blocks
+    assert machine._freed_bytes(libc) >= before + 72 * 2**20
     release_freed_memory()
