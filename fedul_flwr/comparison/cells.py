@@ -70,7 +70,7 @@ def check_cells(cells: Iterable[Cell], num_supernodes: int) -> None:
         for key, was, now in _changes(cell, num_supernodes):
             raise UserError(
                 f"{cell.directory} was run with {key} = {was!r}, not {now!r}: "
-                "name another --output for a comparison with changed settings."
+                "name another --output for a comparison with changed settings, or remove that one."
             )
 
 

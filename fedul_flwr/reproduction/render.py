@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from fedul_flwr.comparison.table import markdown_line, markdown_text
 from fedul_flwr.errors import UserError
@@ -37,7 +38,7 @@ def checked_results(experiments: Path, folder: Path, table: Table, size: Size) -
     """
     results = read_results(results_file(folder, table.name, size))
     machine = Machine(experiments)
-    now = {}
+    now: dict[Key, Mapping[str, Any]] = {}
     for column in table.columns:
         if seeds := sorted({seed for _, name, seed in results if name == column}):
             plan = plan_column(table, column, size, seeds, machine)
@@ -107,7 +108,8 @@ def print_lines(table: Table, size: Size, shown: Sequence[Line]) -> None:
 def _section(table: Table, results: Mapping[Size, Mapping[Key, Result]]) -> str:
     settings = table.settings
     head = [f"### {table.name}", "", f"{settings.title}. {settings.source}."]
-    head += [settings.note] if settings.note else []
+    if settings.note:
+        head.append(settings.note)
     shown = list(lines(table, results, table.rows(), list(table.columns)))
     if any(results.values()):
         return "\n".join([*head, "", *_long(table, shown), ""])

@@ -28,6 +28,11 @@ class Value:
     std: float | None = None
     seeds: int = 0
 
+    @classmethod
+    def of_paper(cls, printed: Sequence[float]) -> Value:
+        """From a mean, and its standard deviation where it is known."""
+        return cls(printed[0], printed[1] if len(printed) > 1 else None)
+
     def text(self, digits: int) -> str:
         """``2.98 (1.72)``, and ours with the number of seeds."""
         std = "" if self.std is None else f" ({self.std:.{digits}f})"
@@ -76,7 +81,7 @@ def lines(
                 continue
             for measure in table.settings.measures:
                 printed = table.columns[column].paper.get(measure, {}).get(row)
-                paper = None if printed is None else Value(*printed)
+                paper = None if printed is None else Value.of_paper(printed)
                 ours = {size: _ours(of, row, column, measure) for size, of in results.items()}
                 yield Line(row, column, measure, paper, ours)
 
