@@ -95,8 +95,8 @@ def print_lines(table: Table, size: Size, shown: Sequence[Line]) -> None:
     for heading in (*(["measure"] if measures else []), "paper", f"ours, {size}", "difference"):
         grid.add_column(heading, justify="right", no_wrap=True)
     for line in shown:
-        heading = [MEASURES[line.measure].heading] if measures else []
-        grid.add_row(line.column, line.row, *heading, line.paper_text(), *line.texts(size))
+        measure = [MEASURES[line.measure].heading] if measures else []
+        grid.add_row(line.column, line.row, *measure, line.paper_text(), *line.texts(size))
     console = Console(soft_wrap=True, highlight=False, markup=False)
     unlimited = console.options.update(max_width=10_000)
     console.width = max(console.width, console.measure(grid, options=unlimited).maximum)
