@@ -54,3 +54,4 @@ clean:
 
 docs: $(STAMP)
 	$(BIN)/python -m fedul_flwr.settings.document > docs/settings.md
+	$(BIN)/fedul-flwr reproduce --render

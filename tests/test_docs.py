@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from fedul_flwr.config import RunConfig
+from fedul_flwr.reproduction.render import render
 from tests.runs import summary, train
 
 ROOT = Path(__file__).parents[1]
@@ -52,6 +53,7 @@ def test_the_example_of_label_propagation(capsys: pytest.CaptureFixture[str]) ->
         "docs/own-data.md",
         "docs/own-method.md",
         "docs/propagation.md",
+        "docs/reproduce.md",
         "docs/tracking.md",
         "docs/xclp.md",
     ],
@@ -69,3 +71,13 @@ def test_the_runs_of_a_comparison(tmp_path: Path) -> None:
     plan = make_plan(runs, {"fedul.num-sets": 20}, (0,), 10, tmp_path)
     assert [cell.run for cell in plan.cells] == ["FedUL", "All labels", "FedUL, FedProx"]
     assert plan.split_warnings == ()
+
+
+def test_the_papers_tables_are_those_of_the_results(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    page = tmp_path / "results.md"
+    page.write_text((ROOT / "docs/results.md").read_text())
+    monkeypatch.chdir(ROOT)
+    render(Path("experiments"), Path("results"), page)
+    assert page.read_text() == (ROOT / "docs/results.md").read_text(), "make docs"

@@ -70,7 +70,7 @@ def check_cells(cells: Iterable[Cell], num_supernodes: int) -> None:
         for key, was, now in _changes(cell, num_supernodes):
             raise UserError(
                 f"{cell.directory} was run with {key} = {was!r}, not {now!r}: "
-                "name another --output for a comparison with changed settings."
+                "name another --output for a comparison with changed settings, or remove that one."
             )
 
 
@@ -119,15 +119,25 @@ def _reason(directory: Path) -> str:
     return " ".join(text.split())
 
 
+def changed_settings(
+    was: Mapping[str, Any], now: Mapping[str, Any]
+) -> Iterable[tuple[str, Any, Any]]:
+    """Key and both values where two flat settings differ.
+
+    A setting that only one of them has, as it is newer than the other, had its default's effect.
+    """
+    defaults = default_flat()
+    for key in {**now, **was}:
+        before, after = (flat.get(key, defaults.get(key)) for flat in (was, now))
+        if before != after:
+            yield key, before, after
+
+
 def _changes(cell: Cell, num_supernodes: int) -> Iterable[tuple[str, Any, Any]]:
     """Key, value on disk and value asked for, where they differ."""
     saved, _ = read_config(cell.directory)
-    defaults = default_flat()
-    asked = cell.config.to_flat()
-    for key, now in asked.items():
-        # A setting that is newer than the cell had its default's effect.
-        was = saved.get(key, defaults.get(key))
-        if key in ("output", "resume", "tracking") or was == now:
+    for key, was, now in changed_settings(saved, cell.config.to_flat()):
+        if key in ("output", "resume", "tracking"):
             continue
         if key == "selection" and now == "auto":  # the run writes what it chose
             continue

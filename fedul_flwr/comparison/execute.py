@@ -27,7 +27,12 @@ Simulate = Callable[[RunConfig, str], None]
 """Runs a configuration under a title and raises if it fails."""
 
 
-def run_cells(plan: Plan, simulate: Simulate, say: Callable[[str], None]) -> list[Row]:
+def run_cells(
+    plan: Plan,
+    simulate: Simulate,
+    say: Callable[[str], None],
+    keep: Callable[[CellResult], None] | None = None,
+) -> list[Row]:
     """Run cells that are not finished, one after the other, and save the comparison after each.
 
     A cell that fails is noted and does not keep others from running.
@@ -37,6 +42,7 @@ def run_cells(plan: Plan, simulate: Simulate, say: Callable[[str], None]) -> lis
     plan : the comparison; what is on disk of it is gone on with.
     simulate : runs a cell.
     say : shows a line.
+    keep : gets each finished cell, those that were finished before first.
 
     Returns
     -------
@@ -52,6 +58,9 @@ def run_cells(plan: Plan, simulate: Simulate, say: Callable[[str], None]) -> lis
     done = {key: result for key, result in results.items() if result.status == "finished"}
     if done:
         say(f"{len(done)} of {len(plan.cells)} cells are finished already.")
+    if keep:
+        for result in done.values():
+            keep(result)
     # Of cells of this call by the clock: what comes before and after training counts too.
     seconds = {key: s for key, result in done.items() if (s := result.figure("seconds_total"))}
     rows = _save(plan, list(results.values()))
@@ -65,6 +74,8 @@ def run_cells(plan: Plan, simulate: Simulate, say: Callable[[str], None]) -> lis
             forget_reason(cell)
             simulate(starting_config(cell), title + _left(todo[position:], seconds))
             results[key] = read_cell(cell)
+            if keep and results[key].status == "finished":
+                keep(results[key])
             # (Of one that resumed, the clock saw a part.)
             trained = results[key].figure("seconds_total") or 0.0
             seconds[key] = max(time.monotonic() - began, trained)
