@@ -81,6 +81,30 @@ def render(experiments: Path, folder: Path, page: Path = PAGE) -> None:
         raise UserError(f"{page} needs the lines {BEGIN} and {END} to hold the tables.")
     body = markdown(experiments, folder)
     write_atomically(page, f"{before}{BEGIN}\n\n{body}\n{END}{after}")
+    for name in table_names(experiments):
+        table = read_table(experiments, name)
+        if table.settings.picture:
+            _draw(table, folder, page.parent)
+
+
+def picture_of(table: Table) -> Path:
+    """Where a table's picture is, from the page on."""
+    return Path("pictures", f"{table.name.replace('/', '-')}.svg")
+
+
+def _draw(table: Table, folder: Path, place: Path) -> None:
+    """Draw the largest runs there are, if there are any."""
+    from fedul_flwr.reproduction.picture import curves_figure
+    from fedul_flwr.results.figure_style import draw_svg
+
+    for size in SIZES:
+        results = read_results(results_file(folder, table.name, size))
+        figure = curves_figure(table, table.settings.picture, results)
+        if figure is not None:
+            target = place / picture_of(table)
+            target.parent.mkdir(parents=True, exist_ok=True)
+            write_atomically(target, draw_svg(figure))
+            return
 
 
 def print_lines(table: Table, size: Size, shown: Sequence[Line]) -> None:
@@ -112,6 +136,8 @@ def _section(table: Table, results: Mapping[Size, Mapping[Key, Result]]) -> str:
         head.append(settings.note)
     shown = list(lines(table, results, table.rows(), list(table.columns)))
     if any(results.values()):
+        if settings.picture:
+            head += ["", f"![{settings.title}]({picture_of(table)})"]
         return "\n".join([*head, "", *_long(table, shown), ""])
     if settings.benchmark:
         said = f"A benchmark measures it: `{settings.benchmark}`."

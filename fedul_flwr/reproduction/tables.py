@@ -64,6 +64,8 @@ class TableSettings(Settings):
     """In place of experiments: command that measures the table."""
     note: str = ""
     """What has to be known to compare."""
+    picture: str = ""
+    """Column whose errors over rounds are drawn beside the tables; empty: none."""
     columns: dict[str, Column] = Field(min_length=1)
     """By label."""
 
@@ -164,6 +166,8 @@ def _check(table: Table) -> None:
     for measure in settings.measures:
         if measure not in MEASURES:
             raise UserError(f"Unknown measure {measure!r}; there are {', '.join(MEASURES)}.")
+    if settings.picture and settings.picture not in settings.columns:
+        raise UserError(f"Key picture: there is no column {settings.picture!r}.")
     for label, column in settings.columns.items():
         place = f"columns.{label!r}"
         if "," in label:

@@ -1,0 +1,45 @@
+"""The picture of a table's column."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fedul_flwr.reproduction.picture import curves_figure
+from fedul_flwr.reproduction.tables import read_table
+
+
+def run(rounds: list[int], errors: list[float]) -> dict[str, Any]:
+    return {"curve": {"rounds": rounds, "test_error": errors}}
+
+
+def test_a_line_for_each_row_with_a_run_the_mean_over_its_seeds(place: Path) -> None:
+    table = read_table(place / "experiments", "mini/table-1")
+    results = {
+        ("FedUL", "M=10", 0): run([1, 2, 3], [8.0, 4.0, 3.0]),
+        ("FedUL", "M=10", 1): run([2, 3], [6.0, 2.0]),  # round 1 was not measured: left out
+        ("all labels", "M=12", 0): run([1], [1.0]),  # of another column
+    }
+    figure = curves_figure(table, "M=10", results)
+    assert figure is not None
+    (axes,) = figure.axes
+    (line,) = axes.lines
+    assert list(line.get_xdata()) == [2, 3]
+    assert list(line.get_ydata()) == [5.0, 2.5]  # (4 + 6)/2, (3 + 2)/2
+    assert [text.get_text() for text in axes.texts] == ["FedUL  2.50"]
+
+
+def test_labels_of_equal_ends_do_not_cover_each_other(place: Path) -> None:
+    table = read_table(place / "experiments", "mini/table-1")
+    results = {(row, "M=10", 0): run([1], [5.0]) for row in ("FedUL", "all labels")}
+    figure = curves_figure(table, "M=10", results)
+    assert figure is not None
+    heights = sorted(text.get_position()[1] for text in figure.axes[0].texts)
+    assert heights[1] - heights[0] == pytest.approx(0.045)
+
+
+def test_no_run_no_picture(place: Path) -> None:
+    table = read_table(place / "experiments", "mini/table-1")
+    assert curves_figure(table, "M=10", {}) is None
