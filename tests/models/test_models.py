@@ -27,6 +27,7 @@ BIG = ("alexnet-like", "resnet9", "resnet18", "resnet18-small")
 """Drawing their weights is slow."""
 SMALLEST: dict[str, Shape] = {
     "alexnet-like": (19, 19, 1),
+    "cnn4": (16, 16, 1),
     "cnn6": (4, 4, 1),
     "cnn6-quarter": (4, 4, 1),
     "cnn13": (12, 12, 1),
@@ -107,6 +108,9 @@ def test_the_papers_cnn_pools_before_relu_to_the_same_bits() -> None:
 @pytest.mark.parametrize(
     ("name", "shape", "count"),
     [
+        # 28·32 + (9·32 + 1)·32 + (9·32 + 1)·64 + (9·64 + 1)·64; (64·5·5 + 1)·512 + 513·10
+        ("cnn4", (32, 32, 3), 890_410),
+        ("cnn4", (28, 28, 1), 890_410 - 9 * 2 * 32 - 64 * 9 * 512),  # 4 x 4 places are left
         # A convolution has filters · (channels · size² + 4) weights: lengths, biases, batch norm.
         # 128·(31 + 2·1156) + 256·(1156 + 2·2308) + 512·2308 + 256·516 + 128·260 + 130·10
         ("cnn13", (32, 32, 3), 3_125_908),
@@ -165,7 +169,7 @@ def test_the_small_stem_keeps_the_resolution() -> None:
 
 @pytest.mark.parametrize("name", [name for name in MODELS if name not in BIG])
 def test_the_seed_decides_the_weights(name: str) -> None:
-    shape = (12, 12, 1)
+    shape = (16, 16, 1)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(1)
         first = build_model(name, shape, 5, seed=3).state_dict()
