@@ -96,7 +96,8 @@ class Sides:
             axes.barh(place, median(values), color=colour, height=0.62)
             axes.plot(values, [place] * len(values), ".", color=INK, markersize=4)
             label = f"{median(values):.3g}"
-            axes.text(max(values) + 0.015 * most, place, label, va="center", color=INK, fontsize=9)
+            text = axes.text(max(values) + 0.015 * most, place, label, va="center", fontsize=9)
+            text.set_bbox({"facecolor": "white", "edgecolor": "none", "pad": 1})  # over the limit
         axes.set_yticks(range(len(self.taken)), list(self.taken))
         axes.invert_yaxis()
         axes.set(xlabel=self.unit, xlim=(0, 1.12 * max(most, self.limit or 0)))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
+from multiprocessing.synchronize import Barrier
 from types import TracebackType
 from typing import Any, Self
 
@@ -49,9 +50,11 @@ class PlainRounds:
             torch.zeros(num_clients, *array.shape, dtype=array.dtype).share_memory_()
             for array in self._start
         ]
-        task = (kind, settings.to_flat(), num_clients, threads, self._start, self._trained)
         context = torch.multiprocessing.get_context("spawn")
+        ready = context.Barrier(processes + 1)
+        task = (kind, settings.to_flat(), num_clients, threads, self._start, self._trained, ready)
         self._pool = context.Pool(processes, _open, task)
+        ready.wait(timeout=300)  # what is timed begins with all data at hand
 
     def __enter__(self) -> Self:
         return self
@@ -86,6 +89,7 @@ def _open(
     threads: int,
     start: list[Tensor],
     trained: list[Tensor],
+    ready: Barrier,
 ) -> None:
     """Make this process ready to train clients."""
     global _fit
@@ -100,6 +104,7 @@ def _open(
             place[client].copy_(torch.from_numpy(np.asarray(array)))
 
     _fit = fit
+    ready.wait()
 
 
 def _run(task: tuple[int, int]) -> None:
