@@ -95,7 +95,11 @@ def _open(
     global _fit
     torch.set_num_threads(threads)
     settings = parse_flat({**flat, "client-threads": threads})
-    clients = prepared_clients(settings, num_clients)
+    try:
+        clients = prepared_clients(settings, num_clients)
+    except BaseException:
+        ready.abort()  # the pool would try again for ever
+        raise
 
     def fit(task: tuple[int, int]) -> None:
         client, number = task

@@ -26,7 +26,7 @@ from fedul_flwr.propagation.solve import ALPHA, influence, propagate
 
 NUM_CLASSES = 10
 SCALES = (1000, 2000, 5000, 10_000, 20_000, 50_000)
-STEPS = ("codes", "graph", "scores", "labels")
+STEPS = ("codes", "graph", "scores")
 GIBIBYTE = 2**30
 
 
