@@ -68,6 +68,11 @@ class PlainRounds:
         self._pool.terminate()
         self._pool.join()
 
+    @property
+    def weights(self) -> NDArrays:
+        """The mean of the last round."""
+        return [array.numpy() for array in self._start]
+
     def seconds(self, rounds: int) -> list[float]:
         """Of each of the next ``rounds``: training and the mean of the weights."""
         taken = []

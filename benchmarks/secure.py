@@ -54,7 +54,7 @@ def measure(quick: bool) -> Outcome:
         _compare(outcome, *job)
     _growth(outcome, [size for size in groups["rlwe"] if size[0] == 3])
     _sums(outcome, 3 if quick else 15)
-    _round(outcome, 2 if quick else 8)
+    _round(outcome, 1 if quick else 8)
     outcome.notes.append("distances were checked against those of the codes themselves")
     return outcome
 

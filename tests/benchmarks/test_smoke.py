@@ -12,8 +12,8 @@ from benchmarks import inputs
 from benchmarks.__main__ import NAMES
 from benchmarks.inputs import experiment
 
-ON_RAY = {"fedul_round", "many_clients"}
-SLOW = {"local_step", "small_clients", "deployed_round"}
+ON_RAY = {"many_clients"}
+SLOW = {"local_step", "fedul_round", "small_clients", "deployed_round"}
 MARKS = {**dict.fromkeys(ON_RAY, pytest.mark.ray), **dict.fromkeys(SLOW, pytest.mark.slow)}
 
 
