@@ -15,7 +15,7 @@ from fedul_flwr.learning.decomposition import Decomposed, decompose
 from fedul_flwr.learning.disjoint import Penalties, train_disjoint
 from fedul_flwr.learning.inter_client import InterClientConsistency
 from fedul_flwr.learning.local import dump_arrays
-from fedul_flwr.learning.machine import choose_dtype, keep_freed_memory, place
+from fedul_flwr.learning.machine import keep_freed_memory, place
 from fedul_flwr.learning.plan import LocalPlan
 from fedul_flwr.learning.weighted import scaled_cross_entropy
 from fedul_flwr.models import build_model
@@ -38,13 +38,12 @@ class Client:
     """A client that makes one kind of step on 100 random images."""
 
     def __init__(self, model: str, kind: str) -> None:
-        device = torch.device("cpu")
         self._plan = LocalPlan(
             batch_size=BATCH,
             optimizer="sgd",
             learning_rate=1e-3,
             weight_decay=1e-4,
-            dtype=choose_dtype("auto", device),
+            precision="auto",
         )
         rng = np.random.default_rng(0)
         images = rng.integers(0, 256, (BATCH, *SHAPE), dtype=np.uint8)
