@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import tomllib
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -15,9 +17,9 @@ MADE = _CHECKOUT / "runs" / "bench" / "data"
 """Where data sets are made."""
 
 
-def mnist_folder() -> Path | None:
-    """Folder of MNIST: ``$FEDUL_DATA/mnist`` or beside the checkout."""
-    folder = Path(os.environ.get("FEDUL_DATA", _CHECKOUT.parent / "shared" / "data")) / "mnist"
+def data_folder(name: str) -> Path | None:
+    """Folder of a data set: in ``$FEDUL_DATA`` or beside the checkout."""
+    folder = Path(os.environ.get("FEDUL_DATA", _CHECKOUT.parent / "shared" / "data")) / name
     return folder if (folder / "train.parquet").exists() else None
 
 
@@ -33,13 +35,36 @@ def write_npz(folder: Path, train: tuple[Bytes, Ints], test: tuple[Bytes, Ints])
 
 def mnist_like() -> tuple[Path, str]:
     """MNIST, or as many random images of its size; and what it is called."""
-    if folder := mnist_folder():
-        return folder, "MNIST"
+    return _or_random("mnist", "MNIST", (28, 28))
+
+
+def cifar_like() -> tuple[Path, str]:
+    """CIFAR-10, or as many random images of its size; and what it is called."""
+    return _or_random("cifar10", "CIFAR-10", (32, 32, 3))
+
+
+def _or_random(name: str, title: str, shape: tuple[int, ...]) -> tuple[Path, str]:
+    if folder := data_folder(name):
+        return folder, title
     rng = np.random.default_rng(0)
-    images = rng.integers(0, 256, (70_000, 28, 28), dtype=np.uint8)
-    labels = rng.integers(0, 10, 70_000)
-    parts = (images[:60_000], labels[:60_000]), (images[60_000:], labels[60_000:])
-    return write_npz(MADE / "random28", *parts), "random 28 x 28 images"
+    count = 60_000
+    images = rng.integers(0, 256, (count + 10_000, *shape), dtype=np.uint8)
+    labels = rng.integers(0, 10, len(images))
+    parts = (images[:count], labels[:count]), (images[count:], labels[count:])
+    size = " x ".join(map(str, shape))
+    return write_npz(MADE / f"random-{name}", *parts), f"random {size} images"
+
+
+def experiment(pattern: str) -> dict[str, Any]:
+    """Settings of the one shipped experiment file that ``pattern`` finds, with flat names."""
+    (file,) = (_CHECKOUT / "experiments").glob(pattern)
+    flat: dict[str, Any] = {}
+    for key, value in tomllib.loads(file.read_text()).items():
+        if isinstance(value, dict):
+            flat |= {f"{key}.{name}": part for name, part in value.items()}
+        else:
+            flat[key] = value
+    return flat
 
 
 def open_mnist_like() -> tuple[Source, str]:

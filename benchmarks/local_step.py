@@ -12,7 +12,7 @@ from statistics import median
 from types import TracebackType
 from typing import Any, Self
 
-from benchmarks.inputs import mnist_folder, mnist_like
+from benchmarks.inputs import data_folder, mnist_like
 from benchmarks.report import Bar, Outcome
 
 SIDES = ("reference", "ours")
@@ -22,9 +22,9 @@ BAR = 3.0
 class Worker:
     """A fresh process of one side: the allocator and thread pool of one do not touch the other."""
 
-    def __init__(self, kind: str, threads: int) -> None:
+    def __init__(self, kind: str, threads: int, model: str) -> None:
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "benchmarks.step_worker", kind, str(threads)],
+            [sys.executable, "-m", "benchmarks.step_worker", kind, str(threads), model],
             cwd=Path(__file__).parents[1],
             env={**os.environ, "OMP_NUM_THREADS": str(threads)},
             stdin=subprocess.PIPE,
@@ -62,15 +62,17 @@ class Worker:
 
 def measure(quick: bool) -> Outcome:
     """Steps in turns of a few, so that the machine's other work hits both sides alike."""
-    turns, per_turn, warm_up = (2, 2, 1) if quick else (5, 4, 4)
+    turns, per_turn, warm_up = (1, 2, 1) if quick else (5, 4, 4)
+    model = "cnn6-quarter" if quick else "cnn6"
     name = mnist_like()[1]
     outcome = Outcome(
-        f"local_step: cnn6, batch 128, rotate, L1, surrogate loss (M = 10), Adam, {name}",
+        f"local_step: {model}, batch 128, rotate, L1, surrogate loss (M = 10), Adam, {name}",
         ("threads", *(f"{side}, median ms" for side in SIDES), "fastest ms", "ratio", "peak MB"),
     )
     cores = os.cpu_count() or 1
     for threads in sorted({1, cores}, reverse=True):
-        with Worker("reference", threads) as reference, Worker("ours", threads) as ours:
+        with ExitStack() as stack:
+            reference, ours = (stack.enter_context(Worker(s, threads, model)) for s in SIDES)
             workers = dict(zip(SIDES, (reference, ours), strict=True))
             seconds: dict[str, list[float]] = {side: [] for side in SIDES}
             for worker in workers.values():
@@ -96,11 +98,11 @@ def measure(quick: bool) -> Outcome:
         outcome.figures[f"threads_{threads}"] = {"seconds": seconds, "peak_mb": peaks}
         if threads == cores:
             outcome.bars.append(Bar(f"speed-up with {threads} threads", ratio, BAR, "×", True))
-    _whole_machine(outcome, cores, quick)
+    _whole_machine(outcome, cores, model, quick)
     return outcome
 
 
-def _whole_machine(outcome: Outcome, cores: int, quick: bool) -> None:
+def _whole_machine(outcome: Outcome, cores: int, model: str, quick: bool) -> None:
     """Steps per second when a round's clients keep the machine busy.
 
     A plain loop takes clients in turn, each with all cores; ours run one per core.
@@ -108,8 +110,8 @@ def _whole_machine(outcome: Outcome, cores: int, quick: bool) -> None:
     turns, per_turn = (1, 2) if quick else (4, 4)
     rates: dict[str, list[float]] = {side: [] for side in SIDES}
     with ExitStack() as stack:
-        reference = [stack.enter_context(Worker("reference", cores))]
-        ours = [stack.enter_context(Worker("ours", 1)) for _ in range(cores)]
+        reference = [stack.enter_context(Worker("reference", cores, model))]
+        ours = [stack.enter_context(Worker("ours", 1, model)) for _ in range(cores)]
         for turn in range(turns + 1):
             for side, workers in zip(SIDES, (reference, ours), strict=True):
                 for worker in workers:
@@ -131,10 +133,10 @@ def _whole_machine(outcome: Outcome, cores: int, quick: bool) -> None:
 
 def _learn(outcome: Outcome, workers: dict[str, Worker], quick: bool) -> None:
     """Test errors after the same steps on the same data, both sides at a time."""
-    if not mnist_folder():
+    if not data_folder("mnist"):
         outcome.notes.append("test error: not compared, random images have nothing to learn")
         return
-    epochs, points, test = (1, 512, 500) if quick else (3, 3840, 10_000)
+    epochs, points, test = (1, 256, 200) if quick else (3, 3840, 10_000)
     errors: dict[str, list[float]] = {side: [] for side in SIDES}
     for seed in range(2):
         for worker in workers.values():

@@ -1,4 +1,4 @@
-"""One side of ``local_step``, in a process of its own: ``step_worker.py ours|reference THREADS``.
+"""One side of ``local_step`` in a process: ``step_worker.py ours|reference THREADS MODEL``.
 
 Answers commands on stdin, one line each: ``steps N`` with the seconds of N steps, ``learn SEED
 EPOCHS POINTS TEST`` with the test error after training from scratch, ``memory`` with the peak.
@@ -38,8 +38,8 @@ BATCH = reference_loop.BATCH_SIZE
 class Side:
     """One client with ten unlabeled sets, and a model that it trains."""
 
-    def __init__(self, kind: str) -> None:
-        self.kind = kind
+    def __init__(self, kind: str, model: str) -> None:
+        self.kind, self.architecture = kind, model
         self.source: Source = open_mnist_like()[0]
         if kind == "ours":
             keep_freed_memory()
@@ -61,7 +61,9 @@ class Side:
         self.sets: GeneratedSets = generate_sets(
             labels, chosen.astype(np.int64), self.source.num_classes, 0, settings, seed
         )
-        self.model = build_model("cnn6", self.source.image_shape, self.source.num_classes, seed)
+        self.model = build_model(
+            self.architecture, self.source.image_shape, self.source.num_classes, seed
+        )
         self.rng = stream(seed, "local")
         torch.manual_seed(seed)
 
@@ -109,9 +111,9 @@ class Side:
 
 
 def main() -> None:
-    kind, threads = sys.argv[1], int(sys.argv[2])
+    kind, threads, model = sys.argv[1], int(sys.argv[2]), sys.argv[3]
     torch.set_num_threads(threads)
-    side = Side(kind)
+    side = Side(kind, model)
     actions: dict[str, Callable[..., Any]] = {
         "steps": side.steps,
         "learn": side.learn,

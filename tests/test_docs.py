@@ -52,6 +52,7 @@ def test_the_example_of_label_propagation(capsys: pytest.CaptureFixture[str]) ->
         "docs/methods.md",
         "docs/own-data.md",
         "docs/own-method.md",
+        "docs/performance.md",
         "docs/propagation.md",
         "docs/reproduce.md",
         "docs/tracking.md",
