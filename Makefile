@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: setup demo test test-all check lint bench docs clean
+.PHONY: setup demo test test-all check lint bench docs site clean
 
 setup: $(STAMP)
 
@@ -50,7 +50,10 @@ bench: $(STAMP)
 	$(BIN)/python -m benchmarks
 
 clean:
-	rm -rf $(VENV) build dist .mypy_cache .ruff_cache
+	rm -rf $(VENV) build dist site .mypy_cache .ruff_cache
 
 docs: $(STAMP)
 	$(BIN)/python -m fedul_flwr.settings.document > docs/settings.md
+
+site: $(STAMP)
+	$(BIN)/python -m mkdocs build --strict
