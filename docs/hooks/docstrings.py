@@ -30,6 +30,8 @@ def numpydoc(text: str) -> str:
     parts = [head]
     for title, line, body in zip(sections[::3], sections[1::3], sections[2::3], strict=True):
         if title in ("Returns", "Yields"):
-            body = f":\n{indent(body, '    ')}"
-        parts.append(f"{title}\n{line}\n" + ITEM.sub(r"\1\n    \2", body))
+            described = f":\n{indent(body, '    ')}"
+        else:
+            described = ITEM.sub(r"\1\n    \2", body)
+        parts.append(f"{title}\n{line}\n{described}")
     return "".join(parts)
