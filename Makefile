@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: setup demo test test-all check lint bench docs clean
+.PHONY: setup demo test test-all check lint bench docs site clean
 
 setup: $(STAMP)
 
@@ -59,8 +59,11 @@ bench: $(STAMP)
 	$(BIN)/python -m benchmarks
 
 clean:
-	rm -rf $(VENV) $(PFL) build dist .mypy_cache .ruff_cache
+	rm -rf $(VENV) $(PFL) build dist site .mypy_cache .ruff_cache
 
 docs: $(STAMP)
 	$(BIN)/python -m fedul_flwr.settings.document > docs/settings.md
 	$(BIN)/fedul-flwr reproduce --render
+
+site: $(STAMP)
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
