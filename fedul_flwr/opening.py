@@ -84,8 +84,8 @@ def write_federation(
     reports = strategy.reports
     for report in reports:
         data.complete(report)
-    about = {"clients": [vars(report) for report in reports]}
-    about["class_names"] = list(data.shape.class_names)
+    clients, names = [vars(report) for report in reports], list(data.shape.class_names)
+    about = {"clients": clients, "class_names": names}
     directory.write_json(store.FEDERATION, about, indent=None)  # many thousand clients, perhaps
 
 
