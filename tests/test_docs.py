@@ -52,7 +52,6 @@ def test_the_example_of_label_propagation(capsys: pytest.CaptureFixture[str]) ->
         "docs/own-data.md",
         "docs/own-method.md",
         "docs/propagation.md",
-        "docs/scale.md",
         "docs/tracking.md",
         "docs/xclp.md",
     ],
