@@ -21,6 +21,7 @@ NAMES = (
     "matching_step",
     "secure",
     "deployed_round",
+    "scale",
 )
 RESULTS = Path(__file__).parents[1] / "runs" / "bench" / "latest.json"
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from logging import INFO
 
 from flwr.common import log
@@ -82,12 +81,12 @@ def write_federation(
     directory: store.RunDirectory, strategy: WrappingStrategy, data: ServerData
 ) -> None:
     """Write ``federation.json``: what is known of every client."""
-    for report in strategy.reports:
+    reports = strategy.reports
+    for report in reports:
         data.complete(report)
-    clients = [asdict(report) for report in strategy.reports]
-    directory.write_json(
-        store.FEDERATION, {"clients": clients, "class_names": list(data.shape.class_names)}
-    )
+    clients, names = [vars(report) for report in reports], list(data.shape.class_names)
+    about = {"clients": clients, "class_names": names}
+    directory.write_json(store.FEDERATION, about, indent=None)  # many thousand clients, perhaps
 
 
 def label_truths(data: ServerData) -> list[LabelTruth]:

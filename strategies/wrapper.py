@@ -260,14 +260,12 @@ class WrappingStrategy(Reception):
         self._messages = []
         if self.settings.selection != "heldout" or not self.settings.is_evaluated(round_number):
             return []
-        here = [member for member in self.members if member not in self._absent]
+        view = GridView(grid, self.evaluating())
         messages = list(
-            self.base.configure_evaluate(
-                round_number, arrays, self._config(config), GridView(grid, here)
-            )
+            self.base.configure_evaluate(round_number, arrays, self._config(config), view)
         )
         self._messages = [message.metadata for message in messages]
-        # A part of its own: it goes to all members, not only to those that train in the round.
+        # A part of its own: it goes to others than those that train in the round.
         sent = sum(payload_bytes(message.content) for message in messages)
         self.record.down["evaluation"] += sent
         return messages

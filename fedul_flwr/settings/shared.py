@@ -127,6 +127,9 @@ class SharedSettings(Settings):
     their own models."""
     fraction_train: Annotated[float, Field(gt=0, le=1)] = 1.0
     """Part of the clients sampled in every round."""
+    fraction_evaluate: Annotated[float, Field(gt=0, le=1)] = 1.0
+    """Part of the clients that say their loss on held-out data, the same ones in every round: each
+    of them is sent the model."""
     client_weights: Literal["uniform", "examples"] = "uniform"
     """Weights of the mean over clients: 1/C, or by number of points n_c."""
     selection: Literal["auto", "validation", "heldout", "last"] = "auto"
@@ -263,6 +266,11 @@ class SharedSettings(Settings):
             raise ValueError(
                 "selection = 'heldout' is a loss of the combined model: it needs evaluate = "
                 "'global'"
+            )
+        if self.fraction_evaluate != 1 and self.selection in ("validation", "last"):
+            raise ValueError(
+                f"fraction-evaluate = {self.fraction_evaluate} has no effect with selection = "
+                f"{self.selection!r}, for which no client evaluates: leave it out"
             )
         return self
 
