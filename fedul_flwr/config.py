@@ -170,6 +170,7 @@ def _resume(
         saved = json.loads((directory / "config.json").read_text())["settings"]
     except (OSError, ValueError, KeyError):
         raise UserError(f"{directory} holds no interrupted run: config.json is missing.") from None
+    saved = {key: value for key, value in saved.items() if key in defaults}  # others are no more
     given = dict(overrides)
     for key in ("dataset", "server.dataset"):
         if given.get(key, defaults[key]) not in (defaults[key], saved.get(key)):

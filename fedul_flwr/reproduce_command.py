@@ -70,11 +70,18 @@ def reproduce(
             found, size, experiments, results, device, seeds, dataset or [],
             chosen_rows, chosen_columns, verbose,
         )  # fmt: skip
-    from fedul_flwr.reproduction.render import checked_results, print_lines
+    from fedul_flwr.comparison.plan import parse_seeds
+    from fedul_flwr.reproduction.render import check_results, print_lines
+    from fedul_flwr.reproduction.results import read_results, results_file
     from fedul_flwr.reproduction.side_by_side import lines
 
-    known = {size: checked_results(experiments, results, found, size)}
-    print_lines(found, size, list(lines(found, known, chosen_rows, chosen_columns)))
+    chosen = {
+        (row, column, seed): result
+        for (row, column, seed), result in read_results(results_file(results, table, size)).items()
+        if row in chosen_rows and column in chosen_columns and seed in parse_seeds(seeds)
+    }
+    check_results(experiments, found, size, chosen)
+    print_lines(found, size, list(lines(found, {size: chosen}, chosen_rows, chosen_columns)))
     if failed:
         raise typer.Exit(1)
 
@@ -93,19 +100,19 @@ def _run(
 ) -> int:
     from fedul_flwr.comparison.plan import parse_seeds
     from fedul_flwr.execute import run_here
-    from fedul_flwr.reproduction.execute import Reproduction, reproduce
+    from fedul_flwr.reproduction.execute import Reproduction, missing, reproduce
     from fedul_flwr.reproduction.plan import Machine, plan_columns
     from fedul_flwr.reproduction.results import results_file
 
     machine = Machine(experiments, _datasets(dataset), device)
     plans = list(plan_columns(table, columns, size, parse_seeds(seeds), machine))
-    if size == "full":
-        _warn(device)
     task = Reproduction(
         table, size, results, machine,
         run=lambda config, clients, title: run_here(config, clients, verbose, title),
         say=typer.echo,
     )  # fmt: skip
+    if size == "full" and any(missing(task, plan, rows) for plan in plans):
+        _warn(device)
     try:
         failed = reproduce(task, plans, rows)
     except KeyboardInterrupt:

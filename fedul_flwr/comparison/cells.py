@@ -124,10 +124,13 @@ def changed_settings(
 ) -> Iterable[tuple[str, Any, Any]]:
     """Key and both values where two flat settings differ.
 
-    A setting that only one of them has, as it is newer than the other, had its default's effect.
+    A setting that only one of them has, as it is newer than the other, had its default's effect;
+    one that there is no more is left out.
     """
     defaults = default_flat()
     for key in {**now, **was}:
+        if key not in now and key not in defaults:
+            continue
         before, after = (flat.get(key, defaults.get(key)) for flat in (was, now))
         if before != after:
             yield key, before, after

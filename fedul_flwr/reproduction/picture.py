@@ -9,8 +9,9 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
 
+from fedul_flwr.reproduction import side_by_side
 from fedul_flwr.reproduction.results import Key, Result
-from fedul_flwr.reproduction.tables import Table
+from fedul_flwr.reproduction.tables import Size, Table
 from fedul_flwr.results.figure_style import (
     COLOURS,
     GREY,
@@ -24,16 +25,14 @@ _APART = 0.045
 """Least distance of two labels, as a share of the height."""
 
 
-def curves_figure(table: Table, column: str, results: Mapping[Key, Result]) -> Figure | None:
-    """Mean test error over the rounds of every row that has a run; None where none has.
+def curves_figure(table: Table, column: str, size: Size, results: Mapping[Key, Result]) -> Figure:
+    """Mean test error over the rounds of every row that has a run.
 
     Parameters
     ----------
-    results : of one size of the table.
+    results : of the table at ``size``; at least one of ``column`` with a test error.
     """
-    curves = {row: curve for row in table.rows() if (curve := _curve(row, column, results))}
-    if not curves:
-        return None
+    curves = side_by_side.curves(table, column, results)
     figure = new_figure(8.4, 4.4)
     axes = style(figure.add_subplot())
     axes.set_xlabel("round")
@@ -59,21 +58,10 @@ def curves_figure(table: Table, column: str, results: Mapping[Key, Result]) -> F
     set_title(figure, table.settings.title, column)
     seeds = {seed for _, name, seed in results if name == column}
     means = ", mean over a row's seeds" if len(seeds) > 1 else ""
-    said = f"{table.num_clients(column, 'full')} clients{means}"
+    quick = "quick size, " if size == "quick" else ""
+    said = f"{quick}{table.num_clients(column, size)} clients{means}"
     axes.set_title(said, loc="left", fontsize=9, color=GREY)
     return figure
-
-
-def _curve(
-    row: str, column: str, results: Mapping[Key, Result]
-) -> tuple[list[int], list[float]] | None:
-    """Rounds that all seeds of a row measured, and their mean errors."""
-    found = [run["curve"] for (r, c, _), run in results.items() if (r, c) == (row, column)]
-    series = [dict(zip(curve["rounds"], curve["test_error"], strict=True)) for curve in found]
-    rounds = sorted(set.intersection(*map(set, series))) if series else []
-    if not rounds:
-        return None
-    return rounds, [float(np.mean([known[step] for known in series])) for step in rounds]
 
 
 def _spread(heights: NDArray[np.float64]) -> list[float]:

@@ -58,14 +58,14 @@ class ColumnPlan:
     named : settings of every cell as the experiment has them, by row and seed: nothing of this
         machine, and the number of clients. Settings of the run whose model it starts from follow as
         ``start-from:KEY``.
-    start : the runs whose models these start from, one a seed.
+    start : the runs whose models these start from, one a seed, a column of their own.
     dataset : the data set's name.
     """
 
     column: str
     plan: Plan
     named: Mapping[tuple[str, int], Mapping[str, Scalar]]
-    start: Plan | None
+    start: ColumnPlan | None
     dataset: str
 
 
@@ -95,14 +95,14 @@ def plan_column(
     start = None
     source = str(given.get("start-from", ""))
     if source not in ("", PRETRAINED):
-        start, before = _plan_start(source, clients, seeds, machine)
-        plan = replace(plan, cells=tuple(_starting(cell, start) for cell in plan.cells))
+        start = _plan_start(source, clients, seeds, machine)
+        plan = replace(plan, cells=tuple(_starting(cell, start.plan) for cell in plan.cells))
         named = {
-            key: flat | {f"start-from:{k}": value for k, value in before[key[1]].items()}
-            for key, flat in named.items()
+            (row, seed): flat
+            | {f"start-from:{key}": value for key, value in start.named[START, seed].items()}
+            for (row, seed), flat in named.items()
         }
-    dataset = str(given.get("dataset", default_flat()["dataset"]))
-    return ColumnPlan(column, plan, named, start, dataset)
+    return ColumnPlan(column, plan, named, start, _dataset(given))
 
 
 def plan_columns(
@@ -132,16 +132,24 @@ def _named(cell: Cell, given: Overrides, clients: int) -> dict[str, Scalar]:
     return flat | names | {CLIENTS: clients}
 
 
-def _plan_start(
-    source: str, clients: int, seeds: Sequence[int], machine: Machine
-) -> tuple[Plan, dict[int, dict[str, Scalar]]]:
+def _dataset(given: Overrides) -> str:
+    return str(given.get("dataset", default_flat()["dataset"]))
+
+
+def _plan_start(source: str, clients: int, seeds: Sequence[int], machine: Machine) -> ColumnPlan:
     """Runs of the experiment that ``source``, its output, has the path of below ``runs/``."""
     place = Path(source).relative_to("runs")
     experiment = machine.experiments / place.with_name(f"{place.name}.toml")
     given = flatten(read_toml(experiment))
     output = RUNS / START / place
     plan = make_plan({START: {}}, machine.overrides(experiment), seeds, clients, output)
-    return plan, {cell.seed: _named(cell, given, clients) for cell in plan.cells}
+    named = {(START, cell.seed): _named(cell, given, clients) for cell in plan.cells}
+    return ColumnPlan(START, plan, named, None, _dataset(given))
+
+
+def of_this_machine(cell: Cell) -> dict[str, Scalar]:
+    """Settings of a cell that say where it runs and where its files are, and change no result."""
+    return {key: v for key, v in cell.config.to_flat().items() if key in ("device", *_PATHS)}
 
 
 def _starting(cell: Cell, start: Plan) -> Cell:

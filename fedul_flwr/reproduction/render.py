@@ -18,7 +18,7 @@ from fedul_flwr.reproduction.results import (
     read_results,
     results_file,
 )
-from fedul_flwr.reproduction.side_by_side import Line, lines
+from fedul_flwr.reproduction.side_by_side import Line, curves, lines
 from fedul_flwr.reproduction.tables import Size, Table, read_table, table_names
 from fedul_flwr.results.records import write_atomically
 
@@ -28,15 +28,16 @@ BEGIN, END = "<!-- tables: begin -->", "<!-- tables: end -->"
 SIZES: tuple[Size, ...] = ("full", "quick")
 
 
-def checked_results(experiments: Path, folder: Path, table: Table, size: Size) -> dict[Key, Result]:
-    """Results of a table, each of the experiment as it is.
+def check_results(
+    experiments: Path, table: Table, size: Size, results: Mapping[Key, Result]
+) -> None:
+    """Refuse results of a table that are not of the experiment as it is.
 
     Raises
     ------
     UserError
-        If one is not, see :func:`~fedul_flwr.reproduction.results.check_result`.
+        Naming the first, see :func:`~fedul_flwr.reproduction.results.check_result`.
     """
-    results = read_results(results_file(folder, table.name, size))
     machine = Machine(experiments)
     now: dict[Key, Mapping[str, Any]] = {}
     for column in table.columns:
@@ -45,7 +46,6 @@ def checked_results(experiments: Path, folder: Path, table: Table, size: Size) -
             now |= {(row, column, seed): flat for (row, seed), flat in plan.named.items()}
     for key, result in results.items():
         check_result(table.name, size, key, result, now.get(key))
-    return results
 
 
 def markdown(experiments: Path, folder: Path) -> str:
@@ -58,7 +58,9 @@ def markdown(experiments: Path, folder: Path) -> str:
     parts = []
     for name in table_names(experiments):
         table = read_table(experiments, name)
-        results = {size: checked_results(experiments, folder, table, size) for size in SIZES}
+        results = _read(table, folder)
+        for size in SIZES:
+            check_results(experiments, table, size, results[size])
         parts.append(_section(table, results))
     return "\n".join(parts)
 
@@ -82,9 +84,7 @@ def render(experiments: Path, folder: Path, page: Path = PAGE) -> None:
     body = markdown(experiments, folder)
     write_atomically(page, f"{before}{BEGIN}\n\n{body}\n{END}{after}")
     for name in table_names(experiments):
-        table = read_table(experiments, name)
-        if table.settings.picture:
-            _draw(table, folder, page.parent)
+        _draw(read_table(experiments, name), folder, page.parent)
 
 
 def picture_of(table: Table) -> Path:
@@ -92,19 +92,28 @@ def picture_of(table: Table) -> Path:
     return Path("pictures", f"{table.name.replace('/', '-')}.svg")
 
 
+def _read(table: Table, folder: Path) -> dict[Size, dict[Key, Result]]:
+    return {size: read_results(results_file(folder, table.name, size)) for size in SIZES}
+
+
+def _size_drawn(table: Table, results: Mapping[Size, Mapping[Key, Result]]) -> Size | None:
+    """The larger size that has errors over rounds for the table's picture; None where none has."""
+    column = table.settings.picture
+    return next((size for size in SIZES if column and curves(table, column, results[size])), None)
+
+
 def _draw(table: Table, folder: Path, place: Path) -> None:
-    """Draw the largest runs there are, if there are any."""
+    results = _read(table, folder)
+    size = _size_drawn(table, results)
+    if size is None:
+        return
     from fedul_flwr.reproduction.picture import curves_figure
     from fedul_flwr.results.figure_style import draw_svg
 
-    for size in SIZES:
-        results = read_results(results_file(folder, table.name, size))
-        figure = curves_figure(table, table.settings.picture, results)
-        if figure is not None:
-            target = place / picture_of(table)
-            target.parent.mkdir(parents=True, exist_ok=True)
-            write_atomically(target, draw_svg(figure))
-            return
+    figure = curves_figure(table, table.settings.picture, size, results[size])
+    target = place / picture_of(table)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    write_atomically(target, draw_svg(figure))
 
 
 def print_lines(table: Table, size: Size, shown: Sequence[Line]) -> None:
@@ -136,7 +145,7 @@ def _section(table: Table, results: Mapping[Size, Mapping[Key, Result]]) -> str:
         head.append(settings.note)
     shown = list(lines(table, results, table.rows(), list(table.columns)))
     if any(results.values()):
-        if settings.picture:
+        if _size_drawn(table, results):
             head += ["", f"![{settings.title}]({picture_of(table)})"]
         return "\n".join([*head, "", *_long(table, shown), ""])
     if settings.benchmark:

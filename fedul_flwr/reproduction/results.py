@@ -24,6 +24,17 @@ Key = tuple[str, str, int]
 """Row, column and seed of a result."""
 
 _START = "start-from:"
+_PARTS = {
+    "row": str,
+    "column": str,
+    "seed": int,
+    "figures": dict,
+    "curve": dict,
+    "figures-hash": str,
+    "hash": str,
+    "settings": dict,
+}
+"""What every result has, of what there is more."""
 
 
 def results_file(folder: Path, table: str, size: Size) -> Path:
@@ -37,15 +48,21 @@ def read_results(file: Path) -> dict[Key, Result]:
     Raises
     ------
     UserError
-        Naming the file that is not what :func:`write_results` writes.
+        Naming the file that is not what :func:`write_results` writes, and the key that is missing.
     """
     if not file.exists():
         return {}
     try:
-        found = json.loads(file.read_text(encoding="utf-8"))["runs"]
-        return {(run["row"], run["column"], run["seed"]): run for run in found}
+        found = list(json.loads(file.read_text(encoding="utf-8"))["runs"])
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise UserError(f"{file} is not a file of results: {error!r}.") from None
+    for position, run in enumerate(found, start=1):
+        for key, kind in _PARTS.items():
+            if not isinstance(run, dict) or not isinstance(run.get(key), kind):
+                raise UserError(
+                    f"{file}, run {position}: key {key!r} is missing or of a wrong type."
+                )
+    return {(run["row"], run["column"], run["seed"]): run for run in found}
 
 
 def write_results(file: Path, table: str, results: Iterable[Result]) -> None:
@@ -60,10 +77,18 @@ def write_results(file: Path, table: str, results: Iterable[Result]) -> None:
     write_atomically(file, f'{{\n "table": {json.dumps(table)},\n "runs": [\n{body}\n ]\n}}\n')
 
 
-def digest(settings: Mapping[str, Any]) -> str:
-    """SHA-256 of settings: of their JSON with sorted keys and no spaces, in hexadecimal."""
-    text = json.dumps(settings, sort_keys=True, separators=(",", ":"))
+def digest(content: Mapping[str, Any]) -> str:
+    """SHA-256 of settings or figures: of their JSON, sorted keys and no spaces, in hexadecimal."""
+    text = json.dumps(content, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()
+
+
+def edited(result: Result) -> str | None:
+    """Which part of a result has not the hash that was written with it; None if all have."""
+    if result["hash"] != digest(result["settings"]):
+        return "settings"
+    figures = {key: result[key] for key in ("figures", "curve")}
+    return None if result["figures-hash"] == digest(figures) else "figures"
 
 
 def make_result(
@@ -80,13 +105,14 @@ def make_result(
     settings = dict(sorted(column.named[cell.run, cell.seed].items()))
     about = run.environment or {}
     hardware = {key: about.get(key) for key in ("platform", "processor", "cpu_count", "gpu")}
+    figures = {"figures": figures_of(run), "curve": {"rounds": rounds, "test_error": errors}}
     finished = datetime.fromtimestamp((run.directory / SUMMARY).stat().st_mtime, UTC)
     return {
         "row": cell.run,
         "column": column.column,
         "seed": cell.seed,
-        "figures": figures_of(run),
-        "curve": {"rounds": rounds, "test_error": errors},
+        **figures,
+        "figures-hash": digest(figures),
         "seconds": summary.get("seconds_total"),
         "hash": digest(settings),
         "settings": settings,
@@ -148,8 +174,8 @@ def check_result(
     if now is None:
         raise UserError(f"{name} belongs to no run of the table: remove it from the results.")
     again = f"run it again: {command(table, size, row, column, seed)}"
-    if result.get("hash") != digest(result.get("settings", {})):
-        raise UserError(f"{name} does not have the hash of its settings, it was edited: {again}")
+    if part := edited(result):
+        raise UserError(f"{name} does not have the hash of its {part}, it was edited: {again}")
     if changed := differences(result, now):
         said = "; ".join(f"{key} was {then!r}, is {value!r}" for key, then, value in changed[:3])
         raise UserError(f"{name} was made with other settings ({said}): {again}")

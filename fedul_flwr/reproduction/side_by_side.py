@@ -86,6 +86,25 @@ def lines(
                 yield Line(row, column, measure, paper, ours)
 
 
+def curves(
+    table: Table, column: str, results: Mapping[Key, Result]
+) -> dict[str, tuple[list[int], list[float]]]:
+    """Rounds that all seeds of a row measured and their mean test errors, of rows that have any.
+
+    Parameters
+    ----------
+    results : of one size of the table.
+    """
+    found = {}
+    for row in table.rows():
+        own = [run["curve"] for (r, c, _), run in results.items() if (r, c) == (row, column)]
+        series = [dict(zip(curve["rounds"], curve["test_error"], strict=True)) for curve in own]
+        rounds = sorted(set.intersection(*map(set, series))) if series else []
+        if rounds:
+            found[row] = rounds, [fmean(known[step] for known in series) for step in rounds]
+    return found
+
+
 def _ours(results: Mapping[Key, Result], row: str, column: str, measure: str) -> Value | None:
     of = MEASURES[measure].of
     found = [

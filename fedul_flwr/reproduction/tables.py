@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from fedul_flwr.comparison.plan import Overrides, read_runs
+from fedul_flwr.comparison.plan import Overrides, read_runs, slug
 from fedul_flwr.errors import UserError
 from fedul_flwr.overrides import read_toml
 from fedul_flwr.reproduction.measures import MEASURES
@@ -168,12 +168,16 @@ def _check(table: Table) -> None:
             raise UserError(f"Unknown measure {measure!r}; there are {', '.join(MEASURES)}.")
     if settings.picture and settings.picture not in settings.columns:
         raise UserError(f"Key picture: there is no column {settings.picture!r}.")
+    folders: dict[str, str] = {}
     for label, column in settings.columns.items():
         place = f"columns.{label!r}"
         if "," in label:
             raise UserError(f"Key {place}: a comma separates columns on the command line.")
         if settings.benchmark:
             continue
+        other = folders.setdefault(slug(label), label)
+        if other != label:
+            raise UserError(f"Key {place}: its runs would share the directory of {other!r}.")
         for size in ("full", "quick"):
             if not table.experiment(label, size).is_file():
                 raise UserError(f"Key {place}.file: {table.experiment(label, size)} is no file.")
@@ -182,8 +186,8 @@ def _check(table: Table) -> None:
         rows = table.rows_of(label, "full")
         if comma := next((row for row in rows if "," in row), None):
             raise UserError(f"Row {comma!r}: a comma separates rows on the command line.")
-        if other := set(rows) ^ set(table.rows_of(label, "quick")):
-            raise UserError(f"Key {place}: full and quick do not both have row {min(other)!r}.")
+        if lone := set(rows) ^ set(table.rows_of(label, "quick")):
+            raise UserError(f"Key {place}: full and quick do not both have row {min(lone)!r}.")
         for measure, figures in column.paper.items():
             if measure not in settings.measures:
                 raise UserError(f"Key {place}.paper.{measure}: not a measure of the table.")

@@ -237,6 +237,23 @@ def test_changed_settings_are_refused(
     assert stage.started == []
 
 
+def test_a_setting_that_is_no_more_keeps_nothing_from_going_on(
+    stage: Stage, tmp_path: Path
+) -> None:
+    stage.failing = {("supervised", 0): KeyboardInterrupt()}
+    with pytest.raises(KeyboardInterrupt):
+        stage.run(plan(tmp_path, seeds=(0,)))
+    for cell in plan(tmp_path, seeds=(0,)).cells:
+        file = cell.directory / "config.json"
+        saved = json.loads(file.read_text())
+        saved["settings"]["of-yesterday"] = 1
+        file.write_text(json.dumps(saved))
+    stage.failing = {}
+    stage.run(plan(tmp_path, seeds=(0,)))
+    assert stage.started == [("supervised", 0)]
+    assert stage.configs[-1].resume
+
+
 def test_a_run_that_has_spent_its_privacy_budget_is_finished(stage: Stage, tmp_path: Path) -> None:
     cells = plan(tmp_path, {"FedUL": RUNS["FedUL"]}, (0,))
     stage.run(cells)

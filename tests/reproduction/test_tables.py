@@ -43,7 +43,7 @@ def test_a_run_that_starts_from_another_has_that_ones_settings_too(
     assert (named["method"], named["start-from:method"]) == ("xclp-predict", "labels-only")
     assert named["start-from:seed"] == 4
     assert plan.start is not None
-    assert plan.plan.cells[0].config.start_from == str(plan.start.cells[0].directory)
+    assert plan.plan.cells[0].config.start_from == str(plan.start.plan.cells[0].directory)
 
 
 def test_every_folder_of_a_paper_is_a_table() -> None:
@@ -76,6 +76,7 @@ def test_figures_of_the_fedul_paper() -> None:
             "It needs one of the keys runs, row and benchmark.",
         ),
         ('"M=12"', '"M, 12"', "Key columns.'M, 12': a comma separates columns"),
+        ('"M=12"', '"m 10"', "Key columns.'m 10': its runs would share the directory of 'M=10'."),
         ("{ FedUL", "{ FedLU", "Key columns.'M=10'.paper.test-error.FedLU: there is no such row."),
         ("paper.test-error", "paper.accuracy", "Key columns.'M=10'.paper.accuracy: not a measure"),
     ],
