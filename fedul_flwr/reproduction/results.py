@@ -104,7 +104,7 @@ def make_result(
     rounds, errors = run.series("test_error")
     settings = dict(sorted(column.named[cell.run, cell.seed].items()))
     about = run.environment or {}
-    hardware = {key: about.get(key) for key in ("platform", "processor", "cpu_count", "gpu")}
+    hardware = {key: about.get(key) for key in ("processor", "cpu_count", "gpu")}
     figures = {"figures": figures_of(run), "curve": {"rounds": rounds, "test_error": errors}}
     finished = datetime.fromtimestamp((run.directory / SUMMARY).stat().st_mtime, UTC)
     return {
