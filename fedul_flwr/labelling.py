@@ -42,6 +42,7 @@ def label(grid: Grid, settings: RunConfig, directory: store.RunDirectory) -> Non
     strategy_class.check(settings)
     data, nodes = open_data(grid, settings, directory)
     weights: Arrays = {}
+    model = None
     if strategy_class.needs_model(settings):
         model = fresh_model(settings, data)
         start_elsewhere(model, settings.start_from)
@@ -50,7 +51,7 @@ def label(grid: Grid, settings: RunConfig, directory: store.RunDirectory) -> Non
     strategy = strategy_class(
         settings, build_base(settings), nodes, told(settings, data, directory)
     )
-    describe(directory, settings, data, None)
+    describe(directory, settings, data, None, model)
     strategy.label(grid, weights)
     write_federation(directory, strategy, data)
     scores = score_labels(directory.clients, label_truths(data))

@@ -24,6 +24,7 @@ Key = tuple[str, str, int]
 """Row, column and seed of a result."""
 
 _START = "start-from:"
+_HARDWARE = ("platform", "processor", "cpu_count", "gpu", "arithmetic")
 
 
 def results_file(folder: Path, table: str, size: Size) -> Path:
@@ -79,7 +80,7 @@ def make_result(
     rounds, errors = run.series("test_error")
     settings = dict(sorted(column.named[cell.run, cell.seed].items()))
     about = run.environment or {}
-    hardware = {key: about.get(key) for key in ("platform", "processor", "cpu_count", "gpu")}
+    hardware = {key: about.get(key) for key in _HARDWARE}
     finished = datetime.fromtimestamp((run.directory / SUMMARY).stat().st_mtime, UTC)
     return {
         "row": cell.run,
