@@ -62,17 +62,21 @@ def reproduce(
     size: Size = "quick" if quick else "full"
     chosen_rows = tables.pick(rows, found.rows(), "row")
     chosen_columns = tables.pick(columns, list(found.columns), "column")
-    if found.settings.benchmark:
-        typer.echo(f"A benchmark measures {table}: {found.settings.benchmark}")
-        failed = 0
-    else:
-        failed = _run(
-            found, size, experiments, results, device, seeds, dataset or [],
-            chosen_rows, chosen_columns, verbose,
-        )  # fmt: skip
     from fedul_flwr.reproduction.render import checked_results, print_lines
     from fedul_flwr.reproduction.side_by_side import lines
 
+    if measured := found.settings.benchmark:
+        options = {"--quick": quick, "--device": device != "auto", "--seeds": seeds != "0"}
+        for option, given in {**options, "--dataset": bool(dataset)}.items():
+            if given:
+                raise UserError(f"{option} has no effect on {table}: a benchmark measures it.")
+        typer.echo(f"A benchmark measures {table}: {measured}")
+        print_lines(found, None, list(lines(found, {}, chosen_rows, chosen_columns)))
+        return
+    failed = _run(
+        found, size, experiments, results, device, seeds, dataset or [],
+        chosen_rows, chosen_columns, verbose,
+    )  # fmt: skip
     known = {size: checked_results(experiments, results, found, size)}
     print_lines(found, size, list(lines(found, known, chosen_rows, chosen_columns)))
     if failed:
@@ -98,7 +102,7 @@ def _run(
     from fedul_flwr.reproduction.results import results_file
 
     machine = Machine(experiments, _datasets(dataset), device)
-    plans = list(plan_columns(table, columns, size, parse_seeds(seeds), machine))
+    plans = plan_columns(table, columns, size, parse_seeds(seeds), machine)
     if size == "full":
         _warn(device)
     task = Reproduction(

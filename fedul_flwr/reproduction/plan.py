@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -107,22 +107,20 @@ def plan_column(
 
 def plan_columns(
     table: Table, columns: Sequence[str], size: Size, seeds: Sequence[int], machine: Machine
-) -> Iterator[ColumnPlan]:
-    """Plans of several columns; none in a table that a benchmark measures.
+) -> list[ColumnPlan]:
+    """Plans of several columns.
 
     Raises
     ------
     UserError
         As :func:`plan_column`, and for a data set of ``machine`` that no column uses.
     """
-    if table.settings.benchmark:
-        return
     plans = [plan_column(table, column, size, seeds, machine) for column in columns]
     known = sorted({plan.dataset for plan in plans})
     for name in machine.datasets:
         if name not in known:
             raise UserError(f"--dataset {name}: the runs use {', '.join(known)}.")
-    yield from plans
+    return plans
 
 
 def _named(cell: Cell, given: Overrides, clients: int) -> dict[str, Scalar]:
