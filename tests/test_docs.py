@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 
 from fedul_flwr.config import RunConfig
+from fedul_flwr.errors import UserError
+from fedul_flwr.models import MODELS, build_model
 from fedul_flwr.reproduction.render import render
 from tests.runs import summary, train
 
@@ -45,6 +47,7 @@ def test_the_example_of_label_propagation(capsys: pytest.CaptureFixture[str]) ->
 @pytest.mark.parametrize(
     "page",
     [
+        "CONTRIBUTING.md",
         "README.md",
         "docs/compare.md",
         "docs/faults.md",
@@ -57,11 +60,26 @@ def test_the_example_of_label_propagation(capsys: pytest.CaptureFixture[str]) ->
         "docs/reproduce.md",
         "docs/tracking.md",
         "docs/xclp.md",
+        "experiments/README.md",
     ],
 )
 def test_links_lead_somewhere(page: str) -> None:
     for target in re.findall(r"\]\((?!https?:)([^)#]+)", (ROOT / page).read_text()):
         assert ((ROOT / page).parent / target).exists(), target
+
+
+def test_the_table_of_models() -> None:
+    cells = r"^\| `([\w-]+)`(?: \(default\))? \| ([\d,]+) \| (\d+) \|"
+    text = (ROOT / "docs/methods.md").read_text()
+    rows = re.findall(cells, text, flags=re.MULTILINE)
+    assert {name for name, _, _ in rows} == set(MODELS)
+    for name, weights, least in rows:
+        model = build_model(name, (32, 32, 3), 10)
+        assert f"{sum(weight.numel() for weight in model.parameters()):,}" == weights, name
+        if (side := int(least)) > 1:
+            build_model(name, (side, side, 3), 10)
+            with pytest.raises(UserError, match=f"at least {side} x {side} pixels"):
+                build_model(name, (side - 1, side, 3), 10)
 
 
 def test_the_runs_of_a_comparison(tmp_path: Path) -> None:
