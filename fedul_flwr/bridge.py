@@ -1,4 +1,4 @@
-"""NumPyClient on one side, Flower's messages on the other: the only place that converts."""
+"""NumPyClient on one side, Flower's messages on the other."""
 
 from __future__ import annotations
 
