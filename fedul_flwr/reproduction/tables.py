@@ -149,7 +149,13 @@ def read_table(experiments: Path, name: str) -> Table:
 
 
 def pick(wanted: str | None, known: Sequence[str], what: str) -> list[str]:
-    """Names of a list such as ``FedUL,FedPL``, in the order of ``known``; None stands for all."""
+    """Names of a list such as ``FedUL,FedPL``, in the order of ``known``; None stands for all.
+
+    Raises
+    ------
+    UserError
+        Naming what is not ``known``; ``what`` says what names are of.
+    """
     if wanted is None:
         return list(known)
     names = [part.strip() for part in wanted.split(",") if part.strip()]
