@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from fedul_flwr.comparison.plan import Cell, Overrides, Plan, make_plan, slug
-from fedul_flwr.config import default_flat
+from fedul_flwr.config import OF_THE_MACHINE, default_flat
 from fedul_flwr.errors import UserError
 from fedul_flwr.overrides import flatten, read_toml
 from fedul_flwr.reproduction.tables import Size, Table
@@ -22,7 +22,6 @@ START = "start"
 CLIENTS = "num-supernodes"
 """Key of the number of clients among a result's settings."""
 
-_OF_THE_MACHINE = ("output", "resume", "device", "tracking")
 _PATHS = ("dataset", "server.dataset", "client-data", "labels.split", "start-from")
 
 
@@ -125,7 +124,7 @@ def plan_columns(
 
 def _named(cell: Cell, given: Overrides, clients: int) -> dict[str, Scalar]:
     defaults = default_flat()
-    flat = {key: v for key, v in cell.config.to_flat().items() if key not in _OF_THE_MACHINE}
+    flat = {key: v for key, v in cell.config.to_flat().items() if key not in OF_THE_MACHINE}
     names = {key: given.get(key, defaults[key]) for key in _PATHS if key in flat}
     return flat | names | {CLIENTS: clients}
 
