@@ -6,8 +6,8 @@ import time
 
 from flwr.serverapp import Grid
 
-from fedul_flwr.bridge import Arrays
 from fedul_flwr.config import RunConfig
+from fedul_flwr.data.types import Arrays
 from fedul_flwr.errors import UserError
 from fedul_flwr.learning.local import dump_arrays
 from fedul_flwr.methods import find_method
