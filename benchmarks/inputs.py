@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import os
-import tomllib
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from fedul_flwr.data.sources import load_source
 from fedul_flwr.data.types import Bytes, Ints, Source
+from fedul_flwr.overrides import flatten, read_toml
+from fedul_flwr.settings.base import Scalar
 
 _CHECKOUT = Path(__file__).parents[1]
 MADE = _CHECKOUT / "runs" / "bench" / "data"
@@ -55,20 +55,13 @@ def _or_random(name: str, title: str, shape: tuple[int, ...]) -> tuple[Path, str
     return write_npz(MADE / f"random-{name}", *parts), f"random {size} images"
 
 
-def experiment(pattern: str) -> dict[str, Any]:
-    """Settings of the one shipped experiment file that ``pattern`` finds, with flat names."""
-    (file,) = (_CHECKOUT / "experiments").glob(pattern)
-    flat: dict[str, Any] = {}
-    for key, value in tomllib.loads(file.read_text()).items():
-        if isinstance(value, dict):
-            flat |= {f"{key}.{name}": part for name, part in value.items()}
-        else:
-            flat[key] = value
-    return flat
+def experiment(file: str) -> dict[str, Scalar]:
+    """Settings of a shipped experiment, with flat names; ``file`` lies in ``experiments/``."""
+    return flatten(read_toml(_CHECKOUT / "experiments" / file))
 
 
 def open_mnist_like() -> tuple[Source, str]:
-    """The same, opened."""
+    """:func:`mnist_like`, opened."""
     folder, name = mnist_like()
     return load_source(str(folder)), name
 

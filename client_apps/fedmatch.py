@@ -11,9 +11,10 @@ from torch import nn
 
 from client_apps.local import TrainingData
 from client_apps.matching import MatchingClient
-from fedul_flwr.bridge import ARRAYS, METRICS, Arrays
+from fedul_flwr.bridge import ARRAYS, METRICS
 from fedul_flwr.config import RunConfig
 from fedul_flwr.data.seeds import stream
+from fedul_flwr.data.types import Arrays
 from fedul_flwr.exchange import HELD, HELPERS, OUT_OF_STEP, SINCE
 from fedul_flwr.learning.decomposition import (
     PSI,

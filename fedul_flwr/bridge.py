@@ -1,4 +1,4 @@
-"""NumPyClient on one side, Flower's messages on the other: the only place that converts."""
+"""NumPyClient on one side, Flower's messages on the other."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from flwr.clientapp.typing import Mod
 from numpy.typing import NDArray
 
 from fedul_flwr.array_bytes import PlainArray, check_bytes
+from fedul_flwr.data.types import Arrays
 from fedul_flwr.errors import OwnDataError, UserError
 from fedul_flwr.packing import packing_mod
 
-Arrays = dict[str, NDArray[Any]]
 Value = (
     int
     | float

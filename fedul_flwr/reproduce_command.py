@@ -62,19 +62,23 @@ def reproduce(
     size: Size = "quick" if quick else "full"
     chosen_rows = tables.pick(rows, found.rows(), "row")
     chosen_columns = tables.pick(columns, list(found.columns), "column")
-    if found.settings.benchmark:
-        typer.echo(f"A benchmark measures {table}: {found.settings.benchmark}")
-        failed = 0
-    else:
-        failed = _run(
-            found, size, experiments, results, device, seeds, dataset or [],
-            chosen_rows, chosen_columns, verbose,
-        )  # fmt: skip
     from fedul_flwr.comparison.plan import parse_seeds
     from fedul_flwr.reproduction.render import check_results, print_lines
     from fedul_flwr.reproduction.results import read_results, results_file
     from fedul_flwr.reproduction.side_by_side import lines
 
+    if measured := found.settings.benchmark:
+        options = {"--quick": quick, "--device": device != "auto", "--seeds": seeds != "0"}
+        for option, given in {**options, "--dataset": bool(dataset)}.items():
+            if given:
+                raise UserError(f"{option} has no effect on {table}: a benchmark measures it.")
+        typer.echo(f"A benchmark measures {table}: {measured}")
+        print_lines(found, None, list(lines(found, {}, chosen_rows, chosen_columns)))
+        return
+    failed = _run(
+        found, size, experiments, results, device, seeds, dataset or [],
+        chosen_rows, chosen_columns, verbose,
+    )  # fmt: skip
     chosen = {
         (row, column, seed): result
         for (row, column, seed), result in read_results(results_file(results, table, size)).items()

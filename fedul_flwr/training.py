@@ -77,7 +77,7 @@ def train(
         trainer=ServerTrainer(settings, data.shape, of_server) if of_server else None,
     )
     strategy.recall(state)
-    describe(directory, settings, data, strategy.test_prior)
+    describe(directory, settings, data, strategy.test_prior, model)
     try:
         if done < settings.num_rounds:  # else it was cut off while its last round was evaluated
             strategy.start(

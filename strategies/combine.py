@@ -28,6 +28,9 @@ def average_buffers(
 
     Parameters
     ----------
+    records : what each of the n clients returned, at least one.
+    weights : ``(n,)``, not negative, of a positive sum.
+    kept : the arrays before the round.
     robust : the median of every value, which less than half of the clients cannot move at will.
     """
     share = weights / weights.sum()

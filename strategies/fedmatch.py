@@ -20,12 +20,12 @@ from fedul_flwr.bridge import (
     CONFIG,
     DIAGNOSTICS,
     METRICS,
-    Arrays,
     payload_parts,
     to_arrays,
     to_record,
 )
 from fedul_flwr.config import RunConfig
+from fedul_flwr.data.types import Arrays
 from fedul_flwr.errors import NoUpdateError, UserError
 from fedul_flwr.exchange import HELPERS, OUT_OF_STEP, SINCE
 from fedul_flwr.federation import Member

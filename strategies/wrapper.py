@@ -22,14 +22,13 @@ from numpy.typing import NDArray
 from fedul_flwr.bridge import (
     ARRAYS,
     RATE_FACTOR,
-    Arrays,
     Content,
     Value,
     payload_bytes,
     to_arrays,
 )
 from fedul_flwr.config import LAST_MODEL, RunConfig
-from fedul_flwr.data.types import Floats
+from fedul_flwr.data.types import Arrays, Floats
 from fedul_flwr.errors import NoUpdateError, UserError
 from fedul_flwr.federation import Member
 from strategies.base_state import dump_base_state, load_base_state

@@ -12,6 +12,8 @@ from pathlib import Path
 import pytest
 
 from fedul_flwr.config import RunConfig
+from fedul_flwr.errors import UserError
+from fedul_flwr.models import MODELS, build_model
 from fedul_flwr.reproduction.render import render
 from tests.runs import summary, train
 
@@ -100,6 +102,20 @@ def test_docstrings_in_the_words_of_numpydoc() -> None:
         "Sum, see `a.b`.\n\nParameters\n----------\nx, y\n    numbers,\n    any.\n\n"
         "Returns\n-------\n:\n    x + y.\n"
     )
+
+
+def test_the_table_of_models() -> None:
+    cells = r"^\| `([\w-]+)`(?: \(default\))? \| ([\d,]+) \| (\d+) \|"
+    text = (ROOT / "docs/methods.md").read_text()
+    rows = re.findall(cells, text, flags=re.MULTILINE)
+    assert {name for name, _, _ in rows} == set(MODELS)
+    for name, weights, least in rows:
+        model = build_model(name, (32, 32, 3), 10)
+        assert f"{sum(weight.numel() for weight in model.parameters()):,}" == weights, name
+        if (side := int(least)) > 1:
+            build_model(name, (side, side, 3), 10)
+            with pytest.raises(UserError, match=f"at least {side} x {side} pixels"):
+                build_model(name, (side - 1, side, 3), 10)
 
 
 def test_the_runs_of_a_comparison(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from fedul_flwr.comparison.plan import Cell
-from fedul_flwr.config import LAST_MODEL, RunConfig, default_flat, resolve
+from fedul_flwr.config import LAST_MODEL, OF_THE_MACHINE, RunConfig, default_flat, resolve
 from fedul_flwr.errors import UserError
 from fedul_flwr.execute import plan_rounds
 from fedul_flwr.results.records import Run, number, read_config, read_run
@@ -55,7 +55,7 @@ def read_cell(cell: Cell) -> CellResult:
 
 
 def check_cells(cells: Iterable[Cell], num_supernodes: int) -> None:
-    """Refuse to go on with cells that were run with other settings.
+    """Refuse to go on with cells that were run with other settings than where and on what they ran.
 
     Cells without a trained round hold nothing to go on with and start anew.
 
@@ -75,7 +75,10 @@ def check_cells(cells: Iterable[Cell], num_supernodes: int) -> None:
 
 
 def starting_config(cell: Cell) -> RunConfig:
-    """Configuration that starts the cell, or goes on after its last complete round."""
+    """Configuration that starts the cell, or goes on after its last complete round as it began.
+
+    So it goes on on the device that it began on.
+    """
     if not _has_model(cell):
         return cell.config
     config = resolve({"resume": str(cell.directory)}, Path.cwd())
@@ -140,7 +143,7 @@ def _changes(cell: Cell, num_supernodes: int) -> Iterable[tuple[str, Any, Any]]:
     """Key, value on disk and value asked for, where they differ."""
     saved, _ = read_config(cell.directory)
     for key, was, now in changed_settings(saved, cell.config.to_flat()):
-        if key in ("output", "resume", "tracking"):
+        if key in OF_THE_MACHINE:
             continue
         if key == "selection" and now == "auto":  # the run writes what it chose
             continue

@@ -30,7 +30,7 @@ class Penalties:
 
     @torch.no_grad()
     def add_gradients(self, sigma: Tensor, psi: Tensor, gradient: Tensor) -> None:
-        """gradient += 2 λ_L2 (psi − sigma) + λ_L1 sign(psi)."""
+        """gradient += 2 λ_L2 (psi − sigma) + λ_L1 sign(psi), in place; all of one shape."""
         if self.l2:
             gradient.add_(psi, alpha=2 * self.l2).add_(sigma, alpha=-2 * self.l2)
         if self.l1:

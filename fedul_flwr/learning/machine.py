@@ -70,7 +70,13 @@ class _Usage(ctypes.Structure):
 
 
 def choose_device(name: str) -> torch.device:
-    """``"auto"``, ``"cpu"`` or ``"cuda"`` to a device."""
+    """``"auto"``, ``"cpu"`` or ``"cuda"`` to a device.
+
+    Raises
+    ------
+    UserError
+        ``"cuda"`` where there is none.
+    """
     if name == "cuda" and not torch.cuda.is_available():
         raise UserError("Setting device = 'cuda': this machine has no usable CUDA device.")
     if name == "auto":

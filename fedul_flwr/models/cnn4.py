@@ -1,4 +1,4 @@
-"""A plain convolutional network for 32 x 32 images, as federated CIFAR-10 benchmarks train it."""
+"""A plain convolutional network, of the kind that federated benchmarks use for CIFAR-10."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from fedul_flwr.models.sizes import require_size
 def cnn4(image_shape: tuple[int, int, int], num_classes: int) -> nn.Module:
     """Four 3 x 3 convolutions and two linear layers, no batch norm: 890 k weights at 32 x 32 x 3.
 
-    Convolutions are not padded: 32 pixels on a side become 14 after the first pooling and 5 after
-    the second.
+    They have 32, 32, 64 and 64 filters and 512 units; these sizes are ours. Convolutions are not
+    padded: 32 pixels on a side become 14 after the first pooling and 5 after the second.
     """
     require_size("cnn4", image_shape, 16)
     height, width, channels = image_shape

@@ -20,12 +20,13 @@ class Measure:
     ----------
     heading : with its unit.
     digits : after the point.
-    of : takes it from :func:`figures_of`'s figures; None where the run has it not.
+    of : takes it from :func:`figures_of`'s figures, giving None where the run has it not; without
+        it a benchmark measures the figure, and no run.
     """
 
     heading: str
     digits: int
-    of: Callable[[Figures], float | None]
+    of: Callable[[Figures], float | None] | None = None
 
 
 def _plain(*keys: str) -> Callable[[Figures], float | None]:
@@ -55,12 +56,11 @@ MEASURES: Mapping[str, Measure] = {
         "within each client (%)", 2, _plain(_balanced(PERCLIENT_LP))
     ),
     "balanced-accuracy-network": Measure("the model itself (%)", 2, _plain(_balanced(NETWORK))),
-    "epoch-seconds": Measure("seconds an epoch", 2, _plain()),
-    "gflops": Measure("forward FLOPs (G)", 3, _plain()),
+    "epoch-seconds": Measure("seconds an epoch", 2),
+    "gflops": Measure("forward FLOPs (G)", 3),
 }
 """By the name that a ``table.toml`` has for it. FedMatch counts values that were sent because
-they differ, in percent of a dense model for each client: S2C from the server, C2S to it. The last
-two are measured by a benchmark."""
+they differ, in percent of a dense model for each client: S2C from the server, C2S to it."""
 
 
 def figures_of(run: Run) -> dict[str, float]:

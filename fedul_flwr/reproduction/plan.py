@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from fedul_flwr.comparison.plan import Cell, Overrides, Plan, make_plan, slug
-from fedul_flwr.config import default_flat
+from fedul_flwr.config import OF_THE_MACHINE, default_flat
 from fedul_flwr.errors import UserError
 from fedul_flwr.overrides import flatten, read_toml
 from fedul_flwr.reproduction.tables import Size, Table
@@ -22,7 +22,6 @@ START = "start"
 CLIENTS = "num-supernodes"
 """Key of the number of clients among a result's settings."""
 
-_OF_THE_MACHINE = ("output", "resume", "device", "tracking")
 _PATHS = ("dataset", "server.dataset", "client-data", "labels.split", "start-from")
 
 
@@ -107,27 +106,25 @@ def plan_column(
 
 def plan_columns(
     table: Table, columns: Sequence[str], size: Size, seeds: Sequence[int], machine: Machine
-) -> Iterator[ColumnPlan]:
-    """Plans of several columns; none in a table that a benchmark measures.
+) -> list[ColumnPlan]:
+    """Plans of several columns.
 
     Raises
     ------
     UserError
         As :func:`plan_column`, and for a data set of ``machine`` that no column uses.
     """
-    if table.settings.benchmark:
-        return
     plans = [plan_column(table, column, size, seeds, machine) for column in columns]
     known = sorted({plan.dataset for plan in plans})
     for name in machine.datasets:
         if name not in known:
             raise UserError(f"--dataset {name}: the runs use {', '.join(known)}.")
-    yield from plans
+    return plans
 
 
 def _named(cell: Cell, given: Overrides, clients: int) -> dict[str, Scalar]:
     defaults = default_flat()
-    flat = {key: v for key, v in cell.config.to_flat().items() if key not in _OF_THE_MACHINE}
+    flat = {key: v for key, v in cell.config.to_flat().items() if key not in OF_THE_MACHINE}
     names = {key: given.get(key, defaults[key]) for key in _PATHS if key in flat}
     return flat | names | {CLIENTS: clients}
 

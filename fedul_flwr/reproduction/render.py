@@ -116,8 +116,8 @@ def _draw(table: Table, folder: Path, place: Path) -> None:
     write_atomically(target, draw_svg(figure))
 
 
-def print_lines(table: Table, size: Size, shown: Sequence[Line]) -> None:
-    """Print a table: paper, ours and the difference."""
+def print_lines(table: Table, size: Size | None, shown: Sequence[Line]) -> None:
+    """Print a table: paper, ours of ``size`` and the difference; without a size the paper alone."""
     from rich.console import Console
     from rich.table import Table as Grid
 
@@ -125,11 +125,13 @@ def print_lines(table: Table, size: Size, shown: Sequence[Line]) -> None:
     measures = len(table.settings.measures) > 1
     grid.add_column("column", no_wrap=True)
     grid.add_column("row", no_wrap=True)
-    for heading in (*(["measure"] if measures else []), "paper", f"ours, {size}", "difference"):
+    ours = [f"ours, {size}", "difference"] if size else []
+    for heading in (*(["measure"] if measures else []), "paper", *ours):
         grid.add_column(heading, justify="right", no_wrap=True)
     for line in shown:
         measure = [MEASURES[line.measure].heading] if measures else []
-        grid.add_row(line.column, line.row, *measure, line.paper_text(), *line.texts(size))
+        texts = line.texts(size) if size else ()
+        grid.add_row(line.column, line.row, *measure, line.paper_text(), *texts)
     console = Console(soft_wrap=True, highlight=False, markup=False)
     unlimited = console.options.update(max_width=10_000)
     console.width = max(console.width, console.measure(grid, options=unlimited).maximum)

@@ -35,6 +35,7 @@ _PARTS = {
     "settings": dict,
 }
 """What every result has, of what there is more."""
+_HARDWARE = ("processor", "cpu_count", "gpu", "arithmetic")
 
 
 def results_file(folder: Path, table: str, size: Size) -> Path:
@@ -104,7 +105,7 @@ def make_result(
     rounds, errors = run.series("test_error")
     settings = dict(sorted(column.named[cell.run, cell.seed].items()))
     about = run.environment or {}
-    hardware = {key: about.get(key) for key in ("processor", "cpu_count", "gpu")}
+    hardware = {key: about.get(key) for key in _HARDWARE}
     figures = {"figures": figures_of(run), "curve": {"rounds": rounds, "test_error": errors}}
     finished = datetime.fromtimestamp((run.directory / SUMMARY).stat().st_mtime, UTC)
     return {

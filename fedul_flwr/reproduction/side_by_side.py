@@ -107,6 +107,8 @@ def curves(
 
 def _ours(results: Mapping[Key, Result], row: str, column: str, measure: str) -> Value | None:
     of = MEASURES[measure].of
+    if of is None:
+        return None
     found = [
         value
         for (own_row, own_column, _), result in results.items()

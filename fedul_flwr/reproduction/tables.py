@@ -31,9 +31,9 @@ class Column(Settings):
     """Its experiment, a TOML file that lies beside ``table.toml``; the quick one has the same name
     in ``quick/``. Empty in a table that a benchmark measures."""
     clients: int = Field(default=0, ge=0)
-    """Number of clients where the table has another; 0: the table's."""
+    """Number of clients where the table has another; 0: the table's. ``quick_clients`` wins."""
     runs: str = ""
-    """The table's ``runs`` for this column; empty: the same."""
+    """In place of the table's ``runs``; empty: the same. ``quick_runs`` wins."""
     paper: dict[str, dict[str, Figure]] = Field(default_factory=dict)
     """The paper's figures by measure and row."""
 
@@ -149,7 +149,13 @@ def read_table(experiments: Path, name: str) -> Table:
 
 
 def pick(wanted: str | None, known: Sequence[str], what: str) -> list[str]:
-    """Names of a list such as ``FedUL,FedPL``, in the order of ``known``; None stands for all."""
+    """Names of a list such as ``FedUL,FedPL``, in the order of ``known``; None stands for all.
+
+    Raises
+    ------
+    UserError
+        Naming what is not ``known``; ``what`` says what names are of.
+    """
     if wanted is None:
         return list(known)
     names = [part.strip() for part in wanted.split(",") if part.strip()]

@@ -10,13 +10,12 @@ from typing import Any
 
 import numpy as np
 from flwr.common import log
-from numpy.typing import NDArray
 
 from fedul_flwr.config import LAST_MODEL, RunConfig
+from fedul_flwr.data.types import Arrays
 from fedul_flwr.evaluation import Errors, Evaluator
 from fedul_flwr.results.store import BEST_MODEL, RunDirectory
 
-Arrays = dict[str, NDArray[Any]]
 AddRound = Callable[[Mapping[str, Any]], None]
 
 CRITERION = {"validation": "validation_error", "heldout": "heldout_loss", "last": "round"}

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from fedul_flwr.config import default_flat
+from fedul_flwr.config import OF_THE_MACHINE, default_flat
 from fedul_flwr.results.label_names import source_in_words
 from fedul_flwr.results.label_plots import scored_sources
 from fedul_flwr.results.records import Client, Run, number
@@ -23,8 +23,6 @@ _CHOSEN = {
     "last": "because it is the last",
 }
 _HEADINGS = {True: "error, best round (%)", False: "error of labels (%)"}
-_PLACES = ("output", "resume", "tracking")
-"""Settings that have no effect on results."""
 
 
 @dataclass(frozen=True)
@@ -136,7 +134,7 @@ def _setting(
     # A table that a method does not have is no difference of its own.
     shown = set(values) - ({NONE} if "." in name else set())
     default = _text(defaults[name]) if name in defaults else None
-    of_note = name not in _PLACES
+    of_note = name not in OF_THE_MACHINE
     # The run writes what `selection` chose.
     changed = name != "selection" and any(value != default for value in shown)
     return SettingRow(name, values, of_note and len(shown) > 1, of_note and changed)

@@ -96,6 +96,12 @@ def test_all_cells_run_once_and_never_again(stage: Stage, tmp_path: Path) -> Non
     assert [row.standing.mean for row in rows] == [3.5, 1.25]
 
 
+def test_where_and_on_what_a_cell_ran_does_not_count(stage: Stage, tmp_path: Path) -> None:
+    stage.run(plan(tmp_path, device="cpu"))
+    stage.run(plan(tmp_path, device="auto", tracking="tensorboard"))
+    assert stage.started == []
+
+
 def test_more_seeds_are_added(stage: Stage, tmp_path: Path) -> None:
     stage.run(plan(tmp_path, seeds=(0,)))
     stage.run(plan(tmp_path))

@@ -70,6 +70,7 @@ def test_runs_what_is_missing_and_renders_it(place: Path, ran: list[str]) -> Non
     assert kept[0]["curve"]["rounds"] == [1, 2]
     assert kept[0]["figures"]["test_error"] in kept[0]["curve"]["test_error"]
     assert kept[0]["settings"]["num-supernodes"] == 3
+    assert kept[0]["hardware"]["arithmetic"] == "float32"
     assert not {"output", "resume", "device"} & set(kept[0]["settings"])
     assert str(place) not in RESULTS.read_text()
 
@@ -154,6 +155,38 @@ def test_what_cannot_be_meant(place: Path, arguments: list[str], words: str) -> 
     result = reproduce(*arguments)
     assert result.exit_code == 1
     assert words in said(result)
+
+
+BENCHMARK = """
+title = "Cost"
+source = "A paper, table 2"
+measures = ["gflops"]
+benchmark = "python -m benchmarks method_cost"
+
+[columns.MNIST]
+paper.gflops = { FedUL = [0.048], FedPL = [0.05] }
+"""
+
+
+def test_of_a_table_that_a_benchmark_measures_the_paper_is_shown(place: Path) -> None:
+    Path("experiments/mini/table-1/table.toml").write_text(BENCHMARK)
+    shown = reproduce("mini/table-1", "--rows", "FedUL")
+    assert shown.exit_code == 0, shown.output
+    assert "A benchmark measures mini/table-1: python -m benchmarks method_cost" in said(shown)
+    assert "0.048" in shown.output
+    for absent in ("0.050", "ours", "not run", "difference"):
+        assert absent not in shown.output
+
+
+@pytest.mark.parametrize(
+    "option", [["--quick"], ["--device", "cpu"], ["--seeds", "1"], ["--dataset", "digits=docs"]]
+)
+def test_a_benchmark_takes_no_options_of_runs(place: Path, option: list[str]) -> None:
+    Path("experiments/mini/table-1/table.toml").write_text(BENCHMARK)
+    refused = reproduce("mini/table-1", *option)
+    assert refused.exit_code == 1
+    words = f"{option[0]} has no effect on mini/table-1: a benchmark measures it."
+    assert words in said(refused)
 
 
 def test_the_list(place: Path) -> None:

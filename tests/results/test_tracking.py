@@ -183,7 +183,7 @@ def test_a_tool_that_is_not_installed(
     refuse_missing("none")
     refuse_missing("tensorboard")
     config = settings(tracking="tensorboard,mlflow")
-    message = r"tracking = 'tensorboard,mlflow': mlflow is not installed .*fedul-flwr\[tracking\]'"
+    message = r"'tensorboard,mlflow': mlflow is not installed .*-e '\.\[tracking\]' "
     with pytest.raises(UserError, match=message):
         train(config, 2)
     assert not Path(config.output).exists()
