@@ -30,7 +30,7 @@ def measure(quick: bool) -> Outcome:
     turns, rounds = (1, 1) if quick else (2, 2)
     cores = os.cpu_count() or 1
     dataset, name = mnist_like()
-    shared = experiment("fedul/table*1/mnist-noniid-m10.toml")
+    shared = experiment("fedul/table-1/mnist-noniid-m10.toml")
     shared |= {"dataset": str(dataset), "num-rounds": rounds + 1}
     if quick:
         shared |= {"model": "cnn6-quarter", "points-per-client": 256}

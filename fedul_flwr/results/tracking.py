@@ -198,8 +198,8 @@ class MLflow:
     """A run in the store that ``MLFLOW_TRACKING_URI`` names, or in a database beside the results.
 
     Parameters are those of :class:`TensorBoard`; a run that resumes goes on in the same MLflow run.
-    The experiment is ``MLFLOW_EXPERIMENT_NAME``, by default ``fedul-flwr``. A request is tried twice,
-    10 s each, unless MLflow's own variables say otherwise.
+    The experiment is ``MLFLOW_EXPERIMENT_NAME``, by default ``fedul-flwr``. A request is tried
+    twice, 10 s each, unless MLflow's own variables say otherwise.
     """
 
     def __init__(

@@ -38,6 +38,6 @@ def test_a_benchmark_runs(
 
 
 def test_the_experiment_that_the_round_is_measured_on() -> None:
-    found = experiment("fedul/table*1/mnist-noniid-m10.toml")
+    found = experiment("fedul/table-1/mnist-noniid-m10.toml")
     assert found["model"] == "cnn6"
     assert found["fedul.overlap"] == "shared"
