@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -26,25 +26,18 @@ class Watch:
     Attributes
     ----------
     peaks : most resident (``rss``) and own (``uss``) megabytes by process id of a Ray actor.
-    finished : time at which every round's model was on disk, by order.
     memory : most megabytes of all processes together, each shared page counted once (PSS).
     """
 
-    def __init__(self, superlink: LocalSuperLink, output: Path | None = None) -> None:
+    def __init__(self, superlink: LocalSuperLink) -> None:
         self.peaks: dict[int, dict[str, float]] = {}
-        self.finished: list[float] = []
         self.memory = 0.0
         self._root = superlink.pid
-        self._model = output / "last.safetensors" if output else None
         self._actors: dict[int, psutil.Process] = {}
         self._next_search = 0.0
 
     def poll(self) -> None:
         """Note what there is to see now."""
-        if self._model is not None and self._model.exists():
-            written = self._model.stat().st_mtime
-            if not self.finished or written > self.finished[-1]:
-                self.finished.append(written)
         if time.monotonic() > self._next_search:
             self._next_search = time.monotonic() + 2
             processes = _below(self._root)
@@ -61,10 +54,6 @@ class Watch:
             for key in peak:
                 peak[key] = max(peak[key], getattr(memory, key) / MEGABYTE)
 
-    def periods(self) -> list[float]:
-        """Seconds from one round's model on disk to the next one's: all that a round takes."""
-        return [after - before for before, after in pairwise(self.finished)]
-
 
 @dataclass
 class Rounds:
@@ -72,7 +61,6 @@ class Rounds:
 
     lines: list[dict[str, Any]]
     watch: Watch
-    periods: list[float] = field(default_factory=list)
 
     def seconds(self) -> list[float]:
         """Of every round but the first, in which clients are prepared."""
@@ -83,11 +71,11 @@ def run_ours(overrides: Mapping[str, Scalar], output: Path, num_supernodes: int)
     """Run fedul-flwr as ``fedul-flwr run`` does."""
     settings = resolve({**overrides, "output": str(output)}, base_dir=Path.cwd())
     with LocalSuperLink() as superlink:
-        watch = Watch(superlink, output)
+        watch = Watch(superlink)
         _run(superlink, app_directory(), settings.to_flat(), num_supernodes, watch, output)
     text = (output / "metrics.jsonl").read_text()
     lines = [json.loads(line) for line in text.splitlines()]
-    return Rounds(lines, watch, watch.periods())
+    return Rounds(lines, watch)
 
 
 def run_noop(num_rounds: int, output: Path, num_supernodes: int) -> tuple[list[float], Watch]:

@@ -26,8 +26,16 @@ def measure(quick: bool) -> Outcome:
     folder = shifted_digits(2 * POINTS_PER_CLIENT * max(counts))
     outcome = Outcome(
         f"many_clients: all in every round, digits (shifted copies), {POINTS_PER_CLIENT} points, "
-        f"mlp, one step; {rounds - 1} rounds after the first",
-        ("clients", "app", "median round s", "fastest – slowest s", "ms per message", "peak MB"),
+        "mlp, one step",
+        (
+            "clients",
+            "app",
+            "rounds",
+            "median round s",
+            "fastest – slowest s",
+            "ms per message",
+            "peak MB",
+        ),
     )
     seconds: dict[str, dict[int, list[float]]] = {side: {} for side in SIDES}
     memory: dict[str, dict[int, float]] = {side: {} for side in SIDES}
@@ -42,7 +50,8 @@ def measure(quick: bool) -> Outcome:
         cost = {side: 1000 * median(seconds[side][count]) / count for side in SIDES}
         for side in SIDES:
             taken = seconds[side][count]
-            cells = (f"{median(taken):.2f}", f"{min(taken):.2f} – {max(taken):.2f}")
+            spread = f"{min(taken):.2f} – {max(taken):.2f}"
+            cells = (str(len(taken)), f"{median(taken):.2f}", spread)
             peak = f"{memory[side][count]:,.0f}"
             outcome.rows.append((f"{count:,}", side, *cells, f"{cost[side]:.1f}", peak))
         if count in judged:

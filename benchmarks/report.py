@@ -11,6 +11,8 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+import torch
+
 from benchmarks.figures import Growth, Sides
 
 
@@ -80,10 +82,17 @@ def best(taken: Mapping[str, Sequence[float]], side: str) -> str:
     return min((name for name in taken if name.startswith(side)), key=lambda n: median(taken[n]))
 
 
+def arithmetic(model: str, image_shape: tuple[int, int, int]) -> str:
+    """What ``precision = "auto"`` takes for a model of ten classes on this processor."""
+    from fedul_flwr.learning.machine import choose_dtype
+    from fedul_flwr.models import build_model
+
+    chosen = choose_dtype("auto", build_model(model, image_shape, 10), torch.device("cpu"))
+    return str(chosen).removeprefix("torch.")
+
+
 def machine() -> dict[str, Any]:
     """Hardware and versions that the figures belong to."""
-    import torch
-
     from fedul_flwr.learning.machine import fast_bfloat16
 
     packages = ("torch", "torchvision", "flwr", "ray", "numpy")

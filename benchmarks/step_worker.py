@@ -1,4 +1,6 @@
-"""One side of ``local_step`` in a process: ``step_worker.py ours|reference THREADS MODEL``.
+"""One side of ``local_step`` in a process: ``step_worker.py KIND THREADS MODEL DATASET``.
+
+KIND is ``reference``, or ``ours`` in the arithmetic of a value of ``precision``, as ``ours:auto``.
 
 Answers commands on stdin, one line each: ``steps N`` with the seconds of N steps, ``learn SEED
 EPOCHS POINTS TEST`` with the test error after training from scratch, ``memory`` with the peak.
@@ -19,9 +21,9 @@ import torch
 from torch import Tensor, nn
 
 from benchmarks import reference_loop
-from benchmarks.inputs import open_mnist_like
 from fedul_flwr.data.seeds import stream
 from fedul_flwr.data.set_generator import GeneratedSets, generate_sets
+from fedul_flwr.data.sources import load_source
 from fedul_flwr.data.types import Source
 from fedul_flwr.learning.batches import point_batches
 from fedul_flwr.learning.local import on_logits, predict_logits, train_local
@@ -38,17 +40,18 @@ BATCH = reference_loop.BATCH_SIZE
 class Side:
     """One client with ten unlabeled sets, and a model that it trains."""
 
-    def __init__(self, kind: str, model: str) -> None:
-        self.kind, self.architecture = kind, model
-        self.source: Source = open_mnist_like()[0]
-        if kind == "ours":
+    def __init__(self, kind: str, model: str, dataset: str) -> None:
+        self.kind, _, precision = kind.partition(":")
+        self.architecture = model
+        self.source: Source = load_source(dataset)
+        if self.kind == "ours":
             keep_freed_memory()
         self.plan = LocalPlan(
             batch_size=BATCH,
             learning_rate=reference_loop.LEARNING_RATE,
             l1=reference_loop.L1,
             augment="rotate",
-            precision="auto",
+            precision=precision,
         )
         self.start(seed=0, num_points=12_000)
 
@@ -111,9 +114,9 @@ class Side:
 
 
 def main() -> None:
-    kind, threads, model = sys.argv[1], int(sys.argv[2]), sys.argv[3]
-    torch.set_num_threads(threads)
-    side = Side(kind, model)
+    kind, threads, model, dataset = sys.argv[1:]
+    torch.set_num_threads(int(threads))
+    side = Side(kind, model, dataset)
     actions: dict[str, Callable[..., Any]] = {
         "steps": side.steps,
         "learn": side.learn,

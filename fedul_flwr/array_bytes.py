@@ -41,9 +41,19 @@ class PlainArray(Array):
 
     @classmethod
     def of(cls, values: NDArray[Any]) -> Self:
-        """The array with these ``values``, rows first in memory."""
+        """The array with these ``values``, rows first in memory.
+
+        Raises
+        ------
+        ValueError
+            They are Python objects: what lies in memory is their addresses.
+        """
         values = np.asarray(values, order="C")
-        data = b"".join([_write_header(values.dtype, values.shape), values.data])
+        if values.dtype.hasobject:
+            raise ValueError(f"Object arrays cannot be sent: {values.dtype} {values.shape}.")
+        # NumPy lends the memory of times as that of the numbers they are.
+        numbers = values.view(np.int64) if values.dtype.kind in "mM" else values
+        data = b"".join([_write_header(values.dtype, values.shape), numbers.data])
         return cls(str(values.dtype), values.shape, _NUMPY, data)
 
     @classmethod

@@ -40,6 +40,10 @@ ARRAYS = [
     np.array(7),
     np.array([1, 2], ">u2"),
     np.array([True, False]),
+    np.array([["2020-01-01", "NaT"]], "datetime64[D]"),
+    np.array(3, "timedelta64[ms]"),
+    np.array(["a", "bcd"]),
+    np.array([(1, 2.0)], [("a", "<i4"), ("b", "<f8")]),
 ]
 
 
@@ -59,6 +63,15 @@ def test_a_plain_array_is_flowers_with_the_rows_first(array: Any) -> None:
     # To other machines it goes as Flower's own.
     assert ours.deflate() == flowers.deflate()
     assert ours.object_id == flowers.object_id
+
+
+@pytest.mark.parametrize("kind", [object, [("a", "<i4"), ("b", object)]])
+def test_objects_are_refused_as_flower_does(kind: Any) -> None:
+    array = np.zeros(2, kind)
+    with pytest.raises(ValueError, match="Object arrays cannot be saved"):
+        Array(array)
+    with pytest.raises(ValueError, match="Object arrays cannot be sent"):
+        PlainArray.of(array)
 
 
 def test_a_plain_array_is_looked_at_without_a_copy() -> None:

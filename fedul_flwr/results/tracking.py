@@ -29,6 +29,9 @@ PICTURES = ("error.png", "loss.png", "pseudo_labels.png", "time_traffic.png")
 TENSORBOARD = "tensorboard"
 """Folder of TensorBoard's files in a run's directory."""
 MLFLOW_RUN, MLFLOW_DATABASE, MLFLOW_ARTIFACTS = "mlflow.json", "mlflow.db", "mlflow-artifacts"
+_DATABASES = ("sqlite", "postgresql", "mysql", "mssql")
+_IN_HASTE = {"MLFLOW_HTTP_REQUEST_MAX_RETRIES": "1", "MLFLOW_HTTP_REQUEST_TIMEOUT": "10"}
+"""For servers that are away: MLflow's own 7 retries of up to 120 s would hold up training."""
 _MOST_PARAMS = 100  # MLflow's limit of one request
 
 
@@ -48,13 +51,22 @@ def tools(tracking: str) -> list[str]:
 
 
 def refuse_missing(tracking: str) -> None:
-    """Refuse a tool that is not installed, before a run starts."""
-    for tool in tools(tracking):
+    """Refuse a tool that lacks a package, before a run starts."""
+    for tool in _packages(tracking):
         if importlib.util.find_spec(tool) is None:
             raise UserError(
                 f"Setting tracking = {tracking!r}: {tool} is not installed where the server runs; "
                 "install the extra in a checkout: pip install -e '.[tracking]' (make setup has it)."
             )
+
+
+def _packages(tracking: str) -> list[str]:
+    """What the tools import. ``mlflow-skinny`` comes without what its databases need."""
+    needed = tools(tracking)
+    store = os.environ.get("MLFLOW_TRACKING_URI") or "sqlite"
+    if "mlflow" in needed and store.startswith(_DATABASES):
+        needed += ["sqlalchemy", "alembic"]
+    return needed
 
 
 @contextmanager
@@ -186,7 +198,8 @@ class MLflow:
     """A run in the store that ``MLFLOW_TRACKING_URI`` names, or in a database beside the results.
 
     Parameters are those of :class:`TensorBoard`; a run that resumes goes on in the same MLflow run.
-    The experiment is ``MLFLOW_EXPERIMENT_NAME``, by default ``fedul-flwr``.
+    The experiment is ``MLFLOW_EXPERIMENT_NAME``, by default ``fedul-flwr``. A request is tried
+    twice, 10 s each, unless MLflow's own variables say otherwise.
     """
 
     def __init__(
@@ -194,6 +207,8 @@ class MLflow:
     ) -> None:
         # Reporting its own use over the network is MLflow's default; ours is not to.
         os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
+        for variable, value in _IN_HASTE.items():
+            os.environ.setdefault(variable, value)
         from mlflow import MlflowClient
 
         for name in ("mlflow", "alembic"):  # they announce every table of a new database

@@ -163,7 +163,8 @@ class SharedSettings(Settings):
     """Where models run."""
     precision: Literal["auto", "float32", "bfloat16", "float64"] = "auto"
     """Arithmetic of training; `auto` takes bfloat16 for models of 150,000 weights or more where the
-    machine multiplies it faster."""
+    machine multiplies it faster. Each process decides by its own processor: name one where bits
+    must agree between machines (a federation of different CPUs, a run resumed elsewhere)."""
     client_threads: Annotated[int, Field(ge=0)] = 1
     """CPU threads of one client; 0 takes all. Results can differ between thread counts."""
     output: str = ""

@@ -3,6 +3,8 @@ from __future__ import annotations
 import importlib.util
 import json
 import logging
+import os
+import socket
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -26,7 +28,7 @@ SUMMARY = {"rounds": 2, "test_error": 3.5, "errors": {"xclp": 4.0}, "test_prior"
 
 @pytest.fixture(autouse=True)
 def _no_store_of_the_user(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("MLFLOW_TRACKING_URI", "MLFLOW_EXPERIMENT_NAME"):
+    for name in ("MLFLOW_TRACKING_URI", "MLFLOW_EXPERIMENT_NAME", *tracking._IN_HASTE):
         monkeypatch.delenv(name, raising=False)
 
 
@@ -159,6 +161,25 @@ def test_a_tool_that_fails_does_not_end_the_run(
     assert [step for step, _ in scalars(tmp_path)["test_error"]] == [1, 2, 3]
 
 
+def test_an_mlflow_server_that_is_away_does_not_hold_up_the_run(
+    settings: Callable[..., RunConfig],
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))  # and nobody listens
+        address = f"http://127.0.0.1:{taken.getsockname()[1]}"
+        monkeypatch.setenv("MLFLOW_TRACKING_URI", address)
+        monkeypatch.setattr(logging.getLogger("flwr"), "propagate", True)
+        output = train(settings(tracking="mlflow", num_rounds=1, local_epochs=1), 2)
+    assert len(metrics(output)) == 1
+    stopped = [text for text in caplog.messages if text.startswith("Tracking with mlflow stops")]
+    assert stopped == ["Tracking with mlflow stops (MlflowException); the run goes on."]
+    # What MLflow's own eight attempts would take minutes for.
+    assert os.environ["MLFLOW_HTTP_REQUEST_MAX_RETRIES"] == "1"
+    assert os.environ["MLFLOW_HTTP_REQUEST_TIMEOUT"] == "10"
+
+
 def test_a_run_with_tracking(settings: Callable[..., RunConfig]) -> None:
     options: dict[str, Any] = {"num_rounds": 2, "local_epochs": 1}
     output = train(settings(tracking="tensorboard", **options), 2)
@@ -187,6 +208,21 @@ def test_a_tool_that_is_not_installed(
     with pytest.raises(UserError, match=message):
         train(config, 2)
     assert not Path(config.output).exists()
+
+
+@pytest.mark.parametrize("package", ["sqlalchemy", "alembic"])
+def test_what_a_database_of_mlflow_needs(package: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    known = importlib.util.find_spec
+    monkeypatch.setattr(
+        importlib.util, "find_spec", lambda name, *a: None if name == package else known(name, *a)
+    )
+    refuse_missing("tensorboard")
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://127.0.0.1:5000")
+    refuse_missing("mlflow")
+    for store in ("", "mysql+pymysql://user@host/db"):
+        monkeypatch.setenv("MLFLOW_TRACKING_URI", store)
+        with pytest.raises(UserError, match=f"'mlflow': {package} is not installed"):
+            refuse_missing("mlflow")
 
 
 def test_tools_that_do_not_exist(settings: Callable[..., RunConfig]) -> None:
