@@ -105,7 +105,9 @@ REFUSALS: list[tuple[str, Any, str]] = [
      "'fedadagrad', 'fedmedian', 'fedtrimmedavg', 'krum', 'multikrum', 'bulyan', 'scaffold', "
      "'fednova' or 'local'"),
     ("fraction-train", 0.0, "must be greater than 0.0"),
+    ("fraction-evaluate", 0.0, "must be greater than 0.0"),
     ("fraction-train", 1.5, "must be at most 1.0"),
+    ("fraction-evaluate", 1.5, "must be at most 1.0"),
     ("client-weights", "n", "must be one of 'uniform' or 'examples'"),
     ("selection", "best", "must be one of 'auto', 'validation', 'heldout' or 'last'"),
     ("evaluate", "clients", "must be one of 'global' or 'local'"),
