@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: setup demo test test-all check lint bench docs clean
+.PHONY: setup demo test test-all check lint bench docs site clean
 
 setup: $(STAMP)
 
@@ -42,15 +42,28 @@ lint: $(STAMP)
 
 check: lint test
 
-# What speed is compared with comes on top, into the same environment.
+# What speed is compared with comes on top, into the same environment; pfl-research, which asks
+# for older packages than Flower, into a folder of its own that only its benchmark looks into.
+PFL := .venv-pfl
+PEER := pfl==0.6.0 prv-accountant==0.2.0
 bench: $(STAMP)
 	@if command -v uv >/dev/null 2>&1; then uv pip install --quiet --python $(BIN)/python -e '.[bench]'; \
 	elif [ -x $(BIN)/uv ]; then $(BIN)/uv pip install --quiet --python $(BIN)/python -e '.[bench]'; \
 	else $(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[bench]'; fi
+	@[ -d $(PFL)/pfl ] || { command -v uv >/dev/null 2>&1 && \
+	    uv pip install --quiet --python $(BIN)/python --no-deps --target $(PFL) $(PEER); } || \
+	    { [ -x $(BIN)/uv ] && \
+	    $(BIN)/uv pip install --quiet --python $(BIN)/python --no-deps --target $(PFL) $(PEER); } || \
+	    $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --target $(PFL) $(PEER) || \
+	    echo "pfl-research could not be installed; it is left out of the comparison"
 	$(BIN)/python -m benchmarks
 
 clean:
-	rm -rf $(VENV) build dist .mypy_cache .ruff_cache
+	rm -rf $(VENV) $(PFL) build dist site .mypy_cache .ruff_cache
 
 docs: $(STAMP)
 	$(BIN)/python -m fedul_flwr.settings.document > docs/settings.md
+	$(BIN)/fedul-flwr reproduce --render
+
+site: $(STAMP)
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict

@@ -1,4 +1,4 @@
-"""``python -m benchmarks [names …] [--quick]``: print, write ``runs/bench/latest.json``."""
+"""``python -m benchmarks [names …] [--quick]``: print, write ``runs/bench/``."""
 
 from __future__ import annotations
 
@@ -12,14 +12,16 @@ from benchmarks.report import machine
 
 NAMES = (
     "local_step",
-    "round_overhead",
-    "message_cost",
+    "fedul_round",
+    "small_clients",
+    "many_clients",
     "method_cost",
     "propagation",
     "sparse_updates",
     "matching_step",
     "secure",
     "deployed_round",
+    "scale",
 )
 RESULTS = Path(__file__).parents[1] / "runs" / "bench" / "latest.json"
 
@@ -45,6 +47,8 @@ def main() -> None:
     for name in names:
         outcome = importlib.import_module(f"benchmarks.{name}").measure(arguments.quick)
         outcome.show()
+        for path in outcome.draw(RESULTS.parent):
+            print(f"  drawn: {path}")
         results[name] = outcome.as_json()
         # After each, so that stopping a long run loses only what was under way.
         RESULTS.write_text(json.dumps(results, indent=2) + "\n")

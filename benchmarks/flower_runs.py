@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -26,28 +26,25 @@ class Watch:
     Attributes
     ----------
     peaks : most resident (``rss``) and own (``uss``) megabytes by process id of a Ray actor.
-    finished : time at which every round's model was on disk, by order.
+    memory : most megabytes of all processes together, each shared page counted once (PSS).
     """
 
-    def __init__(self, superlink: LocalSuperLink, output: Path | None = None) -> None:
+    def __init__(self, superlink: LocalSuperLink) -> None:
         self.peaks: dict[int, dict[str, float]] = {}
-        self.finished: list[float] = []
+        self.memory = 0.0
         self._root = superlink.pid
-        self._model = output / "last.safetensors" if output else None
         self._actors: dict[int, psutil.Process] = {}
         self._next_search = 0.0
 
     def poll(self) -> None:
         """Note what there is to see now."""
-        if self._model is not None and self._model.exists():
-            written = self._model.stat().st_mtime
-            if not self.finished or written > self.finished[-1]:
-                self.finished.append(written)
         if time.monotonic() > self._next_search:
             self._next_search = time.monotonic() + 2
-            for process in _below(self._root):
+            processes = _below(self._root)
+            for process in processes:
                 if ACTOR in _title(process):
                     self._actors[process.pid] = process
+            self.memory = max(self.memory, sum(map(_share, processes)))
         for process in self._actors.values():
             try:
                 memory = process.memory_full_info()
@@ -57,10 +54,6 @@ class Watch:
             for key in peak:
                 peak[key] = max(peak[key], getattr(memory, key) / MEGABYTE)
 
-    def periods(self) -> list[float]:
-        """Seconds from one round's model on disk to the next one's: all that a round takes."""
-        return [after - before for before, after in pairwise(self.finished)]
-
 
 @dataclass
 class Rounds:
@@ -68,22 +61,25 @@ class Rounds:
 
     lines: list[dict[str, Any]]
     watch: Watch
-    periods: list[float] = field(default_factory=list)
+
+    def seconds(self) -> list[float]:
+        """Of every round but the first, in which clients are prepared."""
+        return [line["seconds"] for line in self.lines[1:]]
 
 
 def run_ours(overrides: Mapping[str, Scalar], output: Path, num_supernodes: int) -> Rounds:
     """Run fedul-flwr as ``fedul-flwr run`` does."""
     settings = resolve({**overrides, "output": str(output)}, base_dir=Path.cwd())
     with LocalSuperLink() as superlink:
-        watch = Watch(superlink, output)
+        watch = Watch(superlink)
         _run(superlink, app_directory(), settings.to_flat(), num_supernodes, watch, output)
     text = (output / "metrics.jsonl").read_text()
     lines = [json.loads(line) for line in text.splitlines()]
-    return Rounds(lines, watch, watch.periods())
+    return Rounds(lines, watch)
 
 
-def run_noop(num_rounds: int, output: Path, num_supernodes: int) -> list[float]:
-    """Run the app without work; seconds of its rounds but the first."""
+def run_noop(num_rounds: int, output: Path, num_supernodes: int) -> tuple[list[float], Watch]:
+    """Run the app without work; seconds of its rounds but the first, and what was seen."""
     output.mkdir(parents=True, exist_ok=True)
     times = output / "times"
     overrides: dict[str, Scalar] = {
@@ -93,9 +89,10 @@ def run_noop(num_rounds: int, output: Path, num_supernodes: int) -> list[float]:
     }
     app = Path(__file__).parent / "noop_app"
     with LocalSuperLink() as superlink:
-        _run(superlink, app, overrides, num_supernodes, Watch(superlink), output)
+        watch = Watch(superlink)
+        _run(superlink, app, overrides, num_supernodes, watch, output)
     ends = [float(line.split()[1]) for line in times.read_text().splitlines()][1:]
-    return [after - before for before, after in pairwise(ends)]
+    return [after - before for before, after in pairwise(ends)], watch
 
 
 def _run(
@@ -119,10 +116,20 @@ def _run(
 
 
 def _below(pid: int) -> list[psutil.Process]:
+    """A process and all that descend from it."""
     try:
-        return list(psutil.Process(pid).children(recursive=True))
+        root = psutil.Process(pid)
+        return [root, *root.children(recursive=True)]
     except psutil.Error:
         return []
+
+
+def _share(process: psutil.Process) -> float:
+    """Megabytes of a process; of pages that several have, its part."""
+    try:
+        return float(process.memory_full_info().pss) / MEGABYTE
+    except psutil.Error:  # it has ended
+        return 0.0
 
 
 def _title(process: psutil.Process) -> str:

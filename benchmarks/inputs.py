@@ -9,15 +9,17 @@ import numpy as np
 
 from fedul_flwr.data.sources import load_source
 from fedul_flwr.data.types import Bytes, Ints, Source
+from fedul_flwr.overrides import flatten, read_toml
+from fedul_flwr.settings.base import Scalar
 
 _CHECKOUT = Path(__file__).parents[1]
 MADE = _CHECKOUT / "runs" / "bench" / "data"
 """Where data sets are made."""
 
 
-def mnist_folder() -> Path | None:
-    """Folder of MNIST: ``$FEDUL_DATA/mnist`` or beside the checkout."""
-    folder = Path(os.environ.get("FEDUL_DATA", _CHECKOUT.parent / "shared" / "data")) / "mnist"
+def data_folder(name: str) -> Path | None:
+    """Folder of a data set: in ``$FEDUL_DATA`` or beside the checkout."""
+    folder = Path(os.environ.get("FEDUL_DATA", _CHECKOUT.parent / "shared" / "data")) / name
     return folder if (folder / "train.parquet").exists() else None
 
 
@@ -33,17 +35,33 @@ def write_npz(folder: Path, train: tuple[Bytes, Ints], test: tuple[Bytes, Ints])
 
 def mnist_like() -> tuple[Path, str]:
     """MNIST, or as many random images of its size; and what it is called."""
-    if folder := mnist_folder():
-        return folder, "MNIST"
+    return _or_random("mnist", "MNIST", (28, 28))
+
+
+def cifar_like() -> tuple[Path, str]:
+    """CIFAR-10, or as many random images of its size; and what it is called."""
+    return _or_random("cifar10", "CIFAR-10", (32, 32, 3))
+
+
+def _or_random(name: str, title: str, shape: tuple[int, ...]) -> tuple[Path, str]:
+    if folder := data_folder(name):
+        return folder, title
     rng = np.random.default_rng(0)
-    images = rng.integers(0, 256, (70_000, 28, 28), dtype=np.uint8)
-    labels = rng.integers(0, 10, 70_000)
-    parts = (images[:60_000], labels[:60_000]), (images[60_000:], labels[60_000:])
-    return write_npz(MADE / "random28", *parts), "random 28 x 28 images"
+    count = 60_000
+    images = rng.integers(0, 256, (count + 10_000, *shape), dtype=np.uint8)
+    labels = rng.integers(0, 10, len(images))
+    parts = (images[:count], labels[:count]), (images[count:], labels[count:])
+    size = " x ".join(map(str, shape))
+    return write_npz(MADE / f"random-{name}", *parts), f"random {size} images"
+
+
+def experiment(file: str) -> dict[str, Scalar]:
+    """Settings of a shipped experiment, with flat names; ``file`` lies in ``experiments/``."""
+    return flatten(read_toml(_CHECKOUT / "experiments" / file))
 
 
 def open_mnist_like() -> tuple[Source, str]:
-    """The same, opened."""
+    """:func:`mnist_like`, opened."""
     folder, name = mnist_like()
     return load_source(str(folder)), name
 

@@ -6,25 +6,29 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from statistics import median
 from types import TracebackType
 from typing import Any, Self
 
-from benchmarks.inputs import mnist_folder, mnist_like
-from benchmarks.report import Bar, Outcome
+from benchmarks.inputs import data_folder, mnist_like
+from benchmarks.report import Bar, Outcome, arithmetic
 
-SIDES = ("reference", "ours")
+REFERENCE, OURS, FLOAT32 = "reference", "ours", "ours, float32"
+KINDS = {REFERENCE: "reference", OURS: "ours:auto", FLOAT32: "ours:float32"}
+"""What the worker of every side is told."""
 BAR = 3.0
 
 
 class Worker:
     """A fresh process of one side: the allocator and thread pool of one do not touch the other."""
 
-    def __init__(self, kind: str, threads: int) -> None:
+    def __init__(self, side: str, threads: int, model: str, dataset: str) -> None:
+        task = [KINDS[side], str(threads), model, dataset]
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "benchmarks.step_worker", kind, str(threads)],
+            [sys.executable, "-m", "benchmarks.step_worker", *task],
             cwd=Path(__file__).parents[1],
             env={**os.environ, "OMP_NUM_THREADS": str(threads)},
             stdin=subprocess.PIPE,
@@ -61,18 +65,24 @@ class Worker:
 
 
 def measure(quick: bool) -> Outcome:
-    """Steps in turns of a few, so that the machine's other work hits both sides alike."""
-    turns, per_turn, warm_up = (2, 2, 1) if quick else (5, 4, 4)
-    name = mnist_like()[1]
-    outcome = Outcome(
-        f"local_step: cnn6, batch 128, rotate, L1, surrogate loss (M = 10), Adam, {name}",
-        ("threads", *(f"{side}, median ms" for side in SIDES), "fastest ms", "ratio", "peak MB"),
+    """Steps in turns of a few, so that the machine's other work hits all sides alike."""
+    turns, per_turn, warm_up = (1, 2, 1) if quick else (5, 4, 4)
+    model, (dataset, name) = (
+        ("cnn-small", ("digits", "digits")) if quick else ("cnn6", mnist_like())
     )
-    cores = os.cpu_count() or 1
+    task = (model, str(dataset))
+    cores = 1 if quick else os.cpu_count() or 1
+    default = arithmetic(model, (8, 8, 1) if quick else (28, 28, 1))
+    sides = (REFERENCE, OURS) if default == "float32" else (REFERENCE, OURS, FLOAT32)
+    outcome = Outcome(
+        f"local_step: {model}, batch 128, rotate, L1, surrogate loss (M = 10), Adam, {name}; "
+        f"reference in float32, ours in {default}",
+        ("threads", "side", "steps", "median ms", "fastest – slowest ms", "speed-up", "peak MB"),
+    )
     for threads in sorted({1, cores}, reverse=True):
-        with Worker("reference", threads) as reference, Worker("ours", threads) as ours:
-            workers = dict(zip(SIDES, (reference, ours), strict=True))
-            seconds: dict[str, list[float]] = {side: [] for side in SIDES}
+        with ExitStack() as stack:
+            workers = {side: stack.enter_context(Worker(side, threads, *task)) for side in sides}
+            seconds: dict[str, list[float]] = {side: [] for side in sides}
             for worker in workers.values():
                 worker.ask("steps", warm_up)
             for _ in range(turns):
@@ -81,48 +91,53 @@ def measure(quick: bool) -> Outcome:
             peaks = {side: worker.ask("memory") for side, worker in workers.items()}
             if threads == 1:
                 _learn(outcome, workers, quick)
-        middle = {side: 1000 * median(values) for side, values in seconds.items()}
-        least = {side: 1000 * min(values) for side, values in seconds.items()}
-        ratio = middle["reference"] / middle["ours"]
-        outcome.rows.append(
-            (
-                str(threads),
-                *(f"{middle[side]:.1f}" for side in SIDES),
-                " / ".join(f"{least[side]:.1f}" for side in SIDES),
-                f"{ratio:.2f}",
-                " / ".join(f"{peaks[side]:.0f}" for side in SIDES),
-            )
-        )
+        ratios = {side: median(seconds[REFERENCE]) / median(seconds[side]) for side in sides}
+        for side, taken in seconds.items():
+            spread = f"{1000 * min(taken):.1f} – {1000 * max(taken):.1f}"
+            cells = (str(len(taken)), f"{1000 * median(taken):.1f}", spread)
+            row = (str(threads), side, *cells, f"{ratios[side]:.2f}", f"{peaks[side]:.0f}")
+            outcome.rows.append(row)
         outcome.figures[f"threads_{threads}"] = {"seconds": seconds, "peak_mb": peaks}
         if threads == cores:
-            outcome.bars.append(Bar(f"speed-up with {threads} threads", ratio, BAR, "×", True))
-    _whole_machine(outcome, cores, quick)
+            what = f"speed-up with {threads} threads"
+            outcome.bars.append(Bar(what, ratios[OURS], BAR, "×", True))
+    _whole_machine(outcome, cores, sides, task, quick)
     return outcome
 
 
-def _whole_machine(outcome: Outcome, cores: int, quick: bool) -> None:
+def _whole_machine(
+    outcome: Outcome, cores: int, sides: Sequence[str], task: tuple[str, str], quick: bool
+) -> None:
     """Steps per second when a round's clients keep the machine busy.
 
     A plain loop takes clients in turn, each with all cores; ours run one per core.
     """
     turns, per_turn = (1, 2) if quick else (4, 4)
-    rates: dict[str, list[float]] = {side: [] for side in SIDES}
+    rates: dict[str, list[float]] = {side: [] for side in sides}
     with ExitStack() as stack:
-        reference = [stack.enter_context(Worker("reference", cores))]
-        ours = [stack.enter_context(Worker("ours", 1)) for _ in range(cores)]
+        teams = {
+            side: [
+                stack.enter_context(Worker(side, cores if side == REFERENCE else 1, *task))
+                for _ in range(1 if side == REFERENCE else cores)
+            ]
+            for side in sides
+        }
         for turn in range(turns + 1):
-            for side, workers in zip(SIDES, (reference, ours), strict=True):
+            for side, workers in teams.items():
                 for worker in workers:
                     worker.send("steps", per_turn)
                 taken = [sum(worker.receive()) for worker in workers]
                 if turn:  # the first warms up
                     rates[side].append(sum(per_turn / seconds for seconds in taken))
-    middle = {side: median(values) for side, values in rates.items()}
-    ratio = middle["ours"] / middle["reference"]
+    found = [
+        f"{side} {median(values):.2f} ({min(values):.2f} – {max(values):.2f}, {len(values)} turns)"
+        for side, values in rates.items()
+    ]
     outcome.notes.append(
-        f"steps per second of the whole machine: {middle['reference']:.2f} one client at a time on "
-        f"{cores} threads (reference), {middle['ours']:.2f} one client per core (ours)"
+        f"steps per second of the whole machine, reference one client at a time on {cores} "
+        f"threads, ours one client per core: {'; '.join(found)}"
     )
+    ratio = median(rates[OURS]) / median(rates[REFERENCE])
     outcome.bars.append(
         Bar("speed-up of the whole machine, a client per core", ratio, BAR, "×", True)
     )
@@ -130,12 +145,12 @@ def _whole_machine(outcome: Outcome, cores: int, quick: bool) -> None:
 
 
 def _learn(outcome: Outcome, workers: dict[str, Worker], quick: bool) -> None:
-    """Test errors after the same steps on the same data, both sides at a time."""
-    if not mnist_folder():
+    """Test errors after the same steps on the same data, all sides at a time."""
+    if not quick and not data_folder("mnist"):
         outcome.notes.append("test error: not compared, random images have nothing to learn")
         return
-    epochs, points, test = (1, 512, 500) if quick else (3, 3840, 10_000)
-    errors: dict[str, list[float]] = {side: [] for side in SIDES}
+    epochs, points, test = (1, 256, 200) if quick else (3, 3840, 10_000)
+    errors: dict[str, list[float]] = {side: [] for side in workers}
     for seed in range(2):
         for worker in workers.values():
             worker.send("learn", seed, epochs, points, test)

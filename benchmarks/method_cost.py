@@ -9,21 +9,15 @@ from statistics import median
 from typing import Any
 
 import torch
-from flwr.app import RecordDict
 from flwr.common.typing import NDArrays
 from torch.utils.flop_counter import FlopCounterMode
 
+from benchmarks.clients import fresh_weights, prepared_clients
 from benchmarks.inputs import mnist_like
 from benchmarks.report import Outcome
 from client_apps.local import LocalTrainingClient
-from fedul_flwr.client_state import ClientState
 from fedul_flwr.config import RunConfig, resolve
-from fedul_flwr.federation import introduction
-from fedul_flwr.learning.local import dump_arrays
-from fedul_flwr.methods import find_method
 from fedul_flwr.models import build_model
-from fedul_flwr.node_config import NodeConfig
-from fedul_flwr.references import load_reference
 from fedul_flwr.server_data import open_server_data
 
 CLIENTS, ROUND = 5, 50
@@ -53,9 +47,9 @@ def measure(quick: bool) -> Outcome:
             label: resolve({**shared, **own, "output": f"{place}/{index}"}, Path(place))
             for index, (label, own) in enumerate(METHODS.items())
         }
-        clients = {label: _client(config) for label, config in settings.items()}
+        clients = {k: prepared_clients(config, CLIENTS)[0] for k, config in settings.items()}
         # A model that is sure of some points: FedPL mixes these with the others.
-        start = _fresh(settings["FedUL"])
+        start = fresh_weights(settings["FedUL"])
         start, _ = _epoch(clients["FedAvg, all labels"], start)
         seconds: dict[str, list[float]] = {label: [] for label in clients}
         for turn in range(turns + 1):
@@ -82,26 +76,6 @@ def measure(quick: bool) -> Outcome:
     )
     outcome.figures.update(seconds=seconds, forward=forward, transition=transition)
     return outcome
-
-
-def _client(settings: RunConfig) -> LocalTrainingClient:
-    """Client 0 of a simulated federation, told what it needs."""
-    method = find_method(settings.method)
-    data = open_server_data(settings).split_over(CLIENTS, settings)
-    state = ClientState(RecordDict())
-    kind: Any = load_reference(method.client, "method")
-    client: LocalTrainingClient = kind(
-        settings, NodeConfig(partition_id=0, num_partitions=CLIENTS), state
-    )
-    files = data.files(method.data)
-    client.step("prepare", introduction(settings, data.shape, files))
-    return client
-
-
-def _fresh(settings: RunConfig) -> NDArrays:
-    shape = open_server_data(settings).shape
-    model = build_model(settings.model, shape.image_shape, len(shape.class_names))
-    return [array.copy() for array in dump_arrays(model).values()]
 
 
 def _epoch(client: LocalTrainingClient, start: NDArrays) -> tuple[NDArrays, float]:

@@ -5,10 +5,15 @@ from __future__ import annotations
 import importlib.metadata
 import os
 import platform
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from statistics import median
 from typing import Any
+
+import torch
+
+from benchmarks.figures import Growth, Sides
 
 
 @dataclass(frozen=True)
@@ -41,13 +46,14 @@ class Bar:
 
 @dataclass
 class Outcome:
-    """Result of one benchmark: a table for people, figures for machines."""
+    """Result of one benchmark: a table and pictures for people, figures for machines."""
 
     title: str
     columns: Sequence[str]
     rows: list[Sequence[str]] = field(default_factory=list)
     bars: list[Bar] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
+    plots: list[Growth | Sides] = field(default_factory=list)
     figures: dict[str, Any] = field(default_factory=dict)
 
     def show(self) -> None:
@@ -61,16 +67,32 @@ class Outcome:
         for line in (*map(str, self.bars), *self.notes):
             print(f"  {line}")
 
+    def draw(self, directory: Path) -> list[Path]:
+        """Draw the pictures into ``directory``."""
+        return [plot.draw(directory) for plot in self.plots]
+
     def as_json(self) -> dict[str, Any]:
         """The same for ``latest.json``."""
         bars = [{**vars(bar), "met": bar.met} for bar in self.bars]
         return {"title": self.title, "bars": bars, "notes": self.notes, **self.figures}
 
 
+def best(taken: Mapping[str, Sequence[float]], side: str) -> str:
+    """Which of the ways of ``side``, told by how their names begin, has the least median."""
+    return min((name for name in taken if name.startswith(side)), key=lambda n: median(taken[n]))
+
+
+def arithmetic(model: str, image_shape: tuple[int, int, int]) -> str:
+    """What ``precision = "auto"`` takes for a model of ten classes on this processor."""
+    from fedul_flwr.learning.machine import choose_dtype
+    from fedul_flwr.models import build_model
+
+    chosen = choose_dtype("auto", build_model(model, image_shape, 10), torch.device("cpu"))
+    return str(chosen).removeprefix("torch.")
+
+
 def machine() -> dict[str, Any]:
     """Hardware and versions that the figures belong to."""
-    import torch
-
     from fedul_flwr.learning.machine import fast_bfloat16
 
     packages = ("torch", "torchvision", "flwr", "ray", "numpy")

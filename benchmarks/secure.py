@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.figures import Growth
 from benchmarks.propagation import GIBIBYTE, peak_memory, seconds
 from benchmarks.report import Bar, Outcome
 from fedul_flwr.config import resolve
@@ -28,14 +29,15 @@ from fedul_flwr.secure.similarity import Arrays, Task
 from fedul_flwr.simulation import run_in_process
 
 MEGABYTE = 1e6
-GROUPS = {"rlwe": [(5, 500, 4096), (3, 100, 1024)]}
+BITS = (1024, 2048, 4096)
+GROUPS = {"rlwe": [(5, 500, 4096), *((3, 100, bits) for bits in BITS)]}
 PAIRS = {"ot": (100, 1024), "paillier": (20, 256)}
-QUICK_GROUPS, QUICK_PAIRS = {"rlwe": [(3, 40, 256)]}, {"ot": (20, 64)}
+QUICK_GROUPS, QUICK_PAIRS = {"rlwe": [(3, 20, 128), (3, 20, 256)]}, {"ot": (20, 64)}
 LIMITS = {
-    ("rlwe", 5): {"s": 40, "MB": 350, "GiB": 1},
-    ("rlwe", 3): {"s": 4},
-    ("ot", 2): {"s": 3, "MB": 25},
-    ("paillier", 2): {"s": 60},
+    ("rlwe", 5, 500, 4096): {"s": 40, "MB": 350, "GiB": 1},
+    ("rlwe", 3, 100, 1024): {"s": 4},
+    ("ot", 2, 100, 1024): {"s": 3, "MB": 25},
+    ("paillier", 2, 20, 256): {"s": 60},
 }
 UNITS = {"s": "time", "MB": "sent by clients", "GiB": "peak memory"}
 
@@ -50,8 +52,9 @@ def measure(quick: bool) -> Outcome:
     jobs = [(name, *size) for name, sizes in groups.items() for size in sizes]
     for job in jobs + [(name, 2, *size) for name, size in pairs.items()]:
         _compare(outcome, *job)
+    _growth(outcome, [size for size in groups["rlwe"] if size[0] == 3])
     _sums(outcome, 3 if quick else 15)
-    _round(outcome, 2 if quick else 8)
+    _round(outcome, 1 if quick else 8)
     outcome.notes.append("distances were checked against those of the codes themselves")
     return outcome
 
@@ -69,9 +72,38 @@ def _compare(outcome: Outcome, name: str, clients: int, points: int, num_bits: i
     values = {"s": found["seconds"], "MB": found["sent"] / MEGABYTE}
     values["GiB"] = found["peak"] / GIBIBYTE
     outcome.rows.append((title, *(f"{value:.2f}" for value in values.values())))
-    for unit, limit in LIMITS.get((name, clients), {}).items():
+    for unit, limit in LIMITS.get((name, clients, points, num_bits), {}).items():
         outcome.bars.append(Bar(f"{title}, {UNITS[unit]}", values[unit], limit, f" {unit}"))
     outcome.figures[title] = found
+
+
+def _growth(outcome: Outcome, sizes: list[tuple[int, int, int]]) -> None:
+    """How a comparison in secret grows with the length of codes, beside the same in the clear."""
+    found = {bits: outcome.figures[f"rlwe {c} × {n} × {bits:,}"] for c, n, bits in sizes}
+    clear = []
+    for clients, points, bits in sizes:
+        codes = np.concatenate(_codes(clients, points, bits))
+        hamming(codes, codes)  # compiles
+        taken = [seconds(lambda codes=codes: hamming(codes, codes)) for _ in range(5)]
+        clear.append((bits, median(taken)))
+    outcome.figures["in the clear"] = clear
+    clients, points, _ = sizes[0]
+    outcome.plots.append(
+        Growth(
+            "bits",
+            f"Comparing the codes of {clients} clients of {points} points",
+            "bits of a code",
+            {
+                "seconds": {
+                    "rlwe, all parties": [(bits, one["seconds"]) for bits, one in found.items()],
+                    "distances in the clear": clear,
+                },
+                "megabytes sent by clients": {
+                    "rlwe, all parties": [(b, one["sent"] / MEGABYTE) for b, one in found.items()]
+                },
+            },
+        )
+    )
 
 
 def _sums(outcome: Outcome, turns: int) -> None:

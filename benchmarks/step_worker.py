@@ -1,4 +1,6 @@
-"""One side of ``local_step``, in a process of its own: ``step_worker.py ours|reference THREADS``.
+"""One side of ``local_step`` in a process: ``step_worker.py KIND THREADS MODEL DATASET``.
+
+KIND is ``reference``, or ``ours`` in the arithmetic of a value of ``precision``, as ``ours:auto``.
 
 Answers commands on stdin, one line each: ``steps N`` with the seconds of N steps, ``learn SEED
 EPOCHS POINTS TEST`` with the test error after training from scratch, ``memory`` with the peak.
@@ -19,13 +21,13 @@ import torch
 from torch import Tensor, nn
 
 from benchmarks import reference_loop
-from benchmarks.inputs import open_mnist_like
 from fedul_flwr.data.seeds import stream
 from fedul_flwr.data.set_generator import GeneratedSets, generate_sets
+from fedul_flwr.data.sources import load_source
 from fedul_flwr.data.types import Source
 from fedul_flwr.learning.batches import point_batches
 from fedul_flwr.learning.local import on_logits, predict_logits, train_local
-from fedul_flwr.learning.machine import choose_dtype, keep_freed_memory
+from fedul_flwr.learning.machine import keep_freed_memory
 from fedul_flwr.learning.plan import LocalPlan
 from fedul_flwr.models import build_model
 from fedul_flwr.settings.fedul import UnlabeledSetSettings
@@ -38,18 +40,18 @@ BATCH = reference_loop.BATCH_SIZE
 class Side:
     """One client with ten unlabeled sets, and a model that it trains."""
 
-    def __init__(self, kind: str) -> None:
-        self.kind = kind
-        self.source: Source = open_mnist_like()[0]
-        if kind == "ours":
+    def __init__(self, kind: str, model: str, dataset: str) -> None:
+        self.kind, _, precision = kind.partition(":")
+        self.architecture = model
+        self.source: Source = load_source(dataset)
+        if self.kind == "ours":
             keep_freed_memory()
-        dtype = choose_dtype("auto", torch.device("cpu"))
         self.plan = LocalPlan(
             batch_size=BATCH,
             learning_rate=reference_loop.LEARNING_RATE,
             l1=reference_loop.L1,
             augment="rotate",
-            dtype=dtype,
+            precision=precision,
         )
         self.start(seed=0, num_points=12_000)
 
@@ -62,7 +64,9 @@ class Side:
         self.sets: GeneratedSets = generate_sets(
             labels, chosen.astype(np.int64), self.source.num_classes, 0, settings, seed
         )
-        self.model = build_model("cnn6", self.source.image_shape, self.source.num_classes, seed)
+        self.model = build_model(
+            self.architecture, self.source.image_shape, self.source.num_classes, seed
+        )
         self.rng = stream(seed, "local")
         torch.manual_seed(seed)
 
@@ -110,9 +114,9 @@ class Side:
 
 
 def main() -> None:
-    kind, threads = sys.argv[1], int(sys.argv[2])
-    torch.set_num_threads(threads)
-    side = Side(kind)
+    kind, threads, model, dataset = sys.argv[1:]
+    torch.set_num_threads(int(threads))
+    side = Side(kind, model, dataset)
     actions: dict[str, Callable[..., Any]] = {
         "steps": side.steps,
         "learn": side.learn,

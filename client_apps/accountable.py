@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from fedul_flwr.bridge import ARRAYS, DIAGNOSTICS, METRICS, Arrays, FederatedClient
+from fedul_flwr.bridge import ARRAYS, DIAGNOSTICS, METRICS, FederatedClient
 from fedul_flwr.config import RunConfig
+from fedul_flwr.data.types import Arrays
 from fedul_flwr.sent import AVERAGED, EVERY_ROUND, HELLO, PREPARE, SERVER, TRAIN, Sent
 
 if TYPE_CHECKING:

@@ -11,9 +11,10 @@ from torch import nn
 
 from client_apps.local import TrainingData
 from client_apps.matching import MatchingClient
-from fedul_flwr.bridge import ARRAYS, METRICS, Arrays
+from fedul_flwr.bridge import ARRAYS, METRICS
 from fedul_flwr.config import RunConfig
 from fedul_flwr.data.seeds import stream
+from fedul_flwr.data.types import Arrays
 from fedul_flwr.exchange import HELD, HELPERS, OUT_OF_STEP, SINCE
 from fedul_flwr.learning.decomposition import (
     PSI,
@@ -118,7 +119,7 @@ class FedMatchClient(MatchingClient):
         self, data: TrainingData, parts: Parts, config: dict[str, FlowerScalar]
     ) -> tuple[Parts, dict[str, FlowerScalar]]:
         options, plan = self.options, self.plan(config)
-        model = place(self.model, plan.device, plan.dtype)
+        model = place(self.model, plan.device, plan.precision)
         decomposed = Decomposed(model, parts)
         consistency = InterClientConsistency(
             self._helpers(parts, int(config[HELPERS])),

@@ -10,9 +10,9 @@ from numpy.typing import NDArray
 
 from client_apps.partly_labeled import nothing
 from client_apps.private import PrivateClient
-from fedul_flwr.bridge import ARRAYS, Arrays, Content
+from fedul_flwr.bridge import ARRAYS, Content
 from fedul_flwr.config import RunConfig
-from fedul_flwr.data.types import UNLABELED, Bytes
+from fedul_flwr.data.types import UNLABELED, Arrays, Bytes
 from fedul_flwr.errors import UserError
 from fedul_flwr.federation import number
 from fedul_flwr.propagation.codes import checked_features, encode

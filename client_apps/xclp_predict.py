@@ -10,10 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from client_apps.xclp import XCLPClient
-from fedul_flwr.bridge import Arrays, Content, Value
+from fedul_flwr.bridge import Content, Value
 from fedul_flwr.config import RunConfig
 from fedul_flwr.data.owned_files import own_data
-from fedul_flwr.data.types import UNLABELED, Ints
+from fedul_flwr.data.types import UNLABELED, Arrays, Ints
 from fedul_flwr.errors import OwnDataError
 from fedul_flwr.propagation.labels import Propagated
 from fedul_flwr.propagation.phases import LABEL, LAST, OWN_LABELS

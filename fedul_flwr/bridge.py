@@ -1,4 +1,4 @@
-"""NumPyClient on one side, Flower's messages on the other: the only place that converts."""
+"""NumPyClient on one side, Flower's messages on the other."""
 
 from __future__ import annotations
 
@@ -12,18 +12,17 @@ from functools import wraps
 from types import MappingProxyType
 from typing import Any, cast
 
-import numpy as np
 from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, MetricRecord, RecordDict
 from flwr.client import NumPyClient
 from flwr.clientapp import ClientApp
 from flwr.clientapp.typing import Mod
 from numpy.typing import NDArray
 
-from fedul_flwr.array_bytes import check_bytes
+from fedul_flwr.array_bytes import PlainArray, check_bytes
+from fedul_flwr.data.types import Arrays
 from fedul_flwr.errors import OwnDataError, UserError
 from fedul_flwr.packing import packing_mod
 
-Arrays = dict[str, NDArray[Any]]
 Value = (
     int
     | float
@@ -191,7 +190,7 @@ def step_messages(name: str, contents: Mapping[int, Content]) -> list[Message]:
         if content.arrays:
             for array in content.arrays.values():
                 if id(array) not in encoded:
-                    encoded[id(array)] = Array(np.asarray(array))
+                    encoded[id(array)] = PlainArray.of(array)
             found = {key: encoded[id(array)] for key, array in content.arrays.items()}
             records[ARRAYS] = ArrayRecord(found)
         messages.append(Message(records, node, STEP))
@@ -226,7 +225,7 @@ def from_records(records: RecordDict) -> Content:
 
 def to_record(arrays: Mapping[str, NDArray[Any]]) -> ArrayRecord:
     """Named arrays as an ArrayRecord, names kept."""
-    return ArrayRecord({name: Array(np.asarray(array)) for name, array in arrays.items()})
+    return ArrayRecord({name: PlainArray.of(array) for name, array in arrays.items()})
 
 
 def to_arrays(record: ArrayRecord) -> Arrays:

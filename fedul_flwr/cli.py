@@ -1,4 +1,4 @@
-"""The command line: ``fedul-flwr run | label | demo | compare | deploy | predict | report``.
+"""The command line: ``fedul-flwr run | label | demo | compare | reproduce | deploy | …``.
 
 Everything but typer is imported inside the commands, so that ``--help`` answers at once.
 """
@@ -30,6 +30,7 @@ from fedul_flwr.errors import UserError
 from fedul_flwr.execute import plan_rounds, run_on, simulate
 from fedul_flwr.label_command import label
 from fedul_flwr.overrides import parse_overrides
+from fedul_flwr.reproduce_command import reproduce
 
 _DEMO_DIRECTORY = Path("runs/demo")
 
@@ -137,6 +138,7 @@ def demo(
 
 
 app.command()(compare)
+app.command()(reproduce)
 app.add_typer(deploy, name="deploy")
 
 
@@ -172,7 +174,7 @@ def report(
     ],
     output: Annotated[Path | None, typer.Option(dir_okay=False, help="HTML file to write.")] = None,
 ) -> None:
-    """Compare runs in one HTML page."""
+    """Show runs, or a comparison, in one HTML page."""
     from fedul_flwr.results.report import report as write_report
 
     typer.echo(f"Report: {write_report(directories, output)}")

@@ -9,7 +9,8 @@ from typing import cast
 import numpy as np
 from flwr.app import ArrayRecord, ConfigRecord, RecordDict
 
-from fedul_flwr.bridge import Arrays, Value, to_arrays, to_record
+from fedul_flwr.bridge import Value, to_arrays, to_record
+from fedul_flwr.data.types import Arrays
 
 
 class ClientState:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import numpy as np
-from flwr.app import Array, ArrayRecord
+from flwr.app import ArrayRecord
 from flwr.supercore.differential_privacy import get_norm
+
+from fedul_flwr.array_bytes import PlainArray
 
 SHORTEST = 1e-18
 """A length whose square float32 still holds; the next number after a weight of 0 is far less."""
@@ -26,4 +28,4 @@ def step_off(update: ArrayRecord, start: ArrayRecord) -> None:
     values = update[name].numpy().copy()
     first = values.flat[0]
     values.flat[0] = max(np.nextafter(first, values.dtype.type(np.inf)), first + SHORTEST)
-    update[name] = Array(values)
+    update[name] = PlainArray.of(values)

@@ -50,6 +50,7 @@ def compare(
     from fedul_flwr.comparison import plan as planning
     from fedul_flwr.comparison.execute import run_cells
     from fedul_flwr.comparison.table import print_table
+    from fedul_flwr.results.tracking import refuse_missing
 
     if runs is not None:
         wanted, name = planning.read_runs(runs), runs.stem
@@ -63,6 +64,8 @@ def compare(
         num_supernodes,
         output or Path("runs") / f"compare-{name}",
     )
+    for cell in plan.cells:
+        refuse_missing(cell.config.tracking)
     for warning in plan.split_warnings:
         typer.echo(f"Warning: {warning}", err=True)
 

@@ -25,6 +25,8 @@ S = TypeVar("S", bound=Settings)
 
 LAST_MODEL = "last.safetensors"
 """File that makes a directory a run: the model after the last complete round."""
+OF_THE_MACHINE = ("output", "resume", "tracking", "device")
+"""Settings of where a run is and what it runs on. Runs that differ in nothing else are the same."""
 
 
 class RunConfig(SharedSettings):
@@ -149,6 +151,12 @@ def resolve(overrides: Mapping[str, Any], base_dir: Path) -> RunConfig:
     ----------
     overrides : flat settings, ``{"num-rounds": 5, "fedul.num-sets": 20}``.
     base_dir : directory that relative paths start from.
+
+    Raises
+    ------
+    UserError
+        Naming the setting that is unknown, not allowed or cannot change, or the directory that
+        holds no run to resume.
     """
     defaults = default_flat()
     for key in overrides:
@@ -170,6 +178,7 @@ def _resume(
         saved = json.loads((directory / "config.json").read_text())["settings"]
     except (OSError, ValueError, KeyError):
         raise UserError(f"{directory} holds no interrupted run: config.json is missing.") from None
+    saved = {key: value for key, value in saved.items() if key in defaults}  # others are no more
     given = dict(overrides)
     for key in ("dataset", "server.dataset"):
         if given.get(key, defaults[key]) not in (defaults[key], saved.get(key)):

@@ -42,6 +42,9 @@ def simulate(
     transcript: Path | None = None,
 ) -> None:
     """Run on a SuperLink of its own, or in this process, where messages can be recorded."""
+    from fedul_flwr.results.tracking import refuse_missing
+
+    refuse_missing(config.tracking)
     if in_process:
         run_here(config, num_supernodes, verbose, transcript=transcript)
         return

@@ -6,8 +6,8 @@ import time
 
 from flwr.serverapp import Grid
 
-from fedul_flwr.bridge import Arrays
 from fedul_flwr.config import RunConfig
+from fedul_flwr.data.types import Arrays
 from fedul_flwr.errors import UserError
 from fedul_flwr.learning.local import dump_arrays
 from fedul_flwr.methods import find_method
@@ -42,6 +42,7 @@ def label(grid: Grid, settings: RunConfig, directory: store.RunDirectory) -> Non
     strategy_class.check(settings)
     data, nodes = open_data(grid, settings, directory)
     weights: Arrays = {}
+    model = None
     if strategy_class.needs_model(settings):
         model = fresh_model(settings, data)
         start_elsewhere(model, settings.start_from)
@@ -50,7 +51,7 @@ def label(grid: Grid, settings: RunConfig, directory: store.RunDirectory) -> Non
     strategy = strategy_class(
         settings, build_base(settings), nodes, told(settings, data, directory)
     )
-    describe(directory, settings, data, None)
+    describe(directory, settings, data, None, model)
     strategy.label(grid, weights)
     write_federation(directory, strategy, data)
     scores = score_labels(directory.clients, label_truths(data))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from fedul_flwr.config import RunConfig
-from fedul_flwr.learning.machine import choose_device, choose_dtype
+from fedul_flwr.learning.machine import choose_device
 from fedul_flwr.learning.plan import LocalPlan
 from fedul_flwr.learning.schedules import cosine
 
@@ -35,7 +35,7 @@ def local_plan(
         augment=settings.augment,
         proximal_mu=proximal_mu,
         device=device,
-        dtype=choose_dtype(settings.precision, device),
+        precision=settings.precision,
     )
 
 

@@ -254,7 +254,13 @@ METHODS: dict[str, Method] = {
 
 
 def find_method(name: str) -> Method:
-    """Built-in method ``name``, or the :class:`Method` that ``package.module:NAME`` refers to."""
+    """Built-in method ``name``, or the :class:`Method` that ``package.module:NAME`` refers to.
+
+    Raises
+    ------
+    UserError
+        Unknown name, or a reference that cannot be imported or is no method.
+    """
     if name in METHODS:
         return METHODS[name]
     if ":" not in name:

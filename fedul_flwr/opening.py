@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from logging import INFO
 
 from flwr.common import log
@@ -13,7 +12,9 @@ from fedul_flwr.bridge import Content
 from fedul_flwr.config import RunConfig
 from fedul_flwr.data.label_split import LabelTruth
 from fedul_flwr.data.types import Floats
+from fedul_flwr.errors import UserError
 from fedul_flwr.federation import find_nodes, introduction
+from fedul_flwr.learning.machine import choose_device, choose_dtype
 from fedul_flwr.methods import find_method
 from fedul_flwr.models import build_model
 from fedul_flwr.results import store
@@ -57,7 +58,11 @@ def told(settings: RunConfig, data: ServerData, directory: store.RunDirectory) -
 
 
 def describe(
-    directory: store.RunDirectory, settings: RunConfig, data: ServerData, prior: Floats | None
+    directory: store.RunDirectory,
+    settings: RunConfig,
+    data: ServerData,
+    prior: Floats | None,
+    model: nn.Module | None,
 ) -> None:
     """Write ``config.json`` and ``environment.json``; ``prior`` ``(K,)`` is what it trains for."""
     flat = settings.to_flat()
@@ -75,19 +80,32 @@ def describe(
             },
         },
     )
-    directory.write_json(store.ENVIRONMENT, describe_environment())
+    arithmetic = None if model is None else _arithmetic(settings, model)
+    directory.write_json(store.ENVIRONMENT, describe_environment() | {"arithmetic": arithmetic})
+
+
+def _arithmetic(settings: RunConfig, model: nn.Module) -> str | None:
+    """``"bfloat16"``, ``"float32"`` or ``"float64"``: what ``model`` is computed in here.
+
+    A simulation's clients compute here too; None where only clients have the device.
+    """
+    try:
+        device = choose_device(settings.device)
+    except UserError:
+        return None
+    return str(choose_dtype(settings.precision, model, device)).removeprefix("torch.")
 
 
 def write_federation(
     directory: store.RunDirectory, strategy: WrappingStrategy, data: ServerData
 ) -> None:
     """Write ``federation.json``: what is known of every client."""
-    for report in strategy.reports:
+    reports = strategy.reports
+    for report in reports:
         data.complete(report)
-    clients = [asdict(report) for report in strategy.reports]
-    directory.write_json(
-        store.FEDERATION, {"clients": clients, "class_names": list(data.shape.class_names)}
-    )
+    clients, names = [vars(report) for report in reports], list(data.shape.class_names)
+    about = {"clients": clients, "class_names": names}
+    directory.write_json(store.FEDERATION, about, indent=None)  # many thousand clients, perhaps
 
 
 def label_truths(data: ServerData) -> list[LabelTruth]:

@@ -17,6 +17,7 @@ from fedul_flwr.learning.machine import keep_freed_memory, set_threads
 from fedul_flwr.methods import find_method
 from fedul_flwr.results import store
 from fedul_flwr.results.summary import summary_rows
+from fedul_flwr.results.tracking import refuse_missing, tracked
 from fedul_flwr.training import train
 
 app = ServerApp()
@@ -26,13 +27,17 @@ app = ServerApp()
 def main(grid: Grid, context: Context) -> None:
     """Run what the context's run config describes."""
     settings = resolve(context.run_config, Path.cwd())
+    refuse_missing(settings.tracking)
     directory = store.RunDirectory(Path(settings.output))
     directory.create()
     set_threads(settings.client_threads)
     keep_freed_memory()
-    run = train if find_method(settings.method).trains else label
     try:
-        run(for_devices(grid), settings, directory)
+        with tracked(settings.tracking, directory) as add_round:
+            if find_method(settings.method).trains:
+                train(for_devices(grid), settings, directory, add_round)
+            else:
+                label(for_devices(grid), settings, directory)
         for name, value in summary_rows(directory.path).items():
             log(INFO, "%-12s %s", name, value)
     except UserError as err:

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-Arrays = dict[str, NDArray[Any]]
+from fedul_flwr.data.types import Arrays
 
 INDICES, MASK, VALUES = PARTS = ("/indices", "/mask", "/values")
 """What the name of an array is followed by where only a part of it travels."""

@@ -32,7 +32,7 @@ from fedul_flwr.opening import (
 from fedul_flwr.references import load_reference
 from fedul_flwr.results import store
 from fedul_flwr.results.label_scores import score_pseudo_labels
-from fedul_flwr.results.recorder import Recorder
+from fedul_flwr.results.recorder import AddRound, Recorder
 from fedul_flwr.results.summary import write_summary
 from fedul_flwr.server_data import ServerData
 from fedul_flwr.settings.privacy import DPSettings
@@ -43,8 +43,10 @@ from strategies.server_training import ServerTrainer
 from strategies.wrapper import WrappingStrategy
 
 
-def train(grid: Grid, settings: RunConfig, directory: store.RunDirectory) -> None:
-    """Train, evaluate, record."""
+def train(
+    grid: Grid, settings: RunConfig, directory: store.RunDirectory, add_round: AddRound
+) -> None:
+    """Train, evaluate, record; ``add_round`` gets every line of ``metrics.jsonl`` too."""
     began = time.time()
     method = find_method(settings.method)
     strategy_class: type[WrappingStrategy] = load_reference(method.strategy, "method")
@@ -60,7 +62,8 @@ def train(grid: Grid, settings: RunConfig, directory: store.RunDirectory) -> Non
     trains = strategy_class.learns_at_server(settings)
     of_server = data.labelled(settings) if trains else None
     learned_from = _labelled_points(settings, data, of_server)
-    recorder = Recorder(directory, settings, data.evaluator(settings, learned_from))
+    evaluator = data.evaluator(settings, learned_from)
+    recorder = Recorder(directory, settings, evaluator, add_round)
     arrays, done, state = _starting_point(directory, recorder, model)
     if done >= settings.num_rounds and _is_summarised(directory, done):
         raise UserError(f"{directory.path} has finished its {done} rounds; raise num-rounds.")
@@ -74,7 +77,7 @@ def train(grid: Grid, settings: RunConfig, directory: store.RunDirectory) -> Non
         trainer=ServerTrainer(settings, data.shape, of_server) if of_server else None,
     )
     strategy.recall(state)
-    describe(directory, settings, data, strategy.test_prior)
+    describe(directory, settings, data, strategy.test_prior, model)
     try:
         if done < settings.num_rounds:  # else it was cut off while its last round was evaluated
             strategy.start(

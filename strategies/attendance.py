@@ -34,7 +34,6 @@ class Attendance(Strategy):
     Attributes
     ----------
     members : clients that take part, by partition; some of them may be gone.
-    reports : what is known of every client, those that were refused too, by partition.
     """
 
     def __init__(
@@ -51,12 +50,17 @@ class Attendance(Strategy):
         self.introduction = introduction
         self.round_offset = round_offset
         self.members: list[Member] = []
-        self.reports: list[ClientReport] = []
+        self._reports: dict[int, ClientReport] = {}
         self.record = RoundRecord(round=round_offset)
         self._failed: set[Member] = set()
         """Members that gave no answer since they were last prepared: they may know nothing."""
         self._absent: frozenset[Member] = frozenset()
         """Members that are not asked in this round."""
+
+    @property
+    def reports(self) -> list[ClientReport]:
+        """What is known of every client, those that were refused too, by partition."""
+        return [self._reports[partition] for partition in sorted(self._reports)]
 
     def sample(self, round_number: int) -> list[Member]:
         """All members, or as many as `fraction-train` says, drawn from the run's seed."""
@@ -64,6 +68,14 @@ class Attendance(Strategy):
         if count == len(self.members):
             return self.members
         return sorted(self._draw(self.members, count, "sample", round_number))
+
+    def evaluating(self) -> list[Member]:
+        """As many members as `fraction-evaluate` says, of those here: if all are, the same ones in
+        every round."""
+        count = max(1, round(self.settings.fraction_evaluate * len(self.members)))
+        order = stream(self.settings.seed, "evaluating").permutation(len(self.members))
+        members = [self.members[index] for index in order]
+        return sorted([member for member in members if member not in self._absent][:count])
 
     def present(self, members: Iterable[Member]) -> list[Member]:
         """Those of ``members`` that can be asked in this round; the others have failed."""

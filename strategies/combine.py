@@ -10,6 +10,7 @@ import numpy as np
 from flwr.app import Array, ArrayRecord
 from numpy.typing import NDArray
 
+from fedul_flwr.array_bytes import PlainArray
 from fedul_flwr.errors import UserError
 
 
@@ -27,6 +28,9 @@ def average_buffers(
 
     Parameters
     ----------
+    records : what each of the n clients returned, at least one.
+    weights : ``(n,)``, not negative, of a positive sum.
+    kept : the arrays before the round.
     robust : the median of every value, which less than half of the clients cannot move at will.
     """
     share = weights / weights.sum()
@@ -38,7 +42,7 @@ def average_buffers(
             layers = np.stack([record[name].numpy() for record in records])
             wide = layers.astype(np.float64)
             middle = np.median(wide, axis=0) if robust else np.tensordot(share, wide, axes=1)
-            result[name] = Array(np.asarray(middle, dtype=layers.dtype))
+            result[name] = PlainArray.of(np.asarray(middle, dtype=layers.dtype))
     return result
 
 
@@ -50,7 +54,7 @@ def merge(weights: ArrayRecord, buffers: Mapping[str, Array], model: ArrayRecord
             merged[name] = buffers[name]
         else:
             value = np.asarray(weights[name].numpy(), dtype=np.dtype(before.dtype))
-            merged[name] = Array(value)
+            merged[name] = PlainArray.of(value)
     return ArrayRecord(merged)
 
 

@@ -20,12 +20,12 @@ from fedul_flwr.bridge import (
     CONFIG,
     DIAGNOSTICS,
     METRICS,
-    Arrays,
     payload_parts,
     to_arrays,
     to_record,
 )
 from fedul_flwr.config import RunConfig
+from fedul_flwr.data.types import Arrays
 from fedul_flwr.errors import NoUpdateError, UserError
 from fedul_flwr.exchange import HELPERS, OUT_OF_STEP, SINCE
 from fedul_flwr.federation import Member
@@ -138,7 +138,7 @@ class FedMatch(Matching):
         assert self.trainer is not None  # as `learns_at_server` says
         weight = self.settings.section("ssl", SupervisedPartSettings).supervised_weight
         plan = self.trainer.plan(server_round, self.rate_factor)
-        decomposed = Decomposed(place(self.trainer.model, plan.device, plan.dtype), self._parts)
+        decomposed = Decomposed(place(self.trainer.model, plan.device, plan.precision), self._parts)
         result = train_disjoint(
             decomposed,
             self.trainer.batches(plan),

@@ -6,10 +6,11 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
-from flwr.app import Array, ArrayRecord, Message, MetricRecord
+from flwr.app import ArrayRecord, Message, MetricRecord
 from numpy.typing import NDArray
 
 from fedul_flwr.bridge import to_arrays, to_record
+from fedul_flwr.data.types import Arrays
 from fedul_flwr.settings.server import FedULMixSettings
 from strategies.fedul import FedUL
 
@@ -43,7 +44,7 @@ class FedULMix(FedUL):
             self._independent = independent
         return mix(arrays, independent, self.mixing.mixing_weight), metrics
 
-    def memory(self) -> dict[str, NDArray[Any]]:
+    def memory(self) -> Arrays:
         """The base's, and f′ where it lives on."""
         own = to_arrays(self._independent) if self._independent else {}
         return super().memory() | {INDEPENDENT + name: array for name, array in own.items()}
@@ -61,10 +62,10 @@ class FedULMix(FedUL):
 
 def mix(one: ArrayRecord, other: ArrayRecord, weight: float) -> ArrayRecord:
     """(1 − weight)·one + weight·other in the dtypes of ``one``, whose whole numbers stay."""
-    mixed = {}
+    mixed: Arrays = {}
     for name, array in one.items():
         value = array.numpy()
         if np.issubdtype(value.dtype, np.floating):
             value = np.asarray((1 - weight) * value + weight * other[name].numpy(), value.dtype)
-        mixed[name] = Array(value)
-    return ArrayRecord(mixed)
+        mixed[name] = value
+    return to_record(mixed)

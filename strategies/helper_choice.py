@@ -9,10 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.spatial import KDTree
 
-from fedul_flwr.bridge import Arrays
 from fedul_flwr.config import RunConfig
 from fedul_flwr.data.seeds import stream
-from fedul_flwr.data.types import Floats
+from fedul_flwr.data.types import Arrays, Floats
 from fedul_flwr.learning.embedding import embed, noise_image
 from fedul_flwr.learning.local import load_arrays
 from fedul_flwr.learning.machine import place
@@ -67,7 +66,7 @@ class HelperChoice:
         ValueError
             If its outputs are not finite.
         """
-        load_arrays(place(self._model, self._plan.device, self._plan.dtype), arrays)
+        load_arrays(place(self._model, self._plan.device, self._plan.precision), arrays)
         embedding = embed(self._model, self._noise, self._plan)
         if not np.isfinite(embedding).all():
             raise ValueError("its model's outputs are not finite")

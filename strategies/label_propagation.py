@@ -11,8 +11,9 @@ import numpy as np
 from flwr.common import log
 from numpy.typing import NDArray
 
-from fedul_flwr.bridge import Arrays, Content
+from fedul_flwr.bridge import Content
 from fedul_flwr.config import RunConfig
+from fedul_flwr.data.types import Arrays
 from fedul_flwr.errors import BadMessageError, UserError
 from fedul_flwr.federation import Member
 from fedul_flwr.privacy_plan import privacy_plan

@@ -217,8 +217,7 @@ class Membership(Attendance):
 
     def _note(self, report: ClientReport) -> None:
         report.status = "dropped" if report.reason else "accepted"
-        others = [known for known in self.reports if known.id != report.id]
-        self.reports = sorted([*others, report], key=lambda known: known.id)
+        self._reports[report.id] = report
 
     def _settle(self) -> None:
         if hasattr(self.base, "num_clients"):  # it sees only those of a round

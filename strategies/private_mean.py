@@ -80,6 +80,7 @@ class PrivateMean(Strategy):
 
     @ledger.setter
     def ledger(self, kept: Mapping[str, NDArray[np.uint8]]) -> None:
+        """Take back a ledger of a run that has released something, so not an empty one."""
         state = json.loads(kept[STATE].tobytes())
         population = state["config"]["population_size"]
         self.accountant = build_accountant(self.settings, population, state)

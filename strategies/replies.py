@@ -13,7 +13,7 @@ from statistics import mode
 import numpy as np
 from flwr.app import ArrayRecord, MetricRecord, RecordDict
 
-from fedul_flwr.array_bytes import check_bytes
+from fedul_flwr.array_bytes import PlainArray, check_bytes
 from fedul_flwr.bridge import ARRAYS, DIAGNOSTICS, METRICS
 from fedul_flwr.errors import BadMessageError
 from strategies.combine import is_finite
@@ -65,10 +65,14 @@ def _check_forms(prefix: str, found: ArrayRecord, expected: ArrayRecord) -> None
 
 
 def check_all_bytes(content: RecordDict) -> None:
-    """See that every array has the bytes it needs; see :func:`check_bytes`."""
+    """See that every array has the bytes it needs (:func:`check_bytes`).
+
+    From then on arrays are looked at without a copy: bases decode each again and again.
+    """
     for record in content.array_records.values():
         for name, array in record.items():
             check_bytes(name, array)
+            record[name] = PlainArray.seen(array)
 
 
 def check_figures(content: RecordDict, *, trained: bool) -> None:

@@ -6,11 +6,12 @@ from collections.abc import Iterable
 from typing import Any, cast
 
 import numpy as np
-from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
+from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import FedAvg
-from numpy.typing import NDArray
 
+from fedul_flwr.bridge import to_record
+from fedul_flwr.data.types import Arrays
 from fedul_flwr.learning.scaffold import CONTROL
 
 
@@ -41,7 +42,7 @@ class Scaffold(FedAvg):
         self.server_learning_rate = server_learning_rate
         self.option = option
         self.num_clients = num_clients
-        self.control: dict[str, NDArray[Any]] = {}
+        self.control: Arrays = {}
         self._start = ArrayRecord()
         self._nodes = 0
 
@@ -54,7 +55,7 @@ class Scaffold(FedAvg):
         self._start = arrays
         self._nodes = self.num_clients or len(list(grid.get_node_ids()))
         config["scaffold-option"] = self.option
-        record = ArrayRecord({name: Array(value) for name, value in self.control.items()})
+        record = to_record(self.control)
         messages = list(super().configure_train(server_round, arrays, config, grid))
         for message in messages:
             message.content[CONTROL] = record
@@ -77,12 +78,12 @@ class Scaffold(FedAvg):
         return self._step_to(mean), metrics
 
     def _step_to(self, mean: ArrayRecord) -> ArrayRecord:
-        stepped = {}
+        stepped: Arrays = {}
         for name, start in self._start.items():
             x = start.numpy()
             value = x + self.server_learning_rate * (mean[name].numpy() - x)
-            stepped[name] = Array(np.asarray(value, dtype=x.dtype))
-        return ArrayRecord(stepped)
+            stepped[name] = np.asarray(value, dtype=x.dtype)
+        return to_record(stepped)
 
 
 def _take_control(reply: Message) -> ArrayRecord:

@@ -22,14 +22,13 @@ from numpy.typing import NDArray
 from fedul_flwr.bridge import (
     ARRAYS,
     RATE_FACTOR,
-    Arrays,
     Content,
     Value,
     payload_bytes,
     to_arrays,
 )
 from fedul_flwr.config import LAST_MODEL, RunConfig
-from fedul_flwr.data.types import Floats
+from fedul_flwr.data.types import Arrays, Floats
 from fedul_flwr.errors import NoUpdateError, UserError
 from fedul_flwr.federation import Member
 from strategies.base_state import dump_base_state, load_base_state
@@ -260,14 +259,12 @@ class WrappingStrategy(Reception):
         self._messages = []
         if self.settings.selection != "heldout" or not self.settings.is_evaluated(round_number):
             return []
-        here = [member for member in self.members if member not in self._absent]
+        view = GridView(grid, self.evaluating())
         messages = list(
-            self.base.configure_evaluate(
-                round_number, arrays, self._config(config), GridView(grid, here)
-            )
+            self.base.configure_evaluate(round_number, arrays, self._config(config), view)
         )
         self._messages = [message.metadata for message in messages]
-        # A part of its own: it goes to all members, not only to those that train in the round.
+        # A part of its own: it goes to others than those that train in the round.
         sent = sum(payload_bytes(message.content) for message in messages)
         self.record.down["evaluation"] += sent
         return messages

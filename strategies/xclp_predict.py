@@ -10,9 +10,10 @@ import numpy as np
 from flwr.common import log
 from flwr.serverapp import Grid
 
-from fedul_flwr.bridge import Arrays, Content
+from fedul_flwr.bridge import Content
 from fedul_flwr.config import RunConfig
 from fedul_flwr.data.seeds import stream
+from fedul_flwr.data.types import Arrays
 from fedul_flwr.errors import UserError
 from fedul_flwr.federation import ClientReport, Member, count, number
 from fedul_flwr.propagation.codes import SEED_BYTES

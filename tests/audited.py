@@ -30,12 +30,13 @@ from client_apps.fedul_consistency import FedULConsistencyClient
 from client_apps.local import LocalTrainingClient
 from client_apps.xclp import XCLPClient
 from client_apps.xclp_predict import XCLPPredictClient
-from fedul_flwr.bridge import Arrays, Content
+from fedul_flwr.bridge import Content
 from fedul_flwr.client_state import ClientState
 from fedul_flwr.config import default_flat, parse_flat
 from fedul_flwr.data import holdings
 from fedul_flwr.data.sources import source_directory
 from fedul_flwr.data.split import build_split, client_files
+from fedul_flwr.data.types import Arrays
 from fedul_flwr.exchange import HELPERS, SINCE
 from fedul_flwr.federation import DataShape, Member, introduction
 from fedul_flwr.learning.decomposition import decompose, flatten

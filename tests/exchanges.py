@@ -15,7 +15,8 @@ from flwr.serverapp import Grid
 from safetensors.numpy import load_file
 from torch import nn
 
-from fedul_flwr.bridge import Arrays, payload_bytes, to_arrays
+from fedul_flwr.bridge import payload_bytes, to_arrays
+from fedul_flwr.data.types import Arrays
 from fedul_flwr.exchange import HELD, SINCE
 from fedul_flwr.simulation import FIRST_NODE_ID
 from strategies.grid_view import GridView

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
 from io import BytesIO
 from typing import Any
 
@@ -9,7 +11,7 @@ import numpy as np
 import pytest
 from flwr.app import Array, ArrayRecord
 
-from fedul_flwr.array_bytes import check_bytes
+from fedul_flwr.array_bytes import PlainArray, check_bytes
 from fedul_flwr.bridge import to_arrays
 from fedul_flwr.errors import BadMessageError
 
@@ -30,20 +32,80 @@ def npy(shape: tuple[int, ...], data: bytes, dtype: str = "<f4") -> bytes:
     return stream.getvalue() + data
 
 
-@pytest.mark.parametrize(
-    "array",
-    [
-        np.zeros((2, 3), np.float32),
-        np.asfortranarray(np.ones((2, 3), np.float32)),
-        np.zeros((0, 3)),
-        np.array(7),
-        np.zeros(3, ">u2"),
-        np.zeros(2, np.bool_),
-    ],
-)
+ARRAYS = [
+    np.zeros((2, 3), np.float32),
+    np.asfortranarray(np.arange(6, dtype=np.float32).reshape(2, 3)),
+    np.arange(12.0).reshape(3, 4)[:, ::2],
+    np.zeros((0, 3)),
+    np.array(7),
+    np.array([1, 2], ">u2"),
+    np.array([True, False]),
+    np.array([["2020-01-01", "NaT"]], "datetime64[D]"),
+    np.array(3, "timedelta64[ms]"),
+    np.array(["a", "bcd"]),
+    np.array([(1, 2.0)], [("a", "<i4"), ("b", "<f8")]),
+]
+
+
+@pytest.mark.parametrize("array", ARRAYS)
 def test_what_flower_makes_of_an_array_is_sound(array: Any) -> None:
     check_bytes("x", Array(array))
     np.testing.assert_array_equal(to_arrays(ArrayRecord({"x": Array(array)}))["x"], array)
+
+
+@pytest.mark.parametrize("array", ARRAYS)
+def test_a_plain_array_is_flowers_with_the_rows_first(array: Any) -> None:
+    flowers, ours = Array(np.asarray(array, order="C")), PlainArray.of(array)
+    form = ("dtype", "shape", "stype", "data")
+    assert [getattr(ours, name) for name in form] == [getattr(flowers, name) for name in form]
+    np.testing.assert_array_equal(ours.numpy(), array)
+    assert ours.numpy().dtype == array.dtype
+    # To other machines it goes as Flower's own.
+    assert ours.deflate() == flowers.deflate()
+    assert ours.object_id == flowers.object_id
+
+
+@pytest.mark.parametrize("kind", [object, [("a", "<i4"), ("b", object)]])
+def test_objects_are_refused_as_flower_does(kind: Any) -> None:
+    array = np.zeros(2, kind)
+    with pytest.raises(ValueError, match="Object arrays cannot be saved"):
+        Array(array)
+    with pytest.raises(ValueError, match="Object arrays cannot be sent"):
+        PlainArray.of(array)
+
+
+def test_a_plain_array_is_looked_at_without_a_copy() -> None:
+    columns = Array(np.asfortranarray(np.arange(6.0).reshape(2, 3)))  # Flower keeps the order
+    seen = PlainArray.seen(columns)
+    assert seen.data is columns.data
+    np.testing.assert_array_equal(seen.numpy(), np.arange(6.0).reshape(2, 3))
+    assert np.shares_memory(seen.numpy(), np.frombuffer(columns.data, np.uint8))
+    with pytest.raises(ValueError, match="read-only"):
+        seen.numpy()[0, 0] = 1.0
+
+
+def test_a_plain_array_is_pickled_with_its_bytes_apart() -> None:
+    array = PlainArray.of(np.arange(1000.0))
+    apart: list[Any] = []
+    rest = pickle.dumps(array, 5, buffer_callback=apart.append)
+    assert len(rest) < 200
+    assert [bytes(buffer) for buffer in apart] == [array.data]
+    store = bytearray(array.data)
+    restored = pickle.loads(rest, buffers=[store])
+    store[-8:] = bytes(8)  # what was received holds on to nothing
+    for known in (restored, copy.deepcopy(array), *(_again(array, n) for n in (2, 4, 5))):
+        assert type(known) is PlainArray
+        assert known == array
+
+
+def _again(array: Array, protocol: int) -> Array:
+    again: Array = pickle.loads(pickle.dumps(array, protocol))
+    return again
+
+
+def test_a_plain_array_with_other_bytes_than_it_needs_is_not_looked_at() -> None:
+    with pytest.raises(BadMessageError, match="has 23 bytes, not 24"):
+        PlainArray.seen(like_good(data=GOOD.data[:-1])).numpy()
 
 
 FORMAT = "its array 'x' is not in NumPy's format"

@@ -25,6 +25,8 @@ runner = CliRunner()
 
 
 class FakeConfig(SimpleNamespace):
+    tracking = "none"
+
     def to_flat(self) -> dict[str, Any]:
         return {"method": self.method, "output": self.output}
 

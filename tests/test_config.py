@@ -99,13 +99,15 @@ REFUSALS: list[tuple[str, Any, str]] = [
     ("momentum", 1.0, "must be less than 1.0"),
     ("weight-decay", -1e-9, "must be at least 0.0"),
     ("l1", float("-inf"), "must be a finite number"),
-    ("augment", "rotation", "must be one of 'none', 'rotate', 'flip', 'translate-flip' or "
-     "'rotate-flip'"),
+    ("augment", "rotation", "must be one of 'none', 'rotate', 'flip', 'translate-flip', "
+     "'rotate-flip' or 'affine'"),
     ("base", "FedAvg", "must be one of 'fedavg', 'fedprox', 'fedadam', 'fedavgm', 'fedyogi', "
      "'fedadagrad', 'fedmedian', 'fedtrimmedavg', 'krum', 'multikrum', 'bulyan', 'scaffold', "
      "'fednova' or 'local'"),
     ("fraction-train", 0.0, "must be greater than 0.0"),
+    ("fraction-evaluate", 0.0, "must be greater than 0.0"),
     ("fraction-train", 1.5, "must be at most 1.0"),
+    ("fraction-evaluate", 1.5, "must be at most 1.0"),
     ("client-weights", "n", "must be one of 'uniform' or 'examples'"),
     ("selection", "best", "must be one of 'auto', 'validation', 'heldout' or 'last'"),
     ("evaluate", "clients", "must be one of 'global' or 'local'"),
@@ -122,6 +124,7 @@ REFUSALS: list[tuple[str, Any, str]] = [
     ("client-threads", -1, "must be at least 0"),
     ("output", 1, TEXT),
     ("resume", True, TEXT),
+    ("tracking", "wandb", "must be one of 'none', 'tensorboard', 'mlflow' or 'tensorboard,mlflow'"),
 ]  # fmt: skip
 
 

@@ -18,10 +18,15 @@ from fedul_flwr.settings.base import Scalar
 ROOT = Path(__file__).parents[1]
 PLACE = ROOT / "experiments"
 OVERVIEW = PLACE / "overview"
+RECIPES = PLACE / "recipes"
 XCLP = PLACE / "xclp"
 FEDMATCH = PLACE / "fedmatch"
 """Checked in test_fedmatch_experiments.py."""
-EVERY = sorted(file for file in PLACE.rglob("*.toml") if file.parent != OVERVIEW)
+EVERY = sorted(
+    file
+    for file in PLACE.rglob("*.toml")
+    if file.name != "table.toml" and not {OVERVIEW, RECIPES} & set(file.parents)
+)
 FILES = [file for file in EVERY if not {XCLP, FEDMATCH} & set(file.parents)]
 COMPARISONS = [file for file in FILES if file.stem.startswith(("methods", "bases"))]
 ROWS = [file for file in FILES if file not in COMPARISONS]
@@ -29,7 +34,7 @@ FULL = [file for file in ROWS if file.parent.name != "quick"]
 REDUCED = {
     *("model", "num-rounds", "evaluate-every", "points-per-client", "learning-rate", "image-size"),
 }
-ROW_OF = {"fedul": "table1/mnist-iid-m10.toml", "bi_objective": "iid.toml"}
+ROW_OF = {"fedul": "table-1/mnist-iid-m10.toml", "bi-objective": "table-1/iid.toml"}
 """A row of each paper, to lay what is compared over."""
 
 MNIST_L1 = {10: 1e-5, 20: 5e-6, 40: 2e-6}
@@ -45,9 +50,9 @@ OF_XCLP = {
 XCLP_COMPARISONS = sorted(XCLP.glob("methods*.toml"))
 XCLP_ROWS = [file for file in EVERY if XCLP in file.parents and file not in XCLP_COMPARISONS]
 XCLP_FULL = [file for file in XCLP_ROWS if file.parent.name != "quick"]
-XCLP_TRAINED = [file for file in XCLP_ROWS if {"table4", "table5"} & set(file.parts)]
+XCLP_TRAINED = [file for file in XCLP_ROWS if {"table-4", "table-5"} & set(file.parts)]
 XCLP_REDUCED = {
-    "table4": {
+    "table-4": {
         *("model", "num-rounds", "semi.labels-only-rounds", "evaluate-every", "local-epochs"),
         *("points-per-client", "learning-rate", "learning-rate-rounds", "fraction-train"),
     },
@@ -73,7 +78,7 @@ XCLP_WORDS = {
     "xclp-predict.groups": "{} groups",
 }
 """How the header of a quick twin says what it changes."""
-XCLP_CLIENTS = {"table1": 6, "table2": 6, "table3": 6, "table4": 100, "table6": 3597}
+XCLP_CLIENTS = {"table-1": 6, "table-2": 6, "table-3": 6, "table-4": 100, "table-6": 3597}
 
 
 def name(file: Path) -> str:
@@ -106,7 +111,7 @@ def said(file: Path) -> dict[str, Scalar]:
         found["points-per-client"] = 500
     if "table-e12" in file.parts:
         found |= {"fedul.num-sets": 10, "fedul.num-sets-max": 50, "fedul.num-sets-spread": "even"}
-    if "bi_objective" in file.parts:
+    if "bi-objective" in file.parts:
         found |= {"batch-size": 100, "server-fraction": 0.2}
     return found
 
@@ -246,7 +251,7 @@ def table_of(file: Path) -> str:
 def said_of_xclp(file: Path) -> dict[str, Scalar]:
     """What the path of a row of XCLP's says of its settings."""
     table, (kind, *words) = table_of(file), file.stem.split("-")
-    if table in ("table4", "table5"):
+    if table in ("table-4", "table-5"):
         split, labels, clients = words
         many = int(clients.removeprefix("clients"))
         return {
@@ -260,21 +265,21 @@ def said_of_xclp(file: Path) -> dict[str, Scalar]:
             # Non-IID clients have labels "according to their own distribution".
             "labels.sampling": {"iid": "balanced", "noniid": "random"}[split],
             "labels.total": int(labels.removeprefix("labels")),
-            "labels.labelled-clients": many / 100 if table == "table4" else 1.0,
+            "labels.labelled-clients": many / 100 if table == "table-4" else 1.0,
         }
     found: dict[str, Scalar] = {
         "method": "labels-only" if kind == "training" else "xclp-predict",
         "labels.fraction": 1.0,
-        "labels.new-fraction": 0.0 if table == "table2" else 0.2,
+        "labels.new-fraction": 0.0 if table == "table-2" else 0.2,
         "partition": "natural",
-        "natural.column": "writer_id" if table == "table6" else "center",
+        "natural.column": "writer_id" if table == "table-6" else "center",
     }
     if kind != "training":
         found["xclp-predict.features"] = "pixels" if kind == "identity" else "model"
-        found["xclp-predict.use-unlabeled"] = table != "table1"
-        found["xclp-predict.leave-one-out"] = (table, kind) == ("table2", "pretrained")
+        found["xclp-predict.use-unlabeled"] = table != "table-1"
+        found["xclp-predict.leave-one-out"] = (table, kind) == ("table-2", "pretrained")
     for word in words:
-        if table == "table2":
+        if table == "table-2":
             found["labels.without-client"] = int(word.removeprefix("client"))
         else:
             found["labels.fraction"] = float(word)
@@ -287,10 +292,10 @@ def test_a_row_of_xclp_is_what_its_path_says(file: Path) -> None:
     assert {key: flat[key] for key in said} == said
     text = file.read_text()
     assert f"-c {name(file)}" in text
-    assert f"table {table_of(file).removeprefix('table')}" in text or file.parent.name == "quick"
+    assert f"table {table_of(file).removeprefix('table-')}" in text or file.parent.name == "quick"
     clients = XCLP_CLIENTS.get(table_of(file)) or int(file.stem.rpartition("clients")[2])
     if file.parent.name == "quick":
-        clients = {"table6": 100, "table4": 20, "table5": 20}.get(table_of(file), clients)
+        clients = {"table-6": 100, "table-4": 20, "table-5": 20}.get(table_of(file), clients)
     assert {int(count) for count in re.findall(r"--num-supernodes (\d+)", text)} == {clients}
     assert all((ROOT / found).exists() for found in re.findall(r"--runs (\S+)", text))
     # The paper's figures are lost; none may be made up.
@@ -300,7 +305,7 @@ def test_a_row_of_xclp_is_what_its_path_says(file: Path) -> None:
 @pytest.mark.parametrize("file", [file for file in XCLP_FULL if file in XCLP_TRAINED], ids=name)
 def test_what_xclp_trains_with_in_every_row(file: Path) -> None:
     flat, text = settings(file), file.read_text()
-    clients = 100 if table_of(file) == "table4" else int(file.stem.rpartition("clients")[2])
+    clients = 100 if table_of(file) == "table-4" else int(file.stem.rpartition("clients")[2])
     expected = {
         **{"optimizer": "sgd", "momentum": 0.0, "weight-decay": 2e-4, "batch-size": 50},
         **{"num-rounds": 3000, "semi.labels-only-rounds": 1500, "local-epochs": 5},
@@ -332,14 +337,14 @@ def test_a_quick_twin_of_xclp_differs_in_what_it_says(file: Path) -> None:
     flat, quick = settings(file), settings(twin)
     changed = {key for key in flat if flat[key] != quick[key] and key != "output"}
     assert flat.keys() == quick.keys()
-    if table_of(file) in ("table4", "table5"):
+    if table_of(file) in ("table-4", "table-5"):
         # Full Mini-ImageNet has larger images; its twins and CIFAR's have 32 x 32 pixels.
         mini = {"image-size"} if file.stem.startswith("mini") else set()
-        reduced = XCLP_REDUCED["table4"] | mini
+        reduced = XCLP_REDUCED["table-4"] | mini
         # 0.25 of 20 clients are five, as 0.05 of 100 are.
         assert float(str(quick["fraction-train"])) * 20 == 5
     else:
-        data = "femnist" if table_of(file) == "table6" else "isic"
+        data = "femnist" if table_of(file) == "table-6" else "isic"
         training = "-training" if file.stem.startswith("training") else ""
         reduced = XCLP_REDUCED[data + training]
     assert changed <= reduced
@@ -351,13 +356,13 @@ def test_a_quick_twin_of_xclp_differs_in_what_it_says(file: Path) -> None:
         said = words.replace("{}", str(quick.get(key, "")))
         assert (said in header) == (key in changed), key
     # No copy of these data was at hand.
-    assert ("Not run" in header) == (table_of(file) != "table4")
+    assert ("Not run" in header) == (table_of(file) != "table-4")
 
 
 def test_every_row_of_xclp_has_a_quick_twin_and_every_twin_a_row() -> None:
     twins = {file.parent.parent / file.name for file in XCLP_ROWS if file.parent.name == "quick"}
     assert twins == set(XCLP_FULL)
-    of_table = {f"table{number}": 0 for number in range(1, 7)}
+    of_table = {f"table-{number}": 0 for number in range(1, 7)}
     for file in XCLP_FULL:
         of_table[table_of(file)] += 1
     assert list(of_table.values()) == [3 * 4, 1 + 2 * 6, 3, 8, 4, 3 * 3]

@@ -15,9 +15,9 @@ from fedul_flwr.settings.base import Scalar
 ROOT = Path(__file__).parents[1]
 PLACE = ROOT / "experiments" / "fedmatch"
 COMPARISONS = sorted(PLACE.glob("*.toml"))
-ROWS = sorted(file for file in PLACE.rglob("*.toml") if file not in COMPARISONS)
+ROWS = sorted({*PLACE.rglob("*.toml")} - {*COMPARISONS, *PLACE.rglob("table.toml")})
 FULL = [file for file in ROWS if file.parent.name != "quick"]
-COUNTS = {"figure6": 1, "figure9": 2, "table1": 4, "table2": 2, "table5": 4, "table6": 5}
+COUNTS = {"figure-6c": 1, "figure-9": 2, "table-1": 4, "table-2": 2, "table-5": 4, "table-6": 5}
 REDUCED = {
     "model": "{}",
     "num-rounds": "{} rounds",
@@ -51,7 +51,7 @@ def settings(file: Path) -> dict[str, Scalar]:
 def num_clients(file: Path) -> int:
     """Clients in the paper, or in a quick twin."""
     table = table_of(file)
-    many = {"figure6": 1, "figure9": 10, "table2": 10}.get(table, 100)
+    many = {"figure-6c": 1, "figure-9": 10, "table-2": 10}.get(table, 100)
     return 20 if file.parent.name == "quick" and many == 100 else many
 
 
@@ -81,8 +81,8 @@ def said(file: Path) -> dict[str, Scalar]:
         "partition": "imbalanced" if streams or "noniid" in words else "iid",
         "scenario.labels-at": "server" if "server" in words else "clients",
         "scenario.streaming-steps": 10 if streams else 1,
-        "evaluate": "local" if table == "table2" else "global",
-        "measure-forgetting": table == "figure6",
+        "evaluate": "local" if table == "table-2" else "global",
+        "measure-forgetting": table == "figure-6c",
     }
     per_class = int(words[1]) if words[0] == "labels" else 5
     if found["scenario.labels-at"] == "clients":
@@ -118,16 +118,17 @@ def test_what_the_paper_has_the_same_in_every_row(file: Path) -> None:
         **{"fedmatch.consistency-weight": 1e-2, "fedmatch.threshold": 0.85},
         **{"fedmatch.helpers": 2, "fedmatch.helper-interval": 10, "client-weights": "uniform"},
         **{f"fedmatch.{key}": value for key, value in (SERVER if at_server else CLIENTS).items()},
-        "points-per-client": 1050 if table_of(file) == "figure6" else 0,
-        "model": "alexnet-like" if table_of(file) == "table6" else "resnet9",
+        "points-per-client": 1050 if table_of(file) == "figure-6c" else 0,
+        "model": "alexnet-like" if table_of(file) == "table-6" else "resnet9",
         "num-rounds": 200 if flat["fraction-train"] != 1.0 else 100,
         "evaluate-every": 1,
     }
     assert {key: flat[key] for key in expected} == expected
-    assert f"FedMatch paper, {table_of(file)[:-1]} {table_of(file)[-1]}" in file.read_text()
+    kind, number = table_of(file).removesuffix("c").split("-")
+    assert f"FedMatch paper, {kind} {number}" in file.read_text()
 
 
-@pytest.mark.parametrize("file", [f for f in FULL if table_of(f) != "figure9"], ids=name)
+@pytest.mark.parametrize("file", [f for f in FULL if table_of(f) != "figure-9"], ids=name)
 def test_points_set_aside_are_as_many_as_in_the_paper(file: Path) -> None:
     flat = settings(file)
     points, validation = (60_000, 3500) if "streaming" in file.stem else (50_000, 3000)
@@ -169,18 +170,18 @@ def test_what_fedmatch_is_compared_with_fits_the_row(file: Path, tmp_path: Path)
         assert cell.config.base == (base if "-" in cell.run else "fedavg")
 
 
-@pytest.mark.parametrize("file", [f for f in FULL if table_of(f) != "figure6"], ids=name)
+@pytest.mark.parametrize("file", [f for f in FULL if table_of(f) != "figure-6c"], ids=name)
 def test_a_header_has_the_papers_figures_of_what_is_compared(file: Path) -> None:
     lines = (line.lstrip("# ") for line in file.read_text().splitlines() if line[0:1] == "#")
     figures = " ".join(lines).partition("Accuracy %: ")[2].partition(". ")[0].split(", ")
     runs = {re.sub(r" [\d.]+( \([\d.]+\))?$", "", figure) for figure in figures}
     compared = read_runs(compared_in(file)).keys()
     # Of the COVID images the paper has no ceiling.
-    assert runs == compared - ({"FedProx-SL"} if table_of(file) == "figure9" else set())
+    assert runs == compared - ({"FedProx-SL"} if table_of(file) == "figure-9" else set())
 
 
 def test_ablations_leave_one_part_out_each(tmp_path: Path) -> None:
-    plan = plan_of(PLACE / "table1" / "iid-clients.toml", PLACE / "ablations.toml", tmp_path)
+    plan = plan_of(PLACE / "table-1" / "iid-clients.toml", PLACE / "ablations.toml", tmp_path)
     flat = {cell.run: cell.config.to_flat() for cell in plan.cells}
     whole = flat.pop("FedMatch")
     changed = {

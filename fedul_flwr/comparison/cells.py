@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from fedul_flwr.comparison.plan import Cell
-from fedul_flwr.config import LAST_MODEL, RunConfig, default_flat, resolve
+from fedul_flwr.config import LAST_MODEL, OF_THE_MACHINE, RunConfig, default_flat, resolve
 from fedul_flwr.errors import UserError
 from fedul_flwr.execute import plan_rounds
 from fedul_flwr.results.records import Run, number, read_config, read_run
@@ -55,7 +55,7 @@ def read_cell(cell: Cell) -> CellResult:
 
 
 def check_cells(cells: Iterable[Cell], num_supernodes: int) -> None:
-    """Refuse to go on with cells that were run with other settings.
+    """Refuse to go on with cells that were run with other settings than where and on what they ran.
 
     Cells without a trained round hold nothing to go on with and start anew.
 
@@ -70,12 +70,15 @@ def check_cells(cells: Iterable[Cell], num_supernodes: int) -> None:
         for key, was, now in _changes(cell, num_supernodes):
             raise UserError(
                 f"{cell.directory} was run with {key} = {was!r}, not {now!r}: "
-                "name another --output for a comparison with changed settings."
+                "name another --output for a comparison with changed settings, or remove that one."
             )
 
 
 def starting_config(cell: Cell) -> RunConfig:
-    """Configuration that starts the cell, or goes on after its last complete round."""
+    """Configuration that starts the cell, or goes on after its last complete round as it began.
+
+    So it goes on on the device that it began on.
+    """
     if not _has_model(cell):
         return cell.config
     config = resolve({"resume": str(cell.directory)}, Path.cwd())
@@ -119,15 +122,28 @@ def _reason(directory: Path) -> str:
     return " ".join(text.split())
 
 
+def changed_settings(
+    was: Mapping[str, Any], now: Mapping[str, Any]
+) -> Iterable[tuple[str, Any, Any]]:
+    """Key and both values where two flat settings differ.
+
+    A setting that only one of them has, as it is newer than the other, had its default's effect;
+    one that there is no more is left out.
+    """
+    defaults = default_flat()
+    for key in {**now, **was}:
+        if key not in now and key not in defaults:
+            continue
+        before, after = (flat.get(key, defaults.get(key)) for flat in (was, now))
+        if before != after:
+            yield key, before, after
+
+
 def _changes(cell: Cell, num_supernodes: int) -> Iterable[tuple[str, Any, Any]]:
     """Key, value on disk and value asked for, where they differ."""
     saved, _ = read_config(cell.directory)
-    defaults = default_flat()
-    asked = cell.config.to_flat()
-    for key, now in asked.items():
-        # A setting that is newer than the cell had its default's effect.
-        was = saved.get(key, defaults.get(key))
-        if key in ("output", "resume") or was == now:
+    for key, was, now in changed_settings(saved, cell.config.to_flat()):
+        if key in OF_THE_MACHINE:
             continue
         if key == "selection" and now == "auto":  # the run writes what it chose
             continue

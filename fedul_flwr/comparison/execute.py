@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from statistics import fmean
 
 from fedul_flwr.comparison.cells import (
@@ -30,8 +31,6 @@ Simulate = Callable[[RunConfig, str], None]
 def run_cells(plan: Plan, simulate: Simulate, say: Callable[[str], None]) -> list[Row]:
     """Run cells that are not finished, one after the other, and save the comparison after each.
 
-    A cell that fails is noted and does not keep others from running.
-
     Parameters
     ----------
     plan : the comparison; what is on disk of it is gone on with.
@@ -48,14 +47,31 @@ def run_cells(plan: Plan, simulate: Simulate, say: Callable[[str], None]) -> lis
         If a cell on disk was run with other settings; nothing was started then.
     """
     check_cells(plan.cells, plan.num_supernodes)
-    results = {(cell.run, cell.seed): read_cell(cell) for cell in plan.cells}
+    return make_rows(plan, run_missing(plan.cells, simulate, say, partial(_save, plan)))
+
+
+def run_missing(
+    cells: Sequence[Cell],
+    simulate: Simulate,
+    say: Callable[[str], None],
+    save: Callable[[Sequence[CellResult]], None],
+) -> list[CellResult]:
+    """Run cells that are not finished, whatever settings those on disk were run with.
+
+    A cell that fails is noted and does not keep others from running.
+
+    Parameters
+    ----------
+    save : gets the results of all cells, in their order, at the beginning and after each.
+    """
+    results = {(cell.run, cell.seed): read_cell(cell) for cell in cells}
     done = {key: result for key, result in results.items() if result.status == "finished"}
     if done:
-        say(f"{len(done)} of {len(plan.cells)} cells are finished already.")
+        say(f"{len(done)} of {len(cells)} cells are finished already.")
     # Of cells of this call by the clock: what comes before and after training counts too.
     seconds = {key: s for key, result in done.items() if (s := result.figure("seconds_total"))}
-    rows = _save(plan, list(results.values()))
-    todo = [cell for cell in plan.cells if (cell.run, cell.seed) not in done]
+    save(list(results.values()))
+    todo = [cell for cell in cells if (cell.run, cell.seed) not in done]
     for position, cell in enumerate(todo):
         key = (cell.run, cell.seed)
         number = list(results).index(key) + 1
@@ -72,13 +88,13 @@ def run_cells(plan: Plan, simulate: Simulate, say: Callable[[str], None]) -> lis
             say(f"{cell.title}: {measured} {percent(results[key].figure('test_error'))}")
         except KeyboardInterrupt:
             results[key] = read_cell(cell)
-            _save(plan, list(results.values()))
+            save(list(results.values()))
             raise
         except Exception as error:  # whatever it is, other cells can still run
             results[key] = CellResult(cell, "failed", reason=keep_reason(cell, error))
             say(f"{cell.title} failed: {results[key].reason}")
-        rows = _save(plan, list(results.values()))
-    return rows
+        save(list(results.values()))
+    return list(results.values())
 
 
 def _left(cells: Sequence[Cell], seconds: Mapping[tuple[str, int], float]) -> str:
@@ -92,7 +108,7 @@ def _left(cells: Sequence[Cell], seconds: Mapping[tuple[str, int], float]) -> st
     return f", about {duration(round(expected))} left"
 
 
-def _save(plan: Plan, results: Sequence[CellResult]) -> list[Row]:
+def _save(plan: Plan, results: Sequence[CellResult]) -> None:
     rows = make_rows(plan, results)
     RunDirectory(plan.output).create()
     for name, content in (
@@ -102,4 +118,3 @@ def _save(plan: Plan, results: Sequence[CellResult]) -> list[Row]:
         ("comparison.png", draw_png(comparison_figure(rows))),
     ):
         write_atomically(plan.output / name, content)
-    return rows

@@ -71,7 +71,13 @@ class Plan:
 
 
 def read_runs(path: Path) -> dict[str, dict[str, Scalar]]:
-    """Runs of a TOML file, in its order: every top-level table holds the settings of one."""
+    """Runs of a TOML file, in its order: every top-level table holds the settings of one.
+
+    Raises
+    ------
+    UserError
+        If the file cannot be read, has no table, or a setting outside of all.
+    """
     content = read_toml(path)
     for key, value in content.items():
         if not isinstance(value, dict):
@@ -90,7 +96,13 @@ def method_runs(text: str) -> dict[str, dict[str, Scalar]]:
 
 
 def parse_seeds(text: str) -> tuple[int, ...]:
-    """Seeds of a list such as ``0,1,2``."""
+    """Seeds of a list such as ``0,1,2``.
+
+    Raises
+    ------
+    UserError
+        If it is empty, names a seed twice, or anything but whole numbers from 0 on.
+    """
     try:
         seeds = [int(part) for part in _parts(text)]
     except ValueError:

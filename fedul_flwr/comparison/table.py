@@ -128,13 +128,13 @@ def notes(plan: Plan, rows: Sequence[Row], mark: str) -> list[str]:
 
 def markdown(plan: Plan, rows: Sequence[Row]) -> str:
     """The table, what has to be said about it, and the conditions, as Markdown."""
-    lines = [_line(headings(rows)), _line(["---", *["---:"] * (len(HEADINGS) - 1)])]
+    lines = [markdown_line(headings(rows)), markdown_line(["---", *["---:"] * (len(HEADINGS) - 1)])]
     for row in rows:
-        run, error, *rest = (_escape(text) for text in texts(row))
-        lines.append(_line([run, f"**{error}**" if row.standing.marked else error, *rest]))
+        run, error, *rest = (markdown_text(text) for text in texts(row))
+        lines.append(markdown_line([run, f"**{error}**" if row.standing.marked else error, *rest]))
     lines += [
         "",
-        *(f"- {_escape(note)}" for note in notes(plan, rows, "Bold")),
+        *(f"- {markdown_text(note)}" for note in notes(plan, rows, "Bold")),
         "",
         "## Conditions",
         "",
@@ -143,7 +143,7 @@ def markdown(plan: Plan, rows: Sequence[Row]) -> str:
         f"- Clients: {plan.num_supernodes}",
         f"- Seeds: {', '.join(map(str, plan.seeds))}",
         f"- Settings of all runs: {_settings(plan.shared)}",
-        *(f"- {_escape(name)}: {_settings(own)}" for name, own in plan.runs.items()),
+        *(f"- {markdown_text(name)}: {_settings(own)}" for name, own in plan.runs.items()),
         "- Time and traffic are means per training; all other settings have their defaults.",
     ]
     return "\n".join(["# Comparison", "", *lines, ""])
@@ -273,13 +273,15 @@ def _toml(value: object) -> str:
     return f'"{value}"' if isinstance(value, str) else str(value).lower()
 
 
-def _escape(text: str) -> str:
+def markdown_text(text: str) -> str:
+    """``text`` with what means something in Markdown escaped."""
     for sign in "\\|*_`<":
         text = text.replace(sign, f"\\{sign}")
     return text
 
 
-def _line(texts: Iterable[str]) -> str:
+def markdown_line(texts: Iterable[str]) -> str:
+    """A line of a Markdown table."""
     return f"| {' | '.join(texts)} |"
 
 

@@ -32,6 +32,19 @@ def majority_partition(
     authors' code. With ``mild`` (the paper's body) majorities have 0.15 to 0.25 each and the
     minorities share the rest, each below 0.08. With ``points_per_client`` (the paper's table E.10)
     they take so many instead of n/C, so that no class is exhausted while there is enough of all.
+
+    Parameters
+    ----------
+    labels : ``(n,)``, classes ``0..K-1``.
+
+    Returns
+    -------
+    For each client the positions ``(n_c,)`` of its points in ``labels``; clients share none.
+
+    Raises
+    ------
+    UserError
+        If a client would have no point, or ``mild`` has fewer than 9 classes.
     """
     pools = _shuffled_classes(labels, num_classes, rng)
     quota = points_per_client or len(labels) // num_clients
@@ -64,6 +77,13 @@ def imbalanced_partition(
     shares of those that there are keep their proportions: 0.625 and twice 0.1875 of three classes.
     Clients take n/C points, or ``points_per_client``, one after the other, each class until it is
     exhausted; none is if all are equally frequent and C is a multiple of K.
+
+    Parameters and result as of :func:`majority_partition`.
+
+    Raises
+    ------
+    UserError
+        If a client would have no point.
     """
     pools = _shuffled_classes(labels, num_classes, rng)
     quota = points_per_client or len(labels) // num_clients

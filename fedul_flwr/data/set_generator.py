@@ -110,7 +110,10 @@ def draw_priors(num_sets: int, num_classes: int, kind: str, rng: np.random.Gener
 
 
 def equal_columns(priors: Floats) -> Floats:
-    """Scale columns to the same sum M/K, so that all sets together need every class equally."""
+    """Scale columns to the same sum M/K, so that all sets together need every class equally.
+
+    ``priors`` and the result are ``(M, K)``; no column of ``priors`` may be 0 throughout.
+    """
     num_sets, num_classes = priors.shape
     scaled: Floats = priors / priors.sum(axis=0, keepdims=True) * (num_sets / num_classes)
     return scaled
@@ -122,6 +125,16 @@ def add_prior_noise(priors: Floats, epsilon: float, form: str, rng: np.random.Ge
     ``"symmetric"``: Pi·(1 + eps·(2·gamma − 1)), the identity at eps = 0. ``"literal"``: the text's
     Pi·(1 + (2·eps − 1)·gamma). gamma ~ U[0, 1] per entry; clipped to [0, 1]; rows normalised. A row
     that is clipped to nothing stays as it was.
+
+    Parameters
+    ----------
+    priors : ``(M, K)``, rows of class priors.
+    epsilon : strength of the noise, at least 0.
+    form : ``"symmetric"`` or ``"literal"``.
+
+    Returns
+    -------
+    ``(M, K)``, rows of class priors.
     """
     gamma = rng.random(priors.shape)
     literal = form == "literal"

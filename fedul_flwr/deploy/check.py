@@ -18,9 +18,10 @@ from flwr.app import ConfigRecord, Context, RecordDict
 from flwr.common.config import parse_config_args
 
 from client_apps.accountable import AccountableClient
-from fedul_flwr.bridge import CONFIG, Arrays, Content, Value, payload_bytes, to_record
+from fedul_flwr.bridge import CONFIG, Content, Value, payload_bytes, to_record
 from fedul_flwr.client_app import build_client
 from fedul_flwr.config import RunConfig, resolve
+from fedul_flwr.data.types import Arrays
 from fedul_flwr.errors import OwnDataError, UserError
 from fedul_flwr.federation import DataShape, introduction
 from fedul_flwr.local_plan import local_plan

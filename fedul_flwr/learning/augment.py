@@ -14,6 +14,8 @@ SMALL_ROTATION_DEGREES = 10.0
 """Largest rotation either way before a flip (XCLP paper, Mini-ImageNet)."""
 TRANSLATION_PIXELS = 4
 """Largest shift either way before a flip (XCLP paper, CIFAR)."""
+AFFINE_DEGREES, AFFINE_SCALE, AFFINE_PIXELS = 15.0, 0.1, 2.0
+"""Largest rotation, change of size and shift of ``affine`` (ours, for digits and the like)."""
 
 
 def augment_batch(inputs: Tensor, name: str, rng: np.random.Generator) -> Tensor:
@@ -27,6 +29,8 @@ def augment_batch(inputs: Tensor, name: str, rng: np.random.Generator) -> Tensor
             most = TRANSLATION_PIXELS
             down, right = torch.from_numpy(rng.integers(-most, most + 1, (2, len(inputs))))
             return _flip_randomly(translate(inputs, down, right), rng)
+        case "affine":
+            return _change_randomly(inputs, rng)
         case "rotate-flip":
             return _flip_randomly(_rotate_randomly(inputs, SMALL_ROTATION_DEGREES, rng), rng)
         case _:
@@ -35,6 +39,18 @@ def augment_batch(inputs: Tensor, name: str, rng: np.random.Generator) -> Tensor
 
 def _rotate_randomly(inputs: Tensor, most: float, rng: np.random.Generator) -> Tensor:
     return rotate(inputs, torch.from_numpy(rng.uniform(-most, most, len(inputs))))
+
+
+def _change_randomly(inputs: Tensor, rng: np.random.Generator) -> Tensor:
+    """Rotate, scale and shift every image at random, in one reading of its pixels."""
+    count = len(inputs)
+    degrees = rng.uniform(-AFFINE_DEGREES, AFFINE_DEGREES, count)
+    sizes = 1 + rng.uniform(-AFFINE_SCALE, AFFINE_SCALE, count)
+    pixels = rng.uniform(-AFFINE_PIXELS, AFFINE_PIXELS, (count, 2))
+    turns = rotations(torch.from_numpy(degrees).to(inputs.dtype))
+    matrices = turns / torch.from_numpy(sizes).to(inputs.dtype)[:, None, None]
+    shifts = torch.from_numpy(pixels).to(inputs.dtype) / torch.tensor(inputs.shape[:1:-1])
+    return warp(inputs + 1, matrices, shifts, "nearest").sub_(1)
 
 
 def _flip_randomly(inputs: Tensor, rng: np.random.Generator) -> Tensor:

@@ -1,6 +1,7 @@
 """Changes of tone and colour of whole batches, after Pillow's operations of the same names.
 
-Images are ``(n, c, h, w)`` of levels in [0, 255], as floating point; nothing changes its argument.
+Images are ``(n, c, h, w)`` of levels in [0, 255], as floating point, and so is every result, but
+for :func:`grey`'s; nothing changes its argument.
 Changes that count or compare levels take the nearest whole ones, as an 8-bit image has; the others
 do not round. Factors are ``(n,)``, at least 0, and 1 is the image itself.
 """
@@ -43,13 +44,13 @@ def equalize(images: Tensor) -> Tensor:
 
 
 def posterize(images: Tensor, bits: Tensor) -> Tensor:
-    """Keep the highest ``bits`` ``(n,)``, 1 to 8, of every level."""
+    """Keep the highest ``bits`` ``(n,)``, whole numbers 1 to 8, of every level."""
     step = _per_image(2 ** (8 - bits))
     return (images.round() / step).floor() * step
 
 
 def solarize(images: Tensor, thresholds: Tensor) -> Tensor:
-    """Invert the levels that reach their image's threshold, ``(n,)``."""
+    """Invert the levels that reach their image's threshold, ``(n,)`` in [0, 256]; at 256 none."""
     levels = images.round()
     return torch.where(levels < _per_image(thresholds), levels, LEVELS - 1 - levels)
 

@@ -50,7 +50,15 @@ def uda_loss(
 ) -> tuple[Tensor, Tensor]:
     """KL from the target sharpened by ``temperature`` (Xie et al. 2020, section 3.2).
 
-    Parameters and result as of :func:`fixmatch_loss`; the mask looks at the target as it is.
+    Parameters
+    ----------
+    log_target, log_q, threshold : as of :func:`fixmatch_loss`; the mask looks at the target as it
+        is, not sharpened.
+    temperature : positive; 1 leaves the target as it is.
+
+    Returns
+    -------
+    As :func:`fixmatch_loss`.
     """
     sharp = functional.log_softmax(log_target / temperature, dim=1)
     # Where a class is impossible both logarithms are near -1e30, which cancel.

@@ -10,11 +10,12 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from fedul_flwr.data.types import Arrays
+
 SIGMA, PSI, THETA = "sigma", "psi", "theta"
 """Parts of a model's weights: what learns from labels, what learns from unlabeled points, and the
 whole of an undecomposed model."""
 
-Arrays = dict[str, NDArray[Any]]
 Parts = dict[str, Arrays]
 """Arrays of every part by their name in the model: sigma and psi, or theta alone."""
 

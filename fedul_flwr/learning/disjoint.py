@@ -30,7 +30,7 @@ class Penalties:
 
     @torch.no_grad()
     def add_gradients(self, sigma: Tensor, psi: Tensor, gradient: Tensor) -> None:
-        """gradient += 2 λ_L2 (psi − sigma) + λ_L1 sign(psi)."""
+        """gradient += 2 λ_L2 (psi − sigma) + λ_L1 sign(psi), in place; all of one shape."""
         if self.l2:
             gradient.add_(psi, alpha=2 * self.l2).add_(sigma, alpha=-2 * self.l2)
         if self.l1:
@@ -120,7 +120,7 @@ def train_disjoint(
     label_part = SIGMA if SIGMA in parts else unlabeled_part(parts)
     on_labels = _Learner(decomposed, label_part, plan, penalties)
     on_rest = _Learner(decomposed, unlabeled_part(parts), plan, penalties)
-    network = Network(decomposed.model, plan.device, plan.dtype)
+    network = Network(decomposed.model, plan.device, plan.precision)
     decomposed.model.train()
     decomposed.model.zero_grad()
     torch.manual_seed(int(rng.integers(2**63)))  # dropout, and what the consistency draws

@@ -20,7 +20,7 @@ def noise_image(image_shape: tuple[int, int, int], rng: np.random.Generator) -> 
 def embed(model: nn.Module, noise: Tensor, plan: LocalPlan) -> Floats:
     """``(K,)``: class probabilities by ``model`` of the image ``noise``."""
     model.eval()
-    network = Network(model, plan.device, plan.dtype)
+    network = Network(model, plan.device, plan.precision)
     with torch.inference_mode():
         logits = network(network.place(noise))
     return np.asarray(logits[0].double().softmax(dim=0).cpu().numpy())

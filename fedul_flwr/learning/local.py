@@ -121,11 +121,11 @@ def _begin(
     model: nn.Module, plan: LocalPlan, rng: np.random.Generator
 ) -> tuple[Network, list[nn.Parameter]]:
     """Make ``model`` ready to be trained; the network and the weights that training changes."""
-    place(model, plan.device, plan.dtype)
+    place(model, plan.device, plan.precision)
     model.train()
     torch.manual_seed(int(rng.integers(2**63)))  # dropout, and what objectives draw
     weights = [weight for weight in model.parameters() if weight.requires_grad]
-    return Network(model, plan.device, plan.dtype), weights
+    return Network(model, plan.device, plan.precision), weights
 
 
 def _backward(
@@ -158,9 +158,9 @@ def predict_logits(
     """Outputs of ``model`` in evaluation mode on rows ``points`` of ``images``: ``(n, K)``."""
     plan = plan or LocalPlan()
     # Outside inference mode: weights that are moved inside it could never be trained again.
-    place(model, plan.device, plan.dtype)
+    place(model, plan.device, plan.precision)
     model.eval()
-    network = Network(model, plan.device, plan.dtype)
+    network = Network(model, plan.device, plan.precision)
     with torch.inference_mode():
         return torch.cat(
             [network(network.place(inputs)).cpu() for inputs in evaluation_batches(images, points)]
@@ -190,7 +190,8 @@ def load_arrays(model: nn.Module, arrays: Mapping[str, NDArray[np.generic]]) -> 
                     f"array {name!r} has shape {arrays[name].shape}, "
                     f"the model's has {tuple(tensor.shape)}"
                 )
-            tensor.copy_(torch.from_numpy(np.asarray(arrays[name])))
+            # Torch takes no array that must not be written to.
+            tensor.copy_(torch.from_numpy(np.require(arrays[name], requirements="W")))
 
 
 def dump_arrays(model: nn.Module) -> dict[str, NDArray[np.generic]]:

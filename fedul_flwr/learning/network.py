@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from fedul_flwr.learning.machine import autocast
+from fedul_flwr.learning.machine import autocast, choose_dtype
 
 
 class Network:
@@ -18,13 +18,15 @@ class Network:
     Parameters
     ----------
     model : the class model.
-    device, dtype : where and in what it computes.
+    device, precision : where and in what it computes
+        (:func:`~fedul_flwr.learning.machine.choose_dtype`).
     """
 
-    def __init__(self, model: nn.Module, device: torch.device, dtype: torch.dtype) -> None:
+    def __init__(self, model: nn.Module, device: torch.device, precision: str) -> None:
         self.model = model
-        self._device, self._dtype = device, dtype
-        self._wide = torch.float64 if dtype == torch.float64 else torch.float32
+        self._device, self._precision = device, precision
+        self._dtype = choose_dtype(precision, model, device)
+        self._wide = torch.float64 if self._dtype == torch.float64 else torch.float32
 
     def place(self, inputs: Tensor) -> Tensor:
         """``inputs`` where and as the model takes them."""
@@ -53,11 +55,12 @@ class Network:
 
     def twin(self, model: nn.Module) -> Network:
         """Another model in the same arithmetic."""
-        return Network(model, self._device, self._dtype)
+        return Network(model, self._device, self._precision)
 
     def wide(self) -> Network:
         """The same network without bfloat16, for differences that it would round away."""
-        return Network(self.model, self._device, self._wide)
+        wide = "float64" if self._precision == "float64" else "float32"
+        return Network(self.model, self._device, wide)
 
 
 @contextmanager

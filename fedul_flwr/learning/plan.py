@@ -26,4 +26,4 @@ class LocalPlan:
     augment: str = "none"
     proximal_mu: float = 0.0
     device: torch.device = CPU
-    dtype: torch.dtype = torch.float32
+    precision: str = "float32"

@@ -53,7 +53,7 @@ def train_with_variates(
     -------
     The result of the training, the new c_i and its change.
     """
-    place(model, plan.device, plan.dtype)
+    place(model, plan.device, plan.precision)
     named = {name: weight for name, weight in model.named_parameters() if weight.requires_grad}
     c = [_tensor(server[name], weight) for name, weight in named.items()]
     c_i = [

@@ -30,12 +30,12 @@ def _cnn6(
     return nn.Sequential(
         nn.Conv2d(channels, width, 5, padding=2),
         nn.BatchNorm2d(width),
+        nn.MaxPool2d(2),  # before ReLU, which then has a quarter to do: the outcome is the same
         nn.ReLU(inplace=True),
-        nn.MaxPool2d(2),
         nn.Conv2d(width, width, 5, padding=2),
         nn.BatchNorm2d(width),
+        nn.MaxPool2d(2),  # before ReLU, which then has a quarter to do: the outcome is the same
         nn.ReLU(inplace=True),
-        nn.MaxPool2d(2),
         nn.Conv2d(width, 2 * width, 5, padding=2),
         nn.BatchNorm2d(2 * width),
         nn.ReLU(inplace=True),

@@ -10,6 +10,7 @@ from torch import nn
 
 from fedul_flwr.errors import UserError
 from fedul_flwr.models.alexnet_like import alexnet_like
+from fedul_flwr.models.cnn4 import cnn4
 from fedul_flwr.models.cnn6 import cnn6, cnn6_quarter
 from fedul_flwr.models.cnn13 import cnn13, cnn13_plain, cnn13_quarter
 from fedul_flwr.models.cnn_small import cnn_small
@@ -27,6 +28,7 @@ Builder = Callable[[ImageShape, int], nn.Module]
 
 MODELS: dict[str, Builder] = {
     "alexnet-like": alexnet_like,
+    "cnn4": cnn4,
     "cnn6": cnn6,
     "cnn6-quarter": cnn6_quarter,
     "cnn13": cnn13,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,7 +11,6 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
-from fedul_flwr.errors import UserError
 from fedul_flwr.results.figure_style import (
     COLOURS,
     DASHES,
@@ -21,7 +19,6 @@ from fedul_flwr.results.figure_style import (
     MARKERS,
     legend_below,
     new_figure,
-    save,
     set_title,
     style,
 )
@@ -37,35 +34,21 @@ _ALL_NUMBERS = 40
 """Most clients whose numbers all fit below the axis."""
 
 
-def draw_label_plots(scores: Mapping[str, Any], folder: Path) -> list[Path]:
-    """Draw what is known of labels; returns the files written.
-
-    ``label_accuracy.png`` per source, ``label_clients.png`` per client, and
-    ``label_coverage.png``, the error among the most confident. What was not scored is not drawn.
+def label_figures(scores: Mapping[str, Any]) -> dict[str, Figure]:
+    """What is known of labels: per source, per client, and errors among the most confident.
 
     Parameters
     ----------
     scores : content of ``labels.json``, see
-        :func:`fedul_flwr.results.label_scores.score_labels`.
-
-    Raises
-    ------
-    UserError
-        If the files cannot be written.
+        :func:`fedul_flwr.results.label_scores.score_labels`; without scores there is no picture.
     """
-    scored = scored_sources(scores)
-    if not scored:
-        return []
-    figures = {
-        "label_accuracy.png": accuracy_figure(scores),
-        "label_clients.png": clients_figure(scores),
-        "label_coverage.png": coverage_figure(scores),
+    if not scored_sources(scores):
+        return {}
+    return {
+        "label_accuracy": accuracy_figure(scores),
+        "label_clients": clients_figure(scores),
+        "label_coverage": coverage_figure(scores),
     }
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        return [save(figure, folder / name) for name, figure in figures.items()]
-    except OSError as error:
-        raise UserError(f"Cannot write plots to {folder}: {error.strerror or error}.") from error
 
 
 def scored_sources(scores: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:

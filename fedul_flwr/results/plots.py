@@ -29,7 +29,7 @@ from fedul_flwr.results.figure_style import (
     set_title,
     style,
 )
-from fedul_flwr.results.label_plots import draw_label_plots
+from fedul_flwr.results.label_plots import label_figures
 from fedul_flwr.results.priors_figure import has_priors, priors_figure
 from fedul_flwr.results.records import Run, distinct_labels
 from fedul_flwr.results.traffic_figure import format_bytes, has_time_traffic, time_traffic_figure
@@ -48,6 +48,8 @@ __all__ = [
     "loss_figure",
     "priors_figure",
     "pseudo_labels_figure",
+    "run_figures",
+    "save_plots",
     "time_traffic_figure",
 ]
 
@@ -73,29 +75,41 @@ _PSEUDO_LABELS = {
 }
 
 
-def draw_plots(run: Run, directory: Path) -> list[Path]:
-    """Draw what ``run`` recorded into ``directory``; returns the files written.
+def run_figures(run: Run) -> dict[str, Figure]:
+    """Pictures of what ``run`` recorded, by name; what was not recorded is not drawn.
 
-    ``error.png``, ``loss.png`` and ``pseudo_labels.png`` over rounds, ``priors.png`` with the
-    clients' sets, ``time_traffic.png``, and pictures of labels that clients gave their points. What
-    was not recorded is not drawn.
+    ``error``, ``loss`` and ``pseudo_labels`` over rounds, ``priors`` with the clients' sets,
+    ``time_traffic``, and those of labels that clients gave their points.
     """
     figures: dict[str, tuple[Callable[[Run], bool], Callable[[], Figure]]] = {
-        "error.png": (has_error, lambda: error_figure([run])),
-        "loss.png": (has_loss, lambda: loss_figure([run])),
-        "pseudo_labels.png": (has_pseudo_labels, lambda: pseudo_labels_figure(run)),
-        "priors.png": (has_priors, lambda: priors_figure(run)),
-        "time_traffic.png": (has_time_traffic, lambda: time_traffic_figure(run)),
+        "error": (has_error, lambda: error_figure([run])),
+        "loss": (has_loss, lambda: loss_figure([run])),
+        "pseudo_labels": (has_pseudo_labels, lambda: pseudo_labels_figure(run)),
+        "priors": (has_priors, lambda: priors_figure(run)),
+        "time_traffic": (has_time_traffic, lambda: time_traffic_figure(run)),
     }
-    paths = []
+    drawn = {name: draw() for name, (recorded, draw) in figures.items() if recorded(run)}
+    return drawn | label_figures(run.labels or {})
+
+
+def draw_plots(run: Run, directory: Path) -> list[Path]:
+    """Write :func:`run_figures` into ``directory`` as PNG; returns the files."""
+    return save_plots(run_figures(run), directory)
+
+
+def save_plots(figures: Mapping[str, Figure], directory: Path) -> list[Path]:
+    """Write figures as ``<name>.png`` into ``directory``, which is made; returns the files.
+
+    Raises
+    ------
+    UserError
+        If they cannot be written.
+    """
     try:
         directory.mkdir(parents=True, exist_ok=True)
-        for name, (recorded, draw) in figures.items():
-            if recorded(run):
-                paths.append(save(draw(), directory / name))
+        return [save(figure, directory / f"{name}.png") for name, figure in figures.items()]
     except OSError as error:
         raise UserError(f"Cannot write plots to {directory}: {error.strerror or error}.") from error
-    return paths + draw_label_plots(run.labels or {}, directory)
 
 
 def draw_png(figure: Figure) -> bytes:

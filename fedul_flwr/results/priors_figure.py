@@ -15,6 +15,8 @@ from fedul_flwr.results.records import Client, Run
 
 SETS_SHOWN = 12
 """Up to this many clients every unlabeled set has a row of its own."""
+CLIENTS_SHOWN = 400
+"""Of more clients than these some are shown: a row needs a few dots of the picture."""
 _ABSENT = "#E4E4E4"
 
 Floats = NDArray[np.float64]
@@ -41,10 +43,10 @@ def priors_figure(run: Run) -> Figure:
     """Class priors of the clients' sets as a heat map, with set sizes as bars beside it.
 
     Rows are the sets grouped by client; one row per client where there are more than
-    :data:`SETS_SHOWN`. Where no priors were shared, the clients' class counts stand in, and
-    without those the set sizes stand alone.
+    :data:`SETS_SHOWN`, and at most :data:`CLIENTS_SHOWN` of them, evenly by number. Where no priors
+    were shared, the clients' class counts stand in, and without those the set sizes stand alone.
     """
-    clients = run.federation.clients if run.federation is not None else ()
+    clients = _shown(run)
     widths = [len(client.priors[0]) for client in clients if client.priors]
     if widths:
         by_set = len(clients) <= SETS_SHOWN
@@ -60,6 +62,18 @@ def priors_figure(run: Run) -> Figure:
             run, rows, "Classes of the clients' points", "share of the client's points (%)"
         )
     return _sizes_figure(run, clients)
+
+
+def _shown(run: Run) -> Sequence[Client]:
+    clients = run.federation.clients if run.federation is not None else ()
+    return clients[:: max(1, -(-len(clients) // CLIENTS_SHOWN))]
+
+
+def _title(run: Run, title: str) -> str:
+    """``title``, with how many clients are shown where that is not all."""
+    assert run.federation is not None  # something is shown
+    count, shown = len(run.federation.clients), len(_shown(run))
+    return title if shown == count else f"{title}: {shown:,} of {count:,}"
 
 
 def _prior_rows(client: Client, by_set: bool, num_classes: int) -> _Rows:
@@ -102,7 +116,10 @@ def _heat_map(run: Run, rows: Sequence[_Rows], title: str, unit: str) -> Figure:
     left = figure.add_subplot(grid[1, 0])
     right = figure.add_subplot(grid[1, 1], sharey=left)
     percent = np.ma.masked_invalid(100 * shares)
-    mesh = left.pcolormesh(np.arange(num_classes + 1), edges, percent, cmap="YlGnBu", vmin=0)
+    # As pixels also in SVG, where thousands of cells would be as many paths with seams between.
+    mesh = left.pcolormesh(
+        np.arange(num_classes + 1), edges, percent, cmap="YlGnBu", vmin=0, rasterized=True
+    )
     bar = figure.colorbar(mesh, cax=figure.add_subplot(grid[0, 0]), orientation="horizontal")
     bar.ax.xaxis.set_ticks_position("top")
     bar.ax.tick_params(labelsize=8, colors=INK)
@@ -116,7 +133,7 @@ def _heat_map(run: Run, rows: Sequence[_Rows], title: str, unit: str) -> Figure:
     _label_classes(left, _class_names(run, num_classes), cell)
     _draw_sizes(right, rows, centres)
     left.set_ylim(edges[-1], 0)
-    set_title(figure, title, run.label)
+    set_title(figure, _title(run, title), run.label)
     return figure
 
 
@@ -256,7 +273,7 @@ def _sizes_figure(run: Run, clients: Sequence[Client]) -> Figure:
     several = any(len(client.set_sizes or ()) > 1 for client in clients)
     axes.set_xlabel("points (shades: one set each)" if several else "points")
     axes.set_ylim(len(clients) - 0.4, -0.6)
-    set_title(figure, "Points of the clients", run.label)
+    set_title(figure, _title(run, "Points of the clients"), run.label)
     return figure
 
 

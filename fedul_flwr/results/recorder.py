@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from logging import INFO
 from typing import Any
 
 import numpy as np
 from flwr.common import log
-from numpy.typing import NDArray
 
 from fedul_flwr.config import LAST_MODEL, RunConfig
+from fedul_flwr.data.types import Arrays
 from fedul_flwr.evaluation import Errors, Evaluator
 from fedul_flwr.results.store import BEST_MODEL, RunDirectory
 
-Arrays = dict[str, NDArray[Any]]
+AddRound = Callable[[Mapping[str, Any]], None]
 
 CRITERION = {"validation": "validation_error", "heldout": "heldout_loss", "last": "round"}
 """Key of a metrics line by which the best round is chosen, per ``selection``; least is best,
@@ -35,14 +35,20 @@ class Recorder:
     directory : the run's directory.
     settings : the run's settings, with ``selection`` resolved.
     evaluator : ``None`` where the server has no data.
+    add_round : gets every line once it is in ``metrics.jsonl``.
     """
 
     def __init__(
-        self, directory: RunDirectory, settings: RunConfig, evaluator: Evaluator | None
+        self,
+        directory: RunDirectory,
+        settings: RunConfig,
+        evaluator: Evaluator | None,
+        add_round: AddRound,
     ) -> None:
         self.directory = directory
         self.settings = settings
         self.evaluator = evaluator
+        self._add_round = add_round
         self.lines = directory.read_metrics()
         self._pool = ThreadPoolExecutor(max_workers=1, thread_name_prefix="evaluation")
         self._pending: Future[None] | None = None
@@ -116,6 +122,7 @@ class Recorder:
             # Before its line: a run that is cut off here evaluates this round again.
             self.directory.save_model(BEST_MODEL, arrays, {"round": number})
         self.directory.append_metrics(line)
+        self._add_round(line)
         log(INFO, "Round %s: %s", number, _readable(line))
 
 

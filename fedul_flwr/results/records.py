@@ -190,7 +190,13 @@ def number(value: object) -> float | None:
 
 
 def write_atomically(path: Path, content: str | bytes) -> None:
-    """Write ``content``, text as UTF-8; ``path`` is always the old file or the whole new one."""
+    """Write ``content``, text as UTF-8; ``path`` is always the old file or the whole new one.
+
+    Raises
+    ------
+    UserError
+        If the file cannot be written.
+    """
     if isinstance(content, str):
         # Names of classes and folders can hold lone surrogates, which UTF-8 cannot say.
         content = content.encode("utf-8", "replace")

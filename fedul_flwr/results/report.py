@@ -1,59 +1,50 @@
-"""One self-contained HTML page about runs."""
+"""One self-contained HTML page about runs, or about a comparison."""
 
 from __future__ import annotations
 
 import base64
-import json
+import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from matplotlib.figure import Figure
 
 from fedul_flwr.errors import UserError
-from fedul_flwr.results.figure_style import DPI
-from fedul_flwr.results.label_names import source_in_words
-from fedul_flwr.results.label_plots import scored_sources
+from fedul_flwr.results.figure_style import DPI, draw_svg
 from fedul_flwr.results.plots import (
-    draw_plots,
-    draw_png,
     error_figure,
-    format_bytes,
     has_error,
     has_loss,
     loss_figure,
+    run_figures,
+    save_plots,
 )
-from fedul_flwr.results.records import (
-    Client,
-    Run,
-    distinct_labels,
-    number,
-    read_run,
-    write_atomically,
-)
-from fedul_flwr.results.summary import duration
+from fedul_flwr.results.records import Run, distinct_labels, read_run, write_atomically
+from fedul_flwr.results.report_comparison import is_comparison, read_comparison
+from fedul_flwr.results.report_tables import settings_rows, summaries, tables_of
 
 __all__ = ["report"]
 
-
-_LABEL_PLOTS = {
-    "label_accuracy.png": "Accuracy and balanced accuracy of labels by their source",
-    "label_clients.png": "Accuracy of labels at each client, across clients and within it",
-    "label_coverage.png": "Error among the most confident labels, over their share",
+_CAPTIONS = {
+    "error": "Errors after each round, in percent. A star marks the best round, which was chosen "
+    "without test data.",
+    "loss": "Losses over rounds. They are different functions of different points: compare their "
+    "course, not their height.",
+    "pseudo_labels": "How many unlabeled points had a pseudo label in each round, and how many of "
+    "these labels were wrong, which a simulation knows.",
+    "priors": "What is known of the clients' points: classes in the columns, and how many points "
+    "there are.",
+    "time_traffic": "Seconds of each round, and bytes of its messages from and to all clients "
+    "together.",
+    "label_accuracy": "Accuracy of labels by their source, over points and as mean over classes.",
+    "label_clients": "Accuracy of labels at each client, from labels across clients and within it.",
+    "label_coverage": "Error among the labels held most confident, over the share of points that "
+    "these are.",
 }
-
-
-@dataclass(frozen=True)
-class _Setting:
-    """One row of the table of settings: its value in every run, in the order of the runs."""
-
-    name: str
-    values: tuple[str, ...]
-
-    @property
-    def differs(self) -> bool:
-        return len(set(self.values)) > 1
+_OVER_ROUNDS = ("error", "loss")
+_PIXELS_PER_POINT = 94 / 72  # a little smaller than CSS's 96
 
 
 def report(dirs: list[Path], output: Path | None = None) -> Path:
@@ -61,8 +52,8 @@ def report(dirs: list[Path], output: Path | None = None) -> Path:
 
     Parameters
     ----------
-    dirs : output directories of runs, finished or not.
-    output : the page; by default ``report.html`` in the run's directory, and in the working
+    dirs : output directories of runs, finished or not, or that of one comparison.
+    output : the page; by default ``report.html`` in the one directory, and in the working
         directory for several runs.
 
     Returns
@@ -72,31 +63,55 @@ def report(dirs: list[Path], output: Path | None = None) -> Path:
     Raises
     ------
     UserError
-        No directory, one that is no run or is corrupt, or an output that cannot be written.
+        No directory, one that is no run or is corrupt, a comparison among others, or an output that
+        cannot be written.
     """
     if not dirs:
         raise UserError("A report needs the directory of at least one run.")
+    compared = [directory for directory in dirs if is_comparison(directory)]
+    if compared and len(dirs) > 1:
+        raise UserError(
+            f"{compared[0]} is a comparison, which has a page of its own: name it alone."
+        )
     if output is None:
         output = dirs[0] / "report.html" if len(dirs) == 1 else Path("report.html")
     if output.is_dir():
         raise UserError(f"Cannot write {output}: it is a directory.")
-    runs = [read_run(directory) for directory in dirs]
-    pictures = [
-        {path.name: path.read_bytes() for path in draw_plots(run, run.directory / "plots")}
-        for run in runs
-    ]
-    write_atomically(output, _page(runs, pictures))
+    page = _comparison_page(dirs[0]) if compared else _page([read_run(path) for path in dirs])
+    write_atomically(output, page)
     return output
 
 
-def _page(runs: Sequence[Run], pictures: Sequence[dict[str, bytes]]) -> str:
-    if len(runs) == 1:
-        error, loss = (pictures[0].get(name) for name in ("error.png", "loss.png"))
-    else:
-        error = draw_png(error_figure(runs)) if any(map(has_error, runs)) else None
-        loss = draw_png(loss_figure(runs)) if any(map(has_loss, runs)) else None
+def _comparison_page(directory: Path) -> str:
+    found = read_comparison(directory)
+    picture = _png(found.picture, "Test error over rounds and at the end, of every run")
+    return _render("report_comparison.html.j2", found=found, picture=picture)
+
+
+def _page(runs: Sequence[Run]) -> str:
+    figures = [run_figures(run) for run in runs]
+    for run, drawn in zip(runs, figures, strict=True):
+        save_plots(drawn, run.directory / "plots")
     labels = distinct_labels(runs)
-    settings = _settings(runs)
+    settings = settings_rows(runs)
+    return _render(
+        "report.html.j2",
+        title=labels[0] if len(runs) == 1 else f"{len(runs)} runs",
+        labels=labels,
+        summaries=summaries(runs),
+        trains=any(run.trains for run in runs),
+        labels_points=not all(run.trains for run in runs),
+        over_rounds=_pictures(_over_rounds(runs, figures)),
+        settings=settings,
+        told=[row for row in settings if (row.differs if len(runs) > 1 else row.changed)],
+        sections=[
+            tables_of(run) | {"figures": _pictures(_own(drawn))}
+            for run, drawn in zip(runs, figures, strict=True)
+        ],
+    )
+
+
+def _render(template: str, **values: Any) -> str:
     environment = Environment(
         loader=FileSystemLoader(Path(__file__).parent),
         autoescape=True,
@@ -104,171 +119,48 @@ def _page(runs: Sequence[Run], pictures: Sequence[dict[str, bytes]]) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    return environment.get_template("report.html.j2").render(
-        title=labels[0] if len(runs) == 1 else f"{len(runs)} runs",
-        labels=labels,
-        summaries=[_summary(run) for run in runs],
-        trains=any(run.trains for run in runs),
-        labels_points=not all(run.trains for run in runs),
-        error=_image(error),
-        loss=_image(loss),
-        settings=settings,
-        differing=[setting for setting in settings if setting.differs],
-        sections=[_section(*pair) for pair in zip(runs, pictures, strict=True)],
-    )
+    return environment.get_template(template).render(values)
 
 
-def _summary(run: Run) -> dict[str, str]:
-    """One row of the table of runs; what no summary says comes from settings and metrics."""
-    known = run.summary or {}
-    last = run.metrics[-1]["round"] if run.metrics else 0
-    clients = run.federation.clients if run.federation is not None else None
-    rounds, errors = run.series("test_error")
-    best = run.best_round()
-    best_error = errors[rounds.index(best)] if best in rounds else None
-    seconds = run.series("seconds")[1]
-    total = number(known.get("seconds_total", sum(seconds) if seconds else None))
-    per_round = number(known.get("seconds_per_round", total / last if total and last else None))
-    planned = run.settings.get("num-rounds")
-    of_rounds = f", {last} of {planned} rounds" if planned and run.trains else ""
-    rounds_done = known.get("rounds", last) if run.trains else None
-    return {
-        "status": str(known.get("status", "finished"))
-        if run.finished
-        else f"unfinished{of_rounds}",
-        "method": str(known.get("method", run.settings.get("method", ""))),
-        "dataset": str(known.get("dataset", run.settings.get("dataset", ""))),
-        "partition": str(known.get("partition", run.settings.get("partition", ""))),
-        "clients": _text(known.get("num_clients", None if clients is None else len(clients))),
-        "rounds": _text(rounds_done),
-        "seed": _text(known.get("seed", run.settings.get("seed"))),
-        "best round": _text(best),
-        "error at best (%)": _percent(number(known.get("test_error", best_error))),
-        "error at end (%)": _percent(
-            number(known.get("final_test_error", errors[-1] if errors else None))
-        ),
-        "time": duration(total),
-        "per round": duration(per_round),
-        "up": _traffic(run, "bytes_up"),
-        "down": _traffic(run, "bytes_down"),
-    }
+def _over_rounds(runs: Sequence[Run], figures: Sequence[Mapping[str, Figure]]) -> dict[str, Figure]:
+    """Errors and losses, of several runs in common pictures."""
+    if len(runs) == 1:
+        return {name: figures[0][name] for name in _OVER_ROUNDS if name in figures[0]}
+    drawn = {}
+    if any(map(has_error, runs)):
+        drawn["error"] = error_figure(runs)
+    if any(map(has_loss, runs)):
+        drawn["loss"] = loss_figure(runs)
+    return drawn
 
 
-def _traffic(run: Run, key: str) -> str:
-    recorded = run.series(key)[1]
-    total = number((run.summary or {}).get(key, sum(recorded) if recorded else None))
-    return "–" if total is None else format_bytes(total)
+def _own(figures: Mapping[str, Figure]) -> dict[str, Figure]:
+    """What only one run has; pictures of its labels first, which are its outcome."""
+    names = [name for name in figures if name not in _OVER_ROUNDS]
+    names.sort(key=lambda name: not name.startswith("label_"))
+    return {name: figures[name] for name in names}
 
 
-def _settings(runs: Sequence[Run]) -> list[_Setting]:
-    names = sorted(
-        {name for run in runs for name in run.settings}, key=lambda name: ("." in name, name)
-    )
-    return [
-        _Setting(
-            name,
-            tuple(_text(run.settings[name]) if name in run.settings else "–" for run in runs),
-        )
-        # Shared settings first, then the table of each method.
-        for name in sorted(names, key=lambda name: ("." in name, name))
-    ]
-
-
-def _section(run: Run, pictures: dict[str, bytes]) -> dict[str, Any]:
-    clients = run.federation.clients if run.federation is not None else ()
-    shape, names = run.data.get("image_shape"), run.data.get("class_names")
-    return {
-        "shape": " × ".join(map(str, shape)) if isinstance(shape, list) else "",
-        "test_prior": _test_prior(run),
-        "class_names": [str(name) for name in names] if isinstance(names, list) else [],
-        "directory": str(run.directory),
-        "finished": run.finished,
-        "error": run.error,
-        "trains": run.trains,
-        "sources": _sources(run.labels or {}),
-        "label_plots": [
-            {"image": _image(pictures[name]), "alt": alt}
-            for name, alt in _LABEL_PLOTS.items()
-            if name in pictures
-        ],
-        "pseudo_labels": _image(pictures.get("pseudo_labels.png")),
-        "rounds": run.metrics[-1]["round"] if run.metrics else 0,
-        "priors": _image(pictures.get("priors.png")),
-        "time": _image(pictures.get("time_traffic.png")),
-        "clients": [_client(client) for client in clients],
-        "dropped": sum(client.status == "dropped" for client in clients),
-        "environment": _flat(run.environment or {}),
-    }
-
-
-def _sources(scores: Mapping[str, Any]) -> list[dict[str, str]]:
-    """A row per source of labels: on how many points, and how good they are."""
+def _pictures(figures: Mapping[str, Figure]) -> list[dict[str, Any]]:
     return [
         {
-            "labels": source_in_words(name, scores["points"]),
-            "points": f"{found['points']:,}",
-            "right (%)": f"{100 - found['error']:.2f}",
-            "right, mean over classes (%)": f"{found['balanced_accuracy']:.2f}",
-            "without a label (%)": f"{found['unreached']:.2f}",
+            "src": _address("svg+xml", draw_svg(figure)),
+            "width": round(72 * figure.get_figwidth() * _PIXELS_PER_POINT),
+            "alt": re.sub(r"\s+", " ", figure.get_suptitle()),
+            "caption": _CAPTIONS[name],
         }
-        for name, found in scored_sources(scores).items()
+        for name, figure in figures.items()
     ]
 
 
-def _test_prior(run: Run) -> str:
-    """Class priors of a finished run's posterior, with ``em`` also what came of it; or nothing."""
-    known = run.summary or {}
-    if known.get("test_prior_source") in (None, "uniform"):
-        return ""
-    values = known.get("test_prior_estimate", known.get("test_prior"))
-    words = f"{known['test_prior_source']}: " + ", ".join(f"{p:.3g}" for p in values or ())
-    reweighed = number(known.get("test_error_reweighed"))
-    return words if reweighed is None else f"{words}; test error re-weighed {reweighed:.2f} %"
-
-
-def _client(client: Client) -> dict[str, str]:
-    sizes = client.set_sizes
-    return {
-        "client": str(client.id),
-        "points": _text(client.num_points),
-        "sets": "–" if sizes is None else str(len(sizes)),
-        "labels": "–" if client.labelled_counts is None else str(sum(client.labelled_counts)),
-        "priors": "–" if client.priors is None else "shared",
-        "condition number": "–"
-        if client.condition_number is None
-        else f"{client.condition_number:.3g}",
-        "status": client.status,
-        "reason": client.reason,
-    }
-
-
-def _image(png: bytes | None) -> dict[str, Any] | None:
-    """A picture as ``data:`` address with its width on the page, or None where there is none."""
+def _png(png: bytes | None, alt: str) -> dict[str, Any] | None:
     if png is None:
         return None
-    # Bytes 16 to 19 of a PNG are its width. Shown smaller than it is: screens have up to two dots
-    # a pixel.
-    width = round(int.from_bytes(png[16:20]) * 94 / DPI)
-    return {"src": "data:image/png;base64," + base64.b64encode(png).decode("ascii"), "width": width}
+    # Bytes 16 to 19 of a PNG are its width in dots.
+    width = round(int.from_bytes(png[16:20]) * 72 * _PIXELS_PER_POINT / DPI)
+    return {"src": _address("png", png), "width": width, "alt": alt}
 
 
-def _flat(values: dict[str, Any], prefix: str = "") -> list[tuple[str, str]]:
-    rows = []
-    for name, value in values.items():
-        if isinstance(value, dict):
-            rows += _flat(value, f"{prefix}{name}.")
-        else:
-            rows.append((f"{prefix}{name}", _text(value)))
-    return rows
-
-
-def _text(value: object) -> str:
-    if value is None:
-        return "–"
-    if isinstance(value, str):
-        return value if value else '""'
-    return json.dumps(value, ensure_ascii=False)
-
-
-def _percent(value: float | None) -> str:
-    return "–" if value is None else f"{value:.2f}"
+def _address(kind: str, picture: bytes) -> str:
+    """A picture as ``data:`` address, which needs no other file."""
+    return f"data:image/{kind};base64," + base64.b64encode(picture).decode("ascii")

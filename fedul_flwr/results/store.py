@@ -41,9 +41,9 @@ class RunDirectory:
         except OSError as err:
             raise UserError(f"Cannot write to {self.path} ({err.strerror or err}).") from err
 
-    def write_json(self, name: str, content: Any) -> None:
-        """Replace JSON file ``name``."""
-        self._replace(name, json.dumps(content, indent=2) + "\n")
+    def write_json(self, name: str, content: Any, *, indent: int | None = 2) -> None:
+        """Replace JSON file ``name``; without ``indent`` it is one line."""
+        self._replace(name, json.dumps(content, indent=indent) + "\n")
 
     def read_json(self, name: str) -> Any:
         """Content of JSON file ``name``."""

@@ -135,6 +135,11 @@ def open_rows(kept: Words, received: Words) -> Floats:
 def to_words(numbers: Floats, participants: int = 1) -> Words:
     """Fixed point: the nearest multiples of 2^-40, as integers modulo 2^64.
 
+    Parameters
+    ----------
+    numbers : of any shape, which the result has too.
+    participants : how many such shares are added up, at least 1.
+
     Raises
     ------
     UserError
@@ -150,5 +155,8 @@ def to_words(numbers: Floats, participants: int = 1) -> Words:
 
 
 def from_words(words: Words) -> Floats:
-    """The numbers that fixed-point words stand for; the upper half of the ring is negative."""
+    """The numbers that fixed-point words stand for, in the same shape.
+
+    The upper half of the ring is negative: numbers lie in [-2^23, 2^23).
+    """
     return np.asarray(words.view(np.int64) * 2.0**-FRACTION_BITS, dtype=np.float64)

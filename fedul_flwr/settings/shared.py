@@ -37,7 +37,7 @@ UNMEASURED = {
 }
 """What a base does with other things that clients return beside their models: `max-update-norm`
 cannot bound it."""
-AugmentName = Literal["none", "rotate", "flip", "translate-flip", "rotate-flip"]
+AugmentName = Literal["none", "rotate", "flip", "translate-flip", "rotate-flip", "affine"]
 PRETRAINED = "torchvision"
 """What `start-from` calls the weights that torchvision has for its own models."""
 TEST_PRIOR_WORDS = ("uniform", "sets", "em")
@@ -119,13 +119,17 @@ class SharedSettings(Settings):
     """Weight of the L1 penalty on all parameters."""
     augment: AugmentName = "none"
     """Augmentation of local batches: `rotate` by up to 20 degrees, `flip` left-right,
-    `translate-flip` (by up to 4 pixels, mirrored border), `rotate-flip` (by up to 10 degrees)."""
+    `translate-flip` (by up to 4 pixels, mirrored border), `rotate-flip` (by up to 10 degrees),
+    `affine` (rotated by up to 15 degrees, scaled by 0.9 to 1.1, shifted by up to 2 pixels)."""
 
     base: BaseName = "fedavg"
     """Federated optimiser that the method wraps; with `local` clients share nothing and go on from
     their own models."""
     fraction_train: Annotated[float, Field(gt=0, le=1)] = 1.0
     """Part of the clients sampled in every round."""
+    fraction_evaluate: Annotated[float, Field(gt=0, le=1)] = 1.0
+    """Part of the clients that say their loss on held-out data, the same ones in every round: each
+    of them is sent the model."""
     client_weights: Literal["uniform", "examples"] = "uniform"
     """Weights of the mean over clients: 1/C, or by number of points n_c."""
     selection: Literal["auto", "validation", "heldout", "last"] = "auto"
@@ -158,13 +162,17 @@ class SharedSettings(Settings):
     device: Literal["auto", "cpu", "cuda"] = "auto"
     """Where models run."""
     precision: Literal["auto", "float32", "bfloat16", "float64"] = "auto"
-    """Arithmetic of training; `auto` takes bfloat16 where the machine multiplies it faster."""
+    """Arithmetic of training; `auto` takes bfloat16 for models of 150,000 weights or more where the
+    machine multiplies it faster. Each process decides by its own processor: name one where bits
+    must agree between machines (a federation of different CPUs, a run resumed elsewhere)."""
     client_threads: Annotated[int, Field(ge=0)] = 1
     """CPU threads of one client; 0 takes all. Results can differ between thread counts."""
     output: str = ""
     """Directory of results; empty takes `runs/<method>-<dataset>-<time>`."""
     resume: str = ""
     """Directory of an interrupted run to continue."""
+    tracking: Literal["none", "tensorboard", "mlflow", "tensorboard,mlflow"] = "none"
+    """What else gets the figures of a run, beside its own files: see docs/tracking.md."""
 
     @field_validator("image_shape")
     @classmethod
@@ -259,6 +267,11 @@ class SharedSettings(Settings):
             raise ValueError(
                 "selection = 'heldout' is a loss of the combined model: it needs evaluate = "
                 "'global'"
+            )
+        if self.fraction_evaluate != 1 and self.selection in ("validation", "last"):
+            raise ValueError(
+                f"fraction-evaluate = {self.fraction_evaluate} has no effect with selection = "
+                f"{self.selection!r}, for which no client evaluates: leave it out"
             )
         return self
 

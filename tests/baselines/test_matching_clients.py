@@ -240,7 +240,7 @@ def batch(client: MatchingClient, count: int = 40) -> tuple[Tensor, Tensor]:
 
 
 def network(client: MatchingClient) -> Network:
-    return Network(client.model.double(), torch.device("cpu"), torch.float64)
+    return Network(client.model.double(), torch.device("cpu"), "float64")
 
 
 @pytest.mark.parametrize("annealing", ["exponential", "none"])

@@ -121,7 +121,7 @@ def test_the_loss_of_a_step_weighs_points(client: Build) -> None:
     data = found.training_data()
     chosen = np.array([3, 85, 40])
     inputs = to_input(torch.from_numpy(data.images[data.points[chosen]]))
-    network = Network(found.model, torch.device("cpu"), torch.float32)
+    network = Network(found.model, torch.device("cpu"), "float32")
     loss = found.objective(SECOND)(network, inputs, torch.from_numpy(chosen))
     shares = network(inputs).detach().softmax(dim=1).numpy()[np.arange(3), found.classes[chosen]]
     expected = -(found.weights[chosen] * np.log(shares)).sum() / 3

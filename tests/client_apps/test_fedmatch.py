@@ -13,11 +13,11 @@ from torch import nn
 
 import client_apps.fedmatch
 from client_apps.fedmatch import FedMatchClient
-from fedul_flwr.bridge import Arrays
 from fedul_flwr.client_state import ClientState
 from fedul_flwr.config import RunConfig
 from fedul_flwr.data.sources import load_source, source_directory
 from fedul_flwr.data.split import build_split, client_files
+from fedul_flwr.data.types import Arrays
 from fedul_flwr.exchange import HELD, HELPERS, OUT_OF_STEP, SINCE
 from fedul_flwr.federation import DataShape, introduction
 from fedul_flwr.learning.decomposition import PSI, SIGMA, decompose, flatten, unflatten

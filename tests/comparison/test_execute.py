@@ -96,6 +96,12 @@ def test_all_cells_run_once_and_never_again(stage: Stage, tmp_path: Path) -> Non
     assert [row.standing.mean for row in rows] == [3.5, 1.25]
 
 
+def test_where_and_on_what_a_cell_ran_does_not_count(stage: Stage, tmp_path: Path) -> None:
+    stage.run(plan(tmp_path, device="cpu"))
+    stage.run(plan(tmp_path, device="auto", tracking="tensorboard"))
+    assert stage.started == []
+
+
 def test_more_seeds_are_added(stage: Stage, tmp_path: Path) -> None:
     stage.run(plan(tmp_path, seeds=(0,)))
     stage.run(plan(tmp_path))
@@ -235,6 +241,23 @@ def test_changed_settings_are_refused(
     with pytest.raises(UserError, match=f"{words}: name another --output"):
         stage.run(plan(tmp_path, **changes))
     assert stage.started == []
+
+
+def test_a_setting_that_is_no_more_keeps_nothing_from_going_on(
+    stage: Stage, tmp_path: Path
+) -> None:
+    stage.failing = {("supervised", 0): KeyboardInterrupt()}
+    with pytest.raises(KeyboardInterrupt):
+        stage.run(plan(tmp_path, seeds=(0,)))
+    for cell in plan(tmp_path, seeds=(0,)).cells:
+        file = cell.directory / "config.json"
+        saved = json.loads(file.read_text())
+        saved["settings"]["of-yesterday"] = 1
+        file.write_text(json.dumps(saved))
+    stage.failing = {}
+    stage.run(plan(tmp_path, seeds=(0,)))
+    assert stage.started == [("supervised", 0)]
+    assert stage.configs[-1].resume
 
 
 def test_a_run_that_has_spent_its_privacy_budget_is_finished(stage: Stage, tmp_path: Path) -> None:

@@ -32,7 +32,7 @@ def build(seed: int = 0, dtype: torch.dtype = torch.float32, *, norm: bool = Tru
     with torch.no_grad():
         model[4].weight.mul_(4)  # predictions that are neither flat nor certain
     wide = torch.float64 if dtype == torch.float64 else torch.float32
-    return Network(model.to(wide).train(), CPU, dtype)
+    return Network(model.to(wide).train(), CPU, str(dtype).removeprefix("torch."))
 
 
 def points(count: int = 16, seed: int = 1) -> Tensor:

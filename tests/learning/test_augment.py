@@ -131,7 +131,7 @@ def test_no_augmentation_touches_nothing_and_draws_nothing() -> None:
     assert rng.random() == np.random.default_rng(0).random()
 
 
-@pytest.mark.parametrize("name", ["rotate", "flip", "translate-flip", "rotate-flip"])
+@pytest.mark.parametrize("name", ["rotate", "flip", "translate-flip", "rotate-flip", "affine"])
 def test_augmentation_follows_the_generator(name: str) -> None:
     images = noise(8, 1, 6, 6)
     first, again, other = (
@@ -211,3 +211,34 @@ def test_before_a_flip_rotation_is_by_10_degrees_at_most(monkeypatch: pytest.Mon
     assert 9.9 < angles[0].max() <= 10
     flipped = [bool(a.equal(b.flip(2))) for a, b in zip(found, images, strict=True)]
     assert sum(flipped) == pytest.approx(1000, abs=110)
+
+
+def test_affine_turns_scales_and_shifts_within_its_limits() -> None:
+    image = blob(28, 28, right=6.0, up=0.0, radius=4.0)
+    x0, y0, wide0, high0 = moments(image)
+    found = augment_batch(image.repeat(300, 1, 1, 1), "affine", np.random.default_rng(0))
+    places = np.array([moments(one[None]) for one in found])
+    # The centre lies 6 to the right: turned by at most 15 degrees, times 0.9 to 1.1, moved by at
+    # most 2; a quarter of a pixel for reading the nearest one.
+    up, right = 6 * 1.1 * math.sin(math.radians(15)) + 2, 6 * 1.1 + 2
+    least = 6 * 0.9 * math.cos(math.radians(15)) - 2
+    assert np.abs(places[:, 1]).max() < up + 0.25
+    assert least - 0.25 < places[:, 0].min() < places[:, 0].max() < right + 0.25
+    sizes = places[:, 2:] / [wide0, high0]
+    assert 0.85 < sizes.min() < 0.95
+    assert 1.05 < sizes.max() < 1.15
+    assert np.allclose(places[:, :2].mean(axis=0), [x0, y0], atol=0.35)  # nowhere in particular
+    assert np.ptp(places[:, 0]) > 3
+    assert np.ptp(places[:, 1]) > 4
+
+
+def test_affine_shifts_oblong_images_by_pixels_of_either_side(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(augment, "AFFINE_DEGREES", 0.0)
+    monkeypatch.setattr(augment, "AFFINE_SCALE", 0.0)
+    image = blob(14, 40, right=0.0, up=0.0)
+    found = augment_batch(image.repeat(200, 1, 1, 1), "affine", np.random.default_rng(1))
+    places = np.array([moments(one[None])[:2] for one in found])
+    assert 1.4 < np.abs(places[:, 0]).max() < 2.6  # 2 pixels, to the nearest one
+    assert 1.4 < np.abs(places[:, 1]).max() < 2.6

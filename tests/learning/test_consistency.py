@@ -101,7 +101,7 @@ def test_a_batch_that_is_masked_whole_is_no_loss() -> None:
 def network(dtype: torch.dtype = torch.float64) -> Network:
     torch.manual_seed(0)
     model = nn.Sequential(nn.Flatten(), nn.Linear(9, 6), nn.BatchNorm1d(6), nn.Linear(6, 2))
-    return Network(model.to(dtype).train(), CPU, dtype)
+    return Network(model.to(dtype).train(), CPU, str(dtype).removeprefix("torch."))
 
 
 def batch() -> tuple[Tensor, Tensor]:
@@ -159,7 +159,7 @@ def test_the_target_has_no_gradient(monkeypatch: pytest.MonkeyPatch) -> None:
             return logits if self.calls == 1 else logits.detach()
 
     model = network().model
-    ConsistencyObjective(loss, 5.0, 0.0)(Other(model, CPU, torch.float64), inputs, sets).backward()  # type: ignore[no-untyped-call]
+    ConsistencyObjective(loss, 5.0, 0.0)(Other(model, CPU, "float64"), inputs, sets).backward()  # type: ignore[no-untyped-call]
     found = [weight.grad for weight in model.parameters()]
     plain = network().model
     loss(plain(inputs), sets).backward()

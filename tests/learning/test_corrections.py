@@ -20,7 +20,7 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 RNG = np.random.default_rng(0)
 IMAGES = RNG.integers(0, 256, (40, 6, 6, 1), dtype=np.uint8)
 POINTS, TARGETS = np.arange(40), RNG.integers(0, 3, 40)
-SGD = LocalPlan(optimizer="sgd", learning_rate=0.1, batch_size=8, dtype=torch.float64)
+SGD = LocalPlan(optimizer="sgd", learning_rate=0.1, batch_size=8, precision="float64")
 
 
 def test_plain_steps_count_one_each() -> None:

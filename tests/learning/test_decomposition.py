@@ -107,11 +107,11 @@ def test_flat_names_and_back() -> None:
 # Models
 
 
-def model(dtype: torch.dtype = torch.float32) -> nn.Module:
+def model(precision: str = "float32") -> nn.Module:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         layers = nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.Flatten(), nn.Linear(4, 2)
-        return place(nn.Sequential(*layers), CPU, dtype)
+        return place(nn.Sequential(*layers), CPU, precision)
 
 
 def parts_of(net: nn.Module, psi_factor: float | None = 0.3) -> dict[str, dict[str, Any]]:
@@ -128,12 +128,12 @@ def parts_of(net: nn.Module, psi_factor: float | None = 0.3) -> dict[str, dict[s
     return parts
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("precision", ["float32", "float64"])
 @pytest.mark.parametrize("psi_factor", [0.3, None])
 def test_a_model_holds_the_sum_and_gives_the_parts_back(
-    dtype: torch.dtype, psi_factor: float | None
+    precision: str, psi_factor: float | None
 ) -> None:
-    net = model(dtype)
+    net, dtype = model(precision), getattr(torch, precision)
     parts = parts_of(net, psi_factor)
     decomposed = Decomposed(net, parts)
     found = dict(dump_arrays(net))
@@ -184,7 +184,7 @@ def test_a_changed_part_changes_the_sum_when_told() -> None:
 
 def test_the_sum_has_the_gradient_of_either_part() -> None:
     """d loss / d sigma = d loss / d psi = d loss / d theta, against autograd through the sum."""
-    net = model(torch.float64)
+    net = model("float64")
     parts = parts_of(net)
     inputs = torch.from_numpy(np.random.default_rng(2).random((5, 3, 3, 3)))
     leaves = {

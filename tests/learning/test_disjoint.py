@@ -31,7 +31,7 @@ from fedul_flwr.learning.weighted import scaled_cross_entropy
 pytestmark = pytest.mark.usefixtures("one_thread")
 
 Parts = dict[str, dict[str, Any]]
-WIDE = LocalPlan(optimizer="sgd", learning_rate=0.1, batch_size=4, dtype=torch.float64)
+WIDE = LocalPlan(optimizer="sgd", learning_rate=0.1, batch_size=4, precision="float64")
 RNG = np.random.default_rng(0)
 IMAGES = RNG.integers(0, 256, (30, 4, 4, 2), dtype=np.uint8)
 NONE = Penalties()
@@ -68,7 +68,7 @@ def learn(
     labels: Any = LABELS,
     weight: float = 1.0,
 ) -> tuple[Parts, DisjointResult]:
-    decomposed = Decomposed(place(net, plan.device, plan.dtype), parts)
+    decomposed = Decomposed(place(net, plan.device, plan.precision), parts)
     given, rng = batches(labels, plan), np.random.default_rng(1)
     loss = scaled_cross_entropy(weight)
     result = train_disjoint(decomposed, given, loss, consistency, plan, rng, penalties)
@@ -259,11 +259,12 @@ def test_rounds_are_descent_on_both_losses(change: dict[str, float]) -> None:
 
 
 @pytest.mark.parametrize("batch_norm", [False, True])
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_without_psi_it_is_supervised_training(batch_norm: bool, dtype: torch.dtype) -> None:
+@pytest.mark.parametrize("precision", ["float32", "float64"])
+def test_without_psi_it_is_supervised_training(batch_norm: bool, precision: str) -> None:
     """Bit for bit, whether psi is there and stays 0 or whether there is theta alone."""
+    dtype = getattr(torch, precision)
     net = network(batch_norm=batch_norm).to(dtype).eval()  # as one is left that was in use
-    plan = replace(WIDE, dtype=dtype, local_epochs=3, optimizer="adam", weight_decay=0.01)
+    plan = replace(WIDE, precision=precision, local_epochs=3, optimizer="adam", weight_decay=0.01)
     kind = "f4" if dtype == torch.float32 else "f8"
     labels = LABELS[:12]
     whole = parts_of(net, None, kind)
@@ -307,7 +308,7 @@ def test_one_labelled_point_is_a_batch_for_batch_norm() -> None:
             x = torch.from_numpy(IMAGES[:1]).permute(0, 3, 1, 2).double()
             yield x.repeat(count, 1, 1, 1), torch.zeros(count, dtype=torch.int64)
 
-        decomposed = Decomposed(place(net, CPU, WIDE.dtype), start)
+        decomposed = Decomposed(place(net, CPU, WIDE.precision), start)
         loss, rng = scaled_cross_entropy(1.0), np.random.default_rng(0)
         train_disjoint(decomposed, give, loss, squares, WIDE, rng)
         return decomposed.dump()

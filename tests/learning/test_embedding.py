@@ -43,14 +43,15 @@ def test_an_embedding_by_hand() -> None:
     np.testing.assert_allclose(found, [0.244728, 0.665241, 0.090031], atol=1e-6)
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_it_is_of_the_model_in_use(dtype: torch.dtype) -> None:
+@pytest.mark.parametrize("precision", ["float32", "float64"])
+def test_it_is_of_the_model_in_use(precision: str) -> None:
+    dtype = getattr(torch, precision)
     """Dropout and batch norm as in prediction, and neither model nor statistics change."""
     torch.manual_seed(0)
     layers = nn.Conv2d(2, 3, 3), nn.BatchNorm2d(3), nn.Flatten(), nn.Dropout(0.5), nn.Linear(12, 4)
-    model = place(nn.Sequential(*layers), CPU, dtype).train()
+    model = place(nn.Sequential(*layers), CPU, precision).train()
     plan, noise = (
-        replace(LocalPlan(), dtype=dtype),
+        replace(LocalPlan(), precision=precision),
         noise_image((4, 4, 2), np.random.default_rng(2)),
     )
     before = {name: tensor.clone() for name, tensor in model.state_dict().items()}

@@ -57,10 +57,10 @@ def test_features_are_the_inputs_of_the_last_layer_in_evaluation_mode() -> None:
     assert not model[-1]._forward_pre_hooks  # nothing is left behind
 
 
-@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16])
-def test_features_are_float32_in_every_arithmetic(dtype: torch.dtype) -> None:
+@pytest.mark.parametrize("precision", ["float64", "bfloat16"])
+def test_features_are_float32_in_every_arithmetic(precision: str) -> None:
     exact = extract_features(network(), IMAGES, POINTS[:20])
-    found = extract_features(network(), IMAGES, POINTS[:20], LocalPlan(dtype=dtype))
+    found = extract_features(network(), IMAGES, POINTS[:20], LocalPlan(precision=precision))
     assert found.dtype == np.float32
     np.testing.assert_allclose(found, exact, atol=0.03)
 

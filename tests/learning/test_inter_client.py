@@ -104,7 +104,7 @@ class Table(nn.Module):
 
 
 def wide(model: nn.Module) -> Network:
-    return Network(model, CPU, torch.float64)
+    return Network(model, CPU, "float64")
 
 
 @pytest.fixture
@@ -213,7 +213,7 @@ def images(count: int) -> Tensor:
 
 
 def narrow(model: nn.Module) -> Network:
-    return Network(model, CPU, torch.float32)
+    return Network(model, CPU, "float32")
 
 
 def running(model: nn.Module) -> list[Tensor]:

@@ -34,7 +34,7 @@ RNG = np.random.default_rng(0)
 IMAGES: NDArray[np.uint8] = RNG.integers(0, 256, (60, 6, 6, 2), dtype=np.uint8)
 POINTS = RNG.permutation(60)[:40]
 TARGETS = RNG.integers(0, 3, 40)
-WIDE = LocalPlan(optimizer="sgd", learning_rate=0.1, batch_size=8, dtype=torch.float64)
+WIDE = LocalPlan(optimizer="sgd", learning_rate=0.1, batch_size=8, precision="float64")
 
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -225,7 +225,7 @@ def test_a_round_starts_with_a_new_optimiser() -> None:
 
 
 def test_the_seed_decides_order_augmentation_and_dropout() -> None:
-    plan = replace(WIDE, augment="flip", dtype=torch.float32, optimizer="adam")
+    plan = replace(WIDE, augment="flip", precision="float32", optimizer="adam")
     models = [network(dropout=0.5) for _ in range(3)]
     for model, seed, disturbance in zip(models, (1, 1, 2), (5, 6, 7), strict=True):
         torch.manual_seed(disturbance)
@@ -249,15 +249,15 @@ def test_a_loss_that_is_not_finite_is_an_error(value: float) -> None:
         train(network(), WIDE, loss=loss)
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_losses_see_float32_logits(dtype: torch.dtype) -> None:
+@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
+def test_losses_see_float32_logits(precision: str) -> None:
     seen: list[torch.dtype] = []
 
     def loss(logits: Tensor, targets: Tensor) -> Tensor:
         seen.append(logits.dtype)
         return functional.cross_entropy(logits, targets)
 
-    plan = replace(WIDE, dtype=dtype)
+    plan = replace(WIDE, precision=precision)
     train(network(), plan, loss=loss)
     assert set(seen) == {torch.float32}
     assert predict_logits(network(), IMAGES, POINTS, plan).dtype == torch.float32
@@ -266,7 +266,7 @@ def test_losses_see_float32_logits(dtype: torch.dtype) -> None:
 def test_bfloat16_learns_about_the_same() -> None:
     wide, narrow = network(), network()
     exact = train(wide, WIDE).loss
-    rounded = train(narrow, replace(WIDE, dtype=torch.bfloat16)).loss
+    rounded = train(narrow, replace(WIDE, precision="bfloat16")).loss
     assert rounded == pytest.approx(exact, rel=0.02)
     assert rounded != exact
     assert narrow[0].weight.dtype == torch.float32
@@ -287,7 +287,7 @@ def test_weights_that_are_frozen_stay() -> None:
 
 def test_predictions_are_the_models_in_evaluation_mode() -> None:
     model = network(dropout=0.5)
-    train(model, replace(WIDE, dtype=torch.float32))
+    train(model, replace(WIDE, precision="float32"))
     before = state(model)
     model.train()
     found = predict_logits(model, IMAGES, POINTS)
@@ -309,10 +309,10 @@ def test_predictions_in_float64_and_in_several_batches() -> None:
     np.testing.assert_allclose(found[540:], found[:60], atol=1e-12)
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_a_model_that_predicted_first_can_be_trained(dtype: torch.dtype) -> None:
+@pytest.mark.parametrize("precision", ["float32", "float64"])
+def test_a_model_that_predicted_first_can_be_trained(precision: str) -> None:
     # A process may be asked to evaluate before it ever trained.
-    plan, model, fresh = replace(WIDE, dtype=dtype), network(), network()
+    plan, model, fresh = replace(WIDE, precision=precision), network(), network()
     start = state(model)
     predict_logits(model, IMAGES, POINTS, plan)
     load_arrays(model, start)
@@ -337,8 +337,8 @@ def test_float64_arrays_are_not_rounded() -> None:
 
 
 def test_arrays_make_a_round_trip() -> None:
-    model = place(network(), torch.device("cpu"), torch.float32)
-    train(model, replace(WIDE, dtype=torch.float32))
+    model = place(network(), torch.device("cpu"), "float32")
+    train(model, replace(WIDE, precision="float32"))
     arrays = dump_arrays(model)
     assert list(arrays) == list(model.state_dict())
     counter = arrays["1.num_batches_tracked"]
@@ -358,7 +358,7 @@ def test_loaded_arrays_are_copied_and_cast() -> None:
     arrays["0.weight"] += 1
     load_arrays(model, arrays)
     kept = arrays["0.weight"].copy()
-    train(model, replace(WIDE, dtype=torch.float32))
+    train(model, replace(WIDE, precision="float32"))
     np.testing.assert_array_equal(arrays["0.weight"], kept)
     assert model[0].weight.dtype == torch.float32
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -42,21 +43,25 @@ def test_devices(monkeypatch: pytest.MonkeyPatch, present: bool) -> None:
     [
         ({"amx_bf16": True, "amx_tile": True}, True),
         ({"amx_tile": True}, True),
-        ({"avx512_bf16": True, "amx_bf16": False}, False),
+        ({"avx512_bf16": True, "amx_bf16": False}, True),
+        ({"avx512_f": True, "avx512_bf16": False}, False),
         ({}, False),
     ],
 )
-def test_bfloat16_is_chosen_where_the_machine_has_tiles(
+def test_bfloat16_is_chosen_where_the_machine_has_products_of_it(
     monkeypatch: pytest.MonkeyPatch, capabilities: dict[str, bool], fast: bool
 ) -> None:
     monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: capabilities, raising=False)
     assert fast_bfloat16(CPU) is fast
-    assert choose_dtype("auto", CPU) == (torch.bfloat16 if fast else torch.float32)
+    large = nn.Linear(300, 500, bias=False)  # 300 · 500 = LARGE_MODEL weights
+    assert choose_dtype("auto", large, CPU) == (torch.bfloat16 if fast else torch.float32)
+    smaller = nn.Linear(299, 500, bias=False)
+    assert choose_dtype("auto", smaller, CPU) == torch.float32
 
 
 def test_without_capabilities_it_is_float32(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delattr(torch.cpu, "get_capabilities", raising=False)  # torch before 2.9
-    assert choose_dtype("auto", CPU) == torch.float32
+    assert choose_dtype("auto", nn.Linear(300, 500), CPU) == torch.float32
 
 
 @pytest.mark.parametrize("supported", [True, False])
@@ -72,12 +77,13 @@ def test_on_cuda_the_driver_says(monkeypatch: pytest.MonkeyPatch, supported: boo
 @pytest.mark.parametrize("name", ["float32", "float64", "bfloat16"])
 def test_a_precision_that_is_named_is_taken(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: {"amx_tile": True}, raising=False)
-    assert choose_dtype(name, CPU) == getattr(torch, name)
+    assert choose_dtype(name, nn.Linear(2, 2), CPU) == getattr(torch, name)
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
-def test_products_run_in_the_dtype(dtype: torch.dtype) -> None:
-    layer = place(nn.Linear(4, 4), CPU, dtype)
+@pytest.mark.parametrize("name", ["float32", "float64", "bfloat16"])
+def test_products_run_in_the_precision(name: str) -> None:
+    dtype = getattr(torch, name)
+    layer = place(nn.Linear(4, 4), CPU, name)
     wide = torch.float64 if dtype == torch.float64 else torch.float32
     assert next(layer.parameters()).dtype == wide
     with autocast(CPU, dtype):
@@ -87,7 +93,7 @@ def test_products_run_in_the_dtype(dtype: torch.dtype) -> None:
 def test_models_lie_channels_last() -> None:
     convolution = nn.Conv2d(3, 8, 5)
     assert not convolution.weight.is_contiguous(memory_format=torch.channels_last)
-    placed: Any = place(convolution, CPU, torch.float32)
+    placed: Any = place(convolution, CPU, "float32")
     assert placed is convolution
     assert placed.weight.is_contiguous(memory_format=torch.channels_last)
 
@@ -115,4 +121,41 @@ def test_freed_memory_is_kept_and_released_where_glibc_is(
     release_freed_memory()
     monkeypatch.setattr(machine, "_glibc", lambda: None)  # musl, macOS
     assert keep_freed_memory.__wrapped__() is False
+    release_freed_memory()
+
+
+class Libc:
+    """As much of glibc as the release of memory needs; ``freed`` bytes lie in its lists."""
+
+    def __init__(self, freed: int | None) -> None:
+        self.trims = 0
+        if freed is not None:  # older than 2.33
+            self.mallinfo2 = lambda: SimpleNamespace(fordblks=freed)
+            self.mallinfo2.restype = None  # type: ignore[attr-defined]
+
+    def malloc_trim(self, pad: int) -> None:
+        assert pad == 0
+        self.trims += 1
+
+
+@pytest.mark.parametrize(
+    ("freed", "trims"), [(0, 0), (64 * 2**20, 0), (64 * 2**20 + 1, 1), (None, 1)]
+)
+def test_only_much_freed_memory_is_released(
+    monkeypatch: pytest.MonkeyPatch, freed: int | None, trims: int
+) -> None:
+    libc = Libc(freed)
+    monkeypatch.setattr(machine, "_glibc", lambda: libc)
+    release_freed_memory()
+    assert libc.trims == trims
+
+
+def test_glibc_counts_what_was_freed() -> None:
+    libc = machine._glibc()
+    if libc is None or not hasattr(libc, "mallinfo2") or not keep_freed_memory():
+        pytest.skip("another libc")
+    blocks = [torch.ones(2**18) for _ in range(72)]  # 72 MiB in pieces below every threshold
+    before = machine._freed_bytes(libc)
+    del blocks
+    assert machine._freed_bytes(libc) >= before + 72 * 2**20
     release_freed_memory()

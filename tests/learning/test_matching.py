@@ -91,14 +91,14 @@ SUPERVISED = 10 * (math.log(4 / 3) + math.log(2)) / 2
 def test_fixmatch_by_hand() -> None:
     # Threshold .85: the first unlabeled point has .9, class 0, of which the strong view has .1.
     # The mean is over both: log 10 / 2.
-    network = Network(Affine(), CPU, torch.float64)
+    network = Network(Affine(), CPU, "float64")
     value = objective(fixmatch_loss, 0.85)(network, BATCH, LABELS)
     assert float(value.detach()) == pytest.approx(SUPERVISED + 2 * math.log(10) / 2, abs=1e-12)
 
 
 def test_uda_by_hand() -> None:
     # KL((.9, .1) ‖ (.1, .9)) = .8·log 9, KL((3/4, 1/4) ‖ (1/4, 3/4)) = .5·log 3.
-    network = Network(Affine(), CPU, torch.float64)
+    network = Network(Affine(), CPU, "float64")
     value = objective(UDA, 0.0)(network, BATCH, LABELS)
     expected = SUPERVISED + 2 * (0.8 * math.log(9) + 0.5 * math.log(3)) / 2
     assert float(value.detach()) == pytest.approx(expected, abs=1e-12)
@@ -109,7 +109,7 @@ def test_uda_by_hand() -> None:
 
 
 def test_batches_of_one_kind() -> None:
-    network = Network(Affine(), CPU, torch.float64)
+    network = Network(Affine(), CPU, "float64")
     for consistency, threshold in ((fixmatch_loss, 0.85), (UDA, 0.0)):
         loss = objective(consistency, threshold)
         parts = [float(loss(network, BATCH[part], LABELS[part]).detach()) for part in HALVES]
@@ -126,7 +126,7 @@ def test_the_target_has_no_gradient(consistency: Consistency, threshold: float) 
     # d/dw −[t·log s + (1 − t)·log(1 − s)] = (s − t)·(−x). FixMatch has t = 1 for the sure point.
     model = Affine()
     objective(consistency, threshold)(
-        Network(model, CPU, torch.float64), BATCH[2:], LABELS[2:]
+        Network(model, CPU, "float64"), BATCH[2:], LABELS[2:]
     ).backward()  # type: ignore[no-untyped-call]
     sure, other = math.log(9), math.log(3)
     expected = (
@@ -141,9 +141,7 @@ def test_the_target_has_no_gradient(consistency: Consistency, threshold: float) 
 def test_nothing_sure_and_no_label_is_a_gradient_of_zeros() -> None:
     # Not none at all: weight decay and FedProx pull at weights that have a gradient.
     model = Affine()
-    value = objective(fixmatch_loss, 0.95)(
-        Network(model, CPU, torch.float64), BATCH[2:], LABELS[2:]
-    )
+    value = objective(fixmatch_loss, 0.95)(Network(model, CPU, "float64"), BATCH[2:], LABELS[2:])
     value.backward()  # type: ignore[no-untyped-call]
     assert float(value.detach()) == 0
     assert model.weight.grad is not None
@@ -157,7 +155,7 @@ class Counting(Network):
     """Notes how many points every pass had, and whether it keeps a graph."""
 
     def __init__(self, model: nn.Module) -> None:
-        super().__init__(model, CPU, torch.float64)
+        super().__init__(model, CPU, "float64")
         self.passes: list[tuple[int, bool]] = []
 
     def __call__(self, inputs: Tensor) -> Tensor:
@@ -214,7 +212,7 @@ def test_leaving_points_out_changes_no_gradient(norm: bool) -> None:
 def test_running_statistics_are_of_images_as_they_are() -> None:
     inputs, labels = images(12), torch.tensor([0, 1, 2, *[-1] * 9])
     model, twin = (deep(nn.BatchNorm1d(6)) for _ in range(2))
-    objective(UDA, 0.0)(Network(model, CPU, torch.float64), inputs, labels)
+    objective(UDA, 0.0)(Network(model, CPU, "float64"), inputs, labels)
     twin(inputs[:3])
     twin(inputs[3:])
     pairs = zip(model.buffers(), twin.buffers(), strict=True)

@@ -38,7 +38,7 @@ class Line(nn.Module):
 
 
 def network(model: nn.Module) -> Network:
-    return Network(model, CPU, torch.float64)
+    return Network(model, CPU, "float64")
 
 
 def pixels(*numbers: float) -> Tensor:

@@ -32,7 +32,7 @@ def linear() -> Network:
     with torch.no_grad():
         layer.weight.copy_(torch.tensor([[1.0, 0.125], [0.0, 1.0]]))
         layer.bias.zero_()
-    return Network(nn.Sequential(nn.Flatten(), layer).double(), CPU, torch.float64)
+    return Network(nn.Sequential(nn.Flatten(), layer).double(), CPU, "float64")
 
 
 def of(*rows: tuple[float, float]) -> Tensor:
@@ -89,7 +89,7 @@ def test_mixed_outputs_are_the_models_of_both_points() -> None:
         def forward(self, inputs: Tensor) -> Tensor:
             return inputs.flatten(1) ** 2
 
-    network = Network(Square(), CPU, torch.float64)
+    network = Network(Square(), CPU, "float64")
     # (2, 0) -> (4, 0) and (0, .5) -> (0, .25): mixed outputs (3, .0625); mixed inputs
     # (1.5, .125) -> (2.25, .015625).
     for mix, logits in (("outputs", (3.0, 0.0625)), ("inputs", (2.25, 0.015625))):
@@ -146,7 +146,7 @@ def test_a_batch_without_both_halves_is_no_step_where_so_asked(
     # Neither momentum nor penalties move a weight.
     network = linear()
     before = [weight.detach().clone() for weight in network.model.parameters()]
-    plan = LocalPlan(l1=0.1, weight_decay=0.1, learning_rate=0.1, dtype=torch.float64)
+    plan = LocalPlan(l1=0.1, weight_decay=0.1, learning_rate=0.1, precision="float64")
     result = train_local(
         network.model,
         lambda rng: iter([(of(*rows), LABELS)]),
@@ -179,7 +179,7 @@ def test_mixed_points_leave_running_statistics_alone_and_one_pair_is_enough() ->
     model = nn.Sequential(nn.Flatten(), nn.Linear(2, 4), nn.BatchNorm1d(4), nn.Linear(4, 2))
     with torch.no_grad():
         model[3].weight.mul_(3)
-    network = Network(model.double().train(), CPU, torch.float64)
+    network = Network(model.double().train(), CPU, "float64")
     inputs = of(HIGH, LOW, (0.3, -1.0), (-1.0, 0.5))
     top = functional.softmax(network(inputs).detach(), dim=1).amax(dim=1)
     between = float(top.sort().values[-2:].mean())  # one point above it

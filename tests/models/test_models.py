@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import re
 import sys
 from typing import Any
@@ -26,6 +27,7 @@ BIG = ("alexnet-like", "resnet9", "resnet18", "resnet18-small")
 """Drawing their weights is slow."""
 SMALLEST: dict[str, Shape] = {
     "alexnet-like": (19, 19, 1),
+    "cnn4": (16, 16, 1),
     "cnn6": (4, 4, 1),
     "cnn6-quarter": (4, 4, 1),
     "cnn13": (12, 12, 1),
@@ -82,14 +84,33 @@ def test_the_papers_cnn_weight_by_weight() -> None:
     # The release's three grey channels add 25 · 2 · 64 weights.
     assert weights("cnn6", (28, 28, 3)) == 14_216_010 + 3200
     layers = [type(layer).__name__ for layer in build_model("cnn6", (28, 28, 1), 10)]
-    block = ["Conv2d", "BatchNorm2d", "ReLU"]
+    block = ["Conv2d", "BatchNorm2d"]
     head = ["Flatten", "Linear", "BatchNorm1d", "ReLU", "Linear", "BatchNorm1d", "ReLU", "Linear"]
-    assert layers == [*block, "MaxPool2d", *block, "MaxPool2d", *block, *head]
+    # The paper pools after ReLU; both only compare, so their order changes nothing.
+    pooled = [*block, "MaxPool2d", "ReLU"]
+    assert layers == [*pooled, *pooled, *block, "ReLU", *head]
+
+
+def test_the_papers_cnn_pools_before_relu_to_the_same_bits() -> None:
+    """Outputs and gradients, with ties among zeros, which ReLU makes where it comes first."""
+    ours = build_model("cnn6-quarter", (8, 8, 1), 3)
+    order = [0, 1, 3, 2, 4, 5, 7, 6, *range(8, len(ours))]
+    papers = nn.Sequential(*(copy.deepcopy(ours[index]) for index in order))
+    inputs = torch.randn(5, 1, 8, 8, generator=torch.Generator().manual_seed(0))
+    outcomes = []
+    for model in (ours, papers):
+        outputs = model(inputs)
+        outputs.square().sum().backward()
+        outcomes.append([outputs, *(weight.grad for weight in model.parameters())])
+    assert all(torch.equal(a, b) for a, b in zip(*outcomes, strict=True))
 
 
 @pytest.mark.parametrize(
     ("name", "shape", "count"),
     [
+        # 28·32 + (9·32 + 1)·32 + (9·32 + 1)·64 + (9·64 + 1)·64; (64·5·5 + 1)·512 + 513·10
+        ("cnn4", (32, 32, 3), 890_410),
+        ("cnn4", (28, 28, 1), 890_410 - 9 * 2 * 32 - 64 * 9 * 512),  # 4 x 4 places are left
         # A convolution has filters · (channels · size² + 4) weights: lengths, biases, batch norm.
         # 128·(31 + 2·1156) + 256·(1156 + 2·2308) + 512·2308 + 256·516 + 128·260 + 130·10
         ("cnn13", (32, 32, 3), 3_125_908),
@@ -148,7 +169,7 @@ def test_the_small_stem_keeps_the_resolution() -> None:
 
 @pytest.mark.parametrize("name", [name for name in MODELS if name not in BIG])
 def test_the_seed_decides_the_weights(name: str) -> None:
-    shape = (12, 12, 1)
+    shape = (16, 16, 1)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(1)
         first = build_model(name, shape, 5, seed=3).state_dict()

@@ -13,9 +13,9 @@ from fedul_flwr.results.label_plots import (
     accuracy_figure,
     clients_figure,
     coverage_figure,
-    draw_label_plots,
+    label_figures,
 )
-from fedul_flwr.results.plots import draw_plots
+from fedul_flwr.results.plots import draw_plots, save_plots
 from fedul_flwr.results.records import read_run
 from tests.results.synthetic import label_scores, write_label_run
 
@@ -84,7 +84,7 @@ def test_lines_are_the_coverage() -> None:
 
 
 def test_pictures_are_written(tmp_path: Path) -> None:
-    paths = draw_label_plots(label_scores(), tmp_path / "new" / "plots")
+    paths = save_plots(label_figures(label_scores()), tmp_path / "new" / "plots")
     assert [path.name for path in paths] == NAMES
     for path in paths:
         with Image.open(path) as picture:
@@ -94,15 +94,14 @@ def test_pictures_are_written(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "scores", [{}, {"points": "unlabeled", "sources": {"xclp": {"clients": []}}}]
 )
-def test_without_scores_nothing_is_drawn(scores: dict[str, object], tmp_path: Path) -> None:
-    assert draw_label_plots(scores, tmp_path / "plots") == []
-    assert not (tmp_path / "plots").exists()
+def test_without_scores_nothing_is_drawn(scores: dict[str, object]) -> None:
+    assert label_figures(scores) == {}
 
 
 def test_folder_that_cannot_be_written(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(UserError, match="Cannot write plots to"):
-        draw_label_plots(label_scores(), tmp_path / "file" / "plots")
+        save_plots(label_figures(label_scores()), tmp_path / "file" / "plots")
 
 
 def test_plots_of_a_run_that_labels(tmp_path: Path) -> None:

@@ -1,12 +1,14 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from matplotlib.axes import Axes
 from matplotlib.collections import QuadMesh
 from matplotlib.figure import Figure
+from matplotlib.text import Text
 from PIL import Image
 
 from fedul_flwr.errors import UserError
@@ -163,6 +165,23 @@ def test_points_stand_alone_without_sets(tmp_path: Path) -> None:
     run = read_run(write_run(tmp_path / "run", clients=90, share_priors=False, with_sets=False))
     assert run.federation is not None
     assert _bars(priors_figure(run)) == [client.num_points for client in run.federation.clients]
+
+
+@pytest.mark.parametrize("with_counts", [True, False])
+def test_of_very_many_clients_some_are_shown(tmp_path: Path, with_counts: bool) -> None:
+    # 1,000 clients: every third has a row, for every second would be 500 and above 400.
+    options: dict[str, Any] = {
+        "share_priors": False,
+        "with_sets": False,
+        "with_counts": with_counts,
+    }
+    run = read_run(write_run(tmp_path / "run", clients=1000, **options))
+    figure = priors_figure(run)
+    assert run.federation is not None
+    assert _bars(figure) == [client.num_points for client in run.federation.clients[::3]]
+    assert any("334 of 1,000" in text.get_text() for text in figure.findobj(Text))
+    whole = read_run(write_run(tmp_path / "whole", clients=400, **options))
+    assert len(_bars(priors_figure(whole))) == 400
 
 
 def test_time_and_traffic_are_stacked(run: Run) -> None:

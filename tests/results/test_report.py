@@ -1,13 +1,22 @@
 from __future__ import annotations
 
 import base64
+import html
+import json
+import re
+import shutil
+import subprocess
 from html.parser import HTMLParser
+from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from fedul_flwr.errors import UserError
+from fedul_flwr.results.records import Run, read_run
 from fedul_flwr.results.report import report
+from fedul_flwr.results.report_tables import settings_rows, summaries
 from tests.results.synthetic import label_scores, write_json, write_label_run, write_run
 
 HOSTILE = ("<script>alert(1)</script>", '"><img src=x onerror=alert(2)>', "{{ 7*7 }}", "a&b")
@@ -21,7 +30,9 @@ class _Page(HTMLParser):
         self.tags: list[tuple[str, dict[str, str | None]]] = []
         self.rows: list[list[str]] = []
         self.words: list[str] = []
+        self.tiles: dict[str, str] = {}
         self._cell = False
+        self._term = self._tag = ""
         self.feed(path.read_text(encoding="utf-8"))
         self.text = " ".join(" ".join(self.words).split())
 
@@ -29,6 +40,7 @@ class _Page(HTMLParser):
         self.tags.append((tag, dict(attrs)))
         if tag == "tr":
             self.rows.append([])
+        self._tag = tag
         self._cell = tag in ("td", "th")
         if self._cell:
             self.rows[-1].append("")
@@ -40,6 +52,10 @@ class _Page(HTMLParser):
         self.words.append(data)
         if self._cell:
             self.rows[-1][-1] += data
+        if self._tag == "dt" and data.strip():
+            self._term = data
+        if self._tag == "dd" and data.strip():
+            self.tiles[self._term] = data
 
     def images(self) -> list[str]:
         return [attrs["src"] or "" for tag, attrs in self.tags if tag == "img"]
@@ -62,12 +78,13 @@ def test_one_run(tmp_path: Path) -> None:
     page = _Page(path)
     assert len(page.images()) == 4
     assert "fedul · digits · seed 0" in page.text
-    head, row = page.rows[:2]
-    cells = dict(zip(head, row, strict=True))
-    assert cells["status"] == "completed"
-    assert cells["clients"] == "5"
-    assert cells["time"] == "4.1 min"
-    assert cells["up"] == "427 MB"
+    error = json.loads((directory / "summary.json").read_text())["test_error"]
+    # What matters comes first.
+    assert next(iter(page.tiles.items())) == ("error, best round (%)", f"{error:.2f}")
+    assert page.tiles["status"] == "completed"
+    assert page.tiles["clients"] == "5"
+    assert page.tiles["time"] == "4.1 min"
+    assert page.tiles["traffic up"] == "427 MB"
     assert ["fedul.num-sets", "10"] in page.rows
     assert ["packages.torch", "2.15.0"] in page.rows
     assert "What differs" not in page.text
@@ -91,12 +108,16 @@ def test_page_needs_nothing_from_outside(tmp_path: Path) -> None:
     runs = [write_run(tmp_path / "a", class_names=HOSTILE), write_run(tmp_path / "b", seed=1)]
     page = _Page(report(runs, tmp_path / "out.html"))
     for source in page.images():
-        start = "data:image/png;base64,"
+        start = "data:image/svg+xml;base64,"
         assert source.startswith(start)
-        assert base64.b64decode(source[len(start) :]).startswith(b"\x89PNG")
+        picture = base64.b64decode(source[len(start) :]).decode()
+        links = re.findall(r'(?:href|src)="([^"]*)"', picture)
+        assert links
+        assert all(link.startswith(("#", "data:image/png;base64,")) for link in links)
     for tag, attrs in page.tags:
         assert tag not in ("script", "link", "iframe", "object", "embed", "base", "form")
-        assert not {"href", "srcset", "action", "data", "poster", "style"} & set(attrs)
+        assert not {"srcset", "action", "data", "poster", "style"} & set(attrs)
+        assert (attrs.get("href") or "#").startswith("#")
         assert not any(name.startswith("on") for name in attrs)
     style = (tmp_path / "out.html").read_text(encoding="utf-8")
     assert "url(" not in style
@@ -149,10 +170,9 @@ def test_unfinished_run_says_so(tmp_path: Path) -> None:
     directory = write_run(tmp_path / "run", rounds=4, finished=False, planned=30)
     (directory / "error.txt").write_text("Client <2> failed.")
     page = _Page(report([directory]))
-    cells = dict(zip(*page.rows[:2], strict=True))
-    assert cells["status"] == "unfinished, 4 of 30 rounds"
-    assert cells["rounds"] == "4"
-    assert cells["error at end (%)"] != "–"
+    assert page.tiles["status"] == "failed, 4 of 30 rounds"
+    assert page.tiles["rounds"] == "4"
+    assert "error, last round (%)" in page.tiles
     assert "This run is unfinished" in page.text
     assert "It ended with: Client <2> failed." in page.text
 
@@ -161,19 +181,18 @@ def test_run_that_has_just_begun(tmp_path: Path) -> None:
     write_json(tmp_path / "config.json", {"settings": {"method": "fedul"}, "data": {}})
     page = _Page(report([tmp_path]))
     assert page.images() == []
-    cells = dict(zip(*page.rows[:2], strict=True))
-    assert cells["best round"] == cells["time"] == cells["up"] == "–"
-    assert "No error was measured yet." in page.text
-    assert "Nothing was recorded about the clients' points." in page.text
+    assert page.tiles == {"rounds": "0", "status": "unfinished"}
+    assert "Nothing was recorded about clients and rounds." in page.text
+    assert "over rounds" not in page.text
 
 
 def test_round_zero_can_be_the_best(tmp_path: Path) -> None:
     directory = write_run(tmp_path / "run", finished=False, sets=1)
     row = '{"round": 0, "test_error": 9.0, "validation_error": 9.5}\n'
     (directory / "metrics.jsonl").write_text(row)
-    cells = dict(zip(*_Page(report([directory])).rows[:2], strict=True))
-    assert cells["best round"] == "0"
-    assert cells["error at best (%)"] == "9.00"
+    tiles = _Page(report([directory])).tiles
+    assert tiles["best round"] == "0"
+    assert tiles["error, best round (%)"] == "9.00"
 
 
 def test_refusals(tmp_path: Path) -> None:
@@ -193,11 +212,10 @@ def test_a_run_that_labels(tmp_path: Path) -> None:
     assert len(page.images()) == 4  # three of labels, and the clients' points
     assert "over rounds" not in page.text
     assert "the error is that of the labels" in page.text
-    cells = dict(zip(*page.rows[:2], strict=True))
-    assert cells["status"] == "completed"
-    assert cells["rounds"] == cells["best round"] == cells["per round"] == "–"
+    assert page.tiles["status"] == "completed"
+    assert not {"rounds", "best round", "a round"} & set(page.tiles)
     scores = label_scores()["sources"]["xclp"]
-    assert cells["error at best (%)"] == f"{scores['error']:.2f}"
+    assert page.tiles["error of labels (%)"] == f"{scores['error']:.2f}"
     right, balanced = 100 - scores["error"], scores["balanced_accuracy"]
     assert ["across clients", "600", f"{right:.2f}", f"{balanced:.2f}", "0.00"] in page.rows
     assert "from others' labels (all points)" in [row[0] for row in page.rows]
@@ -213,7 +231,7 @@ def test_an_unfinished_run_that_labels(tmp_path: Path) -> None:
     directory = write_label_run(tmp_path / "run", scored=False)
     (directory / "summary.json").unlink()
     page = _Page(report([directory]))
-    assert page.rows[1][1] == "unfinished"
+    assert page.tiles["status"] == "unfinished"
     assert "rounds so far" not in page.text
 
 
@@ -232,3 +250,132 @@ def test_runs_that_train_and_runs_that_label(tmp_path: Path) -> None:
         "fedul · digits · seed 0",
         "supervised · digits · seed 0",
     ]
+
+
+def test_the_structure_of_the_page(tmp_path: Path) -> None:
+    runs = [write_run(tmp_path / "a", rounds=1, sets=1), write_label_run(tmp_path / "b")]
+    page = _Page(report(runs, tmp_path / "out.html"))
+    of = {name: [attrs for tag, attrs in page.tags if tag == name] for name, _ in page.tags}
+    assert of["html"][0]["lang"] == "en"
+    levels = [int(tag[1]) for tag, _ in page.tags if re.fullmatch(r"h\d", tag)]
+    assert levels[0] == 1
+    assert levels.count(1) == 1
+    assert all(after <= before + 1 for before, after in pairwise(levels))
+    ids = [attrs["id"] for _, attrs in page.tags if "id" in attrs]
+    assert len(ids) == len(set(ids))
+    # Every part is in the table of contents, and only what is there.
+    assert [attrs["href"] for attrs in of["a"]] == [f"#{name}" for name in ids]
+    assert all(attrs["alt"] for attrs in of["img"])
+    assert all(attrs.get("scope") in ("row", "col") for attrs in of["th"])
+    # What scrolls can be reached with the keyboard and has a name.
+    scrolled = [attrs for attrs in of["div"] if attrs.get("class") == "scroll"]
+    assert scrolled
+    assert all(attrs["tabindex"] == "0" and attrs["aria-label"] for attrs in scrolled)
+
+
+def test_the_distance_to_the_ceiling(tmp_path: Path) -> None:
+    def run(name: str, error: float, **more: Any) -> Run:
+        return read_run(write_run(tmp_path / name, outcome={"test_error": error}, **more))
+
+    runs = [
+        run("a", 3.5),
+        run("b", 1.25, method="supervised"),
+        run("c", 4.0, seed=1),
+        run("d", 2.0, seed=1, method="supervised", **{"supervised.label-fraction": 0.5}),
+    ]
+    # 3.5 - 1.25; nothing to compare with for seed 1, whose supervised run saw half of the labels.
+    above = [row["above ceiling"] for row in summaries(runs)]
+    assert above == ["+2.25", "ceiling", "–", "–"]
+    assert "above ceiling" not in summaries(runs[1:2])[0]
+
+
+def test_settings_that_were_changed(tmp_path: Path) -> None:
+    directory = write_run(tmp_path, rounds=30, sets=20, momentum=0.9, output="/x", selection="last")
+    changed = [
+        [row.name, *row.values] for row in settings_rows([read_run(directory)]) if row.changed
+    ]
+    # Not the place of results, nor what the run chose by itself; the defaults are in settings/.
+    own = [["model", "mlp"], ["momentum", "0.9"], ["fedul.num-sets", "20"]]
+    assert changed == own
+
+
+def write_comparison(directory: Path, name: str) -> Path:
+    directory.mkdir()
+    table = (
+        f"# Comparison\n\n| run | test error (%) | p |\n| --- | ---: | ---: |\n"
+        f"| {name} | **1.50 (0.50)** | best |\n| other | 4.00 | 0.010 |\n\n"
+        "- Bold: the best.\n\n## Conditions\n\n- Settings of all runs: `num-rounds = 3`\n"
+    )
+    (directory / "comparison.md").write_text(table)
+    (directory / "cells.csv").write_text(
+        "run,seed,status,test_error,best_round,directory\n"
+        '"a | b",0,finished,1.23456,3,a-b/seed-0\nother,0,failed,,,other/seed-0\n'
+    )
+    return directory
+
+
+def test_a_comparison_has_its_table_first(tmp_path: Path) -> None:
+    directory = write_comparison(tmp_path / "table", r"a \| b \<i>")
+    path = report([directory])
+    assert path == directory / "report.html"
+    page = _Page(path)
+    assert page.rows == [
+        ["run", "test error (%)", "p"],
+        ["a | b <i>", "1.50 (0.50)", "best"],
+        ["other", "4.00", "0.010"],
+        ["run", "seed", "status", "error (%)", "best round", "directory"],
+        ["a | b", "0", "finished", "1.23", "3", "a-b/seed-0"],
+        ["other", "0", "failed", "–", "–", "other/seed-0"],
+    ]
+    best = [attrs.get("class") for tag, attrs in page.tags if tag == "td"]
+    assert best[:4] == ["number best", "number", "number", "number"]
+    assert "Settings of all runs: num-rounds = 3" in page.text
+    assert page.images() == []
+    with pytest.raises(UserError, match="is a comparison, which has a page of its own"):
+        report([directory, directory])
+    (directory / "comparison.md").write_text("nothing")
+    with pytest.raises(UserError, match=r"comparison\.md holds no table"):
+        report([directory])
+
+
+_PROBE = """<!DOCTYPE html><body><iframe width="400" height="900" srcdoc="{page}"></iframe><script>
+addEventListener("load", () => {{
+  const shown = document.querySelector("iframe").contentDocument;
+  shown.querySelectorAll("details").forEach((part) => {{ part.open = true; }});
+  const broken = [...shown.images].filter((image) => !image.naturalWidth).length;
+  document.title = `${{shown.documentElement.scrollWidth}} wide, ${{broken}} broken`;
+}});</script>"""
+
+
+@pytest.mark.parametrize("kind", ["runs", "comparison"])
+def test_nothing_is_wider_than_a_phone(tmp_path: Path, kind: str) -> None:
+    browser = shutil.which("chromium") or shutil.which("chromium-browser")
+    if browser is None:
+        pytest.skip("no Chromium on this machine")
+    long = "n" * 150
+    if kind == "runs":
+        runs = [
+            write_run(
+                tmp_path / "a", sets=1, class_names=(*HOSTILE, long), dataset=long, finished=False
+            ),
+            write_label_run(tmp_path / "b"),
+        ]
+    else:
+        runs = [write_comparison(tmp_path / "c", long)]
+    page = report(runs, tmp_path / "out.html").read_text()
+    probe = tmp_path / "probe.html"
+    probe.write_text(_PROBE.format(page=html.escape(page)))
+    flags = "--headless --no-sandbox --disable-gpu --no-first-run --disable-background-networking "
+    flags += "--disable-component-update --disable-sync --hide-scrollbars --enable-logging=stderr "
+    flags += "--dump-dom"
+    done = subprocess.run(
+        [browser, *flags.split(), f"--user-data-dir={tmp_path / 'profile'}", f"file://{probe}"],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=True,
+    )
+    title = re.search("<title>(.*?)</title>", done.stdout)
+    assert title is not None
+    assert title[1] == "400 wide, 0 broken"
+    assert "CONSOLE" not in done.stderr

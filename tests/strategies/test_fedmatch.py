@@ -89,7 +89,7 @@ class Twin:
         return build_model(self.config.model, self.source.image_shape, 10, seed)
 
     def loaded(self, parts: Parts) -> nn.Module:
-        model = place(self.fresh(), self.plan.device, self.plan.dtype)
+        model = place(self.fresh(), self.plan.device, self.plan.precision)
         load_arrays(model, dump_arrays(model) | compose(parts))
         return model
 
@@ -106,7 +106,7 @@ class Twin:
     def train(self, parts: Parts, batches: Batches, seed: Any, helpers: list[Parts]) -> Parts:
         models = [self.loaded(parts | {PSI: helper[PSI]}) for helper in helpers]
         consistency = InterClientConsistency(models, 0.01, 0.3)
-        decomposed = Decomposed(place(self.model, self.plan.device, self.plan.dtype), parts)
+        decomposed = Decomposed(place(self.model, self.plan.device, self.plan.precision), parts)
         loss, penalties = scaled_cross_entropy(10.0), Penalties(10.0, 1e-4)
         train_disjoint(decomposed, batches, loss, consistency, self.plan, seed, penalties)
         return decomposed.dump()
@@ -114,7 +114,9 @@ class Twin:
     def learn_at_server(self, number: int) -> None:
         rows = self.split.server
         images, labels = self.source.train.images, np.asarray(self.source.train.labels)[rows]
-        decomposed = Decomposed(place(self.model, self.plan.device, self.plan.dtype), self.parts)
+        decomposed = Decomposed(
+            place(self.model, self.plan.device, self.plan.precision), self.parts
+        )
         loss, seed = scaled_cross_entropy(10.0), stream(self.config.seed, "server", number)
         batches = point_batches(images, rows, labels, self.plan)
         train_disjoint(decomposed, batches, loss, no_consistency, self.plan, seed)
@@ -184,7 +186,7 @@ def test_with_psi_0_it_is_supervised_fedavg(settings: Settings, model: str) -> N
                     # The step on the others moves no weight, but batch norm sees them, too.
                     yield inputs[labels >= 0], labels[labels >= 0]
                     if model != "mlp":
-                        place(twin.model, twin.plan.device, twin.plan.dtype)(inputs[labels < 0])
+                        place(twin.model, twin.plan.device, twin.plan.precision)(inputs[labels < 0])
 
             load_arrays(twin.model, theta)
             seed = stream(config.seed, "local", number, client)

@@ -13,10 +13,11 @@ import pytest
 from flwr.app import Array, ArrayRecord, Message
 from safetensors.numpy import load_file
 
-from fedul_flwr.bridge import Arrays, make_client_app
+from fedul_flwr.bridge import make_client_app
 from fedul_flwr.client_app import build_client
 from fedul_flwr.client_state import ClientState
 from fedul_flwr.config import RunConfig, resolve
+from fedul_flwr.data.types import Arrays
 from fedul_flwr.errors import UserError
 from fedul_flwr.exchange import HELPERS, OUT_OF_STEP, SINCE
 from fedul_flwr.learning.decomposition import PSI, SIGMA, unflatten

@@ -18,6 +18,7 @@ from fedul_flwr.config import RunConfig
 from fedul_flwr.data.sources import load_source, source_directory
 from fedul_flwr.data.split import build_split, client_files
 from fedul_flwr.errors import UserError
+from fedul_flwr.transcript import TO_CLIENT, read_transcript
 from tests.runs import MeddlingGrid, last_model, metrics, own_data_app, summary, train
 
 Settings = Callable[..., RunConfig]
@@ -121,6 +122,29 @@ def test_without_labels_anywhere_held_out_data_chooses_the_round(settings: Setti
     assert all(line["validation_error"] is None for line in lines)
     losses = [line["heldout_loss"] for line in lines]
     assert summary(directory)["best_round"] == 1 + int(np.argmin(losses))
+
+
+def test_a_fraction_of_the_clients_evaluates_the_same_in_every_round(
+    settings: Settings, tmp_path: Path
+) -> None:
+    options = {"validation_fraction": 0.0, "fraction_evaluate": 0.4}
+    directory = train(settings(**QUICK, **options), 5, transcript=tmp_path / "t")
+    asked = [
+        message.client
+        for message in read_transcript(tmp_path / "t")
+        if message.type == "evaluate" and message.direction == TO_CLIENT
+    ]
+    rounds = [asked[2 * index : 2 * index + 2] for index in range(len(metrics(directory)))]
+    assert len(asked) == 2 * len(rounds)  # 0.4 of 5 clients
+    assert len(rounds) > 1
+    assert {tuple(sorted(clients)) for clients in rounds} == {tuple(sorted(rounds[0]))}
+    model = metrics(directory)[0]["model_bytes"]
+    assert 2 * model <= metrics(directory)[0]["bytes_down_evaluation"] < 2 * model + 200
+
+
+def test_a_fraction_that_evaluates_nothing_is_refused(settings: Settings) -> None:
+    with pytest.raises(UserError, match=r"fraction-evaluate = 0\.5 has no effect with selection"):
+        settings(fraction_evaluate=0.5, selection="last")
 
 
 def test_held_out_points_are_not_trained_on(settings: Settings) -> None:

@@ -14,9 +14,10 @@ from flwr.clientapp import ClientApp
 from flwr.serverapp.exception import PrivacyBudgetExhausted
 from flwr.serverapp.strategy import FedAvg
 
-from fedul_flwr.bridge import ARRAYS, METRICS, Arrays, to_arrays, to_record
+from fedul_flwr.bridge import ARRAYS, METRICS, to_arrays, to_record
 from fedul_flwr.client_app import clip
 from fedul_flwr.config import RunConfig, default_flat, resolve
+from fedul_flwr.data.types import Arrays
 from fedul_flwr.errors import UserError
 from fedul_flwr.settings.privacy import DPSettings
 from fedul_flwr.simulation import InProcessGrid

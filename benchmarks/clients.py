@@ -1,0 +1,45 @@
+"""Clients of our app without Flower around them: told what they need, called directly."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from flwr.app import RecordDict
+from flwr.common.typing import NDArrays
+
+from client_apps.local import LocalTrainingClient
+from fedul_flwr.client_state import ClientState
+from fedul_flwr.config import RunConfig
+from fedul_flwr.federation import introduction
+from fedul_flwr.learning.local import dump_arrays
+from fedul_flwr.methods import find_method
+from fedul_flwr.models import build_model
+from fedul_flwr.node_config import NodeConfig
+from fedul_flwr.references import load_reference
+from fedul_flwr.server_data import open_server_data
+
+
+def prepared_clients(settings: RunConfig, num_clients: int) -> list[LocalTrainingClient]:
+    """All clients of a simulated federation, in the order of their partitions."""
+    method = find_method(settings.method)
+    data = open_server_data(settings).split_over(num_clients, settings)
+    told = introduction(settings, data.shape, data.files(method.data))
+    kind: Any = load_reference(method.client, "method")
+    clients: list[LocalTrainingClient] = [
+        kind(settings, NodeConfig(partition_id=i, num_partitions=num_clients), _no_memory())
+        for i in range(num_clients)
+    ]
+    for client in clients:
+        client.step("prepare", told)
+    return clients
+
+
+def fresh_weights(settings: RunConfig) -> NDArrays:
+    """Copies of a new model's weights and buffers."""
+    shape = open_server_data(settings).shape
+    model = build_model(settings.model, shape.image_shape, len(shape.class_names))
+    return [array.copy() for array in dump_arrays(model).values()]
+
+
+def _no_memory() -> ClientState:
+    return ClientState(RecordDict())

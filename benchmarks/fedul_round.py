@@ -1,0 +1,110 @@
+"""FedUL's round on MNIST through Flower, and the same round as a plain loop without Flower."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from benchmarks.figures import Sides
+from benchmarks.flower_runs import Rounds, run_ours
+from benchmarks.inputs import experiment, mnist_like
+from benchmarks.plain_rounds import PlainRounds
+from benchmarks.report import Bar, Outcome, arithmetic, best
+from fedul_flwr.config import resolve
+from fedul_flwr.server_data import open_server_data
+
+NUM_CLIENTS = 5
+SECONDS, OVERHEAD, SHARE, MEMORY = 15.0, 10.0, 10.0, 700.0
+OURS, EVALUATED = "ours, on Ray", "ours, on Ray, evaluated every round"
+LOOPS = {"ours": "our clients in a plain loop", "image by image": "plain float32 loop"}
+
+
+def measure(quick: bool) -> Outcome:
+    """The paper's MNIST Non-IID experiment; sides in turns.
+
+    Evaluation on the server's 22,000 images runs beside the next round and takes clients' cores,
+    so that the round which is compared with plain loops goes without.
+    """
+    turns, rounds = (1, 1) if quick else (1, 3)
+    cores = 1 if quick else os.cpu_count() or 1
+    dataset, name = ("digits", "digits") if quick else mnist_like()
+    shared = experiment("fedul/table-1/mnist-noniid-m10.toml")
+    shared |= {"dataset": str(dataset), "num-rounds": rounds + 1}
+    if quick:
+        shared |= {"model": "cnn-small", "points-per-client": 200}
+    forms = {f"{cores} processes": (cores, 1), f"{cores} threads": (1, cores)}
+    if quick:
+        forms.popitem()
+    taken: dict[str, list[float]] = {}
+    runs: list[Rounds] = []
+    for _ in range(turns):
+        with tempfile.TemporaryDirectory(prefix="fedul-bench-") as scratch:
+            place = Path(scratch)
+            for side, every in ((OURS, rounds + 1), (EVALUATED, 1))[: 1 if quick else 2]:
+                run = run_ours({**shared, "evaluate-every": every}, place / str(every), NUM_CLIENTS)
+                taken.setdefault(side, []).extend(run.seconds())
+                runs.append(run)
+            settings = resolve({**shared, "output": f"{place}/none"}, place)
+            shape = open_server_data(settings).shape.image_shape
+        for kind, loop in LOOPS.items():
+            for form, (processes, threads) in forms.items():
+                with PlainRounds(kind, settings, NUM_CLIENTS, processes, threads) as plain:
+                    if kind == "ours":
+                        plain.seconds(1)  # warms up
+                    # A round of the slow one is long: one a turn, warmed up by a few steps.
+                    found = plain.seconds(rounds if kind == "ours" else 1)
+                    taken.setdefault(f"{loop}, {form}", []).extend(found)
+    what = f"{shared['model']}, {name}, ours in {arithmetic(shared['model'], shape)}"
+    return _judge(taken, runs, cores, what)
+
+
+def _judge(taken: dict[str, list[float]], runs: list[Rounds], cores: int, what: str) -> Outcome:
+    outcome = Outcome(
+        f"fedul_round: {NUM_CLIENTS} clients, batch 128, majority, M = 10 shared, Adam, {what}",
+        ("side", "rounds", "median s", "fastest – slowest s", "over ours"),
+    )
+    ours = median(taken[OURS])
+    for side, seconds in taken.items():
+        spread = f"{min(seconds):.2f} – {max(seconds):.2f}"
+        cells = (str(len(seconds)), f"{median(seconds):.2f}", spread)
+        outcome.rows.append((side, *cells, f"{median(seconds) / ours:.2f}"))
+    same = f"{LOOPS['ours']}, {cores} processes"
+    added = 100 * (ours / median(taken[same]) - 1)
+    plain = best(taken, LOOPS["image by image"])
+    outcome.bars += [
+        *(
+            Bar(side, median(taken[side]), SECONDS, " s")
+            for side in (OURS, EVALUATED)
+            if side in taken
+        ),
+        Bar(f"what Flower adds to {same}", added, OVERHEAD, " %"),
+        Bar("share of the round outside clients' training", *_share_outside(runs[0]), " %"),
+        Bar("largest client process, resident", _peak(runs, "rss"), MEMORY, " MB"),
+    ]
+    outcome.notes += [
+        f"{plain} (its best) / ours: {median(taken[plain]) / ours:.2f}×",
+        f"{best(taken, LOOPS['ours'])} is the best of our clients in a plain loop",
+        f"largest client process, its own (USS): {_peak(runs, 'uss'):.0f} MB",
+        f"SuperLink, Ray and clients together (PSS): {max(r.watch.memory for r in runs):,.0f} MB",
+    ]
+    outcome.figures = {"round_seconds": taken, "rounds": [run.lines for run in runs]}
+    outcome.plots.append(
+        Sides(
+            "fedul_round", f"A FedUL round of {NUM_CLIENTS} clients ({what})", taken, limit=SECONDS
+        )
+    )
+    return outcome
+
+
+def _share_outside(run: Rounds) -> tuple[float, float]:
+    """Percent of a median round but the first, and the limit."""
+    shares = [100 * (1 - line["seconds_fit"] / line["seconds"]) for line in run.lines[1:]]
+    return median(shares), SHARE
+
+
+def _peak(runs: list[Rounds], kind: str) -> float:
+    peaks: list[dict[str, Any]] = [peak for run in runs for peak in run.watch.peaks.values()]
+    return max((peak[kind] for peak in peaks), default=0.0)

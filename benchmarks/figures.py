@@ -1,0 +1,121 @@
+"""Pictures of benchmarks, in the common look of this project's figures."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
+
+from fedul_flwr.results.figure_style import (
+    COLOURS,
+    INK,
+    MARKERS,
+    legend_below,
+    new_figure,
+    save,
+    set_title,
+    style,
+)
+
+Curves = Mapping[str, Sequence[tuple[float, float]]]
+
+
+@dataclass(frozen=True)
+class Growth:
+    """How costs grow with a size.
+
+    Attributes
+    ----------
+    name : of the file, without its ending.
+    title : what is shown.
+    size : what the horizontal axis counts.
+    costs : curves of ``(size, cost)`` by name, for every cost, which names a vertical axis.
+    """
+
+    name: str
+    title: str
+    size: str
+    costs: Mapping[str, Curves]
+
+    def draw(self, directory: Path) -> Path:
+        """A panel for each cost, both axes logarithmic."""
+        figure = new_figure(4.6 * len(self.costs), 3.6)
+        names = list(dict.fromkeys(name for curves in self.costs.values() for name in curves))
+        for place, (cost, curves) in enumerate(self.costs.items(), 1):
+            axes = style(figure.add_subplot(1, len(self.costs), place))
+            for name, points in curves.items():
+                look = names.index(name)
+                axes.plot(*zip(*points, strict=True), MARKERS[look % 4] + "-", color=COLOURS[look])
+            axes.set(xscale="log", yscale="log", xlabel=self.size, ylabel=cost)
+            sizes = sorted({size for points in curves.values() for size, _ in points})
+            axes.set_xticks(sizes, [f"{size:,.0f}" for size in sizes])
+            axes.xaxis.set_minor_locator(NullLocator())
+            axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+            axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+            axes.yaxis.set_minor_locator(NullLocator())
+        handles = [
+            Line2D([], [], color=COLOURS[look], marker=MARKERS[look % 4], label=name)
+            for look, name in enumerate(names)
+        ]
+        if len(handles) > 1:
+            legend_below(figure, handles, width=45 * len(self.costs))
+        return _titled(figure, self.title, directory / f"{self.name}.png")
+
+
+@dataclass(frozen=True)
+class Sides:
+    """What several sides took for the same work.
+
+    Attributes
+    ----------
+    name : of the file, without its ending.
+    title : what is shown.
+    taken : every measurement of every side, in ``unit``.
+    limit : a bar to keep, if there is one.
+    """
+
+    name: str
+    title: str
+    taken: Mapping[str, Sequence[float]]
+    unit: str = "seconds"
+    limit: float | None = None
+
+    def draw(self, directory: Path) -> Path:
+        """Horizontal bars to the medians, a dot for every measurement; ours stand out."""
+        figure = new_figure(7.2, 0.9 + 0.42 * len(self.taken))
+        axes = style(figure.add_subplot())
+        axes.grid(visible=False, axis="y")
+        most = max(max(values) for values in self.taken.values())
+        for place, (name, values) in enumerate(self.taken.items()):
+            colour = COLOURS[0] if name.startswith("ours") else "#B8C2CC"
+            axes.barh(place, median(values), color=colour, height=0.62)
+            axes.plot(values, [place] * len(values), ".", color=INK, markersize=4)
+            label = f"{median(values):.3g}"
+            text = axes.text(max(values) + 0.015 * most, place, label, va="center", fontsize=9)
+            text.set_bbox({"facecolor": "white", "edgecolor": "none", "pad": 1})  # over the limit
+        axes.set_yticks(range(len(self.taken)), list(self.taken))
+        axes.invert_yaxis()
+        axes.set(xlabel=self.unit, xlim=(0, 1.12 * max(most, self.limit or 0)))
+        if self.limit is not None:
+            axes.axvline(self.limit, color=COLOURS[1], linestyle="--", linewidth=1)
+            axes.text(
+                self.limit,
+                1.0,
+                f"bar {self.limit:g}",
+                color=COLOURS[1],
+                fontsize=9,
+                va="bottom",
+                ha="center",
+                transform=axes.get_xaxis_transform(),
+            )
+        return _titled(figure, self.title, directory / f"{self.name}.png")
+
+
+def _titled(figure: Figure, title: str, path: Path) -> Path:
+    set_title(figure, title)
+    return save(figure, path)

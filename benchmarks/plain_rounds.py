@@ -1,0 +1,177 @@
+"""Rounds of FedAvg as a plain loop: no Flower, no messages, weights in memory that all share."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from multiprocessing.synchronize import Barrier
+from types import TracebackType
+from typing import Any, Self
+
+import numpy as np
+import torch
+from flwr.common.typing import NDArrays
+from torch import Tensor, nn
+
+from benchmarks import reference_loop
+from benchmarks.clients import fresh_weights, prepared_clients
+from client_apps.fedul import FedULClient
+from client_apps.local import LocalTrainingClient
+from fedul_flwr.config import RunConfig, parse_flat
+from fedul_flwr.learning.batches import gather, to_input
+from fedul_flwr.learning.local import dump_arrays, load_arrays
+
+Fit = Callable[[LocalTrainingClient, NDArrays, int], NDArrays]
+"""``(client, start, round) -> trained weights``."""
+
+_fit: Callable[[tuple[int, int]], None]
+"""In a process that trains clients: the task of one client in one round."""
+
+
+class PlainRounds:
+    """Rounds of all clients, dealt to processes as they become free.
+
+    Parameters
+    ----------
+    kind : a key of :data:`KINDS`.
+    settings : what the clients do.
+    num_clients : how many; every round has all of them.
+    processes, threads : processes that train clients, and threads of each.
+    """
+
+    def __init__(
+        self, kind: str, settings: RunConfig, num_clients: int, processes: int, threads: int
+    ) -> None:
+        self._clients = num_clients
+        self._round = 0
+        weights = fresh_weights(settings)
+        self._start = [torch.from_numpy(array).share_memory_() for array in weights]
+        self._trained = [
+            torch.zeros(num_clients, *array.shape, dtype=array.dtype).share_memory_()
+            for array in self._start
+        ]
+        context = torch.multiprocessing.get_context("spawn")
+        ready = context.Barrier(processes + 1)
+        task = (kind, settings.to_flat(), num_clients, threads, self._start, self._trained, ready)
+        self._pool = context.Pool(processes, _open, task)
+        ready.wait(timeout=300)  # what is timed begins with all data at hand
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._pool.terminate()
+        self._pool.join()
+
+    @property
+    def weights(self) -> NDArrays:
+        """The mean of the last round."""
+        return [array.numpy() for array in self._start]
+
+    def seconds(self, rounds: int) -> list[float]:
+        """Of each of the next ``rounds``: training and the mean of the weights."""
+        taken = []
+        for _ in range(rounds):
+            self._round += 1
+            began = time.perf_counter()
+            tasks = [(client, self._round) for client in range(self._clients)]
+            self._pool.map(_run, tasks, chunksize=1)
+            for start, trained in zip(self._start, self._trained, strict=True):
+                start.copy_(trained.double().mean(dim=0))
+            taken.append(time.perf_counter() - began)
+        return taken
+
+
+def _open(
+    kind: str,
+    flat: Mapping[str, Any],
+    num_clients: int,
+    threads: int,
+    start: list[Tensor],
+    trained: list[Tensor],
+    ready: Barrier,
+) -> None:
+    """Make this process ready to train clients."""
+    global _fit
+    torch.set_num_threads(threads)
+    settings = parse_flat({**flat, "client-threads": threads})
+    try:
+        clients = prepared_clients(settings, num_clients)
+        if kind == "image by image":  # of the others a whole round is short enough to warm up with
+            fit_image_by_image(clients[0], [array.numpy() for array in start], 0)
+    except BaseException:
+        ready.abort()  # the pool would try again for ever
+        raise
+
+    def fit(task: tuple[int, int]) -> None:
+        client, number = task
+        weights = KINDS[kind](clients[client], [array.numpy().copy() for array in start], number)
+        for place, array in zip(trained, weights, strict=True):
+            place[client].copy_(torch.from_numpy(np.asarray(array)))
+
+    _fit = fit
+    ready.wait()
+
+
+def _run(task: tuple[int, int]) -> None:
+    _fit(task)
+
+
+def fit_ours(client: LocalTrainingClient, start: NDArrays, number: int) -> NDArrays:
+    """The client's own round."""
+    return client.fit(start, {"server-round": number})[0]
+
+
+def fit_image_by_image(client: LocalTrainingClient, start: NDArrays, number: int) -> NDArrays:
+    """FedUL's round as one would write it first, in float32; of round 0 a few steps alone."""
+    assert isinstance(client, FedULClient)
+    sets = client.sets
+    count = len(sets.points) if number else 3 * reference_loop.BATCH_SIZE
+    priors, sizes = torch.from_numpy(sets.priors), torch.from_numpy(sets.set_sizes)
+    loss = reference_loop.SurrogateLoss(priors, sizes)
+    model = _loaded(client, start)
+    reference_loop.train(model, sets.images, sets.points[:count], sets.sets[:count], loss)
+    return list(dump_arrays(model).values())
+
+
+def fit_tensors(client: LocalTrainingClient, start: NDArrays, number: int) -> NDArrays:
+    """A round on labels, in float32, of images that are tensors in memory already."""
+    del number
+    inputs, labels = client_tensors(client)
+    batch = client.settings.batch_size
+    model = _loaded(client, start)
+    model.train()
+    optimizer = torch.optim.SGD(model.parameters(), lr=client.settings.learning_rate)
+    for rows in torch.randperm(len(inputs)).split(batch):
+        optimizer.zero_grad()
+        nn.functional.cross_entropy(model(inputs[rows]), labels[rows]).backward()  # type: ignore[no-untyped-call]
+        optimizer.step()
+    return list(dump_arrays(model).values())
+
+
+def client_tensors(client: LocalTrainingClient) -> tuple[Tensor, Tensor]:
+    """Inputs ``(n, c, h, w)`` and targets ``(n,)`` of a client, made once and kept with it."""
+    kept: tuple[Tensor, Tensor] | None = getattr(client, "tensors", None)
+    if kept is None:
+        data = client.training_data()
+        inputs = to_input(gather(data.images, data.points)).contiguous()
+        kept = inputs, torch.from_numpy(data.targets)
+        client.tensors = kept  # type: ignore[attr-defined]
+    return kept
+
+
+def _loaded(client: LocalTrainingClient, start: NDArrays) -> nn.Module:
+    load_arrays(client.model, dict(zip(client.array_names(), start, strict=True)))
+    return client.model
+
+
+KINDS: dict[str, Fit] = {
+    "ours": fit_ours,
+    "image by image": fit_image_by_image,
+    "tensors": fit_tensors,
+}

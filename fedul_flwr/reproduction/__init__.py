@@ -1,0 +1,1 @@
+"""The papers' tables: their figures, the runs behind ours, and both side by side."""

@@ -1,0 +1,192 @@
+"""Tables in words: in the terminal, and as Markdown in ``docs/results.md``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from fedul_flwr.comparison.table import markdown_line, markdown_text
+from fedul_flwr.errors import UserError
+from fedul_flwr.reproduction.measures import MEASURES
+from fedul_flwr.reproduction.plan import Machine, plan_column
+from fedul_flwr.reproduction.results import (
+    Key,
+    Result,
+    check_result,
+    command,
+    read_results,
+    results_file,
+)
+from fedul_flwr.reproduction.side_by_side import Line, curves, lines
+from fedul_flwr.reproduction.tables import Size, Table, read_table, table_names
+from fedul_flwr.results.records import write_atomically
+
+PAGE = Path("docs/results.md")
+"""Where tables are rendered to, from the working directory."""
+BEGIN, END = "<!-- tables: begin -->", "<!-- tables: end -->"
+SIZES: tuple[Size, ...] = ("full", "quick")
+
+
+def check_results(
+    experiments: Path, table: Table, size: Size, results: Mapping[Key, Result]
+) -> None:
+    """Refuse results of a table that are not of the experiment as it is.
+
+    Raises
+    ------
+    UserError
+        Naming the first, see :func:`~fedul_flwr.reproduction.results.check_result`.
+    """
+    machine = Machine(experiments)
+    now: dict[Key, Mapping[str, Any]] = {}
+    for column in table.columns:
+        if seeds := sorted({seed for _, name, seed in results if name == column}):
+            plan = plan_column(table, column, size, seeds, machine)
+            now |= {(row, column, seed): flat for (row, seed), flat in plan.named.items()}
+    for key, result in results.items():
+        check_result(table.name, size, key, result, now.get(key))
+
+
+def markdown(experiments: Path, folder: Path) -> str:
+    """All tables as Markdown.
+
+    Parameters
+    ----------
+    experiments, folder : of the experiments, and of the results.
+    """
+    parts = []
+    for name in table_names(experiments):
+        table = read_table(experiments, name)
+        results = _read(table, folder)
+        for size in SIZES:
+            check_results(experiments, table, size, results[size])
+        parts.append(_section(table, results))
+    return "\n".join(parts)
+
+
+def render(experiments: Path, folder: Path, page: Path = PAGE) -> None:
+    """Replace what is between the markers of a page by all tables.
+
+    Raises
+    ------
+    UserError
+        If the page has no markers, or a result is refused.
+    """
+    try:
+        text = page.read_text(encoding="utf-8")
+    except OSError as error:
+        raise UserError(f"{page} cannot be read: {error.strerror}.") from None
+    before, found_begin, rest = text.partition(BEGIN)
+    _, found_end, after = rest.partition(END)
+    if not (found_begin and found_end):
+        raise UserError(f"{page} needs the lines {BEGIN} and {END} to hold the tables.")
+    body = markdown(experiments, folder)
+    write_atomically(page, f"{before}{BEGIN}\n\n{body}\n{END}{after}")
+    for name in table_names(experiments):
+        _draw(read_table(experiments, name), folder, page.parent)
+
+
+def picture_of(table: Table) -> Path:
+    """Where a table's picture is, from the page on."""
+    return Path("pictures", f"{table.name.replace('/', '-')}.svg")
+
+
+def _read(table: Table, folder: Path) -> dict[Size, dict[Key, Result]]:
+    return {size: read_results(results_file(folder, table.name, size)) for size in SIZES}
+
+
+def _size_drawn(table: Table, results: Mapping[Size, Mapping[Key, Result]]) -> Size | None:
+    """The larger size that has errors over rounds for the table's picture; None where none has."""
+    column = table.settings.picture
+    return next((size for size in SIZES if column and curves(table, column, results[size])), None)
+
+
+def _draw(table: Table, folder: Path, place: Path) -> None:
+    results = _read(table, folder)
+    size = _size_drawn(table, results)
+    if size is None:
+        return
+    from fedul_flwr.reproduction.picture import curves_figure
+    from fedul_flwr.results.figure_style import draw_svg
+
+    figure = curves_figure(table, table.settings.picture, size, results[size])
+    target = place / picture_of(table)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    write_atomically(target, draw_svg(figure))
+
+
+def print_lines(table: Table, size: Size | None, shown: Sequence[Line]) -> None:
+    """Print a table: paper, ours of ``size`` and the difference; without a size the paper alone."""
+    from rich.console import Console
+    from rich.table import Table as Grid
+
+    grid = Grid(title=f"{table.name}: {table.settings.title}", title_justify="left")
+    measures = len(table.settings.measures) > 1
+    grid.add_column("column", no_wrap=True)
+    grid.add_column("row", no_wrap=True)
+    ours = [f"ours, {size}", "difference"] if size else []
+    for heading in (*(["measure"] if measures else []), "paper", *ours):
+        grid.add_column(heading, justify="right", no_wrap=True)
+    for line in shown:
+        measure = [MEASURES[line.measure].heading] if measures else []
+        texts = line.texts(size) if size else ()
+        grid.add_row(line.column, line.row, *measure, line.paper_text(), *texts)
+    console = Console(soft_wrap=True, highlight=False, markup=False)
+    unlimited = console.options.update(max_width=10_000)
+    console.width = max(console.width, console.measure(grid, options=unlimited).maximum)
+    console.print(grid)
+    if not measures:
+        console.print(f"{MEASURES[table.settings.measures[0]].heading}, mean (std over seeds).")
+
+
+def _section(table: Table, results: Mapping[Size, Mapping[Key, Result]]) -> str:
+    settings = table.settings
+    head = [f"### {table.name}", "", f"{settings.title}. {settings.source}."]
+    if settings.note:
+        head.append(settings.note)
+    shown = list(lines(table, results, table.rows(), list(table.columns)))
+    if any(results.values()):
+        if _size_drawn(table, results):
+            head += ["", f"![{settings.title}]({picture_of(table)})"]
+        return "\n".join([*head, "", *_long(table, shown), ""])
+    if settings.benchmark:
+        said = f"A benchmark measures it: `{settings.benchmark}`."
+    else:
+        said = f"Not run: `{command(table.name, 'full')}`, or with `--quick`."
+    return "\n".join([*head, said, "", *_papers(table, shown)])
+
+
+def _long(table: Table, shown: Sequence[Line]) -> list[str]:
+    """A line for each row and column that has a run or a figure of the paper."""
+    several = len(table.settings.measures) > 1
+    names = ["column", "row", *(["measure"] if several else [])]
+    numbers = ["paper", "full", "difference", "quick", "difference"]
+    out = [] if several else [f"In {MEASURES[table.settings.measures[0]].heading}.", ""]
+    out += [
+        markdown_line([*names, *numbers]),
+        markdown_line(["---"] * len(names) + ["---:"] * len(numbers)),
+    ]
+    for line in shown:
+        if line.paper is None and not any(line.ours.values()):
+            continue
+        said = [line.column, line.row, *([MEASURES[line.measure].heading] if several else [])]
+        figures = [line.paper_text(), *line.texts("full"), *line.texts("quick")]
+        out.append(markdown_line(markdown_text(text) for text in (*said, *figures)))
+    return out
+
+
+def _papers(table: Table, shown: Sequence[Line]) -> Iterable[str]:
+    """The paper's figures alone: columns of the paper as lines, its rows as columns."""
+    for measure in table.settings.measures:
+        figures = {(li.column, li.row): li for li in shown if li.measure == measure and li.paper}
+        rows = list(dict.fromkeys(row for _, row in figures))
+        if not rows:
+            continue
+        yield markdown_line([f"paper, {MEASURES[measure].heading}", *map(markdown_text, rows)])
+        yield markdown_line(["---", *["---:"] * len(rows)])
+        for column in dict.fromkeys(column for column, _ in figures):
+            found = [figures.get((column, row)) for row in rows]
+            texts = [line.paper_text() if line else "–" for line in found]
+            yield markdown_line([markdown_text(column), *texts])
+        yield ""

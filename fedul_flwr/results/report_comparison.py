@@ -1,0 +1,100 @@
+"""What a report takes from the directory of a comparison."""
+
+from __future__ import annotations
+
+import csv
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from fedul_flwr.errors import UserError
+
+_TABLE, _CELLS, _PICTURE = "comparison.md", "cells.csv", "comparison.png"
+_CELL_COLUMNS = {
+    "run": "run",
+    "seed": "seed",
+    "status": "status",
+    "test_error": "error (%)",
+    "best_round": "best round",
+    "directory": "directory",
+}
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """The files of a comparison, read.
+
+    Attributes
+    ----------
+    name : of its directory.
+    head, rows : the table as it was printed; the first cell of a row is the run's name.
+    marked : for each row whether the run is among the best.
+    notes : sentences below the table, in two groups: what it means, and its conditions.
+    cells : a row a training, by the names of its columns.
+    picture : PNG; None where it is missing.
+    """
+
+    name: str
+    head: list[str]
+    rows: list[list[str]]
+    marked: list[bool]
+    notes: tuple[list[str], list[str]]
+    cells: list[dict[str, str]]
+    picture: bytes | None
+
+
+def is_comparison(directory: Path) -> bool:
+    """Whether ``fedul-flwr compare`` wrote the directory."""
+    return (directory / _TABLE).is_file() and (directory / _CELLS).is_file()
+
+
+def read_comparison(directory: Path) -> Comparison:
+    """Read ``comparison.md``, ``cells.csv`` and ``comparison.png``.
+
+    Raises
+    ------
+    UserError
+        A file that cannot be read or has no table.
+    """
+    try:
+        text = (directory / _TABLE).read_text(encoding="utf-8")
+        with (directory / _CELLS).open(encoding="utf-8", newline="") as file:
+            cells = [
+                {words: _rounded(key, row.get(key) or "–") for key, words in _CELL_COLUMNS.items()}
+                for row in csv.DictReader(file)
+            ]
+        picture = directory / _PICTURE
+        png = picture.read_bytes() if picture.is_file() else None
+    except (OSError, ValueError) as error:
+        raise UserError(f"Cannot read the comparison in {directory}: {error}.") from error
+    above, _, below = text.partition("\n## ")
+    lines = [line for line in above.splitlines() if line.startswith("|")]
+    if len(lines) < 3:
+        raise UserError(f"{directory / _TABLE} holds no table.")
+    head, _, *rows = map(_split, lines)
+    return Comparison(
+        name=directory.resolve().name,
+        head=[_plain(cell) for cell in head],
+        rows=[[_plain(cell) for cell in row] for row in rows],
+        marked=[any(cell.startswith("**") for cell in row) for row in rows],
+        notes=(_notes(above), _notes(below)),
+        cells=cells,
+        picture=png,
+    )
+
+
+def _split(line: str) -> list[str]:
+    return [cell.strip() for cell in re.split(r"(?<!\\)\|", line)[1:-1]]
+
+
+def _notes(text: str) -> list[str]:
+    return [_plain(line[2:]) for line in text.splitlines() if line.startswith("- ")]
+
+
+def _plain(markdown: str) -> str:
+    """Text without marks of emphasis and code, and without escapes."""
+    return re.sub(r"\\(.)|[*`]", lambda found: found[1] or "", markdown)
+
+
+def _rounded(key: str, value: str) -> str:
+    return f"{float(value):.2f}" if key == "test_error" and value != "–" else value

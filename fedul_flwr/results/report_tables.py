@@ -1,0 +1,232 @@
+"""The words and numbers of a report's tables."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from fedul_flwr.config import OF_THE_MACHINE, default_flat
+from fedul_flwr.results.label_names import source_in_words
+from fedul_flwr.results.label_plots import scored_sources
+from fedul_flwr.results.records import Client, Run, number
+from fedul_flwr.results.summary import duration
+from fedul_flwr.results.traffic_figure import format_bytes
+
+NONE = "–"
+CEILINGS = ("supervised", "all-labels")
+"""Methods that see all labels of the clients' points."""
+_CHOSEN = {
+    "validation": "by validation error",
+    "heldout": "by the loss on held-out sets",
+    "last": "because it is the last",
+}
+_HEADINGS = {True: "error, best round (%)", False: "error of labels (%)"}
+
+
+@dataclass(frozen=True)
+class SettingRow:
+    """One row of the table of settings: its value in every run, in the order of the runs.
+
+    Attributes
+    ----------
+    differs : between the runs; of a method's own settings, between those that have them.
+    changed : from the default, in any run.
+    """
+
+    name: str
+    values: tuple[str, ...]
+    differs: bool
+    changed: bool
+
+
+def summaries(runs: Sequence[Run]) -> list[dict[str, str]]:
+    """What each run found, as words by what they are; all have the same keys.
+
+    What no summary says comes from settings and metrics. A column is there if any run fills it.
+    """
+    ceilings = {_task(run): error for run in runs if (error := _ceiling(run)) is not None}
+    if len(runs) == 1:
+        ceilings = {}
+    kinds = {run.trains for run in runs}
+    heading = _HEADINGS[kinds.pop()] if len(kinds) == 1 else "error (%)"
+    rows = [_summary(run, heading, ceilings.get(_task(run))) for run in runs]
+    filled = [name for name in rows[0] if any(row[name] != NONE for row in rows)]
+    return [{name: row[name] for name in filled} for row in rows]
+
+
+def _summary(run: Run, heading: str, ceiling: float | None) -> dict[str, str]:
+    known = run.summary or {}
+    last = run.metrics[-1]["round"] if run.metrics else 0
+    clients = run.federation.clients if run.federation is not None else None
+    errors, best = run.series("test_error")[1], _best_error(run)
+    seconds = run.series("seconds")[1]
+    total = number(known.get("seconds_total", sum(seconds) if seconds else None))
+    per_round = number(known.get("seconds_per_round", total / last if total and last else None))
+    return {
+        heading: _percent(best),
+        "above ceiling": _above(run, best, ceiling),
+        "error, last round (%)": _percent(
+            number(known.get("final_test_error", errors[-1] if errors else None))
+        ),
+        "best round": _text(run.best_round()),
+        "rounds": _text(known.get("rounds", last) if run.trains else None),
+        "status": _status(run, last),
+        "clients": _text(known.get("num_clients", None if clients is None else len(clients))),
+        "time": duration(total),
+        "a round": duration(per_round),
+        "traffic up": _traffic(run, "bytes_up"),
+        "traffic down": _traffic(run, "bytes_down"),
+    }
+
+
+def _status(run: Run, last: int) -> str:
+    if run.finished:
+        return str((run.summary or {}).get("status", "finished"))
+    planned = run.settings.get("num-rounds")
+    of_rounds = f", {last} of {planned} rounds" if planned and run.trains else ""
+    return ("failed" if run.error else "unfinished") + of_rounds
+
+
+def _best_error(run: Run) -> float | None:
+    rounds, errors = run.series("test_error")
+    best = run.best_round()
+    measured = errors[rounds.index(best)] if best in rounds else None
+    return number((run.summary or {}).get("test_error", measured))
+
+
+def _ceiling(run: Run) -> float | None:
+    whole = run.settings.get("supervised.label-fraction", 1.0) == 1.0
+    return _best_error(run) if run.settings.get("method") in CEILINGS and whole else None
+
+
+def _above(run: Run, best: float | None, ceiling: float | None) -> str:
+    if ceiling is None or best is None or not run.trains:  # errors of labels are of other points
+        return NONE
+    return "ceiling" if _ceiling(run) is not None else f"{best - ceiling:+.2f}"
+
+
+def _task(run: Run) -> tuple[object, ...]:
+    return run.settings.get("dataset"), run.settings.get("seed")
+
+
+def _traffic(run: Run, key: str) -> str:
+    recorded = run.series(key)[1]
+    total = number((run.summary or {}).get(key, sum(recorded) if recorded else None))
+    return NONE if total is None else format_bytes(total)
+
+
+def settings_rows(runs: Sequence[Run]) -> list[SettingRow]:
+    """All settings of any run: shared ones first, then the table of each method."""
+    defaults = default_flat()
+    names = {name for run in runs for name in run.settings}
+    return [
+        _setting(name, [run.settings for run in runs], defaults)
+        for name in sorted(names, key=lambda name: ("." in name, name))
+    ]
+
+
+def _setting(
+    name: str, settings: Sequence[Mapping[str, Any]], defaults: Mapping[str, Any]
+) -> SettingRow:
+    values = tuple(_text(known[name]) if name in known else NONE for known in settings)
+    # A table that a method does not have is no difference of its own.
+    shown = set(values) - ({NONE} if "." in name else set())
+    default = _text(defaults[name]) if name in defaults else None
+    of_note = name not in OF_THE_MACHINE
+    # The run writes what `selection` chose.
+    changed = name != "selection" and any(value != default for value in shown)
+    return SettingRow(name, values, of_note and len(shown) > 1, of_note and changed)
+
+
+def tables_of(run: Run) -> dict[str, Any]:
+    """What the page says of one run below the pictures that all share."""
+    clients = run.federation.clients if run.federation is not None else ()
+    shape, names = run.data.get("image_shape"), run.data.get("class_names")
+    return {
+        "shape": " × ".join(map(str, shape)) if isinstance(shape, list) else "",
+        "test_prior": _test_prior(run),
+        "class_names": [str(name) for name in names] if isinstance(names, list) else [],
+        "directory": str(run.directory),
+        "chosen": _CHOSEN.get(str(run.settings.get("selection")), "without test data"),
+        "finished": run.finished,
+        "error": run.error,
+        "trains": run.trains,
+        "sources": _sources(run.labels or {}),
+        "rounds": run.metrics[-1]["round"] if run.metrics else 0,
+        "clients": _filled([_client(client) for client in clients]),
+        "dropped": [row for row, one in enumerate(clients) if one.status == "dropped"],
+        "environment": _flat(run.environment or {}),
+    }
+
+
+def _sources(scores: Mapping[str, Any]) -> list[dict[str, str]]:
+    """A row per source of labels: on how many points, and how good they are."""
+    return [
+        {
+            "labels": source_in_words(name, scores["points"]),
+            "points": f"{found['points']:,}",
+            "right (%)": f"{100 - found['error']:.2f}",
+            "right, mean over classes (%)": f"{found['balanced_accuracy']:.2f}",
+            "without a label (%)": f"{found['unreached']:.2f}",
+        }
+        for name, found in scored_sources(scores).items()
+    ]
+
+
+def _test_prior(run: Run) -> str:
+    """Class priors of a finished run's posterior, with ``em`` also what came of it; or nothing."""
+    known = run.summary or {}
+    if known.get("test_prior_source") in (None, "uniform"):
+        return ""
+    values = known.get("test_prior_estimate", known.get("test_prior"))
+    words = f"{known['test_prior_source']}: " + ", ".join(f"{p:.3g}" for p in values or ())
+    reweighed = number(known.get("test_error_reweighed"))
+    return words if reweighed is None else f"{words}; test error re-weighed {reweighed:.2f} %"
+
+
+def _client(client: Client) -> dict[str, str]:
+    sizes = client.set_sizes
+    return {
+        "client": str(client.id),
+        "points": _text(client.num_points),
+        "sets": NONE if sizes is None else str(len(sizes)),
+        "labels": NONE if client.labelled_counts is None else str(sum(client.labelled_counts)),
+        "priors": NONE if client.priors is None else "shared",
+        "condition number": NONE
+        if client.condition_number is None
+        else f"{client.condition_number:.3g}",
+        "status": client.status,
+        "reason": client.reason or NONE,
+    }
+
+
+def _filled(rows: list[dict[str, str]]) -> list[dict[str, str]]:
+    """``rows`` without the columns in which none has anything."""
+    return [
+        {name: value for name, value in row.items() if any(other[name] != NONE for other in rows)}
+        for row in rows
+    ]
+
+
+def _flat(values: dict[str, Any], prefix: str = "") -> list[tuple[str, str]]:
+    rows = []
+    for name, value in values.items():
+        if isinstance(value, dict):
+            rows += _flat(value, f"{prefix}{name}.")
+        else:
+            rows.append((f"{prefix}{name}", _text(value)))
+    return rows
+
+
+def _text(value: object) -> str:
+    if value is None:
+        return NONE
+    if isinstance(value, str):
+        return value if value else '""'
+    return json.dumps(value, ensure_ascii=False)
+
+
+def _percent(value: float | None) -> str:
+    return NONE if value is None else f"{value:.2f}"

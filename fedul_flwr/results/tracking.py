@@ -1,0 +1,261 @@
+"""A copy of what a run records for TensorBoard and MLflow (setting ``tracking``, off by default).
+
+They get the settings, the numbers of ``metrics.jsonl`` and ``summary.json``, and the pictures drawn
+from these: nothing of single clients. The run's own files stay the record: a tool that fails is
+left out from then on, and the run goes on.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import logging
+import os
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from logging import WARNING
+from pathlib import Path
+from typing import Any, Protocol, cast
+
+from flwr.common import log
+
+from fedul_flwr.errors import UserError
+from fedul_flwr.results import store
+from fedul_flwr.results.records import number
+from fedul_flwr.settings.base import Scalar
+
+PICTURES = ("error.png", "loss.png", "pseudo_labels.png", "time_traffic.png")
+"""What is drawn from ``metrics.jsonl`` alone; other pictures show the clients' points or labels."""
+TENSORBOARD = "tensorboard"
+"""Folder of TensorBoard's files in a run's directory."""
+MLFLOW_RUN, MLFLOW_DATABASE, MLFLOW_ARTIFACTS = "mlflow.json", "mlflow.db", "mlflow-artifacts"
+_DATABASES = ("sqlite", "postgresql", "mysql", "mssql")
+_IN_HASTE = {"MLFLOW_HTTP_REQUEST_MAX_RETRIES": "1", "MLFLOW_HTTP_REQUEST_TIMEOUT": "10"}
+"""For servers that are away: MLflow's own 7 retries of up to 120 s would hold up training."""
+_MOST_PARAMS = 100  # MLflow's limit of one request
+
+
+class Tracker(Protocol):
+    """A tool that shows runs; any of its methods may fail in its own way."""
+
+    def add(self, step: int, numbers: Mapping[str, float]) -> None:
+        """Keep ``numbers`` of one round, or of the whole run up to it."""
+
+    def end(self, succeeded: bool, pictures: Sequence[Path]) -> None:
+        """Keep PNG files, and that the run has ended."""
+
+
+def tools(tracking: str) -> list[str]:
+    """The names in setting ``tracking``."""
+    return [] if tracking == "none" else tracking.split(",")
+
+
+def refuse_missing(tracking: str) -> None:
+    """Refuse a tool that lacks a package, before a run starts."""
+    for tool in _packages(tracking):
+        if importlib.util.find_spec(tool) is None:
+            raise UserError(
+                f"Setting tracking = {tracking!r}: {tool} is not installed where the server runs; "
+                "install the extra in a checkout: pip install -e '.[tracking]' (make setup has it)."
+            )
+
+
+def _packages(tracking: str) -> list[str]:
+    """What the tools import. ``mlflow-skinny`` comes without what its databases need."""
+    needed = tools(tracking)
+    store = os.environ.get("MLFLOW_TRACKING_URI") or "sqlite"
+    if "mlflow" in needed and store.startswith(_DATABASES):
+        needed += ["sqlalchemy", "alembic"]
+    return needed
+
+
+@contextmanager
+def tracked(
+    tracking: str, directory: store.RunDirectory
+) -> Iterator[Callable[[Mapping[str, Any]], None]]:
+    """Track what happens inside; gives the function that takes each line of ``metrics.jsonl``.
+
+    At the end it adds ``summary.json`` and pictures from the run's directory.
+    """
+    copies = [_Copy(tool, directory) for tool in tools(tracking)]
+
+    def add_round(line: Mapping[str, Any]) -> None:
+        for copy in copies:
+            copy.add_round(line)
+
+    try:
+        yield add_round
+    except BaseException:
+        for copy in copies:
+            copy.end(succeeded=False)
+        raise
+    for copy in copies:
+        copy.end(succeeded=True)
+
+
+class _Copy:
+    """One tool's copy of one run, opened by the first line; stopped by the first failure."""
+
+    def __init__(self, tool: str, directory: store.RunDirectory) -> None:
+        self._tool, self._directory = tool, directory
+        self._tracker: Tracker | None = None
+        self._failed = False
+
+    def add_round(self, line: Mapping[str, Any]) -> None:
+        numbers = {key: value for key, value in _numbers(line).items() if key != "round"}
+        self._attempt(lambda: self._opened(line["round"]).add(line["round"], numbers))
+
+    def end(self, *, succeeded: bool) -> None:
+        if succeeded:
+            self._attempt(self._add_summary)
+        plots = self._directory.path / "plots"
+        found = [plots / name for name in PICTURES if succeeded and (plots / name).exists()]
+        tracker = self._tracker
+        if tracker is not None:
+            self._attempt(lambda: tracker.end(succeeded, found))
+
+    def _add_summary(self) -> None:
+        summary = self._directory.read_json(store.SUMMARY)
+        step = summary.get("rounds", 0)
+        numbers = {f"summary/{key}": value for key, value in _numbers(summary).items()}
+        self._opened(step + 1).add(step, numbers)
+
+    def _opened(self, step: int) -> Tracker:
+        """The tracker; ``step`` is the first that it gets, larger than 1 when a run resumes."""
+        if self._tracker is None:
+            settings = self._directory.read_json(store.CONFIG)["settings"]
+            self._tracker = _TRACKERS[self._tool](self._directory, settings, step)
+        return self._tracker
+
+    def _attempt(self, action: Callable[[], object]) -> None:
+        if self._failed:
+            return
+        try:
+            action()
+        except Exception as error:
+            # Without its text, in which the address of a server may hold a password.
+            kind = type(error).__name__
+            log(WARNING, "Tracking with %s stops (%s); the run goes on.", self._tool, kind)
+            self._failed = True
+
+
+def _numbers(values: Mapping[str, Any], prefix: str = "") -> dict[str, float]:
+    """The finite numbers of ``values`` and of objects in it, as ``errors.xclp``; no lists."""
+    found: dict[str, float] = {}
+    for key, value in values.items():
+        if isinstance(value, dict):
+            found |= _numbers(value, f"{prefix}{key}.")
+        elif (known := number(value)) is not None:
+            found[prefix + key] = known
+    return found
+
+
+class TensorBoard:
+    """Event files in the run's directory; a run that resumes goes on in a file of its own.
+
+    Parameters
+    ----------
+    directory : of the run.
+    settings : hyperparameters.
+    step : the first to come: what earlier files hold from there on does not count any more.
+    """
+
+    def __init__(
+        self, directory: store.RunDirectory, settings: Mapping[str, Scalar], step: int
+    ) -> None:
+        from torch.utils.tensorboard import SummaryWriter
+        from torch.utils.tensorboard.summary import hparams
+
+        self._writer = SummaryWriter(str(directory.path / TENSORBOARD), purge_step=step)
+        self._events = cast(Any, self._writer.file_writer)
+        shown = dict.fromkeys(("test_error", "validation_error"), 0.0)
+        parts: Any = hparams(dict(settings), shown)  # type: ignore[no-untyped-call]
+        experiment, start, self._success = parts
+        for part in (experiment, start):
+            self._events.add_summary(part)
+
+    def add(self, step: int, numbers: Mapping[str, float]) -> None:
+        """See :class:`Tracker`."""
+        for name, value in numbers.items():
+            self._writer.add_scalar(name, value, step)
+        self._writer.flush()
+
+    def end(self, succeeded: bool, pictures: Sequence[Path]) -> None:
+        """See :class:`Tracker`."""
+        import numpy as np
+        from PIL import Image
+
+        for path in pictures:
+            with Image.open(path) as picture:
+                pixels = np.asarray(picture.convert("RGB"))
+            self._writer.add_image(path.stem, pixels, dataformats="HWC")
+        if succeeded:
+            self._events.add_summary(self._success)
+        self._writer.close()
+
+
+class MLflow:
+    """A run in the store that ``MLFLOW_TRACKING_URI`` names, or in a database beside the results.
+
+    Parameters are those of :class:`TensorBoard`; a run that resumes goes on in the same MLflow run.
+    The experiment is ``MLFLOW_EXPERIMENT_NAME``, by default ``fedul-flwr``. A request is tried
+    twice, 10 s each, unless MLflow's own variables say otherwise.
+    """
+
+    def __init__(
+        self, directory: store.RunDirectory, settings: Mapping[str, Scalar], step: int
+    ) -> None:
+        # Reporting its own use over the network is MLflow's default; ours is not to.
+        os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
+        for variable, value in _IN_HASTE.items():
+            os.environ.setdefault(variable, value)
+        from mlflow import MlflowClient
+
+        for name in ("mlflow", "alembic"):  # they announce every table of a new database
+            logging.getLogger(name).setLevel(WARNING)
+        self._database = os.environ.get("MLFLOW_TRACKING_URI")
+        path = directory.path
+        self._client = MlflowClient(self._database or f"sqlite:///{path / MLFLOW_DATABASE}")
+        if step > 1 and (path / MLFLOW_RUN).exists():
+            self._run = str(directory.read_json(MLFLOW_RUN)["run_id"])
+            self._client.update_run(self._run, status="RUNNING")
+            return
+        name = "/".join(path.parts[-2:])
+        self._run = self._client.create_run(self._experiment(path), run_name=name).info.run_id
+        directory.write_json(MLFLOW_RUN, {"run_id": self._run})
+        self._add_settings(settings)
+
+    def add(self, step: int, numbers: Mapping[str, float]) -> None:
+        """See :class:`Tracker`."""
+        from mlflow.entities import Metric
+
+        now = time.time_ns() // 1_000_000
+        metrics = [Metric(name, value, now, step) for name, value in numbers.items()]
+        self._client.log_batch(self._run, metrics=metrics)
+
+    def end(self, succeeded: bool, pictures: Sequence[Path]) -> None:
+        """See :class:`Tracker`."""
+        for path in pictures:
+            self._client.log_artifact(self._run, str(path), "plots")
+        self._client.set_terminated(self._run, "FINISHED" if succeeded else "FAILED")
+
+    def _experiment(self, path: Path) -> str:
+        name = os.environ.get("MLFLOW_EXPERIMENT_NAME", "fedul-flwr")
+        found = self._client.get_experiment_by_name(name)
+        if found is not None:
+            return str(found.experiment_id)
+        place = None if self._database else (path / MLFLOW_ARTIFACTS).as_uri()
+        return str(self._client.create_experiment(name, artifact_location=place))
+
+    def _add_settings(self, settings: Mapping[str, Scalar]) -> None:
+        from mlflow.entities import Param
+
+        params = [Param(name, str(value)) for name, value in settings.items()]
+        for start in range(0, len(params), _MOST_PARAMS):
+            self._client.log_batch(self._run, params=params[start : start + _MOST_PARAMS])
+
+
+_TRACKERS: Mapping[str, Callable[[store.RunDirectory, Mapping[str, Scalar], int], Tracker]] = {
+    "tensorboard": TensorBoard,
+    "mlflow": MLflow,
+}

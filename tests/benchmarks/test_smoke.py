@@ -1,0 +1,55 @@
+"""Every benchmark runs, in the few repetitions of ``--quick``, and says what it should."""
+
+from __future__ import annotations
+
+import importlib
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from benchmarks import inputs, small_clients
+from benchmarks.__main__ import NAMES
+from benchmarks.inputs import experiment
+from fedul_flwr.config import RunConfig
+
+ON_RAY = {"fedul_round", "small_clients", "many_clients"}
+MARKS = {**dict.fromkeys(ON_RAY, pytest.mark.ray), "deployed_round": pytest.mark.slow}
+
+
+@pytest.mark.parametrize("name", [pytest.param(name, marks=MARKS.get(name, ())) for name in NAMES])
+def test_a_benchmark_runs(
+    name: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr(inputs, "MADE", tmp_path / "made")
+    outcome = importlib.import_module(f"benchmarks.{name}").measure(quick=True)
+    assert outcome.rows
+    assert all(len(row) == len(outcome.columns) for row in outcome.rows)
+    assert outcome.bars or outcome.notes
+    found = json.loads(json.dumps(outcome.as_json()))
+    assert found["title"].startswith(name)
+    assert set(found) > {"title", "bars", "notes"}  # figures too
+    assert all(path.stat().st_size > 5000 for path in outcome.draw(tmp_path))
+    outcome.show()
+    assert outcome.title in capsys.readouterr().out
+
+
+def test_pfl_research_is_left_out_where_it_is_not_or_fails(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, settings: Callable[..., RunConfig]
+) -> None:
+    monkeypatch.setattr(small_clients, "PFL", tmp_path)
+    config, output = settings(method="supervised", model="mlp"), tmp_path / "seconds"
+    assert small_clients._pfl(config, 2, 1, 1, 1, output) == []
+    (tmp_path / "pfl").mkdir()  # half installed
+    (tmp_path / "pfl" / "__init__.py").write_text("raise ImportError\n")
+    assert small_clients._pfl(config, 2, 1, 1, 1, output) == []
+
+
+def test_the_experiment_that_the_round_is_measured_on() -> None:
+    found = experiment("fedul/table-1/mnist-noniid-m10.toml")
+    assert found["model"] == "cnn6"
+    assert found["fedul.overlap"] == "shared"

@@ -1,0 +1,72 @@
+"""The picture of a table's column."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fedul_flwr.reproduction.picture import curves_figure
+from fedul_flwr.reproduction.render import _section, _size_drawn
+from fedul_flwr.reproduction.tables import Size, Table, read_table
+from tests.reproduction.conftest import TABLE
+
+
+def run(rounds: list[int], errors: list[float]) -> dict[str, Any]:
+    return {"curve": {"rounds": rounds, "test_error": errors}}
+
+
+def test_a_line_for_each_row_with_a_run_the_mean_over_its_seeds(place: Path) -> None:
+    table = read_table(place / "experiments", "mini/table-1")
+    results = {
+        ("FedUL", "M=10", 0): run([1, 2, 3], [8.0, 4.0, 3.0]),
+        ("FedUL", "M=10", 1): run([2, 3], [6.0, 2.0]),  # round 1 was not measured: left out
+        ("all labels", "M=12", 0): run([1], [1.0]),  # of another column
+    }
+    figure = curves_figure(table, "M=10", "full", results)
+    (axes,) = figure.axes
+    (line,) = axes.lines
+    assert list(line.get_xdata()) == [2, 3]
+    assert list(line.get_ydata()) == [5.0, 2.5]  # (4 + 6)/2, (3 + 2)/2
+    assert [text.get_text() for text in axes.texts] == ["FedUL  2.50"]
+
+
+def test_labels_of_equal_ends_do_not_cover_each_other(place: Path) -> None:
+    table = read_table(place / "experiments", "mini/table-1")
+    results = {(row, "M=10", 0): run([1], [5.0]) for row in ("FedUL", "all labels")}
+    figure = curves_figure(table, "M=10", "full", results)
+    heights = sorted(text.get_position()[1] for text in figure.axes[0].texts)
+    assert heights[1] - heights[0] == pytest.approx(0.045)
+
+
+def clients_said(table: Table, size: Size) -> str:
+    results = {("FedUL", "M=10", 0): run([1], [5.0])}
+    return str(curves_figure(table, "M=10", size, results).axes[0].get_title(loc="left"))
+
+
+def test_the_picture_says_which_size_it_shows(place: Path) -> None:
+    file = place / "experiments" / "mini" / "table-1" / "table.toml"
+    file.write_text("quick-clients = 2\n" + TABLE)
+    table = read_table(place / "experiments", "mini/table-1")
+    assert clients_said(table, "full") == "3 clients"
+    assert clients_said(table, "quick") == "quick size, 2 clients"
+
+
+def test_no_run_of_the_column_no_picture_and_no_link(place: Path) -> None:
+    file = place / "experiments" / "mini" / "table-1" / "table.toml"
+    file.write_text('picture = "M=12"\n' + TABLE)
+    table = read_table(place / "experiments", "mini/table-1")
+    other = {("FedUL", "M=10", 0): run([1], [5.0])}
+    assert _size_drawn(table, {"full": other, "quick": {}}) is None
+    unmeasured = {("FedUL", "M=12", 0): run([], [])}
+    assert _size_drawn(table, {"full": unmeasured, "quick": {}}) is None
+    measured = {("FedUL", "M=12", 0): run([1], [5.0])}
+    assert _size_drawn(table, {"full": other, "quick": measured}) == "quick"
+    for quick, linked in (({}, False), (measured, True)):
+        page = _section(table, {"full": with_figures(other), "quick": with_figures(quick)})
+        assert ("![Digits](pictures/mini-table-1.svg)" in page) == linked
+
+
+def with_figures(results: dict[Any, Any]) -> dict[Any, Any]:
+    return {key: {**result, "figures": {"test_error": 5.0}} for key, result in results.items()}

@@ -1,0 +1,231 @@
+from __future__ import annotations
+
+import importlib.util
+import json
+import logging
+import os
+import socket
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from mlflow import MlflowClient
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+from fedul_flwr.config import RunConfig
+from fedul_flwr.errors import UserError
+from fedul_flwr.results import tracking
+from fedul_flwr.results.plots import draw_plots
+from fedul_flwr.results.records import read_run
+from fedul_flwr.results.store import RunDirectory
+from fedul_flwr.results.tracking import refuse_missing, tools, tracked
+from tests.results.synthetic import write_label_run, write_run
+from tests.runs import metrics, train
+
+SUMMARY = {"rounds": 2, "test_error": 3.5, "errors": {"xclp": 4.0}, "test_prior": [0.1, 0.9]}
+
+
+@pytest.fixture(autouse=True)
+def _no_store_of_the_user(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("MLFLOW_TRACKING_URI", "MLFLOW_EXPERIMENT_NAME", *tracking._IN_HASTE):
+        monkeypatch.delenv(name, raising=False)
+
+
+def line(step: int, error: float) -> dict[str, Any]:
+    return {"round": step, "test_error": error, "bytes_up": 10 * step, "heldout_loss": None}
+
+
+def scalars(directory: Path) -> dict[str, list[tuple[int, float]]]:
+    events = EventAccumulator(str(directory / "tensorboard")).Reload()
+    return {
+        tag: [(event.step, event.value) for event in events.Scalars(tag)]
+        for tag in events.Tags()["scalars"]
+    }
+
+
+def finished(path: Path) -> RunDirectory:
+    """A run with pictures of its rounds and of its clients."""
+    write_run(path, rounds=2, outcome=SUMMARY)
+    draw_plots(read_run(path), path / "plots")
+    return RunDirectory(path)
+
+
+def ends_early(tool: str, directory: RunDirectory, *lines: dict[str, Any]) -> None:
+    def run() -> None:
+        with tracked(tool, directory) as add_round:
+            for known in lines:
+                add_round(known)
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run()
+
+
+def test_tools() -> None:
+    assert tools("none") == []
+    assert tools("mlflow") == ["mlflow"]
+    assert tools("tensorboard,mlflow") == ["tensorboard", "mlflow"]
+
+
+def test_tensorboard_holds_what_the_run_recorded(tmp_path: Path) -> None:
+    directory = finished(tmp_path)
+    with tracked("tensorboard", directory) as add_round:
+        add_round(line(1, 8.0))
+        add_round(line(2, 3.5))
+    found = scalars(tmp_path)
+    assert found["test_error"] == [(1, 8.0), (2, 3.5)]
+    assert found["bytes_up"] == [(1, 10.0), (2, 20.0)]
+    assert found["summary/test_error"] == [(2, 3.5)]
+    assert found["summary/errors.xclp"] == [(2, 4.0)]
+    # What was not measured, lists, and words are no figures.
+    assert not {"heldout_loss", "round", "summary/test_prior", "summary/method"} & set(found)
+    events = EventAccumulator(str(tmp_path / "tensorboard")).Reload()
+    # Not the picture of the clients' class priors.
+    assert sorted(events.Tags()["images"]) == ["error", "loss", "time_traffic"]
+    assert (tmp_path / "plots" / "priors.png").exists()
+
+
+def test_tensorboard_shows_each_round_of_a_resumed_run_once(tmp_path: Path) -> None:
+    directory = RunDirectory(write_run(tmp_path, rounds=3, outcome={"rounds": 3}))
+    ends_early("tensorboard", directory, line(1, 8.0), line(2, 6.0), line(3, 5.0))
+    with tracked("tensorboard", directory) as add_round:
+        add_round(line(3, 4.0))
+        add_round(line(4, 2.0))
+    assert scalars(tmp_path)["test_error"] == [(1, 8.0), (2, 6.0), (3, 4.0), (4, 2.0)]
+
+
+def test_mlflow_goes_on_in_the_same_run(tmp_path: Path) -> None:
+    directory = finished(tmp_path / "table" / "seed-0")
+    ends_early("mlflow", directory, line(1, 8.0))
+    client = MlflowClient(f"sqlite:///{directory.path / 'mlflow.db'}")
+    experiment = client.get_experiment_by_name("fedul-flwr")
+    assert experiment is not None
+    (run,) = client.search_runs([experiment.experiment_id])
+    assert run.info.status == "FAILED"
+    with tracked("mlflow", directory) as add_round:
+        add_round(line(2, 3.5))
+    (run,) = client.search_runs([experiment.experiment_id])
+    assert run.info.status == "FINISHED"
+    assert run.info.run_name == "table/seed-0"
+    settings = json.loads((directory.path / "config.json").read_text())["settings"]
+    assert run.data.params == {name: str(value) for name, value in settings.items()}
+    history = client.get_metric_history(run.info.run_id, "test_error")
+    assert [(metric.step, metric.value) for metric in history] == [(1, 8.0), (2, 3.5)]
+    assert run.data.metrics["summary/test_error"] == 3.5
+    assert "summary/test_prior" not in run.data.metrics
+    pictures = [Path(file.path).name for file in client.list_artifacts(run.info.run_id, "plots")]
+    assert sorted(pictures) == ["error.png", "loss.png", "time_traffic.png"]
+    # A first round begins another run in the same place.
+    with tracked("mlflow", directory) as add_round:
+        add_round(line(1, 9.0))
+    assert len(client.search_runs([experiment.experiment_id])) == 2
+
+
+def test_a_run_that_labels_has_a_summary_alone(tmp_path: Path) -> None:
+    with tracked("tensorboard", RunDirectory(write_label_run(tmp_path))):
+        pass
+    errors = json.loads((tmp_path / "summary.json").read_text())["errors"]
+    found = scalars(tmp_path)
+    for source, error in errors.items():
+        assert found[f"summary/errors.{source}"] == [(0, pytest.approx(error))]
+
+
+class _Broken:
+    def __init__(self, *_: object) -> None:
+        self.added = 0
+
+    def add(self, step: int, numbers: Mapping[str, float]) -> None:
+        if step > 1:
+            raise ConnectionError("https://user:password@example.org is away")
+        self.added += 1
+
+    def end(self, succeeded: bool, pictures: Sequence[Path]) -> None:
+        raise AssertionError("a tool that failed is left alone")
+
+
+def test_a_tool_that_fails_does_not_end_the_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(tracking, "_TRACKERS", {**tracking._TRACKERS, "mlflow": _Broken})
+    monkeypatch.setattr(logging.getLogger("flwr"), "propagate", True)
+    with (
+        caplog.at_level(logging.WARNING, "flwr"),
+        tracked("tensorboard,mlflow", finished(tmp_path)) as add_round,
+    ):
+        for step in (1, 2, 3):
+            add_round(line(step, 5.0))
+    said = [record.getMessage() for record in caplog.records]
+    # Once, and without the address.
+    assert said == ["Tracking with mlflow stops (ConnectionError); the run goes on."]
+    assert [step for step, _ in scalars(tmp_path)["test_error"]] == [1, 2, 3]
+
+
+def test_an_mlflow_server_that_is_away_does_not_hold_up_the_run(
+    settings: Callable[..., RunConfig],
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))  # and nobody listens
+        address = f"http://127.0.0.1:{taken.getsockname()[1]}"
+        monkeypatch.setenv("MLFLOW_TRACKING_URI", address)
+        monkeypatch.setattr(logging.getLogger("flwr"), "propagate", True)
+        with caplog.at_level(logging.WARNING, "flwr"):
+            output = train(settings(tracking="mlflow", num_rounds=1, local_epochs=1), 2)
+    assert len(metrics(output)) == 1
+    stopped = [text for text in caplog.messages if text.startswith("Tracking with mlflow stops")]
+    assert stopped == ["Tracking with mlflow stops (MlflowException); the run goes on."]
+    # What MLflow's own eight attempts would take minutes for.
+    assert os.environ["MLFLOW_HTTP_REQUEST_MAX_RETRIES"] == "1"
+    assert os.environ["MLFLOW_HTTP_REQUEST_TIMEOUT"] == "10"
+
+
+def test_a_run_with_tracking(settings: Callable[..., RunConfig]) -> None:
+    options: dict[str, Any] = {"num_rounds": 2, "local_epochs": 1}
+    output = train(settings(tracking="tensorboard", **options), 2)
+    found = scalars(output)
+    for row in metrics(output):
+        for key, value in row.items():
+            if value is not None and key != "round":
+                assert (row["round"], pytest.approx(value)) in found[key]
+    plain = train(settings(**options), 2)
+    assert metrics(plain) == metrics(output)
+    left = {path.name for path in plain.iterdir()}
+    assert {path.name for path in output.iterdir()} - left == {"tensorboard"}
+
+
+def test_a_tool_that_is_not_installed(
+    settings: Callable[..., RunConfig], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    known = importlib.util.find_spec
+    monkeypatch.setattr(
+        importlib.util, "find_spec", lambda name, *a: None if name == "mlflow" else known(name, *a)
+    )
+    refuse_missing("none")
+    refuse_missing("tensorboard")
+    config = settings(tracking="tensorboard,mlflow")
+    message = r"'tensorboard,mlflow': mlflow is not installed .*-e '\.\[tracking\]' "
+    with pytest.raises(UserError, match=message):
+        train(config, 2)
+    assert not Path(config.output).exists()
+
+
+@pytest.mark.parametrize("package", ["sqlalchemy", "alembic"])
+def test_what_a_database_of_mlflow_needs(package: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    known = importlib.util.find_spec
+    monkeypatch.setattr(
+        importlib.util, "find_spec", lambda name, *a: None if name == package else known(name, *a)
+    )
+    refuse_missing("tensorboard")
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://127.0.0.1:5000")
+    refuse_missing("mlflow")
+    for store in ("", "mysql+pymysql://user@host/db"):
+        monkeypatch.setenv("MLFLOW_TRACKING_URI", store)
+        with pytest.raises(UserError, match=f"'mlflow': {package} is not installed"):
+            refuse_missing("mlflow")
+
+
+def test_tools_that_do_not_exist(settings: Callable[..., RunConfig]) -> None:
+    with pytest.raises(UserError, match="Setting tracking = 'wandb': must be one of 'none'"):
+        settings(tracking="wandb")
