@@ -9,13 +9,14 @@ from statistics import median
 
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
-from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
+from matplotlib.ticker import NullLocator
 
 from fedul_flwr.results.figure_style import (
     COLOURS,
     INK,
     MARKERS,
     legend_below,
+    mark_decades,
     new_figure,
     save,
     set_title,
@@ -55,9 +56,7 @@ class Growth:
             sizes = sorted({size for points in curves.values() for size, _ in points})
             axes.set_xticks(sizes, [f"{size:,.0f}" for size in sizes])
             axes.xaxis.set_minor_locator(NullLocator())
-            axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
-            axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
-            axes.yaxis.set_minor_locator(NullLocator())
+            mark_decades(axes.yaxis)
         handles = [
             Line2D([], [], color=COLOURS[look], marker=MARKERS[look % 4], label=name)
             for look, name in enumerate(names)

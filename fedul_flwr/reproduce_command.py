@@ -79,10 +79,11 @@ def reproduce(
         found, size, experiments, results, device, seeds, dataset or [],
         chosen_rows, chosen_columns, verbose,
     )  # fmt: skip
+    chosen_seeds = parse_seeds(seeds)
     chosen = {
         (row, column, seed): result
         for (row, column, seed), result in read_results(results_file(results, table, size)).items()
-        if row in chosen_rows and column in chosen_columns and seed in parse_seeds(seeds)
+        if row in chosen_rows and column in chosen_columns and seed in chosen_seeds
     }
     check_results(experiments, found, size, chosen)
     print_lines(found, size, list(lines(found, {size: chosen}, chosen_rows, chosen_columns)))

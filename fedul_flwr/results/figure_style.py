@@ -14,6 +14,7 @@ from typing import Any, Literal
 
 from matplotlib import rc_context
 from matplotlib.axes import Axes
+from matplotlib.axis import Axis
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
@@ -64,14 +65,19 @@ def draw_svg(figure: Figure) -> bytes:
     return picture.getvalue()
 
 
+def mark_decades(axis: Axis) -> None:
+    """Write 1, 2, 5, 10, 20 … at a logarithmic ``axis``, as plain numbers."""
+    axis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+    axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    axis.set_minor_locator(NullLocator())
+
+
 def scale_errors(axes: Axes, direction: Literal["x", "y"], errors: Sequence[float]) -> None:
     """Let the axis of ``errors`` start at 0, or be logarithmic and say so if they differ widely."""
     axis = axes.xaxis if direction == "x" else axes.yaxis
     if errors and min(errors) > 0 and max(errors) > LOG_FROM * min(errors):
         axes.set(**{f"{direction}scale": "log"})
-        axis.set_major_locator(LogLocator(subs=(1, 2, 5)))
-        axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
-        axis.set_minor_locator(NullLocator())
+        mark_decades(axis)
         axis.set_label_text(f"{axis.get_label_text()}, log scale")
     elif errors:
         # With 0 in view first, so that there is room beyond the largest.
