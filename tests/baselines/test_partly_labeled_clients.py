@@ -157,7 +157,7 @@ def test_perclient_lp_is_label_propagation_of_its_own_points(client: Build) -> N
         (PerClientLPClient, "perclient-lp"),
     ],
 )
-def test_all_points_labelled_train_as_labels_do(client: Build, kind: Any, method: str) -> None:
+def test_all_points_labeled_train_as_labels_do(client: Build, kind: Any, method: str) -> None:
     full: dict[str, Any] = {"labels.total": 300, "labels.new-fraction": 0.0}
     bits = {"xclp.num-bits": 256} if method == "perclient-lp" else {}
     found = in_round(client(kind, method, **full, **bits), SECOND)
@@ -168,11 +168,11 @@ def test_all_points_labelled_train_as_labels_do(client: Build, kind: Any, method
 
 
 def test_without_a_label_there_is_nothing_to_learn_at_first(client: Build) -> None:
-    options = {"labels.labelled-clients": 0.4, "labels.total": 20}
+    options = {"labels.labeled-clients": 0.4, "labels.total": 20}
     kinds = [
         client(NetworkLabelsClient, "network-labels", number, **options) for number in (0, 1, 2)
     ]
-    (found, *_) = [one for one in kinds if not len(one.labelled)]
+    (found, *_) = [one for one in kinds if not len(one.labeled)]
     given = list(weights(5).values())
     arrays, examples, numbers = found.fit([a.copy() for a in given], {"server-round": FIRST})
     assert examples == 0
