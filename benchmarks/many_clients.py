@@ -13,7 +13,7 @@ from benchmarks.report import Bar, Outcome
 
 COUNTS = (10, 100, 500, 1000)
 JUDGED = (100, 500)
-POINTS_PER_CLIENT = 40
+POINTS_PER_CLIENT = 100
 LIMIT = 20.0
 SIDES = ("no-op", "ours")
 
