@@ -57,7 +57,7 @@ class PartlyLabeledClient(LabeledPointsClient):
         """Labeled points, then pseudo-labeled ones; targets are positions among these."""
         guess = nothing(len(self.unlabeled)) if self.on_labels_only else self.pseudo_labels()
         self.leave_pseudo_labels(guess)
-        usable = (guess.labels != UNLABELED) & (guess.confidence > 0)
+        usable = self._usable(guess)
         self.classes = np.concatenate([self.data.labels[self.labeled], guess.labels[usable]])
         self.weights = self._weights_of(guess.confidence[usable])
         positions = np.concatenate([self.labeled, self.unlabeled[usable]])
@@ -97,6 +97,14 @@ class PartlyLabeledClient(LabeledPointsClient):
                 "confidence": guess.confidence,
             },
         )
+
+    def _usable(self, guess: Propagated) -> NDArray[np.bool_]:
+        """Which pseudo labels are trained on: the surest part, of equally sure ones all or none."""
+        usable = (guess.labels != UNLABELED) & (guess.confidence > 0)
+        if isinstance(self.stages, PseudoLabelSettings) and usable.any():
+            least = np.quantile(guess.confidence[usable], 1 - self.stages.surest, method="higher")
+            usable &= guess.confidence >= least
+        return usable
 
     def _weights_of(self, confidence: NDArray[np.float64]) -> NDArray[np.float64]:
         """Weight of every training point, for :attr:`classes`: 1 or its confidence, by class."""

@@ -31,6 +31,9 @@ class PseudoLabelSettings(StageSettings):
     relative_confidence: bool = True
     """Divide confidences by the largest of the client's, as the authors' code does over all
     clients; the text does not."""
+    surest: Annotated[float, Field(gt=0, le=1)] = 1.0
+    """Part of a client's pseudo-labeled points, the surest, that is trained on; 1 takes all,
+    as the text."""
     class_weights: bool = False
     """Weigh classes by n/(K·count) of the labels a client trains on. The authors' code does so over
     all clients; from one client's counts it harms where clients lack classes."""

@@ -16,7 +16,7 @@ from baselines.fedsem import LABEL, FedSemClient
 from baselines.labels_only import LabelsOnlyClient
 from baselines.network_labels import NetworkLabelsClient
 from baselines.perclient_lp import PerClientLPClient
-from client_apps.partly_labeled import PSEUDO_LABELS, PartlyLabeledClient
+from client_apps.partly_labeled import PSEUDO_LABELS, PartlyLabeledClient, nothing
 from fedul_flwr.bridge import Content
 from fedul_flwr.client_state import ClientState
 from fedul_flwr.config import RunConfig
@@ -114,6 +114,41 @@ def test_weights_of_network_labels_by_hand(client: Build, relative: bool, by_cla
     np.testing.assert_array_equal(found.classes, classes)
     np.testing.assert_allclose(found.weights, expected, rtol=1e-6)
     assert np.ptp(found.weights) > 0.1
+
+
+@pytest.mark.parametrize(
+    ("surest", "kept"),
+    [
+        (1.0, [0, 1, 2, 4, 5]),
+        # Quantiles 0.4, 0.5 and 0.99 of five usable points: positions 1.6, 2 and 3.96, rounded up.
+        (0.6, [0, 2, 4]),
+        (0.5, [0, 2, 4]),
+        (0.01, [2, 4]),  # both are surest
+    ],
+)
+def test_the_surest_pseudo_labels_alone_are_trained_on(
+    client: Build, monkeypatch: pytest.MonkeyPatch, surest: float, kept: list[int]
+) -> None:
+    found = in_round(
+        client(NetworkLabelsClient, "network-labels", **{"semi.surest": surest}), SECOND
+    )
+    guess = nothing(len(found.unlabeled))
+    guess.labels[:6] = [3, 1, 4, -1, 5, 9]  # one without a label, and all others as well
+    guess.confidence[:6] = [0.5, 0.2, 0.8, 0.9, 0.8, 0.4]
+    monkeypatch.setattr(found, "pseudo_labels", lambda: guess)
+    data = found.training_data()
+    own = found.data.points
+    expected = np.append(own[found.labeled], own[found.unlabeled[kept]])
+    np.testing.assert_array_equal(data.points, expected)
+    np.testing.assert_array_equal(found.classes[20:], guess.labels[kept])
+    relative = guess.confidence[kept] / 0.8
+    np.testing.assert_allclose(found.weights, np.append(np.ones(20), relative))
+
+
+def test_of_no_pseudo_labels_none_is_surest(client: Build, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = in_round(client(NetworkLabelsClient, "network-labels", **{"semi.surest": 0.5}), SECOND)
+    monkeypatch.setattr(found, "pseudo_labels", lambda: nothing(len(found.unlabeled)))
+    assert len(found.training_data().points) == 20
 
 
 def test_the_loss_of_a_step_weighs_points(client: Build) -> None:
