@@ -101,10 +101,11 @@ class PartlyLabeledClient(LabeledPointsClient):
     def _usable(self, guess: Propagated) -> NDArray[np.bool_]:
         """Which pseudo labels are trained on: the surest part, of equally sure ones all or none."""
         usable = (guess.labels != UNLABELED) & (guess.confidence > 0)
+        least = 0.0
         if isinstance(self.stages, PseudoLabelSettings) and usable.any():
-            least = np.quantile(guess.confidence[usable], 1 - self.stages.surest, method="higher")
-            usable &= guess.confidence >= least
-        return usable
+            confidence = guess.confidence[usable]
+            least = float(np.quantile(confidence, 1 - self.stages.surest, method="higher"))
+        return np.asarray(usable & (guess.confidence >= least))
 
     def _weights_of(self, confidence: NDArray[np.float64]) -> NDArray[np.float64]:
         """Weight of every training point, for :attr:`classes`: 1 or its confidence, by class."""
