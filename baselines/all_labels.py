@@ -20,11 +20,11 @@ class AllLabels(Matching):
 
 
 class AllLabelsClient(MatchingClient):
-    """Trains on its labelled points, which arrive as other methods' unlabeled ones do."""
+    """Trains on its labeled points, which arrive as other methods' unlabeled ones do."""
 
     def training_data(self) -> TrainingData:
-        """The labelled points of this round's streaming step."""
-        positions = self.arrived(self.labelled)
+        """The labeled points of this round's streaming step."""
+        positions = self.arrived(self.labeled)
         return TrainingData(
             self.data.images, self.data.points[positions], self.data.labels[positions]
         )

@@ -40,19 +40,19 @@ class FedSiamClient(PartlyLabeledClient):
         return self.settings.section("fedsiam", FedSiamSettings)
 
     def training_data(self) -> TrainingData:
-        """Labelled points, then unlabeled ones, which have class -1."""
+        """Labeled points, then unlabeled ones, which have class -1."""
         if self.on_labels_only:
             return super().training_data()
-        positions = np.concatenate([self.labelled, self.unlabeled])
+        positions = np.concatenate([self.labeled, self.unlabeled])
         self.classes = self.data.labels[positions]
         points = self.data.points[positions]
         return TrainingData(self.data.images, points, np.arange(len(points), dtype=np.int64))
 
     def batches(self, data: TrainingData, plan: LocalPlan) -> Batches:
-        """Two views of labelled points and of as many others."""
+        """Two views of labeled points and of as many others."""
         if self.on_labels_only:
             return super().batches(data, plan)
-        return paired_batches(data.images, data.points, len(self.labelled), plan, views=2)
+        return paired_batches(data.images, data.points, len(self.labeled), plan, views=2)
 
     def objective(self, server_round: int) -> Objective:
         """Labels and agreement, whose weight grows over the first rounds of the second stage."""

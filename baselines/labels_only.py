@@ -1,4 +1,4 @@
-"""Training on the labelled points alone: what every use of unlabeled points must beat."""
+"""Training on the labeled points alone: what every use of unlabeled points must beat."""
 
 from __future__ import annotations
 

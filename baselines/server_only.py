@@ -1,4 +1,4 @@
-"""Training on the server's labelled set alone: what methods with clients and labels must beat."""
+"""Training on the server's labeled set alone: what methods with clients and labels must beat."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from strategies.wrapper import WrappingStrategy
 
 
 class ServerOnly(WrappingStrategy):
-    """The server trains on its labelled set as in bi-objective FedUL; no client takes part."""
+    """The server trains on its labeled set as in bi-objective FedUL; no client takes part."""
 
     trains_at_server = True
     returns_models = False

@@ -35,7 +35,7 @@ class SupervisedClient(LocalTrainingClient):
         fraction = self.settings.section("supervised", SupervisedSettings).label_fraction
         count = max(1, round(fraction * len(everything.points)))
         # One order for all fractions: the points of a smaller one are among those of a larger.
-        order = stream(self.settings.seed, "labelled", self.node.partition_id).permutation(
+        order = stream(self.settings.seed, "labeled", self.node.partition_id).permutation(
             len(everything.points)
         )
         chosen = np.sort(order[:count])

@@ -13,7 +13,7 @@ from benchmarks.report import Bar, Outcome
 
 COUNTS = (10, 100, 500, 1000)
 JUDGED = (100, 500)
-POINTS_PER_CLIENT = 40
+POINTS_PER_CLIENT = 100
 LIMIT = 20.0
 SIDES = ("no-op", "ours")
 
@@ -60,7 +60,7 @@ def measure(quick: bool) -> Outcome:
                 Bar(f"{count} clients, a message of ours above no-op", above, LIMIT, " ms")
             )
     outcome.notes.append(
-        "peak MB: SuperLink, Ray and all actors together, shared pages once (PSS), every 2 s"
+        "peak MB: SuperLink, Ray and all actors together, shared pages once (PSS), every 5 s"
     )
     outcome.plots.append(
         Growth(

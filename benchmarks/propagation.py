@@ -132,8 +132,8 @@ def _growth(outcome: Outcome, sizes: Sequence[int]) -> None:
     for size, one in found.items():
         steps = ", ".join(f"{step} {taken:.1f} s" for step, taken in one["seconds"].items())
         outcome.notes.append(
-            f"n = {size:,}, 1 % labelled: {steps}; peak {one['peak'] / GIBIBYTE:.2f} GiB; "
-            f"{100 * one['accuracy']:.1f} % of the unlabeled labelled rightly"
+            f"n = {size:,}, 1 % labeled: {steps}; peak {one['peak'] / GIBIBYTE:.2f} GiB; "
+            f"{100 * one['accuracy']:.1f} % of the unlabeled labeled rightly"
         )
     size = max(sizes)
     peak = found[size]["peak"] / GIBIBYTE

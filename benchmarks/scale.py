@@ -19,10 +19,10 @@ from fedul_flwr.sparse import HEADER
 
 COUNTS = (100, 1_000, 10_000, 100_000, 1_000_000)
 """Clients in a round."""
-LABELLED, UNLABELED, NUM_BITS, NUM_CLASSES, HELPERS, GROUP = 10, 90, 4096, 10, 2, 20
+LABELED, UNLABELED, NUM_BITS, NUM_CLASSES, HELPERS, GROUP = 10, 90, 4096, 10, 2, 20
 SMALLER = 1024
 """Bits where points are compared in secret."""
-POINTS = LABELLED + UNLABELED
+POINTS = LABELED + UNLABELED
 
 Formula = Callable[[int], float]
 Costs = dict[str, tuple[Formula, str]]
@@ -34,7 +34,7 @@ def measure(quick: bool) -> Outcome:
     found = units(quick)
     model = model_bytes()
     outcome = Outcome(
-        f"scale: ResNet-9 ({model / MEGABYTE:.1f} MB), {LABELLED} labelled and {UNLABELED} "
+        f"scale: ResNet-9 ({model / MEGABYTE:.1f} MB), {LABELED} labeled and {UNLABELED} "
         f"unlabeled points a client, {NUM_BITS:,} bits ({SMALLER:,} in secret)",
         ("clients in a round", "quantity", *(f"{count:,}" for count in COUNTS)),
     )
@@ -106,15 +106,15 @@ def propagation(unit: dict[str, float], model: int) -> Costs:
     """One propagation among all S clients; the codes' and the columns' memory at the server."""
 
     def group(count: int) -> Group:
-        return Group((LABELLED,) * count, (UNLABELED,) * count, NUM_BITS, NUM_CLASSES)
+        return Group((LABELED,) * count, (UNLABELED,) * count, NUM_BITS, NUM_CLASSES)
 
     def processor(count: int) -> float:
-        points, labelled = count * POINTS, count * LABELLED
-        return points**2 / 2 * unit["pair"] + points * labelled * unit["column"]
+        points, labeled = count * POINTS, count * LABELED
+        return points**2 / 2 * unit["pair"] + points * labeled * unit["column"]
 
     def memory(count: int) -> float:
-        points, labelled = count * POINTS, count * LABELLED
-        return points * (2 * NUM_BITS / 8 + 8 * NUM_NEIGHBOURS) + 12 * points * labelled
+        points, labeled = count * POINTS, count * LABELED
+        return points * (2 * NUM_BITS / 8 + 8 * NUM_NEIGHBOURS) + 12 * points * labeled
 
     return {
         "exchanges": (lambda count: 3 * count, "number"),
@@ -145,7 +145,7 @@ def secret(name: str, group: int = 0) -> Costs:
         values = [backend.cost([POINTS] * some, SMALLER)[place] for some in counts]
         return count // members(count) * parabola(counts, values, members(count))
 
-    shares = Group((LABELLED,), (UNLABELED,), SMALLER, NUM_CLASSES)
+    shares = Group((LABELED,), (UNLABELED,), SMALLER, NUM_CLASSES)
     per_row = 8 * shares.num_classes
 
     def summed(count: int) -> float:

@@ -55,12 +55,12 @@ class Group:
 
     Attributes
     ----------
-    labelled, unlabeled : l_i and u_i, points of each client.
+    labeled, unlabeled : l_i and u_i, points of each client.
     num_bits : L.
     num_classes : K.
     """
 
-    labelled: Sequence[int]
+    labeled: Sequence[int]
     unlabeled: Sequence[int]
     num_bits: int = 4096
     num_classes: int = 10
@@ -68,7 +68,7 @@ class Group:
     @property
     def points(self) -> int:
         """n, of all clients."""
-        return sum(self.labelled) + sum(self.unlabeled)
+        return sum(self.labeled) + sum(self.unlabeled)
 
     def down(self, model: int) -> dict[str, int]:
         """Bytes to clients beside those of training: codes are asked for, columns of S, rows.
@@ -76,8 +76,8 @@ class Group:
         P (model + 188); 4 (Σ u)(Σ l) + P (16 P + 160); 8 K (Σ u + P) + 128 P, with the training
         message. (An array travels with a header of 128 bytes.)
         """
-        members = len(self.labelled)
-        columns = INFLUENCE * sum(self.unlabeled) * sum(self.labelled)
+        members = len(self.labeled)
+        columns = INFLUENCE * sum(self.unlabeled) * sum(self.labeled)
         return {
             COMPARE: members * (model + COMPARE_REST),
             SUM: columns + members * (16 * members + SUM_REST),
@@ -89,7 +89,7 @@ class Group:
 
         n (L / 8 + 1) + 256 P; 8 K (P - 1)(Σ u + P) + 128 P: each sends all rows but its own.
         """
-        members = len(self.labelled)
+        members = len(self.labeled)
         shares = (members - 1) * (sum(self.unlabeled) + members)
         return {
             COMPARE: self.points * (self.num_bits // 8 + 1) + 2 * HEADER * members,

@@ -8,7 +8,7 @@ from functools import cached_property
 import numpy as np
 from torch import Tensor
 
-from client_apps.labelled_points import LabelledPointsClient
+from client_apps.labeled_points import LabeledPointsClient
 from client_apps.local import TrainingData
 from fedul_flwr.data.label_split import who_has_labels
 from fedul_flwr.data.seeds import stream
@@ -19,8 +19,8 @@ from fedul_flwr.learning.randaugment import randaugment
 from fedul_flwr.settings.matching import ScenarioSettings, ViewSettings
 
 
-class MatchingClient(LabelledPointsClient):
-    """Trains on labelled points and on the unlabeled ones that have arrived.
+class MatchingClient(LabeledPointsClient):
+    """Trains on labeled points and on the unlabeled ones that have arrived.
 
     Subclasses give :meth:`objective`: targets are labels, -1 for unlabeled points.
     """
@@ -51,13 +51,13 @@ class MatchingClient(LabelledPointsClient):
         return np.array_split(order.permutation(positions), steps)[step]
 
     def training_data(self) -> TrainingData:
-        """Labelled points, and the unlabeled ones of this round's step, whose targets are -1."""
-        positions = np.concatenate([self.labelled, self.arrived(self.unlabeled)])
+        """Labeled points, and the unlabeled ones of this round's step, whose targets are -1."""
+        positions = np.concatenate([self.labeled, self.arrived(self.unlabeled)])
         labels = self.data.labels[positions]
         return TrainingData(self.data.images, self.data.points[positions], labels)
 
     def batches(self, data: TrainingData, plan: LocalPlan) -> Batches:
-        """``batch-size`` labelled points and ``ssl.unlabeled-batch-size`` others in each."""
+        """``batch-size`` labeled points and ``ssl.unlabeled-batch-size`` others in each."""
         return matching_batches(
             data.images, data.points, data.targets, plan, self.views.unlabeled_batch_size
         )

@@ -1,4 +1,4 @@
-"""What clients of methods on partly labelled data share: labels, and guesses at the rest."""
+"""What clients of methods on partly labeled data share: labels, and guesses at the rest."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from client_apps.labelled_points import LabelledPointsClient
+from client_apps.labeled_points import LabeledPointsClient
 from client_apps.local import TrainingData
 from fedul_flwr.data.types import UNLABELED
 from fedul_flwr.propagation.labels import Propagated
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from fedul_flwr.learning.plan import LocalPlan
 
 
-class PartlyLabeledClient(LabelledPointsClient):
-    """Trains on its labelled points and, from the second stage on, on pseudo labels of the others.
+class PartlyLabeledClient(LabeledPointsClient):
+    """Trains on its labeled points and, from the second stage on, on pseudo labels of the others.
 
     Subclasses override :meth:`pseudo_labels`.
     """
@@ -54,21 +54,21 @@ class PartlyLabeledClient(LabelledPointsClient):
         )
 
     def training_data(self) -> TrainingData:
-        """Labelled points, then pseudo-labelled ones; targets are positions among these."""
+        """Labeled points, then pseudo-labeled ones; targets are positions among these."""
         guess = nothing(len(self.unlabeled)) if self.on_labels_only else self.pseudo_labels()
         self.leave_pseudo_labels(guess)
-        usable = (guess.labels != UNLABELED) & (guess.confidence > 0)
-        self.classes = np.concatenate([self.data.labels[self.labelled], guess.labels[usable]])
+        usable = self._usable(guess)
+        self.classes = np.concatenate([self.data.labels[self.labeled], guess.labels[usable]])
         self.weights = self._weights_of(guess.confidence[usable])
-        positions = np.concatenate([self.labelled, self.unlabeled[usable]])
+        positions = np.concatenate([self.labeled, self.unlabeled[usable]])
         points = self.data.points[positions]
         return TrainingData(self.data.images, points, np.arange(len(points), dtype=np.int64))
 
     def batches(self, data: TrainingData, plan: LocalPlan) -> Batches:
-        """``batch-size`` labelled points and as many pseudo-labelled ones in each."""
+        """``batch-size`` labeled points and as many pseudo-labeled ones in each."""
         from fedul_flwr.learning.batches import paired_batches
 
-        return paired_batches(data.images, data.points, len(self.labelled), plan)
+        return paired_batches(data.images, data.points, len(self.labeled), plan)
 
     def objective(self, server_round: int) -> Objective:
         """Cross-entropy weighted by confidence."""
@@ -98,6 +98,15 @@ class PartlyLabeledClient(LabelledPointsClient):
             },
         )
 
+    def _usable(self, guess: Propagated) -> NDArray[np.bool_]:
+        """Which pseudo labels are trained on: the surest part, of equally sure ones all or none."""
+        usable = (guess.labels != UNLABELED) & (guess.confidence > 0)
+        least = 0.0
+        if isinstance(self.stages, PseudoLabelSettings) and usable.any():
+            confidence = guess.confidence[usable]
+            least = float(np.quantile(confidence, 1 - self.stages.surest, method="higher"))
+        return np.asarray(usable & (guess.confidence >= least))
+
     def _weights_of(self, confidence: NDArray[np.float64]) -> NDArray[np.float64]:
         """Weight of every training point, for :attr:`classes`: 1 or its confidence, by class."""
         from fedul_flwr.learning.weighted import class_weights
@@ -106,7 +115,7 @@ class PartlyLabeledClient(LabelledPointsClient):
             return np.ones(len(self.classes))
         if self.stages.relative_confidence and len(confidence):
             confidence = confidence / confidence.max()
-        weights = np.concatenate([np.ones(len(self.labelled)), confidence])
+        weights = np.concatenate([np.ones(len(self.labeled)), confidence])
         if self.stages.class_weights and len(confidence):
             weights = weights * class_weights(self.classes, self.num_classes)[self.classes]
         return weights

@@ -72,7 +72,7 @@ class PrivateClient(PropagatingClient):
         Raises
         ------
         UserError
-            Other points are labelled than when they were randomised.
+            Other points are labeled than when they were randomised.
         """
         epsilon = self.privacy.labels_epsilon
         if not epsilon:

@@ -28,7 +28,7 @@ from fedul_flwr.propagation.phases import (
     COMPARE,
     END,
     FIRST,
-    LABELLED,
+    LABELED,
     MODEL,
     PARTICIPANTS,
     ROUND,
@@ -67,10 +67,10 @@ class XCLPClient(PrivateClient):
 
     @classmethod
     def sends(cls, settings: RunConfig) -> list[Sent]:
-        """As others; which points are labelled, what the backend sends, and its part of the sum."""
+        """As others; which points are labeled, what the backend sends, and its part of the sum."""
         options = settings.section("xclp", XCLPSettings)
         compared = {
-            LABELLED: ("which of its points have a label, not which label", "the server"),
+            LABELED: ("which of its points have a label, not which label", "the server"),
             **BACKENDS[options.secure].sends,
         }
         sent = [
@@ -155,7 +155,7 @@ class XCLPClient(PrivateClient):
             features = self.coded(features, number(content, ROUND))
             present = features.any(axis=1)
             memory: Arrays = {PRESENT: np.asarray(present), FEATURES: features[present]}
-            reply[LABELLED] = (self.given != UNLABELED)[present]
+            reply[LABELED] = (self.given != UNLABELED)[present]
         else:
             memory = self._memory()
 
@@ -190,7 +190,7 @@ class XCLPClient(PrivateClient):
         if keys and (withheld or unlabeled[position] != (in_graph == UNLABELED).sum()):
             raise UserError(
                 f"{self._name} adds up labels of its unlabeled points alone: "
-                "rows of labelled ones would show labels of others."
+                "rows of labeled ones would show labels of others."
             )
         part = label_part(
             content.arrays.get(COLUMNS, np.empty(0)),
@@ -218,7 +218,7 @@ class XCLPClient(PrivateClient):
             server_round=number(content, ROUND),
             num_points=int(present.sum()),
             num_bits=self.propagation.num_bits,
-            fewest_labelled=self.propagation.fewest_labelled,
+            fewest_labeled=self.propagation.fewest_labeled,
             seed_is_public=self.propagation.seed_is_public,
             encode=codes,
         )

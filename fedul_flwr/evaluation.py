@@ -20,16 +20,16 @@ from fedul_flwr.models import build_model
 
 
 class Errors(NamedTuple):
-    """Percent of points misclassified; ``None`` where there are no labelled points.
+    """Percent of points misclassified; ``None`` where there are no labeled points.
 
-    ``validation_loss`` is the mean cross-entropy of the validation points, in nats; ``labelled`` is
-    of the labelled training points.
+    ``validation_loss`` is the mean cross-entropy of the validation points, in nats; ``labeled`` is
+    of the labeled training points.
     """
 
     test: float | None = None
     validation: float | None = None
     validation_loss: float | None = None
-    labelled: float | None = None
+    labeled: float | None = None
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ class Evaluator:
     settings : the run's settings.
     source : the server's data; unlabeled test points have no part in errors.
     validation : rows of its training images set aside for validation.
-    labelled : labelled training points, if their errors are asked for.
+    labeled : labeled training points, if their errors are asked for.
     """
 
     def __init__(
@@ -56,14 +56,14 @@ class Evaluator:
         settings: RunConfig,
         source: Source,
         validation: Ints,
-        labelled: LabeledPoints | None = None,
+        labeled: LabeledPoints | None = None,
     ) -> None:
         self._model = build_model(settings.model, source.image_shape, source.num_classes)
         self._plan = local_plan(settings)
         known = np.flatnonzero(np.asarray(source.test.labels) != UNLABELED)
         self._test = _points(source.test, known.astype(np.int64))
         self._validation = _points(source.train, validation)
-        self._labelled = labelled
+        self._labeled = labeled
 
     def errors(self, models: Sequence[Mapping[str, NDArray[np.generic]]]) -> Errors:
         """Mean errors of models, each given by its arrays; of none, none is known."""
@@ -74,8 +74,8 @@ class Evaluator:
         load_arrays(self._model, arrays)
         test, _ = self._error_and_loss(self._test)
         validation, loss = self._error_and_loss(self._validation)
-        labelled = self._error_and_loss(self._labelled)[0] if self._labelled else None
-        return Errors(test, validation, loss, labelled)
+        labeled = self._error_and_loss(self._labeled)[0] if self._labeled else None
+        return Errors(test, validation, loss, labeled)
 
     def reweighed(self, arrays: Mapping[str, NDArray[np.generic]], trained: Floats) -> Reweighed:
         """Class priors of all test images by EM, without their labels, and what comes of them.

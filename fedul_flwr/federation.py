@@ -40,11 +40,11 @@ class ClientReport:
 
     id: int
     num_points: int | None = None
-    num_labelled: int | None = None
+    num_labeled: int | None = None
     set_sizes: list[int] | None = None
     priors: list[list[float]] | None = None
     class_counts: list[int] | None = None
-    labelled_counts: list[int] | None = None
+    labeled_counts: list[int] | None = None
     condition_number: float | None = None
     status: str = "accepted"
     reason: str = ""

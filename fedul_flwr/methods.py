@@ -87,7 +87,7 @@ METHODS: dict[str, Method] = {
             client="client_apps.fedul:FedULClient",
             sections={"fedul": FedULSettings, **PRIVATE},
         ),
-        # Bi-objective FedUL: a small labelled set at the server.
+        # Bi-objective FedUL: a small labeled set at the server.
         Method(
             name="fedul-finetune",
             strategy="strategies.fedul_finetune:FedULFinetune",

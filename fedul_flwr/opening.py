@@ -109,6 +109,6 @@ def write_federation(
 
 
 def label_truths(data: ServerData) -> list[LabelTruth]:
-    """What a simulation on partly labelled data knows of its clients; empty in any other run."""
+    """What a simulation on partly labeled data knows of its clients; empty in any other run."""
     clients = data.split.clients if data.split is not None else ()
     return [client for client in clients if isinstance(client, LabelTruth)]

@@ -108,14 +108,14 @@ class RunProgress:
                 print(f"round {row['round']}/{self._total}{note}{took}", flush=True)
         if self._waiting and self._summary.exists():
             self._waiting = False
-            self._show_labelled()
+            self._show_labeled()
 
-    def _show_labelled(self) -> None:
+    def _show_labeled(self) -> None:
         if self._bar is not None and self._task is not None:
-            self._bar.update(self._task, total=1, completed=1, note="points are labelled")
+            self._bar.update(self._task, total=1, completed=1, note="points are labeled")
         else:
             seconds = time.monotonic() - self._began
-            print(f"{self._title}: points are labelled, {seconds:.1f} s", flush=True)
+            print(f"{self._title}: points are labeled, {seconds:.1f} s", flush=True)
 
 
 class _Tail:

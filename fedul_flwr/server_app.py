@@ -12,7 +12,7 @@ from flwr.serverapp import Grid, ServerApp
 from fedul_flwr.config import resolve
 from fedul_flwr.errors import UserError
 from fedul_flwr.grids import for_devices
-from fedul_flwr.labelling import label
+from fedul_flwr.labeling import label
 from fedul_flwr.learning.machine import keep_freed_memory, set_threads
 from fedul_flwr.methods import find_method
 from fedul_flwr.results import store

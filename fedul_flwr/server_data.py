@@ -74,7 +74,7 @@ class ServerData:
         _, validation, server = set_aside(np.asarray(self.source.train.labels), settings)
         return replace(self, validation=validation, server=server)
 
-    def labelled(self, settings: RunConfig) -> LabeledPoints:
+    def labeled(self, settings: RunConfig) -> LabeledPoints:
         """The points with labels that the server trains on.
 
         Raises
@@ -98,7 +98,7 @@ class ServerData:
             data, rows = self.source.train, self.server
         else:
             raise UserError(
-                f"Method {settings.method!r} trains on labelled points at the server: set "
+                f"Method {settings.method!r} trains on labeled points at the server: set "
                 "server-fraction above 0, or server.dataset."
             )
         labels = np.asarray(data.labels)
@@ -118,12 +118,12 @@ class ServerData:
         return LabeledPoints(self.source.train.images, points[known], labels[known])
 
     def evaluator(
-        self, settings: RunConfig, labelled: LabeledPoints | None = None
+        self, settings: RunConfig, labeled: LabeledPoints | None = None
     ) -> Evaluator | None:
-        """Evaluates models on what the server has, and on ``labelled`` points if there are some."""
+        """Evaluates models on what the server has, and on ``labeled`` points if there are some."""
         if self.source is None:
             return None
-        return Evaluator(settings, self.source, self.validation, labelled)
+        return Evaluator(settings, self.source, self.validation, labeled)
 
     def files(self, kind: DataKind) -> dict[str, str]:
         """Files of a simulation that its clients are told of, by what their method is given."""
@@ -134,7 +134,7 @@ class ServerData:
         return client_files(self.place, self.split.directory, kind)
 
     def save_split(self, file: Path) -> None:
-        """Write who holds what, where clients were given partly labelled points, for later runs."""
+        """Write who holds what, where clients were given partly labeled points, for later runs."""
         if self.split is None or self.source is None:
             return
         clients = tuple(client for client in self.split.clients if isinstance(client, LabelTruth))
@@ -152,7 +152,7 @@ class ServerData:
             report.set_sizes = np.bincount(truth.sets, minlength=len(truth.priors)).tolist()
             report.priors = truth.true_priors.tolist()
         if isinstance(truth, LabelTruth):
-            report.labelled_counts = _counts(truth.given, self.source.num_classes)
+            report.labeled_counts = _counts(truth.given, self.source.num_classes)
 
 
 def _counts(labels: Ints, num_classes: int) -> list[int]:

@@ -60,8 +60,8 @@ def train(
     )
     settings = settings.model_copy(update={"selection": chosen})
     trains = strategy_class.learns_at_server(settings)
-    of_server = data.labelled(settings) if trains else None
-    learned_from = _labelled_points(settings, data, of_server)
+    of_server = data.labeled(settings) if trains else None
+    learned_from = _labeled_points(settings, data, of_server)
     evaluator = data.evaluator(settings, learned_from)
     recorder = Recorder(directory, settings, evaluator, add_round)
     arrays, done, state = _starting_point(directory, recorder, model)
@@ -175,7 +175,7 @@ def _metric_name(strategy: WrappingStrategy, key: str) -> str:
     return key.replace("-", "_")
 
 
-def _labelled_points(
+def _labeled_points(
     settings: RunConfig, data: ServerData, of_server: LabeledPoints | None
 ) -> LabeledPoints | None:
     """The training points whose errors are to be measured beside the others'."""
@@ -185,7 +185,7 @@ def _labelled_points(
     if known is None or data.source is None:
         raise UserError(
             f"Setting measure-forgetting = true: nobody knows the labels that method "
-            f"{settings.method!r} trains on here. It is for simulations on partly labelled data "
+            f"{settings.method!r} trains on here. It is for simulations on partly labeled data "
             "and for methods that train at the server, with a data set there."
         )
     return known
@@ -194,7 +194,7 @@ def _labelled_points(
 def _refuse_blind_plateau(settings: RunConfig, data: ServerData) -> None:
     if settings.learning_rate_schedule == "plateau" and len(data.validation) == 0:
         raise UserError(
-            "Setting learning-rate-schedule = 'plateau' needs labelled data at the server and "
+            "Setting learning-rate-schedule = 'plateau' needs labeled data at the server and "
             "validation-fraction above 0."
         )
 
@@ -214,7 +214,7 @@ def choose_selection(settings: RunConfig, can_hold_out: bool, *, has_validation:
     Parameters
     ----------
     can_hold_out : whether the method's clients can evaluate on held-out data.
-    has_validation : whether the server has labelled data for it.
+    has_validation : whether the server has labeled data for it.
 
     Raises
     ------
@@ -228,7 +228,7 @@ def choose_selection(settings: RunConfig, can_hold_out: bool, *, has_validation:
         return "heldout" if can_hold_out and settings.evaluate == "global" else "last"
     if chosen == "validation" and not has_validation:
         raise UserError(
-            "Setting selection = 'validation' needs labelled data at the server and "
+            "Setting selection = 'validation' needs labeled data at the server and "
             "validation-fraction above 0."
         )
     if chosen == "heldout" and not can_hold_out:

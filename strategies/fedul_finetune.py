@@ -1,4 +1,4 @@
-"""Bi-objective FedUL, method 1: the aggregated model is fine-tuned on the server's labelled set."""
+"""Bi-objective FedUL, method 1: the aggregated model is fine-tuned on the server's labeled set."""
 
 from __future__ import annotations
 

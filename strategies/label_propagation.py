@@ -23,7 +23,7 @@ from fedul_flwr.propagation.phases import (
     COLUMNS,
     COMPARE,
     FIRST,
-    LABELLED,
+    LABELED,
     MODEL,
     PARTICIPANTS,
     ROUND,
@@ -64,13 +64,13 @@ def announce_privacy(settings: RunConfig) -> None:
         log(INFO, line)
 
 
-def refuse_beyond_reach(options: XCLPSettings, sizes: Sequence[int], labelled: int) -> None:
+def refuse_beyond_reach(options: XCLPSettings, sizes: Sequence[int], labeled: int) -> None:
     """Refuse, before anything starts, what a backend cannot hide or do in a sensible time.
 
     Parameters
     ----------
     sizes : points of the clients of one propagation.
-    labelled : how many of them have labels.
+    labeled : how many of them have labels.
 
     Raises
     ------
@@ -86,9 +86,9 @@ def refuse_beyond_reach(options: XCLPSettings, sizes: Sequence[int], labelled: i
         )
     if options.secure == "plaintext":
         return
-    if labelled < options.fewest_labelled:
+    if labeled < options.fewest_labeled:
         raise UserError(
-            f"Setting xclp.fewest-labelled = {options.fewest_labelled}: only {labelled} client(s) "
+            f"Setting xclp.fewest-labeled = {options.fewest_labeled}: only {labeled} client(s) "
             "of a propagation would have labels, and others could tell what one of them "
             "contributed."
         )
@@ -141,9 +141,9 @@ class LabelPropagation:
         by_id = {member.partition_id: member for member in sorted(members)}
         server = self._backend.server(list(by_id), self._options.num_bits, self._seed)
         model = {MODEL + name: array for name, array in weights.items()}
-        labelled: dict[int, NDArray[Any]] = {}
+        labeled: dict[int, NDArray[Any]] = {}
         while messages := server.ask():
-            first = not labelled
+            first = not labeled
             contents = {
                 by_id[client]: Content(
                     arrays={**message, **(model if first else {})},
@@ -156,7 +156,7 @@ class LabelPropagation:
             if not answers:
                 raise TooFewClientsError("No client took part in the propagation.", ())
             if first:
-                labelled = {client: answer.pop(LABELLED) for client, answer in answers.items()}
+                labeled = {client: answer.pop(LABELED) for client, answer in answers.items()}
             server.take(answers)
         sizes = server.sizes()
         graph = normalised_graph(server.neighbours(self._options.k), self._options.power)
@@ -164,7 +164,7 @@ class LabelPropagation:
             graph=graph,
             clients=tuple(sizes),
             owners=np.repeat(np.array(list(sizes), dtype=np.int64), list(sizes.values())),
-            labelled=np.concatenate([labelled[client] for client in sizes]),
+            labeled=np.concatenate([labeled[client] for client in sizes]),
         )
         return [by_id[client] for client in sizes], joint
 
@@ -181,7 +181,7 @@ class LabelPropagation:
         withheld : a client whose labels are left out; it gets rows of all its points.
         """
         left = sorted(members)
-        while len(left) >= self._backend.fewest and self._labelled(left, joint):
+        while len(left) >= self._backend.fewest and self._labeled(left, joint):
             clients = [member.partition_id for member in left]
             found = influences(joint, clients, self._options.alpha, withheld=withheld)
             contents = {
@@ -223,24 +223,24 @@ class LabelPropagation:
                 f"{shape}."
             )
 
-    def _labelled(self, left: Sequence[Member], joint: JointGraph) -> bool:
+    def _labeled(self, left: Sequence[Member], joint: JointGraph) -> bool:
         """Whether so many of them have labels that no one's contribution can be told."""
         if self._options.secure == "plaintext":
             return True
-        owners = np.unique(joint.owners[joint.labelled])
-        labelled = sum(member.partition_id in owners for member in left)
-        return labelled >= self._options.fewest_labelled
+        owners = np.unique(joint.owners[joint.labeled])
+        labeled = sum(member.partition_id in owners for member in left)
+        return labeled >= self._options.fewest_labeled
 
     def _of_whom(self) -> str:
         if self._options.secure == "plaintext":
             return ""
-        return f", {self._options.fewest_labelled} or more of them with labels"
+        return f", {self._options.fewest_labeled} or more of them with labels"
 
 
 def _check_compared(server: SimilarityServer, first: bool, member: Member, answer: Content) -> None:
     """Refuse what is no answer of the backend; the first says which points have a label."""
     client = member.partition_id
     size = server.check(client, answer.arrays)
-    found = answer.arrays.get(LABELLED)
+    found = answer.arrays.get(LABELED)
     if first and (found is None or found.dtype != np.bool_ or found.shape != (size,)):
         raise BadMessageError(f"Client {client} did not say which of its {size} points it knows.")

@@ -47,7 +47,7 @@ class Matching(WrappingStrategy):
 
     def admit(self, report: ClientReport, answer: Content) -> None:
         """Take how many labels a client has."""
-        report.num_labelled = count(answer, "num-labelled")
+        report.num_labeled = count(answer, "num-labeled")
 
     def admitted(self, answers: Mapping[int, Content]) -> None:
         """See that somebody has labels.
@@ -57,7 +57,7 @@ class Matching(WrappingStrategy):
         UserError
             If nobody has.
         """
-        labels = sum(number(told, "num-labelled") for told in answers.values())
+        labels = sum(number(told, "num-labeled") for told in answers.values())
         if not labels and not self.learns_at_server(self.settings):
             raise UserError(
                 "No client has a label: there is nothing to learn classes from (with "

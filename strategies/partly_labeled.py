@@ -1,4 +1,4 @@
-"""The server side of every method on partly labelled clients: two stages, and who is sampled."""
+"""The server side of every method on partly labeled clients: two stages, and who is sampled."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ class PartlyLabeled(WrappingStrategy):
     """Whether clients without any label have something to learn from in the second stage."""
 
     @property
-    def labelled_share(self) -> float:
+    def labeled_share(self) -> float:
         """Least part of a round's clients in the second stage that has labels."""
-        return self.settings.section("semi", SamplingSettings).labelled_share
+        return self.settings.section("semi", SamplingSettings).labeled_share
 
     @property
     def num_classes(self) -> int:
@@ -34,7 +34,7 @@ class PartlyLabeled(WrappingStrategy):
 
     def admit(self, report: ClientReport, answer: Content) -> None:
         """Take how many labels a client has."""
-        report.num_labelled = count(answer, "num-labelled")
+        report.num_labeled = count(answer, "num-labeled")
 
     def admitted(self, answers: Mapping[int, Content]) -> None:
         """Remember who has labels.
@@ -44,11 +44,11 @@ class PartlyLabeled(WrappingStrategy):
         UserError
             If nobody has.
         """
-        labelled = {client for client, told in answers.items() if number(told, "num-labelled") > 0}
-        if not labelled:
+        labeled = {client for client, told in answers.items() if number(told, "num-labeled") > 0}
+        if not labeled:
             raise UserError("No client has a label: there is nothing to learn classes from.")
-        self.labelled = [member for member in self.members if member.partition_id in labelled]
-        self.unlabeled = [member for member in self.members if member.partition_id not in labelled]
+        self.labeled = [member for member in self.members if member.partition_id in labeled]
+        self.unlabeled = [member for member in self.members if member.partition_id not in labeled]
 
     def on_labels_only(self, round_number: int) -> bool:
         """Whether a round belongs to the first stage."""
@@ -64,15 +64,15 @@ class PartlyLabeled(WrappingStrategy):
         """As many as ``fraction-train`` says, of either kind as the stage says."""
         count = max(1, round(self.settings.fraction_train * len(self.members)))
         if self.on_labels_only(round_number) or not self.uses_unlabeled_clients:
-            with_labels, without = min(count, len(self.labelled)), 0
+            with_labels, without = min(count, len(self.labeled)), 0
         else:
             # 0.56 * 25 is a little more than 14, which is no reason for a fifteenth.
-            least = math.ceil(round(self.labelled_share * count, 9))
+            least = math.ceil(round(self.labeled_share * count, 9))
             without = min(count - least, count - 1)
             without = min(without, len(self.unlabeled))
-            with_labels = min(count - without, len(self.labelled))
+            with_labels = min(count - without, len(self.labeled))
             without = min(count - with_labels, len(self.unlabeled))
         return sorted(
-            self._draw(self.labelled, with_labels, "sample", round_number)
+            self._draw(self.labeled, with_labels, "sample", round_number)
             + self._draw(self.unlabeled, without, "sample unlabeled", round_number)
         )

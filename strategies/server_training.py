@@ -1,4 +1,4 @@
-"""Supervised training at the server, on a labelled set of its own."""
+"""Supervised training at the server, on a labeled set of its own."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ CROSS_ENTROPY = on_logits(functional.cross_entropy)
 
 
 class ServerTrainer:
-    """Trains models on the server's labelled points, an optimiser a round.
+    """Trains models on the server's labeled points, an optimiser a round.
 
     Parameters
     ----------
     settings : the run's settings; table ``server`` says how long and how fast.
     shape : input and classes of the model.
-    data : the labelled points.
+    data : the labeled points.
 
     Attributes
     ----------
@@ -52,7 +52,7 @@ class ServerTrainer:
         return replace(plan, local_epochs=options.epochs, learning_rate=rate)
 
     def batches(self, plan: LocalPlan) -> Batches:
-        """Batches of an epoch over the labelled points."""
+        """Batches of an epoch over the labeled points."""
         return point_batches(self._data.images, self._data.points, self._data.labels, plan)
 
     def rng(self, server_round: int) -> np.random.Generator:

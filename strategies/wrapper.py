@@ -102,7 +102,7 @@ class WrappingStrategy(Reception):
 
     @classmethod
     def learns_at_server(cls, settings: RunConfig) -> bool:
-        """Whether it needs a :class:`ServerTrainer`, and so labelled points at the server."""
+        """Whether it needs a :class:`ServerTrainer`, and so labeled points at the server."""
         del settings
         return cls.trains_at_server
 
@@ -178,7 +178,7 @@ class WrappingStrategy(Reception):
         return self.record.round
 
     def train_at_server(self, arrays: ArrayRecord | None) -> ArrayRecord:
-        """``arrays`` after one round of training on the server's labelled set."""
+        """``arrays`` after one round of training on the server's labeled set."""
         if self.trainer is None or arrays is None:
             raise RuntimeError(f"{type(self).__name__} needs a trainer and a model")
         trained, self.record.metrics["server-loss"] = self.trainer.train(

@@ -48,9 +48,9 @@ class XCLP(PartlyLabeled):
         if not self.on_labels_only(self.settings.num_rounds):
             most = sorted(number(answer, "num-points") for answer in answers.values())
             sampled = self.sample(self.settings.num_rounds)
-            labelled = sum(member in self.labelled for member in sampled)
+            labeled = sum(member in self.labeled for member in sampled)
             refuse_beyond_reach(
-                self.settings.section("xclp", XCLPSettings), most[-len(sampled) :], labelled
+                self.settings.section("xclp", XCLPSettings), most[-len(sampled) :], labeled
             )
 
     def configure_train(
@@ -83,7 +83,7 @@ class XCLP(PartlyLabeled):
             self._rows = propagation.sum_labels(left, joint)
         except TooFewClientsError as error:
             left = [member for member in chosen if member.partition_id in error.left]
-            trained = [member for member in left if member in self.labelled]
+            trained = [member for member in left if member in self.labeled]
             if not trained:
                 raise
             log(WARNING, "Round %s: %s Its clients train on labels alone.", round_number, error)

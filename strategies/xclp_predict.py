@@ -27,10 +27,10 @@ from strategies.label_propagation import (
     refuse_beyond_reach,
     warn_of_plaintext,
 )
-from strategies.labelling import LabellingStrategy
+from strategies.labeling import LabelingStrategy
 
 
-class XCLPPredict(LabellingStrategy):
+class XCLPPredict(LabelingStrategy):
     """Trains nothing: the clients of each group propagate once, and write labels where they run."""
 
     @property
@@ -49,7 +49,7 @@ class XCLPPredict(LabellingStrategy):
         if options.leave_one_out and secure != "plaintext":
             raise UserError(
                 f"Setting xclp-predict.leave-one-out = true has no form with xclp.secure = "
-                f"{secure!r}: rows of labelled points, which it returns, would show labels of "
+                f"{secure!r}: rows of labeled points, which it returns, would show labels of "
                 "others; simulate it with 'plaintext'."
             )
         if options.features == "model" and not settings.start_from:
@@ -93,8 +93,8 @@ class XCLPPredict(LabellingStrategy):
         groups = self.groups()
         for members in groups:
             sizes = [self._compared[member.partition_id] for member in members]
-            labelled = sum(member in self.labelled for member in members)
-            refuse_beyond_reach(self.settings.section("xclp", XCLPSettings), sizes, labelled)
+            labeled = sum(member in self.labeled for member in members)
+            refuse_beyond_reach(self.settings.section("xclp", XCLPSettings), sizes, labeled)
         for position, members in enumerate(groups):
             self._told: list[Member] = []
             try:

@@ -226,7 +226,7 @@ class Federation:
         """Shuffle every label on disk, of the federation and of its source."""
         rng = np.random.default_rng(9)
         for file in (self.split / "truth.npz", self.split / "labels.npz"):
-            if not file.exists():  # there is none of partly labelled points
+            if not file.exists():  # there is none of partly labeled points
                 continue
             with np.load(file) as archive:
                 arrays = dict(archive)

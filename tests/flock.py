@@ -13,7 +13,7 @@ from flwr.serverapp import Grid
 from fedul_flwr.bridge import phase_of
 from fedul_flwr.simulation import FIRST_NODE_ID, InProcessGrid
 from strategies.grid_view import GridView
-from tests.learnable_owners import NAMES, write_labelled
+from tests.learnable_owners import NAMES, write_labeled
 from tests.runs import as_error
 
 OWNERS: dict[str, Any] = {
@@ -27,7 +27,7 @@ OWNERS: dict[str, Any] = {
 def write_owners(root: Path, count: int) -> None:
     """A folder for each: 12 images, 6 with their label."""
     for client in range(count):
-        write_labelled(root / str(client), seed=client, points=12)
+        write_labeled(root / str(client), seed=client, points=12)
 
 
 class Flock(GridView):

@@ -34,7 +34,7 @@ def write_sets(folder: Path, seed: int, num_sets: int = 4, size: int = 20) -> No
     (folder / "priors.csv").write_text("\n".join(rows) + "\n")
 
 
-def write_labelled(folder: Path, seed: int, points: int = 30, known: int = 6) -> None:
+def write_labeled(folder: Path, seed: int, points: int = 30, known: int = 6) -> None:
     """Images in one file, and ``labels.csv`` for the first ``known`` of them."""
     rng = np.random.default_rng(seed)
     folder.mkdir(parents=True)

@@ -1,4 +1,4 @@
-"""The simplest method on partly labelled data, for tests of what its clients are given."""
+"""The simplest method on partly labeled data, for tests of what its clients are given."""
 
 from __future__ import annotations
 

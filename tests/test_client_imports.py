@@ -22,10 +22,10 @@ OWN = ("client_apps", "baselines")
 MODULES = {
     "fedul": {"accountable", "fedul", "local", "unlabeled_sets"},
     "xclp": {
-        *("accountable", "labelled_points", "local", "partly_labeled"),
+        *("accountable", "labeled_points", "local", "partly_labeled"),
         *("private", "propagating", "xclp"),
     },
-    "fedmatch": {"accountable", "fedmatch", "labelled_points", "local", "matching"},
+    "fedmatch": {"accountable", "fedmatch", "labeled_points", "local", "matching"},
 }
 
 

@@ -25,7 +25,7 @@ import baselines.uda
 import client_apps.fedmatch
 import client_apps.fedul
 import client_apps.fedul_consistency
-import client_apps.labelled_points
+import client_apps.labeled_points
 import client_apps.local
 import client_apps.matching
 import client_apps.partly_labeled
@@ -82,7 +82,7 @@ FORBIDDEN = {
         *(client_apps.local, client_apps.unlabeled_sets),
         *(client_apps.fedul, client_apps.fedul_consistency),
         *(baselines.fedpl, baselines.fedllp),
-        *(client_apps.labelled_points, client_apps.partly_labeled, client_apps.propagating),
+        *(client_apps.labeled_points, client_apps.partly_labeled, client_apps.propagating),
         *(client_apps.private, client_apps.xclp, client_apps.xclp_predict),
         *(baselines.labels_only, baselines.perclient_lp, baselines.network_labels),
         *(baselines.fedsem, baselines.fedsiam),
@@ -131,7 +131,7 @@ def test_no_method_on_unlabeled_sets_opens_a_file_with_labels(
 
 
 @pytest.mark.parametrize("method", PARTLY_LABELED)
-def test_no_method_on_partly_labelled_points_opens_a_file_with_all_labels(
+def test_no_method_on_partly_labeled_points_opens_a_file_with_all_labels(
     federation: Build, method: str
 ) -> None:
     run, kind = federation(method=method), PARTLY_LABELED[method]
@@ -148,7 +148,7 @@ def test_with_labels_at_the_server_clients_have_none(federation: Build, method: 
         before = run.rounds(kind)
         client = run.client(kind=kind)
         assert isinstance(client, MatchingClient)
-        assert client.introduce()["num-labelled"] == 0
+        assert client.introduce()["num-labeled"] == 0
         client.server_round = 1
         data = client.training_data()
     assert len(data.points) == len(client.data.points)

@@ -161,8 +161,8 @@ def test_every_shared_setting_is_refused_for_something() -> None:
         ("fedul-consistency.form", "mse", "must be one of 'fixmatch' or 'uda'",
          {"method": "fedul-consistency"}),
         ("labels.total", -1, "must be at least 0", {"method": GIVEN_METHOD}),
-        ("labels.labelled-clients", 0, "must be greater than 0.0", {"method": GIVEN_METHOD}),
-        ("labels.labelled-clients", 1.5, "must be at most 1.0", {"method": GIVEN_METHOD}),
+        ("labels.labeled-clients", 0, "must be greater than 0.0", {"method": GIVEN_METHOD}),
+        ("labels.labeled-clients", 1.5, "must be at most 1.0", {"method": GIVEN_METHOD}),
         ("labels.sampling", "all", "must be one of 'balanced' or 'random'",
          {"method": GIVEN_METHOD}),
         ("labels.new-fraction", 1, "must be less than 1.0", {"method": GIVEN_METHOD}),
@@ -293,7 +293,7 @@ def test_what_makes_clients_data_is_refused_where_they_have_their_own(key: str, 
 
 OTHER_LABELS: dict[str, Any] = {
     "labels.total": 50,
-    "labels.labelled-clients": 0.5,
+    "labels.labeled-clients": 0.5,
     "labels.sampling": "random",
     "labels.new-fraction": 0.1,
 }
@@ -301,7 +301,7 @@ OTHER_SPLITS: dict[str, Any] = {"labels.without-client": 1, "labels.split": "spl
 
 
 @pytest.mark.parametrize(("key", "value"), {**OTHER_LABELS, **OTHER_SPLITS}.items())
-def test_owners_bring_the_labels_of_partly_labelled_data(key: str, value: Any) -> None:
+def test_owners_bring_the_labels_of_partly_labeled_data(key: str, value: Any) -> None:
     own = {"client-data": "systems", "method": GIVEN_METHOD}
     assert parse(own).client_data == "systems"
     with pytest.raises(UserError) as error:
@@ -485,7 +485,7 @@ def test_tables_of_a_choice_exist_only_for_choices() -> None:
     defaults = {"fedavg", "fedmedian", "fednova", "local", "iid", "imbalanced"}
     assert choices - set(SECTIONS) == defaults
     of_methods = {name for method in METHODS.values() for name in method.sections}
-    # The labels of partly labelled data are there for methods of one's own, too.
+    # The labels of partly labeled data are there for methods of one's own, too.
     assert set(all_sections()) == {*SECTIONS, "labels", *of_methods}
     assert all_sections()["fedul"] is FedULSettings
 

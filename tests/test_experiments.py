@@ -216,9 +216,9 @@ def test_private_runs_differ_in_their_noise_alone(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("runs", "shared"),
-    [("xclp-runs", "xclp-mnist"), ("xclp-runs", "xclp-cifar10"), ("labelling-runs", "labelling")],
+    [("xclp-runs", "xclp-mnist"), ("xclp-runs", "xclp-cifar10"), ("labeling-runs", "labeling")],
 )
-def test_overviews_of_partly_labelled_data_share_a_split(
+def test_overviews_of_partly_labeled_data_share_a_split(
     runs: str, shared: str, tmp_path: Path
 ) -> None:
     found = read_runs(OVERVIEW / f"{runs}.toml")
@@ -265,7 +265,7 @@ def said_of_xclp(file: Path) -> dict[str, Scalar]:
             # Non-IID clients have labels "according to their own distribution".
             "labels.sampling": {"iid": "balanced", "noniid": "random"}[split],
             "labels.total": int(labels.removeprefix("labels")),
-            "labels.labelled-clients": many / 100 if table == "table-4" else 1.0,
+            "labels.labeled-clients": many / 100 if table == "table-4" else 1.0,
         }
     found: dict[str, Scalar] = {
         "method": "labels-only" if kind == "training" else "xclp-predict",
@@ -311,10 +311,10 @@ def test_what_xclp_trains_with_in_every_row(file: Path) -> None:
         **{"num-rounds": 3000, "semi.labels-only-rounds": 1500, "local-epochs": 5},
         **{"learning-rate-schedule": "cosine", "learning-rate-rounds": 2000},
         **{"validation-fraction": 0.1, "client-weights": "uniform", "points-per-client": 0},
-        **{"xclp.k": 10, "xclp.num-bits": 4096, "xclp.alpha": 0.99, "semi.labelled-share": 0.6},
+        **{"xclp.k": 10, "xclp.num-bits": 4096, "xclp.alpha": 0.99, "semi.labeled-share": 0.6},
     }
     assert {key: flat[key] for key in expected} == expected
-    total, part = flat["labels.total"], flat["labels.labelled-clients"]
+    total, part = flat["labels.total"], flat["labels.labeled-clients"]
     assert isinstance(total, int)
     assert isinstance(part, float)
     batch = min(50, total / (part * clients))

@@ -1,4 +1,4 @@
-"""Errors on the labelled training points: whose they are, and where nobody knows them."""
+"""Errors on the labeled training points: whose they are, and where nobody knows them."""
 
 from __future__ import annotations
 
@@ -46,11 +46,11 @@ def test_of_labels_at_clients(settings: Settings) -> None:
         given = split["points"][split["labels"] != -1]
     assert len(given) == 40
     lines = metrics(directory)
-    assert [line["labelled_error"] is None for line in lines] == [True, False, False]
-    assert lines[-1]["labelled_error"] == pytest.approx(percent_wrong(directory, given))
-    assert lines[-1]["labelled_error"] != lines[-1]["test_error"]
+    assert [line["labeled_error"] is None for line in lines] == [True, False, False]
+    assert lines[-1]["labeled_error"] == pytest.approx(percent_wrong(directory, given))
+    assert lines[-1]["labeled_error"] != lines[-1]["test_error"]
     (axes,) = error_figure([read_run(directory)]).axes
-    (curve,) = [c for c in axes.get_lines() if "labelled training points" in str(c.get_label())]
+    (curve,) = [c for c in axes.get_lines() if "labeled training points" in str(c.get_label())]
     assert curve.get_linestyle() != "-"
 
 
@@ -59,12 +59,12 @@ def test_of_labels_at_the_server(settings: Settings, method: str) -> None:
     config = settings(**QUICK, method=method, server_fraction=0.1)
     directory = train(config, 2)
     rows = build_split(source_directory("digits"), 2, config).server
-    assert metrics(directory)[-1]["labelled_error"] == pytest.approx(percent_wrong(directory, rows))
+    assert metrics(directory)[-1]["labeled_error"] == pytest.approx(percent_wrong(directory, rows))
 
 
 def test_nobody_asked(settings: Settings) -> None:
     directory = train(settings(**{**QUICK, "measure_forgetting": False}), 2)
-    assert not any("labelled_error" in line for line in metrics(directory))
+    assert not any("labeled_error" in line for line in metrics(directory))
 
 
 @pytest.mark.parametrize("method", ["fedul", "supervised"])
@@ -73,6 +73,6 @@ def test_nobody_knows(settings: Settings, method: str) -> None:
         train(settings(**QUICK, method=method), 2)
     assert str(error.value) == (
         f"Setting measure-forgetting = true: nobody knows the labels that method {method!r} "
-        "trains on here. It is for simulations on partly labelled data and for methods that train "
+        "trains on here. It is for simulations on partly labeled data and for methods that train "
         "at the server, with a data set there."
     )

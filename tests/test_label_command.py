@@ -44,7 +44,7 @@ def test_labels_across_clients_without_rounds(here: Path) -> None:
     done = label("--output", "out", "-c", "labels.total=60")
     assert done.exit_code == 0, done.output
     assert "xclp-predict on digits: asking clients\n" in done.output
-    assert "xclp-predict on digits: points are labelled, " in done.output
+    assert "xclp-predict on digits: points are labeled, " in done.output
     assert "round" not in done.output
     assert summary(here / "out")["method"] == "xclp-predict"
     words = " ".join(done.output.split())
@@ -126,7 +126,7 @@ def test_a_second_run_in_one_directory_is_refused(here: Path) -> None:
     done = label("--output", "out")
     assert done.exit_code == 1
     assert "name another output" in done.stderr
-    assert "points are labelled" not in done.output
+    assert "points are labeled" not in done.output
     assert (here / "out" / "summary.json").read_bytes() == before
 
 
@@ -141,4 +141,4 @@ def test_bar_without_rounds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
         (tmp_path / "summary.json").write_text("{}")
         progress.poll()
         assert (task.completed, task.total, task.finished) == (1, 1, True)
-        assert task.fields["note"] == "points are labelled"
+        assert task.fields["note"] == "points are labeled"

@@ -78,7 +78,7 @@ def test_formats_that_a_method_does_not_read() -> None:
     assert (str(error.value), error.value.refusal) == (expected, "format")
     with pytest.raises(OwnDataError, match=r"= 'files': method 'fedul' reads 'sets'\.$"):
         files.expect_format("fedul", SET_FORMATS)
-    labelled = NodeConfig(data="/d", known_labels="/k")
-    labelled.expect_format("xclp", POINT_FORMATS)
+    labeled = NodeConfig(data="/d", known_labels="/k")
+    labeled.expect_format("xclp", POINT_FORMATS)
     with pytest.raises(OwnDataError, match="known-labels = '/k': method 'fedul' learns from unlab"):
-        labelled.expect_format("fedul", SET_FORMATS)
+        labeled.expect_format("fedul", SET_FORMATS)

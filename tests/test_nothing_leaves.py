@@ -10,7 +10,7 @@ import pytest
 from fedul_flwr.config import resolve
 from fedul_flwr.methods import METHODS, PARTLY_LABELED
 from fedul_flwr.references import load_reference
-from tests.learnable_owners import NO_DATA, found_in, write_labelled, write_sets
+from tests.learnable_owners import NO_DATA, found_in, write_labeled, write_sets
 from tests.runs import own_data_app, train
 from tests.watched_app import RECORDED, recorded
 from tests.watched_app.watched_client import WatchedClientApp
@@ -38,7 +38,7 @@ def sent_by_owners(
 ) -> tuple[bytes, list[Path]]:
     """All that they send in a run in process, and their folders."""
     folders = [place / f"ward-{client}" for client in range(CLIENTS)]
-    write = write_sets if METHODS[settings["method"]].data == "unlabeled-sets" else write_labelled
+    write = write_sets if METHODS[settings["method"]].data == "unlabeled-sets" else write_labeled
     for client, folder in enumerate(folders):
         write(folder, seed=client)
 

@@ -1,4 +1,4 @@
-"""A whole run on partly labelled data: what its clients see, keep, and what a later run reuses."""
+"""A whole run on partly labeled data: what its clients see, keep, and what a later run reuses."""
 
 from __future__ import annotations
 
@@ -74,12 +74,12 @@ def test_other_methods_write_no_split(settings: Settings) -> None:
 def test_reports_count_labels_and_need_no_sets(settings: Settings) -> None:
     directory = train(settings(**QUICK, **LABELS), 2)
     clients = json.loads((directory / "federation.json").read_text())["clients"]
-    assert [client["labelled_counts"] for client in clients] == [[3] * 10] * 2
+    assert [client["labeled_counts"] for client in clients] == [[3] * 10] * 2
     assert all(sum(client["class_counts"]) == client["num_points"] for client in clients)
     assert all(client["set_sizes"] is None and client["priors"] is None for client in clients)
     run = read_run(directory)
     assert run.federation is not None
-    assert run.federation.clients[0].labelled_counts == (3,) * 10
+    assert run.federation.clients[0].labeled_counts == (3,) * 10
     page = report([directory]).read_text()
     row = rf"<th>0</th>\s*<td>{clients[0]['num_points']}</td>\s*<td>30</td>"  # no column of sets
     assert re.search(row, re.sub(r"<(t[hd])\b[^>]*>", r"<\1>", page))
@@ -110,7 +110,7 @@ def test_owners_bring_their_labels(settings: Settings, tmp_path: Path) -> None:
     assert not (directory / "split.npz").exists()
     clients = json.loads((directory / "federation.json").read_text())["clients"]
     assert [client["num_points"] for client in clients] == [12, 12]
-    assert all(client["labelled_counts"] is None for client in clients)
+    assert all(client["labeled_counts"] is None for client in clients)
     (tmp_path / "owners" / "owner1" / "labels.csv").write_text("name,label\n12,a\n")
     with pytest.raises(UserError, match=r"names '12', which .* does not hold"):
         train(settings(**QUICK, **own), 2)

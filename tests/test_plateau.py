@@ -112,6 +112,6 @@ def test_it_needs_labels_at_the_server(settings: Settings) -> None:
     with pytest.raises(UserError) as error:
         train(settings(**WILD, validation_fraction=0.0), 2)
     assert str(error.value) == (
-        "Setting learning-rate-schedule = 'plateau' needs labelled data at the server and "
+        "Setting learning-rate-schedule = 'plateau' needs labeled data at the server and "
         "validation-fraction above 0."
     )

@@ -27,7 +27,7 @@ QUICK: dict[str, Any] = {
     "fraction_train": 0.5,
     "semi.labels-only-rounds": 1,
 }
-KEYS = {"pseudo_label_error", "pseudo_labelled"}
+KEYS = {"pseudo_label_error", "pseudo_labeled"}
 
 
 def test_figures_follow_from_the_files(settings: Settings) -> None:
@@ -47,13 +47,13 @@ def test_figures_follow_from_the_files(settings: Settings) -> None:
             wrong += label >= 0 and label != labels[point]
     assert 0 < wrong < got < asked
     assert second["pseudo_label_error"] == pytest.approx(100 * wrong / got)
-    assert second["pseudo_labelled"] == pytest.approx(100 * got / asked)
+    assert second["pseudo_labeled"] == pytest.approx(100 * got / asked)
 
 
 def test_shown_in_plots_and_report(settings: Settings) -> None:
     directory = train(settings(**QUICK, method="network-labels"), 2)
     run = read_run(directory)
-    assert run.series("pseudo_labelled") == ([2], [100.0])
+    assert run.series("pseudo_labeled") == ([2], [100.0])
     assert "pseudo_labels.png" in [path.name for path in draw_plots(run, directory / "plots")]
     assert "Pseudo labels over rounds" in report([directory]).read_text()
 
@@ -66,7 +66,7 @@ def test_methods_without_pseudo_labels_have_no_figures(settings: Settings) -> No
         directory = train(settings(**options), 2)
         assert not any(KEYS & line.keys() for line in metrics(directory))
     nothing = metrics(train(settings(**QUICK, method="labels-only"), 2))[-1]
-    assert (nothing["pseudo_label_error"], nothing["pseudo_labelled"]) == (None, 0.0)
+    assert (nothing["pseudo_label_error"], nothing["pseudo_labeled"]) == (None, 0.0)
 
 
 def test_points_in_any_order_and_truth_that_is_not_known(tmp_path: Path) -> None:
@@ -82,7 +82,7 @@ def test_points_in_any_order_and_truth_that_is_not_known(tmp_path: Path) -> None
     # Right, unknown, wrong, and none.
     assert score_pseudo_labels(tmp_path, 4, [truth, truth]) == {
         "pseudo_label_error": 50.0,
-        "pseudo_labelled": 75.0,
+        "pseudo_labeled": 75.0,
     }
     assert score_pseudo_labels(tmp_path, 3, [truth, truth]) == {}
     assert score_pseudo_labels(tmp_path, 4, []) == {}

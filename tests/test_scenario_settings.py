@@ -88,7 +88,7 @@ def test_rules_over_two_settings() -> None:
     [
         ("labels.total", 50),
         ("labels.fraction", 0.1),
-        ("labels.labelled-clients", 0.5),
+        ("labels.labeled-clients", 0.5),
         ("labels.sampling", "random"),
         ("labels.without-client", 1),
         ("uda.signal-annealing", "none"),
@@ -150,7 +150,7 @@ def test_who_trains() -> None:
 
 def test_labels_at_a_server_that_has_none(settings: Settings) -> None:
     config = settings(method="uda", model="mlp", num_rounds=1, **AT_SERVER)
-    with pytest.raises(UserError, match=r"trains on labelled points at the server: set server-fr"):
+    with pytest.raises(UserError, match=r"trains on labeled points at the server: set server-fr"):
         train(config, 2)
 
 

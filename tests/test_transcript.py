@@ -169,8 +169,8 @@ def test_codes_are_found_where_they_are_sent(settings: Settings, tmp_path: Path)
     assert [message.client for message in found] == [0, 0, 1, 1, 2, 2]
     for asked, answer in zip(found[::2], found[1::2], strict=True):
         assert {array.name: array.numpy().tobytes() for array in asked.arrays} == {"seed": seed}
-        codes, labelled = answer.arrays
-        assert (codes.name, labelled.name) == ("codes", "labelled")
+        codes, labeled = answer.arrays
+        assert (codes.name, labeled.name) == ("codes", "labeled")
         features = pixel_features(images, points[answer.client])
         np.testing.assert_array_equal(codes.numpy(), encode(features, seed, 256))
 

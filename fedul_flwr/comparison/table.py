@@ -213,18 +213,18 @@ def print_table(plan: Plan, rows: Sequence[Row]) -> None:
 def _errors(rows: Sequence[Row]) -> list[str]:
     """What the column of errors holds, and of which points."""
     form = "mean (sample standard deviation) over seeds."
-    labelling = [row.run for row in rows if not row.trains]
-    if not labelling:
+    labeling = [row.run for row in rows if not row.trains]
+    if not labeling:
         return [f"Test error in percent: {form}"]
     of_labels = (
         "the labels that clients gave their new points, or without any their unlabeled "
         "points, from labels across clients; a point without a label counts as wrong."
     )
-    if len(labelling) == len(rows):
+    if len(labeling) == len(rows):
         return [f"Error in percent: {form}", f"It is that of {of_labels}"]
     return [
         f"Error in percent: {form}",
-        f"Of {'; '.join(labelling)} it is that of {of_labels} Of the others it is the test error "
+        f"Of {'; '.join(labeling)} it is that of {of_labels} Of the others it is the test error "
         "of the best round's model: other points, so compare with care.",
     ]
 

@@ -47,8 +47,8 @@ def label_shares(num_clients: int, options: LabelSettings, seed: int) -> Ints | 
 
     With ``options.fraction`` the part of its points that is given one.
     """
-    order = stream(seed, "labelled-clients").permutation(num_clients)
-    chosen = order[: max(1, round(options.labelled_clients * num_clients))]
+    order = stream(seed, "labeled-clients").permutation(num_clients)
+    chosen = order[: max(1, round(options.labeled_clients * num_clients))]
     if options.fraction:
         parts = np.zeros(num_clients)
         parts[chosen] = options.fraction

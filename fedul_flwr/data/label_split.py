@@ -1,4 +1,4 @@
-"""A simulated federation of partly labelled points on disk, and as a file for later runs.
+"""A simulated federation of partly labeled points on disk, and as a file for later runs.
 
 Clients are told of two files, ``given.npz`` and the images. What the simulation alone knows is in
 ``truth.npz``: true labels, and what the server keeps.
@@ -32,7 +32,7 @@ _SAVED = ("points", "labels", "new", "bounds", "validation", "server", "fingerpr
 
 @dataclass(frozen=True)
 class LabelTruth(ClientTruth):
-    """Truth of a client with partly labelled points, each once.
+    """Truth of a client with partly labeled points, each once.
 
     Attributes
     ----------
@@ -207,7 +207,7 @@ def load_split(file: Path, num_clients: int, train_labels: Ints) -> Dealt:
         with np.load(file) as archive:  # not `read_arrays`: another run may write it anew
             arrays = {name: archive[name] for name in _SAVED}
     except (OSError, ValueError, KeyError, EOFError, TypeError, BadZipFile) as error:
-        raise _refusal(file, "it is no split.npz of a run on partly labelled data") from error
+        raise _refusal(file, "it is no split.npz of a run on partly labeled data") from error
     if str(arrays["fingerprint"]) != _fingerprint(train_labels):
         raise _refusal(file, "it is of a data set with other training labels than this run's")
     clients = _clients(arrays, train_labels[arrays["points"]])

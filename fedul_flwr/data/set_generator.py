@@ -1,4 +1,4 @@
-"""Make unlabeled sets out of labelled points: the part of a simulation that plays nature."""
+"""Make unlabeled sets out of labeled points: the part of a simulation that plays nature."""
 
 from __future__ import annotations
 

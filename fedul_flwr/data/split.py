@@ -38,7 +38,7 @@ class Split:
         choose the best round, and to train on.
     clients : one entry per client, with all its points and their true labels; a
         :class:`~fedul_flwr.data.set_split.SetTruth`, or a
-        :class:`~fedul_flwr.data.label_split.LabelTruth` of a method on partly labelled data.
+        :class:`~fedul_flwr.data.label_split.LabelTruth` of a method on partly labeled data.
     """
 
     directory: Path

@@ -93,29 +93,29 @@ def set_batches(
 def paired_batches(
     images: NDArray[np.uint8],
     points: NDArray[np.int64],
-    num_labelled: int,
+    num_labeled: int,
     plan: LocalPlan,
     views: int = 1,
 ) -> Batches:
-    """Batches of labelled points and as many others, with positions in ``points`` for targets.
+    """Batches of labeled points and as many others, with positions in ``points`` for targets.
 
-    An epoch is one pass over the others, in which labelled points come again and again; without
-    others, one pass over the labelled ones.
+    An epoch is one pass over the others, in which labeled points come again and again; without
+    others, one pass over the labeled ones.
 
     Parameters
     ----------
     images : uint8 ``(N, h, w, c)``.
-    points : ``(n,)``, rows of ``images``, the labelled ones first.
-    num_labelled : how many those are. A batch has ``plan.batch_size`` of them or, where there are
+    points : ``(n,)``, rows of ``images``, the labeled ones first.
+    num_labeled : how many those are. A batch has ``plan.batch_size`` of them or, where there are
         fewer, all of them.
     views : inputs are ``(views · b, c, h, w)``: the batch so many times, each augmented anew.
     """
-    labelled = np.arange(num_labelled)
-    others = np.arange(num_labelled, len(points))
-    of_each = min(plan.batch_size or len(points), num_labelled or len(points))
+    labeled = np.arange(num_labeled)
+    others = np.arange(num_labeled, len(points))
+    of_each = min(plan.batch_size or len(points), num_labeled or len(points))
 
     def batches(rng: np.random.Generator) -> Iterator[tuple[Tensor, Tensor]]:
-        streams = [part for part in (others, labelled) if len(part)]
+        streams = [part for part in (others, labeled) if len(part)]
         orders = [_endless(part, rng) for part in streams]
         for _ in range(max(1, len(streams[0]) // of_each)):
             chosen = np.concatenate([next_of(of_each) for next_of in orders])
@@ -133,10 +133,10 @@ def matching_batches(
     plan: LocalPlan,
     unlabeled_size: int,
 ) -> Batches:
-    """Batches of labelled points, augmented as ``plan.augment`` says, then unlabeled ones as is.
+    """Batches of labeled points, augmented as ``plan.augment`` says, then unlabeled ones as is.
 
-    An epoch is one pass over the labelled points in batches of ``plan.batch_size``, each with the
-    next unlabeled ones beside it; without labelled points, one pass over the others.
+    An epoch is one pass over the labeled points in batches of ``plan.batch_size``, each with the
+    next unlabeled ones beside it; without labeled points, one pass over the others.
 
     Parameters
     ----------
@@ -144,19 +144,19 @@ def matching_batches(
     points : ``(n,)``, rows of ``images``.
     labels : ``(n,)``, targets of the batches; -1 for unlabeled points.
     unlabeled_size : how many unlabeled points a batch has, at most all; 0 spreads them evenly over
-        the epoch's labelled batches or, without these, takes ``plan.batch_size``.
+        the epoch's labeled batches or, without these, takes ``plan.batch_size``.
     """
-    labelled, others = np.flatnonzero(labels >= 0), np.flatnonzero(labels < 0)
+    labeled, others = np.flatnonzero(labels >= 0), np.flatnonzero(labels < 0)
 
     def batches(rng: np.random.Generator) -> Iterator[tuple[Tensor, Tensor]]:
-        if len(labelled):
-            known = epoch_order(len(labelled), plan.batch_size, rng)
+        if len(labeled):
+            known = epoch_order(len(labeled), plan.batch_size, rng)
             unknown = _beside(len(others), len(known), unlabeled_size, rng)
         else:
             unknown = epoch_order(len(others), unlabeled_size or plan.batch_size, rng)
-            known = [labelled] * len(unknown)
+            known = [labeled] * len(unknown)
         for seen, unseen in zip(known, unknown, strict=True):
-            chosen = np.concatenate([labelled[seen], others[unseen]])
+            chosen = np.concatenate([labeled[seen], others[unseen]])
             inputs = to_input(gather(images, points[chosen]))
             if len(seen):
                 inputs[: len(seen)] = augment_batch(inputs[: len(seen)], plan.augment, rng)

@@ -39,7 +39,7 @@ class Penalties:
 
 @dataclass(frozen=True)
 class DisjointResult:
-    """Mean losses of the steps on labelled and on unlabeled points, 0 without any; all steps."""
+    """Mean losses of the steps on labeled and on unlabeled points, 0 without any; all steps."""
 
     supervised: float
     consistency: float
@@ -100,7 +100,7 @@ def train_disjoint(
 ) -> DisjointResult:
     """Train a round's epochs (algorithm 1, lines 15 to 20; algorithm 2, lines 19 to 23).
 
-    A batch makes a step of sigma on its labelled points, with psi as it is, and then one of psi on
+    A batch makes a step of sigma on its labeled points, with psi as it is, and then one of psi on
     its unlabeled ones, with sigma as it is. Without a decomposition both steps change theta, and
     there are no penalties.
 
@@ -108,7 +108,7 @@ def train_disjoint(
     ----------
     decomposed : the weights; the outcome is in there.
     batches : labels are -1 for unlabeled points.
-    supervised : loss of logits and labels of the labelled points.
+    supervised : loss of logits and labels of the labeled points.
     consistency : loss of the unlabeled points.
 
     Raises

@@ -1,4 +1,4 @@
-"""One loss of labelled and unlabeled points: UDA, and FixMatch with the image as weak view."""
+"""One loss of labeled and unlabeled points: UDA, and FixMatch with the image as weak view."""
 
 from __future__ import annotations
 
@@ -34,14 +34,14 @@ def annealed_cross_entropy(threshold: float) -> Loss:
 
 @dataclass(frozen=True)
 class MatchingObjective:
-    """λ_s · loss of labelled points + λ_u · consistency of unlabeled ones (FedMatch, A.1 and A.3).
+    """λ_s · loss of labeled points + λ_u · consistency of unlabeled ones (FedMatch, A.1 and A.3).
 
     What the network says of an unlabeled image as it is, without a gradient, is the target of what
     it says of the image's strong view.
 
     Attributes
     ----------
-    supervised : loss of the labelled points.
+    supervised : loss of the labeled points.
     supervised_weight, unsupervised_weight : λ_s and λ_u.
     consistency : loss of the unlabeled points.
     threshold : least top probability of a target; points below it have loss 0 but count in the
@@ -57,7 +57,7 @@ class MatchingObjective:
     strong_view: Callable[[Tensor], Tensor]
 
     def __call__(self, network: Network, inputs: Tensor, labels: Tensor) -> Tensor:
-        """Loss of ``(n, c, h, w)`` inputs, the labelled ones first; ``labels`` of others are -1."""
+        """Loss of ``(n, c, h, w)`` inputs, the labeled ones first; ``labels`` of others are -1."""
         count = int((labels >= 0).sum())
         seen, unseen = inputs[:count], inputs[count:]
         terms = []

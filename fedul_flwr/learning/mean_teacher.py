@@ -12,7 +12,7 @@ from fedul_flwr.learning.network import Network
 
 
 class MeanTeacherObjective:
-    """Cross-entropy of labelled points, and agreement of two views of all points.
+    """Cross-entropy of labeled points, and agreement of two views of all points.
 
     The student sees the first view, the teacher the second. The teacher is the student's moving
     average with decay min(1 - 1/(t + 1), ``decay``) after t steps, so the plain mean of the
@@ -53,7 +53,7 @@ class MeanTeacherObjective:
             target = functional.softmax(teacher(other), dim=1)
         classes = self._classes[positions.cpu()].to(logits.device)
         known = classes >= 0
-        # Divided by the labelled points of the batch; a sum of none is 0.
+        # Divided by the labeled points of the batch; a sum of none is 0.
         loss = functional.cross_entropy(logits[known], classes[known], reduction="sum")
         loss = loss / known.sum().clamp(min=1)
         apart = functional.mse_loss(functional.softmax(agreeing, dim=1), target)

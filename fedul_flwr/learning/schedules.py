@@ -61,7 +61,7 @@ def plateau(losses: Sequence[float], patience: int, factor: float) -> float:
 def signal_threshold(name: str, server_round: int, rounds: int, num_classes: int) -> float:
     """η_t = α_t·(1 − 1/K) + 1/K of training-signal annealing (Xie et al. 2020, section 2.3).
 
-    The probability above which a labelled point counts as learned, in (1/K, 1]. With t/T for
+    The probability above which a labeled point counts as learned, in (1/K, 1]. With t/T for
     ``server_round`` / ``rounds``, α_t is exp(5(t/T − 1)), t/T or 1 − exp(−5·t/T).
 
     Parameters

@@ -48,9 +48,9 @@ def one_hot(labels: ArrayLike, num_classes: int) -> Floats:
         Labels that are something else, or K < 1.
     """
     given = checked_classes(labels, num_classes)
-    labelled = given != UNLABELED
+    labeled = given != UNLABELED
     rows = np.zeros((len(given), num_classes))
-    rows[labelled, given[labelled]] = 1
+    rows[labeled, given[labeled]] = 1
     return rows
 
 
@@ -59,7 +59,7 @@ def labels_from_scores(scores: ArrayLike, given: ArrayLike | None = None) -> Pro
 
     The label is the class of the largest score, the first of equals; the confidence is
     1 - entropy(z / sum z) / log K, and 1 with a single class. A row of zeros, which no label
-    reaches, is labelled -1 with confidence 0: its argmax would be class 0 for no reason.
+    reaches, is labeled -1 with confidence 0: its argmax would be class 0 for no reason.
 
     Parameters
     ----------

@@ -9,8 +9,8 @@ that could carry it, what comes of the sum; and that a propagation has ended wit
 MODEL = "model/"
 """Prefix of the arrays of a model among those of a phase."""
 
-LABELLED, COLUMNS, SENT, ROWS = "labelled", "columns", "sent", "rows"
-"""Arrays: whether a point is labelled, columns of S, a share, rows of the sum. ``ROWS`` is also the
+LABELED, COLUMNS, SENT, ROWS = "labeled", "columns", "sent", "rows"
+"""Arrays: whether a point is labeled, columns of S, a share, rows of the sum. ``ROWS`` is also the
 record of a training message that holds them."""
 
 FIRST, ROUND = "first", "server-round"

@@ -134,7 +134,7 @@ def randomised_labels(
     Else it becomes one of the other classes, each as likely (Warner 1965; with K answers, Kairouz,
     Bonawitz and Ramage 2016). Replacing a label changes the probability of no outcome by more than
     the factor e^ε: label differential privacy without δ (Ghazi et al. 2021). Unlabeled points stay
-    so: which points are labelled is not hidden.
+    so: which points are labeled is not hidden.
 
     Parameters
     ----------

@@ -3,7 +3,7 @@
 XCLP, phase 3. Rows of the sum Z = Σ_i S_i Y_i are ordered client after client: the unlabeled
 points of a client, then one row of label counts per class. That row is there once per client,
 because each gets rows of its own only; dividing by the counts afterwards scales labels by class,
-for S (Y D) = (S Y) D. Rows of labelled points are neither sent nor returned: from them a client
+for S (Y D) = (S Y) D. Rows of labeled points are neither sent nor returned: from them a client
 could solve for the labels of others (S is symmetric, so it knows those rows).
 """
 
@@ -32,13 +32,13 @@ class JointGraph:
     graph : ``(n, n)``, from :func:`~fedul_flwr.propagation.graph.normalised_graph`.
     clients : the clients, in the order of their points.
     owners : ``(n,)``, whose point it is.
-    labelled : bool ``(n,)``, whether its owner has said to know the label; not which.
+    labeled : bool ``(n,)``, whether its owner has said to know the label; not which.
     """
 
     graph: sparse.csr_array
     clients: tuple[int, ...]
     owners: Ints
-    labelled: NDArray[np.bool_]
+    labeled: NDArray[np.bool_]
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ class Influences:
     Attributes
     ----------
     unlabeled : unlabeled points of each client, in the order of the rows.
-    columns : float32 ``(sum of unlabeled, l_i)`` for each client: influence of its labelled points
+    columns : float32 ``(sum of unlabeled, l_i)`` for each client: influence of its labeled points
         on all unlabeled ones.
     """
 
@@ -75,9 +75,9 @@ def influences(
         points only carry them on.
     withheld : a client whose labels are not used; all its points count as unlabeled.
     """
-    labelled = joint.labelled & (joint.owners != withheld if withheld is not None else True)
-    asked = ~labelled & np.isin(joint.owners, participants)
-    used = np.flatnonzero(labelled & np.isin(joint.owners, participants))
+    labeled = joint.labeled & (joint.owners != withheld if withheld is not None else True)
+    asked = ~labeled & np.isin(joint.owners, participants)
+    used = np.flatnonzero(labeled & np.isin(joint.owners, participants))
     found = influence(joint.graph, used, alpha)[asked].astype(np.float32)
     return Influences(
         unlabeled={c: int((joint.owners[asked] == c).sum()) for c in participants},

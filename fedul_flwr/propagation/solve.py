@@ -83,21 +83,21 @@ def propagate(
 
 def influence(
     graph: sparse.csr_array,
-    labelled: ArrayLike,
+    labeled: ArrayLike,
     alpha: float = ALPHA,
     *,
     tolerance: float = TOLERANCE,
 ) -> Floats:
     """How labels of some points reach all: columns of S = (I - alpha W)^-1 (phase 3).
 
-    What client i gets as S_i: ``influence(graph, labelled) @ Y[labelled]`` are its share of the
+    What client i gets as S_i: ``influence(graph, labeled) @ Y[labeled]`` are its share of the
     scores, and the shares of all clients add up to ``propagate(…, class_scaling=False)``. Counts of
     labels per class add up as well, so :func:`scaled_by_class` can follow.
 
     Parameters
     ----------
     graph, alpha, tolerance : as for :func:`propagate`.
-    labelled : integers ``(l,)``, points whose columns are wanted.
+    labeled : integers ``(l,)``, points whose columns are wanted.
 
     Returns
     -------
@@ -108,7 +108,7 @@ def influence(
     UserError
         A point that is none of the graph's, or as for :func:`propagate`.
     """
-    points = np.asarray(labelled)
+    points = np.asarray(labeled)
     size = graph.shape[0]
     if points.size == 0:
         points = np.empty(0, dtype=np.int64)

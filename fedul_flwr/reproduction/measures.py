@@ -48,7 +48,7 @@ MEASURES: Mapping[str, Measure] = {
     "accuracy": Measure("accuracy (%)", 2, _accuracy),
     "s2c": Measure("S2C (%)", 0, _plain("nonzero_down_percent", "percent_down")),
     "c2s": Measure("C2S (%)", 0, _plain("nonzero_up_percent", "percent_up")),
-    "labelled-error": Measure("error on labelled points (%)", 2, _plain("labelled_error")),
+    "labeled-error": Measure("error on labeled points (%)", 2, _plain("labeled_error")),
     "balanced-accuracy": Measure(
         "balanced accuracy (%)", 2, _plain(_balanced(LEFT_OUT), _balanced(XCLP))
     ),
@@ -72,13 +72,13 @@ def figures_of(run: Run) -> dict[str, float]:
     """
     summary = run.summary or {}
     _, errors = run.series("test_error")
-    _, labelled = run.series("labelled_error")
+    _, labeled = run.series("labeled_error")
     found = {
         "test_error": summary.get("test_error"),
         "chosen_round": summary.get("best_round"),
         "last_test_error": summary.get("final_test_error"),
         "lowest_test_error": min(errors, default=None),
-        "labelled_error": labelled[-1] if labelled else None,
+        "labeled_error": labeled[-1] if labeled else None,
         **{key: summary.get(key) for key in SHARES},
     }
     for source, score in ((run.labels or {}).get("sources") or {}).items():

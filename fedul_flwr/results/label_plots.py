@@ -58,7 +58,7 @@ def scored_sources(scores: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
 
 
 def accuracy_figure(scores: Mapping[str, Any]) -> Figure:
-    """Percent labelled rightly, over points and balanced over classes, for each source."""
+    """Percent labeled rightly, over points and balanced over classes, for each source."""
     scored = scored_sources(scores)
     figure = new_figure(7.2, 1.3 + 0.62 * len(scored))
     axes = style(figure.add_subplot())
@@ -77,14 +77,14 @@ def accuracy_figure(scores: Mapping[str, Any]) -> Figure:
     axes.set_xlim(0, 109)  # with room for the numbers
     axes.set_xticks(range(0, 101, 20))
     axes.grid(visible=False, axis="y")
-    axes.set_xlabel("points labelled rightly (%)")
+    axes.set_xlabel("points labeled rightly (%)")
     set_title(figure, "Accuracy of labels", f"{scores['points']} points")
     legend_below(figure, [Patch(color=c, label=n) for n, c in zip(kinds, COLOURS, strict=False)])
     return figure
 
 
 def clients_figure(scores: Mapping[str, Any]) -> Figure:
-    """Percent labelled rightly at each client: across clients, and within it where that is known.
+    """Percent labeled rightly at each client: across clients, and within it where that is known.
 
     Clients stand in the order of the first, so that the gain and who has it can be read off.
     """
@@ -114,7 +114,7 @@ def clients_figure(scores: Mapping[str, Any]) -> Figure:
         axes.tick_params(axis="x", labelsize=7)
     axes.grid(visible=False, axis="x")
     axes.set_xlabel("client" if shown else f"{len(clients)} clients, by accuracy")
-    axes.set_ylabel("points labelled rightly (%)")
+    axes.set_ylabel("points labeled rightly (%)")
     axes.set_ylim(-3, 103)
     axes.margins(x=0.03)
     set_title(figure, "Accuracy at each client", f"{scores['points']} points")

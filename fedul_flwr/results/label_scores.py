@@ -22,8 +22,8 @@ class Score(NamedTuple):
     Attributes
     ----------
     points : number of points with a known truth.
-    error : percent of them labelled wrongly or not at all.
-    balanced_accuracy : mean over classes that occur of the percent of their points labelled
+    error : percent of them labeled wrongly or not at all.
+    balanced_accuracy : mean over classes that occur of the percent of their points labeled
         rightly.
     unreached : percent without a label.
     """
@@ -117,7 +117,7 @@ def score_pseudo_labels(
     Returns
     -------
     ``pseudo_label_error``: percent wrong among points that got a label, None where none did;
-    ``pseudo_labelled``: percent of these clients' unlabeled points that got one. Empty without
+    ``pseudo_labeled``: percent of these clients' unlabeled points that got one. Empty without
     files.
     """
     name = pseudo_labels_file(server_round)
@@ -133,7 +133,7 @@ def score_pseudo_labels(
     found = score(labels[got], true[got])
     return {
         "pseudo_label_error": None if found is None else found.error,
-        "pseudo_labelled": 100 * float(got.mean()) if len(got) else 0.0,
+        "pseudo_labeled": 100 * float(got.mean()) if len(got) else 0.0,
     }
 
 

@@ -63,7 +63,7 @@ _STAR: Mapping[str, Any] = {
 _ERRORS = {
     "test_error": "test error",
     "validation_error": "validation error",
-    "labelled_error": "error of labelled training points",
+    "labeled_error": "error of labeled training points",
 }
 _LOSSES = {
     "surrogate_loss": "surrogate loss, training sets",
@@ -71,7 +71,7 @@ _LOSSES = {
 }
 _PSEUDO_LABELS = {
     "pseudo_label_error": "pseudo labels that are wrong",
-    "pseudo_labelled": "unlabeled points with a pseudo label",
+    "pseudo_labeled": "unlabeled points with a pseudo label",
 }
 
 
@@ -135,7 +135,7 @@ def has_pseudo_labels(run: Run) -> bool:
 
 
 def error_figure(runs: Sequence[Run]) -> Figure:
-    """Errors (percent) over rounds: test, validation, and of labelled training points where they
+    """Errors (percent) over rounds: test, validation, and of labeled training points where they
     were measured; a star marks each run's best round."""
     figure = new_figure(7.2, 4.2)
     axes = style(figure.add_subplot())

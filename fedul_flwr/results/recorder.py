@@ -114,7 +114,7 @@ class Recorder:
             "test_error": errors.test,
             "validation_error": errors.validation,
             "validation_loss": errors.validation_loss,
-            **({"labelled_error": errors.labelled} if self.settings.measure_forgetting else {}),
+            **({"labeled_error": errors.labeled} if self.settings.measure_forgetting else {}),
             "seconds_evaluation": time.perf_counter() - started,
         }
         self.lines.append(line)

@@ -28,7 +28,7 @@ class Client(BaseModel):
     set_sizes : ``M`` sizes of its unlabeled sets, n_{c,m}; None where it has no such sets.
     priors : ``M`` rows of ``K`` class priors (Pi_c); None where it did not share them.
     class_counts : ``K`` numbers of points per class; None where nobody may know them.
-    labelled_counts : ``K`` numbers of points with a label; None where a method has none, or where
+    labeled_counts : ``K`` numbers of points with a label; None where a method has none, or where
         nobody may know them.
     condition_number : of ``priors``; large means sets that are hard to tell apart.
     status, reason : ``"accepted"`` or ``"dropped"``, and why.
@@ -41,7 +41,7 @@ class Client(BaseModel):
     set_sizes: tuple[int, ...] | None = None
     priors: tuple[tuple[float, ...], ...] | None = None
     class_counts: tuple[float, ...] | None = None
-    labelled_counts: tuple[int, ...] | None = None
+    labeled_counts: tuple[int, ...] | None = None
     condition_number: float | None = None
     status: str = "accepted"
     reason: str = ""
@@ -92,7 +92,7 @@ class Run:
         if method is not None:
             return method.trains
         # Of a method of one's own, whose code may not be here, the outcome says it.
-        return bool(self.metrics) or self.summary is None or "labelled_clients" not in self.summary
+        return bool(self.metrics) or self.summary is None or "labeled_clients" not in self.summary
 
     @property
     def finished(self) -> bool:

@@ -192,7 +192,7 @@ def _client(client: Client) -> dict[str, str]:
         "client": str(client.id),
         "points": _text(client.num_points),
         "sets": NONE if sizes is None else str(len(sizes)),
-        "labels": NONE if client.labelled_counts is None else str(sum(client.labelled_counts)),
+        "labels": NONE if client.labeled_counts is None else str(sum(client.labeled_counts)),
         "priors": NONE if client.priors is None else "shared",
         "condition number": NONE
         if client.condition_number is None

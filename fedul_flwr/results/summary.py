@@ -78,7 +78,7 @@ def write_summary(
     draw_plots(read_run(directory.path), directory.path / "plots")
 
 
-def write_labelling_summary(
+def write_labeling_summary(
     directory: store.RunDirectory,
     settings: RunConfig,
     record: RoundRecord,
@@ -86,7 +86,7 @@ def write_labelling_summary(
     seconds: float,
     scores: Mapping[str, Any],
 ) -> None:
-    """Write ``summary.json`` and the plots of a run that labelled its clients' points.
+    """Write ``summary.json`` and the plots of a run that labeled its clients' points.
 
     Parameters
     ----------
@@ -105,7 +105,7 @@ def write_labelling_summary(
             **_secure(settings),
             "partition": settings.partition,
             "num_clients": num_clients,
-            "labelled_clients": record.clients,
+            "labeled_clients": record.clients,
             "seed": settings.seed,
             "test_error": errors.get(XCLP),
             "balanced_accuracy": sources.get(XCLP, {}).get("balanced_accuracy"),
@@ -152,7 +152,7 @@ def summary_rows(directory: Path) -> dict[str, str]:
     """What a finished run found and where it lies, as words."""
     summary = json.loads((directory / store.SUMMARY).read_text())
     if "best_round" not in summary:
-        return _labelling_rows(directory, summary)
+        return _labeling_rows(directory, summary)
     best = f"round {summary['best_round']} of {summary['rounds']}, by {summary['selection']}"
     if summary.get("evaluate") == "local":
         best += ", mean over the clients' models"
@@ -216,7 +216,7 @@ def _share_rows(summary: Mapping[str, Any]) -> dict[str, str]:
     }
 
 
-def _labelling_rows(directory: Path, summary: Mapping[str, Any]) -> dict[str, str]:
+def _labeling_rows(directory: Path, summary: Mapping[str, Any]) -> dict[str, str]:
     rows = {}
     if summary["errors"]:
         found = json.loads((directory / store.LABELS).read_text())
@@ -231,7 +231,7 @@ def _labelling_rows(directory: Path, summary: Mapping[str, Any]) -> dict[str, st
                 + (f", {percent(unreached)} without a label" if unreached else "")
             )
     up, down = (summary[key] / 1e6 for key in ("bytes_up", "bytes_down"))
-    answered, asked = summary["labelled_clients"], summary["num_clients"]
+    answered, asked = summary["labeled_clients"], summary["num_clients"]
     clients, plots = directory / "clients", directory / "plots"
     return {
         **rows,

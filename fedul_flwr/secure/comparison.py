@@ -115,11 +115,11 @@ def mask_keys(
     known = all(0 <= count <= sizes.get(client, -1) for client, count in unlabeled.items())
     if task.own not in unlabeled or not known:
         raise UserError("The server named others for the sum of labels than for the comparison.")
-    labelled = sum(sizes[client] > count for client, count in unlabeled.items())
-    if labelled < task.fewest_labelled:
+    labeled = sum(sizes[client] > count for client, count in unlabeled.items())
+    if labeled < task.fewest_labeled:
         raise UserError(
-            f"The server asked for a sum of the labels of {labelled} client(s): "
-            f"xclp.fewest-labelled = {task.fewest_labelled}."
+            f"The server asked for a sum of the labels of {labeled} client(s): "
+            f"xclp.fewest-labeled = {task.fewest_labeled}."
         )
     keys = {
         peer: mask_key(roots[peer].tobytes(), attempt) for peer in unlabeled if peer != task.own

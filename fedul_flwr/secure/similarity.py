@@ -36,7 +36,7 @@ class Task:
     server_round : round of the run.
     num_points : n_i, the points that it compares.
     num_bits : L.
-    fewest_labelled : clients with labels that a sum under masks needs.
+    fewest_labeled : clients with labels that a sum under masks needs.
     seed_is_public : whether the server picks the seed of the codes, so that a run can be repeated.
     encode : makes the codes; called once, when the seed is known.
     """
@@ -45,7 +45,7 @@ class Task:
     server_round: int
     num_points: int
     num_bits: int
-    fewest_labelled: int
+    fewest_labeled: int
     seed_is_public: bool
     encode: Encode
 

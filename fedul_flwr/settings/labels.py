@@ -1,4 +1,4 @@
-"""Settings of methods on partly labelled data."""
+"""Settings of methods on partly labeled data."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from fedul_flwr.settings.base import Settings
 
 
 class LabelSettings(Settings):
-    """Which of a simulation's points have labels, for methods on partly labelled data.
+    """Which of a simulation's points have labels, for methods on partly labeled data.
 
     Unused on devices, where a client brings its own points and ``labels.csv``.
     """
@@ -20,7 +20,7 @@ class LabelSettings(Settings):
     fraction: Annotated[float, Field(ge=0, le=1)] = 0.0
     """If set, labels are this part of the points of every client that has labels, instead of
     `total`."""
-    labelled_clients: Annotated[float, Field(gt=0, le=1)] = 1.0
+    labeled_clients: Annotated[float, Field(gt=0, le=1)] = 1.0
     """Part of the clients that have labels, at least one of them."""
     sampling: Literal["balanced", "random"] = "balanced"
     """Labels of as equally many points of each of a client's classes as it has (as in the XCLP

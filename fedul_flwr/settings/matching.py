@@ -17,11 +17,11 @@ class ScenarioSettings(Settings):
 
     labels_at: Literal["clients", "server"] = "clients"
     """Who has labels: the clients for some of their points, or the server alone, which then trains
-    on a labelled set of its own before every round (table `server`)."""
+    on a labeled set of its own before every round (table `server`)."""
     streaming_steps: Annotated[int, Field(ge=1)] = 1
     """Steps (T) in which the clients' unlabeled points arrive, equally many in each; a client
     trains on those of the current step. 1 gives them all points at once. With all labels
-    (`all-labels`) it is the labelled points that arrive."""
+    (`all-labels`) it is the labeled points that arrive."""
     rounds_per_step: Annotated[int, Field(ge=1)] = 10
     """Rounds of a step; the last step goes on to the end of the run."""
 
@@ -34,18 +34,18 @@ class ScenarioSettings(Settings):
 
 
 class SupervisedPartSettings(Settings):
-    """What methods do with labelled points."""
+    """What methods do with labeled points."""
 
     supervised_weight: Annotated[float, Field(gt=0)] = 10.0
-    """Weight λ_s of the cross-entropy of labelled points, at clients and server."""
+    """Weight λ_s of the cross-entropy of labeled points, at clients and server."""
 
 
 class ViewSettings(SupervisedPartSettings):
     """What consistency methods do with unlabeled points."""
 
     unlabeled_batch_size: Annotated[int, Field(ge=0)] = 100
-    """Unlabeled points of a step (B_U); every batch of `batch-size` labelled ones has so many
-    beside it. 0 spreads all of them evenly over an epoch's labelled batches and, at a client
+    """Unlabeled points of a step (B_U); every batch of `batch-size` labeled ones has so many
+    beside it. 0 spreads all of them evenly over an epoch's labeled batches and, at a client
     without labels, takes `batch-size`."""
     operations: Annotated[int, Field(ge=1, le=13)] = 6
     """Operations of RandAugment on every image, of 13."""
@@ -70,7 +70,7 @@ class ViewSettings(SupervisedPartSettings):
 
 
 class ConsistencySettings(ViewSettings):
-    """Labelled and unlabeled points in one loss: weights, batches and views."""
+    """Labeled and unlabeled points in one loss: weights, batches and views."""
 
     unsupervised_weight: Weight = 1.0
     """Weight λ_u of the consistency loss."""
@@ -80,7 +80,7 @@ class UDASettings(Settings):
     """Unsupervised data augmentation (Xie et al. 2020, as in FedMatch, appendix A.1)."""
 
     signal_annealing: Literal["exponential", "linear", "logarithmic", "none"] = "exponential"
-    """Training-signal annealing: how the probability above which labelled points are left out grows
+    """Training-signal annealing: how the probability above which labeled points are left out grows
     over the rounds, from 1/K to 1. It is for clients; the server trains on all of its points."""
     threshold: Confidence = 0.0
     """Least top probability of a point that is trained to be consistent."""

@@ -1,4 +1,4 @@
-"""Settings of methods that train on partly labelled clients."""
+"""Settings of methods that train on partly labeled clients."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class StageSettings(Settings):
 class SamplingSettings(StageSettings):
     """Who is sampled in the second stage."""
 
-    labelled_share: Annotated[float, Field(gt=0, le=1)] = 0.6
+    labeled_share: Annotated[float, Field(gt=0, le=1)] = 0.6
     """Least part of a round's clients that has labels, where some clients have none (paper: 3 of
     5)."""
 
@@ -31,6 +31,9 @@ class PseudoLabelSettings(StageSettings):
     relative_confidence: bool = True
     """Divide confidences by the largest of the client's, as the authors' code does over all
     clients; the text does not."""
+    surest: Annotated[float, Field(gt=0, le=1)] = 1.0
+    """Part of a client's pseudo-labeled points, the surest, that is trained on; 1 takes all,
+    as the text."""
     class_weights: bool = False
     """Weigh classes by n/(K·count) of the labels a client trains on. The authors' code does so over
     all clients; from one client's counts it harms where clients lack classes."""
@@ -65,7 +68,7 @@ class XCLPSettings(PropagationSettings):
     """How similarities are computed and labels summed: encrypted by ring-LWE, by Paillier's scheme
     or with oblivious transfer (docs/privacy.md), or `plaintext`, which shows the server all codes
     (the paper's placeholder, for simulations)."""
-    fewest_labelled: Annotated[int, Field(ge=1)] = 3
+    fewest_labeled: Annotated[int, Field(ge=1)] = 3
     """Clients with labels that a propagation in secret needs: with two, each can tell what the
     other's labels contribute, and with one everybody can."""
     codes_seed: Literal["secret", "run"] = "secret"
@@ -108,7 +111,7 @@ class XCLPPredictSettings(Settings):
     """Groups of clients, drawn at random, that propagate among themselves (FEMNIST in the paper:
     50)."""
     use_unlabeled: bool = True
-    """Whether unlabeled training points are in the graph, or only labelled and new ones
+    """Whether unlabeled training points are in the graph, or only labeled and new ones
     (`labels.new-fraction`)."""
     leave_one_out: bool = False
     """Propagate once more for each client without its labels, to all of its points."""

@@ -1,4 +1,4 @@
-"""Settings of methods that train at the server, on a labelled set of its own."""
+"""Settings of methods that train at the server, on a labeled set of its own."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from fedul_flwr.settings.base import Settings
 
 
 class ServerTrainingSettings(Settings):
-    """Training on labelled points at the server, with the shared optimiser, batch size and L1."""
+    """Training on labeled points at the server, with the shared optimiser, batch size and L1."""
 
     dataset: str = ""
-    """Data set with the labelled points, its train split; empty takes `server-fraction` of the
+    """Data set with the labeled points, its train split; empty takes `server-fraction` of the
     run's own training data."""
     points: Annotated[int, Field(ge=0)] = 0
     """Use only so many of them, in the proportions of the classes; 0 uses all."""

@@ -141,8 +141,8 @@ class SharedSettings(Settings):
     evaluate_every: Annotated[int, Field(ge=1)] = 1
     """Rounds between two evaluations at the server; the last round is always evaluated."""
     measure_forgetting: bool = False
-    """Also measure the error on the labelled training points at every evaluation (simulations on
-    partly labelled data, and methods that train at the server)."""
+    """Also measure the error on the labeled training points at every evaluation (simulations on
+    partly labeled data, and methods that train at the server)."""
     on_client_failure: Literal["stop", "continue"] = "stop"
     """What a client does to the run that fails, or is not there: end it, or be left out until it
     comes back."""

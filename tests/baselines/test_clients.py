@@ -100,7 +100,7 @@ def test_pseudo_labels_of_a_client_are_its_sets_likeliest_classes(client: Build)
 
 
 @pytest.mark.parametrize(("server_round", "of_the_model"), [(1, False), (2, True)])
-def test_relabelled_points_have_the_global_models_classes(
+def test_relabeled_points_have_the_global_models_classes(
     client: Build, server_round: int, of_the_model: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     options = {"fedpl.relabel": True, "fedpl.warm-up-rounds": 1}

@@ -83,14 +83,14 @@ def in_round(client: C, server_round: int) -> C:
 
 
 @pytest.mark.parametrize("method", ["uda", "fixmatch"])
-def test_labelled_points_and_all_others(client: Build, method: str) -> None:
+def test_labeled_points_and_all_others(client: Build, method: str) -> None:
     found = client(method)
     data = found.training_data()
     assert (data.targets >= 0).tolist() == [True] * 20 + [False] * 60
     assert sorted(data.points) == sorted(found.data.points)
     labels = np.asarray(load_source("digits").train.labels)
     np.testing.assert_array_equal(data.targets[:20], labels[data.points[:20]])
-    assert found.introduce() == {"num-points": 80, "num-labelled": 20}
+    assert found.introduce() == {"num-points": 80, "num-labeled": 20}
 
 
 def test_new_points_are_never_trained_on(client: Build) -> None:
@@ -114,7 +114,7 @@ def test_all_labels_are_all_labels_wherever_others_are(
 def test_labels_at_the_server_leave_a_client_none(client: Build) -> None:
     found = client("uda", **AT_SERVER)
     data = found.training_data()
-    assert found.introduce() == {"num-points": 80, "num-labelled": 0}
+    assert found.introduce() == {"num-points": 80, "num-labeled": 0}
     assert len(data.points) == 80
     assert (data.targets == -1).all()
 
@@ -154,12 +154,12 @@ def test_an_owners_labels_stay_unused_where_the_server_has_them(
 # Streams
 
 
-def arrivals(client: MatchingClient, rounds: int, labelled: bool) -> list[set[int]]:
-    """Points that arrive in each round: unlabeled ones, or labelled ones."""
+def arrivals(client: MatchingClient, rounds: int, labeled: bool) -> list[set[int]]:
+    """Points that arrive in each round: unlabeled ones, or labeled ones."""
     found = []
     for number in range(1, rounds + 1):
         data = in_round(client, number).training_data()
-        chosen = data.points[(data.targets >= 0) == labelled]
+        chosen = data.points[(data.targets >= 0) == labeled]
         assert len(set(chosen.tolist())) == len(chosen)
         found.append(set(chosen.tolist()))
     return found
@@ -182,24 +182,24 @@ def test_points_arrive_once_and_never_before_their_step(
     client: Build, method: str, scenario: dict[str, Any], count: int
 ) -> None:
     found = client(method, **STREAM, **scenario)
-    rounds = arrivals(found, 15, labelled=method == "all-labels")
+    rounds = arrivals(found, 15, labeled=method == "all-labels")
     steps = [rounds[first] for first in (0, 3, 6, 9)]
     assert rounds == [step for step in steps for _ in range(3)] + [steps[3]] * 3  # it goes on
     assert [len(step) for step in steps] == [count // 4] * 4
     assert len(set.union(*steps)) == count
     if method != "all-labels":  # what has a label is there from the start
-        labelled = arrivals(found, 15, labelled=True)
-        assert labelled == [labelled[0]] * 15
-        assert len(labelled[0]) == 80 - count
+        labeled = arrivals(found, 15, labeled=True)
+        assert labeled == [labeled[0]] * 15
+        assert len(labeled[0]) == 80 - count
 
 
 def test_streams_are_drawn_from_the_seed_for_each_client(client: Build) -> None:
     def of(**options: Any) -> list[set[int]]:
-        return arrivals(client("uda", **STREAM, **options), 12, labelled=False)
+        return arrivals(client("uda", **STREAM, **options), 12, labeled=False)
 
     assert of() == of()
     # The same points under every method that shares the split.
-    assert of() == arrivals(client("fixmatch", **STREAM), 12, labelled=False)
+    assert of() == arrivals(client("fixmatch", **STREAM), 12, labeled=False)
     positions = np.arange(60)
     orders = [
         client("uda", number, **STREAM, seed=seed).arrived(positions).tolist()
@@ -226,7 +226,7 @@ def test_batches_have_unlabeled_points_beside(client: Build) -> None:
         found = client(method, **{"ssl.unlabeled-batch-size": size})
         batches = found.batches(found.training_data(), plan)(np.random.default_rng(0))
         parts = [int((labels < 0).sum()) for _, labels in batches]
-        assert parts == [expected] * 2  # of 20 labelled points
+        assert parts == [expected] * 2  # of 20 labeled points
     found = client("all-labels")
     batches = found.batches(found.training_data(), plan)(np.random.default_rng(0))
     assert [len(labels) for _, labels in batches] == [10] * 8
@@ -333,5 +333,5 @@ def test_the_server_hears_no_label(client: Build) -> None:
     told = client("uda").step("prepare", Content(values=client("uda").federation)).values
     assert set(told) == {
         *("partition-id", "num-partitions", "own-data"),
-        *("num-points", "num-labelled"),
+        *("num-points", "num-labeled"),
     }

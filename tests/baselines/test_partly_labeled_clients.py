@@ -16,7 +16,7 @@ from baselines.fedsem import LABEL, FedSemClient
 from baselines.labels_only import LabelsOnlyClient
 from baselines.network_labels import NetworkLabelsClient
 from baselines.perclient_lp import PerClientLPClient
-from client_apps.partly_labeled import PSEUDO_LABELS, PartlyLabeledClient
+from client_apps.partly_labeled import PSEUDO_LABELS, PartlyLabeledClient, nothing
 from fedul_flwr.bridge import Content
 from fedul_flwr.client_state import ClientState
 from fedul_flwr.config import RunConfig
@@ -116,6 +116,41 @@ def test_weights_of_network_labels_by_hand(client: Build, relative: bool, by_cla
     assert np.ptp(found.weights) > 0.1
 
 
+@pytest.mark.parametrize(
+    ("surest", "kept"),
+    [
+        (1.0, [0, 1, 2, 4, 5]),
+        # Quantiles 0.4, 0.5 and 0.99 of five usable points: positions 1.6, 2 and 3.96, rounded up.
+        (0.6, [0, 2, 4]),
+        (0.5, [0, 2, 4]),
+        (0.01, [2, 4]),  # both are surest
+    ],
+)
+def test_the_surest_pseudo_labels_alone_are_trained_on(
+    client: Build, monkeypatch: pytest.MonkeyPatch, surest: float, kept: list[int]
+) -> None:
+    found = in_round(
+        client(NetworkLabelsClient, "network-labels", **{"semi.surest": surest}), SECOND
+    )
+    guess = nothing(len(found.unlabeled))
+    guess.labels[:6] = [3, 1, 4, -1, 5, 9]  # one without a label, and all others as well
+    guess.confidence[:6] = [0.5, 0.2, 0.8, 0.9, 0.8, 0.4]
+    monkeypatch.setattr(found, "pseudo_labels", lambda: guess)
+    data = found.training_data()
+    own = found.data.points
+    expected = np.append(own[found.labeled], own[found.unlabeled[kept]])
+    np.testing.assert_array_equal(data.points, expected)
+    np.testing.assert_array_equal(found.classes[20:], guess.labels[kept])
+    relative = guess.confidence[kept] / 0.8
+    np.testing.assert_allclose(found.weights, np.append(np.ones(20), relative))
+
+
+def test_of_no_pseudo_labels_none_is_surest(client: Build, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = in_round(client(NetworkLabelsClient, "network-labels", **{"semi.surest": 0.5}), SECOND)
+    monkeypatch.setattr(found, "pseudo_labels", lambda: nothing(len(found.unlabeled)))
+    assert len(found.training_data().points) == 20
+
+
 def test_the_loss_of_a_step_weighs_points(client: Build) -> None:
     found = in_round(client(NetworkLabelsClient, "network-labels"), SECOND)
     data = found.training_data()
@@ -157,7 +192,7 @@ def test_perclient_lp_is_label_propagation_of_its_own_points(client: Build) -> N
         (PerClientLPClient, "perclient-lp"),
     ],
 )
-def test_all_points_labelled_train_as_labels_do(client: Build, kind: Any, method: str) -> None:
+def test_all_points_labeled_train_as_labels_do(client: Build, kind: Any, method: str) -> None:
     full: dict[str, Any] = {"labels.total": 300, "labels.new-fraction": 0.0}
     bits = {"xclp.num-bits": 256} if method == "perclient-lp" else {}
     found = in_round(client(kind, method, **full, **bits), SECOND)
@@ -168,11 +203,11 @@ def test_all_points_labelled_train_as_labels_do(client: Build, kind: Any, method
 
 
 def test_without_a_label_there_is_nothing_to_learn_at_first(client: Build) -> None:
-    options = {"labels.labelled-clients": 0.4, "labels.total": 20}
+    options = {"labels.labeled-clients": 0.4, "labels.total": 20}
     kinds = [
         client(NetworkLabelsClient, "network-labels", number, **options) for number in (0, 1, 2)
     ]
-    (found, *_) = [one for one in kinds if not len(one.labelled)]
+    (found, *_) = [one for one in kinds if not len(one.labeled)]
     given = list(weights(5).values())
     arrays, examples, numbers = found.fit([a.copy() for a in given], {"server-round": FIRST})
     assert examples == 0

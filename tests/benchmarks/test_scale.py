@@ -27,7 +27,7 @@ def test_quantities_by_hand() -> None:
     # 1 s a reply, and 2 MB of 0.001 s to check and as much to combine.
     assert costs("a model each way", "processor", 10) == pytest.approx(10 * 1.004)
     assert costs("the same on krum", "processor", 10) == pytest.approx(100 * 2 * 0.001)
-    # 10 clients have 1,000 points, 100 of them labelled.
+    # 10 clients have 1,000 points, 100 of them labeled.
     assert costs("xclp, plaintext", "processor", 10) == pytest.approx(1e6 / 2 * 1e-8 + 1e5 * 1e-6)
     # uint16 of 1,000 x 1,000; in groups of 20 always 2,000 x 2,000.
     assert costs("compared in secret, rlwe", "distances at the server", 10) == 2e6

@@ -77,11 +77,11 @@ def test_a_round_of_xclp_has_the_bytes_of_its_formula(settings: Settings) -> Non
         grid = metered(config, clients)
         path = Path(config.output) / "federation.json"
         known = json.loads(path.read_text())["clients"]
-        labelled = [sum(client["labelled_counts"]) for client in known]
+        labeled = [sum(client["labeled_counts"]) for client in known]
         sizes = [client["num_points"] for client in known]
-        unlabeled = [n - own for n, own in zip(sizes, labelled, strict=True)]
+        unlabeled = [n - own for n, own in zip(sizes, labeled, strict=True)]
         (line,) = metrics(Path(config.output))
-        group = Group(labelled, unlabeled, num_bits=64)
+        group = Group(labeled, unlabeled, num_bits=64)
         down, up = group.down(line["model_bytes"]), group.up()
         assert [grid.messages[phase] for phase in (COMPARE, SUM)] == [clients, clients]
         assert [grid.down[phase] for phase in (COMPARE, SUM)] == [down[COMPARE], down[SUM]]
@@ -90,7 +90,7 @@ def test_a_round_of_xclp_has_the_bytes_of_its_formula(settings: Settings) -> Non
 
 
 def test_a_group_by_hand() -> None:
-    # Two clients, one labelled and two unlabeled points each, 8 bits, 3 classes, a model of 100:
+    # Two clients, one labeled and two unlabeled points each, 8 bits, 3 classes, a model of 100:
     # 2 (100 + 32 + 28 + 128); columns 4 · 4 · 2 and 2 (2 · 16 + 32 + 128); rows 8 · 3 · (4 + 2).
     group = Group((1, 1), (2, 2), num_bits=8, num_classes=3)
     assert group.down(100) == {COMPARE: 576, SUM: 32 + 384, ROWS: 144 + 256}

@@ -239,7 +239,7 @@ def test_an_owners_labels_are_not_looked_at_where_the_server_alone_has_some(
     plan = {key: value for key, value in SCENARIOS[f"at {at}"].items() if key not in dealt}
     one = Device(settings(**plan), {"data": str(write_owner(tmp_path / "owner"))}, {})
     labels = 5 if at == "clients" else 0
-    assert one.answer.values["num-labelled"] == labels
+    assert one.answer.values["num-labeled"] == labels
     assert one.answer.values["num-points"] == 12
     client = one.client()
     client.server_round = 1

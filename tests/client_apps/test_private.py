@@ -20,7 +20,7 @@ from fedul_flwr.data.seeds import stream
 from fedul_flwr.errors import UserError
 from fedul_flwr.propagation.central import label_propagation
 from fedul_flwr.propagation.codes import encode
-from fedul_flwr.propagation.phases import COMPARE, LABELLED, SUM
+from fedul_flwr.propagation.phases import COMPARE, LABELED, SUM
 from fedul_flwr.results.label_files import read_labels
 from fedul_flwr.results.label_names import XCLP, file_name
 from fedul_flwr.secure.hamming.plaintext import CODES
@@ -119,11 +119,11 @@ def test_points_without_a_direction_hide_among_others() -> None:
     features[[0, 1, 95]] = 0
     built = Parties(**split(features, GIVEN, SIZES), options=CODES_OF_200)
     found = built.propagate()
-    asked = [answer[LABELLED] for answer in answers(built, COMPARE)]
+    asked = [answer[LABELED] for answer in answers(built, COMPARE)]
     assert [len(flags) for flags in asked] == SIZES
     plain = Parties(**split(features, GIVEN, SIZES))
     plain.propagate()
-    assert [len(answer[LABELLED]) for answer in answers(plain, COMPARE)] == [88, 109, 200]
+    assert [len(answer[LABELED]) for answer in answers(plain, COMPARE)] == [88, 109, 200]
     assert_agree(
         together(found), central(features=remembered(built, NOISY_FEATURES, FEATURES)), GIVEN < 0
     )

@@ -35,17 +35,17 @@ def test_shares_differ_by_one_and_sum_to_the_total() -> None:
     ("part", "clients"), [(1.0, 10), (0.5, 5), (0.25, 2), (0.34, 3), (0.001, 1)]
 )
 def test_some_clients_have_labels(part: float, clients: int) -> None:
-    shares = label_shares(10, options(total=60, labelled_clients=part), seed=0)
+    shares = label_shares(10, options(total=60, labeled_clients=part), seed=0)
     assert sorted(shares)[-clients:] == [60 // clients] * clients
     assert (shares > 0).sum() == clients
 
 
 def test_who_has_labels_is_drawn() -> None:
-    half = options(total=50, labelled_clients=0.5)
+    half = options(total=50, labeled_clients=0.5)
     found = np.stack([label_shares(10, half, seed) > 0 for seed in range(400)])
     # Each client in half of the draws; 0.1 is four deviations.
     np.testing.assert_allclose(found.mean(axis=0), 0.5, atol=0.1)
-    fewer = label_shares(10, options(total=50, labelled_clients=0.3), seed=7) > 0
+    fewer = label_shares(10, options(total=50, labeled_clients=0.3), seed=7) > 0
     assert (fewer <= found[7]).all()
 
 
@@ -132,7 +132,7 @@ TRUTH = st.lists(
 def test_what_always_holds(
     truth: list[Ints], total: int, part: float, new_fraction: float, sampling: str, seed: int
 ) -> None:
-    table: dict[str, Any] = {"labelled_clients": part, "sampling": sampling}
+    table: dict[str, Any] = {"labeled_clients": part, "sampling": sampling}
     table |= {"new_fraction": new_fraction}
     try:
         found, new = deal_labels(truth, options(total=total, **table), seed)

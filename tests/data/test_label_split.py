@@ -1,4 +1,4 @@
-"""A simulated federation of partly labelled points: dealt, cached, reused, truth kept apart."""
+"""A simulated federation of partly labeled points: dealt, cached, reused, truth kept apart."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def test_what_clients_open_is_what_was_dealt(place: Path) -> None:
 
 OTHER_DATA: dict[str, Any] = {
     "labels.total": 61,
-    "labels.labelled-clients": 0.5,
+    "labels.labeled-clients": 0.5,
     "labels.sampling": "random",
     "labels.new-fraction": 0.5,
     "labels.without-client": 1,
@@ -127,7 +127,7 @@ def test_the_settings_of_a_split_name_what_labels_depend_on() -> None:
         "shard.shards-per-client": 2,
         "labels.total": 60,
         "labels.fraction": 0.0,
-        "labels.labelled-clients": 1.0,
+        "labels.labeled-clients": 1.0,
         "labels.sampling": "balanced",
         "labels.new-fraction": 0.0,
         "labels.without-client": -1,
@@ -204,7 +204,7 @@ def test_the_report_counts_classes_and_labels(tmp_path: Path, place: Path) -> No
         points = data.split.clients[client].points
         assert report.class_counts == np.bincount(LABELS[points], minlength=4).tolist()
         # 20 labels over four classes.
-        assert report.labelled_counts == ([0] * 4 if client == 2 else [5] * 4)
+        assert report.labeled_counts == ([0] * 4 if client == 2 else [5] * 4)
         assert report.set_sizes is None
         assert report.priors is None
 
@@ -303,7 +303,7 @@ def test_a_saved_split_that_does_not_fit_is_refused(
     refused("it is of 3 clients, and this run has 4", clients=4)
     other = write_source(tmp_path / "other", LABELS[::-1])
     refused("it is of a data set with other training labels than this run's", place=other)
-    no_split = "it is no split.npz of a run on partly labelled data"
+    no_split = "it is no split.npz of a run on partly labeled data"
     (tmp_path / "text.npz").write_text("x")
     refused(no_split, tmp_path / "text.npz")
     (tmp_path / "cut.npz").write_bytes(file.read_bytes()[:200])

@@ -1,4 +1,4 @@
-"""A data owner's partly labelled points: exact pixels and labels, refusals in one sentence."""
+"""A data owner's partly labeled points: exact pixels and labels, refusals in one sentence."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def test_images_by_name_with_the_labels_they_have(owned: Path) -> None:
     assert not found.images.flags.writeable
 
 
-def test_without_a_file_of_labels_nothing_is_labelled(owned: Path) -> None:
+def test_without_a_file_of_labels_nothing_is_labeled(owned: Path) -> None:
     (owned / "labels.csv").unlink()
     assert load(owned).labels.tolist() == [-1] * 4
 

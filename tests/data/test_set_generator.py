@@ -1,4 +1,4 @@
-"""Unlabeled sets dealt out of labelled points: sizes, proportions, overlap, noise, streams."""
+"""Unlabeled sets dealt out of labeled points: sizes, proportions, overlap, noise, streams."""
 
 from __future__ import annotations
 

@@ -157,7 +157,7 @@ def test_without_validation_clients_have_all_points(place: Place) -> None:
     assert len(place.build(**{"validation-fraction": 0}).validation) == 0
 
 
-def test_the_servers_labelled_points_are_nobody_elses(place: Place) -> None:
+def test_the_servers_labeled_points_are_nobody_elses(place: Place) -> None:
     without = place.build()
     split = place.build(**{"server-fraction": 0.25})
     # A quarter of all 400, in the proportions of the classes, beside the same validation points.

@@ -95,7 +95,7 @@ def test_points_of_which_some_have_a_label(
         f"class sound: {counts[2]} with a label",
         f"class ill: {counts[2]} with a label",
     ]
-    assert f"num-labelled = {counts[1]} (8 bytes)" in lines
+    assert f"num-labeled = {counts[1]} (8 bytes)" in lines
     assert ("(xclp-compare)" in "\n".join(lines)) == (method == "xclp")
     assert any(line.startswith("psi: 6 arrays") for line in lines) == (method == "fedmatch")
 

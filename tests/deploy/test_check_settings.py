@@ -39,7 +39,7 @@ def test_node_configs_that_are_refused(here: Path, node_config: str, message: st
         ("fedul", {"test-prior": "0.2,0.3,0.5"}, "Setting test-prior has 3 entries; the data set"),
         ("fedul", {"client-data": "ward"}, "Setting client-data is for simulations; an owner's"),
         ("xclp", {"test-prior": "sets"}, "'xclp' has no transition that takes class priors"),
-        ("fedul", {"selection": "validation"}, "Setting selection = 'validation' needs labelled"),
+        ("fedul", {"selection": "validation"}, "Setting selection = 'validation' needs labeled"),
         ("fedul", {"model": "cnn-tiny"}, "model = 'cnn-tiny'"),
     ],
 )

@@ -17,7 +17,7 @@ from fedul_flwr.config import resolve
 from tests.deployment import Deployment, consortium
 from tests.end_to_end.conftest import OWNERS
 from tests.end_to_end.test_ray_partly_labeled import text
-from tests.learnable_owners import NO_DATA, found_in, write_labelled
+from tests.learnable_owners import NO_DATA, found_in, write_labeled
 from tests.runs import last_model, own_data_app, summary, train
 from tests.strategies.test_dropouts import LOST, PREPARE, losing
 from tests.watched_app import RECORDED, make_app, recorded
@@ -39,7 +39,7 @@ def start(deployment: Deployment, place: Path, clients: int, **env: Path) -> Non
     """Connect owners, each of whom lets its labels be written to ``place``; env by ``{client}``."""
     for client in range(clients):
         folder = place / f"owner-{client}"
-        write_labelled(folder, seed=client)
+        write_labeled(folder, seed=client)
         own = {key: str(path).format(client=client) for key, path in env.items()}
         deployment.start_node(client, folder, place / f"{client}.csv", **own)
 
@@ -54,7 +54,7 @@ def in_the_clear(settings: dict[str, Any], place: Path, clients: int, **options:
     here = place / "here"
     folders = [here / f"owner-{client}" for client in range(clients)]
     for client, folder in enumerate(folders):
-        write_labelled(folder, seed=client)
+        write_labeled(folder, seed=client)
     app = own_data_app(folders, labels=str(here / "{client}.csv"))
     flat = {**settings, "xclp.secure": "plaintext", "output": str(place / "clear")}
     return train(resolve(flat, place), clients, client_app=app, **options)
@@ -111,4 +111,4 @@ def test_a_node_that_is_killed_while_points_are_compared(tmp_path: Path) -> None
     assert written(tmp_path / "there") == written(tmp_path / "here"), said
     assert sorted(written(tmp_path / "there")) == ["0.csv", "1.csv", "3.csv"]
     found = summary(tmp_path / "secret")
-    assert (found["labelled_clients"], found["failures"]) == (3, 1)
+    assert (found["labeled_clients"], found["failures"]) == (3, 1)

@@ -15,7 +15,7 @@ from tests.runs import last_model, metrics, summary, train
 pytestmark = pytest.mark.ray
 CLIENTS = 20
 SHARED = {
-    **{"labels.total": 100, "labels.labelled-clients": 0.5, "xclp.num-bits": 512},
+    **{"labels.total": 100, "labels.labeled-clients": 0.5, "xclp.num-bits": 512},
     **{"xclp.secure": "plaintext"},
 }
 

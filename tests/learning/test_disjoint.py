@@ -298,7 +298,7 @@ def test_theta_takes_both_steps_and_no_penalty() -> None:
 # Edges
 
 
-def test_one_labelled_point_is_a_batch_for_batch_norm() -> None:
+def test_one_labeled_point_is_a_batch_for_batch_norm() -> None:
     """Twice the point is the same mean loss; alone, batch norm of vectors would refuse it."""
     net = nn.Sequential(network(batch_norm=True), nn.BatchNorm1d(3))
     start = parts_of(net)
@@ -341,7 +341,7 @@ def test_gradients_are_freed() -> None:
     assert all(weight.grad is None for weight in net.parameters())
 
 
-@pytest.mark.parametrize("labels", [LABELS[:12], LABELS[12:]], ids=["labelled", "unlabeled"])
+@pytest.mark.parametrize("labels", [LABELS[:12], LABELS[12:]], ids=["labeled", "unlabeled"])
 def test_a_loss_that_is_not_finite_ends_it_in_one_sentence(labels: Any) -> None:
     def infinite(net: Network, inputs: Tensor) -> Tensor:
         return net(inputs).sum() * float("inf")

@@ -102,7 +102,7 @@ def test_uda_by_hand() -> None:
     value = objective(UDA, 0.0)(network, BATCH, LABELS)
     expected = SUPERVISED + 2 * (0.8 * math.log(9) + 0.5 * math.log(3)) / 2
     assert float(value.detach()) == pytest.approx(expected, abs=1e-12)
-    # Of the labelled points one has 3/4 and one 1/2.
+    # Of the labeled points one has 3/4 and one 1/2.
     annealed = objective(UDA, 0.0, annealed_cross_entropy(0.6))(network, BATCH, LABELS)
     expected += 10 * math.log(2) - SUPERVISED
     assert float(annealed.detach()) == pytest.approx(expected, abs=1e-12)

@@ -1,4 +1,4 @@
-"""Batches of labelled points with unlabeled ones beside them: sizes, who comes how often, order."""
+"""Batches of labeled points with unlabeled ones beside them: sizes, who comes how often, order."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ Batch = tuple[torch.Tensor, torch.Tensor]
 
 
 def epoch(
-    labelled: int, others: int, batch_size: int, unlabeled_size: int, seed: int = 0
+    labeled: int, others: int, batch_size: int, unlabeled_size: int, seed: int = 0
 ) -> list[Batch]:
     """Row i of the images shows i; points with a label have their row as label."""
-    labels = np.full(labelled + others, -1, dtype=np.int64)
-    points = 120 - np.arange(labelled + others)
-    known = np.random.default_rng(7).permutation(labelled + others)[:labelled]
+    labels = np.full(labeled + others, -1, dtype=np.int64)
+    points = 120 - np.arange(labeled + others)
+    known = np.random.default_rng(7).permutation(labeled + others)[:labeled]
     labels[known] = points[known]
     plan = LocalPlan(batch_size=batch_size)
     make = matching_batches(numbered(121), points, labels, plan, unlabeled_size)
@@ -31,7 +31,7 @@ def epoch(
 
 
 def sizes(found: list[Batch]) -> list[tuple[int, int]]:
-    """Labelled and unlabeled points of every batch; the labelled ones come first."""
+    """Labeled and unlabeled points of every batch; the labeled ones come first."""
     for inputs, labels in found:
         assert len(inputs) == len(labels)
         assert labels.dtype == torch.int64
@@ -42,19 +42,19 @@ def sizes(found: list[Batch]) -> list[tuple[int, int]]:
 
 
 @pytest.mark.parametrize(
-    ("labelled", "others", "batch_size", "unlabeled_size", "expected"),
+    ("labeled", "others", "batch_size", "unlabeled_size", "expected"),
     [
         (10, 40, 5, 8, [(5, 8)] * 2),
-        (12, 40, 5, 8, [(5, 8)] * 2),  # the last 2 labelled ones are left out
+        (12, 40, 5, 8, [(5, 8)] * 2),  # the last 2 labeled ones are left out
         (3, 40, 5, 8, [(3, 8)]),
         (10, 6, 5, 8, [(5, 6)] * 2),  # at most all
-        (10, 40, 0, 8, [(10, 8)]),  # batch-size 0: all labelled ones
+        (10, 40, 0, 8, [(10, 8)]),  # batch-size 0: all labeled ones
         (10, 40, 5, 0, [(5, 20)] * 2),  # spread over the epoch
         (12, 10, 3, 0, [(3, 3), (3, 3), (3, 2), (3, 2)]),
         (12, 3, 3, 0, [(3, 1), (3, 1), (3, 1), (3, 0)]),
         (10, 0, 4, 8, [(4, 0)] * 2),  # no unlabeled ones
         (10, 0, 4, 0, [(4, 0)] * 2),
-        (0, 40, 5, 8, [(0, 8)] * 5),  # no labelled ones: a pass over the others
+        (0, 40, 5, 8, [(0, 8)] * 5),  # no labeled ones: a pass over the others
         (0, 43, 5, 8, [(0, 8)] * 5),
         (0, 3, 5, 8, [(0, 3)]),
         (0, 43, 5, 0, [(0, 5)] * 8),
@@ -66,31 +66,31 @@ def sizes(found: list[Batch]) -> list[tuple[int, int]]:
     ],
 )
 def test_sizes(
-    labelled: int,
+    labeled: int,
     others: int,
     batch_size: int,
     unlabeled_size: int,
     expected: list[tuple[int, int]],
 ) -> None:
-    assert sizes(epoch(labelled, others, batch_size, unlabeled_size)) == expected
+    assert sizes(epoch(labeled, others, batch_size, unlabeled_size)) == expected
 
 
 @hypothesis_settings(max_examples=60, deadline=None)
 @given(
-    labelled=st.integers(2, 30),
+    labeled=st.integers(2, 30),
     others=st.integers(0, 60),
     batch_size=st.integers(2, 15),
     unlabeled_size=st.integers(0, 20),
     seed=st.integers(0, 99),
 )
-@example(labelled=30, others=60, batch_size=5, unlabeled_size=0, seed=0)
-def test_an_epoch_is_a_pass_over_the_labelled_points(
-    labelled: int, others: int, batch_size: int, unlabeled_size: int, seed: int
+@example(labeled=30, others=60, batch_size=5, unlabeled_size=0, seed=0)
+def test_an_epoch_is_a_pass_over_the_labeled_points(
+    labeled: int, others: int, batch_size: int, unlabeled_size: int, seed: int
 ) -> None:
-    found = epoch(labelled, others, batch_size, unlabeled_size, seed)
+    found = epoch(labeled, others, batch_size, unlabeled_size, seed)
     shown = torch.cat([labels[labels >= 0] for _, labels in found]).tolist()
-    each = min(batch_size, labelled)
-    assert len(set(shown)) == len(shown) == labelled // each * each
+    each = min(batch_size, labeled)
+    assert len(set(shown)) == len(shown) == labeled // each * each
     beside = [index_of(inputs[labels < 0]) for inputs, labels in found]
     rows = [row for part in beside for row in part]
     _, counts = np.unique(rows, return_counts=True)
@@ -111,7 +111,7 @@ def test_epochs_differ_and_repeat_with_their_seed() -> None:
 
     assert rows(0) == rows(0)
     assert rows(0) != rows(1)
-    # Another number of unlabeled ones leaves the order of the labelled ones alone.
+    # Another number of unlabeled ones leaves the order of the labeled ones alone.
     shown = [
         [label for _, labels in epoch(20, 60, 4, size) for label in labels[labels >= 0].tolist()]
         for size in (10, 3, 0)
@@ -119,10 +119,8 @@ def test_epochs_differ_and_repeat_with_their_seed() -> None:
     assert shown[0] == shown[1] == shown[2]
 
 
-@pytest.mark.parametrize("labelled", [4, 0])
-def test_labelled_points_alone_are_augmented(
-    monkeypatch: pytest.MonkeyPatch, labelled: int
-) -> None:
+@pytest.mark.parametrize("labeled", [4, 0])
+def test_labeled_points_alone_are_augmented(monkeypatch: pytest.MonkeyPatch, labeled: int) -> None:
     asked: list[str] = []
 
     def negative(inputs: torch.Tensor, name: str, rng: np.random.Generator) -> torch.Tensor:
@@ -130,11 +128,11 @@ def test_labelled_points_alone_are_augmented(
         return torch.full_like(inputs, -9.0)
 
     monkeypatch.setattr(batches, "augment_batch", negative)
-    labels = np.where(np.arange(10) < labelled, 1, -1)
+    labels = np.where(np.arange(10) < labeled, 1, -1)
     plan = LocalPlan(batch_size=2, augment="flip")
     for inputs, targets in matching_batches(numbered(10), np.arange(10), labels, plan, 3)(
         np.random.default_rng(0)
     ):
         assert (inputs[targets >= 0] == -9).all()
         assert (inputs[targets < 0] >= -1).all()
-    assert asked == ["flip"] * (labelled // 2)
+    assert asked == ["flip"] * (labeled // 2)

@@ -20,7 +20,7 @@ NUM_CLIENTS, POINTS = 8, 250
 
 
 def accuracies(images: Floats, classes: np.ndarray, num_classes: int, seed: int) -> list[float]:
-    """Unlabeled points rightly labelled: the paper's text, the code's form, and re-weighed."""
+    """Unlabeled points rightly labeled: the paper's text, the code's form, and re-weighed."""
     rng = np.random.default_rng(seed)
     order = rng.permutation(len(classes))
     clients = []

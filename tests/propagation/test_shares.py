@@ -22,7 +22,7 @@ from tests.propagation.conftest import Floats, cluster_graph, clusters, dense_in
 SIZE = 240
 CLASSES = clusters(SIZE)[1].astype(np.int64)
 LABELS: NDArray[np.int64] = np.where(np.arange(SIZE) % 9 == 4, CLASSES, -1)
-"""Every ninth point is labelled."""
+"""Every ninth point is labeled."""
 
 
 def joint(owners: NDArray[np.int64]) -> JointGraph:
@@ -84,7 +84,7 @@ def test_columns_are_those_of_the_dense_inverse() -> None:
     assert found.rows() == {c: count + 1 for c, count in found.unlabeled.items()}
 
 
-def test_nobody_is_sent_rows_of_labelled_points() -> None:
+def test_nobody_is_sent_rows_of_labeled_points() -> None:
     owners = np.repeat([0, 1, 2], 80)
     found = influences(joint(owners), [0, 1, 2])
     assert all(len(columns) == (LABELS < 0).sum() for columns in found.columns.values())
@@ -138,7 +138,7 @@ def test_own_rows_by_hand() -> None:
 
 
 def test_a_part_by_hand() -> None:
-    # Two labelled points of classes 1 and 0, five rows of influence; three labels in all.
+    # Two labeled points of classes 1 and 0, five rows of influence; three labels in all.
     columns = np.array([[1, 10], [2, 20], [3, 30], [4, 40], [5, 50]])
     part = label_part(columns, np.array([[0.0, 1], [1, 0]]), np.array([1.0, 2]), [2, 0, 3])
     assert part.tolist() == [

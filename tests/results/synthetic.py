@@ -159,7 +159,7 @@ def label_scores(
 
 
 def write_label_run(directory: Path, *, clients: int = 6, scored: bool = True) -> Path:
-    """Write a run that labelled its clients' points and return its directory."""
+    """Write a run that labeled its clients' points and return its directory."""
     write_run(directory, method="xclp-predict", clients=clients, with_sets=False, finished=False)
     (directory / "metrics.jsonl").unlink()
     scores = label_scores(clients) if scored else {"points": "unlabeled", "sources": {}}
@@ -175,7 +175,7 @@ def write_label_run(directory: Path, *, clients: int = 6, scored: bool = True) -
             "dataset": "digits",
             "partition": "iid",
             "num_clients": clients,
-            "labelled_clients": clients,
+            "labeled_clients": clients,
             "seed": 0,
             "test_error": errors.get("xclp"),
             "balanced_accuracy": None,

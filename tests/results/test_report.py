@@ -14,12 +14,22 @@ from typing import Any
 import pytest
 
 from fedul_flwr.errors import UserError
+from fedul_flwr.results import report as report_module
 from fedul_flwr.results.records import Run, read_run
 from fedul_flwr.results.report import report
 from fedul_flwr.results.report_tables import settings_rows, summaries
 from tests.results.synthetic import label_scores, write_json, write_label_run, write_run
 
+TEXT = pytest.mark.usefixtures("undrawn")
+"""Of tests that look at the page alone: drawing its pictures is most of the time it takes."""
 HOSTILE = ("<script>alert(1)</script>", '"><img src=x onerror=alert(2)>', "{{ 7*7 }}", "a&b")
+
+
+@pytest.fixture
+def undrawn(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pictures are an empty one, and none is saved."""
+    monkeypatch.setattr(report_module, "draw_svg", lambda figure: b"<svg/>")
+    monkeypatch.setattr(report_module, "save_plots", lambda figures, directory: [])
 
 
 class _Page(HTMLParser):
@@ -92,6 +102,7 @@ def test_one_run(tmp_path: Path) -> None:
     assert "1 of 5 clients dropped" in page.text
 
 
+@TEXT
 def test_test_prior_that_is_not_uniform(tmp_path: Path) -> None:
     prior = {"test_prior": [0.25, 0.75], "test_prior_source": "sets"}
     page = _Page(report([write_run(tmp_path / "sets", outcome=prior)]))
@@ -124,6 +135,7 @@ def test_page_needs_nothing_from_outside(tmp_path: Path) -> None:
     assert "@import" not in style
 
 
+@TEXT
 def test_hostile_names_are_text(tmp_path: Path) -> None:
     directory = write_run(tmp_path / "<b>run", class_names=HOSTILE, dataset=HOSTILE[0])
     (directory / "environment.json").write_text('{"<i>": "<script>x</script>"}')
@@ -136,6 +148,7 @@ def test_hostile_names_are_text(tmp_path: Path) -> None:
     assert not [tag for tag, _ in page.tags if tag in ("script", "b", "i")]
 
 
+@TEXT
 def test_several_runs_and_what_differs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     runs = [
@@ -161,11 +174,13 @@ def test_several_runs_and_what_differs(tmp_path: Path, monkeypatch: pytest.Monke
     assert page.rows.count(["model", "mlp", "mlp", "mlp"]) == 1
 
 
+@TEXT
 def test_equal_settings_are_said_to_be_equal(tmp_path: Path) -> None:
     runs = [write_run(tmp_path / name, rounds=1, sets=1) for name in "ab"]
     assert "Nothing: all settings are equal." in _Page(report(runs, tmp_path / "out.html")).text
 
 
+@TEXT
 def test_unfinished_run_says_so(tmp_path: Path) -> None:
     directory = write_run(tmp_path / "run", rounds=4, finished=False, planned=30)
     (directory / "error.txt").write_text("Client <2> failed.")
@@ -177,6 +192,7 @@ def test_unfinished_run_says_so(tmp_path: Path) -> None:
     assert "It ended with: Client <2> failed." in page.text
 
 
+@TEXT
 def test_run_that_has_just_begun(tmp_path: Path) -> None:
     write_json(tmp_path / "config.json", {"settings": {"method": "fedul"}, "data": {}})
     page = _Page(report([tmp_path]))
@@ -186,6 +202,7 @@ def test_run_that_has_just_begun(tmp_path: Path) -> None:
     assert "over rounds" not in page.text
 
 
+@TEXT
 def test_round_zero_can_be_the_best(tmp_path: Path) -> None:
     directory = write_run(tmp_path / "run", finished=False, sets=1)
     row = '{"round": 0, "test_error": 9.0, "validation_error": 9.5}\n'
@@ -221,12 +238,14 @@ def test_a_run_that_labels(tmp_path: Path) -> None:
     assert "from others' labels (all points)" in [row[0] for row in page.rows]
 
 
+@TEXT
 def test_labels_that_nobody_could_score(tmp_path: Path) -> None:
     page = _Page(report([write_label_run(tmp_path / "run", scored=False)]))
     assert "Nobody could score the labels" in page.text
     assert len(page.images()) == 1
 
 
+@TEXT
 def test_an_unfinished_run_that_labels(tmp_path: Path) -> None:
     directory = write_label_run(tmp_path / "run", scored=False)
     (directory / "summary.json").unlink()
@@ -235,6 +254,7 @@ def test_an_unfinished_run_that_labels(tmp_path: Path) -> None:
     assert "rounds so far" not in page.text
 
 
+@TEXT
 def test_runs_that_train_and_runs_that_label(tmp_path: Path) -> None:
     runs = [
         write_label_run(tmp_path / "labels"),
@@ -252,6 +272,7 @@ def test_runs_that_train_and_runs_that_label(tmp_path: Path) -> None:
     ]
 
 
+@TEXT
 def test_the_structure_of_the_page(tmp_path: Path) -> None:
     runs = [write_run(tmp_path / "a", rounds=1, sets=1), write_label_run(tmp_path / "b")]
     page = _Page(report(runs, tmp_path / "out.html"))
@@ -273,6 +294,7 @@ def test_the_structure_of_the_page(tmp_path: Path) -> None:
     assert all(attrs["tabindex"] == "0" and attrs["aria-label"] for attrs in scrolled)
 
 
+@TEXT
 def test_the_distance_to_the_ceiling(tmp_path: Path) -> None:
     def run(name: str, error: float, **more: Any) -> Run:
         return read_run(write_run(tmp_path / name, outcome={"test_error": error}, **more))
@@ -289,6 +311,7 @@ def test_the_distance_to_the_ceiling(tmp_path: Path) -> None:
     assert "above ceiling" not in summaries(runs[1:2])[0]
 
 
+@TEXT
 def test_settings_that_were_changed(tmp_path: Path) -> None:
     directory = write_run(tmp_path, rounds=30, sets=20, momentum=0.9, output="/x", selection="last")
     changed = [
@@ -314,6 +337,7 @@ def write_comparison(directory: Path, name: str) -> Path:
     return directory
 
 
+@TEXT
 def test_a_comparison_has_its_table_first(tmp_path: Path) -> None:
     directory = write_comparison(tmp_path / "table", r"a \| b \<i>")
     path = report([directory])

@@ -43,7 +43,7 @@ def test_the_newest_version_up_to_a_round_stays_and_later_ones(tmp_path: Path) -
 @pytest.mark.parametrize(
     "options",
     [
-        {"method": "xclp", "xclp.num-bits": 256, "labels.labelled-clients": 0.5},
+        {"method": "xclp", "xclp.num-bits": 256, "labels.labeled-clients": 0.5},
         {"method": "fedsem"},
         {"method": "network-labels", "base": "local", "evaluate": "local"},
     ],

@@ -79,7 +79,7 @@ def test_refuses_what_would_be_found_by_chance(secret: bytes) -> None:
 def test_a_transcript_without_protection(
     settings: Callable[..., RunConfig], tmp_path: Path, one_thread: None
 ) -> None:
-    """Codes and who is labelled are there; labels not as such, though shares tell of them."""
+    """Codes and who is labeled are there; labels not as such, though shares tell of them."""
     options = {"method": "xclp-predict", "xclp.num-bits": 256, "xclp-predict.compare": False}
     config = settings(**options, **{"labels.total": 60, "points_per_client": 80})
     directory = train(config, 3, transcript=tmp_path / "t")

@@ -183,7 +183,7 @@ def _outline(message: Message) -> Any:
     return arrays, values
 
 
-# Where the labelled set comes from
+# Where the labeled set comes from
 
 
 def write(folder: Path, names: int = 10) -> str:
@@ -196,7 +196,7 @@ def write(folder: Path, names: int = 10) -> str:
     return str(folder)
 
 
-def test_labelled_points_from_another_data_set(settings: Settings, tmp_path: Path) -> None:
+def test_labeled_points_from_another_data_set(settings: Settings, tmp_path: Path) -> None:
     write(tmp_path)
     options = {**QUICK, "server_fraction": 0.0, "method": "server-only"}
     # A path relative to where the run is started.
@@ -205,27 +205,27 @@ def test_labelled_points_from_another_data_set(settings: Settings, tmp_path: Pat
     directory = train(config, 2)
     assert metrics(directory)[0]["server_loss"] > 0
     more = train(settings(**options, **{"server.dataset": "of-10"}), 2)
-    # 1437 labelled points instead of 200.
+    # 1437 labeled points instead of 200.
     assert summary(more)["test_error"] < summary(directory)["test_error"]
 
 
-def test_a_sample_of_the_labelled_points_is_stratified(settings: Settings) -> None:
+def test_a_sample_of_the_labeled_points_is_stratified(settings: Settings) -> None:
     from fedul_flwr.server_data import open_server_data
 
     config = settings(**QUICK, method="server-only", **{"server.points": 100})
-    labelled = open_server_data(config).split_over(2, config).labelled(config)
-    assert np.bincount(labelled.labels).tolist() == pytest.approx([10] * 10, abs=1)
-    assert set(labelled.points) <= set(split_of(config, 2).server)
+    labeled = open_server_data(config).split_over(2, config).labeled(config)
+    assert np.bincount(labeled.labels).tolist() == pytest.approx([10] * 10, abs=1)
+    assert set(labeled.points) <= set(split_of(config, 2).server)
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_no_labelled_points_is_an_error(settings: Settings, method: str) -> None:
+def test_no_labeled_points_is_an_error(settings: Settings, method: str) -> None:
     config = settings(**{**QUICK, "server_fraction": 0.0}, method=method)
-    with pytest.raises(UserError, match=r"trains on labelled points at the server: set server-fr"):
+    with pytest.raises(UserError, match=r"trains on labeled points at the server: set server-fr"):
         train(config, 2)
 
 
-def test_a_labelled_set_that_does_not_fit_is_an_error(settings: Settings, tmp_path: Path) -> None:
+def test_a_labeled_set_that_does_not_fit_is_an_error(settings: Settings, tmp_path: Path) -> None:
     place = write(tmp_path, names=3)
     config = settings(**QUICK, method="server-only", **{"server.dataset": place})
     with pytest.raises(UserError, match=r"classes 0, 1, 2, the run has images of 8x8x1 and classe"):

@@ -207,7 +207,7 @@ def malformed(at: int, name: str) -> dict[str, WrapGrid]:
 
 
 @pytest.mark.parametrize(
-    ("at", "name"), [(AT_COMPARE, "codes"), (AT_COMPARE, "labelled"), (AT_SUM, "sent")]
+    ("at", "name"), [(AT_COMPARE, "codes"), (AT_COMPARE, "labeled"), (AT_SUM, "sent")]
 )
 def test_a_malformed_answer_is_none(settings: Settings, at: int, name: str) -> None:
     lost = train(settings(**TRAIN), 4, **losing(at, LOST))
@@ -249,13 +249,13 @@ def test_messages_hold_what_they_must_and_no_more() -> None:
         if phase == COMPARE:
             assert set(message.arrays) == {"seed"}
             assert set(message.values) == {"server-round", "first"}
-            assert set(answer.arrays) == {"codes", "labelled"}
-            np.testing.assert_array_equal(answer.arrays["labelled"], LABELS[client == OWNERS] >= 0)
-            assert answer.arrays["labelled"].dtype == np.bool_
+            assert set(answer.arrays) == {"codes", "labeled"}
+            np.testing.assert_array_equal(answer.arrays["labeled"], LABELS[client == OWNERS] >= 0)
+            assert answer.arrays["labeled"].dtype == np.bool_
         else:
-            labelled = SIZES[client] - unlabeled[client]
+            labeled = SIZES[client] - unlabeled[client]
             assert {name: array.shape for name, array in message.arrays.items()} == {
-                "columns": (sum(unlabeled), labelled)
+                "columns": (sum(unlabeled), labeled)
             }
             assert message.values == {
                 **{"server-round": 1, "unlabeled": unlabeled},
@@ -284,9 +284,9 @@ def test_other_classes_change_shares_alone() -> None:
 @pytest.mark.parametrize(
     ("phase", "change", "message"),
     [
-        (COMPARE, {"labelled": None}, "Client 1 did not say which of its 110 points it knows."),
-        (COMPARE, {"labelled": LABELS[:110]}, "Client 1 did not say which of its 110 points"),
-        (COMPARE, {"labelled": LABELS[:9] > 0}, "Client 1 did not say which of its 110 points"),
+        (COMPARE, {"labeled": None}, "Client 1 did not say which of its 110 points it knows."),
+        (COMPARE, {"labeled": LABELS[:110]}, "Client 1 did not say which of its 110 points"),
+        (COMPARE, {"labeled": LABELS[:9] > 0}, "Client 1 did not say which of its 110 points"),
         (COMPARE, {"codes": None}, "Client 1 sent no codes of 512 bits"),
         (SUM, {"sent": None}, "Client 1 sent no share of the sum of labels."),
         (SUM, {"sent": np.zeros((2, 5), np.uint64)}, r"Client 1 sent a share uint64 \(2, 5\)"),

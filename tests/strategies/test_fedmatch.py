@@ -95,7 +95,7 @@ class Twin:
 
     def data(self, client: int) -> Batches:
         dealt = self.split.clients[client]
-        order = np.argsort(dealt.given < 0, kind="stable")  # labelled ones first
+        order = np.argsort(dealt.given < 0, kind="stable")  # labeled ones first
         rest = order[(dealt.given >= 0).sum() :]
         order[len(order) - len(rest) :] = stream(self.config.seed, "streaming", client).permutation(
             rest
@@ -170,7 +170,7 @@ def test_without_a_threshold_it_is_a_plain_loop_on_whole_arrays(
 
 @pytest.mark.parametrize("model", ["mlp", "cnn6-quarter"])
 def test_with_psi_0_it_is_supervised_fedavg(settings: Settings, model: str) -> None:
-    """The same bits as FedAvg of clients that train on the labelled points of the same batches."""
+    """The same bits as FedAvg of clients that train on the labeled points of the same batches."""
     plan = {**LC, **SUPERVISED, "num_rounds": 3, "model": model}
     config = settings(**plan)
     directory = train(config, CLIENTS)
@@ -181,7 +181,7 @@ def test_with_psi_0_it_is_supervised_fedavg(settings: Settings, model: str) -> N
         ends = []
         for client in range(CLIENTS):
 
-            def labelled(rng: np.random.Generator, client: int = client) -> Any:
+            def labeled(rng: np.random.Generator, client: int = client) -> Any:
                 for inputs, labels in twin.data(client)(rng):
                     # The step on the others moves no weight, but batch norm sees them, too.
                     yield inputs[labels >= 0], labels[labels >= 0]
@@ -191,7 +191,7 @@ def test_with_psi_0_it_is_supervised_fedavg(settings: Settings, model: str) -> N
             load_arrays(twin.model, theta)
             seed = stream(config.seed, "local", number, client)
             objective = on_logits(scaled_cross_entropy(10.0))
-            result = train_local(twin.model, labelled, objective, twin.plan, seed)
+            result = train_local(twin.model, labeled, objective, twin.plan, seed)
             losses.append(result.loss)
             ends.append({name: array.copy() for name, array in dump_arrays(twin.model).items()})
         for name in theta:
@@ -426,7 +426,7 @@ def test_the_same_numbers_twice(settings: Settings, options: dict[str, Any]) -> 
 
 def test_clients_without_labels_leave_sigma_alone(settings: Settings) -> None:
     exchanges: list[Exchange] = []
-    some = {**LC, "labels.labelled-clients": 0.5, "labels.total": 20}
+    some = {**LC, "labels.labeled-clients": 0.5, "labels.total": 20}
     train(settings(**some), 4, **watched(exchanges))
     idle = {e.client for e in exchanges if not e.metrics["supervised-loss"]}
     assert len(idle) == 2
@@ -482,7 +482,7 @@ def test_batches_of_one_point_go_with_batch_norm(settings: Settings, size: int) 
         ({"fedmatch.threshold": 1.0}, "Setting fedmatch.threshold = 1.0: must be less than 1"),
         ({"fedmatch.evaluate-with": "theta"}, "must be one of 'both', 'sigma' or 'psi'"),
         ({"fedmatch.difference-threshold": -1.0}, "must be at least 0"),
-        ({"semi.labelled-share": 0.5}, "semi.labelled-share"),
+        ({"semi.labeled-share": 0.5}, "semi.labeled-share"),
     ],
 )  # fmt: skip
 def test_settings_without_effect_are_refused(

@@ -172,7 +172,7 @@ def test_held_out_points_are_not_trained_on(settings: Settings) -> None:
 
 
 def test_selection_that_cannot_be_is_refused(settings: Settings) -> None:
-    with pytest.raises(UserError, match="selection = 'validation' needs labelled data"):
+    with pytest.raises(UserError, match="selection = 'validation' needs labeled data"):
         train(settings(**QUICK, validation_fraction=0.0, selection="validation"), 2)
     with pytest.raises(UserError, match="selection = 'heldout': 'supervised' has no such loss"):
         train(settings(**QUICK, method="supervised", selection="heldout"), 2)

@@ -143,7 +143,7 @@ def test_permutations_of_points_and_of_clients_change_nothing() -> None:
         np.testing.assert_allclose(turned[position].confidence, confidence, 0, 1e-6)
 
 
-def test_a_withheld_client_is_labelled_by_the_others() -> None:
+def test_a_withheld_client_is_labeled_by_the_others() -> None:
     sizes = [100, 140, 160]
     parts = split(FEATURES, LABELS, sizes)
     found = Parties(**parts).propagate(withheld=1)
@@ -163,7 +163,7 @@ def test_a_withheld_client_is_labelled_by_the_others() -> None:
 
 
 def test_points_without_a_direction_are_nobodys_neighbours() -> None:
-    # Client 0: a labelled and an unlabeled zero vector; they are not in the graph.
+    # Client 0: a labeled and an unlabeled zero vector; they are not in the graph.
     features = FEATURES.copy()
     labels = LABELS.copy()
     features[[0, 1]] = 0
@@ -203,7 +203,7 @@ def test_no_label_at_all_labels_nothing() -> None:
     assert not found.confidence.any()
 
 
-def test_all_points_labelled_is_nothing_to_ask() -> None:
+def test_all_points_labeled_is_nothing_to_ask() -> None:
     found = Parties(**split(FEATURES[:60], CLASSES[:60], [20, 40])).propagate()
     assert [(one.labels == -1).all() for one in found.values()] == [True, True]
 

@@ -173,15 +173,15 @@ def test_a_run_with_labels_at_the_server(settings: Settings) -> None:
     assert lines[1]["server_loss"] < lines[0]["server_loss"]
     assert [(line["clients"], line["failures"]) for line in lines] == [(3, 0)] * 2
     clients = json.loads((directory / "federation.json").read_text())["clients"]
-    assert [client["num_labelled"] for client in clients] == [0] * 3
-    assert [client["labelled_counts"] for client in clients] == [[0] * 10] * 3
+    assert [client["num_labeled"] for client in clients] == [0] * 3
+    assert [client["labeled_counts"] for client in clients] == [[0] * 10] * 3
     assert summary(directory)["method"] == "fixmatch"
 
 
 def test_a_run_with_labels_at_clients(settings: Settings) -> None:
     directory = train(settings(**QUICK, method="uda", **{"labels.total": 60}), 3)
     clients = json.loads((directory / "federation.json").read_text())["clients"]
-    assert [client["num_labelled"] for client in clients] == [20] * 3
+    assert [client["num_labeled"] for client in clients] == [20] * 3
 
 
 # Settings count

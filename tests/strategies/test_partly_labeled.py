@@ -27,22 +27,22 @@ SECOND = 11
 """First round of the second stage by default."""
 
 
-class LabelledOnly(PartlyLabeled):
+class LabeledOnly(PartlyLabeled):
     uses_unlabeled_clients = False
 
 
 @pytest.fixture
 def strategy(settings: Settings) -> Callable[..., PartlyLabeled]:
-    """``strategy(labelled, clients, **settings)``: clients that have labels, and how many."""
+    """``strategy(labeled, clients, **settings)``: clients that have labels, and how many."""
 
     def build(
-        labelled: set[int], clients: int, kind: type[PartlyLabeled] = PartlyLabeled, **more: Any
+        labeled: set[int], clients: int, kind: type[PartlyLabeled] = PartlyLabeled, **more: Any
     ) -> PartlyLabeled:
         config = settings(method="network-labels", **more)
         built = kind(config, build_base(config), [], Content())
         built.members = [Member(number, 1000 - number) for number in range(clients)]
         built.admitted(
-            {n: Content(values={"num-labelled": 3 * (n in labelled)}) for n in range(clients)}
+            {n: Content(values={"num-labeled": 3 * (n in labeled)}) for n in range(clients)}
         )
         return built
 
@@ -57,18 +57,18 @@ def kinds(strategy: PartlyLabeled, round_number: int) -> tuple[int, int]:
     """How many of a round's clients have labels and how many have none."""
     chosen = strategy.sample(round_number)
     assert chosen == sorted(set(chosen))
-    with_labels = sum(member in strategy.labelled for member in chosen)
+    with_labels = sum(member in strategy.labeled for member in chosen)
     return with_labels, len(chosen) - with_labels
 
 
 @pytest.mark.parametrize(
-    ("labelled", "clients", "more", "first", "second"),
+    ("labeled", "clients", "more", "first", "second"),
     [
         # Five of twenty a round: 3 with and 2 without labels, as in the paper.
         (TEN, 20, {"fraction_train": 0.25}, (5, 0), (3, 2)),
-        (TEN, 20, {"fraction_train": 0.25, "semi.labelled-share": 1.0}, (5, 0), (5, 0)),
+        (TEN, 20, {"fraction_train": 0.25, "semi.labeled-share": 1.0}, (5, 0), (5, 0)),
         # At least one has labels, however small the share is: ceil(0.01 · 5) = 1.
-        (TEN, 20, {"fraction_train": 0.25, "semi.labelled-share": 0.01}, (5, 0), (1, 4)),
+        (TEN, 20, {"fraction_train": 0.25, "semi.labeled-share": 0.01}, (5, 0), (1, 4)),
         # ceil(0.6 · 4) = 3 and ceil(0.6 · 1) = 1.
         (TEN, 20, {"fraction_train": 0.2}, (4, 0), (3, 1)),
         (TEN, 20, {"fraction_train": 0.05}, (1, 0), (1, 0)),
@@ -76,7 +76,7 @@ def kinds(strategy: PartlyLabeled, round_number: int) -> tuple[int, int]:
         (
             set(range(20)),
             50,
-            {"fraction_train": 0.5, "semi.labelled-share": 0.56},
+            {"fraction_train": 0.5, "semi.labeled-share": 0.56},
             (20, 0),
             (14, 11),
         ),
@@ -93,19 +93,19 @@ def kinds(strategy: PartlyLabeled, round_number: int) -> tuple[int, int]:
 )
 def test_how_many_of_each_kind(
     strategy: Build,
-    labelled: set[int],
+    labeled: set[int],
     clients: int,
     more: dict[str, Any],
     first: tuple[int, int],
     second: tuple[int, int],
 ) -> None:
-    built = strategy(labelled, clients, **more)
+    built = strategy(labeled, clients, **more)
     assert {kinds(built, number) for number in range(1, SECOND)} == {first}
     assert {kinds(built, number) for number in range(SECOND, SECOND + 10)} == {second}
 
 
-def test_a_method_for_labelled_clients_samples_no_others(strategy: Build) -> None:
-    built = strategy(TEN, 20, kind=LabelledOnly, fraction_train=0.25)
+def test_a_method_for_labeled_clients_samples_no_others(strategy: Build) -> None:
+    built = strategy(TEN, 20, kind=LabeledOnly, fraction_train=0.25)
     assert {kinds(built, number) for number in range(1, 31)} == {(5, 0)}
 
 
@@ -123,10 +123,10 @@ def test_of_either_kind_those_are_drawn_that_are_there(strategy: Build) -> None:
     """Ten of twenty have labels; of five a round 3 have labels and 2 have none."""
     built = strategy(TEN, 20, fraction_train=0.25)
     whole = [built.sample(number) for number in range(SECOND, SECOND + 10)]
-    built._absent = frozenset([*built.labelled[3:], *built.unlabeled[1:]])
+    built._absent = frozenset([*built.labeled[3:], *built.unlabeled[1:]])
     for number, before in enumerate(whole, SECOND):
         chosen = built.sample(number)
-        assert [member for member in chosen if member in built.labelled] == built.labelled[:3]
+        assert [member for member in chosen if member in built.labeled] == built.labeled[:3]
         # Only one without labels is there: those two are drawn as if all were.
         assert [member for member in chosen if member in built.unlabeled] == [
             member for member in before if member in built.unlabeled
@@ -152,7 +152,7 @@ METHODS = ("xclp", "network-labels", "fedsem", "fedsiam", "perclient-lp")
 
 @pytest.mark.parametrize("method", METHODS)
 def test_the_first_stage_is_training_on_labels_alone(settings: Settings, method: str) -> None:
-    plan = {**QUICK, "labels.labelled-clients": 0.5, "fraction_train": 0.5, "num_rounds": 2}
+    plan = {**QUICK, "labels.labeled-clients": 0.5, "fraction_train": 0.5, "num_rounds": 2}
     plan["augment"] = "rotate"
     bits = {"xclp.num-bits": 256} if method in ("xclp", "perclient-lp") else {}
     only = train(settings(**plan, method="labels-only"), 6)
@@ -188,7 +188,7 @@ def test_the_step_size_begins_anew_with_the_second_stage(settings: Settings) -> 
 XCLP: dict[str, Any] = {
     **QUICK,
     **{"method": "xclp", "xclp.num-bits": 256, "semi.labels-only-rounds": 1, "num_rounds": 4},
-    **{"labels.labelled-clients": 0.5, "fraction_train": 0.75},
+    **{"labels.labeled-clients": 0.5, "fraction_train": 0.75},
 }
 
 

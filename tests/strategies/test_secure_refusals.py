@@ -53,24 +53,24 @@ def arrays(**told: Any) -> Change:
     return lambda content: content.arrays.update(told)
 
 
-def shown_labelled(content: Content) -> None:
-    """One row more of client 0, which has 13 unlabeled points with a direction and 3 labelled."""
+def shown_labeled(content: Content) -> None:
+    """One row more of client 0, which has 13 unlabeled points with a direction and 3 labeled."""
     counts = list(content.values[UNLABELED_POINTS])  # type: ignore[arg-type]
     content.values[UNLABELED_POINTS] = [counts[0] + 1, *counts[1:]]
     rows = np.vstack([content.arrays[COLUMNS], content.arrays[COLUMNS][:1]])
     content.arrays[COLUMNS] = rows
 
 
-LABELLED_ROWS = (
+LABELED_ROWS = (
     "Client 0 adds up labels of its unlabeled points alone: "
-    "rows of labelled ones would show labels of others."
+    "rows of labeled ones would show labels of others."
 )
 NOT_IN_IT = "Client 0 is asked for a part of a sum that it is not in."
 OTHERS = "The server named others for the sum of labels than for the comparison."
 REFUSED: dict[str, tuple[Change, str]] = {
-    "rows of its labelled points": (shown_labelled, LABELLED_ROWS),
-    "rows of all its points": (values(**{WITHHELD: True}), LABELLED_ROWS),
-    "fewer rows": (values(**{UNLABELED_POINTS: [0, 9, 9, 8]}), LABELLED_ROWS),
+    "rows of its labeled points": (shown_labeled, LABELED_ROWS),
+    "rows of all its points": (values(**{WITHHELD: True}), LABELED_ROWS),
+    "fewer rows": (values(**{UNLABELED_POINTS: [0, 9, 9, 8]}), LABELED_ROWS),
     "two participants": (
         values(**{PARTICIPANTS: [0, 1], UNLABELED_POINTS: [13, 9]}),
         "2 client(s) cannot hide from each other what they add up: "
@@ -131,7 +131,7 @@ def meddled(secure: str, change: Change) -> Meddled:
 def test_a_server_that_withholds_a_clients_labels_is_refused(toy: str) -> None:
     with pytest.raises(UserError) as error:
         parties(toy).propagate(withheld=0)
-    assert str(error.value) == LABELLED_ROWS
+    assert str(error.value) == LABELED_ROWS
     # In the clear it is not: a server that sees codes is trusted.
     assert (parties("plaintext").propagate(withheld=0)[0].labels >= 0).any()
 

@@ -95,16 +95,16 @@ def test_two_that_are_left_train_on_labels_alone(settings: Settings, at: int) ->
 
 def test_whose_labels_could_be_told_is_refused(settings: Settings) -> None:
     """Of 5 clients 3 have labels: with one of these gone, two could tell each other's apart."""
-    options = {**PREDICT, **SECRET, "labels.labelled-clients": 0.6}
+    options = {**PREDICT, **SECRET, "labels.labeled-clients": 0.6}
     whole = train(settings(**options), 5)
-    labelled = [int(c["id"]) for c in clients_of(whole) if c["num_labelled"]]
-    assert len(labelled) == 3
+    labeled = [int(c["id"]) for c in clients_of(whole) if c["num_labeled"]]
+    assert len(labeled) == 3
     with pytest.raises(UserError, match="No client of any group got labels"):
-        train(settings(**options), 5, **losing(SECRET_SUM, labelled[0]))
+        train(settings(**options), 5, **losing(SECRET_SUM, labeled[0]))
     allowed = train(
-        settings(**options, **{"xclp.fewest-labelled": 2}), 5, **losing(SECRET_SUM, labelled[0])
+        settings(**options, **{"xclp.fewest-labeled": 2}), 5, **losing(SECRET_SUM, labeled[0])
     )
-    assert list(written(allowed)) == [c for c in range(5) if c != labelled[0]]
+    assert list(written(allowed)) == [c for c in range(5) if c != labeled[0]]
 
 
 def clients_of(directory: Path) -> list[dict[str, Any]]:
@@ -203,15 +203,15 @@ def test_two_secret_runs_have_other_codes(settings: Settings) -> None:
             r"there are 2\.$",
         ),
         (
-            {**PREDICT, **SECRET, "labels.labelled-clients": 0.5},
+            {**PREDICT, **SECRET, "labels.labeled-clients": 0.5},
             4,
-            r"Setting xclp.fewest-labelled = 3: only 2 client\(s\) of a propagation would have "
+            r"Setting xclp.fewest-labeled = 3: only 2 client\(s\) of a propagation would have "
             r"labels, and others could tell what one of them contributed\.$",
         ),
         (
-            {**TRAIN, **SECRET, "labels.labelled-clients": 0.5, "semi.labelled-share": 0.5},
+            {**TRAIN, **SECRET, "labels.labeled-clients": 0.5, "semi.labeled-share": 0.5},
             4,
-            "Setting xclp.fewest-labelled = 3: only 2 client",
+            "Setting xclp.fewest-labeled = 3: only 2 client",
         ),
         (
             {**PREDICT, "xclp.secure": "ot", "xclp.num-bits": 4096},

@@ -88,7 +88,7 @@ def assert_file(
 
 @pytest.mark.parametrize("groups", [1, 2])
 def test_files_hold_what_propagation_in_one_place_says(settings: Settings, groups: int) -> None:
-    options: dict[str, Any] = {"xclp-predict.groups": groups, "labels.labelled-clients": 0.6}
+    options: dict[str, Any] = {"xclp-predict.groups": groups, "labels.labeled-clients": 0.6}
     directory = train(settings(**QUICK, **options), 5)
     held = Held(directory)
     order = stream(0, "groups").permutation(5)
@@ -118,7 +118,7 @@ def test_new_points_without_unlabeled_training_points(settings: Settings) -> Non
         assert_file(directory, client, found[client], new)
 
 
-def test_a_client_that_is_left_out_is_labelled_by_the_others(
+def test_a_client_that_is_left_out_is_labeled_by_the_others(
     settings: Settings, tmp_path: Path
 ) -> None:
     options: dict[str, Any] = {"xclp-predict.leave-one-out": True, "xclp-predict.compare": False}
@@ -174,7 +174,7 @@ def test_features_and_labels_of_a_model(settings: Settings) -> None:
 # Edges
 
 
-def test_all_points_labelled_leave_none_to_label(settings: Settings) -> None:
+def test_all_points_labeled_leave_none_to_label(settings: Settings) -> None:
     directory = train(settings(**BARE, points_per_client=80, **{"labels.fraction": 1.0}), 2)
     for client in range(2):
         for source in (XCLP, PERCLIENT_LP):

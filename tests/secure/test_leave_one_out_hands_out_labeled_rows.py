@@ -1,14 +1,14 @@
 """Negative control: with ``leave-one-out`` a client reads labels of others in what it was sent.
 
 Where client j's labels are withheld, all of its points count as unlabeled, so influences on its
-labelled points are sent out, too (:func:`~fedul_flwr.propagation.shares.influences`). A client i
+labeled points are sent out, too (:func:`~fedul_flwr.propagation.shares.influences`). A client i
 
 - gets S[L_j, L_i] when j's turn comes. Which rows these are it sees by comparison with the first
   sum, where all rows but these were there, in the same order;
-- gets S[L_i, L_o] Y_o, with L_o the labelled points of all others, when its own turn comes: rows of
-  its labelled points in a sum in which its own labels have no part; and others' label counts.
+- gets S[L_i, L_o] Y_o, with L_o the labeled points of all others, when its own turn comes: rows of
+  its labeled points in a sum in which its own labels have no part; and others' label counts.
 
-That is the system of equations of :mod:`tests.secure.test_why_labelled_rows_stay`, complete. So a
+That is the system of equations of :mod:`tests.secure.test_why_labeled_rows_stay`, complete. So a
 backend that is to protect labels has to refuse leave-one-out. Each attacker below knows its own
 labels, and from a transcript the messages of its own.
 """
@@ -26,7 +26,7 @@ from fedul_flwr.propagation.phases import COLUMNS, LABEL, OWN_LABELS, ROWS, SUM,
 from fedul_flwr.secure.rowsums import from_words
 from fedul_flwr.transcript import Recorded, read_transcript
 from tests.runs import train
-from tests.secure.test_why_labelled_rows_stay import Floats, Ints, solve
+from tests.secure.test_why_labeled_rows_stay import Floats, Ints, solve
 
 CLIENTS = 4
 PLAN = {
@@ -50,7 +50,7 @@ def sent_to(client: int, phase: str, transcript: Path) -> list[Recorded]:
 
 
 def influences_on(message: Recorded) -> list[Floats]:
-    """Of the client's labelled points on the rows of each client."""
+    """Of the client's labeled points on the rows of each client."""
     sizes = message.values["config"][UNLABELED_POINTS]
     columns = array(message, COLUMNS).astype(np.float64)
     return np.split(columns, np.cumsum(sizes)[:-1])  # type: ignore[arg-type]
@@ -68,7 +68,7 @@ def added(rows: Floats, before: Floats) -> list[int]:
     return found
 
 
-def attack(client: int, own_labelled: Ints, transcript: Path) -> dict[int, dict[int, int]]:
+def attack(client: int, own_labeled: Ints, transcript: Path) -> dict[int, dict[int, int]]:
     """For each other client, labels by the position of its points, as ``client`` finds them."""
     first, *turns = (influences_on(m) for m in sent_to(client, SUM, transcript))
     others = [j for j in range(CLIENTS) if j != client]
@@ -80,7 +80,7 @@ def attack(client: int, own_labelled: Ints, transcript: Path) -> dict[int, dict[
         if not message.values["config"][OWN_LABELS]
     )
     rows = from_words(array(told, ROWS))  # its own part of them is 0
-    labels = iter(solve(known, rows[:-1][own_labelled], rows[-1]).tolist())
+    labels = iter(solve(known, rows[:-1][own_labeled], rows[-1]).tolist())
     return {j: {position: next(labels) for position in where[j]} for j in others}
 
 
@@ -101,7 +101,7 @@ def test_every_client_reads_all_labels(
         assert len(found) == CLIENTS - 1
 
 
-def test_without_it_nobody_is_sent_a_row_of_a_labelled_point(
+def test_without_it_nobody_is_sent_a_row_of_a_labeled_point(
     settings: Callable[..., RunConfig], tmp_path: Path, one_thread: None
 ) -> None:
     train(settings(**PLAN), CLIENTS, transcript=tmp_path / "t")

@@ -9,7 +9,7 @@ from fedul_flwr.data.types import Arrays
 from strategies.partly_labeled import PartlyLabeled
 
 
-class LabellingStrategy(PartlyLabeled):
+class LabelingStrategy(PartlyLabeled):
     """What a run of a method with ``trains=False`` asks of its strategy."""
 
     returns_models = False

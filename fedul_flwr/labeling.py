@@ -23,9 +23,9 @@ from fedul_flwr.opening import (
 from fedul_flwr.references import load_reference
 from fedul_flwr.results import store
 from fedul_flwr.results.label_scores import score_labels
-from fedul_flwr.results.summary import write_labelling_summary
+from fedul_flwr.results.summary import write_labeling_summary
 from strategies.bases import build_base
-from strategies.labelling import LabellingStrategy
+from strategies.labeling import LabelingStrategy
 
 
 def label(grid: Grid, settings: RunConfig, directory: store.RunDirectory) -> None:
@@ -36,7 +36,7 @@ def label(grid: Grid, settings: RunConfig, directory: store.RunDirectory) -> Non
             f"{directory.path} holds a run already, and method {settings.method!r} has no rounds "
             "to go on with: name another output."
         )
-    strategy_class: type[LabellingStrategy] = load_reference(
+    strategy_class: type[LabelingStrategy] = load_reference(
         find_method(settings.method).strategy, "method"
     )
     strategy_class.check(settings)
@@ -57,6 +57,6 @@ def label(grid: Grid, settings: RunConfig, directory: store.RunDirectory) -> Non
     scores = score_labels(directory.clients, label_truths(data))
     if scores:
         directory.write_json(store.LABELS, scores)
-    write_labelling_summary(
+    write_labeling_summary(
         directory, settings, strategy.record, len(nodes), time.time() - began, scores
     )

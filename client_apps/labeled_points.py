@@ -15,7 +15,7 @@ from fedul_flwr.data.types import UNLABELED, Ints, PartlyLabeledPoints
 from fedul_flwr.sent import PREPARE, Sent
 
 
-class LabelledPointsClient(LocalTrainingClient):
+class LabeledPointsClient(LocalTrainingClient):
     """Knows its points, which of them have labels, and which training may look at."""
 
     @cached_property
@@ -32,8 +32,8 @@ class LabelledPointsClient(LocalTrainingClient):
         return len(self.federation["class-names"])
 
     @cached_property
-    def labelled(self) -> Ints:
-        """Positions of labelled points among this client's."""
+    def labeled(self) -> Ints:
+        """Positions of labeled points among this client's."""
         return np.flatnonzero(self.data.labels != UNLABELED)
 
     @cached_property
@@ -43,19 +43,19 @@ class LabelledPointsClient(LocalTrainingClient):
 
     def introduce(self) -> dict[str, Value]:
         """Numbers of points and of labels."""
-        return {"num-points": len(self.data.points), "num-labelled": len(self.labelled)}
+        return {"num-points": len(self.data.points), "num-labeled": len(self.labeled)}
 
     @classmethod
     def sends(cls, settings: RunConfig) -> list[Sent]:
         """As others; numbers of points and labels."""
-        numbers = ("num-points", "num-labelled")
+        numbers = ("num-points", "num-labeled")
         return [*super().sends(settings), Sent(PREPARE, numbers, "how many points and labels")]
 
     def describe(self) -> Iterator[str]:
         """Numbers of points and of labels by class."""
-        yield f"{len(self.data.points)} points, {len(self.labelled)} with a label"
-        counts = np.bincount(self.data.labels[self.labelled], minlength=self.num_classes)
+        yield f"{len(self.data.points)} points, {len(self.labeled)} with a label"
+        counts = np.bincount(self.data.labels[self.labeled], minlength=self.num_classes)
         for name, count in zip(self.federation["class-names"], counts, strict=True):
             yield f"class {name}: {count} with a label"
-        if not len(self.labelled):
+        if not len(self.labeled):
             yield "warning: no point has a label, it learns from unlabeled ones alone"

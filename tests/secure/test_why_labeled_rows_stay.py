@@ -1,19 +1,19 @@
-"""Negative control: what clients could find out if rows of labelled points were handed out.
+"""Negative control: what clients could find out if rows of labeled points were handed out.
 
-Client i holds the influence S[asked, L_i] of its labelled points L_i on all rows that are asked
+Client i holds the influence S[asked, L_i] of its labeled points L_i on all rows that are asked
 for, its own rows of Z = S Y, its own labels, and how many labels of each class there are in all.
 What others' labels add to its rows is then known to it as well:
 
-    Z[R] - S[R, L_i] Y_i = S[R, L_o] Y_o    for its rows R, with L_o the labelled points of others.
+    Z[R] - S[R, L_i] Y_i = S[R, L_o] Y_o    for its rows R, with L_o the labeled points of others.
 
-If labelled rows are among those that are asked for and returned, so R = L_i, the right-hand side
+If labeled rows are among those that are asked for and returned, so R = L_i, the right-hand side
 has one unknown only: S is symmetric, and S[L_o, L_i] is in what client i was sent. Rows of Y_o are
 not negative and add up to 1, and its columns add up to counts that are known, so non-negative least
 squares find the labels, here with 10 equations for the 30 labels of each class.
 
 Without those rows, as :func:`~fedul_flwr.propagation.shares.influences` has it, R are its unlabeled
 points U_i. Of S[U_i, L_o] client i holds nothing: columns of L_o are sent to their owners alone,
-and rows of L_o to nobody. More than that: labelled points of others could trade places, labels and
+and rows of L_o to nobody. More than that: labeled points of others could trade places, labels and
 all, and client i would hold the very same numbers. Over all such exchanges the expected share of
 labels that it guesses right, however it does it, is at most that of the most frequent class.
 """
@@ -57,12 +57,12 @@ class World:
 
     @property
     def own(self) -> Ints:
-        """L_i, the attacker's labelled points."""
+        """L_i, the attacker's labeled points."""
         return np.flatnonzero((self.labels >= 0) & (self.owners == ATTACKER))
 
     @property
     def others(self) -> Ints:
-        """L_o, labelled points of the others."""
+        """L_o, labeled points of the others."""
         return np.flatnonzero((self.labels >= 0) & (self.owners != ATTACKER))
 
     @property
@@ -71,7 +71,7 @@ class World:
         return one_hot(self.labels, CLASSES)
 
     def exchanged(self, seed: int) -> World:
-        """The same where labelled points of others have traded places, labels and all."""
+        """The same where labeled points of others have traded places, labels and all."""
         order = np.arange(len(self.labels))
         order[self.others] = np.random.default_rng(seed).permutation(self.others)
         return World(self.features[order], self.owners, self.labels[order])
@@ -117,7 +117,7 @@ class View:
 
     Attributes
     ----------
-    columns : ``(rows, l_i)``, influence of its labelled points.
+    columns : ``(rows, l_i)``, influence of its labeled points.
     sums : ``(own rows, K)``, its rows of the sum without what its own labels are in them.
     counts : ``(K,)``, others' labels per class.
     """
@@ -143,7 +143,7 @@ def view(of: World) -> View:
     return View(found.columns[ATTACKER].astype(np.float64), rows[:-1], rows[-1])
 
 
-def view_with_labelled_rows(of: World) -> View:
+def view_with_labeled_rows(of: World) -> View:
     """By a protocol in which all points have rows: ``columns`` of all, ``sums`` of L_i."""
     columns = influence(of.joint.graph, of.own).astype(np.float32).astype(np.float64)
     rows = propagate(of.joint.graph, of.given, class_scaling=False)[of.own]
@@ -160,11 +160,11 @@ def shares_right(attack: Callable[[World], Ints]) -> tuple[float, float]:
     return float(np.mean(right)), float(np.mean(most))
 
 
-def test_with_labelled_rows_a_client_solves_for_the_labels_of_others() -> None:
-    """It is taken to know which rows are those of labelled points."""
+def test_with_labeled_rows_a_client_solves_for_the_labels_of_others() -> None:
+    """It is taken to know which rows are those of labeled points."""
 
     def attack(of: World) -> Ints:
-        held = view_with_labelled_rows(of)
+        held = view_with_labeled_rows(of)
         return solve(held.columns[of.others].T, held.sums, held.counts)
 
     right, most = shares_right(attack)
@@ -172,12 +172,12 @@ def test_with_labelled_rows_a_client_solves_for_the_labels_of_others() -> None:
     assert most < 0.35
 
 
-def test_a_client_with_many_labels_need_not_be_told_who_is_labelled() -> None:
+def test_a_client_with_many_labels_need_not_be_told_who_is_labeled() -> None:
     """With an equation for each point of the others, it finds out which have a label, too."""
     right = []
     for seed in SEEDS:
         of = world(seed, (120, 30, 30, 30), own=100)
-        held = view_with_labelled_rows(of)
+        held = view_with_labeled_rows(of)
         points = np.flatnonzero(of.owners != ATTACKER)
         known = held.columns[points].T
         found = np.stack([nnls(known, column)[0] for column in held.sums.T], axis=1)
@@ -187,7 +187,7 @@ def test_a_client_with_many_labels_need_not_be_told_who_is_labelled() -> None:
 
 
 def own_columns_instead(of: World, held: View) -> Floats:
-    """As if labelled points of others were where its own are."""
+    """As if labeled points of others were where its own are."""
     own = held.columns[: len(held.sums)]  # rows U_i: it is the first client
     return np.tile(own, CLIENTS - 1)
 
@@ -199,7 +199,7 @@ def drawn_instead(of: World, held: View) -> Floats:
 
 
 @pytest.mark.parametrize("instead", [own_columns_instead, drawn_instead])
-def test_without_labelled_rows_it_has_nothing_to_solve_with(
+def test_without_labeled_rows_it_has_nothing_to_solve_with(
     instead: Callable[[World, View], Floats],
 ) -> None:
     """S[U_i, L_o] is missing, and what it puts there does no better than guessing."""
@@ -226,7 +226,7 @@ def test_with_what_is_missing_the_same_solver_finds_all_labels() -> None:
     assert right > 0.98
 
 
-def test_labelled_points_of_others_may_trade_places_unseen() -> None:
+def test_labeled_points_of_others_may_trade_places_unseen() -> None:
     """An influence is off by 1e-6 at most, and so a sum over 30 labels by 3e-5."""
     of = world(0)
     held = view(of)
@@ -237,6 +237,6 @@ def test_labelled_points_of_others_may_trade_places_unseen() -> None:
         np.testing.assert_allclose(same.columns, held.columns, rtol=0, atol=2e-6)
         np.testing.assert_allclose(same.sums, held.sums, rtol=0, atol=6e-5)
         np.testing.assert_array_equal(same.counts, held.counts)
-        # With labelled rows it sees that they did.
-        one, two = (view_with_labelled_rows(w).columns for w in (of, other))
+        # With labeled rows it sees that they did.
+        one, two = (view_with_labeled_rows(w).columns for w in (of, other))
         assert np.abs(one - two).max() > 0.01
