@@ -133,8 +133,9 @@ def test_a_comparison_on_ray(tmp_path: Path) -> None:
     """A failing run costs no other; all others have the numbers of the in-process grid."""
     (tmp_path / "runs.toml").write_text(RUNS)
     shared = f"{QUICK} server-fraction=0.2"
+    cpus = str(os.cpu_count() or 1)  # one Ray worker: each takes seconds to start
     arguments = ("--runs", "runs.toml", "--seeds", "0", "-c", shared, "--output", "out")
-    done = fedul("compare", *arguments, cwd=tmp_path)
+    done = fedul("compare", *arguments, "--client-cpus", cpus, cwd=tmp_path)
     assert done.returncode == 1, done.stdout + done.stderr
     assert "Warning: The runs do not share their data splits, fedul.num-sets differs" in done.stderr
     assert "Failed: five sets, seed 0: Client 0 cannot take part: it has 5 sets" in done.stdout
