@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -13,7 +14,7 @@ from benchmarks.flower_runs import Rounds, run_ours
 from benchmarks.inputs import experiment, mnist_like
 from benchmarks.plain_rounds import PlainRounds
 from benchmarks.report import Bar, Outcome, arithmetic, best
-from fedul_flwr.config import resolve
+from fedul_flwr.config import RunConfig, resolve
 from fedul_flwr.server_data import open_server_data
 
 NUM_CLIENTS = 5
@@ -40,26 +41,36 @@ def measure(quick: bool) -> Outcome:
         forms.popitem()
     taken: dict[str, list[float]] = {}
     runs: list[Rounds] = []
-    for turn in range(turns):
+    settings = resolve({**shared, "output": "none"}, Path.cwd())
+    for _ in range(turns):
         with tempfile.TemporaryDirectory(prefix="fedul-bench-") as scratch:
             place = Path(scratch)
             for side, every in ((OURS, rounds + 1), (EVALUATED, 1))[: 1 if quick else 2]:
                 run = run_ours({**shared, "evaluate-every": every}, place / str(every), NUM_CLIENTS)
                 taken.setdefault(side, []).extend(run.seconds())
                 runs.append(run)
-            settings = resolve({**shared, "output": f"{place}/none"}, place)
-            shape = open_server_data(settings).shape.image_shape
-        # A round of the slow one is long: one is enough, warmed up by a few steps.
-        kinds = [kind for kind in LOOPS if turn == 0 or kind == "ours"]
-        for kind in kinds:
-            for form, (processes, threads) in forms.items():
-                with PlainRounds(kind, settings, NUM_CLIENTS, processes, threads) as plain:
-                    if kind == "ours":
-                        plain.seconds(1)  # warms up
-                    found = plain.seconds(rounds if kind == "ours" else 1)
-                    taken.setdefault(f"{LOOPS[kind]}, {form}", []).extend(found)
+        _add_loops(taken, "ours", settings, forms, warm_up=1, rounds=rounds)
+    # A round of the slow one is long: one is enough, warmed up by a few steps.
+    _add_loops(taken, "image by image", settings, forms, warm_up=0, rounds=1)
+    shape = open_server_data(settings).shape.image_shape
     what = f"{shared['model']}, {name}, ours in {arithmetic(shared['model'], shape)}"
     return _judge(taken, runs, cores, what)
+
+
+def _add_loops(
+    taken: dict[str, list[float]],
+    kind: str,
+    settings: RunConfig,
+    forms: Mapping[str, tuple[int, int]],
+    *,
+    warm_up: int,
+    rounds: int,
+) -> None:
+    """Seconds of ``rounds`` of a plain loop in each form, after ``warm_up`` that do not count."""
+    for form, (processes, threads) in forms.items():
+        with PlainRounds(kind, settings, NUM_CLIENTS, processes, threads) as plain:
+            plain.seconds(warm_up)
+            taken.setdefault(f"{LOOPS[kind]}, {form}", []).extend(plain.seconds(rounds))
 
 
 def _judge(taken: dict[str, list[float]], runs: list[Rounds], cores: int, what: str) -> Outcome:
