@@ -34,13 +34,15 @@ def test_idle_taps(
     assert idle_taps(size, taps, stride, padding, dilation) == idle
 
 
-def gradient(weight: Tensor, inputs: Tensor, **options: Any) -> tuple[Tensor, torch.dtype]:
+def gradient(
+    weight: Tensor, inputs: Tensor, model: nn.Module = STRIDED, **options: Any
+) -> tuple[Tensor, torch.dtype]:
     """Of the weight for a sum of squares, in bfloat16, and the dtype of the convolution.
 
     Freed memory is full of NaN, so that what is not written is seen.
     """
     weight = weight.clone(memory_format=torch.preserve_format).requires_grad_()
-    with products_in_bfloat16(STRIDED, CPU):
+    with products_in_bfloat16(model, CPU):
         outputs = F.conv2d(inputs, weight, **options)
     total = outputs.float().square().sum()
     blocks = [torch.full((2**16,), 255, dtype=torch.uint8) for _ in range(64)]
@@ -74,6 +76,23 @@ def test_gradients_are_those_of_float32(
     columns = idle_taps(size[1], 5, stride, paddings[1], 1)
     assert dtype == (torch.float32 if rows or columns else torch.bfloat16)
     assert bool((found[:, :, list(rows)] == 0).all() and (found[..., list(columns)] == 0).all())
+
+
+@pytest.mark.parametrize("groups", [1, 16])
+@pytest.mark.parametrize("dilation", [1, 2])
+def test_without_strides_all_is_bfloat16_and_right(groups: int, dilation: int) -> None:
+    """Kernels for strides of one write every gradient, so models without others need no look."""
+    random = torch.Generator().manual_seed(4)
+    inputs = torch.randn(8, 16, 1, 1, generator=random)
+    weight = torch.randn(16, 16 // groups, 3, 3, generator=random)
+    plain = nn.Conv2d(16, 16, 3, dilation=dilation)
+    options = {"padding": dilation, "dilation": dilation, "groups": groups}
+    found, dtype = gradient(weight, inputs, plain, **options)
+    assert dtype == torch.bfloat16
+    idle = torch.ones(3, 3, dtype=torch.bool)
+    idle[1, 1] = False
+    assert bool((found[..., idle] == 0).all())
+    assert bool((found[..., 1, 1] != 0).all())
 
 
 @pytest.mark.parametrize("padding", ["same", "valid"])
