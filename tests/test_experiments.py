@@ -230,17 +230,6 @@ def test_overviews_of_partly_labeled_data_share_a_split(
     assert plan.split_warnings == ()
 
 
-@pytest.mark.parametrize("shared", ["fedmatch-clients", "fedmatch-server"])
-def test_overviews_of_fedmatch_share_a_split_and_a_step_size(shared: str, tmp_path: Path) -> None:
-    found = read_runs(OVERVIEW / "fedmatch-runs.toml")
-    plan = make_plan(
-        found, parse_overrides([str(OVERVIEW / f"{shared}.toml")]), (0, 1), 100, tmp_path
-    )
-    assert {cell.config.method for cell in plan.cells} == {"fedmatch", "uda", "fixmatch"}
-    assert {cell.config.learning_rate for cell in plan.cells} == {0.003}
-    assert plan.split_warnings == ()
-
-
 # XCLP
 
 

@@ -15,6 +15,7 @@ from fedul_flwr.settings.base import Scalar
 
 ROOT = Path(__file__).parents[1]
 PLACE = ROOT / "experiments" / "fedmatch"
+RECIPE = ROOT / "experiments" / "recipes" / "fedmatch-cifar10"
 COMPARISONS = sorted(PLACE.glob("*.toml"))
 ROWS = sorted({*PLACE.rglob("*.toml")} - {*COMPARISONS, *PLACE.rglob("table.toml")})
 FULL = [file for file in ROWS if file.parent.name != "quick"]
@@ -197,13 +198,26 @@ def test_ablations_leave_one_part_out_each(tmp_path: Path) -> None:
     }
 
 
-@pytest.mark.parametrize("row", ["fedmatch-clients", "fedmatch-server"])
-def test_the_overview_has_fedmatch_and_its_rivals_on_one_split(row: str, tmp_path: Path) -> None:
-    overview = PLACE.parent / "overview"
-    over = parse_overrides([str(overview / f"{row}.toml")])
-    plan = make_plan(read_runs(overview / "fedmatch-runs.toml"), over, (0, 1), 100, tmp_path)
-    assert {cell.config.method for cell in plan.cells} == {"fedmatch", "uda", "fixmatch"}
+@pytest.mark.parametrize("place", ["clients", "server"])
+def test_the_recipe_changes_what_it_says(place: str, tmp_path: Path) -> None:
+    recipe, row = settings(RECIPE / f"{place}.toml"), settings(PLACE / f"table-1/iid-{place}.toml")
+    changed = {key for key in row if row[key] != recipe.get(key)}
+    assert changed - {"learning-rate-patience"} == {"learning-rate-schedule", "selection"}
+    twin = RECIPE / "quick" / f"{place}.toml"
+    quick = settings(twin)
+    smaller = {key for key in recipe if recipe[key] != quick[key]}
+    assert smaller <= {
+        *("model", "num-rounds", "learning-rate", "points-per-client", "validation-fraction"),
+        *("evaluate-every", "batch-size", "ssl.unlabeled-batch-size", "server.points"),
+    }
+    header = " ".join(line.lstrip("# ") for line in twin.read_text().splitlines()[:4])
+    assert f"{quick['num-rounds']} rounds with three times the step size (200)" in header
+    assert quick["learning-rate"] == 3 * float(str(recipe["learning-rate"]))
+    assert f"{quick['points-per-client']} points per client" in header
+    over = parse_overrides([str(twin)])
+    plan = make_plan(read_runs(PLACE / "methods.toml"), over, (0, 1), 100, tmp_path)
     assert plan.split_warnings == ()
+    assert {cell.config.learning_rate for cell in plan.cells} == {quick["learning-rate"]}
 
 
 def test_the_guide_names_every_folder() -> None:

@@ -12,6 +12,7 @@ import torch
 from torch import nn
 
 from fedul_flwr.errors import UserError
+from fedul_flwr.learning.bfloat16 import products_in_bfloat16
 
 LARGE_MODEL = 150_000
 """Weights from which bfloat16 pays, measured on an EPYC Zen 4 with AVX512_BF16: of our models those
@@ -110,10 +111,12 @@ def choose_dtype(precision: str, model: nn.Module, device: torch.device) -> torc
     return found
 
 
-def autocast(device: torch.device, dtype: torch.dtype) -> AbstractContextManager[object]:
-    """Context in which matrix products run in ``dtype`` where that is below float32."""
+def autocast(
+    model: nn.Module, device: torch.device, dtype: torch.dtype
+) -> AbstractContextManager[object]:
+    """Context in which ``model``'s products run in ``dtype`` where that is below float32."""
     if dtype == torch.bfloat16:
-        return torch.autocast(device.type, dtype=dtype)
+        return products_in_bfloat16(model, device)
     return nullcontext()
 
 

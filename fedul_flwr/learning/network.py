@@ -34,7 +34,7 @@ class Network:
 
     def __call__(self, inputs: Tensor) -> Tensor:
         """Logits; losses and comparisons of them are never in bfloat16."""
-        with autocast(self._device, self._dtype):
+        with autocast(self.model, self._device, self._dtype):
             logits: Tensor = self.model(self._never_alone(inputs))
         return logits[: len(inputs)].to(self._wide)
 
@@ -44,7 +44,7 @@ class Network:
         if heads is None:
             logits = self(inputs)
             return logits, logits
-        with autocast(self._device, self._dtype):
+        with autocast(self.model, self._device, self._dtype):
             first, second = heads(self._never_alone(inputs))
         return first[: len(inputs)].to(self._wide), second[: len(inputs)].to(self._wide)
 

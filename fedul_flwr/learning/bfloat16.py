@@ -1,0 +1,82 @@
+"""Products in bfloat16, without what oneDNN gets wrong in them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, nullcontext
+from functools import cache
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
+
+
+@contextmanager
+def products_in_bfloat16(model: nn.Module, device: torch.device) -> Iterator[None]:
+    """Context in which ``model``'s products and convolutions run in bfloat16 on ``device``."""
+    strided = any(
+        isinstance(layer, nn.Conv2d) and max(layer.stride) > 1 for layer in model.modules()
+    )
+    # Of no use to other models, and to look at every call costs a small one 2 % of a step.
+    repaired = _SmallMapsInFloat32() if strided and device.type == "cpu" else nullcontext()
+    with torch.autocast(device.type, dtype=torch.bfloat16), repaired:
+        yield
+
+
+class _SmallMapsInFloat32(TorchFunctionMode):
+    """Convolutions with taps that never meet the image run in float32.
+
+    The gradient of such a tap is zero. oneDNN's bfloat16 kernels for strided convolutions do not
+    write it (seen with torch 2.15 on AVX-512): it is what the memory held before, now and then
+    NaN. In float32 it is written.
+    """
+
+    def __torch_function__(
+        self,
+        func: Callable[..., Any],
+        types: Any,
+        args: tuple[Any, ...] = (),
+        kwargs: Mapping[str, Any] | None = None,
+    ) -> Any:
+        if func is not torch.conv2d or not _has_idle_taps(*args, **(kwargs or {})):
+            return func(*args, **(kwargs or {}))
+        with torch.autocast("cpu", enabled=False):
+            return func(*map(_wide, args), **{key: _wide(v) for key, v in (kwargs or {}).items()})
+
+
+def _wide(value: Any) -> Any:
+    return value.float() if isinstance(value, Tensor) else value
+
+
+def _has_idle_taps(input: Tensor, weight: Tensor, *rest: Any, **named: Any) -> bool:
+    options = dict(zip(("bias", "stride", "padding", "dilation"), rest, strict=False)) | named
+    stride, padding = options.get("stride", 1), options.get("padding", 0)
+    if isinstance(padding, str):  # "valid" pads nothing, "same" takes no strides
+        return False
+    steps = (stride, padding, options.get("dilation", 1))
+    return any(
+        idle_taps(input.shape[axis], weight.shape[axis], *(_along(axis, step) for step in steps))
+        for axis in (-2, -1)
+    )
+
+
+def _along(axis: int, value: int | tuple[int, ...]) -> int:
+    return value if isinstance(value, int) else value[axis if len(value) > 1 else 0]
+
+
+@cache
+def idle_taps(size: int, taps: int, stride: int, padding: int, dilation: int) -> tuple[int, ...]:
+    """The taps of a kernel that lie over padding wherever the kernel stands, along one axis.
+
+    Parameters
+    ----------
+    size : pixels of the image, >= 1.
+    taps, stride, padding, dilation : of the kernel, as ``torch.nn.Conv2d`` means them.
+    """
+    places = (size + 2 * padding - dilation * (taps - 1) - 1) // stride + 1
+    return tuple(
+        tap
+        for tap in range(taps)
+        if not any(0 <= at * stride + tap * dilation - padding < size for at in range(places))
+    )

@@ -1,0 +1,113 @@
+"""bfloat16 products, and the gradients of taps that never meet the image."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from fedul_flwr.learning.bfloat16 import idle_taps, products_in_bfloat16
+
+CPU = torch.device("cpu")
+STRIDED = nn.Conv2d(1, 1, 3, stride=2)
+"""A model for which convolutions are looked at."""
+
+
+@pytest.mark.parametrize(
+    ("size", "taps", "stride", "padding", "dilation", "idle"),
+    [
+        (12, 3, 1, 1, 1, ()),
+        (2, 3, 2, 1, 1, (0,)),  # one place, taps over -1, 0, 1
+        (1, 3, 2, 1, 1, (0, 2)),  # one place, taps over -1, 0, 1, of which 0 alone is a pixel
+        (2, 5, 2, 2, 1, (0, 1, 4)),  # one place, taps over -2 … 2
+        (3, 5, 2, 2, 1, ()),  # places over -2 … 2 and 0 … 4
+        (2, 3, 1, 2, 2, (0, 2)),  # places over -2, 0, 2 and -1, 1, 3
+        (5, 3, 7, 0, 1, ()),  # without padding every tap meets a pixel
+    ],
+)
+def test_idle_taps(
+    size: int, taps: int, stride: int, padding: int, dilation: int, idle: tuple[int, ...]
+) -> None:
+    assert idle_taps(size, taps, stride, padding, dilation) == idle
+
+
+def gradient(
+    weight: Tensor, inputs: Tensor, model: nn.Module = STRIDED, **options: Any
+) -> tuple[Tensor, torch.dtype]:
+    """Of the weight for a sum of squares, in bfloat16, and the dtype of the convolution.
+
+    Freed memory is full of NaN, so that what is not written is seen.
+    """
+    weight = weight.clone(memory_format=torch.preserve_format).requires_grad_()
+    with products_in_bfloat16(model, CPU):
+        outputs = F.conv2d(inputs, weight, **options)
+    total = outputs.float().square().sum()
+    blocks = [torch.full((2**16,), 255, dtype=torch.uint8) for _ in range(64)]
+    top = torch.zeros(2**13)  # above the blocks: else they would go back to the system
+    del blocks
+    total.backward()
+    assert weight.grad is not None
+    assert len(top)
+    return weight.grad, outputs.dtype
+
+
+@pytest.mark.parametrize("groups", [1, 16])
+@pytest.mark.parametrize("size", [(1, 1), (2, 2), (3, 3), (1, 3), (6, 8)])
+@pytest.mark.parametrize("stride", [1, 2, 3])
+@pytest.mark.parametrize("padding", [2, (2, 2), (2, 3)])
+def test_gradients_are_those_of_float32(
+    groups: int, size: tuple[int, int], stride: int, padding: int | tuple[int, int]
+) -> None:
+    random = torch.Generator().manual_seed(4)
+    inputs = torch.randn(8, 16, *size, generator=random)
+    weight = torch.randn(16, 16 // groups, 5, 5, generator=random) / 5
+    inputs = inputs.to(memory_format=torch.channels_last)
+    options = {"stride": stride, "padding": padding, "groups": groups}
+    found, dtype = gradient(weight, inputs, **options)
+    exact = weight.clone().requires_grad_()
+    F.conv2d(inputs, exact, **options).square().sum().backward()
+    assert exact.grad is not None
+    torch.testing.assert_close(found, exact.grad, rtol=0.05, atol=0.02 * float(exact.grad.norm()))
+    paddings = (padding, padding) if isinstance(padding, int) else padding
+    rows = idle_taps(size[0], 5, stride, paddings[0], 1)
+    columns = idle_taps(size[1], 5, stride, paddings[1], 1)
+    assert dtype == (torch.float32 if rows or columns else torch.bfloat16)
+    assert bool((found[:, :, list(rows)] == 0).all() and (found[..., list(columns)] == 0).all())
+
+
+@pytest.mark.parametrize("groups", [1, 16])
+@pytest.mark.parametrize("dilation", [1, 2])
+def test_without_strides_all_is_bfloat16_and_right(groups: int, dilation: int) -> None:
+    """Kernels for strides of one write every gradient, so models without others need no look."""
+    random = torch.Generator().manual_seed(4)
+    inputs = torch.randn(8, 16, 1, 1, generator=random)
+    weight = torch.randn(16, 16 // groups, 3, 3, generator=random)
+    plain = nn.Conv2d(16, 16, 3, dilation=dilation)
+    options = {"padding": dilation, "dilation": dilation, "groups": groups}
+    found, dtype = gradient(weight, inputs, plain, **options)
+    assert dtype == torch.bfloat16
+    idle = torch.ones(3, 3, dtype=torch.bool)
+    idle[1, 1] = False
+    assert bool((found[..., idle] == 0).all())
+    assert bool((found[..., 1, 1] != 0).all())
+
+
+@pytest.mark.parametrize("padding", ["same", "valid"])
+def test_named_paddings(padding: str) -> None:
+    _, dtype = gradient(torch.ones(2, 3, 1, 1), torch.ones(1, 3, 1, 1), padding=padding)
+    assert dtype == torch.bfloat16
+
+
+def test_a_layer_within_a_model() -> None:
+    """The second layer gets bfloat16 from the first, and one pixel for three taps."""
+    model = nn.Sequential(nn.Conv2d(1, 4, 3, 2, 1), nn.Conv2d(4, 4, 3, 2, 1), nn.Conv2d(4, 2, 1))
+    kinds = []
+    for layer in model:
+        layer.register_forward_hook(lambda layer, given, found: kinds.append(found.dtype))
+    with products_in_bfloat16(model, CPU):
+        model(torch.ones(2, 1, 2, 2))
+    # 2 pixels: taps over -1, 0, 1 of which the first is idle; then 1 pixel.
+    assert kinds == [torch.float32, torch.float32, torch.bfloat16]
