@@ -11,8 +11,6 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-import torch
-
 from benchmarks.figures import Growth, Sides
 
 
@@ -84,6 +82,8 @@ def best(taken: Mapping[str, Sequence[float]], side: str) -> str:
 
 def arithmetic(model: str, image_shape: tuple[int, int, int]) -> str:
     """What ``precision = "auto"`` takes for a model of ten classes on this processor."""
+    import torch
+
     from fedul_flwr.learning.machine import choose_dtype
     from fedul_flwr.models import build_model
 
@@ -93,6 +93,9 @@ def arithmetic(model: str, image_shape: tuple[int, int, int]) -> str:
 
 def machine() -> dict[str, Any]:
     """Hardware and versions that the figures belong to."""
+    # Half a gigabyte, which does not belong to the memory of a process that computes without it.
+    import torch
+
     from fedul_flwr.learning.machine import fast_bfloat16
 
     packages = ("torch", "torchvision", "flwr", "ray", "numpy")
