@@ -12,12 +12,19 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 
+def has_strides(model: nn.Module) -> bool:
+    """Whether a convolution of ``model`` has a stride above 1."""
+    return any(isinstance(layer, nn.Conv2d) and max(layer.stride) > 1 for layer in model.modules())
+
+
 @contextmanager
-def products_in_bfloat16(model: nn.Module, device: torch.device) -> Iterator[None]:
-    """Context in which ``model``'s products and convolutions run in bfloat16 on ``device``."""
-    strided = any(
-        isinstance(layer, nn.Conv2d) and max(layer.stride) > 1 for layer in model.modules()
-    )
+def products_in_bfloat16(device: torch.device, *, strided: bool) -> Iterator[None]:
+    """Context in which products and convolutions run in bfloat16 on ``device``.
+
+    Parameters
+    ----------
+    strided : whether the model has strides (:func:`has_strides`).
+    """
     # Of no use to other models, and to look at every call costs a small one 2 % of a step.
     repaired = _SmallMapsInFloat32() if strided and device.type == "cpu" else nullcontext()
     with torch.autocast(device.type, dtype=torch.bfloat16), repaired:
@@ -39,10 +46,11 @@ class _SmallMapsInFloat32(TorchFunctionMode):
         args: tuple[Any, ...] = (),
         kwargs: Mapping[str, Any] | None = None,
     ) -> Any:
-        if func is not torch.conv2d or not _has_idle_taps(*args, **(kwargs or {})):
-            return func(*args, **(kwargs or {}))
+        named = kwargs or {}
+        if func is not torch.conv2d or not _has_idle_taps(*args, **named):
+            return func(*args, **named)
         with torch.autocast("cpu", enabled=False):
-            return func(*map(_wide, args), **{key: _wide(v) for key, v in (kwargs or {}).items()})
+            return func(*map(_wide, args), **{key: _wide(value) for key, value in named.items()})
 
 
 def _wide(value: Any) -> Any:

@@ -112,11 +112,14 @@ def choose_dtype(precision: str, model: nn.Module, device: torch.device) -> torc
 
 
 def autocast(
-    model: nn.Module, device: torch.device, dtype: torch.dtype
+    device: torch.device, dtype: torch.dtype, *, strided: bool
 ) -> AbstractContextManager[object]:
-    """Context in which ``model``'s products run in ``dtype`` where that is below float32."""
+    """Context in which products run in ``dtype`` where that is below float32.
+
+    ``strided`` as :func:`~fedul_flwr.learning.bfloat16.products_in_bfloat16` means it.
+    """
     if dtype == torch.bfloat16:
-        return products_in_bfloat16(model, device)
+        return products_in_bfloat16(device, strided=strided)
     return nullcontext()
 
 

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
+from fedul_flwr.learning.bfloat16 import has_strides
 from fedul_flwr.learning.machine import autocast, choose_dtype
 
 
@@ -26,6 +27,7 @@ class Network:
         self.model = model
         self._device, self._precision = device, precision
         self._dtype = choose_dtype(precision, model, device)
+        self._strided = has_strides(model)
         self._wide = torch.float64 if self._dtype == torch.float64 else torch.float32
 
     def place(self, inputs: Tensor) -> Tensor:
@@ -34,7 +36,7 @@ class Network:
 
     def __call__(self, inputs: Tensor) -> Tensor:
         """Logits; losses and comparisons of them are never in bfloat16."""
-        with autocast(self.model, self._device, self._dtype):
+        with autocast(self._device, self._dtype, strided=self._strided):
             logits: Tensor = self.model(self._never_alone(inputs))
         return logits[: len(inputs)].to(self._wide)
 
@@ -44,7 +46,7 @@ class Network:
         if heads is None:
             logits = self(inputs)
             return logits, logits
-        with autocast(self.model, self._device, self._dtype):
+        with autocast(self._device, self._dtype, strided=self._strided):
             first, second = heads(self._never_alone(inputs))
         return first[: len(inputs)].to(self._wide), second[: len(inputs)].to(self._wide)
 

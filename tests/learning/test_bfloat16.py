@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from fedul_flwr.learning.bfloat16 import idle_taps, products_in_bfloat16
+from fedul_flwr.learning.bfloat16 import has_strides, idle_taps, products_in_bfloat16
 
 CPU = torch.device("cpu")
 STRIDED = nn.Conv2d(1, 1, 3, stride=2)
@@ -42,7 +42,7 @@ def gradient(
     Freed memory is full of NaN, so that what is not written is seen.
     """
     weight = weight.clone(memory_format=torch.preserve_format).requires_grad_()
-    with products_in_bfloat16(model, CPU):
+    with products_in_bfloat16(CPU, strided=has_strides(model)):
         outputs = F.conv2d(inputs, weight, **options)
     total = outputs.float().square().sum()
     blocks = [torch.full((2**16,), 255, dtype=torch.uint8) for _ in range(64)]
@@ -107,7 +107,7 @@ def test_a_layer_within_a_model() -> None:
     kinds = []
     for layer in model:
         layer.register_forward_hook(lambda layer, given, found: kinds.append(found.dtype))
-    with products_in_bfloat16(model, CPU):
+    with products_in_bfloat16(CPU, strided=has_strides(model)):
         model(torch.ones(2, 1, 2, 2))
     # 2 pixels: taps over -1, 0, 1 of which the first is idle; then 1 pixel.
     assert kinds == [torch.float32, torch.float32, torch.bfloat16]

@@ -86,7 +86,7 @@ def test_products_run_in_the_precision(name: str) -> None:
     layer = place(nn.Linear(4, 4), CPU, name)
     wide = torch.float64 if dtype == torch.float64 else torch.float32
     assert next(layer.parameters()).dtype == wide
-    with autocast(layer, CPU, dtype):
+    with autocast(CPU, dtype, strided=False):
         assert layer(torch.zeros(1, 4, dtype=wide)).dtype == dtype
 
 
