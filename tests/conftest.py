@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+# Networks and inputs here are tiny: two threads wait for each other a hundred times as long. It
+# counts for the programs that tests start, too, and must stand before torch is loaded.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
 import pytest
-import torch
 
 from fedul_flwr.config import RunConfig, resolve
+from fedul_flwr.results import plots
 
 REPOSITORY = Path(__file__).parents[1]
 
@@ -21,6 +25,15 @@ def own_cache(tmp_path_factory: pytest.TempPathFactory) -> Any:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("FEDUL_CACHE", str(tmp_path_factory.mktemp("cache")))
         yield
+
+
+@pytest.fixture(autouse=True)
+def no_plots(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Runs in this process draw nothing: pictures are half of a short run's time.
+
+    Tests of pictures call what draws them; runs of the real programs draw theirs.
+    """
+    monkeypatch.setattr(plots, "draw_plots", lambda run, directory: [])
 
 
 @pytest.fixture
@@ -53,12 +66,3 @@ def real_data() -> Callable[[str], str]:
         return str(root / name)
 
     return folder
-
-
-@pytest.fixture(scope="module")
-def one_thread() -> Iterator[None]:
-    """For tiny networks and inputs: two threads wait for each other a hundred times as long."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)

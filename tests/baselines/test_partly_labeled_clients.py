@@ -37,8 +37,6 @@ C = TypeVar("C", bound=PartlyLabeledClient)
 FIRST, SECOND = 10, 11
 """Rounds on both sides of the border between the stages, by default."""
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
 
 @pytest.fixture
 def client(settings: Settings) -> Callable[..., Any]:
