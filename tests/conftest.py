@@ -19,6 +19,28 @@ from fedul_flwr.results import plots
 REPOSITORY = Path(__file__).parents[1]
 
 
+@pytest.hookimpl(trylast=True)  # when the slow ones are out
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Deal real programs to all workers, first of all: they wait a lot while others compute.
+
+    pytest-xdist gives every worker an equal stretch of the list, and later what others have left.
+    """
+    workers = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
+    real = [item for item in items if is_real(item)]
+    rest = [item for item in items if not is_real(item)]
+    ends = [len(rest) * worker // workers for worker in range(workers + 1)]
+    items[:] = [
+        item
+        for worker in range(workers)
+        for item in real[worker::workers] + rest[ends[worker] : ends[worker + 1]]
+    ]
+
+
+def is_real(item: pytest.Item) -> bool:
+    """Whether a test starts Ray or a SuperLink."""
+    return "end_to_end" in item.path.parts or item.get_closest_marker("ray") is not None
+
+
 @pytest.fixture(autouse=True, scope="session")
 def own_cache(tmp_path_factory: pytest.TempPathFactory) -> Any:
     """Decoded data and federations of the tests lie in a directory of their own."""

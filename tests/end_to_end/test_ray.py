@@ -103,14 +103,11 @@ def test_a_run_on_ray_resumes_and_its_model_predicts(tmp_path: Path) -> None:
 RUNS = """
 ["five sets"]
 fedul.num-sets = 5
-[ten]
 ["variates at clients"]
 base = "scaffold"
 scaffold.option = "I"
 ["fine-tuned at the server"]
 method = "fedul-finetune"
-[FedLLP-VAT]
-method = "fedllp-vat"
 """
 
 
