@@ -24,16 +24,22 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Deal real programs to all workers, first of all: they wait a lot while others compute.
 
     pytest-xdist gives every worker an equal stretch of the list, and later what others have left.
+    The first worker has those that share a SuperLink.
     """
     workers = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
-    real = [item for item in items if is_real(item)]
-    rest = [item for item in items if not is_real(item)]
-    ends = [len(rest) * worker // workers for worker in range(workers + 1)]
-    items[:] = [
-        item
-        for worker in range(workers)
-        for item in real[worker::workers] + rest[ends[worker] : ends[worker + 1]]
-    ]
+    shared = [item for item in items if "shared_superlink" in getattr(item, "fixturenames", ())]
+    real = [item for item in items if is_real(item) and item not in shared]
+    rest = [item for item in items if not is_real(item) and item not in shared]
+    others = max(workers - 1, 1)
+    dealt = [real[worker::others] for worker in range(others)]
+    firsts = [shared, *dealt] if workers > 1 else [shared + real]
+    order: list[pytest.Item] = []
+    for worker, first in enumerate(firsts, 1):
+        order += first
+        left = max(len(items) * worker // workers - len(order), 0)
+        order += rest[:left]
+        del rest[:left]
+    items[:] = order + rest
 
 
 def is_real(item: pytest.Item) -> bool:
