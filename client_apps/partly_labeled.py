@@ -71,7 +71,7 @@ class PartlyLabeledClient(LabeledPointsClient):
         return paired_batches(data.images, data.points, len(self.labeled), plan)
 
     def objective(self, server_round: int) -> Objective:
-        """Cross-entropy weighted by confidence."""
+        """Cross-entropy weighted by confidence, pseudo-labeled points in strong views if asked."""
         import torch
 
         from fedul_flwr.learning.weighted import weighted_cross_entropy
@@ -81,7 +81,7 @@ class PartlyLabeledClient(LabeledPointsClient):
 
         def objective(network: Network, inputs: Tensor, positions: Tensor) -> Tensor:
             at, where = positions.cpu(), positions.device
-            logits = network(inputs)
+            logits = network(self._views(inputs, at))
             return weighted_cross_entropy(logits, classes[at].to(where), weights[at].to(where))
 
         return objective
@@ -97,6 +97,18 @@ class PartlyLabeledClient(LabeledPointsClient):
                 "confidence": guess.confidence,
             },
         )
+
+    def _views(self, inputs: Tensor, positions: Tensor) -> Tensor:
+        """Inputs, those of pseudo-labeled points with RandAugment's changes on top."""
+        if not isinstance(self.stages, PseudoLabelSettings) or not self.stages.operations:
+            return inputs
+        from fedul_flwr.learning.randaugment import randaugment
+
+        guessed = positions >= len(self.labeled)
+        if guessed.any():
+            inputs = inputs.clone()
+            inputs[guessed] = randaugment(inputs[guessed], self.stages.operations)
+        return inputs
 
     def _usable(self, guess: Propagated) -> NDArray[np.bool_]:
         """Which pseudo labels are trained on: the surest part, of equally sure ones all or none."""

@@ -3,16 +3,48 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+# Networks and inputs here are tiny: two threads wait for each other a hundred times as long. It
+# counts for the programs that tests start, too, and must stand before torch is loaded.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
 import pytest
-import torch
 
 from fedul_flwr.config import RunConfig, resolve
+from fedul_flwr.results import plots
 
 REPOSITORY = Path(__file__).parents[1]
+
+
+@pytest.hookimpl(trylast=True)  # when the slow ones are out
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Deal real programs to all workers, first of all: they wait a lot while others compute.
+
+    pytest-xdist gives every worker an equal stretch of the list, and later what others have left.
+    The first worker has those that share a SuperLink.
+    """
+    workers = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
+    shared = [item for item in items if "shared_superlink" in getattr(item, "fixturenames", ())]
+    real = [item for item in items if is_real(item) and item not in shared]
+    rest = [item for item in items if not is_real(item) and item not in shared]
+    others = max(workers - 1, 1)
+    dealt = [real[worker::others] for worker in range(others)]
+    firsts = [shared, *dealt] if workers > 1 else [shared + real]
+    order: list[pytest.Item] = []
+    for worker, first in enumerate(firsts, 1):
+        order += first
+        left = max(len(items) * worker // workers - len(order), 0)
+        order += rest[:left]
+        del rest[:left]
+    items[:] = order + rest
+
+
+def is_real(item: pytest.Item) -> bool:
+    """Whether a test starts Ray or a SuperLink."""
+    return "end_to_end" in item.path.parts or item.get_closest_marker("ray") is not None
 
 
 @pytest.fixture(autouse=True, scope="session")
@@ -21,6 +53,15 @@ def own_cache(tmp_path_factory: pytest.TempPathFactory) -> Any:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("FEDUL_CACHE", str(tmp_path_factory.mktemp("cache")))
         yield
+
+
+@pytest.fixture(autouse=True)
+def no_plots(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Runs in this process draw nothing: pictures are half of a short run's time.
+
+    Tests of pictures call what draws them; runs of the real programs draw theirs.
+    """
+    monkeypatch.setattr(plots, "draw_plots", lambda run, directory: [])
 
 
 @pytest.fixture
@@ -53,12 +94,3 @@ def real_data() -> Callable[[str], str]:
         return str(root / name)
 
     return folder
-
-
-@pytest.fixture(scope="module")
-def one_thread() -> Iterator[None]:
-    """For tiny networks and inputs: two threads wait for each other a hundred times as long."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)

@@ -32,9 +32,14 @@ def last_model(directory: Path) -> dict[str, Any]:
     return load_file(directory / "last.safetensors")
 
 
+def metrics_and_times(directory: Path) -> list[dict[str, Any]]:
+    """Lines of metrics.jsonl."""
+    return [json.loads(line) for line in (directory / "metrics.jsonl").read_text().splitlines()]
+
+
 def metrics(directory: Path) -> list[dict[str, Any]]:
-    """Lines of metrics.jsonl without what the clock decides."""
-    lines = [json.loads(line) for line in (directory / "metrics.jsonl").read_text().splitlines()]
+    """The same without what the clock decides."""
+    lines = metrics_and_times(directory)
     return [{key: line[key] for key in line if key not in TIMES} for line in lines]
 
 

@@ -21,7 +21,6 @@ from fedul_flwr.errors import UserError
 from fedul_flwr.evaluation import Errors, Evaluator
 from fedul_flwr.learning.local import dump_arrays
 from fedul_flwr.models import build_model
-from fedul_flwr.results import plots
 from fedul_flwr.results.summary import summary_rows
 from tests.runs import MeddlingGrid, is_train, last_model, metrics, summary, train
 
@@ -33,11 +32,6 @@ QUICK: dict[str, Any] = {
 LOCAL = {**QUICK, "evaluate": "local"}
 SOURCE = load_source("digits")
 TEST = np.asarray(SOURCE.test.labels)
-
-
-@pytest.fixture(autouse=True)
-def no_plots(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(plots, "draw_plots", lambda run, directory: [])
 
 
 def always(label: int) -> dict[str, Any]:

@@ -20,7 +20,6 @@ from fedul_flwr.learning.batches import to_input
 from fedul_flwr.local_plan import local_plan
 from fedul_flwr.models import build_model
 from fedul_flwr.node_config import NodeConfig
-from fedul_flwr.results import plots
 from tests.runs import last_model, train
 
 Settings = Callable[..., RunConfig]
@@ -83,7 +82,6 @@ def test_without_a_round_a_plan_has_the_step_size_of_the_settings(settings: Sett
 def test_training_at_the_server_follows_the_schedule(
     settings: Settings, monkeypatch: pytest.MonkeyPatch, own_rate: float
 ) -> None:
-    monkeypatch.setattr(plots, "draw_plots", lambda run, directory: [])
     config = settings(
         model="mlp", method="server-only", num_rounds=2, batch_size=0, optimizer="sgd",
         precision="float64", server_fraction=0.2, learning_rate=0.1,

@@ -37,7 +37,6 @@ from tests.wire_grid import WireGrid
 
 Settings = Callable[..., RunConfig]
 
-pytestmark = pytest.mark.usefixtures("one_thread")
 
 # Clients
 

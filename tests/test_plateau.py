@@ -19,7 +19,6 @@ from fedul_flwr.errors import UserError
 from fedul_flwr.learning.batches import to_input
 from fedul_flwr.learning.schedules import plateau
 from fedul_flwr.models import build_model
-from fedul_flwr.results import plots
 from tests.runs import MeddlingGrid, last_model, metrics, train
 
 Settings = Callable[..., RunConfig]
@@ -33,11 +32,6 @@ WILD: dict[str, Any] = {
     **{"batch_size": 0, "local_epochs": 1, "num_rounds": 6, "precision": "float64"},
     **PLATEAU,
 }
-
-
-@pytest.fixture(autouse=True)
-def no_plots(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(plots, "draw_plots", lambda run, directory: [])
 
 
 def columns(directory: Path, *keys: str) -> list[list[Any]]:

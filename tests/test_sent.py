@@ -18,7 +18,6 @@ from fedul_flwr.federation import DataShape, introduction
 from fedul_flwr.methods import METHODS, find_method
 from fedul_flwr.node_config import NodeConfig
 from fedul_flwr.references import load_reference
-from fedul_flwr.results import plots
 from fedul_flwr.sent import Sent, without
 from fedul_flwr.transcript import TO_SERVER, Recorded, read_transcript
 from tests.runs import train
@@ -76,11 +75,6 @@ RUNS: dict[str, dict[str, Any]] = {
 """A run in which every client sends all that it declares."""
 
 
-@pytest.fixture(autouse=True)
-def no_plots(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(plots, "draw_plots", lambda run, directory: [])
-
-
 def answers(directory: Path) -> list[Recorded]:
     return [m for m in read_transcript(directory) if m.direction == TO_SERVER]
 
@@ -103,9 +97,7 @@ def declared(settings: RunConfig) -> list[Sent]:
 
 
 @pytest.mark.parametrize("run", RUNS)
-def test_what_is_sent_is_what_is_declared(
-    settings: Settings, tmp_path: Path, run: str, one_thread: None
-) -> None:
+def test_what_is_sent_is_what_is_declared(settings: Settings, tmp_path: Path, run: str) -> None:
     method = run.partition(",")[0]
     config = settings(**{"method": method, **RUNS[run]})
     train(config, 3, transcript=tmp_path / "t")

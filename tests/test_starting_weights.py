@@ -15,11 +15,8 @@ from torch import Tensor, nn
 from fedul_flwr.config import RunConfig
 from fedul_flwr.errors import UserError
 from fedul_flwr.models import build_model
-from fedul_flwr.results import plots
 from fedul_flwr.starting_weights import load_starting_weights
 from tests.runs import last_model, train
-
-pytestmark = pytest.mark.usefixtures("one_thread")
 
 SMALL = "mobilenet_v3_small"
 Settings = Callable[..., RunConfig]
@@ -178,7 +175,6 @@ def test_a_download_that_fails_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def run(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Path]:
-    monkeypatch.setattr(plots, "draw_plots", lambda run, directory: [])
 
     def start(**options: Any) -> Path:
         return train(settings(**{"model": "mlp", "num_rounds": 1, "local_epochs": 1, **options}), 2)

@@ -38,9 +38,6 @@ def close(found: Tensor, expected: Tensor) -> None:
     np.testing.assert_allclose(found.detach().numpy(), expected.detach().numpy(), 1e-6, 1e-9)
 
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
-
 def random_case(num_sets: int, num_classes: int, seed: int = 0) -> tuple[Floats, Floats, Floats]:
     """Priors, unequal set sizes and a test prior far from uniform."""
     rng = np.random.default_rng(seed)

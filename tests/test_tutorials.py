@@ -24,7 +24,6 @@ def run_commands(script: str) -> None:
 
 
 @pytest.mark.parametrize("page", sorted(path.stem for path in TUTORIALS.glob("[!i]*.md")))
-@pytest.mark.usefixtures("one_thread")
 def test_tutorial(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     names: dict[str, object] = {}

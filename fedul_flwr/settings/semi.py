@@ -34,6 +34,10 @@ class PseudoLabelSettings(StageSettings):
     surest: Annotated[float, Field(gt=0, le=1)] = 1.0
     """Part of a client's pseudo-labeled points, the surest, that is trained on; 1 takes all,
     as the text."""
+    operations: Annotated[int, Field(ge=0, le=13)] = 0
+    """Operations of RandAugment, of 13, each of magnitude 2 to 5 of 10, on every pseudo-labeled
+    image that is trained on; images are labeled as they are. 0 leaves them to `augment`, as the
+    text."""
     class_weights: bool = False
     """Weigh classes by n/(K·count) of the labels a client trains on. The authors' code does so over
     all clients; from one client's counts it harms where clients lack classes."""

@@ -42,8 +42,6 @@ KINDS: dict[str, type[MatchingClient]] = {
 }
 AT_SERVER = {"scenario.labels-at": "server"}
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
 
 @pytest.fixture
 def client(settings: Settings) -> Callable[..., Any]:

@@ -11,6 +11,7 @@ import pytest
 import torch
 from flwr.app import RecordDict
 from safetensors.numpy import load_file
+from torch import Tensor
 
 from baselines.fedsem import LABEL, FedSemClient
 from baselines.labels_only import LabelsOnlyClient
@@ -23,6 +24,7 @@ from fedul_flwr.config import RunConfig
 from fedul_flwr.data.sources import load_source, source_directory
 from fedul_flwr.data.split import build_split, client_files
 from fedul_flwr.federation import DataShape, introduction
+from fedul_flwr.learning import randaugment
 from fedul_flwr.learning.batches import to_input
 from fedul_flwr.learning.features import extract_features
 from fedul_flwr.learning.local import dump_arrays, load_arrays, predict_logits
@@ -36,8 +38,6 @@ Settings = Callable[..., RunConfig]
 C = TypeVar("C", bound=PartlyLabeledClient)
 FIRST, SECOND = 10, 11
 """Rounds on both sides of the border between the stages, by default."""
-
-pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 @pytest.fixture
@@ -143,6 +143,65 @@ def test_the_surest_pseudo_labels_alone_are_trained_on(
     np.testing.assert_array_equal(found.classes[20:], guess.labels[kept])
     relative = guess.confidence[kept] / 0.8
     np.testing.assert_allclose(found.weights, np.append(np.ones(20), relative))
+
+
+def seen(client: PartlyLabeledClient, inputs: Tensor, positions: list[int]) -> Tensor:
+    """What the client's network is given of a batch of inputs."""
+    found: list[Tensor] = []
+
+    def network(given: Tensor) -> Tensor:
+        found.append(given)
+        return torch.zeros(len(given), 10)
+
+    objective = client.objective(client.server_round)
+    objective(network, inputs, torch.tensor(positions))  # type: ignore[arg-type]
+    return found[0]
+
+
+def test_pseudo_labeled_points_alone_are_seen_in_strong_views(
+    client: Build, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def darkened(images: Tensor, num_operations: int) -> Tensor:
+        return images - num_operations
+
+    monkeypatch.setattr(randaugment, "randaugment", darkened)
+    built = client(NetworkLabelsClient, "network-labels", **{"semi.operations": 3})
+    found = in_round(built, SECOND)
+    found.training_data()  # 20 points are labeled
+    inputs = torch.rand(4, 1, 8, 8)
+    before = inputs.clone()
+    changed = seen(found, inputs, [19, 20, 3, 89])
+    torch.testing.assert_close(changed, before - torch.tensor([0, 3, 0, 3]).view(4, 1, 1, 1))
+    assert inputs.equal(before)
+    assert seen(found, inputs, [0, 1, 2, 3]).equal(before)
+    plain = in_round(client(NetworkLabelsClient, "network-labels"), SECOND)
+    plain.training_data()
+    assert seen(plain, inputs, [19, 20, 3, 89]).equal(before)
+
+
+def test_images_are_labeled_as_they_are(client: Build, monkeypatch: pytest.MonkeyPatch) -> None:
+    def never(*_: Any) -> Tensor:
+        raise AssertionError
+
+    monkeypatch.setattr(randaugment, "randaugment", never)
+    labels = [
+        in_round(client(NetworkLabelsClient, "network-labels", **options), SECOND).pseudo_labels()
+        for options in ({"semi.operations": 13}, {})
+    ]
+    np.testing.assert_array_equal(labels[0].labels, labels[1].labels)
+    np.testing.assert_array_equal(labels[0].confidence, labels[1].confidence)
+
+
+def test_strong_views_train_to_another_model_that_can_be_repeated(settings: Settings) -> None:
+    """Of a whole run, so that the setting reaches clients; three runs, two of them alike."""
+    plan: dict[str, Any] = {"model": "mlp", "num_rounds": 2, "semi.labels-only-rounds": 1}
+    one, other, plain = (
+        last_model(train(settings(**plan, method="network-labels", **options), 2))
+        for options in ({"semi.operations": 2}, {"semi.operations": 2}, {})
+    )
+    for name, array in one.items():
+        np.testing.assert_array_equal(array, other[name])
+    assert any(not np.array_equal(array, plain[name]) for name, array in one.items())
 
 
 def test_of_no_pseudo_labels_none_is_surest(client: Build, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -63,5 +63,5 @@ def test_the_table_has_a_row_of_every_quantity(monkeypatch: pytest.MonkeyPatch) 
     assert all(len(row) == len(outcome.columns) for row in outcome.rows)
 
 
-def test_units_of_aggregation_are_positive(one_thread: None) -> None:
+def test_units_of_aggregation_are_positive() -> None:
     assert all(value >= 0 for value in scale_units.aggregation(quick=True).values())

@@ -14,7 +14,6 @@ from benchmarks.metered import MeteredGrid
 from benchmarks.scale_costs import Group, Plan, exchanges, run_bytes, sparse_bytes
 from fedul_flwr.config import RunConfig
 from fedul_flwr.propagation.phases import COMPARE, ROWS, SUM
-from fedul_flwr.results import plots
 from tests.runs import metrics
 
 Settings = Callable[..., RunConfig]
@@ -28,13 +27,6 @@ XCLP = {
     **{**QUICK, "points_per_client": 12, "method": "xclp", "labels.total": 24},
     **{"semi.labels-only-rounds": 0, "xclp.num-bits": 64, "num_rounds": 1},
 }
-
-pytestmark = pytest.mark.usefixtures("one_thread")
-
-
-@pytest.fixture(autouse=True)
-def no_plots(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(plots, "draw_plots", lambda run, directory: [])
 
 
 def metered(settings: RunConfig, clients: int) -> MeteredGrid:

@@ -35,8 +35,6 @@ FIGURES = {
     *("num-helpers", "steps", OUT_OF_STEP),
 }
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
 
 def parts(seed: int = 3, factor: float = 0.2) -> dict[str, Arrays]:
     arrays = dump_arrays(build_model("mlp", (8, 8, 1), 10, seed=seed))

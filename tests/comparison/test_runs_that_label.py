@@ -29,13 +29,13 @@ xclp.k = 3
 method = "xclp-predict"
 """
 OPTIONS = ("--runs", "runs.toml", "--seeds", "0,1", "--num-supernodes", "3", "--in-process")
-QUICK = ("-c", 'labels.total=30 xclp-predict.compare=false xclp.codes-seed="run"')
+QUICK = ("-c", 'labels.total=30 xclp-predict.compare=false xclp.secure="plaintext"')
 LABELS = {"method": "xclp-predict"}
 MODEL = {"method": "labels-only"}
 
 
 @pytest.fixture(autouse=True)
-def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, one_thread: None) -> Path:
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "runs.toml").write_text(RUNS)
     return tmp_path

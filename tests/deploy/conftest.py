@@ -26,7 +26,7 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
 
 
 @pytest.fixture
-def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, one_thread: None) -> Path:
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The folder that ``deploy check`` runs in."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("FEDUL_CACHE", str(tmp_path / "cache"))

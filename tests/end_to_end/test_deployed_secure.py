@@ -16,7 +16,7 @@ import pytest
 from fedul_flwr.config import resolve
 from tests.deployment import Deployment, consortium
 from tests.end_to_end.conftest import OWNERS
-from tests.end_to_end.test_ray_partly_labeled import text
+from tests.end_to_end.test_ray_xclp import text
 from tests.learnable_owners import NO_DATA, found_in, write_labeled
 from tests.runs import last_model, own_data_app, summary, train
 from tests.strategies.test_dropouts import LOST, PREPARE, losing

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.end_to_end.test_ray_partly_labeled import CLIENTS, in_process, on_ray
+from tests.end_to_end.test_ray_xclp import CLIENTS, in_process, on_ray
 from tests.exchanges import LC, LS, assert_in_step
 from tests.runs import last_model, metrics
 
@@ -19,17 +19,20 @@ AT_CLIENTS, AT_SERVER = (
     | {"fraction-train": 0.5, "points-per-client": 40}
     for options in (LC, LS)
 )
-SCENARIOS: dict[str, dict[str, Any]] = {
-    "clients": {**AT_CLIENTS, "labels.total": 100},
-    "server": AT_SERVER,
-    "streaming": {
-        **{**AT_CLIENTS, "labels.total": 100, "num-rounds": 4},
-        **{"scenario.streaming-steps": 2, "scenario.rounds-per-step": 2},
-    },
+STREAMING = {
+    **{**AT_CLIENTS, "labels.total": 100, "num-rounds": 4},
+    **{"scenario.streaming-steps": 2, "scenario.rounds-per-step": 2},
 }
 
 
-@pytest.mark.parametrize("settings", SCENARIOS.values(), ids=SCENARIOS)
+@pytest.mark.parametrize(
+    "settings",
+    [
+        pytest.param({**AT_CLIENTS, "labels.total": 100}, id="clients"),
+        pytest.param(AT_SERVER, id="server", marks=pytest.mark.slow),
+        pytest.param(STREAMING, id="streaming", marks=pytest.mark.slow),
+    ],
+)
 def test_scenarios(tmp_path: Path, settings: dict[str, Any]) -> None:
     there = on_ray(settings, tmp_path)
     here = in_process(settings, tmp_path)

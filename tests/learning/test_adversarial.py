@@ -17,8 +17,6 @@ from fedul_flwr.learning.adversarial import (
 from fedul_flwr.learning.network import Network, frozen_statistics
 from fedul_flwr.learning.plan import CPU
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
 
 def build(seed: int = 0, dtype: torch.dtype = torch.float32, *, norm: bool = True) -> Network:
     torch.manual_seed(seed)

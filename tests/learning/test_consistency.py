@@ -21,8 +21,6 @@ from fedul_flwr.learning.network import Network
 from fedul_flwr.learning.plan import CPU
 from fedul_flwr.surrogate import SurrogateLoss
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
 PRIORS = torch.tensor([[0.6, 0.4], [0.1, 0.9], [1.0, 0.0]], dtype=torch.float64)
 SIZES = torch.tensor([2, 5, 3])
 PI = torch.tensor([0.3, 0.7], dtype=torch.float64)

@@ -16,7 +16,6 @@ from fedul_flwr.learning.local import mean_gradient, on_logits, train_local
 from fedul_flwr.learning.network import frozen_statistics
 from fedul_flwr.learning.plan import LocalPlan
 
-pytestmark = pytest.mark.usefixtures("one_thread")
 RNG = np.random.default_rng(0)
 IMAGES = RNG.integers(0, 256, (40, 6, 6, 1), dtype=np.uint8)
 POINTS, TARGETS = np.arange(40), RNG.integers(0, 3, 40)

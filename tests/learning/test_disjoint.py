@@ -28,8 +28,6 @@ from fedul_flwr.learning.network import Network
 from fedul_flwr.learning.plan import CPU, LocalPlan
 from fedul_flwr.learning.weighted import scaled_cross_entropy
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
 Parts = dict[str, dict[str, Any]]
 WIDE = LocalPlan(optimizer="sgd", learning_rate=0.1, batch_size=4, precision="float64")
 RNG = np.random.default_rng(0)

@@ -13,8 +13,6 @@ from fedul_flwr.learning.embedding import embed, noise_image
 from fedul_flwr.learning.machine import place
 from fedul_flwr.learning.plan import CPU, LocalPlan
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
 
 def test_the_image_is_one_of_standard_noise() -> None:
     image = noise_image((40, 30, 3), np.random.default_rng(0))

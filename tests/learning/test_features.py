@@ -20,8 +20,6 @@ from fedul_flwr.learning.local import predict_logits
 from fedul_flwr.learning.plan import LocalPlan
 from fedul_flwr.models import MODELS, build_model
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
 RNG = np.random.default_rng(0)
 IMAGES: NDArray[np.uint8] = RNG.integers(0, 256, (600, 6, 5, 2), dtype=np.uint8)
 POINTS = RNG.permutation(600)[:530]  # more than one batch of 512

@@ -24,8 +24,6 @@ from fedul_flwr.learning.inter_client import (
 from fedul_flwr.learning.network import Network
 from fedul_flwr.learning.plan import CPU
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
 # Votes
 
 

@@ -37,9 +37,6 @@ TARGETS = RNG.integers(0, 3, 40)
 WIDE = LocalPlan(optimizer="sgd", learning_rate=0.1, batch_size=8, precision="float64")
 
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
-
 def network(*, batch_norm: bool = True, dropout: float = 0.0) -> nn.Sequential:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)

@@ -17,9 +17,6 @@ from fedul_flwr.learning.matching import Consistency, MatchingObjective, anneale
 from fedul_flwr.learning.network import Network
 from fedul_flwr.learning.plan import CPU
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
-
 # Training-signal annealing: probabilities of the true classes are 3/4, 1/2 and 1/10.
 SIGNAL = torch.tensor([[0.75, 0.25], [0.5, 0.5], [0.9, 0.1]], dtype=torch.float64).log()
 TRUE = torch.tensor([0, 1, 1])

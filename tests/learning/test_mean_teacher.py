@@ -18,8 +18,6 @@ from fedul_flwr.learning.plan import LocalPlan
 from fedul_flwr.models import build_model
 from fedul_flwr.models.two_heads import TwoHeads
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
 CPU = torch.device("cpu")
 NOBODY = torch.full((2,), -1)
 BOTH = torch.tensor([0, 1])

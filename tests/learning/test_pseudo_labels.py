@@ -16,8 +16,6 @@ from fedul_flwr.learning.network import Network
 from fedul_flwr.learning.plan import CPU, LocalPlan
 from fedul_flwr.learning.pseudo_labels import FixMixObjective, is_confident, likeliest_classes
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
 
 class Fixed(FixMixObjective):
     """Mixes three to one, always."""

@@ -11,8 +11,6 @@ from torch import Tensor, nn
 from fedul_flwr.learning.features import feature_layer, inputs_of
 from fedul_flwr.models import build_model
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
 INPUTS = torch.rand(4, 3, 16, 16, generator=torch.Generator().manual_seed(0)) * 2 - 1
 
 

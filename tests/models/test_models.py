@@ -19,9 +19,6 @@ from fedul_flwr.models import MODELS, build_model
 Shape = tuple[int, int, int]
 
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
-
 SHAPES: list[Shape] = [(28, 28, 1), (32, 32, 3), (19, 24, 2)]
 BIG = ("alexnet-like", "resnet9", "resnet18", "resnet18-small")
 """Drawing their weights is slow."""

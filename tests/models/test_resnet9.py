@@ -11,8 +11,6 @@ from fedul_flwr.learning.features import feature_layer, inputs_of
 from fedul_flwr.models import build_model
 from fedul_flwr.models.resnet9 import Skip
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
 
 def inputs(height: int, width: int) -> torch.Tensor:
     return torch.rand(2, 3, height, width, generator=torch.Generator().manual_seed(0)) * 2 - 1

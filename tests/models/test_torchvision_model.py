@@ -13,8 +13,6 @@ from fedul_flwr.learning.batches import to_input
 from fedul_flwr.models import build_model
 from fedul_flwr.models.torchvision_model import TorchvisionModel
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
 SMALL = "mobilenet_v3_small"
 
 

@@ -15,10 +15,7 @@ from fedul_flwr.errors import UserError
 from fedul_flwr.learning.features import feature_layer
 from fedul_flwr.models import build_model
 from fedul_flwr.models.two_heads import TwoHeads
-from fedul_flwr.results import plots
 from tests.runs import last_model, train
-
-pytestmark = pytest.mark.usefixtures("one_thread")
 
 INPUTS = torch.rand(4, 1, 12, 12, generator=torch.Generator().manual_seed(0))
 
@@ -69,7 +66,6 @@ def test_what_has_no_linear_layer_gets_no_second_head() -> None:
 def test_a_method_with_one_head_leaves_the_second_alone(
     settings: Callable[..., RunConfig], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(plots, "draw_plots", lambda run, directory: [])
     quick = {"num_rounds": 1, "local_epochs": 1, "l1": 1e-4, "weight_decay": 1e-3}
     plain = last_model(train(settings(model="mlp", **quick), 2))
     found = last_model(train(settings(model="mlp+head", **quick), 2))

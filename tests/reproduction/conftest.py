@@ -6,10 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from tests.strategies.conftest import no_plots
-
-__all__ = ["no_plots"]
-
 TABLE = """
 title = "Digits"
 source = "A paper, table 1"

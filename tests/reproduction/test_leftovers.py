@@ -93,9 +93,7 @@ def test_what_has_other_settings_starts_anew(ran: list[RunConfig]) -> None:
     assert results() == [kept]
 
 
-def test_a_run_goes_on_with_another_device(
-    place: Path, monkeypatch: pytest.MonkeyPatch, no_plots: None, one_thread: None
-) -> None:
+def test_a_run_goes_on_with_another_device(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     real = simulation.run_in_process
 
     def half(config: RunConfig, clients: int, **options: Any) -> None:

@@ -30,7 +30,7 @@ def said(result: Result) -> str:
 
 
 @pytest.fixture
-def ran(monkeypatch: pytest.MonkeyPatch, no_plots: None, one_thread: None) -> list[str]:
+def ran(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Counts what is simulated: method and number of sets; ``fail`` in it makes runs fail."""
     started: list[str] = []
     real = simulation.run_in_process

@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 from fedul_flwr.config import RunConfig
-from fedul_flwr.results import plots
 from fedul_flwr.results.recorder import Recorder
 from fedul_flwr.results.store import RunDirectory
 from tests.runs import train
@@ -60,7 +59,6 @@ def test_after_a_round_one_version_is_left(
         seen.append(files(recorder.directory.path))
 
     monkeypatch.setattr(Recorder, "record", watch)
-    monkeypatch.setattr(plots, "draw_plots", lambda run, directory: [])
     base = {} if options.get("base") else {"base": "scaffold"}
     plan = {"model": "mlp", "optimizer": "sgd", "learning_rate": 0.1, "local_epochs": 1}
     plan |= {"num_rounds": 5, "fraction_train": 0.75, "semi.labels-only-rounds": 1}

@@ -77,7 +77,7 @@ def test_refuses_what_would_be_found_by_chance(secret: bytes) -> None:
 
 
 def test_a_transcript_without_protection(
-    settings: Callable[..., RunConfig], tmp_path: Path, one_thread: None
+    settings: Callable[..., RunConfig], tmp_path: Path
 ) -> None:
     """Codes and who is labeled are there; labels not as such, though shares tell of them."""
     options = {"method": "xclp-predict", "xclp.num-bits": 256, "xclp-predict.compare": False}

@@ -84,9 +84,7 @@ def attack(client: int, own_labeled: Ints, transcript: Path) -> dict[int, dict[i
     return {j: {position: next(labels) for position in where[j]} for j in others}
 
 
-def test_every_client_reads_all_labels(
-    settings: Callable[..., RunConfig], tmp_path: Path, one_thread: None
-) -> None:
+def test_every_client_reads_all_labels(settings: Callable[..., RunConfig], tmp_path: Path) -> None:
     config = settings(**PLAN, **{"xclp-predict.leave-one-out": True})
     directory = train(config, CLIENTS, transcript=tmp_path / "t")
     with np.load(directory / "split.npz") as split:
@@ -102,7 +100,7 @@ def test_every_client_reads_all_labels(
 
 
 def test_without_it_nobody_is_sent_a_row_of_a_labeled_point(
-    settings: Callable[..., RunConfig], tmp_path: Path, one_thread: None
+    settings: Callable[..., RunConfig], tmp_path: Path
 ) -> None:
     train(settings(**PLAN), CLIENTS, transcript=tmp_path / "t")
     for client in range(CLIENTS):

@@ -7,14 +7,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from fedul_flwr.results import plots
 from fedul_flwr.simulation import task_identity
 from tests.secure_parties import PROTOCOLS, TOY, borrowed
-
-
-@pytest.fixture(autouse=True)
-def no_plots(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(plots, "draw_plots", lambda run, directory: [])
 
 
 @pytest.fixture

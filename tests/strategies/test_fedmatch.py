@@ -53,8 +53,6 @@ SUPERVISED: dict[str, Any] = {
 """Settings with which psi is 0 and stays 0."""
 CLIENTS = 4
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
 
 def parts_after(directory: Path, server_round: int) -> Parts:
     state = load_file(directory / f"state-{server_round}.safetensors")

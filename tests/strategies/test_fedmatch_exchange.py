@@ -41,8 +41,6 @@ Settings = Callable[..., RunConfig]
 THRESHOLD = 5e-5
 """Of differences, by default."""
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
 
 def parts_after(directory: Path, server_round: int) -> dict[str, Arrays]:
     """The server's parts at the end of a round."""

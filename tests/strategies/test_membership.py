@@ -24,8 +24,6 @@ Run = Callable[..., tuple[Path, Flock]]
 ALL = range(4)
 LENIENT = {"on_client_failure": "continue"}
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
 
 @pytest.fixture
 def run(settings: Settings, tmp_path: Path) -> Run:

@@ -11,7 +11,6 @@ import pytest
 from flwr.clientapp import ClientApp
 
 from fedul_flwr.config import RunConfig
-from fedul_flwr.results import plots
 from fedul_flwr.results.label_files import read_labels
 from fedul_flwr.transcript import TO_SERVER, read_transcript
 from tests.owners import CLASSES, NO_DATA, write_folders
@@ -20,11 +19,6 @@ from tests.runs import last_model, own_data_app, train
 Settings = Callable[..., RunConfig]
 OWNERS = 3
 PREDICT = {"method": "xclp-predict", "xclp.num-bits": 64, "xclp-predict.compare": False}
-
-
-@pytest.fixture(autouse=True)
-def no_plots(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(plots, "draw_plots", lambda run, directory: [])
 
 
 def owners_app(place: Path) -> ClientApp:

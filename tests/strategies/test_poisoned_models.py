@@ -21,8 +21,6 @@ from tests.strategies.test_reception import IN_ROUND_1, LENIENT, QUICK, replacin
 
 Settings = Callable[..., RunConfig]
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
 
 # Bounds
 

@@ -28,8 +28,6 @@ QUICK: dict[str, Any] = {
 LENIENT = {**QUICK, "on_client_failure": "continue"}
 BAD_CLIENT, IN_ROUND_1 = 1, 2
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
 
 def changing(change: Change, at: int = IN_ROUND_1) -> dict[str, Any]:
     """Options of a run in which client 1's reply to call ``at`` (hello is 0) is changed."""

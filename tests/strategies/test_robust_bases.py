@@ -31,7 +31,7 @@ ATTACKS: dict[str, Attack] = {
     "flipped": lambda array: -20 * array,
 }
 
-pytestmark = pytest.mark.usefixtures("one_thread", "no_collection")
+pytestmark = pytest.mark.usefixtures("no_collection")
 
 
 def attacked(attack: Attack) -> dict[str, Any]:

@@ -121,7 +121,7 @@ def test_buffers_are_averaged_and_never_reach_an_adaptive_base(settings: Setting
         return replies
 
     config = settings(
-        model="cnn6", num_rounds=1, local_epochs=1, base="fedadam", **{"fedadam.eta": 100.0}
+        model="cnn6-quarter", num_rounds=1, local_epochs=1, base="fedadam", **{"fedadam.eta": 100.0}
     )
     directory = train(config, 2, wrap_grid=lambda grid: MeddlingGrid(grid, watch))
     model = last_model(directory)
@@ -221,7 +221,7 @@ class Cut(Exception):
 
 RESUMED: dict[str, dict[str, Any]] = {
     "fedavg": {},
-    "fedadam": {"base": "fedadam", "model": "cnn6"},
+    "fedadam": {"base": "fedadam", "model": "cnn6-quarter"},
     "fedavgm": {"base": "fedavgm"},
     # Clients have variates of their own, and those of a round that was cut off must not count.
     "scaffold": {"base": "scaffold", "scaffold.option": "I", "fraction_train": 0.7},
