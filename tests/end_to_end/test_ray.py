@@ -119,11 +119,16 @@ def test_a_comparison_on_ray(tmp_path: Path) -> None:
     done = fedul("compare", *arguments, "--client-cpus", ALL_CPUS, cwd=tmp_path)
     assert done.returncode == 1, done.stdout + done.stderr
     assert "Warning: The runs do not share their data splits, fedul.num-sets differs" in done.stderr
-    assert "Failed: five sets, seed 0: Client 0 cannot take part: it has 5 sets" in done.stdout
+    refused = "Client 0 cannot take part: it has 5 sets, fewer than the 10 classes."
+    assert f"Failed: five sets, seed 0: {refused}" in done.stdout
+    assert "Traceback" not in done.stdout + done.stderr
     assert done.stdout.count("Starting Flower's simulation") == 1
     plan = make_plan(
         read_runs(tmp_path / "runs.toml"), parse_overrides([shared]), (0,), 10, tmp_path / "here"
     )
-    for cell in plan.cells[1:]:
+    failed, *others = plan.cells
+    where = failed.directory.relative_to(plan.output)
+    assert not (tmp_path / "out" / where / "summary.json").exists()
+    for cell in others:
         there = tmp_path / "out" / cell.directory.relative_to(plan.output)
         assert metrics(train(cell.config, 10)) == metrics(there), cell.run

@@ -80,3 +80,6 @@ def test_training_in_secret(tmp_path: Path) -> None:
         np.testing.assert_array_equal(array, last_model(here)[name])
     assert sum(name.endswith("-3.safetensors") for name in pseudo_labels(there)) == 5
     assert pseudo_labels(there) == pseudo_labels(here)
+    # Of a session no more is left behind than without one.
+    left = [{file.name for file in (run / "clients").glob("*/*")} for run in (there, here)]
+    assert left[0] == left[1]
