@@ -54,7 +54,12 @@ def main(names: list[str]) -> int:
 
 def run(copy: Path, files: list[str], tests: list[str]) -> None:
     """Let mutmut try the mutants of the piece that have no result yet."""
-    snapshot.refresh(REPOSITORY, copy, files, tests)
+    changed = snapshot.refresh(REPOSITORY, copy, files, tests)
+    metas = [copy / "mutants" / f"{file}.meta" for file in files]
+    if not changed and all(meta.is_file() for meta in metas):
+        codes = [json.loads(meta.read_text())["exit_code_by_key"].values() for meta in metas]
+        if not any(code is None for values in codes for code in values):
+            return
     for file in files:  # mutmut takes one that it could not finish for finished
         if not (copy / "mutants" / f"{file}.meta").is_file():
             (copy / "mutants" / file).unlink(missing_ok=True)
@@ -92,13 +97,12 @@ def report(piece: str, files: list[str], listed: dict[str, Any]) -> bool:
         for kind in ("same", "accepted")
     )
     counts: Counter[str] = Counter()
-    missing, seen = [], set()
+    missing = []
     for file in files:
         for mutant, code in results(RESULTS / piece, file):
-            if mutant is None:
+            if mutant is None or code is None:
                 continue
             key = (file, mutant)
-            seen.add(key)
             counts["mutants"] += 1
             if code not in SURVIVED:
                 counts["killed"] += 1
@@ -120,10 +124,11 @@ def report(piece: str, files: list[str], listed: dict[str, Any]) -> bool:
         f"{piece}: {counts['mutants']} mutants, {counts['killed']} killed, {counts['survived']} "
         f"survived, {counts['same']} the same program; {100 * share:.1f} %"
     )
-    for file, mutant in missing:
-        print(f"  not listed: {file}\n    {mutant!r},")
-    for file, mutant in stale:
-        print(f"  listed, but no survivor: {file}\n    {mutant!r}")
+    for title, keys in (("not listed", missing), ("listed, but no survivor", stale)):
+        for file, group in itertools.groupby(keys, lambda key: key[0]):
+            print(f"  {title}: {file}")
+            for _, mutant in group:
+                print(f"    {json.dumps(mutant, ensure_ascii=False)},")
     return share >= BAR and not missing and not stale
 
 

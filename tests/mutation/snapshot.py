@@ -19,8 +19,9 @@ OTHERS = ["tests", "experiments", "docs", "results", "benchmarks", "README.md", 
 IGNORED_LINES = [r"^\s*raise\b", r"^\s*log\(", r"^\s*warnings\.warn\("]
 
 
-def refresh(repository: Path, copy: Path, files: list[str], tests: list[str]) -> None:
-    """Bring the copy up to date; files that are the same keep their time, which mutmut looks at."""
+def refresh(repository: Path, copy: Path, files: list[str], tests: list[str]) -> bool:
+    """Bring the copy up to date; whether it was not. mutmut looks at the times of files."""
+    changed = False
     listed = subprocess.run(
         ["git", "ls-files", "--cached", "--others", "--exclude-standard", "-z"],
         cwd=repository,
@@ -44,6 +45,8 @@ def refresh(repository: Path, copy: Path, files: list[str], tests: list[str]) ->
         if not target.is_file() or target.read_bytes() != content:
             target.parent.mkdir(parents=True, exist_ok=True)
             target.write_bytes(content)
+            changed = True
+    return changed
 
 
 def configuration(files: list[str], tests: list[str]) -> str:
@@ -56,6 +59,7 @@ def configuration(files: list[str], tests: list[str]) -> str:
         "do_not_mutate_patterns": IGNORED_LINES,
         "pytest_add_cli_args": ["-m", marks, "-p", "no:xdist", "--hypothesis-seed=0"],
         "pytest_add_cli_args_test_selection": tests,
+        "timeout_multiplier": 6.0,
         "timeout_constant": 4.0,
         "track_dependencies": False,
         "use_git_change_detection": False,

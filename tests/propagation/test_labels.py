@@ -117,13 +117,29 @@ def test_reweighing_multiplies_classes() -> None:
     assert not reweigh_by_prior(scores)[[4, 50]].any()
 
 
+@pytest.mark.parametrize("sharpness", [0.5, 2.0, 6.0])
+def test_reweighing_takes_the_power_of_the_scores_for_posteriors(sharpness: float) -> None:
+    # z (K pi)^(1/s) = (z^s K pi)^(1/s), and pi is estimated from z^s alone.
+    scores = even_scores(np.random.default_rng(1).choice([3, 8], 100))
+    posteriors = reweigh_by_prior(scores**sharpness, sharpness=1.0)
+    found = reweigh_by_prior(scores, sharpness=sharpness)
+    np.testing.assert_allclose(found, posteriors ** (1 / sharpness), rtol=1e-9)
+
+
+def test_a_clear_prior_is_believed_as_it_is() -> None:
+    # 90 sure points of one class of ten, and one imagined point of each: pi = 0.91 and 0.01. It
+    # spreads over exp(0.5003) = 1.65 classes, less than 4 of 10. The sharpness is 6.
+    found = reweigh_by_prior(np.tile(np.eye(10)[7], (90, 1)))
+    np.testing.assert_allclose(found[:, 7], 9.1 ** (1 / 6), rtol=1e-12)
+
+
 def test_reweighing_of_nothing() -> None:
     assert reweigh_by_prior(np.zeros((3, 4))).tolist() == np.zeros((3, 4)).tolist()
     assert reweigh_by_prior(np.empty((0, 4))).shape == (0, 4)
     assert reweigh_by_prior([[0.4], [0.2]]).tolist() == [[0.4], [0.2]]
 
 
-@pytest.mark.parametrize("sharpness", [0, -1, np.nan])
+@pytest.mark.parametrize("sharpness", [0, -1, np.nan, np.inf])
 def test_refuses_a_sharpness(sharpness: float) -> None:
     with pytest.raises(UserError, match="must be positive"):
         reweigh_by_prior([[1, 2]], sharpness=sharpness)
