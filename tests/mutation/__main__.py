@@ -14,6 +14,7 @@ import hashlib
 import itertools
 import json
 import os
+import re
 import subprocess
 import sys
 import tomllib
@@ -47,14 +48,14 @@ def main(names: list[str]) -> int:
             if path.name != "__init__.py"
         ]
         files = [file for file in files if file not in pieces[name].get("without", [])]
-        run(RESULTS / name, files, pieces[name]["tests"])
+        run(RESULTS / name, files, pieces[name]["tests"], pieces[name].get("numba", True))
         good = report(name, files, listed) and good
     return 0 if good else 1
 
 
-def run(copy: Path, files: list[str], tests: list[str]) -> None:
+def run(copy: Path, files: list[str], tests: list[str], numba: bool) -> None:
     """Let mutmut try the mutants of the piece that have no result yet."""
-    changed = snapshot.refresh(REPOSITORY, copy, files, tests)
+    changed = snapshot.refresh(REPOSITORY, copy, files, tests, numba)
     metas = [copy / "mutants" / f"{file}.meta" for file in files]
     if not changed and all(meta.is_file() for meta in metas):
         codes = [json.loads(meta.read_text())["exit_code_by_key"].values() for meta in metas]
@@ -96,6 +97,7 @@ def report(piece: str, files: list[str], listed: dict[str, Any]) -> bool:
         {(row["file"], mutant) for row in listed.get(kind, []) for mutant in row["mutants"]}
         for kind in ("same", "accepted")
     )
+    rules = [rule["change"] for rule in listed.get("rule", [])]
     counts: Counter[str] = Counter()
     missing = []
     for file in files:
@@ -106,7 +108,7 @@ def report(piece: str, files: list[str], listed: dict[str, Any]) -> bool:
             counts["mutants"] += 1
             if code not in SURVIVED:
                 counts["killed"] += 1
-            elif key in same:
+            elif key in same or any(re.search(rule, mutant) for rule in rules):
                 counts["same"] += 1
             else:
                 counts["survived"] += 1

@@ -1,12 +1,14 @@
 """A copy of the repository for a piece, prepared for mutmut.
 
 mutmut leaves decorated functions alone. In the copy ``@d def f`` is therefore written as what it
-means, ``def f`` and then ``f = d(f)``, and mutmut changes the plain ``f``.
+means, ``def f`` and then ``f = d(f)``, and mutmut changes the plain ``f``. Numba cannot compile
+what mutmut makes of a loop: a piece with ``numba = false`` runs its loops as Python.
 """
 
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 from pathlib import Path
 
@@ -19,7 +21,7 @@ OTHERS = ["tests", "experiments", "docs", "results", "benchmarks", "README.md", 
 IGNORED_LINES = [r"^\s*raise\b", r"^\s*log\(", r"^\s*warnings\.warn\("]
 
 
-def refresh(repository: Path, copy: Path, files: list[str], tests: list[str]) -> bool:
+def refresh(repository: Path, copy: Path, files: list[str], tests: list[str], numba: bool) -> bool:
     """Bring the copy up to date; whether it was not. mutmut looks at the times of files."""
     changed = False
     listed = subprocess.run(
@@ -39,7 +41,7 @@ def refresh(repository: Path, copy: Path, files: list[str], tests: list[str]) ->
         source, target = repository / name, copy / name
         content = source.read_bytes()
         if name in files:
-            content = undecorated(content.decode()).encode()
+            content = undecorated(content.decode(), numba).encode()
         if name == "pyproject.toml":
             content += configuration(files, tests).encode()
         if not target.is_file() or target.read_bytes() != content:
@@ -68,8 +70,15 @@ def configuration(files: list[str], tests: list[str]) -> str:
     return f"\n[tool.mutmut]\n{text}\n"
 
 
-def undecorated(source: str) -> str:
+def undecorated(source: str, numba: bool = True) -> str:
     """The program with every ``@d def f`` written as ``def f`` and ``f = d(f)``."""
+    if not numba:
+        source = source.replace("@_compiled\n", "")
+        source = source.replace("intrinsic(_one_bits)", "lambda word: int(word).bit_count()")
+        # What is for Numba alone is not called then.
+        source = re.sub(
+            r"(def (?:_one_bits|_compiled)\(.*:)\n", r"\1  # pragma: no mutate block\n", source
+        )
     return cst.parse_module(source).visit(_Undecorate()).code
 
 
