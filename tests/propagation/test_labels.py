@@ -43,6 +43,15 @@ def test_labels_and_confidence_by_hand() -> None:
     assert found.labels.tolist() == [1, 2, 0, -1, 1]
     sides = 1 - np.log(2) / np.log(3)
     np.testing.assert_allclose(found.confidence, [0.0536054, 1, 0, 0, sides], atol=1e-7)
+    assert found.labels.dtype == np.int64
+    # (1/4, 3/4): entropy 0.5623351, over log 2 = 0.6931472.
+    assert labels_from_scores([[1, 3]]).confidence == pytest.approx([0.1887219], abs=1e-7)
+
+
+@pytest.mark.parametrize("num_classes", range(2, 60))
+def test_even_scores_have_no_confidence(num_classes: int) -> None:
+    found = labels_from_scores(np.ones((1, num_classes))).confidence
+    assert 0 <= found[0] < 1e-12
 
 
 def test_given_labels_stay() -> None:

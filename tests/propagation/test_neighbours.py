@@ -190,6 +190,11 @@ def test_zero_vectors_are_similar_to_nobody() -> None:
         np.testing.assert_array_equal(matrix[np.ix_(rest, rest)], without.toarray())
 
 
+def test_points_in_one_direction_have_cosine_1() -> None:
+    found = neighbours_by_cosine(np.array([[3.0, 4.0], [6.0, 8.0]]), 1)
+    assert found.toarray().tolist() == [[0, 1], [1, 0]]
+
+
 def test_all_points_alike() -> None:
     # Everybody is at distance 0: lower indices go first.
     found = neighbours_by_code(np.full((5, 4), 7, np.uint8), 2).toarray()

@@ -66,6 +66,15 @@ def test_a_lasting_model_is_another_and_the_weight_matters(settings: Settings) -
     assert list(runs[1].glob("state-2.safetensors"))
 
 
+def test_a_lasting_model_with_all_weight_is_training_at_the_server_alone(
+    settings: Settings,
+) -> None:
+    # f' begins as the global model did and never looks at what clients return.
+    options = {"fedul-mix.mixing-weight": 1.0, "fedul-mix.independent": "persistent"}
+    mixed = train(settings(**WIDE, method="fedul-mix", **options), 3)
+    assert same(mixed, train(settings(**WIDE, method="server-only"), 3))
+
+
 def test_mixing_by_hand() -> None:
     one = ArrayRecord({"w": Array(np.array([1.0, 2.0], np.float32)), "n": Array(np.array(7))})
     other = ArrayRecord({"w": Array(np.array([5.0, 0.0], np.float32)), "n": Array(np.array(9))})
