@@ -64,8 +64,9 @@ def run(copy: Path, files: list[str], tests: list[str], numba: bool) -> None:
     for file in files:  # mutmut takes one that it could not finish for finished
         if not (copy / "mutants" / f"{file}.meta").is_file():
             (copy / "mutants" / file).unlink(missing_ok=True)
-    texts = [p for t in tests for p in ([copy / t] if t.endswith(".py") else (copy / t).rglob("*"))]
-    texts = sorted(path for path in texts if path.suffix == ".py")
+    places = {copy / test.removeprefix("--deselect=").partition("::")[0] for test in tests}
+    texts = sorted({file for place in places for file in [place, *place.rglob("*.py")]})
+    texts = [file for file in texts if file.is_file()]
     stamp = hashlib.sha256(b"".join(path.read_bytes() for path in texts)).hexdigest()
     stamped = copy / "tests.sha256"
     if not stamped.is_file() or stamped.read_text() != stamp:
