@@ -14,7 +14,8 @@ class StageSettings(Settings):
 
     labels_only_rounds: Annotated[int, Field(ge=0)] = 10
     """Rounds of the first stage, on labels alone; 0 with `start-from` goes on from a model. A
-    step-size schedule begins anew with the second stage."""
+    step-size schedule begins anew with the second stage. `fedsiam` trains on unlabeled points in
+    both stages, and samples clients with labels alone in the first."""
 
 
 class SamplingSettings(StageSettings):
@@ -124,14 +125,17 @@ class XCLPPredictSettings(Settings):
 
 
 class FedSiamSettings(Settings):
-    """A student and a teacher that is its moving average (Long et al. 2020, as in XCLP)."""
+    """A student and a teacher that is its moving average (Long et al. 2020, as XCLP's code has it).
+
+    Clients return both, and both are averaged from round to round."""
 
     decay: Annotated[float, Field(ge=0, lt=1)] = 0.97
-    """Largest decay of the teacher; after t steps it is min(1 − 1/(t+1), this)."""
+    """Largest decay of the teacher; after t steps, counted over all rounds and clients, it is
+    min(1 − 1/(t+1), this)."""
     consistency_weight: Annotated[float, Field(ge=0)] = 100.0
     """Weight of the squared difference between the softmax outputs of both."""
     ramp_up_rounds: Annotated[int, Field(ge=0)] = 5
-    """Rounds of the second stage over which that weight grows, as exp(−5·(1 − t)²)."""
+    """Rounds from the first on over which that weight grows, as exp(−5·(1 − t)²)."""
     logit_cost: Annotated[float, Field(ge=0)] = 0.01
     """Weight of the squared difference between the logits of both heads of a model `NAME+head`;
     without a second head it has no effect."""
