@@ -24,9 +24,10 @@ from fedul_flwr.settings.matching import (
 )
 from fedul_flwr.settings.privacy import DPSettings
 from fedul_flwr.settings.semi import (
+    CrossClientSettings,
     FedSiamSettings,
+    PropagatedLabelSettings,
     PropagationSettings,
-    PseudoLabelSettings,
     SamplingSettings,
     SemiSupervisedSettings,
     StageSettings,
@@ -155,7 +156,7 @@ METHODS: dict[str, Method] = {
             client="client_apps.xclp:XCLPClient",
             sections={
                 "labels": LabelSettings,
-                "semi": SemiSupervisedSettings,
+                "semi": CrossClientSettings,
                 "xclp": XCLPSettings,
             },
             data="partly-labeled",
@@ -185,7 +186,7 @@ METHODS: dict[str, Method] = {
             client="baselines.perclient_lp:PerClientLPClient",
             sections={
                 "labels": LabelSettings,
-                "semi": PseudoLabelSettings,
+                "semi": PropagatedLabelSettings,
                 "xclp": PropagationSettings,
             },
             data="partly-labeled",

@@ -29,9 +29,6 @@ class SamplingSettings(StageSettings):
 class PseudoLabelSettings(StageSettings):
     """How much pseudo labels count in local training."""
 
-    relative_confidence: bool = True
-    """Divide confidences by the largest of the client's, as the authors' code does over all
-    clients; the text does not."""
     surest: Annotated[float, Field(gt=0, le=1)] = 1.0
     """Part of a client's pseudo-labeled points, the surest, that is trained on; 1 takes all,
     as the text."""
@@ -44,8 +41,21 @@ class PseudoLabelSettings(StageSettings):
     all clients; from one client's counts it harms where clients lack classes."""
 
 
+class PropagatedLabelSettings(PseudoLabelSettings):
+    """How much labels count that were propagated."""
+
+    relative_confidence: bool = True
+    """Divide confidences by the largest that the client knows of its points: of all of them in
+    `perclient-lp`, as the authors' code, and of the unlabeled ones in `xclp`, where that code takes
+    the largest over all points of all clients. The text does not divide."""
+
+
 class SemiSupervisedSettings(PseudoLabelSettings, SamplingSettings):
     """Two stages, on labels and then on pseudo labels too (XCLP, section 4.2)."""
+
+
+class CrossClientSettings(PropagatedLabelSettings, SemiSupervisedSettings):
+    """The same with labels that were propagated across clients."""
 
 
 class PropagationSettings(Settings):

@@ -103,10 +103,10 @@ def test_scaffold_with_zero_variates_is_fedavg(settings: Settings, option: str) 
         np.testing.assert_allclose(array, last_model(scaffold)[name], rtol=1e-4, atol=1e-6)
 
 
-@pytest.mark.parametrize("option", ["I", "II"])
-def test_scaffold_equals_a_plain_loop(settings: Settings, option: str) -> None:
+@pytest.mark.parametrize(("option", "momentum"), [("I", 0.0), ("II", 0.0), ("II", 0.5)])
+def test_scaffold_equals_a_plain_loop(settings: Settings, option: str, momentum: float) -> None:
     config = settings(
-        **{**WIDE, "method": "supervised", "base": "scaffold", "momentum": 0.0},
+        **{**WIDE, "method": "supervised", "base": "scaffold", "momentum": momentum},
         **{"scaffold.option": option, "scaffold.server-learning-rate": 0.7},
     )
     directory = train(config, 3)
@@ -129,13 +129,16 @@ def test_scaffold_equals_a_plain_loop(settings: Settings, option: str) -> None:
         ends, changes = [], []
         for index, client in enumerate(clients):
             points, y = np.unique(client.points), x
-            for _ in range(2):  # y ← y − eta·(g − c_i + c)
+            v = {n: torch.zeros_like(weight) for n, weight in x.items()}
+            for _ in range(2):  # v ← momentum·v + g − c_i + c, y ← y − eta·v
                 g = gradient(y, points)
-                y = {n: y[n] - 0.1 * (g[n] - own[index][n] + c[n]) for n in y}
+                v = {n: momentum * v[n] + g[n] - own[index][n] + c[n] for n in y}
+                y = {n: y[n] - 0.1 * v[n] for n in y}
             if option == "I":
                 new = gradient(x, points)
-            else:  # c_i − c + (x − y)/(S·eta), S = 2 steps
-                new = {n: own[index][n] - c[n] + (x[n] - y[n]) / (2 * 0.1) for n in y}
+            else:  # c_i − c + (x − y)/(a·eta); of two equal steps the second is 1 + momentum long
+                a = 1 + (1 + momentum)
+                new = {n: own[index][n] - c[n] + (x[n] - y[n]) / (a * 0.1) for n in y}
             changes.append({n: new[n] - own[index][n] for n in new})
             own[index] = new
             ends.append(y)
