@@ -29,9 +29,10 @@ from fedul_flwr.settings.matching import (
 )
 from fedul_flwr.settings.privacy import DPSettings
 from fedul_flwr.settings.semi import (
+    CrossClientSettings,
     FedSiamSettings,
+    PropagatedLabelSettings,
     PropagationSettings,
-    PseudoLabelSettings,
     SamplingSettings,
     SemiSupervisedSettings,
     StageSettings,
@@ -165,7 +166,7 @@ METHODS: dict[str, Method] = {
             client="client_apps.xclp:XCLPClient",
             sections={
                 "labels": LabelSettings,
-                "semi": SemiSupervisedSettings,
+                "semi": CrossClientSettings,
                 "xclp": XCLPSettings,
             },
             data="partly-labeled",
@@ -195,7 +196,7 @@ METHODS: dict[str, Method] = {
             client="baselines.perclient_lp:PerClientLPClient",
             sections={
                 "labels": LabelSettings,
-                "semi": PseudoLabelSettings,
+                "semi": PropagatedLabelSettings,
                 "xclp": PropagationSettings,
             },
             data="partly-labeled",

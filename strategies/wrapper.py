@@ -8,7 +8,7 @@ and gives methods their hooks. Flower's ``start`` is used as it is.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from logging import INFO
 from pathlib import Path
 from typing import Any, cast
@@ -153,6 +153,9 @@ class WrappingStrategy(Reception):
         """The model that a client returned, for ``evaluate = "local"``; by name, not abridged."""
         return to_arrays(cast(ArrayRecord, reply.content[ARRAYS]))
 
+    def combine_own(self, replies: Sequence[Message], weights: Floats) -> None:
+        """Combine, and take out of ``replies``, what clients return that the base does not know."""
+
     def memory(self) -> dict[str, NDArray[Any]]:
         """What must survive between rounds when a run resumes; the base's memory by default."""
         return {BASE + name: array for name, array in dump_base_state(self.base).items()}
@@ -230,6 +233,7 @@ class WrappingStrategy(Reception):
         usable = self._updates(replies)
         refuse_too_few(self.settings, len(usable))
         weights = client_weights(usable, self.settings.client_weights)
+        self.combine_own(usable, weights)
         if self.settings.evaluate == "local" and self.settings.is_evaluated(self.record.round):
             self.local_models = [self.local_model(reply) for reply in usable]
         records = [cast(ArrayRecord, reply.content[ARRAYS]) for reply in usable]

@@ -523,3 +523,9 @@ def test_a_table_not_in_use_is_its_defaults() -> None:
     assert parse().section("fedprox", FedProxSettings) == FedProxSettings()
     with pytest.raises(TypeError, match="'fedul' is a FedULSettings, not FedProxSettings"):
         parse().section("fedul", FedProxSettings)
+
+
+@pytest.mark.parametrize("method", ["network-labels", "fedsem", "fedsiam"])
+def test_confidences_of_a_network_cannot_be_made_relative(method: str) -> None:
+    with pytest.raises(UserError, match=r"semi\.relative-confidence = False has no effect with m"):
+        parse_flat({**default_flat(), "method": method, "semi.relative-confidence": False})
