@@ -12,12 +12,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 from numpy.typing import NDArray
 
 from fedul_flwr.data.types import Bytes
 from fedul_flwr.secure.hamming import rlwe_scheme
 from fedul_flwr.secure.hamming.ot import OT
-from fedul_flwr.secure.hamming.ring import N
+from fedul_flwr.secure.hamming.ring import N, carry
 from fedul_flwr.secure.hamming.rlwe_scheme import Packing, T
 from fedul_flwr.secure.randomness import Entropy
 from tests.secure.hamming.pairs import plain_distances, play
@@ -59,11 +60,18 @@ OWNERS, EVALUATORS = codes_of("owner", 513, 2), codes_of("evaluator", 3, 2)
 MASKS = np.arange(3 * 513).reshape(3, 513) * 5 % T
 
 
-def made() -> dict[str, NDArray[Any]]:
-    """By the code."""
+def made(patch: pytest.MonkeyPatch) -> dict[str, NDArray[Any]]:
+    """By the code; of answers also all digits, before two are dropped."""
+    whole: list[NDArray[Any]] = []
+
+    def recorded(digits: NDArray[Any]) -> NDArray[Any]:
+        whole.append(carry(digits))
+        return whole[-1]
+
     secrets, offer = rlwe_scheme.encrypt(LAYOUT, SESSION, OWNERS, counted("encrypt"))
     ones = np.unpackbits(EVALUATORS, axis=1).astype(float)
     added = ones.sum(axis=1, keepdims=True) + MASKS
+    patch.setattr(rlwe_scheme, "carry", recorded)
     a, (b,) = rlwe_scheme.evaluate([offer], SESSION, 1 - 2 * ones, [added], counted("evaluate"))
     return {
         "secrets": secrets,
@@ -71,6 +79,8 @@ def made() -> dict[str, NDArray[Any]]:
         "bits": offer.bits,
         "a": a,
         "b": b,
+        "whole a": whole[0],
+        "whole b": whole[1],
         "plaintexts": rlwe_scheme.decrypt(LAYOUT, secrets, a, b),
     }
 
@@ -112,7 +122,7 @@ def slowly_made() -> dict[str, NDArray[Any]]:
     second = noise((3, 513), entropy(32)).tolist()
     low = np.frombuffer(chacha(entropy(32), 8 * 3 * 513), "<u4").reshape(2, 3, 513).tolist()
     high = np.frombuffer(chacha(entropy(32), 2 * 3 * 513), "<u2").reshape(3, 513).tolist()
-    a, b = np.zeros((3, N), np.uint32), np.zeros((3, 513), np.uint32)
+    whole_a, whole_b = [], np.zeros((3, 513), dtype=object)
     for row, y in enumerate(np.unpackbits(EVALUATORS, axis=1).tolist()):
         total = product(publics[0], u[row])
         total[0] += first[row]
@@ -122,7 +132,7 @@ def slowly_made() -> dict[str, NDArray[Any]]:
             for m in range(1, 8):  # X^-m = -X^(N - m)
                 weights[N - m] = -(1 - 2 * y[8 * c + m])
             total += product(publics[1 + c], weights)
-        a[row] = [number >> 64 for number in integers(total)]
+        whole_a += integers(total)
         for chunk, begin in zip(chunks, (0, N), strict=True):
             key = words(keys[begin : begin + N], (N,)).astype(np.int64)
             zeros = integers(product(key, u[row]))
@@ -131,12 +141,14 @@ def slowly_made() -> dict[str, NDArray[Any]]:
                 number += zeros[8 * slot] + second[row][point]
                 number += (sum(y) + int(MASKS[row, point])) << 83
                 flood = low[0][row][point] + (low[1][row][point] << 32) + (high[row][point] << 64)
-                b[row, point] = (number + flood - 2**79) % Q >> 64
+                whole_b[row, point] = (number + flood - 2**79) % Q
 
+    a = np.array([number >> 64 for number in whole_a]).reshape(3, N)
+    b = (whole_b >> 64).astype(np.int64)
     opened = np.zeros((3, 513), np.uint16)
     for row in range(3):
         for chunk, secret in zip(chunks, secrets, strict=True):
-            known = product(a[row].astype(np.int64), secret)[::8]
+            known = product(a[row], secret)[::8]
             for slot, point in enumerate(range(chunk.start, chunk.stop)):
                 rest = int(b[row, point]) - int(known[slot])
                 opened[row, point] = (rest + 2**18 >> 19) % T
@@ -144,8 +156,10 @@ def slowly_made() -> dict[str, NDArray[Any]]:
         "secrets": secrets.astype(np.int8),
         "keys": words(keys, (2, N)),
         "bits": words(bits.ravel().tolist(), (513, 16)),
-        "a": a,
-        "b": b,
+        "a": a.astype(np.uint32),
+        "b": b.astype(np.uint32),
+        "whole a": words(whole_a, (3, N)),
+        "whole b": words(whole_b.ravel().tolist(), (3, 513)),
         "plaintexts": opened,
     }
 
@@ -153,7 +167,7 @@ def slowly_made() -> dict[str, NDArray[Any]]:
 def shown(found: dict[str, NDArray[Any]]) -> dict[str, Any]:
     """What is stored: digests, and the first and the last number of each, in full."""
     stored: dict[str, Any] = {name: digest(array) for name, array in found.items()}
-    for name in ("keys", "bits"):
+    for name in ("keys", "bits", "whole a", "whole b"):
         numbers = integers(found[name])
         stored[f"ends of {name}"] = [f"{numbers[0]:024x}", f"{numbers[-1]:024x}"]
     for name in ("secrets", "a", "b", "plaintexts"):
@@ -161,8 +175,10 @@ def shown(found: dict[str, NDArray[Any]]) -> dict[str, Any]:
     return stored
 
 
-def test_ring_lwe_gives_the_stored_key_ciphertexts_answers_and_plaintexts() -> None:
-    assert shown(made()) == STORED["rlwe"]
+def test_ring_lwe_gives_the_stored_key_ciphertexts_answers_and_plaintexts(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    assert shown(made(monkeypatch)) == STORED["rlwe"]
 
 
 def test_schoolbook_arithmetic_gives_the_same_key_ciphertexts_answers_and_plaintexts() -> None:
