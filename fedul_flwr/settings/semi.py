@@ -85,7 +85,8 @@ class XCLPSettings(PropagationSettings):
     (the paper's placeholder, for simulations)."""
     fewest_labeled: Annotated[int, Field(ge=1)] = 3
     """Clients with labels that a propagation in secret needs: with two, each can tell what the
-    other's labels contribute, and with one everybody can."""
+    other's labels contribute, and with one everybody can. Against t clients that put together what
+    they know, set it to t + 2 (docs/privacy.md)."""
     codes_seed: Literal["secret", "run"] = "secret"
     """Where the seed of the codes comes from: clients agree on one that the server never knows, so
     no two runs have the same codes; or `run`, the run's `seed`, so that a run can be repeated;
