@@ -95,6 +95,15 @@ def test_the_servers_model_goes_on_from_itself_or_from_the_aggregate(
     assert fresh == (independent == "persistent")  # in round 1 as the global model began
 
 
+def test_a_lasting_model_with_all_weight_is_training_at_the_server_alone(
+    settings: Settings,
+) -> None:
+    # f' begins as the global model did and never looks at what clients return.
+    options = {"fedul-mix.mixing-weight": 1.0, "fedul-mix.independent": "persistent"}
+    mixed = train(settings(**WIDE, method="fedul-mix", **options), 3)
+    assert same(mixed, train(settings(**WIDE, method="server-only"), 3))
+
+
 def test_mixing_by_hand() -> None:
     one = ArrayRecord({"w": Array(np.array([1.0, 2.0], np.float32)), "n": Array(np.array(7))})
     other = ArrayRecord({"w": Array(np.array([5.0, 0.0], np.float32)), "n": Array(np.array(9))})
