@@ -9,11 +9,12 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from flwr.app import Message, RecordDict
+from flwr.app import Context, Message, RecordDict
 from torch.nn import functional
 
 from client_apps.own_patience import own_rate_factor
-from fedul_flwr.bridge import VALIDATED_ROUND, VALIDATION_LOSS
+from fedul_flwr.bridge import VALIDATED_ROUND, VALIDATION_LOSS, make_client_app
+from fedul_flwr.client_app import build_client
 from fedul_flwr.client_state import ClientState
 from fedul_flwr.config import RunConfig, resolve
 from fedul_flwr.data.seeds import stream
@@ -218,8 +219,35 @@ def test_clients_that_count_themselves_go_on_counting_when_a_run_resumes(
     assert metrics(Path(config.output)) == metrics(whole)
     for name, array in last_model(whole).items():
         np.testing.assert_array_equal(array, last_model(Path(config.output))[name])
-    shared = train(settings(**{**plan, "learning_rate_patience_scope": "server"}), 4)
-    assert any((array != last_model(shared)[n]).any() for n, array in last_model(whole).items())
+    # Neither one counter for all nor none gives the same model.
+    shared = {**plan, "learning_rate_patience_scope": "server"}
+    of_schedule = {"learning_rate_schedule": "constant", "learning_rate_patience": 5}
+    constant = {**shared, **of_schedule, "learning_rate_factor": 3.0}
+    for other in (shared, constant):
+        arrays = last_model(train(settings(**other), 4))
+        assert any((array != arrays[n]).any() for n, array in last_model(whole).items())
+
+
+def test_on_devices_whose_memory_is_flowers_clients_count_the_same(settings: Settings) -> None:
+    plan = {**WILD, **OWN, "fraction_train": 0.5}
+
+    def on_device(context: Context) -> Any:
+        client: Any = build_client(context)
+        client.state = ClientState(context.state)
+        return client
+
+    here = train(settings(**plan), 4)
+    there = train(settings(**plan), 4, client_app=make_client_app(on_device))
+    assert metrics(here) == metrics(there)
+    assert not (there / "clients").exists()
+
+
+def test_clients_that_share_nothing_count_the_losses_of_their_rounds(settings: Settings) -> None:
+    """The same as one counter for all, where all take part: with ``base = "local"``, too."""
+    plan = {**WILD, "base": "local", "evaluate": "local"}
+    shared, own = train(settings(**plan), 2), train(settings(**plan, **OWN), 2)
+    assert min(columns(shared, "rate_factor")[0]) < 1
+    assert columns(shared, "validation_loss") == columns(own, "validation_loss")
 
 
 def test_the_server_counts_for_its_own_training_alone(
