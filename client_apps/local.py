@@ -216,6 +216,16 @@ class LocalTrainingClient(AccountableClient):
             float(config.get(RATE_FACTOR, 1.0)),
         )
 
+    def count_validation(self, config: dict[str, FlowerScalar]) -> None:
+        """Put the factor of the step size into ``config`` that this client has counted itself."""
+        if self.settings.learning_rate_patience_scope == "client":
+            from client_apps.own_patience import own_rate_factor
+
+            start = self.server_round - self.stage(self.server_round)[0] + 1
+            config[RATE_FACTOR] = own_rate_factor(
+                self.settings, self.state, config, self.server_round, start
+            )
+
     def fit(
         self, parameters: NDArrays, config: dict[str, FlowerScalar]
     ) -> tuple[NDArrays, int, dict[str, FlowerScalar]]:
@@ -227,6 +237,7 @@ class LocalTrainingClient(AccountableClient):
 
         keep_freed_memory()
         self.server_round = server_round = int(config["server-round"])
+        self.count_validation(config)
         model = self.model
         self._load_start(parameters, config)
         data, plan = self.training_data(), self.plan(config)

@@ -21,7 +21,6 @@ from numpy.typing import NDArray
 
 from fedul_flwr.bridge import (
     ARRAYS,
-    RATE_FACTOR,
     Content,
     Value,
     payload_bytes,
@@ -64,7 +63,8 @@ class WrappingStrategy(Reception):
 
     Attributes
     ----------
-    rate_factor : what step sizes of the next round are multiplied by (`plateau`).
+    rate_factor : what the step size of the server's own training is multiplied by (`plateau`).
+    about_rate : what clients are told for their step sizes in the next round (`plateau`).
     local_models : with ``evaluate = "local"``, what the clients of the round in hand returned, in
         partition order.
     """
@@ -95,6 +95,7 @@ class WrappingStrategy(Reception):
         super().__init__(settings, base, nodes, introduction, round_offset)
         self.buffers = buffers
         self.trainer = trainer
+        self.about_rate: dict[str, Value] = {}
         self.local_models: list[Arrays] = []
         self._global: ArrayRecord | None = None
 
@@ -293,7 +294,4 @@ class WrappingStrategy(Reception):
     # Inside
 
     def _config(self, config: ConfigRecord) -> ConfigRecord:
-        told = self.round_config()
-        if self.rate_factor != 1.0:
-            told = {**told, RATE_FACTOR: self.rate_factor}
-        return ConfigRecord({**config, **told})
+        return ConfigRecord({**config, **self.round_config(), **self.about_rate})

@@ -94,6 +94,7 @@ REFUSALS: list[tuple[str, Any, str]] = [
     ("learning-rate-rounds", 2.0, WHOLE),
     ("learning-rate-patience", 0, "must be at least 1"),
     ("learning-rate-patience", 2.5, WHOLE),
+    ("learning-rate-patience-scope", "round", "must be one of 'server' or 'client'"),
     ("learning-rate-factor", 1, "must be greater than 1.0"),
     ("learning-rate-factor", "3", NUMBER),
     ("momentum", 1.0, "must be less than 1.0"),
@@ -204,9 +205,12 @@ def test_rules_over_several_settings_name_them() -> None:
         ("learning-rate-rounds", 5, "cosine"),
         ("learning-rate-patience", 20, "plateau"),
         ("learning-rate-factor", 2.0, "plateau"),
+        ("learning-rate-patience-scope", "client", "plateau"),
     ],
 )
-def test_parts_of_a_schedule_need_that_schedule(key: str, value: float, schedule: str) -> None:
+def test_parts_of_a_schedule_need_that_schedule(
+    key: str, value: float | str, schedule: str
+) -> None:
     for other in {"constant", "cosine", "plateau"} - {schedule}:
         with pytest.raises(UserError) as error:
             parse({"learning-rate-schedule": other, key: value})
