@@ -1,4 +1,4 @@
-# make demo | test | check | bench: each sets up what it needs, once.
+# make demo | test | check | crosscheck | bench: each sets up what it needs, once.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
@@ -7,7 +7,7 @@ STAMP := $(VENV)/.installed
 # Tests start dozens of programs; each would compile every package's source once more.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: setup demo test test-slow test-all check lint bench mutants docs site clean
+.PHONY: setup demo test test-slow test-all check crosscheck lint bench mutants docs site clean
 
 setup: $(STAMP)
 
@@ -49,6 +49,13 @@ lint: $(STAMP)
 	$(BIN)/mypy
 
 check: lint test
+
+# Another implementation of homomorphic encryption, for the test that compares distances with its.
+crosscheck: $(STAMP)
+	@if command -v uv >/dev/null 2>&1; then uv pip install --quiet --python $(BIN)/python -e '.[crosscheck]'; \
+	elif [ -x $(BIN)/uv ]; then $(BIN)/uv pip install --quiet --python $(BIN)/python -e '.[crosscheck]'; \
+	else $(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[crosscheck]'; fi
+	$(BIN)/python -m pytest tests/secure/hamming/test_against_tenseal.py
 
 # What speed is compared with comes on top, into the same environment; pfl-research, which asks
 # for older packages than Flower, into a folder of its own that only its benchmark looks into.
