@@ -28,6 +28,7 @@ from fedul_flwr.learning.local import (
     train_local,
 )
 from fedul_flwr.learning.machine import place
+from fedul_flwr.learning.optimizers import SGD
 from fedul_flwr.learning.plan import LocalPlan
 
 RNG = np.random.default_rng(0)
@@ -371,6 +372,15 @@ def test_arrays_of_another_model_are_refused() -> None:
     message = r"array '5\.bias' has shape \(1,\), the model's has \(3,\)"
     with pytest.raises(ValueError, match=message):  # and it would broadcast
         load_arrays(model, {**arrays, "5.bias": np.zeros(1)})
+
+
+def test_sgd_is_plain_unless_told_otherwise() -> None:
+    weight = nn.Parameter(torch.tensor([1.0], dtype=torch.float64))
+    optimizer = SGD([weight], learning_rate=0.25)
+    for _ in range(2):
+        weight.grad = torch.ones(1, dtype=torch.float64)
+        optimizer.step()
+    assert weight.tolist() == [0.5]  # momentum or decay would lead elsewhere
 
 
 @pytest.mark.parametrize("kind", ["adam", "sgd"])
