@@ -9,6 +9,7 @@ from torch import nn
 from fedul_flwr.learning.network import Network, has_batch_norm
 from fedul_flwr.learning.plan import CPU
 from fedul_flwr.models import build_model
+from fedul_flwr.models.two_heads import TwoHeads
 
 IMAGES = torch.rand(5, 1, 8, 8, generator=torch.Generator().manual_seed(0)) * 2 - 1
 KINDS = {"float32": torch.float32, "float64": torch.float64, "bfloat16": torch.float32}
@@ -31,6 +32,17 @@ def test_the_first_of_both_heads_is_the_models_own(precision: str, kind: torch.d
     network.model.second.register_forward_hook(lambda _, given, out: inside.append(out.dtype))
     network.both(inputs)
     assert inside == [torch.bfloat16 if precision == "bfloat16" else kind]
+
+
+def test_both_heads_stand_on_convolutions_that_bfloat16_does_not_spoil() -> None:
+    # Of the nine taps eight never meet a single pixel: such a convolution runs in float32.
+    layer = nn.Conv2d(1, 4, 3, stride=2, padding=1)
+    model = TwoHeads(nn.Sequential(layer, nn.Flatten(), nn.Linear(4, 3)), 3)
+    network, inside = Network(model, CPU, "bfloat16"), []
+    layer.register_forward_hook(lambda _, given, out: inside.append(out.dtype))
+    network.both(IMAGES[:, :, :1, :1])
+    network(IMAGES[:, :, :1, :1])
+    assert inside == [torch.float32, torch.float32]
 
 
 @pytest.mark.parametrize("count", [1, 5])
