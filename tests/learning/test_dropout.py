@@ -105,6 +105,7 @@ def test_in_evaluation_and_afterwards_nothing_is_dropped() -> None:
         assert not torch.equal(model(IMAGES), plain)
         assert torch.equal(model.eval()(IMAGES), plain)
     assert torch.equal(model.train()(IMAGES), plain)
+    assert not any(module._forward_pre_hooks for module in model.modules())
 
 
 def test_a_model_with_a_second_head_sees_the_image_whole() -> None:
