@@ -38,21 +38,17 @@ def test_equals_the_dense_inverse(alpha: float, power: float) -> None:
     np.testing.assert_allclose(scaled, inverse @ (given / given.sum(axis=0)), rtol=0, atol=1e-6)
 
 
-def test_what_the_tolerance_leaves_below_zero_is_cut_off_column_by_column() -> None:
-    # One of 1,500 random graphs where something is left. With labels below zero it has to stay.
-    rng = np.random.default_rng(974)
-    size = int(rng.integers(3, 40))
-    weights = rng.random((size, size)) ** rng.choice([1, 8])
-    edges = rng.random((size, size)) < rng.choice([0.1, 0.3, 1])
-    graph = normalised_graph(sparse.csr_array(np.triu(weights * edges, 1)), 1)
-    alpha = float(rng.choice([0.1, 0.5, 0.9, 0.99, 0.999]))
-    given = (rng.random((size, 1)) < 0.2) * 10.0 ** rng.integers(-3, 4, (size, 1))
-    tolerance = float(rng.choice([0.1, 1e-6, 1e-8]))
-    both = np.hstack([given, -given])
-    found = propagate(graph, both, alpha, class_scaling=False, tolerance=tolerance)
-    assert found[:, 1].max() > 0
-    assert found[:, 0].min() == 0
-    np.testing.assert_array_equal(found[:, 0], np.maximum(-found[:, 1], 0))
+def test_what_the_tolerance_leaves_below_zero_is_cut_off_column_by_column(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    solve = module._refined
+    monkeypatch.setattr(module, "_refined", lambda *given: solve(*given) - 1e-9)
+    graph = cluster_graph(60)
+    given = np.zeros((60, 2))
+    given[3] = 0.5, -0.5  # with labels below zero, results below zero have to stay
+    found = propagate(graph, given, 0.0, class_scaling=False)
+    assert np.delete(found[:, 0], 3).tolist() == [0] * 59
+    assert (found[:, 1] < 0).all()
 
 
 def test_whole_numbers_for_labels() -> None:
