@@ -40,21 +40,24 @@ def run_trial(config: RunConfig, num_clients: int, watch: Callable[[Lines], None
     from fedul_flwr.simulation import run_in_process
 
     directory = RunDirectory(Path(config.output))
+    ended: list[BaseException] = []
 
     def look(lines: Lines) -> None:
-        if is_diverged(lines[-1]):
-            raise DivergedError
-        watch(lines)
+        try:
+            if is_diverged(lines[-1]):
+                raise DivergedError
+            watch(lines)
+        except BaseException as error:
+            ended.append(error)
+            raise
 
     if not (directory.path / SUMMARY).exists():
         if (directory.path / LAST_MODEL).exists():
             config = resolve({"resume": str(directory.path)}, Path.cwd())
         try:
             run_in_process(config, num_clients, watch=look)
-        except (DivergedError, KeyboardInterrupt):
-            raise
-        except Exception:
-            if _has_diverged(directory):  # and somebody refused to go on with it
+        except Exception as error:
+            if error not in ended and _has_diverged(directory):  # somebody refused to go on with it
                 raise DivergedError from None
             raise
     return directory.read_metrics()
