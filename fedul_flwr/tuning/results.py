@@ -6,6 +6,7 @@ import json
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -33,9 +34,11 @@ _PARTS = {
     "settings": dict,
     "search": dict,
     "trials": list,
-    "trials-hash": str,
+    "outcome-hash": str,
 }
 """What every search has, of what there is more."""
+_OUTCOME = ("criterion", "selection", "seeds", "chosen", "search", "trials")
+"""Parts that the hash of the outcome is of."""
 
 
 def make_found(
@@ -54,7 +57,7 @@ def make_found(
     best = best_of(records)
     settings = dict(sorted(plan.named.items()))
     seeds = {task.seed, *(earlier["seeds"] if earlier else ())}
-    return {
+    found = {
         "row": task.row,
         "column": task.column,
         "criterion": task.criterion.name,
@@ -66,14 +69,23 @@ def make_found(
         "settings": settings,
         "search": task.search.to_json(),
         "trials": trials,
-        "trials-hash": digest({"trials": trials}),
         "seconds": sum(trial["seconds"] for trial in trials),
         "command": command,
         "commit": about.get("git_commit"),
         "hardware": hardware_of(about),
-        "versions": {"python": about.get("python"), **about.get("versions", {})},
+        "versions": {
+            "python": about.get("python"),
+            **about.get("versions", {}),
+            "optuna": version("optuna"),
+        },
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
     }
+    return found | {"outcome-hash": outcome_hash(found)}
+
+
+def outcome_hash(found: Found) -> str:
+    """SHA-256 of how a search was made, what it chose and all that it tried."""
+    return digest({key: found.get(key) for key in _OUTCOME})
 
 
 def _chosen(best: Mapping[str, Any], plan: StudyPlan) -> dict[str, Any]:
@@ -109,8 +121,7 @@ def read_searches(file: Path) -> dict[Key, Found]:
                 raise UserError(
                     f"{file}, search {position}: key {key!r} is missing or of a wrong type."
                 )
-        parts = {"trials": one["trials"]}
-        if one["trials-hash"] != digest(parts) or one["hash"] != digest(one["settings"]):
+        if one["outcome-hash"] != outcome_hash(one) or one["hash"] != digest(one["settings"]):
             raise UserError(
                 f"{file}: the search of row {one['row']!r}, column {one['column']!r} does not have "
                 f"its hashes, it was edited: search it again with {one.get('command')}"
