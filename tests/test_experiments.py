@@ -26,7 +26,8 @@ FEDMATCH = PLACE / "fedmatch"
 EVERY = sorted(
     file
     for file in PLACE.rglob("*.toml")
-    if file.name != "table.toml" and not {OVERVIEW, RECIPES} & set(file.parents)
+    if file.name not in ("table.toml", "search.toml")
+    and not {OVERVIEW, RECIPES} & set(file.parents)
 )
 FILES = [file for file in EVERY if not {XCLP, FEDMATCH} & set(file.parents)]
 COMPARISONS = [file for file in FILES if file.stem.startswith(("methods", "bases"))]
