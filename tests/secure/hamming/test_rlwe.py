@@ -368,7 +368,7 @@ class TestCost:
     @pytest.mark.parametrize(
         ("sizes", "num_bits", "polynomials", "products"),
         [
-            # beta = 8: 500 rows and 512 ciphertexts; 3 · 4096 · (500² + 1.9 · (1000 + 2 · 80) · 512).
+            # beta = 8: 500 rows and 512 ciphertexts, 500² distances, 1000 + 2 · 80 points.
             ([500, 500], 4096, 1012, 12288 * (250_000 + 1.9 * 1160 * 512)),
             # beta = 1024, in stretches of 16: (3 + 1) / 2 rows and 2 ciphertexts; 3 distances;
             # clients without points have no transforms.
