@@ -44,7 +44,9 @@ TEST_PRIOR_WORDS = ("uniform", "sets", "em")
 OF_SCHEDULES = {
     "cosine": ("learning_rate_rounds",),
     "plateau": (
-        *("learning_rate_patience", "learning_rate_factor", "learning_rate_patience_scope"),
+        "learning_rate_patience",
+        "learning_rate_factor",
+        "learning_rate_patience_scope",
     ),
 }
 """Settings that have an effect with one `learning-rate-schedule` only."""
