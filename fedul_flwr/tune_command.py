@@ -70,7 +70,7 @@ def tune(
     if (table is None) == (runs is None):
         raise UserError("tune takes either TABLE or --runs FILE.")
     from fedul_flwr.tuning.execute import refuse_missing, run_searches
-    from fedul_flwr.tuning.space import FILE, read_search, search_file
+    from fedul_flwr.tuning.space import FILE, read_search, search_files
     from fedul_flwr.tuning.study import quiet
 
     refuse_missing()
@@ -79,7 +79,7 @@ def tune(
     of_table = {"--quick": quick, "--rows": rows, "--columns": columns, "--dataset": dataset}
     if table is not None:
         _refuse(of_runs, table)
-        found = read_search(search or search_file(experiments, table), trials)
+        found = read_search([search] if search else search_files(experiments, table), trials)
         target = _table(
             table, quick, rows, columns, dataset or [], found, criterion, seed, device,
             experiments, results,
@@ -87,7 +87,7 @@ def tune(
     else:
         assert runs is not None
         _refuse(of_table, "--runs")
-        found = read_search(search or experiments / FILE, trials)
+        found = read_search([search or experiments / FILE], trials)
         target = _runs(
             runs, run_config or [], num_supernodes or 10, output, found, criterion, seed, device
         )

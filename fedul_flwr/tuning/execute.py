@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import multiprocessing
+import os
 import signal
+import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor, as_completed
+from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
 from typing import Any
 
@@ -72,14 +75,21 @@ def _ended(plans: Sequence[StudyPlan], jobs: int, say: Say) -> Iterator[tuple[St
             pool.submit(_in_process, plan.task): plan for plan in plans
         }
         for future in as_completed(waiting):
-            yield waiting[future], future.result()
+            try:
+                records = future.result()
+            except BrokenProcessPool:
+                raise UserError(
+                    "A process of the search was killed, perhaps for want of memory: the same "
+                    "command goes on, with fewer --jobs if you like."
+                ) from None
+            yield waiting[future], records
 
 
 @contextlib.contextmanager
 def _processes(count: int) -> Iterator[ProcessPoolExecutor]:
     """Fresh processes; with an error or Ctrl-C here they end at once, and what waits never runs."""
     context = multiprocessing.get_context("spawn")  # torch's threads do not survive a fork
-    pool = ProcessPoolExecutor(count, mp_context=context, initializer=_ignore_interrupts)
+    pool = ProcessPoolExecutor(count, mp_context=context, initializer=_follow_parent)
     try:
         yield pool
     except BaseException:
@@ -93,9 +103,21 @@ def _processes(count: int) -> Iterator[ProcessPoolExecutor]:
         pool.shutdown()
 
 
-def _ignore_interrupts() -> None:
-    """Ctrl-C reaches all processes of a terminal: the first one ends the others."""
+def _follow_parent() -> None:
+    """End with the first process, however it ends.
+
+    Ctrl-C reaches all processes of a terminal: here it is left to the first one, which ends the
+    others.
+    """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+
+
+def _end_with_parent() -> None:
+    parent = multiprocessing.parent_process()
+    assert parent is not None, "it runs in a process of the pool"
+    parent.join()
+    os._exit(1)
 
 
 def _in_process(task: StudyTask) -> Records:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -115,33 +115,47 @@ def label(option: Overrides) -> str:
     return ", ".join(f"{key} = {value}" for key, value in option.items()) or OWN
 
 
-def search_file(experiments: Path, table: str) -> Path:
-    """The nearest ``search.toml``: in a table's folder, or in one above it, up to ``experiments``.
+def search_files(experiments: Path, table: str) -> list[Path]:
+    """Files ``search.toml`` of a table's folder and of those above it, up to ``experiments``.
+
+    Returns
+    -------
+    The outermost first.
 
     Raises
     ------
     UserError
         If there is none.
     """
-    folder = experiments / table
-    for place in (folder, *folder.parents):
-        if (place / FILE).is_file():
-            return place / FILE
-        if place == experiments:
-            break
-    raise UserError(f"{folder} has no {FILE}, nor has a folder above it: name one with --search.")
+    folders = [experiments, *(experiments / part for part in _parts(table))]
+    found = [folder / FILE for folder in folders if (folder / FILE).is_file()]
+    if not found:
+        raise UserError(f"{experiments / table} has no {FILE}: name one with --search.")
+    return found
 
 
-def read_search(file: Path, trials: int | None = None) -> Search:
-    """Read and check a ``search.toml``; ``trials`` takes the place of its own.
+def _parts(table: str) -> list[Path]:
+    """``a``, ``a/b``, ``a/b/c`` of a table ``a/b/c``."""
+    return [*reversed(Path(table).parents[:-1]), Path(table)]
+
+
+def read_search(files: Sequence[Path], trials: int | None = None) -> Search:
+    """Read and check files ``search.toml``; ``trials`` takes the place of theirs.
+
+    Parameters
+    ----------
+    files : a key that the last one leaves out is that of the one before it, and so on.
 
     Raises
     ------
     UserError
-        Naming the file and the key that is wrong.
+        Naming the last file and the key that is wrong.
     """
     try:
-        found = SearchSettings.parse(read_toml(file))
+        content: dict[str, Any] = {}
+        for file in files:
+            content |= read_toml(file)
+        found = SearchSettings.parse(content)
         space = {
             name: tuple(_option(name, option) for option in options)
             for name, options in found.space.items()
@@ -152,7 +166,7 @@ def read_search(file: Path, trials: int | None = None) -> Search:
         settings = flatten(found.settings)
         _check_keys("settings", settings, {"seed": _FIXED["seed"], "output": _FIXED["output"]})
     except UserError as error:
-        text = str(error)
+        text, file = str(error), files[-1]
         raise UserError(text if text.startswith(str(file)) else f"{file}: {text}") from None
     return Search(trials or found.trials, found.reduction_factor, found.rungs, settings, space)
 

@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from filelock import FileLock, Timeout
+
 from fedul_flwr.config import RunConfig, resolve
 from fedul_flwr.errors import UserError
 from fedul_flwr.methods import find_method
@@ -89,8 +91,23 @@ def run_study(task: StudyTask, say: Say) -> list[dict[str, Any]]:
     Returns
     -------
     A record of each trial, in the order of the candidates.
+
+    Raises
+    ------
+    UserError
+        If another process is at work on the same study.
     """
     quiet()
+    directory = task.directory
+    directory.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        with FileLock(directory.with_name(f".{directory.name}.lock"), timeout=0):
+            return _run_missing(task, say)
+    except Timeout:
+        raise UserError(f"Another search is at work in {directory}: wait for its end.") from None
+
+
+def _run_missing(task: StudyTask, say: Say) -> list[dict[str, Any]]:
     _prepare(task)
     study = _open(task)
     tried = task.candidates()

@@ -16,11 +16,11 @@ from fedul_flwr.tuning.space import (
     changes,
     points,
     read_search,
-    search_file,
+    search_files,
 )
 
 ROOT = Path(__file__).parents[2]
-OURS = read_search(ROOT / "experiments" / "search.toml")
+OURS = read_search([ROOT / "experiments" / "search.toml"])
 STEPS = ({"optimizer": "sgd", "momentum": 0.9, "learning-rate": 0.1}, {"optimizer": "adam"})
 
 
@@ -54,7 +54,7 @@ def test_the_seed_alone_decides_the_points() -> None:
 
 def test_our_search_has_a_dozen_trials_and_halves() -> None:
     assert (OURS.trials, OURS.reduction_factor, OURS.rungs, OURS.settings) == (12, 2, 2, {})
-    assert read_search(ROOT / "experiments" / "search.toml", trials=5).trials == 5
+    assert read_search([ROOT / "experiments" / "search.toml"], trials=5).trials == 5
 
 
 def test_settings_of_what_an_option_replaces_take_their_defaults() -> None:
@@ -146,21 +146,24 @@ def test_no_more_candidates_than_trials() -> None:
     assert len(candidates(search(1, step=STEPS), 0, flat(), resolved)) == 1
 
 
-def test_the_nearest_file_counts(tmp_path: Path) -> None:
-    folder = tmp_path / "experiments" / "mini" / "table-1"
+def test_a_key_is_that_of_the_nearest_file_that_has_it(tmp_path: Path) -> None:
+    experiments = tmp_path / "experiments"
+    folder = experiments / "mini" / "table-1"
     folder.mkdir(parents=True)
-    with pytest.raises(UserError, match=r"has no search\.toml, nor has a folder above it"):
-        search_file(tmp_path / "experiments", "mini/table-1")
-    for place in (tmp_path / "experiments", folder.parent, folder):
-        (place / "search.toml").touch()
-        assert search_file(tmp_path / "experiments", "mini/table-1") == place / "search.toml"
-
-
-def test_a_file_above_the_experiments_does_not_count(tmp_path: Path) -> None:
-    (tmp_path / "experiments" / "mini").mkdir(parents=True)
-    (tmp_path / "search.toml").touch()
-    with pytest.raises(UserError):
-        search_file(tmp_path / "experiments", "mini")
+    (tmp_path / "search.toml").write_text("not read")  # above the experiments
+    with pytest.raises(UserError, match=r"table-1 has no search\.toml: name one with --search"):
+        search_files(experiments, "mini/table-1")
+    outer, inner = experiments / "search.toml", folder / "search.toml"
+    outer.write_text("trials = 5\nrungs = 1\n[space]\na = [{}, { l1 = 1.0 }]\n")
+    inner.write_text("trials = 7\n[settings]\nvalidation-fraction = 0.1\n")
+    assert search_files(experiments, "mini/table-1") == [outer, inner]
+    assert search_files(experiments, "mini/table-2") == [outer]
+    found = read_search([outer, inner])
+    assert (found.trials, found.rungs, found.reduction_factor) == (7, 1, 2)
+    assert found.settings == {"validation-fraction": 0.1}
+    assert found.space == {"a": ({}, {"l1": 1.0})}
+    (folder.parent / "search.toml").write_text("[space]\nb = [{}, { l1 = 2.0 }]\n")
+    assert list(read_search(search_files(experiments, "mini/table-1")).space) == ["b"]
 
 
 @pytest.mark.parametrize(
@@ -188,6 +191,6 @@ def test_refusals_name_file_and_key(tmp_path: Path, text: str, words: str) -> No
     file = tmp_path / "search.toml"
     file.write_text(text)
     with pytest.raises(UserError) as refused:
-        read_search(file)
+        read_search([file])
     assert str(refused.value).startswith(f"{file}: ")
     assert words in str(refused.value)

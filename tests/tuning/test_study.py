@@ -10,9 +10,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+from filelock import FileLock
 
 from fedul_flwr import simulation
 from fedul_flwr.config import RunConfig, resolve
+from fedul_flwr.errors import UserError
 from fedul_flwr.results.store import RunDirectory
 from fedul_flwr.tuning.criterion import Criterion
 from fedul_flwr.tuning.space import Search
@@ -274,6 +276,15 @@ def test_a_failed_trial_is_named_others_run_and_it_is_tried_again(
     assert [r for r in again if r["trial"] != failed["trial"]] == [
         r for r in records if r is not failed
     ]
+
+
+def test_two_processes_do_not_search_the_same_row(runs: Runs, tmp_path: Path) -> None:
+    with (
+        FileLock(tmp_path / ".study.lock"),
+        pytest.raises(UserError, match=r"Another search is at work in .*study: wait for its end"),
+    ):
+        run_study(task(tmp_path), nothing)
+    assert len(run_study(task(tmp_path), nothing)) == 8
 
 
 def test_what_is_left_of_another_search_is_removed(runs: Runs, tmp_path: Path) -> None:

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import json
+import signal
+import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import psutil
 import pytest
 from click.testing import Result
 from typer.testing import CliRunner
@@ -330,6 +334,28 @@ def test_side_by_side_they_find_what_they_find_in_turn(place: Path) -> None:
     assert without_clocks(searches()) == without_clocks(
         searches(Path("turn/mini/table-1.search.json"))
     )
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("end", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
+def test_processes_of_a_search_end_with_the_first_one(place: Path, end: signal.Signals) -> None:
+    words = [sys.executable, "-m", "fedul_flwr.cli", "tune", *COLUMN, "--jobs", "2"]
+    Path("experiments/search.toml").write_text(SEARCH.replace("rungs = 1", "rungs = 0"))
+    for file in Path("experiments/mini/table-1").glob("*.toml"):
+        file.write_text(file.read_text().replace("num-rounds = 2", "num-rounds = 3000"))
+    with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT) as first:
+        deadline = time.monotonic() + 300
+        while not (started := list(Path("runs/tune").rglob("metrics.jsonl"))):
+            assert first.poll() is None
+            assert time.monotonic() < deadline
+            time.sleep(0.2)
+        others = psutil.Process(first.pid).children(recursive=True)
+        assert started
+        assert len(others) >= 2
+        first.send_signal(end)
+        first.wait(60)
+    _, alive = psutil.wait_procs(others, timeout=60)
+    assert alive == []
 
 
 RUNS = '[FedUL]\nmethod = "fedul"\n\n["All labels"]\nmethod = "supervised"\n'
