@@ -1,4 +1,4 @@
-# make demo | test | check | bench: each sets up what it needs, once.
+# make demo | test | check | crosscheck | bench: each sets up what it needs, once.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
@@ -7,7 +7,7 @@ STAMP := $(VENV)/.installed
 # Tests start dozens of programs; each would compile every package's source once more.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: setup demo test test-slow test-all check lint bench docs site clean
+.PHONY: setup demo test test-slow test-all check crosscheck lint bench mutants docs site clean
 
 setup: $(STAMP)
 
@@ -50,6 +50,13 @@ lint: $(STAMP)
 
 check: lint test
 
+# Another implementation of homomorphic encryption, for the test that compares distances with its.
+crosscheck: $(STAMP)
+	@if command -v uv >/dev/null 2>&1; then uv pip install --quiet --python $(BIN)/python -e '.[crosscheck]'; \
+	elif [ -x $(BIN)/uv ]; then $(BIN)/uv pip install --quiet --python $(BIN)/python -e '.[crosscheck]'; \
+	else $(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[crosscheck]'; fi
+	$(BIN)/python -m pytest tests/secure/hamming/test_against_tenseal.py
+
 # What speed is compared with comes on top, into the same environment; pfl-research, which asks
 # for older packages than Flower, into a folder of its own that only its benchmark looks into.
 PFL := .venv-pfl
@@ -66,8 +73,15 @@ bench: $(STAMP)
 	    echo "pfl-research could not be installed; it is left out of the comparison"
 	$(BIN)/python -m benchmarks
 
+# Small changes of the code that no test notices: make mutants, or make mutants PIECE=surrogate.
+mutants: $(STAMP)
+	@[ -x $(BIN)/mutmut ] || if command -v uv >/dev/null 2>&1; then \
+	    uv pip install --quiet --python $(BIN)/python -e '.[mutants]'; \
+	else $(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[mutants]'; fi
+	@$(BIN)/python -m tests.mutation $(PIECE)
+
 clean:
-	rm -rf $(VENV) $(PFL) build dist site .mypy_cache .ruff_cache
+	rm -rf $(VENV) $(PFL) .mutants build dist site .mypy_cache .ruff_cache
 
 docs: $(STAMP)
 	$(BIN)/python -m fedul_flwr.settings.document > docs/settings.md

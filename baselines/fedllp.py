@@ -9,12 +9,13 @@ from client_apps.local import TrainingData
 from client_apps.unlabeled_sets import UnlabeledSetsClient
 from fedul_flwr.learning.adversarial import virtual_adversarial_loss
 from fedul_flwr.learning.batches import Batches, set_batches
+from fedul_flwr.learning.dropout import with_dropout
 from fedul_flwr.learning.local import Loss, Objective
 from fedul_flwr.learning.network import Network
 from fedul_flwr.learning.plan import LocalPlan
 from fedul_flwr.learning.proportions import ProportionLoss
 from fedul_flwr.learning.schedules import ramp_up
-from fedul_flwr.settings.baselines import FedLLPVATSettings
+from fedul_flwr.settings.baselines import FedLLPSettings, FedLLPVATSettings
 from strategies.unlabeled_sets import UnlabeledSets
 
 
@@ -26,6 +27,15 @@ class FedLLPClient(UnlabeledSetsClient):
     """Trains on label proportions (FedUL paper, eq. 18): a step per set, whatever batch-size is."""
 
     min_sets = 1
+
+    @property
+    def dropout(self) -> float:
+        """Probability of dropout between layers."""
+        return self.settings.section("fedllp", FedLLPSettings).dropout
+
+    def objective(self, server_round: int) -> Objective:
+        """The loss, of the network with dropout if that is set."""
+        return with_dropout(super().objective(server_round), self.dropout)
 
     def loss(self) -> Loss:
         """Cross-entropy of a set's class priors and mean prediction."""
@@ -56,4 +66,4 @@ class FedLLPVATClient(FedLLPClient):
             )
             return loss(logits, sets) + alpha * adversarial
 
-        return objective
+        return with_dropout(objective, self.dropout)

@@ -6,9 +6,11 @@ from torch.nn import functional
 
 from client_apps.local import TrainingData
 from client_apps.unlabeled_sets import UnlabeledSetsClient
-from fedul_flwr.learning.local import Objective, on_logits, predict_logits
+from fedul_flwr.errors import UserError
+from fedul_flwr.learning.local import Objective, on_logits
 from fedul_flwr.learning.pseudo_labels import FixMixObjective, likeliest_classes
 from fedul_flwr.settings.baselines import FedPLSettings
+from fedul_flwr.verdict import Verdict
 from strategies.unlabeled_sets import UnlabeledSets
 
 
@@ -26,14 +28,22 @@ class FedPLClient(UnlabeledSetsClient):
         """FedPL's own settings."""
         return self.settings.section("fedpl", FedPLSettings)
 
+    def verdict(self) -> Verdict:
+        """As others; without drawn priors there is no label by them."""
+        if self.options.labels == "drawn" and self.sets.drawn_priors is None:
+            raise UserError(
+                "Setting fedpl.labels = 'drawn' is for simulations: nobody drew the class priors "
+                "of an owner's sets. Use 'realized', the class with the largest prior."
+            )
+        return super().verdict()
+
     def training_data(self) -> TrainingData:
         """Points with their pseudo labels for targets."""
-        sets, options = self.sets, self.options
-        if options.relabel and self.server_round > options.warm_up_rounds:
-            # The model holds the weights that the round starts from.
-            logits = predict_logits(self.model, sets.images, sets.points, self.plan({}))
-            return TrainingData(sets.images, sets.points, logits.argmax(dim=1).numpy())
-        return TrainingData(sets.images, sets.points, likeliest_classes(sets.priors)[sets.sets])
+        sets = self.sets
+        drawn = self.options.labels == "drawn"
+        priors = sets.drawn_priors if drawn else sets.priors
+        assert priors is not None, "verdict() refuses a client without"
+        return TrainingData(sets.images, sets.points, likeliest_classes(priors)[sets.sets])
 
     def objective(self, server_round: int) -> Objective:
         """Cross-entropy at first: a fresh model is sure of no point, and so would stay."""
@@ -46,4 +56,5 @@ class FedPLClient(UnlabeledSetsClient):
             alpha=options.mixup_alpha,
             mix=options.mix,
             pairing=options.pairing,
+            relabel=options.relabel,
         )

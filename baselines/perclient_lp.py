@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import numpy as np
+from numpy.typing import NDArray
+
 from client_apps.propagating import PropagatingClient
-from fedul_flwr.propagation.labels import Propagated
+from fedul_flwr.propagation.labels import Propagated, labels_from_scores
 from strategies.partly_labeled import PartlyLabeled
 
 
@@ -18,4 +21,11 @@ class PerClientLPClient(PropagatingClient):
 
     def pseudo_labels(self) -> Propagated:
         """What its own labels say of its unlabeled points."""
-        return self.of_unlabeled(self.own_propagation(self.features()))
+        scores = self.own_scores(self.features())
+        self.largest = float(labels_from_scores(scores).confidence.max())
+        return self.of_unlabeled(labels_from_scores(scores, self.given))
+
+    def largest_confidence(self, confidence: NDArray[np.float64]) -> float:
+        """That of all points in the graph, labeled ones by what was propagated to them."""
+        del confidence
+        return self.largest

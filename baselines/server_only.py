@@ -27,6 +27,11 @@ class ServerOnly(WrappingStrategy):
     def check(cls, settings: RunConfig) -> None:
         """As others; there are no clients' models to evaluate."""
         super().check(settings)
+        if settings.learning_rate_patience_scope == "client":
+            raise UserError(
+                "Setting learning-rate-patience-scope = 'client': no client trains in method "
+                f"{settings.method!r}."
+            )
         if settings.evaluate == "local":
             raise UserError(
                 f"Setting evaluate = 'local': no client trains in method {settings.method!r}."

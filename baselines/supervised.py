@@ -12,10 +12,12 @@ from client_apps.local import LocalTrainingClient, TrainingData
 from fedul_flwr.bridge import Value
 from fedul_flwr.config import RunConfig
 from fedul_flwr.data.seeds import stream
-from fedul_flwr.data.set_split import open_labeled_points
+from fedul_flwr.data.set_split import open_labeled_points, open_unlabeled_sets
 from fedul_flwr.data.types import UNLABELED, LabeledPoints
-from fedul_flwr.errors import OwnDataError
+from fedul_flwr.errors import OwnDataError, UserError
+from fedul_flwr.learning.batches import Batches, num_batches, repeated_batches
 from fedul_flwr.learning.local import Loss
+from fedul_flwr.learning.plan import LocalPlan
 from fedul_flwr.sent import PREPARE, Sent
 from fedul_flwr.settings.baselines import SupervisedSettings
 from strategies.wrapper import WrappingStrategy
@@ -28,12 +30,16 @@ class Supervised(WrappingStrategy):
 class SupervisedClient(LocalTrainingClient):
     """Trains on this client's points with their labels, or on a part of them."""
 
+    @property
+    def options(self) -> SupervisedSettings:
+        """Its own settings."""
+        return self.settings.section("supervised", SupervisedSettings)
+
     @cached_property
     def data(self) -> LabeledPoints:
         """Points and labels it trains on: ``supervised.label-fraction`` of all, at least one."""
         everything = self._all_points()
-        fraction = self.settings.section("supervised", SupervisedSettings).label_fraction
-        count = max(1, round(fraction * len(everything.points)))
+        count = max(1, round(self.options.label_fraction * len(everything.points)))
         # One order for all fractions: the points of a smaller one are among those of a larger.
         order = stream(self.settings.seed, "labeled", self.node.partition_id).permutation(
             len(everything.points)
@@ -47,6 +53,11 @@ class SupervisedClient(LocalTrainingClient):
         folder = self.own_folder
         if folder is None:
             return open_labeled_points(self.federation, self.node.partition_id)
+        if self.options.steps == "sets":
+            raise UserError(
+                "Setting supervised.steps = 'sets' is for simulations: an owner of labeled points "
+                "has no unlabeled sets. Use 'labeled'."
+            )
         own = self.load_own_points(folder)
         missing = int((own.labels == UNLABELED).sum())
         if missing:
@@ -76,6 +87,14 @@ class SupervisedClient(LocalTrainingClient):
     def training_data(self) -> TrainingData:
         """Points with their classes for targets."""
         return TrainingData(self.data.images, self.data.points, self.data.labels)
+
+    def batches(self, data: TrainingData, plan: LocalPlan) -> Batches:
+        """A pass over the labeled points, or as many steps as one over the client's sets has."""
+        if self.options.steps == "labeled":
+            return super().batches(data, plan)
+        in_sets = open_unlabeled_sets(self.federation, self.node.partition_id).points
+        count = num_batches(len(in_sets), plan.batch_size)
+        return repeated_batches(data.images, data.points, data.targets, plan, count)
 
     def loss(self) -> Loss:
         """Cross-entropy."""

@@ -11,6 +11,7 @@ from fedul_flwr.bridge import ARRAYS, DIAGNOSTICS, METRICS, FederatedClient
 from fedul_flwr.config import RunConfig
 from fedul_flwr.data.types import Arrays
 from fedul_flwr.sent import AVERAGED, EVERY_ROUND, HELLO, PREPARE, SERVER, TRAIN, Sent
+from fedul_flwr.variates import CONTROL, KEPT_ROUNDS
 
 if TYPE_CHECKING:
     from torch import nn  # which takes seconds to import, and most messages go without
@@ -41,8 +42,7 @@ class AccountableClient(FederatedClient):
             Sent(TRAIN, spent, "when it trained, in which process", DIAGNOSTICS, EVERY_ROUND),
         ]
         if settings.base == "scaffold":
-            from fedul_flwr.learning.scaffold import CONTROL
-
+            sent.append(Sent(PREPARE, (KEPT_ROUNDS,), "in which rounds it had a variate it has"))
             what = "the change of its variate, a mean of gradients"
             sent.append(Sent(TRAIN, ("*",), what, CONTROL, EVERY_ROUND, AVERAGED))
         return sent
@@ -52,8 +52,6 @@ class AccountableClient(FederatedClient):
         arrays = self.model_arrays()
         if self.settings.base != "scaffold":
             return {ARRAYS: arrays}
-        from fedul_flwr.learning.scaffold import CONTROL
-
         weights = {name for name, _ in self.model.named_parameters()}
         return {ARRAYS: arrays, CONTROL: {n: a for n, a in arrays.items() if n in weights}}
 

@@ -86,6 +86,7 @@ class FedMatchClient(MatchingClient):
         held = self._held(int(config[SINCE]))
         if held is None:
             return [], 0, _figures(out_of_step=1)
+        self.count_validation(config)
         parts = {
             part: decode(record, held.get(part, {}))
             for part, record in self.received.items()
@@ -125,8 +126,8 @@ class FedMatchClient(MatchingClient):
             self._helpers(parts, int(config[HELPERS])),
             options.consistency_weight,
             options.threshold,
-            self.views.operations,
-            self.views.magnitudes,
+            self.strong_view,
+            options.ties,
         )
         result = train_disjoint(
             decomposed,

@@ -6,6 +6,7 @@ FedUL and in XCLP, whose phases are many, it is therefore imported where a model
 
 from __future__ import annotations
 
+import sys
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -31,6 +32,7 @@ from fedul_flwr.data.seeds import stream
 from fedul_flwr.data.types import PartlyLabeledPoints
 from fedul_flwr.errors import UserError
 from fedul_flwr.node_config import POINT_FORMATS, NodeConfig
+from fedul_flwr.variates import CONTROL, KEPT_ROUNDS, USED_ROUND, confirmed, kept_rounds, proposal
 
 if TYPE_CHECKING:
     from torch import nn
@@ -183,7 +185,7 @@ class LocalTrainingClient(AccountableClient):
                 return Content(values=whoami)
             case "prepare":
                 self._prepare(dict(content.values))
-                return Content(values={**whoami, **self.introduce()})
+                return Content(values={**whoami, **self._kept_variates(), **self.introduce()})
             case _:
                 return super().step(name, content)
 
@@ -193,6 +195,15 @@ class LocalTrainingClient(AccountableClient):
         if told.pop(PREPARED_BEFORE, False) and (not known or known.get(FORGETFUL)):
             told[FORGETFUL] = True
         self.state.set_values(FEDERATION, told)
+        if "memory" in told:  # in a simulation that resumes, it may have kept something there
+            own = Path(str(told["memory"])) / str(self.node.partition_id)
+            self.state = self.state.within(own)
+
+    def _kept_variates(self) -> dict[str, Value]:
+        """With SCAFFOLD, the rounds whose variates this client has."""
+        if self.settings.base != "scaffold":
+            return {}
+        return {KEPT_ROUNDS: kept_rounds(self.state.recall(CONTROL, sys.maxsize))}
 
     def plan(self, config: dict[str, FlowerScalar]) -> LocalPlan:
         """The round's plan: the settings, and what the server sends."""
@@ -205,6 +216,16 @@ class LocalTrainingClient(AccountableClient):
             float(config.get(RATE_FACTOR, 1.0)),
         )
 
+    def count_validation(self, config: dict[str, FlowerScalar]) -> None:
+        """Put the factor of the step size into ``config`` that this client has counted itself."""
+        if self.settings.learning_rate_patience_scope == "client":
+            from client_apps.own_patience import own_rate_factor
+
+            start = self.server_round - self.stage(self.server_round)[0] + 1
+            config[RATE_FACTOR] = own_rate_factor(
+                self.settings, self.state, config, self.server_round, start
+            )
+
     def fit(
         self, parameters: NDArrays, config: dict[str, FlowerScalar]
     ) -> tuple[NDArrays, int, dict[str, FlowerScalar]]:
@@ -212,10 +233,11 @@ class LocalTrainingClient(AccountableClient):
         from fedul_flwr.learning.corrections import local_normalizer
         from fedul_flwr.learning.local import dump_arrays, train_local
         from fedul_flwr.learning.machine import keep_freed_memory, release_freed_memory
-        from fedul_flwr.learning.scaffold import CONTROL, train_with_variates
+        from fedul_flwr.learning.scaffold import train_with_variates
 
         keep_freed_memory()
         self.server_round = server_round = int(config["server-round"])
+        self.count_validation(config)
         model = self.model
         self._load_start(parameters, config)
         data, plan = self.training_data(), self.plan(config)
@@ -224,17 +246,20 @@ class LocalTrainingClient(AccountableClient):
         rng = stream(self.settings.seed, "local", server_round, self.node.partition_id)
         objective, batches = self.objective(server_round), self.batches(data, plan)
         if CONTROL in self.received:
-            result, own, change = train_with_variates(
+            used_round = int(config[USED_ROUND])
+            own = confirmed(self.state.recall(CONTROL, server_round), used_round)
+            result, renewed, change = train_with_variates(
                 model,
                 batches,
                 objective,
                 plan,
                 rng,
                 server=self.received[CONTROL],
-                own=self.state.recall(CONTROL, server_round),
+                own=own,
                 option=str(config["scaffold-option"]),
             )
-            self.state.keep(CONTROL, server_round, own)
+            kept = proposal(own, used_round, renewed, server_round)
+            self.state.keep(CONTROL, server_round, kept)
             self.returned = {CONTROL: change}
         else:
             result = train_local(model, batches, objective, plan, rng)

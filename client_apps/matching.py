@@ -16,6 +16,7 @@ from fedul_flwr.data.types import UNLABELED, Ints, PartlyLabeledPoints
 from fedul_flwr.learning.batches import Batches, matching_batches
 from fedul_flwr.learning.plan import LocalPlan
 from fedul_flwr.learning.randaugment import randaugment
+from fedul_flwr.learning.released_randaugment import released_randaugment
 from fedul_flwr.settings.matching import ScenarioSettings, ViewSettings
 
 
@@ -64,4 +65,5 @@ class MatchingClient(LabeledPointsClient):
 
     def strong_view(self, inputs: Tensor) -> Tensor:
         """Strong views of images, each of its own, drawn from torch's own generator."""
-        return randaugment(inputs, self.views.operations, self.views.magnitudes)
+        change = released_randaugment if self.views.randaugment == "release" else randaugment
+        return change(inputs, self.views.operations, self.views.magnitudes)

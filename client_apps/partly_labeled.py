@@ -12,7 +12,7 @@ from client_apps.local import TrainingData
 from fedul_flwr.data.types import UNLABELED
 from fedul_flwr.propagation.labels import Propagated
 from fedul_flwr.results.label_names import PSEUDO_LABELS
-from fedul_flwr.settings.semi import PseudoLabelSettings, StageSettings
+from fedul_flwr.settings.semi import PropagatedLabelSettings, PseudoLabelSettings, StageSettings
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -42,6 +42,10 @@ class PartlyLabeledClient(LabeledPointsClient):
     def pseudo_labels(self) -> Propagated:
         """Labels and confidences of :attr:`unlabeled` in this round, -1 for none."""
         return nothing(len(self.unlabeled))
+
+    def largest_confidence(self, confidence: NDArray[np.float64]) -> float:
+        """What propagated labels' ``confidence`` is divided by where it is to be relative."""
+        return float(confidence.max())
 
     def stage(self, server_round: int) -> tuple[int, int]:
         """Rounds since the first or the second stage began, from 1, and that stage's length."""
@@ -123,12 +127,14 @@ class PartlyLabeledClient(LabeledPointsClient):
         """Weight of every training point, for :attr:`classes`: 1 or its confidence, by class."""
         from fedul_flwr.learning.weighted import class_weights
 
-        if not isinstance(self.stages, PseudoLabelSettings):
+        stages = self.stages
+        if not isinstance(stages, PseudoLabelSettings):
             return np.ones(len(self.classes))
-        if self.stages.relative_confidence and len(confidence):
-            confidence = confidence / confidence.max()
+        relative = isinstance(stages, PropagatedLabelSettings) and stages.relative_confidence
+        if relative and len(confidence):
+            confidence = confidence / self.largest_confidence(confidence)
         weights = np.concatenate([np.ones(len(self.labeled)), confidence])
-        if self.stages.class_weights and len(confidence):
+        if stages.class_weights and len(confidence):
             weights = weights * class_weights(self.classes, self.num_classes)[self.classes]
         return weights
 

@@ -8,9 +8,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from client_apps.partly_labeled import PartlyLabeledClient, nothing
-from fedul_flwr.data.types import Ints
-from fedul_flwr.propagation.central import label_propagation
-from fedul_flwr.propagation.labels import Propagated
+from fedul_flwr.data.types import Floats, Ints
+from fedul_flwr.propagation.central import propagated_scores
+from fedul_flwr.propagation.labels import Propagated, labels_from_scores
 from fedul_flwr.settings.semi import PropagationSettings
 
 
@@ -46,10 +46,10 @@ class PropagatingClient(PartlyLabeledClient):
         labels[self.shown], confidence[self.shown] = found
         return Propagated(labels[self.unlabeled], confidence[self.unlabeled])
 
-    def own_propagation(self, features: NDArray[np.float32]) -> Propagated:
-        """Labels of the points in :attr:`shown` from this client's labels alone."""
+    def own_scores(self, features: NDArray[np.float32]) -> Floats:
+        """Scores ``(n, K)`` of the points in :attr:`shown` from this client's labels alone."""
         options = self.propagation
-        return label_propagation(
+        return propagated_scores(
             features,
             self.given,
             num_classes=self.num_classes,
@@ -59,3 +59,7 @@ class PropagatingClient(PartlyLabeledClient):
             power=options.power,
             class_scaling=options.class_scaling,
         )
+
+    def own_propagation(self, features: NDArray[np.float32]) -> Propagated:
+        """Labels of the points in :attr:`shown` from this client's labels alone."""
+        return labels_from_scores(self.own_scores(features), self.given)

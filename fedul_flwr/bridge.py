@@ -55,6 +55,10 @@ CLASS_MASSES, TEST_PRIOR = "class-masses", "test-prior"
 RATE_FACTOR = "rate-factor"
 """Value that clients are told in a round whose step sizes the server multiplies (`plateau`)."""
 
+VALIDATION_LOSS, VALIDATED_ROUND = "validation-loss", "validated-round"
+"""Values that clients are told that count validation losses themselves: the latest one, and the
+round whose model it is of."""
+
 OWN_MODEL = "own-model"
 """Value that tells a client to go on from its own model (`base = "local"`), and name under which it
 keeps that."""

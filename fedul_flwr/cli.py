@@ -33,6 +33,9 @@ from fedul_flwr.overrides import parse_overrides
 from fedul_flwr.reproduce_command import reproduce
 
 _DEMO_DIRECTORY = Path("runs/demo")
+_DEMO_SELECTION = {"fedul": "heldout", "supervised": "validation"}
+"""Methods of the demo, and how each chooses its best round. FedUL chooses by its own loss on
+held-out points of the clients, so that no label has a part in its result."""
 
 
 class _Group(TyperGroup):
@@ -126,10 +129,11 @@ def demo(
     outputs: dict[str, Path] = {}
     typer.echo("Starting Flower's simulation …")
     with LocalSuperLink() as superlink:
-        for method in ("fedul", "supervised"):
+        for method, selection in _DEMO_SELECTION.items():
             outputs[method] = Path.cwd() / _DEMO_DIRECTORY / method
             shutil.rmtree(outputs[method], ignore_errors=True)
-            overrides = {"method": method, "output": str(outputs[method])}
+            output = str(outputs[method])
+            overrides = {"method": method, "selection": selection, "output": output}
             config = resolve(overrides, base_dir=Path.cwd())
             run_on(superlink, config, num_supernodes)
     from fedul_flwr.results.summary import print_comparison

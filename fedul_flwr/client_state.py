@@ -35,6 +35,10 @@ class ClientState:
         """This client's own directory in a simulation; ``None`` on a device."""
         return self._directory
 
+    def within(self, directory: Path) -> ClientState:
+        """The same memory with its arrays in ``directory``."""
+        return ClientState(self._records, directory)
+
     def values(self, name: str) -> dict[str, Value]:
         """The values stored under ``name``, empty if there are none."""
         record = self._records.get(name)

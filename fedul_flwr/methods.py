@@ -9,7 +9,12 @@ from typing import Literal
 from fedul_flwr.errors import UserError
 from fedul_flwr.references import load_reference
 from fedul_flwr.settings.base import Settings
-from fedul_flwr.settings.baselines import FedLLPVATSettings, FedPLSettings, SupervisedSettings
+from fedul_flwr.settings.baselines import (
+    FedLLPSettings,
+    FedLLPVATSettings,
+    FedPLSettings,
+    SupervisedSettings,
+)
 from fedul_flwr.settings.consistency import FedULConsistencySettings
 from fedul_flwr.settings.fedul import AdmissionSettings, FedULSettings, UnlabeledSetSettings
 from fedul_flwr.settings.labels import LabelSettings
@@ -25,9 +30,10 @@ from fedul_flwr.settings.matching import (
 )
 from fedul_flwr.settings.privacy import DPSettings
 from fedul_flwr.settings.semi import (
+    CrossClientSettings,
     FedSiamSettings,
+    PropagatedLabelSettings,
     PropagationSettings,
-    PseudoLabelSettings,
     SamplingSettings,
     SemiSupervisedSettings,
     StageSettings,
@@ -126,13 +132,18 @@ METHODS: dict[str, Method] = {
             name="fedllp",
             strategy="baselines.fedllp:FedLLP",
             client="baselines.fedllp:FedLLPClient",
-            sections={"fedul": AdmissionSettings, **PRIVATE},
+            sections={"fedul": AdmissionSettings, "fedllp": FedLLPSettings, **PRIVATE},
         ),
         Method(
             name="fedllp-vat",
             strategy="baselines.fedllp:FedLLP",
             client="baselines.fedllp:FedLLPVATClient",
-            sections={"fedul": AdmissionSettings, "fedllp-vat": FedLLPVATSettings, **PRIVATE},
+            sections={
+                "fedul": AdmissionSettings,
+                "fedllp": FedLLPSettings,
+                "fedllp-vat": FedLLPVATSettings,
+                **PRIVATE,
+            },
         ),
         Method(
             name="server-only",
@@ -156,7 +167,7 @@ METHODS: dict[str, Method] = {
             client="client_apps.xclp:XCLPClient",
             sections={
                 "labels": LabelSettings,
-                "semi": SemiSupervisedSettings,
+                "semi": CrossClientSettings,
                 "xclp": XCLPSettings,
             },
             data="partly-labeled",
@@ -186,7 +197,7 @@ METHODS: dict[str, Method] = {
             client="baselines.perclient_lp:PerClientLPClient",
             sections={
                 "labels": LabelSettings,
-                "semi": PseudoLabelSettings,
+                "semi": PropagatedLabelSettings,
                 "xclp": PropagationSettings,
             },
             data="partly-labeled",

@@ -13,7 +13,13 @@ from flwr.serverapp import Grid
 from flwr.serverapp.exception import PrivacyBudgetExhausted
 from torch import nn
 
-from fedul_flwr.bridge import to_arrays, to_record
+from fedul_flwr.bridge import (
+    RATE_FACTOR,
+    VALIDATED_ROUND,
+    VALIDATION_LOSS,
+    to_arrays,
+    to_record,
+)
 from fedul_flwr.config import LAST_MODEL, RunConfig
 from fedul_flwr.data.types import LabeledPoints
 from fedul_flwr.errors import UserError
@@ -132,13 +138,21 @@ def _after_round(
             "clients": record.clients,
             "failures": record.failures,
         }
-        if recorder.settings.learning_rate_schedule == "plateau":
+        if _has_rate_factor(strategy):
             line["rate_factor"] = strategy.rate_factor
         recorder.record(line, to_arrays(arrays), strategy.memory(), strategy.local_models)
         _follow_plateau(strategy, recorder)
         return None
 
     return after_round
+
+
+def _has_rate_factor(strategy: WrappingStrategy) -> bool:
+    """Whether one factor of the server's has a say in the round's step sizes."""
+    settings = strategy.settings
+    alone = settings.learning_rate_patience_scope == "client"
+    counts = strategy.learns_at_server(settings) or not alone
+    return settings.learning_rate_schedule == "plateau" and counts
 
 
 def _follow_plateau(strategy: WrappingStrategy, recorder: Recorder) -> None:
@@ -149,14 +163,20 @@ def _follow_plateau(strategy: WrappingStrategy, recorder: Recorder) -> None:
     recorder.wait()
     start = strategy.stage_start(strategy.record.round + 1)
     # Not the last round of all, evaluated out of turn: a run that goes on from it must not differ.
-    losses = [
-        line["validation_loss"]
+    losses = {
+        line["round"]: line["validation_loss"]
         for line in recorder.lines
         if line["round"] >= start and line["round"] % settings.evaluate_every == 0
-    ]
-    strategy.rate_factor = plateau(
-        losses, settings.learning_rate_patience, settings.learning_rate_factor
+    }
+    strategy.rate_factor = factor = plateau(
+        list(losses.values()), settings.learning_rate_patience, settings.learning_rate_factor
     )
+    strategy.about_rate = {}
+    if settings.learning_rate_patience_scope == "client" and losses:
+        number, loss = max(losses.items())
+        strategy.about_rate = {VALIDATED_ROUND: number, VALIDATION_LOSS: loss}
+    elif settings.learning_rate_patience_scope == "server" and factor != 1.0:
+        strategy.about_rate = {RATE_FACTOR: factor}
 
 
 def _about_pseudo_labels(

@@ -8,9 +8,9 @@ from typing import Any
 from flwr.serverapp.strategy import Strategy
 from numpy.typing import NDArray
 
-ATTRIBUTES = ("m_t", "v_t", "momentum_vector", "control", "ledger")
+ATTRIBUTES = ("m_t", "v_t", "momentum_vector", "control", "used", "ledger")
 """Where Flower 1.41 keeps moments (FedOpt family, dicts) and momentum (FedAvgM, a list), SCAFFOLD
-its variate and differential privacy what was spent."""
+its variate and whose updates are in it, and differential privacy what was spent."""
 
 
 def dump_base_state(base: Strategy) -> dict[str, NDArray[Any]]:

@@ -21,8 +21,9 @@ from strategies.wrapper import WrappingStrategy
 class Matching(WrappingStrategy):
     """The base strategy on clients that have labels, or after training on the server's.
 
-    With labels at the server it trains for one round's epochs before every round, and once before
-    the first (FedMatch, algorithm 2 and the authors' code).
+    With labels at the server it trains for one round's epochs before every round (FedMatch,
+    algorithm 2). In the authors' code an epoch of pre-training takes the place of the first
+    round's, so that the server has trained for t epochs before clients begin round t there, too.
     """
 
     _server_loss: float | None = None
@@ -85,8 +86,7 @@ class Matching(WrappingStrategy):
         labels."""
         if self.learns_at_server(self.settings):
             number_of_round = server_round + self.round_offset
-            for learning in (0, 1) if number_of_round == 1 else (number_of_round,):
-                arrays, self._server_loss = self.learn_labels(arrays, learning)
+            arrays, self._server_loss = self.learn_labels(arrays, number_of_round)
         return arrays
 
     def aggregate_train(

@@ -11,9 +11,19 @@ from flwr.serverapp import Grid
 
 from fedul_flwr.bridge import PREPARED_BEFORE, Content
 from fedul_flwr.errors import BadMessageError, UserError
-from fedul_flwr.federation import NO_ANSWER, ClientReport, Member, count, number, run_phase
+from fedul_flwr.federation import (
+    NO_ANSWER,
+    ClientReport,
+    Member,
+    count,
+    number,
+    numbers,
+    run_phase,
+)
 from fedul_flwr.grids import registered
+from fedul_flwr.variates import KEPT_ROUNDS
 from strategies.attendance import Attendance
+from strategies.scaffold import Scaffold
 
 
 class Membership(Attendance):
@@ -214,13 +224,18 @@ class Membership(Attendance):
     def _judge(self, report: ClientReport, answer: Content) -> None:
         report.num_points = count(answer, "num-points")
         self.admit(report, answer)
+        if isinstance(self.base, Scaffold) and not report.reason:
+            self.base.check_kept(report.id, numbers(answer, KEPT_ROUNDS))
 
     def _note(self, report: ClientReport) -> None:
         report.status = "dropped" if report.reason else "accepted"
         self._reports[report.id] = report
 
     def _settle(self) -> None:
-        if hasattr(self.base, "num_clients"):  # it sees only those of a round
+        # A base sees only those of a round.
+        if isinstance(self.base, Scaffold):
+            self.base.clients = {member.node_id: member.partition_id for member in self.members}
+        elif hasattr(self.base, "num_clients"):
             self.base.num_clients = len(self.members)
         self.admitted({m.partition_id: self._introductions[m.partition_id] for m in self.members})
 

@@ -31,6 +31,8 @@ Received = list[tuple[Member, Message]]
 class Reception(Membership):
     """The part of every method's strategy that stands between clients' replies and the base."""
 
+    bounded: Sequence[str] = (ARRAYS,)
+    """Records of an update whose distance from what was sent ``max-update-norm`` bounds."""
     _messages: Sequence[Metadata] = ()
     _expected: Mapping[str, ArrayRecord] = {}
 
@@ -127,9 +129,8 @@ class Reception(Membership):
             return  # nothing of it is used
         check_update(reply.content, self._expected)
         bound = self.settings.max_update_norm
-        if bound:
-            arrays = cast(ArrayRecord, reply.content[ARRAYS])
-            norm = update_norm(arrays, self._expected[ARRAYS])
+        for name in self.bounded if bound else ():
+            norm = update_norm(cast(ArrayRecord, reply.content[name]), self._expected[name])
             if norm > bound:
                 raise BadMessageError(
                     f"its update has norm {norm:.6g}, above max-update-norm = {bound:g}"

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Container, Iterable, Mapping
+from logging import WARNING
 from typing import Any, cast
 
 import numpy as np
 from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
+from flwr.common import log
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import FedAvg
 
-from fedul_flwr.bridge import to_record
+from fedul_flwr.bridge import CONFIG, to_record
 from fedul_flwr.data.types import Arrays
-from fedul_flwr.learning.scaffold import CONTROL
+from fedul_flwr.variates import CONTROL, USED_ROUND
 
 
 class Scaffold(FedAvg):
@@ -20,14 +22,23 @@ class Scaffold(FedAvg):
 
     Every message to a client carries a record ``control`` with c; every reply one with the change
     of the client's own c_i (:func:`fedul_flwr.learning.scaffold.train_with_variates`). Then
-    x ← x + eta·(mean of y_i − x) and c ← c + (|S|/C)·mean of Δc_i over the sampled S, so that c
-    stays the mean of all C clients' variates.
+    x ← x + eta·(mean of y_i − x) and c ← c + (|S|/C)·mean of Δc_i over the sampled S.
+
+    c is the mean of all C clients' variates, also where replies are lost, late or refused. For
+    that, a client's new c_i is a proposal at first: the next message to this client says in which
+    round the server last used an update of it, and the client goes on from the c_i of that round.
 
     Parameters
     ----------
     server_learning_rate : eta; 1 takes the mean of the clients' models.
     option : ``"I"`` or ``"II"``, how clients renew c_i.
-    num_clients : C; ``None`` counts the nodes of the grid.
+
+    Attributes
+    ----------
+    clients : client of each node, of all C clients; ``None`` takes the nodes of the grid.
+    control : c, an array for every weight; empty before the first round.
+    used : for each of the C clients, by its number as text, the round in which an update of it was
+        last used; 0 for none.
     """
 
     def __init__(
@@ -35,30 +46,32 @@ class Scaffold(FedAvg):
         *,
         server_learning_rate: float = 1.0,
         option: str = "II",
-        num_clients: int | None = None,
         **options: Any,
     ) -> None:
         super().__init__(**options)
         self.server_learning_rate = server_learning_rate
         self.option = option
-        self.num_clients = num_clients
+        self.clients: Mapping[int, int] | None = None
         self.control: Arrays = {}
+        self.used: Arrays = {}
         self._start = ArrayRecord()
-        self._nodes = 0
 
     def configure_train(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
-        """FedAvg's messages with c in them."""
+        """FedAvg's messages with c in them, and for each client which of its updates was used."""
         if not self.control:
             self.control = {name: np.zeros_like(array.numpy()) for name, array in arrays.items()}
+        self._count(self.clients or {node: node for node in grid.get_node_ids()})
         self._start = arrays
-        self._nodes = self.num_clients or len(list(grid.get_node_ids()))
         config["scaffold-option"] = self.option
         record = to_record(self.control)
         messages = list(super().configure_train(server_round, arrays, config, grid))
         for message in messages:
-            message.content[CONTROL] = record
+            told = cast(ConfigRecord, message.content[CONFIG])
+            used = int(self.used[self._name(message.metadata.dst_node_id)])
+            own = ConfigRecord({**told, USED_ROUND: used})
+            message.content = RecordDict({**message.content, CONTROL: record, CONFIG: own})
         return messages
 
     def aggregate_train(
@@ -72,10 +85,45 @@ class Scaffold(FedAvg):
             return None, metrics
         for name, value in self.control.items():
             total = np.sum([change[name].numpy() for change in changes], axis=0, dtype=np.float64)
-            self.control[name] = np.asarray(value + total / self._nodes, dtype=value.dtype)
+            self.control[name] = np.asarray(value + total / len(self.used), dtype=value.dtype)
+        for reply in received:
+            if not reply.has_error():
+                self.used[self._name(reply.metadata.src_node_id)] = np.array(server_round)
         if self.server_learning_rate == 1.0:  # exactly FedAvg's mean, not x + (mean − x)
             return mean, metrics
         return self._step_to(mean), metrics
+
+    def check_kept(self, client: int, rounds: Container[int]) -> None:
+        """Begin all variates anew if a client no longer has the one that is part of c.
+
+        That is so after its device was restarted, and on devices when a run resumes. The others
+        hear of it by the next message, which says that no update of theirs is in c.
+
+        Parameters
+        ----------
+        client : its number.
+        rounds : the rounds whose c_i the client still has.
+        """
+        used = int(self.used.get(str(client), 0))
+        if used and used not in rounds:
+            log(WARNING, "Client %s has lost its variate: SCAFFOLD begins anew with all 0.", client)
+            self.control = {name: np.zeros_like(array) for name, array in self.control.items()}
+            self.used = {name: np.array(0) for name in self.used}
+
+    def _count(self, clients: Mapping[int, int]) -> None:
+        """Take in new clients: their c_i is 0, and c the mean over more."""
+        before = len(self.used)
+        for client in clients.values():
+            self.used.setdefault(str(client), np.array(0))
+        if 0 < before < len(self.used):
+            share = before / len(self.used)
+            self.control = {
+                name: np.asarray(value * share, dtype=value.dtype)
+                for name, value in self.control.items()
+            }
+
+    def _name(self, node: int) -> str:
+        return str(node if self.clients is None else self.clients[node])
 
     def _step_to(self, mean: ArrayRecord) -> ArrayRecord:
         stepped: Arrays = {}

@@ -45,8 +45,7 @@ class ServerTrainer:
     def plan(self, server_round: int, told_factor: float = 1.0) -> LocalPlan:
         """What the server does in a round; ``told_factor`` multiplies the step size (`plateau`)."""
         options = self._settings.section("server", ServerTrainingSettings)
-        # Round 0 is training before the first.
-        factor = rate_factor(self._settings, max(server_round, 1), self._settings.num_rounds)
+        factor = rate_factor(self._settings, server_round, self._settings.num_rounds)
         rate = (options.learning_rate or self._settings.learning_rate) * factor * told_factor
         plan = local_plan(self._settings)
         return replace(plan, local_epochs=options.epochs, learning_rate=rate)

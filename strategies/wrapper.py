@@ -8,7 +8,7 @@ and gives methods their hooks. Flower's ``start`` is used as it is.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from logging import INFO
 from pathlib import Path
 from typing import Any, cast
@@ -21,7 +21,6 @@ from numpy.typing import NDArray
 
 from fedul_flwr.bridge import (
     ARRAYS,
-    RATE_FACTOR,
     Content,
     Value,
     payload_bytes,
@@ -64,7 +63,8 @@ class WrappingStrategy(Reception):
 
     Attributes
     ----------
-    rate_factor : what step sizes of the next round are multiplied by (`plateau`).
+    rate_factor : what the step size of the server's own training is multiplied by (`plateau`).
+    about_rate : what clients are told for their step sizes in the next round (`plateau`).
     local_models : with ``evaluate = "local"``, what the clients of the round in hand returned, in
         partition order.
     """
@@ -95,6 +95,7 @@ class WrappingStrategy(Reception):
         super().__init__(settings, base, nodes, introduction, round_offset)
         self.buffers = buffers
         self.trainer = trainer
+        self.about_rate: dict[str, Value] = {}
         self.local_models: list[Arrays] = []
         self._global: ArrayRecord | None = None
 
@@ -152,6 +153,9 @@ class WrappingStrategy(Reception):
     def local_model(self, reply: Message) -> Arrays:
         """The model that a client returned, for ``evaluate = "local"``; by name, not abridged."""
         return to_arrays(cast(ArrayRecord, reply.content[ARRAYS]))
+
+    def combine_own(self, replies: Sequence[Message], weights: Floats) -> None:
+        """Combine, and take out of ``replies``, what clients return that the base does not know."""
 
     def memory(self) -> dict[str, NDArray[Any]]:
         """What must survive between rounds when a run resumes; the base's memory by default."""
@@ -230,6 +234,7 @@ class WrappingStrategy(Reception):
         usable = self._updates(replies)
         refuse_too_few(self.settings, len(usable))
         weights = client_weights(usable, self.settings.client_weights)
+        self.combine_own(usable, weights)
         if self.settings.evaluate == "local" and self.settings.is_evaluated(self.record.round):
             self.local_models = [self.local_model(reply) for reply in usable]
         records = [cast(ArrayRecord, reply.content[ARRAYS]) for reply in usable]
@@ -289,7 +294,4 @@ class WrappingStrategy(Reception):
     # Inside
 
     def _config(self, config: ConfigRecord) -> ConfigRecord:
-        told = self.round_config()
-        if self.rate_factor != 1.0:
-            told = {**told, RATE_FACTOR: self.rate_factor}
-        return ConfigRecord({**config, **told})
+        return ConfigRecord({**config, **self.round_config(), **self.about_rate})

@@ -18,7 +18,7 @@ from baselines.all_labels import AllLabelsClient
 from baselines.fedllp import FedLLPClient, FedLLPVATClient
 from baselines.fedpl import FedPLClient
 from baselines.fedsem import FedSemClient
-from baselines.fedsiam import FedSiamClient
+from baselines.fedsiam import TEACHER, TEACHER_STEPS, FedSiamClient
 from baselines.fixmatch import FixMatchClient
 from baselines.given_labels import GivenLabelsClient
 from baselines.labels_only import LabelsOnlyClient
@@ -158,7 +158,7 @@ class Federation:
     ) -> tuple[NDArrays, int, dict[str, Any]]:
         client = self.client(number, **options)
         client.received = received or {}
-        return client.fit(self.parameters(), {"server-round": server_round})
+        return client.fit(self.parameters(), {"server-round": server_round, TEACHER_STEPS: 0})
 
     def propagate(self, kind: type[LocalTrainingClient], sent: list[Any]) -> dict[int, Arrays]:
         """XCLP's phases between both clients: rows for each; answers are added to ``sent``."""
@@ -204,6 +204,7 @@ class Federation:
         for server_round in (FIRST_STAGE, SECOND_STAGE):
             for number in CLIENTS:
                 received = {ROWS: rows[number]} if rows else {}
+                received |= {TEACHER: self.weights()} if kind is FedSiamClient else {}
                 arrays, examples, metrics = self.fit(number, server_round, received, kind=kind)
                 sent += [examples, metrics, *(array.copy() for array in arrays)]
         return sent

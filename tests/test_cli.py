@@ -235,6 +235,8 @@ def test_demo_compares_with_the_ceiling(stage: Stage, tmp_path: Path) -> None:
     result = runner.invoke(app, ["demo", "--num-supernodes", "4"])
     assert result.exit_code == 0, result.output
     assert [call["flat"]["method"] for call in stage.calls] == ["fedul", "supervised"]
+    # No label has a part in FedUL's figure, not even in which round it is of.
+    assert [overrides["selection"] for overrides in stage.overrides] == ["heldout", "validation"]
     assert stage.calls[0]["superlink"] is stage.calls[1]["superlink"]
     assert not stale.exists()
     demo = tmp_path / "runs" / "demo"

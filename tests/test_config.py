@@ -95,6 +95,7 @@ REFUSALS: list[tuple[str, Any, str]] = [
     ("learning-rate-rounds", 2.0, WHOLE),
     ("learning-rate-patience", 0, "must be at least 1"),
     ("learning-rate-patience", 2.5, WHOLE),
+    ("learning-rate-patience-scope", "round", "must be one of 'server' or 'client'"),
     ("learning-rate-factor", 1, "must be greater than 1.0"),
     ("learning-rate-factor", "3", NUMBER),
     ("momentum", 1.0, "must be less than 1.0"),
@@ -158,6 +159,11 @@ def test_every_shared_setting_is_refused_for_something() -> None:
         ("fedpl.threshold", 1, "must be less than 1.0", {"method": "fedpl"}),
         ("fedpl.mixup-alpha", 0, "must be greater than 0.0", {"method": "fedpl"}),
         ("fedpl.mix", "both", "must be one of 'inputs' or 'outputs'", {"method": "fedpl"}),
+        ("fedpl.labels", "told", "must be one of 'realized' or 'drawn'", {"method": "fedpl"}),
+        ("supervised.steps", "all", "must be one of 'labeled' or 'sets'", {"method": "supervised"}),
+        ("fedul.prior-draws", 0, "must be at least 1", {}),
+        ("fedllp.dropout", 1, "must be less than 1.0", {"method": "fedllp"}),
+        ("fedllp.dropout", -0.1, "must be at least 0.0", {"method": "fedllp-vat"}),
         ("fedllp-vat.radius", 0, "must be greater than 0.0", {"method": "fedllp-vat"}),
         ("fedul-consistency.form", "mse", "must be one of 'fixmatch' or 'uda'",
          {"method": "fedul-consistency"}),
@@ -186,6 +192,8 @@ def test_rules_over_several_settings_name_them() -> None:
     assert parse({"fedul.num-sets-max": 10}).section("fedul", FedULSettings).num_sets_max == 10
     with pytest.raises(UserError, match=r"spread = 'even' needs fedul\.num-sets-max above 0"):
         parse({"fedul.num-sets-spread": "even"})
+    with pytest.raises(UserError, match=r"prior-draws above 1 needs fedul\.same-priors = true"):
+        parse({"fedul.prior-draws": 5})
     with pytest.raises(UserError, match="Setting dataset = 'none' needs class-names and image-sh"):
         parse({"dataset": "none", "class-names": "a,b"})
     with pytest.raises(UserError, match="class-names and image-shape are for dataset = 'none'"):
@@ -198,9 +206,12 @@ def test_rules_over_several_settings_name_them() -> None:
         ("learning-rate-rounds", 5, "cosine"),
         ("learning-rate-patience", 20, "plateau"),
         ("learning-rate-factor", 2.0, "plateau"),
+        ("learning-rate-patience-scope", "client", "plateau"),
     ],
 )
-def test_parts_of_a_schedule_need_that_schedule(key: str, value: float, schedule: str) -> None:
+def test_parts_of_a_schedule_need_that_schedule(
+    key: str, value: float | str, schedule: str
+) -> None:
     for other in {"constant", "cosine", "plateau"} - {schedule}:
         with pytest.raises(UserError) as error:
             parse({"learning-rate-schedule": other, key: value})
@@ -248,6 +259,7 @@ def test_an_unknown_key_names_the_nearest(how: str, key: str, hint: str, tmp_pat
         ("majority.mild", True, "partition = 'iid'"),
         ("natural.column", "writer", "partition = 'iid'"),
         ("fedpl.threshold", 0.5, "method = 'fedul'"),
+        ("fedllp.dropout", 0.2, "method = 'fedul'"),
         ("fedllp-vat.alpha", 0.5, "method = 'fedul'"),
         ("fedul-consistency.weight", 0.5, "method = 'fedul'"),
         ("supervised.label-fraction", 0.5, "method = 'fedul'"),
@@ -290,6 +302,18 @@ def test_what_makes_clients_data_is_refused_where_they_have_their_own(key: str, 
         "data: leave it out."
     )
     parse({"client-data": "systems", "fedul.share-priors": True, "validation-fraction": 0.1})
+
+
+@pytest.mark.parametrize(
+    ("method", "key", "value"),
+    [("fedpl", "fedpl.labels", "drawn"), ("supervised", "supervised.steps", "sets")],
+)
+def test_what_a_simulation_alone_knows_is_refused_where_clients_have_their_own_data(
+    method: str, key: str, value: str
+) -> None:
+    with pytest.raises(UserError, match=f"Setting {key} = '{value}' has no effect with client-dat"):
+        parse({"client-data": "systems", "method": method, key: value})
+    assert parse({"method": method, key: value}).to_flat()[key] == value
 
 
 OTHER_LABELS: dict[str, Any] = {
@@ -504,3 +528,9 @@ def test_a_table_not_in_use_is_its_defaults() -> None:
     assert parse().section("fedprox", FedProxSettings) == FedProxSettings()
     with pytest.raises(TypeError, match="'fedul' is a FedULSettings, not FedProxSettings"):
         parse().section("fedul", FedProxSettings)
+
+
+@pytest.mark.parametrize("method", ["network-labels", "fedsem", "fedsiam"])
+def test_confidences_of_a_network_cannot_be_made_relative(method: str) -> None:
+    with pytest.raises(UserError, match=r"semi\.relative-confidence = False has no effect with m"):
+        parse_flat({**default_flat(), "method": method, "semi.relative-confidence": False})

@@ -13,6 +13,7 @@ from fedul_flwr.config import resolve
 from fedul_flwr.data.split import split_settings
 from fedul_flwr.methods import METHODS, PARTLY_LABELED
 from fedul_flwr.overrides import parse_overrides
+from fedul_flwr.reproduction.tables import read_table, table_names
 from fedul_flwr.settings.base import Scalar
 
 ROOT = Path(__file__).parents[1]
@@ -154,6 +155,9 @@ def test_what_the_paper_has_the_same_in_every_row(file: Path) -> None:
     # The authors' code shares one matrix of priors among the clients of MNIST, IID.
     is_shared = str(flat["dataset"]).endswith("mnist") and flat["partition"] == "iid"
     assert flat["fedul.same-priors"] == is_shared
+    # It is the sum of a draw for each client.
+    clients = 10 if "table-e13" in file.parts else 5
+    assert flat["fedul.prior-draws"] == (clients if is_shared else 1)
 
 
 @pytest.mark.parametrize("file", FULL, ids=name)
@@ -194,6 +198,48 @@ def test_compared_runs_are_tables_with_a_method(file: Path) -> None:
         }
         assert "method" in own, table
         assert resolve({**row, **own}, ROOT).method == own["method"]
+
+
+@pytest.mark.parametrize("file", sorted((PLACE / "fedul").glob("methods*.toml")), ids=name)
+def test_what_fedul_is_compared_with_is_as_in_the_authors_code(file: Path) -> None:
+    runs = read_runs(file)
+    found = {row: resolve({"l1": 1e-5, **runs[row]}, ROOT).to_flat() for row in runs}
+    released = {"labels": "drawn", "relabel": True, "mix": "outputs", "pairing": "shorter"}
+    assert {key: found["FedPL"][f"fedpl.{key}"] for key in released} == released
+    assert found["FedPL"]["l1"] == 0
+    others = {row: flat["l1"] for row, flat in found.items() if row != "FedPL"}
+    assert set(others.values()) == {1e-5}
+    assert found["FedLLP"]["fedllp.dropout"] == found["FedLLP-VAT"]["fedllp.dropout"] == 0.2
+    steps = "sets" if file.stem.endswith("quick") else "labeled"
+    assert found["FedAvg 10 %"]["supervised.steps"] == steps
+
+
+@pytest.mark.parametrize("kind", ["methods", "methods-cifar10"])
+def test_quick_runs_of_feduls_rivals_differ_in_steps_and_evaluation(kind: str) -> None:
+    full, quick = (
+        dict(read_runs(PLACE / "fedul" / f"{found}.toml")) for found in (kind, f"{kind}-quick")
+    )
+    assert list(full) == list(quick)
+    for row in full:
+        changed = {
+            "FedAvg 10 %": {"supervised.steps": "sets"},
+            "FedPL": {"evaluate-every": 1},
+        }.get(row, {})
+        assert quick[row] == {**full[row], **changed}
+
+
+def test_quick_rows_are_compared_with_quick_runs() -> None:
+    for file in ROWS:
+        named = re.findall(r"--runs (\S+)", file.read_text())
+        for runs in named:
+            if "FedAvg 10 %" in read_runs(ROOT / runs):
+                assert runs.endswith("-quick.toml") == (file.parent.name == "quick")
+    for table in table_names(PLACE):
+        found = read_table(PLACE, table)
+        for column in found.columns:
+            tenth = found.rows_of(column, "quick").get("FedAvg 10 %", {})
+            assert tenth.get("supervised.steps", "sets") == "sets"
+            assert bool(tenth) <= ("supervised.steps" in tenth)
 
 
 def test_the_overview_has_every_method_on_one_split(tmp_path: Path) -> None:

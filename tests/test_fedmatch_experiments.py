@@ -112,12 +112,15 @@ def test_what_the_paper_has_the_same_in_every_row(file: Path) -> None:
     flat = settings(file)
     at_server = flat["scenario.labels-at"] == "server"
     expected: dict[str, Scalar] = {
-        **{"optimizer": "sgd", "learning-rate": 1e-3, "momentum": 0.0, "weight-decay": 1e-4},
+        **{"optimizer": "sgd", "learning-rate": 1e-3, "momentum": 0.0, "weight-decay": 0.0},
         **{"learning-rate-schedule": "plateau", "learning-rate-factor": 3.0},
+        **{"learning-rate-patience-scope": "client", "ssl.randaugment": "release"},
+        **{"ssl.operations": 6, "ssl.least-magnitude": 2, "ssl.most-magnitude": 5},
         **{"learning-rate-patience": 20 if at_server else 5, "local-epochs": 1},
         **{"batch-size": 100 if at_server else 10, "ssl.unlabeled-batch-size": 100},
         **{"ssl.supervised-weight": 10.0, "fedmatch.l2-weight": 10.0, "augment": "none"},
-        **{"fedmatch.consistency-weight": 1e-2, "fedmatch.threshold": 0.85},
+        **{"fedmatch.consistency-weight": 1e-2, "fedmatch.threshold": 0.75},
+        **{"fedmatch.ties": "lowest", "fedmatch.evaluate-with": "both"},
         **{"fedmatch.helpers": 2, "fedmatch.helper-interval": 10, "client-weights": "uniform"},
         **{f"fedmatch.{key}": value for key, value in (SERVER if at_server else CLIENTS).items()},
         "points-per-client": 1050 if table_of(file) == "figure-6c" else 0,
@@ -193,7 +196,8 @@ def test_ablations_leave_one_part_out_each(tmp_path: Path) -> None:
         for run, own in flat.items()
     }
     assert changed == {
-        "without inter-client consistency": {"fedmatch.helpers"},
+        # Without helpers there is one vote, and no tie.
+        "without inter-client consistency": {"fedmatch.helpers", "fedmatch.ties"},
         "sigma alone": {"fedmatch.evaluate-with"},
         "psi alone": {"fedmatch.evaluate-with"},
         "without decomposition": {"fedmatch.decomposition"},
@@ -206,7 +210,10 @@ def test_ablations_leave_one_part_out_each(tmp_path: Path) -> None:
 def test_the_recipe_changes_what_it_says(place: str, tmp_path: Path) -> None:
     recipe, row = settings(RECIPE / f"{place}.toml"), settings(PLACE / f"table-1/iid-{place}.toml")
     changed = {key for key in row if row[key] != recipe.get(key)}
-    assert changed - {"learning-rate-patience"} == {"learning-rate-schedule", "selection"}
+    of_schedule = {"learning-rate-patience", "learning-rate-patience-scope"}
+    of_release = {"ssl.randaugment", "fedmatch.threshold", "fedmatch.ties", "weight-decay"}
+    assert changed - of_schedule == {"learning-rate-schedule", "selection"} | of_release
+    assert (recipe["fedmatch.threshold"], recipe["weight-decay"]) == (0.85, 1e-4)
     twin = RECIPE / "quick" / f"{place}.toml"
     quick = settings(twin)
     smaller = {key for key in recipe if recipe[key] != quick[key]}

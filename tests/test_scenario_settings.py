@@ -52,6 +52,7 @@ def test_every_table_has_its_widest_class() -> None:
         ("ssl.supervised-weight", 0, "must be greater than 0.0"),
         ("ssl.unsupervised-weight", -1, "must be at least 0.0"),
         ("ssl.unlabeled-batch-size", -1, "must be at least 0"),
+        ("ssl.randaugment", "ours", "must be one of 'paper' or 'release'"),
         ("ssl.operations", 14, "must be at most 13"),
         ("ssl.operations", 0, "must be at least 1"),
         ("ssl.most-magnitude", 11, "must be at most 10"),
@@ -76,6 +77,13 @@ def test_rules_over_two_settings() -> None:
     )
     both = {"ssl.least-magnitude": 6, "ssl.most-magnitude": 6}
     assert parse(**both).section("ssl", ViewSettings).magnitudes == (6, 6)
+    refused(
+        "Setting ssl.least-magnitude = 0 is no bound: with ssl.randaugment = 'release' it must be "
+        "at least 1.",
+        **{"ssl.least-magnitude": 0, "ssl.randaugment": "release"},
+    )
+    parse(**{"ssl.least-magnitude": 0})
+    parse(**{"ssl.least-magnitude": 1, "ssl.randaugment": "release"})
     refused(
         "Setting scenario.rounds-per-step is for scenario.streaming-steps above 1.",
         **{"scenario.rounds-per-step": 5},

@@ -25,12 +25,15 @@ class GeneratedSets:
     sets : ``(n_c,)``, the set of every point.
     priors : ``(M, K)``, what the client is told: realised proportions, with noise if asked for.
     true_priors : ``(M, K)``, realised proportions.
+    drawn_priors : ``(M, K)``, what the points were dealt by, each row divided by its sum. Sets
+        differ from it where a client has too few points of a class.
     """
 
     points: Ints
     sets: Ints
     priors: Floats
     true_priors: Floats
+    drawn_priors: Floats
 
 
 def generate_sets(
@@ -56,9 +59,7 @@ def generate_sets(
     rng = stream(seed, "sets", client)
     num_sets = _number_of_sets(settings, client, num_clients, rng)
     if settings.same_priors:
-        weights = equal_columns(
-            draw_priors(num_sets, num_classes, settings.priors, stream(seed, "same-priors"))
-        )
+        weights = equal_columns(_same_priors(settings, num_classes, seed)[:num_sets])
     else:
         weights = draw_priors(num_sets, num_classes, settings.priors, rng)
     pools = [rng.permutation(points[labels[points] == k]) for k in range(num_classes)]
@@ -79,6 +80,7 @@ def generate_sets(
         sets=np.repeat(np.arange(num_sets), [len(part) for part in order]).astype(np.int64),
         priors=told,
         true_priors=realised,
+        drawn_priors=weights / weights.sum(axis=1, keepdims=True),
     )
 
 
@@ -91,6 +93,15 @@ def _number_of_sets(
     if settings.num_sets_spread == "even":
         return int(np.linspace(least, most, num_clients).round()[client])
     return int(rng.integers(least, most + 1))
+
+
+def _same_priors(settings: UnlabeledSetSettings, num_classes: int, seed: int) -> Floats:
+    """The sum of ``prior-draws`` draws, for as many sets as any client has: ``(most, K)``."""
+    most, rng = max(settings.num_sets, settings.num_sets_max), stream(seed, "same-priors")
+    draws = [
+        draw_priors(most, num_classes, settings.priors, rng) for _ in range(settings.prior_draws)
+    ]
+    return np.asarray(np.sum(draws, axis=0), dtype=np.float64)
 
 
 def draw_priors(num_sets: int, num_classes: int, kind: str, rng: np.random.Generator) -> Floats:
@@ -110,12 +121,14 @@ def draw_priors(num_sets: int, num_classes: int, kind: str, rng: np.random.Gener
 
 
 def equal_columns(priors: Floats) -> Floats:
-    """Scale columns to the same sum M/K, so that all sets together need every class equally.
+    """Scale every column to the sum 1, so that all sets together need every class equally.
+
+    Set m takes n/M times its row (:func:`_deal_shared`), so M sets hold K/M of a client's n points
+    (authors' code): all at M = K, half of them at M = 2K.
 
     ``priors`` and the result are ``(M, K)``; no column of ``priors`` may be 0 throughout.
     """
-    num_sets, num_classes = priors.shape
-    scaled: Floats = priors / priors.sum(axis=0, keepdims=True) * (num_sets / num_classes)
+    scaled: Floats = priors / priors.sum(axis=0, keepdims=True)
     return scaled
 
 

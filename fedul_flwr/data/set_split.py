@@ -67,6 +67,7 @@ def write_sets(folder: Path, source: Source, num_clients: int, config: RunConfig
         points=np.concatenate([client.points for client in clients]),
         sets=np.concatenate([client.sets for client in clients]),
         priors=np.concatenate([client.priors for client in clients]),
+        drawn_priors=np.concatenate([client.drawn_priors for client in clients]),
         point_bounds=bounds_of([client.points for client in clients]),
         set_bounds=bounds_of([client.priors for client in clients]),
     )
@@ -113,6 +114,7 @@ def open_unlabeled_sets(files: Mapping[str, str], client: int) -> UnlabeledSets:
         points=arrays["points"][of_points],
         sets=arrays["sets"][of_points],
         priors=arrays["priors"][of_sets],
+        drawn_priors=arrays["drawn_priors"][of_sets],
     )
 
 

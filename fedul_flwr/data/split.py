@@ -20,7 +20,7 @@ from fedul_flwr.settings.base import Scalar, Settings
 from fedul_flwr.settings.fedul import UnlabeledSetSettings
 from fedul_flwr.settings.labels import LabelSettings
 
-FORMAT_VERSION = 5
+FORMAT_VERSION = 6
 SHAPING = ("partition", "points-per-client", "validation-fraction", "server-fraction", "seed")
 """Shared settings that decide who holds what."""
 NOT_OF_LABELS = ("labels.new-fraction", "labels.without-client", "labels.split")

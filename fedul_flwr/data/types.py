@@ -69,6 +69,8 @@ class UnlabeledSets:
     points : int64 ``(n_c,)``, the rows of ``images`` this client holds, set after set.
     sets : int64 ``(n_c,)``, the set ``0..M-1`` of every point: its surrogate label.
     priors : float64 ``(M, K)``, class priors of every set (Pi_c).
+    drawn_priors : float64 ``(M, K)``, in a simulation the class priors that it drew to deal points
+        to sets; ``None`` for an owner's own sets, whose priors nobody drew.
     names : names of the sets on a device; empty in a simulation.
     """
 
@@ -76,6 +78,7 @@ class UnlabeledSets:
     points: Ints
     sets: Ints
     priors: Floats
+    drawn_priors: Floats | None = None
     names: tuple[str, ...] = ()
 
     @property

@@ -31,6 +31,11 @@ def gather(images: NDArray[np.uint8], rows: NDArray[np.int64]) -> Tensor:
     return torch.from_numpy(images[rows])
 
 
+def num_batches(num_points: int, batch_size: int) -> int:
+    """Batches of an epoch, at least 1: the last incomplete one is dropped; size 0 takes all."""
+    return max(1, num_points // batch_size) if batch_size else 1
+
+
 def epoch_order(
     num_points: int, batch_size: int, rng: np.random.Generator
 ) -> list[NDArray[np.int64]]:
@@ -42,7 +47,7 @@ def epoch_order(
     order = rng.permutation(num_points)
     if batch_size == 0 or batch_size >= num_points:
         return [order]
-    full = num_points // batch_size
+    full = num_batches(num_points, batch_size)
     return list(order[: full * batch_size].reshape(full, batch_size))
 
 
@@ -63,6 +68,29 @@ def point_batches(
 
     def batches(rng: np.random.Generator) -> Iterator[tuple[Tensor, Tensor]]:
         for batch in epoch_order(len(points), plan.batch_size, rng):
+            inputs = to_input(gather(images, points[batch]))
+            yield augment_batch(inputs, plan.augment, rng), torch.from_numpy(targets[batch])
+
+    return batches
+
+
+def repeated_batches(
+    images: NDArray[np.uint8],
+    points: NDArray[np.int64],
+    targets: NDArray[np.int64],
+    plan: LocalPlan,
+    count: int,
+) -> Batches:
+    """``count`` batches an epoch, however few points there are; parameters as `point_batches`.
+
+    Points come in one shuffled order after the other. A batch has ``plan.batch_size`` of them or,
+    where there are fewer, all.
+    """
+
+    def batches(rng: np.random.Generator) -> Iterator[tuple[Tensor, Tensor]]:
+        next_of = _endless(np.arange(len(points)), rng)
+        for _ in range(count):
+            batch = next_of(plan.batch_size or len(points))
             inputs = to_input(gather(images, points[batch]))
             yield augment_batch(inputs, plan.augment, rng), torch.from_numpy(targets[batch])
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
@@ -11,24 +12,29 @@ from torch.nn import functional
 from fedul_flwr.learning.network import Network, frozen_statistics
 from fedul_flwr.learning.randaugment import randaugment
 
+Ties = Literal["own", "lowest"]
+"""Which of several classes with most votes is taken: the client's own if it is one, or the lowest
+of them."""
 
-def agreed_labels(own: Tensor, helpers: Sequence[Tensor], num_classes: int) -> Tensor:
+
+def agreed_labels(
+    own: Tensor, helpers: Sequence[Tensor], num_classes: int, ties: Ties = "own"
+) -> Tensor:
     """The class with most votes of a client's model and its helpers (eq. 3).
-
-    Of several classes with most votes it is the client's own if that is among them, else the
-    lowest. (The text does not say.)
 
     Parameters
     ----------
     own : int64 ``(n,)``, the top class of every point by the client's model.
     helpers : one int64 ``(n,)`` per helper.
     num_classes : K.
+    ties : which of several classes with most votes. The text does not say; with ``"own"``, where
+        the client's is none of them, it is the lowest too.
 
     Returns
     -------
     int64 ``(n,)``.
     """
-    votes = 1.5 * functional.one_hot(own, num_classes)
+    votes = (1.5 if ties == "own" else 1.0) * functional.one_hot(own, num_classes)
     for vote in helpers:
         votes = votes + functional.one_hot(vote, num_classes)
     return votes.argmax(dim=1)
@@ -60,7 +66,8 @@ class InterClientConsistency:
     helpers : the helpers' models, frozen.
     weight : λ_ICCS.
     threshold : τ, least top probability of a point that counts.
-    operations, magnitudes : of RandAugment.
+    strong_view : π, which makes strong views ``(n, c, h, w)`` of images.
+    ties : which of several classes with most votes is ŷ.
 
     Attributes
     ----------
@@ -73,14 +80,14 @@ class InterClientConsistency:
         helpers: Sequence[nn.Module],
         weight: float,
         threshold: float,
-        operations: int = 6,
-        magnitudes: tuple[int, int] = (2, 5),
+        strong_view: Callable[[Tensor], Tensor] = randaugment,
+        ties: Ties = "own",
     ) -> None:
         self.helpers = [helper.eval().requires_grad_(False) for helper in helpers]
         self._weight = weight
         self._threshold = threshold
-        self._operations = operations
-        self._magnitudes = magnitudes
+        self._strong_view = strong_view
+        self._ties: Ties = ties
         self.points = self.confident = 0
 
     def __call__(self, network: Network, inputs: Tensor) -> Tensor | None:
@@ -105,13 +112,13 @@ class InterClientConsistency:
                 for helper in self.helpers
             ]
         votes = [other.argmax(dim=1) for other in others]
-        labels = agreed_labels(log_p.detach().argmax(dim=1), votes, log_p.shape[1])
+        labels = agreed_labels(log_p.detach().argmax(dim=1), votes, log_p.shape[1], self._ties)
         loss = functional.cross_entropy(self._strong(network, points), labels)
         if others:
             loss = loss + helper_divergence(log_p, others)
         return self._weight * loss
 
     def _strong(self, network: Network, points: Tensor) -> Tensor:
-        views = randaugment(points, self._operations, self._magnitudes)
+        views = self._strong_view(points)
         with frozen_statistics(network.model):  # they are for points as they are tested
             return network(views)

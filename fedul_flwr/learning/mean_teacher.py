@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import copy
-
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
@@ -15,9 +13,11 @@ class MeanTeacherObjective:
     """Cross-entropy of labeled points, and agreement of two views of all points.
 
     The student sees the first view, the teacher the second. The teacher is the student's moving
-    average with decay min(1 - 1/(t + 1), ``decay``) after t steps, so the plain mean of the
-    student's weights at first; it begins as the student's copy. What they differ by is the mean
-    over points and classes of the squared difference of their softmax outputs.
+    average: after the student's step t its weights are d·teacher + (1 − d)·student with
+    d = min(1 − 1/(t + 1), ``decay``), so a plain mean at first. Its batch-norm statistics are those
+    of its own inputs. The cross-entropy is summed over the labeled points and divided by all points
+    of the batch; the disagreement is the mean over points and classes of the squared difference of
+    both softmax outputs. Both as in the code of XCLP's authors.
 
     With a second head (:class:`~fedul_flwr.models.two_heads.TwoHeads`) the first head learns the
     labels and the second one to agree with the teacher's first, and both are pulled together.
@@ -25,18 +25,30 @@ class MeanTeacherObjective:
     Parameters
     ----------
     classes : ``(n,)``, class of every training point, -1 for an unlabeled one.
+    teacher : in training mode, placed where the student is; changed in place.
     weight : of the disagreement.
     decay : largest decay of the teacher, in [0, 1).
     logit_cost : weight of the mean squared difference between the logits of both heads.
+    steps : t so far, 0 or more.
     """
 
-    def __init__(self, classes: Tensor, weight: float, decay: float, logit_cost: float) -> None:
+    def __init__(
+        self,
+        classes: Tensor,
+        teacher: nn.Module,
+        *,
+        weight: float,
+        decay: float,
+        logit_cost: float,
+        steps: int = 0,
+    ) -> None:
+        self.teacher = teacher
         self._classes = classes
         self._weight = weight
         self._decay = decay
         self._logit_cost = logit_cost
-        self._steps = 0
-        self._teacher: nn.Module | None = None
+        self._steps = steps
+        self._begun = False
 
     def __call__(self, network: Network, inputs: Tensor, positions: Tensor) -> Tensor:
         """Mean loss of a batch.
@@ -46,16 +58,16 @@ class MeanTeacherObjective:
         inputs : ``(2 b, c, h, w)``, both views of the batch.
         positions : ``(b,)``, which training points these are.
         """
-        teacher = network.twin(self._follow(network.model))
+        if self._begun:
+            self.follow(network.model)
+        self._begun = True
         seen, other = inputs.chunk(2)
         logits, agreeing = network.both(seen)
         with torch.no_grad():
-            target = functional.softmax(teacher(other), dim=1)
+            target = functional.softmax(network.twin(self.teacher)(other), dim=1)
         classes = self._classes[positions.cpu()].to(logits.device)
-        known = classes >= 0
-        # Divided by the labeled points of the batch; a sum of none is 0.
-        loss = functional.cross_entropy(logits[known], classes[known], reduction="sum")
-        loss = loss / known.sum().clamp(min=1)
+        loss = functional.cross_entropy(logits, classes, ignore_index=-1, reduction="sum")
+        loss = loss / len(classes)
         apart = functional.mse_loss(functional.softmax(agreeing, dim=1), target)
         loss = loss + self._weight * apart
         if agreeing is not logits:
@@ -63,13 +75,9 @@ class MeanTeacherObjective:
         return loss
 
     @torch.no_grad()
-    def _follow(self, student: nn.Module) -> nn.Module:
-        """The teacher after the student's last step."""
-        if self._teacher is None:
-            self._teacher = copy.deepcopy(student)
-            return self._teacher
+    def follow(self, student: nn.Module) -> None:
+        """Move the teacher after a step of the student; after the last step the caller does it."""
         self._steps += 1
         decay = min(1 - 1 / (self._steps + 1), self._decay)
-        for own, now in zip(self._teacher.parameters(), student.parameters(), strict=True):
+        for own, now in zip(self.teacher.parameters(), student.parameters(), strict=True):
             own.lerp_(now, 1 - decay)
-        return self._teacher

@@ -46,6 +46,7 @@ class FixMixObjective:
     mix : ``"inputs"``, or ``"outputs"``: r·f(x+) + (1 − r)·f(x−) in place of f(x_mix) (release).
     pairing : ``"all"``, every x+ with an x− drawn with replacement; or ``"shorter"``, pairs in
         order up to the shorter half, and no step at all without both halves (release).
+    relabel : whether labels are the classes with the top probabilities, not those given (release).
     """
 
     threshold: float = 0.4
@@ -53,10 +54,13 @@ class FixMixObjective:
     alpha: float = 0.75
     mix: str = "inputs"
     pairing: str = "all"
+    relabel: bool = False
 
     def __call__(self, network: Network, inputs: Tensor, labels: Tensor) -> Tensor:
         """Loss of ``(n, c, h, w)`` inputs and ``(n,)`` pseudo labels."""
         logits = network(inputs)
+        if self.relabel:
+            labels = logits.detach().argmax(dim=1)
         confident = is_confident(logits, self.threshold)
         high, low = confident.nonzero()[:, 0], (~confident).nonzero()[:, 0]
         if self.pairing == "shorter" and not (len(high) and len(low)):

@@ -50,9 +50,8 @@ def randaugment(
     equalisation come first, as they would undo contrast and brightness. Draws from torch's own
     generator.
 
-    FedMatch's code has the same 13 operations and makes 6 changes too, but draws them with
-    repetition, and their magnitudes from 0 to below a bound, itself drawn from 2 to 5 for an image.
-    There rotations reach 160 degrees and equalisation does nothing.
+    FedMatch's code has other draws and strengths:
+    :func:`~fedul_flwr.learning.released_randaugment.released_randaugment`.
 
     Parameters
     ----------

@@ -19,12 +19,7 @@ from fedul_flwr.learning.local import (
 )
 from fedul_flwr.learning.machine import place
 from fedul_flwr.learning.plan import LocalPlan
-
-CONTROL = "control"
-"""Name of the record with the server's variate on the way down, with a client's change of its own
-on the way up; and the name under which a client keeps its own."""
-
-Variate = Mapping[str, NDArray[np.generic]]
+from fedul_flwr.variates import Variate
 
 
 def train_with_variates(

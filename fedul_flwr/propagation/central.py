@@ -7,7 +7,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from fedul_flwr.data.types import UNLABELED
+from fedul_flwr.data.types import UNLABELED, Floats
 from fedul_flwr.errors import UserError
 from fedul_flwr.propagation.codes import NUM_BITS, SEED_BYTES, encode
 from fedul_flwr.propagation.graph import NUM_NEIGHBOURS, POWER, normalised_graph
@@ -70,6 +70,39 @@ def label_propagation(
     array([ 0,  0,  1,  1, -1])
     """
     given = checked_labels(labels)
+    scores = propagated_scores(
+        features,
+        given,
+        num_classes=num_classes,
+        similarity=similarity,
+        k=k,
+        num_bits=num_bits,
+        alpha=alpha,
+        power=power,
+        class_scaling=class_scaling,
+        seed=seed,
+    )
+    if reweigh:
+        unlabeled = given == UNLABELED
+        scores[unlabeled] = reweigh_by_prior(scores[unlabeled])
+    return labels_from_scores(scores, given)
+
+
+def propagated_scores(
+    features: NDArray[np.floating],
+    labels: ArrayLike,
+    *,
+    num_classes: int | None = None,
+    similarity: Similarity = "codes",
+    k: int = NUM_NEIGHBOURS,
+    num_bits: int = NUM_BITS,
+    alpha: float = ALPHA,
+    power: float = POWER,
+    class_scaling: bool = True,
+    seed: bytes = bytes(SEED_BYTES),
+) -> Floats:
+    """Z, ``(n, K)``, the scores of all points, labeled ones too; see :func:`label_propagation`."""
+    given = checked_labels(labels)
     if len(given) != len(features):
         raise UserError(f"{len(given)} labels do not go with features of {len(features)} points")
     if similarity == "codes":
@@ -80,8 +113,4 @@ def label_propagation(
         raise UserError(f"similarity is {similarity!r}; it must be 'codes' or 'cosine'")
     graph = normalised_graph(neighbours, power)
     rows = one_hot(given, int(given.max(initial=0)) + 1 if num_classes is None else num_classes)
-    scores = propagate(graph, rows, alpha, class_scaling=class_scaling)
-    if reweigh:
-        unlabeled = given == UNLABELED
-        scores[unlabeled] = reweigh_by_prior(scores[unlabeled])
-    return labels_from_scores(scores, given)
+    return propagate(graph, rows, alpha, class_scaling=class_scaling)

@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
+from scipy.special import entr
 
 from fedul_flwr.class_priors import estimate_prior, uniform_prior
 from fedul_flwr.data.types import UNLABELED, Floats, Ints
@@ -74,10 +75,10 @@ def labels_from_scores(scores: ArrayLike, given: ArrayLike | None = None) -> Pro
     scores = _checked_scores(scores)
     num_classes = scores.shape[1]
     shares = _shares(scores)
-    logs = np.log(shares, out=np.zeros_like(shares), where=shares > 0)
-    entropy = -(shares * logs).sum(axis=1)
+    entropy = entr(shares).sum(axis=1)
     reached = shares.any(axis=1)
-    confidence = np.clip(1 - entropy / np.log(num_classes), 0, 1) if num_classes > 1 else 1.0
+    # Of even shares rounding can make it less than nothing.
+    confidence = np.maximum(1 - entropy / np.log(num_classes), 0) if num_classes > 1 else 1.0
     confidence = np.where(reached, confidence, 0.0)
     labels = np.where(reached, shares.argmax(axis=1), UNLABELED)
     if given is not None:

@@ -33,7 +33,10 @@ class Column(Settings):
     clients: int = Field(default=0, ge=0)
     """Number of clients where the table has another; 0: the table's. ``quick_clients`` wins."""
     runs: str = ""
-    """In place of the table's ``runs``; empty: the same. ``quick_runs`` wins."""
+    """In place of the table's ``runs``; empty: the same. Where quick runs have a file of their own,
+    that wins."""
+    quick_runs: str = ""
+    """In place of the table's ``quick_runs``; empty: the same."""
     paper: dict[str, dict[str, Figure]] = Field(default_factory=dict)
     """The paper's figures by measure and row."""
 
@@ -90,9 +93,9 @@ class Table:
         if self.settings.benchmark:
             measured = self.columns[column].paper.values()
             return {row: {} for figures in measured for row in figures}
-        quick = self.settings.quick_runs if size == "quick" else ""
-        found = read_runs(self.folder / (quick or self.columns[column].runs or self.settings.runs))
-        return dict(found)
+        own, shared = self.columns[column], self.settings
+        quick = (own.quick_runs or shared.quick_runs) if size == "quick" else ""
+        return dict(read_runs(self.folder / (quick or own.runs or shared.runs)))
 
     def rows(self) -> list[str]:
         """All rows, in the order of the columns."""

@@ -269,15 +269,17 @@ def print_comparison(outputs: Mapping[str, Path], seconds: float) -> None:
     from rich.console import Console
     from rich.table import Table
 
-    labels = {"fedul": "none: class priors of unlabeled sets", "supervised": "all (the ceiling)"}
+    labels = {"fedul": "none, class priors of sets", "supervised": "all (the ceiling)"}
     table = Table(title="Handwritten digits: same clients, same points")
-    for name in ("method", "labels used", "test error", "best round"):
+    for name in ("method", "labels used", "test error", "best round", "chosen by"):
         table.add_column(name, justify="right" if name in ("test error", "best round") else "left")
+    criteria = {"heldout": "held-out loss", "validation": "validation labels"}
     console = Console(soft_wrap=True, highlight=False)
     for method, output in outputs.items():
         summary = json.loads((output / store.SUMMARY).read_text())
         best = f"{summary['best_round']} of {summary['rounds']}"
-        table.add_row(method, labels[method], percent(summary["test_error"]), best)
+        chosen_by = criteria[summary["selection"]]
+        table.add_row(method, labels[method], percent(summary["test_error"]), best, chosen_by)
     console.print(table)
     for method, output in outputs.items():
         console.print(f"{method}: {output}")

@@ -12,11 +12,12 @@ from fedul_flwr.settings.privacy import DPSettings
 
 _POINTS = ("partition", "points-per-client")
 _SETS = tuple(f"fedul.{name}" for name in UnlabeledSetSettings.names())
+_DEALT = ("fedpl.labels", "supervised.steps")
 _LABELS = tuple(f"labels.{name}" for name in LabelSettings.names())
 _OF_ANY_SPLIT = ("labels.split", "labels.without-client")
 
 POINTLESS = {
-    "client-data, where clients bring their own data": (*_POINTS, *_SETS, *_LABELS),
+    "client-data, where clients bring their own data": (*_POINTS, *_SETS, *_DEALT, *_LABELS),
     "dp.clipping = 'none', without noise": tuple(
         f"dp.{name}" for name in DPSettings.names() if name != "clipping"
     ),

@@ -25,7 +25,12 @@ class UnlabeledSetSettings(Settings):
     priors: Literal["dominant", "uniform"] = "dominant"
     """Rows of Pi: U[0.1, 1] with one class times 10 (authors' code), or U[0.1, 0.9] (text)."""
     same_priors: bool = False
-    """All clients draw by one matrix with equal column sums (authors' code, MNIST IID)."""
+    """All clients deal their points by one matrix whose columns sum to 1 (authors' code, MNIST
+    IID). With `overlap = "shared"` the sets of a client then hold K/M of its points: all at
+    M = K, half of them at M = 2K. A client with fewer sets than others takes the first rows."""
+    prior_draws: Annotated[int, Field(ge=1)] = 1
+    """Draws of Pi that are summed for `same-priors` (authors' code: as many as clients, so 5 in
+    table 1 and 10 in table E.13). More draws make Pi easier to invert."""
     overlap: Literal["disjoint", "shared"] = "disjoint"
     """Whether sets of one client may share points (`shared`: the paper's benchmark)."""
     prior_noise: Annotated[float, Field(ge=0)] = 0.0
@@ -37,6 +42,12 @@ class UnlabeledSetSettings(Settings):
     def _check_noise(self) -> Self:
         if self.prior_noise_form == "literal" and self.prior_noise == 0:
             raise ValueError("fedul.prior-noise-form = 'literal' needs fedul.prior-noise above 0")
+        return self
+
+    @model_validator(mode="after")
+    def _check_draws(self) -> Self:
+        if self.prior_draws > 1 and not self.same_priors:
+            raise ValueError("fedul.prior-draws above 1 needs fedul.same-priors = true")
         return self
 
     @model_validator(mode="after")

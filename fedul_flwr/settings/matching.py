@@ -52,12 +52,17 @@ class ViewSettings(SupervisedPartSettings):
     """Unlabeled points of a step (B_U); every batch of `batch-size` labeled ones has so many
     beside it. 0 spreads all of them evenly over an epoch's labeled batches and, at a client
     without labels, takes `batch-size`."""
+    randaugment: Literal["paper", "release"] = "paper"
+    """RandAugment of its paper, different operations for an image and magnitudes of 10; or of
+    FedMatch's authors' code, operations with repetition and strengths of its own, weaker ones but
+    for rotations."""
     operations: Annotated[int, Field(ge=1, le=13)] = 6
     """Operations of RandAugment on every image, of 13."""
     least_magnitude: Annotated[int, Field(ge=0, le=10)] = 2
-    """Least magnitude of an operation, of 10; each is drawn at random."""
+    """Least magnitude of an operation, of 10; each is drawn at random. With `ssl.randaugment =
+    "release"` it is the least bound: one is drawn for an image, and magnitudes are below it."""
     most_magnitude: Annotated[int, Field(ge=0, le=10)] = 5
-    """Largest magnitude of an operation."""
+    """Largest magnitude of an operation, or largest bound."""
 
     @property
     def magnitudes(self) -> tuple[int, int]:
@@ -70,6 +75,11 @@ class ViewSettings(SupervisedPartSettings):
             raise ValueError(
                 f"ssl.least-magnitude = {self.least_magnitude} must not be above "
                 f"ssl.most-magnitude = {self.most_magnitude}"
+            )
+        if self.randaugment == "release" and self.least_magnitude == 0:
+            raise ValueError(
+                "ssl.least-magnitude = 0 is no bound: with ssl.randaugment = 'release' it must be "
+                "at least 1"
             )
         return self
 
@@ -116,6 +126,9 @@ class FedMatchSettings(Settings):
     without inter-client consistency."""
     helper_interval: Annotated[int, Field(ge=1)] = 10
     """Helpers are sent in every round whose number is a multiple of this."""
+    ties: Literal["own", "lowest"] = "own"
+    """Of several classes with most votes, the client's own if it is among them, or the lowest
+    (authors' code)."""
     keep_helpers: bool = False
     """Whether clients go on with their last helpers in between; the authors' code does not."""
     decomposition: bool = True
@@ -136,7 +149,7 @@ class FedMatchSettings(Settings):
     @model_validator(mode="after")
     def _check_parts(self) -> Self:
         of_parts = "l2_weight", "l1_weight", "psi_factor", "evaluate_with", "psi_cutoff"
-        of_helpers = "helper_interval", "keep_helpers"
+        of_helpers = "helper_interval", "ties", "keep_helpers"
         for given, needed, keys in (
             (self.decomposition, "decomposition = true", of_parts),
             (self.helpers, "helpers above 0", of_helpers),

@@ -14,7 +14,8 @@ class StageSettings(Settings):
 
     labels_only_rounds: Annotated[int, Field(ge=0)] = 10
     """Rounds of the first stage, on labels alone; 0 with `start-from` goes on from a model. A
-    step-size schedule begins anew with the second stage."""
+    step-size schedule begins anew with the second stage. `fedsiam` trains on unlabeled points in
+    both stages, and samples clients with labels alone in the first."""
 
 
 class SamplingSettings(StageSettings):
@@ -28,9 +29,6 @@ class SamplingSettings(StageSettings):
 class PseudoLabelSettings(StageSettings):
     """How much pseudo labels count in local training."""
 
-    relative_confidence: bool = True
-    """Divide confidences by the largest of the client's, as the authors' code does over all
-    clients; the text does not."""
     surest: Annotated[float, Field(gt=0, le=1)] = 1.0
     """Part of a client's pseudo-labeled points, the surest, that is trained on; 1 takes all,
     as the text."""
@@ -43,8 +41,21 @@ class PseudoLabelSettings(StageSettings):
     all clients; from one client's counts it harms where clients lack classes."""
 
 
+class PropagatedLabelSettings(PseudoLabelSettings):
+    """How much labels count that were propagated."""
+
+    relative_confidence: bool = True
+    """Divide confidences by the largest that the client knows of its points: of all of them in
+    `perclient-lp`, as the authors' code, and of the unlabeled ones in `xclp`, where that code takes
+    the largest over all points of all clients. The text does not divide."""
+
+
 class SemiSupervisedSettings(PseudoLabelSettings, SamplingSettings):
     """Two stages, on labels and then on pseudo labels too (XCLP, section 4.2)."""
+
+
+class CrossClientSettings(PropagatedLabelSettings, SemiSupervisedSettings):
+    """The same with labels that were propagated across clients."""
 
 
 class PropagationSettings(Settings):
@@ -74,7 +85,8 @@ class XCLPSettings(PropagationSettings):
     (the paper's placeholder, for simulations)."""
     fewest_labeled: Annotated[int, Field(ge=1)] = 3
     """Clients with labels that a propagation in secret needs: with two, each can tell what the
-    other's labels contribute, and with one everybody can."""
+    other's labels contribute, and with one everybody can. Against t clients that put together what
+    they know, set it to t + 2 (docs/privacy.md)."""
     codes_seed: Literal["secret", "run"] = "secret"
     """Where the seed of the codes comes from: clients agree on one that the server never knows, so
     no two runs have the same codes; or `run`, the run's `seed`, so that a run can be repeated;
@@ -124,14 +136,17 @@ class XCLPPredictSettings(Settings):
 
 
 class FedSiamSettings(Settings):
-    """A student and a teacher that is its moving average (Long et al. 2020, as in XCLP)."""
+    """A student and a teacher that is its moving average (Long et al. 2020, as XCLP's code has it).
+
+    Clients return both, and both are averaged from round to round."""
 
     decay: Annotated[float, Field(ge=0, lt=1)] = 0.97
-    """Largest decay of the teacher; after t steps it is min(1 − 1/(t+1), this)."""
+    """Largest decay of the teacher; after t steps, counted over all rounds and clients, it is
+    min(1 − 1/(t+1), this)."""
     consistency_weight: Annotated[float, Field(ge=0)] = 100.0
     """Weight of the squared difference between the softmax outputs of both."""
     ramp_up_rounds: Annotated[int, Field(ge=0)] = 5
-    """Rounds of the second stage over which that weight grows, as exp(−5·(1 − t)²)."""
+    """Rounds from the first on over which that weight grows, as exp(−5·(1 − t)²)."""
     logit_cost: Annotated[float, Field(ge=0)] = 0.01
     """Weight of the squared difference between the logits of both heads of a model `NAME+head`;
     without a second head it has no effect."""

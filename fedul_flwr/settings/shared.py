@@ -43,7 +43,9 @@ PRETRAINED = "torchvision"
 TEST_PRIOR_WORDS = ("uniform", "sets", "em")
 OF_SCHEDULES = {
     "cosine": ("learning_rate_rounds",),
-    "plateau": ("learning_rate_patience", "learning_rate_factor"),
+    "plateau": (
+        *("learning_rate_patience", "learning_rate_factor", "learning_rate_patience_scope"),
+    ),
 }
 """Settings that have an effect with one `learning-rate-schedule` only."""
 
@@ -114,6 +116,10 @@ class SharedSettings(Settings):
     then counts from 0 again."""
     learning_rate_factor: Annotated[float, Field(gt=1)] = 3.0
     """What `plateau` divides step sizes by."""
+    learning_rate_patience_scope: Literal["server", "client"] = "server"
+    """Who counts for `plateau`: the `server`, all evaluations for all step sizes alike; or every
+    `client`, the losses that it is told in the rounds in which it takes part, for its own step size
+    (FedMatch's authors' code), and the server for its own training alone."""
     momentum: Annotated[float, Field(ge=0, lt=1)] = 0.0
     """Momentum of local SGD."""
     weight_decay: Annotated[float, Field(ge=0)] = 0.0

@@ -2,25 +2,31 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
 import pytest
 from flwr.app import RecordDict
 
-from baselines.fedllp import FedLLPClient
+from baselines.fedllp import FedLLPClient, FedLLPVATClient
 from baselines.fedpl import FedPLClient
 from baselines.supervised import SupervisedClient
+from client_apps.fedul import FedULClient
 from client_apps.local import LocalTrainingClient
 from fedul_flwr.client_state import ClientState
 from fedul_flwr.config import RunConfig
 from fedul_flwr.data.sources import load_source, source_directory
 from fedul_flwr.data.split import build_split, client_files
+from fedul_flwr.errors import UserError
 from fedul_flwr.federation import DataShape, introduction
+from fedul_flwr.learning import dropout, local
 from fedul_flwr.learning.local import dump_arrays, load_arrays, predict_logits
 from fedul_flwr.models import build_model
 from fedul_flwr.node_config import NodeConfig
+from tests.owners import CLASSES, write_points, write_sets
 
 C = TypeVar("C", bound=LocalTrainingClient)
 Build = Callable[..., Any]
@@ -99,27 +105,154 @@ def test_pseudo_labels_of_a_client_are_its_sets_likeliest_classes(client: Build)
     np.testing.assert_array_equal(data.targets, expected)
 
 
-@pytest.mark.parametrize(("server_round", "of_the_model"), [(1, False), (2, True)])
-def test_relabeled_points_have_the_global_models_classes(
-    client: Build, server_round: int, of_the_model: bool, monkeypatch: pytest.MonkeyPatch
+def test_pseudo_labels_by_the_drawn_priors_are_m_modulo_k(client: Build) -> None:
+    # Two classes a client: the priors it is told lead in those two alone.
+    options = {"partition": "majority", "fedul.num-sets": 13, "fedpl.labels": "drawn"}
+    built = client(FedPLClient, method="fedpl", **options)
+    sets = built.sets
+    np.testing.assert_array_equal(built.training_data().targets, sets.sets % 10)
+    told = client(FedPLClient, method="fedpl", **{**options, "fedpl.labels": "realized"})
+    targets = told.training_data().targets
+    np.testing.assert_array_equal(targets, sets.priors.argmax(axis=1)[sets.sets])
+    assert np.count_nonzero(sets.priors.argmax(axis=1) != np.arange(13) % 10) > 13 / 2
+
+
+@pytest.mark.parametrize(("server_round", "relabel"), [(1, False), (2, True)])
+def test_points_are_relabeled_after_the_warm_up(
+    client: Build, server_round: int, relabel: bool
 ) -> None:
     options = {"fedpl.relabel": True, "fedpl.warm-up-rounds": 1}
     built = client(FedPLClient, method="fedpl", **options)
-    taken: list[Any] = []
-    plain = FedPLClient.training_data
+    assert getattr(built.objective(server_round), "relabel", False) is relabel
 
-    def watch(self: FedPLClient) -> Any:
-        taken.append(plain(self))
-        return taken[-1]
 
-    monkeypatch.setattr(FedPLClient, "training_data", watch)
-    built.fit(weights(3), {"server-round": server_round})
-    sets = built.sets
-    load_arrays(built.model, dict(zip(built.array_names(), weights(3), strict=True)))
-    predicted = predict_logits(built.model, sets.images, sets.points).argmax(dim=1).numpy()
-    fixed = sets.priors.argmax(axis=1)[sets.sets]
-    np.testing.assert_array_equal(taken[0].targets, predicted if of_the_model else fixed)
-    assert not np.array_equal(predicted, fixed)
+def steps_of(built: Any) -> int:
+    return int(built.fit(weights(), {"server-round": 1})[2]["steps"])
+
+
+@pytest.mark.parametrize("overlap", ["disjoint", "shared"])
+@pytest.mark.parametrize("batch_size", [8, 32, 0])
+def test_a_tenth_of_the_labels_makes_as_many_steps_as_fedul_where_so_asked(
+    client: Build, overlap: str, batch_size: int
+) -> None:
+    options = {"batch_size": batch_size, "fedul.overlap": overlap, "partition": "majority"}
+    tenth = {"supervised.label-fraction": 0.1, "method": "supervised"}
+    of_fedul = [steps_of(client(FedULClient, c, method="fedul", **options)) for c in range(3)]
+    as_many, fewer = (
+        [steps_of(client(SupervisedClient, c, **options, **tenth, **more)) for c in range(3)]
+        for more in ({"supervised.steps": "sets"}, {})
+    )
+    assert as_many == of_fedul
+    assert (fewer == of_fedul) == (batch_size == 0)
+
+
+def test_more_steps_are_on_the_same_labeled_points(client: Build) -> None:
+    options = {"method": "supervised", "supervised.label-fraction": 0.1}
+    built = client(SupervisedClient, **options, **{"supervised.steps": "sets"}, batch_size=8)
+    data = built.training_data()
+    plain = client(SupervisedClient, **options).training_data()
+    np.testing.assert_array_equal(data.points, plain.points)
+    batches = list(built.batches(data, built.plan({}))(np.random.default_rng(0)))
+    targets = np.concatenate([targets.numpy() for _, targets in batches])
+    assert len(targets) > 5 * len(data.points)
+    assert set(targets) == set(data.targets)
+
+
+@pytest.mark.parametrize(
+    ("kind", "options", "message"),
+    [
+        (FedPLClient, {"method": "fedpl", "fedpl.labels": "drawn"}, "nobody drew the class priors"),
+        (
+            SupervisedClient,
+            {"method": "supervised", "supervised.steps": "sets"},
+            "an owner of labeled points has no unlabeled sets",
+        ),
+    ],
+)
+def test_what_only_a_simulation_knows_is_refused_on_an_owners_device(
+    client: Build, tmp_path: Path, kind: type[Any], options: dict[str, Any], message: str
+) -> None:
+    built = client(kind, **options)
+    folder = tmp_path / "ward"
+    if kind is FedPLClient:
+        write_sets(folder)
+    else:
+        write_points(folder)
+    built.node = NodeConfig(partition_id=0, num_partitions=3, data=str(folder))
+    for remembered in ("sets", "data"):  # of the simulation that it was prepared for
+        built.__dict__.pop(remembered, None)
+    shape = DataShape((8, 8, 1), CLASSES)
+    with pytest.raises(UserError, match=message):
+        built.step("prepare", introduction(built.settings, shape, {}))
+
+
+@pytest.mark.parametrize("kind", [FedLLPClient, FedLLPVATClient])
+@pytest.mark.parametrize("server_round", [0, 3])
+def test_a_step_of_fedllp_has_the_dropout_that_is_set(
+    client: Build, monkeypatch: pytest.MonkeyPatch, kind: type[Any], server_round: int
+) -> None:
+    asked: list[float] = []
+    plain = dropout.layer_dropout
+
+    def watch(model: Any, probability: float) -> Any:
+        asked.append(probability)
+        return plain(model, probability)
+
+    monkeypatch.setattr(dropout, "layer_dropout", watch)
+    method = "fedllp" if kind is FedLLPClient else "fedllp-vat"
+    # In round 0 of a ramp the weight of the adversarial loss is exp(-5), in round 3 more.
+    options = {"method": method, "fedul.num-sets": 4}
+    client(kind, **options).fit(weights(), {"server-round": server_round + 1})
+    assert asked == []
+    client(kind, **options, **{"fedllp.dropout": 0.2}).fit(
+        weights(), {"server-round": server_round + 1}
+    )
+    assert asked == [0.2] * 4  # one step a set
+
+
+def test_the_heldout_loss_is_that_of_the_points_that_were_held_out(client: Build) -> None:
+    options = {"validation_fraction": 0.0, "selection": "heldout", "fedul.num-sets": 12}
+    built = client(FedULClient, method="fedul", **options)
+    sets, held = built.sets, built.held_out
+    start = weights(3)
+    load_arrays(built.model, dict(zip(built.array_names(), start, strict=True)))
+    logits = predict_logits(built.model, sets.images, sets.points).double().numpy()
+
+    def loss(entries: Any) -> float:
+        """Mean of −log of (n_m Pi_m · eta)_m over its sum: eq. 9 with a uniform test prior."""
+        eta = np.exp(logits[entries]) / np.exp(logits[entries]).sum(axis=1, keepdims=True)
+        sizes = np.bincount(sets.sets[~held], minlength=12)  # of what is trained on
+        scores = (eta @ sets.priors.T) * sizes
+        chosen = scores[np.arange(len(scores)), sets.sets[entries]] / scores.sum(axis=1)
+        return float(-np.log(chosen).mean())
+
+    found, count, _ = built.evaluate(start, {"server-round": 1})
+    assert count == held.sum()
+    assert found == pytest.approx(loss(held), rel=1e-5)
+    assert found != pytest.approx(loss(~held), rel=1e-3)
+    assert found != pytest.approx(loss(np.ones(len(held), dtype=bool)), rel=1e-3)
+
+
+def test_every_client_and_every_round_has_random_numbers_of_its_own(
+    client: Build, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    drawn: list[float] = []
+    plain = local.train_local
+
+    def watch(model: Any, batches: Any, objective: Any, plan: Any, rng: Any) -> Any:
+        drawn.append(float(copy.deepcopy(rng).random()))
+        return plain(model, batches, objective, plan, rng)
+
+    monkeypatch.setattr(local, "train_local", watch)
+
+    def first_number(number: int, server_round: int, seed: int = 0) -> float:
+        options = {"method": "fedul", "seed": seed}
+        client(FedULClient, number, **options).fit(weights(), {"server-round": server_round})
+        return drawn.pop()
+
+    numbers = [first_number(c, r, s) for c in (0, 1) for r in (1, 2) for s in (0, 1)]
+    assert len(set(numbers)) == 8
+    assert first_number(1, 2) == first_number(1, 2)
 
 
 def test_batches_of_fedllp_are_the_clients_sets(client: Build) -> None:

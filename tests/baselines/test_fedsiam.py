@@ -9,12 +9,21 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
+from flwr.app import Array, Message
+from safetensors.numpy import load_file
+from torch.nn import functional
 
 from fedul_flwr.config import RunConfig
+from fedul_flwr.data.sources import load_source
 from fedul_flwr.errors import UserError
-from tests.runs import last_model, train
+from fedul_flwr.learning.batches import to_input
+from fedul_flwr.models import build_model
+from fedul_flwr.transcript import TO_SERVER, read_transcript
+from tests.runs import MeddlingGrid, is_train, last_model, metrics, train
 
 Settings = Callable[..., RunConfig]
+Weights = dict[str, torch.Tensor]
 QUICK: dict[str, Any] = {
     **{"method": "fedsiam", "model": "mlp", "local_epochs": 3, "points_per_client": 40},
     **{"labels.total": 30, "num_rounds": 2, "semi.labels-only-rounds": 1, "augment": "rotate"},
@@ -32,14 +41,56 @@ def same(one: Path, other: Path) -> bool:
     return all(np.array_equal(array, second[name]) for name, array in first.items())
 
 
-def test_the_weight_grows_from_the_second_stage_on(settings: Settings) -> None:
-    # In the first of two rounds: exp(-5 (1 - 1/2)^2) of the weight.
-    ramp = {"fedsiam.consistency-weight": 20.0, "fedsiam.ramp-up-rounds": 2}
-    part = {"fedsiam.consistency-weight": 20.0 * math.exp(-1.25), "fedsiam.ramp-up-rounds": 0}
-    full = {"fedsiam.consistency-weight": 20.0, "fedsiam.ramp-up-rounds": 0}
-    found = run(settings, **ramp)
-    assert same(found, run(settings, **part))
-    assert not same(found, run(settings, **full))
+def test_it_equals_a_plain_loop(settings: Settings) -> None:
+    """Both stages; the teacher and its steps go on from round to round, averaged over clients."""
+    config = settings(
+        **{"method": "fedsiam", "model": "mlp", "num_rounds": 3, "local_epochs": 2},
+        **{"optimizer": "sgd", "learning_rate": 0.1, "precision": "float64", "batch_size": 0},
+        **{"points_per_client": 40, "labels.fraction": 0.5, "semi.labels-only-rounds": 1},
+        **{"fedsiam.ramp-up-rounds": 2, "fedsiam.consistency-weight": 20.0, "fedsiam.decay": 0.8},
+    )
+    directory = train(config, 2)
+    source = load_source("digits")
+    with np.load(directory / "split.npz") as archive:
+        held = np.split(archive["points"], archive["bounds"][1:-1])
+        given = np.split(archive["labels"], archive["bounds"][1:-1])
+    model = build_model("mlp", source.image_shape, 10, config.seed).double()
+    x = {name: weight.detach().clone() for name, weight in model.named_parameters()}
+    teacher, steps = dict(x), 0
+
+    def loss(weights: Weights, of_teacher: Weights, client: int, weight: float) -> torch.Tensor:
+        inputs = to_input(torch.from_numpy(source.train.images[held[client]])).double()
+        labels = torch.from_numpy(given[client])
+        logits = torch.func.functional_call(model, weights, inputs)
+        with torch.no_grad():
+            target = torch.func.functional_call(model, of_teacher, inputs).softmax(1)
+        known = labels >= 0
+        assert known.sum() == 20  # of 40: a batch has all labeled points and as many others
+        supervised = functional.cross_entropy(logits[known], labels[known].long()) / 2
+        return supervised + weight * ((logits.softmax(1) - target) ** 2).mean()
+
+    for weight in (20 * math.exp(-1.25), 20, 20):  # exp(-5 (1 - 1/2)^2) in the first of two rounds
+        ends, teachers = [], []
+        for client in range(2):
+            y, own = x, teacher
+            for t in (steps + 1, steps + 2):
+                leaves = {name: value.clone().requires_grad_() for name, value in y.items()}
+                value = loss(leaves, own, client, weight)
+                slopes = torch.autograd.grad(value, list(leaves.values()))
+                y = {name: y[name] - 0.1 * g for name, g in zip(leaves, slopes, strict=True)}
+                decay = min(1 - 1 / (t + 1), 0.8)
+                own = {name: decay * own[name] + (1 - decay) * y[name] for name in own}
+            ends.append(y)
+            teachers.append(own)
+        steps += 4  # of both clients
+        x = {name: (ends[0][name] + ends[1][name]) / 2 for name in x}
+        teacher = {name: (teachers[0][name] + teachers[1][name]) / 2 for name in x}
+    kept = load_file(directory / "state-3.safetensors")
+    assert int(kept["teacher-steps"]) == steps == 12
+    for name, array in last_model(directory).items():
+        np.testing.assert_allclose(array, x[name].numpy(), rtol=1e-6, atol=1e-8)
+        np.testing.assert_allclose(kept[f"teacher/{name}"], teacher[name], rtol=1e-6, atol=1e-8)
+        assert np.abs(array - teacher[name].numpy()).max() > 1e-4
 
 
 def test_only_a_model_with_a_second_head_has_a_logit_cost(settings: Settings) -> None:
@@ -54,6 +105,47 @@ def test_decay_has_an_effect_and_no_weight_has_none(settings: Settings) -> None:
     assert not same(*(run(settings, **decay) for decay in decays))
     nothing = {"fedsiam.consistency-weight": 0.0}
     assert same(*(run(settings, **decay, **nothing) for decay in decays))
+
+
+def test_teachers_with_batch_norm_are_averaged_with_their_buffers(
+    settings: Settings, tmp_path: Path
+) -> None:
+    options = {"model": "tests.exchanges:tiny", "num_rounds": 2, "client_weights": "examples"}
+    config = settings(**{**QUICK, **options, "partition": "dirichlet", "points_per_client": 0})
+    directory = train(config, 3, transcript=tmp_path / "t")
+    sizes, returned = {}, {}
+    for message in read_transcript(tmp_path / "t"):
+        if (message.type, message.direction) == ("train", TO_SERVER):  # of round 2 in the end
+            sizes[message.client] = message.values["metrics"]["num-examples"]
+            returned[message.client] = {
+                array.name: array.numpy() for array in message.arrays if array.record == "teacher"
+            }
+    assert len(set(sizes.values())) > 1
+    kept, total = load_file(directory / "state-2.safetensors"), sum(sizes.values())
+    floats = [n for n, a in returned[0].items() if a.dtype.kind == "f"]
+    assert any("running_var" in name for name in floats)
+    for name in floats:
+        mean = sum(sizes[client] / total * returned[client][name] for client in sizes)
+        np.testing.assert_allclose(kept[f"teacher/{name}"], mean, rtol=1e-5, atol=1e-7)
+
+
+def test_a_teacher_that_is_too_far_from_the_one_sent_is_refused(settings: Settings) -> None:
+    def meddle(call: int, replies: list[Message]) -> list[Message]:
+        if is_train(replies):
+            record = replies[0].content.array_records["teacher"]
+            record["1.bias"] = Array(record["1.bias"].numpy() + 100)
+        return replies
+
+    plan = {**QUICK, "num_rounds": 1, "on_client_failure": "continue", "max_update_norm": 20.0}
+    honest = train(settings(**plan), 2)
+    assert [line["failures"] for line in metrics(honest)] == [0]
+    found = train(settings(**plan), 2, wrap_grid=lambda grid: MeddlingGrid(grid, meddle))
+    assert [line["failures"] for line in metrics(found)] == [1]
+
+
+def test_a_client_alone_has_nobody_to_average_teachers_with(settings: Settings) -> None:
+    with pytest.raises(UserError, match="base = 'local': method 'fedsiam' is not one of clients a"):
+        run(settings, base="local", evaluate="local")
 
 
 def test_a_pass_over_the_data_before_training_is_refused(settings: Settings) -> None:

@@ -318,6 +318,23 @@ def test_views_are_drawn_as_the_settings_say(
     assert asked == [(3, (1, 9)), (6, (2, 5))]
 
 
+@pytest.mark.parametrize("method", ["uda", "fixmatch"])
+def test_views_of_the_release_are_made_where_they_are_asked_for(
+    client: Build, monkeypatch: pytest.MonkeyPatch, method: str
+) -> None:
+    asked: list[tuple[Any, ...]] = []
+
+    def spy(inputs: Tensor, *options: Any) -> Tensor:
+        asked.append(options)
+        return inputs
+
+    monkeypatch.setattr(client_apps.matching, "released_randaugment", spy)
+    options = {"ssl.randaugment": "release", "ssl.operations": 4, "ssl.most-magnitude": 7}
+    found = client(method, **options, **{f"{method}.threshold": 0.0})
+    found.objective(1)(network(found), *batch(found))
+    assert asked == [(4, (2, 7))]
+
+
 def test_a_client_without_labels_learns_from_the_rest(client: Build) -> None:
     found = client("fixmatch", **AT_SERVER, **{"fixmatch.threshold": 0.0})
     given = list(weights().values())

@@ -18,6 +18,7 @@ from baselines.labels_only import LabelsOnlyClient
 from baselines.network_labels import NetworkLabelsClient
 from baselines.perclient_lp import PerClientLPClient
 from client_apps.partly_labeled import PSEUDO_LABELS, PartlyLabeledClient, nothing
+from client_apps.xclp import XCLPClient
 from fedul_flwr.bridge import Content
 from fedul_flwr.client_state import ClientState
 from fedul_flwr.config import RunConfig
@@ -87,9 +88,9 @@ def test_in_the_first_stage_labels_count_alone_and_as_one(client: Build, kind: A
 
 
 @pytest.mark.parametrize("by_class", [True, False])
-@pytest.mark.parametrize("relative", [True, False])
-def test_weights_of_network_labels_by_hand(client: Build, relative: bool, by_class: bool) -> None:
-    options = {"semi.relative-confidence": relative, "semi.class-weights": by_class}
+def test_weights_of_network_labels_by_hand(client: Build, by_class: bool) -> None:
+    """Confidences as they are: neither text nor code divides those of a network."""
+    options = {"semi.class-weights": by_class}
     found = in_round(client(NetworkLabelsClient, "network-labels", **options), SECOND)
     data = found.training_data()
     own = found.data
@@ -102,8 +103,6 @@ def test_weights_of_network_labels_by_hand(client: Build, relative: bool, by_cla
     shares = np.exp(logits.numpy()) / np.exp(logits.numpy()).sum(axis=1, keepdims=True)
     confidence = 1 + (shares * np.log(shares)).sum(axis=1) / np.log(10)
     classes = np.concatenate([own.labels[own.labels >= 0], shares.argmax(axis=1)])
-    if relative:
-        confidence = confidence / confidence.max()
     expected = np.concatenate([np.ones(20), confidence])
     if by_class:
         counts = np.array([(classes == k).sum() for k in range(10)])
@@ -141,8 +140,7 @@ def test_the_surest_pseudo_labels_alone_are_trained_on(
     expected = np.append(own[found.labeled], own[found.unlabeled[kept]])
     np.testing.assert_array_equal(data.points, expected)
     np.testing.assert_array_equal(found.classes[20:], guess.labels[kept])
-    relative = guess.confidence[kept] / 0.8
-    np.testing.assert_allclose(found.weights, np.append(np.ones(20), relative))
+    np.testing.assert_allclose(found.weights, np.append(np.ones(20), guess.confidence[kept]))
 
 
 def seen(client: PartlyLabeledClient, inputs: Tensor, positions: list[int]) -> Tensor:
@@ -222,8 +220,14 @@ def test_the_loss_of_a_step_weighs_points(client: Build) -> None:
     assert float(loss.detach()) == pytest.approx(expected, rel=1e-5)
 
 
-def test_perclient_lp_is_label_propagation_of_its_own_points(client: Build) -> None:
-    options = {"xclp.num-bits": 256, "xclp.k": 5}
+@pytest.mark.parametrize(
+    ("alpha", "power", "scaled"), [(0.99, 3.0, True), (0.5, 3.0, True), (0.99, 1.0, False)]
+)
+def test_perclient_lp_is_label_propagation_of_its_own_points(
+    client: Build, alpha: float, power: float, scaled: bool
+) -> None:
+    options = {"xclp.num-bits": 256, "xclp.k": 5, "xclp.alpha": alpha, "xclp.power": power}
+    options |= {"xclp.class-scaling": scaled}
     found = in_round(client(PerClientLPClient, "perclient-lp", **options), SECOND)
     own = found.data
     shown = ~own.new
@@ -235,12 +239,47 @@ def test_perclient_lp_is_label_propagation_of_its_own_points(client: Build) -> N
         num_classes=10,
         k=5,
         num_bits=256,
+        alpha=alpha,
+        power=power,
+        class_scaling=scaled,
     )
     guess = found.pseudo_labels()
     unlabeled = own.labels[shown] < 0
     np.testing.assert_array_equal(guess.labels, expected.labels[unlabeled])
     np.testing.assert_array_equal(guess.confidence, expected.confidence[unlabeled])
     assert len(set(guess.labels.tolist())) > 3
+
+
+@pytest.mark.parametrize("relative", [True, False])
+def test_confidences_of_xclp_are_over_the_largest_of_the_clients_unlabeled_points(
+    client: Build, monkeypatch: pytest.MonkeyPatch, relative: bool
+) -> None:
+    found = in_round(client(XCLPClient, "xclp", **{"semi.relative-confidence": relative}), SECOND)
+    guess = nothing(len(found.unlabeled))
+    guess.labels[:3], guess.confidence[:3] = [3, 1, 4], [0.3, 0.6, 0.15]
+    monkeypatch.setattr(found, "pseudo_labels", lambda: guess)
+    found.training_data()
+    expected = [0.5, 1.0, 0.25] if relative else [0.3, 0.6, 0.15]
+    np.testing.assert_allclose(found.weights, [1.0] * 20 + expected)
+
+
+@pytest.mark.parametrize("relative", [True, False])
+def test_confidences_of_perclient_lp_are_over_the_largest_of_all_its_points(
+    client: Build, relative: bool
+) -> None:
+    options = {"xclp.num-bits": 256, "semi.relative-confidence": relative}
+    found = in_round(client(PerClientLPClient, "perclient-lp", **options), SECOND)
+    guess = found.pseudo_labels()
+    found.training_data()
+    scores = found.own_scores(found.features())
+    shares = scores / scores.sum(axis=1, keepdims=True)
+    logs = np.log(shares, out=np.zeros_like(shares), where=shares > 0)
+    largest = (1 + (shares * logs).sum(axis=1) / np.log(10)).max()
+    assert largest > guess.confidence.max()  # it is that of a labeled point
+    usable = (guess.labels >= 0) & (guess.confidence > 0)
+    divisor = largest if relative else 1.0
+    np.testing.assert_allclose(found.weights[20:], guess.confidence[usable] / divisor)
+    np.testing.assert_array_equal(found.weights[:20], np.ones(20))
 
 
 @pytest.mark.parametrize(

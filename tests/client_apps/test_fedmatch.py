@@ -9,9 +9,10 @@ from typing import Any
 import numpy as np
 import pytest
 from flwr.app import RecordDict
-from torch import nn
+from torch import Tensor, nn
 
 import client_apps.fedmatch
+import client_apps.matching
 from client_apps.fedmatch import FedMatchClient
 from fedul_flwr.client_state import ClientState
 from fedul_flwr.config import RunConfig
@@ -160,6 +161,39 @@ def test_the_server_hears_of_changes_above_the_threshold_alone(device: Build) ->
         np.testing.assert_array_equal(far.held[name], array)
 
 
+# Views
+
+
+@pytest.mark.parametrize(
+    ("options", "maker", "expected"),
+    [
+        ({}, "randaugment", (6, (2, 5))),
+        (
+            {"ssl.randaugment": "release", "ssl.operations": 4, "ssl.most-magnitude": 7},
+            "released_randaugment",
+            (4, (2, 7)),
+        ),
+    ],
+    ids=["the paper's", "the release's"],
+)
+def test_strong_views_are_drawn_as_the_settings_say(
+    device: Build,
+    monkeypatch: pytest.MonkeyPatch,
+    options: dict[str, Any],
+    maker: str,
+    expected: tuple[Any, ...],
+) -> None:
+    asked: list[tuple[Any, ...]] = []
+
+    def spy(inputs: Tensor, *drawn: Any) -> Tensor:
+        asked.append(drawn)
+        return inputs
+
+    monkeypatch.setattr(client_apps.matching, maker, spy)
+    device(**options, **{"fedmatch.threshold": 0.0}).fit(1, 0, parts())
+    assert set(asked) == {expected}
+
+
 # Helpers
 
 
@@ -173,6 +207,20 @@ def seen(monkeypatch: pytest.MonkeyPatch) -> list[list[nn.Module]]:
         return InterClientConsistency(helpers, *options)
 
     monkeypatch.setattr(client_apps.fedmatch, "InterClientConsistency", consistency)
+    return found
+
+
+@pytest.fixture
+def given_ties(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """What clients do with ties, by message."""
+    found: list[Any] = []
+    built = InterClientConsistency.__init__
+
+    def init(self: Any, helpers: Any, weight: float, threshold: float, *views: Any) -> None:
+        found.append(views[1])
+        built(self, helpers, weight, threshold, *views)
+
+    monkeypatch.setattr(InterClientConsistency, "__init__", init)
     return found
 
 
@@ -190,6 +238,14 @@ def assert_models(models: list[nn.Module], sigma: Arrays, found: list[Arrays]) -
     for model, psi in zip(models, found, strict=True):
         for name, array in dump_arrays(model).items():
             np.testing.assert_array_equal(array, sigma[name] + psi[name])
+
+
+def test_ties_between_votes_are_broken_as_the_settings_say(
+    device: Build, given_ties: list[Any]
+) -> None:
+    for options, ties in (({}, "own"), ({"fedmatch.ties": "lowest"}, "lowest")):
+        device(**options).fit(1, 0, parts())
+        assert given_ties.pop() == ties
 
 
 def test_a_helper_is_the_clients_sigma_with_a_psi_of_its_own(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 import pytest
 from numpy.typing import NDArray
@@ -179,3 +181,17 @@ def test_imbalanced_classes_are_drawn_until_exhausted() -> None:
         [2, 18, 60, 18],
         [0, 24, 18, 40],
     ]
+
+
+@pytest.mark.parametrize("partition", [majority_partition, imbalanced_partition])
+def test_clients_take_points_from_all_over_a_class(partition: Callable[..., list[Ints]]) -> None:
+    # Data sets can be sorted, by writer or by day: a client must not hold one stretch of them.
+    labels = np.repeat(np.arange(10), 500)
+    parts = partition(labels, 10, 5, np.random.default_rng(0))
+    stretches = 0
+    for part in parts:
+        for k in range(10):
+            held = np.sort(part[labels[part] == k])
+            if 2 < len(held) < 500:  # neither next to nothing nor the whole class
+                stretches += held[-1] - held[0] == len(held) - 1
+    assert stretches == 0

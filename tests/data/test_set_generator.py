@@ -196,11 +196,99 @@ def test_clients_with_the_same_priors() -> None:
 
 
 def test_equal_columns_by_hand() -> None:
-    # Columns of sum .5, 1.5, 1 are scaled to M/K = 3/3 = 1 each.
+    # Columns of sum .5, 1.5, 1 are divided by them.
     priors = np.array([[0.2, 0.3, 0.5], [0.1, 0.6, 0.3], [0.2, 0.6, 0.2]])
     expected = [[0.4, 0.2, 0.5], [0.2, 0.4, 0.3], [0.4, 0.4, 0.2]]
     np.testing.assert_allclose(equal_columns(priors), expected)
-    np.testing.assert_allclose(equal_columns(priors[:2]).sum(axis=0), 2 / 3)
+    of_two = [[2 / 3, 1 / 3, 5 / 8], [1 / 3, 2 / 3, 3 / 8]]
+    np.testing.assert_allclose(equal_columns(priors[:2]), of_two)
+
+
+TEN: Ints = np.random.default_rng(1).permutation(np.repeat(np.arange(10), 960))
+"""9600 points, as a client of five has of MNIST's 48,000."""
+
+
+def deal_ten(seed: int = 0, **options: Any) -> GeneratedSets:
+    return deal(
+        seed=seed,
+        labels=TEN,
+        points=np.arange(len(TEN)),
+        num_classes=10,
+        overlap="shared",
+        same_priors=True,
+        **options,
+    )
+
+
+@pytest.mark.parametrize(("num_sets", "share"), [(10, 1.0), (20, 0.5), (40, 0.25)])
+def test_sets_by_the_same_priors_hold_all_half_or_a_quarter_of_the_points(
+    num_sets: int, share: float
+) -> None:
+    # n/M · column sums of 1, less half a point for each of M·K entries that is rounded down.
+    made = deal_ten(num_sets=num_sets, prior_draws=5)
+    expected = share * len(TEN) - num_sets * 10 / 2
+    assert len(made.points) == pytest.approx(expected, abs=3 * (num_sets * 10 / 12) ** 0.5)
+    per_class = counts(made, TEN, 10).sum(axis=0)
+    assert per_class.max() - per_class.min() <= num_sets
+
+
+def test_a_sum_of_draws_is_the_authors_matrix() -> None:
+    # Three draws with rows of sum 1, added up, columns divided by their sums; its rows again.
+    rng = stream(4, "same-priors")
+    total = sum(draw_priors(20, 10, "dominant", rng) for _ in range(3))
+    weights = total / np.sum(total, axis=0)
+    made = deal_ten(seed=4, num_sets=20, prior_draws=3)
+    expected = weights / weights.sum(axis=1, keepdims=True)
+    np.testing.assert_allclose(made.drawn_priors, expected, rtol=1e-12)
+    # Enough points of every class: 480·w are rounded down, and that is all.
+    np.testing.assert_array_equal(counts(made, TEN, 10), np.floor(480 * weights))
+
+
+def test_five_draws_are_easier_to_invert_than_one() -> None:
+    def median(draws: int) -> float:
+        made = [deal_ten(seed, num_sets=10, prior_draws=draws) for seed in range(40)]
+        return float(np.median([np.linalg.cond(one.priors) for one in made]))
+
+    # The authors' generator: 2.9 with five draws, 4.6 with one.
+    assert median(5) == pytest.approx(2.9, abs=0.2)
+    assert median(1) == pytest.approx(4.6, abs=0.4)
+
+
+def test_clients_of_fewer_sets_take_the_first_rows_of_the_same_draws() -> None:
+    spread = {"num_sets": 10, "num_sets_max": 20, "num_sets_spread": "even"}
+    few, many = (deal_ten(client=c, num_clients=2, prior_draws=2, **spread) for c in (0, 1))
+    assert [len(few.priors), len(many.priors)] == [10, 20]
+    rng = stream(0, "same-priors")
+    total = np.asarray(sum(draw_priors(20, 10, "dominant", rng) for _ in range(2)))
+    for made in (few, many):
+        weights = equal_columns(total[: len(made.priors)])
+        np.testing.assert_allclose(
+            made.drawn_priors, weights / weights.sum(axis=1, keepdims=True), rtol=1e-12
+        )
+
+
+@pytest.mark.parametrize("overlap", ["disjoint", "shared"])
+def test_drawn_priors_lead_in_class_m_where_the_realised_ones_may_not(overlap: str) -> None:
+    # Only 5 points of class 3: no set has it in front, also not set 3 that was drawn so.
+    mine = np.flatnonzero((LABELS != 3) | (np.cumsum(LABELS == 3) <= 5))
+    made = deal(points=mine, overlap=overlap)
+    np.testing.assert_array_equal(made.drawn_priors.argmax(axis=1), np.arange(8) % NUM_CLASSES)
+    np.testing.assert_allclose(made.drawn_priors.sum(axis=1), 1)
+    assert made.priors[3].argmax() != 3
+    noisy_one = deal(points=mine, overlap=overlap, prior_noise=0.8)
+    np.testing.assert_array_equal(noisy_one.drawn_priors, made.drawn_priors)
+
+
+def test_disjoint_sets_take_points_from_all_over_a_class() -> None:
+    # Data sets can be sorted, by writer or by day: a set must not hold one stretch of them.
+    made = deal(num_sets=2)
+    for k in range(NUM_CLASSES):
+        in_order = np.flatnonzero(k == LABELS)
+        first = np.isin(in_order, made.points[made.sets == 0])
+        changes = np.count_nonzero(np.diff(first))
+        # One stretch has 1 change. At random with shares p and 1 - p: 2 p (1 - p) n of them.
+        share = first.mean()
+        assert changes > share * (1 - share) * len(in_order)
 
 
 def test_dominant_priors_as_in_the_authors_code() -> None:

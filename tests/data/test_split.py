@@ -90,6 +90,7 @@ OTHER_DATA: dict[str, dict[str, Any]] = {
     "spread of sets": {"fedul.num-sets-max": 9, "fedul.num-sets-spread": "even"},
     "priors": {"fedul.priors": "uniform"},
     "same priors": {"fedul.same-priors": True},
+    "draws of them": {"fedul.same-priors": True, "fedul.prior-draws": 5},
     "overlap": {"fedul.overlap": "shared"},
     "noise": {"fedul.prior-noise": 0.4},
     "form of noise": {"fedul.prior-noise": 0.4, "fedul.prior-noise-form": "literal"},
@@ -207,6 +208,7 @@ def test_what_is_read_is_what_was_generated(place: Place) -> None:
             np.testing.assert_array_equal(found.sets, expected.sets)
             np.testing.assert_array_equal(found.priors, expected.priors)
         np.testing.assert_array_equal(truth.true_priors, expected.true_priors)
+        np.testing.assert_array_equal(opened.drawn_priors, expected.drawn_priors)
         assert not np.array_equal(truth.priors, truth.true_priors)
 
 
@@ -253,7 +255,10 @@ def test_unlabeled_sets_need_no_file_that_holds_a_label(place: Place) -> None:
 def test_the_file_for_clients_holds_no_labels(place: Place) -> None:
     split = place.build()
     with np.load(split.directory / "sets.npz") as archive:
-        assert set(archive.files) == {"points", "sets", "priors", "point_bounds", "set_bounds"}
+        assert set(archive.files) == {
+            *("points", "sets", "priors", "drawn_priors"),
+            *("point_bounds", "set_bounds"),
+        }
 
 
 @pytest.mark.parametrize("overlap", ["disjoint", "shared"])

@@ -16,7 +16,10 @@ from fedul_flwr.learning.batches import (
     epoch_order,
     evaluation_batches,
     gather,
+    num_batches,
     point_batches,
+    repeated_batches,
+    set_batches,
     to_input,
 )
 from fedul_flwr.learning.plan import LocalPlan
@@ -115,3 +118,43 @@ def test_evaluation_takes_all_points_in_order() -> None:
     assert [len(batch) for batch in batches] == [2, 2, 1]
     assert [index for batch in batches for index in index_of(batch)] == [5, 1, 9, 9, 0]
     assert list(evaluation_batches(numbered(10), points[:0])) == []
+
+
+@pytest.mark.parametrize(
+    ("num_points", "batch_size", "expected"), [(10, 3, 3), (10, 5, 2), (10, 16, 1), (10, 0, 1)]
+)
+def test_the_number_of_batches_is_that_of_an_epoch(
+    num_points: int, batch_size: int, expected: int
+) -> None:
+    assert num_batches(num_points, batch_size) == expected
+    assert len(epoch_order(num_points, batch_size, np.random.default_rng(0))) == expected
+
+
+def test_few_points_come_again_until_there_are_as_many_batches_as_asked_for() -> None:
+    rows = np.array([7, 2, 9, 4, 0])
+    made = repeated_batches(numbered(10), rows, rows * 10, LocalPlan(batch_size=2), 15)
+    found = list(made(np.random.default_rng(0)))
+    assert [len(inputs) for inputs, _ in found] == [2] * 15
+    seen = [index for inputs, _ in found for index in index_of(inputs)]
+    assert [10 * index for index in seen] == [int(y) for _, targets in found for y in targets]
+    # 30 places, 5 points: each stretch of five has all of them, in an order of its own.
+    stretches = [seen[start : start + 5] for start in range(0, 30, 5)]
+    assert all(sorted(stretch) == [0, 2, 4, 7, 9] for stretch in stretches)
+    assert len({tuple(stretch) for stretch in stretches}) > 1
+
+
+def test_a_repeated_batch_has_at_most_all_points() -> None:
+    rows = np.arange(3)
+    for size in (8, 0):
+        made = repeated_batches(numbered(3), rows, rows, LocalPlan(batch_size=size), 4)
+        batches = [sorted(index_of(x)) for x, _ in made(np.random.default_rng(0))]
+        assert batches == [[0, 1, 2]] * 4
+
+
+def test_sets_come_in_another_order_in_every_epoch() -> None:
+    rows, sets = np.arange(24), np.repeat(np.arange(8), 3)
+    made, rng = set_batches(numbered(24), rows, sets, LocalPlan()), np.random.default_rng(0)
+    orders = [[int(targets[0]) for _, targets in made(rng)] for _ in range(20)]
+    assert all(sorted(order) == list(range(8)) for order in orders)
+    assert len({tuple(order) for order in orders}) == 20  # of 40,320: two alike have chance .005
+    assert {order[0] for order in orders} != {0}

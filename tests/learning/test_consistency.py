@@ -79,6 +79,16 @@ def test_the_soft_form_without_sharpening_is_the_divergence() -> None:
     assert float(uda_loss(WEAK, WEAK, 0.0, 1.0)[0]) == pytest.approx(0, abs=1e-15)
 
 
+def test_the_label_of_the_hard_form_is_the_weak_views_however_sure_the_strong_one_is() -> None:
+    # Weak view: class 0 with .8. Strong view: class 1 with .9. The loss is −log .1, not −log .9.
+    weak, strong = (torch.tensor([pair]).log() for pair in ([0.8, 0.2], [0.1, 0.9]))
+    value, masked = fixmatch_loss(weak, strong, 0.75)
+    assert (float(value), float(masked)) == (pytest.approx(2.302585, abs=1e-6), 0.0)
+    # And it is the weak view that has to be sure: of .7 with the same strong view it is not.
+    unsure = torch.tensor([[0.7, 0.3]]).log()
+    assert [float(part) for part in fixmatch_loss(unsure, strong, 0.75)] == [0.0, 1.0]
+
+
 @pytest.mark.parametrize("form", ["fixmatch", "uda"])
 def test_points_below_the_threshold_have_no_gradient(form: str) -> None:
     strong = STRONG.clone().requires_grad_()
@@ -143,7 +153,8 @@ def test_the_objective_is_the_surrogate_loss_and_the_weighted_consistency(
     assert 0 < means[2] < 1
 
 
-def test_the_target_has_no_gradient(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("form", ["fixmatch", "uda"])
+def test_the_target_has_no_gradient(form: str) -> None:
     # The strong view's logits come from elsewhere: what is left has the surrogate's gradient.
     inputs, sets = batch()
     loss = SurrogateLoss(PRIORS, SIZES, PI)
@@ -157,7 +168,8 @@ def test_the_target_has_no_gradient(monkeypatch: pytest.MonkeyPatch) -> None:
             return logits if self.calls == 1 else logits.detach()
 
     model = network().model
-    ConsistencyObjective(loss, 5.0, 0.0)(Other(model, CPU, "float64"), inputs, sets).backward()  # type: ignore[no-untyped-call]
+    objective = ConsistencyObjective(loss, 5.0, 0.0, form)
+    objective(Other(model, CPU, "float64"), inputs, sets).backward()  # type: ignore[no-untyped-call]
     found = [weight.grad for weight in model.parameters()]
     plain = network().model
     loss(plain(inputs), sets).backward()

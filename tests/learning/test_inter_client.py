@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -15,14 +16,17 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 from torch.nn import functional
 
-from fedul_flwr.learning import inter_client
 from fedul_flwr.learning.inter_client import (
     InterClientConsistency,
+    Ties,
     agreed_labels,
     helper_divergence,
 )
 from fedul_flwr.learning.network import Network
 from fedul_flwr.learning.plan import CPU
+from fedul_flwr.learning.randaugment import randaugment
+
+TIES: tuple[Ties, Ties] = ("own", "lowest")
 
 # Votes
 
@@ -48,17 +52,38 @@ def test_votes_by_hand(own: int, helpers: list[int], expected: int) -> None:
     assert agreed_labels(torch.tensor([own]), votes, 4).tolist() == [expected]
 
 
+@pytest.mark.parametrize(
+    ("own", "helpers", "expected"),
+    [
+        (2, [], 2),
+        (2, [0], 0),  # a tie of two: the lowest
+        (0, [2], 0),
+        (2, [0, 1], 0),  # three ways: the lowest
+        (2, [3, 2], 2),
+        (3, [1, 1, 3], 1),  # two to two: the lowest
+        (3, [2, 2, 1, 1], 1),
+        (0, [3, 3, 2], 3),
+    ],
+)
+def test_votes_whose_ties_go_to_the_lowest_class_by_hand(
+    own: int, helpers: list[int], expected: int
+) -> None:
+    votes = [torch.tensor([helper]) for helper in helpers]
+    assert agreed_labels(torch.tensor([own]), votes, 4, "lowest").tolist() == [expected]
+
+
+@pytest.mark.parametrize("ties", ["own", "lowest"])
 @hypothesis_settings(max_examples=100, deadline=None)
-@given(st.lists(st.lists(st.integers(0, 3), min_size=1, max_size=7), min_size=1, max_size=5))
-def test_votes_against_counting(points: list[list[int]]) -> None:
+@given(points=st.lists(st.lists(st.integers(0, 3), min_size=1, max_size=7), min_size=1, max_size=5))
+def test_votes_against_counting(ties: Ties, points: list[list[int]]) -> None:
     voters = min(map(len, points))
     columns = [torch.tensor([votes[i] for votes in points]) for i in range(voters)]
-    found = agreed_labels(columns[0], columns[1:], 4)
+    found = agreed_labels(columns[0], columns[1:], 4, ties)
     assert found.dtype == torch.int64
     for votes, label in zip(points, found.tolist(), strict=True):
         counts = Counter(votes[:voters])
         most = {k for k, count in counts.items() if count == max(counts.values())}
-        assert label == (votes[0] if votes[0] in most else min(most))
+        assert label == (votes[0] if ties == "own" and votes[0] in most else min(most))
 
 
 # Divergence
@@ -105,15 +130,9 @@ def wide(model: nn.Module) -> Network:
     return Network(model, CPU, "float64")
 
 
-@pytest.fixture
-def mirrored(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Strong views of images of one pixel i are -i."""
-
-    def views(inputs: Tensor, operations: int, magnitudes: tuple[int, int]) -> Tensor:
-        assert (operations, magnitudes) == (6, (2, 5))
-        return -inputs
-
-    monkeypatch.setattr(inter_client, "randaugment", views)
+def mirrored(inputs: Tensor) -> Tensor:
+    """Strong views of images of one pixel i: images of -i."""
+    return -inputs
 
 
 # Rows: unused, point 1, point 2, point 3; strong views of points 3, 2, 1 (rows -3, -2, -1).
@@ -123,7 +142,6 @@ SECOND = [(0.5, 0.5), (0.2, 0.8), (0.5, 0.5), (0.9, 0.1), *[(0.5, 0.5)] * 3]
 POINTS = torch.tensor([1.0, 2.0, 3.0], dtype=torch.float64).view(3, 1, 1, 1)
 
 
-@pytest.mark.usefixtures("mirrored")
 def test_the_loss_by_hand() -> None:
     # tau = .75 keeps points 1 (class 0) and 3 (class 1). Helpers outvote the model at point 1:
     # class 1. At point 3 they are for 1 and 0: class 1. Cross-entropy of the strong views:
@@ -133,18 +151,17 @@ def test_the_loss_by_hand() -> None:
     # .6·log .75 = .104650, (.9, .1): .9·log 4.5 + .1·log .125 = 1.145725.
     # Mean over points and helpers: 3.645667 / 4 = .911417. All by 0.01.
     helpers = [Table(FIRST), Table(SECOND)]
-    consistency = InterClientConsistency(helpers, 0.01, 0.75)
+    consistency = InterClientConsistency(helpers, 0.01, 0.75, mirrored)
     loss = consistency(wide(Table(OWN)), POINTS)
     assert loss is not None
     assert float(loss.detach()) == pytest.approx(0.01 * (0.322179 + 0.911417), abs=1e-8)
     assert (consistency.points, consistency.confident) == (3, 2)
 
 
-@pytest.mark.usefixtures("mirrored")
 def test_the_loss_without_helpers_by_hand() -> None:
     # Labels 0 and 1 of the model itself: (-log .25 − log .7) / 2 = (1.386294 + .356675) / 2.
     model = Table(OWN)
-    loss = InterClientConsistency([], 2.0, 0.75)(wide(model), POINTS)
+    loss = InterClientConsistency([], 2.0, 0.75, mirrored)(wide(model), POINTS)
     assert loss is not None
     assert float(loss.detach()) == pytest.approx(2 * 0.871485, abs=1e-5)
     loss.backward()
@@ -154,11 +171,25 @@ def test_the_loss_without_helpers_by_hand() -> None:
     np.testing.assert_allclose(model.logits.grad, expected, atol=1e-12)
 
 
-@pytest.mark.usefixtures("mirrored")
+def test_ties_that_go_to_the_lowest_class_change_the_label_that_is_trained_on() -> None:
+    # One helper, so two votes. At point 3 the model is for class 1 and the helper for 0: a tie. By
+    # default label 1, of which the strong view (row -3) has .7; with the lowest label 0, of which
+    # it has .3. At point 1 the model is for 0 and the helper for 1: label 0 (.25) either way.
+    helper = [(0.5, 0.5), (0.3, 0.7), (0.5, 0.5), (0.9, 0.1), *[(0.5, 0.5)] * 3]
+    found = []
+    for ties in TIES:
+        loss = InterClientConsistency([Table(helper)], 1.0, 0.75, mirrored, ties)(
+            wide(Table(OWN)), POINTS
+        )
+        assert loss is not None
+        found.append(float(loss.detach()))
+    assert found[1] - found[0] == pytest.approx(0.5 * math.log(0.7 / 0.3), abs=1e-12)
+
+
 def test_gradients_go_through_the_clients_model_alone() -> None:
     # (p − one-hot)/2 at strong views, (p − mean p_h)/2 at points: (.9 − .25)/2, (.2 − .65)/2.
     model, helpers = Table(OWN), [Table(FIRST), Table(SECOND)]
-    loss = InterClientConsistency(helpers, 1.0, 0.75)(wide(model), POINTS)
+    loss = InterClientConsistency(helpers, 1.0, 0.75, mirrored)(wide(model), POINTS)
     assert loss is not None
     loss.backward()
     expected = np.zeros((7, 2))
@@ -171,11 +202,10 @@ def test_gradients_go_through_the_clients_model_alone() -> None:
         assert helper.logits.grad is None
 
 
-@pytest.mark.usefixtures("mirrored")
 def test_confidence_at_the_threshold_counts() -> None:
     model = Table([(0.5, 0.5)] * 7)
     for threshold, confident in ((0.5, 3), (0.5000001, 0)):
-        consistency = InterClientConsistency([], 1.0, threshold)
+        consistency = InterClientConsistency([], 1.0, threshold, mirrored)
         loss = consistency(wide(model), POINTS)
         assert (loss is None) == (confident == 0)
         assert (consistency.points, consistency.confident) == (3, confident)
@@ -183,9 +213,8 @@ def test_confidence_at_the_threshold_counts() -> None:
         assert (consistency.points, consistency.confident) == (6, 2 * confident)
 
 
-@pytest.mark.usefixtures("mirrored")
 def test_of_no_weight_there_is_no_loss_and_no_point_is_looked_at() -> None:
-    consistency = InterClientConsistency([Table(FIRST)], 0.0, 0.75)
+    consistency = InterClientConsistency([Table(FIRST)], 0.0, 0.75, mirrored)
     assert consistency(wide(Table(OWN)), POINTS) is None
     assert (consistency.points, consistency.confident) == (0, 0)
     model = network(batch_norm=True)
@@ -266,7 +295,8 @@ def test_helpers_have_no_dropout_and_no_other_part_in_the_gradient() -> None:
     helpers = [network(seed=s, batch_norm=False, dropout=0.9).double().train() for s in (1, 2)]
     inputs = images(20).double()
     torch.manual_seed(5)
-    consistency = InterClientConsistency(helpers, 0.3, 0.4, 3, (1, 9))
+    views = partial(randaugment, num_operations=3, magnitudes=(1, 9))
+    consistency = InterClientConsistency(helpers, 0.3, 0.4, views)
     loss = consistency(wide(model), inputs)
     assert loss is not None
     gradients = torch.autograd.grad(loss, list(model.parameters()))
@@ -278,7 +308,7 @@ def test_helpers_have_no_dropout_and_no_other_part_in_the_gradient() -> None:
     votes = torch.stack([p[sure].detach(), *frozen]).argmax(dim=2)
     labels = [Counter(column.tolist()).most_common(1)[0][0] for column in votes.T]  # first is own
     torch.manual_seed(5)
-    strong = inter_client.randaugment(inputs[sure], 3, (1, 9))
+    strong = randaugment(inputs[sure], 3, (1, 9))
     phi = functional.cross_entropy(model(strong), torch.tensor(labels))
     phi = phi + sum((q * (q / p[sure]).log()).sum() for q in frozen) / (2 * int(sure.sum()))
     expected = torch.autograd.grad(0.3 * phi, list(model.parameters()))

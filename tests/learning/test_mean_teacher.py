@@ -65,30 +65,56 @@ def apart(student: float, teacher: float, seen: list[float], other: list[float])
 )
 def test_the_teacher_is_a_mean_of_students(decay: float, teachers: list[float]) -> None:
     student = Line(1.0)
-    objective = MeanTeacherObjective(NOBODY, weight=1.0, decay=decay, logit_cost=0.0)
+    objective = MeanTeacherObjective(NOBODY, Line(1.0), weight=1.0, decay=decay, logit_cost=0.0)
     seen, other = [0.3, -0.7], [0.5, 0.2]
     for w, teacher in zip((1.0, 4.0, -2.0, 3.0), teachers, strict=True):
         with torch.no_grad():
             student.w.fill_(w)
         loss = objective(network(student), pixels(*seen, *other), BOTH)
         assert float(loss.detach()) == pytest.approx(apart(w, teacher, seen, other), rel=1e-10)
+    # A step whose student nobody has seen yet: the caller says when training is over.
+    objective.follow(Line(10.0))
+    t = len(teachers)
+    share = min(1 - 1 / (t + 1), decay)
+    assert float(objective.teacher.w) == pytest.approx(share * teachers[-1] + (1 - share) * 10)
+
+
+def test_a_teacher_that_has_followed_before_goes_on_with_its_own_decay() -> None:
+    # After 3 steps the next one is the 4th: 1 - 1/5 = 0.8 of the teacher, and 0.2 of the student.
+    objective = MeanTeacherObjective(
+        NOBODY, Line(2.0), weight=1.0, decay=0.97, logit_cost=0.0, steps=3
+    )
+    loss = objective(network(Line(7.0)), pixels(0.3, -0.7, 0.5, 0.2), BOTH)
+    assert float(loss) == pytest.approx(apart(7.0, 2.0, [0.3, -0.7], [0.5, 0.2]), rel=1e-10)
+    objective.follow(Line(7.0))
+    assert float(objective.teacher.w) == pytest.approx(0.8 * 2 + 0.2 * 7)
+    # After 40 steps 1 - 1/42 is above the largest decay.
+    late = MeanTeacherObjective(NOBODY, Line(2.0), weight=1, decay=0.97, logit_cost=0, steps=40)
+    late.follow(Line(7.0))
+    assert float(late.teacher.w) == pytest.approx(0.97 * 2 + 0.03 * 7)
 
 
 def test_labels_and_agreement_by_hand() -> None:
     # Point 0 has class 1, point 1 none: CE of (w x, 0) at class 1 is log(1 + exp(w x)).
-    objective = MeanTeacherObjective(torch.tensor([1, -1]), weight=7.0, decay=0.9, logit_cost=0.0)
-    loss = objective(network(Line(2.0)), pixels(0.3, -0.7, 0.5, 0.2), BOTH)
-    expected = np.log1p(np.exp(0.6)) + 7 * apart(2, 2, [0.3, -0.7], [0.5, 0.2])
+    # It is divided by both points of the batch.
+    def objective() -> MeanTeacherObjective:
+        classes = torch.tensor([1, -1])
+        return MeanTeacherObjective(classes, Line(2.0), weight=7.0, decay=0.9, logit_cost=0.0)
+
+    loss = objective()(network(Line(2.0)), pixels(0.3, -0.7, 0.5, 0.2), BOTH)
+    expected = np.log1p(np.exp(0.6)) / 2 + 7 * apart(2, 2, [0.3, -0.7], [0.5, 0.2])
     assert float(loss.detach()) == pytest.approx(expected, rel=1e-12)
     # Positions say which points these are: the other one has the label now.
-    loss = objective(network(Line(2.0)), pixels(0.3, -0.7, 0.5, 0.2), torch.tensor([1, 0]))
-    expected = np.log1p(np.exp(-1.4)) + 7 * apart(2, 2, [0.3, -0.7], [0.5, 0.2])
+    loss = objective()(network(Line(2.0)), pixels(0.3, -0.7, 0.5, 0.2), torch.tensor([1, 0]))
+    expected = np.log1p(np.exp(-1.4)) / 2 + 7 * apart(2, 2, [0.3, -0.7], [0.5, 0.2])
     assert float(loss.detach()) == pytest.approx(expected, rel=1e-12)
 
 
 def test_two_labels_count_by_their_mean_and_the_teacher_has_no_gradient() -> None:
-    student = Line(2.0)
-    objective = MeanTeacherObjective(torch.tensor([1, 0]), weight=0.0, decay=0.9, logit_cost=0.0)
+    student, teacher = Line(2.0), Line(-1.0)
+    objective = MeanTeacherObjective(
+        torch.tensor([1, 0]), teacher, weight=0.0, decay=0.9, logit_cost=0.0
+    )
     objective(network(student), pixels(0.3, -0.7, 0.5, 0.2), BOTH).backward()  # type: ignore[no-untyped-call]
     # d/dw: (sigmoid(w x) - [class is 0]) x, mean over both points.
     expected = (0.3 / (1 + np.exp(-0.6)) - 0.7 * (1 / (1 + np.exp(1.4)) - 1)) / 2
@@ -96,11 +122,12 @@ def test_two_labels_count_by_their_mean_and_the_teacher_has_no_gradient() -> Non
     assert float(student.w.grad) == pytest.approx(expected, rel=1e-12)
     student = Line(2.0)
     # Of agreement: 2 (s - t) s (1 - s) x, as t does not move with the student.
-    agreement = MeanTeacherObjective(NOBODY, weight=1.0, decay=0.9, logit_cost=0.0)
+    agreement = MeanTeacherObjective(NOBODY, teacher, weight=1.0, decay=0.9, logit_cost=0.0)
     agreement(network(student), pixels(0.3, -0.7, 0.5, 0.2), BOTH).backward()  # type: ignore[no-untyped-call]
     seen, other = np.array([0.3, -0.7]), np.array([0.5, 0.2])
-    s, t = 1 / (1 + np.exp(-2 * seen)), 1 / (1 + np.exp(-2 * other))
+    s, t = 1 / (1 + np.exp(-2 * seen)), 1 / (1 + np.exp(other))
     assert student.w.grad is not None
+    assert teacher.w.grad is None
     assert float(student.w.grad) == pytest.approx((2 * (s - t) * s * (1 - s) * seen).mean())
 
 
@@ -117,21 +144,23 @@ def two_heads() -> TwoHeads:
 
 @pytest.mark.parametrize("cost", [0.0, 0.01, 5.0])
 def test_the_second_head_agrees_and_is_pulled_to_the_first(cost: float) -> None:
-    objective = MeanTeacherObjective(torch.tensor([1, -1]), weight=7.0, decay=0.9, logit_cost=cost)
+    objective = MeanTeacherObjective(
+        torch.tensor([1, -1]), two_heads(), weight=7.0, decay=0.9, logit_cost=cost
+    )
     loss = objective(network(two_heads()), pixels(0.3, -0.7, 0.5, 0.2), BOTH)
     seen, other = np.array([0.3, -0.7]), np.array([0.5, 0.2])
     # The second head's share of class 0 is sigmoid(3 x - 1), the teacher's first head's sigmoid(x).
     s, t = 1 / (1 + np.exp(1 - 3 * seen)), 1 / (1 + np.exp(-other))
     # Logits differ by 2 x and by 1.
     between = (((2 * seen) ** 2).sum() + 2) / 4
-    expected = np.log1p(np.exp(0.3)) + 7 * ((s - t) ** 2).mean() + cost * between
+    expected = np.log1p(np.exp(0.3)) / 2 + 7 * ((s - t) ** 2).mean() + cost * between
     assert float(loss.detach()) == pytest.approx(expected, rel=1e-12)
 
 
 def test_one_head_has_no_logit_cost() -> None:
     losses = [
         float(
-            MeanTeacherObjective(NOBODY, 1.0, 0.9, cost)(
+            MeanTeacherObjective(NOBODY, Line(2.0), weight=1.0, decay=0.9, logit_cost=cost)(
                 network(Line(2.0)), pixels(0.3, -0.7, 0.5, 0.2), BOTH
             ).detach()
         )
@@ -151,13 +180,17 @@ def test_without_weight_it_is_training_on_labels(name: str) -> None:
 
     def labels_alone(net: Network, inputs: Tensor, positions: Tensor) -> Tensor:
         target = classes[positions]
-        return functional.cross_entropy(net(inputs[: len(positions)]), target, ignore_index=-1)
+        logits = net(inputs[: len(positions)])
+        return functional.cross_entropy(logits, target, ignore_index=-1, reduction="sum") / len(
+            positions
+        )
 
     models = [build_model(name, (12, 12, 1), 10, seed=1) for _ in range(3)]
-    objectives = [
-        labels_alone,
-        MeanTeacherObjective(classes, weight=0.0, decay=0.97, logit_cost=0.0),
-        MeanTeacherObjective(classes, weight=1.0, decay=0.97, logit_cost=0.0),
+    objectives = [labels_alone] + [
+        MeanTeacherObjective(
+            classes, copy.deepcopy(models[0]).train(), weight=weight, decay=0.97, logit_cost=0.0
+        )
+        for weight in (0.0, 1.0)
     ]
     start = copy.deepcopy(models[0].state_dict())
     for model, objective in zip(models, objectives, strict=True):

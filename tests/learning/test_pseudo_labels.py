@@ -96,6 +96,13 @@ def test_mixed_outputs_are_the_models_of_both_points() -> None:
         assert float(found.detach()) == pytest.approx(expected, abs=1e-12)
 
 
+def test_relabeled_points_have_the_classes_that_the_model_is_surest_of() -> None:
+    # (2, 0) -> class 0; (0, .5) -> (.0625, .5), class 1: the labels given, 1 and 0, have no say.
+    found = Fixed(threshold=0.7, relabel=True)(linear(), of(HIGH, LOW), LABELS)
+    mix = 0.75 * ce((1.515625, 0.125), 0) + 0.25 * ce((1.515625, 0.125), 1)
+    assert float(found.detach()) == pytest.approx(ce((2.0, 0.0), 0) + 0.3 * mix, abs=1e-12)
+
+
 def gradients(objective: FixMixObjective, inputs: Tensor, labels: Tensor) -> list[Tensor | None]:
     network = linear()
     loss = objective(network, inputs, labels)

@@ -5,12 +5,18 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
+from scipy.special import entr
 
 from fedul_flwr.errors import UserError
 from fedul_flwr.propagation.central import label_propagation
+from fedul_flwr.propagation.graph import normalised_graph
+from fedul_flwr.propagation.labels import labels_from_scores, one_hot, reweigh_by_prior
+from fedul_flwr.propagation.neighbours import neighbours_by_cosine
+from fedul_flwr.propagation.solve import propagate
 from tests.propagation.conftest import SEED, Floats, clusters
 
 Digits = tuple[Floats, np.ndarray, np.ndarray]
@@ -49,7 +55,8 @@ def test_confident_points_are_right_more_often(digits: Digits) -> None:
     assert (found.confidence[labels != -1] == 1).all()
 
 
-def test_is_what_its_parts_are() -> None:
+@pytest.mark.parametrize(("num_classes", "class_scaling"), [(5, True), (7, False)])
+def test_is_what_its_parts_are(num_classes: int, class_scaling: bool) -> None:
     # From features to labels with nothing of the package: dense matrices and the formulas.
     features, classes = clusters(300)
     labels = np.where(np.arange(300) % 15 == 0, classes, -1)
@@ -60,12 +67,32 @@ def test_is_what_its_parts_are() -> None:
     chosen = np.where(cosines >= np.maximum(kth, 1e-12), cosines, 0) ** 3
     weights = chosen + chosen.T
     root = np.sqrt(weights.sum(axis=1))
-    given = np.eye(5)[classes] * (labels != -1)[:, None]
+    given = np.eye(num_classes)[classes] * (labels != -1)[:, None]
     inverse = np.linalg.inv(np.eye(300) - 0.99 * weights / np.outer(root, root))
-    scores = inverse @ (given / given.sum(axis=0))
-    found = label_propagation(features, labels, similarity="cosine")
+    options: dict[str, Any] = {}  # by default
+    if not class_scaling:
+        options = {"class_scaling": False, "num_classes": num_classes}
+    scores = inverse @ (given / given.sum(axis=0) if class_scaling else given)
+    found = label_propagation(features, labels, similarity="cosine", **options)
     expected = np.where(labels != -1, labels, scores.argmax(axis=1))
     np.testing.assert_array_equal(found.labels, expected)
+    doubt = entr(scores / scores.sum(axis=1, keepdims=True)).sum(axis=1) / np.log(num_classes)
+    np.testing.assert_allclose(found.confidence, np.where(labels != -1, 1, 1 - doubt), atol=1e-5)
+
+
+def test_reweighing_is_of_unlabeled_points_alone() -> None:
+    # Labels of all classes alike, but the others are of two classes.
+    features, classes = clusters(400)
+    rows = np.flatnonzero((classes < 2) | (np.arange(400) % 8 == 0))
+    features, labels = features[rows], np.where(rows % 8 == 0, classes[rows], -1)
+    plain = label_propagation(features, labels, similarity="cosine")
+    found = label_propagation(features, labels, similarity="cosine", reweigh=True)
+    graph = normalised_graph(neighbours_by_cosine(features, 10))
+    scores = propagate(graph, one_hot(labels, 5))[labels == -1]
+    expected = labels_from_scores(reweigh_by_prior(scores))
+    np.testing.assert_array_equal(found.labels[labels == -1], expected.labels)
+    np.testing.assert_allclose(found.confidence[labels == -1], expected.confidence)
+    assert np.abs(found.confidence - plain.confidence).max() > 0.01
 
 
 @pytest.mark.parametrize("similarity", ["codes", "cosine"])

@@ -43,6 +43,15 @@ def test_labels_and_confidence_by_hand() -> None:
     assert found.labels.tolist() == [1, 2, 0, -1, 1]
     sides = 1 - np.log(2) / np.log(3)
     np.testing.assert_allclose(found.confidence, [0.0536054, 1, 0, 0, sides], atol=1e-7)
+    assert found.labels.dtype == np.int64
+    # (1/4, 3/4): entropy 0.5623351, over log 2 = 0.6931472.
+    assert labels_from_scores([[1, 3]]).confidence == pytest.approx([0.1887219], abs=1e-7)
+
+
+@pytest.mark.parametrize("num_classes", range(2, 60))
+def test_even_scores_have_no_confidence(num_classes: int) -> None:
+    found = labels_from_scores(np.ones((1, num_classes))).confidence
+    assert 0 <= found[0] < 1e-12
 
 
 def test_given_labels_stay() -> None:
@@ -117,13 +126,29 @@ def test_reweighing_multiplies_classes() -> None:
     assert not reweigh_by_prior(scores)[[4, 50]].any()
 
 
+@pytest.mark.parametrize("sharpness", [0.5, 2.0, 6.0])
+def test_reweighing_takes_the_power_of_the_scores_for_posteriors(sharpness: float) -> None:
+    # z (K pi)^(1/s) = (z^s K pi)^(1/s), and pi is estimated from z^s alone.
+    scores = even_scores(np.random.default_rng(1).choice([3, 8], 100))
+    posteriors = reweigh_by_prior(scores**sharpness, sharpness=1.0)
+    found = reweigh_by_prior(scores, sharpness=sharpness)
+    np.testing.assert_allclose(found, posteriors ** (1 / sharpness), rtol=1e-9)
+
+
+def test_a_clear_prior_is_believed_as_it_is() -> None:
+    # 90 sure points of one class of ten, and one imagined point of each: pi = 0.91 and 0.01. It
+    # spreads over exp(0.5003) = 1.65 classes, less than 4 of 10. The sharpness is 6.
+    found = reweigh_by_prior(np.tile(np.eye(10)[7], (90, 1)))
+    np.testing.assert_allclose(found[:, 7], 9.1 ** (1 / 6), rtol=1e-12)
+
+
 def test_reweighing_of_nothing() -> None:
     assert reweigh_by_prior(np.zeros((3, 4))).tolist() == np.zeros((3, 4)).tolist()
     assert reweigh_by_prior(np.empty((0, 4))).shape == (0, 4)
     assert reweigh_by_prior([[0.4], [0.2]]).tolist() == [[0.4], [0.2]]
 
 
-@pytest.mark.parametrize("sharpness", [0, -1, np.nan])
+@pytest.mark.parametrize("sharpness", [0, -1, np.nan, np.inf])
 def test_refuses_a_sharpness(sharpness: float) -> None:
     with pytest.raises(UserError, match="must be positive"):
         reweigh_by_prior([[1, 2]], sharpness=sharpness)

@@ -126,6 +126,12 @@ def test_cosines_equal_a_full_sort() -> None:
     np.testing.assert_allclose(neighbours_by_cosine(features, 10).toarray(), expected, atol=1e-9)
 
 
+@pytest.mark.parametrize(("cosine", "edges"), [(0.4e-9, 0), (1.2e-9, 2)])
+def test_cosines_count_from_the_first_step_of_rounding_on(cosine: float, edges: int) -> None:
+    # Steps are of 2^-30 = 0.93e-9.
+    assert neighbours_by_cosine(np.array([[1.0, 0.0], [cosine, 1.0]]), 1).nnz == edges
+
+
 def test_keys_of_many_points_do_not_overflow() -> None:
     # Late among very many points, at the largest distances.
     largest, size = module._COSINE_STEPS - 1, 4_000_000
@@ -182,6 +188,11 @@ def test_zero_vectors_are_similar_to_nobody() -> None:
         assert not matrix[[0, 17, 39]].any()
         assert not matrix[:, [0, 17, 39]].any()
         np.testing.assert_array_equal(matrix[np.ix_(rest, rest)], without.toarray())
+
+
+def test_points_in_one_direction_have_cosine_1() -> None:
+    found = neighbours_by_cosine(np.array([[3.0, 4.0], [6.0, 8.0]]), 1)
+    assert found.toarray().tolist() == [[0, 1], [1, 0]]
 
 
 def test_all_points_alike() -> None:

@@ -73,6 +73,15 @@ def test_next_to_no_epsilon_costs_what_none_does(epsilon: float) -> None:
     assert gaussian_sigma(epsilon, 1e-5, 1.0) == pytest.approx(expected, rel=1e-3)
 
 
+@pytest.mark.parametrize("mu", [1e-7, 1e-9])
+@pytest.mark.parametrize(("ratio", "part"), [(0.1, 0.3509353), (1.0, 0.0833155), (2.0, 0.0084907)])
+def test_where_epsilon_and_delta_both_vanish(mu: float, ratio: float, part: float) -> None:
+    # To first order in μ, with c = ε/μ: δ = μ (φ(c) - c Φ(-c)). By hand, φ(1) - Φ(-1) =
+    # 0.2419707 - 0.1586553 = 0.0833155; the others alike.
+    sigma = gaussian_sigma(ratio * mu, part * mu, 1.0)
+    assert 1 / sigma == pytest.approx(mu, rel=1e-4)
+
+
 EPSILONS, DELTAS = st.floats(1e-3, 1e3), st.floats(1e-12, 0.9)
 
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from fedul_flwr.errors import UserError
 from fedul_flwr.propagation.labels import one_hot
 from fedul_flwr.propagation.shares import (
     Influences,
@@ -153,6 +156,12 @@ def test_a_part_of_nothing() -> None:
     assert none.tolist() == [[0, 0, 0]] * 2
     no_labels = label_part(np.zeros((2, 0)), np.zeros((0, 3)), np.zeros(3), [2])
     assert no_labels.tolist() == [[0, 0, 0]] * 3
+
+
+@pytest.mark.parametrize("columns", [np.zeros((3, 1)), np.zeros((2, 2)), np.array([["1"], ["2"]])])
+def test_a_part_of_other_columns_is_refused(columns: NDArray[Any]) -> None:
+    with pytest.raises(UserError, match=r"must be numbers \(2, 1\)"):
+        label_part(columns, np.zeros((1, 3)), np.zeros(3), [2])
 
 
 def test_scores_by_hand() -> None:

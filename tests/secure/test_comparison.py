@@ -21,7 +21,7 @@ from fedul_flwr.secure.comparison import (
     mask_keys,
 )
 from fedul_flwr.secure.comparison_server import ComparisonServer
-from fedul_flwr.secure.session import MASK_ROOTS, PRIVATE, PUBLIC
+from fedul_flwr.secure.session import MASK_ROOTS, PRIVATE, PUBLIC, Session
 from fedul_flwr.secure.similarity import TooFewClientsError
 from tests.secure.toy import BITS, FOUR, PUBLIC_SEED, Group, group
 
@@ -66,6 +66,28 @@ def test_no_two_sessions_have_the_same_secret_seed() -> None:
     one.play()
     other.play()
     assert {*one.seeds.values()}.isdisjoint(other.seeds.values())
+
+
+def test_the_server_lacks_the_seed_if_it_lacks_one_share_of_this_session() -> None:
+    # All clients but one tell it their shares; of the last it knows those of other sessions, and
+    # those of others in this one.
+    earlier, played = group(FOUR), group(FOUR)
+    for one in (earlier, played):
+        one.play(until=OFFER)
+    before, shares = (
+        {client: memory[SHARE].tobytes() for client, memory in one.memories.items()}
+        for one in (earlier, played)
+    )
+    known = Session.from_arrays(1, 7, played.memories[1])
+    seed = known.seed(shares)
+    for client in FOUR:
+        guesses = [before[client], *(shares[peer] for peer in FOUR if peer != client), bytes(32)]
+        for guess in guesses:
+            assert known.seed({**shares, client: guess}) != seed
+    keys = {
+        memory[PRIVATE].tobytes() for one in (earlier, played) for memory in one.memories.values()
+    }
+    assert len(keys) == 8
 
 
 def secrets(played: Group) -> dict[str, bytes]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import torch
 from flwr.app import Array, ArrayRecord, Message
 from torch.nn import functional
 
+from fedul_flwr.bridge import to_arrays
 from fedul_flwr.config import RunConfig
 from fedul_flwr.data.sources import load_source, source_directory
 from fedul_flwr.data.split import Split, build_split
@@ -64,6 +66,42 @@ def test_a_lasting_model_is_another_and_the_weight_matters(settings: Settings) -
     # f' lives on: it goes into the state that a run resumes from.
     assert not list(runs[0].glob("state-*"))
     assert list(runs[1].glob("state-2.safetensors"))
+
+
+@pytest.mark.parametrize("independent", ["persistent", "restart"])
+def test_the_servers_model_goes_on_from_itself_or_from_the_aggregate(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch, independent: str
+) -> None:
+    """f' of round r starts from f' of round r - 1, or from the aggregate, of which it is unlike."""
+    starts: list[dict[str, Any]] = []
+    ends: list[dict[str, Any]] = []
+    train_there = ServerTrainer.train
+
+    def watch(self: ServerTrainer, arrays: ArrayRecord, *rest: Any) -> Any:
+        starts.append(to_arrays(arrays))
+        trained, loss = train_there(self, arrays, *rest)
+        ends.append(to_arrays(trained))
+        return trained, loss
+
+    monkeypatch.setattr(ServerTrainer, "train", watch)
+    options = {"fedul-mix.independent": independent}
+    train(settings(**{**QUICK, "num_rounds": 3}, method="fedul-mix", **options), 3)
+    assert len(starts) == 3
+    for end, start in pairwise(zip(ends, starts, strict=True)):
+        alike = all(np.array_equal(end[0][name], array) for name, array in start[1].items())
+        assert alike == (independent == "persistent")
+    initial = build_model("mlp", (8, 8, 1), 10, seed=0).state_dict()
+    fresh = all(np.array_equal(starts[0][name], value.numpy()) for name, value in initial.items())
+    assert fresh == (independent == "persistent")  # in round 1 as the global model began
+
+
+def test_a_lasting_model_with_all_weight_is_training_at_the_server_alone(
+    settings: Settings,
+) -> None:
+    # f' begins as the global model did and never looks at what clients return.
+    options = {"fedul-mix.mixing-weight": 1.0, "fedul-mix.independent": "persistent"}
+    mixed = train(settings(**WIDE, method="fedul-mix", **options), 3)
+    assert same(mixed, train(settings(**WIDE, method="server-only"), 3))
 
 
 def test_mixing_by_hand() -> None:

@@ -121,8 +121,8 @@ class Twin:
         self.parts = decomposed.dump()
 
     def round(self, number: int, *, at_server: bool) -> None:
-        for learning in ((0, 1) if number == 1 else (number,)) if at_server else ():
-            self.learn_at_server(learning)
+        if at_server:
+            self.learn_at_server(number)
         sample = stream(self.config.seed, "sample", number).choice(CLIENTS, 3, replace=False)
         before = copy.copy(self.held)
         chosen = {
@@ -469,6 +469,8 @@ def test_batches_of_one_point_go_with_batch_norm(settings: Settings, size: int) 
          "Setting fedmatch.keep-helpers is for fedmatch.helpers above 0."),
         ({"fedmatch.helpers": 0, "fedmatch.helper-interval": 2},
          "Setting fedmatch.helper-interval is for fedmatch.helpers above 0."),
+        ({"fedmatch.helpers": 0, "fedmatch.ties": "lowest"},
+         "Setting fedmatch.ties is for fedmatch.helpers above 0."),
         *(
             ({"fedmatch.decomposition": False, f"fedmatch.{key}": value},
              f"Setting fedmatch.{key} is for fedmatch.decomposition = true.")

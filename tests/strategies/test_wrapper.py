@@ -13,7 +13,7 @@ import torch
 from flwr.app import Array, ArrayRecord, Message
 from safetensors.numpy import load_file
 
-from fedul_flwr.bridge import ARRAYS
+from fedul_flwr.bridge import ARRAYS, METRICS
 from fedul_flwr.config import RunConfig, resolve
 from fedul_flwr.data.sources import load_source, source_directory
 from fedul_flwr.data.split import build_split
@@ -109,24 +109,34 @@ def test_fedprox_without_its_term_is_fedavg(settings: Settings) -> None:
     assert any((last_model(strong)[n] != array).any() for n, array in last_model(plain).items())
 
 
-def test_buffers_are_averaged_and_never_reach_an_adaptive_base(settings: Settings) -> None:
+@pytest.mark.parametrize("weights", ["uniform", "examples"])
+def test_buffers_are_averaged_and_never_reach_an_adaptive_base(
+    settings: Settings, weights: str
+) -> None:
     """An adaptive step of 100 would throw a running mean far off; it stays the clients' mean."""
     sent: list[dict[str, np.ndarray]] = []
+    sizes: list[float] = []
 
     def watch(_: int, replies: list[Message]) -> list[Message]:
         if is_train(replies):
             for reply in replies:
                 record = cast(ArrayRecord, reply.content[ARRAYS])
                 sent.append({name: array.numpy() for name, array in record.items()})
+                sizes.append(float(reply.content.metric_records[METRICS]["num-examples"]))  # type: ignore[arg-type]
         return replies
 
     config = settings(
-        model="cnn6-quarter", num_rounds=1, local_epochs=1, base="fedadam", **{"fedadam.eta": 100.0}
+        **{"model": "cnn6-quarter", "num_rounds": 1, "local_epochs": 1, "base": "fedadam"},
+        **{"fedadam.eta": 100.0, "partition": "dirichlet", "client_weights": weights},
     )
     directory = train(config, 2, wrap_grid=lambda grid: MeddlingGrid(grid, watch))
     model = last_model(directory)
+    assert max(sizes) > 1.2 * min(sizes)
+    first = sizes[0] / sum(sizes) if weights == "examples" else 0.5
     for name in ("1.running_mean", "1.running_var"):
-        np.testing.assert_allclose(model[name], (sent[0][name] + sent[1][name]) / 2, rtol=1e-6)
+        mean = first * sent[0][name] + (1 - first) * sent[1][name]
+        np.testing.assert_allclose(model[name], mean, rtol=1e-5)
+        assert np.abs(sent[0][name] - sent[1][name]).max() > 1e-3
     assert (model["1.running_var"] > 0).all()
     assert model["1.num_batches_tracked"] == 0  # a counter is kept, not averaged
     moved = np.abs(model["0.weight"] - (sent[0]["0.weight"] + sent[1]["0.weight"]) / 2).max()

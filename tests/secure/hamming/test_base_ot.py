@@ -60,6 +60,18 @@ def test_public_keys_of_a_pair_add_up_to_the_common_point() -> None:
         assert pair[choice] == times(scalar, BASE)
 
 
+def test_pairs_have_no_public_key_in_common() -> None:
+    # If two pairs had one private key, their PK_0 would be equal where their choices are: the
+    # sender would have all choices, or all of them the other way round.
+    choices = np.random.default_rng(0).integers(0, 2, 24).astype(np.uint8)
+    seeds, points = choose(CONTEXT, choices, seeded(0))
+    assert len({seed.tobytes() for seed in seeds}) == 24
+    common = hashed_point(CONTEXT)
+    firsts = [row.tobytes() for row in points]
+    seconds = [compress(add(common, negative(decompress(first)))) for first in firsts]
+    assert len({*firsts, *seconds}) == 48
+
+
 def test_a_key_is_the_hash_of_all_that_was_said_and_the_shared_secret() -> None:
     seeds, points = choose(CONTEXT, np.zeros(2, np.uint8), seeded(0))
     message, keys = sender_keys(CONTEXT, points, seeded(1))

@@ -9,9 +9,18 @@ import pytest
 from numpy.typing import NDArray
 from scipy.stats import chisquare
 
+from fedul_flwr.data.types import Bytes
+from fedul_flwr.secure.hamming.extension import _pads, columns, rows_of
 from fedul_flwr.secure.hamming.ot import CHOICES, CORRECTIONS, OT, SUMS, _context
 from fedul_flwr.secure.hamming.pairwise import Seat
-from tests.secure.hamming.pairs import SESSION, Played, messages, play, random_codes, seeded
+from tests.secure.hamming.pairs import (
+    SESSION,
+    Played,
+    messages,
+    play,
+    random_codes,
+    seeded,
+)
 
 
 def uniform(words: NDArray[np.unsignedinteger[Any]]) -> bool:
@@ -110,3 +119,39 @@ def test_a_step_that_is_run_again_has_fresh_randomness() -> None:
         after = played.turn(step, client).to_peers[1 - client]
         for name, array in after.items():
             assert (array != before[name]).any()
+
+
+def bits_read(played: Played, owner: int, evaluator: int, secret: Bytes) -> NDArray[Any]:
+    """The owner's bits, ``(L, n_owner)``, if ``secret`` is its s: by all the evaluator has.
+
+    Of the pads A of row h of Q and B of that row plus s, choice 0 gives it A, choice 1 gives it B,
+    and with s it has the row of the other, too. From corrections A - B + 1 - 2 b, b are left.
+    """
+    seat, codes = played.seats[evaluator], played.codes[evaluator]
+    keys = played.turns["offer"][evaluator].state[f"keys {owner}"]
+    own = rows_of(columns(keys, codes.size))[: seat.num_bits]  # of its first point
+    other = own ^ secret
+    ones = np.unpackbits(codes[0])[:, np.newaxis]
+    context, width = _context("pads", seat, owner, evaluator), seat.sizes[owner]
+    a, b = (
+        _pads(context, 0, np.where(ones == choice, own, other), width).astype(np.int64)
+        for choice in (0, 1)
+    )
+    sent = played.inboxes["reveal"][evaluator][owner][CORRECTIONS][: seat.num_bits]
+    return (a - b + 1 - sent) % 2**16 / 2
+
+
+def test_only_the_secret_of_this_pair_and_session_reads_the_owners_bits() -> None:
+    codes = {client: random_codes(5, 32, client) for client in range(4)}
+    one, other = play(OT, codes, entropy=seeded(1)), play(OT, codes, entropy=seeded(2))
+    secrets = {
+        (session, owner, evaluator): played.turns["prepare"][owner].state[f"secret {evaluator}"]
+        for session, played in enumerate((one, other))
+        for owner, evaluator in played.server
+    }
+    assert len({secret.tobytes() for secret in secrets.values()}) == 12
+    for owner, evaluator in one.server:
+        bits = np.unpackbits(codes[owner], axis=1).T
+        for place, secret in secrets.items():
+            right = (bits_read(one, owner, evaluator, secret) == bits).mean()
+            assert right == 1 if place == (0, owner, evaluator) else right < 0.1

@@ -12,6 +12,7 @@ from gmpy2 import mpz
 from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
+from scipy.stats import kstest
 
 from fedul_flwr.data.types import Bytes, Ints
 from fedul_flwr.secure.hamming import paillier
@@ -32,6 +33,7 @@ from tests.secure.hamming.pairs import (
     plain_distances,
     play,
     random_codes,
+    seeded,
     traffic,
 )
 
@@ -203,6 +205,15 @@ def test_masks_shift_what_the_owner_sees() -> None:
     second = answer(played, other, scripted(shifted))
     assert masks_of(second) == shifted
     assert seen_by_owner(played, second) == seen
+
+
+def test_masks_are_uniform_below_the_modulus() -> None:
+    codes = {OWNER: random_codes(1, 8), EVALUATOR: random_codes(400, 8, 1)}
+    played = play(SMALL, codes, entropy=seeded(1))
+    masks, n = masks_of(played.turns["answer"][EVALUATOR]), modulus(played)
+    assert len(set(masks)) == 400
+    assert max(masks) < n
+    assert kstest([float(mpz(2**53) * mask // n) / 2**53 for mask in masks], "uniform")[1] > 1e-3
 
 
 def test_masks_and_keys_are_fresh() -> None:

@@ -1,0 +1,48 @@
+"""Step sizes of a client that counts validation losses itself (FedMatch's released code)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from fedul_flwr.bridge import VALIDATED_ROUND, VALIDATION_LOSS
+from fedul_flwr.client_state import ClientState
+from fedul_flwr.config import RunConfig
+from fedul_flwr.learning.schedules import plateau
+
+COUNTED = "validation-losses"
+"""Name under which a client keeps the losses that it has counted, and the rounds they are of."""
+
+
+def own_rate_factor(
+    settings: RunConfig,
+    state: ClientState,
+    told: Mapping[str, Any],
+    server_round: int,
+    stage_start: int,
+) -> float:
+    """What a client multiplies its step size by, from the losses that it was told itself.
+
+    Counts the loss that came with this round's message, but for a client's first round: in the
+    authors' code a client in its k-th round has seen k − 1 losses. A loss that was counted before
+    (`evaluate-every` above 1) does not count again.
+
+    Parameters
+    ----------
+    state : the client's memory, where the losses are kept for its next round.
+    told : values of the message: the latest validation loss and the round that it is of, if there
+        is one.
+    server_round : the round in hand, from 1.
+    stage_start : first round whose loss counts; a stage of training begins a new count.
+    """
+    kept = state.recall(COUNTED, server_round)
+    rounds = kept.get("rounds", np.zeros(0, np.int64))
+    losses = kept.get("losses", np.zeros(0))
+    if kept and VALIDATED_ROUND in told and told[VALIDATED_ROUND] not in rounds:
+        rounds = np.append(rounds, np.int64(told[VALIDATED_ROUND]))
+        losses = np.append(losses, told[VALIDATION_LOSS])
+    state.keep(COUNTED, server_round, {"rounds": rounds, "losses": losses})
+    counted = losses[rounds >= stage_start].tolist()
+    return plateau(counted, settings.learning_rate_patience, settings.learning_rate_factor)

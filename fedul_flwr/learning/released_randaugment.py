@@ -1,0 +1,115 @@
+"""RandAugment as FedMatch's released code has it: other draws and other strengths."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from fedul_flwr.learning import colours
+from fedul_flwr.learning.affine import rotations, shears, warp
+
+GREATEST_BOUND = 10
+"""Strengths are a tenth of the way apart: number i of 0 to 9 is i/9 of the largest."""
+BITS = 4
+"""Most bits that posterising takes from the 8 of a level."""
+DARKEST = 256 - 231
+"""Largest change of solarising's threshold, from 256."""
+COLOUR, CONTRAST, BRIGHTNESS, SHARPNESS = 0.9, 0.5, 0.3, 0.9
+"""Largest changes of the factors 1 ± these."""
+ROTATION = 360.0
+"""Largest rotation, counter-clockwise alone, degrees."""
+SHEAR = 0.3
+"""Largest shear either way, pixels per pixel; the upper left corner of the image stays."""
+SHIFT = 0.2
+"""Largest translation either way, as a share of the image's side."""
+GREY = 128.0
+"""Level of what a rotation brings in from outside the image; elsewhere it is black."""
+
+_COLOURS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
+    "autocontrast": lambda images, _: colours.autocontrast(images),
+    "equalize": lambda images, _: images,
+    "posterize": lambda images, by: colours.posterize(images, (8 - BITS * by.abs()).round()),
+    "solarize": lambda images, by: colours.solarize(images, colours.LEVELS - DARKEST * by.abs()),
+    "colour": lambda images, by: colours.saturate(images, 1 + COLOUR * by),
+    "contrast": lambda images, by: colours.contrast(images, 1 + CONTRAST * by),
+    "brightness": lambda images, by: colours.brighten(images, 1 + BRIGHTNESS * by),
+    "sharpness": lambda images, by: colours.sharpen(images, 1 + SHARPNESS * by),
+}
+"""Changes of ``(m, c, h, w)`` levels by ``(m,)`` strengths. Equalisation does nothing there."""
+OPERATIONS = (*_COLOURS, "rotate", "shear-x", "shear-y", "translate-x", "translate-y")
+"""What an operation's number stands for."""
+_ROTATE = len(_COLOURS)
+
+
+def released_randaugment(
+    inputs: Tensor, num_operations: int = 6, bounds: tuple[int, int] = (2, 5)
+) -> Tensor:
+    """Change every image by operations drawn with repetition, in the order in which they are drawn.
+
+    A bound is drawn for every image, and for each of its operations a number from 0 to below that
+    bound. With bounds of 2 to 5 the mean number is 1.25 and 32 % of them are 0, which changes
+    nothing but for autocontrast. But for rotations of up to 160 degrees it changes images far less
+    than :func:`~fedul_flwr.learning.randaugment.randaugment` (Jeong et al. 2021, released code).
+
+    There every operation rounds to whole levels, and geometric ones take the nearest pixel or fit a
+    cubic; here none rounds, and all interpolate linearly. Draws from torch's own generator.
+
+    Parameters
+    ----------
+    inputs : ``(n, c, h, w)`` in [-1, 1]; black is -1.
+    num_operations : how many an image gets, at least 1.
+    bounds : least and greatest bound, from 1 to 10.
+
+    Returns
+    -------
+    New images of the same shape and range.
+
+    Raises
+    ------
+    ValueError
+        If there are no such bounds, or no operation.
+    """
+    least, greatest = bounds
+    if num_operations < 1:
+        raise ValueError(f"num_operations = {num_operations} must be at least 1.")
+    if not 1 <= least <= greatest <= GREATEST_BOUND:
+        raise ValueError(f"bounds = {bounds} must be two from 1 to {GREATEST_BOUND} in order.")
+    drawn, strengths = _draw(inputs, num_operations, least, greatest)
+    half = (colours.LEVELS - 1) / 2
+    images = (inputs + 1).mul_(half)
+    for operations, by in zip(drawn.unbind(1), strengths.unbind(1), strict=True):
+        for number, change in enumerate(_COLOURS.values()):
+            chosen = (operations == number).nonzero().squeeze(1)
+            if len(chosen):
+                images[chosen] = change(images[chosen], by[chosen])
+        chosen = (operations >= _ROTATE).nonzero().squeeze(1)
+        if len(chosen):
+            images[chosen] = _move(images[chosen], operations[chosen], by[chosen])
+    return images.div_(half).sub_(1).clamp_(-1, 1)
+
+
+def _draw(inputs: Tensor, num_operations: int, least: int, greatest: int) -> tuple[Tensor, Tensor]:
+    """Numbers of operations, int64 ``(n, num_operations)``, and as many strengths in [-1, 1]."""
+    shape, device = (len(inputs), num_operations), inputs.device
+    operations = torch.randint(0, len(OPERATIONS), shape, device=device)
+    bounds = torch.randint(least, greatest + 1, (len(inputs), 1), device=device)
+    # All bounds divide 2520, so that what is left of the division is uniform.
+    numbers = torch.randint(0, 2520, shape, device=device) % bounds
+    directions = 2 * torch.randint(0, 2, shape, device=device) - 1
+    return operations, (numbers * directions).to(inputs.dtype) / (GREATEST_BOUND - 1)
+
+
+def _move(images: Tensor, operations: Tensor, strengths: Tensor) -> Tensor:
+    """Levels of images ``(m, c, h, w)`` after a geometric operation on each."""
+    height, width = images.shape[2:]
+    turn, across, down, right, below = (
+        strengths * (operations == number) for number in range(_ROTATE, len(OPERATIONS))
+    )
+    matrices = rotations(ROTATION * turn.abs()) @ shears(SHEAR * across, SHEAR * down)
+    # The map is taken from the centre: half a side further the corner is where it was.
+    corner = SHEAR / 2 * torch.stack([across * height / width, down * width / height], dim=1)
+    shifts = SHIFT * torch.stack([right, below], dim=1) + corner
+    outside = (GREY * (operations == _ROTATE)).to(images.dtype).view(-1, 1, 1, 1)
+    return warp(images - outside, matrices, shifts).add_(outside)

@@ -1,0 +1,1 @@
+"""`make mutants`: does a test fail for every small change of the methods' mathematics?"""

@@ -1,0 +1,174 @@
+"""Run mutmut over the pieces of ``pieces.toml``: ``python -m tests.mutation [PIECE ...]``.
+
+A piece is some source files and the tests that cover them. Results lie in ``.mutants/PIECE``: a
+run that was stopped goes on where it was, changed functions are tried again, and so are survivors
+when a test of the piece has changed. It fails where fewer than 95 % of a piece's mutants are
+killed, where ``survivors.toml`` misses a survivor, and where it lists one that is no more.
+"""
+
+from __future__ import annotations
+
+import ast
+import difflib
+import hashlib
+import itertools
+import json
+import os
+import re
+import subprocess
+import sys
+import tomllib
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from tests.mutation import snapshot
+
+REPOSITORY = Path(__file__).parents[2]
+RESULTS = REPOSITORY / ".mutants"
+BAR = 0.95
+SURVIVED = {0, 5, 33}
+"""mutmut's exit codes of a mutant that all tests, or no test, let pass."""
+
+
+def main(names: list[str]) -> int:
+    """Run the named pieces, or all; 1 where one fails."""
+    pieces = tomllib.loads((Path(__file__).parent / "pieces.toml").read_text())
+    if unknown := set(names) - set(pieces):
+        print(f"No piece {', '.join(sorted(unknown))}; there are {', '.join(pieces)}")
+        return 2
+    listed = tomllib.loads((Path(__file__).parent / "survivors.toml").read_text())
+    good = True
+    for name in names or pieces:
+        files = [
+            str(path.relative_to(REPOSITORY))
+            for pattern in pieces[name]["files"]
+            for path in sorted(REPOSITORY.glob(pattern))
+            if path.name != "__init__.py"
+        ]
+        files = [file for file in files if file not in pieces[name].get("without", [])]
+        run(RESULTS / name, files, pieces[name]["tests"], pieces[name].get("numba", True))
+        good = report(name, files, listed) and good
+    return 0 if good else 1
+
+
+def run(copy: Path, files: list[str], tests: list[str], numba: bool) -> None:
+    """Let mutmut try the mutants of the piece that have no result yet."""
+    changed = snapshot.refresh(REPOSITORY, copy, files, tests, numba)
+    metas = [copy / "mutants" / f"{file}.meta" for file in files]
+    if not changed and all(meta.is_file() for meta in metas):
+        codes = [json.loads(meta.read_text())["exit_code_by_key"].values() for meta in metas]
+        if not any(code is None for values in codes for code in values):
+            return
+    for file in files:  # mutmut takes one that it could not finish for finished
+        if not (copy / "mutants" / f"{file}.meta").is_file():
+            (copy / "mutants" / file).unlink(missing_ok=True)
+    places = {copy / test.removeprefix("--deselect=").partition("::")[0] for test in tests}
+    texts = sorted({file for place in places for file in [place, *place.rglob("*.py")]})
+    texts = [file for file in texts if file.is_file()]
+    stamp = hashlib.sha256(b"".join(path.read_bytes() for path in texts)).hexdigest()
+    stamped = copy / "tests.sha256"
+    if not stamped.is_file() or stamped.read_text() != stamp:
+        (copy / "mutants" / "mutmut-stats.json").unlink(missing_ok=True)
+        for path in (copy / "mutants").rglob("*.meta"):
+            meta = json.loads(path.read_text())
+            codes = meta["exit_code_by_key"]
+            meta["exit_code_by_key"] = {k: None if v in SURVIVED else v for k, v in codes.items()}
+            path.write_text(json.dumps(meta))
+        stamped.write_text(stamp)
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": ""}
+    mutmut = Path(sys.executable).parent / "mutmut"
+    with (copy / "log.txt").open("w") as log:
+        code = subprocess.run(
+            ["nice", "-n", "10", mutmut, "run", "--max-children", "1"],
+            cwd=copy,
+            env=environment,
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            check=False,
+        ).returncode
+    if code:
+        raise SystemExit(f"mutmut could not run {copy.name}: see {copy / 'log.txt'}")
+
+
+def report(piece: str, files: list[str], listed: dict[str, Any]) -> bool:
+    """Print a piece's counts and the survivors that the list misses; whether it is good."""
+    same, accepted = (
+        {(row["file"], mutant) for row in listed.get(kind, []) for mutant in row["mutants"]}
+        for kind in ("same", "accepted")
+    )
+    rules = [rule["change"] for rule in listed.get("rule", [])]
+    counts: Counter[str] = Counter()
+    missing = []
+    for file in files:
+        for mutant, code in results(RESULTS / piece, file):
+            if mutant is None or code is None:
+                continue
+            key = (file, mutant)
+            counts["mutants"] += 1
+            if code not in SURVIVED:
+                counts["killed"] += 1
+            elif key in same or any(re.search(rule, mutant) for rule in rules):
+                counts["same"] += 1
+            else:
+                counts["survived"] += 1
+                if key not in accepted:
+                    missing.append(key)
+    survivors = {
+        (file, mutant)
+        for file in files
+        for mutant, code in results(RESULTS / piece, file)
+        if code in SURVIVED
+    }
+    stale = [key for key in sorted(same | accepted) if key[0] in files and key not in survivors]
+    share = counts["killed"] / max(counts["mutants"] - counts["same"], 1)
+    print(
+        f"{piece}: {counts['mutants']} mutants, {counts['killed']} killed, {counts['survived']} "
+        f"survived, {counts['same']} the same program; {100 * share:.1f} %"
+    )
+    for title, keys in (("not listed", missing), ("listed, but no survivor", stale)):
+        for file, group in itertools.groupby(keys, lambda key: key[0]):
+            print(f"  {title}: {file}")
+            for _, mutant in group:
+                print(f"    {json.dumps(mutant, ensure_ascii=False)},")
+    return share >= BAR and not missing and not stale
+
+
+def results(copy: Path, file: str) -> Iterator[tuple[str | None, int | None]]:
+    """Mutants of a file as ``function: old -> new``, ``None`` for no change; their results."""
+    meta = copy / "mutants" / f"{file}.meta"
+    if not meta.is_file():
+        return
+    tree = ast.parse((copy / "mutants" / file).read_text())
+    functions = {n.name: n for n in ast.walk(tree) if isinstance(n, ast.FunctionDef)}
+    for key, code in json.loads(meta.read_text())["exit_code_by_key"].items():
+        name = key.rpartition(".")[2]
+        function = name.partition("__mutmut_")[0]
+        texts = []
+        for version in (f"{function}__mutmut_orig", name):
+            functions[version].name = "f"
+            texts.append(ast.unparse(functions[version]).splitlines())
+        lines = [line for line in difflib.ndiff(*texts) if line[0] in "+-"]
+        old, new = (
+            " ".join(line[2:].strip() for line in lines if line[0] == sign) for sign in "-+"
+        )
+        plain = function.removeprefix("x_").removeprefix("xǁ").replace("ǁ", ".")
+        yield (f"{plain}: {change(old, new)}" if lines else None), code
+
+
+def change(old: str, new: str, around: int = 30) -> str:
+    """``old -> new``, without most of what is the same before and after."""
+    start = max(alike(old, new) - around, 0)
+    end = max(alike(old[start:][::-1], new[start:][::-1]) - around, 0)
+    return f"{old[start : len(old) - end]} -> {new[start : len(new) - end]}"
+
+
+def alike(left: str, right: str) -> int:
+    """Characters with which both begin."""
+    pairs = itertools.takewhile(lambda pair: pair[0] == pair[1], zip(left, right, strict=False))
+    return sum(1 for _ in pairs)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

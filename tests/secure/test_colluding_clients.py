@@ -1,0 +1,124 @@
+"""Clients that put together what they know: whose labels a sum hides from how many of them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from fedul_flwr.errors import UserError
+from fedul_flwr.propagation.labels import one_hot
+from fedul_flwr.propagation.shares import influences, label_part, own_rows
+from fedul_flwr.secure.comparison import mask_keys
+from fedul_flwr.secure.rowsums import Words, combine, open_rows, pair_masks, split_share, to_words
+from fedul_flwr.settings.semi import XCLPSettings
+from strategies.label_propagation import LabelPropagation
+from tests.parties import SEED
+from tests.secure.test_masks import keys_of
+from tests.secure.test_why_labeled_rows_stay import CLASSES, World, world
+from tests.secure.toy import FOUR, group
+from tests.secure_parties import borrowed, parties
+
+HONEST, COLLUDING = 3, 2
+"""Of the first kind, the one that others try to read; one of those who try."""
+
+
+def among(clients: int, seed: int = 0) -> World:
+    """Points of as many clients, all of whom have labels."""
+    everything = world(seed)
+    kept = everything.owners >= 4 - clients
+    return World(everything.features[kept], everything.owners[kept], everything.labels[kept])
+
+
+def summed(held: World) -> tuple[dict[int, Words], dict[int, Words], dict[int, slice]]:
+    """A sum under masks: parts of all clients in the clear, sums as opened, and whose rows."""
+    clients = np.unique(held.owners).tolist()
+    joint = replace(held.joint, clients=tuple(clients))
+    found = influences(joint, clients)
+    unlabeled = list(found.unlabeled.values())
+    parts, shares, rows = {}, {}, {}
+    for position, client in enumerate(clients):
+        own = held.labels[(held.owners == client) & (held.labels >= 0)]
+        given = one_hot(own, CLASSES)
+        part = label_part(found.columns[client], given, given.sum(axis=0), unlabeled)
+        rows[client] = own_rows(unlabeled, position)
+        mask = pair_masks(keys_of(client, clients), client, part.shape)
+        shares[client] = split_share(part, rows[client], len(clients), mask)
+        parts[client] = to_words(part, len(clients))
+    sums = combine({c: share.sent for c, share in shares.items()}, found.rows())
+    opened = {c: to_words(open_rows(shares[c].kept, sums[c])) for c in clients}
+    return parts, opened, rows
+
+
+def labels_per_class(held: World, client: int) -> NDArray[np.int64]:
+    own = held.labels[(held.owners == client) & (held.labels >= 0)]
+    return np.bincount(own, minlength=CLASSES)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_of_three_clients_with_labels_two_that_collude_read_the_third_exactly(seed: int) -> None:
+    held = among(3, seed)
+    parts, opened, rows = summed(held)
+    for colluding in (1, 2):
+        # Its rows of the sum, less its own part and what the other one tells of its own.
+        left = opened[colluding] - parts[1][rows[colluding]] - parts[2][rows[colluding]]
+        np.testing.assert_array_equal(left, parts[HONEST][rows[colluding]])
+        # The last row is class counts, in units of 2^-40.
+        counts = labels_per_class(held, HONEST)
+        np.testing.assert_array_equal(left[-1], counts.astype(np.uint64) << np.uint64(40))
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_of_four_clients_with_labels_two_that_collude_read_the_sum_of_the_others(seed: int) -> None:
+    held = among(4, seed)
+    parts, opened, rows = summed(held)
+    here = rows[COLLUDING]
+    left = opened[COLLUDING] - parts[COLLUDING][here] - parts[1][here]
+    np.testing.assert_array_equal(left, parts[0][here] + parts[HONEST][here])
+    for honest in (0, HONEST):
+        # But at points that labels of one of the two do not reach, the sum is the other's part.
+        differ = (left != parts[honest][here]).any(axis=1)
+        assert differ[-1]
+        assert differ.mean() > 0.5
+    # A third one that joins in has the last one's part.
+    np.testing.assert_array_equal(left - parts[0][here], parts[HONEST][here])
+
+
+@pytest.mark.parametrize("labeled", range(5))
+@pytest.mark.parametrize("fewest", range(1, 5))
+def test_a_client_itself_refuses_a_sum_with_fewer_labeled_clients_than_its_setting(
+    fewest: int, labeled: int
+) -> None:
+    # The server asks for it all the same. With t that collude, fewest = t + 2 leaves two whose
+    # parts they cannot tell apart.
+    played = group(FOUR)
+    played.play()
+    unlabeled = {
+        client: size - (number < labeled) for number, (client, size) in enumerate(FOUR.items())
+    }
+    task = replace(played.task(1), fewest_labeled=fewest)
+    if labeled >= fewest:
+        _, keys = mask_keys(played.memories[1], task, unlabeled, 0)
+        assert set(keys) == {4, 9, 2}
+        return
+    with pytest.raises(UserError) as error:
+        mask_keys(played.memories[1], task, unlabeled, 0)
+    assert str(error.value) == (
+        f"The server asked for a sum of the labels of {labeled} client(s): "
+        f"xclp.fewest-labeled = {fewest}."
+    )
+
+
+def test_a_client_goes_by_its_own_setting_whatever_the_server_asks(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    # Three of the four have labels. The server is content with one, the clients want four.
+    clients = parties(borrowed(monkeypatch), options={"xclp.fewest-labeled": 4})
+    options = clients.settings.section("xclp", XCLPSettings)
+    careless = options.model_copy(update={"fewest_labeled": 1})
+    propagation = LabelPropagation(clients.ask, careless, 1, SEED, clients.classes)
+    left, joint = propagation.join(clients.members, {})
+    with pytest.raises(UserError, match=r"labels of 3 client\(s\): xclp\.fewest-labeled = 4\.$"):
+        propagation.sum_labels(left, joint)

@@ -1,0 +1,243 @@
+"""SCAFFOLD's c stays the mean of all c_i: lost, late and refused replies, restarts, newcomers."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from flwr.app import Array, ArrayRecord, Message
+from flwr.serverapp import Grid
+from safetensors.numpy import load_file
+
+from fedul_flwr.config import RunConfig, resolve
+from fedul_flwr.data.types import Arrays
+from fedul_flwr.simulation import FIRST_NODE_ID
+from fedul_flwr.variates import CONTROL, confirmed
+from tests.exchanges import Exchange, Fate, watched
+from tests.flock import OWNERS, Flock, write_owners
+from tests.runs import MeddlingGrid, last_model, metrics, train
+
+Settings = Callable[..., RunConfig]
+PLAN: dict[str, Any] = {
+    **{"model": "mlp", "optimizer": "sgd", "learning_rate": 0.1, "base": "scaffold"},
+    **{"num_rounds": 6, "local_epochs": 1, "on_client_failure": "continue"},
+    **{"points_per_client": 60, "precision": "float64"},
+}
+LENIENT = {"on_client_failure": "continue"}
+
+
+def control(directory: Path, server_round: int) -> Arrays:
+    """The server's c after a round."""
+    prefix, state = "base/control/dict/", load_file(directory / f"state-{server_round}.safetensors")
+    return {k.removeprefix(prefix): a for k, a in state.items() if k.startswith(prefix)}
+
+
+def used(directory: Path, server_round: int) -> dict[int, int]:
+    """By client, the round whose update was used last."""
+    prefix, state = "base/used/dict/", load_file(directory / f"state-{server_round}.safetensors")
+    return {int(k.removeprefix(prefix)): int(state[k]) for k in state if k.startswith(prefix)}
+
+
+def kept_in_files(directory: Path) -> dict[int, Arrays]:
+    """What every client keeps of variates, by the newest of its files."""
+    found = {}
+    for folder in sorted((directory / "clients").iterdir()):
+        files = {int(file.stem.rpartition("-")[2]): file for file in folder.glob("control-*")}
+        if files:
+            found[int(folder.name)] = load_file(files[max(files)])
+    return found
+
+
+def mean_of(variates: Mapping[int, Mapping[str, Any]], clients: int) -> Arrays:
+    """(1/C) Σ c_i; a client without a variate has zeros."""
+    names = next(found.keys() for found in variates.values() if found)
+    return {
+        name: sum(own[name].astype(np.float64) for own in variates.values() if own) / clients
+        for name in names
+    }
+
+
+def assert_mean(directory: Path, server_round: int, kept: Mapping[int, Arrays]) -> None:
+    """See that c is the mean of the c_i that clients go on from."""
+    known = used(directory, server_round)
+    own = {client: confirmed(kept.get(client, {}), known[client]) for client in known}
+    expected, found = mean_of(own, len(known)), control(directory, server_round)
+    assert found.keys() == expected.keys()
+    for name, array in expected.items():
+        np.testing.assert_allclose(found[name], array, rtol=1e-9, atol=1e-12)
+    assert max(np.abs(array).max() for array in expected.values()) > 1e-4
+
+
+def test_with_part_of_the_clients_in_a_round(settings: Settings) -> None:
+    """Some take part more often than others, and some perhaps never."""
+    directory = train(settings(**{**PLAN, "num_rounds": 4, "fraction_train": 0.4}), 5)
+    kept = kept_in_files(directory)
+    assert 2 <= len(kept) <= 5
+    assert {client for client, number in used(directory, 4).items() if number} == set(kept)
+    assert_mean(directory, 4, kept)
+
+
+FATES: dict[str, dict[tuple[int, int], Fate]] = {
+    "lost": {(2, 1): "lost", (3, 0): "lost", (6, 2): "lost"},
+    "late": {(2, 1): "late", (3, 1): "late", (5, 0): "late"},
+    "fails before it trains": {(2, 1): "fails", (6, 0): "fails"},
+    "lost in its first round": {(1, 0): "lost", (2, 0): "late"},
+    "refused": {},
+}
+REFUSED = {(2, 1), (4, 0)}
+
+
+@pytest.mark.parametrize("case", FATES)
+@pytest.mark.parametrize("option", ["I", "II"])
+def test_with_replies_that_do_not_count(settings: Settings, case: str, option: str) -> None:
+    fates, exchanges = FATES[case], list[Exchange]()
+
+    def spoil(exchange: Exchange, reply: Message) -> None:
+        if case == "refused" and (exchange.round, exchange.client) in REFUSED:
+            record = reply.content.array_records[CONTROL]
+            record["5.bias"] = Array(np.full_like(record["5.bias"].numpy(), np.nan))
+
+    directory = train(
+        settings(**PLAN, **{"scaffold.option": option}),
+        3,
+        **watched(exchanges, fate=lambda *at: fates.get(at, "answers"), meddle=spoil),
+    )
+    missed = set(fates) | (REFUSED if case == "refused" else set())
+    assert sum(line["failures"] for line in metrics(directory)) == len(missed)
+    # Every client's c_i by what it said of it, of the replies that counted.
+    own: dict[int, Arrays] = {}
+    for exchange in exchanges:
+        if exchange.up and (exchange.round, exchange.client) not in missed:
+            before, change = own.get(exchange.client, {}), exchange.up[CONTROL]
+            own[exchange.client] = {n: before.get(n, 0) + change[n] for n in change}
+    expected, kept = mean_of(own, 3), kept_in_files(directory)
+    for name, array in control(directory, 6).items():
+        np.testing.assert_allclose(array, expected[name], rtol=1e-9, atol=1e-12)
+    # And by what it goes on from.
+    for client, number in used(directory, 6).items():
+        for name, array in confirmed(kept[client], number).items():
+            np.testing.assert_allclose(array, own[client][name], rtol=1e-9, atol=1e-12)
+    assert_mean(directory, 6, kept)
+
+
+class Cut(Exception):
+    """Stands for whatever interrupts a run."""
+
+
+def losing_until(last: int) -> dict[str, Callable[[Grid], Grid]]:
+    """Client 1's reply is lost in round 2; the run is cut off in round ``last``."""
+
+    def meddle(call: int, replies: list[Message]) -> list[Message]:
+        training = [reply for reply in replies if reply.metadata.message_type == "train"]
+        if not training:
+            return replies
+        rounds.append(len(rounds) + first[0])
+        if rounds[-1] == last:
+            raise Cut
+        gone = FIRST_NODE_ID + 1 if rounds[-1] == 2 else None
+        return [reply for reply in replies if reply.metadata.src_node_id != gone]
+
+    rounds: list[int] = []
+    first = [1]
+    return {"wrap_grid": lambda grid: MeddlingGrid(grid, meddle)}
+
+
+def test_a_run_cut_off_after_a_lost_reply_ends_as_an_uninterrupted_one(settings: Settings) -> None:
+    whole = train(settings(**PLAN), 3, **losing_until(99))
+    config = settings(**PLAN)
+    with pytest.raises(Cut):
+        train(config, 3, **losing_until(4))  # clients have trained in round 4, which is repeated
+    directory = Path(config.output)
+    assert [line["failures"] for line in metrics(directory)] == [0, 1, 0]
+    train(resolve({"resume": str(directory)}, Path.cwd()), 3)
+    for name, array in last_model(whole).items():
+        np.testing.assert_array_equal(array, last_model(directory)[name])
+    assert_mean(directory, 6, kept_in_files(directory))
+
+
+def test_a_run_that_resumes_with_clients_that_have_kept_nothing_begins_anew(
+    settings: Settings, caplog: pytest.LogCaptureFixture
+) -> None:
+    """On devices a resumed run is a new one, and Flower gives clients a new memory."""
+    config = settings(**{**PLAN, "num_rounds": 3})
+    directory = train(config, 3)
+    shutil.rmtree(directory / "clients")
+    train(resolve({"resume": str(directory), "num-rounds": 5}, Path.cwd()), 3)
+    assert "Client 0 has lost its variate: SCAFFOLD begins anew with all 0." in caplog.text
+    assert_mean(directory, 5, kept_in_files(directory))
+
+
+# Nodes of data owners
+
+
+Run = Callable[..., tuple[Path, Flock, dict[int, Arrays]]]
+
+
+@pytest.fixture
+def run(settings: Settings, tmp_path: Path) -> Run:
+    """``run(there=…, forgets=…)`` of four owners: results, what was heard, what clients keep."""
+    write_owners(tmp_path / "owners", 4)
+
+    def start(
+        there: Callable[[int], Any] = lambda number: range(4), forgets: Any = (), **more: Any
+    ) -> tuple[Path, Flock, dict[int, Arrays]]:
+        flocks: list[Flock] = []
+        inner: list[Any] = []
+
+        def wrap(grid: Grid) -> Grid:
+            inner.append(grid)
+            options: dict[str, Any] = {"partitions": range(4), "announced": 4, "there": there}
+            flocks.append(Flock(grid, tmp_path / "owners", forgets=forgets, **options))
+            return flocks[-1]
+
+        plan = {**OWNERS, **LENIENT, "base": "scaffold", "optimizer": "sgd", "learning_rate": 0.1}
+        plan |= {"num_rounds": 6, "precision": "float64", **more}
+        directory = train(settings(**plan), 1, wrap_grid=wrap)
+        kept: dict[int, Arrays] = {}
+        for node, context in inner[-1].contexts.items():
+            if CONTROL in context.state:
+                record = context.state[CONTROL]
+                assert isinstance(record, ArrayRecord)
+                kept[node - FIRST_NODE_ID] = {n: a.numpy() for n, a in record.items()}
+        return directory, flocks[-1], kept
+
+    return start
+
+
+@pytest.mark.parametrize("rounds", [4, 6])
+def test_a_restarted_device_makes_all_variates_begin_anew(
+    run: Run, caplog: pytest.LogCaptureFixture, rounds: int
+) -> None:
+    directory, flock, kept = run(forgets={(3, 2)}, num_rounds=rounds)
+    assert "Client 2 has lost its variate: SCAFFOLD begins anew with all 0." in caplog.text
+    # It fails in round 3, as it was told nothing yet, and is prepared again before round 4.
+    assert flock.asked(4, "prepare") == [2]
+    assert [line["failures"] for line in metrics(directory)] == [0, 0, 1, 0, 0, 0][:rounds]
+    assert used(directory, rounds) == dict.fromkeys(range(4), rounds)
+    if rounds == 4:  # of round 4, which began from zeros, and of nothing before it
+        assert all("confirmed-round" not in own for own in kept.values())
+    assert_mean(directory, rounds, kept)
+
+
+@pytest.mark.parametrize("rounds", [5, 6])
+def test_who_was_away_and_remembers_goes_on(
+    run: Run, caplog: pytest.LogCaptureFixture, rounds: int
+) -> None:
+    def there(number: int) -> list[int]:
+        return [0, 1, 2, 3] if number in (1, 2, 6) else [0, 1, 3]
+
+    directory, _, kept = run(there=there, num_rounds=rounds)
+    assert "has lost its variate" not in caplog.text
+    assert used(directory, rounds) == {0: rounds, 1: rounds, 2: {5: 2, 6: 6}[rounds], 3: rounds}
+    assert_mean(directory, rounds, kept)
+
+
+def test_the_mean_is_over_those_who_join_later_too(run: Run) -> None:
+    """From two clients to four: the sum of c_i stays, and c becomes half of it."""
+    directory, _, kept = run(there=lambda number: range(2) if number < 4 else range(4))
+    assert used(directory, 6) == dict.fromkeys(range(4), 6)
+    assert_mean(directory, 6, kept)

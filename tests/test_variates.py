@@ -1,0 +1,44 @@
+"""Which variate a SCAFFOLD client goes on from, by what the server has used."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from fedul_flwr.errors import UserError
+from fedul_flwr.variates import confirmed, kept_rounds, proposal
+
+
+def variate(value: float) -> dict[str, np.ndarray]:
+    return {"layer/weight": np.full(2, value), "round": np.array([value])}
+
+
+def test_who_has_kept_nothing_begins_at_zero() -> None:
+    assert kept_rounds({}) == []
+    assert confirmed({}, 0) == {}
+
+
+def test_a_used_proposal_is_the_clients_variate_from_then_on() -> None:
+    kept = proposal({}, 0, variate(3.0), 2)
+    assert kept_rounds(kept) == [2]
+    found = confirmed(kept, 2)
+    assert found.keys() == variate(3.0).keys()
+    assert all((array == 3.0).all() for array in found.values())
+
+
+def test_a_proposal_that_was_never_used_is_dropped() -> None:
+    first = proposal({}, 0, variate(3.0), 2)
+    assert confirmed(first, 0) == {}
+    second = proposal(confirmed(first, 2), 2, variate(4.0), 5)
+    assert kept_rounds(second) == [5, 2]
+    # Rounds 5 and 7 are lost: what round 2 left is still there.
+    third = proposal(confirmed(second, 2), 2, variate(5.0), 7)
+    assert kept_rounds(third) == [7, 2]
+    assert (confirmed(third, 2)["layer/weight"] == 3.0).all()
+    assert (confirmed(third, 7)["layer/weight"] == 5.0).all()
+
+
+def test_a_variate_that_is_gone_is_an_error() -> None:
+    with pytest.raises(UserError) as error:
+        confirmed(proposal({}, 0, variate(3.0), 4), 2)
+    assert str(error.value) == "A client has no SCAFFOLD variate of round 2 any more."
