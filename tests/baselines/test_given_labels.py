@@ -42,6 +42,15 @@ def test_of_weight_1_it_is_what_xclp_has_in_its_first_stage(settings: Settings) 
     assert_same(ours, train(settings(**options, method="labels-only"), 3))
 
 
+def test_at_the_server_and_of_weight_1_it_is_what_is_beside_unlabeled_sets(
+    settings: Settings,
+) -> None:
+    options = {**QUICK, **WIDE, "server_fraction": 0.1}
+    place = {"scenario.labels-at": "server", "ssl.supervised-weight": 1.0}
+    ours = train(settings(**options, **place, method="given-labels"), 3)
+    assert_same(ours, train(settings(**options, method="server-only"), 3))
+
+
 @pytest.mark.parametrize("scenario", [{}, AT_SERVER], ids=["clients", "server"])
 def test_it_is_fixmatch_whose_unlabeled_points_have_no_weight(
     settings: Settings, scenario: dict[str, Any]
