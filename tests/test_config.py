@@ -114,6 +114,7 @@ REFUSALS: list[tuple[str, Any, str]] = [
     ("selection", "best", "must be one of 'auto', 'validation', 'heldout' or 'last'"),
     ("evaluate", "clients", "must be one of 'global' or 'local'"),
     ("evaluate-every", 0, "must be at least 1"),
+    ("measure-test-error", 1, "must be true or false"),
     ("measure-forgetting", 1, "must be true or false"),
     ("on-client-failure", "drop", "must be one of 'stop' or 'continue'"),
     ("connect-timeout", 0, "must be greater than 0.0"),

@@ -28,6 +28,13 @@ def test_known_answer() -> None:
     np.testing.assert_allclose(first, KNOWN_PROJECTION, rtol=1e-12)
 
 
+def test_one_column_is_enough() -> None:
+    # Its directions are left and right: all bits differ, and a zero has none.
+    codes = encode(np.array([[2.0], [-0.1], [0.3], [0.0]]), SEED, 64)
+    assert hamming(codes[:1], codes).tolist() == [[0, 64, 0, np.unpackbits(codes[0]).sum()]]
+    assert not codes[3].any()
+
+
 def test_numbers_come_from_the_raw_stream_by_box_and_muller() -> None:
     raw = np.random.Philox(np.random.SeedSequence(int.from_bytes(SEED, "little"))).random_raw(24)
     u = [int(number) // 2**11 / 2**53 for number in raw]

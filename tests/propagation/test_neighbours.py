@@ -163,6 +163,15 @@ def test_needs_no_square_matrix() -> None:
     assert peak < 2 * 6000**2  # bytes
 
 
+@pytest.mark.parametrize(("distance", "edges"), [(3, 2), (4, 0)])
+def test_at_a_right_angle_there_is_no_edge(distance: int, edges: int) -> None:
+    # Of 8 bits: 4 make a cosine of 0, which is not to be stored either.
+    found = neighbours_by_distance(np.array([[0, distance], [distance, 0]]), 8, 1)
+    assert found.nnz == edges
+    codes = np.array([[0b11110000], [0b11110000 ^ (2**distance - 1)]], dtype=np.uint8)
+    assert neighbours_by_code(codes, 1).nnz == edges
+
+
 def test_self_and_opposite_points_are_no_neighbours() -> None:
     features = np.array([[1.0, 0.0], [1.0, 0.1], [-1.0, 0.0], [0.0, 1.0]])
     for found in (

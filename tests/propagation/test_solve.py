@@ -38,6 +38,15 @@ def test_equals_the_dense_inverse(alpha: float, power: float) -> None:
     np.testing.assert_allclose(scaled, inverse @ (given / given.sum(axis=0)), rtol=0, atol=1e-6)
 
 
+def test_whole_numbers_for_labels() -> None:
+    graph, given = cluster_graph(60), some_labels(60)
+    for class_scaling in (True, False):
+        np.testing.assert_array_equal(
+            propagate(graph, given.astype(np.int64), class_scaling=class_scaling),
+            propagate(graph, given, class_scaling=class_scaling),
+        )
+
+
 def test_equals_the_dense_inverse_of_2000_points() -> None:
     graph = cluster_graph(2000)
     inverse = dense_inverse(graph)
