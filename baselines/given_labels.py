@@ -95,7 +95,7 @@ class GivenLabelsClient(AllLabelsClient):
             return [entry for entry in sent if entry.phase == HELLO]
         return sent
 
-    def update(self) -> dict[str, Arrays]:
+    def update(self) -> Mapping[str, Arrays]:
         """As others; nothing with labels at the server."""
         return {} if who_has_labels(self.settings) == "server" else super().update()
 

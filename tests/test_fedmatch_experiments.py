@@ -202,7 +202,7 @@ def test_ablations_leave_one_part_out_each(tmp_path: Path) -> None:
         "psi alone": {"fedmatch.evaluate-with"},
         "without decomposition": {"fedmatch.decomposition"},
         "without unlabeled points": {"fedmatch.consistency-weight"},
-        "without decomposition, twice the first weights": {"fedmatch.decomposition", "init-scale"},
+        "without decomposition; twice the first weights": {"fedmatch.decomposition", "init-scale"},
     }
 
 
