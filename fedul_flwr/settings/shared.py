@@ -93,6 +93,9 @@ class SharedSettings(Settings):
     start_from: str = ""
     """Where the model's first weights come from: output directory of a run, `.safetensors` file, or
     `torchvision` (pretrained, for its own models). A last layer of other classes stays fresh."""
+    init_scale: Annotated[float, Field(gt=0)] = 1.0
+    """What all fresh parameters of the model are multiplied by, biases and the gains of batch norm
+    too, before round 1."""
     num_rounds: Annotated[int, Field(ge=1)] = 30
     """Communication rounds (R)."""
     local_epochs: Annotated[int, Field(ge=1)] = 2
@@ -213,6 +216,15 @@ class SharedSettings(Settings):
             raise ValueError(
                 f"start-from = 'torchvision' is for models of torchvision, and model = "
                 f"{self.model!r} is none: choose 'torchvision:NAME'"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _check_scale(self) -> Self:
+        if self.start_from and self.init_scale != 1:
+            raise ValueError(
+                f"init-scale = {self.init_scale:g} is for fresh weights, and start-from = "
+                f"{self.start_from!r} names trained ones: leave one of both out"
             )
         return self
 
