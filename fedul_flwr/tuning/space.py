@@ -224,8 +224,9 @@ def candidates(
 ) -> list[Candidate]:
     """What the trials of a row try: the experiment's own settings, then points of the space.
 
-    An option that the row refuses by itself is dropped from its points. A point that is refused as
-    a whole, or leaves the same settings as an earlier one, is passed over.
+    An option that the row refuses by itself, or that is another method's, is dropped from its
+    points. A point that is refused as a whole, or leaves the same settings as an earlier one, is
+    passed over.
 
     Parameters
     ----------
@@ -235,7 +236,8 @@ def candidates(
     refusals: dict[tuple[str, int], str] = {}
     for name, options in search.space.items():
         for position, option in enumerate(options):
-            if reason := _refusal(resolved, {**given, **changes(given, option)}):
+            changed = {**given, **changes(given, option)}
+            if reason := _refusal(resolved, changed) or _unused(resolved(changed), option):
                 refusals[name, position] = reason
     found = [Candidate({}, {}, {})]
     known = [dict(resolved(given))]
@@ -267,6 +269,12 @@ def _refusal(resolved: Callable[[Overrides], Overrides], settings: Overrides) ->
     except UserError as error:
         return str(error)
     return ""
+
+
+def _unused(settings: Overrides, option: Overrides) -> str:
+    """Name the keys of ``option`` in tables that the row's method does not use."""
+    keys = [key for key in option if key != ROUNDS and key not in settings]
+    return f"no effect on this row: {', '.join(keys)}" if keys else ""
 
 
 def changes(given: Overrides, option: Overrides) -> dict[str, Scalar]:

@@ -129,6 +129,16 @@ def test_a_setting_of_another_method_is_dropped() -> None:
     assert sorted(one.changes.get("fedpl.threshold", 0) for one in of_fedpl) == [0, 0.5, 0.6]
 
 
+def test_another_methods_setting_at_its_default_is_dropped_too() -> None:
+    # Nothing refuses it, as it changes nothing: 0.4 is the default.
+    thresholds = ({"fedpl.threshold": 0.4}, {"fedpl.threshold": 0.6})
+    decays = ({"weight-decay": 0.0}, {"weight-decay": 1e-3})
+    found = candidates(search(threshold=thresholds, decay=decays), 0, flat(), resolved)
+    assert [one.changes for one in found] == [{}, {"weight-decay": 1e-3}]
+    (reason,) = found[1].dropped.values()
+    assert "fedpl.threshold" in reason
+
+
 def test_a_point_that_is_refused_as_a_whole_is_passed_over() -> None:
     def refusing(settings: Any) -> dict[str, Any]:
         if settings["weight-decay"] and settings["optimizer"] == "sgd":
