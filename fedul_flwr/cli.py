@@ -1,4 +1,4 @@
-"""The command line: ``fedul-flwr run | label | demo | compare | reproduce | deploy | …``.
+"""The command line: ``fedul-flwr run | label | demo | compare | reproduce | tune | deploy | …``.
 
 Everything but typer is imported inside the commands, so that ``--help`` answers at once.
 """
@@ -31,6 +31,7 @@ from fedul_flwr.execute import plan_rounds, run_on, simulate
 from fedul_flwr.label_command import label
 from fedul_flwr.overrides import parse_overrides
 from fedul_flwr.reproduce_command import reproduce
+from fedul_flwr.tune_command import tune
 
 _DEMO_DIRECTORY = Path("runs/demo")
 _DEMO_SELECTION = {"fedul": "heldout", "supervised": "validation"}
@@ -143,6 +144,7 @@ def demo(
 
 app.command()(compare)
 app.command()(reproduce)
+app.command()(tune)
 app.add_typer(deploy, name="deploy")
 
 

@@ -37,6 +37,10 @@ def compare(
     ] = None,
     seeds: Annotated[str, typer.Option(help="Seeds of every run.")] = "0,1,2",
     run_config: RunConfigs = None,
+    tuned: Annotated[
+        Path | None,
+        typer.Option(dir_okay=False, help="search.json of fedul-flwr tune: settings it chose."),
+    ] = None,
     num_supernodes: NumSupernodes = 10,
     output: Output = None,
     client_cpus: ClientCpus = 1,
@@ -57,13 +61,15 @@ def compare(
     else:
         wanted = planning.method_runs(methods or "")
         name = "-".join(map(planning.slug, wanted))
-    plan = planning.make_plan(
-        wanted,
-        parse_overrides(run_config or []),
-        planning.parse_seeds(seeds),
-        num_supernodes,
-        output or Path("runs") / f"compare-{name}",
-    )
+    shared = parse_overrides(run_config or [])
+    place = output or Path("runs") / f"compare-{name}{'-tuned' if tuned else ''}"
+    plan = planning.make_plan(wanted, shared, planning.parse_seeds(seeds), num_supernodes, place)
+    if tuned is not None:
+        from fedul_flwr.tuning.use import tuned_runs
+
+        plan = planning.make_plan(
+            tuned_runs(plan, tuned), shared, plan.seeds, num_supernodes, place
+        )
     for cell in plan.cells:
         refuse_missing(cell.config.tracking)
     for warning in plan.split_warnings:

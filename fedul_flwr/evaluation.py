@@ -60,8 +60,7 @@ class Evaluator:
     ) -> None:
         self._model = build_model(settings.model, source.image_shape, source.num_classes)
         self._plan = local_plan(settings)
-        known = np.flatnonzero(np.asarray(source.test.labels) != UNLABELED)
-        self._test = _points(source.test, known.astype(np.int64))
+        self._test = _test_points(settings, source)
         self._validation = _points(source.train, validation)
         self._labeled = labeled
 
@@ -104,6 +103,15 @@ class Evaluator:
 
 def _points(data: ImageArrays, rows: Ints) -> LabeledPoints:
     return LabeledPoints(data.images, rows, np.asarray(data.labels)[rows])
+
+
+def _test_points(settings: RunConfig, source: Source) -> LabeledPoints:
+    """Test points whose label is known; none where the run must not measure test errors."""
+    if not settings.measure_test_error:
+        none = np.empty(0, dtype=np.int64)
+        return LabeledPoints(source.test.images, none, none)
+    known = np.flatnonzero(np.asarray(source.test.labels) != UNLABELED)
+    return _points(source.test, known.astype(np.int64))
 
 
 def _mean(values: Sequence[float | None]) -> float | None:

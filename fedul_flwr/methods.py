@@ -22,6 +22,7 @@ from fedul_flwr.settings.matching import (
     ConsistencySettings,
     FedMatchSettings,
     FixMatchSettings,
+    LabelPlaceSettings,
     ScenarioSettings,
     SupervisedPartSettings,
     UDASettings,
@@ -233,7 +234,8 @@ METHODS: dict[str, Method] = {
             sections={**MATCHING, "ssl": ViewSettings, "fedmatch": FedMatchSettings},
             data="partly-labeled",
         ),
-        # What FedMatch is compared with: consistency within each client, and all labels.
+        # What FedMatch is compared with: consistency within each client, all labels, and the given
+        # labels without the unlabeled points.
         Method(
             name="uda",
             strategy="baselines.uda:UDA",
@@ -258,6 +260,18 @@ METHODS: dict[str, Method] = {
                 "server": ServerTrainingSettings,
             },
             data="fully-labeled",
+        ),
+        Method(
+            name="given-labels",
+            strategy="baselines.given_labels:GivenLabels",
+            client="baselines.given_labels:GivenLabelsClient",
+            sections={
+                "labels": LabelSettings,
+                "scenario": LabelPlaceSettings,
+                "ssl": SupervisedPartSettings,
+                "server": ServerTrainingSettings,
+            },
+            data="partly-labeled",
         ),
     )
 }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from logging import INFO
 
+import torch
 from flwr.common import log
 from flwr.serverapp import Grid
 from torch import nn
@@ -36,9 +37,13 @@ def open_data(
 
 
 def fresh_model(settings: RunConfig, data: ServerData) -> nn.Module:
-    """The model, with weights drawn from the seed, in the run's arithmetic."""
+    """The model, with weights drawn from the seed times `init-scale`, in the run's arithmetic."""
     shape = data.shape
     model = build_model(settings.model, shape.image_shape, len(shape.class_names), settings.seed)
+    if settings.init_scale != 1:
+        with torch.no_grad():
+            for parameter in model.parameters():
+                parameter.mul_(settings.init_scale)
     return model.double() if settings.precision == "float64" else model
 
 

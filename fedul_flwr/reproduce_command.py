@@ -31,6 +31,10 @@ def reproduce(
         list[str] | None,
         typer.Option(metavar="NAME=PATH", help="Local copy of a data set; may be repeated."),
     ] = None,
+    tuned: Annotated[
+        bool,
+        typer.Option("--tuned", help="With the settings that fedul-flwr tune chose."),
+    ] = False,
     render: Annotated[
         bool, typer.Option("--render", help="Write all tables to docs/results.md; no runs.")
     ] = False,
@@ -69,6 +73,7 @@ def reproduce(
 
     if measured := found.settings.benchmark:
         options = {"--quick": quick, "--device": device != "auto", "--seeds": seeds != "0"}
+        options["--tuned"] = tuned
         for option, given in {**options, "--dataset": bool(dataset)}.items():
             if given:
                 raise UserError(f"{option} has no effect on {table}: a benchmark measures it.")
@@ -77,16 +82,18 @@ def reproduce(
         return
     failed = _run(
         found, size, experiments, results, device, seeds, dataset or [],
-        chosen_rows, chosen_columns, verbose,
+        chosen_rows, chosen_columns, verbose, tuned,
     )  # fmt: skip
     chosen_seeds = parse_seeds(seeds)
+    file = results_file(results, table, size, tuned=tuned)
     chosen = {
         (row, column, seed): result
-        for (row, column, seed), result in read_results(results_file(results, table, size)).items()
+        for (row, column, seed), result in read_results(file).items()
         if row in chosen_rows and column in chosen_columns and seed in chosen_seeds
     }
-    check_results(experiments, found, size, chosen)
-    print_lines(found, size, list(lines(found, {size: chosen}, chosen_rows, chosen_columns)))
+    check_results(experiments, found, size, chosen, results if tuned else None)
+    shown = list(lines(found, {size: chosen}, chosen_rows, chosen_columns))
+    print_lines(found, size, shown, tuned=tuned)
     if failed:
         raise typer.Exit(1)
 
@@ -102,6 +109,7 @@ def _run(
     rows: list[str],
     columns: list[str],
     verbose: bool,
+    tuned: bool,
 ) -> int:
     from fedul_flwr.comparison.plan import parse_seeds
     from fedul_flwr.execute import run_here
@@ -109,12 +117,22 @@ def _run(
     from fedul_flwr.reproduction.plan import Machine, plan_columns
     from fedul_flwr.reproduction.results import results_file
 
-    machine = Machine(experiments, _datasets(dataset), device)
-    plans = list(plan_columns(table, columns, size, parse_seeds(seeds), machine))
+    machine = Machine(experiments, datasets(dataset), device)
+    numbers = parse_seeds(seeds)
+    chosen = None
+    if tuned:
+        from fedul_flwr.tuning.use import tuned_rows
+
+        wanted = {
+            column: [row for row in rows if row in table.rows_of(column, size)]
+            for column in columns
+        }
+        chosen = tuned_rows(table, wanted, size, numbers, machine, results)
+    plans = plan_columns(table, columns, size, numbers, machine, chosen)
     task = Reproduction(
         table, size, results, machine,
         run=lambda config, clients, title: run_here(config, clients, verbose, title),
-        say=typer.echo,
+        say=typer.echo, tuned=tuned,
     )  # fmt: skip
     if size == "full" and any(missing(task, plan, rows) for plan in plans):
         _warn(device)
@@ -123,12 +141,19 @@ def _run(
     except KeyboardInterrupt:
         typer.echo("The same command goes on from here.", err=True)
         raise
-    file = results_file(results, table.name, size)
+    file = results_file(results, table.name, size, tuned=tuned)
     typer.echo(f"Results: {file}; fedul-flwr reproduce --render writes them to docs/results.md.")
     return failed
 
 
-def _datasets(values: list[str]) -> dict[str, Path]:
+def datasets(values: list[str]) -> dict[str, Path]:
+    """Local copies of data sets by name, from options such as ``ylecun/mnist=data/mnist``.
+
+    Raises
+    ------
+    UserError
+        If one is of another form, or its path no folder.
+    """
     found = {}
     for value in values:
         name, sign, path = value.partition("=")

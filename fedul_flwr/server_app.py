@@ -9,7 +9,7 @@ from flwr.app import Context
 from flwr.common import log
 from flwr.serverapp import Grid, ServerApp
 
-from fedul_flwr.config import resolve
+from fedul_flwr.config import RunConfig, resolve
 from fedul_flwr.errors import UserError
 from fedul_flwr.grids import for_devices
 from fedul_flwr.labeling import label
@@ -18,7 +18,7 @@ from fedul_flwr.methods import find_method
 from fedul_flwr.results import store
 from fedul_flwr.results.summary import summary_rows
 from fedul_flwr.results.tracking import refuse_missing, tracked
-from fedul_flwr.training import train
+from fedul_flwr.training import Watch, train
 
 app = ServerApp()
 
@@ -26,7 +26,16 @@ app = ServerApp()
 @app.main()
 def main(grid: Grid, context: Context) -> None:
     """Run what the context's run config describes."""
-    settings = resolve(context.run_config, Path.cwd())
+    serve(grid, resolve(context.run_config, Path.cwd()))
+
+
+def serve(grid: Grid, settings: RunConfig, watch: Watch | None = None) -> None:
+    """Run ``settings`` on the nodes of ``grid``.
+
+    Parameters
+    ----------
+    watch : follows the rounds of a method that trains, see :data:`fedul_flwr.training.Watch`.
+    """
     refuse_missing(settings.tracking)
     directory = store.RunDirectory(Path(settings.output))
     directory.create()
@@ -35,7 +44,7 @@ def main(grid: Grid, context: Context) -> None:
     try:
         with tracked(settings.tracking, directory) as add_round:
             if find_method(settings.method).trains:
-                train(for_devices(grid), settings, directory, add_round)
+                train(for_devices(grid), settings, directory, add_round, watch)
             else:
                 label(for_devices(grid), settings, directory)
         for name, value in summary_rows(directory.path).items():

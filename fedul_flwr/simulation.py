@@ -6,7 +6,7 @@ import traceback
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from flwr.app import Context, Error, Message, RecordDict
 from flwr.clientapp import ClientApp
@@ -16,8 +16,11 @@ from flwr.supercore.run import Run
 from flwr.supercore.task_identity import TaskIdentity
 
 from fedul_flwr.bridge import phase_of
-from fedul_flwr.config import RunConfig
+from fedul_flwr.config import RunConfig, resolve
 from fedul_flwr.transcript import TO_CLIENT, TO_SERVER, Transcript
+
+if TYPE_CHECKING:
+    from fedul_flwr.training import Watch
 
 FIRST_NODE_ID = 1000
 
@@ -137,6 +140,7 @@ def run_in_process(
     client_app: ClientApp | None = None,
     wrap_grid: Callable[[Grid], Grid] = lambda grid: grid,
     transcript: Path | None = None,
+    watch: Watch | None = None,
 ) -> None:
     """Run the app in this process.
 
@@ -148,6 +152,7 @@ def run_in_process(
     wrap_grid : put something between server and nodes (tests).
     transcript : a new or an empty directory; all messages are recorded there, see
         :mod:`fedul_flwr.transcript`.
+    watch : follows the rounds, see :data:`fedul_flwr.training.Watch`.
 
     Raises
     ------
@@ -155,11 +160,10 @@ def run_in_process(
         As the server app does; a transcript's directory that is not empty.
     """
     from fedul_flwr.client_app import app as own_client_app
-    from fedul_flwr.server_app import app as server_app
+    from fedul_flwr.server_app import serve
 
     flat = dict(settings.to_flat())
     record = None if transcript is None else Transcript(transcript)
     grid = InProcessGrid(client_app or own_client_app, num_supernodes, flat, record)
-    context = Context(run_id=0, node_id=1, node_config={}, state=RecordDict(), run_config=flat)
     with task_identity():
-        server_app(grid=wrap_grid(grid), context=context)
+        serve(wrap_grid(grid), resolve(flat, Path.cwd()), watch)

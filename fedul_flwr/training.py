@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from logging import WARNING
 from typing import Any
 
@@ -48,9 +48,17 @@ from strategies.private_mean import privacy_spent, refuse_no_release
 from strategies.server_training import ServerTrainer
 from strategies.wrapper import WrappingStrategy
 
+Watch = Callable[[Sequence[Mapping[str, Any]]], None]
+"""Gets all lines of ``metrics.jsonl`` so far after every round, once it is evaluated and before the
+next one begins, and when a run resumes. What it raises ends the run there."""
+
 
 def train(
-    grid: Grid, settings: RunConfig, directory: store.RunDirectory, add_round: AddRound
+    grid: Grid,
+    settings: RunConfig,
+    directory: store.RunDirectory,
+    add_round: AddRound,
+    watch: Watch | None = None,
 ) -> None:
     """Train, evaluate, record; ``add_round`` gets every line of ``metrics.jsonl`` too."""
     began = time.time()
@@ -91,7 +99,7 @@ def train(
                 to_record(arrays),
                 num_rounds=settings.num_rounds - done,
                 timeout=settings.round_timeout,
-                evaluate_fn=_after_round(strategy, recorder, data),
+                evaluate_fn=_after_round(strategy, recorder, data, watch),
             )
     except PrivacyBudgetExhausted:
         rounds = strategy.record.round - 1
@@ -110,7 +118,7 @@ def _averaged_buffers(settings: RunConfig, model: nn.Module) -> frozenset[str]:
 
 
 def _after_round(
-    strategy: WrappingStrategy, recorder: Recorder, data: ServerData
+    strategy: WrappingStrategy, recorder: Recorder, data: ServerData, watch: Watch | None
 ) -> Callable[[int, ArrayRecord], MetricRecord | None]:
     """What Flower calls after every round (and once before the first)."""
 
@@ -120,6 +128,7 @@ def _after_round(
         nonlocal reached
         if server_round == 0:
             _follow_plateau(strategy, recorder)
+            _show(recorder, watch)
             reached = time.time()
             return None
         record = strategy.record
@@ -142,9 +151,17 @@ def _after_round(
             line["rate_factor"] = strategy.rate_factor
         recorder.record(line, to_arrays(arrays), strategy.memory(), strategy.local_models)
         _follow_plateau(strategy, recorder)
+        _show(recorder, watch)
         return None
 
     return after_round
+
+
+def _show(recorder: Recorder, watch: Watch | None) -> None:
+    if watch is not None:
+        recorder.wait()
+        if recorder.lines:
+            watch(recorder.lines)
 
 
 def _has_rate_factor(strategy: WrappingStrategy) -> bool:

@@ -13,7 +13,7 @@ from fedul_flwr.errors import UserError
 from fedul_flwr.federation import ClientReport, count, number
 from fedul_flwr.learning.local import on_logits
 from fedul_flwr.learning.weighted import scaled_cross_entropy
-from fedul_flwr.settings.matching import ScenarioSettings, SupervisedPartSettings
+from fedul_flwr.settings.matching import LabelPlaceSettings, SupervisedPartSettings
 from fedul_flwr.settings.server import ServerTrainingSettings
 from strategies.wrapper import WrappingStrategy
 
@@ -44,7 +44,7 @@ class Matching(WrappingStrategy):
     @classmethod
     def learns_at_server(cls, settings: RunConfig) -> bool:
         """Whether labels are at the server."""
-        return settings.section("scenario", ScenarioSettings).labels_at == "server"
+        return settings.section("scenario", LabelPlaceSettings).labels_at == "server"
 
     def admit(self, report: ClientReport, answer: Content) -> None:
         """Take how many labels a client has."""
@@ -78,16 +78,26 @@ class Matching(WrappingStrategy):
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
         """Learn the server's labels, where it has some, before the round begins."""
+        arrays = self.begin_with_labels(server_round, arrays)
+        return super().configure_train(server_round, arrays, config, grid)
+
+    def begin_with_labels(self, server_round: int, arrays: ArrayRecord) -> ArrayRecord:
+        """``arrays`` after the server's training before a round, or as they are without its
+        labels."""
         if self.learns_at_server(self.settings):
             number_of_round = server_round + self.round_offset
             arrays, self._server_loss = self.learn_labels(arrays, number_of_round)
-        return super().configure_train(server_round, arrays, config, grid)
+        return arrays
 
     def aggregate_train(
         self, server_round: int, replies: Iterable[Message]
     ) -> tuple[ArrayRecord | None, MetricRecord | None]:
         """As the base does; notes the server's loss among the round's figures."""
         result = super().aggregate_train(server_round, replies)
+        self.note_server_loss()
+        return result
+
+    def note_server_loss(self) -> None:
+        """Put the server's loss, where it trains, among the round's figures."""
         if self._server_loss is not None:
             self.record.metrics["server-loss"] = self._server_loss
-        return result

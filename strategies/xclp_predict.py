@@ -52,6 +52,11 @@ class XCLPPredict(LabelingStrategy):
                 f"{secure!r}: rows of labeled points, which it returns, would show labels of "
                 "others; simulate it with 'plaintext'."
             )
+        if not settings.measure_test_error:
+            raise UserError(
+                f"Setting measure-test-error = false has no effect with method "
+                f"{settings.method!r}, which trains no model to measure: leave it out."
+            )
         if options.features == "model" and not settings.start_from:
             raise UserError(
                 "Setting xclp-predict.features = 'model' needs a model: set start-from."

@@ -20,6 +20,7 @@ from baselines.fedpl import FedPLClient
 from baselines.fedsem import FedSemClient
 from baselines.fedsiam import TEACHER, TEACHER_STEPS, FedSiamClient
 from baselines.fixmatch import FixMatchClient
+from baselines.given_labels import GivenLabelsClient
 from baselines.labels_only import LabelsOnlyClient
 from baselines.network_labels import NetworkLabelsClient
 from baselines.perclient_lp import PerClientLPClient
@@ -79,6 +80,7 @@ PARTLY_LABELED: dict[str, type[LocalTrainingClient]] = {
     "uda": UDAClient,
     "fixmatch": FixMatchClient,
     "all-labels": AllLabelsClient,
+    "given-labels": GivenLabelsClient,
 }
 """Clients of methods that learn from labels of some points, or of all."""
 

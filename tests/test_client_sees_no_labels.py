@@ -62,7 +62,8 @@ def federation(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Build:
 
 def test_unlabeled_sets_have_no_place_for_a_label() -> None:
     fields = {field.name for field in dataclasses.fields(UnlabeledSets)}
-    assert fields == {"images", "points", "sets", "priors", "names"}
+    # Priors, told and drawn, have a row for a set, none for a point.
+    assert fields == {"images", "points", "sets", "priors", "drawn_priors", "names"}
     none: Any = 0
     with pytest.raises(TypeError, match="'labels'"):
         UnlabeledSets(*[none] * 4, labels=none)  # type: ignore[call-arg]

@@ -188,6 +188,8 @@ def test_a_table_has_the_papers_figures_of_what_is_compared(file: Path) -> None:
 def test_ablations_leave_one_part_out_each(tmp_path: Path) -> None:
     plan = plan_of(PLACE / "table-1" / "iid-clients.toml", PLACE / "ablations.toml", tmp_path)
     flat = {cell.run: cell.config.to_flat() for cell in plan.cells}
+    assert plan.split_warnings == ()
+    assert flat.pop("labels alone")["method"] == "given-labels"
     whole = flat.pop("FedMatch")
     changed = {
         run: {key for key in own if own[key] != whole[key] and key != "output"}
@@ -199,6 +201,8 @@ def test_ablations_leave_one_part_out_each(tmp_path: Path) -> None:
         "sigma alone": {"fedmatch.evaluate-with"},
         "psi alone": {"fedmatch.evaluate-with"},
         "without decomposition": {"fedmatch.decomposition"},
+        "without unlabeled points": {"fedmatch.consistency-weight"},
+        "without decomposition; twice the first weights": {"fedmatch.decomposition", "init-scale"},
     }
 
 
@@ -222,9 +226,28 @@ def test_the_recipe_changes_what_it_says(place: str, tmp_path: Path) -> None:
     assert quick["learning-rate"] == 3 * float(str(recipe["learning-rate"]))
     assert f"{quick['points-per-client']} points per client" in header
     over = parse_overrides([str(twin)])
-    plan = make_plan(read_runs(PLACE / "methods.toml"), over, (0, 1), 100, tmp_path)
+    plan = make_plan(read_runs(RECIPE / "methods.toml"), over, (0, 1), 100, tmp_path)
     assert plan.split_warnings == ()
     assert {cell.config.learning_rate for cell in plan.cells} == {quick["learning-rate"]}
+
+
+def test_the_recipe_has_the_papers_rows_and_says_where_the_gain_comes_from() -> None:
+    runs = read_runs(RECIPE / "methods.toml")
+    papers = read_runs(PLACE / "methods.toml")
+    assert {name: runs[name] for name in papers} == papers
+    labels = {"method": "given-labels"}
+    parts = {"fedmatch.decomposition": False, "fedmatch.l1-weight": 1e-4}
+    whole = {"method": "fedmatch", **parts, "fedmatch.psi-cutoff": 5e-6}
+    assert {name: own for name, own in runs.items() if name not in papers} == {
+        "labels alone": labels,
+        "labels alone; first weights times 2": {**labels, "init-scale": 2.0},
+        "FedMatch without decomposition": whole,
+        "FedMatch without decomposition; first weights times 2": {**whole, "init-scale": 2.0},
+        "FedMatch without unlabeled points": {
+            "method": "fedmatch",
+            "fedmatch.consistency-weight": 0.0,
+        },
+    }
 
 
 def test_the_guide_names_every_folder() -> None:

@@ -71,6 +71,8 @@ RUNS: dict[str, dict[str, Any]] = {
     "uda": MATCHED,
     "fixmatch": MATCHED,
     "all-labels": QUICK,
+    "given-labels": MATCHED,
+    "given-labels, labels at the server": BY_LABELS_AT_SERVER,
 }
 """A run in which every client sends all that it declares."""
 

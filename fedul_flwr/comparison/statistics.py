@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from scipy.stats import t as student_t
 from scipy.stats import ttest_rel
 
 LEVEL = 0.05
-"""Runs with a p-value of at least this are not told apart from the best."""
+"""Runs with a p-value of at least this are not told apart from the best; one minus it is the level
+of confidence intervals."""
 
 
 @dataclass(frozen=True)
@@ -22,6 +25,7 @@ class Standing:
     seeds : seeds whose test error is known, in the order given.
     mean : test error in percent over them; None without any.
     std : sample standard deviation (n - 1); None with fewer than two seeds.
+    half_width : half of the mean's 95 % confidence interval; None with fewer than two seeds.
     best : whether its mean is the lowest (the first of equals).
     pairs : seeds that the best run has too.
     p_value : of the test against the best over these; None for the best itself and with fewer than
@@ -32,6 +36,7 @@ class Standing:
     seeds: tuple[int, ...]
     mean: float | None
     std: float | None
+    half_width: float | None
     best: bool
     pairs: tuple[int, ...]
     p_value: float | None
@@ -60,6 +65,7 @@ def rank(errors: Mapping[str, Mapping[int, float]]) -> dict[str, Standing]:
             seeds=tuple(known),
             mean=means.get(name),
             std=float(np.std(list(known.values()), ddof=1)) if len(known) > 1 else None,
+            half_width=half_width(list(known.values())),
             best=name == best,
             pairs=pairs,
             p_value=p_value,
@@ -68,6 +74,19 @@ def rank(errors: Mapping[str, Mapping[int, float]]) -> dict[str, Standing]:
             else best is not None and means.get(name) == means[best],
         )
     return standings
+
+
+def half_width(values: Sequence[float]) -> float | None:
+    """Half of the 95 % confidence interval of the mean, by Student's t.
+
+    It is t·s/√n with the 0.975 quantile t of n − 1 degrees of freedom and the sample standard
+    deviation s of the n values; None of fewer than two.
+    """
+    count = len(values)
+    if count < 2:
+        return None
+    quantile = float(student_t.ppf(1 - LEVEL / 2, count - 1))
+    return quantile * float(np.std(values, ddof=1)) / math.sqrt(count)
 
 
 def paired_p_value(first: Sequence[float], second: Sequence[float]) -> float:

@@ -16,6 +16,7 @@ from fedul_flwr.results.summary import SHARES, duration
 HEADINGS = (
     "run",
     "test error (%)",
+    "95 %",
     "p",
     "best round",
     "time",
@@ -89,6 +90,7 @@ def texts(row: Row) -> tuple[str, ...]:
     return (
         row.run,
         _error(row),
+        _interval(row.standing),
         _p_value(row.standing),
         ", ".join(map(str, row.best_rounds)) or "–",
         duration(row.mean("seconds_total")),
@@ -101,7 +103,7 @@ def texts(row: Row) -> tuple[str, ...]:
 
 def notes(plan: Plan, rows: Sequence[Row], mark: str) -> list[str]:
     """Sentences without which the table would be misread; ``mark`` is how it shows the best."""
-    said = [*_errors(rows), f"{mark}: {_meaning(rows)}"]
+    said = [*_errors(rows), *_intervals(rows), f"{mark}: {_meaning(rows)}"]
     local = [r.run for r in rows if any(c.cell.config.evaluate == "local" for c in r.cells)]
     if local:
         said.append(
@@ -153,12 +155,13 @@ def runs_csv(rows: Sequence[Row]) -> str:
     """One line a run; numbers in full."""
     keys = ("seconds_per_round", "bytes_up", "bytes_down", *SHARES)
     return _csv(
-        ("run", "mean", "std", "p_value", "marked", "seconds", *keys, "n_seeds"),
+        ("run", "mean", "std", "half_width", "p_value", "marked", "seconds", *keys, "n_seeds"),
         (
             (
                 row.run,
                 row.standing.mean,
                 row.standing.std,
+                row.standing.half_width,
                 row.standing.p_value,
                 str(row.standing.marked).lower(),
                 *(row.mean(key) for key in ("seconds_total", *keys)),
@@ -229,11 +232,21 @@ def _errors(rows: Sequence[Row]) -> list[str]:
     ]
 
 
+def _intervals(rows: Sequence[Row]) -> list[str]:
+    if all(row.standing.half_width is None for row in rows):
+        return []
+    return ["95 %: half of the mean's confidence interval over seeds, by Student's t."]
+
+
 def _error(row: Row) -> str:
     if row.standing.mean is None:
         return "failed" if row.failed else "–"
     std = "" if row.standing.std is None else f" ({row.standing.std:.2f})"
     return f"{row.standing.mean:.2f}{std}"
+
+
+def _interval(standing: Standing) -> str:
+    return "–" if standing.half_width is None else f"± {standing.half_width:.2f}"
 
 
 def _p_value(standing: Standing) -> str:

@@ -24,7 +24,7 @@ from fedul_flwr.data.types import UNLABELED, Bools, Ints, PartlyLabeledPoints, S
 from fedul_flwr.errors import UserError
 from fedul_flwr.methods import find_method
 from fedul_flwr.settings.labels import LabelSettings
-from fedul_flwr.settings.matching import ScenarioSettings
+from fedul_flwr.settings.matching import LabelPlaceSettings
 
 GIVEN, TRUTH = "given.npz", "truth.npz"
 _SAVED = ("points", "labels", "new", "bounds", "validation", "server", "fingerprint")
@@ -94,7 +94,7 @@ def who_has_labels(config: RunConfig) -> str:
     """
     if find_method(config.method).data == "fully-labeled":
         return "all"
-    return config.section("scenario", ScenarioSettings).labels_at
+    return config.section("scenario", LabelPlaceSettings).labels_at
 
 
 def _of_scenario(clients: Sequence[LabelTruth], config: RunConfig) -> list[LabelTruth]:

@@ -91,14 +91,19 @@ class InterClientConsistency:
         self.points = self.confident = 0
 
     def __call__(self, network: Network, inputs: Tensor) -> Tensor | None:
-        """Loss of ``(n, c, h, w)`` inputs; ``None`` where no point counts."""
+        """Loss of ``(n, c, h, w)`` inputs; ``None`` where no point counts.
+
+        With weight 0 none does, and the model is not asked: running statistics stay as they are.
+        """
+        if self._weight == 0:
+            return None
         # Without helpers p(u) is only a target.
         with torch.set_grad_enabled(bool(self.helpers)):
             log_p = functional.log_softmax(network(inputs), dim=1)
         sure = (log_p.detach().amax(dim=1).exp() >= self._threshold).nonzero()[:, 0]
         self.points += len(inputs)
         self.confident += len(sure)
-        if len(sure) == 0 or self._weight == 0:
+        if len(sure) == 0:
             return None
         points, log_p = inputs[sure], log_p[sure]
         with torch.no_grad():

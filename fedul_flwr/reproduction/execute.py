@@ -34,7 +34,7 @@ Run = Callable[[RunConfig, int, str], None]
 @dataclass(frozen=True)
 class Reproduction:
     """What :func:`reproduce` works on: a table at one size, its results in the folder ``results``,
-    a machine, and how to run and to say something."""
+    a machine, how to run and to say something, and whether settings are what a search chose."""
 
     table: Table
     size: Size
@@ -42,6 +42,7 @@ class Reproduction:
     machine: Machine
     run: Run
     say: Callable[[str], None]
+    tuned: bool = False
 
 
 def reproduce(task: Reproduction, columns: Sequence[ColumnPlan], rows: Sequence[str]) -> int:
@@ -74,7 +75,7 @@ def missing(task: Reproduction, column: ColumnPlan, rows: Sequence[str]) -> list
 
 
 def _file(task: Reproduction) -> Path:
-    return results_file(task.results, task.table.name, task.size)
+    return results_file(task.results, task.table.name, task.size, tuned=task.tuned)
 
 
 def _column(task: Reproduction, column: ColumnPlan, cells: Sequence[Cell]) -> int:
@@ -101,7 +102,7 @@ def _keep(task: Reproduction, column: ColumnPlan, found: Sequence[CellResult]) -
     local = column.dataset in task.machine.datasets
     new = {
         (one.cell.run, column.column, one.cell.seed): make_result(
-            task.table.name, task.size, column, one, local_data=local
+            task.table.name, task.size, column, one, local_data=local, tuned=task.tuned
         )
         for one in found
         if one.status == "finished"

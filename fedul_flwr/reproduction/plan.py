@@ -69,9 +69,18 @@ class ColumnPlan:
 
 
 def plan_column(
-    table: Table, column: str, size: Size, seeds: Sequence[int], machine: Machine
+    table: Table,
+    column: str,
+    size: Size,
+    seeds: Sequence[int],
+    machine: Machine,
+    tuned: Mapping[str, Overrides] | None = None,
 ) -> ColumnPlan:
     """Check the settings of all rows of a column.
+
+    Parameters
+    ----------
+    tuned : what a search chose, by row: only these rows, with these settings on top of their own.
 
     Raises
     ------
@@ -83,6 +92,9 @@ def plan_column(
     clients = table.num_clients(column, size)
     given = flatten(read_toml(experiment))
     output = RUNS / table.name / size / slug(column)
+    if tuned is not None:
+        rows = {row: {**rows[row], **chosen} for row, chosen in tuned.items()}
+        output = RUNS / table.name / f"{size}-tuned" / slug(column)
     try:
         plan = make_plan(rows, machine.overrides(experiment), seeds, clients, output)
     except UserError as error:
@@ -105,16 +117,28 @@ def plan_column(
 
 
 def plan_columns(
-    table: Table, columns: Sequence[str], size: Size, seeds: Sequence[int], machine: Machine
+    table: Table,
+    columns: Sequence[str],
+    size: Size,
+    seeds: Sequence[int],
+    machine: Machine,
+    tuned: Mapping[str, Mapping[str, Overrides]] | None = None,
 ) -> list[ColumnPlan]:
     """Plans of several columns.
+
+    Parameters
+    ----------
+    tuned : what a search chose, by column and row.
 
     Raises
     ------
     UserError
         As :func:`plan_column`, and for a data set of ``machine`` that no column uses.
     """
-    plans = [plan_column(table, column, size, seeds, machine) for column in columns]
+    plans = [
+        plan_column(table, column, size, seeds, machine, None if tuned is None else tuned[column])
+        for column in columns
+    ]
     known = sorted({plan.dataset for plan in plans})
     for name in machine.datasets:
         if name not in known:

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from fedul_flwr.comparison.plan import Overrides
 from fedul_flwr.comparison.table import markdown_line, markdown_text
 from fedul_flwr.errors import UserError
 from fedul_flwr.reproduction.measures import MEASURES
@@ -22,30 +23,65 @@ from fedul_flwr.reproduction.side_by_side import Line, curves, lines
 from fedul_flwr.reproduction.tables import Size, Table, read_table, table_names
 from fedul_flwr.results.records import write_atomically
 
+CHOSEN_BY = {"validation": "validation error (%)", "heldout": "held-out loss"}
+"""Criteria of a search in words."""
+
 PAGE = Path("docs/results.md")
 """Where tables are rendered to, from the working directory."""
 BEGIN, END = "<!-- tables: begin -->", "<!-- tables: end -->"
 SIZES: tuple[Size, ...] = ("full", "quick")
+_FORM = "mean ± half of its 95 % confidence interval (std over seeds)"
 
 
 def check_results(
-    experiments: Path, table: Table, size: Size, results: Mapping[Key, Result]
+    experiments: Path,
+    table: Table,
+    size: Size,
+    results: Mapping[Key, Result],
+    searches: Path | None = None,
 ) -> None:
     """Refuse results of a table that are not of the experiment as it is.
+
+    Parameters
+    ----------
+    searches : of results of tuned runs: folder of the searches that chose their settings.
 
     Raises
     ------
     UserError
-        Naming the first, see :func:`~fedul_flwr.reproduction.results.check_result`.
+        Naming the first, see :func:`~fedul_flwr.reproduction.results.check_result` and, of tuned
+        runs, :func:`~fedul_flwr.tuning.use.tuned_rows`.
     """
     machine = Machine(experiments)
     now: dict[Key, Mapping[str, Any]] = {}
     for column in table.columns:
         if seeds := sorted({seed for _, name, seed in results if name == column}):
-            plan = plan_column(table, column, size, seeds, machine)
+            chosen = None
+            if searches is not None:
+                chosen = _chosen(table, column, size, results, machine, searches)
+            plan = plan_column(table, column, size, seeds, machine, chosen)
             now |= {(row, column, seed): flat for (row, seed), flat in plan.named.items()}
     for key, result in results.items():
-        check_result(table.name, size, key, result, now.get(key))
+        tuned = searches is not None
+        check_result(table.name, size, key, result, now.get(key), tuned=tuned)
+
+
+def _chosen(
+    table: Table,
+    column: str,
+    size: Size,
+    results: Mapping[Key, Result],
+    machine: Machine,
+    searches: Path,
+) -> Mapping[str, Overrides]:
+    """What searches chose for the rows of a column that have results, each on seeds it saw not."""
+    from fedul_flwr.tuning.use import tuned_rows
+
+    found: dict[str, Overrides] = {}
+    for row in dict.fromkeys(row for row, name, _ in results if name == column):
+        seeds = [seed for own, name, seed in results if (own, name) == (row, column)]
+        found |= tuned_rows(table, {column: [row]}, size, seeds, machine, searches)[column]
+    return found
 
 
 def markdown(experiments: Path, folder: Path) -> str:
@@ -58,10 +94,11 @@ def markdown(experiments: Path, folder: Path) -> str:
     parts = []
     for name in table_names(experiments):
         table = read_table(experiments, name)
-        results = _read(table, folder)
+        results, tuned = _read(table, folder), _read(table, folder, tuned=True)
         for size in SIZES:
             check_results(experiments, table, size, results[size])
-        parts.append(_section(table, results))
+            check_results(experiments, table, size, tuned[size], folder)
+        parts.append(_section(table, results, tuned, folder))
     return "\n".join(parts)
 
 
@@ -92,8 +129,10 @@ def picture_of(table: Table) -> Path:
     return Path("pictures", f"{table.name.replace('/', '-')}.svg")
 
 
-def _read(table: Table, folder: Path) -> dict[Size, dict[Key, Result]]:
-    return {size: read_results(results_file(folder, table.name, size)) for size in SIZES}
+def _read(table: Table, folder: Path, *, tuned: bool = False) -> dict[Size, dict[Key, Result]]:
+    return {
+        size: read_results(results_file(folder, table.name, size, tuned=tuned)) for size in SIZES
+    }
 
 
 def _size_drawn(table: Table, results: Mapping[Size, Mapping[Key, Result]]) -> Size | None:
@@ -116,7 +155,9 @@ def _draw(table: Table, folder: Path, place: Path) -> None:
     write_atomically(target, draw_svg(figure))
 
 
-def print_lines(table: Table, size: Size | None, shown: Sequence[Line]) -> None:
+def print_lines(
+    table: Table, size: Size | None, shown: Sequence[Line], *, tuned: bool = False
+) -> None:
     """Print a table: paper, ours of ``size`` and the difference; without a size the paper alone."""
     from rich.console import Console
     from rich.table import Table as Grid
@@ -125,7 +166,7 @@ def print_lines(table: Table, size: Size | None, shown: Sequence[Line]) -> None:
     measures = len(table.settings.measures) > 1
     grid.add_column("column", no_wrap=True)
     grid.add_column("row", no_wrap=True)
-    ours = [f"ours, {size}", "difference"] if size else []
+    ours = [f"{'tuned' if tuned else 'ours'}, {size}", "difference"] if size else []
     for heading in (*(["measure"] if measures else []), "paper", *ours):
         grid.add_column(heading, justify="right", no_wrap=True)
     for line in shown:
@@ -137,19 +178,26 @@ def print_lines(table: Table, size: Size | None, shown: Sequence[Line]) -> None:
     console.width = max(console.width, console.measure(grid, options=unlimited).maximum)
     console.print(grid)
     if not measures:
-        console.print(f"{MEASURES[table.settings.measures[0]].heading}, mean (std over seeds).")
+        console.print(f"{MEASURES[table.settings.measures[0]].heading}, {_FORM}.")
 
 
-def _section(table: Table, results: Mapping[Size, Mapping[Key, Result]]) -> str:
+def _section(
+    table: Table,
+    results: Mapping[Size, Mapping[Key, Result]],
+    tuned: Mapping[Size, Mapping[Key, Result]],
+    folder: Path,
+) -> str:
     settings = table.settings
     head = [f"### {table.name}", "", f"{settings.title}. {settings.source}."]
     if settings.note:
         head.append(settings.note)
-    shown = list(lines(table, results, table.rows(), list(table.columns)))
-    if any(results.values()):
+    known = {size: of for size, of in tuned.items() if of}
+    shown = list(lines(table, results, table.rows(), list(table.columns), known))
+    if any(results.values()) or known:
         if _size_drawn(table, results):
             head += ["", f"![{settings.title}]({picture_of(table)})"]
-        return "\n".join([*head, "", *_long(table, shown), ""])
+        searched = [line for size in known for line in _searched(table, size, folder)]
+        return "\n".join([*head, "", *_long(table, shown, list(known)), *searched, ""])
     if settings.benchmark:
         said = f"A benchmark measures it: `{settings.benchmark}`."
     else:
@@ -157,23 +205,46 @@ def _section(table: Table, results: Mapping[Size, Mapping[Key, Result]]) -> str:
     return "\n".join([*head, said, "", *_papers(table, shown)])
 
 
-def _long(table: Table, shown: Sequence[Line]) -> list[str]:
+def _long(table: Table, shown: Sequence[Line], tuned: Sequence[Size]) -> list[str]:
     """A line for each row and column that has a run or a figure of the paper."""
     several = len(table.settings.measures) > 1
     names = ["column", "row", *(["measure"] if several else [])]
     numbers = ["paper", "full", "difference", "quick", "difference"]
+    numbers += [f"{size}, tuned" for size in tuned]
     out = [] if several else [f"In {MEASURES[table.settings.measures[0]].heading}.", ""]
     out += [
         markdown_line([*names, *numbers]),
         markdown_line(["---"] * len(names) + ["---:"] * len(numbers)),
     ]
     for line in shown:
-        if line.paper is None and not any(line.ours.values()):
+        if line.paper is None and not any([*line.ours.values(), *line.tuned.values()]):
             continue
         said = [line.column, line.row, *([MEASURES[line.measure].heading] if several else [])]
         figures = [line.paper_text(), *line.texts("full"), *line.texts("quick")]
+        figures += [line.tuned_text(size) for size in tuned]
         out.append(markdown_line(markdown_text(text) for text in (*said, *figures)))
     return out
+
+
+def _searched(table: Table, size: Size, folder: Path) -> Iterable[str]:
+    """What the searches behind tuned figures chose, and where all that they tried is."""
+    from fedul_flwr.tuning.results import read_searches, searches_file, trial_counts
+
+    file = searches_file(folder, table.name, size)
+    yield ""
+    yield (
+        f"Tuned, {size}: settings that [one search for all rows](tune.md) chose without the test "
+        f"set, on seeds that it never saw. `{file.as_posix()}` has all trials."
+    )
+    yield ""
+    yield markdown_line(["column", "row", "chosen by", "trials", "chosen settings"])
+    yield markdown_line(["---"] * 5)
+    for (row, column), found in read_searches(file).items():
+        chosen = found["chosen"] or {"settings": {}, "value": None}
+        value = "–" if chosen["value"] is None else f"{chosen['value']:.4g}"
+        settings = ", ".join(f"{key} = {value}" for key, value in chosen["settings"].items())
+        texts = [column, row, f"{CHOSEN_BY[found['criterion']]}: {value}", trial_counts(found)]
+        yield markdown_line(markdown_text(text) for text in [*texts, settings or "the row's own"])
 
 
 def _papers(table: Table, shown: Sequence[Line]) -> Iterable[str]:

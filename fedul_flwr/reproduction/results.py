@@ -38,9 +38,10 @@ _PARTS = {
 _HARDWARE = ("processor", "cpu_count", "gpu", "arithmetic")
 
 
-def results_file(folder: Path, table: str, size: Size) -> Path:
-    """Where the results of a table are."""
-    return folder / f"{table}{'.quick' if size == 'quick' else ''}.json"
+def results_file(folder: Path, table: str, size: Size, *, tuned: bool = False) -> Path:
+    """Where the results of a table are; those of tuned runs lie apart from the others."""
+    quick, apart = ".quick" if size == "quick" else "", ".tuned" if tuned else ""
+    return folder / f"{table}{quick}{apart}.json"
 
 
 def read_results(file: Path) -> dict[Key, Result]:
@@ -93,7 +94,13 @@ def edited(result: Result) -> str | None:
 
 
 def make_result(
-    table: str, size: Size, column: ColumnPlan, found: CellResult, *, local_data: bool
+    table: str,
+    size: Size,
+    column: ColumnPlan,
+    found: CellResult,
+    *,
+    local_data: bool,
+    tuned: bool = False,
 ) -> dict[str, Any]:
     """What is kept of a finished run: figures, curve, settings and where they come from.
 
@@ -105,7 +112,6 @@ def make_result(
     rounds, errors = run.series("test_error")
     settings = dict(sorted(column.named[cell.run, cell.seed].items()))
     about = run.environment or {}
-    hardware = {key: about.get(key) for key in _HARDWARE}
     figures = {"figures": figures_of(run), "curve": {"rounds": rounds, "test_error": errors}}
     finished = datetime.fromtimestamp((run.directory / SUMMARY).stat().st_mtime, UTC)
     return {
@@ -118,19 +124,31 @@ def make_result(
         "hash": digest(settings),
         "settings": settings,
         "data": f"{column.dataset}{', local copy' if local_data else ''}",
-        "command": command(table, size, cell.run, column.column, cell.seed),
+        "command": command(table, size, cell.run, column.column, cell.seed, tuned=tuned),
         "commit": about.get("git_commit"),
-        "hardware": hardware,
+        "hardware": hardware_of(about),
         "versions": {"python": about.get("python"), **about.get("versions", {})},
         "date": finished.isoformat(timespec="seconds"),
     }
 
 
+def hardware_of(about: Mapping[str, Any]) -> dict[str, Any]:
+    """What of a run's environment says on what it ran."""
+    return {key: about.get(key) for key in _HARDWARE}
+
+
 def command(
-    table: str, size: Size, row: str | None = None, column: str | None = None, seed: int = 0
+    table: str,
+    size: Size,
+    row: str | None = None,
+    column: str | None = None,
+    seed: int = 0,
+    *,
+    tuned: bool = False,
 ) -> str:
     """The command that makes a result, or all of a table's."""
     words = ["fedul-flwr", "reproduce", table, *(["--quick"] if size == "quick" else [])]
+    words += ["--tuned"] if tuned else []
     if row is not None and column is not None:
         words += ["--rows", row, "--columns", column, "--seeds", str(seed)]
     return shlex.join(words)
@@ -157,7 +175,13 @@ def differences(result: Result, now: Mapping[str, Any]) -> list[tuple[str, Any, 
 
 
 def check_result(
-    table: str, size: Size, key: Key, result: Result, now: Mapping[str, Any] | None
+    table: str,
+    size: Size,
+    key: Key,
+    result: Result,
+    now: Mapping[str, Any] | None,
+    *,
+    tuned: bool = False,
 ) -> None:
     """Refuse a result that is not of the experiment as it is.
 
@@ -171,10 +195,11 @@ def check_result(
         Naming the result and what differs, and how to run it again.
     """
     row, column, seed = key
-    name = f"The {size} result of {table}, row {row!r}, column {column!r}, seed {seed}"
+    kind = f"tuned {size}" if tuned else size
+    name = f"The {kind} result of {table}, row {row!r}, column {column!r}, seed {seed}"
     if now is None:
         raise UserError(f"{name} belongs to no run of the table: remove it from the results.")
-    again = f"run it again: {command(table, size, row, column, seed)}"
+    again = f"run it again: {command(table, size, row, column, seed, tuned=tuned)}"
     if part := edited(result):
         raise UserError(f"{name} does not have the hash of its {part}, it was edited: {again}")
     if changed := differences(result, now):

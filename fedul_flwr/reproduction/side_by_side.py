@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from statistics import fmean, stdev
 
+from fedul_flwr.comparison.statistics import half_width
 from fedul_flwr.reproduction.measures import MEASURES
 from fedul_flwr.reproduction.results import Key, Result
 from fedul_flwr.reproduction.tables import Size, Table
@@ -22,11 +23,13 @@ class Value:
     mean : over runs.
     std : sample standard deviation; None where it is not known.
     seeds : number of runs; 0 where it is not known, the paper's.
+    half_width : half of the 95 % confidence interval; None with fewer than two runs.
     """
 
     mean: float
     std: float | None = None
     seeds: int = 0
+    half_width: float | None = None
 
     @classmethod
     def of_paper(cls, printed: Sequence[float]) -> Value:
@@ -34,21 +37,26 @@ class Value:
         return cls(printed[0], printed[1] if len(printed) > 1 else None)
 
     def text(self, digits: int) -> str:
-        """``2.98 (1.72)``, and ours with the number of seeds."""
+        """``2.98 (1.72)``, and ours with the interval and the number of seeds."""
+        half = "" if self.half_width is None else f" ± {self.half_width:.{digits}f}"
         std = "" if self.std is None else f" ({self.std:.{digits}f})"
         count = f", {self.seeds} seed{'s' if self.seeds > 1 else ''}" if self.seeds else ""
-        return f"{self.mean:.{digits}f}{std}{count}"
+        return f"{self.mean:.{digits}f}{half}{std}{count}"
 
 
 @dataclass(frozen=True)
 class Line:
-    """One measure of one row and column: the paper's and, by size, ours; None for none."""
+    """One measure of one row and column: the paper's and, by size, ours; None for none.
+
+    ``tuned`` is ours, too, with the settings that a search chose.
+    """
 
     row: str
     column: str
     measure: str
     paper: Value | None
     ours: Mapping[Size, Value | None]
+    tuned: Mapping[Size, Value | None] = field(default_factory=dict)
 
     def texts(self, size: Size) -> tuple[str, str]:
         """Ours, and how far it is from the paper's."""
@@ -57,6 +65,11 @@ class Line:
             return NOT_RUN, "–"
         far = "–" if self.paper is None else f"{ours.mean - self.paper.mean:+.{digits}f}"
         return ours.text(digits), far
+
+    def tuned_text(self, size: Size) -> str:
+        """Ours with the settings that a search chose."""
+        value = self.tuned.get(size)
+        return "–" if value is None else value.text(MEASURES[self.measure].digits)
 
     def paper_text(self) -> str:
         """The paper's figure."""
@@ -68,12 +81,14 @@ def lines(
     results: Mapping[Size, Mapping[Key, Result]],
     rows: Sequence[str],
     columns: Sequence[str],
+    tuned: Mapping[Size, Mapping[Key, Result]] | None = None,
 ) -> Iterator[Line]:
     """Lines of a table for each row and column it has, whether there is a figure or not.
 
     Parameters
     ----------
     results : known ones by size; a size that is not there is not shown.
+    tuned : the same of tuned runs.
     """
     for column in columns:
         for row in rows:
@@ -83,7 +98,9 @@ def lines(
                 printed = table.columns[column].paper.get(measure, {}).get(row)
                 paper = None if printed is None else Value.of_paper(printed)
                 ours = {size: _ours(of, row, column, measure) for size, of in results.items()}
-                yield Line(row, column, measure, paper, ours)
+                found = (tuned or {}).items()
+                ours_tuned = {size: _ours(of, row, column, measure) for size, of in found}
+                yield Line(row, column, measure, paper, ours, ours_tuned)
 
 
 def curves(
@@ -116,4 +133,5 @@ def _ours(results: Mapping[Key, Result], row: str, column: str, measure: str) ->
     ]
     if not found:
         return None
-    return Value(fmean(found), stdev(found) if len(found) > 1 else None, len(found))
+    std = stdev(found) if len(found) > 1 else None
+    return Value(fmean(found), std, len(found), half_width(found))

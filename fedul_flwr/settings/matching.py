@@ -12,12 +12,17 @@ Weight = Annotated[float, Field(ge=0)]
 Confidence = Annotated[float, Field(ge=0, lt=1)]
 
 
-class ScenarioSettings(Settings):
-    """Where labels are, and when unlabeled points arrive (FedMatch, sections 2.2 and 6.1)."""
+class LabelPlaceSettings(Settings):
+    """Where labels are (FedMatch, section 2.2)."""
 
     labels_at: Literal["clients", "server"] = "clients"
     """Who has labels: the clients for some of their points, or the server alone, which then trains
     on a labeled set of its own before every round (table `server`)."""
+
+
+class ScenarioSettings(LabelPlaceSettings):
+    """Where labels are, and when unlabeled points arrive (FedMatch, sections 2.2 and 6.1)."""
+
     streaming_steps: Annotated[int, Field(ge=1)] = 1
     """Steps (T) in which the clients' unlabeled points arrive, equally many in each; a client
     trains on those of the current step. 1 gives them all points at once. With all labels

@@ -44,7 +44,9 @@ TEST_PRIOR_WORDS = ("uniform", "sets", "em")
 OF_SCHEDULES = {
     "cosine": ("learning_rate_rounds",),
     "plateau": (
-        *("learning_rate_patience", "learning_rate_factor", "learning_rate_patience_scope"),
+        "learning_rate_patience",
+        "learning_rate_factor",
+        "learning_rate_patience_scope",
     ),
 }
 """Settings that have an effect with one `learning-rate-schedule` only."""
@@ -91,6 +93,9 @@ class SharedSettings(Settings):
     start_from: str = ""
     """Where the model's first weights come from: output directory of a run, `.safetensors` file, or
     `torchvision` (pretrained, for its own models). A last layer of other classes stays fresh."""
+    init_scale: Annotated[float, Field(gt=0)] = 1.0
+    """What all fresh parameters of the model are multiplied by, biases and the gains of batch norm
+    too, before round 1."""
     num_rounds: Annotated[int, Field(ge=1)] = 30
     """Communication rounds (R)."""
     local_epochs: Annotated[int, Field(ge=1)] = 2
@@ -146,6 +151,9 @@ class SharedSettings(Settings):
     that a round's clients return."""
     evaluate_every: Annotated[int, Field(ge=1)] = 1
     """Rounds between two evaluations at the server; the last round is always evaluated."""
+    measure_test_error: bool = True
+    """Measure errors on the server's test set. `false` leaves its labels unread, as a search for
+    settings does (docs/tune.md)."""
     measure_forgetting: bool = False
     """Also measure the error on the labeled training points at every evaluation (simulations on
     partly labeled data, and methods that train at the server)."""
@@ -212,6 +220,15 @@ class SharedSettings(Settings):
         return self
 
     @model_validator(mode="after")
+    def _check_scale(self) -> Self:
+        if self.start_from and self.init_scale != 1:
+            raise ValueError(
+                f"init-scale = {self.init_scale:g} is for fresh weights, and start-from = "
+                f"{self.start_from!r} names trained ones: leave one of both out"
+            )
+        return self
+
+    @model_validator(mode="after")
     def _check_fractions(self) -> Self:
         if self.validation_fraction + self.server_fraction >= 1:
             raise ValueError(
@@ -257,6 +274,11 @@ class SharedSettings(Settings):
             raise ValueError("dataset = 'none' needs class-names and image-shape")
         if self.dataset != "none" and any(given):
             raise ValueError("class-names and image-shape are for dataset = 'none'")
+        if self.dataset == "none" and not self.measure_test_error:
+            raise ValueError(
+                "measure-test-error = False has no effect with dataset = 'none', where the server "
+                "has no test set: leave it out"
+            )
         return self
 
     @model_validator(mode="after")

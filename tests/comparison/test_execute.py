@@ -113,18 +113,20 @@ def test_what_is_saved(stage: Stage, tmp_path: Path) -> None:
     asked = plan(tmp_path)
     stage.run(asked)
     # Differences 2 and 2.5, mean 2.25, standard deviation 0.3536: t = 9 with one degree of
-    # freedom, p = 1 - 2 / pi * atan(9) = 0.0704.
+    # freedom, p = 1 - 2 / pi * atan(9) = 0.0704. Half an interval is 12.706 * s / sqrt(2): of s =
+    # 0.7071 it is 6.353, of 0.3536 3.177.
     assert (
         (asked.output / "comparison.md").read_text()
         == """\
 # Comparison
 
-| run | test error (%) | p | best round | time | a round | up | down | seeds |
-| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |
-| FedUL | **3.50 (0.71)** | 0.070 | 2, 2 | 20 s | 9 s | 1.5 MB | 3 MB | 2 |
-| All \\| labels | **1.25 (0.35)** | best | 2, 2 | 20 s | 9 s | 1.5 MB | 3 MB | 2 |
+| run | test error (%) | 95 % | p | best round | time | a round | up | down | seeds |
+| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |
+| FedUL | **3.50 (0.71)** | ± 6.35 | 0.070 | 2, 2 | 20 s | 9 s | 1.5 MB | 3 MB | 2 |
+| All \\| labels | **1.25 (0.35)** | ± 3.18 | best | 2, 2 | 20 s | 9 s | 1.5 MB | 3 MB | 2 |
 
 - Test error in percent: mean (sample standard deviation) over seeds.
+- 95 %: half of the mean's confidence interval over seeds, by Student's t.
 - Bold: the lowest mean, and those that a two-sided paired t-test over seeds at 5 % does not tell \
 apart from it (p is the test's). The fewer seeds, the less it tells apart.
 
@@ -139,6 +141,7 @@ apart from it (p is the test's). The fewer seeds, the less it tells apart.
 """
     )
     first, second = table(asked.output / "comparison.csv")
+    assert float(first["half_width"]) == pytest.approx(6.3531, abs=1e-4)
     assert (first["run"], first["mean"], first["marked"], first["n_seeds"]) == (
         "FedUL",
         "3.5",

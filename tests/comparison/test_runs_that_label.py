@@ -77,7 +77,7 @@ def test_two_settings_on_two_seeds(here: Path, ran: list[str]) -> None:
         scores = json.loads((here / "out" / row["directory"] / "labels.json").read_text())
         assert float(row["test_error"]) == scores["sources"]["xclp"]["error"]
     text = (here / "out" / "comparison.md").read_text()
-    assert text.splitlines()[2].startswith("| run | error (%) | p | best round |")
+    assert text.splitlines()[2].startswith("| run | error (%) | 95 % | p | best round |")
     assert "It is that of the labels that clients gave their new points" in text
     assert "test error" not in text
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from scipy.stats import ttest_rel
 
-from fedul_flwr.comparison.statistics import Standing, paired_p_value, rank
+from fedul_flwr.comparison.statistics import Standing, half_width, paired_p_value, rank
 
 
 def marked(standings: dict[str, Standing]) -> set[str]:
@@ -42,6 +42,21 @@ def test_mean_and_sample_standard_deviation() -> None:
     # Deviations from 3 are -2, -1, 3: sqrt((4 + 1 + 9) / 2).
     assert (standing.mean, standing.std) == (3.0, pytest.approx(math.sqrt(7)))
     assert (standing.best, standing.marked, standing.p_value) == (True, True, None)
+
+
+def test_half_of_the_confidence_interval_of_five_seeds() -> None:
+    # Mean 3, s = sqrt((4 + 1 + 0 + 1 + 4) / 4) = sqrt(2.5), and in tables of Student's t the 0.975
+    # quantile of 4 degrees of freedom is 2.776.
+    assert half_width([1, 2, 3, 4, 5]) == pytest.approx(2.776 * math.sqrt(2.5 / 5), abs=1e-3)
+    assert rank({"a": dict(enumerate([1.0, 2, 3, 4, 5]))})["a"].half_width == half_width(
+        range(1, 6)
+    )
+
+
+def test_one_seed_has_no_confidence_interval() -> None:
+    assert half_width([1.0]) is None
+    assert half_width([2.0, 2.0]) == 0.0
+    assert rank({"a": {0: 1.0}, "b": {}})["a"].half_width is None
 
 
 def test_what_the_test_does_not_tell_apart_is_marked() -> None:

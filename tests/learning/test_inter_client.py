@@ -213,10 +213,16 @@ def test_confidence_at_the_threshold_counts() -> None:
         assert (consistency.points, consistency.confident) == (6, 2 * confident)
 
 
-def test_of_no_weight_there_is_no_loss() -> None:
+def test_of_no_weight_there_is_no_loss_and_no_point_is_looked_at() -> None:
     consistency = InterClientConsistency([Table(FIRST)], 0.0, 0.75, mirrored)
     assert consistency(wide(Table(OWN)), POINTS) is None
-    assert consistency.confident == 2
+    assert (consistency.points, consistency.confident) == (0, 0)
+    model = network(batch_norm=True)
+    before = {name: array.clone() for name, array in model.state_dict().items()}
+    assert InterClientConsistency([], 0.0, 0.0)(narrow(model), images(8)) is None
+    assert all(array.equal(before[name]) for name, array in model.state_dict().items())
+    InterClientConsistency([], 1.0, 0.0)(narrow(model), images(8))
+    assert not all(array.equal(before[name]) for name, array in model.state_dict().items())
 
 
 # On networks

@@ -64,7 +64,8 @@ def test_no_run_of_the_column_no_picture_and_no_link(place: Path) -> None:
     measured = {("FedUL", "M=12", 0): run([1], [5.0])}
     assert _size_drawn(table, {"full": other, "quick": measured}) == "quick"
     for quick, linked in (({}, False), (measured, True)):
-        page = _section(table, {"full": with_figures(other), "quick": with_figures(quick)})
+        results = {"full": with_figures(other), "quick": with_figures(quick)}
+        page = _section(table, results, {}, place)  # type: ignore[arg-type]
         assert ("![Digits](pictures/mini-table-1.svg)" in page) == linked
 
 

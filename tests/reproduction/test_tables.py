@@ -109,9 +109,10 @@ def test_mean_and_deviation_over_seeds(place: Path) -> None:
         for seed, error in errors.items()
     }
     line, other = lines(table, {"full": results}, ["FedUL", "all labels"], ["M=10"])
-    # Mean 4, sample variance (4 + 0 + 4) / 2 = 4.
-    assert line.ours["full"] == Value(4.0, 2.0, 3)
-    assert line.texts("full") == ("4.00 (2.00), 3 seeds", "+1.50")
+    # Mean 4, sample variance (4 + 0 + 4) / 2 = 4. The 0.975 quantile of t with 2 degrees of freedom
+    # is 4.3027: half of the interval is 4.3027 * 2 / sqrt(3) = 4.968.
+    assert line.ours["full"] == Value(4.0, 2.0, 3, pytest.approx(4.9683, abs=1e-4))
+    assert line.texts("full") == ("4.00 ± 4.97 (2.00), 3 seeds", "+1.50")
     assert (other.paper_text(), *other.texts("full")) == ("–", "not run", "–")
 
 

@@ -89,6 +89,7 @@ def assert_ends_as(directory: Path, model: nn.Module) -> None:
         ("fixmatch", {"ssl.unsupervised-weight": 0.0}),
         ("uda", {"ssl.unsupervised-weight": 0.0, "uda.signal-annealing": "none"}),
         ("all-labels", {}),
+        ("given-labels", {}),
     ],
 )
 def test_without_unlabeled_points_it_is_supervised_learning(

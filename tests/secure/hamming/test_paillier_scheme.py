@@ -10,6 +10,7 @@ import gmpy2
 import numpy as np
 import pytest
 from gmpy2 import mpz
+from scipy.stats import kstest
 
 from fedul_flwr.secure.hamming.paillier_scheme import (
     PrivateKey,
@@ -22,6 +23,7 @@ from fedul_flwr.secure.hamming.paillier_scheme import (
     to_bytes,
     uniform_below,
 )
+from tests.secure.hamming.pairs import seeded
 
 TINY = PrivateKey(mpz(5), mpz(7))
 KEY = generate_key(512, os.urandom)
@@ -64,6 +66,25 @@ def test_the_owners_randomness_is_uniform_among_nth_residues() -> None:
     )
     assert residues == sorted({r**35 % 1225 for r in range(35) if math.gcd(r, 35) == 1})
     assert len(residues) == 24
+
+
+def test_nobody_can_try_out_all_randomness() -> None:
+    # With r below 2^16, say, whoever divides by all r^n reads the plaintext.
+    entropy = seeded(1)
+    key = generate_key(256, entropy)
+    drawn = [key.encrypt(mpz(0), entropy) for _ in range(300)]
+    # r^n modulo p has the part x^p = x that was drawn modulo p.
+    for prime in (key.p, key.q):
+        assert kstest([uniform(x % prime, prime) for x in drawn], "uniform")[1] > 1e-3
+    root = gmpy2.invert(key.n, math.lcm(int(key.p - 1), int(key.q - 1)))
+    powers = [nth_residue(key.n, entropy) for _ in range(300)]
+    found = [uniform(gmpy2.powmod(power, root, key.n), key.n) for power in powers]
+    assert kstest(found, "uniform")[1] > 1e-3
+
+
+def uniform(number: mpz, bound: mpz) -> float:
+    """number / bound, of integers beyond a float's range."""
+    return float(mpz(2**53) * number // bound) / 2**53
 
 
 def test_encryption_without_the_private_key_by_hand() -> None:

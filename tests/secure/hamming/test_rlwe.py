@@ -365,5 +365,21 @@ class TestCost:
         # + 8 · 500 · 500 for the distances. One of the two clients offers: 34.8 MB.
         assert RLWE.cost([500, 500], 4096).traffic == 24_625_152 + 8_192_000 + 2_000_000
 
+    @pytest.mark.parametrize(
+        ("sizes", "num_bits", "polynomials", "products"),
+        [
+            # beta = 8: 500 rows and 512 ciphertexts, 500² distances, 1000 + 2 · 80 points.
+            ([500, 500], 4096, 1012, 12288 * (250_000 + 1.9 * 1160 * 512)),
+            # beta = 1024, in stretches of 16: (3 + 1) / 2 rows and 2 ciphertexts; 3 distances;
+            # clients without points have no transforms.
+            ([1, 0, 3], 16, 4, 48 * (3 + 1.9 * 164 * 256)),
+        ],
+    )
+    def test_in_seconds_by_hand(
+        self, sizes: list[int], num_bits: int, polynomials: int, products: float
+    ) -> None:
+        seconds = RLWE.cost(sizes, num_bits).seconds
+        assert seconds == pytest.approx(2e-4 * polynomials + 3.5e-11 * products)
+
     def test_of_nobody(self) -> None:
         assert RLWE.cost([0, 0], 8) == (0, 0)

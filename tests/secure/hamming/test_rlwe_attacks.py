@@ -221,6 +221,8 @@ class TestMasksAndFlood:
     def test_masks_are_uniform_modulo_t(self) -> None:
         masks = rlwe._masks((512, 512), seeded(3))
         assert masks.max() < T
+        # They are made of the entropy that is given, and of nothing else.
+        assert (masks == rlwe._masks((512, 512), seeded(3))).all()
         assert chisquare(np.bincount(masks.ravel(), minlength=T)).pvalue > 1e-3
 
     def test_the_flood_is_uniform_in_every_bit_of_80(self) -> None:

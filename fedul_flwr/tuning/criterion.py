@@ -1,0 +1,114 @@
+"""What a search compares: an error or a loss in the round that a run would keep. No test error."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from fedul_flwr.config import RunConfig
+from fedul_flwr.errors import UserError
+from fedul_flwr.methods import find_method
+from fedul_flwr.references import load_reference
+from fedul_flwr.results.recorder import CRITERION
+from fedul_flwr.settings.base import Scalar
+
+Name = Literal["validation", "heldout"]
+Line = Mapping[str, Any]
+"""A line of ``metrics.jsonl``."""
+
+_LOSSES = ("loss", "surrogate_loss", "heldout_loss", "validation_loss")
+
+
+@dataclass(frozen=True)
+class Criterion:
+    """The measure of a trial.
+
+    Attributes
+    ----------
+    name : ``validation`` is the error on the server's labeled validation points in percent,
+        ``heldout`` the loss on the clients' held-out unlabeled sets.
+    selection : how a run chooses its round: ``validation``, ``heldout`` or ``last``.
+    """
+
+    name: Name
+    selection: str
+
+    @property
+    def key(self) -> str:
+        """Key of the measure in a line."""
+        return CRITERION[self.name]
+
+    def text(self, value: float) -> str:
+        """A value in words."""
+        if self.name == "validation":
+            return f"validation error {value:.2f} %"
+        return f"held-out loss {value:.4f}"
+
+    def settings(self) -> dict[str, Scalar]:
+        """Settings of every trial: the measure is taken in every run, the test error in none."""
+        measured = "heldout" if self.name == "heldout" else self.selection
+        return {"selection": measured, "measure-test-error": False}
+
+    def kept(self, lines: Sequence[Line]) -> tuple[int, float] | None:
+        """Round that the run would keep of those so far, and the measure there.
+
+        None where no round was measured. Of equal rounds the first is kept, as a run does.
+        """
+        key = CRITERION[self.selection]
+        known = [line for line in lines if _is_finite(line, self.key) and _is_finite(line, key)]
+        if not known:
+            return None
+        best = known[-1] if key == "round" else min(known, key=lambda line: float(line[key]))
+        return int(best["round"]), float(best[self.key])
+
+
+def criterion_of(name: Name, own: RunConfig, trial: RunConfig) -> Criterion:
+    """The criterion ``name`` for a row.
+
+    A run that takes its last round is measured there. With ``heldout`` others choose their round by
+    the held-out loss too, so that no label has a part in it.
+
+    Parameters
+    ----------
+    own : settings of the row.
+    trial : the same with what the search sets for all of its trials.
+
+    Raises
+    ------
+    UserError
+        If there is nothing to measure, or the method trains nothing.
+    """
+    from fedul_flwr.training import choose_selection
+
+    method = find_method(own.method)
+    if not method.trains:
+        raise UserError(f"Method {own.method!r} trains nothing, so there is nothing to search.")
+    can_hold_out = load_reference(method.strategy, "method").can_hold_out
+    if name == "validation" and not _validates(trial):
+        raise UserError(
+            "There are no validation points: set validation-fraction above 0 in the experiment, or "
+            "in [settings] of the search, which sets them aside for its trials alone."
+        )
+    if name == "heldout" and not can_hold_out:
+        raise UserError(
+            f"Method {own.method!r} has no held-out loss: search it with --criterion validation."
+        )
+    chosen = choose_selection(own, can_hold_out, has_validation=_validates(own))
+    return Criterion(name, "heldout" if name == "heldout" and chosen != "last" else chosen)
+
+
+def _validates(config: RunConfig) -> bool:
+    return config.validation_fraction > 0 and config.dataset != "none"
+
+
+def is_diverged(line: Line) -> bool:
+    """Whether a loss of a round is infinite or not a number."""
+    values = [line.get(key) for key in _LOSSES]
+    return any(isinstance(value, float) and not math.isfinite(value) for value in values)
+
+
+def _is_finite(line: Line, key: str) -> bool:
+    value = line.get(key)
+    return isinstance(value, int | float) and math.isfinite(value)

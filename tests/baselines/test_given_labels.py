@@ -1,0 +1,174 @@
+"""The labels that there are and nothing else: at clients, at the server, on FedMatch's splits."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from baselines.given_labels import GivenLabels
+from fedul_flwr.comparison.plan import make_plan
+from fedul_flwr.config import RunConfig, default_flat, parse_flat
+from fedul_flwr.data.label_split import LabelTruth
+from fedul_flwr.errors import UserError
+from fedul_flwr.server_data import open_server_data
+from tests.runs import last_model, metrics, train
+
+Settings = Callable[..., RunConfig]
+QUICK: dict[str, Any] = {
+    **{"model": "mlp", "num_rounds": 2, "local_epochs": 1, "points_per_client": 60},
+}
+AT_SERVER: dict[str, Any] = {"scenario.labels-at": "server", "server_fraction": 0.1}
+WIDE: dict[str, Any] = {
+    **{"precision": "float64", "batch_size": 0, "optimizer": "sgd", "learning_rate": 0.01},
+}
+ALIKE = ("given-labels", "uda", "fixmatch", "fedmatch")
+
+
+def assert_same(one: Path, other: Path) -> None:
+    for name, array in last_model(one).items():
+        np.testing.assert_allclose(array, last_model(other)[name], rtol=1e-9, atol=1e-12)
+
+
+# What it computes
+
+
+def test_of_weight_1_it_is_what_xclp_has_in_its_first_stage(settings: Settings) -> None:
+    options = {**QUICK, **WIDE}
+    ours = train(settings(**options, method="given-labels", **{"ssl.supervised-weight": 1.0}), 3)
+    assert_same(ours, train(settings(**options, method="labels-only"), 3))
+
+
+def test_at_the_server_and_of_weight_1_it_is_what_is_beside_unlabeled_sets(
+    settings: Settings,
+) -> None:
+    options = {**QUICK, **WIDE, "server_fraction": 0.1}
+    place = {"scenario.labels-at": "server", "ssl.supervised-weight": 1.0}
+    ours = train(settings(**options, **place, method="given-labels"), 3)
+    assert_same(ours, train(settings(**options, method="server-only"), 3))
+
+
+@pytest.mark.parametrize("scenario", [{}, AT_SERVER], ids=["clients", "server"])
+def test_it_is_fixmatch_whose_unlabeled_points_have_no_weight(
+    settings: Settings, scenario: dict[str, Any]
+) -> None:
+    options = {**QUICK, **WIDE, **scenario}
+    weightless = {"ssl.unsupervised-weight": 0.0}
+    ours = train(settings(**options, method="given-labels"), 2)
+    assert_same(ours, train(settings(**options, method="fixmatch", **weightless), 2))
+
+
+@pytest.mark.parametrize("scenario", [{}, AT_SERVER], ids=["clients", "server"])
+def test_it_is_fedmatch_without_psi_consistency_and_penalties(
+    settings: Settings, scenario: dict[str, Any]
+) -> None:
+    options = {**QUICK, **WIDE, **scenario}
+    nothing = {
+        f"fedmatch.{key}": 0.0
+        for key in (
+            *("consistency-weight", "l2-weight", "l1-weight"),
+            *("psi-factor", "psi-cutoff", "difference-threshold"),
+        )
+    }
+    ours = train(settings(**options, method="given-labels"), 2)
+    assert_same(ours, train(settings(**options, method="fedmatch", **nothing), 2))
+
+
+def test_fedmatch_without_consistency_still_moves_psi_to_sigma(settings: Settings) -> None:
+    options = {**QUICK, **WIDE, "method": "fedmatch", "fedmatch.consistency-weight": 0.0}
+    ours = train(settings(**QUICK, **WIDE, method="given-labels"), 2)
+    pulled = last_model(train(settings(**options), 2))
+    assert not all(
+        np.allclose(pulled[name], array, rtol=1e-3) for name, array in last_model(ours).items()
+    )
+
+
+def test_with_labels_at_the_server_no_client_is_asked(settings: Settings) -> None:
+    for line in metrics(train(settings(**QUICK, **AT_SERVER, method="given-labels"), 3)):
+        assert (line["clients"], line["bytes_up"], line["bytes_down"]) == (0, 0, 0)
+        assert line["server_loss"] > 0
+
+
+def test_only_clients_with_labels_are_sampled(settings: Settings) -> None:
+    half = {"labels.labeled-clients": 0.5, "labels.total": 20, "fraction_train": 1.0}
+    lines = metrics(train(settings(**QUICK, method="given-labels", **half), 4))
+    assert [line["clients"] for line in lines] == [2, 2]
+    everybody = {"labels.total": 20, "fraction_train": 0.5}
+    lines = metrics(train(settings(**QUICK, method="given-labels", **everybody), 4))
+    assert [line["clients"] for line in lines] == [2, 2]
+
+
+# Rows of one comparison
+
+
+@pytest.mark.parametrize("place", ["clients", "server"])
+def test_all_rows_of_a_comparison_have_the_same_labeled_points(place: str, tmp_path: Path) -> None:
+    shared: dict[str, Any] = {"dataset": "digits", "validation-fraction": 0.1}
+    if place == "server":
+        shared |= {"scenario.labels-at": "server", "server-fraction": 0.2, "server.points": 50}
+    else:
+        shared |= {"labels.total": 40}
+    runs = {name: {"method": name} for name in ALIKE}
+    plan = make_plan(runs, {**shared, "scenario.streaming-steps": 2}, (0, 3), 4, tmp_path)
+    assert plan.split_warnings == ()
+    for seed in (0, 3):
+        labeled, clients, validation = [], [], []
+        for cell in plan.cells:
+            if cell.seed != seed:
+                continue
+            data = open_server_data(cell.config).split_over(4, cell.config)
+            found = data.labeled(cell.config) if place == "server" else data.given()
+            assert found is not None
+            assert data.split is not None
+            labeled.append((found.points.tolist(), found.labels.tolist()))
+            validation.append(data.validation.tolist())
+            clients.append([c.points.tolist() for c in data.split.clients])
+            known = [(c.given >= 0).any() for c in data.split.clients if isinstance(c, LabelTruth)]
+            assert known == [place == "clients"] * 4
+        assert len(labeled) == len(ALIKE)
+        assert len(labeled[0][0]) == (50 if place == "server" else 40)
+        assert labeled == [labeled[0]] * len(ALIKE)
+        assert clients == [clients[0]] * len(ALIKE)
+        assert validation == [validation[0]] * len(ALIKE)
+
+
+# What it refuses
+
+
+def parse(**options: Any) -> RunConfig:
+    return parse_flat({**default_flat(), "method": "given-labels", **options})
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("scenario.streaming-steps", 2),
+        ("ssl.operations", 3),
+        ("ssl.unlabeled-batch-size", 3),
+        ("fedmatch.helpers", 0),
+        ("semi.labels-only-rounds", 3),
+    ],
+)
+def test_what_is_about_unlabeled_points_has_no_effect(key: str, value: Any) -> None:
+    with pytest.raises(UserError, match=f"Setting {key} = {value} has no effect with method"):
+        parse(**{key: value})
+
+
+@pytest.mark.parametrize(("key", "value"), [("evaluate", "local"), ("max-update-norm", 2.0)])
+def test_without_clients_there_are_no_clients_models(key: str, value: Any) -> None:
+    options = {"scenario.labels-at": "server", "server-fraction": 0.1, key: value}
+    with pytest.raises(UserError) as error:
+        GivenLabels.check(parse(**options))
+    assert str(error.value) == (
+        f"Setting {key} = {value!r}: no client trains in method 'given-labels' with "
+        "scenario.labels-at = 'server'."
+    )
+    GivenLabels.check(parse(**{key: value}))
+
+
+def test_a_server_without_labels_does_not_train() -> None:
+    with pytest.raises(UserError, match=r"server.epochs = 2 has no effect with scenario.labels-at"):
+        GivenLabels.check(parse(**{"server.epochs": 2}))
