@@ -51,14 +51,14 @@ def test_a_threshold_of_one_is_cross_entropy_however_sure() -> None:
 
 
 def test_a_point_at_the_threshold_counts() -> None:
-    # Logits 0 of a black point: both classes have 1/2. Its view is white.
+    # Logits 0 and 0 of the first point: both classes have 1/2. Views are brighter by 1.
     network = Network(Affine(), CPU, "float64")
     objective = MatchingObjective(
         functional.cross_entropy, 1.0, fixmatch_loss, 1.0, 0.5, lambda inputs: inputs + 1
     )
-    inputs, labels = torch.zeros(1, 1, 1, 1, dtype=torch.float64), torch.tensor([-1])
-    expected = math.log(1 + math.exp(-1))  # of label 0, the first of equals
-    assert float(objective(network, inputs, labels).detach()) == pytest.approx(expected)
+    found = float(objective(network, pixels(0, 3), torch.tensor([-1, -1])).detach())
+    # Of label 0, the first of equals: -log sigmoid(1) and -log sigmoid(4).
+    assert found == pytest.approx((math.log(1 + math.exp(-1)) + math.log(1 + math.exp(-4))) / 2)
 
 
 class Affine(nn.Module):

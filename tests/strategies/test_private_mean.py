@@ -71,6 +71,14 @@ MEAN = {"a": np.array([1.4, 1.15]), "b": np.array([[2.5]])}
 1 + 0.8/2 = 1.4, 1 + 0.3/2 = 1.15, 2 + (0.6 + 0.4)/2 = 2.5."""
 
 
+@pytest.mark.filterwarnings("error")  # Flower divides by the length of an update
+def test_a_client_that_returns_the_model_as_it_was_has_its_part_in_the_mean() -> None:
+    returned = [{name: array.copy() for name, array in START.items()}, NEAR]
+    found = a_round(private_mean(2, noise_multiplier=ALMOST_NONE), START, returned)
+    for name, array in found.items():
+        np.testing.assert_allclose(array, (START[name] + NEAR[name]) / 2, atol=1e-5)
+
+
 def test_a_client_moves_the_model_by_the_norm_at_most() -> None:
     found = a_round(private_mean(2, noise_multiplier=ALMOST_NONE), START, [FAR, NEAR])
     for name, array in MEAN.items():
