@@ -55,6 +55,23 @@ def test_it_moves_predictions_more_than_random_directions(seed: int) -> None:
     assert found > 2 * max(random)
 
 
+def test_a_point_whose_predictions_do_not_move_keeps_its_random_direction() -> None:
+    # ReLU lets nothing of the black point through; of the white one it does.
+    layer = nn.Linear(4, 2, bias=False)
+    model = nn.Sequential(nn.Flatten(), nn.ReLU(), layer)
+    inputs = torch.stack([-torch.ones(1, 2, 2), torch.ones(1, 2, 2)])
+    network = Network(model, CPU, "float32")
+    log_p = functional.log_softmax(network(inputs).detach(), dim=1)
+    torch.manual_seed(5)
+    start = unit(torch.randn_like(inputs))
+    torch.manual_seed(5)
+    found = adversarial_offset(network, inputs, log_p, radius=0.5, xi=1e-3)
+    np.testing.assert_allclose(found[0], 0.5 * start[0], rtol=1e-6)
+    # The white one's is along the difference of the rows, up to its sign.
+    along = unit((layer.weight[0] - layer.weight[1]).detach()[None])[0]
+    assert abs(float(found[1].ravel() @ along)) == pytest.approx(0.5, rel=1e-3)
+
+
 def test_it_is_the_direction_of_the_hessian_times_the_start() -> None:
     # Without batch norm points are apart: the exact H·d from autograd's second derivative.
     network = build(dtype=torch.float64, norm=False)

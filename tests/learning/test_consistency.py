@@ -62,6 +62,16 @@ def test_the_hard_form_by_hand() -> None:
     assert float(masked) == pytest.approx(1 / 3)
 
 
+def test_a_point_at_the_threshold_counts() -> None:
+    even = torch.tensor([[0.5, 0.5]], dtype=torch.float64).log()
+    for value, masked in (
+        fixmatch_loss(even, STRONG[1:2], 0.5),
+        uda_loss(even, STRONG[1:2], 0.5, 1),
+    ):
+        assert float(masked) == 0
+        assert float(value) > 0
+
+
 def test_the_soft_form_by_hand() -> None:
     # Temperature .5 squares: .81 : .01 -> (.987805, .012195) and .04 : .64 -> (.058824, .941176).
     # KL to (.5, .5): .987805·log 1.975610 + .012195·log .024390 = .627287;

@@ -83,6 +83,24 @@ def test_the_mean_gradient_is_autograds_and_leaves_the_model_alone() -> None:
         np.testing.assert_allclose(mine, other, atol=1e-7)
 
 
+def test_the_mean_is_over_batches_and_a_weight_without_part_has_gradient_zero() -> None:
+    # Without batch norm the mean over five equal batches is the gradient over all points.
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Flatten(), nn.Linear(36, 3)).double()
+    model.register_parameter("unused", nn.Parameter(torch.ones(2, dtype=torch.float64)))
+
+    def gradient(batch_size: int) -> list[Tensor]:
+        plan = replace(SGD, batch_size=batch_size)
+        batches = point_batches(IMAGES, POINTS, TARGETS, plan)
+        rng = np.random.default_rng(0)
+        return mean_gradient(model, batches, on_logits(functional.cross_entropy), plan, rng)
+
+    for found, whole in zip(gradient(8), gradient(0), strict=True):
+        np.testing.assert_allclose(found, whole, rtol=0, atol=1e-12)
+    names = [name for name, _ in model.named_parameters()]
+    assert gradient(8)[names.index("unused")].tolist() == [0, 0]
+
+
 def test_statistics_are_frozen_within_and_only_within() -> None:
     model = conv_net().train()
     inputs: Tensor = torch.randn(8, 1, 6, 6, dtype=torch.float64)

@@ -143,6 +143,9 @@ def test_a_model_holds_the_sum_and_gives_the_parts_back(
     assert dumped.keys() == parts.keys()
     for part, arrays in parts.items():
         assert_same_bits(dumped[part], arrays)
+    # The convolution's weights lie channels last in the model, but not in a message.
+    assert not net[0].weight.is_contiguous()
+    assert all(array.flags.c_contiguous for array in flatten(dumped).values())
     assert net(torch.zeros(2, 3, 3, 3, dtype=dtype)).dtype == dtype
 
 

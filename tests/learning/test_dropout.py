@@ -105,6 +105,7 @@ def test_in_evaluation_and_afterwards_nothing_is_dropped() -> None:
         assert not torch.equal(model(IMAGES), plain)
         assert torch.equal(model.eval()(IMAGES), plain)
     assert torch.equal(model.train()(IMAGES), plain)
+    assert not any(module._forward_pre_hooks for module in model.modules())
 
 
 def test_a_model_with_a_second_head_sees_the_image_whole() -> None:
@@ -122,10 +123,10 @@ def test_an_objective_with_dropout_is_the_objective_of_the_dropped_network() -> 
     network = Network(build_model("mlp", (32, 32, 3), 10), CPU, "float32")
 
     def objective(network: Network, inputs: Tensor, targets: Tensor) -> Tensor:
-        return network(inputs).square().mean()
+        return network(inputs).square().mean() + targets.sum()
 
     assert with_dropout(objective, 0.0) is objective
-    targets = torch.zeros(64, dtype=torch.int64)
+    targets = torch.ones(64, dtype=torch.int64)
     torch.manual_seed(3)
     found = with_dropout(objective, 0.2)(network, IMAGES, targets)
     torch.manual_seed(3)

@@ -176,14 +176,16 @@ def test_ties_that_go_to_the_lowest_class_change_the_label_that_is_trained_on() 
     # default label 1, of which the strong view (row -3) has .7; with the lowest label 0, of which
     # it has .3. At point 1 the model is for 0 and the helper for 1: label 0 (.25) either way.
     helper = [(0.5, 0.5), (0.3, 0.7), (0.5, 0.5), (0.9, 0.1), *[(0.5, 0.5)] * 3]
-    found = []
-    for ties in TIES:
-        loss = InterClientConsistency([Table(helper)], 1.0, 0.75, mirrored, ties)(
-            wide(Table(OWN)), POINTS
-        )
+
+    def loss_of(**options: Ties) -> float:
+        consistency = InterClientConsistency([Table(helper)], 1.0, 0.75, mirrored, **options)
+        loss = consistency(wide(Table(OWN)), POINTS)
         assert loss is not None
-        found.append(float(loss.detach()))
-    assert found[1] - found[0] == pytest.approx(0.5 * math.log(0.7 / 0.3), abs=1e-12)
+        return float(loss.detach())
+
+    own, lowest = (loss_of(ties=ties) for ties in TIES)
+    assert lowest - own == pytest.approx(0.5 * math.log(0.7 / 0.3), abs=1e-12)
+    assert loss_of() == own
 
 
 def test_gradients_go_through_the_clients_model_alone() -> None:

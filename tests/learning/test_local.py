@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import warnings
 from dataclasses import replace
 from typing import Any
 
@@ -28,6 +29,7 @@ from fedul_flwr.learning.local import (
     train_local,
 )
 from fedul_flwr.learning.machine import place
+from fedul_flwr.learning.optimizers import SGD, Adam
 from fedul_flwr.learning.plan import LocalPlan
 
 RNG = np.random.default_rng(0)
@@ -123,13 +125,14 @@ def test_penalties_have_the_gradients_of_autograd() -> None:
         np.testing.assert_allclose(weight.grad, gradient, rtol=1e-12, atol=1e-14)
 
 
-@pytest.mark.parametrize("channels_last", [False, True])
-def test_l1_reaches_every_entry_of_a_large_tensor(channels_last: bool) -> None:
+@pytest.mark.parametrize("gradient", [torch.contiguous_format, torch.channels_last])
+@pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last])
+def test_l1_reaches_every_entry_of_a_large_tensor(
+    layout: torch.memory_format, gradient: torch.memory_format
+) -> None:
     values = np.random.default_rng(2).normal(size=(70, 400, 3, 4))  # 336,000: above 2^18
-    weight = nn.Parameter(torch.from_numpy(values))
-    if channels_last:
-        weight = nn.Parameter(weight.detach().to(memory_format=torch.channels_last))
-    weight.grad = torch.ones_like(weight)
+    weight = nn.Parameter(torch.from_numpy(values).to(memory_format=layout))
+    weight.grad = torch.ones_like(weight, memory_format=gradient)
     correct_gradients([weight], LocalPlan(l1=0.5))
     np.testing.assert_array_equal(weight.grad, 1 + 0.5 * np.sign(values))
 
@@ -360,6 +363,16 @@ def test_loaded_arrays_are_copied_and_cast() -> None:
     assert model[0].weight.dtype == torch.float32
 
 
+def test_arrays_that_must_not_be_written_to_are_loaded_without_a_warning() -> None:
+    # As those of a message are.
+    arrays = state(network())
+    for array in arrays.values():
+        array.setflags(write=False)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        load_arrays(network(), arrays)
+
+
 def test_arrays_of_another_model_are_refused() -> None:
     model = network()
     arrays = state(model)
@@ -371,6 +384,37 @@ def test_arrays_of_another_model_are_refused() -> None:
     message = r"array '5\.bias' has shape \(1,\), the model's has \(3,\)"
     with pytest.raises(ValueError, match=message):  # and it would broadcast
         load_arrays(model, {**arrays, "5.bias": np.zeros(1)})
+
+
+def test_sgd_is_plain_unless_told_otherwise() -> None:
+    weight = nn.Parameter(torch.tensor([1.0], dtype=torch.float64))
+    optimizer = SGD([weight], learning_rate=0.25)
+    for _ in range(2):
+        weight.grad = torch.ones(1, dtype=torch.float64)
+        optimizer.step()
+    assert weight.tolist() == [0.5]  # momentum or decay would lead elsewhere
+
+
+def test_adam_has_no_weight_decay_unless_told_so() -> None:
+    # Decay by 1 would cancel the gradient -1 at weight 1. The first step is as long as the rate.
+    weight = nn.Parameter(torch.tensor([1.0], dtype=torch.float64))
+    optimizer = Adam([weight], learning_rate=0.25)
+    weight.grad = -torch.ones(1, dtype=torch.float64)
+    optimizer.step()
+    assert weight.tolist() == pytest.approx([1.25])
+
+
+def test_every_step_of_a_round_is_shifted() -> None:
+    # Of a loss without gradient: two steps of −0.1 · (1, −2).
+    model = nn.Sequential(nn.Flatten(), nn.Linear(1, 2, bias=False)).double()
+    load_arrays(model, {"1.weight": np.zeros((2, 1))})
+    white, only = np.full((1, 1, 1, 1), 255, dtype=np.uint8), np.array([0])
+    plan = replace(WIDE, local_epochs=2)
+    shift = [torch.tensor([[1.0], [-2.0]], dtype=torch.float64)]
+    objective = on_logits(lambda logits, _: 0 * logits.sum())
+    batches = point_batches(white, only, only, plan)
+    train_local(model, batches, objective, plan, np.random.default_rng(0), shift=shift)
+    assert model[1].weight.ravel().tolist() == pytest.approx([-0.2, 0.4])
 
 
 @pytest.mark.parametrize("kind", ["adam", "sgd"])

@@ -50,6 +50,17 @@ def test_a_threshold_of_one_is_cross_entropy_however_sure() -> None:
     )
 
 
+def test_a_point_at_the_threshold_counts() -> None:
+    # Logits 0 of a black point: both classes have 1/2. Its view is white.
+    network = Network(Affine(), CPU, "float64")
+    objective = MatchingObjective(
+        functional.cross_entropy, 1.0, fixmatch_loss, 1.0, 0.5, lambda inputs: inputs + 1
+    )
+    inputs, labels = torch.zeros(1, 1, 1, 1, dtype=torch.float64), torch.tensor([-1])
+    expected = math.log(1 + math.exp(-1))  # of label 0, the first of equals
+    assert float(objective(network, inputs, labels).detach()) == pytest.approx(expected)
+
+
 class Affine(nn.Module):
     """Logits (w·x, 0) of one-pixel images x, so that probabilities are those of w·x."""
 

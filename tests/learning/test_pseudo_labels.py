@@ -14,7 +14,12 @@ from torch.nn import functional
 from fedul_flwr.learning.local import train_local
 from fedul_flwr.learning.network import Network
 from fedul_flwr.learning.plan import CPU, LocalPlan
-from fedul_flwr.learning.pseudo_labels import FixMixObjective, is_confident, likeliest_classes
+from fedul_flwr.learning.pseudo_labels import (
+    FixMixObjective,
+    is_confident,
+    likeliest_classes,
+    network_labels,
+)
 
 
 class Fixed(FixMixObjective):
@@ -46,6 +51,29 @@ def test_pseudo_labels_are_the_classes_with_the_largest_priors() -> None:
     found = likeliest_classes(priors)
     assert found.tolist() == [1, 0, 2]
     assert found.dtype == np.int64
+
+
+def test_labels_of_a_network_and_their_confidence() -> None:
+    # Softmax (1/2, 1/4, 1/4): confidence 1 - 1.5 log 2 / log 3 = 0.0536054; even: 0.
+    logits = torch.tensor([[math.log(2), 0.0, 0.0], [0.0, 0.0, 0.0], [0.0, 50.0, 0.0]])
+    found = network_labels(logits)
+    assert found.labels.tolist() == [0, 0, 1]
+    np.testing.assert_allclose(found.confidence, [0.0536054, 0, 1], atol=1e-6)
+
+
+def test_the_loss_is_linear_in_the_weight_of_the_mixed_points() -> None:
+    inputs, labels = of(HIGH, LOW), torch.tensor([0, 1])
+    losses = [
+        float(Fixed(threshold=0.7, weight=weight)(linear(), inputs, labels).detach())
+        for weight in (0.0, 0.5, 1.0)
+    ]
+    assert losses[1] > losses[0]
+    assert losses[2] - losses[0] == pytest.approx(2 * (losses[1] - losses[0]))
+
+
+def test_without_a_confident_point_and_with_logits_of_zero_the_loss_is_zero() -> None:
+    loss = Fixed(threshold=0.7)(linear(), of((0.0, 0.0)), torch.tensor([0]))
+    assert float(loss.detach()) == 0
 
 
 def test_the_threshold_splits_by_the_top_probability() -> None:

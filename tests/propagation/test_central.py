@@ -12,7 +12,7 @@ import pytest
 from scipy.special import entr
 
 from fedul_flwr.errors import UserError
-from fedul_flwr.propagation.central import label_propagation
+from fedul_flwr.propagation.central import label_propagation, propagated_scores
 from fedul_flwr.propagation.graph import normalised_graph
 from fedul_flwr.propagation.labels import labels_from_scores, one_hot, reweigh_by_prior
 from fedul_flwr.propagation.neighbours import neighbours_by_cosine
@@ -78,6 +78,15 @@ def test_is_what_its_parts_are(num_classes: int, class_scaling: bool) -> None:
     np.testing.assert_array_equal(found.labels, expected)
     doubt = entr(scores / scores.sum(axis=1, keepdims=True)).sum(axis=1) / np.log(num_classes)
     np.testing.assert_allclose(found.confidence, np.where(labels != -1, 1, 1 - doubt), atol=1e-5)
+
+
+def test_scores_and_labels_have_the_same_defaults() -> None:
+    features, classes = clusters(150)
+    labels = np.where((np.arange(150) % 15 == 0) | (np.arange(150) // 50 == classes), classes, -1)
+    found = labels_from_scores(propagated_scores(features, labels), labels)
+    expected = label_propagation(features, labels)
+    np.testing.assert_array_equal(found.labels, expected.labels)
+    np.testing.assert_array_equal(found.confidence, expected.confidence)
 
 
 def test_reweighing_is_of_unlabeled_points_alone() -> None:

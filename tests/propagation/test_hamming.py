@@ -35,7 +35,7 @@ def test_equals_a_naive_count(sizes: tuple[int, int, int], seed: int, share: flo
     np.testing.assert_array_equal(hamming(a, b), counted(a, b))
 
 
-@pytest.mark.parametrize("num_bits", [8, 248, 256, 4088, 4096, 65528, 65536])
+@pytest.mark.parametrize("num_bits", [8, 248, 256, 576, 4088, 4096, 65528, 65536])
 def test_extremes_of_every_length(num_bits: int) -> None:
     # All bits differ, none do, or half; lengths that fill the last word and lengths that do not.
     zeros, ones = np.zeros(num_bits // 8, np.uint8), np.full(num_bits // 8, 255, np.uint8)

@@ -77,6 +77,28 @@ def test_all_turns_compare_every_pair_once(num_tiles: int, workers: int) -> None
     np.testing.assert_array_equal(np.sort(nearest), np.sort(expected))
 
 
+def test_workers_of_a_turn_share_no_row() -> None:
+    # Side by side they would overwrite each other's neighbours.
+    words = tiles(np.arange(1, 4 * TILE + 1, dtype=np.uint8)[:, None])
+    for turn in range(4):
+        taken = np.zeros(4 * TILE, dtype=np.int64)
+        for worker in range(3):
+            nearest = np.full((4 * TILE, 1), 9 * 4 * TILE)
+            compare_turn(words, nearest, turn, 3, worker)
+            taken += nearest[:, 0] < 9 * 4 * TILE
+        assert taken.max() == 1
+
+
+def test_offers_of_any_shape_with_padding_that_is_nearer_than_all() -> None:
+    distances = np.abs(np.subtract.outer(np.arange(5), np.arange(5)))
+    padded = np.hstack([distances, np.zeros((5, 3), dtype=np.int64)])
+    nearest = np.full((5, 2), 50)
+    offer(nearest, padded[:2], 0, 0)
+    offer(nearest, np.vstack([padded[2:], np.zeros((4, 8), dtype=np.int64)])[:, 1:], 2, 1)
+    # Key = 5 · distance + index. Rows 2 to 4 were not offered point 0.
+    assert np.sort(nearest).tolist() == [[6, 12], [5, 7], [6, 8], [7, 9], [8, 12]]
+
+
 @pytest.mark.parametrize("kind", ["u2", "u8", ">i4", "i8"])
 def test_distances_of_any_type_and_order(kind: str) -> None:
     codes = encode(clusters(150)[0], SEED, 64)

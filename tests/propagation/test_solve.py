@@ -38,6 +38,19 @@ def test_equals_the_dense_inverse(alpha: float, power: float) -> None:
     np.testing.assert_allclose(scaled, inverse @ (given / given.sum(axis=0)), rtol=0, atol=1e-6)
 
 
+def test_what_the_tolerance_leaves_below_zero_is_cut_off_column_by_column(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    solve = module._refined
+    monkeypatch.setattr(module, "_refined", lambda *given: solve(*given) - 1e-9)
+    graph = cluster_graph(60)
+    given = np.zeros((60, 2))
+    given[3] = 0.5, -0.5  # with labels below zero, results below zero have to stay
+    found = propagate(graph, given, 0.0, class_scaling=False)
+    assert np.delete(found[:, 0], 3).tolist() == [0] * 59
+    assert (found[:, 1] < 0).all()
+
+
 def test_whole_numbers_for_labels() -> None:
     graph, given = cluster_graph(60), some_labels(60)
     for class_scaling in (True, False):
