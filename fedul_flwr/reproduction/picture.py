@@ -25,12 +25,20 @@ _APART = 0.045
 """Least distance of two labels, as a share of the height."""
 
 
-def curves_figure(table: Table, column: str, size: Size, results: Mapping[Key, Result]) -> Figure:
+def curves_figure(
+    table: Table,
+    column: str,
+    size: Size,
+    results: Mapping[Key, Result],
+    *,
+    tuned: bool = False,
+) -> Figure:
     """Mean test error over the rounds of every row that has a run.
 
     Parameters
     ----------
     results : of the table at ``size``; at least one of ``column`` with a test error.
+    tuned : whether they have the settings that a search chose for every row.
     """
     curves = side_by_side.curves(table, column, results)
     figure = new_figure(8.4, 4.4)
@@ -59,7 +67,8 @@ def curves_figure(table: Table, column: str, size: Size, results: Mapping[Key, R
     seeds = {seed for _, name, seed in results if name == column}
     means = ", mean over a row's seeds" if len(seeds) > 1 else ""
     quick = "quick size, " if size == "quick" else ""
-    said = f"{quick}{table.num_clients(column, size)} clients{means}"
+    searched = ", every row with settings that one search chose for it" if tuned else ""
+    said = f"{quick}{table.num_clients(column, size)} clients{means}{searched}"
     axes.set_title(said, loc="left", fontsize=9, color=GREY)
     return figure
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -135,21 +136,39 @@ def _read(table: Table, folder: Path, *, tuned: bool = False) -> dict[Size, dict
     }
 
 
-def _size_drawn(table: Table, results: Mapping[Size, Mapping[Key, Result]]) -> Size | None:
-    """The larger size that has errors over rounds for the table's picture; None where none has."""
+@dataclass(frozen=True)
+class Drawn:
+    """What a table's picture shows: results of a size, tuned or not."""
+
+    size: Size
+    tuned: bool
+    results: Mapping[Key, Result]
+
+
+def drawn(
+    table: Table,
+    results: Mapping[Size, Mapping[Key, Result]],
+    tuned: Mapping[Size, Mapping[Key, Result]],
+) -> Drawn | None:
+    """What has errors over rounds for the picture: tuned before others, full before quick."""
     column = table.settings.picture
-    return next((size for size in SIZES if column and curves(table, column, results[size])), None)
+    for searched, found in ((True, tuned), (False, results)):
+        for size in SIZES:
+            if column and curves(table, column, found.get(size, {})):
+                return Drawn(size, searched, found[size])
+    return None
 
 
 def _draw(table: Table, folder: Path, place: Path) -> None:
-    results = _read(table, folder)
-    size = _size_drawn(table, results)
-    if size is None:
+    shown = drawn(table, _read(table, folder), _read(table, folder, tuned=True))
+    if shown is None:
         return
     from fedul_flwr.reproduction.picture import curves_figure
     from fedul_flwr.results.figure_style import draw_svg
 
-    figure = curves_figure(table, table.settings.picture, size, results[size])
+    figure = curves_figure(
+        table, table.settings.picture, shown.size, shown.results, tuned=shown.tuned
+    )
     target = place / picture_of(table)
     target.parent.mkdir(parents=True, exist_ok=True)
     write_atomically(target, draw_svg(figure))
@@ -194,7 +213,7 @@ def _section(
     known = {size: of for size, of in tuned.items() if of}
     shown = list(lines(table, results, table.rows(), list(table.columns), known))
     if any(results.values()) or known:
-        if _size_drawn(table, results):
+        if drawn(table, results, tuned):
             head += ["", f"![{settings.title}]({picture_of(table)})"]
         searched = [line for size in known for line in _searched(table, size, folder)]
         return "\n".join([*head, "", *_long(table, shown, list(known)), *searched, ""])

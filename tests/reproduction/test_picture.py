@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from fedul_flwr.reproduction.picture import curves_figure
-from fedul_flwr.reproduction.render import _section, _size_drawn
+from fedul_flwr.reproduction.render import Drawn, _section, drawn
 from fedul_flwr.reproduction.tables import Size, Table, read_table
 from tests.reproduction.conftest import TABLE
 
@@ -53,16 +53,27 @@ def test_the_picture_says_which_size_it_shows(place: Path) -> None:
     assert clients_said(table, "quick") == "quick size, 2 clients"
 
 
+def test_given_tuned_runs_the_picture_says_that_every_row_was_searched(place: Path) -> None:
+    table = read_table(place / "experiments", "mini/table-1")
+    results = {("FedUL", "M=10", 0): run([1], [5.0])}
+    figure = curves_figure(table, "M=10", "full", results, tuned=True)
+    said = figure.axes[0].get_title(loc="left")
+    assert said == "3 clients, every row with settings that one search chose for it"
+
+
 def test_no_run_of_the_column_no_picture_and_no_link(place: Path) -> None:
     file = place / "experiments" / "mini" / "table-1" / "table.toml"
     file.write_text('picture = "M=12"\n' + TABLE)
     table = read_table(place / "experiments", "mini/table-1")
     other = {("FedUL", "M=10", 0): run([1], [5.0])}
-    assert _size_drawn(table, {"full": other, "quick": {}}) is None
+    assert drawn(table, {"full": other, "quick": {}}, {}) is None
     unmeasured = {("FedUL", "M=12", 0): run([], [])}
-    assert _size_drawn(table, {"full": unmeasured, "quick": {}}) is None
+    assert drawn(table, {"full": unmeasured, "quick": {}}, {}) is None
     measured = {("FedUL", "M=12", 0): run([1], [5.0])}
-    assert _size_drawn(table, {"full": other, "quick": measured}) == "quick"
+    assert drawn(table, {"full": other, "quick": measured}, {}) == Drawn("quick", False, measured)
+    # Tuned runs are comparable, others need not be: they are shown, whatever their size.
+    shown = drawn(table, {"full": measured}, {"full": other, "quick": measured})
+    assert shown == Drawn("quick", True, measured)
     for quick, linked in (({}, False), (measured, True)):
         results = {"full": with_figures(other), "quick": with_figures(quick)}
         page = _section(table, results, {}, place)  # type: ignore[arg-type]

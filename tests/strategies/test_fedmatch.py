@@ -181,10 +181,8 @@ def test_with_psi_0_it_is_supervised_fedavg(settings: Settings, model: str) -> N
 
             def labeled(rng: np.random.Generator, client: int = client) -> Any:
                 for inputs, labels in twin.data(client)(rng):
-                    # The step on the others moves no weight, but batch norm sees them, too.
+                    # Of no weight, the others are not even looked at: batch norm sees none.
                     yield inputs[labels >= 0], labels[labels >= 0]
-                    if model != "mlp":
-                        place(twin.model, twin.plan.device, twin.plan.precision)(inputs[labels < 0])
 
             load_arrays(twin.model, theta)
             seed = stream(config.seed, "local", number, client)

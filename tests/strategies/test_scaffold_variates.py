@@ -163,6 +163,7 @@ def test_a_run_that_resumes_with_clients_that_have_kept_nothing_begins_anew(
     settings: Settings, caplog: pytest.LogCaptureFixture
 ) -> None:
     """On devices a resumed run is a new one, and Flower gives clients a new memory."""
+    caplog.set_level("WARNING", logger="flwr")
     config = settings(**{**PLAN, "num_rounds": 3})
     directory = train(config, 3)
     shutil.rmtree(directory / "clients")
@@ -212,6 +213,7 @@ def run(settings: Settings, tmp_path: Path) -> Run:
 def test_a_restarted_device_makes_all_variates_begin_anew(
     run: Run, caplog: pytest.LogCaptureFixture, rounds: int
 ) -> None:
+    caplog.set_level("WARNING", logger="flwr")
     directory, flock, kept = run(forgets={(3, 2)}, num_rounds=rounds)
     assert "Client 2 has lost its variate: SCAFFOLD begins anew with all 0." in caplog.text
     # It fails in round 3, as it was told nothing yet, and is prepared again before round 4.
@@ -227,6 +229,8 @@ def test_a_restarted_device_makes_all_variates_begin_anew(
 def test_who_was_away_and_remembers_goes_on(
     run: Run, caplog: pytest.LogCaptureFixture, rounds: int
 ) -> None:
+    caplog.set_level("WARNING", logger="flwr")
+
     def there(number: int) -> list[int]:
         return [0, 1, 2, 3] if number in (1, 2, 6) else [0, 1, 3]
 
