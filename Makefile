@@ -75,9 +75,6 @@ bench: $(STAMP)
 
 # Small changes of the code that no test notices: make mutants, or make mutants PIECE=surrogate.
 mutants: $(STAMP)
-	@[ -x $(BIN)/mutmut ] || if command -v uv >/dev/null 2>&1; then \
-	    uv pip install --quiet --python $(BIN)/python -e '.[mutants]'; \
-	else $(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[mutants]'; fi
 	@$(BIN)/python -m tests.mutation $(PIECE)
 
 clean:
