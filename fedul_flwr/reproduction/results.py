@@ -52,19 +52,38 @@ def read_results(file: Path) -> dict[Key, Result]:
     UserError
         Naming the file that is not what :func:`write_results` writes, and the key that is missing.
     """
-    if not file.exists():
-        return {}
-    try:
-        found = list(json.loads(file.read_text(encoding="utf-8"))["runs"])
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise UserError(f"{file} is not a file of results: {error!r}.") from None
-    for position, run in enumerate(found, start=1):
-        for key, kind in _PARTS.items():
-            if not isinstance(run, dict) or not isinstance(run.get(key), kind):
-                raise UserError(
-                    f"{file}, run {position}: key {key!r} is missing or of a wrong type."
-                )
+    found = read_records(file, "runs", "results", "run", _PARTS)
     return {(run["row"], run["column"], run["seed"]): run for run in found}
+
+
+def read_records(
+    file: Path, key: str, content: str, noun: str, parts: Mapping[str, Any]
+) -> list[dict[str, Any]]:
+    """The records under ``key`` of a JSON file, none where there is no file.
+
+    Parameters
+    ----------
+    content, noun : what the file holds and what one record is, for messages.
+    parts : type of each key that a record must have.
+
+    Raises
+    ------
+    UserError
+        Naming the file, and the record and key that is wrong.
+    """
+    if not file.exists():
+        return []
+    try:
+        found = list(json.loads(file.read_text(encoding="utf-8"))[key])
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise UserError(f"{file} is not a file of {content}: {error!r}.") from None
+    for position, record in enumerate(found, start=1):
+        for part, kind in parts.items():
+            if not isinstance(record, dict) or not isinstance(record.get(part), kind):
+                raise UserError(
+                    f"{file}, {noun} {position}: key {part!r} is missing or of a wrong type."
+                )
+    return found
 
 
 def write_results(file: Path, table: str, results: Iterable[Result]) -> None:

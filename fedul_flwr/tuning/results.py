@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from fedul_flwr.errors import UserError
-from fedul_flwr.reproduction.results import differences, digest, hardware_of
+from fedul_flwr.reproduction.results import differences, digest, hardware_of, read_records
 from fedul_flwr.reproduction.tables import Size
 from fedul_flwr.results.records import write_atomically
 from fedul_flwr.settings.base import Scalar
@@ -109,18 +109,8 @@ def read_searches(file: Path) -> dict[Key, Found]:
     UserError
         Naming the file and what is missing in it, or that it was edited.
     """
-    if not file.exists():
-        return {}
-    try:
-        found = list(json.loads(file.read_text(encoding="utf-8"))["searches"])
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise UserError(f"{file} is not a file of searches: {error!r}.") from None
-    for position, one in enumerate(found, start=1):
-        for key, kind in _PARTS.items():
-            if not isinstance(one, dict) or not isinstance(one.get(key), kind):
-                raise UserError(
-                    f"{file}, search {position}: key {key!r} is missing or of a wrong type."
-                )
+    found = read_records(file, "searches", "searches", "search", _PARTS)
+    for one in found:
         if one["outcome-hash"] != outcome_hash(one) or one["hash"] != digest(one["settings"]):
             raise UserError(
                 f"{file}: the search of row {one['row']!r}, column {one['column']!r} does not have "
