@@ -17,7 +17,7 @@ import numpy as np
 from safetensors.numpy import load_file
 from typer.testing import CliRunner
 
-from fedul_flwr.cli import app
+from fedul_flwr.cli.main import app
 
 STORED = Path(__file__).parents[2] / "build" / "golden.json"
 TIMES = ("seconds", "seconds_fit", "seconds_evaluation", "seconds-fit", "seconds-evaluation")
@@ -31,7 +31,7 @@ RUNS: dict[str, str] = {
     "fedul-adam": f'{SETS} method="fedul" optimizer="adam" learning-rate=1e-3',
     "fedul-local": f'{SETS} method="fedul" base="local" evaluate="local"',
     "fedul-scaffold": f'{SETS} method="fedul" base="scaffold" optimizer="sgd" learning-rate=0.05',
-    "fedul-fednova": f'{SETS} method="fedul" base="fednova" optimizer="sgd" learning-rate=0.05 momentum=0.9',
+    "fedul-fednova": f'{SETS} method="fedul" base="fednova" optimizer="sgd" momentum=0.9',
     "fedul-fedprox": f'{SETS} method="fedul" base="fedprox"',
     "fedul-fedadam": f'{SETS} method="fedul" base="fedadam" fraction-train=0.5',
     "fedul-krum": f'{SETS} method="fedul" base="krum"',
@@ -104,7 +104,9 @@ def main(verb: str, names: list[str]) -> int:
                 print(f"{name}: {len(got)} files")
             elif got != stored[name]:
                 bad += 1
-                other = [k for k in sorted({*got, *stored[name]}) if got.get(k) != stored[name].get(k)]
+                other = [
+                    k for k in sorted({*got, *stored[name]}) if got.get(k) != stored[name].get(k)
+                ]
                 print(f"{name}: DIFFERENT in {', '.join(other)}")
     if verb == "record":
         STORED.parent.mkdir(exist_ok=True)
