@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from strategies.held import ROUNDS, HeldParts
 
 from fedul_flwr.learning.decomposition import flatten
-from strategies.held import ROUNDS, HeldParts
 
 Parts = dict[str, dict[str, Any]]
 

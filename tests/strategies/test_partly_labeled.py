@@ -15,7 +15,7 @@ from fedul_flwr.engine.in_process import FIRST_NODE_ID
 from fedul_flwr.errors import UserError
 from fedul_flwr.federated.base_strategies import build_base
 from fedul_flwr.federated.messages import Content
-from fedul_flwr.federated.phases import Member
+from fedul_flwr.federated.registry import ClientRef
 from strategies.partly_labeled import PartlyLabeled
 from tests.runs import MeddlingGrid, last_model, metrics, train
 
@@ -40,7 +40,7 @@ def strategy(settings: Settings) -> Callable[..., PartlyLabeled]:
     ) -> PartlyLabeled:
         config = settings(method="network-labels", **more)
         built = kind(config, build_base(config), [], Content())
-        built.members = [Member(number, 1000 - number) for number in range(clients)]
+        built.members = [ClientRef(number, 1000 - number) for number in range(clients)]
         built.admitted(
             {n: Content(values={"num-labeled": 3 * (n in labeled)}) for n in range(clients)}
         )
