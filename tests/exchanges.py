@@ -13,7 +13,7 @@ from flwr.app import Error, Message, RecordDict
 from flwr.common.constant import ErrorCode
 from flwr.serverapp import Grid
 from safetensors.numpy import load_file
-from strategies.held import ROUNDS
+from fedul_flwr.federated.parts_codec import ROUNDS
 from torch import nn
 
 from fedul_flwr.data.types import Arrays

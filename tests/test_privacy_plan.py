@@ -84,7 +84,7 @@ def test_the_log_says_what_holds(
     said: list[str] = []
     monkeypatch.setattr(strategies.label_propagation, "log", lambda level, text: said.append(text))
     strategy: type[MethodStrategy] = load_reference(find_method(method).strategy, "method")
-    strategy.check(parse(method, **{"xclp.secure": "rlwe"}, **options))
+    strategy.validate(parse(method, **{"xclp.secure": "rlwe"}, **options))
     assert said == expected
 
 

@@ -220,5 +220,5 @@ def test_the_log_says_that_the_server_sees_codes(
     said: list[str] = []
     monkeypatch.setattr(strategies.label_propagation, "log", lambda level, text: said.append(text))
     strategy: type[MethodStrategy] = load_reference(find_method(method).strategy, "method")
-    strategy.check(settings(method=method))
+    strategy.validate(settings(method=method))
     assert said == ["xclp.secure = 'plaintext': the server sees all codes; for simulations only."]
