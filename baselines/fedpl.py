@@ -9,13 +9,16 @@ from client_apps.unlabeled_sets import UnlabeledSetsClient
 from fedul_flwr.config.baselines import FedPLSettings
 from fedul_flwr.data.set_check import Verdict
 from fedul_flwr.errors import UserError
+from fedul_flwr.federated.client_policy import SetAdmission
+from fedul_flwr.federated.strategy import MethodStrategy
 from fedul_flwr.learning.local import Objective, on_logits
 from fedul_flwr.learning.pseudo_labels import FixMixObjective, likeliest_classes
-from strategies.unlabeled_sets import UnlabeledSets
 
 
-class FedPL(UnlabeledSets):
+class FedPL(MethodStrategy):
     """The base strategy alone; clients label their points."""
+
+    policy_class = SetAdmission
 
 
 class FedPLClient(UnlabeledSetsClient):

@@ -7,24 +7,30 @@ from flwr.serverapp import Grid
 
 from baselines.network_labels import NetworkLabelsClient
 from client_apps.partly_labeled import nothing
-from fedul_flwr.federated.messages import Content, to_arrays
+from fedul_flwr.data.content import Content
+from fedul_flwr.federated.client_policy import LabelStages
+from fedul_flwr.federated.messages import to_arrays
 from fedul_flwr.federated.registry import ClientRef
+from fedul_flwr.federated.strategy import MethodStrategy
 from fedul_flwr.learning.local import load_arrays
 from fedul_flwr.propagation.labels import Propagated
-from strategies.partly_labeled import PartlyLabeled
 
 LABEL = "fedsem-label"
 """Phase in which all clients label their points, and name under which they keep the labels."""
 
 
-class FedSem(PartlyLabeled):
+class FedSem(MethodStrategy):
     """All clients label their points before the first round of the second stage."""
+
+    policy_class = LabelStages
+    policy: LabelStages
 
     can_train_alone = False
 
     def before_train(self, round_number: int, arrays: ArrayRecord, grid: Grid) -> list[ClientRef]:
         """The sample; a client that has failed to label its points trains on its labels only."""
-        if not self.on_labels_only(round_number) and self.on_labels_only(round_number - 1):
+        first_stage = self.policy.on_labels_only
+        if not first_stage(round_number) and first_stage(round_number - 1):
             model = Content(to_arrays(arrays), {"after-round": round_number - 1})
             self.registry.query(grid, LABEL, dict.fromkeys(self.registry.clients, model))
         return super().before_train(round_number, arrays, grid)

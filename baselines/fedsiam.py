@@ -22,16 +22,19 @@ from client_apps.partly_labeled import PartlyLabeledClient
 from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.config.sections import ScaffoldSettings
 from fedul_flwr.config.semi import FedSiamSettings
+from fedul_flwr.data.content import Value
 from fedul_flwr.data.types import Arrays, Floats
 from fedul_flwr.errors import UserError
 from fedul_flwr.federated.aggregation import average_buffers
 from fedul_flwr.federated.base_strategies import ROBUST
+from fedul_flwr.federated.client_policy import LabelStages
 from fedul_flwr.federated.codec import UpdateCodec
 from fedul_flwr.federated.disclosure import AVERAGED, EVERY_ROUND, TRAIN, Sent
-from fedul_flwr.federated.messages import ARRAYS, METRICS, Value, to_arrays, to_record
+from fedul_flwr.federated.messages import ARRAYS, METRICS, to_arrays, to_record
 from fedul_flwr.federated.registry import ClientRef
 from fedul_flwr.federated.reply_checks import STEPS
 from fedul_flwr.federated.round_record import RoundRecord
+from fedul_flwr.federated.strategy import MethodStrategy
 from fedul_flwr.learning.batches import Batches, paired_batches
 from fedul_flwr.learning.local import dump_arrays, load_arrays
 from fedul_flwr.learning.local_plan import local_plan
@@ -39,7 +42,6 @@ from fedul_flwr.learning.machine import place
 from fedul_flwr.learning.mean_teacher import MeanTeacherObjective
 from fedul_flwr.learning.plan import LocalPlan
 from fedul_flwr.learning.schedules import ramp_up
-from strategies.partly_labeled import PartlyLabeled
 
 TEACHER = "teacher"
 """Record of the teacher in messages and replies; prefix of its arrays where a run resumes from."""
@@ -76,13 +78,16 @@ class TeacherCodec(UpdateCodec):
         return {**super().expected(message, arrays), TEACHER: self.teacher}
 
 
-class FedSiam(PartlyLabeled):
+class FedSiam(MethodStrategy):
     """The base strategy on students; teachers are averaged and live on from round to round.
 
     A teacher begins as the first global model. Every client of a round gets the mean of the
     teachers that came back in the round before, weighted as the clients are; where the base is
     robust, their median. The student is the model that is evaluated.
     """
+
+    policy_class = LabelStages
+    policy: LabelStages
 
     can_train_alone = False
     codec: TeacherCodec

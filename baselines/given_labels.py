@@ -17,19 +17,19 @@ from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.data.label_split import who_has_labels
 from fedul_flwr.data.types import Arrays
 from fedul_flwr.errors import UserError
+from fedul_flwr.federated.client_policy import GivenLabelClients
 from fedul_flwr.federated.disclosure import HELLO, Sent
-from fedul_flwr.federated.messages import Content
-from fedul_flwr.federated.phases import number
-from fedul_flwr.federated.registry import ClientRef
-from strategies.matching import Matching
+from fedul_flwr.federated.label_place import LabelPlaceStrategy
 
 
-class GivenLabels(Matching):
+class GivenLabels(LabelPlaceStrategy):
     """The base strategy on the clients that have labels, or the server alone on its own.
 
     With labels at the server it trains as it does before every round of FedMatch, and no client
     takes part. With labels at clients the clients of a round are drawn from those that have some.
     """
+
+    policy_class = GivenLabelClients
 
     @classmethod
     def validate(cls, settings: RunConfig) -> None:
@@ -47,24 +47,14 @@ class GivenLabels(Matching):
                     "with scenario.labels-at = 'server'."
                 )
 
-    def on_clients_changed(self, answers: Mapping[int, Content]) -> None:
-        """As others; remember who has labels."""
-        super().on_clients_changed(answers)
-        labeled = {part for part, told in answers.items() if number(told, "num-labeled")}
-        self._labeled = [c for c in self.registry.clients if c.partition_id in labeled]
-
-    def sample(self, round_number: int) -> list[ClientRef]:
-        """As many as ``fraction-train`` says of all, drawn from those that have labels."""
-        count = min(self.registry.sample_size, len(self._labeled))
-        return sorted(self.registry.draw(self._labeled, count, "sample", round_number))
-
     def configure_train(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
         """With labels at the server, train there and ask nobody."""
         if not self.learns_at_server(self.settings):
             return super().configure_train(server_round, arrays, config, grid)
-        self.begin_round(server_round, self.begin_with_labels(server_round, arrays))
+        arrays = self.before_round(server_round + self.round_offset, arrays)
+        self.begin_round(server_round, arrays)
         return []
 
     def aggregate_train(

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from client_apps.partly_labeled import PartlyLabeledClient
-from strategies.partly_labeled import PartlyLabeled
+from fedul_flwr.federated.client_policy import LabeledClientStages
+from fedul_flwr.federated.strategy import MethodStrategy
 
 
-class LabelsOnly(PartlyLabeled):
+class LabelsOnly(MethodStrategy):
     """The base strategy on clients that have labels."""
 
-    uses_unlabeled_clients = False
+    policy_class = LabeledClientStages
+    policy: LabeledClientStages
 
 
 class LabelsOnlyClient(PartlyLabeledClient):

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from client_apps.partly_labeled import PartlyLabeledClient, nothing
+from fedul_flwr.federated.client_policy import LabelStages
+from fedul_flwr.federated.strategy import MethodStrategy
 from fedul_flwr.learning.local import predict_logits
 from fedul_flwr.learning.local_plan import local_plan
 from fedul_flwr.learning.pseudo_labels import network_labels
 from fedul_flwr.propagation.labels import Propagated
-from strategies.partly_labeled import PartlyLabeled
 
 
-class NetworkLabels(PartlyLabeled):
+class NetworkLabels(MethodStrategy):
     """The base strategy alone; clients label their points."""
+
+    policy_class = LabelStages
+    policy: LabelStages
 
 
 class NetworkLabelsClient(PartlyLabeledClient):

@@ -6,14 +6,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from client_apps.propagating import PropagatingClient
+from fedul_flwr.federated.client_policy import LabeledClientStages
+from fedul_flwr.federated.strategy import MethodStrategy
 from fedul_flwr.propagation.labels import Propagated, labels_from_scores
-from strategies.partly_labeled import PartlyLabeled
 
 
-class PerClientLP(PartlyLabeled):
+class PerClientLP(MethodStrategy):
     """The base strategy on clients that have labels; without any there is nothing to propagate."""
 
-    uses_unlabeled_clients = False
+    policy_class = LabeledClientStages
+    policy: LabeledClientStages
 
 
 class PerClientLPClient(PropagatingClient):

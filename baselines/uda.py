@@ -9,14 +9,14 @@ from functools import partial
 
 from client_apps.matching import MatchingClient
 from fedul_flwr.config.matching import ConsistencySettings, UDASettings
+from fedul_flwr.federated.label_place import LabelPlaceStrategy
 from fedul_flwr.learning.consistency import uda_loss
 from fedul_flwr.learning.local import Objective
 from fedul_flwr.learning.matching import MatchingObjective, annealed_cross_entropy
 from fedul_flwr.learning.schedules import signal_threshold
-from strategies.matching import Matching
 
 
-class UDA(Matching):
+class UDA(LabelPlaceStrategy):
     """The base strategy; clients learn from agreement."""
 
 

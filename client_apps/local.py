@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from client_apps.accountable import AccountableClient
 from fedul_flwr.config.node_config import POINT_FORMATS, NodeConfig
 from fedul_flwr.config.run_config import RunConfig
+from fedul_flwr.data.content import Content, Value
 from fedul_flwr.data.seeds import stream
 from fedul_flwr.data.types import PartlyLabeledPoints
 from fedul_flwr.errors import UserError
@@ -29,8 +30,6 @@ from fedul_flwr.federated.messages import (
     OWN_MODEL,
     PREPARED_BEFORE,
     RATE_FACTOR,
-    Content,
-    Value,
 )
 from fedul_flwr.federated.variates import (
     CONTROL,

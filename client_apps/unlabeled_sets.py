@@ -9,12 +9,12 @@ from client_apps.local import LocalTrainingClient, TrainingData
 from fedul_flwr.config.fedul import AdmissionSettings
 from fedul_flwr.config.node_config import SET_FORMATS
 from fedul_flwr.config.run_config import RunConfig
+from fedul_flwr.data.content import Value
 from fedul_flwr.data.set_check import Verdict, judge_sets
 from fedul_flwr.data.set_split import open_unlabeled_sets
 from fedul_flwr.data.types import UnlabeledSets
 from fedul_flwr.errors import OwnDataError
 from fedul_flwr.federated.disclosure import PREPARE, Sent
-from fedul_flwr.federated.messages import Value
 
 
 class UnlabeledSetsClient(LocalTrainingClient):

@@ -9,15 +9,15 @@ from logging import WARNING
 from pathlib import Path
 from typing import Any
 
-from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord
+from flwr.app import ArrayRecord, Message, MetricRecord
 from flwr.common import log
-from flwr.serverapp import Grid
 from numpy.typing import NDArray
 
 from fedul_flwr.config.matching import FedMatchSettings, SupervisedPartSettings
 from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.data.types import Arrays
 from fedul_flwr.errors import NoUpdateError, UserError
+from fedul_flwr.federated.label_place import LabelPlaceStrategy
 from fedul_flwr.federated.messages import to_arrays, to_record
 from fedul_flwr.federated.parts_codec import ClientModelCache, PartsCodec, is_stale
 from fedul_flwr.learning.decomposition import (
@@ -31,11 +31,10 @@ from fedul_flwr.learning.decomposition import (
     unlabeled_part,
 )
 from fedul_flwr.learning.disjoint import no_consistency, train_disjoint
+from fedul_flwr.learning.helper_choice import HelperChoice
 from fedul_flwr.learning.machine import place
 from fedul_flwr.learning.weighted import scaled_cross_entropy
 from fedul_flwr.results.store import RunDirectory
-from strategies.helper_choice import HelperChoice
-from strategies.matching import Matching
 
 PARTS = "parts/"
 """Prefix of the parts among the arrays that a run resumes from."""
@@ -43,7 +42,7 @@ UNFIT_BASES = ("scaffold", "fednova", "local")
 """Bases that look into local training, and so at a whole model."""
 
 
-class FedMatch(Matching):
+class FedMatch(LabelPlaceStrategy):
     """Combines sigma and psi apart, by a base that works on each value of its own.
 
     Flower's rounds pass the model theta on, as it is evaluated; its parts are kept here.
@@ -105,10 +104,8 @@ class FedMatch(Matching):
 
     # The model
 
-    def configure_train(
-        self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
-    ) -> Iterable[Message]:
-        """Take the model apart before the first round."""
+    def before_round(self, round_number: int, arrays: ArrayRecord) -> ArrayRecord:
+        """Take the model apart before the first round, and train sigma on the server's labels."""
         if not self.codec.parts:
             factor = self.options.psi_factor if self.options.decomposition else None
             trained = bool(self.settings.start_from)
@@ -116,7 +113,7 @@ class FedMatch(Matching):
             self.codec.parts = decompose(model, self.model_buffers, factor, whole=trained)
         known = self.codec.parts[unlabeled_part(self.codec.parts)]
         self._counters = {n: array.numpy() for n, array in arrays.items() if n not in known}
-        return super().configure_train(server_round, arrays, config, grid)
+        return super().before_round(round_number, arrays)
 
     @property
     def buffers(self) -> frozenset[str]:

@@ -6,22 +6,24 @@ from collections.abc import Mapping
 
 from fedul_flwr.config.fedul import FedULSettings
 from fedul_flwr.config.run_config import RunConfig
+from fedul_flwr.data.content import Content, Value, numbers
 from fedul_flwr.data.types import Floats
 from fedul_flwr.errors import BadMessageError, UserError
-from fedul_flwr.federated.messages import CLASS_MASSES, TEST_PRIOR, Content, Value
-from fedul_flwr.federated.phases import numbers
+from fedul_flwr.federated.client_policy import SetAdmission
+from fedul_flwr.federated.messages import CLASS_MASSES, TEST_PRIOR
 from fedul_flwr.federated.registry import ClientReport
+from fedul_flwr.federated.strategy import MethodStrategy
 from fedul_flwr.learning.class_priors import checked_prior, mean_prior, uniform_prior
-from strategies.unlabeled_sets import UnlabeledSets
 
 
-class FedUL(UnlabeledSets):
+class FedUL(MethodStrategy):
     """Federation of unsupervised learning around any base strategy.
 
     Training is the base's: a client's transition makes its surrogate task train the wanted model.
     What is left to the server is to hear every client's verdict on its sets.
     """
 
+    policy_class = SetAdmission
     can_hold_out = True
     takes_test_prior = True
     _mean_of_sets: Floats | None = None

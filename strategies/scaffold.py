@@ -12,9 +12,9 @@ from flwr.common import log
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import FedAvg
 
+from fedul_flwr.data.content import Content, numbers
 from fedul_flwr.data.types import Arrays
-from fedul_flwr.federated.messages import CONFIG, Content, to_record
-from fedul_flwr.federated.phases import numbers
+from fedul_flwr.federated.messages import CONFIG, to_record
 from fedul_flwr.federated.registry import ClientRef
 from fedul_flwr.federated.variates import CONTROL, KEPT_ROUNDS, USED_ROUND
 

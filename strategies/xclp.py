@@ -12,27 +12,31 @@ from flwr.serverapp import Grid
 
 from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.config.semi import XCLPSettings
+from fedul_flwr.data.content import Content, number
 from fedul_flwr.data.seeds import stream
-from fedul_flwr.federated.messages import Content, payload_parts, to_arrays, to_record
-from fedul_flwr.federated.phases import number
+from fedul_flwr.federated.client_policy import LabelStages
+from fedul_flwr.federated.messages import payload_parts, to_arrays, to_record
 from fedul_flwr.federated.registry import ClientRef
+from fedul_flwr.federated.strategy import MethodStrategy
 from fedul_flwr.propagation.codes import SEED_BYTES
 from fedul_flwr.propagation.phases import END, ROWS
-from fedul_flwr.secure.similarity import TooFewClientsError
-from strategies.label_propagation import (
+from fedul_flwr.propagation.server import (
     LabelPropagation,
     announce_privacy,
     refuse_beyond_reach,
     warn_of_plaintext,
 )
-from strategies.partly_labeled import PartlyLabeled
+from fedul_flwr.secure.similarity import TooFewClientsError
 
 
-class XCLP(PartlyLabeled):
+class XCLP(MethodStrategy):
     """Propagates labels across the clients of a round before they train.
 
     Two phases come before the training message, which carries what the second one ended with.
     """
+
+    policy_class = LabelStages
+    policy: LabelStages
 
     can_train_alone = False
 
@@ -46,10 +50,10 @@ class XCLP(PartlyLabeled):
     def on_clients_changed(self, answers: Mapping[int, Content]) -> None:
         """As others; refuses rounds whose propagation would take too long."""
         super().on_clients_changed(answers)
-        if not self.on_labels_only(self.settings.num_rounds):
+        if not self.policy.on_labels_only(self.settings.num_rounds):
             most = sorted(number(answer, "num-points") for answer in answers.values())
             sampled = self.sample(self.settings.num_rounds)
-            labeled = sum(member in self.labeled for member in sampled)
+            labeled = sum(member in self.policy.labeled for member in sampled)
             refuse_beyond_reach(
                 self.settings.section("xclp", XCLPSettings), most[-len(sampled) :], labeled
             )
@@ -70,7 +74,7 @@ class XCLP(PartlyLabeled):
     def before_train(self, round_number: int, arrays: ArrayRecord, grid: Grid) -> list[ClientRef]:
         """The sampled members that stay through the propagation."""
         chosen = super().before_train(round_number, arrays, grid)
-        if self.on_labels_only(round_number):
+        if self.policy.on_labels_only(round_number):
             return chosen
         propagation = LabelPropagation(
             partial(self.registry.query, grid),
@@ -84,7 +88,7 @@ class XCLP(PartlyLabeled):
             self._rows = propagation.sum_labels(left, joint)
         except TooFewClientsError as error:
             left = [member for member in chosen if member.partition_id in error.left]
-            trained = [member for member in left if member in self.labeled]
+            trained = [member for member in left if member in self.policy.labeled]
             if not trained:
                 raise
             log(WARNING, "Round %s: %s Its clients train on labels alone.", round_number, error)

@@ -13,26 +13,30 @@ from flwr.serverapp import Grid
 from fedul_flwr.config.labels import LabelSettings
 from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.config.semi import XCLPPredictSettings, XCLPSettings
+from fedul_flwr.data.content import Content, count, number
 from fedul_flwr.data.seeds import stream
 from fedul_flwr.data.types import Arrays
 from fedul_flwr.errors import UserError
-from fedul_flwr.federated.messages import Content
-from fedul_flwr.federated.phases import count, number
+from fedul_flwr.federated.client_policy import LabelStages
 from fedul_flwr.federated.registry import ClientRef, ClientReport
+from fedul_flwr.federated.strategy import MethodStrategy
 from fedul_flwr.propagation.codes import SEED_BYTES
 from fedul_flwr.propagation.phases import END, LABEL, LAST, OWN_LABELS
-from fedul_flwr.secure.similarity import TooFewClientsError
-from strategies.label_propagation import (
+from fedul_flwr.propagation.server import (
     LabelPropagation,
     announce_privacy,
     refuse_beyond_reach,
     warn_of_plaintext,
 )
-from strategies.labeling import LabelingStrategy
+from fedul_flwr.secure.similarity import TooFewClientsError
 
 
-class XCLPPredict(LabelingStrategy):
+class XCLPPredict(MethodStrategy):
     """Trains nothing: the clients of each group propagate once, and write labels where they run."""
+
+    policy_class = LabelStages
+    policy: LabelStages
+    returns_models = False
 
     @property
     def prediction(self) -> XCLPPredictSettings:
@@ -99,7 +103,7 @@ class XCLPPredict(LabelingStrategy):
         groups = self.groups()
         for members in groups:
             sizes = [self._compared[member.partition_id] for member in members]
-            labeled = sum(member in self.labeled for member in members)
+            labeled = sum(member in self.policy.labeled for member in members)
             refuse_beyond_reach(self.settings.section("xclp", XCLPSettings), sizes, labeled)
         for position, members in enumerate(groups):
             self._told: list[ClientRef] = []

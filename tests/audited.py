@@ -35,11 +35,11 @@ from fedul_flwr.config.node_config import NodeConfig
 from fedul_flwr.config.run_config import default_flat, parse_flat
 from fedul_flwr.config.semi import XCLPSettings
 from fedul_flwr.data import federated_split as holdings
+from fedul_flwr.data.content import Content
 from fedul_flwr.data.sources import source_directory
 from fedul_flwr.data.split import build_split, client_files
 from fedul_flwr.data.types import Arrays
 from fedul_flwr.federated.client_state import ClientState
-from fedul_flwr.federated.messages import Content
 from fedul_flwr.federated.nodes import DataShape, setup_content
 from fedul_flwr.federated.registry import CheckAnswer, ClientRef
 from fedul_flwr.federated.sync import BASE_ROUND, HELPERS
@@ -48,7 +48,7 @@ from fedul_flwr.learning.local import dump_arrays
 from fedul_flwr.methods import find_method
 from fedul_flwr.models import build_model
 from fedul_flwr.propagation.phases import LABEL, LAST, OWN_LABELS, ROWS
-from strategies.label_propagation import LabelPropagation
+from fedul_flwr.propagation.server import LabelPropagation
 from tests.partly_labeled import GIVEN_METHOD, GivenClient
 
 COUNTS = [100, 80, 70, 50]

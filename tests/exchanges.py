@@ -13,12 +13,12 @@ from flwr.app import Error, Message, RecordDict
 from flwr.common.constant import ErrorCode
 from flwr.serverapp import Grid
 from safetensors.numpy import load_file
-from fedul_flwr.federated.parts_codec import ROUNDS
 from torch import nn
 
 from fedul_flwr.data.types import Arrays
 from fedul_flwr.engine.in_process import FIRST_NODE_ID
 from fedul_flwr.federated.messages import payload_bytes, to_arrays
+from fedul_flwr.federated.parts_codec import ROUNDS
 from fedul_flwr.federated.sampled_grid import SampledGrid
 from fedul_flwr.federated.sync import BASE_ROUND, HELD
 from tests.runs import as_error

@@ -14,12 +14,13 @@ from client_apps.xclp import XCLPClient
 from fedul_flwr.config.node_config import NodeConfig
 from fedul_flwr.config.run_config import default_flat, parse_flat
 from fedul_flwr.config.semi import XCLPSettings
+from fedul_flwr.data.content import Content
 from fedul_flwr.data.types import Ints, PartlyLabeledPoints
 from fedul_flwr.federated.client_state import ClientState
-from fedul_flwr.federated.messages import Content, from_records, to_records
+from fedul_flwr.federated.messages import from_records, to_records
 from fedul_flwr.federated.registry import CheckAnswer, ClientRef
 from fedul_flwr.propagation.labels import Propagated
-from strategies.label_propagation import LabelPropagation
+from fedul_flwr.propagation.server import LabelPropagation
 
 Features = NDArray[np.floating[Any]]
 BITS = 512

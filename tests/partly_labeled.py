@@ -7,10 +7,10 @@ from torch.nn import functional
 
 from client_apps.local import LocalTrainingClient, TrainingData
 from fedul_flwr.config.labels import LabelSettings
+from fedul_flwr.data.content import Value
 from fedul_flwr.data.label_split import open_partly_labeled_points
 from fedul_flwr.data.local_labels import load_partly_labeled
 from fedul_flwr.data.types import PartlyLabeledPoints
-from fedul_flwr.federated.messages import Value
 from fedul_flwr.learning.local import Loss
 from fedul_flwr.methods import Method
 

@@ -38,9 +38,9 @@ from baselines.supervised import SupervisedClient
 from client_apps.fedul import FedULClient
 from client_apps.matching import MatchingClient
 from fedul_flwr.config.fedul import UnlabeledSetSettings
+from fedul_flwr.data.content import Content
 from fedul_flwr.data.set_generator import generate_sets
 from fedul_flwr.data.types import UnlabeledSets
-from fedul_flwr.federated.messages import Content
 from fedul_flwr.methods import METHODS
 from tests.audited import (
     AUDITED,

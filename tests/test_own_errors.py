@@ -12,10 +12,11 @@ from flwr.app import Context, Message
 from fedul_flwr.client_app import app as own_app
 from fedul_flwr.client_app import build_client
 from fedul_flwr.config.run_config import RunConfig, resolve
+from fedul_flwr.data.content import Content
 from fedul_flwr.engine.in_process import FIRST_NODE_ID, InProcessGrid, task_identity
 from fedul_flwr.errors import UserError
 from fedul_flwr.federated.dispatch import FederatedClient, make_client_app
-from fedul_flwr.federated.messages import Content, step_messages
+from fedul_flwr.federated.messages import step_messages
 from fedul_flwr.federated.nodes import DataShape, setup_content
 from fedul_flwr.federated.phases import failure_reason
 from tests.owners import CLASSES, NO_DATA, PRIORS, write_points, write_sets

@@ -15,11 +15,12 @@ from flwr.serverapp import Grid
 
 from fedul_flwr.client_app import app
 from fedul_flwr.config.run_config import RunConfig
+from fedul_flwr.data.content import Content
 from fedul_flwr.engine.in_process import FIRST_NODE_ID, task_identity
 from fedul_flwr.errors import UserError
 from fedul_flwr.federated import grid as grids
 from fedul_flwr.federated.dispatch import FederatedClient, make_client_app
-from fedul_flwr.federated.messages import ARRAYS, CONFIG, Content, to_arrays, to_record, to_records
+from fedul_flwr.federated.messages import ARRAYS, CONFIG, to_arrays, to_record, to_records
 from fedul_flwr.federated.packing import PACKED, pack, packing_mod, unpack
 from fedul_flwr.federated.reply_checks import update_norm
 from tests.runs import MeddlingGrid, as_error, is_train, last_model, metrics, train

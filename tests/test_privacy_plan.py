@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-import strategies.label_propagation
+import fedul_flwr.propagation.server
 from fedul_flwr.config.references import load_reference
 from fedul_flwr.config.run_config import RunConfig, default_flat, parse_flat
 from fedul_flwr.errors import UserError
@@ -82,7 +82,7 @@ def test_the_log_says_what_holds(
     method: str, options: dict[str, Any], expected: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     said: list[str] = []
-    monkeypatch.setattr(strategies.label_propagation, "log", lambda level, text: said.append(text))
+    monkeypatch.setattr(fedul_flwr.propagation.server, "log", lambda level, text: said.append(text))
     strategy: type[MethodStrategy] = load_reference(find_method(method).strategy, "method")
     strategy.validate(parse(method, **{"xclp.secure": "rlwe"}, **options))
     assert said == expected

@@ -17,7 +17,7 @@ from fedul_flwr.config.matching import (
 )
 from fedul_flwr.config.run_config import RunConfig, all_sections, default_flat, parse_flat
 from fedul_flwr.errors import UserError
-from strategies.matching import Matching
+from fedul_flwr.federated.label_place import LabelPlaceStrategy
 from tests.runs import train
 
 Settings = Callable[..., RunConfig]
@@ -143,17 +143,17 @@ def test_a_key_of_another_method(method: str, key: str, value: Any) -> None:
 def test_a_server_without_labels_has_no_settings(method: str, key: str, value: Any) -> None:
     config = parse(method, **{f"server.{key}": value})
     with pytest.raises(UserError) as error:
-        Matching.validate(config)
+        LabelPlaceStrategy.validate(config)
     assert str(error.value) == (
         f"Setting server.{key} = {value!r} has no effect with scenario.labels-at = 'clients', "
         "where the server does not train: leave it out."
     )
-    Matching.validate(parse(method, **AT_SERVER, **{f"server.{key}": value}))
+    LabelPlaceStrategy.validate(parse(method, **AT_SERVER, **{f"server.{key}": value}))
 
 
 def test_who_trains() -> None:
-    assert Matching.learns_at_server(parse(**AT_SERVER))
-    assert not Matching.learns_at_server(parse())
+    assert LabelPlaceStrategy.learns_at_server(parse(**AT_SERVER))
+    assert not LabelPlaceStrategy.learns_at_server(parse())
 
 
 def test_labels_at_a_server_that_has_none(settings: Settings) -> None:

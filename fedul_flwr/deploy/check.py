@@ -24,10 +24,11 @@ from fedul_flwr.config.overrides import parse_overrides
 from fedul_flwr.config.references import load_reference
 from fedul_flwr.config.run_config import RunConfig, resolve
 from fedul_flwr.config.shared import SharedSettings
+from fedul_flwr.data.content import Content, Value
 from fedul_flwr.data.types import Arrays
 from fedul_flwr.errors import OwnDataError, UserError
 from fedul_flwr.federated.disclosure import EVALUATE, HELLO, PREPARE, TRAIN, Sent
-from fedul_flwr.federated.messages import CONFIG, Content, Value, payload_bytes, to_record
+from fedul_flwr.federated.messages import CONFIG, payload_bytes, to_record
 from fedul_flwr.federated.nodes import DataShape, setup_content
 from fedul_flwr.learning.local_plan import local_plan
 from fedul_flwr.methods import find_method

@@ -28,8 +28,8 @@ import numpy as np
 from flwr.app import Message, RecordDict
 from numpy.typing import NDArray
 
+from fedul_flwr.data.content import Value
 from fedul_flwr.errors import UserError
-from fedul_flwr.federated.messages import Value
 
 MESSAGES, ARRAYS = "messages.jsonl", "arrays"
 TO_CLIENT, TO_SERVER = "to client", "to server"

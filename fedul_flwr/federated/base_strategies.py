@@ -30,9 +30,9 @@ from fedul_flwr.config.sections import (
     KrumSettings,
     MultiKrumSettings,
 )
+from fedul_flwr.data.content import Content
 from fedul_flwr.errors import UserError
 from fedul_flwr.federated.dp import PrivateMean
-from fedul_flwr.federated.messages import Content
 from fedul_flwr.federated.registry import ClientRef
 
 BASES: dict[str, type[FedAvg] | str] = {

@@ -9,8 +9,9 @@ from typing import cast
 import numpy as np
 from flwr.app import ArrayRecord, ConfigRecord, RecordDict
 
+from fedul_flwr.data.content import Value
 from fedul_flwr.data.types import Arrays
-from fedul_flwr.federated.messages import Value, to_arrays, to_record
+from fedul_flwr.federated.messages import to_arrays, to_record
 
 
 class ClientState:

@@ -16,6 +16,7 @@ from flwr.clientapp import ClientApp
 from flwr.clientapp.typing import Mod
 from numpy.typing import NDArray
 
+from fedul_flwr.data.content import Content
 from fedul_flwr.data.types import Arrays
 from fedul_flwr.errors import OwnDataError, UserError
 from fedul_flwr.federated.messages import (
@@ -23,7 +24,6 @@ from fedul_flwr.federated.messages import (
     CONFIG,
     DIAGNOSTICS,
     METRICS,
-    Content,
     from_records,
     to_arrays,
     to_record,

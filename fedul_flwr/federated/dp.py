@@ -28,9 +28,10 @@ from flwr.supercore.privacy_accounting.rdp_accountant import RdpAccountant
 from numpy.typing import NDArray
 
 from fedul_flwr.config.privacy import DPSettings
+from fedul_flwr.data.content import Content
 from fedul_flwr.errors import UserError
 from fedul_flwr.federated.clipping import step_off
-from fedul_flwr.federated.messages import ARRAYS, Content
+from fedul_flwr.federated.messages import ARRAYS
 from fedul_flwr.federated.registry import ClientRef
 
 COVERS = "all data of one client, in the models of all rounds; no other message or figure of it"

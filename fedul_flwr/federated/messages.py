@@ -4,27 +4,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Any
 
 from flwr.app import Array, ArrayRecord, ConfigRecord, Message, RecordDict
 from numpy.typing import NDArray
 
+from fedul_flwr.data.content import Content
 from fedul_flwr.data.types import Arrays
 from fedul_flwr.federated.arrays import PlainArray, check_bytes
-
-Value = (
-    int
-    | float
-    | str
-    | bytes
-    | bool
-    | list[int]
-    | list[float]
-    | list[str]
-    | list[bytes]
-    | list[bool]
-)
 
 ARRAYS, CONFIG, METRICS, DIAGNOSTICS = "arrays", "config", "metrics", "diagnostics"
 """Names of the records in a message."""
@@ -58,14 +45,6 @@ keeps that."""
 
 STEP = "query.step"
 """Message type of a method's extra phases."""
-
-
-@dataclass
-class Content:
-    """What travels in one extra phase: arrays and plain values by name."""
-
-    arrays: Arrays = field(default_factory=dict)
-    values: dict[str, Value] = field(default_factory=dict)
 
 
 def step_messages(name: str, contents: Mapping[int, Content]) -> list[Message]:

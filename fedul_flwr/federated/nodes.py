@@ -12,9 +12,9 @@ from flwr.common import log
 from flwr.serverapp import Grid
 
 from fedul_flwr.config.run_config import RunConfig
+from fedul_flwr.data.content import Content, count, number
 from fedul_flwr.errors import UserError
-from fedul_flwr.federated.messages import Content
-from fedul_flwr.federated.phases import count, number, run_phase
+from fedul_flwr.federated.phases import run_phase
 
 
 @dataclass(frozen=True)

@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
-import numpy as np
 from flwr.app import Message, Metadata
 from flwr.serverapp import Grid
 
-from fedul_flwr.data.types import Floats
+from fedul_flwr.data.content import Content
 from fedul_flwr.errors import BadMessageError
-from fedul_flwr.federated.messages import Content, from_records, payload_bytes, step_messages
+from fedul_flwr.federated.messages import from_records, payload_bytes, step_messages
 
 Check = Callable[[int, Content], None]
 """``(node, its answer)``: raises a :class:`~fedul_flwr.errors.BadMessageError` to refuse it."""
@@ -83,34 +82,3 @@ def failure_reason(reply: Message) -> str:
     lines = [line.strip() for line in str(reply.error.reason).splitlines() if line.strip()]
     text = lines[-1] if lines else "unknown error"
     return text.replace("Exception ClientAppException occurred. Message: ", "").removesuffix("'>")
-
-
-def number(content: Content, key: str) -> int:
-    """A whole number that came with a message.
-
-    Raises
-    ------
-    BadMessageError
-        If there is none.
-    """
-    value = content.values.get(key)
-    if not isinstance(value, int):
-        raise BadMessageError(f"A message came with no valid {key}.")
-    return value
-
-
-def count(content: Content, key: str) -> int:
-    """A whole number that is not negative; see :func:`number`."""
-    value = number(content, key)
-    if value < 0:
-        raise BadMessageError(f"A message came with {key} below 0.")
-    return value
-
-
-def numbers(content: Content, key: str) -> Floats:
-    """``(n,)``, finite numbers that came with a message; see :func:`number`."""
-    value = content.values.get(key)
-    of_numbers = isinstance(value, list) and all(isinstance(item, (int, float)) for item in value)
-    if not of_numbers or not np.isfinite(found := np.array(value, dtype=np.float64)).all():
-        raise BadMessageError(f"A message came with no valid {key}.")
-    return found

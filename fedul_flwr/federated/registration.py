@@ -9,10 +9,11 @@ from flwr.common import log
 from flwr.serverapp import Grid
 
 from fedul_flwr.config.run_config import RunConfig
+from fedul_flwr.data.content import Content, count, number
 from fedul_flwr.errors import UserError
 from fedul_flwr.federated.grid import registered
-from fedul_flwr.federated.messages import PREPARED_BEFORE, Content
-from fedul_flwr.federated.phases import NO_ANSWER, count, number, run_phase
+from fedul_flwr.federated.messages import PREPARED_BEFORE
+from fedul_flwr.federated.phases import NO_ANSWER, run_phase
 from fedul_flwr.federated.registry import ClientRef, ClientRegistry
 from fedul_flwr.federated.round_record import RoundLog
 

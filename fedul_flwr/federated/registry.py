@@ -8,9 +8,10 @@ from dataclasses import dataclass
 from flwr.serverapp import Grid
 
 from fedul_flwr.config.run_config import RunConfig
+from fedul_flwr.data.content import Content
 from fedul_flwr.data.seeds import stream
 from fedul_flwr.errors import BadMessageError, UserError
-from fedul_flwr.federated.messages import Content, step_messages
+from fedul_flwr.federated.messages import step_messages
 from fedul_flwr.federated.phases import run_phase
 from fedul_flwr.federated.round_record import RoundLog
 

@@ -20,15 +20,16 @@ from flwr.serverapp.strategy import Strategy
 from numpy.typing import NDArray
 
 from fedul_flwr.config.run_config import LAST_MODEL, RunConfig
+from fedul_flwr.data.content import Content, Value, count
 from fedul_flwr.data.types import Arrays, Floats
 from fedul_flwr.errors import NoUpdateError, UserError
 from fedul_flwr.federated.aggregation import average_buffers, merge, refuse_non_finite
 from fedul_flwr.federated.base_state import dump_base_state, load_base_state
 from fedul_flwr.federated.base_strategies import ROBUST, KnowsClients, refuse_too_few
 from fedul_flwr.federated.buffers import client_weights, strip
+from fedul_flwr.federated.client_policy import ClientPolicy
 from fedul_flwr.federated.codec import UpdateCodec
-from fedul_flwr.federated.messages import ARRAYS, NORMALIZER, Content, Value, payload_bytes
-from fedul_flwr.federated.phases import count
+from fedul_flwr.federated.messages import ARRAYS, NORMALIZER, payload_bytes
 from fedul_flwr.federated.registration import Registration
 from fedul_flwr.federated.registry import ClientRef, ClientRegistry, ClientReport
 from fedul_flwr.federated.round_record import RoundLog, RoundRecord
@@ -57,7 +58,8 @@ class MethodStrategy(Strategy):
     Attributes
     ----------
     registry : the clients of the run.
-    registration : how they come into it.
+    policy : which of them take part in a round.
+    registration : how they come into the run.
     codec : how models travel.
     validator : what a reply must be.
     rate_factor : what the step size of the server's own training is multiplied by (`plateau`).
@@ -66,6 +68,8 @@ class MethodStrategy(Strategy):
         partition order.
     """
 
+    policy_class: type[ClientPolicy] = ClientPolicy
+    """Which clients take part."""
     can_hold_out = False
     """Whether clients can evaluate on held-out unlabeled data."""
     trains_at_server = False
@@ -97,6 +101,7 @@ class MethodStrategy(Strategy):
         self.trainer = trainer
         self.rounds = RoundLog(round_offset, stop=settings.on_client_failure == "stop")
         self.registry = ClientRegistry(settings, self.rounds, self._accept, self._clients_changed)
+        self.policy = self.policy_class(settings, self.registry, self.num_classes)
         self.registration = Registration(settings, self.registry, self.rounds, nodes, setup)
         self.codec = self.make_codec()
         self.validator = UpdateValidator(settings, self.registry, self.rounds, self.codec)
@@ -151,8 +156,7 @@ class MethodStrategy(Strategy):
 
     def stage_start(self, round_number: int) -> int:
         """First round of the stage that a round belongs to; `plateau` begins anew in each."""
-        del round_number
-        return 1
+        return self.policy.stage_start(round_number)
 
     def accept_client(self, report: ClientReport, answer: Content) -> None:
         """Look at a client's answer to ``prepare``; set ``report.reason`` to refuse it.
@@ -167,13 +171,15 @@ class MethodStrategy(Strategy):
             The run must not begin with such a client. In a run that has begun, the client is
             refused.
         """
+        self.policy.accept(report, answer)
 
     def on_clients_changed(self, answers: Mapping[int, Content]) -> None:
         """Look at the answers of all accepted clients, by partition, whenever one was added."""
+        self.policy.changed(answers)
 
     def sample(self, round_number: int) -> list[ClientRef]:
         """Clients of a round: all, or as many as `fraction-train` says."""
-        return self.registry.sample(round_number)
+        return self.policy.sample(round_number)
 
     def before_train(self, round_number: int, arrays: ArrayRecord, grid: Grid) -> list[ClientRef]:
         """Clients that train in a round: the sample, after extra phases with it if there are any.
@@ -184,6 +190,11 @@ class MethodStrategy(Strategy):
         """
         del arrays, grid
         return self.sample(round_number)
+
+    def before_round(self, round_number: int, arrays: ArrayRecord) -> ArrayRecord:
+        """The model that a round starts from, after training at the server if there is any."""
+        del round_number
+        return arrays
 
     def client_config(self) -> dict[str, Value]:
         """What clients are told beside the model, in every round."""
@@ -215,7 +226,7 @@ class MethodStrategy(Strategy):
     @property
     def num_classes(self) -> int:
         """K."""
-        return len(cast(Sequence[str], self.setup.values["class-names"]))
+        return len(cast(Sequence[str], self.setup.values.get("class-names", ())))
 
     def begin_round(self, server_round: int, arrays: ArrayRecord) -> int:
         """Start a round's record; returns the round's number, counted over resumed runs."""
@@ -250,6 +261,7 @@ class MethodStrategy(Strategy):
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
         """Sample, and let the base write the messages."""
+        arrays = self.before_round(server_round + self.round_offset, arrays)
         round_number = self.begin_round(server_round, arrays)
         self.registration.update(grid)
         chosen = self.before_train(round_number, arrays, grid)

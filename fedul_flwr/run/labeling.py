@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from abc import abstractmethod
 
 from flwr.serverapp import Grid
 
@@ -11,6 +12,7 @@ from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.data.types import Arrays
 from fedul_flwr.errors import UserError
 from fedul_flwr.federated.base_strategies import build_base
+from fedul_flwr.federated.strategy import MethodStrategy
 from fedul_flwr.learning.local import dump_arrays
 from fedul_flwr.methods import find_method
 from fedul_flwr.results import store
@@ -25,7 +27,24 @@ from fedul_flwr.run.setup import (
     told,
     write_federation,
 )
-from strategies.labeling import LabelingStrategy
+
+
+class LabelingStrategy(MethodStrategy):
+    """The strategy of a method that trains nothing (``trains=False``)."""
+
+    @classmethod
+    @abstractmethod
+    def needs_model(cls, settings: RunConfig) -> bool:
+        """Whether :meth:`label` needs the weights of a model."""
+
+    @abstractmethod
+    def label(self, grid: Grid, weights: Arrays) -> None:
+        """Lead the phases at whose end clients write their labels.
+
+        Parameters
+        ----------
+        weights : of the model, by name; empty unless :meth:`needs_model`.
+        """
 
 
 def label(grid: Grid, settings: RunConfig, directory: store.RunDirectory) -> None:

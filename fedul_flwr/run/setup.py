@@ -10,10 +10,10 @@ from flwr.serverapp import Grid
 from torch import nn
 
 from fedul_flwr.config.run_config import RunConfig
+from fedul_flwr.data.content import Content
 from fedul_flwr.data.label_split import LabelTruth
 from fedul_flwr.data.types import Floats
 from fedul_flwr.errors import UserError
-from fedul_flwr.federated.messages import Content
 from fedul_flwr.federated.nodes import find_nodes, setup_content
 from fedul_flwr.federated.strategy import MethodStrategy
 from fedul_flwr.learning.machine import choose_device, choose_dtype

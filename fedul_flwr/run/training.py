@@ -19,6 +19,7 @@ from fedul_flwr.config.run_config import LAST_MODEL, RunConfig
 from fedul_flwr.data.types import LabeledPoints
 from fedul_flwr.errors import UserError
 from fedul_flwr.federated.base_strategies import build_base
+from fedul_flwr.federated.client_policy import LabelStages
 from fedul_flwr.federated.dp import privacy_spent, refuse_no_release
 from fedul_flwr.federated.messages import (
     RATE_FACTOR,
@@ -46,7 +47,6 @@ from fedul_flwr.run.setup import (
     told,
     write_federation,
 )
-from strategies.partly_labeled import PartlyLabeled
 
 Watch = Callable[[Sequence[Mapping[str, Any]]], None]
 """Gets all lines of ``metrics.jsonl`` so far after every round, once it is evaluated and before the
@@ -203,7 +203,8 @@ def _about_pseudo_labels(
 ) -> dict[str, float | None]:
     """How good this round's pseudo labels are, where a simulation knows; else nothing."""
     number = strategy.record.round
-    if not isinstance(strategy, PartlyLabeled) or strategy.on_labels_only(number):
+    policy = strategy.policy
+    if not isinstance(policy, LabelStages) or policy.on_labels_only(number):
         return {}
     return score_pseudo_labels(directory.clients, number, label_truths(data))
 

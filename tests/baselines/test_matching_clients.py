@@ -20,10 +20,10 @@ from baselines.uda import UDAClient
 from client_apps.matching import MatchingClient
 from fedul_flwr.config.node_config import NodeConfig
 from fedul_flwr.config.run_config import RunConfig
+from fedul_flwr.data.content import Content
 from fedul_flwr.data.sources import load_source, source_directory
 from fedul_flwr.data.split import build_split, client_files
 from fedul_flwr.federated.client_state import ClientState
-from fedul_flwr.federated.messages import Content
 from fedul_flwr.federated.nodes import DataShape, setup_content
 from fedul_flwr.learning.batches import to_input
 from fedul_flwr.learning.local import dump_arrays, load_arrays

@@ -21,10 +21,10 @@ from client_apps.partly_labeled import PSEUDO_LABELS, PartlyLabeledClient, nothi
 from client_apps.xclp import XCLPClient
 from fedul_flwr.config.node_config import NodeConfig
 from fedul_flwr.config.run_config import RunConfig
+from fedul_flwr.data.content import Content
 from fedul_flwr.data.sources import load_source, source_directory
 from fedul_flwr.data.split import build_split, client_files
 from fedul_flwr.federated.client_state import ClientState
-from fedul_flwr.federated.messages import Content
 from fedul_flwr.federated.nodes import DataShape, setup_content
 from fedul_flwr.learning import randaugment
 from fedul_flwr.learning.batches import to_input

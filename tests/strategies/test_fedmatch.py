@@ -31,6 +31,7 @@ from fedul_flwr.learning.decomposition import (
 )
 from fedul_flwr.learning.disjoint import Penalties, no_consistency, train_disjoint
 from fedul_flwr.learning.embedding import embed, noise_image
+from fedul_flwr.learning.helper_choice import nearest_clients
 from fedul_flwr.learning.inter_client import InterClientConsistency
 from fedul_flwr.learning.local import dump_arrays, load_arrays, on_logits, train_local
 from fedul_flwr.learning.local_plan import local_plan
@@ -39,7 +40,6 @@ from fedul_flwr.learning.weighted import scaled_cross_entropy
 from fedul_flwr.models import build_model
 from fedul_flwr.results.recorder import Recorder
 from strategies.fedmatch import PARTS, FedMatch
-from strategies.helper_choice import nearest_clients
 from tests.exchanges import LC, LS, SCENARIOS, TINY, Exchange, assert_in_step, watched
 from tests.runs import last_model, metrics, summary, train
 
@@ -334,7 +334,9 @@ def test_steps_that_overshoot_sigma_are_refused(
     """λ_L2 = 10: with a step of 0.1 psi lands as far behind sigma as it was before it."""
 
     def check(rate: float, **options: Any) -> None:
-        FedMatch.validate(settings(**{**LC, "learning_rate": rate, "momentum": momentum, **options}))
+        FedMatch.validate(
+            settings(**{**LC, "learning_rate": rate, "momentum": momentum, **options})
+        )
 
     with pytest.raises(
         UserError,

@@ -22,9 +22,9 @@ from fedul_flwr.federated.dispatch import make_client_app
 from fedul_flwr.federated.sparse import HEADER, INDICES, MASK, VALUES, decode
 from fedul_flwr.federated.sync import BASE_ROUND, HELPERS, STALE
 from fedul_flwr.learning.decomposition import PSI, SIGMA, unflatten
+from fedul_flwr.learning.helper_choice import nearest_clients
 from fedul_flwr.results.recorder import Recorder
 from strategies.fedmatch import PARTS
-from strategies.helper_choice import nearest_clients
 from tests.exchanges import (
     LC,
     LS,

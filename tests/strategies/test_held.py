@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from fedul_flwr.federated.parts_codec import ROUNDS, ClientModelCache
 
+from fedul_flwr.federated.parts_codec import ROUNDS, ClientModelCache
 from fedul_flwr.learning.decomposition import flatten
 
 Parts = dict[str, dict[str, Any]]

@@ -12,10 +12,10 @@ from numpy.typing import NDArray
 from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.data.seeds import stream
 from fedul_flwr.learning.embedding import embed, noise_image
+from fedul_flwr.learning.helper_choice import HelperChoice, nearest_clients
 from fedul_flwr.learning.local import dump_arrays
 from fedul_flwr.learning.local_plan import local_plan
 from fedul_flwr.models import build_model
-from strategies.helper_choice import HelperChoice, nearest_clients
 
 Settings = Callable[..., RunConfig]
 SHAPE = (6, 6, 1)
@@ -124,7 +124,9 @@ def test_the_last_model_counts(choice: Choice) -> None:
     for seed in (0, 1):
         built.embed(5, model(seed))
     fresh.embed(5, model(1))
-    np.testing.assert_array_equal(built.state_dict()["embeddings"], fresh.state_dict()["embeddings"])
+    np.testing.assert_array_equal(
+        built.state_dict()["embeddings"], fresh.state_dict()["embeddings"]
+    )
 
 
 def test_a_resumed_server_chooses_the_same(choice: Choice) -> None:

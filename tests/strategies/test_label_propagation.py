@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-import strategies.label_propagation
+import fedul_flwr.propagation.server
 from fedul_flwr.config.references import load_reference
 from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.federated.strategy import MethodStrategy
@@ -218,7 +218,7 @@ def test_the_log_says_that_the_server_sees_codes(
     settings: Callable[..., RunConfig], method: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     said: list[str] = []
-    monkeypatch.setattr(strategies.label_propagation, "log", lambda level, text: said.append(text))
+    monkeypatch.setattr(fedul_flwr.propagation.server, "log", lambda level, text: said.append(text))
     strategy: type[MethodStrategy] = load_reference(find_method(method).strategy, "method")
     strategy.validate(settings(method=method))
     assert said == ["xclp.secure = 'plaintext': the server sees all codes; for simulations only."]

@@ -11,12 +11,13 @@ import pytest
 from flwr.app import Message
 
 from fedul_flwr.config.run_config import RunConfig, resolve
+from fedul_flwr.data.content import Content
 from fedul_flwr.engine.in_process import FIRST_NODE_ID
 from fedul_flwr.errors import UserError
 from fedul_flwr.federated.base_strategies import build_base
-from fedul_flwr.federated.messages import Content
+from fedul_flwr.federated.client_policy import LabeledClientStages, LabelStages
 from fedul_flwr.federated.registry import ClientRef
-from strategies.partly_labeled import PartlyLabeled
+from fedul_flwr.federated.strategy import MethodStrategy
 from tests.runs import MeddlingGrid, last_model, metrics, train
 
 Settings = Callable[..., RunConfig]
@@ -27,17 +28,20 @@ SECOND = 11
 """First round of the second stage by default."""
 
 
-class LabeledOnly(PartlyLabeled):
-    uses_unlabeled_clients = False
+class Stages(MethodStrategy):
+    policy_class = LabelStages
+    policy: LabelStages
+
+
+class LabeledOnly(Stages):
+    policy_class = LabeledClientStages
 
 
 @pytest.fixture
-def strategy(settings: Settings) -> Callable[..., PartlyLabeled]:
+def strategy(settings: Settings) -> Callable[..., Stages]:
     """``strategy(labeled, clients, **settings)``: clients that have labels, and how many."""
 
-    def build(
-        labeled: set[int], clients: int, kind: type[PartlyLabeled] = PartlyLabeled, **more: Any
-    ) -> PartlyLabeled:
+    def build(labeled: set[int], clients: int, kind: type[Stages] = Stages, **more: Any) -> Stages:
         config = settings(method="network-labels", **more)
         built = kind(config, build_base(config), [], Content())
         built.registry.clients = [ClientRef(number, 1000 - number) for number in range(clients)]
@@ -49,15 +53,15 @@ def strategy(settings: Settings) -> Callable[..., PartlyLabeled]:
     return build
 
 
-Build = Callable[..., PartlyLabeled]
+Build = Callable[..., Stages]
 TEN = set(range(0, 20, 2))
 
 
-def kinds(strategy: PartlyLabeled, round_number: int) -> tuple[int, int]:
+def kinds(strategy: Stages, round_number: int) -> tuple[int, int]:
     """How many of a round's clients have labels and how many have none."""
     chosen = strategy.sample(round_number)
     assert chosen == sorted(set(chosen))
-    with_labels = sum(member in strategy.labeled for member in chosen)
+    with_labels = sum(member in strategy.policy.labeled for member in chosen)
     return with_labels, len(chosen) - with_labels
 
 
@@ -123,14 +127,16 @@ def test_of_either_kind_those_are_drawn_that_are_there(strategy: Build) -> None:
     """Ten of twenty have labels; of five a round 3 have labels and 2 have none."""
     built = strategy(TEN, 20, fraction_train=0.25)
     whole = [built.sample(number) for number in range(SECOND, SECOND + 10)]
-    built.registry.failed = set([*built.labeled[3:], *built.unlabeled[1:]])
+    built.registry.failed = {*built.policy.labeled[3:], *built.policy.unlabeled[1:]}
     built.registry.leave_out_failed()
     for number, before in enumerate(whole, SECOND):
         chosen = built.sample(number)
-        assert [member for member in chosen if member in built.labeled] == built.labeled[:3]
+        assert [
+            member for member in chosen if member in built.policy.labeled
+        ] == built.policy.labeled[:3]
         # Only one without labels is there: those two are drawn as if all were.
-        assert [member for member in chosen if member in built.unlabeled] == [
-            member for member in before if member in built.unlabeled
+        assert [member for member in chosen if member in built.policy.unlabeled] == [
+            member for member in before if member in built.policy.unlabeled
         ]
 
 

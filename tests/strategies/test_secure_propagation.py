@@ -20,11 +20,11 @@ from fedul_flwr.propagation.phases import (
     SENT,
     SUM,
 )
+from fedul_flwr.propagation.server import refuse_beyond_reach
 from fedul_flwr.results.label_names import XCLP, file_name
 from fedul_flwr.secure.comparison import STEPS
 from fedul_flwr.secure.rowsums import pair_masks
 from fedul_flwr.secure.similarity import TooFewClientsError
-from strategies.label_propagation import refuse_beyond_reach
 from tests.runs import last_model, train
 from tests.secure_parties import BITS, assert_same, parties
 

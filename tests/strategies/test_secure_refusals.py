@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from client_apps.xclp import KEPT, MEMORY
+from fedul_flwr.data.content import Content
 from fedul_flwr.errors import UserError
-from fedul_flwr.federated.messages import Content
 from fedul_flwr.federated.registry import CheckAnswer, ClientRef
 from fedul_flwr.propagation.phases import (
     ATTEMPT,

@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from logging import INFO, WARNING
-from typing import Any
+from typing import Any, Generic, Protocol, TypeVar
 
 import numpy as np
-from flwr.common import log
 from numpy.typing import NDArray
 
 from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.config.semi import XCLPSettings
+from fedul_flwr.data.content import Content
 from fedul_flwr.data.types import Arrays
 from fedul_flwr.errors import BadMessageError, UserError
-from fedul_flwr.federated.messages import Content
-from fedul_flwr.federated.registry import CheckAnswer, ClientRef
 from fedul_flwr.propagation.graph import normalised_graph
 from fedul_flwr.propagation.phases import (
     ATTEMPT,
@@ -39,7 +38,27 @@ from fedul_flwr.secure.backends import BACKENDS
 from fedul_flwr.secure.rowsums import combine
 from fedul_flwr.secure.similarity import SimilarityServer, TooFewClientsError
 
-Ask = Callable[[str, Mapping[ClientRef, Content], CheckAnswer], dict[ClientRef, Content]]
+log = logging.getLogger("flwr").log
+
+
+class Participant(Protocol):
+    """A client, ordered by its partition."""
+
+    @property
+    def partition_id(self) -> int:
+        """Its number."""
+
+    def __lt__(self, other: Any, /) -> bool:
+        """Whether its number is less."""
+
+    def __hash__(self) -> int:
+        """Participants are keys."""
+
+
+ClientT = TypeVar("ClientT", bound=Participant)
+Ask = Callable[
+    [str, Mapping[ClientT, Content], Callable[[ClientT, Content], None]], dict[ClientT, Content]
+]
 """``(phase, what each member is sent, check) -> answers``; a member without an answer, or with one
 that ``check`` refuses, has dropped out."""
 
@@ -102,7 +121,7 @@ def refuse_beyond_reach(options: XCLPSettings, sizes: Sequence[int], labeled: in
         )
 
 
-class LabelPropagation:
+class LabelPropagation(Generic[ClientT]):
     """One propagation among ``members``: :meth:`join` their points, then :meth:`sum_labels`.
 
     Parameters
@@ -115,7 +134,12 @@ class LabelPropagation:
     """
 
     def __init__(
-        self, ask: Ask, options: XCLPSettings, server_round: int, seed: bytes, num_classes: int
+        self,
+        ask: Ask[ClientT],
+        options: XCLPSettings,
+        server_round: int,
+        seed: bytes,
+        num_classes: int,
     ) -> None:
         self._num_classes = num_classes
         self._ask = ask
@@ -125,9 +149,7 @@ class LabelPropagation:
         self._backend = BACKENDS[options.secure]
         self._attempt = 0
 
-    def join(
-        self, members: Sequence[ClientRef], weights: Arrays
-    ) -> tuple[list[ClientRef], JointGraph]:
+    def join(self, members: Sequence[ClientT], weights: Arrays) -> tuple[list[ClientT], JointGraph]:
         """Phases 1 and 2: compare the points of all members and build their graph.
 
         Parameters
@@ -170,8 +192,8 @@ class LabelPropagation:
         return [by_id[client] for client in sizes], joint
 
     def sum_labels(
-        self, members: Iterable[ClientRef], joint: JointGraph, *, withheld: int | None = None
-    ) -> dict[ClientRef, Content]:
+        self, members: Iterable[ClientT], joint: JointGraph, *, withheld: int | None = None
+    ) -> dict[ClientT, Content]:
         """Phase 3 up to the sum: rows of Z for each member, which only it can read.
 
         A member that drops out here takes its labels along, while its points still carry those of
@@ -212,7 +234,7 @@ class LabelPropagation:
             [member.partition_id for member in left],
         )
 
-    def _check_share(self, rows: Mapping[int, int], member: ClientRef, answer: Content) -> None:
+    def _check_share(self, rows: Mapping[int, int], member: ClientT, answer: Content) -> None:
         """Refuse what is no part of the sum of the others' ``rows``."""
         client, share = member.partition_id, answer.arrays.get(SENT)
         if share is None:
@@ -224,7 +246,7 @@ class LabelPropagation:
                 f"{shape}."
             )
 
-    def _labeled(self, left: Sequence[ClientRef], joint: JointGraph) -> bool:
+    def _labeled(self, left: Sequence[ClientT], joint: JointGraph) -> bool:
         """Whether so many of them have labels that no one's contribution can be told."""
         if self._options.secure == "plaintext":
             return True
@@ -239,7 +261,7 @@ class LabelPropagation:
 
 
 def _check_compared(
-    server: SimilarityServer, first: bool, member: ClientRef, answer: Content
+    server: SimilarityServer, first: bool, member: Participant, answer: Content
 ) -> None:
     """Refuse what is no answer of the backend; the first says which points have a label."""
     client = member.partition_id

@@ -1,0 +1,198 @@
+"""Which clients take part in a run and in its rounds: one policy for each kind of data."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from logging import INFO, WARNING
+
+import numpy as np
+from flwr.common import log
+from numpy.typing import NDArray
+
+from fedul_flwr.config.fedul import AdmissionSettings
+from fedul_flwr.config.matching import LabelPlaceSettings
+from fedul_flwr.config.run_config import RunConfig
+from fedul_flwr.config.semi import SamplingSettings, StageSettings
+from fedul_flwr.data.content import Content, count, number, numbers
+from fedul_flwr.data.set_check import ILL_CONDITIONED, stacked_rank
+from fedul_flwr.errors import BadMessageError, UserError
+from fedul_flwr.federated.registry import ClientRef, ClientRegistry, ClientReport
+
+
+class ClientPolicy:
+    """Accepts every client, and samples from all of them.
+
+    Parameters
+    ----------
+    settings : the run's settings.
+    registry : the clients of the run.
+    num_classes : K.
+    """
+
+    def __init__(self, settings: RunConfig, registry: ClientRegistry, num_classes: int) -> None:
+        self.settings = settings
+        self.registry = registry
+        self.num_classes = num_classes
+
+    def accept(self, report: ClientReport, answer: Content) -> None:
+        """Look at what a client says of itself; see :meth:`MethodStrategy.accept_client`."""
+
+    def changed(self, answers: Mapping[int, Content]) -> None:
+        """Look at the answers of all clients; see :meth:`MethodStrategy.on_clients_changed`."""
+
+    def sample(self, round_number: int) -> list[ClientRef]:
+        """Clients of a round: all, or as many as `fraction-train` says."""
+        return self.registry.sample(round_number)
+
+    def stage_start(self, round_number: int) -> int:
+        """First round of the stage of training that a round belongs to."""
+        del round_number
+        return 1
+
+
+class SetAdmission(ClientPolicy):
+    """Clients with unlabeled sets, each of which has checked its own.
+
+    Those whose sets cannot be used end the run or are left out (``fedul.on-refusal``).
+    """
+
+    @property
+    def options(self) -> AdmissionSettings:
+        """Who takes part."""
+        return self.settings.section("fedul", AdmissionSettings)
+
+    def accept(self, report: ClientReport, answer: Content) -> None:
+        """Take the result of the client's check; refuse where the client refused itself."""
+        condition, reason = (answer.values.get(key) for key in ("condition-number", "reason"))
+        if not isinstance(condition, float) or not isinstance(reason, str):
+            raise BadMessageError("its verdict on its sets is missing")
+        report.condition_number = condition if np.isfinite(condition) else None
+        report.reason = reason
+        if self.options.share_priors:
+            report.priors = self._priors(answer).tolist()
+            report.set_sizes = [int(size) for size in numbers(answer, "set-sizes")]
+        if report.reason:
+            text = f"Client {report.id} cannot take part: {report.reason}."
+            if self.options.on_refusal == "stop":
+                raise UserError(text)
+            log(WARNING, text)
+        elif report.condition_number is None:
+            log(WARNING, "Client %s: its class priors have rank below K", report.id)
+        elif report.condition_number > ILL_CONDITIONED:
+            log(WARNING, "Client %s: condition number %.3g", report.id, report.condition_number)
+
+    def changed(self, answers: Mapping[int, Content]) -> None:
+        """Check the rank of all clients' priors stacked, where they were shared.
+
+        Raises
+        ------
+        UserError
+            If it is below K.
+        """
+        if not self.options.share_priors:
+            log(INFO, "Rank of all clients' priors not checked: they are not shared.")
+            return
+        grams = [(priors := self._priors(answer)).T @ priors for answer in answers.values()]
+        rank = stacked_rank(grams)
+        if rank < self.num_classes:
+            raise UserError(
+                f"The class priors of all clients together have rank {rank}, below "
+                f"{self.num_classes} classes: no method can tell the classes apart."
+            )
+
+    def _priors(self, answer: Content) -> NDArray[np.float64]:
+        flat, shape = numbers(answer, "priors"), (count(answer, "num-sets"), self.num_classes)
+        if flat.size != shape[0] * shape[1]:
+            raise BadMessageError(f"it sent {flat.size} class priors, not {shape[0]} x {shape[1]}")
+        return flat.reshape(shape)
+
+
+class LabeledClients(ClientPolicy):
+    """Clients that say how many labels they have.
+
+    Attributes
+    ----------
+    labeled, unlabeled : clients that have some, and those that have none.
+    """
+
+    def __init__(self, settings: RunConfig, registry: ClientRegistry, num_classes: int) -> None:
+        super().__init__(settings, registry, num_classes)
+        self.labeled: list[ClientRef] = []
+        self.unlabeled: list[ClientRef] = []
+
+    def accept(self, report: ClientReport, answer: Content) -> None:
+        """Take how many labels a client has."""
+        report.num_labeled = count(answer, "num-labeled")
+
+    def changed(self, answers: Mapping[int, Content]) -> None:
+        """Remember who has labels.
+
+        Raises
+        ------
+        UserError
+            If nobody has, nor the server.
+        """
+        having = {part for part, told in answers.items() if number(told, "num-labeled") > 0}
+        place = self.settings.section("scenario", LabelPlaceSettings).labels_at
+        if not having and place == "clients":
+            advice = " (with scenario.labels-at = 'server' the server learns them)"
+            text = "No client has a label: there is nothing to learn classes from"
+            raise UserError(f"{text}{advice * ('scenario' in self.settings.sections)}.")
+        clients = self.registry.clients
+        self.labeled = [client for client in clients if client.partition_id in having]
+        self.unlabeled = [client for client in clients if client.partition_id not in having]
+
+
+class GivenLabelClients(LabeledClients):
+    """Samples from the clients that have labels alone."""
+
+    def sample(self, round_number: int) -> list[ClientRef]:
+        """As many as ``fraction-train`` says of all, drawn from those that have labels."""
+        size = min(self.registry.sample_size, len(self.labeled))
+        return sorted(self.registry.draw(self.labeled, size, "sample", round_number))
+
+
+class LabelStages(LabeledClients):
+    """Two stages: labels alone at first, then also what a method makes of unlabeled points.
+
+    In the first stage only clients with labels are sampled; in the second stage they are a fixed
+    share of each round's clients, so that no round is without labels.
+    """
+
+    unlabeled_learn = True
+    """Whether clients without any label have something to learn from in the second stage."""
+
+    def on_labels_only(self, round_number: int) -> bool:
+        """Whether a round belongs to the first stage."""
+        return round_number <= self.settings.section("semi", StageSettings).labels_only_rounds
+
+    def stage_start(self, round_number: int) -> int:
+        """Round 1, or the first round of the second stage."""
+        if self.on_labels_only(round_number):
+            return 1
+        return self.settings.section("semi", StageSettings).labels_only_rounds + 1
+
+    def sample(self, round_number: int) -> list[ClientRef]:
+        """As many as ``fraction-train`` says, with or without labels as the stage says."""
+        size = self.registry.sample_size
+        if self.on_labels_only(round_number) or not self.unlabeled_learn:
+            with_labels, without = min(size, len(self.labeled)), 0
+        else:
+            share = self.settings.section("semi", SamplingSettings).labeled_share
+            # 0.56 * 25 is a little more than 14, which is no reason for a fifteenth.
+            least = math.ceil(round(share * size, 9))
+            without = min(size - least, size - 1)
+            without = min(without, len(self.unlabeled))
+            with_labels = min(size - without, len(self.labeled))
+            without = min(size - with_labels, len(self.unlabeled))
+        return sorted(
+            self.registry.draw(self.labeled, with_labels, "sample", round_number)
+            + self.registry.draw(self.unlabeled, without, "sample unlabeled", round_number)
+        )
+
+
+class LabeledClientStages(LabelStages):
+    """Two stages with labeled clients alone in both."""
+
+    unlabeled_learn = False
