@@ -6,9 +6,9 @@ from functools import cache
 from pathlib import Path
 
 from fedul_flwr.comparison.plan import Overrides, apply
-from fedul_flwr.config import resolve
+from fedul_flwr.config.base import Scalar
+from fedul_flwr.config.run_config import resolve
 from fedul_flwr.reproduction.tables import Size, Table, read_table, table_names
-from fedul_flwr.settings.base import Scalar
 
 ROOT = Path(__file__).parents[1]
 EXPERIMENTS = ROOT / "experiments"

@@ -18,9 +18,9 @@ import pyarrow.parquet as pq
 import pytest
 from PIL import Image
 
-from fedul_flwr.config import RunConfig
-from fedul_flwr.data.owned import load_unlabeled_sets
-from fedul_flwr.data.owned_labels import load_partly_labeled
+from fedul_flwr.config.run_config import RunConfig
+from fedul_flwr.data.local_data import load_unlabeled_sets
+from fedul_flwr.data.local_labels import load_partly_labeled
 from fedul_flwr.reproduction.plan import Machine, plan_column
 from fedul_flwr.reproduction.tables import Size, read_table
 from tests.runs import metrics, train

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from fedul_flwr.comparison.plan import make_plan, read_runs
+from fedul_flwr.config.base import Scalar
+from fedul_flwr.config.overrides import parse_overrides
 from fedul_flwr.methods import METHODS, PARTLY_LABELED
-from fedul_flwr.overrides import parse_overrides
 from fedul_flwr.reproduction.tables import table_names
-from fedul_flwr.settings.base import Scalar
 from tests.papers import EXPERIMENTS, cell, changed_by_quick, columns, shared, table
 
 OVERVIEW = EXPERIMENTS / "overview"

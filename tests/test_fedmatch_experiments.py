@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from fedul_flwr.comparison.plan import read_runs
+from fedul_flwr.config.base import Scalar
 from fedul_flwr.reproduction.tables import Size
-from fedul_flwr.settings.base import Scalar
 from tests.papers import EXPERIMENTS, ROOT, cell, changed_by_quick, columns, shared, table
 
 SIZES: tuple[Size, ...] = ("full", "quick")

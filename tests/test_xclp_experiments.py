@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from fedul_flwr.config import resolve
+from fedul_flwr.config.base import Scalar
+from fedul_flwr.config.run_config import resolve
 from fedul_flwr.data.split import split_settings
 from fedul_flwr.reproduction.plan import start_settings
 from fedul_flwr.reproduction.tables import Size
-from fedul_flwr.settings.base import Scalar
 from tests.papers import EXPERIMENTS, ROOT, cell, changed_by_quick, columns, shared, table
 
 SIZES: tuple[Size, ...] = ("full", "quick")

@@ -8,10 +8,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from fedul_flwr.comparison.plan import Overrides, apply
+from fedul_flwr.config.shared import PRETRAINED
 from fedul_flwr.errors import UserError
 from fedul_flwr.reproduction.plan import START, start_settings, start_table
 from fedul_flwr.reproduction.tables import START_FROM, Size, Table, pick
-from fedul_flwr.settings.shared import PRETRAINED
 
 
 def cell_file(table: Table, column: str, size: Size, row: str | None, experiments: Path) -> str:

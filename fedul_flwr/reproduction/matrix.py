@@ -8,10 +8,10 @@ from itertools import product
 from typing import Any, Literal
 
 from fedul_flwr.comparison.plan import Overrides
-from fedul_flwr.config import default_flat
+from fedul_flwr.config.base import Scalar, unknown_key
+from fedul_flwr.config.overrides import flatten
+from fedul_flwr.config.run_config import default_flat
 from fedul_flwr.errors import UserError
-from fedul_flwr.overrides import flatten
-from fedul_flwr.settings.base import Scalar, unknown_key
 
 Size = Literal["full", "quick"]
 SIZES: tuple[Size, ...] = ("full", "quick")

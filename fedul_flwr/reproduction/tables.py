@@ -11,12 +11,12 @@ from typing import Annotated, Any
 from pydantic import BeforeValidator, Field
 
 from fedul_flwr.comparison.plan import Overrides, read_runs, slug
+from fedul_flwr.config.base import Scalar, Settings
+from fedul_flwr.config.overrides import read_toml
 from fedul_flwr.errors import UserError
-from fedul_flwr.overrides import read_toml
 from fedul_flwr.reproduction.matrix import SIZES, Cells, expand, flat_settings, part
 from fedul_flwr.reproduction.matrix import Size as Size
 from fedul_flwr.reproduction.measures import MEASURES
-from fedul_flwr.settings.base import Scalar, Settings
 
 Figure = Annotated[
     list[float],

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from fedul_flwr.comparison.plan import Overrides
-from fedul_flwr.config import resolve
-from fedul_flwr.overrides import flatten, parse_overrides
+from fedul_flwr.config.overrides import flatten, parse_overrides
+from fedul_flwr.config.run_config import resolve
 from fedul_flwr.reproduction.plan import Machine, plan_columns
 from fedul_flwr.reproduction.tables import Size, read_table
 from tests.reproduction.conftest import FILE, START, TABLE, change_table, start_from_another
