@@ -143,6 +143,18 @@ def test_features_come_from_a_run_with_the_same_points_and_labels(
     assert found == ("sgd", step, batch, 1)
 
 
+def test_a_number_in_the_name_of_a_starting_run_is_that_of_the_column() -> None:
+    starts = {
+        ("xclp/table-1", "finetuned 100 %"): "xclp/table-1/training-1",
+        ("xclp/table-3", "finetuned 25 %"): "xclp/table-1/training-0.25",
+        ("xclp/table-2", "finetuned hospital 0"): "xclp/table-2/training-client0",
+    }
+    for (name, column), run in starts.items():
+        assert table(name).settings_of(column, "full")["start-from"] == f"runs/{run}"
+        quick = table(name).settings_of(column, "quick")["start-from"]
+        assert quick == f"runs/{run.replace('/training', '/quick/training')}"
+
+
 def test_other_columns_start_from_pretrained_weights_or_none() -> None:
     for name, column in [found for found in LABELED if found not in STARTED]:
         start = "" if column.startswith("identity") else "torchvision"

@@ -224,13 +224,21 @@ def pick(wanted: str | None, known: Sequence[str], what: str) -> list[str]:
 
 def _check_start(table: Table) -> None:
     own = f"runs/{table.name}/"
-    columns = table.columns if not table.settings.benchmark else ()
-    for size in SIZES:
-        sources = {str(table.settings_of(label, size).get(START_FROM, "")) for label in columns}
-        if table.start_of(size) and not any(source.startswith(own) for source in sources):
+    given = table.settings.start
+    for size in SIZES if not table.settings.benchmark else ():
+        columns = [table.settings_of(label, size) for label in table.columns]
+        started = [one for one in columns if str(one.get(START_FROM, "")).startswith(own)]
+        if not started and (given or part(table.settings.quick, "quick.start")):
             raise UserError(f"Key start has no effect: no column has a start-from below {own}.")
-        if not table.settings.start and any(source.startswith(own) for source in sources):
+        if started and not given:
             raise UserError("Key start is missing: columns start from a run of this table.")
+        for key, value in table.start_of(size).items():
+            if key != START_FROM and all(one.get(key) == value for one in started):
+                raise UserError(f"Key start: {key} is that of the columns: leave it out.")
+    full, quick = table.start_of("full"), table.start_of("quick")
+    for key in flat_settings("quick.start", part(table.settings.quick, "quick.start")):
+        if key in full and full[key] == quick[key]:
+            raise UserError(f"Key quick.start: {key} is that of start: leave it out.")
 
 
 def _check(table: Table) -> None:

@@ -103,6 +103,27 @@ def test_refusals_name_file_and_key(place: Path, old: str, new: str, words: str)
     assert str(refused.value).startswith(where + words)
 
 
+@pytest.mark.parametrize(
+    ("start", "words"),
+    [
+        ('method = "supervised"\nmodel = "mlp"', "Key start: model is that of the columns: leave"),
+        (
+            'method = "supervised"\n[quick.start]\nmethod = "supervised"',
+            "Key quick.start: method is that of start: leave it out.",
+        ),
+        ("model = 3\n[quick]\nstart = 3", "Key quick.start = 3 must be a table."),
+        ("", "Key start is missing: columns start from a run of this table."),
+    ],
+)
+def test_refusals_of_the_run_that_columns_start_from(place: Path, start: str, words: str) -> None:
+    own = '{ fedul.num-sets = 10, start-from = "runs/mini/table-1/base" }'
+    text = TABLE.replace("{ fedul.num-sets = 10 }", own)
+    FILE.write_text(f"{text}\n[start]\n{start}\n")
+    with pytest.raises(UserError) as refused:
+        read_table(EXPERIMENTS, "mini/table-1")
+    assert str(refused.value).startswith(f"{FILE}: {words}")
+
+
 def test_given_another_file_in_the_folder_when_tables_are_listed_then_it_is_none(
     place: Path,
 ) -> None:
