@@ -124,7 +124,9 @@ def test_the_last_model_counts(choice: Choice) -> None:
     for seed in (0, 1):
         built.embed(5, model(seed))
     fresh.embed(5, model(1))
-    np.testing.assert_array_equal(built.state_dict()["embeddings"], fresh.state_dict()["embeddings"])
+    np.testing.assert_array_equal(
+        built.state_dict()["embeddings"], fresh.state_dict()["embeddings"]
+    )
 
 
 def test_a_resumed_server_chooses_the_same(choice: Choice) -> None:
