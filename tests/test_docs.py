@@ -145,8 +145,8 @@ def test_the_example_of_a_tables_file(tmp_path: Path) -> None:
 def test_the_papers_tables_are_those_of_the_results(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    page = tmp_path / "results.md"
-    page.write_text((ROOT / "docs/results.md").read_text())
+    page = tmp_path / "tables.md"
+    page.write_text((ROOT / "docs/tables.md").read_text())
     monkeypatch.chdir(ROOT)
     render(Path("experiments"), Path("results"), page)
-    assert page.read_text() == (ROOT / "docs/results.md").read_text(), "make docs"
+    assert page.read_text() == (ROOT / "docs/tables.md").read_text(), "make docs"

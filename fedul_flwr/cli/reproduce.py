@@ -36,7 +36,7 @@ def reproduce(
         typer.Option("--tuned", help="With the settings that fedul-flwr tune chose."),
     ] = False,
     render: Annotated[
-        bool, typer.Option("--render", help="Write all tables to docs/results.md; no runs.")
+        bool, typer.Option("--render", help="Write all tables to docs/tables.md; no runs.")
     ] = False,
     column: Annotated[
         str | None,
@@ -161,7 +161,7 @@ def _run(
         typer.echo("The same command goes on from here.", err=True)
         raise
     file = results_file(results, table.name, size, tuned=tuned)
-    typer.echo(f"Results: {file}; fedul-flwr reproduce --render writes them to docs/results.md.")
+    typer.echo(f"Results: {file}; fedul-flwr reproduce --render writes them to docs/tables.md.")
     return failed
 
 

@@ -1,4 +1,4 @@
-"""Tables in words: in the terminal, and as Markdown in ``docs/results.md``."""
+"""Tables in words: in the terminal, and as Markdown in ``docs/tables.md``."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from fedul_flwr.results.records import write_atomically
 CHOSEN_BY = {"validation": "validation error (%)", "heldout": "held-out loss"}
 """Criteria of a search in words."""
 
-PAGE = Path("docs/results.md")
+PAGE = Path("docs/tables.md")
 """Where tables are rendered to, from the working directory."""
 BEGIN, END = "<!-- tables: begin -->", "<!-- tables: end -->"
 _FORM = "mean ± half of its 95 % confidence interval (std over seeds)"
@@ -86,21 +86,22 @@ def _chosen(
 
 
 def markdown(experiments: Path, folder: Path) -> str:
-    """All tables as Markdown.
+    """All tables as Markdown, those with results first.
 
     Parameters
     ----------
     experiments, folder : of the experiments, and of the results.
     """
-    parts = []
+    ran, not_run = [], []
     for name in table_names(experiments):
         table = read_table(experiments, name)
         results, tuned = _read(table, folder), _read(table, folder, tuned=True)
         for size in SIZES:
             check_results(experiments, table, size, results[size])
             check_results(experiments, table, size, tuned[size], folder)
+        parts = ran if any([*results.values(), *tuned.values()]) else not_run
         parts.append(_section(table, results, tuned, folder))
-    return "\n".join(parts)
+    return "\n".join([*ran, *not_run])
 
 
 def render(experiments: Path, folder: Path, page: Path = PAGE) -> None:
@@ -216,7 +217,8 @@ def _section(
         if drawn(table, results, tuned):
             head += ["", f"![{settings.title}]({picture_of(table)})"]
         searched = [line for size in known for line in _searched(table, size, folder)]
-        return "\n".join([*head, "", *_long(table, shown, list(known)), *searched, ""])
+        table_lines = _long(table, shown, list(known))
+        return "\n".join([*head, "", *table_lines, *_not_run(table, shown), *searched, ""])
     if settings.benchmark:
         said = f"A benchmark measures it: `{settings.benchmark}`."
     else:
@@ -225,10 +227,11 @@ def _section(
 
 
 def _long(table: Table, shown: Sequence[Line], tuned: Sequence[Size]) -> list[str]:
-    """A line for each row and column that has a run or a figure of the paper."""
+    """A line for each row and column that has a run."""
     several = len(table.settings.measures) > 1
     names = ["column", "row", *(["measure"] if several else [])]
-    numbers = ["paper", "full", "difference", "quick", "difference"]
+    sizes = [size for size in SIZES if any(line.ours.get(size) for line in shown)]
+    numbers = ["paper", *(text for size in sizes for text in (size, "difference"))]
     numbers += [f"{size}, tuned" for size in tuned]
     out = [] if several else [f"In {MEASURES[table.settings.measures[0]].heading}.", ""]
     out += [
@@ -236,13 +239,30 @@ def _long(table: Table, shown: Sequence[Line], tuned: Sequence[Size]) -> list[st
         markdown_line(["---"] * len(names) + ["---:"] * len(numbers)),
     ]
     for line in shown:
-        if line.paper is None and not any([*line.ours.values(), *line.tuned.values()]):
+        if not _has_run(line):
             continue
         said = [line.column, line.row, *([MEASURES[line.measure].heading] if several else [])]
-        figures = [line.paper_text(), *line.texts("full"), *line.texts("quick")]
+        figures = [line.paper_text(), *(text for size in sizes for text in line.texts(size))]
         figures += [line.tuned_text(size) for size in tuned]
         out.append(markdown_line(markdown_text(text) for text in (*said, *figures)))
     return out
+
+
+def _has_run(line: Line) -> bool:
+    return any([*line.ours.values(), *line.tuned.values()])
+
+
+def _not_run(table: Table, shown: Sequence[Line]) -> list[str]:
+    """One sentence on the cells without a run."""
+    cells = {(line.column, line.row) for line in shown}
+    run = {(line.column, line.row) for line in shown if _has_run(line)}
+    if len(run) == len(cells):
+        return []
+    return [
+        "",
+        f"Not run: {len(cells) - len(run)} of {len(cells)} cells; the paper's figures of these are in "
+        f"`experiments/{table.name}.toml`.",
+    ]
 
 
 def _searched(table: Table, size: Size, folder: Path) -> Iterable[str]:

@@ -54,7 +54,7 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     FILE.write_text(TABLE)
     (FILE.parent / "methods.toml").write_text(METHODS)
     (tmp_path / "docs").mkdir()
-    (tmp_path / "docs" / "results.md").write_text(
+    (tmp_path / "docs" / "tables.md").write_text(
         "before\n<!-- tables: begin -->\nold\n<!-- tables: end -->\nafter\n"
     )
     return tmp_path

@@ -93,12 +93,12 @@ def test_runs_what_is_missing_and_renders_it(place: Path, ran: list[str]) -> Non
 
     rendered = reproduce("--render")
     assert rendered.exit_code == 0, rendered.output
-    page = Path("docs/results.md").read_text()
+    page = Path("docs/tables.md").read_text()
     assert page.startswith("before\n<!-- tables: begin -->\n\n### mini/table-1\n")
     assert page.endswith("<!-- tables: end -->\nafter\n")
     error = kept[0]["figures"]["test_error"]
     far = f"{error - 2.5:+.2f}"
-    assert f"| M=10 | FedUL | 2.50 (0.50) | {error:.2f}, 1 seed | {far} | not run | – |" in page
+    assert f"| M=10 | FedUL | 2.50 (0.50) | {error:.2f}, 1 seed | {far} |" in page
 
     # Quick results are shown beside full ones and change nothing about them.
     quick = reproduce(*MINI, "--quick", "--rows", "FedUL", "--columns", "M=12")

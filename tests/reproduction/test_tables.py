@@ -9,7 +9,7 @@ import pytest
 from fedul_flwr.errors import UserError
 from fedul_flwr.reproduction.matrix import SIZES
 from fedul_flwr.reproduction.plan import Machine, plan_columns
-from fedul_flwr.reproduction.render import markdown
+from fedul_flwr.reproduction.render import _long, _not_run, markdown
 from fedul_flwr.reproduction.results import digest
 from fedul_flwr.reproduction.side_by_side import Value, lines
 from fedul_flwr.reproduction.tables import pick, read_table, table_names
@@ -162,6 +162,25 @@ def test_a_table_without_runs_shows_the_papers_figures_alone(place: Path) -> Non
         "| paper, test error (%) | FedUL |",
         "| --- | ---: |",
         "| M=10 | 2.50 (0.50) |",
+    ]
+
+
+def test_a_table_with_runs_shows_these_and_counts_the_others(place: Path) -> None:
+    table = read_table(EXPERIMENTS, "mini/table-1")
+    results = {("FedUL", "M=10", 0): {"figures": {"test_error": 2.0}}}
+    shown = list(lines(table, {"full": {}, "quick": results}, table.rows(), list(table.columns)))
+    assert _long(table, shown, []) == [
+        "In test error (%).",
+        "",
+        "| column | row | paper | quick | difference |",
+        "| --- | --- | ---: | ---: | ---: |",
+        "| M=10 | FedUL | 2.50 (0.50) | 2.00, 1 seed | -0.50 |",
+    ]
+    # Two methods at M=10 and M=12 are four cells.
+    assert _not_run(table, shown) == [
+        "",
+        "Not run: 3 of 4 cells; the paper's figures of these are in "
+        "`experiments/mini/table-1.toml`.",
     ]
 
 
