@@ -14,13 +14,14 @@ from flwr.clientapp import ClientApp
 from flwr.serverapp.exception import PrivacyBudgetExhausted
 from flwr.serverapp.strategy import FedAvg
 
-from fedul_flwr.bridge import ARRAYS, METRICS, to_arrays, to_record
+from fedul_flwr.bridge import ARRAYS, CONFIG, METRICS, to_arrays, to_record
 from fedul_flwr.client_app import clip
 from fedul_flwr.config import RunConfig, default_flat, resolve
 from fedul_flwr.data.types import Arrays
 from fedul_flwr.errors import UserError
 from fedul_flwr.settings.privacy import DPSettings
 from fedul_flwr.simulation import InProcessGrid
+from strategies.messages import WEIGHT
 from strategies.private_mean import PrivateMean, privacy_spent
 from tests.exchanges import TINY, Exchange, watched
 from tests.runs import last_model, summary, train
@@ -181,6 +182,27 @@ def test_what_was_spent_is_remembered() -> None:
         a_round(one, START, [FAR, NEAR], 2)
     assert privacy_spent(again) == privacy_spent(strategy)
     assert privacy_spent(again)["releases"] == 2
+
+
+@pytest.mark.parametrize("clipping", ["server", "client"])
+def test_held_out_losses_are_asked_for_and_averaged_as_the_base_does(clipping: str) -> None:
+    """Nothing of them is noisy: epsilon does not cover them."""
+    strategy = private_mean(2, clipping=clipping)
+    grid = InProcessGrid(ClientApp(), 2, {})
+    messages = list(strategy.configure_evaluate(3, to_record(START), ConfigRecord({"a": 1}), grid))
+    assert sorted(message.metadata.dst_node_id for message in messages) == sorted(grid.contexts)
+    for message in messages:
+        assert message.metadata.message_type == "evaluate"
+        assert message.content[CONFIG] == ConfigRecord({"a": 1, "server-round": 3})
+        for name, array in to_arrays(cast(ArrayRecord, message.content[ARRAYS])).items():
+            np.testing.assert_array_equal(array, START[name])
+    replies = [
+        Message(RecordDict({METRICS: MetricRecord({"loss": loss, WEIGHT: size})}), reply_to=message)
+        for message, loss, size in zip(messages, (2.0, 6.0), (3, 1), strict=True)
+    ]
+    # (3·2 + 1·6)/4
+    assert strategy.aggregate_evaluate(3, replies) == MetricRecord({"loss": 3.0})
+    assert strategy.aggregate_evaluate(3, []) is None
 
 
 @pytest.mark.parametrize("after", [2, 4])
