@@ -54,7 +54,8 @@ def refresh(repository: Path, copy: Path, files: list[str], tests: list[str], nu
 def configuration(files: list[str], tests: list[str]) -> str:
     """mutmut's part of ``pyproject.toml``."""
     marks = "not slow and not ray and not realdata"
-    plugins = ["-p", "no:xdist", "-p", "quick_first"]
+    # The one on unraisable exceptions collects garbage ten times in every run.
+    plugins = ["-p", "no:xdist", "-p", "no:unraisableexception", "-p", "quick_first"]
     lines = {
         "source_paths": SOURCES,
         "also_copy": OTHERS,

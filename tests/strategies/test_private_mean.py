@@ -22,7 +22,7 @@ from fedul_flwr.errors import UserError
 from fedul_flwr.settings.privacy import DPSettings
 from fedul_flwr.simulation import InProcessGrid
 from strategies.messages import WEIGHT
-from strategies.private_mean import PrivateMean, privacy_spent
+from strategies.private_mean import PrivateMean, build_accountant, privacy_spent
 from tests.exchanges import TINY, Exchange, watched
 from tests.runs import last_model, summary, train
 
@@ -139,6 +139,7 @@ def test_epsilon_is_that_of_the_rounds_released(clipping: str) -> None:
         a_round(strategy, START, [FAR, NEAR], number)
         spent = privacy_spent(strategy)
         assert (spent["delta"], spent["releases"]) == (1e-4, number)
+        assert spent["budget_exhausted"] is False
         # Flower looks at fewer orders, so its bound may lie a little higher.
         least = gaussian_epsilon(number, 1.3, 1e-4)
         assert least * (1 - 1e-9) <= spent["epsilon"] < 1.01 * least
@@ -184,6 +185,15 @@ def test_what_was_spent_is_remembered() -> None:
     assert privacy_spent(again)["releases"] == 2
 
 
+def test_releases_that_were_spent_at_once_are_all_remembered() -> None:
+    settings = DPSettings(clipping="server", noise_multiplier=1.3, delta=1e-4)
+    event = {"noise_multiplier": 1.3}
+    state = {"compositions": [{"event": event, "count": 3}, {"event": event, "count": 1}]}
+    spent = build_accountant(settings, 7, state).get_privacy_spent()
+    assert spent.num_releases == 4
+    assert spent.epsilon == pytest.approx(gaussian_epsilon(4, 1.3, 1e-4), rel=0.01)
+
+
 @pytest.mark.parametrize("clipping", ["server", "client"])
 def test_held_out_losses_are_asked_for_and_averaged_as_the_base_does(clipping: str) -> None:
     """Nothing of them is noisy: epsilon does not cover them."""
@@ -203,6 +213,10 @@ def test_held_out_losses_are_asked_for_and_averaged_as_the_base_does(clipping: s
     # (3·2 + 1·6)/4
     assert strategy.aggregate_evaluate(3, replies) == MetricRecord({"loss": 3.0})
     assert strategy.aggregate_evaluate(3, []) is None
+    heard: list[int] = []
+    strategy.base.aggregate_evaluate = lambda number, _: heard.append(number)  # type: ignore[assignment,func-returns-value]
+    strategy.aggregate_evaluate(5, [])
+    assert heard == [5]
 
 
 @pytest.mark.parametrize("after", [2, 4])

@@ -1,11 +1,21 @@
-"""A plugin of pytest for mutmut's runs: quick tests first, which find most mutants."""
+"""A plugin of pytest for mutmut's runs, of which there is one for every mutant: no time is lost.
+
+Quick tests come first, which find most mutants. All modules are loaded before: their objects are
+out of the garbage collector's way.
+"""
 
 from __future__ import annotations
 
+import gc
 import json
 from pathlib import Path
 
 import pytest
+
+
+def pytest_configure() -> None:
+    """Leave what is there already out of every later collection."""
+    gc.freeze()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
