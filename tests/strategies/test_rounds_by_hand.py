@@ -260,6 +260,27 @@ def test_hooks_in_the_wrong_order_are_slips_of_the_program(settings: Settings) -
         wrapper(settings).train_at_server(to_record(MODEL))
 
 
+def test_the_server_trains_in_the_round_of_the_run_with_the_step_that_is_left(
+    settings: Settings,
+) -> None:
+    asked: list[Any] = []
+
+    class Trainer:
+        def train(self, arrays: ArrayRecord, number: int, factor: float) -> Any:
+            asked.append((arrays, number, factor))
+            return to_record({"w": np.ones(2)}), 0.25
+
+    strategy, model = wrapper(settings, offset=3), to_record(MODEL)
+    strategy.trainer, strategy.rate_factor = cast(Any, Trainer()), 0.5
+    strategy.begin_round(2, model)
+    trained = strategy.train_at_server(model)
+    assert to_arrays(trained)["w"].tolist() == [1.0, 1.0]
+    assert asked == [(model, 5, 0.5)]
+    assert strategy.record.metrics == {"server-loss": 0.25}
+    with pytest.raises(RuntimeError, match="needs a trainer and a model"):
+        strategy.train_at_server(None)
+
+
 def test_training_is_one_stage_unless_a_method_has_more(settings: Settings) -> None:
     assert [wrapper(settings).stage_start(number) for number in (1, 7)] == [1, 1]
 
@@ -372,6 +393,13 @@ def test_clients_that_join_have_variates_of_0_and_c_is_the_mean_over_more(
     assert base.control["w"].tolist() == [2.0, -2.0]
 
 
+def test_a_second_client_halves_the_c_of_the_first(grid: InProcessGrid) -> None:
+    base = scaffold(2, 3.0, {"0": 4})
+    grid.contexts.pop(FIRST_NODE_ID + 2)
+    list(base.configure_train(6, to_record({"w": np.zeros(2)}), ConfigRecord(), grid))
+    assert base.control["w"].tolist() == [1.5, -1.5]
+
+
 @pytest.mark.parametrize(
     ("client", "rounds", "lost"), [(0, [4, 3], False), (0, [3, 5], True), (1, [], False)]
 )
@@ -388,26 +416,45 @@ def test_a_client_that_has_lost_its_variate_begins_all_anew(
     assert {key: int(number) for key, number in base.used.items()} == expected
 
 
+def answers_of_scaffold(
+    messages: list[Message], models: list[list[float]], changes: list[list[float]]
+) -> list[Message]:
+    """As many replies as there are models and changes of c_i."""
+    replies = []
+    for message, w, change in zip(messages, models, changes, strict=False):
+        records = {
+            ARRAYS: to_record({"w": np.array(w, np.float32)}),
+            "control": to_record({"w": np.array(change, np.float32)}),
+            METRICS: MetricRecord({"num-examples": 1.0}),
+        }
+        replies.append(Message(RecordDict(dict(records)), reply_to=message))
+    return replies
+
+
 def test_of_two_replies_and_an_error_c_moves_by_two_changes(grid: InProcessGrid) -> None:
     """C = 3: c = 0 + (1 + 5)/3 = 2; the client of the error is told that it was not used."""
     base = scaffold(3, 0.0, {})
     base.control = {}
     x = to_record({"w": np.array([10.0, 20.0], np.float32)})
     messages = by_node(base.configure_train(2, x, ConfigRecord(), grid))
-    replies = []
-    for message, w, change in zip(messages, ([8.0, 8.0], [4.0, 6.0]), (1.0, 5.0), strict=False):
-        records = {
-            ARRAYS: to_record({"w": np.array(w, np.float32)}),
-            "control": to_record({"w": np.full(2, change, np.float32)}),
-            METRICS: MetricRecord({"num-examples": 1.0}),
-        }
-        replies.append(Message(RecordDict(dict(records)), reply_to=message))
+    replies = answers_of_scaffold(messages, [[8.0, 8.0], [4.0, 6.0]], [[1.0, 1.0], [5.0, 5.0]])
     failed = grid.send_and_receive(messages[2:])  # the app is empty: it raises
     arrays, _ = base.aggregate_train(2, [*replies, *failed])
     np.testing.assert_allclose(to_arrays(cast(ArrayRecord, arrays))["w"], [6.0, 7.0])
     assert base.control["w"].tolist() == [2.0, 2.0]
     assert base.control["w"].dtype == np.float32
     assert {key: int(number) for key, number in base.used.items()} == {"0": 2, "1": 2, "2": 0}
+
+
+def test_changes_of_variates_are_added_in_wide_numbers(grid: InProcessGrid) -> None:
+    """In float32 2^25 + 3 - 2^25 is 4."""
+    base = scaffold(3, 0.0, {})
+    messages = by_node(
+        base.configure_train(1, to_record({"w": np.zeros(1, np.float32)}), ConfigRecord(), grid)
+    )
+    changes = [[2.0**25], [3.0], [-(2.0**25)]]
+    base.aggregate_train(1, answers_of_scaffold(messages, [[0.0]] * 3, changes))
+    assert base.control["w"].tolist() == [1.0, 1.0]
 
 
 def test_fednova_reports_the_means_of_the_clients_figures(grid: InProcessGrid) -> None:

@@ -160,6 +160,24 @@ def test_the_prior_is_the_sum_of_all_masses_divided_by_all_points(settings: Sett
     assert strategy.round_config() == {"test-prior": pytest.approx([0.52, 0.48])}
 
 
+def test_a_prior_is_the_one_that_is_given_or_uniform(settings: Settings) -> None:
+    for text, expected in (("0.3,0.7", [0.3, 0.7]), ("uniform", [0.5, 0.5]), ("em", [0.5, 0.5])):
+        strategy = hearing(settings, test_prior=text)
+        np.testing.assert_allclose(strategy.test_prior, expected)
+        assert strategy.round_config() == {}
+
+
+def test_all_clients_together_must_tell_the_classes_apart(settings: Settings) -> None:
+    """Two sets with the same priors have rank 1; a third one with others makes it 2."""
+    strategy = hearing(settings, **{"fedul.share-priors": True})
+    same = {"priors": [0.4, 0.6, 0.4, 0.6], "num-sets": 2, "class-masses": [4.0, 6.0]}
+    other = {"priors": [0.5, 0.5], "num-sets": 1, "class-masses": [1.0, 1.0]}
+    answers = {0: verdict(**same), 1: verdict(**other)}
+    strategy.admitted(answers)
+    with pytest.raises(UserError, match=r"have rank 1, below 2 classes"):
+        strategy.admitted({0: answers[0]})
+
+
 @pytest.mark.parametrize("masses", [[1.0], [1.0] * 3, [3.0, -0.5], [0.0, 0.0]])
 def test_masses_that_cannot_be_are_refused(settings: Settings, masses: list[float]) -> None:
     """Too few, too many, below 0, and of no point at all."""
