@@ -7,8 +7,8 @@ from flwr.serverapp import Grid
 
 from baselines.network_labels import NetworkLabelsClient
 from client_apps.partly_labeled import nothing
-from fedul_flwr.bridge import Content, to_arrays
-from fedul_flwr.federation import Member
+from fedul_flwr.federated.messages import Content, to_arrays
+from fedul_flwr.federated.phases import Member
 from fedul_flwr.learning.local import load_arrays
 from fedul_flwr.propagation.labels import Propagated
 from strategies.partly_labeled import PartlyLabeled

@@ -18,24 +18,24 @@ from numpy.typing import NDArray
 
 from client_apps.local import TrainingData
 from client_apps.partly_labeled import PartlyLabeledClient
-from fedul_flwr.bridge import ARRAYS, METRICS, Value, to_arrays, to_record
-from fedul_flwr.config import RunConfig
+from fedul_flwr.config.run_config import RunConfig
+from fedul_flwr.config.sections import ScaffoldSettings
+from fedul_flwr.config.semi import FedSiamSettings
 from fedul_flwr.data.types import Arrays, Floats
 from fedul_flwr.errors import UserError
+from fedul_flwr.federated.aggregation import average_buffers
+from fedul_flwr.federated.base_strategies import ROBUST
+from fedul_flwr.federated.disclosure import AVERAGED, EVERY_ROUND, TRAIN, Sent
+from fedul_flwr.federated.messages import ARRAYS, METRICS, Value, to_arrays, to_record
+from fedul_flwr.federated.replies import STEPS
 from fedul_flwr.learning.batches import Batches, paired_batches
 from fedul_flwr.learning.local import dump_arrays, load_arrays
+from fedul_flwr.learning.local_plan import local_plan
 from fedul_flwr.learning.machine import place
 from fedul_flwr.learning.mean_teacher import MeanTeacherObjective
 from fedul_flwr.learning.plan import LocalPlan
 from fedul_flwr.learning.schedules import ramp_up
-from fedul_flwr.local_plan import local_plan
-from fedul_flwr.sent import AVERAGED, EVERY_ROUND, TRAIN, Sent
-from fedul_flwr.settings.sections import ScaffoldSettings
-from fedul_flwr.settings.semi import FedSiamSettings
-from strategies.bases import ROBUST
-from strategies.combine import average_buffers
 from strategies.partly_labeled import PartlyLabeled
-from strategies.replies import STEPS
 
 TEACHER = "teacher"
 """Record of the teacher in messages and replies; prefix of its arrays where a run resumes from."""

@@ -13,13 +13,13 @@ from flwr.serverapp import Grid
 
 from baselines.all_labels import AllLabelsClient
 from client_apps.local import TrainingData
-from fedul_flwr.bridge import Content
-from fedul_flwr.config import RunConfig
+from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.data.label_split import who_has_labels
 from fedul_flwr.data.types import Arrays
 from fedul_flwr.errors import UserError
-from fedul_flwr.federation import Member, number
-from fedul_flwr.sent import HELLO, Sent
+from fedul_flwr.federated.disclosure import HELLO, Sent
+from fedul_flwr.federated.messages import Content
+from fedul_flwr.federated.phases import Member, number
 from strategies.matching import Matching
 
 

@@ -10,11 +10,11 @@ from flwr.common import log
 from flwr.serverapp import Grid
 
 from client_apps.local import LocalTrainingClient
-from fedul_flwr.config import RunConfig
+from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.data.types import Arrays
 from fedul_flwr.errors import UserError
-from fedul_flwr.sent import HELLO, Sent
-from strategies.wrapper import WrappingStrategy
+from fedul_flwr.federated.disclosure import HELLO, Sent
+from fedul_flwr.federated.strategy import WrappingStrategy
 
 
 class ServerOnly(WrappingStrategy):

@@ -8,15 +8,15 @@ from flwr.app import RecordDict
 from flwr.common.typing import NDArrays
 
 from client_apps.local import LocalTrainingClient
-from fedul_flwr.client_state import ClientState
-from fedul_flwr.config import RunConfig
-from fedul_flwr.federation import introduction
+from fedul_flwr.config.node_config import NodeConfig
+from fedul_flwr.config.references import load_reference
+from fedul_flwr.config.run_config import RunConfig
+from fedul_flwr.federated.client_state import ClientState
+from fedul_flwr.federated.phases import introduction
 from fedul_flwr.learning.local import dump_arrays
 from fedul_flwr.methods import find_method
 from fedul_flwr.models import build_model
-from fedul_flwr.node_config import NodeConfig
-from fedul_flwr.references import load_reference
-from fedul_flwr.server_data import open_server_data
+from fedul_flwr.run.server_data import open_server_data
 
 
 def prepared_clients(settings: RunConfig, num_clients: int) -> list[LocalTrainingClient]:

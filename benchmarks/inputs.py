@@ -7,10 +7,10 @@ from pathlib import Path
 
 import numpy as np
 
+from fedul_flwr.config.base import Scalar
+from fedul_flwr.config.overrides import flatten, read_toml
 from fedul_flwr.data.sources import load_source
 from fedul_flwr.data.types import Bytes, Ints, Source
-from fedul_flwr.overrides import flatten, read_toml
-from fedul_flwr.settings.base import Scalar
 
 _CHECKOUT = Path(__file__).parents[1]
 MADE = _CHECKOUT / "runs" / "bench" / "data"

@@ -11,11 +11,14 @@ from torch import nn
 
 from client_apps.local import TrainingData
 from client_apps.matching import MatchingClient
-from fedul_flwr.bridge import ARRAYS, METRICS
-from fedul_flwr.config import RunConfig
+from fedul_flwr.config.matching import FedMatchSettings, ScenarioSettings
+from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.data.seeds import stream
 from fedul_flwr.data.types import Arrays
-from fedul_flwr.exchange import HELD, HELPERS, OUT_OF_STEP, SINCE
+from fedul_flwr.federated.disclosure import AVERAGED, EVERY_ROUND, TRAIN, Sent
+from fedul_flwr.federated.messages import ARRAYS, METRICS
+from fedul_flwr.federated.sparse import decode, encode
+from fedul_flwr.federated.sync import HELD, HELPERS, OUT_OF_STEP, SINCE
 from fedul_flwr.learning.decomposition import (
     PSI,
     SIGMA,
@@ -33,16 +36,13 @@ from fedul_flwr.learning.inter_client import InterClientConsistency
 from fedul_flwr.learning.local import dump_arrays, load_arrays
 from fedul_flwr.learning.machine import keep_freed_memory, place, release_freed_memory
 from fedul_flwr.learning.weighted import scaled_cross_entropy
-from fedul_flwr.sent import AVERAGED, EVERY_ROUND, TRAIN, Sent
-from fedul_flwr.settings.matching import FedMatchSettings, ScenarioSettings
-from fedul_flwr.sparse import decode, encode
 
 
 class FedMatchClient(MatchingClient):
     """Learns the parts of the weights apart, and exchanges what has changed of them.
 
     No message has a model: records are named after parts and hold sparse differences
-    (:mod:`fedul_flwr.sparse`).
+    (:mod:`fedul_flwr.federated.sparse`).
     """
 
     @property

@@ -15,7 +15,11 @@ from flwr.common import log
 from flwr.serverapp import Grid
 from numpy.typing import NDArray
 
-from fedul_flwr.bridge import (
+from fedul_flwr.config.matching import FedMatchSettings, SupervisedPartSettings
+from fedul_flwr.config.run_config import RunConfig
+from fedul_flwr.data.types import Arrays
+from fedul_flwr.errors import NoUpdateError, UserError
+from fedul_flwr.federated.messages import (
     ARRAYS,
     CONFIG,
     DIAGNOSTICS,
@@ -24,11 +28,9 @@ from fedul_flwr.bridge import (
     to_arrays,
     to_record,
 )
-from fedul_flwr.config import RunConfig
-from fedul_flwr.data.types import Arrays
-from fedul_flwr.errors import NoUpdateError, UserError
-from fedul_flwr.exchange import HELPERS, OUT_OF_STEP, SINCE
-from fedul_flwr.federation import Member
+from fedul_flwr.federated.phases import Member
+from fedul_flwr.federated.sparse import decode, encode
+from fedul_flwr.federated.sync import HELPERS, OUT_OF_STEP, SINCE
 from fedul_flwr.learning.decomposition import (
     SIGMA,
     Decomposed,
@@ -43,8 +45,6 @@ from fedul_flwr.learning.disjoint import no_consistency, train_disjoint
 from fedul_flwr.learning.machine import place
 from fedul_flwr.learning.weighted import scaled_cross_entropy
 from fedul_flwr.results.store import RunDirectory
-from fedul_flwr.settings.matching import FedMatchSettings, SupervisedPartSettings
-from fedul_flwr.sparse import decode, encode
 from strategies.held import HeldParts
 from strategies.helper_choice import HelperChoice
 from strategies.matching import Matching

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from fedul_flwr.bridge import CLASS_MASSES, TEST_PRIOR, Content, Value
-from fedul_flwr.class_priors import checked_prior, mean_prior, uniform_prior
-from fedul_flwr.config import RunConfig
+from fedul_flwr.config.fedul import FedULSettings
+from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.data.types import Floats
 from fedul_flwr.errors import BadMessageError, UserError
-from fedul_flwr.federation import ClientReport, numbers
-from fedul_flwr.settings.fedul import FedULSettings
+from fedul_flwr.federated.messages import CLASS_MASSES, TEST_PRIOR, Content, Value
+from fedul_flwr.federated.phases import ClientReport, numbers
+from fedul_flwr.learning.class_priors import checked_prior, mean_prior, uniform_prior
 from strategies.unlabeled_sets import UnlabeledSets
 
 

@@ -9,9 +9,9 @@ import numpy as np
 from flwr.app import ArrayRecord, Message, MetricRecord
 from numpy.typing import NDArray
 
-from fedul_flwr.bridge import to_arrays, to_record
+from fedul_flwr.config.server import FedULMixSettings
 from fedul_flwr.data.types import Arrays
-from fedul_flwr.settings.server import FedULMixSettings
+from fedul_flwr.federated.messages import to_arrays, to_record
 from strategies.fedul import FedUL
 
 INDEPENDENT = "independent/"

@@ -10,8 +10,8 @@ import numpy as np
 from flwr.app import RecordDict
 from numpy.typing import NDArray
 
-from fedul_flwr.client_state import ClientState
-from fedul_flwr.exchange import HELD
+from fedul_flwr.federated.client_state import ClientState
+from fedul_flwr.federated.sync import HELD
 from fedul_flwr.learning.decomposition import Parts, flatten, unflatten
 
 ROUNDS = "held-rounds"

@@ -11,12 +11,13 @@ import numpy as np
 from flwr.common import log
 from numpy.typing import NDArray
 
-from fedul_flwr.bridge import Content
-from fedul_flwr.config import RunConfig
+from fedul_flwr.config.run_config import RunConfig
+from fedul_flwr.config.semi import XCLPSettings
 from fedul_flwr.data.types import Arrays
 from fedul_flwr.errors import BadMessageError, UserError
-from fedul_flwr.federation import Member
-from fedul_flwr.privacy_plan import privacy_plan
+from fedul_flwr.federated.attendance import CheckAnswer
+from fedul_flwr.federated.messages import Content
+from fedul_flwr.federated.phases import Member
 from fedul_flwr.propagation.graph import normalised_graph
 from fedul_flwr.propagation.phases import (
     ATTEMPT,
@@ -33,12 +34,11 @@ from fedul_flwr.propagation.phases import (
     UNLABELED_POINTS,
     WITHHELD,
 )
+from fedul_flwr.propagation.privacy_plan import privacy_plan
 from fedul_flwr.propagation.shares import JointGraph, influences
 from fedul_flwr.secure.backends import BACKENDS
 from fedul_flwr.secure.rowsums import combine
 from fedul_flwr.secure.similarity import SimilarityServer, TooFewClientsError
-from fedul_flwr.settings.semi import XCLPSettings
-from strategies.attendance import CheckAnswer
 
 Ask = Callable[[str, Mapping[Member, Content], CheckAnswer], dict[Member, Content]]
 """``(phase, what each member is sent, check) -> answers``; a member without an answer, or with one

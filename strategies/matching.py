@@ -7,15 +7,15 @@ from collections.abc import Iterable, Mapping
 from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord
 from flwr.serverapp import Grid
 
-from fedul_flwr.bridge import Content
-from fedul_flwr.config import RunConfig
+from fedul_flwr.config.matching import LabelPlaceSettings, SupervisedPartSettings
+from fedul_flwr.config.run_config import RunConfig
+from fedul_flwr.config.server import ServerTrainingSettings
 from fedul_flwr.errors import UserError
-from fedul_flwr.federation import ClientReport, count, number
+from fedul_flwr.federated.messages import Content
+from fedul_flwr.federated.phases import ClientReport, count, number
+from fedul_flwr.federated.strategy import WrappingStrategy
 from fedul_flwr.learning.local import on_logits
 from fedul_flwr.learning.weighted import scaled_cross_entropy
-from fedul_flwr.settings.matching import LabelPlaceSettings, SupervisedPartSettings
-from fedul_flwr.settings.server import ServerTrainingSettings
-from strategies.wrapper import WrappingStrategy
 
 
 class Matching(WrappingStrategy):

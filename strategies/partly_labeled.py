@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 
-from fedul_flwr.bridge import Content
+from fedul_flwr.config.semi import SamplingSettings, StageSettings
 from fedul_flwr.errors import UserError
-from fedul_flwr.federation import ClientReport, Member, count, number
-from fedul_flwr.settings.semi import SamplingSettings, StageSettings
-from strategies.wrapper import WrappingStrategy
+from fedul_flwr.federated.messages import Content
+from fedul_flwr.federated.phases import ClientReport, Member, count, number
+from fedul_flwr.federated.strategy import WrappingStrategy
 
 
 class PartlyLabeled(WrappingStrategy):

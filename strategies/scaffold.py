@@ -12,9 +12,9 @@ from flwr.common import log
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import FedAvg
 
-from fedul_flwr.bridge import CONFIG, to_record
 from fedul_flwr.data.types import Arrays
-from fedul_flwr.variates import CONTROL, USED_ROUND
+from fedul_flwr.federated.messages import CONFIG, to_record
+from fedul_flwr.federated.variates import CONTROL, USED_ROUND
 
 
 class Scaffold(FedAvg):

@@ -9,12 +9,12 @@ import numpy as np
 from flwr.common import log
 from numpy.typing import NDArray
 
-from fedul_flwr.bridge import Content
+from fedul_flwr.config.fedul import AdmissionSettings
+from fedul_flwr.data.set_check import ILL_CONDITIONED, stacked_rank
 from fedul_flwr.errors import BadMessageError, UserError
-from fedul_flwr.federation import ClientReport, count, numbers
-from fedul_flwr.settings.fedul import AdmissionSettings
-from fedul_flwr.verdict import ILL_CONDITIONED, stacked_rank
-from strategies.wrapper import WrappingStrategy
+from fedul_flwr.federated.messages import Content
+from fedul_flwr.federated.phases import ClientReport, count, numbers
+from fedul_flwr.federated.strategy import WrappingStrategy
 
 
 class UnlabeledSets(WrappingStrategy):

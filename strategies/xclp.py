@@ -10,14 +10,14 @@ from flwr.app import ArrayRecord, ConfigRecord, Message, RecordDict
 from flwr.common import log
 from flwr.serverapp import Grid
 
-from fedul_flwr.bridge import Content, payload_parts, to_arrays, to_record
-from fedul_flwr.config import RunConfig
+from fedul_flwr.config.run_config import RunConfig
+from fedul_flwr.config.semi import XCLPSettings
 from fedul_flwr.data.seeds import stream
-from fedul_flwr.federation import Member, number
+from fedul_flwr.federated.messages import Content, payload_parts, to_arrays, to_record
+from fedul_flwr.federated.phases import Member, number
 from fedul_flwr.propagation.codes import SEED_BYTES
 from fedul_flwr.propagation.phases import END, ROWS
 from fedul_flwr.secure.similarity import TooFewClientsError
-from fedul_flwr.settings.semi import XCLPSettings
 from strategies.label_propagation import (
     LabelPropagation,
     announce_privacy,

@@ -10,17 +10,17 @@ import numpy as np
 from flwr.common import log
 from flwr.serverapp import Grid
 
-from fedul_flwr.bridge import Content
-from fedul_flwr.config import RunConfig
+from fedul_flwr.config.labels import LabelSettings
+from fedul_flwr.config.run_config import RunConfig
+from fedul_flwr.config.semi import XCLPPredictSettings, XCLPSettings
 from fedul_flwr.data.seeds import stream
 from fedul_flwr.data.types import Arrays
 from fedul_flwr.errors import UserError
-from fedul_flwr.federation import ClientReport, Member, count, number
+from fedul_flwr.federated.messages import Content
+from fedul_flwr.federated.phases import ClientReport, Member, count, number
 from fedul_flwr.propagation.codes import SEED_BYTES
 from fedul_flwr.propagation.phases import END, LABEL, LAST, OWN_LABELS
 from fedul_flwr.secure.similarity import TooFewClientsError
-from fedul_flwr.settings.labels import LabelSettings
-from fedul_flwr.settings.semi import XCLPPredictSettings, XCLPSettings
 from strategies.label_propagation import (
     LabelPropagation,
     announce_privacy,

@@ -31,23 +31,23 @@ from client_apps.fedul_consistency import FedULConsistencyClient
 from client_apps.local import LocalTrainingClient
 from client_apps.xclp import XCLPClient
 from client_apps.xclp_predict import XCLPPredictClient
-from fedul_flwr.bridge import Content
-from fedul_flwr.client_state import ClientState
-from fedul_flwr.config import default_flat, parse_flat
-from fedul_flwr.data import holdings
+from fedul_flwr.config.node_config import NodeConfig
+from fedul_flwr.config.run_config import default_flat, parse_flat
+from fedul_flwr.config.semi import XCLPSettings
+from fedul_flwr.data import federated_split as holdings
 from fedul_flwr.data.sources import source_directory
 from fedul_flwr.data.split import build_split, client_files
 from fedul_flwr.data.types import Arrays
-from fedul_flwr.exchange import HELPERS, SINCE
-from fedul_flwr.federation import DataShape, Member, introduction
+from fedul_flwr.federated.attendance import CheckAnswer
+from fedul_flwr.federated.client_state import ClientState
+from fedul_flwr.federated.messages import Content
+from fedul_flwr.federated.phases import DataShape, Member, introduction
+from fedul_flwr.federated.sync import HELPERS, SINCE
 from fedul_flwr.learning.decomposition import decompose, flatten
 from fedul_flwr.learning.local import dump_arrays
 from fedul_flwr.methods import find_method
 from fedul_flwr.models import build_model
-from fedul_flwr.node_config import NodeConfig
 from fedul_flwr.propagation.phases import LABEL, LAST, OWN_LABELS, ROWS
-from fedul_flwr.settings.semi import XCLPSettings
-from strategies.attendance import CheckAnswer
 from strategies.label_propagation import LabelPropagation
 from tests.partly_labeled import GIVEN_METHOD, GivenClient
 

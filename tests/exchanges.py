@@ -15,11 +15,11 @@ from flwr.serverapp import Grid
 from safetensors.numpy import load_file
 from torch import nn
 
-from fedul_flwr.bridge import payload_bytes, to_arrays
 from fedul_flwr.data.types import Arrays
-from fedul_flwr.exchange import HELD, SINCE
-from fedul_flwr.simulation import FIRST_NODE_ID
-from strategies.grid_view import GridView
+from fedul_flwr.engine.in_process import FIRST_NODE_ID
+from fedul_flwr.federated.messages import payload_bytes, to_arrays
+from fedul_flwr.federated.sampled_grid import GridView
+from fedul_flwr.federated.sync import HELD, SINCE
 from strategies.held import ROUNDS
 from tests.runs import as_error
 

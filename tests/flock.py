@@ -10,9 +10,9 @@ from flwr.app import Context, Message, RecordDict
 from flwr.proto.node_pb2 import NodeInfo
 from flwr.serverapp import Grid
 
-from fedul_flwr.bridge import phase_of
-from fedul_flwr.simulation import FIRST_NODE_ID, InProcessGrid
-from strategies.grid_view import GridView
+from fedul_flwr.engine.in_process import FIRST_NODE_ID, InProcessGrid
+from fedul_flwr.federated.messages import phase_of
+from fedul_flwr.federated.sampled_grid import GridView
 from tests.learnable_owners import NAMES, write_labeled
 from tests.runs import as_error
 

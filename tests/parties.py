@@ -11,15 +11,15 @@ from flwr.app import RecordDict
 from numpy.typing import NDArray
 
 from client_apps.xclp import XCLPClient
-from fedul_flwr.bridge import Content, from_records, to_records
-from fedul_flwr.client_state import ClientState
-from fedul_flwr.config import default_flat, parse_flat
+from fedul_flwr.config.node_config import NodeConfig
+from fedul_flwr.config.run_config import default_flat, parse_flat
+from fedul_flwr.config.semi import XCLPSettings
 from fedul_flwr.data.types import Ints, PartlyLabeledPoints
-from fedul_flwr.federation import Member
-from fedul_flwr.node_config import NodeConfig
+from fedul_flwr.federated.attendance import CheckAnswer
+from fedul_flwr.federated.client_state import ClientState
+from fedul_flwr.federated.messages import Content, from_records, to_records
+from fedul_flwr.federated.phases import Member
 from fedul_flwr.propagation.labels import Propagated
-from fedul_flwr.settings.semi import XCLPSettings
-from strategies.attendance import CheckAnswer
 from strategies.label_propagation import LabelPropagation
 
 Features = NDArray[np.floating[Any]]

@@ -19,10 +19,10 @@ import pytest
 from PIL import Image
 
 from fedul_flwr.comparison.plan import make_plan, read_runs
-from fedul_flwr.config import RunConfig
-from fedul_flwr.data.owned import load_unlabeled_sets
-from fedul_flwr.data.owned_labels import load_partly_labeled
-from fedul_flwr.overrides import parse_overrides
+from fedul_flwr.config.overrides import parse_overrides
+from fedul_flwr.config.run_config import RunConfig
+from fedul_flwr.data.local_data import load_unlabeled_sets
+from fedul_flwr.data.local_labels import load_partly_labeled
 from tests.runs import metrics, train
 
 ROOT = Path(__file__).parents[1]

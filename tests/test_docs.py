@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from fedul_flwr.config import RunConfig
+from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.errors import UserError
 from fedul_flwr.models import MODELS, build_model
 from fedul_flwr.reproduction.render import render

@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 
 from fedul_flwr.comparison.plan import make_plan, read_runs
-from fedul_flwr.config import resolve
+from fedul_flwr.config.base import Scalar
+from fedul_flwr.config.overrides import parse_overrides
+from fedul_flwr.config.run_config import resolve
 from fedul_flwr.data.split import split_settings
 from fedul_flwr.methods import METHODS, PARTLY_LABELED
-from fedul_flwr.overrides import parse_overrides
 from fedul_flwr.reproduction.tables import read_table, table_names
-from fedul_flwr.settings.base import Scalar
 
 ROOT = Path(__file__).parents[1]
 PLACE = ROOT / "experiments"

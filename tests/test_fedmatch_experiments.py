@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from fedul_flwr.comparison.plan import Plan, make_plan, read_runs
-from fedul_flwr.config import resolve
-from fedul_flwr.overrides import parse_overrides
-from fedul_flwr.settings.base import Scalar
+from fedul_flwr.config.base import Scalar
+from fedul_flwr.config.overrides import parse_overrides
+from fedul_flwr.config.run_config import resolve
 
 ROOT = Path(__file__).parents[1]
 PLACE = ROOT / "experiments" / "fedmatch"

@@ -7,12 +7,12 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from fedul_flwr.config import RunConfig, parse_flat
+from fedul_flwr.config.references import load_reference
+from fedul_flwr.config.run_config import RunConfig, parse_flat
 from fedul_flwr.data.types import ImageArrays, Source
 from fedul_flwr.errors import UserError
-from fedul_flwr.evaluation import Evaluator
 from fedul_flwr.models import build_model
-from fedul_flwr.references import load_reference
+from fedul_flwr.run.evaluation import Evaluator
 from tests.runs import last_model, metrics, summary, train
 
 

@@ -7,9 +7,7 @@ from typing import Any
 
 import pytest
 
-from fedul_flwr.config import RunConfig, all_sections, default_flat, parse_flat
-from fedul_flwr.errors import UserError
-from fedul_flwr.settings.matching import (
+from fedul_flwr.config.matching import (
     ConsistencySettings,
     FixMatchSettings,
     ScenarioSettings,
@@ -17,6 +15,8 @@ from fedul_flwr.settings.matching import (
     UDASettings,
     ViewSettings,
 )
+from fedul_flwr.config.run_config import RunConfig, all_sections, default_flat, parse_flat
+from fedul_flwr.errors import UserError
 from strategies.matching import Matching
 from tests.runs import train
 

@@ -10,16 +10,16 @@ import pytest
 from flwr.app import RecordDict
 
 from client_apps.fedul import FedULClient
-from fedul_flwr.bridge import ARRAYS
-from fedul_flwr.client_state import ClientState
-from fedul_flwr.config import RunConfig
+from fedul_flwr.config.node_config import NodeConfig
+from fedul_flwr.config.references import load_reference
+from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.data.sources import load_source
-from fedul_flwr.federation import DataShape, introduction
+from fedul_flwr.engine.message_log import TO_SERVER, Recorded, read_transcript
+from fedul_flwr.federated.client_state import ClientState
+from fedul_flwr.federated.disclosure import Sent, without
+from fedul_flwr.federated.messages import ARRAYS
+from fedul_flwr.federated.phases import DataShape, introduction
 from fedul_flwr.methods import METHODS, find_method
-from fedul_flwr.node_config import NodeConfig
-from fedul_flwr.references import load_reference
-from fedul_flwr.sent import Sent, without
-from fedul_flwr.transcript import TO_SERVER, Recorded, read_transcript
 from tests.runs import train
 
 Settings = Callable[..., RunConfig]

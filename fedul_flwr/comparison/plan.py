@@ -9,12 +9,12 @@ from itertools import chain
 from pathlib import Path
 from typing import TypeVar
 
-from fedul_flwr.config import RunConfig, default_flat, keys_in_use, resolve
+from fedul_flwr.config.base import Scalar, unknown_key
+from fedul_flwr.config.overrides import flatten, read_toml
+from fedul_flwr.config.run_config import RunConfig, default_flat, keys_in_use, resolve
 from fedul_flwr.data.split import split_settings
 from fedul_flwr.errors import UserError
 from fedul_flwr.methods import find_method
-from fedul_flwr.overrides import flatten, read_toml
-from fedul_flwr.settings.base import Scalar, unknown_key
 
 Overrides = Mapping[str, Scalar]
 T = TypeVar("T")

@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import Any
 
 from fedul_flwr.comparison.plan import Cell, Overrides, Plan, make_plan, slug
-from fedul_flwr.config import OF_THE_MACHINE, default_flat
+from fedul_flwr.config.base import Scalar
+from fedul_flwr.config.overrides import flatten, read_toml
+from fedul_flwr.config.run_config import OF_THE_MACHINE, default_flat
+from fedul_flwr.config.shared import PRETRAINED
 from fedul_flwr.errors import UserError
-from fedul_flwr.overrides import flatten, read_toml
 from fedul_flwr.reproduction.tables import Size, Table
-from fedul_flwr.settings.base import Scalar
-from fedul_flwr.settings.shared import PRETRAINED
 
 RUNS = Path("runs/reproduce")
 """Where runs lie, below the working directory."""

@@ -10,10 +10,10 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from fedul_flwr.comparison.plan import Overrides, read_runs, slug
+from fedul_flwr.config.base import Settings
+from fedul_flwr.config.overrides import read_toml
 from fedul_flwr.errors import UserError
-from fedul_flwr.overrides import read_toml
 from fedul_flwr.reproduction.measures import MEASURES
-from fedul_flwr.settings.base import Settings
 
 FILE = "table.toml"
 Size = Literal["full", "quick"]

@@ -11,11 +11,11 @@ from typing import Any
 
 from pydantic import Field
 
-from fedul_flwr.config import default_flat
+from fedul_flwr.config.base import Scalar, Settings, unknown_key
+from fedul_flwr.config.overrides import flatten, read_toml
+from fedul_flwr.config.run_config import default_flat
+from fedul_flwr.config.shared import OF_SCHEDULES
 from fedul_flwr.errors import UserError
-from fedul_flwr.overrides import flatten, read_toml
-from fedul_flwr.settings.base import Scalar, Settings, unknown_key
-from fedul_flwr.settings.shared import OF_SCHEDULES
 
 FILE = "search.toml"
 ROUNDS = "rounds"

@@ -11,10 +11,10 @@ import pytest
 
 from baselines.given_labels import GivenLabels
 from fedul_flwr.comparison.plan import make_plan
-from fedul_flwr.config import RunConfig, default_flat, parse_flat
+from fedul_flwr.config.run_config import RunConfig, default_flat, parse_flat
 from fedul_flwr.data.label_split import LabelTruth
 from fedul_flwr.errors import UserError
-from fedul_flwr.server_data import open_server_data
+from fedul_flwr.run.server_data import open_server_data
 from tests.runs import last_model, metrics, train
 
 Settings = Callable[..., RunConfig]

@@ -18,12 +18,13 @@ from baselines.all_labels import AllLabelsClient
 from baselines.fixmatch import FixMatchClient
 from baselines.uda import UDAClient
 from client_apps.matching import MatchingClient
-from fedul_flwr.bridge import Content
-from fedul_flwr.client_state import ClientState
-from fedul_flwr.config import RunConfig
+from fedul_flwr.config.node_config import NodeConfig
+from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.data.sources import load_source, source_directory
 from fedul_flwr.data.split import build_split, client_files
-from fedul_flwr.federation import DataShape, introduction
+from fedul_flwr.federated.client_state import ClientState
+from fedul_flwr.federated.messages import Content
+from fedul_flwr.federated.phases import DataShape, introduction
 from fedul_flwr.learning.batches import to_input
 from fedul_flwr.learning.local import dump_arrays, load_arrays
 from fedul_flwr.learning.matching import MatchingObjective
@@ -31,7 +32,6 @@ from fedul_flwr.learning.network import Network
 from fedul_flwr.learning.plan import LocalPlan
 from fedul_flwr.methods import find_method
 from fedul_flwr.models import build_model
-from fedul_flwr.node_config import NodeConfig
 
 Settings = Callable[..., RunConfig]
 C = TypeVar("C", bound=MatchingClient)

@@ -15,7 +15,7 @@ from benchmarks import inputs, small_clients
 from benchmarks.__main__ import NAMES
 from benchmarks.flower_runs import Rounds, Watch
 from benchmarks.inputs import experiment
-from fedul_flwr.config import RunConfig, resolve
+from fedul_flwr.config.run_config import RunConfig, resolve
 from tests.runs import metrics_and_times, train
 
 MARKS = {"many_clients": pytest.mark.ray, "deployed_round": pytest.mark.slow}

@@ -14,19 +14,19 @@ from torch import Tensor, nn
 import client_apps.fedmatch
 import client_apps.matching
 from client_apps.fedmatch import FedMatchClient
-from fedul_flwr.client_state import ClientState
-from fedul_flwr.config import RunConfig
+from fedul_flwr.config.node_config import NodeConfig
+from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.data.sources import load_source, source_directory
 from fedul_flwr.data.split import build_split, client_files
 from fedul_flwr.data.types import Arrays
-from fedul_flwr.exchange import HELD, HELPERS, OUT_OF_STEP, SINCE
-from fedul_flwr.federation import DataShape, introduction
+from fedul_flwr.federated.client_state import ClientState
+from fedul_flwr.federated.phases import DataShape, introduction
+from fedul_flwr.federated.sparse import decode, encode
+from fedul_flwr.federated.sync import HELD, HELPERS, OUT_OF_STEP, SINCE
 from fedul_flwr.learning.decomposition import PSI, SIGMA, decompose, flatten, unflatten
 from fedul_flwr.learning.inter_client import InterClientConsistency
 from fedul_flwr.learning.local import dump_arrays
 from fedul_flwr.models import build_model
-from fedul_flwr.node_config import NodeConfig
-from fedul_flwr.sparse import decode, encode
 from tests.exchanges import LC, LS, SCENARIOS
 
 Settings = Callable[..., RunConfig]

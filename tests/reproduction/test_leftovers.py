@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from fedul_flwr import simulation
-from fedul_flwr.config import RunConfig
+from fedul_flwr.config.run_config import RunConfig
+from fedul_flwr.engine import in_process as simulation
 from tests.reproduction.test_reproduce_command import MINI, change, reproduce, results, said
 
 FOLDER = Path("experiments/mini/table-1")

@@ -12,9 +12,9 @@ import pytest
 from click.testing import Result
 from typer.testing import CliRunner
 
-from fedul_flwr import simulation
-from fedul_flwr.cli import app
-from fedul_flwr.config import RunConfig
+from fedul_flwr.cli.main import app
+from fedul_flwr.config.run_config import RunConfig
+from fedul_flwr.engine import in_process as simulation
 from fedul_flwr.reproduction.results import digest
 
 RESULTS = Path("results/mini/table-1.json")

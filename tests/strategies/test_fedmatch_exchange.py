@@ -13,16 +13,16 @@ import pytest
 from flwr.app import Array, ArrayRecord, Message
 from safetensors.numpy import load_file
 
-from fedul_flwr.bridge import make_client_app
 from fedul_flwr.client_app import build_client
-from fedul_flwr.client_state import ClientState
-from fedul_flwr.config import RunConfig, resolve
+from fedul_flwr.config.run_config import RunConfig, resolve
 from fedul_flwr.data.types import Arrays
 from fedul_flwr.errors import UserError
-from fedul_flwr.exchange import HELPERS, OUT_OF_STEP, SINCE
+from fedul_flwr.federated.client_state import ClientState
+from fedul_flwr.federated.dispatch import make_client_app
+from fedul_flwr.federated.sparse import HEADER, INDICES, MASK, VALUES, decode
+from fedul_flwr.federated.sync import HELPERS, OUT_OF_STEP, SINCE
 from fedul_flwr.learning.decomposition import PSI, SIGMA, unflatten
 from fedul_flwr.results.recorder import Recorder
-from fedul_flwr.sparse import HEADER, INDICES, MASK, VALUES, decode
 from strategies.fedmatch import PARTS
 from strategies.helper_choice import nearest_clients
 from tests.exchanges import (

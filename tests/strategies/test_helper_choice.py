@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from fedul_flwr.config import RunConfig
+from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.data.seeds import stream
 from fedul_flwr.learning.embedding import embed, noise_image
 from fedul_flwr.learning.local import dump_arrays
-from fedul_flwr.local_plan import local_plan
+from fedul_flwr.learning.local_plan import local_plan
 from fedul_flwr.models import build_model
 from strategies.helper_choice import HelperChoice, nearest_clients
 

@@ -12,9 +12,9 @@ import pytest
 from flwr.serverapp import Grid
 
 from baselines.labels_only import LabelsOnly
-from fedul_flwr.bridge import CONFIG, PREPARED_BEFORE, Content, phase_of
-from fedul_flwr.config import RunConfig
+from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.errors import UserError
+from fedul_flwr.federated.messages import CONFIG, PREPARED_BEFORE, Content, phase_of
 from fedul_flwr.methods import METHODS, Method
 from tests.flock import OWNERS, Flock, write_owners
 from tests.runs import last_model, metrics, summary, train

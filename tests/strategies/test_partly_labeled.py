@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 from flwr.app import Message
 
-from fedul_flwr.bridge import Content
-from fedul_flwr.config import RunConfig, resolve
+from fedul_flwr.config.run_config import RunConfig, resolve
+from fedul_flwr.engine.in_process import FIRST_NODE_ID
 from fedul_flwr.errors import UserError
-from fedul_flwr.federation import Member
-from fedul_flwr.simulation import FIRST_NODE_ID
-from strategies.bases import build_base
+from fedul_flwr.federated.base_strategies import build_base
+from fedul_flwr.federated.messages import Content
+from fedul_flwr.federated.phases import Member
 from strategies.partly_labeled import PartlyLabeled
 from tests.runs import MeddlingGrid, last_model, metrics, train
 

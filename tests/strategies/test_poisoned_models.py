@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 from flwr.app import ArrayRecord, Message
 
-from fedul_flwr.bridge import ARRAYS, STEP, to_record
-from fedul_flwr.config import RunConfig, resolve
+from fedul_flwr.config.run_config import RunConfig, resolve
 from fedul_flwr.errors import UserError
+from fedul_flwr.federated.aggregation import refuse_poison
+from fedul_flwr.federated.messages import ARRAYS, STEP, to_record
+from fedul_flwr.federated.replies import update_norm
 from fedul_flwr.results.store import RunDirectory
-from strategies.combine import refuse_poison
-from strategies.replies import update_norm
 from tests.runs import MeddlingGrid, is_train, metrics, train
 from tests.strategies.test_reception import IN_ROUND_1, LENIENT, QUICK, replacing, same
 

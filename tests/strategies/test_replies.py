@@ -10,7 +10,7 @@ import pytest
 from flwr.app import Array, ArrayRecord, MetricRecord, RecordDict
 
 from fedul_flwr.errors import BadMessageError
-from strategies.replies import (
+from fedul_flwr.federated.replies import (
     check_all_bytes,
     check_figures,
     check_update,

@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 from flwr.app import Array, ArrayRecord, ConfigRecord, MetricRecord, RecordDict
 
-from fedul_flwr.bridge import payload_bytes, payload_parts
-from fedul_flwr.config import RunConfig
+from fedul_flwr.config.run_config import RunConfig
+from fedul_flwr.federated.messages import payload_bytes, payload_parts
+from fedul_flwr.federated.round_record import RoundRecord
+from fedul_flwr.federated.strategy import WrappingStrategy
 from fedul_flwr.results.summary import summary_rows
-from strategies.round_record import RoundRecord
-from strategies.wrapper import WrappingStrategy
 from tests.runs import metrics, summary, train
 
 Settings = Callable[..., RunConfig]

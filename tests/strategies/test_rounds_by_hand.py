@@ -14,18 +14,26 @@ from flwr.serverapp.exception import InconsistentMessageReplies
 from flwr.serverapp.strategy import FedAvg
 from numpy.typing import ArrayLike
 
-from fedul_flwr.bridge import ARRAYS, CONFIG, DIAGNOSTICS, METRICS, Content, to_arrays, to_record
-from fedul_flwr.config import RunConfig
+from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.data.types import Arrays
+from fedul_flwr.engine.in_process import FIRST_NODE_ID, InProcessGrid
 from fedul_flwr.errors import NoUpdateError, UserError
-from fedul_flwr.federation import Member
-from fedul_flwr.simulation import FIRST_NODE_ID, InProcessGrid
-from strategies.base_state import dump_base_state, load_base_state
-from strategies.bases import build_base
-from strategies.combine import average_buffers, merge
+from fedul_flwr.federated.aggregation import average_buffers, merge
+from fedul_flwr.federated.base_state import dump_base_state, load_base_state
+from fedul_flwr.federated.base_strategies import build_base
+from fedul_flwr.federated.messages import (
+    ARRAYS,
+    CONFIG,
+    DIAGNOSTICS,
+    METRICS,
+    Content,
+    to_arrays,
+    to_record,
+)
+from fedul_flwr.federated.phases import Member
+from fedul_flwr.federated.strategy import WrappingStrategy
 from strategies.fednova import FedNova
 from strategies.scaffold import Scaffold
-from strategies.wrapper import WrappingStrategy
 
 Settings = Callable[..., RunConfig]
 MODEL: Arrays = {

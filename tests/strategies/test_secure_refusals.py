@@ -9,9 +9,10 @@ import numpy as np
 import pytest
 
 from client_apps.xclp import KEPT, MEMORY
-from fedul_flwr.bridge import Content
 from fedul_flwr.errors import UserError
-from fedul_flwr.federation import Member
+from fedul_flwr.federated.attendance import CheckAnswer
+from fedul_flwr.federated.messages import Content
+from fedul_flwr.federated.phases import Member
 from fedul_flwr.propagation.phases import (
     ATTEMPT,
     COLUMNS,
@@ -23,7 +24,6 @@ from fedul_flwr.propagation.phases import (
     UNLABELED_POINTS,
     WITHHELD,
 )
-from strategies.attendance import CheckAnswer
 from tests.parties import Parties
 from tests.secure_parties import parties
 

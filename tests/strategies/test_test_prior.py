@@ -12,13 +12,13 @@ import pytest
 from flwr.app import Message
 from flwr.serverapp.strategy import FedAvg
 
-from fedul_flwr.bridge import Content
-from fedul_flwr.config import RunConfig
+from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.data.sources import load_source, source_directory
 from fedul_flwr.data.split import build_split
 from fedul_flwr.data.types import Floats
 from fedul_flwr.errors import BadMessageError, UserError
-from fedul_flwr.federation import ClientReport
+from fedul_flwr.federated.messages import Content
+from fedul_flwr.federated.phases import ClientReport
 from fedul_flwr.results.predict import load_model
 from strategies.fedul import FedUL
 from tests.runs import MeddlingGrid, last_model, metrics, summary, train

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from fedul_flwr.config import resolve
+from fedul_flwr.config.run_config import resolve
 from fedul_flwr.errors import UserError
 from fedul_flwr.tuning.space import (
     Search,

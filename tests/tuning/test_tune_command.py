@@ -16,10 +16,10 @@ import pytest
 from click.testing import Result
 from typer.testing import CliRunner
 
-from fedul_flwr import simulation
-from fedul_flwr.cli import app
-from fedul_flwr.config import RunConfig
-from fedul_flwr.evaluation import Errors, Evaluator
+from fedul_flwr.cli.main import app
+from fedul_flwr.config.run_config import RunConfig
+from fedul_flwr.engine import in_process as simulation
+from fedul_flwr.run.evaluation import Errors, Evaluator
 from fedul_flwr.tuning.results import outcome_hash
 from tests.tuning.conftest import SEARCH
 
@@ -212,7 +212,7 @@ def test_no_test_error_decides_whatever_it_is(place: Path, monkeypatch: pytest.M
 def test_the_labels_of_the_test_set_stay_unread(
     place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from fedul_flwr import evaluation
+    from fedul_flwr.run import evaluation
 
     read: list[int] = []
     real = evaluation._points
@@ -339,7 +339,7 @@ def test_side_by_side_they_find_what_they_find_in_turn(place: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("end", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
 def test_processes_of_a_search_end_with_the_first_one(place: Path, end: signal.Signals) -> None:
-    words = [sys.executable, "-m", "fedul_flwr.cli", "tune", *COLUMN, "--jobs", "2"]
+    words = [sys.executable, "-m", "fedul_flwr.cli.main", "tune", *COLUMN, "--jobs", "2"]
     Path("experiments/search.toml").write_text(SEARCH.replace("rungs = 1", "rungs = 0"))
     for file in Path("experiments/mini/table-1").glob("*.toml"):
         file.write_text(file.read_text().replace("num-rounds = 2", "num-rounds = 3000"))
