@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, cast
 
@@ -10,12 +10,13 @@ import numpy as np
 import pytest
 from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
+from flwr.serverapp import Grid
 from flwr.serverapp.exception import InconsistentMessageReplies
 from flwr.serverapp.strategy import FedAvg
 from numpy.typing import ArrayLike
 
 from fedul_flwr.config.run_config import RunConfig
-from fedul_flwr.data.types import Arrays
+from fedul_flwr.data.types import Arrays, Floats
 from fedul_flwr.engine.in_process import FIRST_NODE_ID, InProcessGrid
 from fedul_flwr.errors import NoUpdateError, UserError
 from fedul_flwr.federated.aggregation import average_buffers, merge
@@ -119,6 +120,29 @@ def test_a_round_is_the_mean_of_those_that_learned_something(
     assert record.metrics == {"loss": loss, "steps": 2.0}
     assert record.spans == [(10.0, 12.0), (11.0, 13.0), (12.0, 14.0)]
     assert record.heldout_loss is None
+
+
+class Noting(WrappingStrategy):
+    """Notes what a method is told before a round, and asked to combine by itself."""
+
+    def take_part(self, round_number: int, arrays: ArrayRecord, grid: Grid) -> list[Member]:
+        self.told = round_number, arrays, grid
+        return super().take_part(round_number, arrays, grid)
+
+    def combine_own(self, replies: Sequence[Message], weights: Floats) -> None:
+        nodes = [reply.metadata.src_node_id for reply in replies]
+        self.noted = list(zip(nodes, weights.tolist(), strict=True))
+
+
+def test_a_method_is_told_the_model_of_the_round_and_the_weights_of_the_replies(
+    settings: Settings, grid: InProcessGrid
+) -> None:
+    config = settings(method="supervised", client_weights="examples")
+    strategy = Noting(config, build_base(config), [], Content(), buffers=BUFFERS)
+    strategy.members = wrapper(settings).members
+    a_round(strategy, grid)
+    assert strategy.told == (1, strategy.global_arrays, grid)
+    assert strategy.noted == [(1000, 3.0), (1001, 1.0)]
 
 
 def test_messages_have_the_whole_model_and_what_the_server_says(
