@@ -12,7 +12,7 @@ from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDic
 from flwr.clientapp import ClientApp
 from flwr.serverapp import Grid
 from flwr.serverapp.exception import InconsistentMessageReplies
-from flwr.serverapp.strategy import FedAvg
+from flwr.serverapp.strategy import FedAdam, FedAvg, MultiKrum
 from numpy.typing import ArrayLike
 
 from fedul_flwr.config.run_config import RunConfig
@@ -21,7 +21,8 @@ from fedul_flwr.engine.in_process import FIRST_NODE_ID, InProcessGrid
 from fedul_flwr.errors import NoUpdateError, UserError
 from fedul_flwr.federated.aggregation import average_buffers, merge
 from fedul_flwr.federated.base_state import dump_base_state, load_base_state
-from fedul_flwr.federated.base_strategies import build_base
+from fedul_flwr.federated.base_strategies import BASES, build_base, refuse_too_few
+from fedul_flwr.federated.dp import PrivateMean
 from fedul_flwr.federated.messages import (
     ARRAYS,
     CONFIG,
@@ -353,6 +354,48 @@ def test_settings_without_effect_on_a_method_are_refused(settings: Settings) -> 
 
 
 # Pieces of it
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"base": "fedadam", "fedadam.eta": 0.25},
+        {"base": "multikrum", "multikrum.num-malicious-nodes": 2},
+        {"dp.clipping": "server"},
+    ],
+    ids=["fedavg", "fedadam", "multikrum", "private"],
+)
+def test_a_base_asks_all_nodes_that_it_sees_were_it_one(
+    settings: Settings, options: dict[str, Any]
+) -> None:
+    built = build_base(settings(**options))
+    base = built.base if isinstance(built, PrivateMean) else built
+    assert isinstance(built, PrivateMean) == ("dp.clipping" in options)
+    assert isinstance(base, BASES[options.get("base", "fedavg")])
+    assert (base.fraction_train, base.fraction_evaluate) == (1.0, 1.0)
+    assert (base.min_train_nodes, base.min_evaluate_nodes, base.min_available_nodes) == (1, 1, 1)
+    if isinstance(base, FedAdam):
+        assert base.eta == 0.25
+    if isinstance(base, MultiKrum):
+        assert base.num_malicious_nodes == 2
+
+
+@pytest.mark.parametrize("updates", [5, 6])
+def test_a_base_that_one_of_its_clients_could_lead_is_refused(
+    settings: Settings, updates: int
+) -> None:
+    config = settings(base="multikrum")  # 2·1 + 2 + 2 = 6
+    refuse_too_few(settings(), 1)  # FedAvg's mean is anybody's
+    if updates == 6:
+        refuse_too_few(config, updates)
+        return
+    with pytest.raises(UserError) as error:
+        refuse_too_few(config, updates)
+    assert str(error.value) == (
+        "Setting base = 'multikrum' needs 6 clients or more in a round with "
+        "multikrum.num-malicious-nodes = 1 and multikrum.num-nodes-to-select = 2: there are 5."
+    )
 
 
 def test_memory_of_a_base_comes_back_as_it_was() -> None:
