@@ -271,7 +271,7 @@ class WrappingStrategy(Reception):
         self._messages = [message.metadata for message in messages]
         # A part of its own: it goes to others than those that train in the round.
         sent = sum(payload_bytes(message.content) for message in messages)
-        self.record.down["evaluation"] += sent
+        self.record.down["evaluation"] = sent
         return messages
 
     def aggregate_evaluate(

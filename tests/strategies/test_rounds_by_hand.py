@@ -181,6 +181,35 @@ def test_the_base_hears_of_the_round_of_the_run(settings: Settings, grid: InProc
     np.testing.assert_allclose(model["mean"], [4.0])
 
 
+def test_a_round_of_one_client_is_its_model(settings: Settings, grid: InProcessGrid) -> None:
+    strategy = wrapper(settings)
+    strategy.members = strategy.members[1:2]
+    grid.contexts = {1001: grid.contexts[1001]}
+    (message,) = strategy.configure_train(1, to_record(MODEL), ConfigRecord(), grid)
+    arrays, _ = strategy.aggregate_train(1, [answer(message, [5.0, 0.0], 8.0, 1, 6.0)])
+    assert arrays is not None
+    assert to_arrays(arrays)["w"].tolist() == [5.0, 0.0]
+
+
+def test_a_base_can_use_the_grid_and_sees_the_nodes_of_the_round_alone(
+    settings: Settings, grid: InProcessGrid
+) -> None:
+    strategy, seen = wrapper(settings, selection="heldout", validation_fraction=0.0), []
+    strategy.members = strategy.members[:2]
+    for hook in ("configure_train", "configure_evaluate"):
+        plain = getattr(strategy.base, hook)
+
+        def spy(number: int, arrays: Any, config: Any, view: Grid, plain: Any = plain) -> Any:
+            seen.append((list(view.get_node_ids()), list(view.push_messages([]))))
+            return plain(number, arrays, config, view)
+
+        setattr(strategy.base, hook, spy)
+    grid.contexts.pop(1002)
+    strategy.configure_train(1, to_record(MODEL), ConfigRecord(), grid)
+    strategy.configure_evaluate(1, to_record(MODEL), ConfigRecord(), grid)
+    assert seen == [([1000, 1001], [])] * 2
+
+
 def test_a_base_that_combines_nothing_ends_the_run(settings: Settings, grid: InProcessGrid) -> None:
     strategy = wrapper(settings)
     strategy.base.aggregate_train = lambda number, replies: (None, None)  # type: ignore[method-assign]
@@ -239,9 +268,14 @@ def test_held_out_losses_are_averaged_over_points(settings: Settings, grid: InPr
         )
     assert strategy.record.down == {"evaluation": 3 * (BYTES + 3 * 8)}
     replies = losses(messages, [(2.0, 3), (6.0, 1), (0.0, 0)])  # the last has held out nothing
+    heard, plain = [], strategy.base.aggregate_evaluate
+    strategy.base.aggregate_evaluate = lambda number, usable: (  # type: ignore[method-assign]
+        heard.append((number, len(list(usable)))) or plain(number, usable)  # type: ignore[func-returns-value]
+    )
     metrics = strategy.aggregate_evaluate(1, replies)
     assert metrics == MetricRecord({"loss": 3.0})  # (3·2 + 6)/4
     assert strategy.record.heldout_loss == 3.0
+    assert heard == [(3, 2)]
 
 
 def test_without_held_out_points_there_is_no_loss(settings: Settings, grid: InProcessGrid) -> None:
