@@ -359,6 +359,12 @@ class AtServer(WrappingStrategy):
     trains_at_server = True
 
 
+class Perhaps(WrappingStrategy):
+    @classmethod
+    def learns_at_server(cls, settings: RunConfig) -> bool:
+        return settings.seed == 7
+
+
 class Apart(WrappingStrategy):
     returns_models = False
 
@@ -377,6 +383,12 @@ def test_settings_without_effect_on_a_method_are_refused(settings: Settings) -> 
     for kind in (AtServer, Together):
         with pytest.raises(UserError, match=r"base = 'local': method 'supervised' is not one of"):
             kind.check(local)
+    Perhaps.check(local)
+    with pytest.raises(UserError, match="is not one of clients alone"):
+        Perhaps.check(settings(method="supervised", base="local", evaluate="local", seed=7))
+    alone = {"base": "local", "evaluate": "local", "max_update_norm": 2.0}
+    with pytest.raises(UserError, match="with base = 'local' combines no clients' models"):
+        WrappingStrategy.check(settings(method="supervised", **alone))
     bounded = settings(method="supervised", max_update_norm=2.0)
     for kind in (WrappingStrategy, AtServer, Together):
         kind.check(bounded)
