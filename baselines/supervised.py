@@ -17,13 +17,13 @@ from fedul_flwr.data.types import UNLABELED, LabeledPoints
 from fedul_flwr.errors import OwnDataError, UserError
 from fedul_flwr.federated.disclosure import PREPARE, Sent
 from fedul_flwr.federated.messages import Value
-from fedul_flwr.federated.strategy import WrappingStrategy
+from fedul_flwr.federated.strategy import MethodStrategy
 from fedul_flwr.learning.batches import Batches, num_batches, repeated_batches
 from fedul_flwr.learning.local import Loss
 from fedul_flwr.learning.plan import LocalPlan
 
 
-class Supervised(WrappingStrategy):
+class Supervised(MethodStrategy):
     """The base strategy alone; FedAvg by default."""
 
 

@@ -12,7 +12,7 @@ from fedul_flwr.config.node_config import NodeConfig
 from fedul_flwr.config.references import load_reference
 from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.federated.client_state import ClientState
-from fedul_flwr.federated.phases import introduction
+from fedul_flwr.federated.nodes import setup_content
 from fedul_flwr.learning.local import dump_arrays
 from fedul_flwr.methods import find_method
 from fedul_flwr.models import build_model
@@ -23,7 +23,7 @@ def prepared_clients(settings: RunConfig, num_clients: int) -> list[LocalTrainin
     """All clients of a simulated federation, in the order of their partitions."""
     method = find_method(settings.method)
     data = open_server_data(settings).split_over(num_clients, settings)
-    told = introduction(settings, data.shape, data.files(method.data))
+    told = setup_content(settings, data.shape, data.files(method.data))
     kind: Any = load_reference(method.client, "method")
     clients: list[LocalTrainingClient] = [
         kind(settings, NodeConfig(partition_id=i, num_partitions=num_clients), _no_memory())

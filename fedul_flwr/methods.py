@@ -56,7 +56,7 @@ class Method:
     ----------
     name : its name and the name of its table of settings.
     strategy : ``"module:Class"`` of the server side, a
-        :class:`fedul_flwr.federated.strategy.WrappingStrategy`.
+        :class:`fedul_flwr.federated.strategy.MethodStrategy`.
     client : ``"module:Class"`` of the client side, a
         :class:`fedul_flwr.federated.dispatch.FederatedClient`.
     sections : tables of settings that have an effect on it.

@@ -45,7 +45,7 @@ class GivenClient(LocalTrainingClient):
 
 GIVEN = Method(
     name="given",
-    strategy="fedul_flwr.federated.strategy:WrappingStrategy",
+    strategy="fedul_flwr.federated.strategy:MethodStrategy",
     client="tests.partly_labeled:GivenClient",
     sections={"labels": LabelSettings},
     data="partly-labeled",

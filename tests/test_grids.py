@@ -15,8 +15,8 @@ from fedul_flwr.federated.dispatch import FederatedClient, make_client_app
 from fedul_flwr.federated.grid import GridProxy, PackingGrid, PromptGrid, for_devices, registered
 from fedul_flwr.federated.messages import Content, from_records, step_messages
 from fedul_flwr.federated.packing import PACKED
-from fedul_flwr.federated.phases import Member
-from fedul_flwr.federated.sampled_grid import GridView
+from fedul_flwr.federated.registry import ClientRef
+from fedul_flwr.federated.sampled_grid import SampledGrid
 from tests.wire_grid import WireGrid
 
 
@@ -194,6 +194,6 @@ def test_grids_of_devices_pack(wire: WireGrid, monkeypatch: pytest.MonkeyPatch) 
 def test_nodes_with_a_name_are_registered(clock: Clock) -> None:
     grid = PromptGrid(SlowGrid([], clock))
     assert registered(grid) == {1}
-    members = [Member(0, 2), Member(1, 1)]
-    assert registered(GridView(grid, members)) == {1}
-    assert registered(GridView(grid, members[:1])) == set()
+    members = [ClientRef(0, 2), ClientRef(1, 1)]
+    assert registered(SampledGrid(grid, members)) == {1}
+    assert registered(SampledGrid(grid, members[:1])) == set()

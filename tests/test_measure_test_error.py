@@ -60,4 +60,4 @@ def test_it_is_refused_where_there_is_nothing_to_leave_out() -> None:
     labeling = parse_flat({"method": "xclp-predict", "measure-test-error": False})
     strategy = load_reference("strategies.xclp_predict:XCLPPredict", "method")
     with pytest.raises(UserError, match="measure-test-error = false has no effect with method"):
-        strategy.check(labeling)
+        strategy.validate(labeling)

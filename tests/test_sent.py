@@ -18,7 +18,7 @@ from fedul_flwr.engine.message_log import TO_SERVER, Recorded, read_transcript
 from fedul_flwr.federated.client_state import ClientState
 from fedul_flwr.federated.disclosure import Sent, without
 from fedul_flwr.federated.messages import ARRAYS
-from fedul_flwr.federated.phases import DataShape, introduction
+from fedul_flwr.federated.nodes import DataShape, setup_content
 from fedul_flwr.methods import METHODS, find_method
 from tests.runs import train
 
@@ -126,7 +126,7 @@ def test_an_update_is_as_large_as_it_says(settings: Settings, tmp_path: Path, ru
     client = client_class(config, NodeConfig(), ClientState(RecordDict()))
     source = load_source("digits")
     shape = DataShape(source.image_shape, source.class_names)
-    client.state.set_values("federation", introduction(config, shape).values)
+    client.state.set_values("federation", setup_content(config, shape).values)
     found: dict[str, dict[str, Any]] = {}
     for array in first.arrays:
         found.setdefault(array.record, {})[array.name] = array.numpy()

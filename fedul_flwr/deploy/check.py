@@ -28,7 +28,7 @@ from fedul_flwr.data.types import Arrays
 from fedul_flwr.errors import OwnDataError, UserError
 from fedul_flwr.federated.disclosure import EVALUATE, HELLO, PREPARE, TRAIN, Sent
 from fedul_flwr.federated.messages import CONFIG, Content, Value, payload_bytes, to_record
-from fedul_flwr.federated.phases import DataShape, introduction
+from fedul_flwr.federated.nodes import DataShape, setup_content
 from fedul_flwr.learning.local_plan import local_plan
 from fedul_flwr.methods import find_method
 from fedul_flwr.run.server_data import named_shape, open_server_data, refuse_other_classes
@@ -102,7 +102,7 @@ def _settings(overrides: Mapping[str, Any], base_dir: Path) -> tuple[RunConfig, 
             "Setting client-data is for simulations; an owner's data are in its node config."
         )
     strategy = load_reference(find_method(settings.method).strategy, "method")
-    strategy.check(settings)
+    strategy.validate(settings)
 
     def resolved(has_validation: bool) -> RunConfig:
         chosen = choose_selection(settings, strategy.can_hold_out, has_validation=has_validation)
@@ -146,7 +146,7 @@ def _prepared(
     )
     build_client(context).step(HELLO, Content())
     with redirect_stdout(io.StringIO()):  # what it writes to its log is in the report
-        answer = build_client(context).step(PREPARE, introduction(settings, shape))
+        answer = build_client(context).step(PREPARE, setup_content(settings, shape))
     client = build_client(context)
     if not isinstance(client, AccountableClient):
         raise UserError(

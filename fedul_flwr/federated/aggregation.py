@@ -58,7 +58,7 @@ def merge(weights: ArrayRecord, buffers: Mapping[str, Array], model: ArrayRecord
     return ArrayRecord(merged)
 
 
-def refuse_poison(
+def refuse_non_finite(
     arrays: ArrayRecord,
     memory: Mapping[str, NDArray[Any]],
     round_number: int,

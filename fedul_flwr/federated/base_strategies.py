@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, Protocol, runtime_checkable
 
 from flwr.serverapp.strategy import (
     Bulyan,
@@ -21,6 +22,7 @@ from flwr.serverapp.strategy import (
 )
 
 from fedul_flwr.config.privacy import DPSettings
+from fedul_flwr.config.references import load_reference
 from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.config.sections import (
     BulyanSettings,
@@ -30,11 +32,10 @@ from fedul_flwr.config.sections import (
 )
 from fedul_flwr.errors import UserError
 from fedul_flwr.federated.dp import PrivateMean
-from strategies.fednova import FedNova
-from strategies.local_only import LocalOnly
-from strategies.scaffold import Scaffold
+from fedul_flwr.federated.messages import Content
+from fedul_flwr.federated.registry import ClientRef
 
-BASES: dict[str, type[FedAvg]] = {
+BASES: dict[str, type[FedAvg] | str] = {
     "fedavg": FedAvg,
     "fedprox": FedProx,
     "fedadam": FedAdam,
@@ -46,13 +47,31 @@ BASES: dict[str, type[FedAvg]] = {
     "krum": Krum,
     "multikrum": MultiKrum,
     "bulyan": Bulyan,
-    "scaffold": Scaffold,
-    "fednova": FedNova,
-    "local": LocalOnly,
+    "scaffold": "strategies.scaffold:Scaffold",
+    "fednova": "strategies.fednova:FedNova",
+    "local": "strategies.local_only:LocalOnly",
 }
+"""Flower's classes, and references to ours."""
 
 ROBUST = frozenset({"fedmedian", "fedtrimmedavg", "krum", "multikrum", "bulyan"})
 """Bases that some clients cannot lead astray, whatever they send."""
+
+
+@runtime_checkable
+class KnowsClients(Protocol):
+    """A base that must know all clients of the run, and not only those of a round."""
+
+    def know_clients(self, clients: Sequence[ClientRef]) -> None:
+        """Take all clients of the run, whenever one was added."""
+
+    def check_client(self, client: int, answer: Content) -> None:
+        """Look at what a client says of itself before it takes part (again).
+
+        Raises
+        ------
+        BadMessageError
+            If its answer is malformed.
+        """
 
 
 def fewest_updates(settings: RunConfig) -> int:
@@ -99,7 +118,9 @@ def build_base(settings: RunConfig) -> Strategy:
     """
     table = settings.sections.get(settings.base)
     options: dict[str, Any] = table.model_dump() if table else {}
-    base = BASES[settings.base](
+    named = BASES[settings.base]
+    kind = load_reference(named, "base") if isinstance(named, str) else named
+    base: FedAvg = kind(
         fraction_train=1.0,
         fraction_evaluate=1.0,
         min_train_nodes=1,

@@ -10,10 +10,14 @@ import numpy as np
 from flwr.app import ArrayRecord, Message, MetricRecord, RecordDict
 from numpy.typing import NDArray
 
-from fedul_flwr.federated.messages import ARRAYS, DIAGNOSTICS, METRICS, payload_parts
+from fedul_flwr.federated.messages import (
+    ARRAYS,
+    DIAGNOSTICS,
+    METRICS,
+    WEIGHT,
+    payload_parts,
+)
 
-WEIGHT = "num-examples"
-"""Metric by which bases weigh clients."""
 OURS = (ARRAYS, METRICS, DIAGNOSTICS)
 """Records of a reply that the wrapper deals with; others are between the base and the clients."""
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from logging import WARNING
 from typing import Any, cast
 
@@ -30,7 +30,8 @@ from numpy.typing import NDArray
 from fedul_flwr.config.privacy import DPSettings
 from fedul_flwr.errors import UserError
 from fedul_flwr.federated.clipping import step_off
-from fedul_flwr.federated.messages import ARRAYS
+from fedul_flwr.federated.messages import ARRAYS, Content
+from fedul_flwr.federated.registry import ClientRef
 
 COVERS = "all data of one client, in the models of all rounds; no other message or figure of it"
 """What epsilon is an epsilon of."""
@@ -69,6 +70,13 @@ class PrivateMean(Strategy):
         self.exhausted = False
         self._noisy: Strategy | None = None
         self._start = ArrayRecord()
+
+    def know_clients(self, clients: Sequence[ClientRef]) -> None:
+        """Take how many clients the run has."""
+        self.num_clients = len(clients)
+
+    def check_client(self, client: int, answer: Content) -> None:
+        """Accept everybody."""
 
     @property
     def ledger(self) -> dict[str, NDArray[np.uint8]]:

@@ -32,6 +32,9 @@ ARRAYS, CONFIG, METRICS, DIAGNOSTICS = "arrays", "config", "metrics", "diagnosti
 MODEL, OTHER = "model", "other"
 """Parts of a message's traffic: its record ``arrays``, and what is no array."""
 
+WEIGHT, NORMALIZER = "num-examples", "normalizer"
+"""Metrics of an update: by how many points a base weighs it, and FedNova's a_i."""
+
 FEDERATION = "federation"
 """Name under which a client keeps what the server told it in phase ``prepare``."""
 

@@ -1,9 +1,16 @@
-"""What happened in one round."""
+"""What happens in a round: traffic, metrics, and clients that fail."""
 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from logging import WARNING
+
+from flwr.common import log
+
+from fedul_flwr.errors import UserError
+from fedul_flwr.federated.phases import Phase
 
 
 @dataclass
@@ -78,3 +85,39 @@ class RoundRecord:
             total += max(0.0, end - max(start, reached))
             reached = max(reached, end)
         return total
+
+
+class RoundLog:
+    """The record of the round in hand, and what happens when clients fail in it.
+
+    Parameters
+    ----------
+    rounds_done : by the run that this one resumes.
+    stop : whether a failed client ends the run (`on-client-failure`).
+    """
+
+    def __init__(self, rounds_done: int, *, stop: bool) -> None:
+        self.record = RoundRecord(round=rounds_done)
+        self._stop = stop
+
+    def fail(self, reason: str, count: int = 1) -> None:
+        """Count ``count`` clients that failed for ``reason``.
+
+        Raises
+        ------
+        UserError
+            If the run is to stop then.
+        """
+        self.record.failures += count
+        text = f"{count} client(s) failed in round {self.record.round}: {reason.removesuffix('.')}"
+        if self._stop:
+            raise UserError(f"{text} (on-client-failure = 'continue' goes on without).")
+        log(WARNING, text)
+
+    def fail_phase(self, phase: Phase, clients: Mapping[int, int]) -> None:
+        """Count the clients that failed in an extra phase; ``clients`` are known, by node."""
+        if phase.failures:
+            self.fail(next(iter(phase.failures.values())), len(phase.failures))
+        for node, reason in phase.refusals.items():
+            name = f"Client {clients[node]}" if node in clients else f"Node {node}"
+            self.fail(reason if reason.startswith(name) else f"{name}: {reason}")

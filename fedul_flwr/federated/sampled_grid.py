@@ -8,20 +8,20 @@ from flwr.proto.node_pb2 import NodeInfo
 from flwr.serverapp import Grid
 
 from fedul_flwr.federated.grid import GridProxy
-from fedul_flwr.federated.phases import Member
+from fedul_flwr.federated.registry import ClientRef
 
 
-class GridView(GridProxy):
-    """Everything of ``grid`` except that only ``members`` are listed."""
+class SampledGrid(GridProxy):
+    """Everything of ``grid`` except that only ``clients`` are listed."""
 
-    def __init__(self, grid: Grid, members: Iterable[Member]) -> None:
+    def __init__(self, grid: Grid, clients: Iterable[ClientRef]) -> None:
         super().__init__(grid)
-        self._nodes = [member.node_id for member in members]
+        self._nodes = [client.node_id for client in clients]
 
     def get_node_ids(self) -> Iterable[int]:
-        """Node ids of the members, in partition order."""
+        """Node ids of the clients, in partition order."""
         return list(self._nodes)
 
     def get_nodes(self) -> Iterable[NodeInfo]:
-        """What the grid knows of the members."""
+        """What the grid knows of the clients."""
         return [node for node in super().get_nodes() if node.node_id in self._nodes]

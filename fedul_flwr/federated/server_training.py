@@ -13,7 +13,7 @@ from fedul_flwr.config.server import ServerTrainingSettings
 from fedul_flwr.data.seeds import stream
 from fedul_flwr.data.types import LabeledPoints
 from fedul_flwr.federated.messages import to_arrays, to_record
-from fedul_flwr.federated.phases import DataShape
+from fedul_flwr.federated.nodes import DataShape
 from fedul_flwr.learning.batches import Batches, point_batches
 from fedul_flwr.learning.local import Objective, dump_arrays, load_arrays, on_logits, train_local
 from fedul_flwr.learning.local_plan import local_plan, rate_factor

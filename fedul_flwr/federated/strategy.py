@@ -1,8 +1,8 @@
-"""The server side that all methods share: a wrapper around any base strategy.
+"""The server side of every method: one round around any base strategy.
 
-The base decides how updates are combined. The wrapper decides who takes part in a round, keeps
-batch-norm buffers away from the base, puts replies in a fixed order, counts traffic and failures,
-and gives methods their hooks. Flower's ``start`` is used as it is.
+The base decides how updates are combined. The method's strategy decides who takes part in a round,
+keeps batch-norm buffers away from the base, puts replies in a fixed order, counts traffic and
+failures, and has hooks for methods. Flower's ``start`` is used as it is.
 """
 
 from __future__ import annotations
@@ -22,40 +22,33 @@ from numpy.typing import NDArray
 from fedul_flwr.config.run_config import LAST_MODEL, RunConfig
 from fedul_flwr.data.types import Arrays, Floats
 from fedul_flwr.errors import NoUpdateError, UserError
-from fedul_flwr.federated.aggregation import average_buffers, merge, refuse_poison
+from fedul_flwr.federated.aggregation import average_buffers, merge, refuse_non_finite
 from fedul_flwr.federated.base_state import dump_base_state, load_base_state
-from fedul_flwr.federated.base_strategies import ROBUST, refuse_too_few
-from fedul_flwr.federated.buffers import add_arrays, client_weights, strip
-from fedul_flwr.federated.messages import (
-    ARRAYS,
-    Content,
-    Value,
-    payload_bytes,
-    to_arrays,
-)
-from fedul_flwr.federated.phases import Member
-from fedul_flwr.federated.reception import Reception
-from fedul_flwr.federated.round_record import RoundRecord
-from fedul_flwr.federated.sampled_grid import GridView
+from fedul_flwr.federated.base_strategies import ROBUST, KnowsClients, refuse_too_few
+from fedul_flwr.federated.buffers import client_weights, strip
+from fedul_flwr.federated.codec import UpdateCodec
+from fedul_flwr.federated.messages import ARRAYS, NORMALIZER, Content, Value, payload_bytes
+from fedul_flwr.federated.phases import count
+from fedul_flwr.federated.registration import Registration
+from fedul_flwr.federated.registry import ClientRef, ClientRegistry, ClientReport
+from fedul_flwr.federated.round_record import RoundLog, RoundRecord
+from fedul_flwr.federated.sampled_grid import SampledGrid
 from fedul_flwr.federated.server_training import ServerTrainer
-from strategies.fednova import NORMALIZER
+from fedul_flwr.federated.validation import UpdateValidator
 
 BASE = "base/"
-"""Prefix of the base's memory among the arrays that a run resumes from."""
+"""Prefix of the base's state among the arrays that a run resumes from."""
 
 
-class WrappingStrategy(Reception):
-    """Base class of every method's strategy.
-
-    Subclasses override :meth:`admit` and :meth:`admitted` to look at what clients say before round
-    1, and any hook of Flower's :class:`Strategy`, calling ``super()``.
+class MethodStrategy(Strategy):
+    """A strategy around a base; methods override its hooks.
 
     Parameters
     ----------
     settings : the run's settings, with ``selection`` resolved.
     base : the strategy that aggregates.
-    nodes : node ids that take part.
-    introduction : what clients are told in phase ``prepare``.
+    nodes : node ids that take part in round 1; others may join later.
+    setup : what clients are told in phase ``prepare``.
     buffers : names of arrays that are averaged but kept from the base (batch-norm statistics: an
         adaptive base could turn a variance negative).
     round_offset : rounds already done, when a run resumes.
@@ -63,8 +56,12 @@ class WrappingStrategy(Reception):
 
     Attributes
     ----------
+    registry : the clients of the run.
+    registration : how they come into it.
+    codec : how models travel.
+    validator : what a reply must be.
     rate_factor : what the step size of the server's own training is multiplied by (`plateau`).
-    about_rate : what clients are told for their step sizes in the next round (`plateau`).
+    plateau_config : what clients are told for their step sizes in the next round (`plateau`).
     local_models : with ``evaluate = "local"``, what the clients of the round in hand returned, in
         partition order.
     """
@@ -86,16 +83,24 @@ class WrappingStrategy(Reception):
         settings: RunConfig,
         base: Strategy,
         nodes: Iterable[int],
-        introduction: Content,
+        setup: Content,
         *,
         buffers: frozenset[str] = frozenset(),
         round_offset: int = 0,
         trainer: ServerTrainer | None = None,
     ) -> None:
-        super().__init__(settings, base, nodes, introduction, round_offset)
-        self.buffers = buffers
+        self.settings = settings
+        self.base = base
+        self.setup = setup
+        self.model_buffers = buffers
+        self.round_offset = round_offset
         self.trainer = trainer
-        self.about_rate: dict[str, Value] = {}
+        self.rounds = RoundLog(round_offset, stop=settings.on_client_failure == "stop")
+        self.registry = ClientRegistry(settings, self.rounds, self._accept, self._clients_changed)
+        self.registration = Registration(settings, self.registry, self.rounds, nodes, setup)
+        self.codec = self.make_codec()
+        self.validator = UpdateValidator(settings, self.registry, self.rounds, self.codec)
+        self.plateau_config: dict[str, Value] = {}
         self.local_models: list[Arrays] = []
         self._global: ArrayRecord | None = None
 
@@ -108,7 +113,7 @@ class WrappingStrategy(Reception):
         return cls.trains_at_server
 
     @classmethod
-    def check(cls, settings: RunConfig) -> None:
+    def validate(cls, settings: RunConfig) -> None:
         """Refuse settings that have no effect on this method, before anything starts."""
         if settings.test_prior != "uniform" and not cls.takes_test_prior:
             raise UserError(
@@ -126,22 +131,52 @@ class WrappingStrategy(Reception):
                 f"{settings.method!r} with base = {settings.base!r} combines no clients' models."
             )
 
+    def make_codec(self) -> UpdateCodec:
+        """How this method's models travel."""
+        return UpdateCodec()
+
+    @property
+    def buffers(self) -> frozenset[str]:
+        """Names of the arrays that are averaged apart from the base."""
+        return self.model_buffers
+
+    def to_combine(self, arrays: ArrayRecord) -> ArrayRecord:
+        """What updates are combined to: the model."""
+        return arrays
+
     @property
     def test_prior(self) -> Floats | None:
         """``(K,)``, pi, the class priors that the model is trained for; ``None`` if not known."""
         return None
-
-    def round_config(self) -> dict[str, Value]:
-        """What clients are told beside the model, in every round."""
-        return {}
 
     def stage_start(self, round_number: int) -> int:
         """First round of the stage that a round belongs to; `plateau` begins anew in each."""
         del round_number
         return 1
 
-    def take_part(self, round_number: int, arrays: ArrayRecord, grid: Grid) -> list[Member]:
-        """Members that train in a round: the sample, after extra phases with it if there are any.
+    def accept_client(self, report: ClientReport, answer: Content) -> None:
+        """Look at a client's answer to ``prepare``; set ``report.reason`` to refuse it.
+
+        It may be asked again: a client that was restarted is.
+
+        Raises
+        ------
+        BadMessageError
+            An answer that is malformed: the client has failed.
+        UserError
+            The run must not begin with such a client. In a run that has begun, the client is
+            refused.
+        """
+
+    def on_clients_changed(self, answers: Mapping[int, Content]) -> None:
+        """Look at the answers of all accepted clients, by partition, whenever one was added."""
+
+    def sample(self, round_number: int) -> list[ClientRef]:
+        """Clients of a round: all, or as many as `fraction-train` says."""
+        return self.registry.sample(round_number)
+
+    def before_train(self, round_number: int, arrays: ArrayRecord, grid: Grid) -> list[ClientRef]:
+        """Clients that train in a round: the sample, after extra phases with it if there are any.
 
         Parameters
         ----------
@@ -150,31 +185,43 @@ class WrappingStrategy(Reception):
         del arrays, grid
         return self.sample(round_number)
 
-    def local_model(self, reply: Message) -> Arrays:
-        """The model that a client returned, for ``evaluate = "local"``; by name, not abridged."""
-        return to_arrays(cast(ArrayRecord, reply.content[ARRAYS]))
+    def client_config(self) -> dict[str, Value]:
+        """What clients are told beside the model, in every round."""
+        return {}
 
-    def combine_own(self, replies: Sequence[Message], weights: Floats) -> None:
+    def before_aggregate(self, replies: Sequence[Message], weights: Floats) -> None:
         """Combine, and take out of ``replies``, what clients return that the base does not know."""
 
-    def memory(self) -> dict[str, NDArray[Any]]:
-        """What must survive between rounds when a run resumes; the base's memory by default."""
+    def after_train(self, model: ArrayRecord) -> ArrayRecord:
+        """The model of the round, from what the base has combined."""
+        return model
+
+    def state_dict(self) -> dict[str, NDArray[Any]]:
+        """What must survive between rounds when a run resumes; the base's state by default."""
         return {BASE + name: array for name, array in dump_base_state(self.base).items()}
 
-    def recall(self, memory: Mapping[str, NDArray[Any]]) -> None:
-        """Take back what :meth:`memory` gave."""
-        base = {
-            name.removeprefix(BASE): array
-            for name, array in memory.items()
-            if name.startswith(BASE)
-        }
+    def load_state_dict(self, state: Mapping[str, NDArray[Any]]) -> None:
+        """Take back what :meth:`state_dict` gave."""
+        base = {name.removeprefix(BASE): a for name, a in state.items() if name.startswith(BASE)}
         load_base_state(self.base, base)
+
+    # For methods
+
+    @property
+    def record(self) -> RoundRecord:
+        """The record of the round in hand."""
+        return self.rounds.record
+
+    @property
+    def num_classes(self) -> int:
+        """K."""
+        return len(cast(Sequence[str], self.setup.values["class-names"]))
 
     def begin_round(self, server_round: int, arrays: ArrayRecord) -> int:
         """Start a round's record; returns the round's number, counted over resumed runs."""
-        self._global = arrays
+        self._global = self.to_combine(arrays)
         self.local_models = []
-        self.record = RoundRecord(
+        self.rounds.record = RoundRecord(
             round=server_round + self.round_offset,
             model_bytes=payload_bytes(RecordDict({ARRAYS: arrays})),
             model_values=sum(math.prod(array.shape) for array in arrays.values()),
@@ -197,10 +244,6 @@ class WrappingStrategy(Reception):
             raise RuntimeError("configure_train has to come before aggregate_train")
         return self._global
 
-    def write_messages(self, messages: Iterable[Message]) -> None:
-        """Complete the base's messages by what clients start from, and count their bytes."""
-        self.record.down.update(add_arrays(messages, self.global_arrays))
-
     # Flower's hooks
 
     def configure_train(
@@ -208,40 +251,53 @@ class WrappingStrategy(Reception):
     ) -> Iterable[Message]:
         """Sample, and let the base write the messages."""
         round_number = self.begin_round(server_round, arrays)
-        self.assemble(grid)
-        chosen = self.take_part(round_number, arrays, grid)
+        self.registration.update(grid)
+        chosen = self.before_train(round_number, arrays, grid)
         self.record.clients = len(chosen)
         refuse_too_few(self.settings, len(chosen))
-        here = self.present(chosen)
-        if not here:
+        present = self.registry.present(chosen)
+        if not present:
             raise NoUpdateError(f"Round {round_number}: no client is left to train.")
-        begin = self.global_arrays.items()
-        weights = ArrayRecord({k: v for k, v in begin if k not in self.buffers})
+        start = self.global_arrays
+        weights = ArrayRecord({k: v for k, v in start.items() if k not in self.buffers})
         messages = list(
             self.base.configure_train(
-                round_number, weights, self._config(config), GridView(grid, here)
+                round_number, weights, self._config(config), SampledGrid(grid, present)
             )
         )
-        self._expected = self.expected(messages[0].content, self.global_arrays)
-        self._messages = [message.metadata for message in messages]
-        self.write_messages(messages)
+        self.validator.expect(messages, self.codec.expected(messages[0].content, start))
+        by_node = {client.node_id: client for client in self.registry.clients}
+        self.codec.encode(messages, by_node, start, self.record)
         return messages
 
     def aggregate_train(
         self, server_round: int, replies: Iterable[Message]
     ) -> tuple[ArrayRecord | None, MetricRecord | None]:
         """Let the base combine weights; average buffers here."""
-        usable = self._updates(replies)
+        arrays, metrics = self.combine(server_round, replies)
+        return self.after_train(arrays), metrics
+
+    def combine(
+        self, server_round: int, replies: Iterable[Message]
+    ) -> tuple[ArrayRecord, MetricRecord | None]:
+        """What the base makes of the sound updates, with averaged buffers.
+
+        Raises
+        ------
+        NoUpdateError
+            If there is no sound update.
+        """
+        usable = self.validator.updates(replies)
         refuse_too_few(self.settings, len(usable))
         weights = client_weights(usable, self.settings.client_weights)
-        self.combine_own(usable, weights)
+        self.before_aggregate(usable, weights)
         if self.settings.evaluate == "local" and self.settings.is_evaluated(self.record.round):
-            self.local_models = [self.local_model(reply) for reply in usable]
+            self.local_models = [self.codec.model(reply) for reply in usable]
         records = [cast(ArrayRecord, reply.content[ARRAYS]) for reply in usable]
         robust = self.settings.base in ROBUST
         start = self.global_arrays
         buffers = average_buffers(records, weights, self.buffers, start, robust=robust)
-        names = [name for name in self.global_arrays if name not in self.buffers]
+        names = [name for name in start if name not in self.buffers]
         for reply, weight in zip(usable, weights, strict=True):
             strip(reply, float(weight), names)
         arrays, metrics = self.base.aggregate_train(server_round + self.round_offset, usable)
@@ -253,32 +309,32 @@ class WrappingStrategy(Reception):
                 for key, value in metrics.items()
                 if not isinstance(value, list) and key != NORMALIZER
             }
-        return merge(arrays, buffers, self.global_arrays), metrics
+        return merge(arrays, buffers, start), metrics
 
     def configure_evaluate(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
         """Ask clients for held-out losses where those choose the best round."""
         round_number = server_round + self.round_offset
-        refuse_poison(arrays, self.memory(), round_number, Path(self.settings.output) / LAST_MODEL)
-        self._messages = []
-        if self.settings.selection != "heldout" or not self.settings.is_evaluated(round_number):
-            return []
-        view = GridView(grid, self.evaluating())
-        messages = list(
-            self.base.configure_evaluate(round_number, arrays, self._config(config), view)
-        )
-        self._messages = [message.metadata for message in messages]
-        # A part of its own: it goes to others than those that train in the round.
-        sent = sum(payload_bytes(message.content) for message in messages)
-        self.record.down["evaluation"] = sent
+        last = Path(self.settings.output) / LAST_MODEL
+        refuse_non_finite(arrays, self.state_dict(), round_number, last)
+        messages: list[Message] = []
+        if self.settings.selection == "heldout" and self.settings.is_evaluated(round_number):
+            view = SampledGrid(grid, self.registry.evaluating())
+            messages = list(
+                self.base.configure_evaluate(round_number, arrays, self._config(config), view)
+            )
+            # A part of its own: it goes to others than those that train in the round.
+            sent = sum(payload_bytes(message.content) for message in messages)
+            self.record.down["evaluation"] = sent
+        self.validator.expect(messages)
         return messages
 
     def aggregate_evaluate(
         self, server_round: int, replies: Iterable[Message]
     ) -> MetricRecord | None:
         """Mean held-out loss, weighted by points."""
-        usable = self._evaluations(replies)
+        usable = self.validator.evaluations(replies)
         if not usable:
             return None
         metrics = self.base.aggregate_evaluate(server_round + self.round_offset, usable)
@@ -287,11 +343,22 @@ class WrappingStrategy(Reception):
         return metrics
 
     def summary(self) -> None:
-        """Log what wraps what."""
+        """Log which method wraps which base."""
         log(INFO, "\t├──> %s around %s", type(self).__name__, type(self.base).__name__)
         self.base.summary()
 
     # Inside
 
+    def _accept(self, report: ClientReport, answer: Content) -> None:
+        report.num_points = count(answer, "num-points")
+        self.accept_client(report, answer)
+        if isinstance(self.base, KnowsClients) and not report.reason:
+            self.base.check_client(report.id, answer)
+
+    def _clients_changed(self, answers: Mapping[int, Content]) -> None:
+        if isinstance(self.base, KnowsClients):  # a base sees only those of a round
+            self.base.know_clients(self.registry.clients)
+        self.on_clients_changed(answers)
+
     def _config(self, config: ConfigRecord) -> ConfigRecord:
-        return ConfigRecord({**config, **self.round_config(), **self.about_rate})
+        return ConfigRecord({**config, **self.client_config(), **self.plateau_config})

@@ -39,7 +39,7 @@ def label(grid: Grid, settings: RunConfig, directory: store.RunDirectory) -> Non
     strategy_class: type[LabelingStrategy] = load_reference(
         find_method(settings.method).strategy, "method"
     )
-    strategy_class.check(settings)
+    strategy_class.validate(settings)
     data, nodes = open_data(grid, settings, directory)
     weights: Arrays = {}
     model = None

@@ -19,7 +19,8 @@ from fedul_flwr.data.sources import read_source, source_directory
 from fedul_flwr.data.split import Split, build_split, client_files
 from fedul_flwr.data.types import UNLABELED, Ints, LabeledPoints, Source
 from fedul_flwr.errors import UserError
-from fedul_flwr.federated.phases import ClientReport, DataShape
+from fedul_flwr.federated.nodes import DataShape
+from fedul_flwr.federated.registry import ClientReport
 from fedul_flwr.methods import DataKind
 from fedul_flwr.run.evaluation import Evaluator
 

@@ -14,8 +14,8 @@ from fedul_flwr.data.label_split import LabelTruth
 from fedul_flwr.data.types import Floats
 from fedul_flwr.errors import UserError
 from fedul_flwr.federated.messages import Content
-from fedul_flwr.federated.phases import find_nodes, introduction
-from fedul_flwr.federated.strategy import WrappingStrategy
+from fedul_flwr.federated.nodes import find_nodes, setup_content
+from fedul_flwr.federated.strategy import MethodStrategy
 from fedul_flwr.learning.machine import choose_device, choose_dtype
 from fedul_flwr.methods import find_method
 from fedul_flwr.models import build_model
@@ -59,7 +59,7 @@ def told(settings: RunConfig, data: ServerData, directory: store.RunDirectory) -
     files = data.files(find_method(settings.method).data)
     if files:
         files["memory"] = str(directory.clients)
-    return introduction(settings, data.shape, files)
+    return setup_content(settings, data.shape, files)
 
 
 def describe(
@@ -102,10 +102,10 @@ def _arithmetic(settings: RunConfig, model: nn.Module) -> str | None:
 
 
 def write_federation(
-    directory: store.RunDirectory, strategy: WrappingStrategy, data: ServerData
+    directory: store.RunDirectory, strategy: MethodStrategy, data: ServerData
 ) -> None:
     """Write ``federation.json``: what is known of every client."""
-    reports = strategy.reports
+    reports = strategy.registry.reports
     for report in reports:
         data.complete(report)
     clients, names = [vars(report) for report in reports], list(data.shape.class_names)

@@ -28,7 +28,7 @@ from fedul_flwr.federated.messages import (
     to_record,
 )
 from fedul_flwr.federated.server_training import ServerTrainer
-from fedul_flwr.federated.strategy import WrappingStrategy
+from fedul_flwr.federated.strategy import MethodStrategy
 from fedul_flwr.learning.local import dump_arrays
 from fedul_flwr.learning.schedules import plateau
 from fedul_flwr.methods import find_method
@@ -63,8 +63,8 @@ def train(
     """Train, evaluate, record; ``add_round`` gets every line of ``metrics.jsonl`` too."""
     began = time.time()
     method = find_method(settings.method)
-    strategy_class: type[WrappingStrategy] = load_reference(method.strategy, "method")
-    strategy_class.check(settings)
+    strategy_class: type[MethodStrategy] = load_reference(method.strategy, "method")
+    strategy_class.validate(settings)
     data, nodes = open_data(grid, settings, directory)
     model = fresh_model(settings, data)
     _refuse_blind_plateau(settings, data)
@@ -90,7 +90,7 @@ def train(
         round_offset=done,
         trainer=ServerTrainer(settings, data.shape, of_server) if of_server else None,
     )
-    strategy.recall(state)
+    strategy.load_state_dict(state)
     describe(directory, settings, data, strategy.test_prior, model)
     try:
         if done < settings.num_rounds:  # else it was cut off while its last round was evaluated
@@ -108,7 +108,9 @@ def train(
         recorder.close()
     refuse_no_release(strategy.base)
     about = {**_about_prior(settings, strategy, recorder), **privacy_spent(strategy.base)}
-    write_summary(directory, settings, recorder, len(strategy.nodes), time.time() - began, about)
+    write_summary(
+        directory, settings, recorder, len(strategy.registration.nodes), time.time() - began, about
+    )
 
 
 def _averaged_buffers(settings: RunConfig, model: nn.Module) -> frozenset[str]:
@@ -118,7 +120,7 @@ def _averaged_buffers(settings: RunConfig, model: nn.Module) -> frozenset[str]:
 
 
 def _after_round(
-    strategy: WrappingStrategy, recorder: Recorder, data: ServerData, watch: Watch | None
+    strategy: MethodStrategy, recorder: Recorder, data: ServerData, watch: Watch | None
 ) -> Callable[[int, ArrayRecord], MetricRecord | None]:
     """What Flower calls after every round (and once before the first)."""
 
@@ -149,7 +151,7 @@ def _after_round(
         }
         if _has_rate_factor(strategy):
             line["rate_factor"] = strategy.rate_factor
-        recorder.record(line, to_arrays(arrays), strategy.memory(), strategy.local_models)
+        recorder.record(line, to_arrays(arrays), strategy.state_dict(), strategy.local_models)
         _follow_plateau(strategy, recorder)
         _show(recorder, watch)
         return None
@@ -164,7 +166,7 @@ def _show(recorder: Recorder, watch: Watch | None) -> None:
             watch(recorder.lines)
 
 
-def _has_rate_factor(strategy: WrappingStrategy) -> bool:
+def _has_rate_factor(strategy: MethodStrategy) -> bool:
     """Whether one factor of the server's has a say in the round's step sizes."""
     settings = strategy.settings
     alone = settings.learning_rate_patience_scope == "client"
@@ -172,7 +174,7 @@ def _has_rate_factor(strategy: WrappingStrategy) -> bool:
     return settings.learning_rate_schedule == "plateau" and counts
 
 
-def _follow_plateau(strategy: WrappingStrategy, recorder: Recorder) -> None:
+def _follow_plateau(strategy: MethodStrategy, recorder: Recorder) -> None:
     """Set what the next round's step sizes are multiplied by, where validation losses decide it."""
     settings = recorder.settings
     if settings.learning_rate_schedule != "plateau":
@@ -188,16 +190,16 @@ def _follow_plateau(strategy: WrappingStrategy, recorder: Recorder) -> None:
     strategy.rate_factor = factor = plateau(
         list(losses.values()), settings.learning_rate_patience, settings.learning_rate_factor
     )
-    strategy.about_rate = {}
+    strategy.plateau_config = {}
     if settings.learning_rate_patience_scope == "client" and losses:
         number, loss = max(losses.items())
-        strategy.about_rate = {VALIDATED_ROUND: number, VALIDATION_LOSS: loss}
+        strategy.plateau_config = {VALIDATED_ROUND: number, VALIDATION_LOSS: loss}
     elif settings.learning_rate_patience_scope == "server" and factor != 1.0:
-        strategy.about_rate = {RATE_FACTOR: factor}
+        strategy.plateau_config = {RATE_FACTOR: factor}
 
 
 def _about_pseudo_labels(
-    strategy: WrappingStrategy, directory: store.RunDirectory, data: ServerData
+    strategy: MethodStrategy, directory: store.RunDirectory, data: ServerData
 ) -> dict[str, float | None]:
     """How good this round's pseudo labels are, where a simulation knows; else nothing."""
     number = strategy.record.round
@@ -206,7 +208,7 @@ def _about_pseudo_labels(
     return score_pseudo_labels(directory.clients, number, label_truths(data))
 
 
-def _metric_name(strategy: WrappingStrategy, key: str) -> str:
+def _metric_name(strategy: MethodStrategy, key: str) -> str:
     if key == "loss":
         return "surrogate_loss" if strategy.can_hold_out else "loss"
     return key.replace("-", "_")
@@ -301,7 +303,7 @@ def _is_summarised(directory: store.RunDirectory, done: int) -> bool:
 
 
 def _about_prior(
-    settings: RunConfig, strategy: WrappingStrategy, recorder: Recorder
+    settings: RunConfig, strategy: MethodStrategy, recorder: Recorder
 ) -> dict[str, Any]:
     """What the summary says of pi: which, from where, and with ``em`` what the test images say."""
     trained = strategy.test_prior

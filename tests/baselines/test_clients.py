@@ -22,7 +22,7 @@ from fedul_flwr.data.sources import load_source, source_directory
 from fedul_flwr.data.split import build_split, client_files
 from fedul_flwr.errors import UserError
 from fedul_flwr.federated.client_state import ClientState
-from fedul_flwr.federated.phases import DataShape, introduction
+from fedul_flwr.federated.nodes import DataShape, setup_content
 from fedul_flwr.learning import dropout, local
 from fedul_flwr.learning.local import dump_arrays, load_arrays, predict_logits
 from fedul_flwr.models import build_model
@@ -46,7 +46,7 @@ def client(settings: Callable[..., RunConfig]) -> Build:
         built = kind(
             config, NodeConfig(partition_id=number, num_partitions=3), ClientState(RecordDict())
         )
-        built.step("prepare", introduction(config, shape, files))
+        built.step("prepare", setup_content(config, shape, files))
         return built
 
     return build
@@ -183,7 +183,7 @@ def test_what_only_a_simulation_knows_is_refused_on_an_owners_device(
         built.__dict__.pop(remembered, None)
     shape = DataShape((8, 8, 1), CLASSES)
     with pytest.raises(UserError, match=message):
-        built.step("prepare", introduction(built.settings, shape, {}))
+        built.step("prepare", setup_content(built.settings, shape, {}))
 
 
 @pytest.mark.parametrize("kind", [FedLLPClient, FedLLPVATClient])

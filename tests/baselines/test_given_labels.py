@@ -161,14 +161,14 @@ def test_what_is_about_unlabeled_points_has_no_effect(key: str, value: Any) -> N
 def test_without_clients_there_are_no_clients_models(key: str, value: Any) -> None:
     options = {"scenario.labels-at": "server", "server-fraction": 0.1, key: value}
     with pytest.raises(UserError) as error:
-        GivenLabels.check(parse(**options))
+        GivenLabels.validate(parse(**options))
     assert str(error.value) == (
         f"Setting {key} = {value!r}: no client trains in method 'given-labels' with "
         "scenario.labels-at = 'server'."
     )
-    GivenLabels.check(parse(**{key: value}))
+    GivenLabels.validate(parse(**{key: value}))
 
 
 def test_a_server_without_labels_does_not_train() -> None:
     with pytest.raises(UserError, match=r"server.epochs = 2 has no effect with scenario.labels-at"):
-        GivenLabels.check(parse(**{"server.epochs": 2}))
+        GivenLabels.validate(parse(**{"server.epochs": 2}))

@@ -25,7 +25,7 @@ from fedul_flwr.data.sources import load_source, source_directory
 from fedul_flwr.data.split import build_split, client_files
 from fedul_flwr.federated.client_state import ClientState
 from fedul_flwr.federated.messages import Content
-from fedul_flwr.federated.phases import DataShape, introduction
+from fedul_flwr.federated.nodes import DataShape, setup_content
 from fedul_flwr.learning import randaugment
 from fedul_flwr.learning.batches import to_input
 from fedul_flwr.learning.features import extract_features
@@ -55,7 +55,7 @@ def client(settings: Settings) -> Callable[..., Any]:
         built = kind(
             config, NodeConfig(partition_id=number, num_partitions=3), ClientState(RecordDict())
         )
-        built.step("prepare", introduction(config, shape, files))
+        built.step("prepare", setup_content(config, shape, files))
         load_arrays(built.model, weights())
         return built
 

@@ -22,7 +22,7 @@ from fedul_flwr.data.split import (
     split_settings,
 )
 from fedul_flwr.errors import UserError
-from fedul_flwr.federated.phases import ClientReport
+from fedul_flwr.federated.registry import ClientReport
 from fedul_flwr.run.server_data import open_server_data
 from tests.data.conftest import write_source
 from tests.partly_labeled import GIVEN_METHOD

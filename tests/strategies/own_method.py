@@ -17,7 +17,7 @@ class MirrorSettings(Settings):
 
 
 class Mirror(FedUL):
-    def admitted(self, answers: object) -> None:
+    def on_clients_changed(self, answers: object) -> None:
         SEEN.append(self.settings.section("mirror", MirrorSettings).factor)
 
 

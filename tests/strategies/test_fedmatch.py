@@ -334,7 +334,9 @@ def test_steps_that_overshoot_sigma_are_refused(
     """λ_L2 = 10: with a step of 0.1 psi lands as far behind sigma as it was before it."""
 
     def check(rate: float, **options: Any) -> None:
-        FedMatch.check(settings(**{**LC, "learning_rate": rate, "momentum": momentum, **options}))
+        FedMatch.validate(
+            settings(**{**LC, "learning_rate": rate, "momentum": momentum, **options})
+        )
 
     with pytest.raises(
         UserError,

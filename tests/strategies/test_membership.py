@@ -372,8 +372,8 @@ def test_a_newcomer_whose_data_cannot_be_read_ends_no_run(
 
 
 class Picky(LabelsOnly):
-    def admitted(self, answers: Mapping[int, Content]) -> None:
-        super().admitted(answers)
+    def on_clients_changed(self, answers: Mapping[int, Content]) -> None:
+        super().on_clients_changed(answers)
         if 3 in answers:
             raise UserError("Client 3 is one too many.")
 

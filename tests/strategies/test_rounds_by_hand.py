@@ -1,4 +1,4 @@
-"""The wrapper's rounds by hand: three nodes, a model of four numbers, replies made up here."""
+"""Rounds by hand: three nodes, a model of four numbers, replies made up here."""
 
 from __future__ import annotations
 
@@ -32,8 +32,9 @@ from fedul_flwr.federated.messages import (
     to_arrays,
     to_record,
 )
-from fedul_flwr.federated.phases import Member
-from fedul_flwr.federated.strategy import WrappingStrategy
+from fedul_flwr.federated.registry import ClientRef
+from fedul_flwr.federated.strategy import MethodStrategy
+from fedul_flwr.federated.variates import KEPT_ROUNDS
 from strategies.fednova import FedNova
 from strategies.scaffold import Scaffold
 
@@ -55,12 +56,12 @@ def grid() -> InProcessGrid:
     return InProcessGrid(ClientApp(), 3, {})
 
 
-def wrapper(settings: Settings, offset: int = 0, **options: Any) -> WrappingStrategy:
+def strategy_of(settings: Settings, offset: int = 0, **options: Any) -> MethodStrategy:
     config = settings(method="supervised", **options)
-    built = WrappingStrategy(
+    built = MethodStrategy(
         config, build_base(config), [], Content(), buffers=BUFFERS, round_offset=offset
     )
-    built.members = [Member(client, FIRST_NODE_ID + client) for client in range(3)]
+    built.registry.clients = [ClientRef(client, FIRST_NODE_ID + client) for client in range(3)]
     return built
 
 
@@ -84,7 +85,7 @@ def answer(message: Message, w: ArrayLike, mean: float, size: int, loss: float) 
 
 
 def a_round(
-    strategy: WrappingStrategy, grid: InProcessGrid, number: int = 1
+    strategy: MethodStrategy, grid: InProcessGrid, number: int = 1
 ) -> tuple[Arrays, MetricRecord | None]:
     """Two clients learn from 3 points and 1 point, the last one from none."""
     messages = by_node(strategy.configure_train(number, to_record(MODEL), ConfigRecord(), grid))
@@ -107,7 +108,7 @@ def a_round(
 def test_a_round_is_the_mean_of_those_that_learned_something(
     settings: Settings, grid: InProcessGrid, weights: str, w: list[float], mean: float, loss: float
 ) -> None:
-    strategy = wrapper(settings, client_weights=weights)
+    strategy = strategy_of(settings, client_weights=weights)
     model, metrics = a_round(strategy, grid)
     assert list(model) == ["w", "mean", "count"]
     np.testing.assert_allclose(model["w"], w)
@@ -123,14 +124,14 @@ def test_a_round_is_the_mean_of_those_that_learned_something(
     assert record.heldout_loss is None
 
 
-class Noting(WrappingStrategy):
+class Noting(MethodStrategy):
     """Notes what a method is told before a round, and asked to combine by itself."""
 
-    def take_part(self, round_number: int, arrays: ArrayRecord, grid: Grid) -> list[Member]:
+    def before_train(self, round_number: int, arrays: ArrayRecord, grid: Grid) -> list[ClientRef]:
         self.told = round_number, arrays, grid
-        return super().take_part(round_number, arrays, grid)
+        return super().before_train(round_number, arrays, grid)
 
-    def combine_own(self, replies: Sequence[Message], weights: Floats) -> None:
+    def before_aggregate(self, replies: Sequence[Message], weights: Floats) -> None:
         nodes = [reply.metadata.src_node_id for reply in replies]
         self.noted = list(zip(nodes, weights.tolist(), strict=True))
 
@@ -140,7 +141,7 @@ def test_a_method_is_told_the_model_of_the_round_and_the_weights_of_the_replies(
 ) -> None:
     config = settings(method="supervised", client_weights="examples")
     strategy = Noting(config, build_base(config), [], Content(), buffers=BUFFERS)
-    strategy.members = wrapper(settings).members
+    strategy.registry.clients = strategy_of(settings).registry.clients
     a_round(strategy, grid)
     assert strategy.told == (1, strategy.global_arrays, grid)
     assert strategy.noted == [(1000, 3.0), (1001, 1.0)]
@@ -149,8 +150,8 @@ def test_a_method_is_told_the_model_of_the_round_and_the_weights_of_the_replies(
 def test_messages_have_the_whole_model_and_what_the_server_says(
     settings: Settings, grid: InProcessGrid
 ) -> None:
-    strategy = wrapper(settings, offset=3)
-    strategy.about_rate = {"rate-factor": 0.5}
+    strategy = strategy_of(settings, offset=3)
+    strategy.plateau_config = {"rate-factor": 0.5}
     told = ConfigRecord({"own": 1})
     messages = by_node(strategy.configure_train(2, to_record(MODEL), told, grid))
     assert [message.metadata.dst_node_id for message in messages] == [1000, 1001, 1002]
@@ -169,7 +170,7 @@ def test_messages_have_the_whole_model_and_what_the_server_says(
 
 def test_the_base_hears_of_the_round_of_the_run(settings: Settings, grid: InProcessGrid) -> None:
     """FedAdam's first step has a bias that its round number takes away."""
-    strategy, heard = wrapper(settings, offset=7), []
+    strategy, heard = strategy_of(settings, offset=7), []
     strategy.base.aggregate_train = lambda number, replies: (  # type: ignore[method-assign]
         heard.append((number, [list(reply.content[ARRAYS]) for reply in replies]))  # type: ignore[call-overload]
         or (to_record({"w": np.zeros(2)}), None)
@@ -182,8 +183,8 @@ def test_the_base_hears_of_the_round_of_the_run(settings: Settings, grid: InProc
 
 
 def test_a_round_of_one_client_is_its_model(settings: Settings, grid: InProcessGrid) -> None:
-    strategy = wrapper(settings)
-    strategy.members = strategy.members[1:2]
+    strategy = strategy_of(settings)
+    strategy.registry.clients = strategy.registry.clients[1:2]
     grid.contexts = {1001: grid.contexts[1001]}
     (message,) = strategy.configure_train(1, to_record(MODEL), ConfigRecord(), grid)
     arrays, _ = strategy.aggregate_train(1, [answer(message, [5.0, 0.0], 8.0, 1, 6.0)])
@@ -194,8 +195,8 @@ def test_a_round_of_one_client_is_its_model(settings: Settings, grid: InProcessG
 def test_a_base_can_use_the_grid_and_sees_the_nodes_of_the_round_alone(
     settings: Settings, grid: InProcessGrid
 ) -> None:
-    strategy, seen = wrapper(settings, selection="heldout", validation_fraction=0.0), []
-    strategy.members = strategy.members[:2]
+    strategy, seen = strategy_of(settings, selection="heldout", validation_fraction=0.0), []
+    strategy.registry.clients = strategy.registry.clients[:2]
     for hook in ("configure_train", "configure_evaluate"):
         plain = getattr(strategy.base, hook)
 
@@ -211,15 +212,15 @@ def test_a_base_can_use_the_grid_and_sees_the_nodes_of_the_round_alone(
 
 
 def test_a_base_that_combines_nothing_ends_the_run(settings: Settings, grid: InProcessGrid) -> None:
-    strategy = wrapper(settings)
+    strategy = strategy_of(settings)
     strategy.base.aggregate_train = lambda number, replies: (None, None)  # type: ignore[method-assign]
     with pytest.raises(UserError, match=r"^Round 1: the base strategy combined no update\.$"):
         a_round(strategy, grid)
 
 
 def test_a_round_without_a_client_ends_the_run(settings: Settings, grid: InProcessGrid) -> None:
-    strategy = wrapper(settings, on_client_failure="continue")
-    strategy._failed = set(strategy.members)  # and their nodes do not answer
+    strategy = strategy_of(settings, on_client_failure="continue")
+    strategy.registry.failed = set(strategy.registry.clients)  # and their nodes do not answer
     with pytest.raises(NoUpdateError, match=r"^Round 1: no client is left to train\.$"):
         a_round(strategy, grid)
 
@@ -227,14 +228,14 @@ def test_a_round_without_a_client_ends_the_run(settings: Settings, grid: InProce
 def test_clients_models_are_kept_for_the_rounds_that_are_evaluated(
     settings: Settings, grid: InProcessGrid
 ) -> None:
-    strategy = wrapper(settings, evaluate="local", evaluate_every=2, num_rounds=5)
+    strategy = strategy_of(settings, evaluate="local", evaluate_every=2, num_rounds=5)
     kept = []
     for number in (1, 2, 3):
         a_round(strategy, grid, number)
         kept.append([model["w"].tolist() for model in strategy.local_models])
     assert kept == [[], [[1.0, 4.0], [5.0, 0.0]], []]
     assert [list(model) for model in strategy.local_models] == []
-    other = wrapper(settings, evaluate_every=2, num_rounds=5)  # the global model is evaluated
+    other = strategy_of(settings, evaluate_every=2, num_rounds=5)  # the global model is evaluated
     a_round(other, grid, 2)
     assert other.local_models == []
 
@@ -254,8 +255,8 @@ def losses(messages: list[Message], figures: list[tuple[float, int]]) -> list[Me
 
 
 def test_held_out_losses_are_averaged_over_points(settings: Settings, grid: InProcessGrid) -> None:
-    strategy = wrapper(settings, offset=2, selection="heldout", validation_fraction=0.0)
-    strategy.about_rate = {"rate-factor": 0.5}
+    strategy = strategy_of(settings, offset=2, selection="heldout", validation_fraction=0.0)
+    strategy.plateau_config = {"rate-factor": 0.5}
     strategy.begin_round(1, to_record(MODEL))
     told = ConfigRecord({"own": 1})
     messages = by_node(strategy.configure_evaluate(1, to_record(MODEL), told, grid))
@@ -279,7 +280,7 @@ def test_held_out_losses_are_averaged_over_points(settings: Settings, grid: InPr
 
 
 def test_without_held_out_points_there_is_no_loss(settings: Settings, grid: InProcessGrid) -> None:
-    strategy = wrapper(settings, selection="heldout", validation_fraction=0.0)
+    strategy = strategy_of(settings, selection="heldout", validation_fraction=0.0)
     strategy.begin_round(1, to_record(MODEL))
     messages = by_node(strategy.configure_evaluate(1, to_record(MODEL), ConfigRecord(), grid))
     nothing = losses(messages, [(1.0, 0)] * 3)
@@ -298,7 +299,7 @@ def test_without_held_out_points_there_is_no_loss(settings: Settings, grid: InPr
 def test_no_loss_is_asked_for_where_none_is_wanted(
     settings: Settings, grid: InProcessGrid, number: int, options: dict[str, Any]
 ) -> None:
-    strategy = wrapper(settings, num_rounds=5, **options)
+    strategy = strategy_of(settings, num_rounds=5, **options)
     assert strategy.configure_evaluate(number, to_record(MODEL), ConfigRecord(), grid) == []
     assert strategy.aggregate_evaluate(number, []) is None
 
@@ -306,7 +307,7 @@ def test_no_loss_is_asked_for_where_none_is_wanted(
 def test_a_combined_model_that_is_not_finite_ends_the_run(
     settings: Settings, grid: InProcessGrid
 ) -> None:
-    strategy = wrapper(settings, offset=4)
+    strategy = strategy_of(settings, offset=4)
     poisoned = to_record({**MODEL, "w": np.array([1.0, np.inf], np.float32)})
     with pytest.raises(UserError) as error:
         strategy.configure_evaluate(2, poisoned, ConfigRecord(), grid)
@@ -322,9 +323,9 @@ def test_a_combined_model_that_is_not_finite_ends_the_run(
 
 def test_hooks_in_the_wrong_order_are_slips_of_the_program(settings: Settings) -> None:
     with pytest.raises(RuntimeError, match="configure_train has to come before"):
-        _ = wrapper(settings).global_arrays
-    with pytest.raises(RuntimeError, match="WrappingStrategy needs a trainer and a model"):
-        wrapper(settings).train_at_server(to_record(MODEL))
+        _ = strategy_of(settings).global_arrays
+    with pytest.raises(RuntimeError, match="MethodStrategy needs a trainer and a model"):
+        strategy_of(settings).train_at_server(to_record(MODEL))
 
 
 def test_the_server_trains_in_the_round_of_the_run_with_the_step_that_is_left(
@@ -337,7 +338,7 @@ def test_the_server_trains_in_the_round_of_the_run_with_the_step_that_is_left(
             asked.append((arrays, number, factor))
             return to_record({"w": np.ones(2)}), 0.25
 
-    strategy, model = wrapper(settings, offset=3), to_record(MODEL)
+    strategy, model = strategy_of(settings, offset=3), to_record(MODEL)
     strategy.trainer, strategy.rate_factor = cast(Any, Trainer()), 0.5
     strategy.begin_round(2, model)
     trained = strategy.train_at_server(model)
@@ -349,54 +350,54 @@ def test_the_server_trains_in_the_round_of_the_run_with_the_step_that_is_left(
 
 
 def test_training_is_one_stage_unless_a_method_has_more(settings: Settings) -> None:
-    assert [wrapper(settings).stage_start(number) for number in (1, 7)] == [1, 1]
+    assert [strategy_of(settings).stage_start(number) for number in (1, 7)] == [1, 1]
 
 
 # What a method can have
 
 
-class AtServer(WrappingStrategy):
+class AtServer(MethodStrategy):
     trains_at_server = True
 
 
-class Perhaps(WrappingStrategy):
+class Perhaps(MethodStrategy):
     @classmethod
     def learns_at_server(cls, settings: RunConfig) -> bool:
         return settings.seed == 7
 
 
-class Apart(WrappingStrategy):
+class Apart(MethodStrategy):
     returns_models = False
 
 
-class Together(WrappingStrategy):
+class Together(MethodStrategy):
     can_train_alone = False
 
 
 def test_settings_without_effect_on_a_method_are_refused(settings: Settings) -> None:
     plain = settings(method="supervised")
-    for kind in (WrappingStrategy, AtServer, Apart, Together):
-        kind.check(plain)
+    for kind in (MethodStrategy, AtServer, Apart, Together):
+        kind.validate(plain)
     local = settings(method="supervised", base="local", evaluate="local")
-    WrappingStrategy.check(local)
-    Apart.check(local)
+    MethodStrategy.validate(local)
+    Apart.validate(local)
     for kind in (AtServer, Together):
         with pytest.raises(UserError, match=r"base = 'local': method 'supervised' is not one of"):
-            kind.check(local)
-    Perhaps.check(local)
+            kind.validate(local)
+    Perhaps.validate(local)
     with pytest.raises(UserError, match="is not one of clients alone"):
-        Perhaps.check(settings(method="supervised", base="local", evaluate="local", seed=7))
+        Perhaps.validate(settings(method="supervised", base="local", evaluate="local", seed=7))
     alone = {"base": "local", "evaluate": "local", "max_update_norm": 2.0}
     with pytest.raises(UserError, match="with base = 'local' combines no clients' models"):
-        WrappingStrategy.check(settings(method="supervised", **alone))
+        MethodStrategy.validate(settings(method="supervised", **alone))
     bounded = settings(method="supervised", max_update_norm=2.0)
-    for kind in (WrappingStrategy, AtServer, Together):
-        kind.check(bounded)
+    for kind in (MethodStrategy, AtServer, Together):
+        kind.validate(bounded)
     with pytest.raises(UserError, match=r"max-update-norm = 2: method 'supervised' with base = "):
-        Apart.check(bounded)
+        Apart.validate(bounded)
     prior = settings(method="supervised", test_prior="em")
     with pytest.raises(UserError, match=r"test-prior = 'em': 'supervised' has no transition"):
-        WrappingStrategy.check(prior)
+        MethodStrategy.validate(prior)
 
 
 # Pieces of it
@@ -460,12 +461,12 @@ def test_memory_of_a_base_comes_back_as_it_was() -> None:
     assert not hasattr(again, "v_t")
 
 
-def test_the_wrapper_keeps_its_bases_memory_under_a_name_of_its_own(settings: Settings) -> None:
-    strategy, again = wrapper(settings), wrapper(settings)
+def test_a_strategy_keeps_its_bases_memory_under_a_name_of_its_own(settings: Settings) -> None:
+    strategy, again = strategy_of(settings), strategy_of(settings)
     strategy.base.m_t = {"w": np.array([7.0])}  # type: ignore[attr-defined]
-    assert strategy.memory() == {"base/m_t/dict/w": np.array([7.0])}
-    again.recall({**strategy.memory(), "independent/w": np.array([1.0])})
-    assert again.memory() == strategy.memory()
+    assert strategy.state_dict() == {"base/m_t/dict/w": np.array([7.0])}
+    again.load_state_dict({**strategy.state_dict(), "independent/w": np.array([1.0])})
+    assert again.state_dict() == strategy.state_dict()
 
 
 def test_a_mean_of_buffers_is_taken_in_wide_numbers() -> None:
@@ -529,8 +530,8 @@ def test_a_client_that_has_lost_its_variate_begins_all_anew(
 ) -> None:
     """Client 1 has none that is used, and client 7 is not known."""
     base = scaffold(2, 3.0, {"0": 4, "1": 0})
-    base.check_kept(client, rounds)
-    base.check_kept(7, [])
+    base.check_client(client, Content(values={KEPT_ROUNDS: rounds}))
+    base.check_client(7, Content(values={KEPT_ROUNDS: []}))
     assert base.control["w"].tolist() == ([0.0, 0.0] if lost else [3.0, -3.0])
     assert base.control["w"].dtype == np.float32
     expected = {"0": 0, "1": 0} if lost else {"0": 4, "1": 0}

@@ -10,9 +10,8 @@ import pytest
 
 from client_apps.xclp import KEPT, MEMORY
 from fedul_flwr.errors import UserError
-from fedul_flwr.federated.attendance import CheckAnswer
 from fedul_flwr.federated.messages import Content
-from fedul_flwr.federated.phases import Member
+from fedul_flwr.federated.registry import CheckAnswer, ClientRef
 from fedul_flwr.propagation.phases import (
     ATTEMPT,
     COLUMNS,
@@ -37,8 +36,8 @@ class Meddled(Parties):
     at: str = SUM
 
     def ask(
-        self, phase: str, contents: Mapping[Member, Content], check: CheckAnswer
-    ) -> dict[Member, Content]:
+        self, phase: str, contents: Mapping[ClientRef, Content], check: CheckAnswer
+    ) -> dict[ClientRef, Content]:
         for member, content in contents.items():
             if phase == self.at and member.partition_id == 0:
                 self.change(content)

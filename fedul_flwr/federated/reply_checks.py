@@ -1,7 +1,7 @@
-"""What clients reply is checked before it is used: forms, figures, and how far an update goes.
+"""Checks of one client's reply: arrays, metrics, and how far an update goes.
 
-A :class:`~fedul_flwr.errors.BadMessageError` says what is wrong with the form of one client's
-reply; the caller knows whose it is.
+A :class:`~fedul_flwr.errors.BadMessageError` says what is wrong with the form of the reply; the
+caller knows whose it is.
 """
 
 from __future__ import annotations
@@ -16,9 +16,7 @@ from flwr.app import ArrayRecord, MetricRecord, RecordDict
 from fedul_flwr.errors import BadMessageError
 from fedul_flwr.federated.aggregation import is_finite
 from fedul_flwr.federated.arrays import PlainArray, check_bytes
-from fedul_flwr.federated.buffers import WEIGHT
-from fedul_flwr.federated.messages import ARRAYS, DIAGNOSTICS, METRICS
-from strategies.fednova import NORMALIZER
+from fedul_flwr.federated.messages import ARRAYS, DIAGNOSTICS, METRICS, NORMALIZER, WEIGHT
 
 LOSS, STEPS, NUMBER = "loss", "steps", "num-"
 """Metrics: the loss; numbers of steps; what the names of all other counts begin with."""
@@ -75,7 +73,7 @@ def check_all_bytes(content: RecordDict) -> None:
             record[name] = PlainArray.seen(array)
 
 
-def check_figures(content: RecordDict, *, trained: bool) -> None:
+def check_metrics(content: RecordDict, *, trained: bool) -> None:
     """See that a reply has metrics, that they are finite, and those that count not negative.
 
     Parameters
@@ -96,7 +94,7 @@ def check_figures(content: RecordDict, *, trained: bool) -> None:
     metrics = records[METRICS]
     for record in records.values():
         for name, value in record.items():
-            _check_figure(name, value)
+            _check_metric(name, value)
     needed = {METRICS: [WEIGHT]} | ({DIAGNOSTICS: [STARTED, ENDED]} if trained else {})
     needed[METRICS] += [] if trained else [LOSS]
     for record_name, names in needed.items():
@@ -107,12 +105,12 @@ def check_figures(content: RecordDict, *, trained: bool) -> None:
         raise BadMessageError(f"its {NORMALIZER} is 0, and it has trained")
 
 
-def _check_figure(name: str, value: int | float | list[int] | list[float]) -> None:
+def _check_metric(name: str, value: int | float | list[int] | list[float]) -> None:
     found = value if isinstance(value, list) else [value]
-    if not all(math.isfinite(figure) for figure in found):
+    if not all(math.isfinite(number) for number in found):
         raise BadMessageError(f"its {name} is not finite")
     counts = name in (STEPS, NORMALIZER) or name.startswith(NUMBER)
-    if counts and any(figure < 0 for figure in found):
+    if counts and any(number < 0 for number in found):
         raise BadMessageError(f"its {name} is below 0")
 
 
