@@ -32,7 +32,7 @@ def measure(quick: bool) -> Outcome:
     turns, rounds = (1, 1) if quick else (2, 2)
     cores = 1 if quick else os.cpu_count() or 1
     dataset, name = ("digits", "digits") if quick else mnist_like()
-    shared = experiment("fedul/table-1/mnist-noniid-m10.toml")
+    shared = experiment("fedul/table-1", "MNIST Non-IID M=10")
     shared |= {"dataset": str(dataset), "num-rounds": rounds + 1}
     if quick:
         shared |= {"model": "cnn-small", "points-per-client": 200}

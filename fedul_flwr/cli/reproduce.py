@@ -38,6 +38,14 @@ def reproduce(
     render: Annotated[
         bool, typer.Option("--render", help="Write all tables to docs/results.md; no runs.")
     ] = False,
+    column: Annotated[
+        str | None,
+        typer.Option(
+            "--print",
+            metavar="COLUMN",
+            help="Write the settings of a column, or with --rows of a cell, as TOML; no runs.",
+        ),
+    ] = None,
     show: Annotated[bool, typer.Option("--list", help="Show all tables; no runs.")] = False,
     results: Annotated[Path, typer.Option(file_okay=False, help="Where results are kept.")] = Path(
         "results"
@@ -50,6 +58,8 @@ def reproduce(
     """Run what is missing of a paper's table, and show its figures beside ours."""
     if [table is not None, render, show].count(True) != 1:
         raise UserError("reproduce takes one of TABLE, --render and --list.")
+    if column is not None and table is None:
+        raise UserError("--print takes a TABLE.")
     from fedul_flwr.reproduction import tables
 
     if show:
@@ -64,6 +74,15 @@ def reproduce(
         return
     found = tables.read_table(experiments, table)
     size: Size = "quick" if quick else "full"
+    if column is not None:
+        from fedul_flwr.reproduction.cell_file import cell_file, refuse_unused
+
+        refuse_unused(
+            columns=columns, seeds=seeds != "0", tuned=tuned, dataset=dataset,
+            device=device != "auto",
+        )  # fmt: skip
+        typer.echo(cell_file(found, column, size, rows, experiments), nl=False)
+        return
     chosen_rows = tables.pick(rows, found.rows(), "row")
     chosen_columns = tables.pick(columns, list(found.columns), "column")
     from fedul_flwr.comparison.plan import parse_seeds

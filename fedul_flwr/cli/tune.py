@@ -53,7 +53,7 @@ def tune(
         typer.Option(help="Validation error, or held-out loss where no label is allowed."),
     ] = "validation",
     search: Annotated[
-        Path | None, typer.Option(dir_okay=False, help="In place of the table's search.toml.")
+        Path | None, typer.Option(dir_okay=False, help="In place of the table's searches.")
     ] = None,
     jobs: Annotated[int, typer.Option(min=1, help="Rows that are searched side by side.")] = 1,
     device: Annotated[

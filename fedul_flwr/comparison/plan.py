@@ -142,7 +142,7 @@ def make_plan(
     for owner, settings in owners.items():
         for key in settings.keys() & _NOT_SETTABLE.keys():
             raise UserError(f"Setting {key} cannot be in {owner}: {_NOT_SETTABLE[key]}.")
-    applied = _apply(runs, shared)
+    applied = _applied(runs, shared)
     output = Path.cwd() / output.expanduser()
     cells = tuple(
         _cell(name, seed, settings, output) for seed in seeds for name, settings in applied.items()
@@ -172,7 +172,15 @@ def _check_names(runs: Iterable[str]) -> None:
             )
 
 
-def _apply(runs: Mapping[str, Overrides], shared: Overrides) -> dict[str, dict[str, Scalar]]:
+def apply(shared: Overrides, own: Overrides) -> dict[str, Scalar]:
+    """Settings of a run on top of those shared settings that its method, base and partition use."""
+    defaults = default_flat()
+    known = {key: value for key, value in {**shared, **own}.items() if key in defaults}
+    in_use = keys_in_use(known)
+    return {**{key: shared[key] for key in shared if key in in_use}, **own}
+
+
+def _applied(runs: Mapping[str, Overrides], shared: Overrides) -> dict[str, dict[str, Scalar]]:
     """Settings of each run on top of those shared settings that it uses."""
     defaults = default_flat()
     for key in shared:
@@ -181,13 +189,11 @@ def _apply(runs: Mapping[str, Overrides], shared: Overrides) -> dict[str, dict[s
     applied = {}
     used: set[str] = set()
     for name, own in runs.items():
-        known = {key: value for key, value in {**shared, **own}.items() if key in defaults}
         try:
-            in_use = keys_in_use(known)
+            applied[name] = apply(shared, own)
         except UserError as error:
             raise _of_run(name, error) from None
-        used |= in_use
-        applied[name] = {**{key: shared[key] for key in shared if key in in_use}, **own}
+        used |= applied[name].keys()
     for key in shared:
         if key not in used:
             raise UserError(

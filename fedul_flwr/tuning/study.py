@@ -73,7 +73,7 @@ class StudyTask:
             If they, or their method, refuse one.
         """
         config = resolve({**flat, "output": ""}, Path.cwd())
-        load_reference(find_method(config.method).strategy, "method").check(config)
+        load_reference(find_method(config.method).strategy, "method").validate(config)
         return config.model_copy(update={"output": "" if output is None else str(output)})
 
     def candidates(self) -> list[Candidate]:
