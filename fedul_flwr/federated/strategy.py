@@ -338,7 +338,7 @@ class MethodStrategy(Strategy):
             )
             # A part of its own: it goes to others than those that train in the round.
             sent = sum(payload_bytes(message.content) for message in messages)
-            self.record.down["evaluation"] += sent
+            self.record.down["evaluation"] = sent
         self.validator.expect(messages)
         return messages
 

@@ -92,7 +92,8 @@ def markdown(experiments: Path, folder: Path) -> str:
     ----------
     experiments, folder : of the experiments, and of the results.
     """
-    ran, not_run = [], []
+    ran: list[str] = []
+    not_run: list[str] = []
     for name in table_names(experiments):
         table = read_table(experiments, name)
         results, tuned = _read(table, folder), _read(table, folder, tuned=True)
@@ -260,8 +261,8 @@ def _not_run(table: Table, shown: Sequence[Line]) -> list[str]:
         return []
     return [
         "",
-        f"Not run: {len(cells) - len(run)} of {len(cells)} cells; the paper's figures of these are in "
-        f"`experiments/{table.name}.toml`.",
+        f"Not run: {len(cells) - len(run)} of {len(cells)} cells; the paper's figures of these are "
+        f"in `experiments/{table.name}.toml`.",
     ]
 
 

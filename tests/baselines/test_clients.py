@@ -233,6 +233,48 @@ def test_the_heldout_loss_is_that_of_the_points_that_were_held_out(client: Build
     assert found != pytest.approx(loss(np.ones(len(held), dtype=bool)), rel=1e-3)
 
 
+def test_the_prior_that_the_server_found_is_that_of_the_loss(client: Build) -> None:
+    """Eq. 9: p(m | x) ∝ n_m Σ_k Pi_mk eta_k / pi_k."""
+    options = {"validation_fraction": 0.0, "selection": "heldout", "test_prior": "sets"}
+    built = client(FedULClient, method="fedul", **options)
+    sets, held, start = built.sets, built.held_out, weights(3)
+    pi = np.array([0.19, *[0.09] * 9])
+    found, _, _ = built.evaluate(start, {"server-round": 1, "test-prior": pi.tolist()})
+    load_arrays(built.model, dict(zip(built.array_names(), start, strict=True)))
+    logits = predict_logits(built.model, sets.images, sets.points[held]).double().numpy()
+    eta = np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True)
+    scores = ((eta / pi) @ sets.priors.T) * np.bincount(sets.sets[~held], minlength=10)
+    chosen = scores[np.arange(len(scores)), sets.sets[held]] / scores.sum(axis=1)
+    assert found == pytest.approx(float(-np.log(chosen).mean()), rel=1e-5)
+    # And in training: without a step the mean loss is that of all points at the start.
+    rate = {"server-round": 1, "test-prior": pi.tolist(), "rate-factor": 0.0}
+    losses = [
+        client(FedULClient, method="fedul", **{**options, **more}, batch_size=0).fit(
+            weights(3), told
+        )[2]["loss"]
+        for more, told in (({}, rate), ({"test_prior": ",".join(map(str, pi))}, rate))
+    ]
+    assert losses[0] == losses[1]
+    plain = client(
+        FedULClient, method="fedul", **{**options, "test_prior": "uniform"}, batch_size=0
+    )
+    assert plain.fit(weights(3), {"server-round": 1})[2]["loss"] != losses[0]
+
+
+def test_a_client_that_cannot_take_part_tells_no_class_masses(client: Build) -> None:
+    def told(**options: Any) -> dict[str, Any]:
+        values: dict[str, Any] = client(FedULClient, method="fedul", **options).introduce()
+        return values
+
+    assert sum(told(test_prior="sets")["class-masses"]) == pytest.approx(
+        told(test_prior="sets")["num-points"]
+    )
+    assert "class-masses" not in told()
+    few = told(test_prior="sets", **{"fedul.num-sets": 5})
+    assert few["reason"]
+    assert "class-masses" not in few
+
+
 def test_every_client_and_every_round_has_random_numbers_of_its_own(
     client: Build, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -77,7 +77,8 @@ def run(copy: Path, files: list[str], tests: list[str], numba: bool) -> None:
             meta["exit_code_by_key"] = {k: None if v in SURVIVED else v for k, v in codes.items()}
             path.write_text(json.dumps(meta))
         stamped.write_text(stamp)
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": ""}
+    plugins = str(REPOSITORY / "tests" / "mutation" / "plugins")
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": plugins}
     mutmut = Path(sys.executable).parent / "mutmut"
     with (copy / "log.txt").open("w") as log:
         code = subprocess.run(

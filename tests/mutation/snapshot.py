@@ -54,12 +54,14 @@ def refresh(repository: Path, copy: Path, files: list[str], tests: list[str], nu
 def configuration(files: list[str], tests: list[str]) -> str:
     """mutmut's part of ``pyproject.toml``."""
     marks = "not slow and not ray and not realdata"
+    # The one on unraisable exceptions collects garbage ten times in every run.
+    plugins = ["-p", "no:xdist", "-p", "no:unraisableexception", "-p", "quick_first"]
     lines = {
         "source_paths": SOURCES,
         "also_copy": OTHERS,
         "only_mutate": files,
         "do_not_mutate_patterns": IGNORED_LINES,
-        "pytest_add_cli_args": ["-m", marks, "-p", "no:xdist", "--hypothesis-seed=0"],
+        "pytest_add_cli_args": ["-m", marks, *plugins, "--hypothesis-seed=0"],
         "pytest_add_cli_args_test_selection": tests,
         "timeout_multiplier": 6.0,
         "timeout_constant": 4.0,

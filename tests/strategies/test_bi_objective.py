@@ -106,11 +106,11 @@ def test_a_lasting_model_with_all_weight_is_training_at_the_server_alone(
 
 def test_mixing_by_hand() -> None:
     one = ArrayRecord({"w": Array(np.array([1.0, 2.0], np.float32)), "n": Array(np.array(7))})
-    other = ArrayRecord({"w": Array(np.array([5.0, 0.0], np.float32)), "n": Array(np.array(9))})
+    other = ArrayRecord({"w": Array(np.array([5.0, 0.0], np.float32)), "n": Array(np.array(15))})
     mixed = mix(one, other, 0.25)
     np.testing.assert_array_equal(mixed["w"].numpy(), [2.0, 1.5])  # .75·1 + .25·5, .75·2
     assert mixed["w"].numpy().dtype == np.float32
-    assert mixed["n"].numpy() == 7
+    assert mixed["n"].numpy() == 7  # and not 9: .75·7 + .25·15
 
 
 def test_training_at_the_server_is_a_plain_loop(settings: Settings) -> None:

@@ -18,7 +18,7 @@ from fedul_flwr.errors import UserError
 from fedul_flwr.federated.dp import privacy_spent
 from fedul_flwr.federated.messages import ARRAYS, to_arrays
 from tests.exchanges import Exchange, watched
-from tests.runs import metrics, summary, train
+from tests.runs import as_error, metrics, summary, train
 from tests.strategies.test_private_mean import (
     ALMOST_NONE,
     FAR,
@@ -43,12 +43,14 @@ def test_a_missing_update_releases_nothing() -> None:
     strategy = private_mean(2)
     a_round(strategy, START, [FAR, NEAR])
     spent = privacy_spent(strategy)
-    (message, _) = ask(strategy, 2, MEAN)
-    arrays, found = strategy.aggregate_train(2, [answer(message, FAR)])
-    assert found is None
-    for name, array in to_arrays(cast(ArrayRecord, arrays)).items():
-        np.testing.assert_array_equal(array, MEAN[name])
-    assert privacy_spent(strategy) == spent
+    for number, silent in ((2, True), (3, False)):
+        first, second = ask(strategy, number, MEAN)
+        errors = [] if silent else [as_error(answer(second, FAR), "disk full")]
+        arrays, found = strategy.aggregate_train(number, [answer(first, FAR), *errors])
+        assert found is None
+        for name, array in to_arrays(cast(ArrayRecord, arrays)).items():
+            np.testing.assert_array_equal(array, MEAN[name])
+        assert privacy_spent(strategy) == spent
 
 
 def test_an_update_of_zero_is_one_of_the_mean() -> None:

@@ -20,8 +20,9 @@ from fedul_flwr.config.run_config import RunConfig, default_flat, resolve
 from fedul_flwr.data.types import Arrays
 from fedul_flwr.engine.in_process import InProcessGrid
 from fedul_flwr.errors import UserError
-from fedul_flwr.federated.dp import PrivateMean, privacy_spent
-from fedul_flwr.federated.messages import ARRAYS, METRICS, to_arrays, to_record
+from fedul_flwr.federated.buffers import WEIGHT
+from fedul_flwr.federated.dp import PrivateMean, build_accountant, privacy_spent
+from fedul_flwr.federated.messages import ARRAYS, CONFIG, METRICS, to_arrays, to_record
 from tests.exchanges import TINY, Exchange, watched
 from tests.runs import last_model, summary, train
 
@@ -138,6 +139,7 @@ def test_epsilon_is_that_of_the_rounds_released(clipping: str) -> None:
         a_round(strategy, START, [FAR, NEAR], number)
         spent = privacy_spent(strategy)
         assert (spent["delta"], spent["releases"]) == (1e-4, number)
+        assert spent["budget_exhausted"] is False
         # Flower looks at fewer orders, so its bound may lie a little higher.
         least = gaussian_epsilon(number, 1.3, 1e-4)
         assert least * (1 - 1e-9) <= spent["epsilon"] < 1.01 * least
@@ -181,6 +183,40 @@ def test_what_was_spent_is_remembered() -> None:
         a_round(one, START, [FAR, NEAR], 2)
     assert privacy_spent(again) == privacy_spent(strategy)
     assert privacy_spent(again)["releases"] == 2
+
+
+def test_releases_that_were_spent_at_once_are_all_remembered() -> None:
+    settings = DPSettings(clipping="server", noise_multiplier=1.3, delta=1e-4)
+    event = {"noise_multiplier": 1.3}
+    state = {"compositions": [{"event": event, "count": 3}, {"event": event, "count": 1}]}
+    spent = build_accountant(settings, 7, state).get_privacy_spent()
+    assert spent.num_releases == 4
+    assert spent.epsilon == pytest.approx(gaussian_epsilon(4, 1.3, 1e-4), rel=0.01)
+
+
+@pytest.mark.parametrize("clipping", ["server", "client"])
+def test_held_out_losses_are_asked_for_and_averaged_as_the_base_does(clipping: str) -> None:
+    """Nothing of them is noisy: epsilon does not cover them."""
+    strategy = private_mean(2, clipping=clipping)
+    grid = InProcessGrid(ClientApp(), 2, {})
+    messages = list(strategy.configure_evaluate(3, to_record(START), ConfigRecord({"a": 1}), grid))
+    assert sorted(message.metadata.dst_node_id for message in messages) == sorted(grid.contexts)
+    for message in messages:
+        assert message.metadata.message_type == "evaluate"
+        assert message.content[CONFIG] == ConfigRecord({"a": 1, "server-round": 3})
+        for name, array in to_arrays(cast(ArrayRecord, message.content[ARRAYS])).items():
+            np.testing.assert_array_equal(array, START[name])
+    replies = [
+        Message(RecordDict({METRICS: MetricRecord({"loss": loss, WEIGHT: size})}), reply_to=message)
+        for message, loss, size in zip(messages, (2.0, 6.0), (3, 1), strict=True)
+    ]
+    # (3·2 + 1·6)/4
+    assert strategy.aggregate_evaluate(3, replies) == MetricRecord({"loss": 3.0})
+    assert strategy.aggregate_evaluate(3, []) is None
+    heard: list[int] = []
+    strategy.base.aggregate_evaluate = lambda number, _: heard.append(number)  # type: ignore[assignment,func-returns-value]
+    strategy.aggregate_evaluate(5, [])
+    assert heard == [5]
 
 
 @pytest.mark.parametrize("after", [2, 4])

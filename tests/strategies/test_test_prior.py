@@ -10,13 +10,17 @@ from typing import Any
 import numpy as np
 import pytest
 from flwr.app import Message
+from flwr.serverapp.strategy import FedAvg
 
 from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.data.sources import load_source, source_directory
 from fedul_flwr.data.split import build_split
 from fedul_flwr.data.types import Floats
-from fedul_flwr.errors import UserError
+from fedul_flwr.errors import BadMessageError, UserError
+from fedul_flwr.federated.messages import Content
+from fedul_flwr.federated.registry import ClientReport
 from fedul_flwr.results.predict import load_model
+from strategies.fedul import FedUL
 from tests.runs import MeddlingGrid, last_model, metrics, summary, train
 from tests.strategies.test_fedul import answers_to_prepare
 
@@ -127,6 +131,73 @@ def test_sets_survive_a_resume(settings: Settings) -> None:
     for name, array in last_model(whole).items():
         np.testing.assert_array_equal(array, last_model(resumed)[name])
     assert summary(resumed)["test_prior"] == summary(whole)["test_prior"]
+
+
+# What the server makes of class masses, by hand
+
+
+def hearing(settings: Settings, **options: Any) -> FedUL:
+    """FedUL's server side before it has heard a client; two classes."""
+    config = settings(**QUICK, **{"test_prior": "sets", **options})
+    return FedUL(config, FedAvg(), [], Content(values={"class-names": ["a", "b"]}))
+
+
+def verdict(reason: str = "", **more: Any) -> Content:
+    return Content(values={"condition-number": 2.0, "reason": reason, **more})
+
+
+def test_the_prior_is_the_sum_of_all_masses_divided_by_all_points(settings: Settings) -> None:
+    strategy = hearing(settings)
+    assert strategy.test_prior is None
+    assert strategy.client_config() == {}
+    answers = {}
+    for client, masses in enumerate(([6.0, 2.0], [0.0, 4.0], [0.5, 0])):  # no class is a must
+        answers[client] = verdict(**{"class-masses": masses})
+        strategy.accept_client(ClientReport(client), answers[client])
+    strategy.on_clients_changed(answers)
+    # 6 + 0 + 0.5 = 6.5 points of a, 2 + 4 + 0 = 6 of b, 12.5 together.
+    np.testing.assert_allclose(strategy.test_prior, [0.52, 0.48])
+    assert strategy.client_config() == {"test-prior": pytest.approx([0.52, 0.48])}
+
+
+def test_a_prior_is_the_one_that_is_given_or_uniform(settings: Settings) -> None:
+    for text, expected in (("0.3,0.7", [0.3, 0.7]), ("uniform", [0.5, 0.5]), ("em", [0.5, 0.5])):
+        strategy = hearing(settings, test_prior=text)
+        np.testing.assert_allclose(strategy.test_prior, expected)
+        assert strategy.client_config() == {}
+
+
+def test_all_clients_together_must_tell_the_classes_apart(settings: Settings) -> None:
+    """Two sets with the same priors have rank 1; a third one with others makes it 2."""
+    strategy = hearing(settings, **{"fedul.share-priors": True})
+    same = {"priors": [0.4, 0.6, 0.4, 0.6], "num-sets": 2, "class-masses": [4.0, 6.0]}
+    other = {"priors": [0.5, 0.5], "num-sets": 1, "class-masses": [1.0, 1.0]}
+    answers = {0: verdict(**same), 1: verdict(**other)}
+    strategy.on_clients_changed(answers)
+    with pytest.raises(UserError, match=r"have rank 1, below 2 classes"):
+        strategy.on_clients_changed({0: answers[0]})
+
+
+@pytest.mark.parametrize("masses", [[1.0], [1.0] * 3, [3.0, -0.5], [0.0, 0.0]])
+def test_masses_that_cannot_be_are_refused(settings: Settings, masses: list[float]) -> None:
+    """Too few, too many, below 0, and of no point at all."""
+    answer = verdict(**{"class-masses": masses})
+    with pytest.raises(BadMessageError, match="came with no valid class-masses"):
+        hearing(settings).accept_client(ClientReport(0), answer)
+    hearing(settings, test_prior="uniform").accept_client(
+        ClientReport(0), answer
+    )  # nobody asked for them
+
+
+def test_a_client_that_refuses_itself_needs_no_masses(settings: Settings) -> None:
+    strategy, report = hearing(settings, **{"fedul.on-refusal": "drop"}), ClientReport(0)
+    strategy.accept_client(report, verdict(reason="too few sets"))
+    assert report.reason == "too few sets"
+
+
+def test_a_client_that_says_nothing_of_masses_is_refused(settings: Settings) -> None:
+    with pytest.raises(BadMessageError, match="with no valid class-masses"):
+        hearing(settings).accept_client(ClientReport(0), verdict())
 
 
 def overlapping_classes(folder: Path) -> str:

@@ -1,0 +1,71 @@
+"""SCAFFOLD's training at a client by hand: one weight, one point, one step in float64."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+from fedul_flwr.federated.variates import Variate
+from fedul_flwr.learning.local import on_logits
+from fedul_flwr.learning.plan import LocalPlan
+from fedul_flwr.learning.scaffold import train_with_variates
+
+PLAN = LocalPlan(optimizer="sgd", learning_rate=0.1, precision="float64")
+
+
+def batches(rng: np.random.Generator) -> Iterator[tuple[Tensor, Tensor]]:
+    """Input 3 and target 0, once."""
+    del rng
+    yield torch.tensor([[3.0]]), torch.tensor([[0.0]])
+
+
+@pytest.mark.parametrize("own", [{}, {"weight": np.array([[0.3]])}], ids=["first round", "later"])
+@pytest.mark.parametrize("option", ["I", "II"])
+def test_a_step_and_the_renewed_variate(option: str, own: Variate) -> None:
+    """The loss is 3·y: its gradient is 3 everywhere. From x = 1 the step is 0.1·(3 − c_i + 1/3).
+
+    Option I takes the gradient, 3. Option II c_i − 1/3 + (x − y)/0.1 = c_i − 1/3 + 3 − c_i + 1/3.
+    """
+    model = nn.Linear(1, 1)  # of float32
+    with torch.no_grad():
+        model.weight.fill_(1.0)
+    model.bias.requires_grad_(False)
+    result, renewed, change = train_with_variates(
+        model,
+        batches,
+        on_logits(lambda logits, targets: (logits - targets - model.bias).sum()),
+        PLAN,
+        np.random.default_rng(0),
+        server={"weight": np.array([[1 / 3]])},
+        own=own,
+        option=option,
+    )
+    c_i = 0.3 if own else 0.0
+    assert result.steps == 1
+    assert model.weight.item() == pytest.approx(1 - 0.1 * (3 - c_i + 1 / 3), rel=1e-14)
+    assert renewed.keys() == change.keys() == {"weight"}
+    assert renewed["weight"].dtype == np.float64
+    assert renewed["weight"].item() == pytest.approx(3, rel=1e-13)
+    assert change["weight"].item() == pytest.approx(3 - c_i, rel=1e-13)
+
+
+@pytest.mark.parametrize("option", ["I", "II"])
+def test_variates_have_the_weights_type_whatever_the_server_keeps(option: str) -> None:
+    plan = LocalPlan(optimizer="sgd", learning_rate=0.1)
+    wide = {"weight": np.full((1, 1), 0.1), "bias": np.zeros(1)}
+    _, renewed, change = train_with_variates(
+        nn.Linear(1, 1),
+        batches,
+        on_logits(lambda logits, targets: (logits - targets).sum()),
+        plan,
+        np.random.default_rng(0),
+        server=wide,
+        own=wide,
+        option=option,
+    )
+    types = [array.dtype for found in (renewed, change) for array in found.values()]
+    assert types == [np.float32] * 4
