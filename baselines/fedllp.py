@@ -50,7 +50,7 @@ class FedLLPVATClient(FedLLPClient):
     """Adds virtual adversarial training (FedUL paper, eq. 19 and 20; Tsai & Lin 2020)."""
 
     def objective(self, server_round: int) -> Objective:
-        """Proportion loss plus alpha times the change of predictions by the worst neighbour."""
+        """Proportion loss plus alpha times the change of predictions by the worst neighbor."""
         options = self.settings.section("fedllp-vat", FedLLPVATSettings)
         alpha = options.alpha * ramp_up(server_round, options.ramp_up_rounds)
         if alpha == 0:

@@ -93,7 +93,7 @@ class LocalTrainingClient(AccountableClient):
         raise NotImplementedError
 
     def objective(self, server_round: int) -> Objective:
-        """What a step of round ``server_round`` minimises: by default :meth:`loss` of logits."""
+        """What a step of round ``server_round`` minimizes: by default :meth:`loss` of logits."""
         from fedul_flwr.learning.local import on_logits
 
         del server_round

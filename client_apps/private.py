@@ -23,7 +23,7 @@ NOISY_FEATURES, RANDOMISED_LABELS = "noisy-features", "randomised-labels"
 """Names under which it remembers them."""
 
 FEATURES, AT_ROUND, RELEASES, LABELS = "features", "round", "releases", "labels"
-"""Arrays: noisy features, of which round, made for how many releases; randomised labels."""
+"""Arrays: noisy features, of which round, made for how many releases; randomized labels."""
 
 
 class PrivateClient(PropagatingClient):
@@ -67,12 +67,12 @@ class PrivateClient(PropagatingClient):
         return noisy
 
     def summed(self, server_round: int) -> Ints:
-        """``(n,)``, labels that others' points get their part of: :attr:`given`, or randomised.
+        """``(n,)``, labels that others' points get their part of: :attr:`given`, or randomized.
 
         Raises
         ------
         UserError
-            Other points are labeled than when they were randomised.
+            Other points are labeled than when they were randomized.
         """
         epsilon = self.privacy.labels_epsilon
         if not epsilon:

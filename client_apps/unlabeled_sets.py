@@ -87,7 +87,7 @@ class UnlabeledSetsClient(LocalTrainingClient):
             raise OwnDataError(text, verdict.refusal)
 
     def verdict(self) -> Verdict:
-        """This client's judgement of its own sets."""
+        """This client's judgment of its own sets."""
         return judge_sets(
             self.sets.priors,
             self.sets.set_sizes,

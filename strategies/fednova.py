@@ -14,7 +14,7 @@ from fedul_flwr.federated.messages import NORMALIZER
 
 
 class FedNova(FedAvg):
-    """Normalised averaging: clients that made more steps do not weigh more for it.
+    """Normalized averaging: clients that made more steps do not weigh more for it.
 
     With d_i = (x − y_i)/(eta·a_i), x ← x − eta·tau·Σ p_i d_i and tau = Σ p_i a_i, which is the mean
     Σ q_i y_i + (1 − Σ q_i)·x for q_i = p_i·tau/a_i: the step size cancels. Replies carry a_i as

@@ -28,7 +28,7 @@ def nearest_clients(embeddings: Mapping[int, Floats], client: int, count: int) -
     Parameters
     ----------
     embeddings : ``(K,)`` of every client that was seen.
-    client : whose neighbours; one never seen has none.
+    client : whose neighbors; one never seen has none.
     count : at least 1.
     """
     if client not in embeddings or len(embeddings) < 2:

@@ -62,14 +62,14 @@ class FedTrimmedAvgSettings(Settings):
 
 
 class KrumSettings(Settings):
-    """The one update that is nearest to its neighbours (Blanchard et al. 2017)."""
+    """The one update that is nearest to its neighbors (Blanchard et al. 2017)."""
 
     num_malicious_nodes: Annotated[int, Field(ge=0)] = 1
     """Clients of a round (f) that may send anything. It takes 2f + 3 updates."""
 
 
 class MultiKrumSettings(KrumSettings):
-    """The mean of the updates that are nearest to their neighbours (Blanchard et al. 2017)."""
+    """The mean of the updates that are nearest to their neighbors (Blanchard et al. 2017)."""
 
     num_nodes_to_select: Annotated[int, Field(ge=1)] = 2
     """Updates in the mean (m). It takes 2f + 2 + m updates."""

@@ -62,7 +62,7 @@ class PropagationSettings(Settings):
     """Label propagation (XCLP, section 3 and appendix A.2)."""
 
     k: Annotated[int, Field(ge=1)] = 10
-    """Neighbours of a point in the graph."""
+    """Neighbors of a point in the graph."""
     num_bits: Annotated[int, Field(ge=8, multiple_of=8)] = 4096
     """Length of the codes (L)."""
     alpha: Annotated[float, Field(ge=0, lt=1)] = 0.99
@@ -99,7 +99,7 @@ class XCLPSettings(PropagationSettings):
     """δ that goes with `codes-epsilon`."""
     labels_epsilon: Annotated[float, Field(ge=0)] = 0.0
     """If set, what others learn of a given label in the propagations of the whole run is
-    differentially private with this ε: labels are randomised once. 0 takes them as they are."""
+    differentially private with this ε: labels are randomized once. 0 takes them as they are."""
 
     @property
     def seed_is_public(self) -> bool:

@@ -10,7 +10,7 @@ from fedul_flwr.config.base import Settings
 
 
 class ServerTrainingSettings(Settings):
-    """Training on labeled points at the server, with the shared optimiser, batch size and L1."""
+    """Training on labeled points at the server, with the shared optimizer, batch size and L1."""
 
     dataset: str = ""
     """Data set with the labeled points, its train split; empty takes `server-fraction` of the

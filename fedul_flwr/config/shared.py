@@ -74,7 +74,7 @@ class SharedSettings(Settings):
     on a device; `dataset` is then the server's, or `none`."""
     partition: PartitionName = "iid"
     """How a simulation splits the training data over the clients. `imbalanced` is FedMatch's: a
-    client has half of its points in one class, 0.15 in each neighbour of it, the rest in others."""
+    client has half of its points in one class, 0.15 in each neighbor of it, the rest in others."""
     points_per_client: Annotated[int, Field(ge=0)] = 0
     """Keep only so many points per client (simulation); 0 keeps all. `majority` and `imbalanced`
     draw them in their class proportions, before any class is exhausted."""
@@ -103,7 +103,7 @@ class SharedSettings(Settings):
     batch_size: Annotated[int, Field(ge=0)] = 16
     """Local batch size (B); 0 takes all points of a client as one batch."""
     optimizer: Literal["adam", "sgd"] = "adam"
-    """Local optimiser, new in every round."""
+    """Local optimizer, new in every round."""
     learning_rate: Annotated[float, Field(gt=0)] = 3e-3
     """Local step size."""
     learning_rate_schedule: Literal["constant", "cosine", "plateau"] = "constant"
@@ -125,7 +125,7 @@ class SharedSettings(Settings):
     momentum: Annotated[float, Field(ge=0, lt=1)] = 0.0
     """Momentum of local SGD."""
     weight_decay: Annotated[float, Field(ge=0)] = 0.0
-    """L2 penalty of the local optimiser."""
+    """L2 penalty of the local optimizer."""
     l1: Annotated[float, Field(ge=0)] = 0.0
     """Weight of the L1 penalty on all parameters."""
     augment: AugmentName = "none"
@@ -134,7 +134,7 @@ class SharedSettings(Settings):
     `affine` (rotated by up to 15 degrees, scaled by 0.9 to 1.1, shifted by up to 2 pixels)."""
 
     base: BaseName = "fedavg"
-    """Federated optimiser that the method wraps; with `local` clients share nothing and go on from
+    """Federated optimizer that the method wraps; with `local` clients share nothing and go on from
     their own models."""
     fraction_train: Annotated[float, Field(gt=0, le=1)] = 1.0
     """Part of the clients sampled in every round."""

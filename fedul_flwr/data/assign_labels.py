@@ -85,7 +85,7 @@ def _deal_client(
 def _in_turns(labels: Ints, rng: np.random.Generator) -> Ints:
     """Order ``labels`` so that the classes take turns, each until it is exhausted.
 
-    Their order within a turn is drawn, for otherwise the first classes would be favoured in every
+    Their order within a turn is drawn, for otherwise the first classes would be favored in every
     client whose share is no multiple of its number of classes.
     """
     turn, place = np.empty_like(labels), np.empty_like(labels)

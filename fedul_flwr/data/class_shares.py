@@ -14,7 +14,7 @@ MILD_MAJORITY = (0.15, 0.25)
 MILD_MINORITY = 0.08
 """Paper's body: range of a majority class's share, and what every minority class stays below."""
 OWN_CLASS, NEIGHBOUR, OTHERS = 0.5, 0.15, 0.2
-"""FedMatch: shares of a client's own class, of each neighbour of it, and of all others together."""
+"""FedMatch: shares of a client's own class, of each neighbor of it, and of all others together."""
 
 
 def majority_partition(
@@ -87,7 +87,7 @@ def imbalanced_partition(
     """
     pools = _shuffled_classes(labels, num_classes, rng)
     quota = points_per_client or len(labels) // num_clients
-    # Turned into place for every client, so that rounding favours no class over a circle of them.
+    # Turned into place for every client, so that rounding favors no class over a circle of them.
     counts = _largest_remainders(quota, _circular_shares(num_classes))
     wanted = np.stack([np.roll(counts, client) for client in range(num_clients)])
     return _deal(pools, wanted, "imbalanced")
@@ -112,7 +112,7 @@ def _circular_shares(num_classes: int) -> Floats:
     shares[2:-1] = OTHERS / max(num_classes - 3, 1)
     shares[0] += OWN_CLASS
     shares[1 % num_classes] += NEIGHBOUR
-    shares[-1] += NEIGHBOUR  # of two classes the other one is both neighbours
+    shares[-1] += NEIGHBOUR  # of two classes the other one is both neighbors
     shares /= shares.sum()
     return shares
 

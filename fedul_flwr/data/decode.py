@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from PIL import Image
 
 Shape = tuple[int, int, int]
-"""``(height, width, channels)``, 1 channel for grey and 3 for RGB."""
+"""``(height, width, channels)``, 1 channel for gray and 3 for RGB."""
 
 Item = tuple[str, "bytes | Path"]
 """One encoded image: what messages call it, and its content or file."""
@@ -35,7 +35,7 @@ _GREY_16_BIT_MODES = {"I;16", "I;16L", "I;16B", "I;16N"}
 
 @dataclass
 class Survey:
-    """What kinds of images there are: the first image of every size, and whether any has colour."""
+    """What kinds of images there are: the first image of every size, and whether any has color."""
 
     sizes: dict[tuple[int, int], str] = field(default_factory=dict)
     colour: bool = False
@@ -59,7 +59,7 @@ class Survey:
 
     @property
     def channels(self) -> int:
-        """3 if any image has colour, else 1."""
+        """3 if any image has color, else 1."""
         return 3 if self.colour else 1
 
 
@@ -161,7 +161,7 @@ def list_batches(items: Sequence[Item]) -> Iterator[list[Item]]:
 
 
 def inspect_image(name: str, content: bytes | Path) -> tuple[tuple[int, int], bool]:
-    """Return an image's ``(height, width)`` and whether it has colour, from its header.
+    """Return an image's ``(height, width)`` and whether it has color, from its header.
 
     Raises
     ------

@@ -47,7 +47,7 @@ def load_unlabeled_sets(
     class_names : the model's ``num_classes`` classes in order; None where they have only numbers.
     num_classes : K.
     image_shape : the model's ``(height, width, channels)``; images of another size are resized
-        (bilinear), grey and RGB are converted into each other.
+        (bilinear), gray and RGB are converted into each other.
     cache : folder for decoded data; default ``$FEDUL_CACHE`` or ``~/.cache/fedul-flwr``.
 
     Returns
@@ -119,7 +119,7 @@ def load_images(
     ----------
     path : an image file, a folder of images (with its sub-folders), a ``.parquet`` or ``.npz``.
     image_shape : ``(height, width, channels)`` to convert all images to; None keeps their size,
-        which then must be one, with 3 channels if any image has colour.
+        which then must be one, with 3 channels if any image has color.
 
     Returns
     -------

@@ -20,7 +20,7 @@ ILL_CONDITIONED = 1e3
 
 @dataclass(frozen=True)
 class Verdict:
-    """A client's judgement of its own sets.
+    """A client's judgment of its own sets.
 
     Attributes
     ----------
@@ -109,7 +109,7 @@ def _refusal(
 ) -> tuple[str, Refusal]:
     num_sets, num_classes = priors.shape
     for m in range(num_sets):
-        if set_sizes[m] == 0:  # first: its realised priors are all zero
+        if set_sizes[m] == 0:  # first: its realized priors are all zero
             return f"set {set_names[m]!r} is empty", "format"
         row = priors[m]
         if not np.isfinite(row).all() or (row < 0).any():

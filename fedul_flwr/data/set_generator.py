@@ -23,8 +23,8 @@ class GeneratedSets:
     ----------
     points : ``(n_c,)``, training points, set after set (a shared point appears once per set).
     sets : ``(n_c,)``, the set of every point.
-    priors : ``(M, K)``, what the client is told: realised proportions, with noise if asked for.
-    true_priors : ``(M, K)``, realised proportions.
+    priors : ``(M, K)``, what the client is told: realized proportions, with noise if asked for.
+    true_priors : ``(M, K)``, realized proportions.
     drawn_priors : ``(M, K)``, what the points were dealt by, each row divided by its sum. Sets
         differ from it where a client has too few points of a class.
     """
@@ -107,8 +107,8 @@ def _same_priors(settings: UnlabeledSetSettings, num_classes: int, seed: int) ->
 def draw_priors(num_sets: int, num_classes: int, kind: str, rng: np.random.Generator) -> Floats:
     """Rows of class priors ``(M, K)``.
 
-    ``"uniform"``: U[0.1, 0.9] normalised (the paper's text). ``"dominant"``: U[0.1, 1], entry
-    m mod K times 10, normalised (the authors' code).
+    ``"uniform"``: U[0.1, 0.9] normalized (the paper's text). ``"dominant"``: U[0.1, 1], entry
+    m mod K times 10, normalized (the authors' code).
     """
     if kind == "uniform":
         draw = rng.uniform(0.1, 0.9, (num_sets, num_classes))
@@ -136,7 +136,7 @@ def add_prior_noise(priors: Floats, epsilon: float, form: str, rng: np.random.Ge
     """Disturb priors as in the paper's section 4.2 (table E.9).
 
     ``"symmetric"``: Pi·(1 + eps·(2·gamma − 1)), the identity at eps = 0. ``"literal"``: the text's
-    Pi·(1 + (2·eps − 1)·gamma). gamma ~ U[0, 1] per entry; clipped to [0, 1]; rows normalised. A row
+    Pi·(1 + (2·eps − 1)·gamma). gamma ~ U[0, 1] per entry; clipped to [0, 1]; rows normalized. A row
     that is clipped to nothing stays as it was.
 
     Parameters

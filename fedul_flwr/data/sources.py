@@ -62,7 +62,7 @@ def load_source(dataset: str, *, image_size: int = 0, cache: Path | None = None)
     ----------
     dataset : one of
 
-        - ``digits``: scikit-learn's 1797 handwritten digits, 8x8 grey, split once and for all into
+        - ``digits``: scikit-learn's 1797 handwritten digits, 8x8 gray, split once and for all into
           80 % train and 20 % test, stratified;
         - a folder with ``train.parquet`` and ``test.parquet`` (image column ``image`` or ``img``,
           label column ClassLabel or whole numbers, missing labels are ``-1``);
@@ -76,7 +76,7 @@ def load_source(dataset: str, *, image_size: int = 0, cache: Path | None = None)
 
     Returns
     -------
-    Source with read-only, memory-mapped arrays: 1 channel if all images are grey, else RGB.
+    Source with read-only, memory-mapped arrays: 1 channel if all images are gray, else RGB.
 
     Raises
     ------

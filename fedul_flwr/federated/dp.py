@@ -171,7 +171,7 @@ def build_accountant(
     """Flower's accountant by Rényi divergence (Mironov 2017), of ``num_clients`` clients.
 
     Rounds compose as if all clients were in each: that they are sampled is not counted in their
-    favour. So it does not matter of how many clients what was released before was made.
+    favor. So it does not matter of how many clients what was released before was made.
 
     Parameters
     ----------

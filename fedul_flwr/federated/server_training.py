@@ -24,7 +24,7 @@ CROSS_ENTROPY = on_logits(functional.cross_entropy)
 
 
 class ServerTrainer:
-    """Trains models on the server's labeled points, an optimiser a round.
+    """Trains models on the server's labeled points, an optimizer a round.
 
     Parameters
     ----------

@@ -59,7 +59,7 @@ def virtual_adversarial_loss(
     """Mean of KL(f(x) ‖ f(x + r_adv)) over ``inputs``, whose ``logits`` are f(x).
 
     f(x) is a constant target. The statistics of batch norm stay untouched: they describe points,
-    not their neighbours. Parameters as of :func:`adversarial_offset`.
+    not their neighbors. Parameters as of :func:`adversarial_offset`.
     """
     log_p = functional.log_softmax(logits.detach(), dim=1)
     with frozen_statistics(network.model):

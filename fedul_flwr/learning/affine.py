@@ -20,7 +20,7 @@ def warp(
     Parameters
     ----------
     images : ``(n, c, h, w)``; 0 is what comes from outside the image.
-    matrices : ``(n, 2, 2)``, of places (right, down) from the centre in pixels.
+    matrices : ``(n, 2, 2)``, of places (right, down) from the center in pixels.
     shifts : ``(n, 2)``, right and down, as shares of the image's sides; added after the matrix.
     mode : how values between pixels are read.
 

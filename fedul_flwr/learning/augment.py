@@ -58,7 +58,7 @@ def _flip_randomly(inputs: Tensor, rng: np.random.Generator) -> Tensor:
 
 
 def rotate(inputs: Tensor, degrees: Tensor) -> Tensor:
-    """Rotate every image about its centre, counter-clockwise, by its own angle.
+    """Rotate every image about its center, counter-clockwise, by its own angle.
 
     Nearest pixel, as torchvision's default and so the authors' code: interpolation would blur
     what is trained on and not what is tested on. What comes from outside the image is black (-1).

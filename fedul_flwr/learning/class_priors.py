@@ -134,7 +134,7 @@ def estimate_prior(
     tolerance: float = 1e-6,
     max_iterations: int = 1000,
 ) -> Floats:
-    """Class priors of the points that ``posterior`` is about, by expectation maximisation.
+    """Class priors of the points that ``posterior`` is about, by expectation maximization.
 
     Saerens, Latinne & Decaestecker, *Adjusting the outputs of a classifier to new a priori
     probabilities*, Neural Computation 14(1), 2002, eq. 2.9: re-weigh the posterior for the priors
@@ -144,7 +144,7 @@ def estimate_prior(
 
     From few points the most likely priors exclude classes too readily, so a few more points are
     imagined that are spread as in training (a Dirichlet prior; the likelihood is then the
-    penalised one). n points outweigh them as n grows.
+    penalized one). n points outweigh them as n grows.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Changes of tone and colour of whole batches, after Pillow's operations of the same names.
+"""Changes of tone and color of whole batches, after Pillow's operations of the same names.
 
 Images are ``(n, c, h, w)`` of levels in [0, 255], as floating point, and so is every result, but
 for :func:`grey`'s; nothing changes its argument.
@@ -56,7 +56,7 @@ def solarize(images: Tensor, thresholds: Tensor) -> Tensor:
 
 
 def saturate(images: Tensor, factors: Tensor) -> Tensor:
-    """Factor 0 is the image in grey. Images of other than three channels are grey already."""
+    """Factor 0 is the image in gray. Images of other than three channels are gray already."""
     return _blend(grey(images), images, factors) if images.shape[1] == 3 else images
 
 

@@ -1,4 +1,4 @@
-"""What federated optimisers and penalties change in local training; all of it is in this file.
+"""What federated optimizers and penalties change in local training; all of it is in this file.
 
 A step goes along g + l1·sign(w) + mu·(w − w_global) + (c − c_i): the gradient g of the loss, the
 L1 penalty, FedProx's proximal term (Li et al. 2020) and SCAFFOLD's correction (Karimireddy et al.

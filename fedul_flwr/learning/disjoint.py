@@ -47,7 +47,7 @@ class DisjointResult:
 
 
 class _Learner:
-    """One part of the weights, and the optimiser that changes it and nothing else."""
+    """One part of the weights, and the optimizer that changes it and nothing else."""
 
     def __init__(
         self, decomposed: Decomposed, part: str, plan: LocalPlan, penalties: Penalties

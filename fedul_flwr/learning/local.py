@@ -1,4 +1,4 @@
-"""The local loop of every method: batches, loss, corrections of the gradient, optimiser step."""
+"""The local loop of every method: batches, loss, corrections of the gradient, optimizer step."""
 
 from __future__ import annotations
 
@@ -138,7 +138,7 @@ def _backward(
 
 
 def build_optimizer(weights: Sequence[nn.Parameter], plan: LocalPlan) -> LocalOptimizer:
-    """A new optimiser, as every round starts with one."""
+    """A new optimizer, as every round starts with one."""
     if plan.optimizer == "adam":
         return Adam(weights, learning_rate=plan.learning_rate, weight_decay=plan.weight_decay)
     return SGD(

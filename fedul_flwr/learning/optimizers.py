@@ -1,4 +1,4 @@
-"""Local optimisers over torch's own kernels, without ``torch.optim.Optimizer``.
+"""Local optimizers over torch's own kernels, without ``torch.optim.Optimizer``.
 
 Constructing an ``Optimizer`` imports torch's compiler: four seconds and 150 MB for a process that
 compiles nothing, and on a device every message is a new process.

@@ -64,7 +64,7 @@ class FixMixObjective:
         confident = is_confident(logits, self.threshold)
         high, low = confident.nonzero()[:, 0], (~confident).nonzero()[:, 0]
         if self.pairing == "shorter" and not (len(high) and len(low)):
-            # A leaf of its own: weights get no gradient, and the optimiser leaves them alone.
+            # A leaf of its own: weights get no gradient, and the optimizer leaves them alone.
             return torch.zeros((), dtype=logits.dtype, device=logits.device, requires_grad=True)
         if not len(high):
             return 0.0 * logits.sum()

@@ -13,9 +13,9 @@ from fedul_flwr.learning.affine import rotations, shears, warp
 GREATEST_MAGNITUDE = 10
 """Magnitudes are whole numbers up to this one, at which the strengths below are reached."""
 BITS = 4
-"""Most bits that posterising takes from the 8 of a level."""
+"""Most bits that posterizing takes from the 8 of a level."""
 ENHANCEMENT = 0.9
-"""Largest change of colour, contrast, brightness and sharpness: factors 1 ± ENHANCEMENT."""
+"""Largest change of color, contrast, brightness and sharpness: factors 1 ± ENHANCEMENT."""
 ROTATION = 30.0
 """Largest rotation either way, degrees."""
 SHEAR = 0.3
@@ -47,7 +47,7 @@ def randaugment(
     The paper makes the changes in the order in which they were drawn. Here the order is always that
     of :data:`OPERATIONS`, for speed: an operation changes all images that drew it at once, and
     geometric ones are one affine map, which resamples an image only once. Autocontrast and
-    equalisation come first, as they would undo contrast and brightness. Draws from torch's own
+    equalization come first, as they would undo contrast and brightness. Draws from torch's own
     generator.
 
     FedMatch's code has other draws and strengths:
@@ -59,7 +59,7 @@ def randaugment(
     num_operations : how many different ones of the 13 operations an image gets.
     magnitudes : least and greatest; each operation's is drawn from these and all whole numbers
         between, and so is the direction, where it has one. 0 changes nothing, but for autocontrast
-        and equalisation, which have no magnitude.
+        and equalization, which have no magnitude.
 
     Returns
     -------

@@ -13,9 +13,9 @@ from fedul_flwr.learning.affine import rotations, shears, warp
 GREATEST_BOUND = 10
 """Strengths are a tenth of the way apart: number i of 0 to 9 is i/9 of the largest."""
 BITS = 4
-"""Most bits that posterising takes from the 8 of a level."""
+"""Most bits that posterizing takes from the 8 of a level."""
 DARKEST = 256 - 231
-"""Largest change of solarising's threshold, from 256."""
+"""Largest change of solarizing's threshold, from 256."""
 COLOUR, CONTRAST, BRIGHTNESS, SHARPNESS = 0.9, 0.5, 0.3, 0.9
 """Largest changes of the factors 1 ± these."""
 ROTATION = 360.0
@@ -37,7 +37,7 @@ _COLOURS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
     "brightness": lambda images, by: colours.brighten(images, 1 + BRIGHTNESS * by),
     "sharpness": lambda images, by: colours.sharpen(images, 1 + SHARPNESS * by),
 }
-"""Changes of ``(m, c, h, w)`` levels by ``(m,)`` strengths. Equalisation does nothing there."""
+"""Changes of ``(m, c, h, w)`` levels by ``(m,)`` strengths. Equalization does nothing there."""
 OPERATIONS = (*_COLOURS, "rotate", "shear-x", "shear-y", "translate-x", "translate-y")
 """What an operation's number stands for."""
 _ROTATE = len(_COLOURS)
@@ -108,7 +108,7 @@ def _move(images: Tensor, operations: Tensor, strengths: Tensor) -> Tensor:
         strengths * (operations == number) for number in range(_ROTATE, len(OPERATIONS))
     )
     matrices = rotations(ROTATION * turn.abs()) @ shears(SHEAR * across, SHEAR * down)
-    # The map is taken from the centre: half a side further the corner is where it was.
+    # The map is taken from the center: half a side further the corner is where it was.
     corner = SHEAR / 2 * torch.stack([across * height / width, down * width / height], dim=1)
     shifts = SHIFT * torch.stack([right, below], dim=1) + corner
     outside = (GREY * (operations == _ROTATE)).to(images.dtype).view(-1, 1, 1, 1)

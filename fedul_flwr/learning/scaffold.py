@@ -36,7 +36,7 @@ def train_with_variates(
     """Train ``model`` in place by y ← y − eta·(g − c_i + c) and renew the client's variate.
 
     Option I renews it by the gradient at the global model x, option II by
-    c_i − c + (x − y) / (a·eta) for the normaliser a of the steps (their number S for plain SGD).
+    c_i − c + (x − y) / (a·eta) for the normalizer a of the steps (their number S for plain SGD).
 
     Parameters
     ----------

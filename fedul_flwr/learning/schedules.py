@@ -1,4 +1,4 @@
-"""How weights of regularisers, step sizes and thresholds change over the rounds."""
+"""How weights of regularizers, step sizes and thresholds change over the rounds."""
 
 from __future__ import annotations
 

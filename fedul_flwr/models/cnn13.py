@@ -20,7 +20,7 @@ class UnitLength(nn.Module):
 def cnn13(image_shape: tuple[int, int, int], num_classes: int) -> nn.Module:
     """Nine convolutions, 128 features of unit length and a linear layer, 3.1 M weights.
 
-    Convolutions and the linear layer are weight-normalised; a convolution is followed by batch norm
+    Convolutions and the linear layer are weight-normalized; a convolution is followed by batch norm
     and LeakyReLU 0.1.
     """
     return _cnn13("cnn13", image_shape, num_classes, width=128, unit_length=True)

@@ -17,7 +17,7 @@ _RETURN_MORE = ("googlenet", "inception_v3")
 class TorchvisionModel(nn.Module):
     """torchvision's model ``name``, fresh, on float images in [-1, 1] with 1 or 3 channels.
 
-    Grey becomes three equal channels. Every channel is normalised as the pretrained weights of this
+    Gray becomes three equal channels. Every channel is normalized as the pretrained weights of this
     model expect it: for most by ImageNet's mean and deviation.
 
     Parameters

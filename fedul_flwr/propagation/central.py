@@ -44,7 +44,7 @@ def label_propagation(
 
     Parameters
     ----------
-    features : ``(n, d)``, finite; only their directions count, so centre them by fixed constants.
+    features : ``(n, d)``, finite; only their directions count, so center them by fixed constants.
     labels : integers ``(n,)``, classes ``0..K-1`` or -1 for unlabeled.
     num_classes : K; without it, the largest label plus one.
     similarity : ``"codes"`` as the paper, or ``"cosine"`` of the features themselves, which has no

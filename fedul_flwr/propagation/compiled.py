@@ -35,7 +35,7 @@ def _compiled(function: Callable[P, R]) -> Callable[P, R]:
 
 
 def _one_bits(_context: Any, _word: Any) -> Any:
-    """Type and code of the number of ones in a word: LLVM's ctpop, which it can vectorise."""
+    """Type and code of the number of ones in a word: LLVM's ctpop, which it can vectorize."""
     number = numba.types.int64(numba.types.uint64)
     return number, lambda _context, builder, _signature, words: builder.ctpop(words[0])
 

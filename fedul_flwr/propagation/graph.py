@@ -28,7 +28,7 @@ def normalised_graph(neighbours: sparse.csr_array, power: float = POWER) -> spar
 
     Parameters
     ----------
-    neighbours : A hat, ``(n, n)``, similarities of every point to its neighbours, not negative;
+    neighbors : A hat, ``(n, n)``, similarities of every point to its neighbors, not negative;
         its diagonal is left out.
     power : exponent of the similarities, positive; the authors' code has 3, the paper's text 1.
 
@@ -59,7 +59,7 @@ def normalised_graph(neighbours: sparse.csr_array, power: float = POWER) -> spar
 def graph_from_codes(
     codes: Bytes, k: int = NUM_NEIGHBOURS, power: float = POWER
 ) -> sparse.csr_array:
-    """Normalised graph ``(n, n)`` of points known by their codes.
+    """Normalized graph ``(n, n)`` of points known by their codes.
 
     See :func:`~fedul_flwr.propagation.neighbours.neighbours_by_code` and
     :func:`normalised_graph`.
@@ -70,7 +70,7 @@ def graph_from_codes(
 def graph_from_distances(
     distances: Distances, num_bits: int, k: int = NUM_NEIGHBOURS, power: float = POWER
 ) -> sparse.csr_array:
-    """Normalised graph ``(n, n)`` of points known by their Hamming distances H alone.
+    """Normalized graph ``(n, n)`` of points known by their Hamming distances H alone.
 
     See :func:`~fedul_flwr.propagation.neighbours.neighbours_by_distance` and
     :func:`normalised_graph`.

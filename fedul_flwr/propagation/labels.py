@@ -95,7 +95,7 @@ def reweigh_by_prior(scores: ArrayLike, *, sharpness: float = SHARPNESS) -> Floa
 
     Beyond the paper, and local: nothing of it leaves the client. Propagated scores are too even to
     be posteriors; their power z^sharpness, divided by its sum, serves as one. From it expectation
-    maximisation estimates class priors pi
+    maximization estimates class priors pi
     (:func:`~fedul_flwr.learning.class_priors.estimate_prior`, one imagined point per class), which
     are then shrunk: an estimate that spreads over :data:`SPREAD` [1] of the classes or more is
     noise around uniform priors, and is dropped; one that spreads over :data:`SPREAD` [0] or less is

@@ -44,7 +44,7 @@ def neighbours_by_code(codes: Bytes, k: int) -> sparse.csr_array:
     Parameters
     ----------
     codes : uint8 ``(n, L / 8)``. Codes whose bits are all 0 stand for zero vectors: isolated.
-    k : neighbours of a point, at least 1; fewer where there are fewer of positive similarity.
+    k : neighbors of a point, at least 1; fewer where there are fewer of positive similarity.
 
     Returns
     -------
@@ -145,7 +145,7 @@ class _Nearest:
         if k < 1:
             raise UserError(f"k is {k}; a graph needs 1 neighbour of every point or more")
         self.num_points = num_points
-        self.none = (largest + 1) * num_points  # stands for a neighbour that is not there
+        self.none = (largest + 1) * num_points  # stands for a neighbor that is not there
         self.keys = np.full((num_points, min(k, max(num_points - 1, 1))), self.none)
 
     def offer(self, distances: NDArray[Any], first: int) -> None:
@@ -156,7 +156,7 @@ class _Nearest:
         offer(self.keys, np.ascontiguousarray(distances, dtype=np.int64), first, 0)
 
     def triples(self) -> tuple[Ints, Ints, Ints]:
-        """Points, their neighbours, distances."""
+        """Points, their neighbors, distances."""
         points, rank = np.nonzero(self.keys < self.none)
         distances, others = np.divmod(self.keys[points, rank], max(self.num_points, 1))
         return points, others, distances

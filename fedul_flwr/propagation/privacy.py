@@ -1,5 +1,5 @@
 """Differential privacy of what a client shows of its points: Gaussian noise on directions of
-features before they are coded, randomised response on labels.
+features before they are coded, randomized response on labels.
 
 A mechanism is (ε, δ)-differentially private if for any two inputs that may differ (here: one point
 is replaced by another, or one label by another) and every set of outputs, P(output) ≤ e^ε
@@ -129,7 +129,7 @@ def noisy_directions(
 def randomised_labels(
     labels: ArrayLike, num_classes: int, epsilon: float, entropy: Entropy = os.urandom
 ) -> Ints:
-    """Randomised response: a label stays with probability e^ε / (e^ε + K - 1).
+    """Randomized response: a label stays with probability e^ε / (e^ε + K - 1).
 
     Else it becomes one of the other classes, each as likely (Warner 1965; with K answers, Kairouz,
     Bonawitz and Ramage 2016). Replacing a label changes the probability of no outcome by more than

@@ -1,8 +1,8 @@
 """The common look of all pictures.
 
 Figures are made without pyplot: a server draws in a thread of its own, and pyplot's global state
-belongs to whoever imported it first. Colours are those of Okabe and Ito, which all common kinds of
-colour vision tell apart.
+belongs to whoever imported it first. Colors are those of Okabe and Ito, which all common kinds of
+color vision tell apart.
 """
 
 from __future__ import annotations

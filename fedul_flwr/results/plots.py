@@ -179,7 +179,7 @@ def _loss_names(runs: Sequence[Run]) -> dict[str, str]:
 
 
 def _curves(axes: Axes, runs: Sequence[Run], names: Mapping[str, str]) -> list[Line2D]:
-    """One line a run and key; of several runs the colour says the run, the dashes the key."""
+    """One line a run and key; of several runs the color says the run, the dashes the key."""
     single = len(runs) == 1
     labels = distinct_labels(runs)
     entries: list[Line2D] = []
@@ -198,7 +198,7 @@ def _curves(axes: Axes, runs: Sequence[Run], names: Mapping[str, str]) -> list[L
                 "linewidth": 1.8 if index == 0 else 1.3,
                 "markersize": 4,
             }
-            # The marks of many points would hide the curve; where colours repeat, some must stay.
+            # The marks of many points would hide the curve; where colors repeat, some must stay.
             marked = marker if len(rounds) <= 30 or position >= len(COLOURS) else ""
             axes.plot(
                 rounds,

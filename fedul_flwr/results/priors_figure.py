@@ -176,7 +176,7 @@ def _write_shares(axes: Axes, starts: Floats, percent: Floats) -> None:
 
 
 def _mark_absent(axes: Axes, rows: Sequence[_Rows], centres: Floats, num_classes: int) -> None:
-    """Lay a grey ground with a note where a client did not share its priors."""
+    """Lay a gray ground with a note where a client did not share its priors."""
     for block, part in zip(rows, _parts(rows, centres), strict=True):
         if np.isnan(block.shares).all():
             axes.axhspan(part[0] - 0.5, part[-1] + 0.5, color=_ABSENT, linewidth=0)

@@ -19,7 +19,7 @@ from fedul_flwr.methods import METHODS
 
 
 class Client(BaseModel):
-    """What the server learnt about one client.
+    """What the server learned about one client.
 
     Attributes
     ----------

@@ -168,7 +168,7 @@ class ComparisonServer:
         return found
 
     def neighbours(self, k: int) -> sparse.csr_array:
-        """Nearest neighbours among the points of all clients that are left."""
+        """Nearest neighbors among the points of all clients that are left."""
         return neighbours_by_distance(self.distances(), self._num_bits, k)
 
     def _hear(self, client: int, answer: Sent) -> None:

@@ -3,7 +3,7 @@
 A backend has two halves without sockets and without Flower. The client's half is a pure function
 from what the client remembers and a message to the same and a reply; everything it remembers is
 named arrays, so that each message can be answered by a new process. The server's half asks as
-often as the backend needs, and knows in the end which points are neighbours. Neither half is told
+often as the backend needs, and knows in the end which points are neighbors. Neither half is told
 how messages travel.
 """
 

@@ -53,7 +53,7 @@ _SECONDS_PER_KEY, _SECONDS_PER_BIT = 0.2, 0.012
 """One core's time at 3,072 bits to make a key, and to encrypt a bit of a chunk."""
 
 _SECONDS_PER_ROW, _SECONDS_PER_PRODUCT = 0.042, 2.5e-6
-"""One core's time at 3,072 bits for a row of an answer to a chunk: to mask, randomise and decrypt
+"""One core's time at 3,072 bits for a row of an answer to a chunk: to mask, randomize and decrypt
 it, and for each bit."""
 
 

@@ -88,7 +88,7 @@ class PlaintextServer:
         return {client: len(codes) for client, codes in self._known().items()}
 
     def neighbours(self, k: int) -> sparse.csr_array:
-        """Nearest neighbours among the points of all clients that sent codes."""
+        """Nearest neighbors among the points of all clients that sent codes."""
         codes = [np.empty((0, self._bytes), dtype=np.uint8), *self._known().values()]
         return neighbours_by_code(np.concatenate(codes), k)
 

@@ -195,7 +195,7 @@ def ternary(shape: tuple[int, ...], entropy: Entropy) -> Small:
 
 
 def binomial(shape: tuple[int, ...], entropy: Entropy) -> Small:
-    """Centred binomial, eta = 21: between -21 and 21, with variance 21 / 2."""
+    """Centered binomial, eta = 21: between -21 and 21, with variance 21 / 2."""
     words = fresh(8 * prod(shape), entropy).view(np.uint64).reshape(shape)
     heads = np.bitwise_count(words & np.uint64(2 ** (2 * CBD_BITS) - 1))
     noise: Small = heads.astype(np.int8) - np.int8(CBD_BITS)

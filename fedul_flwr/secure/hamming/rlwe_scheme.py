@@ -1,7 +1,7 @@
 """Distances under additively homomorphic encryption from ring learning with errors.
 
 XCLP, section 3.2, with the scheme of Lyubashevsky, Peikert and Regev (2010) and Brakerski and
-Vaikuntanathan (2011) in the place of Paillier's: R = Z_q[X] / (X^N + 1), ternary secrets, centred
+Vaikuntanathan (2011) in the place of Paillier's: R = Z_q[X] / (X^N + 1), ternary secrets, centered
 binomial noise, N = 4096 and q = 2^96, inside the 128-bit columns, classical and quantum, of the
 Homomorphic Encryption Standard (Albrecht et al. 2018). None of this is constant-time.
 
