@@ -1,4 +1,4 @@
-"""Extra phases: a message to some clients, their answers, and the numbers in these."""
+"""Extra phases: send a message to some clients, collect and check their answers."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ Check = Callable[[int, Content], None]
 
 
 NO_ANSWER = "no answer"
-"""Why a node failed that said nothing in time."""
+"""Reason of failure for a node that did not answer in time."""
 
 
 @dataclass
 class Phase:
-    """Answers of one extra phase by node id; nodes that gave none, or one of no use, and why."""
+    """Answers of an extra phase by node id, and reasons of failure for all other nodes."""
 
     answers: dict[int, Content] = field(default_factory=dict)
     failures: dict[int, str] = field(default_factory=dict)
@@ -33,7 +33,7 @@ class Phase:
 
 
 def replies_to(sent: Iterable[Metadata], replies: Iterable[Message]) -> Iterator[Message]:
-    """Those of ``replies`` that answer one of the messages in hand, and not an earlier one."""
+    """Those of ``replies`` that answer one of the messages ``sent``, not an earlier one."""
     numbers = {metadata.message_id for metadata in sent}
     return (reply for reply in replies if reply.metadata.reply_to_message_id in numbers)
 
@@ -45,16 +45,16 @@ def run_phase(
     timeout: float,
     check: Check | None = None,
 ) -> Phase:
-    """Send phase ``name`` to nodes, to each its own content, and collect their answers.
+    """Send phase ``name`` with each node's own content, and collect the answers.
 
     Parameters
     ----------
-    check : refuses what a node answered, by a :class:`~fedul_flwr.errors.BadMessageError`.
+    check : raises a :class:`~fedul_flwr.errors.BadMessageError` to refuse an answer.
     """
     phase = Phase()
     messages = step_messages(name, contents)
     phase.bytes_down = sum(payload_bytes(message.content) for message in messages)
-    strays = []  # errors about nodes that are gone do not come from those nodes
+    strays = []  # errors about lost nodes do not come from those nodes
     received = grid.send_and_receive(messages, timeout=timeout)
     for reply in replies_to([message.metadata for message in messages], received):
         node = reply.metadata.src_node_id
@@ -79,14 +79,14 @@ def run_phase(
 
 
 def failure_reason(reply: Message) -> str:
-    """The last sentence of a failing client's error, without Flower's wrapping."""
+    """The last line of a failed client's error, without the text that Flower adds."""
     lines = [line.strip() for line in str(reply.error.reason).splitlines() if line.strip()]
     text = lines[-1] if lines else "unknown error"
     return text.replace("Exception ClientAppException occurred. Message: ", "").removesuffix("'>")
 
 
 def number(content: Content, key: str) -> int:
-    """A whole number that came with a message.
+    """An integer value of a message.
 
     Raises
     ------
@@ -100,7 +100,7 @@ def number(content: Content, key: str) -> int:
 
 
 def count(content: Content, key: str) -> int:
-    """A whole number that is not negative; see :func:`number`."""
+    """An integer value that is not negative; see :func:`number`."""
     value = number(content, key)
     if value < 0:
         raise BadMessageError(f"A message came with {key} below 0.")
@@ -108,7 +108,7 @@ def count(content: Content, key: str) -> int:
 
 
 def numbers(content: Content, key: str) -> Floats:
-    """``(n,)``, finite numbers that came with a message; see :func:`number`."""
+    """``(n,)``, a list of finite numbers in a message; see :func:`number`."""
     value = content.values.get(key)
     of_numbers = isinstance(value, list) and all(isinstance(item, (int, float)) for item in value)
     if not of_numbers or not np.isfinite(found := np.array(value, dtype=np.float64)).all():

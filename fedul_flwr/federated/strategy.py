@@ -1,7 +1,7 @@
 """The server side of every method: one round around any base strategy.
 
 The base decides how updates are combined. The method's strategy decides who takes part in a round,
-keeps batch-norm buffers away from the base, puts replies in a fixed order, counts traffic and
+hides batch-norm buffers from the base, puts replies in a fixed order, counts traffic and
 failures, and has hooks for methods. Flower's ``start`` is used as it is.
 """
 
@@ -48,7 +48,7 @@ class MethodStrategy(Strategy):
     settings : the run's settings, with ``selection`` resolved.
     base : the strategy that aggregates.
     nodes : node ids that take part in round 1; others may join later.
-    setup : what clients are told in phase ``prepare``.
+    setup : content of phase ``prepare``.
     buffers : names of arrays that are averaged but kept from the base (batch-norm statistics: an
         adaptive base could turn a variance negative).
     round_offset : rounds already done, when a run resumes.
@@ -57,13 +57,13 @@ class MethodStrategy(Strategy):
     Attributes
     ----------
     registry : the clients of the run.
-    registration : how they come into it.
-    codec : how models travel.
-    validator : what a reply must be.
-    rate_factor : what the step size of the server's own training is multiplied by (`plateau`).
-    plateau_config : what clients are told for their step sizes in the next round (`plateau`).
-    local_models : with ``evaluate = "local"``, what the clients of the round in hand returned, in
-        partition order.
+    registration : adds clients to the registry.
+    codec : encodes and decodes models.
+    validator : checks replies.
+    rate_factor : factor of the step size in the server's own training (`plateau`).
+    plateau_config : values about step sizes that clients get in the next round (`plateau`).
+    local_models : with ``evaluate = "local"``, the models that clients returned in this round, in
+    partition order.
     """
 
     can_hold_out = False
@@ -132,7 +132,7 @@ class MethodStrategy(Strategy):
             )
 
     def make_codec(self) -> UpdateCodec:
-        """How this method's models travel."""
+        """Create the codec for this method's models."""
         return UpdateCodec()
 
     @property
@@ -141,7 +141,7 @@ class MethodStrategy(Strategy):
         return self.model_buffers
 
     def to_combine(self, arrays: ArrayRecord) -> ArrayRecord:
-        """What updates are combined to: the model."""
+        """The server's arrays that clients' updates are combined into: by default all."""
         return arrays
 
     @property
@@ -150,26 +150,26 @@ class MethodStrategy(Strategy):
         return None
 
     def stage_start(self, round_number: int) -> int:
-        """First round of the stage that a round belongs to; `plateau` begins anew in each."""
+        """First round of the stage that a round belongs to; `plateau` restarts in each stage."""
         del round_number
         return 1
 
     def accept_client(self, report: ClientReport, answer: Content) -> None:
-        """Look at a client's answer to ``prepare``; set ``report.reason`` to refuse it.
+        """Check a client's answer to ``prepare``; set ``report.reason`` to refuse the client.
 
-        It may be asked again: a client that was restarted is.
+        It is called again for a client that was restarted.
 
         Raises
         ------
         BadMessageError
-            An answer that is malformed: the client has failed.
+            If the answer is malformed; the client counts as failed.
         UserError
-            The run must not begin with such a client. In a run that has begun, the client is
-            refused.
+            If the run must not start with such a client. Later in the run the client is refused
+            instead.
         """
 
     def on_clients_changed(self, answers: Mapping[int, Content]) -> None:
-        """Look at the answers of all accepted clients, by partition, whenever one was added."""
+        """Use the answers of all accepted clients, by partition; called when one was added."""
 
     def sample(self, round_number: int) -> list[ClientRef]:
         """Clients of a round: all, or as many as `fraction-train` says."""
@@ -186,22 +186,22 @@ class MethodStrategy(Strategy):
         return self.sample(round_number)
 
     def client_config(self) -> dict[str, Value]:
-        """What clients are told beside the model, in every round."""
+        """Values sent to clients with the model, in every round."""
         return {}
 
     def before_aggregate(self, replies: Sequence[Message], weights: Floats) -> None:
-        """Combine, and take out of ``replies``, what clients return that the base does not know."""
+        """Combine the records of replies that the base does not know, and remove them."""
 
     def after_train(self, model: ArrayRecord) -> ArrayRecord:
         """The model of the round, from what the base has combined."""
         return model
 
     def state_dict(self) -> dict[str, NDArray[Any]]:
-        """What must survive between rounds when a run resumes; the base's state by default."""
+        """State that a resumed run needs; by default that of the base."""
         return {BASE + name: array for name, array in dump_base_state(self.base).items()}
 
     def load_state_dict(self, state: Mapping[str, NDArray[Any]]) -> None:
-        """Take back what :meth:`state_dict` gave."""
+        """Restore the state from :meth:`state_dict`."""
         base = {name.removeprefix(BASE): a for name, a in state.items() if name.startswith(BASE)}
         load_base_state(self.base, base)
 
@@ -209,12 +209,12 @@ class MethodStrategy(Strategy):
 
     @property
     def record(self) -> RoundRecord:
-        """The record of the round in hand."""
+        """The record of the current round."""
         return self.rounds.record
 
     @property
     def num_classes(self) -> int:
-        """K."""
+        """Number of classes K."""
         return len(cast(Sequence[str], self.setup.values["class-names"]))
 
     def begin_round(self, server_round: int, arrays: ArrayRecord) -> int:
@@ -280,12 +280,12 @@ class MethodStrategy(Strategy):
     def combine(
         self, server_round: int, replies: Iterable[Message]
     ) -> tuple[ArrayRecord, MetricRecord | None]:
-        """What the base makes of the sound updates, with averaged buffers.
+        """Combine valid updates: weights by the base, buffers by their mean.
 
         Raises
         ------
         NoUpdateError
-            If there is no sound update.
+            If there is no valid update.
         """
         usable = self.validator.updates(replies)
         refuse_too_few(self.settings, len(usable))
@@ -314,7 +314,7 @@ class MethodStrategy(Strategy):
     def configure_evaluate(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
-        """Ask clients for held-out losses where those choose the best round."""
+        """Ask clients for held-out losses if the best round is chosen by these."""
         round_number = server_round + self.round_offset
         last = Path(self.settings.output) / LAST_MODEL
         refuse_non_finite(arrays, self.state_dict(), round_number, last)
@@ -324,7 +324,7 @@ class MethodStrategy(Strategy):
             messages = list(
                 self.base.configure_evaluate(round_number, arrays, self._config(config), view)
             )
-            # A part of its own: it goes to others than those that train in the round.
+            # Counted apart: it is sent to other clients than those that train.
             sent = sum(payload_bytes(message.content) for message in messages)
             self.record.down["evaluation"] += sent
         self.validator.expect(messages)
@@ -356,7 +356,7 @@ class MethodStrategy(Strategy):
             self.base.check_client(report.id, answer)
 
     def _clients_changed(self, answers: Mapping[int, Content]) -> None:
-        if isinstance(self.base, KnowsClients):  # a base sees only those of a round
+        if isinstance(self.base, KnowsClients):  # a base otherwise sees only the clients of a round
             self.base.know_clients(self.registry.clients)
         self.on_clients_changed(answers)
 
