@@ -1,4 +1,4 @@
-"""The server side of methods that train nothing: clients label their own points."""
+"""The server side of methods without training: clients label their own points."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ from strategies.partly_labeled import PartlyLabeled
 
 
 class LabelingStrategy(PartlyLabeled):
-    """What a run of a method with ``trains=False`` asks of its strategy."""
+    """Base of strategies for methods with ``trains=False``."""
 
     returns_models = False
 
     @classmethod
     def needs_model(cls, settings: RunConfig) -> bool:
-        """Whether :meth:`label` wants the weights of a model."""
+        """Whether :meth:`label` needs the weights of a model."""
         raise NotImplementedError
 
     def label(self, grid: Grid, weights: Arrays) -> None:
-        """Lead the phases at whose end clients write their labels.
+        """Run the phases after which clients write their labels.
 
         Parameters
         ----------
-        weights : of the model, by name; empty unless :meth:`needs_model`.
+        weights : the model's arrays by name; empty unless :meth:`needs_model`.
         """
         raise NotImplementedError

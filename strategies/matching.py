@@ -1,4 +1,4 @@
-"""The server side of FedMatch and of what it is compared with: labels at clients or server."""
+"""Server side of FedMatch and the methods it is compared with: labels at clients or server."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from fedul_flwr.learning.weighted import scaled_cross_entropy
 
 
 class Matching(MethodStrategy):
-    """The base strategy on clients that have labels, or after training on the server's.
+    """Base of these strategies: with labels at the server, the server trains before every round.
 
-    With labels at the server it trains for one round's epochs before every round (FedMatch,
-    algorithm 2). In the authors' code an epoch of pre-training takes the place of the first
-    round's, so that the server has trained for t epochs before clients begin round t there, too.
+    It trains for one round's epochs (FedMatch, algorithm 2). In the authors' code an epoch of
+    pre-training replaces that before the first round, so there, too, the server has trained for t
+    epochs before clients start round t.
     """
 
     _server_loss: float | None = None
@@ -48,16 +48,16 @@ class Matching(MethodStrategy):
         return settings.section("scenario", LabelPlaceSettings).labels_at == "server"
 
     def accept_client(self, report: ClientReport, answer: Content) -> None:
-        """Take how many labels a client has."""
+        """Store the client's number of labels."""
         report.num_labeled = count(answer, "num-labeled")
 
     def on_clients_changed(self, answers: Mapping[int, Content]) -> None:
-        """See that somebody has labels.
+        """Check that a client has labels.
 
         Raises
         ------
         UserError
-            If nobody has.
+            If no client has labels.
         """
         labels = sum(number(told, "num-labeled") for told in answers.values())
         if not labels and not self.learns_at_server(self.settings):
@@ -78,12 +78,12 @@ class Matching(MethodStrategy):
     def configure_train(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
-        """Learn the server's labels, where it has some, before the round begins."""
+        """Train on the server's labels, if it has some, before the round starts."""
         arrays = self.begin_with_labels(server_round, arrays)
         return super().configure_train(server_round, arrays, config, grid)
 
     def begin_with_labels(self, server_round: int, arrays: ArrayRecord) -> ArrayRecord:
-        """``arrays`` after the server's training before a round, or as they are without its
+        """``arrays`` after the server's training before a round; unchanged if it has no
         labels."""
         if self.learns_at_server(self.settings):
             number_of_round = server_round + self.round_offset
@@ -91,7 +91,7 @@ class Matching(MethodStrategy):
         return arrays
 
     def after_train(self, model: ArrayRecord) -> ArrayRecord:
-        """The model as it is; adds the server's loss, where it trains, to the round's metrics."""
+        """The unchanged model; adds the server's loss, if it trains, to the round's metrics."""
         if self._server_loss is not None:
             self.record.metrics["server-loss"] = self._server_loss
         return model

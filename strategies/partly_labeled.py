@@ -1,4 +1,4 @@
-"""The server side of every method on partly labeled clients: two stages, and who is sampled."""
+"""Server side of methods on partly labeled clients: two stages, and sampling of clients."""
 
 from __future__ import annotations
 
@@ -14,31 +14,31 @@ from fedul_flwr.federated.strategy import MethodStrategy
 
 
 class PartlyLabeled(MethodStrategy):
-    """Trains on labels alone at first, and then also on what a method makes of unlabeled points.
+    """Trains on labels only in the first stage, then also on unlabeled points.
 
-    In the first stage only clients with labels are sampled; in the second stage they are a fixed
-    share of each round's clients, so that no round is without labels.
+    The first stage samples only clients with labels. In the second stage these are a fixed fraction
+    of each round's clients, so that no round is without labels.
     """
 
     uses_unlabeled_clients = True
-    """Whether clients without any label have something to learn from in the second stage."""
+    """Whether clients without any label can train in the second stage."""
 
     @property
     def labeled_share(self) -> float:
-        """Least part of a round's clients in the second stage that has labels."""
+        """Smallest fraction of a round's clients in the second stage that have labels."""
         return self.settings.section("semi", SamplingSettings).labeled_share
 
     def accept_client(self, report: ClientReport, answer: Content) -> None:
-        """Take how many labels a client has."""
+        """Store the client's number of labels."""
         report.num_labeled = count(answer, "num-labeled")
 
     def on_clients_changed(self, answers: Mapping[int, Content]) -> None:
-        """Remember who has labels.
+        """Store which clients have labels.
 
         Raises
         ------
         UserError
-            If nobody has.
+            If no client has labels.
         """
         labeled = {part for part, told in answers.items() if number(told, "num-labeled") > 0}
         if not labeled:
@@ -58,12 +58,12 @@ class PartlyLabeled(MethodStrategy):
         return self.settings.section("semi", StageSettings).labels_only_rounds + 1
 
     def sample(self, round_number: int) -> list[ClientRef]:
-        """As many as ``fraction-train`` says, of either kind as the stage says."""
+        """A sample of ``fraction-train`` of the clients; the stage decides how many have labels."""
         count = self.registry.sample_size
         if self.on_labels_only(round_number) or not self.uses_unlabeled_clients:
             with_labels, without = min(count, len(self.labeled)), 0
         else:
-            # 0.56 * 25 is a little more than 14, which is no reason for a fifteenth.
+            # In floating point 0.56 * 25 is slightly above 14, which must not round up to 15.
             least = math.ceil(round(self.labeled_share * count, 9))
             without = min(count - least, count - 1)
             without = min(without, len(self.unlabeled))

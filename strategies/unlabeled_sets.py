@@ -1,4 +1,4 @@
-"""The server side of every method on unlabeled sets: a base behind every client's own verdict."""
+"""Server side of methods on unlabeled sets: admits clients by the check of their own sets."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ from fedul_flwr.federated.strategy import MethodStrategy
 
 
 class UnlabeledSets(MethodStrategy):
-    """Hears every client's verdict on its sets before round 1.
+    """Collects the results of every client's check of its sets before round 1.
 
-    Those that cannot take part are refused or dropped (``fedul.on-refusal``).
+    A client that cannot take part stops the run or is dropped (``fedul.on-refusal``).
     """
 
     @property
     def admission(self) -> AdmissionSettings:
-        """Who takes part."""
+        """Settings of the checks of sets."""
         return self.settings.section("fedul", AdmissionSettings)
 
     def accept_client(self, report: ClientReport, answer: Content) -> None:
-        """Take the verdict; refuse where the client refused itself."""
+        """Store the result of the check; refuse the client if it refused its sets."""
         condition, reason = (answer.values.get(key) for key in ("condition-number", "reason"))
         if not isinstance(condition, float) or not isinstance(reason, str):
             raise BadMessageError("its verdict on its sets is missing")
@@ -50,7 +50,7 @@ class UnlabeledSets(MethodStrategy):
             log(WARNING, "Client %s: condition number %.3g", report.id, report.condition_number)
 
     def on_clients_changed(self, answers: Mapping[int, Content]) -> None:
-        """Check the rank of all clients' priors stacked, where they were shared."""
+        """Check the rank of all clients' stacked priors, if they were shared."""
         if not self.admission.share_priors:
             log(INFO, "Rank of all clients' priors not checked: they are not shared.")
             return

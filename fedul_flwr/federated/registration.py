@@ -47,7 +47,7 @@ class Registration:
         self._refused: set[int] = set()
         """Connected nodes that were refused; they are asked again only after a reconnect."""
         self._holders: dict[int, int] = {}
-        """Refused nodes, each with the node that has its partition; asked again once that leaves."""
+        """Refused nodes, each with the node that has its partition; retried once that leaves."""
         self._named: set[int] = set()
         """All nodes so far that have a name at the SuperLink."""
 
