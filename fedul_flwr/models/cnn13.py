@@ -10,10 +10,10 @@ from fedul_flwr.models.sizes import require_size
 
 
 class UnitLength(nn.Module):
-    """Scales every row of ``(n, d)`` to an L2 norm of 1; a row of zeros stays."""
+    """Scales every row of ``(n, d)`` to an L2 norm of 1; a row of zeros does not change."""
 
     def forward(self, features: Tensor) -> Tensor:
-        """Rows of ``features`` at unit length."""
+        """Rows of ``features`` with unit length."""
         return functional.normalize(features, dim=1)
 
 
@@ -27,7 +27,7 @@ def cnn13(image_shape: tuple[int, int, int], num_classes: int) -> nn.Module:
 
 
 def cnn13_plain(image_shape: tuple[int, int, int], num_classes: int) -> nn.Module:
-    """The same with features as they are, not of unit length (FedSiam)."""
+    """The same without scaling features to unit length (FedSiam)."""
     return _cnn13("cnn13-plain", image_shape, num_classes, width=128, unit_length=False)
 
 
@@ -44,7 +44,7 @@ def _cnn13(
     width: int,
     unit_length: bool,
 ) -> nn.Module:
-    require_size(name, image_shape, 12)  # 3 x 3 pixels are left for the convolution without padding
+    require_size(name, image_shape, 12)  # the convolution without padding needs 3 x 3 pixels
     return nn.Sequential(
         *_convolution(image_shape[2], width, 3, padding=1),
         *_convolution(width, width, 3, padding=1),
