@@ -30,7 +30,7 @@ class Plan:
     sampled : S, clients that train in a round.
     rounds : R.
     evaluating : E, clients that report their loss on held-out data after every round; 0 if other
-    data select the best round.
+        data select the best round.
     """
 
     clients: int

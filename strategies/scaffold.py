@@ -40,7 +40,7 @@ class Scaffold(FedAvg):
     clients : all C clients by node; ``None`` takes the nodes of the grid.
     control : c, an array for every weight; empty before the first round.
     used : the round in which the last used update of each client was made, by the client's number
-    as text; 0 for none.
+        as text; 0 for none.
     """
 
     def __init__(

@@ -22,7 +22,7 @@ def deal_labels(
     labels : one ``(n_c,)`` per client, true labels of its points; ``-1`` for unknown.
     options : settings; ``without_client`` and ``split`` are not used.
     seed : the run's seed. A larger total or fraction includes all labels of a smaller one, and a
-    larger fraction of clients with labels includes the clients of a smaller one.
+        larger fraction of clients with labels includes the clients of a smaller one.
 
     Returns
     -------

@@ -35,7 +35,7 @@ class Split:
     ----------
     directory : its folder.
     validation, server : rows of the training images that the server keeps, with labels, to select
-    the best round and to train on.
+        the best round and to train on.
     clients : one entry per client, with all its points and their true labels; a
         :class:`~fedul_flwr.data.set_split.SetTruth`, or a
         :class:`~fedul_flwr.data.label_split.LabelTruth` of a method on partly labeled data.

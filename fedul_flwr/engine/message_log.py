@@ -3,11 +3,11 @@
 ``DIR/messages.jsonl`` has a line of JSON for each message, in the order of sending:
 
 - ``number``: number of the line, from 1; ``direction``: ``"to client"`` or ``"to server"``;
-    ``client``: partition id; ``type``: Flower's message type; ``phase``: its extra phase, if any;
-  - ``values``: plain values by record and name; bytes are ``{"hex": "00ff"}``;
+  ``client``: partition id; ``type``: Flower's message type; ``phase``: its extra phase, if any;
+- ``values``: plain values by record and name; bytes are ``{"hex": "00ff"}``;
 - ``arrays``: a list of ``{record, name, dtype, shape, bytes, sha256, file}``. The one at position i
-   is ``arr_i`` of ``file``, which ``numpy.load`` opens. It holds exactly the bytes that were sent,
-   in NumPy's ``.npy`` format; ``bytes`` and ``sha256`` are their number and hash;
+  is ``arr_i`` of ``file``, which ``numpy.load`` opens. It holds exactly the bytes that were sent,
+  in NumPy's ``.npy`` format; ``bytes`` and ``sha256`` are their number and hash;
 - ``error``: why a client failed, in place of content.
 
 A message is written before it is delivered. Clients' state is not sent, and so not recorded.

@@ -5,7 +5,7 @@ objects. In a packed message one record ``packed`` replaces all records of array
 stay. The record is empty if there were no arrays, else it holds one array of bytes:
 
 - the data of all arrays in Flower's format, one after the other. They come first so that messages
-   with the same model share chunks, which Flower then stores once;
+  with the same model share chunks, which Flower then stores once;
 - a table in JSON: for each record of the message, in order, its name and null, or if it has arrays
   a list of their names, types, shapes, formats and numbers of bytes;
 - the number of bytes of the table, in 8 bytes, the lowest first.

@@ -27,9 +27,9 @@ class RoundRecord:
         (``model`` for the model's), ``phases``, ``evaluation``, ``other``.
     nonzero_down, nonzero_up : number of values sent because they differ from the receiver's, by
         part; counted only by methods that send sparse differences.
-        metrics : means over clients, from the base.
-        heldout_loss : mean over clients, if measured.
-        spans : start and end of each client's training, in seconds.
+    metrics : means over clients, from the base.
+    heldout_loss : mean over clients, if measured.
+    spans : start and end of each client's training, in seconds.
     """
 
     round: int

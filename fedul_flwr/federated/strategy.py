@@ -63,7 +63,7 @@ class MethodStrategy(Strategy):
     rate_factor : factor of the step size in the server's own training (`plateau`).
     plateau_config : values about step sizes that clients get in the next round (`plateau`).
     local_models : with ``evaluate = "local"``, the models that clients returned in this round, in
-    partition order.
+        partition order.
     """
 
     can_hold_out = False

@@ -136,7 +136,7 @@ def paired_batches(
     points : ``(n,)``, rows of ``images``, the labeled ones first.
     num_labeled : number of labeled points. A batch has ``plan.batch_size`` of them, or all if there
         are fewer.
-        views : copies of the batch, augmented separately: inputs are ``(views · b, c, h, w)``.
+    views : copies of the batch, augmented separately: inputs are ``(views · b, c, h, w)``.
     """
     labeled = np.arange(num_labeled)
     others = np.arange(num_labeled, len(points))

@@ -54,7 +54,7 @@ def uda_loss(
     ----------
     log_target, log_q, threshold : as in :func:`fixmatch_loss`; the mask uses the target before
         sharpening.
-        temperature : positive; 1 does not change the target.
+    temperature : positive; 1 does not change the target.
 
     Returns
     -------

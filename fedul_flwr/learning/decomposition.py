@@ -35,8 +35,8 @@ def decompose(
     buffers : names of buffers. Floating ones (batch-norm statistics) are not split: they belong to
         psi or theta, because most of the points that they describe are unlabeled. Counters belong
         to no part.
-        psi_factor : psi as a multiple of sigma; ``None`` for theta only.
-        whole : whether the sum of both equals ``arrays``, as for a trained model; else sigma does.
+    psi_factor : psi as a multiple of sigma; ``None`` for theta only.
+    whole : whether the sum of both equals ``arrays``, as for a trained model; else sigma does.
     """
     weights = {name: array for name, array in arrays.items() if name not in buffers}
     statistics = {

@@ -21,7 +21,7 @@ def local_plan(
     proximal_mu : weight of the proximal term, as the base strategy sends it.
     stage : number of the round within its training stage, from 1, and the stage's length; by
         default the plan has the step size of the settings.
-        told_factor : factor of the step size sent by the server (`plateau`).
+    told_factor : factor of the step size sent by the server (`plateau`).
     """
     device = choose_device(settings.device)
     return LocalPlan(

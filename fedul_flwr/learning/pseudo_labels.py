@@ -45,7 +45,7 @@ class FixMixObjective:
     alpha : of the Beta distribution, above 0.
     mix : ``"inputs"``, or ``"outputs"``: r·f(x+) + (1 − r)·f(x−) in place of f(x_mix) (release).
     pairing : ``"all"``, every x+ with an x− drawn with replacement; or ``"shorter"``, pairs in
-    order up to the size of the smaller group, and no step if a group is empty (release).
+        order up to the size of the smaller group, and no step if a group is empty (release).
     relabel : whether the predicted classes replace the given labels (release).
     """
 

@@ -58,8 +58,8 @@ def randaugment(
     inputs : ``(n, c, h, w)`` in [-1, 1]; black is -1, also for pixels from outside the image.
     num_operations : number of distinct operations, out of 13, per image.
     magnitudes : smallest and largest; each operation's magnitude is a random integer in this range,
-    and its direction, if it has one, is random. 0 changes nothing, except for autocontrast and
-    equalization, which have no magnitude.
+        and its direction, if it has one, is random. 0 changes nothing, except for autocontrast and
+        equalization, which have no magnitude.
 
     Returns
     -------

@@ -28,7 +28,7 @@ def normalised_graph(neighbours: sparse.csr_array, power: float = POWER) -> spar
 
     Parameters
     ----------
-    neighbors : A hat, ``(n, n)``, similarities of every point to its neighbors, not negative;
+    neighbours : A hat, ``(n, n)``, similarities of every point to its neighbors, not negative;
         its diagonal is left out.
     power : exponent of the similarities, positive; 3 in the authors' code, 1 in the paper's text.
 

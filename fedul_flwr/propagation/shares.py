@@ -73,7 +73,7 @@ def influences(
     ----------
     participants : clients that sum their labels, in the order of their points; points of others
         only pass labels on.
-        withheld : a client whose labels are excluded; all its points count as unlabeled.
+    withheld : a client whose labels are excluded; all its points count as unlabeled.
     """
     labeled = joint.labeled & (joint.owners != withheld if withheld is not None else True)
     asked = ~labeled & np.isin(joint.owners, participants)

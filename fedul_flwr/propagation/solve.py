@@ -58,7 +58,7 @@ def propagate(
     labels : Y, ``(n, K)``, one-hot rows of labeled points, zero rows of others.
     alpha : in [0, 1), how far labels spread.
     class_scaling : first divide each column by the number of its labels, as in the authors' code,
-    so that classes with many labels have no advantage; the text does not.
+        so that classes with many labels have no advantage; the text does not.
     tolerance : see :data:`TOLERANCE`.
 
     Returns

@@ -111,7 +111,7 @@ def score_pseudo_labels(
     ----------
     folder : has one folder per client, by number; clients without a file of this round are
         ignored.
-        truths : true labels of the clients, in order.
+    truths : true labels of the clients, in order.
 
     Returns
     -------

@@ -62,7 +62,7 @@ class Predictor:
         images : uint8 ``(n, height, width, channels)``.
         batch_size : number of images that the model processes at once.
         priors : ``(K,)``, class priors of these images, by which the model's softmax is
-        re-weighed; by default those of its training.
+            re-weighed; by default those of its training.
 
         Raises
         ------
@@ -180,7 +180,7 @@ def predict(
         An existing one is replaced only after all predictions succeeded.
     batch_size : number of images that the model processes at once.
     priors : class priors of these images, by which probabilities are re-weighed: K numbers
-    separated by commas, or ``estimate`` to estimate them from the images and print them.
+        separated by commas, or ``estimate`` to estimate them from the images and print them.
 
     Returns
     -------

@@ -29,7 +29,7 @@ class Client(BaseModel):
     priors : ``M`` rows of ``K`` class priors (Pi_c); None if it did not share them.
     class_counts : ``K`` numbers of points per class; None if they are not known.
     labeled_counts : ``K`` numbers of points with a label; None if the method uses no labels, or
-    they are not known.
+        they are not known.
     condition_number : condition number of ``priors``; large values mean very similar sets.
     status, reason : ``"accepted"`` or ``"dropped"``, and why.
     """

@@ -121,9 +121,9 @@ class SimilarityBackend:
     mask_keys : the client's keys for a sum that follows.
     server : creates the server's half from the clients, in order, the number of bits L, and 32
         bytes for the seed of the codes if that is public, else ``None``.
-        cost : estimates the cost from the clients' numbers of points and L.
-        fewest : fewest participants of a propagation.
-        sends : names of the arrays in a client's replies (``*`` for any characters), with a
+    cost : estimates the cost from the clients' numbers of points and L.
+    fewest : fewest participants of a propagation.
+    sends : names of the arrays in a client's replies (``*`` for any characters), with a
         description and who can read them.
     """
 

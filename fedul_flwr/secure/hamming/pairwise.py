@@ -57,7 +57,7 @@ class Turn:
     state : state until the next step, secrets included.
     to_peers : messages to single peers, encrypted by the caller.
     to_evaluators, to_owners : messages to all :attr:`Seat.evaluators`, or all :attr:`Seat.owners`;
-    encrypted and sent once.
+        encrypted and sent once.
     to_server : unencrypted messages to the server, by the other peer of the pair.
     """
 
