@@ -1,1 +1,1 @@
-"""What the methods are compared with, both sides in one file."""
+"""Baselines that the methods are compared with, server and client side in one file."""

@@ -1,6 +1,6 @@
-"""Supervised learning with the labels of all points: the ceiling of FedMatch's comparison.
+"""Supervised learning with the labels of all points: the upper bound in FedMatch's comparison.
 
-FedAvg-SL and FedProx-SL of the paper, by the base strategy.
+It is FedAvg-SL or FedProx-SL of the paper, depending on the base strategy.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from fedul_flwr.learning.weighted import scaled_cross_entropy
 
 
 class AllLabels(LabelPlaceStrategy):
-    """The base strategy on clients that have all labels, wherever other methods' labels are."""
+    """The base strategy on clients that have all labels, even with labels at the server."""
 
 
 class AllLabelsClient(MatchingClient):
-    """Trains on its labeled points, which arrive as other methods' unlabeled ones do."""
+    """Trains on its labeled points, which arrive in steps like other methods' unlabeled ones."""
 
     def training_data(self) -> TrainingData:
         """The labeled points of this round's streaming step."""
@@ -30,7 +30,7 @@ class AllLabelsClient(MatchingClient):
         )
 
     def batches(self, data: TrainingData, plan: LocalPlan) -> Batches:
-        """``batch-size`` points in each, augmented."""
+        """Batches of ``batch-size`` augmented points."""
         return point_batches(data.images, data.points, data.targets, plan)
 
     def loss(self) -> Loss:

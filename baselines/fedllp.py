@@ -1,4 +1,4 @@
-"""FedLLP and FedLLP-VAT: a set's mean prediction is trained to be its class priors."""
+"""FedLLP and FedLLP-VAT: trains the mean prediction of a set to equal its class priors."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from fedul_flwr.learning.schedules import ramp_up
 
 
 class FedLLP(MethodStrategy):
-    """The base strategy alone; clients match proportions."""
+    """The base strategy, unchanged; clients match proportions."""
 
     policy_class = SetAdmission
 
 
 class FedLLPClient(UnlabeledSetsClient):
-    """Trains on label proportions (FedUL paper, eq. 18): a step per set, whatever batch-size is."""
+    """Trains on label proportions (FedUL paper, eq. 18), one step per set; ignores batch-size."""
 
     min_sets = 1
 
@@ -37,15 +37,15 @@ class FedLLPClient(UnlabeledSetsClient):
         return self.settings.section("fedllp", FedLLPSettings).dropout
 
     def objective(self, server_round: int) -> Objective:
-        """The loss, of the network with dropout if that is set."""
+        """The loss of the network, with dropout if set."""
         return with_dropout(super().objective(server_round), self.dropout)
 
     def loss(self) -> Loss:
-        """Cross-entropy of a set's class priors and mean prediction."""
+        """Cross-entropy between a set's class priors and its mean prediction."""
         return ProportionLoss(torch.from_numpy(self.sets.priors))
 
     def batches(self, data: TrainingData, plan: LocalPlan) -> Batches:
-        """Every set as one batch: a part of a set has other proportions."""
+        """Every set as one batch, because a part of a set has other proportions."""
         return set_batches(data.images, data.points, data.targets, plan)
 
 
@@ -53,7 +53,7 @@ class FedLLPVATClient(FedLLPClient):
     """Adds virtual adversarial training (FedUL paper, eq. 19 and 20; Tsai & Lin 2020)."""
 
     def objective(self, server_round: int) -> Objective:
-        """Proportion loss plus alpha times the change of predictions by the worst neighbour."""
+        """Proportion loss plus alpha times the largest change of predictions near each point."""
         options = self.settings.section("fedllp-vat", FedLLPVATSettings)
         alpha = options.alpha * ramp_up(server_round, options.ramp_up_rounds)
         if alpha == 0:

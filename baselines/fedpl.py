@@ -1,4 +1,4 @@
-"""FedPL: the class with the largest prior in a set is the pseudo label of its points."""
+"""FedPL: pseudo-labels all points of a set with the class of its largest prior."""
 
 from __future__ import annotations
 
@@ -16,23 +16,23 @@ from fedul_flwr.learning.pseudo_labels import FixMixObjective, likeliest_classes
 
 
 class FedPL(MethodStrategy):
-    """The base strategy alone; clients label their points."""
+    """The base strategy, unchanged; clients label their points."""
 
     policy_class = SetAdmission
 
 
 class FedPLClient(UnlabeledSetsClient):
-    """Trains on pseudo labels, and on mixtures of points it is sure of and others."""
+    """Trains on pseudo labels, and on mixtures of confident points with others."""
 
     min_sets = 1
 
     @property
     def options(self) -> FedPLSettings:
-        """FedPL's own settings."""
+        """Settings in table ``fedpl``."""
         return self.settings.section("fedpl", FedPLSettings)
 
     def verdict(self) -> Verdict:
-        """As others; without drawn priors there is no label by them."""
+        """Also refuse ``fedpl.labels = "drawn"`` without drawn priors."""
         if self.options.labels == "drawn" and self.sets.drawn_priors is None:
             raise UserError(
                 "Setting fedpl.labels = 'drawn' is for simulations: nobody drew the class priors "
@@ -41,7 +41,7 @@ class FedPLClient(UnlabeledSetsClient):
         return super().verdict()
 
     def training_data(self) -> TrainingData:
-        """Points with their pseudo labels for targets."""
+        """Points with their pseudo labels as targets."""
         sets = self.sets
         drawn = self.options.labels == "drawn"
         priors = sets.drawn_priors if drawn else sets.priors
@@ -49,7 +49,7 @@ class FedPLClient(UnlabeledSetsClient):
         return TrainingData(sets.images, sets.points, likeliest_classes(priors)[sets.sets])
 
     def objective(self, server_round: int) -> Objective:
-        """Cross-entropy at first: a fresh model is sure of no point, and so would stay."""
+        """Plain cross-entropy during warm-up: a new model is confident about no point."""
         options = self.options
         if server_round <= options.warm_up_rounds:
             return on_logits(functional.cross_entropy)

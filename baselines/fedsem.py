@@ -1,4 +1,4 @@
-"""FedSem+: pseudo labels once, by the first stage's model (Albaseer et al. 2020, as in XCLP)."""
+"""FedSem+: pseudo labels from the first stage's model (Albaseer et al. 2020, as in XCLP)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from fedul_flwr.learning.local import load_arrays
 from fedul_flwr.propagation.labels import Propagated
 
 LABEL = "fedsem-label"
-"""Phase in which all clients label their points, and name under which they keep the labels."""
+"""Phase in which all clients label their points, and name under which they store the labels."""
 
 
 class FedSem(MethodStrategy):
@@ -28,7 +28,7 @@ class FedSem(MethodStrategy):
     can_train_alone = False
 
     def before_train(self, round_number: int, arrays: ArrayRecord, grid: Grid) -> list[ClientRef]:
-        """The sample; a client that has failed to label its points trains on its labels only."""
+        """The sample; a client that failed to label its points trains on its given labels only."""
         first_stage = self.policy.on_labels_only
         if not first_stage(round_number) and first_stage(round_number - 1):
             model = Content(to_arrays(arrays), {"after-round": round_number - 1})
@@ -37,10 +37,10 @@ class FedSem(MethodStrategy):
 
 
 class FedSemClient(NetworkLabelsClient):
-    """Labels its points once and trains on those labels from then on."""
+    """Labels its points once, and trains on these labels in all later rounds."""
 
     def step(self, name: str, content: Content) -> Content:
-        """Label all unlabeled points by the model that is sent."""
+        """Label all unlabeled points with the received model."""
         if name != LABEL:
             return super().step(name, content)
         load_arrays(self.model, content.arrays)
@@ -50,7 +50,7 @@ class FedSemClient(NetworkLabelsClient):
         return Content()
 
     def pseudo_labels(self) -> Propagated:
-        """The labels that were kept."""
+        """The stored labels."""
         kept = self.state.recall(LABEL, self.server_round)
         if not kept:
             return nothing(len(self.unlabeled))

@@ -1,6 +1,6 @@
-"""FedSiam: agreement with a moving average of the student (Long et al. 2020).
+"""FedSiam: a student and a teacher, the moving average of the student (Long et al. 2020).
 
-XCLP's paper compares with it and does not describe it: what it computes here is the authors' code.
+XCLP's paper compares with FedSiam but does not describe it; this follows the paper authors' code.
 """
 
 from __future__ import annotations
@@ -44,17 +44,17 @@ from fedul_flwr.learning.plan import LocalPlan
 from fedul_flwr.learning.schedules import ramp_up
 
 TEACHER = "teacher"
-"""Record of the teacher in messages and replies; prefix of its arrays where a run resumes from."""
+"""Record of the teacher in messages and replies; prefix of its arrays in a resumed run's state."""
 TEACHER_STEPS = "teacher-steps"
-"""Steps of all students so far, by which the teacher's decay goes."""
+"""Number of steps of all students so far, which determines the teacher's decay."""
 
 
 class TeacherCodec(UpdateCodec):
-    """Sends the teacher beside the model.
+    """Sends the teacher with the model.
 
     Attributes
     ----------
-    teacher : of the round in hand.
+    teacher : the teacher of the current round.
     """
 
     bounded = (ARRAYS, TEACHER)
@@ -67,23 +67,23 @@ class TeacherCodec(UpdateCodec):
         arrays: ArrayRecord,
         record: RoundRecord,
     ) -> None:
-        """Add the teacher to what others send."""
+        """Also add the teacher to the messages."""
         written = list(messages)
         for message in written:
             message.content[TEACHER] = self.teacher
         super().encode(written, clients, arrays, record)
 
     def expected(self, message: RecordDict, arrays: ArrayRecord) -> Mapping[str, ArrayRecord]:
-        """A model and a teacher."""
+        """Arrays of a model and of a teacher."""
         return {**super().expected(message, arrays), TEACHER: self.teacher}
 
 
 class FedSiam(MethodStrategy):
-    """The base strategy on students; teachers are averaged and live on from round to round.
+    """The base strategy on students; teachers are averaged in every round as well.
 
-    A teacher begins as the first global model. Every client of a round gets the mean of the
-    teachers that came back in the round before, weighted as the clients are; where the base is
-    robust, their median. The student is the model that is evaluated.
+    The teacher starts as the initial global model. The clients of a round get the mean of the
+    teachers returned in the previous round, with the weights of the clients; with a robust base,
+    their median. The student is the model that is evaluated.
     """
 
     policy_class = LabelStages
@@ -94,28 +94,28 @@ class FedSiam(MethodStrategy):
     _steps = 0
 
     def make_codec(self) -> TeacherCodec:
-        """The model and its teacher."""
+        """A codec for the model and its teacher."""
         return TeacherCodec()
 
     @classmethod
     def validate(cls, settings: RunConfig) -> None:
-        """Refuse what passes over the data before it trains: the teacher would count its steps."""
+        """Refuse bases that pass over the data before training: the teacher would count steps."""
         super().validate(settings)
         scaffold = settings.section("scaffold", ScaffoldSettings)
         if settings.base == "scaffold" and scaffold.option == "I":
             raise UserError("Setting scaffold.option = 'I': method 'fedsiam' goes with 'II' only.")
 
     def before_train(self, round_number: int, arrays: ArrayRecord, grid: Grid) -> list[ClientRef]:
-        """The sample; before the first round the teacher is the model itself."""
+        """The sample; in the first round sets the teacher to the model."""
         self.codec.teacher = self.codec.teacher or arrays
         return super().before_train(round_number, arrays, grid)
 
     def client_config(self) -> dict[str, Value]:
-        """How many steps the teacher has followed."""
+        """Number of steps that the teacher has followed."""
         return {TEACHER_STEPS: self._steps}
 
     def before_aggregate(self, replies: Sequence[Message], weights: Floats) -> None:
-        """Average the teachers, and count the steps that they followed."""
+        """Average the teachers, and count their steps."""
         records = []
         for reply in replies:
             content = reply.content
@@ -128,12 +128,12 @@ class FedSiam(MethodStrategy):
         )
 
     def state_dict(self) -> dict[str, NDArray[Any]]:
-        """The base's, the teacher and its steps."""
+        """The base's state, the teacher and its steps."""
         teacher = {f"{TEACHER}/{name}": a for name, a in to_arrays(self.codec.teacher).items()}
         return super().state_dict() | teacher | {TEACHER_STEPS: np.array(self._steps)}
 
     def load_state_dict(self, state: Mapping[str, NDArray[Any]]) -> None:
-        """Take back what :meth:`state_dict` gave."""
+        """Restore the state from :meth:`state_dict`."""
         super().load_state_dict(state)
         prefix = f"{TEACHER}/"
         self.codec.teacher = to_record(
@@ -143,7 +143,7 @@ class FedSiam(MethodStrategy):
 
 
 class FedSiamClient(PartlyLabeledClient):
-    """Learns from all its points in both stages, without a label for most."""
+    """Trains on all its points, labeled or not, in both stages."""
 
     def training_data(self) -> TrainingData:
         """Labeled points, then unlabeled ones, which have class -1."""
@@ -153,11 +153,11 @@ class FedSiamClient(PartlyLabeledClient):
         return TrainingData(self.data.images, points, np.arange(len(points), dtype=np.int64))
 
     def batches(self, data: TrainingData, plan: LocalPlan) -> Batches:
-        """Two views of labeled points and of as many others."""
+        """Batches with two views of labeled points and of as many unlabeled ones."""
         return paired_batches(data.images, data.points, len(self.labeled), plan, views=2)
 
     def objective(self, server_round: int) -> MeanTeacherObjective:
-        """Labels and agreement, whose weight grows over the first rounds."""
+        """Loss on labels plus consistency, whose weight grows over the first rounds."""
         options, plan = self.settings.section("fedsiam", FedSiamSettings), local_plan(self.settings)
         teacher = copy.deepcopy(self.model)
         load_arrays(teacher, self.received[TEACHER])
@@ -174,7 +174,7 @@ class FedSiamClient(PartlyLabeledClient):
     def fit(
         self, parameters: NDArrays, config: dict[str, FlowerScalar]
     ) -> tuple[NDArrays, int, dict[str, FlowerScalar]]:
-        """A round of local training, after which the teacher goes back as well."""
+        """A round of local training that also returns the teacher."""
         self.teacher_steps = int(config[TEACHER_STEPS])
         arrays, num_points, metrics = super().fit(parameters, config)
         if num_points:
@@ -184,7 +184,7 @@ class FedSiamClient(PartlyLabeledClient):
 
     @classmethod
     def sends(cls, settings: RunConfig) -> list[Sent]:
-        """As others, and the teacher."""
+        """Inherited entries, and the teacher."""
         what = "the teacher, a moving average of the model in training"
         return [
             *super().sends(settings),
@@ -192,7 +192,7 @@ class FedSiamClient(PartlyLabeledClient):
         ]
 
     def update(self) -> Mapping[str, Arrays]:
-        """As others, and a teacher as large as the model."""
+        """Inherited arrays, and a teacher as large as the model."""
         return {**super().update(), TEACHER: self.model_arrays()}
 
     def _arrays_of_teacher(self) -> Arrays:

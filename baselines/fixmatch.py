@@ -1,7 +1,7 @@
-"""FixMatch on clients: what the model is sure of is the strong view's label (Sohn et al. 2020).
+"""FixMatch on clients: trains strong views on confident predictions (Sohn et al. 2020).
 
-FedAvg-FixMatch and FedProx-FixMatch of FedMatch's paper, by the base strategy. As there, the weak
-view is the image itself.
+It is FedAvg-FixMatch or FedProx-FixMatch of FedMatch's paper, depending on the base strategy. As in
+that paper, the weak view is the unchanged image.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from fedul_flwr.learning.matching import MatchingObjective
 
 
 class FixMatch(LabelPlaceStrategy):
-    """The base strategy; clients learn from labels of their own making."""
+    """The base strategy, unchanged; clients also train on their own pseudo labels."""
 
 
 class FixMatchClient(MatchingClient):
-    """Learns given labels, and those that it is sure of from the strong views."""
+    """Trains on given labels, and trains strong views on confident pseudo labels."""
 
     def objective(self, server_round: int) -> Objective:
         """Cross-entropy of both kinds of labels."""

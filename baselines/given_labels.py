@@ -1,4 +1,4 @@
-"""Supervised learning with the labels that there are, and no unlabeled point: the floor of
+"""Supervised learning with the given labels, without unlabeled points: the lower bound in
 FedMatch's comparison, at the clients or at the server.
 """
 
@@ -23,17 +23,17 @@ from fedul_flwr.federated.label_place import LabelPlaceStrategy
 
 
 class GivenLabels(LabelPlaceStrategy):
-    """The base strategy on the clients that have labels, or the server alone on its own.
+    """The base strategy on the clients that have labels, or training at the server only.
 
-    With labels at the server it trains as it does before every round of FedMatch, and no client
-    takes part. With labels at clients the clients of a round are drawn from those that have some.
+    With labels at the server it trains as before every round of FedMatch, and no client takes part.
+    With labels at clients the clients of a round are sampled from those that have some.
     """
 
     policy_class = GivenLabelClients
 
     @classmethod
     def validate(cls, settings: RunConfig) -> None:
-        """As others; with labels at the server there are no clients' models."""
+        """Also refuse settings about clients' models if labels are at the server."""
         super().validate(settings)
         if not cls.learns_at_server(settings):
             return
@@ -50,7 +50,7 @@ class GivenLabels(LabelPlaceStrategy):
     def configure_train(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
-        """With labels at the server, train there and ask nobody."""
+        """With labels at the server, train there and send no message."""
         if not self.learns_at_server(self.settings):
             return super().configure_train(server_round, arrays, config, grid)
         arrays = self.before_round(server_round + self.round_offset, arrays)
@@ -60,13 +60,13 @@ class GivenLabels(LabelPlaceStrategy):
     def aggregate_train(
         self, server_round: int, replies: Iterable[Message]
     ) -> tuple[ArrayRecord | None, MetricRecord | None]:
-        """The base's mean, or what the server has trained."""
+        """The base's mean, or the model that the server has trained."""
         if not self.learns_at_server(self.settings):
             return super().aggregate_train(server_round, replies)
         return self.after_train(self.global_arrays), None
 
     def summary(self) -> None:
-        """Say so where there is no base at work."""
+        """Log which base is used, or that none is."""
         if not self.learns_at_server(self.settings):
             super().summary()
             return
@@ -74,22 +74,22 @@ class GivenLabels(LabelPlaceStrategy):
 
 
 class GivenLabelsClient(AllLabelsClient):
-    """Trains on its labeled points alone."""
+    """Trains on its labeled points only."""
 
     @classmethod
     def sends(cls, settings: RunConfig) -> list[Sent]:
-        """As others; with labels at the server, that it is there."""
+        """Inherited entries; with labels at the server only those of registration."""
         sent = super().sends(settings)
         if who_has_labels(settings) == "server":
             return [entry for entry in sent if entry.phase == HELLO]
         return sent
 
     def update(self) -> Mapping[str, Arrays]:
-        """As others; nothing with labels at the server."""
+        """Inherited arrays; empty with labels at the server."""
         return {} if who_has_labels(self.settings) == "server" else super().update()
 
     def training_data(self) -> TrainingData:
-        """The labeled points, which are all there from the start."""
+        """All labeled points; they do not arrive in steps."""
         positions = self.labeled
         return TrainingData(
             self.data.images, self.data.points[positions], self.data.labels[positions]

@@ -1,4 +1,4 @@
-"""Training on the labeled points alone: what every use of unlabeled points must beat."""
+"""Training on labeled points only: the baseline for every method that uses unlabeled points."""
 
 from __future__ import annotations
 
@@ -15,4 +15,4 @@ class LabelsOnly(MethodStrategy):
 
 
 class LabelsOnlyClient(PartlyLabeledClient):
-    """Has no pseudo labels in the second stage either."""
+    """Trains without pseudo labels in the second stage, too."""

@@ -1,4 +1,4 @@
-"""FedAvg+network: pseudo labels are what the round's model predicts (XCLP, section 4.2)."""
+"""FedAvg+network: pseudo labels from predictions of the round's model (XCLP, section 4.2)."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from fedul_flwr.propagation.labels import Propagated
 
 
 class NetworkLabels(MethodStrategy):
-    """The base strategy alone; clients label their points."""
+    """The base strategy, unchanged; clients label their points."""
 
     policy_class = LabelStages
     policy: LabelStages
 
 
 class NetworkLabelsClient(PartlyLabeledClient):
-    """Believes the global model as far as it is sure: 1 - entropy / log K."""
+    """Trains on the global model's predictions with confidence 1 - entropy / log K."""
 
     def pseudo_labels(self) -> Propagated:
-        """What the model that the round starts from says of the unlabeled points."""
+        """Predictions for the unlabeled points by the model at the start of the round."""
         points = self.data.points[self.unlabeled]
         if len(points) == 0:  # all have labels, or there are none
             return nothing(0)

@@ -12,22 +12,22 @@ from fedul_flwr.propagation.labels import Propagated, labels_from_scores
 
 
 class PerClientLP(MethodStrategy):
-    """The base strategy on clients that have labels; without any there is nothing to propagate."""
+    """The base strategy on clients that have labels to propagate."""
 
     policy_class = LabeledClientStages
     policy: LabeledClientStages
 
 
 class PerClientLPClient(PropagatingClient):
-    """Builds the graph of its own points, on features of the round's model."""
+    """Propagates labels on the graph of its own points, with features of the round's model."""
 
     def pseudo_labels(self) -> Propagated:
-        """What its own labels say of its unlabeled points."""
+        """Labels of its unlabeled points, propagated from its own labeled ones."""
         scores = self.own_scores(self.features())
         self.largest = float(labels_from_scores(scores).confidence.max())
         return self.of_unlabeled(labels_from_scores(scores, self.given))
 
     def largest_confidence(self, confidence: NDArray[np.float64]) -> float:
-        """That of all points in the graph, labeled ones by what was propagated to them."""
+        """Largest confidence of all points in the graph, labeled ones included."""
         del confidence
         return self.largest

@@ -1,4 +1,4 @@
-"""Training on the server's labeled set alone: what methods with clients and labels must beat."""
+"""Training on the server's labeled set only: the baseline for methods that also use clients."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class ServerOnly(MethodStrategy):
 
     @classmethod
     def validate(cls, settings: RunConfig) -> None:
-        """As others; there are no clients' models to evaluate."""
+        """Also refuse settings about clients' models, as there are none."""
         super().validate(settings)
         if settings.learning_rate_patience_scope == "client":
             raise UserError(
@@ -40,7 +40,7 @@ class ServerOnly(MethodStrategy):
     def configure_train(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
-        """Ask nobody."""
+        """Send no message."""
         del config, grid
         self.begin_round(server_round, arrays)
         return []
@@ -53,18 +53,18 @@ class ServerOnly(MethodStrategy):
         return self.train_at_server(self.global_arrays), None
 
     def summary(self) -> None:
-        """Say that there is no base at work."""
+        """Log that no base is used."""
         log(INFO, "\t├──> %s: no client takes part", type(self).__name__)
 
 
 class ServerOnlyClient(LocalTrainingClient):
-    """Is there, and nobody asks it for anything."""
+    """Registers with the server and takes part in nothing else."""
 
     @classmethod
     def sends(cls, settings: RunConfig) -> list[Sent]:
-        """That it is there."""
+        """Entries of registration only."""
         return [entry for entry in super().sends(settings) if entry.phase == HELLO]
 
     def update(self) -> dict[str, Arrays]:
-        """None."""
+        """Empty: no update is sent."""
         return {}

@@ -1,4 +1,4 @@
-"""Supervised federated training on the clients' points: the ceiling of methods without labels."""
+"""Supervised federated training on clients' points: the upper bound for methods without labels."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from fedul_flwr.learning.plan import LocalPlan
 
 
 class Supervised(MethodStrategy):
-    """The base strategy alone; FedAvg by default."""
+    """The base strategy, unchanged; FedAvg by default."""
 
 
 class SupervisedClient(LocalTrainingClient):
@@ -32,15 +32,15 @@ class SupervisedClient(LocalTrainingClient):
 
     @property
     def options(self) -> SupervisedSettings:
-        """Its own settings."""
+        """Settings in table ``supervised``."""
         return self.settings.section("supervised", SupervisedSettings)
 
     @cached_property
     def data(self) -> LabeledPoints:
-        """Points and labels it trains on: ``supervised.label-fraction`` of all, at least one."""
+        """Labeled points for training: ``supervised.label-fraction`` of all, at least one."""
         everything = self._all_points()
         count = max(1, round(self.options.label_fraction * len(everything.points)))
-        # One order for all fractions: the points of a smaller one are among those of a larger.
+        # The same order for all fractions: a larger one includes the points of a smaller one.
         order = stream(self.settings.seed, "labeled", self.node.partition_id).permutation(
             len(everything.points)
         )
@@ -69,12 +69,12 @@ class SupervisedClient(LocalTrainingClient):
         return LabeledPoints(own.images, own.points, own.labels)
 
     def introduce(self) -> dict[str, Value]:
-        """Number of points it trains on."""
+        """Number of training points."""
         return {"num-points": len(self.data.points)}
 
     @classmethod
     def sends(cls, settings: RunConfig) -> list[Sent]:
-        """As others; the number of points."""
+        """Inherited entries, and the number of points."""
         return [*super().sends(settings), Sent(PREPARE, ("num-points",), "how many points")]
 
     def describe(self) -> Iterator[str]:
@@ -85,11 +85,11 @@ class SupervisedClient(LocalTrainingClient):
         yield from (f"class {name}: {n} points" for name, n in zip(names, counts, strict=True))
 
     def training_data(self) -> TrainingData:
-        """Points with their classes for targets."""
+        """Points with their classes as targets."""
         return TrainingData(self.data.images, self.data.points, self.data.labels)
 
     def batches(self, data: TrainingData, plan: LocalPlan) -> Batches:
-        """A pass over the labeled points, or as many steps as one over the client's sets has."""
+        """One pass over the labeled points, or as many steps as FedUL makes over the sets."""
         if self.options.steps == "labeled":
             return super().batches(data, plan)
         in_sets = open_unlabeled_sets(self.federation, self.node.partition_id).points

@@ -1,6 +1,6 @@
-"""UDA on clients: predictions of an image and of its strong view agree (Xie et al. 2020).
+"""UDA on clients: consistency between an image and its strong view (Xie et al. 2020).
 
-FedAvg-UDA and FedProx-UDA of FedMatch's paper, by the base strategy.
+It is FedAvg-UDA or FedProx-UDA of FedMatch's paper, depending on the base strategy.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from fedul_flwr.learning.schedules import signal_threshold
 
 
 class UDA(LabelPlaceStrategy):
-    """The base strategy; clients learn from agreement."""
+    """The base strategy, unchanged; clients add a consistency loss."""
 
 
 class UDAClient(MatchingClient):
-    """Learns labels that it is not sure of yet, and that its strong views are what it sees."""
+    """Trains on labels of points it is not confident about yet, and on consistency of views."""
 
     def objective(self, server_round: int) -> Objective:
-        """Annealed cross-entropy, and the divergence of the strong view's prediction."""
+        """Annealed cross-entropy plus the divergence of the strong view's prediction."""
         options = self.settings.section("uda", UDASettings)
         weights = self.settings.section("ssl", ConsistencySettings)
         learned = signal_threshold(

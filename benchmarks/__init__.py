@@ -1,1 +1,1 @@
-"""Speed, scale and cost, each as ratios from one run of ``python -m benchmarks``."""
+"""Benchmarks of speed, scale and cost, as ratios from one run of ``python -m benchmarks``."""

@@ -1,4 +1,4 @@
-"""``python -m benchmarks [names …] [--quick]``: print, write ``runs/bench/``."""
+"""``python -m benchmarks [names …] [--quick]``: print results, and write ``runs/bench/``."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def main() -> None:
         for path in outcome.draw(RESULTS.parent):
             print(f"  drawn: {path}")
         results[name] = outcome.as_json()
-        # After each, so that stopping a long run loses only what was under way.
+        # After each benchmark, so that stopping a long run loses only the current one.
         RESULTS.write_text(json.dumps(results, indent=2) + "\n")
     print(f"\nWritten to {RESULTS}")
 

@@ -1,4 +1,4 @@
-"""Clients of our app without Flower around them: told what they need, called directly."""
+"""Clients of our app without Flower: set up and called directly."""
 
 from __future__ import annotations
 

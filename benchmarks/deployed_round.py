@@ -1,4 +1,4 @@
-"""What a round costs on Flower's deployment engine, where every message is a new process."""
+"""Cost of a round on Flower's deployment engine, where every message starts a new process."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ NOOP_APP = Path(__file__).parent / "noop_app"
 
 
 def measure(quick: bool) -> Outcome:
-    """Rounds of FedUL and of no work at all, by turns, on one SuperLink with TLS and keys."""
+    """Rounds of FedUL and of an app without work, in turns, on one SuperLink with TLS and keys."""
     turns, rounds = (1, 3) if quick else (2, 6)
     ours: list[float] = []
     work: list[float] = []
@@ -55,7 +55,7 @@ def measure(quick: bool) -> Outcome:
 
 
 def run_fedul(deployment: Deployment, output: Path, rounds: int) -> list[dict[str, float]]:
-    """Lines of ``metrics.jsonl``."""
+    """Run FedUL; returns the lines of ``metrics.jsonl``."""
     config = f'method="fedul" num-rounds={rounds} selection="last" output="{output}" {DIGITS}'
     said = deployment.wait(deployment.submit(config))
     if not (output / "summary.json").exists():
@@ -64,7 +64,7 @@ def run_fedul(deployment: Deployment, output: Path, rounds: int) -> list[dict[st
 
 
 def run_noop(deployment: Deployment, output: Path, rounds: int) -> list[float]:
-    """Seconds of rounds, the first one left out as it is above."""
+    """Run the app without work; returns seconds of its rounds, without the first one."""
     config = f'num-rounds={rounds} num-clients={OWNERS} output="{output}"'
     said = deployment.wait(deployment.submit(config, NOOP_APP))
     if not output.exists():

@@ -26,8 +26,8 @@ LOOPS = {"ours": "our clients in a plain loop", "image by image": "plain float32
 def measure(quick: bool) -> Outcome:
     """The paper's MNIST Non-IID experiment; sides in turns.
 
-    Evaluation on the server's 22,000 images runs beside the next round and takes clients' cores,
-    so that the round which is compared with plain loops goes without.
+    Evaluation on the server's 22,000 images runs during the next round and uses clients' cores.
+    Therefore the round that is compared with plain loops has no evaluation.
     """
     turns, rounds = (1, 1) if quick else (2, 2)
     cores = 1 if quick else os.cpu_count() or 1
@@ -50,7 +50,7 @@ def measure(quick: bool) -> Outcome:
                 taken.setdefault(side, []).extend(run.seconds())
                 runs.append(run)
         _add_loops(taken, "ours", settings, forms, warm_up=1, rounds=rounds)
-    # A round of the slow one is long: one is enough, warmed up by a few steps.
+    # A round of the slow loop is long: one round, after a few steps to warm up, is enough.
     _add_loops(taken, "image by image", settings, forms, warm_up=0, rounds=1)
     shape = open_server_data(settings).shape.image_shape
     what = f"{shared['model']}, {name}, ours in {arithmetic(shared['model'], shape)}"
@@ -66,7 +66,7 @@ def _add_loops(
     warm_up: int,
     rounds: int,
 ) -> None:
-    """Seconds of ``rounds`` of a plain loop in each form, after ``warm_up`` that do not count."""
+    """Add seconds of ``rounds`` of a plain loop in each form, after ``warm_up`` unmeasured ones."""
     for form, (processes, threads) in forms.items():
         with PlainRounds(kind, settings, NUM_CLIENTS, processes, threads) as plain:
             plain.seconds(warm_up)
@@ -112,7 +112,7 @@ def _judge(taken: dict[str, list[float]], runs: list[Rounds], cores: int, what: 
 
 
 def _share_outside(run: Rounds) -> tuple[float, float]:
-    """Percent of a median round but the first, and the limit."""
+    """Percent of a round outside of training (median without the first), and the limit."""
     shares = [100 * (1 - line["seconds_fit"] / line["seconds"]) for line in run.lines[1:]]
     return median(shares), SHARE
 

@@ -1,4 +1,4 @@
-"""Pictures of benchmarks, in the common look of this project's figures."""
+"""Figures of benchmarks, in the common style of this project."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ Curves = Mapping[str, Sequence[tuple[float, float]]]
 
 @dataclass(frozen=True)
 class Growth:
-    """How costs grow with a size.
+    """Figure of costs over a size.
 
     Attributes
     ----------
@@ -68,14 +68,14 @@ class Growth:
 
 @dataclass(frozen=True)
 class Sides:
-    """What several sides took for the same work.
+    """Figure of the measurements of several sides for the same work.
 
     Attributes
     ----------
     name : of the file, without its ending.
     title : what is shown.
-    taken : every measurement of every side, in ``unit``.
-    limit : a bar to keep, if there is one.
+    taken : all measurements of every side, in ``unit``.
+    limit : the limit to keep, if there is one.
     """
 
     name: str
@@ -85,7 +85,7 @@ class Sides:
     limit: float | None = None
 
     def draw(self, directory: Path) -> Path:
-        """Horizontal bars to the medians, a dot for every measurement; ours stand out."""
+        """Horizontal bars for medians, a dot for every measurement; our sides are highlighted."""
         figure = new_figure(7.2, 0.9 + 0.42 * len(self.taken))
         axes = style(figure.add_subplot())
         axes.grid(visible=False, axis="y")

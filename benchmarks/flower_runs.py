@@ -1,4 +1,4 @@
-"""Runs of an app on Flower's Ray simulation, watched from outside."""
+"""Runs of an app on Flower's Ray simulation, with memory measured from outside."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ MEGABYTE = 1024**2
 
 
 SELDOM = 5.0
-"""Seconds between looks at page tables, which take some 20 ms of a core for a process of 1.5 GB."""
+"""Seconds between reads of page tables, each of which takes 20 ms for a process of 1.5 GB."""
 
 
 class Watch:
-    """Looks at a run about five times a second, and at what memory is shared every five seconds.
+    """Measures a run's memory about five times a second, and shared memory every five seconds.
 
     Attributes
     ----------
@@ -42,7 +42,7 @@ class Watch:
         self._next_search = 0.0
 
     def poll(self) -> None:
-        """Note what there is to see now."""
+        """Take one measurement."""
         for process in self._actors.values():
             with suppress(psutil.Error):  # it has ended
                 self._note(process, rss=process.memory_info().rss)
@@ -67,13 +67,13 @@ class Watch:
 
 @dataclass
 class Rounds:
-    """What a run of our app left: lines of ``metrics.jsonl`` and what was seen from outside."""
+    """Records of a run of our app: lines of ``metrics.jsonl``, and memory."""
 
     lines: list[dict[str, Any]]
     watch: Watch
 
     def seconds(self) -> list[float]:
-        """Of every round but the first, in which clients are prepared."""
+        """Seconds of every round but the first, in which clients are prepared."""
         return [line["seconds"] for line in self.lines[1:]]
 
 
@@ -89,7 +89,7 @@ def run_ours(overrides: Mapping[str, Scalar], output: Path, num_supernodes: int)
 
 
 def run_noop(num_rounds: int, output: Path, num_supernodes: int) -> tuple[list[float], Watch]:
-    """Run the app without work; seconds of its rounds but the first, and what was seen."""
+    """Run the app without work; returns seconds of its rounds but the first, and memory."""
     output.mkdir(parents=True, exist_ok=True)
     times = output / "times"
     overrides: dict[str, Scalar] = {
@@ -126,7 +126,7 @@ def _run(
 
 
 def _below(pid: int) -> list[psutil.Process]:
-    """A process and all that descend from it."""
+    """A process and all its descendants."""
     try:
         root = psutil.Process(pid)
         return [root, *root.children(recursive=True)]

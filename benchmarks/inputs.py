@@ -1,4 +1,4 @@
-"""Data sets to measure on; MNIST where it is, made-up images elsewhere."""
+"""Data sets for benchmarks: real ones if they are available, else random images."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from fedul_flwr.reproduction.tables import read_table
 
 _CHECKOUT = Path(__file__).parents[1]
 MADE = _CHECKOUT / "runs" / "bench" / "data"
-"""Where data sets are made."""
+"""Folder for generated data sets."""
 
 
 def data_folder(name: str) -> Path | None:
-    """Folder of a data set: in ``$FEDUL_DATA`` or beside the checkout."""
+    """Folder of a data set: in ``$FEDUL_DATA`` or next to the checkout."""
     folder = Path(os.environ.get("FEDUL_DATA", _CHECKOUT.parent / "shared" / "data")) / name
     return folder if (folder / "train.parquet").exists() else None
 
 
 def write_npz(folder: Path, train: tuple[Bytes, Ints], test: tuple[Bytes, Ints]) -> Path:
-    """A data set that the app reads; one that is there already stays."""
+    """Write a data set in a format of the app; an existing one is kept."""
     folder.mkdir(parents=True, exist_ok=True)
     if (folder / "test.npz").exists():
         return folder
@@ -34,12 +34,12 @@ def write_npz(folder: Path, train: tuple[Bytes, Ints], test: tuple[Bytes, Ints])
 
 
 def mnist_like() -> tuple[Path, str]:
-    """MNIST, or as many random images of its size; and what it is called."""
+    """MNIST, or random images of the same number and size; and its name."""
     return _or_random("mnist", "MNIST", (28, 28))
 
 
 def cifar_like() -> tuple[Path, str]:
-    """CIFAR-10, or as many random images of its size; and what it is called."""
+    """CIFAR-10, or random images of the same number and size; and its name."""
     return _or_random("cifar10", "CIFAR-10", (32, 32, 3))
 
 

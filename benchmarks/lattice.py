@@ -1,7 +1,7 @@
-"""``python -m benchmarks.lattice``: what it takes to break ring-LWE with the parameters in use.
+"""``python -m benchmarks.lattice``: cost of breaking ring-LWE with the parameters in use.
 
-The ring's structure is left out, as no attack is known that uses it: b = A s + e is learning with
-errors (LWE) in dimension n modulo q, with as many samples as an attacker likes. Both attacks here
+The ring's structure is ignored, as no known attack uses it: b = A s + e is learning with
+errors (LWE) in dimension n modulo q, with any number of samples. Both attacks here
 reduce a lattice by BKZ with block size beta, after which lengths of its basis fall geometrically
 ("GSA") by delta(beta). Their costs are those of one call for a shortest vector in dimension beta,
 by lattice sieves, or of all calls.
@@ -20,7 +20,7 @@ from fedul_flwr.secure.hamming.ring import CBD_BITS, N
 
 @dataclass(frozen=True)
 class LWE:
-    """Dimension, log2 of the modulus, and standard deviations of a secret's number and of noise."""
+    """Dimension, log2 of the modulus, and standard deviations of the secret's entries and noise."""
 
     n: int
     log_q: float
@@ -30,7 +30,7 @@ class LWE:
 
 @dataclass(frozen=True)
 class Attack:
-    """Block size, dimension of the lattice, and log2 of how often all is done."""
+    """Block size, dimension of the lattice, and log2 of the number of repetitions."""
 
     beta: int
     dimension: int
@@ -38,7 +38,7 @@ class Attack:
 
 
 TERNARY = sqrt(2 / 3)
-"""Standard deviation of a number that is -1, 0 or 1 with equal chances."""
+"""Standard deviation of a number that is -1, 0 or 1 with equal probability."""
 
 OURS = LWE(N, 96, TERNARY, sqrt(CBD_BITS / 2))
 
@@ -49,7 +49,7 @@ def root_hermite_factor(beta: int) -> float:
 
 
 def primal(lwe: LWE) -> Attack:
-    """The least beta that finds (e, s) as the unique shortest vector of a lattice.
+    """The smallest beta that finds (e, s) as the unique shortest vector of a lattice.
 
     Alkim, Ducas, Pöppelmann and Schwabe (2016): once sqrt(beta) sigma <= delta^(2 beta - d - 1)
     vol^(1/d). The lattice of Bai and Galbraith (2014) has d = m + n + 1 dimensions for m samples;
@@ -58,7 +58,7 @@ def primal(lwe: LWE) -> Attack:
     scale = lwe.n * log(lwe.noise / lwe.secret)
     for beta in range(50, lwe.n):
         delta = log(root_hermite_factor(beta))
-        # Where the derivative by d is 0.
+        # The zero of the derivative by d.
         d = round(sqrt(((lwe.n + 1) * lwe.log_q * log(2) - scale) / delta))
         volume = (d - lwe.n - 1) * lwe.log_q * log(2) + scale
         if log(beta) / 2 + log(lwe.noise) <= (2 * beta - d - 1) * delta + volume / d:
@@ -67,10 +67,10 @@ def primal(lwe: LWE) -> Attack:
 
 
 def dual(lwe: LWE, cost: Callable[[Attack], float]) -> Attack:
-    """The cheapest beta that tells b from uniform numbers by short vectors of the dual lattice.
+    """The cheapest beta that distinguishes b from uniform numbers by short dual vectors.
 
     As in the same paper: (x, y) with x A = y mod q and length l make x b = x e + y s mod q, whose
-    distribution is off by exp(-2 pi^2 (l sigma / q)^2) =: epsilon from uniform. It takes
+    distribution differs from uniform by exp(-2 pi^2 (l sigma / q)^2) =: epsilon. It takes
     1 / epsilon^2 such vectors; a sieve gives 2^(0.2075 beta).
     """
     volume = lwe.n * (lwe.log_q * log(2) + log(lwe.secret / lwe.noise))
@@ -82,12 +82,12 @@ def dual(lwe: LWE, cost: Callable[[Attack], float]) -> Attack:
         log_epsilon = -2 * pi**2 * exp(2 * length) / log(2)
         tried.append(Attack(beta, d, max(0.0, -2 * log_epsilon - 0.2075 * beta)))
         if not tried[-1].repeated:
-            break  # a larger block alone costs more
+            break  # larger blocks only cost more
     return min(tried, key=cost)
 
 
 def core_svp(attack: Attack) -> float:
-    """log2 of one sieve, without factors below exponential: a lower bound on purpose."""
+    """log2 of one sieve, without subexponential factors: a lower bound."""
     return 0.292 * attack.beta + attack.repeated
 
 
@@ -97,7 +97,7 @@ def core_svp_quantum(attack: Attack) -> float:
 
 
 def standard(attack: Attack) -> float:
-    """log2 of operations as the homomorphic encryption standard counts them, classical."""
+    """log2 of classical operations, counted as in the homomorphic encryption standard."""
     return core_svp(attack) + 16.4 + log2(8 * attack.dimension)
 
 
@@ -129,7 +129,7 @@ COSTS: dict[str, Callable[[Attack], float]] = {
 
 
 def main() -> None:
-    """Print both attacks on the parameters in use, in every way to count."""
+    """Print the costs of both attacks on the parameters in use, by all estimates."""
     for name, cost in COSTS.items():
         for attack, found in (("primal", primal(OURS)), ("dual", dual(OURS, cost))):
             print(

@@ -18,12 +18,12 @@ from benchmarks.report import Bar, Outcome, arithmetic
 
 REFERENCE, OURS, FLOAT32 = "reference", "ours", "ours, float32"
 KINDS = {REFERENCE: "reference", OURS: "ours:auto", FLOAT32: "ours:float32"}
-"""What the worker of every side is told."""
+"""Argument of every side's worker."""
 BAR = 3.0
 
 
 class Worker:
-    """A fresh process of one side: the allocator and thread pool of one do not touch the other."""
+    """A new process for one side, so that sides do not share allocator and thread pool."""
 
     def __init__(self, side: str, threads: int, model: str, dataset: str) -> None:
         task = [KINDS[side], str(threads), model, dataset]
@@ -65,7 +65,7 @@ class Worker:
 
 
 def measure(quick: bool) -> Outcome:
-    """Steps in turns of a few, so that the machine's other work hits all sides alike."""
+    """Sides take turns of a few steps, so that other load on the machine affects all equally."""
     turns, per_turn, warm_up = (1, 2, 1) if quick else (5, 4, 4)
     model, (dataset, name) = (
         ("cnn-small", ("digits", "digits")) if quick else ("cnn6", mnist_like())
@@ -108,9 +108,9 @@ def measure(quick: bool) -> Outcome:
 def _whole_machine(
     outcome: Outcome, cores: int, sides: Sequence[str], task: tuple[str, str], quick: bool
 ) -> None:
-    """Steps per second when a round's clients keep the machine busy.
+    """Steps per second when the clients of a round use all cores.
 
-    A plain loop takes clients in turn, each with all cores; ours run one per core.
+    A plain loop trains clients one after the other with all cores; ours runs one per core.
     """
     turns, per_turn = (1, 2) if quick else (4, 4)
     rates: dict[str, list[float]] = {side: [] for side in sides}
@@ -145,7 +145,7 @@ def _whole_machine(
 
 
 def _learn(outcome: Outcome, workers: dict[str, Worker], quick: bool) -> None:
-    """Test errors after the same steps on the same data, all sides at a time."""
+    """Test errors after the same steps on the same data, all sides in parallel."""
     if not quick and not data_folder("mnist"):
         outcome.notes.append("test error: not compared, random images have nothing to learn")
         return

@@ -1,4 +1,4 @@
-"""What a message to a client costs above Flower's own cost, from 10 to 1,000 virtual clients."""
+"""Cost of a message to a client beyond Flower's own cost, for 10 to 1,000 virtual clients."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SIDES = ("no-op", "ours")
 
 
 def measure(quick: bool) -> Outcome:
-    """Rounds of one small step per client, and of no step at all, in turns."""
+    """Rounds with one small step per client, and rounds of an app without work, in turns."""
     counts, rounds = ((4,), 2) if quick else (COUNTS, 4)
     judged = counts if quick else JUDGED
     # A fifth is for validation.

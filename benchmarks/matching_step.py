@@ -1,4 +1,4 @@
-"""Seconds of FedMatch's step on unlabeled images, over those of a supervised step."""
+"""Time of FedMatch's step on unlabeled images, relative to a supervised step."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ KINDS: dict[str, tuple[int, float]] = {
     "two helpers, none confident": (2, 1.0),
     "no helper, all confident": (0, 0.0),
 }
-"""Helpers and threshold of every kind of step: at 1 no point of a fresh model is confident."""
+"""Helpers and threshold of every kind of step: with 1 no point of a new model is confident."""
 BAR = 3.0
 
 
 class Client:
-    """A client that makes one kind of step on 100 random images."""
+    """A client that does one kind of step on 100 random images."""
 
     def __init__(self, model: str, kind: str) -> None:
         self._plan = LocalPlan(
@@ -66,7 +66,7 @@ class Client:
         return place(fresh, self._plan.device, self._plan.precision)
 
     def seconds(self) -> float:
-        """Of one step: batch, forward, backward, update."""
+        """Seconds of one step: batch, forward, backward, update."""
         options = FedMatchSettings()
         began = time.perf_counter()
         train_disjoint(
@@ -82,7 +82,7 @@ class Client:
 
 
 def measure(quick: bool) -> Outcome:
-    """Kinds of steps in turns, so that the machine's other work hits all alike."""
+    """Kinds of steps in turns, so that other load on the machine affects all equally."""
     turns, models = (1, MODELS[1:]) if quick else (7, MODELS)
     keep_freed_memory()
     threads = torch.get_num_threads()

@@ -1,4 +1,4 @@
-"""A grid that counts what passes it, and the server's processor time between two exchanges."""
+"""A grid that counts messages and bytes, and the server's processor time between exchanges."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ class MeteredGrid(GridProxy):
     Attributes
     ----------
     messages, down, up : numbers of messages, bytes to clients and from them, by phase.
-    seconds : processor time of the server's thread before each exchange of a phase, in order; the
-        time of an exchange itself, in which clients of a simulation work, is left out.
+    seconds : processor time of the server's thread before each exchange of a phase, in order,
+        without the exchange itself, in which clients of a simulation work.
     """
 
     def __init__(self, grid: Grid) -> None:

@@ -1,4 +1,4 @@
-"""Seconds of an epoch at a client and forward operations, method by method (table D.8)."""
+"""Seconds of an epoch at a client and forward operations, by method (table D.8)."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ METHODS: dict[str, dict[str, Any]] = {
     "FedLLP": {"method": "fedllp"},
     "FedLLP-VAT": {"method": "fedllp-vat"},
 }
-"""Round 50: past every warm-up and ramp-up."""
+"""Round 50: after every warm-up and ramp-up."""
 
 
 def measure(quick: bool) -> Outcome:
-    """Every method in turn, several times, so that the machine's other work hits all alike."""
+    """Methods in turns, several times, so that other load on the machine affects all equally."""
     model, points, turns = ("cnn6-quarter", 500, 1) if quick else ("cnn6", 2000, 2)
     folder, name = mnist_like()
     with tempfile.TemporaryDirectory() as place:
@@ -48,7 +48,7 @@ def measure(quick: bool) -> Outcome:
             for index, (label, own) in enumerate(METHODS.items())
         }
         clients = {k: prepared_clients(config, CLIENTS)[0] for k, config in settings.items()}
-        # A model that is sure of some points: FedPL mixes these with the others.
+        # A model that is confident about some points, which FedPL mixes with the others.
         start = fresh_weights(settings["FedUL"])
         start, _ = _epoch(clients["FedAvg, all labels"], start)
         seconds: dict[str, list[float]] = {label: [] for label in clients}
@@ -64,7 +64,7 @@ def measure(quick: bool) -> Outcome:
         ("method", "seconds", "over FedAvg", "forward Mops"),
     )
     plain = median(seconds["FedAvg, all labels"])
-    # As the paper counts the transition: a linear layer from K classes to M sets with a bias.
+    # The paper counts the transition as a linear layer from K classes to M sets with a bias.
     transition = 10 * (10 + 1)
     for label, values in seconds.items():
         own = forward + (transition if label.startswith("FedUL") else 0)

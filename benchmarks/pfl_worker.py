@@ -1,6 +1,6 @@
 """Rounds of pfl-research's FedAvg: ``pfl_worker.py SETTINGS CLIENTS ROUNDS THREADS OUTPUT``.
 
-Runs with pfl on the path, alone or several at a time under ``torch.distributed.run``; writes the
+Needs pfl on the path; runs as one process, or several under ``torch.distributed.run``. Writes the
 seconds of rounds to a file.
 """
 
@@ -33,7 +33,7 @@ from fedul_flwr.config.run_config import parse_flat
 
 
 class Classifier(nn.Module):
-    """A model with the loss that pfl asks a model for."""
+    """A model with the loss method that pfl requires."""
 
     def __init__(self, inner: nn.Module) -> None:
         super().__init__()
@@ -44,13 +44,13 @@ class Classifier(nn.Module):
         return nn.functional.cross_entropy(self.inner(inputs), labels)
 
     def metrics(self, *arguments: Any, **named: Any) -> dict[str, Any]:
-        """Nothing is evaluated."""
+        """No metrics: nothing is evaluated."""
         del arguments, named
         return {}
 
 
 class Clock(TrainingProcessCallback):  # type: ignore[misc]
-    """Notes the end of every round."""
+    """Records the end of every round."""
 
     def __init__(self) -> None:
         self.ends: list[float] = []
@@ -73,7 +73,7 @@ def main() -> None:
     net = Classifier(members[0].model)
     server = torch.optim.SGD(net.parameters(), 1.0)
     clock = Clock()
-    # Round 0 would be evaluated: what is timed begins after it.
+    # Round 0 would be evaluated: timing starts after it.
     FederatedAveraging().run(
         algorithm_params=NNAlgorithmParams(
             central_num_iterations=rounds + 1,

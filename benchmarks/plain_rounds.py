@@ -1,4 +1,4 @@
-"""Rounds of FedAvg as a plain loop: no Flower, no messages, weights in memory that all share."""
+"""Rounds of FedAvg as a plain loop: no Flower, no messages, weights in shared memory."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ _fit: Callable[[tuple[int, int]], None]
 
 
 class PlainRounds:
-    """Rounds of all clients, dealt to processes as they become free.
+    """Rounds of all clients, each assigned to the next free process.
 
     Parameters
     ----------
     kind : a key of :data:`KINDS`.
-    settings : what the clients do.
-    num_clients : how many; every round has all of them.
-    processes, threads : processes that train clients, and threads of each.
+    settings : the clients' settings.
+    num_clients : number of clients; all take part in every round.
+    processes, threads : number of processes that train clients, and threads of each.
     """
 
     def __init__(
@@ -54,7 +54,7 @@ class PlainRounds:
         ready = context.Barrier(processes + 1)
         task = (kind, settings.to_flat(), num_clients, threads, self._start, self._trained, ready)
         self._pool = context.Pool(processes, _open, task)
-        ready.wait(timeout=300)  # what is timed begins with all data at hand
+        ready.wait(timeout=300)  # timing starts when all data are loaded
 
     def __enter__(self) -> Self:
         return self
@@ -70,11 +70,11 @@ class PlainRounds:
 
     @property
     def weights(self) -> NDArrays:
-        """The mean of the last round."""
+        """Mean of the weights after the last round."""
         return [array.numpy() for array in self._start]
 
     def seconds(self, rounds: int) -> list[float]:
-        """Of each of the next ``rounds``: training and the mean of the weights."""
+        """Seconds of each of the next ``rounds``: training, and averaging the weights."""
         taken = []
         for _ in range(rounds):
             self._round += 1
@@ -96,16 +96,16 @@ def _open(
     trained: list[Tensor],
     ready: Barrier,
 ) -> None:
-    """Make this process ready to train clients."""
+    """Prepare this process for training clients."""
     global _fit
     torch.set_num_threads(threads)
     settings = parse_flat({**flat, "client-threads": threads})
     try:
         clients = prepared_clients(settings, num_clients)
-        if kind == "image by image":  # of the others a whole round is short enough to warm up with
+        if kind == "image by image":  # for the others a whole round is short enough as warm-up
             fit_image_by_image(clients[0], [array.numpy() for array in start], 0)
     except BaseException:
-        ready.abort()  # the pool would try again for ever
+        ready.abort()  # otherwise the pool would retry forever
         raise
 
     def fit(task: tuple[int, int]) -> None:
@@ -128,7 +128,7 @@ def fit_ours(client: LocalTrainingClient, start: NDArrays, number: int) -> NDArr
 
 
 def fit_image_by_image(client: LocalTrainingClient, start: NDArrays, number: int) -> NDArrays:
-    """FedUL's round as one would write it first, in float32; of round 0 a few steps alone."""
+    """FedUL's round in a straightforward way, in float32; round 0 has only a few steps."""
     assert isinstance(client, FedULClient)
     sets = client.sets
     count = len(sets.points) if number else 3 * reference_loop.BATCH_SIZE
@@ -140,7 +140,7 @@ def fit_image_by_image(client: LocalTrainingClient, start: NDArrays, number: int
 
 
 def fit_tensors(client: LocalTrainingClient, start: NDArrays, number: int) -> NDArrays:
-    """A round on labels, in float32, of images that are tensors in memory already."""
+    """A supervised round in float32, with images that are already tensors in memory."""
     del number
     inputs, labels = client_tensors(client)
     batch = client.settings.batch_size
@@ -155,7 +155,7 @@ def fit_tensors(client: LocalTrainingClient, start: NDArrays, number: int) -> ND
 
 
 def client_tensors(client: LocalTrainingClient) -> tuple[Tensor, Tensor]:
-    """Inputs ``(n, c, h, w)`` and targets ``(n,)`` of a client, made once and kept with it."""
+    """Inputs ``(n, c, h, w)`` and targets ``(n,)`` of a client, computed once and cached."""
     kept: tuple[Tensor, Tensor] | None = getattr(client, "tensors", None)
     if kept is None:
         data = client.training_data()

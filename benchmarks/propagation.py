@@ -31,7 +31,7 @@ GIBIBYTE = 2**30
 
 
 def measure(quick: bool) -> Outcome:
-    """All sides in one process, one after the other; the run at scale in a process of its own."""
+    """All sides in one process, one after the other; the run at scale in a new process."""
     size, turns, scales = (1000, 1, (500, 1000)) if quick else (10_000, 3, SCALES)
     num_columns = size // 10
     features, classes = mixture(size)
@@ -73,7 +73,7 @@ def measure(quick: bool) -> Outcome:
 def _against_faiss(
     outcome: Outcome, compare: Callable[..., None], codes: Bytes, turns: int
 ) -> None:
-    """FAISS with whatever number of threads is faster: on a busy machine its threads wait long."""
+    """FAISS with the faster number of threads: on a busy machine its threads wait long."""
     faiss_search(codes[:10], 1)  # imports; ours was compiled when the graph was made
     cores = os.cpu_count() or 1
     ours: list[tuple[float, float]] = []
@@ -99,7 +99,7 @@ def mixture(size: int) -> tuple[Floats, Ints]:
 
 
 def few_labels(classes: Ints, every: int) -> Ints:
-    """The class of every so-manyth point, -1 for the others."""
+    """Labels of one in ``every`` points, -1 for the others."""
     return np.where(np.arange(len(classes)) % every == 0, classes, -1)
 
 
@@ -110,13 +110,13 @@ def seconds(work: Callable[[], object]) -> float:
 
 
 def costs(work: Callable[[], object]) -> tuple[float, float]:
-    """Seconds by the clock, and of all cores together."""
+    """Wall-clock seconds, and processor seconds of all cores."""
     before = time.process_time()
     return seconds(work), time.process_time() - before
 
 
 def faiss_search(codes: Bytes, k: int, threads: int = 1) -> Any:
-    """Exhaustive search of the k nearest and the point itself."""
+    """Exhaustive search of the k nearest points, and the point itself."""
     import faiss
 
     faiss.omp_set_num_threads(threads)
@@ -126,7 +126,7 @@ def faiss_search(codes: Bytes, k: int, threads: int = 1) -> Any:
 
 
 def _growth(outcome: Outcome, sizes: Sequence[int]) -> None:
-    """Features to labels, each size in a fresh process, whose peak memory is then its own."""
+    """From features to labels, each size in a new process, to measure its peak memory."""
     found = {size: _at_scale(size) for size in sizes}
     totals = {size: sum(one["seconds"].values()) for size, one in found.items()}
     for size, one in found.items():
@@ -179,7 +179,7 @@ def run_at_scale(size: int) -> dict[str, Any]:
         return result
 
     small = encode(features[:100], bytes(SEED_BYTES))
-    neighbours_by_code(small, NUM_NEIGHBOURS)  # compiles, which takes the same for every size
+    neighbours_by_code(small, NUM_NEIGHBOURS)  # compiles, which takes equally long for every size
     codes = timed("codes", lambda: encode(features, bytes(SEED_BYTES)))
     graph = timed("graph", lambda: normalised_graph(neighbours_by_code(codes, NUM_NEIGHBOURS)))
     scores = timed("scores", lambda: propagate(graph, one_hot(labels, NUM_CLASSES)))
@@ -189,7 +189,7 @@ def run_at_scale(size: int) -> dict[str, Any]:
 
 
 def peak_memory() -> int:
-    """Bytes. Not ``ru_maxrss``, which begins with what the parent process had at the start."""
+    """Peak memory in bytes. Not ``ru_maxrss``, which includes the parent's memory at the start."""
     status = Path("/proc/self/status").read_text()
     return 1024 * int(status.split("VmHWM:")[1].split()[0])
 

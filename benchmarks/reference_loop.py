@@ -1,4 +1,4 @@
-"""FedUL's local loop as one would write it first: images one by one, autograd for everything."""
+"""FedUL's local loop in a straightforward way: images one by one, autograd for everything."""
 
 from __future__ import annotations
 

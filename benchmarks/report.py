@@ -1,4 +1,4 @@
-"""What every benchmark hands back, and how it is shown."""
+"""Result of a benchmark, and its output."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from benchmarks.figures import Growth, Sides
 
 @dataclass(frozen=True)
 class Bar:
-    """A figure with the limit that it has to keep.
+    """A measured value with its limit.
 
     Attributes
     ----------
     name : what is measured.
     value, limit : in ``unit``.
-    at_least : whether the limit is from below.
+    at_least : whether the limit is a lower bound.
     """
 
     name: str
@@ -44,7 +44,7 @@ class Bar:
 
 @dataclass
 class Outcome:
-    """Result of one benchmark: a table and pictures for people, figures for machines."""
+    """Result of one benchmark: a table and figures, and values for further processing."""
 
     title: str
     columns: Sequence[str]
@@ -55,7 +55,7 @@ class Outcome:
     figures: dict[str, Any] = field(default_factory=dict)
 
     def show(self) -> None:
-        """Print the table, the bars and the notes."""
+        """Print the table, the values with limits, and the notes."""
         widths = [max(map(len, column)) for column in zip(self.columns, *self.rows, strict=True)]
         print(f"\n{self.title}")
         for row in (self.columns, ["-" * width for width in widths], *self.rows):
@@ -66,7 +66,7 @@ class Outcome:
             print(f"  {line}")
 
     def draw(self, directory: Path) -> list[Path]:
-        """Draw the pictures into ``directory``."""
+        """Draw the figures into ``directory``."""
         return [plot.draw(directory) for plot in self.plots]
 
     def as_json(self) -> dict[str, Any]:
@@ -76,12 +76,12 @@ class Outcome:
 
 
 def best(taken: Mapping[str, Sequence[float]], side: str) -> str:
-    """Which of the ways of ``side``, told by how their names begin, has the least median."""
+    """Name of the fastest variant of ``side``, by median; names of variants start with ``side``."""
     return min((name for name in taken if name.startswith(side)), key=lambda n: median(taken[n]))
 
 
 def arithmetic(model: str, image_shape: tuple[int, int, int]) -> str:
-    """What ``precision = "auto"`` takes for a model of ten classes on this processor."""
+    """Precision that ``"auto"`` chooses for a model of ten classes on this processor."""
     import torch
 
     from fedul_flwr.learning.machine import choose_dtype
@@ -92,8 +92,8 @@ def arithmetic(model: str, image_shape: tuple[int, int, int]) -> str:
 
 
 def machine() -> dict[str, Any]:
-    """Hardware and versions that the figures belong to."""
-    # Half a gigabyte, which does not belong to the memory of a process that computes without it.
+    """Hardware and versions on which values were measured."""
+    # Imported here: it takes half a gigabyte, which would count as memory of other processes.
     import torch
 
     from fedul_flwr.learning.machine import fast_bfloat16

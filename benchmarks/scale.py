@@ -1,4 +1,4 @@
-"""What rounds of 10^3 to 10^6 clients take, per method: measured unit costs and stated formulas.
+"""Costs of rounds of 10^3 to 10^6 clients, by method: formulas with measured unit costs.
 
 ``python -m benchmarks.scale`` prints the table of docs/scale.md.
 """
@@ -21,12 +21,12 @@ COUNTS = (100, 1_000, 10_000, 100_000, 1_000_000)
 """Clients in a round."""
 LABELED, UNLABELED, NUM_BITS, NUM_CLASSES, HELPERS, GROUP = 10, 90, 4096, 10, 2, 20
 SMALLER = 1024
-"""Bits where points are compared in secret."""
+"""Number of bits in encrypted comparisons."""
 POINTS = LABELED + UNLABELED
 
 Formula = Callable[[int], float]
 Costs = dict[str, tuple[Formula, str]]
-"""A quantity's formula over clients in a round, and whether it is a number, bytes or seconds."""
+"""By quantity: a formula of the clients in a round, and its kind: number, bytes or seconds."""
 
 
 def measure(quick: bool) -> Outcome:
@@ -54,7 +54,7 @@ def model_bytes() -> int:
 
 
 def methods(found: dict[str, dict[str, float]], model: int) -> dict[str, Costs]:
-    """Formulas by method, in S clients of a round and the units that were measured."""
+    """Formulas by method, for S clients of a round, with the measured unit costs."""
     clients, combining = found["membership"], found["aggregation"]
     megabytes = model / MEGABYTE
 
@@ -103,7 +103,7 @@ def methods(found: dict[str, dict[str, float]], model: int) -> dict[str, Costs]:
 
 
 def propagation(unit: dict[str, float], model: int) -> Costs:
-    """One propagation among all S clients; the codes' and the columns' memory at the server."""
+    """One propagation among all S clients; memory of codes and columns at the server."""
 
     def group(count: int) -> Group:
         return Group((LABELED,) * count, (UNLABELED,) * count, NUM_BITS, NUM_CLASSES)
@@ -132,15 +132,15 @@ def propagation(unit: dict[str, float], model: int) -> Costs:
 
 
 def secret(name: str, group: int = 0) -> Costs:
-    """Comparisons by a backend's own estimate, among all S clients or in groups of ``group``."""
+    """Comparisons by the backend's estimate, among all S clients or in groups of ``group``."""
     backend = BACKENDS[name]
 
     def members(count: int) -> int:
         return group or count
 
     def cost(count: int, place: int) -> float:
-        # Each pair of clients of one size costs the same, but for what is sent to all at once:
-        # a polynomial of degree 2 in the clients, found from three counts and exact.
+        # Pairs of clients of the same size have the same cost, plus messages to all at once. So
+        # the cost is a polynomial of degree 2, which three numbers of clients determine.
         counts = (4, 8, 16)
         values = [backend.cost([POINTS] * some, SMALLER)[place] for some in counts]
         return count // members(count) * parabola(counts, values, members(count))
@@ -162,7 +162,7 @@ def secret(name: str, group: int = 0) -> Costs:
 
 
 def parabola(places: tuple[int, int, int], values: list[float], at: int) -> float:
-    """The value at ``at`` of the polynomial of degree 2 through three points (Lagrange)."""
+    """Value at ``at`` of the polynomial of degree 2 through three points (Lagrange)."""
     total = 0.0
     for place, value in zip(places, values, strict=True):
         others = [other for other in places if other != place]
@@ -171,7 +171,7 @@ def parabola(places: tuple[int, int, int], values: list[float], at: int) -> floa
 
 
 def readable(value: float, kind: str) -> str:
-    """Three digits with a unit: 1,000 bytes are a kB."""
+    """Three digits with a unit; 1 kB is 1,000 bytes."""
     steps: dict[str, tuple[tuple[float, str], ...]] = {
         "number": ((1, ""),),
         "bytes": tuple((1000**power, f" {name}B") for power, name in enumerate(("k", *"MGTPE"), 1)),

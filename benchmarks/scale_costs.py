@@ -1,4 +1,4 @@
-"""What a federation costs, as formulas: messages and bytes of rounds by method.
+"""Formulas for the communication of a federation: messages and bytes of rounds by method.
 
 A message and its reply count as one exchange. Bytes are those of a message's content as
 :func:`fedul_flwr.federated.messages.payload_bytes` counts them: no names, no headers of Flower or
@@ -16,21 +16,21 @@ from fedul_flwr.propagation.phases import COMPARE, ROWS, SUM
 WORD, INFLUENCE = 8, 4
 """Bytes of an entry of a sum of labels, and of an influence."""
 COMPARE_REST, SUM_REST = HEADER + 32 + 28, HEADER + 32
-"""Bytes of a message to a client beside a model, columns and 16 for each participant: seed, round,
-whether it is the first, and the phase's name; round, attempt, withheld, and the phase's name."""
+"""Bytes of a message to a client without model, columns and 16 bytes per participant: seed, round,
+flag of the first message and phase name; round, attempt, withheld and phase name."""
 
 
 @dataclass(frozen=True)
 class Plan:
-    """How many take part.
+    """Numbers of clients and rounds.
 
     Attributes
     ----------
-    clients : C, all of the run.
-    sampled : S, those that train in a round.
+    clients : C, all clients of the run.
+    sampled : S, clients that train in a round.
     rounds : R.
-    evaluating : E, those that say their loss on held-out data after every round; 0 where other
-        data choose the best round.
+    evaluating : E, clients that report their loss on held-out data after every round; 0 if other
+        data select the best round.
     """
 
     clients: int
@@ -46,7 +46,7 @@ def exchanges(plan: Plan) -> dict[str, int]:
 
 
 def run_bytes(plan: Plan, each: dict[str, int]) -> dict[str, int]:
-    """Bytes of a run in one direction by phase, from those of one message of each phase."""
+    """Bytes of a run in one direction by phase, from the bytes of one message of each phase."""
     return {phase: count * each[phase] for phase, count in exchanges(plan).items()}
 
 
@@ -68,14 +68,14 @@ class Group:
 
     @property
     def points(self) -> int:
-        """n, of all clients."""
+        """n, number of points of all clients."""
         return sum(self.labeled) + sum(self.unlabeled)
 
     def down(self, model: int) -> dict[str, int]:
-        """Bytes to clients beside those of training: codes are asked for, columns of S, rows.
+        """Bytes to clients in addition to training: requests for codes, columns of S, rows.
 
         P (model + 188); 4 (Σ u)(Σ l) + P (16 P + 160); 8 K (Σ u + P) + 128 P, with the training
-        message. (An array travels with a header of 128 bytes.)
+        message. (Every array is sent with a header of 128 bytes.)
         """
         members = len(self.labeled)
         columns = INFLUENCE * sum(self.unlabeled) * sum(self.labeled)
@@ -86,7 +86,7 @@ class Group:
         }
 
     def up(self) -> dict[str, int]:
-        """Bytes from clients: codes and which points have labels, shares of the sum.
+        """Bytes from clients: codes, flags of labeled points, and shares of the sum.
 
         n (L / 8 + 1) + 256 P; 8 K (P - 1)(Σ u + P) + 128 P: each sends all rows but its own.
         """
@@ -99,5 +99,5 @@ class Group:
 
 
 def sparse_bytes(parts: int, model: int) -> int:
-    """Most bytes of sparse differences: every value of ``parts`` models, and masks of 1/32."""
+    """Upper bound for sparse differences: all values of ``parts`` models, and masks of 1/32."""
     return parts * (model + model // 32)

@@ -1,4 +1,4 @@
-"""What one client, reply, point or pair costs the server in processor time, at small sizes."""
+"""The server's processor time per client, reply, point or pair, measured at small sizes."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ MEGABYTE = 1e6
 
 
 def processor_seconds(work: Callable[[], object], turns: int) -> float:
-    """The median of ``turns``, all threads together."""
+    """Median over ``turns`` of the processor seconds of all threads."""
     taken = []
     for _ in range(turns):
         began = time.process_time()
@@ -45,10 +45,10 @@ def processor_seconds(work: Callable[[], object], turns: int) -> float:
 
 
 def membership(quick: bool) -> dict[str, float]:
-    """Seconds per client before round 1 and in a round it has no part in, and per small reply.
+    """Seconds per client before round 1 and in rounds without it, and per small reply.
 
-    ``prepare_down``, ``prepare_up`` and ``described`` are bytes per client: of the two messages
-    before round 1, and of ``federation.json``.
+    ``prepare_down``, ``prepare_up`` and ``described`` are bytes per client, of the two messages
+    before round 1 and of ``federation.json``.
     """
     few, many, rounds = (20, 60, 3) if quick else (100, 500, 6)
     part, whole = 5, 20
@@ -90,7 +90,7 @@ def _run(clients: int, sampled: int, rounds: int) -> dict[str, float]:
 
 
 def aggregation(quick: bool) -> dict[str, float]:
-    """Seconds per reply and MB to check and to combine; of Krum per pair of replies and MB."""
+    """Seconds per reply and MB for checking and combining; for Krum per pair of replies and MB."""
     count, values, turns = (6, 50_000, 1) if quick else (20, 250_000, 5)
     rng = np.random.default_rng(0)
     megabytes = 4 * values / MEGABYTE
@@ -102,7 +102,7 @@ def aggregation(quick: bool) -> dict[str, float]:
             flat = {"base": name, "output": f"{scratch}/{name}"}
             base = build_base(resolve(flat, Path(scratch)))
             taken = []
-            for _ in range(turns):  # with replies of their own: some bases empty them
+            for _ in range(turns):  # with new replies: some bases empty them
                 replies = [_reply(update, node) for node, update in enumerate(updates)]
                 began = time.process_time()
                 base.aggregate_train(1, replies)
@@ -131,8 +131,8 @@ def _reply(update: np.ndarray, node: int) -> Message:
 
 
 def propagation(quick: bool) -> dict[str, float]:
-    """Seconds per pair of points for the graph (4,096 bits), per point and column to solve; and
-    what of ring-LWE's estimates was measured."""
+    """Seconds per pair of points for the graph (4,096 bits), and per point and column for the
+    solver; and measured values for ring-LWE's estimates."""
     size, turns = (600, 1) if quick else (4000, 3)
     codes = encode(mixture(size)[0], bytes(SEED_BYTES))
     neighbours_by_code(codes[:10], 1)  # compiles the loops
@@ -154,7 +154,7 @@ def propagation(quick: bool) -> dict[str, float]:
 
 
 def units(quick: bool) -> dict[str, dict[str, float]]:
-    """All of them."""
+    """All unit costs."""
     return {
         "membership": membership(quick),
         "aggregation": aggregation(quick),

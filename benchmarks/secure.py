@@ -1,4 +1,4 @@
-"""XCLP in secret: comparisons by every backend, sums under masks, and what a round costs more."""
+"""Encrypted XCLP: comparisons by every backend, masked sums, and the extra cost of a round."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ UNITS = {"s": "time", "MB": "sent by clients", "GiB": "peak memory"}
 
 
 def measure(quick: bool) -> Outcome:
-    """Each comparison in a fresh process, all its clients and the server one after the other."""
+    """Each comparison in a new process, with all its clients and the server one after the other."""
     outcome = Outcome(
         "secure: clients × points × bits, all parties in one process",
         ("comparison", "seconds", "MB sent", "peak GiB"),
@@ -78,7 +78,7 @@ def _compare(outcome: Outcome, name: str, clients: int, points: int, num_bits: i
 
 
 def _growth(outcome: Outcome, sizes: list[tuple[int, int, int]]) -> None:
-    """How a comparison in secret grows with the length of codes, beside the same in the clear."""
+    """Cost of a comparison over the length of codes, encrypted and unencrypted."""
     found = {bits: outcome.figures[f"rlwe {c} × {n} × {bits:,}"] for c, n, bits in sizes}
     clear = []
     for clients, points, bits in sizes:
@@ -107,7 +107,7 @@ def _growth(outcome: Outcome, sizes: list[tuple[int, int, int]]) -> None:
 
 
 def _sums(outcome: Outcome, turns: int) -> None:
-    """2,500 rows, 500 of each of 5 clients, of 10 classes: shares, their sum, and opened rows."""
+    """2,500 rows, 500 of each of 5 clients, of 10 classes: shares, their sum, and final rows."""
     rng = np.random.default_rng(0)
     parts = [rng.random((2500, 10)) for _ in range(5)]
     sizes = dict.fromkeys(range(5), 500)
@@ -146,7 +146,7 @@ def _round(outcome: Outcome, rounds: int) -> None:
 
 
 def _round_seconds(secure: str, rounds: int) -> list[float]:
-    """Of every round but the first, in which loops are compiled."""
+    """Seconds of every round but the first, in which loops are compiled."""
     with tempfile.TemporaryDirectory() as directory:
         flat = {"method": "xclp", "num-rounds": rounds + 1, "output": f"{directory}/run"}
         flat |= {"semi.labels-only-rounds": 0, "xclp.secure": secure}
@@ -156,11 +156,11 @@ def _round_seconds(secure: str, rounds: int) -> list[float]:
     return [float(json.loads(line)["seconds"]) for line in lines][1:]
 
 
-# In a process of its own
+# In a new process
 
 
 def compare_group(name: str, clients: int, points: int, num_bits: int) -> dict[str, Any]:
-    """The session of a propagation: keys, seed, codes and distances."""
+    """A comparison among all clients: keys, seed, codes and distances."""
     backend, codes = BACKENDS[name], _codes(clients, points, num_bits)
     server = backend.server(range(clients), num_bits, bytes(32))
     memory: list[Arrays] = [{} for _ in codes]
@@ -192,7 +192,7 @@ def compare_group(name: str, clients: int, points: int, num_bits: int) -> dict[s
 
 
 def compare_pair(name: str, points: int, num_bits: int) -> dict[str, Any]:
-    """An owner and an evaluator, every message sealed, with the keys of two clients at hand."""
+    """A comparison of an owner and an evaluator with existing keys, all messages encrypted."""
     protocol, codes = PROTOCOLS[name], _codes(2, points, num_bits)
     sizes = {0: points, 1: points}
     seats = [

@@ -22,12 +22,12 @@ from fedul_flwr.learning.machine import fast_bfloat16
 
 CHECKOUT = Path(__file__).parents[1]
 PFL = CHECKOUT / ".venv-pfl"
-"""Where ``make bench`` puts pfl: it asks for older packages than Flower, so it stays apart."""
+"""Environment in which ``make bench`` installs pfl, which needs older packages than Flower."""
 OURS, PEER, PLAIN = "ours, on Ray", "pfl-research", "plain loop"
 
 
 def measure(quick: bool) -> Outcome:
-    """Runs of every side in turns; of every loop the best of several ways to use the cores."""
+    """Sides in turns; for every loop the best of several ways to use the cores."""
     clients, turns, rounds = (2, 1, 1) if quick else (50, 2, 6)
     model, (folder, name) = ("mlp", ("digits", "digits")) if quick else ("cnn4", cifar_like())
     cores = os.cpu_count() or 1
@@ -59,7 +59,7 @@ def measure(quick: bool) -> Outcome:
 
 
 def _precisions(quick: bool) -> list[str]:
-    """float32 as the others compute; and the default, where that is bfloat16."""
+    """float32, which the others use; and the default, if it is bfloat16."""
     both = not quick and fast_bfloat16(torch.device("cpu"))
     return ["float32", "auto"] if both else ["float32"]
 
@@ -67,7 +67,7 @@ def _precisions(quick: bool) -> list[str]:
 def _pfl(
     settings: RunConfig, clients: int, rounds: int, processes: int, threads: int, output: Path
 ) -> list[float]:
-    """Seconds of pfl's rounds but the first; none where it is not there or fails."""
+    """Seconds of pfl's rounds but the first; empty if it is not installed or fails."""
     if not (PFL / "pfl").exists():
         return []
     launch = ["-m", "torch.distributed.run", f"--nproc-per-node={processes}"]
@@ -81,7 +81,7 @@ def _pfl(
         env={
             **os.environ,
             "OMP_NUM_THREADS": str(threads),
-            # Behind everything else: only what is not there already comes from it.
+            # Last on the path: it only provides packages that are missing elsewhere.
             "PYTHONPATH": os.pathsep.join([str(CHECKOUT), str(PFL)]),
         },
         stdout=subprocess.DEVNULL,

@@ -1,4 +1,4 @@
-"""Sparse updates: speed of both ends and size of the message, over the share that changed."""
+"""Sparse updates: speed of both ends and size of the message, by fraction of changed values."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SHARES = (0, 0.01, 0.1, 0.5, 1)
 THRESHOLD = 5e-5
 LIMIT = 200.0
 CHANNELS = (3, 64, 128, 128, 128, 256, 512, 512, 512)
-"""Of the convolutions 3 × 3 of ResNet-9."""
+"""Channels of the 3 × 3 convolutions of ResNet-9."""
 
 
 def measure(quick: bool) -> Outcome:
@@ -62,14 +62,14 @@ def _model() -> Arrays:
 
 
 def _moved(held: Arrays, share: float) -> Arrays:
-    """The model with a share of its values, here and there, moved beyond the threshold."""
+    """The model with a random fraction of its values changed by more than the threshold."""
     rng = np.random.default_rng(1)
     steps = {name: np.float32(0.01) * (rng.random(a.shape) < share) for name, a in held.items()}
     return {name: array + steps[name] for name, array in held.items()}
 
 
 def _seconds(function: Callable[[], Any], turns: int) -> list[float]:
-    """Of every turn, after one to warm up."""
+    """Seconds of every turn, after one to warm up."""
     taken = []
     for _ in range(turns + 1):
         start = time.perf_counter()

@@ -1,6 +1,6 @@
 """One side of ``local_step`` in a process: ``step_worker.py KIND THREADS MODEL DATASET``.
 
-KIND is ``reference``, or ``ours`` in the arithmetic of a value of ``precision``, as ``ours:auto``.
+KIND is ``reference``, or ``ours`` with a value of setting ``precision``, as in ``ours:auto``.
 
 Answers commands on stdin, one line each: ``steps N`` with the seconds of N steps, ``learn SEED
 EPOCHS POINTS TEST`` with the test error after training from scratch, ``memory`` with the peak.
@@ -38,7 +38,7 @@ BATCH = reference_loop.BATCH_SIZE
 
 
 class Side:
-    """One client with ten unlabeled sets, and a model that it trains."""
+    """One client with ten unlabeled sets, and its model."""
 
     def __init__(self, kind: str, model: str, dataset: str) -> None:
         self.kind, _, precision = kind.partition(":")
@@ -56,7 +56,7 @@ class Side:
         self.start(seed=0, num_points=12_000)
 
     def start(self, seed: int, num_points: int) -> None:
-        """A fresh model and the client of ``seed``."""
+        """Create a new model, and the client for ``seed``."""
         train = self.source.train
         chosen = stream(seed, "bench").permutation(len(train))[:num_points]
         settings = UnlabeledSetSettings(overlap="shared")
@@ -78,7 +78,7 @@ class Side:
         return reference_loop.SurrogateLoss(priors, sizes)
 
     def train(self, count: int, loss: Loss, epochs: int = 1) -> None:
-        """``epochs`` over the first ``count`` points; both sides begin with a new Adam."""
+        """Train for ``epochs`` on the first ``count`` points, with a new Adam optimizer."""
         images = self.source.train.images
         order = np.random.default_rng(1).permutation(len(self.sets.points))[:count]
         points, sets = self.sets.points[order], self.sets.sets[order]
@@ -90,7 +90,7 @@ class Side:
         train_local(self.model, batches, on_logits(loss), plan, self.rng)
 
     def steps(self, count: int) -> list[float]:
-        """Seconds from loss to loss of ``count`` steps: backward, update, batch, forward."""
+        """Seconds between losses of ``count`` steps: backward, update, batch, forward."""
         inner, calls = self.loss(), []
 
         def loss(logits: Tensor, sets: Tensor) -> Tensor:

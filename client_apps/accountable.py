@@ -1,4 +1,4 @@
-"""What a client can tell its owner before a run: what its data are, and what will leave it."""
+"""Reports for a data owner before a run: a summary of the data, and a list of what will be sent."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ from fedul_flwr.federated.messages import ARRAYS, DIAGNOSTICS, METRICS
 from fedul_flwr.federated.variates import CONTROL, KEPT_ROUNDS
 
 if TYPE_CHECKING:
-    from torch import nn  # which takes seconds to import, and most messages go without
+    from torch import nn  # importing it takes seconds, and most messages do not need it
 
 
 class AccountableClient(FederatedClient):
-    """The part of every client that answers to its owner, in ``fedul-flwr deploy check``."""
+    """Base of all clients, with the methods for ``fedul-flwr deploy check``."""
 
     settings: RunConfig
 
@@ -38,7 +38,7 @@ class AccountableClient(FederatedClient):
 
     @classmethod
     def sends(cls, settings: RunConfig) -> list[Sent]:
-        """All that leaves this client in a run; a method that sends more adds it."""
+        """Everything that this client sends in a run; subclasses add what their method sends."""
         told = ("partition-id", "num-partitions", "own-data")
         reader = SERVER if settings.base == "local" else AVERAGED
         figures = ("num-examples", "loss", "steps", "normalizer")
@@ -57,7 +57,7 @@ class AccountableClient(FederatedClient):
         return sent
 
     def update(self) -> Mapping[str, Arrays]:
-        """Arrays of an update by their record, as large as they can get, before any training."""
+        """Arrays of an update by record, at their largest possible size, before any training."""
         arrays = self.model_arrays()
         if self.settings.base != "scaffold":
             return {ARRAYS: arrays}
@@ -65,7 +65,7 @@ class AccountableClient(FederatedClient):
         return {ARRAYS: arrays, CONTROL: {n: a for n, a in arrays.items() if n in weights}}
 
     def model_arrays(self) -> Arrays:
-        """The model's arrays in the run's arithmetic."""
+        """The model's arrays in the run's precision."""
         from fedul_flwr.learning.local import dump_arrays
 
         if self.settings.precision == "float64":
@@ -73,14 +73,14 @@ class AccountableClient(FederatedClient):
         return {name: np.asarray(array) for name, array in dump_arrays(self.model).items()}
 
     def describe(self) -> Iterator[str]:
-        """What its data are, line by line; paths, names and labels may be in it."""
+        """Lines that describe the client's data; may contain paths, names and labels."""
         yield from ()
 
     def judge(self) -> None:
-        """Refuse to take part in the run.
+        """Check whether this client can take part in the run.
 
         Raises
         ------
         OwnDataError
-            Its data can be read, and are not what the method needs.
+            If its data can be read, but are not what the method needs.
         """

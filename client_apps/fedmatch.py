@@ -1,4 +1,4 @@
-"""FedMatch's client (algorithms 1 and 2): sigma from labels, psi from unlabeled points."""
+"""FedMatch's client (algorithms 1 and 2): trains sigma on labeled, psi on unlabeled points."""
 
 from __future__ import annotations
 
@@ -39,24 +39,24 @@ from fedul_flwr.learning.weighted import scaled_cross_entropy
 
 
 class FedMatchClient(MatchingClient):
-    """Learns the parts of the weights apart, and exchanges what has changed of them.
+    """Trains the parts of the weights separately, and exchanges only their changed values.
 
-    No message has a model: records are named after parts and hold sparse differences
+    Messages contain no whole model: records are named after parts and have sparse differences
     (:mod:`fedul_flwr.federated.sparse`).
     """
 
     @property
     def options(self) -> FedMatchSettings:
-        """FedMatch's own settings."""
+        """Settings in table ``fedmatch``."""
         return self.settings.section("fedmatch", FedMatchSettings)
 
     def array_names(self) -> list[str]:
-        """None: the model travels in parts."""
+        """Empty: the model is sent in parts."""
         return []
 
     @classmethod
     def sends(cls, settings: RunConfig) -> list[Sent]:
-        """As others; parts of the weights in place of a model."""
+        """Inherited entries, with parts of the weights in place of a model."""
         replaced = ((TRAIN, ARRAYS), (TRAIN, METRICS))
         sent = [e for e in super().sends(settings) if (e.phase, e.record) not in replaced]
         helps = settings.section("fedmatch", FedMatchSettings).helpers > 0
@@ -70,7 +70,7 @@ class FedMatchClient(MatchingClient):
         return [*sent, Sent(TRAIN, names, what, METRICS, EVERY_ROUND)]
 
     def update(self) -> dict[str, Arrays]:
-        """The parts as they are sent to a server that holds nothing of them."""
+        """The whole parts, as sent when server and client have had no exchange."""
         factor = self.options.psi_factor if self.options.decomposition else None
         buffers = {name for name, _ in self.model.named_buffers()}
         parts = decompose(self.model_arrays(), buffers, factor)
@@ -80,7 +80,7 @@ class FedMatchClient(MatchingClient):
         self, parameters: NDArrays, config: dict[str, FlowerScalar]
     ) -> tuple[NDArrays, int, dict[str, FlowerScalar]]:
         """One round of local training."""
-        del parameters  # there are none, see array_names
+        del parameters  # empty, see array_names
         keep_freed_memory()
         self.server_round = int(config["server-round"])
         held = self._held(int(config[BASE_ROUND]))
@@ -108,7 +108,7 @@ class FedMatchClient(MatchingClient):
         return [], len(data.points), figures
 
     def _held(self, since: int) -> Parts | None:
-        """The parts of the exchange in round ``since``, none of round 0; ``None`` if not there."""
+        """Parts of the exchange in round ``since``: empty for round 0, ``None`` if lost."""
         if since == 0:
             return {}
         kept = self.state.recall(HELD, self.server_round)
@@ -145,12 +145,12 @@ class FedMatchClient(MatchingClient):
         return decomposed.dump(), figures
 
     def _helpers(self, parts: Parts, count: int) -> list[nn.Module]:
-        """Models of the helpers: this client's sigma with a psi of theirs (algorithm 1, line 14).
+        """Models of the helpers: this client's sigma with each helper's psi (algorithm 1, line 14).
 
         Parameters
         ----------
-        parts : what the round starts from; helpers came as differences from its psi.
-        count : how many came in this round.
+        parts : parts at the start of the round; helpers are sent as differences from its psi.
+        count : number of helpers sent in this round.
         """
         name = unlabeled_part(parts)
         sent = unflatten(self.received.get(HELPERS, {}))
@@ -171,7 +171,7 @@ class FedMatchClient(MatchingClient):
 
 
 def _parts_of(settings: RunConfig) -> tuple[str, ...]:
-    """Parts that the server is told of: not sigma where only the server changes it."""
+    """Parts that are sent to the server: not sigma if only the server trains it."""
     if not settings.section("fedmatch", FedMatchSettings).decomposition:
         return (THETA,)
     at_server = settings.section("scenario", ScenarioSettings).labels_at == "server"
@@ -186,7 +186,7 @@ def _figures(
     helpers: int = 0,
     stale: int = 0,
 ) -> dict[str, FlowerScalar]:
-    """What a client says of its round; always the same keys, as bases demand."""
+    """Metrics of a round; always the same keys, as base strategies require."""
     return {
         "loss": supervised + consistency,
         "supervised-loss": supervised,

@@ -1,4 +1,4 @@
-"""FedUL's client (Algorithm 1, procedures A and B): surrogate labels and their loss."""
+"""FedUL's client (Algorithm 1, procedures A and B): trains on surrogate labels."""
 
 from __future__ import annotations
 
@@ -26,16 +26,16 @@ if TYPE_CHECKING:
 class FedULClient(UnlabeledSetsClient):
     """Trains the class model through the transition of its own sets.
 
-    The index of a point's set is its target; priors and points stay here.
+    The index of a point's set is its target. Priors and points stay at the client.
     """
 
     @property
     def options(self) -> FedULSettings:
-        """FedUL's own settings."""
+        """Settings in table ``fedul``."""
         return self.settings.section("fedul", FedULSettings)
 
     def introduce(self) -> dict[str, Value]:
-        """The verdict, and class masses with ``test-prior = "sets"``."""
+        """The result of the check of its sets, and class masses with ``test-prior = "sets"``."""
         values = super().introduce()
         if self.settings.test_prior == "sets" and not values["reason"]:
             values[CLASS_MASSES] = class_masses(self.sets.priors, self.sets.set_sizes).tolist()
@@ -43,7 +43,7 @@ class FedULClient(UnlabeledSetsClient):
 
     @classmethod
     def sends(cls, settings: RunConfig) -> list[Sent]:
-        """As others; class masses for pi, and held-out losses."""
+        """Inherited entries, class masses for pi, and held-out losses."""
         sent = super().sends(settings)
         if settings.test_prior == "sets":
             sent.append(Sent(PREPARE, (CLASS_MASSES,), "points of each class, by its priors"))
@@ -60,38 +60,38 @@ class FedULClient(UnlabeledSetsClient):
 
     @cached_property
     def held_out(self) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
-        """Bool ``(n_c,)``: entries kept for choosing the best round, the same in every round."""
+        """Bool ``(n_c,)``: entries held out to select the best round, the same in every round."""
         sets = self.sets
         mask = np.zeros(len(sets.points), dtype=bool)
         if self.settings.selection == "heldout":
-            # Whole points, not entries of sets: sets may share points, and a point that is kept
-            # back must be so in all of them. Drawn from all points alike, which leaves every
-            # set's class proportions, and so the transition, as they are.
+            # Hold out points, not entries of sets: sets may share points, and a point must be held
+            # out of all of them. All points have the same chance, so that the expected class
+            # proportions of every set, and so the transition, do not change.
             rng = stream(self.settings.seed, "held-out", self.node.partition_id)
             distinct = rng.permutation(np.unique(sets.points))
             count = int(self.options.heldout_fraction * len(distinct))
             mask = np.isin(sets.points, distinct[:count])
-            for m in range(len(sets.priors)):  # no set may be left without a point to train on
+            for m in range(len(sets.priors)):  # every set keeps at least one point for training
                 entries = np.flatnonzero(sets.sets == m)
                 if len(entries) and mask[entries].all():
                     mask &= sets.points != sets.points[entries[0]]
         return mask
 
     def training_data(self) -> TrainingData:
-        """Points with the index of their set for a target (eq. 6)."""
+        """Points with the index of their set as target (eq. 6)."""
         sets = self.sets
         keep = ~self.held_out
         return TrainingData(sets.images, sets.points[keep], sets.sets[keep])
 
     def take_prior(self, config: dict[str, Any]) -> None:
-        """Keep pi of a round's config for :meth:`loss`, where the server found it."""
+        """Store pi from a round's config for :meth:`loss`, if the server sends it."""
         if self.settings.test_prior == "sets":
             self.test_prior = list(config[TEST_PRIOR])
 
     def fit(
         self, parameters: NDArrays, config: dict[str, FlowerScalar]
     ) -> tuple[NDArrays, int, dict[str, FlowerScalar]]:
-        """One round of local training under the round's pi."""
+        """One round of local training with the round's pi."""
         self.take_prior(config)
         return super().fit(parameters, config)
 
@@ -121,7 +121,7 @@ class FedULClient(UnlabeledSetsClient):
         self.take_prior(config)
         load_arrays(self.model, dict(zip(self.array_names(), parameters, strict=True)))
         sets, mask = self.sets, self.held_out
-        if not mask.any():  # sets too small: no examples, so no weight in the mean
+        if not mask.any():  # sets are too small: zero examples means zero weight in the mean
             return 0.0, 0, {}
         logits = predict_logits(self.model, sets.images, sets.points[mask], self.plan(config))
         loss = self.loss()(logits, torch.from_numpy(sets.sets[mask]))

@@ -1,4 +1,4 @@
-"""FedUL's client with consistency between views on the posterior that the transition recovers."""
+"""FedUL's client with a consistency loss between views, on the recovered class posterior."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from fedul_flwr.surrogate import SurrogateLoss
 
 
 class FedULConsistencyClient(FedULClient):
-    """Trains on surrogate labels, and a strong view to what the weak view's posterior says."""
+    """Trains on surrogate labels, and trains strong views on the posterior of weak views."""
 
     consistency: ConsistencyObjective | None = None
-    """This round's objective, where consistency has a weight."""
+    """This round's objective, if the consistency loss has a weight."""
 
     @classmethod
     def sends(cls, settings: RunConfig) -> list[Sent]:
-        """As FedUL's; figures of the strong view."""
+        """FedUL's entries, and metrics of the strong view."""
         sent = super().sends(settings)
         if settings.section("fedul-consistency", FedULConsistencySettings).weight:
             names, what = ("consistency-loss", "masked-share"), "how the strong views went"
@@ -32,7 +32,7 @@ class FedULConsistencyClient(FedULClient):
         return sent
 
     def objective(self, server_round: int) -> Objective:
-        """FedUL's loss of the weak view, and weighted consistency of the strong one."""
+        """FedUL's loss of the weak view plus the weighted consistency loss of the strong one."""
         options = self.settings.section("fedul-consistency", FedULConsistencySettings)
         weight = options.weight * ramp_up(server_round, options.ramp_up_rounds)
         if weight == 0:
@@ -53,7 +53,7 @@ class FedULConsistencyClient(FedULClient):
     def fit(
         self, parameters: NDArrays, config: dict[str, FlowerScalar]
     ) -> tuple[NDArrays, int, dict[str, FlowerScalar]]:
-        """One round; reports the surrogate loss, the consistency loss and the masked share."""
+        """One round; reports surrogate loss, consistency loss and the fraction of masked points."""
         arrays, count, metrics = super().fit(parameters, config)
         if self.consistency is not None:
             surrogate, value, masked = self.consistency.means()

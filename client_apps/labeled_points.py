@@ -1,4 +1,4 @@
-"""What clients with labels at some of their points have in common: the points."""
+"""Data of clients with labels for some of their points."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from fedul_flwr.federated.disclosure import PREPARE, Sent
 
 
 class LabeledPointsClient(LocalTrainingClient):
-    """Knows its points, which of them have labels, and which training may look at."""
+    """Base of clients with partly labeled points; loads them and tells which may be trained on."""
 
     @cached_property
     def data(self) -> PartlyLabeledPoints:
-        """This client's points: its own, or its share in a simulation."""
+        """This client's points: its own data, or its part of a simulated split."""
         folder = self.own_folder
         if folder is None:
             return open_partly_labeled_points(self.federation, self.node.partition_id)
@@ -28,17 +28,17 @@ class LabeledPointsClient(LocalTrainingClient):
 
     @property
     def num_classes(self) -> int:
-        """K."""
+        """Number of classes K."""
         return len(self.federation["class-names"])
 
     @cached_property
     def labeled(self) -> Ints:
-        """Positions of labeled points among this client's."""
+        """Positions of the labeled points among all of its points."""
         return np.flatnonzero(self.data.labels != UNLABELED)
 
     @cached_property
     def unlabeled(self) -> Ints:
-        """Positions of unlabeled points that training may look at."""
+        """Positions of the unlabeled points that may be used in training."""
         return np.flatnonzero((self.data.labels == UNLABELED) & ~self.data.new)
 
     def introduce(self) -> dict[str, Value]:
@@ -47,7 +47,7 @@ class LabeledPointsClient(LocalTrainingClient):
 
     @classmethod
     def sends(cls, settings: RunConfig) -> list[Sent]:
-        """As others; numbers of points and labels."""
+        """Inherited entries, and numbers of points and labels."""
         numbers = ("num-points", "num-labeled")
         return [*super().sends(settings), Sent(PREPARE, numbers, "how many points and labels")]
 

@@ -1,7 +1,8 @@
-"""What the clients of all methods share: settings, model and the round of local training.
+"""Base of all clients: settings, model and a round of local training.
 
-On a device every message is a new process, and half of what it takes is to import torch. Here, in
-FedUL and in XCLP, whose phases are many, it is therefore imported where a model is computed with.
+On a device every message starts a new process, and importing torch takes half of its time. This
+module, FedUL and XCLP, which has many phases, therefore import torch only where they compute with a
+model.
 """
 
 from __future__ import annotations
@@ -57,21 +58,21 @@ class TrainingData(NamedTuple):
 
 
 class LocalTrainingClient(AccountableClient):
-    """A client that trains the global model on its own data; a method says on what and how.
+    """A client that trains the global model on its own data.
 
-    Subclasses give :meth:`training_data` and :meth:`loss`, and may :meth:`introduce` themselves.
-    Methods whose loss is not one of logits and targets override :meth:`objective`, those with
-    batches of their own :meth:`batches`.
+    Subclasses define :meth:`training_data` and :meth:`loss`, and may override :meth:`introduce`.
+    Methods whose loss is not a function of logits and targets override :meth:`objective`, those
+    with other batches :meth:`batches`.
 
     Parameters
     ----------
     settings : the run's settings.
-    node : where this client runs.
-    state : its memory between messages.
+    node : the node config.
+    state : the client's state between messages.
 
     Attributes
     ----------
-    server_round : the round that :meth:`fit` is in, counted over resumed runs; 0 outside.
+    server_round : current round in :meth:`fit`, counted over resumed runs; 0 outside of it.
     """
 
     server_round = 0
@@ -88,11 +89,11 @@ class LocalTrainingClient(AccountableClient):
         raise NotImplementedError
 
     def loss(self) -> Loss:
-        """The mean loss of a batch of logits and targets."""
+        """The mean loss of a batch, as a function of logits and targets."""
         raise NotImplementedError
 
     def objective(self, server_round: int) -> Objective:
-        """What a step of round ``server_round`` minimises: by default :meth:`loss` of logits."""
+        """The function that a step minimizes in a round: by default :meth:`loss` of the logits."""
         from fedul_flwr.learning.local import on_logits
 
         del server_round
@@ -105,26 +106,26 @@ class LocalTrainingClient(AccountableClient):
         return point_batches(data.images, data.points, data.targets, plan)
 
     def stage(self, server_round: int) -> tuple[int, int]:
-        """Which round of a stage of training this is, from 1, and how many rounds the stage has.
+        """Number of the round within its training stage, from 1, and the stage's length in rounds.
 
-        The step size's schedule goes by it: a method with several stages begins it anew in each.
+        The step size's schedule depends on it: it restarts in each stage of a method.
         """
         return server_round, self.settings.num_rounds
 
     def introduce(self) -> dict[str, Value]:
-        """What the server hears of this client before round 1."""
+        """Values that the client sends to the server before round 1."""
         return {}
 
-    # What they share
+    # Shared by all methods
 
     @property
     def federation(self) -> dict[str, Any]:
-        """What the server told in phase ``prepare``: ``fedul_flwr.federated.phases.introduction``.
+        """The setup from phase ``prepare``: :func:`fedul_flwr.federated.nodes.setup_content`.
 
         Raises
         ------
         UserError
-            If it was told nothing yet, or its device has lost its memory since.
+            If the client has not got it yet, or its device has lost its state since.
         """
         told = self.state.values(FEDERATION)
         if not told:
@@ -135,12 +136,12 @@ class LocalTrainingClient(AccountableClient):
         return told
 
     def require_prepared(self) -> None:
-        """See :attr:`federation`."""
+        """Raise an error without a setup, see :attr:`federation`."""
         assert self.federation
 
     @property
     def model(self) -> nn.Module:
-        """The class model; one per process, its weights are overwritten by every message."""
+        """The class model; one per process, every message overwrites its weights."""
         settings, num_classes = self.settings, len(self.federation["class-names"])
         return _model(settings.model, self.image_shape, num_classes, settings.client_threads)
 
@@ -152,7 +153,7 @@ class LocalTrainingClient(AccountableClient):
 
     @property
     def own_folder(self) -> Path | None:
-        """Where the client's own data lie; ``None`` where it has a share of a simulation's."""
+        """Folder of the client's own data; ``None`` in a simulated split."""
         if self.node.data:
             return Path(self.node.data)
         if "client-data" not in self.federation:
@@ -163,7 +164,7 @@ class LocalTrainingClient(AccountableClient):
         return folders[self.node.partition_id]
 
     def load_own_points(self, folder: Path) -> PartlyLabeledPoints:
-        """The points in :attr:`own_folder` with the labels that the owner has."""
+        """The points in :attr:`own_folder` with the owner's labels."""
         from fedul_flwr.data.local_labels import load_partly_labeled
 
         self.node.expect_format(self.settings.method, POINT_FORMATS)
@@ -180,7 +181,7 @@ class LocalTrainingClient(AccountableClient):
         return list(self.model.state_dict())
 
     def step(self, name: str, content: Content) -> Content:
-        """Phase ``hello``: which partition; ``prepare``: take what the server says, introduce."""
+        """Answer phases ``hello`` (partition) and ``prepare`` (store the setup, introduce)."""
         whoami: dict[str, Value] = {
             "partition-id": self.node.partition_id,
             "num-partitions": self.node.num_partitions,
@@ -196,23 +197,23 @@ class LocalTrainingClient(AccountableClient):
                 return super().step(name, content)
 
     def _prepare(self, told: dict[str, Value]) -> None:
-        """Keep what the server tells, and whether an earlier telling was forgotten."""
+        """Store the setup, and whether the state from an earlier setup is lost."""
         known = self.state.values(FEDERATION)
         if told.pop(PREPARED_BEFORE, False) and (not known or known.get(FORGETFUL)):
             told[FORGETFUL] = True
         self.state.set_values(FEDERATION, told)
-        if "memory" in told:  # in a simulation that resumes, it may have kept something there
+        if "memory" in told:  # a simulation that resumes may have state there
             own = Path(str(told["memory"])) / str(self.node.partition_id)
             self.state = self.state.within(own)
 
     def _kept_variates(self) -> dict[str, Value]:
-        """With SCAFFOLD, the rounds whose variates this client has."""
+        """With SCAFFOLD: the rounds whose variates this client has."""
         if self.settings.base != "scaffold":
             return {}
         return {KEPT_ROUNDS: kept_rounds(self.state.recall(CONTROL, sys.maxsize))}
 
     def plan(self, config: dict[str, FlowerScalar]) -> LocalPlan:
-        """The round's plan: the settings, and what the server sends."""
+        """The round's plan, from the settings and the values sent by the server."""
         from fedul_flwr.learning.local_plan import local_plan
 
         return local_plan(
@@ -223,7 +224,7 @@ class LocalTrainingClient(AccountableClient):
         )
 
     def count_validation(self, config: dict[str, FlowerScalar]) -> None:
-        """Put the factor of the step size into ``config`` that this client has counted itself."""
+        """Set the factor of the step size in ``config`` if this client runs `plateau` itself."""
         if self.settings.learning_rate_patience_scope == "client":
             from client_apps.own_patience import own_rate_factor
 
@@ -235,7 +236,7 @@ class LocalTrainingClient(AccountableClient):
     def fit(
         self, parameters: NDArrays, config: dict[str, FlowerScalar]
     ) -> tuple[NDArrays, int, dict[str, FlowerScalar]]:
-        """One round of local training from the global weights, or its own where it is told so."""
+        """One round of local training from the global weights, or its own if the server asks."""
         from fedul_flwr.learning.corrections import local_normalizer
         from fedul_flwr.learning.local import dump_arrays, train_local
         from fedul_flwr.learning.machine import keep_freed_memory, release_freed_memory
@@ -289,7 +290,7 @@ class LocalTrainingClient(AccountableClient):
         if config.get(OWN_MODEL):
             arrays = self.state.recall(OWN_MODEL, self.server_round) or arrays
         load_arrays(self.model, arrays)
-        parameters.clear()  # the model holds them now; a second copy is a model's size of memory
+        parameters.clear()  # the model has a copy: free the memory of this one
 
     def _weights(self) -> NDArrays:
         from fedul_flwr.learning.local import dump_arrays
@@ -298,7 +299,7 @@ class LocalTrainingClient(AccountableClient):
         return [arrays[name] for name in self.array_names()]
 
     def _unchanged(self) -> tuple[NDArrays, int, dict[str, FlowerScalar]]:
-        """The model as it started, of no weight: there was nothing to learn from."""
+        """The unchanged model with weight 0: there were no points to train on."""
         return self._weights(), 0, {"loss": 0.0, "steps": 0, "normalizer": 0.0}
 
 

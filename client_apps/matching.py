@@ -1,4 +1,4 @@
-"""What clients of FedMatch and of the consistency methods it is compared with have in common."""
+"""Base of the clients of FedMatch and of the consistency methods that it is compared with."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ from fedul_flwr.learning.released_randaugment import released_randaugment
 
 
 class MatchingClient(LabeledPointsClient):
-    """Trains on labeled points and on the unlabeled ones that have arrived.
+    """Trains on labeled points and on the unlabeled points that have arrived.
 
-    Subclasses give :meth:`objective`: targets are labels, -1 for unlabeled points.
+    Subclasses define :meth:`objective`; targets are labels, -1 for unlabeled points.
     """
 
     @property
@@ -33,12 +33,12 @@ class MatchingClient(LabeledPointsClient):
 
     @property
     def views(self) -> ViewSettings:
-        """Weights, batches and views that these methods share."""
+        """Settings of loss weights, batches and views shared by these methods."""
         return self.settings.section("ssl", ViewSettings)
 
     @cached_property
     def data(self) -> PartlyLabeledPoints:
-        """This client's points; without labels where the server alone is to have some."""
+        """This client's points; without labels if only the server has some."""
         found = super().data
         if who_has_labels(self.settings) == "server":
             return replace(found, labels=np.full_like(found.labels, UNLABELED))
@@ -52,18 +52,18 @@ class MatchingClient(LabeledPointsClient):
         return np.array_split(order.permutation(positions), steps)[step]
 
     def training_data(self) -> TrainingData:
-        """Labeled points, and the unlabeled ones of this round's step, whose targets are -1."""
+        """Labeled points, and the unlabeled ones of this round's step with target -1."""
         positions = np.concatenate([self.labeled, self.arrived(self.unlabeled)])
         labels = self.data.labels[positions]
         return TrainingData(self.data.images, self.data.points[positions], labels)
 
     def batches(self, data: TrainingData, plan: LocalPlan) -> Batches:
-        """``batch-size`` labeled points and ``ssl.unlabeled-batch-size`` others in each."""
+        """Batches of ``batch-size`` labeled and ``ssl.unlabeled-batch-size`` unlabeled points."""
         return matching_batches(
             data.images, data.points, data.targets, plan, self.views.unlabeled_batch_size
         )
 
     def strong_view(self, inputs: Tensor) -> Tensor:
-        """Strong views of images, each of its own, drawn from torch's own generator."""
+        """A random strong view of each image, drawn from torch's own generator."""
         change = released_randaugment if self.views.randaugment == "release" else randaugment
         return change(inputs, self.views.operations, self.views.magnitudes)

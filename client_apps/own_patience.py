@@ -1,4 +1,4 @@
-"""Step sizes of a client that counts validation losses itself (FedMatch's released code)."""
+"""`plateau` at each client: step sizes from the losses it received (FedMatch's released code)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from fedul_flwr.federated.messages import VALIDATED_ROUND, VALIDATION_LOSS
 from fedul_flwr.learning.schedules import plateau
 
 COUNTED = "validation-losses"
-"""Name under which a client keeps the losses that it has counted, and the rounds they are of."""
+"""Name under which a client stores the losses that it has counted, and their rounds."""
 
 
 def own_rate_factor(
@@ -23,19 +23,18 @@ def own_rate_factor(
     server_round: int,
     stage_start: int,
 ) -> float:
-    """What a client multiplies its step size by, from the losses that it was told itself.
+    """Factor of a client's step size, from the losses that it has received so far.
 
-    Counts the loss that came with this round's message, but for a client's first round: in the
-    authors' code a client in its k-th round has seen k − 1 losses. A loss that was counted before
+    Counts the loss in this round's message, except in a client's first round: in the authors' code
+    a client in its k-th round has seen k − 1 losses. A loss that was counted before
     (`evaluate-every` above 1) does not count again.
 
     Parameters
     ----------
-    state : the client's memory, where the losses are kept for its next round.
-    told : values of the message: the latest validation loss and the round that it is of, if there
-        is one.
-    server_round : the round in hand, from 1.
-    stage_start : first round whose loss counts; a stage of training begins a new count.
+    state : the client's state, which stores the losses for its next round.
+    told : values of the message: the latest validation loss and its round, if there is one.
+    server_round : the current round, from 1.
+    stage_start : first round whose loss counts; each training stage starts a new count.
     """
     kept = state.recall(COUNTED, server_round)
     rounds = kept.get("rounds", np.zeros(0, np.int64))

@@ -1,4 +1,4 @@
-"""What clients of methods on partly labeled data share: labels, and guesses at the rest."""
+"""Base of clients on partly labeled data: training on labels and pseudo labels."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ if TYPE_CHECKING:
 
 
 class PartlyLabeledClient(LabeledPointsClient):
-    """Trains on its labeled points and, from the second stage on, on pseudo labels of the others.
+    """Trains on labeled points and, from the second stage on, also on pseudo-labeled ones.
 
     Subclasses override :meth:`pseudo_labels`.
     """
 
     @property
     def stages(self) -> StageSettings:
-        """When the second stage begins and, with pseudo labels, how they count."""
+        """Settings of the stages, and of pseudo labels if the method has any."""
         return self.settings.section("semi", StageSettings)
 
     @property
@@ -40,15 +40,15 @@ class PartlyLabeledClient(LabeledPointsClient):
         return self.server_round <= self.stages.labels_only_rounds
 
     def pseudo_labels(self) -> Propagated:
-        """Labels and confidences of :attr:`unlabeled` in this round, -1 for none."""
+        """Pseudo labels (-1 for none) and confidences of :attr:`unlabeled` in this round."""
         return nothing(len(self.unlabeled))
 
     def largest_confidence(self, confidence: NDArray[np.float64]) -> float:
-        """What propagated labels' ``confidence`` is divided by where it is to be relative."""
+        """Divisor of ``confidence`` with setting ``relative-confidence``."""
         return float(confidence.max())
 
     def stage(self, server_round: int) -> tuple[int, int]:
-        """Rounds since the first or the second stage began, from 1, and that stage's length."""
+        """Number of the round within its stage, from 1, and the stage's length."""
         every = self.settings.num_rounds
         first = min(self.stages.labels_only_rounds, every)
         return (
@@ -69,13 +69,13 @@ class PartlyLabeledClient(LabeledPointsClient):
         return TrainingData(self.data.images, points, np.arange(len(points), dtype=np.int64))
 
     def batches(self, data: TrainingData, plan: LocalPlan) -> Batches:
-        """``batch-size`` labeled points and as many pseudo-labeled ones in each."""
+        """Batches of ``batch-size`` labeled points and as many pseudo-labeled ones."""
         from fedul_flwr.learning.batches import paired_batches
 
         return paired_batches(data.images, data.points, len(self.labeled), plan)
 
     def objective(self, server_round: int) -> Objective:
-        """Cross-entropy weighted by confidence, pseudo-labeled points in strong views if asked."""
+        """Cross-entropy weighted by confidence; strong views of pseudo-labeled points if set."""
         import torch
 
         from fedul_flwr.learning.weighted import weighted_cross_entropy
@@ -91,7 +91,7 @@ class PartlyLabeledClient(LabeledPointsClient):
         return objective
 
     def leave_pseudo_labels(self, guess: Propagated) -> None:
-        """Let a simulation score this round's pseudo labels; a device keeps no record."""
+        """Write this round's pseudo labels for a simulation to score; on a device do nothing."""
         self.state.leave(
             PSEUDO_LABELS,
             self.server_round,
@@ -103,7 +103,7 @@ class PartlyLabeledClient(LabeledPointsClient):
         )
 
     def _views(self, inputs: Tensor, positions: Tensor) -> Tensor:
-        """Inputs, those of pseudo-labeled points with RandAugment's changes on top."""
+        """Inputs, with RandAugment applied to those of pseudo-labeled points."""
         if not isinstance(self.stages, PseudoLabelSettings) or not self.stages.operations:
             return inputs
         from fedul_flwr.learning.randaugment import randaugment
@@ -115,7 +115,7 @@ class PartlyLabeledClient(LabeledPointsClient):
         return inputs
 
     def _usable(self, guess: Propagated) -> NDArray[np.bool_]:
-        """Which pseudo labels are trained on: the surest part, of equally sure ones all or none."""
+        """Mask of the pseudo labels to train on: those of highest confidence; ties all or none."""
         usable = (guess.labels != UNLABELED) & (guess.confidence > 0)
         least = 0.0
         if isinstance(self.stages, PseudoLabelSettings) and usable.any():
@@ -124,7 +124,7 @@ class PartlyLabeledClient(LabeledPointsClient):
         return np.asarray(usable & (guess.confidence >= least))
 
     def _weights_of(self, confidence: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Weight of every training point, for :attr:`classes`: 1 or its confidence, by class."""
+        """Weight of every training point: 1 or its confidence, times the weight of its class."""
         from fedul_flwr.learning.weighted import class_weights
 
         stages = self.stages
@@ -140,5 +140,5 @@ class PartlyLabeledClient(LabeledPointsClient):
 
 
 def nothing(size: int) -> Propagated:
-    """No labels for ``size`` points."""
+    """Empty result of pseudo-labeling for ``size`` points: no labels."""
     return Propagated(np.full(size, UNLABELED, dtype=np.int64), np.zeros(size))

@@ -1,7 +1,7 @@
-"""What a client of XCLP makes codes of, and which labels it sums: with noise where it is asked for.
+"""Differential privacy of an XCLP client: noise on features before coding, randomized labels.
 
-Noise is drawn once and remembered, for who could ask twice would see through it: once a round for
-features, once a run for labels. What is remembered is what may be known.
+Noise is drawn once and stored, because repeated draws would average out: once per round for
+features, once per run for labels. Only the noisy values are stored.
 """
 
 from __future__ import annotations
@@ -20,29 +20,29 @@ from fedul_flwr.propagation.privacy import noisy_directions, randomised_labels
 from fedul_flwr.propagation.privacy_plan import PrivacyPlan, privacy_plan
 
 NOISY_FEATURES, RANDOMISED_LABELS = "noisy-features", "randomised-labels"
-"""Names under which it remembers them."""
+"""Names under which the client stores noisy features and randomized labels."""
 
 FEATURES, AT_ROUND, RELEASES, LABELS = "features", "round", "releases", "labels"
-"""Arrays: noisy features, of which round, made for how many releases; randomised labels."""
+"""Names of stored arrays: noisy features, their round, their number of releases; labels."""
 
 
 class PrivateClient(PropagatingClient):
-    """Hides features and labels of its points as the settings say."""
+    """Adds noise to features and labels of its points as the settings demand."""
 
     @cached_property
     def privacy(self) -> PrivacyPlan:
-        """Which noise."""
+        """The noise of this run."""
         return privacy_plan(self.settings)
 
     def coded(
         self, features: NDArray[np.floating[Any]], server_round: int
     ) -> NDArray[np.floating[Any]]:
-        """``(n, d)``, what codes are made of in a round: ``features``, or noisy directions.
+        """``(n, d)``, input of the codes in a round: ``features``, or noisy directions.
 
         Raises
         ------
         UserError
-            The run's rounds or the client's points have changed, and noise was for others.
+            If the run's rounds or the client's points differ from those the noise was drawn for.
         """
         plan = self.privacy
         if not plan.codes_epsilon:
@@ -67,12 +67,12 @@ class PrivateClient(PropagatingClient):
         return noisy
 
     def summed(self, server_round: int) -> Ints:
-        """``(n,)``, labels that others' points get their part of: :attr:`given`, or randomised.
+        """``(n,)``, labels that are propagated to other clients: :attr:`given`, or randomized.
 
         Raises
         ------
         UserError
-            Other points are labeled than when they were randomised.
+            If other points have labels than when the labels were randomized.
         """
         epsilon = self.privacy.labels_epsilon
         if not epsilon:

@@ -1,4 +1,4 @@
-"""What clients share that propagate labels, with others or alone."""
+"""Base of clients that propagate labels, across clients or on their own."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from fedul_flwr.propagation.labels import Propagated, labels_from_scores
 
 
 class PropagatingClient(PartlyLabeledClient):
-    """Has features of its points, a graph's worth of settings, and labels at some points."""
+    """Computes features of its points, and can propagate its own labels over their graph."""
 
     @property
     def propagation(self) -> PropagationSettings:
-        """How labels are propagated."""
+        """Settings of the propagation."""
         return self.settings.section("xclp", PropagationSettings)
 
     @cached_property
@@ -29,11 +29,11 @@ class PropagatingClient(PartlyLabeledClient):
 
     @property
     def given(self) -> Ints:
-        """Labels of the points in :attr:`shown`, -1 for unlabeled ones."""
+        """Given labels of the points in :attr:`shown`, -1 for unlabeled ones."""
         return self.data.labels[self.shown]
 
     def features(self) -> NDArray[np.float32]:
-        """``(n, d)``, features of the points in :attr:`shown` by the model as it is."""
+        """``(n, d)``, features of the points in :attr:`shown` from the current model."""
         from fedul_flwr.learning.features import extract_features
         from fedul_flwr.learning.local_plan import local_plan
 
@@ -41,7 +41,7 @@ class PropagatingClient(PartlyLabeledClient):
         return extract_features(self.model, self.data.images, points, local_plan(self.settings))
 
     def of_unlabeled(self, found: Propagated) -> Propagated:
-        """What was found of the points in :attr:`shown`, of those in :attr:`unlabeled`."""
+        """Restrict a result for the points in :attr:`shown` to those in :attr:`unlabeled`."""
         labels, confidence = nothing(len(self.data.points))
         labels[self.shown], confidence[self.shown] = found
         return Propagated(labels[self.unlabeled], confidence[self.unlabeled])

@@ -1,4 +1,4 @@
-"""What the clients of all methods that train on unlabeled sets share: sets and their verdict."""
+"""Base of clients that train on unlabeled sets: loads the sets and checks them."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ from fedul_flwr.federated.disclosure import PREPARE, Sent
 
 
 class UnlabeledSetsClient(LocalTrainingClient):
-    """Holds unlabeled sets with class priors; a method says what it learns from them."""
+    """Has unlabeled sets with class priors; subclasses define the training."""
 
     min_sets: int | None = None
-    """Fewest sets to take part; ``None`` is the number of classes."""
+    """Fewest sets with which a client can take part; ``None`` is the number of classes."""
 
     @property
     def admission(self) -> AdmissionSettings:
-        """Who takes part."""
+        """Settings of the checks of sets."""
         return self.settings.section("fedul", AdmissionSettings)
 
     @cached_property
     def sets(self) -> UnlabeledSets:
-        """This client's unlabeled sets: its own, or its share in a simulation."""
+        """This client's unlabeled sets: its own data, or its part of a simulated split."""
         told, folder = self.federation, self.own_folder
         if folder is None:
             return open_unlabeled_sets(told, self.node.partition_id)
@@ -41,7 +41,7 @@ class UnlabeledSetsClient(LocalTrainingClient):
         return load_unlabeled_sets(folder, names, len(names), self.image_shape)
 
     def introduce(self) -> dict[str, Value]:
-        """Judge the sets and send the verdict; priors only with ``fedul.share-priors``."""
+        """Check the sets and send the result; priors only with ``fedul.share-priors``."""
         verdict = self.verdict()
         for line in filter(None, (verdict.reason, *verdict.warnings)):
             print(f"Client {self.node.partition_id}: {line}")
@@ -58,7 +58,7 @@ class UnlabeledSetsClient(LocalTrainingClient):
 
     @classmethod
     def sends(cls, settings: RunConfig) -> list[Sent]:
-        """As others; the verdict, and what ``fedul.share-priors`` adds."""
+        """Inherited entries, the result of the check, and priors with ``fedul.share-priors``."""
         verdict = ("reason", "num-sets", "num-points", "condition-number")
         sent = [*super().sends(settings), Sent(PREPARE, verdict, "whether its sets can be used")]
         if settings.section("fedul", AdmissionSettings).share_priors:
@@ -67,7 +67,7 @@ class UnlabeledSetsClient(LocalTrainingClient):
         return sent
 
     def describe(self) -> Iterator[str]:
-        """Sets, rank and condition number of their priors, and what to beware of."""
+        """Sets, rank and condition number of their priors, and warnings."""
         sets, verdict = self.sets, self.verdict()
         num_classes = sets.priors.shape[1]
         yield f"{verdict.num_points} points in {verdict.num_sets} sets, {num_classes} classes"
@@ -79,7 +79,7 @@ class UnlabeledSetsClient(LocalTrainingClient):
         yield from (f"warning: {warning}" for warning in verdict.warnings)
 
     def judge(self) -> None:
-        """Refuse where the verdict does."""
+        """Raise an error if the check of the sets refuses them."""
         verdict = self.verdict()
         if not verdict.accepted:
             number = self.node.partition_id
@@ -87,7 +87,7 @@ class UnlabeledSetsClient(LocalTrainingClient):
             raise OwnDataError(text, verdict.refusal)
 
     def verdict(self) -> Verdict:
-        """This client's judgement of its own sets."""
+        """Result of this client's check of its own sets."""
         return judge_sets(
             self.sets.priors,
             self.sets.set_sizes,
@@ -98,6 +98,6 @@ class UnlabeledSetsClient(LocalTrainingClient):
         )
 
     def training_data(self) -> TrainingData:
-        """All points with the index of their set for a target (eq. 6 of the FedUL paper)."""
+        """All points with the index of their set as target (eq. 6 of the FedUL paper)."""
         sets = self.sets
         return TrainingData(sets.images, sets.points, sets.sets)

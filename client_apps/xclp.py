@@ -1,4 +1,4 @@
-"""XCLP's client (Algorithm 1): codes of its points, its part of the labels' sum, its own rows."""
+"""XCLP's client (Algorithm 1): codes its points, sums its labels, reads its own rows of Z."""
 
 from __future__ import annotations
 
@@ -46,28 +46,28 @@ from fedul_flwr.secure.rowsums import open_rows, pair_masks, split_share
 from fedul_flwr.secure.similarity import Encode, SimilarityBackend, Task
 
 FEATURES, PRESENT, ASKED, KEPT, BACKEND = "features", "present", "asked", "kept", "backend/"
-"""Arrays a client remembers from one phase to the next: features until they are coded, points that
-have a direction, those whose labels are asked for, what it kept of its share; and the prefix of
-what the backend remembers."""
+"""Names of a client's stored arrays between phases: features until they are coded, points with
+nonzero features, points whose labels are requested, the part of its share that it keeps; and the
+prefix of the backend's state."""
 
 MEMORY = "xclp"
-"""Name under which it remembers them, in Flower's state alone and until the propagation ends."""
+"""Name under which they are stored, in Flower's state only, until the propagation ends."""
 
 
 class XCLPClient(PrivateClient):
-    """Takes part in a propagation before it trains, and trains on what comes of it."""
+    """Takes part in a propagation before training, and trains on the propagated labels."""
 
     @property
     def propagation(self) -> XCLPSettings:
-        """How labels are propagated."""
+        """Settings of the propagation."""
         return self.settings.section("xclp", XCLPSettings)
 
     propagates = "every round of the second stage that it trains in"
-    """How often, in words."""
+    """How often a propagation takes place, in words."""
 
     @classmethod
     def sends(cls, settings: RunConfig) -> list[Sent]:
-        """As others; which points are labeled, what the backend sends, and its part of the sum."""
+        """Inherited entries, which points are labeled, the backend's messages, and partial sums."""
         options = settings.section("xclp", XCLPSettings)
         compared = {
             LABELED: ("which of its points have a label, not which label", "the server"),
@@ -88,7 +88,7 @@ class XCLPClient(PrivateClient):
         return [*super().sends(settings), *sent]
 
     def step(self, name: str, content: Content) -> Content:
-        """Phases of the propagation beside those of every method."""
+        """Answer phases of the propagation, besides those of every method."""
         if name == COMPARE:
             return self._compare(content)
         if name == SUM:
@@ -96,14 +96,14 @@ class XCLPClient(PrivateClient):
         if name == END:
             self.end_propagation()
             return Content()
-        if name == "prepare":  # whoever begins anew has no part in what was under way
+        if name == "prepare":  # a client that starts again leaves a running propagation
             self.end_propagation()
         return super().step(name, content)
 
     def pseudo_labels(self) -> Propagated:
-        """What the propagation before this round's training says of the unlabeled points.
+        """Labels of the unlabeled points from the propagation before this round's training.
 
-        Nothing, where no rows come along: too few clients were left to propagate.
+        No labels if the message has no rows, because too few clients were left to propagate.
         """
         found = nothing(len(self.unlabeled))
         if ROWS in self.received:
@@ -114,7 +114,7 @@ class XCLPClient(PrivateClient):
     def open(self, received: Mapping[str, NDArray[Any]]) -> Propagated:
         """Labels and confidences of the points in :attr:`shown`, from this client's rows.
 
-        -1 where no label reaches, and for points whose labels were given.
+        The label is -1 for points that no label reaches, and for points with given labels.
         """
         memory = self._memory()
         if KEPT not in memory or ROWS not in received:
@@ -128,16 +128,15 @@ class XCLPClient(PrivateClient):
         return guess
 
     def end_propagation(self) -> None:
-        """Forget keys, codes and all else of the propagation."""
+        """Delete keys, codes and all other state of the propagation."""
         self.state.set_secrets(MEMORY, {})
 
     # Phases
 
     def _compare(self, content: Content) -> Content:
-        """Answer the backend; its first message comes with the model, the reply says who is who.
+        """Answer the backend; its first message has the model, the reply which points are labeled.
 
-        Points without a direction, whose features are all zero, are similar to nobody and stay
-        out.
+        Points whose features are all zero have no direction, so no similarity, and are left out.
         """
         message = dict(content.arrays)
         reply: Arrays = {}
@@ -169,7 +168,7 @@ class XCLPClient(PrivateClient):
         return Content(arrays={**answer, **reply})
 
     def _sum(self, content: Content) -> Content:
-        """Its labels' part of the scores of all unlabeled points, without those of its own."""
+        """Partial sums: its labels' contribution to the scores of other clients' points."""
         unlabeled = _counts(content, UNLABELED_POINTS)
         participants = _counts(content, PARTICIPANTS)
         if self.node.partition_id not in participants or len(unlabeled) != len(participants):
@@ -224,7 +223,7 @@ class XCLPClient(PrivateClient):
         )
 
     def _memory(self) -> Arrays:
-        """What it remembers of the propagation under way."""
+        """Stored arrays of the current propagation."""
         memory = self.state.secrets(MEMORY)
         if not memory:
             raise UserError(f"{self._name} has no part in the propagation that it is asked about.")
@@ -236,7 +235,7 @@ class XCLPClient(PrivateClient):
 
 
 def _counts(content: Content, key: str) -> list[int]:
-    """Whole numbers, not negative, one for each participant of a sum."""
+    """Integers that are not negative, one for each participant of a sum."""
     found = content.values.get(key)
     if not isinstance(found, list) or not all(isinstance(n, int) and n >= 0 for n in found):
         raise UserError(f"The server sent no valid {key!r} with the sum of labels.")
@@ -244,7 +243,7 @@ def _counts(content: Content, key: str) -> list[int]:
 
 
 def _backends_own(memory: Arrays) -> Arrays:
-    """What the backend remembers."""
+    """The backend's state."""
     return {
         name.removeprefix(BACKEND): array
         for name, array in memory.items()

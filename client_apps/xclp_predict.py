@@ -1,4 +1,4 @@
-"""The client of XCLP for prediction: labels for its own points, written where it runs."""
+"""The client of XCLP for prediction: writes labels of its own points to a local file."""
 
 from __future__ import annotations
 
@@ -30,18 +30,18 @@ class XCLPPredictClient(XCLPClient):
 
     @property
     def options(self) -> XCLPPredictSettings:
-        """Features, and which points are in the graph."""
+        """Settings in table ``xclp-predict``."""
         return self.settings.section("xclp-predict", XCLPPredictSettings)
 
     @cached_property
     def shown(self) -> Ints:
-        """All points, or without unlabeled training points."""
+        """All points, or all except unlabeled training points."""
         if self.options.use_unlabeled:
             return np.arange(len(self.data.points))
         return np.flatnonzero((self.data.labels != UNLABELED) | self.data.new)
 
     def features(self) -> NDArray[np.float32]:
-        """Of pixels or of the model, as the settings say; labels to compare with on the way."""
+        """Features from pixels or from the model; with ``compare`` also writes labels for that."""
         from fedul_flwr.learning.features import features_and_logits, pixel_features
         from fedul_flwr.learning.local_plan import local_plan
         from fedul_flwr.learning.pseudo_labels import network_labels
@@ -59,21 +59,21 @@ class XCLPPredictClient(XCLPClient):
         return features
 
     def introduce(self) -> dict[str, Value]:
-        """As others, with the number of points in the graph."""
+        """Inherited values, and the number of points in the graph."""
         return {**super().introduce(), "num-compared": len(self.shown)}
 
     @classmethod
     def sends(cls, settings: RunConfig) -> list[Sent]:
-        """As XCLP's, but for training; how many points are compared."""
+        """XCLP's entries without those of training, and the number of compared points."""
         compared = Sent(PREPARE, ("num-compared",), "how many points are in the graph")
         return [*without(TRAIN, super().sends(settings)), compared]
 
     def update(self) -> dict[str, Arrays]:
-        """None: nothing is trained."""
+        """Empty: nothing is trained."""
         return {}
 
     def judge(self) -> None:
-        """Refuse where its labels could not be written."""
+        """Raise an error if its labels could not be written."""
         folder = self._file(XCLP).parent
         if not os.access(folder, os.W_OK):
             raise OwnDataError(
@@ -83,7 +83,7 @@ class XCLPPredictClient(XCLPClient):
             )
 
     def step(self, name: str, content: Content) -> Content:
-        """The last phase: write what came of the propagation."""
+        """Answer XCLP's phases, and the last one: write the propagated labels."""
         if name != LABEL:
             return super().step(name, content)
         found = self.open(content.arrays)
@@ -93,9 +93,10 @@ class XCLPPredictClient(XCLPClient):
         return Content()
 
     def _write(self, source: str, found: Propagated) -> None:
-        """Write what ``source`` says of the unlabeled points in :attr:`shown`, or of all."""
+        """Write labels by ``source`` for the unlabeled points in :attr:`shown`, or for all."""
         asked = np.flatnonzero((self.given == UNLABELED) | (source == LEFT_OUT))
-        asked = asked[np.argsort(self.data.points[self.shown[asked]], kind="stable")]  # as they lie
+        # In the order of the data set.
+        asked = asked[np.argsort(self.data.points[self.shown[asked]], kind="stable")]
         points = self.shown[asked]
         names = self.data.names or [str(row) for row in self.data.points]
         with own_data():
@@ -107,7 +108,7 @@ class XCLPPredictClient(XCLPClient):
             )
 
     def _file(self, source: str) -> Path:
-        """Where labels go: the node config's ``labels``, or beside the data, or the run's."""
+        """File for labels: the node config's ``labels``, or next to the data or the results."""
         name = file_name(source)
         if self.node.labels:
             chosen = Path(self.node.labels).expanduser()

@@ -1,4 +1,4 @@
-"""The Flower app's client end: builds the client of the run's method for every message."""
+"""The Flower app's client side: builds the client of the run's method for every message."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ SETTINGS = "settings"
 
 
 def build_client(context: Context) -> FederatedClient:
-    """The client that answers one message."""
+    """Build the client that answers one message."""
     node = NodeConfig.parse(context.node_config)
     told, settings = _told(context)
     client: Any = load_reference(find_method(settings.method).client, "method")
@@ -33,7 +33,7 @@ def build_client(context: Context) -> FederatedClient:
 
 
 def clip(message: Message, context: Context, call_next: ClientAppCallable) -> Message:
-    """Flower's modifier that clips the update, in runs whose clients clip."""
+    """Flower mod that clips the update, in runs with `dp.clipping = "client"`."""
     _, settings = _told(context)
     if settings.section("dp", DPSettings).clipping != "client":
         return call_next(message, context)
@@ -53,9 +53,9 @@ def clip(message: Message, context: Context, call_next: ClientAppCallable) -> Me
 
 
 def _told(context: Context) -> tuple[dict[str, Any], RunConfig]:
-    """What the server told in phase ``prepare``, and the run's settings."""
+    """The setup from phase ``prepare``, and the run's settings."""
     told = ClientState(context.state).values(FEDERATION)
-    # The server's resolved settings, once told: they have absolute paths and what `resume` found.
+    # Prefer the settings that the server sent: they have absolute paths and those of `resume`.
     return told, _parse(
         str(told.get(SETTINGS) or json.dumps(dict(context.run_config), sort_keys=True))
     )

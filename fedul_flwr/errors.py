@@ -1,33 +1,33 @@
-"""The exceptions for what a user can put right."""
+"""Exceptions for errors that the user can fix."""
 
 from __future__ import annotations
 
 from typing import Literal
 
 Refusal = Literal["settings", "format", "classes", "priors", "rank", "labels"]
-"""What is to be put right: settings, files that cannot be read as they should, names of classes,
-class priors, their rank, or labels."""
+"""Kind of error: settings, unreadable files, names of classes, class priors, rank of the priors'
+matrix, or labels."""
 
 
 class UserError(Exception):
-    """Bad input, a refused setting or data that cannot be used.
+    """Bad input, a refused setting, or unusable data.
 
     The message is one sentence that names the thing and what is allowed. The command line prints
     it without a traceback and ends with a non-zero exit code.
 
     Attributes
     ----------
-    refusal : what is to be put right.
+    refusal : kind of error.
     """
 
     refusal: Refusal = "settings"
 
 
 class OwnDataError(UserError):
-    """What is wrong with a data owner's data or node config.
+    """An error in a data owner's data or node config.
 
-    The message may hold paths, names and values, for the owner's eyes alone: on a device
-    :mod:`fedul_flwr.federated.messages` keeps it from the server.
+    The message may contain paths, names and values that only the owner may see: on a device
+    :mod:`fedul_flwr.federated.dispatch` does not send it to the server.
     """
 
     def __init__(self, message: str, refusal: Refusal = "format") -> None:
@@ -36,9 +36,9 @@ class OwnDataError(UserError):
 
 
 class BadMessageError(UserError):
-    """A message that cannot be used: whoever sent it has failed, and perhaps nobody else.
+    """An invalid message; only its sender counts as failed.
 
-    The sentence says what is wrong with the message's form, and none of its values.
+    The text says what is wrong with the message's form, and contains none of its values.
     """
 
 

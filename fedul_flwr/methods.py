@@ -1,4 +1,4 @@
-"""Methods by name. A method is two references, resolved only where its code runs."""
+"""Registry of methods by name; their classes are imported only where they run."""
 
 from __future__ import annotations
 
@@ -43,9 +43,9 @@ from fedul_flwr.config.server import FedULMixSettings, ServerTrainingSettings
 from fedul_flwr.errors import UserError
 
 DataKind = Literal["unlabeled-sets", "labels", "partly-labeled", "fully-labeled"]
-"""What a client learns from."""
+"""Kind of a client's training data."""
 PARTLY_LABELED = frozenset({"partly-labeled", "fully-labeled"})
-"""Kinds whose points are dealt each once, some or all of them with labels."""
+"""Kinds in which each point belongs to one client, and some or all points have labels."""
 
 
 @dataclass(frozen=True)
@@ -60,8 +60,8 @@ class Method:
     client : ``"module:Class"`` of the client side, a
         :class:`fedul_flwr.federated.dispatch.FederatedClient`.
     sections : tables of settings that have an effect on it.
-    data : what a simulated client is given: its unlabeled sets, its points with labels, or its
-        points dealt each once with labels for some of them, or for all.
+    data : a simulated client's data: unlabeled sets, the points of these sets with labels, or
+        points that no other client has, with labels for some or all of them.
     trains : whether it trains a model over rounds; if not, its clients label their points once.
     """
 
@@ -82,8 +82,8 @@ MATCHING: dict[str, type[Settings]] = {
 """Tables of methods that learn from few labels and from consistency."""
 
 PRIVATE: dict[str, type[Settings]] = {"dp": DPSettings}
-"""Table of methods whose clients put their data into nothing but an update of one model, in every
-round that they are sampled for."""
+"""Table for methods whose clients use their data only for an update of one model, in the rounds for
+which they are sampled."""
 
 METHODS: dict[str, Method] = {
     method.name: method
@@ -149,10 +149,10 @@ METHODS: dict[str, Method] = {
             name="server-only",
             strategy="baselines.server_only:ServerOnly",
             client="baselines.server_only:ServerOnlyClient",
-            # The same split as the methods it is compared with, of which it leaves the clients out.
+            # Uses the same split as the methods it is compared with, but only the server's part.
             sections={"fedul": UnlabeledSetSettings, "server": ServerTrainingSettings},
         ),
-        # The ceiling: the points of the same split, with their labels.
+        # Upper bound: the points of the same split, with their labels.
         Method(
             name="supervised",
             strategy="baselines.supervised:Supervised",
@@ -160,7 +160,7 @@ METHODS: dict[str, Method] = {
             sections={"fedul": UnlabeledSetSettings, "supervised": SupervisedSettings, **PRIVATE},
             data="labels",
         ),
-        # Clients with labels at some points: XCLP, and what it is compared with.
+        # Clients with labels for some points: XCLP and its rivals.
         Method(
             name="xclp",
             strategy="strategies.xclp:XCLP",
@@ -234,8 +234,8 @@ METHODS: dict[str, Method] = {
             sections={**MATCHING, "ssl": ViewSettings, "fedmatch": FedMatchSettings},
             data="partly-labeled",
         ),
-        # What FedMatch is compared with: consistency within each client, all labels, and the given
-        # labels without the unlabeled points.
+        # FedMatch's rivals: consistency within each client, training with all labels, and training
+        # with the given labels only.
         Method(
             name="uda",
             strategy="baselines.uda:UDA",
@@ -284,7 +284,7 @@ def find_method(name: str) -> Method:
     Raises
     ------
     UserError
-        Unknown name, or a reference that cannot be imported or is no method.
+        If the name is unknown, or the reference cannot be imported or is not a method.
     """
     if name in METHODS:
         return METHODS[name]

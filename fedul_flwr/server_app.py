@@ -1,4 +1,4 @@
-"""The Flower app's server end: from settings to a trained model or labels, and their record."""
+"""The Flower app's server side: runs training or labeling, and records the results."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ app = ServerApp()
 
 @app.main()
 def main(grid: Grid, context: Context) -> None:
-    """Run what the context's run config describes."""
+    """Start the run that the context's run config describes."""
     serve(grid, resolve(context.run_config, Path.cwd()))
 
 
@@ -34,7 +34,7 @@ def serve(grid: Grid, settings: RunConfig, watch: Watch | None = None) -> None:
 
     Parameters
     ----------
-    watch : follows the rounds of a method that trains, see :data:`fedul_flwr.run.training.Watch`.
+    watch : called after every round of training, see :data:`fedul_flwr.run.training.Watch`.
     """
     refuse_missing(settings.tracking)
     directory = store.RunDirectory(Path(settings.output))

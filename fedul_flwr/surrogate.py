@@ -2,7 +2,7 @@
 
 A client holds M unlabeled sets. The index of a point's set is its surrogate label, and Theorem 1 of
 the FedUL paper turns class posteriors into surrogate posteriors by a fixed transition that depends
-on class priors alone. Training minimises the loss of the surrogate labels *through* the transition,
+on class priors alone. Training minimizes the loss of the surrogate labels *through* the transition,
 so that the class model itself is what is learned.
 """
 
@@ -39,7 +39,7 @@ def log_surrogate_posterior(logits: Tensor, log_weights: Tensor) -> Tensor:
 
     Returns
     -------
-    Tensor ``(n, M)``, rows are normalised; finite for any finite logits as long as every row of the
+    Tensor ``(n, M)``, rows are normalized; finite for any finite logits as long as every row of the
     transition has a positive entry (a set's priors sum to 1, so it has).
     """
     log_eta = functional.log_softmax(logits, dim=1)
@@ -89,7 +89,7 @@ class SurrogateTransition(nn.Module):
 
 
 class SurrogateLoss(nn.Module):
-    """Loss of surrogate labels under the transition (eq. 9), to be minimised over the class model.
+    """Loss of surrogate labels under the transition (eq. 9), to be minimized over the class model.
 
     Parameters
     ----------

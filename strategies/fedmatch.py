@@ -1,4 +1,4 @@
-"""FedMatch (Jeong et al. 2021): sigma and psi combined apart, helpers, sparse differences."""
+"""FedMatch (Jeong et al. 2021): separate averages of sigma and psi, helpers, sparse differences."""
 
 from __future__ import annotations
 
@@ -37,15 +37,15 @@ from fedul_flwr.learning.weighted import scaled_cross_entropy
 from fedul_flwr.results.store import RunDirectory
 
 PARTS = "parts/"
-"""Prefix of the parts among the arrays that a run resumes from."""
+"""Prefix of the parts in a resumed run's state."""
 UNFIT_BASES = ("scaffold", "fednova", "local")
-"""Bases that look into local training, and so at a whole model."""
+"""Bases that depend on local training, and so need a whole model."""
 
 
 class FedMatch(LabelPlaceStrategy):
-    """Combines sigma and psi apart, by a base that works on each value of its own.
+    """Combines sigma and psi separately, by a base that treats each value independently.
 
-    Flower's rounds pass the model theta on, as it is evaluated; its parts are kept here.
+    Flower's rounds pass on the evaluated model theta; its parts are stored here.
     """
 
     returns_models = False
@@ -56,7 +56,7 @@ class FedMatch(LabelPlaceStrategy):
         self._counters: Arrays = {}
 
     def make_codec(self) -> PartsCodec:
-        """Sparse differences of the parts."""
+        """A codec for sparse differences of the parts."""
         return PartsCodec(
             ClientModelCache(RunDirectory(Path(self.settings.output)).held),
             self.options.difference_threshold,
@@ -87,18 +87,18 @@ class FedMatch(LabelPlaceStrategy):
 
     @property
     def options(self) -> FedMatchSettings:
-        """FedMatch's own settings."""
+        """Settings in table ``fedmatch``."""
         return self.settings.section("fedmatch", FedMatchSettings)
 
     @cached_property
     def helpers(self) -> HelperChoice:
-        """Who helps whom."""
+        """Choice of each client's helpers."""
         told: Mapping[str, Any] = self.setup.values
         shape = told["height"], told["width"], told["channels"]
         return HelperChoice(self.settings, shape, self.num_classes)
 
     def _returned(self, parts: Parts) -> list[str]:
-        """Parts that clients return: not sigma where only the server changes it."""
+        """Parts that clients return: not sigma if only the server trains it."""
         at_server = self.learns_at_server(self.settings)
         return [part for part in parts if not (at_server and part == SIGMA)]
 
@@ -117,7 +117,7 @@ class FedMatch(LabelPlaceStrategy):
 
     @property
     def buffers(self) -> frozenset[str]:
-        """Batch-norm statistics, which lie in the part of unlabeled points."""
+        """Batch-norm statistics, which belong to psi, the part for unlabeled points."""
         last = unlabeled_part(self.codec.parts)
         known = self.codec.parts[last]
         return frozenset(f"{last}/{name}" for name in self.model_buffers & known.keys())
@@ -129,7 +129,7 @@ class FedMatch(LabelPlaceStrategy):
         return to_record(flatten({part: parts[part] for part in self._returned(parts)}))
 
     def learn_labels(self, arrays: ArrayRecord, server_round: int) -> tuple[ArrayRecord, float]:
-        """Train sigma on the server's labels, with psi as it is (algorithm 2, lines 4 to 8)."""
+        """Train sigma on the server's labels with psi fixed (algorithm 2, lines 4 to 8)."""
         assert self.trainer is not None  # as `learns_at_server` says
         weight = self.settings.section("ssl", SupervisedPartSettings).supervised_weight
         plan = self.trainer.plan(server_round, self.rate_factor)
@@ -167,7 +167,7 @@ class FedMatch(LabelPlaceStrategy):
         return self.after_train(to_record(self._model(self.codec.parts))), metrics
 
     def _model(self, parts: Parts) -> Arrays:
-        """The model of ``parts`` that is evaluated and saved."""
+        """The model from ``parts`` that is evaluated and saved."""
         options = self.options
         return compose(parts, options.evaluate_with, options.psi_cutoff) | self._counters
 
@@ -188,13 +188,13 @@ class FedMatch(LabelPlaceStrategy):
     # Resuming
 
     def state_dict(self) -> dict[str, NDArray[Any]]:
-        """The base's, the parts, who holds what since when, and embeddings."""
+        """The base's state, the parts, clients' last exchanges, and embeddings."""
         parts = {PARTS + name: array for name, array in flatten(self.codec.parts).items()}
         own = parts | self.codec.cache.state_dict() | self.helpers.state_dict()
         return super().state_dict() | own
 
     def load_state_dict(self, state: Mapping[str, NDArray[Any]]) -> None:
-        """Take back what :meth:`state_dict` gave."""
+        """Restore the state from :meth:`state_dict`."""
         super().load_state_dict(state)
         self.codec.parts = unflatten(
             {name.removeprefix(PARTS): a for name, a in state.items() if name.startswith(PARTS)}

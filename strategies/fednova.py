@@ -14,7 +14,7 @@ from fedul_flwr.federated.messages import NORMALIZER
 
 
 class FedNova(FedAvg):
-    """Normalised averaging: clients that made more steps do not weigh more for it.
+    """Normalized averaging: more local steps do not give a client more weight.
 
     With d_i = (x − y_i)/(eta·a_i), x ← x − eta·tau·Σ p_i d_i and tau = Σ p_i a_i, which is the mean
     Σ q_i y_i + (1 − Σ q_i)·x for q_i = p_i·tau/a_i: the step size cancels. Replies carry a_i as
@@ -26,14 +26,14 @@ class FedNova(FedAvg):
     def configure_train(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
-        """FedAvg's messages; remembers x."""
+        """FedAvg's messages; stores x."""
         self._start = arrays
         return super().configure_train(server_round, arrays, config, grid)
 
     def aggregate_train(
         self, server_round: int, replies: Iterable[Message]
     ) -> tuple[ArrayRecord | None, MetricRecord | None]:
-        """Mean of the models by the weights q_i, with the rest of the weight on x."""
+        """Mean of the models with weights q_i, and the remaining weight on x."""
         del server_round
         valid, _ = self._check_and_log_replies(replies, is_train=True)
         contents = [reply.content for reply in valid]
@@ -42,7 +42,7 @@ class FedNova(FedAvg):
         found = [next(iter(content.metric_records.values())) for content in contents]
         weights = [float(cast(float, record[self.weighted_by_key])) for record in found]
         steps = [float(cast(float, record[NORMALIZER])) for record in found]
-        # Sums before quotients: with equal steps q_i is p_i to the last digit, and so FedAvg.
+        # Sum before dividing: with equal steps q_i is exactly p_i, which gives FedAvg.
         tau = sum(w * a for w, a in zip(weights, steps, strict=True)) / sum(weights)
         shares = [w * (tau / a) for w, a in zip(weights, steps, strict=True)]
         weighted = [

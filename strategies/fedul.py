@@ -1,4 +1,4 @@
-"""FedUL's server side (Algorithm 1): a base strategy, and the class priors it trains for."""
+"""FedUL's server side (Algorithm 1): any base strategy, and the test class priors pi."""
 
 from __future__ import annotations
 
@@ -19,8 +19,9 @@ from fedul_flwr.learning.class_priors import checked_prior, mean_prior, uniform_
 class FedUL(MethodStrategy):
     """Federation of unsupervised learning around any base strategy.
 
-    Training is the base's: a client's transition makes its surrogate task train the wanted model.
-    What is left to the server is to hear every client's verdict on its sets.
+    The base combines updates as usual, because a client's transition makes its surrogate task train
+    the class model. The server only checks the results of clients' checks of their sets, and
+    determines pi.
     """
 
     policy_class = SetAdmission
@@ -30,7 +31,7 @@ class FedUL(MethodStrategy):
 
     @classmethod
     def validate(cls, settings: RunConfig) -> None:
-        """As others; refuses a test prior where the loss leaves it out."""
+        """Also refuse a test prior if the loss does not use it."""
         super().validate(settings)
         loss = settings.section("fedul", FedULSettings).surrogate_loss
         if loss == "release" and settings.test_prior_source in ("given", "sets"):
@@ -41,26 +42,26 @@ class FedUL(MethodStrategy):
 
     @property
     def test_prior(self) -> Floats | None:
-        """``(K,)``, pi of every client's transition; with ``sets`` known once clients are heard."""
+        """``(K,)``, pi of every client's transition; with ``sets`` known after registration."""
         if self.settings.test_prior == "sets":
             return self._mean_of_sets
         given = self.settings.class_priors()
         return uniform_prior(self.num_classes) if given is None else checked_prior(given)
 
     def client_config(self) -> dict[str, Value]:
-        """The mean of all clients' class priors, where that is pi."""
+        """Pi, with ``test-prior = "sets"``: the mean of all clients' class priors."""
         if self._mean_of_sets is None:
             return {}
         return {TEST_PRIOR: self._mean_of_sets.tolist()}
 
     def accept_client(self, report: ClientReport, answer: Content) -> None:
-        """As others; class masses have to be there where pi is made of them."""
+        """Also require class masses if pi is computed from them."""
         super().accept_client(report, answer)
         if self.settings.test_prior == "sets" and not report.reason:
             self._masses(answer)
 
     def on_clients_changed(self, answers: Mapping[int, Content]) -> None:
-        """Find pi, if that is asked for."""
+        """Compute pi, with ``test-prior = "sets"``."""
         if self.settings.test_prior == "sets":
             self._mean_of_sets = mean_prior([self._masses(answer) for answer in answers.values()])
         super().on_clients_changed(answers)

@@ -1,4 +1,4 @@
-"""FedUL with consistency, server side: FedUL's own."""
+"""FedUL with consistency, server side: the same as FedUL's."""
 
 from __future__ import annotations
 
@@ -6,4 +6,4 @@ from strategies.fedul import FedUL
 
 
 class FedULConsistency(FedUL):
-    """FedUL whose clients also compare views of a point; nothing changes for the server."""
+    """FedUL whose clients add a consistency loss between views; the server is unchanged."""

@@ -15,25 +15,25 @@ from fedul_flwr.federated.messages import to_arrays, to_record
 from strategies.fedul import FedUL
 
 INDEPENDENT = "independent/"
-"""Prefix of f' among the arrays that a run resumes from."""
+"""Prefix of f' in a resumed run's state."""
 
 
 class FedULMix(FedUL):
-    """FedUL with f ← (1 − lambda)·f + lambda·f′ after every aggregation, f′ trained on labels."""
+    """FedUL with f ← (1 − lambda)·f + lambda·f′ after every aggregation; f′ learns from labels."""
 
     trains_at_server = True
     _independent: ArrayRecord | None = None
 
     @property
     def mixing(self) -> FedULMixSettings:
-        """lambda, and what f′ starts from."""
+        """Settings in table ``fedul-mix``: lambda, and how f′ starts each round."""
         return self.settings.section("fedul-mix", FedULMixSettings)
 
     def after_train(self, model: ArrayRecord) -> ArrayRecord:
         """Train f′ and mix it into the aggregated model (procedure C, method 2)."""
         if self.mixing.independent == "restart":
             start = model
-        else:  # in the first round f′ begins as the global model did
+        else:  # in the first round f′ starts from the initial global model
             start = self._independent or self.global_arrays
         independent = self.train_at_server(start)
         if self.mixing.independent == "persistent":
@@ -41,12 +41,12 @@ class FedULMix(FedUL):
         return mix(model, independent, self.mixing.mixing_weight)
 
     def state_dict(self) -> Arrays:
-        """The base's, and f′ where it lives on."""
+        """The base's state, and f′ if it is persistent."""
         own = to_arrays(self._independent) if self._independent else {}
         return super().state_dict() | {INDEPENDENT + name: array for name, array in own.items()}
 
     def load_state_dict(self, state: Mapping[str, NDArray[Any]]) -> None:
-        """Take back what :meth:`state_dict` gave."""
+        """Restore the state from :meth:`state_dict`."""
         super().load_state_dict(state)
         own = {
             name.removeprefix(INDEPENDENT): array
@@ -57,7 +57,7 @@ class FedULMix(FedUL):
 
 
 def mix(one: ArrayRecord, other: ArrayRecord, weight: float) -> ArrayRecord:
-    """(1 − weight)·one + weight·other in the dtypes of ``one``, whose whole numbers stay."""
+    """(1 − weight)·one + weight·other in the dtypes of ``one``; integers stay those of ``one``."""
     mixed: Arrays = {}
     for name, array in one.items():
         value = array.numpy()

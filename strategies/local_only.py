@@ -1,4 +1,4 @@
-"""No sharing: what every federation must beat."""
+"""Local training without sharing: the baseline of every federated method."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from fedul_flwr.federated.messages import OWN_MODEL
 
 
 class LocalOnly(FedAvg):
-    """Combines nothing: every client goes on from its own model of its last round.
+    """Combines nothing: every client continues from its own model of its last round.
 
-    Messages tell it so (value ``own-model``) and carry the model that all begin with, for clients
-    that have none of their own yet. It stays the run's model for good, so that a client whose first
-    round comes late learns nothing of the others. The models that clients return are for measuring
-    only (``evaluate = "local"``).
+    Messages say so (value ``own-model``) and contain the initial model for clients that have no
+    model yet. The run's model stays the initial one, so that a client whose first round comes late
+    learns nothing from the others. The models that clients return are used only for evaluation
+    (``evaluate = "local"``).
     """
 
     _start = ArrayRecord()
@@ -25,7 +25,7 @@ class LocalOnly(FedAvg):
     def configure_train(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
-        """FedAvg's messages, which ask for the client's own model."""
+        """FedAvg's messages, with the request to continue from the client's own model."""
         self._start = arrays
         config[OWN_MODEL] = True
         return super().configure_train(server_round, arrays, config, grid)
@@ -33,7 +33,7 @@ class LocalOnly(FedAvg):
     def aggregate_train(
         self, server_round: int, replies: Iterable[Message]
     ) -> tuple[ArrayRecord | None, MetricRecord | None]:
-        """The model that the round began with, and the mean of the clients' metrics."""
+        """The unchanged model, and the mean of the clients' metrics."""
         del server_round
         valid, _ = self._check_and_log_replies(replies, is_train=True)
         if not valid:

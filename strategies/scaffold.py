@@ -20,27 +20,27 @@ from fedul_flwr.federated.variates import CONTROL, KEPT_ROUNDS, USED_ROUND
 
 
 class Scaffold(FedAvg):
-    """Averages models, and sends along the server's variate c that corrects clients' drift.
+    """Averages models, and sends the server's variate c, which corrects clients' drift.
 
-    Every message to a client carries a record ``control`` with c; every reply one with the change
-    of the client's own c_i (:func:`fedul_flwr.learning.scaffold.train_with_variates`). Then
+    Every message to a client has a record ``control`` with c; every reply one with the change of
+    the client's own c_i (:func:`fedul_flwr.learning.scaffold.train_with_variates`). Then
     x ← x + eta·(mean of y_i − x) and c ← c + (|S|/C)·mean of Δc_i over the sampled S.
 
-    c is the mean of all C clients' variates, also where replies are lost, late or refused. For
-    that, a client's new c_i is a proposal at first: the next message to this client says in which
-    round the server last used an update of it, and the client goes on from the c_i of that round.
+    c stays the mean of all C clients' variates even if replies are lost, late or refused. For that,
+    a client's new c_i is only a proposal: the next message to this client says in which round the
+    server last used an update of it, and the client continues from the c_i of that round.
 
     Parameters
     ----------
     server_learning_rate : eta; 1 takes the mean of the clients' models.
-    option : ``"I"`` or ``"II"``, how clients renew c_i.
+    option : ``"I"`` or ``"II"``, how clients update c_i.
 
     Attributes
     ----------
-    clients : client of each node, of all C clients; ``None`` takes the nodes of the grid.
+    clients : all C clients by node; ``None`` takes the nodes of the grid.
     control : c, an array for every weight; empty before the first round.
-    used : for each of the C clients, by its number as text, the round in which an update of it was
-        last used; 0 for none.
+    used : the round in which the last used update of each client was made, by the client's number
+        as text; 0 for none.
     """
 
     def __init__(
@@ -61,7 +61,7 @@ class Scaffold(FedAvg):
     def configure_train(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
-        """FedAvg's messages with c in them, and for each client which of its updates was used."""
+        """FedAvg's messages, plus c and, for each client, the round of its last used update."""
         if not self.control:
             self.control = {name: np.zeros_like(array.numpy()) for name, array in arrays.items()}
         self._count(self.clients or {node: node for node in grid.get_node_ids()})
@@ -79,7 +79,7 @@ class Scaffold(FedAvg):
     def aggregate_train(
         self, server_round: int, replies: Iterable[Message]
     ) -> tuple[ArrayRecord | None, MetricRecord | None]:
-        """Step of the model, and of c."""
+        """Update the model and c."""
         received = list(replies)
         changes = [_take_control(reply) for reply in received if not reply.has_error()]
         mean, metrics = super().aggregate_train(server_round, received)
@@ -96,19 +96,19 @@ class Scaffold(FedAvg):
         return self._step_to(mean), metrics
 
     def know_clients(self, clients: Sequence[ClientRef]) -> None:
-        """Take which client each node is."""
+        """Store which client each node runs."""
         self.clients = {client.node_id: client.partition_id for client in clients}
 
     def check_client(self, client: int, answer: Content) -> None:
-        """Begin all variates anew if a client no longer has the one that is part of c.
+        """Reset all variates if a client no longer has the one that is part of c.
 
-        That is so after its device was restarted, and on devices when a run resumes. The others
-        hear of it by the next message, which says that no update of theirs is in c.
+        This happens after a restart of its device, and on devices when a run resumes. The next
+        message to the others says that none of their updates is in c.
 
         Parameters
         ----------
         client : its number.
-        answer : names the rounds whose c_i the client still has.
+        answer : has the rounds whose c_i the client still has.
         """
         rounds = numbers(answer, KEPT_ROUNDS)
         used = int(self.used.get(str(client), 0))
@@ -118,7 +118,7 @@ class Scaffold(FedAvg):
             self.used = {name: np.array(0) for name in self.used}
 
     def _count(self, clients: Mapping[int, int]) -> None:
-        """Take in new clients: their c_i is 0, and c the mean over more."""
+        """Add new clients, with c_i = 0, and rescale c to the mean over all clients."""
         before = len(self.used)
         for client in clients.values():
             self.used.setdefault(str(client), np.array(0))
@@ -142,7 +142,7 @@ class Scaffold(FedAvg):
 
 
 def _take_control(reply: Message) -> ArrayRecord:
-    """Take the change of c_i out of a reply: FedAvg wants the model's record alone."""
+    """Remove the change of c_i from a reply and return it: FedAvg expects only the model."""
     content = reply.content
     change = cast(ArrayRecord, content[CONTROL])
     reply.content = RecordDict({name: content[name] for name in content if name != CONTROL})

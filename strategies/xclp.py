@@ -1,4 +1,4 @@
-"""FedAvg+XCLP (Algorithm 2): every round begins with a propagation among its clients."""
+"""FedAvg+XCLP (Algorithm 2): every round starts with a propagation among its clients."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from fedul_flwr.secure.similarity import TooFewClientsError
 class XCLP(MethodStrategy):
     """Propagates labels across the clients of a round before they train.
 
-    Two phases come before the training message, which carries what the second one ended with.
+    Two phases precede the training message, which has the result of the second one.
     """
 
     policy_class = LabelStages
@@ -42,13 +42,13 @@ class XCLP(MethodStrategy):
 
     @classmethod
     def validate(cls, settings: RunConfig) -> None:
-        """As others; warns where the server sees all codes, and says what noise hides."""
+        """Also warn if the server sees all codes, and log the differential privacy."""
         super().validate(settings)
         announce_privacy(settings)
         warn_of_plaintext(settings.section("xclp", XCLPSettings))
 
     def on_clients_changed(self, answers: Mapping[int, Content]) -> None:
-        """As others; refuses rounds whose propagation would take too long."""
+        """Also refuse rounds whose propagation would take too long."""
         super().on_clients_changed(answers)
         if not self.policy.on_labels_only(self.settings.num_rounds):
             most = sorted(number(answer, "num-points") for answer in answers.values())
@@ -61,7 +61,7 @@ class XCLP(MethodStrategy):
     def configure_train(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
-        """Propagate, then train with those that are left."""
+        """Propagate, then train with the clients that did not drop out."""
         self._rows: dict[ClientRef, Content] = {}
         messages = list(super().configure_train(server_round, arrays, config, grid))
         rows = {member.node_id: content for member, content in self._rows.items()}
@@ -72,7 +72,7 @@ class XCLP(MethodStrategy):
         return messages
 
     def before_train(self, round_number: int, arrays: ArrayRecord, grid: Grid) -> list[ClientRef]:
-        """The sampled members that stay through the propagation."""
+        """The sampled clients that did not drop out of the propagation."""
         chosen = super().before_train(round_number, arrays, grid)
         if self.policy.on_labels_only(round_number):
             return chosen

@@ -1,4 +1,4 @@
-"""XCLP for prediction (section 4.1): one propagation, and every client labels its own points."""
+"""XCLP for prediction (section 4.1): one propagation, then every client labels its own points."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from fedul_flwr.secure.similarity import TooFewClientsError
 
 
 class XCLPPredict(MethodStrategy):
-    """Trains nothing: the clients of each group propagate once, and write labels where they run."""
+    """Trains nothing: the clients of each group propagate once and write their labels locally."""
 
     policy_class = LabelStages
     policy: LabelStages
@@ -40,12 +40,12 @@ class XCLPPredict(MethodStrategy):
 
     @property
     def prediction(self) -> XCLPPredictSettings:
-        """Groups, and what else is asked for."""
+        """Settings in table ``xclp-predict``."""
         return self.settings.section("xclp-predict", XCLPPredictSettings)
 
     @classmethod
     def validate(cls, settings: RunConfig) -> None:
-        """Refuse features without a model, and points that there are not."""
+        """Refuse model features without a model, and predictions without points to predict."""
         super().validate(settings)
         announce_privacy(settings)
         warn_of_plaintext(settings.section("xclp", XCLPSettings))
@@ -79,16 +79,16 @@ class XCLPPredict(MethodStrategy):
 
     @classmethod
     def needs_model(cls, settings: RunConfig) -> bool:
-        """Whether features are a model's."""
+        """Whether features come from a model."""
         return settings.section("xclp-predict", XCLPPredictSettings).features == "model"
 
     def accept_client(self, report: ClientReport, answer: Content) -> None:
-        """As others; the number of points in the graph has to be one."""
+        """Also store the number of points in the graph, which must be a valid count."""
         super().accept_client(report, answer)
         count(answer, "num-compared")
 
     def on_clients_changed(self, answers: Mapping[int, Content]) -> None:
-        """Note how many points each client has in its graph."""
+        """Store the number of points of each client in the graph."""
         super().on_clients_changed(answers)
         self._compared = {c: number(answer, "num-compared") for c, answer in answers.items()}
 
@@ -97,7 +97,7 @@ class XCLPPredict(MethodStrategy):
 
         Parameters
         ----------
-        weights : the model that makes the features; empty for pixels.
+        weights : the model for the features; empty for pixels.
         """
         self.registration.register_all(grid)
         groups = self.groups()
@@ -138,7 +138,7 @@ class XCLPPredict(MethodStrategy):
                 self._tell(grid, {member: others[member]}, own_labels=False, last=False)
 
     def groups(self) -> list[list[ClientRef]]:
-        """Members dealt at random into groups as equal as can be; each has somebody."""
+        """Clients assigned at random to groups of nearly equal size, none of them empty."""
         groups, clients = self.prediction.groups, self.registry.clients
         if groups > len(clients):
             raise UserError(

@@ -48,7 +48,7 @@ def compare(
     verbose: Verbose = False,
     in_process: InProcess = False,
 ) -> None:
-    """Compare methods on the same splits and seeds; goes on where it was stopped."""
+    """Compare methods on the same splits and seeds; continues where it was stopped."""
     if (runs is None) == (methods is None):
         raise UserError("compare takes either --runs FILE or --methods a,b,c.")
     from fedul_flwr.comparison import plan as planning
@@ -104,7 +104,7 @@ def compare(
 
 
 class _SuperLinks(contextlib.ExitStack):
-    """One SuperLink for all cells: started when it is first needed, and anew should it die."""
+    """One SuperLink for all cells, started on first use, and restarted if it dies."""
 
     _current: LocalSuperLink | None = None
 

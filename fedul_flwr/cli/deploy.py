@@ -71,7 +71,7 @@ def check(
         str, typer.Option(metavar="HxWxC", help="Shape of the server's images.")
     ] = "",
 ) -> None:
-    """On an owner's machine: see whether its data fit a run, and what would be sent."""
+    """Check on an owner's machine whether its data fit a run, and what would be sent."""
     from fedul_flwr.config.overrides import parse_overrides
     from fedul_flwr.deploy.check import check_owner
 

@@ -1,4 +1,4 @@
-"""The command line's ``label``: clients label their own points, and nothing is trained."""
+"""The command line's ``label``: clients label their own points, without training."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def label(
 
 
 def with_model(overrides: Mapping[str, Any], directory: Path) -> dict[str, Any]:
-    """``overrides`` and what makes clients use the features of an earlier run's model.
+    """``overrides`` plus settings for features from an earlier run's model.
 
     Parameters
     ----------
@@ -80,7 +80,7 @@ def with_model(overrides: Mapping[str, Any], directory: Path) -> dict[str, Any]:
     Raises
     ------
     UserError
-        If it is no run with a model, or ``overrides`` say something else than it does.
+        If it is not a run with a model, or ``overrides`` contradict its settings.
     """
     from fedul_flwr.methods import find_method
     from fedul_flwr.results.records import read_config
@@ -92,7 +92,7 @@ def with_model(overrides: Mapping[str, Any], directory: Path) -> dict[str, Any]:
     implied = {"start-from": str(directory), "model": saved["model"]}
     if _METHOD in find_method(str(overrides["method"])).sections:
         implied[_FEATURES] = "model"
-    # Without a data set at the server, images take the shape and classes that the settings say.
+    # Without a data set at the server, settings define the images' shape and classes.
     without_data = overrides.get("dataset") == "none"
     for key in ("image-shape", "class-names") if without_data else ("image-size",):
         if saved.get(key):

@@ -1,6 +1,6 @@
 """The command line: ``fedul-flwr run | label | demo | compare | reproduce | tune | deploy | …``.
 
-Everything but typer is imported inside the commands, so that ``--help`` answers at once.
+Everything except typer is imported within the commands, so that ``--help`` is fast.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ from fedul_flwr.errors import UserError
 
 _DEMO_DIRECTORY = Path("runs/demo")
 _DEMO_SELECTION = {"fedul": "heldout", "supervised": "validation"}
-"""Methods of the demo, and how each chooses its best round. FedUL chooses by its own loss on
-held-out points of the clients, so that no label has a part in its result."""
+"""Methods of the demo, and the criterion of each one's best round. FedUL uses its own loss on
+clients' held-out points, so that its result does not depend on any label."""
 
 
 class _Group(TyperGroup):
-    """Turns what the user can put right into one sentence and exit code 1."""
+    """Reports errors that the user can fix in one sentence, with exit code 1."""
 
     def invoke(self, ctx: Any) -> Any:
         try:

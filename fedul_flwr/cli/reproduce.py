@@ -55,7 +55,7 @@ def reproduce(
     ] = Path("experiments"),
     verbose: Verbose = False,
 ) -> None:
-    """Run what is missing of a paper's table, and show its figures beside ours."""
+    """Run the missing experiments of a paper's table, and compare the results with the paper's."""
     if [table is not None, render, show].count(True) != 1:
         raise UserError("reproduce takes one of TABLE, --render and --list.")
     if column is not None and table is None:
@@ -171,7 +171,7 @@ def datasets(values: list[str]) -> dict[str, Path]:
     Raises
     ------
     UserError
-        If one is of another form, or its path no folder.
+        If one has another form, or its path is not a folder.
     """
     found = {}
     for value in values:

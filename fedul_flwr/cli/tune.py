@@ -110,8 +110,8 @@ def tune(
 
 @dataclass(frozen=True)
 class _Target:
-    """What is searched: its studies, where they are kept and under which name, the command that
-    makes them (of a table followed by row and column), and the one that uses what they chose."""
+    """Target of a search: its studies, their folder and name, the command that runs them (for a
+    table followed by row and column), and the command that uses the chosen settings."""
 
     plans: Sequence[StudyPlan]
     file: Path

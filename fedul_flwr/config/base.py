@@ -1,4 +1,4 @@
-"""The common ground of settings: kebab-case keys, strict types, plain-sentence errors."""
+"""Base class of settings: kebab-case keys, strict types, errors as plain sentences."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from fedul_flwr.errors import UserError
 
 Scalar = bool | int | float | str
-"""What Flower's run config can hold."""
+"""Types of values in Flower's run config."""
 
 
 def _kebab(name: str) -> str:
@@ -21,8 +21,8 @@ def _kebab(name: str) -> str:
 class Settings(BaseModel):
     """Frozen settings with kebab-case keys (``num_rounds`` is ``num-rounds`` in a run config).
 
-    Types are strict: a number in quotes or a ``true`` for a number is refused, an integer is
-    accepted where a float is wanted.
+    Types are strict: a number in quotes, or ``true`` for a number, is refused. An integer is
+    accepted for a float.
     """
 
     model_config = ConfigDict(
@@ -36,7 +36,7 @@ class Settings(BaseModel):
     )
     noun: ClassVar[str] = "setting"
     page: ClassVar[str] = "docs/settings.md"
-    """What errors call a key, and where all are documented."""
+    """Noun for a key in errors, and the page that documents all keys."""
 
     @classmethod
     def names(cls) -> tuple[str, ...]:
@@ -50,7 +50,7 @@ class Settings(BaseModel):
         Raises
         ------
         UserError
-            Naming the key (with ``prefix``), the value and what is allowed.
+            With the key (after ``prefix``), the value and the allowed values.
         """
         for key in values:
             if key not in cls.names():
@@ -69,7 +69,7 @@ class Settings(BaseModel):
 def unknown_key(
     key: str, known: Iterable[str], noun: str = Settings.noun, page: str = Settings.page
 ) -> UserError:
-    """An error for a key that does not exist, with the nearest that does."""
+    """An error for an unknown key that suggests the most similar known one."""
     close = difflib.get_close_matches(key, list(known), n=1)
     hint = f"did you mean {close[0]!r}?" if close else f"{page} lists all."
     return UserError(f"Unknown {noun} {key!r}; {hint}")

@@ -1,4 +1,4 @@
-"""Settings of what methods are compared with."""
+"""Settings of baselines."""
 
 from __future__ import annotations
 
@@ -10,41 +10,41 @@ from fedul_flwr.config.base import Settings
 
 
 class SupervisedSettings(Settings):
-    """Supervised federated training, the ceiling of methods without labels."""
+    """Supervised federated training, the upper bound for methods without labels."""
 
     label_fraction: Annotated[float, Field(gt=0, le=1)] = 1.0
-    """Part of every client's points that has labels; it trains on these alone."""
+    """Fraction of every client's points that have labels; it trains only on these."""
     steps: Literal["labeled", "sets"] = "labeled"
-    """Steps of an epoch: those of a pass over the labeled points, or as many as FedUL makes in a
-    pass over the client's unlabeled sets, where every labeled point comes again and again. `sets`
-    is for simulations: an owner of labeled points has no sets."""
+    """Steps per epoch: one pass over the labeled points, or as many as FedUL makes in a pass over
+    the client's unlabeled sets, which repeats labeled points. `sets` is for simulations: an owner
+    of labeled points has no sets."""
 
 
 class FedPLSettings(Settings):
     """Pseudo labels from class priors (Diao et al. 2021, as in the FedUL paper, eq. 14 to 17)."""
 
     labels: Literal["realized", "drawn"] = "realized"
-    """Pseudo label of a set: the class with the largest prior that the client is told (text), or
-    with the largest in the priors that the simulation drew to deal the points, which is class m
-    mod K for set m with `fedul.priors = "dominant"` (authors' code). The two differ where a client
-    has few points of a class. `drawn` is for simulations: nobody draws an owner's priors."""
+    """Pseudo label of a set: the class with the largest prior that the client knows (text), or the
+    largest of the priors from which the simulation assigned the points: class m mod K for set m
+    with `fedul.priors = "dominant"` (authors' code). The two differ if a client has few points of
+    a class. `drawn` is for simulations: an owner's priors are not drawn."""
     threshold: Annotated[float, Field(ge=0, lt=1)] = 0.4
-    """Least top probability (tau) of a point that is trained on its label alone."""
+    """Smallest top probability (tau) with which a point is trained on its pseudo label alone."""
     mix_weight: Annotated[float, Field(ge=0)] = 0.3
     """Weight of the loss of mixed points."""
     mixup_alpha: Annotated[float, Field(gt=0)] = 0.75
-    """Mixing ratios are drawn from Beta(alpha, alpha), one per batch."""
+    """Alpha of the mixing ratios, drawn from Beta(alpha, alpha), one per batch."""
     warm_up_rounds: Annotated[int, Field(ge=0)] = 5
-    """First rounds with plain cross-entropy on the pseudo labels, until some points are
+    """First rounds, with plain cross-entropy on all pseudo labels, until some points are
     confident."""
     relabel: bool = False
-    """After the warm-up a point's label is what the model in training predicts for it in that very
-    step (authors' code); the labels of sets then have no say."""
+    """After the warm-up, use the current model's prediction in each step as a point's label
+    (authors' code); the labels of sets then have no effect."""
     mix: Literal["inputs", "outputs"] = "inputs"
-    """What is mixed: images, or the model's outputs (authors' code)."""
+    """Whether images are mixed, or the model's outputs (authors' code)."""
     pairing: Literal["all", "shorter"] = "all"
-    """Every confident point with a random other one, or pairs up to the shorter half and no step
-    without both (authors' code)."""
+    """Pair every confident point with a random other one, or only as many as the smaller group has,
+    and skip steps in which a group is empty (authors' code)."""
 
 
 class FedLLPSettings(Settings):
@@ -56,12 +56,12 @@ class FedLLPSettings(Settings):
 
 
 class FedLLPVATSettings(Settings):
-    """Virtual adversarial training beside label proportions (Tsai & Lin 2020)."""
+    """Virtual adversarial training in addition to label proportions (Tsai & Lin 2020)."""
 
     alpha: Annotated[float, Field(ge=0)] = 5e-4
     """Weight of the consistency loss (FedUL paper: MNIST 5e-4, others 0.05)."""
     radius: Annotated[float, Field(gt=0)] = 1e-2
-    """L2 norm of a point's perturbation, images lying in [-1, 1] (FedUL paper: MNIST 1e-2,
+    """L2 norm of a point's perturbation, for images in [-1, 1] (FedUL paper: MNIST 1e-2,
     others 6.0)."""
     xi: Annotated[float, Field(gt=0)] = 1e-3
     """Step of the finite difference that finds the perturbation."""

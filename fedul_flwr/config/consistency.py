@@ -15,15 +15,16 @@ class FedULConsistencySettings(Settings):
     weight: Annotated[float, Field(ge=0)] = 0.3
     """Weight of the consistency loss; 0 is FedUL."""
     threshold: Annotated[float, Field(ge=0, lt=1)] = 0.95
-    """Least top probability of a weak view whose strong view is trained on."""
+    """Smallest top probability of the weak view with which the strong view is trained on."""
     form: Literal["fixmatch", "uda"] = "fixmatch"
-    """Cross-entropy of the weak view's top class, or divergence from its sharpened posterior."""
+    """Loss of the strong view: cross-entropy with the weak view's top class, or divergence from the
+    weak view's sharpened posterior."""
     temperature: Annotated[float, Field(gt=0)] = 0.4
-    """Sharpening of `uda`; 1 leaves the posterior as it is."""
+    """Temperature that sharpens the posterior in `uda`; 1 does not change it."""
     target: Literal["posterior", "set-posterior"] = "set-posterior"
-    """Posterior of the class model, or given the set of the point as well."""
+    """Target: the class posterior, or the posterior given the point's set as well."""
     ramp_up_rounds: Annotated[int, Field(ge=0)] = 20
-    """Rounds over which the weight grows, as exp(-5·(1 − t)²)."""
+    """First rounds, over which the weight grows as exp(-5·(1 − t)²)."""
 
     @model_validator(mode="after")
     def _check_temperature(self) -> Self:

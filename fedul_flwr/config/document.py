@@ -1,7 +1,7 @@
-"""Write ``docs/settings.md`` and the table of defaults from the settings classes themselves.
+"""Write ``docs/settings.md`` and the table of defaults from the settings classes.
 
 ``python -m fedul_flwr.config.document`` prints the page, with ``toml`` the defaults for
-``pyproject.toml``. A test holds both files to this.
+``pyproject.toml``. A test compares both files with this output.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Settings of FedUL and of every method that learns from unlabeled sets."""
+"""Settings of FedUL and of all other methods that train on unlabeled sets."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from fedul_flwr.config.base import Settings
 
 
 class UnlabeledSetSettings(Settings):
-    """How a simulation makes every client's unlabeled sets and their class priors.
+    """How a simulation generates the clients' unlabeled sets and their class priors.
 
-    Unused on devices, where a client brings its own sets and ``priors.csv``.
+    Not used on devices, where a client has its own sets and ``priors.csv``.
     """
 
     num_sets: Annotated[int, Field(ge=1)] = 10
@@ -20,23 +20,23 @@ class UnlabeledSetSettings(Settings):
     num_sets_max: Annotated[int, Field(ge=0)] = 0
     """If set, M differs between clients, from `num-sets` to this."""
     num_sets_spread: Literal["random", "even"] = "random"
-    """How M differs: every client draws its own, or in equal steps from the first client to the
+    """How M differs: drawn at random per client, or in equal steps from the first client to the
     last (table E.12: 10, 20, 30, 40, 50)."""
     priors: Literal["dominant", "uniform"] = "dominant"
     """Rows of Pi: U[0.1, 1] with one class times 10 (authors' code), or U[0.1, 0.9] (text)."""
     same_priors: bool = False
-    """All clients deal their points by one matrix whose columns sum to 1 (authors' code, MNIST
-    IID). With `overlap = "shared"` the sets of a client then hold K/M of its points: all at
-    M = K, half of them at M = 2K. A client with fewer sets than others takes the first rows."""
+    """All clients assign their points to sets by one matrix whose columns sum to 1 (authors' code,
+    MNIST IID). With `overlap = "shared"` the sets of a client then contain K/M of its points: all
+    for M = K, half for M = 2K. A client with fewer sets than others takes the first rows."""
     prior_draws: Annotated[int, Field(ge=1)] = 1
-    """Draws of Pi that are summed for `same-priors` (authors' code: as many as clients, so 5 in
-    table 1 and 10 in table E.13). More draws make Pi easier to invert."""
+    """Number of draws of Pi that are summed for `same-priors` (authors' code: the number of
+    clients, so 5 in table 1 and 10 in table E.13). More draws make Pi easier to invert."""
     overlap: Literal["disjoint", "shared"] = "disjoint"
     """Whether sets of one client may share points (`shared`: the paper's benchmark)."""
     prior_noise: Annotated[float, Field(ge=0)] = 0.0
-    """Noise epsilon on the priors that clients are told (table E.9); 0 is exact."""
+    """Noise epsilon on the priors that clients use (table E.9); 0 is exact."""
     prior_noise_form: Literal["symmetric", "literal"] = "symmetric"
-    """1 + eps·(2·gamma − 1), or the text's 1 + (2·eps − 1)·gamma."""
+    """Factor of the noise: 1 + eps·(2·gamma − 1), or the text's 1 + (2·eps − 1)·gamma."""
 
     @model_validator(mode="after")
     def _check_noise(self) -> Self:
@@ -63,14 +63,14 @@ class UnlabeledSetSettings(Settings):
 
 
 class AdmissionSettings(UnlabeledSetSettings):
-    """Who takes part, for every method that trains on unlabeled sets."""
+    """Checks of clients' sets, for every method that trains on unlabeled sets."""
 
     strict_rank: bool = False
-    """Refuse, not only warn about, a client whose own Pi has rank below K."""
+    """Refuse a client whose own Pi has rank below K; otherwise only warn."""
     share_priors: bool = False
-    """Let clients send Pi to the server, for its rank check and for reports."""
+    """Clients send Pi to the server, for its rank check and for reports."""
     on_refusal: Literal["stop", "drop"] = "stop"
-    """Stop the run, or go on without clients whose sets cannot be used."""
+    """If a client's sets cannot be used: stop the run, or continue without the client."""
 
 
 class FedULSettings(AdmissionSettings):
@@ -79,4 +79,4 @@ class FedULSettings(AdmissionSettings):
     surrogate_loss: Literal["nll", "release"] = "nll"
     """Negative log-likelihood (eq. 9), or the loss of the authors' code."""
     heldout_fraction: Annotated[float, Field(ge=0, lt=1)] = 0.1
-    """Part of every set held out when the best round is selected by held-out loss."""
+    """Fraction of every set that is held out, if the best round is selected by held-out loss."""

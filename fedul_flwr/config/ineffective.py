@@ -1,4 +1,4 @@
-"""Settings that leave others without effect, above all those that deal data in a simulation."""
+"""Settings that have no effect because of another setting, mostly those of simulated data."""
 
 from __future__ import annotations
 
@@ -34,16 +34,16 @@ POINTLESS = {
         *(key for key in _LABELS if key not in _OF_ANY_SPLIT),
     ),
 }
-"""Settings that must keep their defaults, by the setting (and why) that leaves them no effect."""
+"""Settings that must keep their defaults, by the setting that makes them ineffective (and why)."""
 
 
 def refuse_pointless(flat: Mapping[str, Any], defaults: Mapping[str, Any]) -> None:
-    """Refuse settings that another setting leaves no effect.
+    """Refuse settings that have no effect because of another setting.
 
     Raises
     ------
     UserError
-        Naming the setting.
+        With the name of the setting.
     """
     for choice, keys in POINTLESS.items():
         if not _is_made(choice.partition(",")[0], flat):
@@ -56,6 +56,6 @@ def refuse_pointless(flat: Mapping[str, Any], defaults: Mapping[str, Any]) -> No
 
 
 def _is_made(choice: str, flat: Mapping[str, Any]) -> bool:
-    """Whether ``flat`` has the setting of ``choice``, with its value where that is named."""
+    """Whether ``flat`` makes ``choice``: sets that setting, to the given value if there is one."""
     key, _, value = choice.partition(" = ")
     return flat.get(key) == value.strip("'") if value else bool(flat.get(key))

@@ -16,8 +16,8 @@ class LabelPlaceSettings(Settings):
     """Where labels are (FedMatch, section 2.2)."""
 
     labels_at: Literal["clients", "server"] = "clients"
-    """Who has labels: the clients for some of their points, or the server alone, which then trains
-    on a labeled set of its own before every round (table `server`)."""
+    """Who has labels: the clients for some of their points, or only the server, which then trains
+    on its own labeled set before every round (table `server`)."""
 
 
 class ScenarioSettings(LabelPlaceSettings):
@@ -25,10 +25,10 @@ class ScenarioSettings(LabelPlaceSettings):
 
     streaming_steps: Annotated[int, Field(ge=1)] = 1
     """Steps (T) in which the clients' unlabeled points arrive, equally many in each; a client
-    trains on those of the current step. 1 gives them all points at once. With all labels
-    (`all-labels`) it is the labeled points that arrive."""
+    trains on those of the current step. With 1 all points are there from the start. With
+    `all-labels` the labeled points arrive in this way."""
     rounds_per_step: Annotated[int, Field(ge=1)] = 10
-    """Rounds of a step; the last step goes on to the end of the run."""
+    """Rounds per step; the last step lasts until the end of the run."""
 
     @model_validator(mode="after")
     def _check_rounds(self) -> Self:
@@ -39,34 +39,34 @@ class ScenarioSettings(LabelPlaceSettings):
 
 
 class SupervisedPartSettings(Settings):
-    """What methods do with labeled points."""
+    """Training on labeled points."""
 
     supervised_weight: Annotated[float, Field(gt=0)] = 10.0
     """Weight λ_s of the cross-entropy of labeled points, at clients and server."""
 
 
 class ViewSettings(SupervisedPartSettings):
-    """What consistency methods do with unlabeled points."""
+    """Unlabeled points in consistency methods: batches and RandAugment."""
 
     unlabeled_batch_size: Annotated[int, Field(ge=0)] = 100
-    """Unlabeled points of a step (B_U); every batch of `batch-size` labeled ones has so many
-    beside it. 0 spreads all of them evenly over an epoch's labeled batches and, at a client
-    without labels, takes `batch-size`."""
+    """Unlabeled points per step (B_U), along with each batch of `batch-size` labeled ones. 0
+    spreads all of them evenly over the labeled batches of an epoch; a client without labels then
+    takes `batch-size`."""
     randaugment: Literal["paper", "release"] = "paper"
-    """RandAugment of its paper, different operations for an image and magnitudes of 10; or of
-    FedMatch's authors' code, operations with repetition and strengths of its own, weaker ones but
-    for rotations."""
+    """RandAugment as in its paper (distinct operations per image, magnitudes of 10), or as in the
+    code of FedMatch's authors (operations may repeat, other strengths, all weaker except for
+    rotations)."""
     operations: Annotated[int, Field(ge=1, le=13)] = 6
-    """Operations of RandAugment on every image, of 13."""
+    """Number of RandAugment's 13 operations applied to every image."""
     least_magnitude: Annotated[int, Field(ge=0, le=10)] = 2
-    """Least magnitude of an operation, of 10; each is drawn at random. With `ssl.randaugment =
-    "release"` it is the least bound: one is drawn for an image, and magnitudes are below it."""
+    """Smallest magnitude of an operation, of 10; each is drawn at random. With `ssl.randaugment =
+    "release"` it is the smallest bound: a bound is drawn per image, and magnitudes are below it."""
     most_magnitude: Annotated[int, Field(ge=0, le=10)] = 5
     """Largest magnitude of an operation, or largest bound."""
 
     @property
     def magnitudes(self) -> tuple[int, int]:
-        """Least and largest magnitude."""
+        """Smallest and largest magnitude."""
         return self.least_magnitude, self.most_magnitude
 
     @model_validator(mode="after")
@@ -95,19 +95,19 @@ class UDASettings(Settings):
     """Unsupervised data augmentation (Xie et al. 2020, as in FedMatch, appendix A.1)."""
 
     signal_annealing: Literal["exponential", "linear", "logarithmic", "none"] = "exponential"
-    """Training-signal annealing: how the probability above which labeled points are left out grows
-    over the rounds, from 1/K to 1. It is for clients; the server trains on all of its points."""
+    """Training-signal annealing: how the probability above which labeled points are skipped grows
+    over the rounds, from 1/K to 1. Only for clients; the server trains on all of its points."""
     threshold: Confidence = 0.0
-    """Least top probability of a point that is trained to be consistent."""
+    """Smallest top probability with which a point is in the consistency loss."""
     temperature: Annotated[float, Field(gt=0)] = 1.0
-    """Sharpening of the target; 1 leaves it as it is."""
+    """Temperature that sharpens the target; 1 does not change it."""
 
 
 class FixMatchSettings(Settings):
-    """FixMatch with the image itself as weak view (Sohn et al. 2020, as in FedMatch)."""
+    """FixMatch with the unchanged image as weak view (Sohn et al. 2020, as in FedMatch)."""
 
     threshold: Confidence = 0.85
-    """Least top probability (τ) of a point that is trained on its label."""
+    """Smallest top probability (τ) with which a point is trained on its pseudo label."""
 
 
 class FedMatchSettings(Settings):
@@ -120,31 +120,31 @@ class FedMatchSettings(Settings):
     l1_weight: Weight = 1e-4
     """Weight λ_L1 of ‖ψ‖₁ (eq. 5); the text has 1e-5 with labels at the server."""
     threshold: Confidence = 0.85
-    """Least top probability (τ) of a point that is learned from; 0.75 in the authors' code."""
+    """Smallest top probability (τ) with which a point is trained on; 0.75 in the authors' code."""
     helpers: Annotated[int, Field(ge=0)] = 2
-    """Other clients' models (H) that vote on pseudo labels and are agreed with; 0 is FedMatch
-    without inter-client consistency."""
+    """Number of other clients' models (H) that vote on pseudo labels and are targets of the
+    consistency loss; 0 is FedMatch without inter-client consistency."""
     helper_interval: Annotated[int, Field(ge=1)] = 10
     """Helpers are sent in every round whose number is a multiple of this."""
     ties: Literal["own", "lowest"] = "own"
-    """Of several classes with most votes, the client's own if it is among them, or the lowest
+    """Class chosen in a tie of votes: the client's own if it is among them, or the lowest one
     (authors' code)."""
     keep_helpers: bool = False
-    """Whether clients go on with their last helpers in between; the authors' code does not."""
+    """Whether clients reuse their last helpers in the rounds between; not in the authors' code."""
     decomposition: bool = True
-    """Whether the model's weights are θ = σ + ψ, σ learning from labels and ψ from unlabeled
-    points; without it both kinds of steps train θ."""
+    """Whether the model's weights are θ = σ + ψ, with σ trained on labeled and ψ on unlabeled
+    points; otherwise both train θ."""
     psi_factor: Weight = 0.2
-    """First ψ as a multiple of the first σ (authors' code); with `start-from` their sum is that
+    """Initial ψ as a multiple of the initial σ (authors' code); with `start-from` their sum is that
     model."""
     evaluate_with: Literal["both", "sigma", "psi"] = "both"
-    """What is evaluated and saved as the model: σ + ψ, or one of them alone (ablation)."""
+    """Weights of the model that is evaluated and saved: σ + ψ, or one of them alone (ablation)."""
     psi_cutoff: Weight = 5e-6
-    """Values of ψ below this in size count as 0 at evaluation; 1e-5 in the authors' code with
-    labels at the server."""
+    """Values of ψ smaller than this in magnitude count as 0 at evaluation; 1e-5 in the authors'
+    code with labels at the server."""
     difference_threshold: Weight = 5e-5
-    """Changes of a weight below this in size are not sent, in either direction; 1e-5 in the
-    authors' code with labels at the server, 0 sends all."""
+    """Changes of a weight smaller than this in magnitude are not sent, in either direction; 1e-5 in
+    the authors' code with labels at the server; 0 sends all."""
 
     @model_validator(mode="after")
     def _check_parts(self) -> Self:

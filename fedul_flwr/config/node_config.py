@@ -1,4 +1,4 @@
-"""What a SuperNode's ``--node-config`` may hold: which client it is, and where its data lie."""
+"""Settings in a SuperNode's ``--node-config``: the client's number and its data."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ Format = Literal["auto", "sets", "files", "class-folders"]
 SET_FORMATS: tuple[Format, ...] = ("sets",)
 """Formats of unlabeled sets."""
 POINT_FORMATS: tuple[Format, ...] = ("files", "class-folders")
-"""Formats of points of which some have a label."""
+"""Formats of points that may have labels."""
 
 
 class NodeConfig(Settings):
-    """Where a client runs. Flower's simulation gives the two numbers alone."""
+    """Settings of a node. Flower's simulation sets only the two numbers."""
 
     noun: ClassVar[str] = "node config"
     page: ClassVar[str] = "docs/own-data.md"
@@ -29,23 +29,23 @@ class NodeConfig(Settings):
     num_partitions: Annotated[int, Field(ge=0)] = 0
     """Number of clients of the run; 0 leaves it open."""
     data: str = ""
-    """Folder of the client's own data; empty where it has a share of a simulation's."""
+    """Folder of the client's own data; empty for a client of a simulated split."""
     format: Format = "auto"
-    """How the folder is to be read; `auto` finds out."""
+    """Format of the folder; `auto` detects it."""
     known_labels: str = ""
-    """CSV file `name,label`, in place of the folder's `labels.csv`."""
+    """CSV file `name,label` that replaces the folder's `labels.csv`."""
     labels: str = ""
-    """CSV file to write inferred labels to; empty writes beside the folder."""
+    """CSV file for inferred labels; empty writes it next to the folder."""
 
     @classmethod
     def parse(cls, values: Mapping[str, Any], prefix: str = "") -> Self:
-        """Check what Flower hands over.
+        """Check the node config from Flower.
 
         Raises
         ------
         OwnDataError
-            Naming the key, the value and what is allowed: an unknown key, a wrong type, a
-            ``partition-id`` that is not below ``num-partitions``, or a key that needs ``data``.
+            With the key, the value and the allowed values: for an unknown key, a wrong type, a
+            ``partition-id`` not below ``num-partitions``, or a key that needs ``data``.
         """
         try:
             return super().parse(values, prefix)
@@ -69,12 +69,12 @@ class NodeConfig(Settings):
         return self
 
     def expect_format(self, method: str, allowed: tuple[Format, ...]) -> None:
-        """Refuse another format than the data of ``method`` can have.
+        """Refuse a format that ``method`` cannot use.
 
         Raises
         ------
         OwnDataError
-            Naming the format and those that are allowed, or labels where none are read.
+            With the format and the allowed ones, or about labels if the method reads none.
         """
         if self.format not in ("auto", *allowed):
             raise OwnDataError(

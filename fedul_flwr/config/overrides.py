@@ -1,4 +1,4 @@
-"""Settings from the command line: ``key=value`` pairs and TOML files, mixed at will."""
+"""Settings from the command line: ``key=value`` pairs and TOML files, in any combination."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ def parse_overrides(values: Sequence[str]) -> dict[str, bool | int | float | str
     Parameters
     ----------
     values
-        Each either ``key=value key=value …`` with TOML values, or the path of a TOML file. Later
-        ones win.
+        Each is ``key=value key=value …`` with TOML values, or the path of a TOML file. Later ones
+        override earlier ones.
 
     Returns
     -------

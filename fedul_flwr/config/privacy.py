@@ -12,36 +12,36 @@ from fedul_flwr.errors import UserError
 
 Positive = Annotated[float, Field(gt=0)]
 PLAIN_MEANS = ("fedavg", "fedprox")
-"""Bases that combine updates by FedAvg's mean, the only one that Flower accounts for."""
+"""Bases that average updates like FedAvg, the only mean that Flower's accountant covers."""
 
 
 class DPSettings(Settings):
     """Differential privacy of clients: clipped updates, and Gaussian noise on their mean.
 
-    McMahan et al. 2018 (arXiv:1710.06963), as Flower has it.
+    McMahan et al. 2018 (arXiv:1710.06963), as Flower implements it.
     """
 
     clipping: Literal["none", "server", "client"] = "none"
-    """Who clips a client's update: `server` sees updates as they are, `client` sends them clipped;
-    the server adds the noise. `none` does neither."""
+    """Who clips a client's update: with `server` the server sees unclipped updates, with `client`
+    only clipped ones; the server adds the noise. `none`: no clipping, no noise."""
     norm: Positive = 1.0
-    """C, the L2 norm that an update (the client's model less the global one) is clipped to."""
+    """C, the L2 norm to which an update (the client's model minus the global one) is clipped."""
     noise_multiplier: Positive = 1.0
     """z: the mean over n clients gets Gaussian noise of standard deviation z·C/n."""
     delta: Annotated[float, Field(gt=0, lt=1)] = 1e-5
     """Delta at which epsilon is reported; far below 1 / number of clients."""
     max_epsilon: Annotated[float, Field(ge=0)] = 0.0
-    """The run ends before the round that would exceed this epsilon; 0 is no limit."""
+    """The run ends before the round that would exceed this epsilon; 0 sets no limit."""
 
 
 def refuse_unaccounted(settings: SharedSettings, privacy: DPSettings) -> None:
-    """Refuse what epsilon would not be true of.
+    """Refuse settings for which the reported epsilon would be wrong.
 
     Raises
     ------
     UserError
-        With `clipping` on: a base that is no plain mean, weights by number of points, or class
-        priors of the clients' sets that everybody is told.
+        With `clipping` on: a base that is not a plain mean, weights by number of points, or class
+        priors from the clients' sets, which all clients get.
     """
     if privacy.clipping == "none":
         return

@@ -11,15 +11,15 @@ from typing import Any
 from fedul_flwr.errors import UserError
 
 USER_PATH = "FEDUL_PATH"
-"""Environment variable: directory with modules of the user's own (default: the current one)."""
+"""Environment variable: directory with the user's own modules (default: the current one)."""
 
 
 def load_reference(reference: str, setting: str) -> Any:
-    """Import what ``package.module:name`` refers to; ``setting`` is named in errors."""
+    """Import the object ``package.module:name``; errors name ``setting``."""
     module, _, attribute = reference.partition(":")
     own = os.environ.get(USER_PATH) or str(Path.cwd())
     if own not in sys.path:
-        sys.path.append(own)  # last, so that nothing there shadows an installed module
+        sys.path.append(own)  # last, so that it cannot shadow an installed module
     if not all(part.isidentifier() for part in module.split(".")):
         raise UserError(f"Setting {setting} = {reference!r}: must be 'package.module:name'.")
     try:

@@ -1,4 +1,4 @@
-"""From a flat run config to one checked, frozen :class:`RunConfig`."""
+"""Turns a flat run config into a checked, frozen :class:`RunConfig`."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ from fedul_flwr.methods import METHODS, Method, find_method
 S = TypeVar("S", bound=Settings)
 
 LAST_MODEL = "last.safetensors"
-"""File that makes a directory a run: the model after the last complete round."""
+"""Model after the last complete round; a directory with this file is a run."""
 OF_THE_MACHINE = ("output", "resume", "tracking", "device")
-"""Settings of where a run is and what it runs on. Runs that differ in nothing else are the same."""
+"""Settings about a run's place and machine; they do not change its results."""
 
 
 class RunConfig(SharedSettings):
@@ -36,7 +36,7 @@ class RunConfig(SharedSettings):
     """Tables in use by name (method, base, partition)."""
 
     def section(self, name: str, kind: type[S]) -> S:
-        """Table ``name`` in use, or ``kind``'s defaults where the run does not use it."""
+        """Table ``name`` of this run, or ``kind``'s defaults if the run does not use it."""
         found = self.sections.get(name)
         if found is None:
             return kind()
@@ -47,7 +47,7 @@ class RunConfig(SharedSettings):
     def to_flat(self, prefix: str = "") -> dict[str, Scalar]:
         """Every setting in use; parsing it again gives an equal object."""
         flat = super().to_flat(prefix)
-        # The table of a method of one's own travels as text, see `method-options`.
+        # The table of a user's own method is passed as text, see `method-options`.
         as_text = "" if self.method in METHODS else find_method(self.method).name
         for name, table in self.sections.items():
             if name != as_text:
@@ -57,7 +57,7 @@ class RunConfig(SharedSettings):
 
 def all_sections() -> dict[str, type[Settings]]:
     """Every table that exists, with its widest settings class."""
-    # Methods of one's own may use this table, too.
+    # Users' own methods may use this table, too.
     found: dict[str, type[Settings]] = {**SECTIONS, "labels": LabelSettings}
     for method in METHODS.values():
         for name, kind in method.sections.items():
@@ -77,13 +77,13 @@ def default_flat() -> dict[str, Scalar]:
 def parse_flat(flat: Mapping[str, Any]) -> RunConfig:
     """Check a flat run config and build the frozen object.
 
-    A key of a table that the run does not use (another method's, another base's) may be present
-    only with its default value: to set what has no effect is an error.
+    A key of a table that the run does not use (another method's or base's) must have its default
+    value: setting a key without effect is an error.
 
     Raises
     ------
     UserError
-        Unknown key, wrong type, value out of range, or a key that has no effect in this run.
+        For an unknown key, a wrong type, a value out of range, or a key without effect in this run.
     """
     shared_values = {key: value for key, value in flat.items() if "." not in key}
     shared = SharedSettings.parse(shared_values)
@@ -155,8 +155,8 @@ def resolve(overrides: Mapping[str, Any], base_dir: Path) -> RunConfig:
     Raises
     ------
     UserError
-        Naming the setting that is unknown, not allowed or cannot change, or the directory that
-        holds no run to resume.
+        With the setting that is unknown, not allowed or cannot change, or the directory without a
+        run to resume.
     """
     defaults = default_flat()
     for key in overrides:
@@ -178,7 +178,7 @@ def _resume(
         saved = json.loads((directory / "config.json").read_text())["settings"]
     except (OSError, ValueError, KeyError):
         raise UserError(f"{directory} holds no interrupted run: config.json is missing.") from None
-    saved = {key: value for key, value in saved.items() if key in defaults}  # others are no more
+    saved = {key: value for key, value in saved.items() if key in defaults}  # drop old keys
     given = dict(overrides)
     for key in ("dataset", "server.dataset"):
         if given.get(key, defaults[key]) not in (defaults[key], saved.get(key)):
@@ -188,7 +188,7 @@ def _resume(
             given[key] = _absolute(str(given[key]), base_dir)
     if given.get("start-from"):
         given["start-from"] = _absolute_start(str(given["start-from"]), base_dir)
-    # Flower hands over every key, so a default says nothing about what the user asked for.
+    # Flower passes every key, so a default value does not show that the user set it.
     asked = {
         key: value
         for key, value in given.items()
@@ -207,9 +207,9 @@ def _resume(
 
 
 def with_absolute_paths(config: RunConfig, base_dir: Path) -> RunConfig:
-    """``config`` with absolute paths: of data, what an earlier run left, and results.
+    """``config`` with absolute paths of data, of files from earlier runs, and of results.
 
-    A data set that is neither an existing path nor written like one stays a name.
+    A data set stays a name if it is not an existing path and does not look like one.
     """
     name = f"{config.method}-{Path(config.dataset).name}".replace(":", ".")
     stamp = datetime.now().strftime("%Y%m%d-%H%M%S")

@@ -1,4 +1,4 @@
-"""Settings of base strategies and partitions: each a table named after the choice it belongs to."""
+"""Settings of base strategies and partitions, in a table named like the base or partition."""
 
 from __future__ import annotations
 
@@ -62,25 +62,25 @@ class FedTrimmedAvgSettings(Settings):
 
 
 class KrumSettings(Settings):
-    """The one update that is nearest to its neighbours (Blanchard et al. 2017)."""
+    """Selects the update that is closest to its neighbors (Blanchard et al. 2017)."""
 
     num_malicious_nodes: Annotated[int, Field(ge=0)] = 1
-    """Clients of a round (f) that may send anything. It takes 2f + 3 updates."""
+    """Malicious clients of a round (f), which may send anything; needs 2f + 3 updates."""
 
 
 class MultiKrumSettings(KrumSettings):
-    """The mean of the updates that are nearest to their neighbours (Blanchard et al. 2017)."""
+    """Averages the updates that are closest to their neighbors (Blanchard et al. 2017)."""
 
     num_nodes_to_select: Annotated[int, Field(ge=1)] = 2
-    """Updates in the mean (m). It takes 2f + 2 + m updates."""
+    """Updates in the mean (m); needs 2f + 2 + m updates."""
 
 
 class BulyanSettings(Settings):
-    """Krum's choice, and of it coordinate by coordinate what lies around the median
+    """Selects updates by Krum, then averages the values around the median of each coordinate
     (El Mhamdi et al. 2018)."""
 
     num_malicious_nodes: Annotated[int, Field(ge=0)] = 1
-    """Clients of a round (f) that may send anything. It takes 4f + 3 updates."""
+    """Malicious clients of a round (f), which may send anything; needs 4f + 3 updates."""
 
 
 class ScaffoldSettings(Settings):
@@ -89,28 +89,28 @@ class ScaffoldSettings(Settings):
     server_learning_rate: Positive = 1.0
     """Server step size; 1 takes the mean of the clients' models."""
     option: Literal["I", "II"] = "II"
-    """How clients renew their variate: gradient at the global model (one more pass over the data),
-    or from the steps made, which holds for SGD only."""
+    """How clients update their variate: gradient at the global model (one more pass over the data),
+    or from their steps, which is valid for SGD only."""
 
 
 class DirichletSettings(Settings):
     """Class proportions of every client drawn from Dirichlet(alpha)."""
 
     alpha: Positive = 0.5
-    """Concentration; small is skewed."""
+    """Concentration; small values give skewed proportions."""
     min_points: Annotated[int, Field(ge=0)] = 10
     """Fewest points of a client; draws are repeated until all have them."""
 
 
 class PathologicalSettings(Settings):
-    """Every client holds few classes."""
+    """Every client has few classes."""
 
     classes_per_client: Annotated[int, Field(ge=1)] = 2
     """Number of classes at a client."""
 
 
 class ShardSettings(Settings):
-    """Points sorted by label are cut into shards, dealt at random (McMahan et al. 2017)."""
+    """Points sorted by label are cut into shards, assigned at random (McMahan et al. 2017)."""
 
     shards_per_client: Annotated[int, Field(ge=1)] = 2
     """Number of shards at a client."""
@@ -127,7 +127,7 @@ class MajoritySettings(Settings):
     """Two majority classes per client (FedUL paper, tables D.5 and D.6)."""
 
     mild: bool = False
-    """Majority classes 0.15 to 0.25 each, minorities below 0.08 (the paper's body)."""
+    """Majority classes have 0.15 to 0.25 each, minorities below 0.08 (the paper's main text)."""
 
 
 SECTIONS: dict[str, type[Settings]] = {

@@ -1,4 +1,4 @@
-"""Settings of methods that train at the server, on a labeled set of its own."""
+"""Settings of methods that train at the server, on the server's own labeled set."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from fedul_flwr.config.base import Settings
 
 
 class ServerTrainingSettings(Settings):
-    """Training on labeled points at the server, with the shared optimiser, batch size and L1."""
+    """Training on labeled points at the server, with the shared optimizer, batch size and L1."""
 
     dataset: str = ""
-    """Data set with the labeled points, its train split; empty takes `server-fraction` of the
-    run's own training data."""
+    """Data set whose train split has the labeled points; empty takes `server-fraction` of the run's
+    own training data."""
     points: Annotated[int, Field(ge=0)] = 0
-    """Use only so many of them, in the proportions of the classes; 0 uses all."""
+    """Use only this many labeled points, in the proportions of the classes; 0 uses all."""
     epochs: Annotated[int, Field(ge=1)] = 1
     """Epochs per round."""
     learning_rate: Annotated[float, Field(ge=0)] = 0.0
-    """Step size at the server; 0 takes the shared `learning-rate`."""
+    """Step size (learning rate) at the server; 0 takes the shared `learning-rate`."""
 
 
 class FedULMixSettings(Settings):
@@ -29,4 +29,5 @@ class FedULMixSettings(Settings):
     mixing_weight: Annotated[float, Field(ge=0, le=1)] = 0.5
     """Weight lambda of the server's model f' in (1 − lambda)·f + lambda·f'."""
     independent: Literal["restart", "persistent"] = "restart"
-    """Whether f' starts from the aggregated f in every round, or lives on from the first round."""
+    """Whether f' restarts from the aggregated f in every round, or continues from its own last
+    round."""

@@ -30,16 +30,16 @@ PartitionName = Literal[
     "iid", "dirichlet", "pathological", "shard", "natural", "majority", "imbalanced"
 ]
 UNWEIGHTED = ("fedmedian", "fedtrimmedavg", "krum", "bulyan")
-"""Bases to which all clients' models are alike, whatever `client-weights` says."""
+"""Bases that weigh all clients' models equally; `client-weights` has no effect on them."""
 UNMEASURED = {
     "scaffold": "adds up changes of variates, which have other units",
     "fednova": "scales updates by the normalisers that clients claim",
 }
-"""What a base does with other things that clients return beside their models: `max-update-norm`
-cannot bound it."""
+"""Bases whose clients return more than a model, with the reason why `max-update-norm` cannot bound
+that."""
 AugmentName = Literal["none", "rotate", "flip", "translate-flip", "rotate-flip", "affine"]
 PRETRAINED = "torchvision"
-"""What `start-from` calls the weights that torchvision has for its own models."""
+"""Value of `start-from` for torchvision's pretrained weights."""
 TEST_PRIOR_WORDS = ("uniform", "sets", "em")
 OF_SCHEDULES = {
     "cosine": ("learning_rate_rounds",),
@@ -49,7 +49,7 @@ OF_SCHEDULES = {
         "learning_rate_patience_scope",
     ),
 }
-"""Settings that have an effect with one `learning-rate-schedule` only."""
+"""Settings that have an effect only with one `learning-rate-schedule`."""
 
 
 class SharedSettings(Settings):
@@ -58,31 +58,32 @@ class SharedSettings(Settings):
     method: str = "fedul"
     """Name of a built-in method, or `package.module:NAME` of your own."""
     method_options: str = ""
-    """Settings of a method of your own as `key=value …`; built-in methods have a table each."""
+    """Settings of your own method as `key=value …`; built-in methods have a table each."""
 
     dataset: str = "digits"
-    """`digits`, a Hugging Face hub name, or the path of a folder with train and test. On devices
-    that bring their own data it is the server's test data, or `none`."""
+    """`digits`, a Hugging Face hub name, or the path of a folder with train and test data. If
+    devices have their own data, it is the server's test data, or `none`."""
     class_names: str = ""
     """Names of the classes, separated by commas; for `dataset = "none"`."""
     image_shape: str = ""
     """Height x width x channels such as `28x28x1`; for `dataset = "none"`."""
     image_size: Annotated[int, Field(ge=0, le=1024)] = 0
-    """Resize images to this many pixels square; 0 keeps them."""
+    """Resize images to squares of this side in pixels; 0 keeps their size."""
     client_data: str = ""
-    """Path of a folder with one sub-folder per client of a simulation, each as a client's own data
-    on a device; `dataset` is then the server's, or `none`."""
+    """Path of a folder with one sub-folder per simulated client, each in the form of a client's own
+    data on a device; `dataset` is then the server's, or `none`."""
     partition: PartitionName = "iid"
-    """How a simulation splits the training data over the clients. `imbalanced` is FedMatch's: a
-    client has half of its points in one class, 0.15 in each neighbour of it, the rest in others."""
+    """How a simulation splits the training data over the clients. With FedMatch's `imbalanced` a
+    client has half of its points in one class, 0.15 in the class before and after it each, and the
+    rest in the others."""
     points_per_client: Annotated[int, Field(ge=0)] = 0
-    """Keep only so many points per client (simulation); 0 keeps all. `majority` and `imbalanced`
-    draw them in their class proportions, before any class is exhausted."""
+    """Keep only this many points per client (simulation); 0 keeps all. `majority` and `imbalanced`
+    draw them in their class proportions, before any class runs out."""
     validation_fraction: Annotated[float, Field(ge=0, lt=1)] = 0.2
-    """Part of the training data set aside, with labels, at the server to choose the best round."""
+    """Fraction of the training data, with labels, that selects the best round at the server."""
     server_fraction: Annotated[float, Field(ge=0, lt=1)] = 0.0
-    """Part of the training data set aside, with labels, at the server for methods that train
-    there. It is taken from the clients under every method, so that comparisons share splits."""
+    """Fraction of the training data, with labels, that the server keeps for methods that train
+    there. It is withheld from the clients under every method, so that comparisons share splits."""
     test_prior: str = "uniform"
     """Class priors at test time (pi): `uniform`, K numbers separated by commas, `sets` (mean of all
     clients' sets), or `em` (train for `uniform`, estimate pi from the server's test images)."""
@@ -91,11 +92,12 @@ class SharedSettings(Settings):
     """Name of a built-in model, `torchvision:NAME` for one of torchvision's, or
     `package.module:function` of your own; `+head` behind it adds a second linear layer."""
     start_from: str = ""
-    """Where the model's first weights come from: output directory of a run, `.safetensors` file, or
-    `torchvision` (pretrained, for its own models). A last layer of other classes stays fresh."""
+    """Source of the initial weights: output directory of a run, `.safetensors` file, or
+    `torchvision` (pretrained, for its own models). A last layer for another number of classes keeps
+    its random weights."""
     init_scale: Annotated[float, Field(gt=0)] = 1.0
-    """What all fresh parameters of the model are multiplied by, biases and the gains of batch norm
-    too, before round 1."""
+    """Factor of all randomly initialized parameters before round 1, including biases and the gains
+    of batch norm."""
     num_rounds: Annotated[int, Field(ge=1)] = 30
     """Communication rounds (R)."""
     local_epochs: Annotated[int, Field(ge=1)] = 2
@@ -103,29 +105,29 @@ class SharedSettings(Settings):
     batch_size: Annotated[int, Field(ge=0)] = 16
     """Local batch size (B); 0 takes all points of a client as one batch."""
     optimizer: Literal["adam", "sgd"] = "adam"
-    """Local optimiser, new in every round."""
+    """Local optimizer, new in every round."""
     learning_rate: Annotated[float, Field(gt=0)] = 3e-3
-    """Local step size."""
+    """Local step size (learning rate)."""
     learning_rate_schedule: Literal["constant", "cosine", "plateau"] = "constant"
     """How step sizes change over the rounds; `cosine` multiplies them in round t by
-    (1 + cos(pi (t - 1)/T))/2, and from round T on they stay as they are there; `plateau` divides
-    them whenever the validation loss at the server has stopped falling."""
+    (1 + cos(pi (t - 1)/T))/2 and keeps them constant from round T on; `plateau` divides them
+    whenever the validation loss at the server has stopped falling."""
     learning_rate_rounds: Annotated[int, Field(ge=0)] = 0
-    """T, rounds until `cosine` would reach 0; 0 takes `num-rounds` or, of a method in stages, the
+    """T, rounds until `cosine` would reach 0; 0 takes `num-rounds` or, for a method in stages, the
     length of the stage."""
     learning_rate_patience: Annotated[int, Field(ge=1)] = 5
-    """Evaluations without a lower validation loss after which `plateau` divides step sizes; it
-    then counts from 0 again."""
+    """Evaluations without a lower validation loss after which `plateau` divides step sizes; the
+    count then restarts from 0."""
     learning_rate_factor: Annotated[float, Field(gt=1)] = 3.0
-    """What `plateau` divides step sizes by."""
+    """Divisor of step sizes in `plateau`."""
     learning_rate_patience_scope: Literal["server", "client"] = "server"
-    """Who counts for `plateau`: the `server`, all evaluations for all step sizes alike; or every
-    `client`, the losses that it is told in the rounds in which it takes part, for its own step size
-    (FedMatch's authors' code), and the server for its own training alone."""
+    """Who runs `plateau`: the `server`, with all evaluations and for all step sizes; or each
+    `client`, with the losses of the rounds in which it takes part, for its own step size
+    (FedMatch's authors' code). The server then only adapts its own training."""
     momentum: Annotated[float, Field(ge=0, lt=1)] = 0.0
     """Momentum of local SGD."""
     weight_decay: Annotated[float, Field(ge=0)] = 0.0
-    """L2 penalty of the local optimiser."""
+    """L2 penalty of the local optimizer."""
     l1: Annotated[float, Field(ge=0)] = 0.0
     """Weight of the L1 penalty on all parameters."""
     augment: AugmentName = "none"
@@ -134,51 +136,52 @@ class SharedSettings(Settings):
     `affine` (rotated by up to 15 degrees, scaled by 0.9 to 1.1, shifted by up to 2 pixels)."""
 
     base: BaseName = "fedavg"
-    """Federated optimiser that the method wraps; with `local` clients share nothing and go on from
-    their own models."""
+    """Federated optimizer that the method wraps; with `local` clients share nothing and each
+    continues from its own model."""
     fraction_train: Annotated[float, Field(gt=0, le=1)] = 1.0
-    """Part of the clients sampled in every round."""
+    """Fraction of the clients sampled in every round."""
     fraction_evaluate: Annotated[float, Field(gt=0, le=1)] = 1.0
-    """Part of the clients that say their loss on held-out data, the same ones in every round: each
-    of them is sent the model."""
+    """Fraction of the clients that get the model and report its loss on held-out data, the same
+    ones in every round."""
     client_weights: Literal["uniform", "examples"] = "uniform"
-    """Weights of the mean over clients: 1/C, or by number of points n_c."""
+    """Weights of the mean over clients: equal (1/C), or by number of points n_c."""
     selection: Literal["auto", "validation", "heldout", "last"] = "auto"
-    """Best round by validation error, loss on held-out unlabeled data, or simply the last;
-    `auto` takes validation where the server has labels, else held-out data."""
+    """Criterion of the best round: validation error, loss on held-out unlabeled data, or the last
+    round; `auto` takes validation if the server has labels, else held-out data."""
     evaluate: Literal["global", "local"] = "global"
-    """Whose errors are measured: the combined model's, or (`local`) the mean of those of the models
-    that a round's clients return."""
+    """Which errors are measured: those of the combined model, or (`local`) the mean over the models
+    that the clients of the round return."""
     evaluate_every: Annotated[int, Field(ge=1)] = 1
-    """Rounds between two evaluations at the server; the last round is always evaluated."""
+    """Evaluate at the server every so many rounds; the last round is always evaluated."""
     measure_test_error: bool = True
-    """Measure errors on the server's test set. `false` leaves its labels unread, as a search for
-    settings does (docs/tune.md)."""
+    """Measure errors on the server's test set. With `false` its labels are not read; searches for
+    settings use this (docs/tune.md)."""
     measure_forgetting: bool = False
     """Also measure the error on the labeled training points at every evaluation (simulations on
     partly labeled data, and methods that train at the server)."""
     on_client_failure: Literal["stop", "continue"] = "stop"
-    """What a client does to the run that fails, or is not there: end it, or be left out until it
-    comes back."""
+    """If a client fails or is not connected: `stop` ends the run, `continue` leaves the client out
+    until it comes back."""
     connect_timeout: Annotated[float, Field(gt=0)] = 600.0
-    """Seconds that clients have to connect before the first round. If fewer have than their node
-    configs announce, `stop` ends the run and `continue` begins with those; others join later. Also
-    the seconds a node has to say who it is, and one that joins or comes back later to get ready."""
+    """Seconds that clients have to connect before the first round. If fewer connect than node
+    configs announce, `stop` ends the run, and `continue` starts with these; others join later. The
+    same limit holds for a node's answer about its identity, and for the setup of a client that
+    joins or comes back later."""
     round_timeout: Annotated[float, Field(gt=0)] = 3600.0
     """Seconds a round, or the phase before the first one, waits for replies."""
     max_update_norm: Annotated[float, Field(ge=0)] = 0.0
-    """Largest L2 norm of an update, the client's model minus the one the round starts from, over
-    all floating-point values (batch-norm statistics too). A larger one is refused, and its client
-    has failed; 0 sets no bound. Not for bases to which clients return more than a model."""
+    """Largest L2 norm of an update, the client's model minus the global one, over all
+    floating-point values (batch-norm statistics too). A larger update is refused, and its client
+    counts as failed; 0 sets no bound. Not for bases whose clients return more than a model."""
 
     seed: Annotated[int, Field(ge=0, lt=2**32)] = 0
-    """Seed of everything random."""
+    """Seed of all random numbers."""
     device: Literal["auto", "cpu", "cuda"] = "auto"
     """Where models run."""
     precision: Literal["auto", "float32", "bfloat16", "float64"] = "auto"
-    """Arithmetic of training; `auto` takes bfloat16 for models of 150,000 weights or more where the
-    machine multiplies it faster. Each process decides by its own processor: name one where bits
-    must agree between machines (a federation of different CPUs, a run resumed elsewhere)."""
+    """Number format in training; `auto` takes bfloat16 for models of 150,000 weights or more if the
+    processor multiplies it faster. Each process decides for itself: choose one explicitly if
+    results must be bit-identical across machines (different CPUs, a run resumed elsewhere)."""
     client_threads: Annotated[int, Field(ge=0)] = 1
     """CPU threads of one client; 0 takes all. Results can differ between thread counts."""
     output: str = ""
@@ -186,7 +189,7 @@ class SharedSettings(Settings):
     resume: str = ""
     """Directory of an interrupted run to continue."""
     tracking: Literal["none", "tensorboard", "mlflow", "tensorboard,mlflow"] = "none"
-    """What else gets the figures of a run, beside its own files: see docs/tracking.md."""
+    """Tracking tools that also get the metrics of a run: see docs/tracking.md."""
 
     @field_validator("image_shape")
     @classmethod
@@ -304,17 +307,17 @@ class SharedSettings(Settings):
         return self
 
     def is_evaluated(self, round_number: int) -> bool:
-        """Whether a round, from 1, ends with an evaluation."""
+        """Whether round ``round_number``, counted from 1, ends with an evaluation."""
         return round_number % self.evaluate_every == 0 or round_number == self.num_rounds
 
     def class_priors(self) -> list[float] | None:
-        """`test-prior` as K numbers; ``None`` where it is a word (in training uniform, but for
-        `sets`)."""
+        """`test-prior` as K numbers; ``None`` if it is a word (training then assumes uniform
+        priors, except with `sets`)."""
         return None if self.test_prior in TEST_PRIOR_WORDS else parse_prior(self.test_prior)
 
     @property
     def test_prior_source(self) -> str:
-        """Where pi comes from: a word that `test-prior` can be, or `given`."""
+        """Source of pi: the word in `test-prior`, or `given` for numbers."""
         return self.test_prior if self.test_prior in TEST_PRIOR_WORDS else "given"
 
     @field_validator("test_prior")

@@ -21,7 +21,7 @@ from fedul_flwr.errors import UserError
 LABEL_NAMES = ("label", "labels", "fine_label", "target", "class", "character")
 
 _LONGEST_TEXT = 256
-"""Longer texts are captions and the like; no partition goes by them."""
+"""Longest text in characters in a column for partitions; longer ones are captions and the like."""
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ class ArrowTable:
 
     Attributes
     ----------
-    where : what messages call it.
+    where : its name in messages.
     num_rows : number of rows.
     schema : its ``pyarrow.Schema``.
     features : Hugging Face features by column, as plain mappings.
@@ -46,7 +46,7 @@ class ArrowTable:
     open_paths: bool = False
 
     def refuse(self, what: str) -> UserError:
-        """Return an error about a missing column that lists the columns there are."""
+        """Return an error about a missing column that lists the existing ones."""
         return UserError(f"{self.where} has {what}; its columns are: {', '.join(self.names)}.")
 
     @property
@@ -66,7 +66,7 @@ def open_parquet(path: Path) -> ArrowTable:
     Raises
     ------
     UserError
-        The file cannot be read.
+        If the file cannot be read.
     """
     import pyarrow.parquet as pq  # type: ignore[import-untyped]
 
@@ -91,7 +91,7 @@ def arrow_images(table: ArrowTable) -> Images:
     Raises
     ------
     UserError
-        There is no such column; later, a row holds no image.
+        If there is no such column; later, if a row has no image.
     """
     column = _image_column(table)
 
@@ -116,7 +116,7 @@ def arrow_split(table: ArrowTable) -> Split:
     Raises
     ------
     UserError
-        A column is missing or labels are not whole numbers from -1.
+        If a column is missing, or labels are not integers from -1.
     """
     images = arrow_images(table)
     label = _label_column(table)
@@ -142,7 +142,7 @@ def arrow_split(table: ArrowTable) -> Split:
 
 
 def hub_tables(name: str) -> dict[str, ArrowTable]:
-    """Return the splits of a data set on the Hugging Face hub, downloaded where necessary.
+    """Return the splits of a data set on the Hugging Face hub, downloading them if necessary.
 
     Parameters
     ----------
@@ -151,18 +151,18 @@ def hub_tables(name: str) -> dict[str, ArrowTable]:
     Raises
     ------
     UserError
-        The hub cannot be reached or has no such data set.
+        If the hub cannot be reached or has no such data set.
     """
     import datasets
 
     repository, _, config = name.partition(":")
     log = logging.getLogger("huggingface_hub")
     level, bars = log.level, datasets.are_progress_bars_disabled()
-    log.setLevel(logging.CRITICAL)  # every retry is a warning otherwise
+    log.setLevel(logging.CRITICAL)  # hides a warning for every retry
     datasets.disable_progress_bars()
     try:
         splits = datasets.load_dataset(repository, config or None)
-    except Exception as error:  # of many kinds: network, hub, scripts, formats
+    except Exception as error:  # many types: network, hub, scripts, formats
         reason = (str(error).strip() or type(error).__name__).splitlines()[0].rstrip(".")
         raise UserError(
             f"{name!r} is neither a folder here nor a data set that could be loaded from the "

@@ -1,4 +1,4 @@
-"""Which points of each simulated client have labels, and which are kept for prediction."""
+"""Choose which points of simulated clients get labels, and which are kept for prediction."""
 
 from __future__ import annotations
 
@@ -15,24 +15,24 @@ from fedul_flwr.errors import UserError
 def deal_labels(
     labels: Sequence[Ints], options: LabelSettings, seed: int
 ) -> tuple[list[Ints], list[Bools]]:
-    """Give labels to clients and set their new points aside.
+    """Assign labels to clients' points, and set their new points aside.
 
     Parameters
     ----------
-    labels : one ``(n_c,)`` per client, true labels of its points; ``-1`` where nobody knows.
-    options : all but ``without_client`` and ``split`` count.
-    seed : the run's. A larger total or fraction keeps all labels of a smaller one, and a larger
-        part of clients with labels keeps the clients.
+    labels : one ``(n_c,)`` per client, true labels of its points; ``-1`` for unknown.
+    options : settings; ``without_client`` and ``split`` are not used.
+    seed : the run's seed. A larger total or fraction includes all labels of a smaller one, and a
+        larger fraction of clients with labels includes the clients of a smaller one.
 
     Returns
     -------
-    given : one ``(n_c,)`` per client, the labels it is given and ``-1`` elsewhere.
-    new : one ``(n_c,)`` per client, true for points to predict; none of them has a label.
+    given : one ``(n_c,)`` per client, its given labels, ``-1`` for points without.
+    new : one ``(n_c,)`` per client, true for points to predict; none of them has a given label.
 
     Raises
     ------
     UserError
-        A client has fewer points that can have a label than its share of labels.
+        If a client has fewer points that can have a label than its number of labels.
     """
     shares = label_shares(len(labels), options, seed)
     dealt = [
@@ -43,9 +43,9 @@ def deal_labels(
 
 
 def label_shares(num_clients: int, options: LabelSettings, seed: int) -> Ints | Floats:
-    """``(C,)``: how many labels each client is given, equal up to 1 where it is given some.
+    """``(C,)``: number of labels of each client: 0, or equal up to 1.
 
-    With ``options.fraction`` the part of its points that is given one.
+    With ``options.fraction`` it is the fraction of its points that get a label.
     """
     order = stream(seed, "labeled-clients").permutation(num_clients)
     chosen = order[: max(1, round(options.labeled_clients * num_clients))]
@@ -83,10 +83,10 @@ def _deal_client(
 
 
 def _in_turns(labels: Ints, rng: np.random.Generator) -> Ints:
-    """Order ``labels`` so that the classes take turns, each until it is exhausted.
+    """Order of ``labels`` in which classes alternate, each until it runs out.
 
-    Their order within a turn is drawn, for otherwise the first classes would be favoured in every
-    client whose share is no multiple of its number of classes.
+    The order within a turn is random. A fixed order would favor the first classes in every client
+    whose number of labels is not a multiple of its number of classes.
     """
     turn, place = np.empty_like(labels), np.empty_like(labels)
     for position, k in enumerate(rng.permutation(np.unique(labels))):

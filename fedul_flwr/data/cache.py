@@ -17,7 +17,7 @@ from fedul_flwr.data.types import Bytes
 from fedul_flwr.errors import UserError
 
 FORMAT_VERSION = 1
-"""Part of every key: raise it whenever what is written below a key changes."""
+"""Part of every key: increase it whenever the format of the cached files changes."""
 
 
 def cache_directory() -> Path:
@@ -27,10 +27,10 @@ def cache_directory() -> Path:
 
 
 def cache_key(identity: object, files: Iterable[Path] = ()) -> str:
-    """Return a name for what is built from ``identity`` (JSON values) and ``files``.
+    """Return a folder name for data built from ``identity`` (JSON values) and ``files``.
 
-    A file (named by its absolute path) counts with its path, size and time of last change, so a
-    changed file gets a new key without being read.
+    Path (absolute), size and time of last change of each file enter the key, so that a changed file
+    gets a new key without being read.
     """
     digest = hashlib.sha256(json.dumps([FORMAT_VERSION, identity]).encode())
     for file in files:
@@ -41,20 +41,20 @@ def cache_key(identity: object, files: Iterable[Path] = ()) -> str:
 
 
 def build_once(directory: Path, build: Callable[[Path], None], *, private: bool = False) -> Path:
-    """Return ``directory``, after having it built if it does not exist.
+    """Return ``directory``; build it first if it does not exist.
 
-    ``build`` fills an empty folder that takes the name ``directory`` only when it is complete. Of
-    several processes one builds while the others wait, and what an interrupted build left behind
-    is removed by the next. A ``private`` folder can be opened by this user only.
+    ``build`` fills an empty folder, which is renamed to ``directory`` once it is complete. Of
+    several processes one builds while the others wait; leftovers of an interrupted build are
+    removed by the next one. Only this user can open a ``private`` folder.
 
     Raises
     ------
     UserError
-        The cache cannot be written; also whatever ``build`` refuses.
+        If the cache cannot be written, and for errors in ``build``.
     """
     if directory.is_dir():
         return directory
-    from filelock import FileLock  # not needed where the cache is warm
+    from filelock import FileLock  # only needed to build
 
     partial = directory.with_name(directory.name + ".partial")
     try:
@@ -81,7 +81,7 @@ def build_once(directory: Path, build: Callable[[Path], None], *, private: bool 
 def write_image_blocks(file: Path, shape: Sequence[int], blocks: Iterator[Bytes]) -> None:
     """Write uint8 ``blocks`` one after the other as one ``.npy`` array of ``shape``.
 
-    Streamed rather than through a writable memory map: a full disk is then an error, not a SIGBUS.
+    Not through a writable memory map, so that a full disk raises an error instead of a SIGBUS.
     """
     header = {"descr": "|u1", "fortran_order": False, "shape": tuple(int(n) for n in shape)}
     with file.open("wb") as stream:
@@ -96,7 +96,7 @@ def open_array(file: Path) -> NDArray[Any]:
     Raises
     ------
     UserError
-        The file is missing or damaged.
+        If the file is missing or damaged.
     """
     try:
         array: NDArray[Any] = np.load(file, mmap_mode="r", allow_pickle=False)

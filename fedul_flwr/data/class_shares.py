@@ -1,4 +1,4 @@
-"""Partitions in which every client holds given shares of the classes."""
+"""Partitions with prescribed class proportions for every client."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ MAJORITY_FACTOR = 80.0
 """Authors' code: weights U[0.45, 0.55], times 80 for the majority, which gives 0.47 and 0.006."""
 MILD_MAJORITY = (0.15, 0.25)
 MILD_MINORITY = 0.08
-"""Paper's body: range of a majority class's share, and what every minority class stays below."""
+"""Paper's main text: range of a majority class's share, and bound of every minority class."""
 OWN_CLASS, NEIGHBOUR, OTHERS = 0.5, 0.15, 0.2
-"""FedMatch: shares of a client's own class, of each neighbour of it, and of all others together."""
+"""FedMatch: shares of a client's own class, of each neighbor of it, and of all others together."""
 
 
 def majority_partition(
@@ -28,10 +28,10 @@ def majority_partition(
 ) -> list[Ints]:
     """Two majority classes per client, 2c and 2c+1 modulo K (FedUL paper, tables D.5 and D.6).
 
-    Clients take their n/C points one after the other, each class until it is exhausted, as in the
-    authors' code. With ``mild`` (the paper's body) majorities have 0.15 to 0.25 each and the
+    Clients take their n/C points one client after the other, until a class runs out, as in the
+    authors' code. With ``mild`` (the paper's main text) majorities have 0.15 to 0.25 each and the
     minorities share the rest, each below 0.08. With ``points_per_client`` (the paper's table E.10)
-    they take so many instead of n/C, so that no class is exhausted while there is enough of all.
+    they take that number instead of n/C, so that no class runs out while there are enough points.
 
     Parameters
     ----------
@@ -39,12 +39,12 @@ def majority_partition(
 
     Returns
     -------
-    For each client the positions ``(n_c,)`` of its points in ``labels``; clients share none.
+    For each client the positions ``(n_c,)`` of its points in ``labels``; clients share no point.
 
     Raises
     ------
     UserError
-        If a client would have no point, or ``mild`` has fewer than 9 classes.
+        If a client would have no point, or with ``mild`` and fewer than 9 classes.
     """
     pools = _shuffled_classes(labels, num_classes, rng)
     quota = points_per_client or len(labels) // num_clients
@@ -73,10 +73,10 @@ def imbalanced_partition(
     """Half of client c's points are of class c modulo K (Batch-NonIID of the FedMatch paper).
 
     The classes before and after it, in a circle, have 0.15 each, and the others 0.2 together,
-    evenly, where the authors' code has 0.02 and six times 0.03. With fewer than four classes the
-    shares of those that there are keep their proportions: 0.625 and twice 0.1875 of three classes.
-    Clients take n/C points, or ``points_per_client``, one after the other, each class until it is
-    exhausted; none is if all are equally frequent and C is a multiple of K.
+    evenly; the authors' code has 0.02 and six times 0.03. With fewer than four classes the
+    shares of the existing ones keep their proportions: 0.625 and twice 0.1875 for three classes.
+    Clients take n/C points, or ``points_per_client``, one client after the other, until a class
+    runs out; none does if all are equally frequent and C is a multiple of K.
 
     Parameters and result as of :func:`majority_partition`.
 
@@ -87,14 +87,14 @@ def imbalanced_partition(
     """
     pools = _shuffled_classes(labels, num_classes, rng)
     quota = points_per_client or len(labels) // num_clients
-    # Turned into place for every client, so that rounding favours no class over a circle of them.
+    # Rotated for every client, so that rounding favors no class over K clients.
     counts = _largest_remainders(quota, _circular_shares(num_classes))
     wanted = np.stack([np.roll(counts, client) for client in range(num_clients)])
     return _deal(pools, wanted, "imbalanced")
 
 
 def _mild_shares(majority: set[int], num_classes: int, rng: np.random.Generator) -> Floats:
-    if num_classes < len(majority) + 7:  # what is left of 1 would need minorities above 0.08
+    if num_classes < len(majority) + 7:  # the rest would need minorities above 0.08
         raise UserError("Setting majority.mild needs at least 9 classes.")
     minority = [k for k in range(num_classes) if k not in majority]
     while True:
@@ -112,13 +112,13 @@ def _circular_shares(num_classes: int) -> Floats:
     shares[2:-1] = OTHERS / max(num_classes - 3, 1)
     shares[0] += OWN_CLASS
     shares[1 % num_classes] += NEIGHBOUR
-    shares[-1] += NEIGHBOUR  # of two classes the other one is both neighbours
+    shares[-1] += NEIGHBOUR  # with two classes the other one is both neighbors
     shares /= shares.sum()
     return shares
 
 
 def _largest_remainders(count: int, shares: Floats) -> Ints:
-    """``(K,)`` whole numbers near ``count * shares`` whose sum is ``count``."""
+    """``(K,)`` integers close to ``count * shares`` with the sum ``count``."""
     wanted = np.floor(count * shares).astype(np.int64)
     left = count - wanted.sum()
     wanted[np.argsort(wanted - count * shares, kind="stable")[:left]] += 1
@@ -131,7 +131,7 @@ def _shuffled_classes(labels: Ints, num_classes: int, rng: np.random.Generator) 
 
 
 def _deal(pools: list[Ints], wanted: Ints, partition: str) -> list[Ints]:
-    """Clients take ``wanted`` ``(C, K)`` points one after the other, as long as there are any."""
+    """Give clients ``wanted`` ``(C, K)`` points, one client after the other, until none is left."""
     ends = wanted.cumsum(axis=0)
     parts = [
         np.concatenate([pool[a:b] for pool, a, b in zip(pools, start, end, strict=True)])

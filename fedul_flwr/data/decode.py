@@ -1,4 +1,4 @@
-"""Encoded images, or arrays of pixels, to uint8 arrays of one shape."""
+"""Convert encoded images, or arrays of pixels, to uint8 arrays of one shape."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ if TYPE_CHECKING:
     from PIL import Image
 
 Shape = tuple[int, int, int]
-"""``(height, width, channels)``, 1 channel for grey and 3 for RGB."""
+"""``(height, width, channels)``, 1 channel for gray and 3 for RGB."""
 
 Item = tuple[str, "bytes | Path"]
-"""One encoded image: what messages call it, and its content or file."""
+"""One encoded image: its name in messages, and its content or file."""
 
 BLOCK = 256
 """Images decoded at a time; bounds the memory that decoding a large data set takes."""
@@ -35,7 +35,7 @@ _GREY_16_BIT_MODES = {"I;16", "I;16L", "I;16B", "I;16N"}
 
 @dataclass
 class Survey:
-    """What kinds of images there are: the first image of every size, and whether any has colour."""
+    """Sizes of a collection's images, each with an example, and whether any image has color."""
 
     sizes: dict[tuple[int, int], str] = field(default_factory=dict)
     colour: bool = False
@@ -46,7 +46,7 @@ class Survey:
         Raises
         ------
         UserError
-            The images have different sizes.
+            If the images have different sizes.
         """
         if len(self.sizes) > 1:
             (one, first), (other, second) = list(self.sizes.items())[:2]
@@ -59,21 +59,21 @@ class Survey:
 
     @property
     def channels(self) -> int:
-        """3 if any image has colour, else 1."""
+        """3 if any image has color, else 1."""
         return 3 if self.colour else 1
 
 
 class Images(Protocol):
-    """Images of one split or set before they are brought to one shape."""
+    """Images of one split or set, before their conversion to one shape."""
 
     @property
     def where(self) -> str:
-        """What messages call this collection."""
+        """Name of this collection in messages."""
 
     def __len__(self) -> int: ...
 
     def survey(self) -> Survey:
-        """Look at every image's size and mode."""
+        """Collect every image's size and mode."""
 
     def blocks(self, shape: Shape) -> Iterator[Bytes]:
         """Yield all images in order, uint8 ``(at most BLOCK, *shape)`` at a time."""
@@ -85,9 +85,9 @@ class EncodedImages:
 
     Attributes
     ----------
-    where : what messages call the collection.
+    where : name of the collection in messages.
     count : number of images.
-    batches : call it for a pass over the images in order, in lists of at most ``BLOCK``.
+    batches : function that starts a pass over the images in order, in lists of at most ``BLOCK``.
     """
 
     where: str
@@ -98,7 +98,7 @@ class EncodedImages:
         return self.count
 
     def survey(self) -> Survey:
-        """Look at every image's size and mode; reads headers only."""
+        """Collect every image's size and mode; reads headers only."""
         survey = Survey()
         for batch in self.batches():
             for name, content in batch:
@@ -114,8 +114,8 @@ class EncodedImages:
             for batch in filter(None, self.batches()):
                 block = np.empty((len(batch), *shape), dtype=np.uint8)
                 (height, width), _ = inspect_image(*batch[0])
-                # Pillow lets go of the interpreter only inside a decoder: threads double the speed
-                # of large images and halve that of small ones.
+                # Pillow releases the interpreter lock only within a decoder: threads double the
+                # speed for large images and halve it for small ones.
                 parts = workers if height * width > _SMALL else 1
                 step = -(-len(batch) // parts)
                 tasks = [
@@ -161,17 +161,17 @@ def list_batches(items: Sequence[Item]) -> Iterator[list[Item]]:
 
 
 def inspect_image(name: str, content: bytes | Path) -> tuple[tuple[int, int], bool]:
-    """Return an image's ``(height, width)`` and whether it has colour, from its header.
+    """Return an image's ``(height, width)`` and whether it has color, from its header.
 
     Raises
     ------
     UserError
-        The image cannot be read.
+        If the image cannot be read.
     """
     try:
         with _open(content) as image:
             width, height = image.size
-            if _orientation(image) >= 5:  # lies on its side
+            if _orientation(image) >= 5:  # rotated by 90 degrees
                 width, height = height, width
             return (height, width), _has_colour(image)
     except Exception as error:
@@ -179,22 +179,22 @@ def inspect_image(name: str, content: bytes | Path) -> tuple[tuple[int, int], bo
 
 
 def decode_image(name: str, content: bytes | Path, shape: Shape) -> Bytes:
-    """Decode one image and bring it to ``shape``.
+    """Decode one image and convert it to ``shape``.
 
     Parameters
     ----------
-    name : what messages call the image.
+    name : name of the image in messages.
     content : the encoded image or its file.
-    shape : ``(height, width, channels)``; bilinear where the size differs, transparency is dropped.
+    shape : ``(height, width, channels)``; resizing is bilinear, transparency is dropped.
 
     Returns
     -------
-    uint8 of ``shape``.
+    uint8 array of ``shape``.
 
     Raises
     ------
     UserError
-        The image cannot be read or has 32-bit pixels.
+        If the image cannot be read or has 32-bit pixels.
     """
     try:
         with _open(content) as image:
@@ -204,12 +204,12 @@ def decode_image(name: str, content: bytes | Path, shape: Shape) -> Bytes:
 
                 return to_shape(ImageOps.exif_transpose(image), shape)
             return to_shape(image, shape)
-    except Exception as error:  # a broken file makes Pillow's decoders raise almost anything
+    except Exception as error:  # for a broken file Pillow's decoders may raise anything
         raise _unreadable(name) from error
 
 
 def to_shape(image: Image.Image, shape: Shape) -> Bytes:
-    """Return the pixels of ``image`` as uint8 of ``shape``, resized (bilinear) where needed."""
+    """Return the pixels of ``image`` as uint8 of ``shape``, resized (bilinear) if necessary."""
     from PIL import Image
 
     height, width, channels = shape
@@ -241,7 +241,7 @@ def _open(content: bytes | Path) -> Image.Image:
 
 
 def _orientation(image: Image.Image) -> int:
-    """Return the camera's orientation tag, 1 (upright) to 8; `datasets` turns images by it too."""
+    """Return the camera's orientation tag, 1 (upright) to 8; `datasets` also applies it."""
     if "exif" not in image.info:
         return 1
     return int(image.getexif().get(_ORIENTATION, 1))

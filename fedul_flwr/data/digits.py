@@ -1,4 +1,4 @@
-"""The handwritten digits that ship with scikit-learn: 1797 images, 8x8, grey levels 0 to 16."""
+"""The handwritten digits that ship with scikit-learn: 1797 images, 8x8, gray levels 0 to 16."""
 
 from __future__ import annotations
 

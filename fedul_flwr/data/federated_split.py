@@ -1,4 +1,4 @@
-"""Who holds which points of a simulated federation, whatever kind of data its clients are given."""
+"""Assignment of points to the clients and the server of a simulation, for all kinds of data."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from fedul_flwr.errors import UserError
 
 @dataclass(frozen=True)
 class ClientTruth:
-    """What only the simulation knows of a client: for reports and checks, never for training.
+    """Facts about a client that only the simulation knows: for reports, never for training.
 
     Attributes
     ----------
-    points : rows of the training images, as the client has them.
-    labels : their true labels, ``-1`` where the data set has none.
+    points : the client's rows of the training images, in its order.
+    labels : their true labels, ``-1`` if the data set has none.
     """
 
     points: Ints
@@ -34,7 +34,7 @@ class ClientTruth:
 
 
 class Aside(NamedTuple):
-    """Rows of the training data, sorted: the clients', and what the server keeps of it."""
+    """Sorted rows of the training data: those for all clients, and those that the server keeps."""
 
     training: Ints
     validation: Ints
@@ -42,7 +42,7 @@ class Aside(NamedTuple):
 
 
 class Holdings(NamedTuple):
-    """Rows of the training data, sorted: each client's, and what the server keeps of it."""
+    """Sorted rows of the training data: each client's, and those that the server keeps."""
 
     clients: list[Ints]
     validation: Ints
@@ -50,7 +50,7 @@ class Holdings(NamedTuple):
 
 
 def deal_points(source: Source, num_clients: int, config: RunConfig) -> Holdings:
-    """Deal the training points to clients and server, by the shared settings of data."""
+    """Assign the training points to clients and server, by the shared settings of data."""
     labels = np.asarray(source.train.labels)
     training, validation, server = set_aside(labels, config)
     parts = partition_points(
@@ -100,24 +100,24 @@ def without_sample(rows: Ints, labels: Ints, size: int, seed: int) -> tuple[Ints
 
 
 def bounds_of(parts: Sequence[NDArray[Any]]) -> Ints:
-    """``(C + 1,)``: where each of ``parts`` begins, once they lie one after the other."""
+    """``(C + 1,)``: start of each of ``parts`` when they are concatenated, and the end."""
     return np.cumsum([0, *map(len, parts)], dtype=np.int64)
 
 
 def part_of(bounds: NDArray[Any], client: int) -> slice:
-    """The place of ``client``'s part.
+    """Slice of ``client``'s part within the concatenated parts.
 
     Raises
     ------
     UserError
-        There is no such client.
+        If there is no such client.
     """
     if not 0 <= client < len(bounds) - 1:
         raise UserError(f"Client {client} is not in this federation of {len(bounds) - 1}.")
     return slice(bounds[client], bounds[client + 1])
 
 
-# A process of a simulation serves many clients of one federation: read each file once.
+# A process of a simulation serves many clients of one split: read each file once.
 @lru_cache(maxsize=4)
 def read_arrays(file: Path) -> dict[str, NDArray[Any]]:
     """All arrays of an ``.npz`` file."""

@@ -1,6 +1,6 @@
-"""Folders of images and ``.npz`` files, and what every format must hold.
+"""Readers of folders of images and of ``.npz`` files, and checks common to all formats.
 
-Images and labels are read apart: a function that returns images never opens the labels.
+Images and labels are read separately: a function that returns images never opens the labels.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ MAX_CLASSES = 65_536
 
 @dataclass(frozen=True)
 class Split:
-    """One split of a data set as its files hold it.
+    """One split of a data set as read from its files.
 
     Attributes
     ----------
     images : the images, not decoded yet.
     labels : int64 ``(n,)``, ``-1`` for unlabeled.
-    columns : further whole-number and text columns, ``(n,)`` each.
-    class_names : the names of the classes, or None where the format has none.
+    columns : further integer and text columns, ``(n,)`` each.
+    class_names : the names of the classes, or None if the format has none.
     """
 
     images: Images
@@ -51,17 +51,17 @@ class Split:
 
 
 def is_hidden(name: str) -> bool:
-    """Tell the files that desktops leave in folders from data."""
+    """Whether ``name`` is a hidden file, which desktops create in folders, and not data."""
     return name.startswith(".") or name.lower() in {"thumbs.db", "desktop.ini"}
 
 
 def list_images(folder: Path, *, besides: Path | None = None) -> list[Path]:
-    """Return all image files under ``folder``, sorted by their path; ``besides`` is none of them.
+    """Return all image files under ``folder`` except ``besides``, sorted by path.
 
     Raises
     ------
     UserError
-        There is a file that is no image (hidden files are passed over).
+        If there is a file that is not an image (hidden files are ignored).
     """
     found: list[Path] = []
     for parent, folders, files in os.walk(folder, followlinks=True):
@@ -79,7 +79,7 @@ def list_images(folder: Path, *, besides: Path | None = None) -> list[Path]:
 
 
 def file_images(where: str, files: Sequence[Path]) -> Images:
-    """Return the images of ``files``, in their order."""
+    """Return the images of ``files``, in this order."""
     items: list[Item] = [(str(file), file) for file in files]
     return EncodedImages(where, len(items), partial(list_batches, items))
 
@@ -111,7 +111,7 @@ def npz_images(path: Path) -> Images:
     Raises
     ------
     UserError
-        It is missing, of another type than uint8 or float in [0, 1], or of another shape than
+        If it is missing, of another type than uint8 or float in [0, 1], or of another shape than
         ``(n, h, w)`` or ``(n, h, w, 1 or 3)``.
     """
     return PixelImages(str(path), _image_bytes(_npz_array(path, "images"), path))
@@ -123,7 +123,7 @@ def npz_split(path: Path) -> Split:
     Raises
     ------
     UserError
-        An array is missing, or has another type, range or length than the formats allow.
+        If an array is missing, or has a type, range or length that the format does not allow.
     """
     images = npz_images(path)
     count = len(images)
@@ -149,7 +149,7 @@ def check_labels(raw: NDArray[Any], count: int, where: str) -> Ints:
     Raises
     ------
     UserError
-        There is not one label per image, or one is not a whole number from -1.
+        If there is not one label per image, or one is not an integer from -1.
     """
     if raw.shape != (count,):
         raise UserError(f"{where} has shape {raw.shape}; one label for each of {count} images.")
@@ -169,7 +169,7 @@ def _npz_names(path: Path) -> list[str]:
         with np.load(path, allow_pickle=False) as file:
             return list(file.files)
     except (OSError, ValueError, EOFError, TypeError, zipfile.BadZipFile) as error:
-        # TypeError: a plain .npy array under this name is no context manager.
+        # TypeError: a plain .npy array under this name is not a context manager.
         raise UserError(f"{path} cannot be read as an .npz file; it may be damaged.") from error
 
 
@@ -204,7 +204,7 @@ def _image_bytes(array: NDArray[Any], path: Path) -> Bytes:
     pixels = np.empty(array.shape, dtype=np.uint8)
     for start in range(0, len(array), BLOCK):
         block = array[start : start + BLOCK]
-        if not ((block >= 0) & (block <= 1)).all():  # not-a-number fails both
+        if not ((block >= 0) & (block <= 1)).all():  # NaN fails both
             raise UserError(
                 f"Array 'images' of {path} holds values that are not in [0, 1] (or not finite); "
                 "float images must be in [0, 1]."

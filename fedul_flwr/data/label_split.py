@@ -1,7 +1,7 @@
 """A simulated federation of partly labeled points on disk, and as a file for later runs.
 
-Clients are told of two files, ``given.npz`` and the images. What the simulation alone knows is in
-``truth.npz``: true labels, and what the server keeps.
+Clients get the paths of two files, ``given.npz`` and the images. ``truth.npz`` is for the
+simulation only: true labels, and the rows that the server keeps.
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ _SAVED = ("points", "labels", "new", "bounds", "validation", "server", "fingerpr
 
 @dataclass(frozen=True)
 class LabelTruth(ClientTruth):
-    """Truth of a client with partly labeled points, each once.
+    """True labels of a client with partly labeled points, each once.
 
     Attributes
     ----------
-    given : the labels it was given, ``-1`` where it was given none.
+    given : its given labels, ``-1`` for none.
     new : its points to predict.
     """
 
@@ -59,12 +59,12 @@ class Dealt(NamedTuple):
 
 
 def write_given(folder: Path, source: Source, num_clients: int, config: RunConfig) -> None:
-    """Deal ``source`` and its labels and write the files of the federation to ``folder``.
+    """Split ``source`` and its labels over the clients, and write the files to ``folder``.
 
     Raises
     ------
     UserError
-        The settings cannot be met with these data, or ``labels.split`` is of others.
+        If the settings cannot be met with these data, or ``labels.split`` belongs to other data.
     """
     options = config.section("labels", LabelSettings)
     if options.split:
@@ -86,7 +86,9 @@ def _deal(source: Source, num_clients: int, config: RunConfig) -> Dealt:
     held, validation, server = deal_points(source, num_clients, config)
     truth = [np.asarray(source.train.labels)[points] for points in held]
     options = config.section("labels", LabelSettings)
-    if who_has_labels(config) != "clients":  # there are none to deal, so none can be too many
+    if (
+        who_has_labels(config) != "clients"
+    ):  # no labels are assigned, so the number cannot be too large
         options = options.model_copy(update={"total": 0, "fraction": 0.0})
     given, new = deal_labels(truth, options, config.seed)
     clients = tuple(LabelTruth(*parts) for parts in zip(held, truth, given, new, strict=True))
@@ -94,9 +96,9 @@ def _deal(source: Source, num_clients: int, config: RunConfig) -> Dealt:
 
 
 def who_has_labels(config: RunConfig) -> str:
-    """``"clients"`` for some of their points, clients for ``"all"`` points, or ``"server"`` alone.
+    """``"clients"`` have labels for some points, for ``"all"`` points, or only the ``"server"``.
 
-    Clients of methods that learn from all labels have them, wherever other methods' labels are.
+    Clients of methods that learn from all labels always have them.
     """
     if find_method(config.method).data == "fully-labeled":
         return "all"
@@ -104,7 +106,7 @@ def who_has_labels(config: RunConfig) -> str:
 
 
 def _of_scenario(clients: Sequence[LabelTruth], config: RunConfig) -> list[LabelTruth]:
-    """``clients`` with the labels that they have by the run's method and scenario."""
+    """``clients`` with the labels that the run's method and scenario give them."""
     match who_has_labels(config):
         case "all":
             return [
@@ -122,7 +124,7 @@ def _without_labels(client: LabelTruth) -> LabelTruth:
 
 
 def _withhold(clients: Sequence[LabelTruth], without: int) -> list[LabelTruth]:
-    """``clients``, where number ``without`` was given no label."""
+    """``clients``, with the given labels of number ``without`` removed."""
     if without >= len(clients):
         raise UserError(
             f"Setting labels.without-client = {without}: the run has clients 0 to "
@@ -145,7 +147,7 @@ def _given_arrays(clients: Sequence[LabelTruth]) -> dict[str, Any]:
 
 
 def read_given(directory: Path) -> tuple[LabelTruth, ...]:
-    """What the simulation knows of every client."""
+    """Read the true labels and the given ones of every client."""
     return _clients(read_arrays(directory / GIVEN), read_arrays(directory / TRUTH)["labels"])
 
 
@@ -159,7 +161,7 @@ def _clients(given: Mapping[str, NDArray[Any]], truth: Ints) -> tuple[LabelTruth
 
 
 def open_partly_labeled_points(files: Mapping[str, str], client: int) -> PartlyLabeledPoints:
-    """One client's points, from the files ``images`` and ``given`` it was told of."""
+    """One client's points, from the files ``images`` and ``given``."""
     arrays = read_arrays(Path(files["given"]))
     part = part_of(arrays["bounds"], client)
     return PartlyLabeledPoints(
@@ -174,7 +176,7 @@ def open_partly_labeled_points(files: Mapping[str, str], client: int) -> PartlyL
 
 
 def save_split(file: Path, dealt: Dealt, train_labels: Ints) -> None:
-    """Write ``dealt`` for `labels.split` of later runs; ``train_labels`` are the data set's."""
+    """Write ``dealt`` for `labels.split` of later runs; ``train_labels``: all of the data set."""
     partial = file.with_name(f".{file.name}.partial")
     with partial.open("wb") as stream:
         np.savez(
@@ -193,7 +195,7 @@ def split_file(config: RunConfig) -> list[Path]:
     Raises
     ------
     UserError
-        There is no such file.
+        If there is no such file.
     """
     named = config.section("labels", LabelSettings).split
     if named and not Path(named).is_file():
@@ -202,15 +204,17 @@ def split_file(config: RunConfig) -> list[Path]:
 
 
 def load_split(file: Path, num_clients: int, train_labels: Ints) -> Dealt:
-    """What :func:`save_split` wrote, with true labels taken from ``train_labels`` again.
+    """Read a file of :func:`save_split`; true labels come from ``train_labels``.
 
     Raises
     ------
     UserError
-        The file is no such file, or of other data or another number of clients.
+        If it is another file, or one for other data or another number of clients.
     """
     try:
-        with np.load(file) as archive:  # not `read_arrays`: another run may write it anew
+        with np.load(
+            file
+        ) as archive:  # not `read_arrays`, which caches: another run may overwrite it
             arrays = {name: archive[name] for name in _SAVED}
     except (OSError, ValueError, KeyError, EOFError, TypeError, BadZipFile) as error:
         raise _refusal(file, "it is no split.npz of a run on partly labeled data") from error

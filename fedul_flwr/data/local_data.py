@@ -37,29 +37,29 @@ def load_unlabeled_sets(
 ) -> UnlabeledSets:
     """Load a client's unlabeled sets and their class priors.
 
-    Labels are never read, even where a set's file holds some.
+    Labels are never read, even if a set's file has some.
 
     Parameters
     ----------
     path : a folder with ``priors.csv`` and, for every set it names, a sub-folder of images, a
         ``.parquet`` or an ``.npz`` file of that name. The first column of ``priors.csv`` is
         ``set``, the others are the classes by name, or by number from 0, in any order.
-    class_names : the model's ``num_classes`` classes in order; None where they have only numbers.
+    class_names : the model's ``num_classes`` classes in order; None if they only have numbers.
     num_classes : K.
     image_shape : the model's ``(height, width, channels)``; images of another size are resized
-        (bilinear), grey and RGB are converted into each other.
+        (bilinear), gray and RGB are converted into each other.
     cache : folder for decoded data; default ``$FEDUL_CACHE`` or ``~/.cache/fedul-flwr``.
 
     Returns
     -------
     UnlabeledSets with the sets in the order of ``priors.csv`` and priors float64 ``(M, K)`` in the
-    order of ``class_names``. Priors are checked to be finite numbers, no more; ``images`` is
+    order of ``class_names``. Priors are only checked to be finite numbers; ``images`` is
     memory-mapped read-only.
 
     Raises
     ------
     OwnDataError
-        The folder, ``priors.csv``, a set or an image is not as described above.
+        If the folder, ``priors.csv``, a set or an image is not as described above.
     """
     root = Path(path).expanduser().resolve()
     if not root.is_dir():
@@ -91,7 +91,7 @@ def client_folders(path: str | Path, num_clients: int) -> list[Path]:
     Raises
     ------
     UserError
-        ``path`` is no folder, holds something else than folders, or not ``num_clients`` of them.
+        If ``path`` is not a folder, or does not contain exactly ``num_clients`` folders.
     """
     root = Path(path)
     if not root.is_dir():
@@ -119,7 +119,7 @@ def load_images(
     ----------
     path : an image file, a folder of images (with its sub-folders), a ``.parquet`` or ``.npz``.
     image_shape : ``(height, width, channels)`` to convert all images to; None keeps their size,
-        which then must be one, with 3 channels if any image has colour.
+        which must then be the same for all, with 3 channels if any image has color.
 
     Returns
     -------
@@ -129,7 +129,7 @@ def load_images(
     Raises
     ------
     UserError
-        The path does not exist, holds no images or one that cannot be read.
+        If the path does not exist, has no images, or one that cannot be read.
     """
     root = Path(path).expanduser()
     if not root.exists():

@@ -1,4 +1,4 @@
-"""What every reader of a data owner's folder needs: tables, CSV files, the decoded copy."""
+"""Helpers for reading a data owner's folder: tables, CSV files, the decoded copy."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from fedul_flwr.data.formats import npz_images
 from fedul_flwr.errors import OwnDataError, Refusal, UserError
 
 TABLES = (".parquet", ".npz")
-"""Suffixes of files that hold many images."""
+"""Suffixes of files with many images."""
 
 
 @contextmanager
 def own_data() -> Iterator[None]:
-    """Make an :class:`OwnDataError` of all that is wrong with the files that are used within."""
+    """Context that turns every error about files into an :class:`OwnDataError`."""
     try:
         yield
     except OwnDataError:
@@ -48,12 +48,12 @@ def refuse_empty(images: Images) -> None:
 
 
 def read_rows(file: Path, refusal: Refusal) -> list[list[str]]:
-    """Rows of a CSV file in UTF-8, cells without spaces around them, empty rows left out.
+    """Rows of a CSV file in UTF-8, with cells stripped of spaces, without empty rows.
 
     Raises
     ------
     OwnDataError
-        It cannot be read; ``refusal`` says what it is about.
+        If it cannot be read, with ``refusal`` as kind of error.
     """
     try:
         with file.open(encoding="utf-8-sig", newline="") as stream:
@@ -65,10 +65,10 @@ def read_rows(file: Path, refusal: Refusal) -> list[list[str]]:
 def decoded_copy(
     key: str, readers: Sequence[Callable[[], Images]], shape: Shape, cache: Path | None
 ) -> Path:
-    """Folder with the images of all ``readers`` and how many each has, built the first time.
+    """Folder with the images of all ``readers`` and the number of each, built on first use.
 
-    ``images.npy`` is uint8 ``(n, *shape)``, ``sizes.npy`` int64. They are as confidential as the
-    originals, so no other user can open them.
+    ``images.npy`` is uint8 ``(n, *shape)``, ``sizes.npy`` int64. Like the originals they are
+    confidential, so no other user can open them.
     """
 
     def build(directory: Path) -> None:

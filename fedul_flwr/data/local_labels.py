@@ -18,7 +18,7 @@ from fedul_flwr.errors import OwnDataError, UserError
 
 LABELS_FILE = "labels.csv"
 UNLABELED_FOLDER = "unlabeled"
-"""Beside class folders, the folder of images without a label."""
+"""Name of the folder of images without a label, next to class folders."""
 
 
 @own_data()
@@ -36,28 +36,28 @@ def load_partly_labeled(
     Parameters
     ----------
     path : a folder in one of two forms. ``files``: images in any sub-folders, or one ``.parquet``
-        or ``.npz``, and perhaps ``labels.csv`` beside them. Its columns are ``name``, a file's path
-        in the folder or a row number from 0, and ``label``, the name of a class. What it does not
-        name is unlabeled, as is a name with an empty label. ``class-folders``: a folder of images
-        for each class, called like it, and perhaps one called ``unlabeled``; folders in them
-        belong to them.
+        or ``.npz``, and optionally ``labels.csv`` next to them. Its columns are ``name``, a file's
+        path in the folder or a row number from 0, and ``label``, the name of a class. Images that
+        it does not list, or with an empty label, are unlabeled. ``class-folders``: a folder of
+        images for each class, with the name of the class, and optionally one named ``unlabeled``;
+        images in their sub-folders count too.
     class_names : the model's K classes in order.
     image_shape : the model's ``(height, width, channels)``; images are converted to it.
     cache : folder for decoded data; default ``$FEDUL_CACHE`` or ``~/.cache/fedul-flwr``.
-    form : ``files``, ``class-folders``, or ``auto``: class folders where nothing but such folders
-        and no file of labels is there, one of them of a class.
+    form : ``files``, ``class-folders``, or ``auto``: class folders if there are only such folders,
+        at least one of a class, and no file of labels.
     known_labels : a file to read in place of ``labels.csv`` in the folder.
 
     Returns
     -------
-    PartlyLabeledPoints, none of them new, in an order that neither names nor labels have a part in.
+    PartlyLabeledPoints, none of them new, in an order that does not depend on names or labels.
     ``images`` is memory-mapped read-only.
 
     Raises
     ------
     OwnDataError
-        The folder, the file of labels or an image is not as described above; class folders with a
-        file of labels, where ``form`` does not say which counts.
+        If the folder, the file of labels or an image is not as described above, or if there are
+        class folders and a file of labels and ``form`` does not say which to use.
     """
     root = Path(path).expanduser().resolve()
     if not root.is_dir():
@@ -85,10 +85,10 @@ def load_partly_labeled(
 
 
 def _order(home: Path) -> Ints:
-    """Positions in an order that pixels alone decide, found once for the decoded copy ``home``.
+    """Positions in an order that depends on pixels only, computed once for the copy ``home``.
 
-    By their paths or rows points often lie class after class, and whoever sees rows of points, as
-    the server of XCLP does, could tell labels by their place.
+    Paths or rows often list points class by class. Then XCLP's server, which sees rows of points,
+    could infer labels from their positions.
     """
 
     def build(directory: Path) -> None:
@@ -115,7 +115,7 @@ def _in_order(
 
 
 def _labels_file(root: Path, known_labels: str | Path) -> Path:
-    """The file of labels, which need not be there if it is the folder's own."""
+    """Path of the file of labels; the folder's own may not exist."""
     inside = root / LABELS_FILE
     if not known_labels:
         return inside
@@ -135,7 +135,7 @@ def _labels_file(root: Path, known_labels: str | Path) -> Path:
 def _has_class_folders(
     root: Path, class_names: Sequence[str], form: str, labels_file: Path
 ) -> bool:
-    """Whether folders say the labels; refuses two answers to that, and folders of other names."""
+    """Whether folders define the labels; refuses ambiguous cases, and folders of other names."""
     if form == "files":
         return False
     entries = [entry for entry in sorted(root.iterdir()) if not is_hidden(entry.name)]
@@ -191,7 +191,7 @@ def _labels_of_folders(names: Sequence[str], class_names: Sequence[str]) -> Ints
 
 
 def _find_images(root: Path) -> tuple[list[Path], Callable[[], Images]]:
-    """Return the files below ``root``, all images or one table, and what opens their images."""
+    """Return the files below ``root``, all images or one table, and a reader of their images."""
     labels = root / LABELS_FILE
     entries = [e for e in sorted(root.iterdir()) if not is_hidden(e.name) and e != labels]
     tables = [entry for entry in entries if entry.suffix.lower() in TABLES]
@@ -210,7 +210,7 @@ def _find_images(root: Path) -> tuple[list[Path], Callable[[], Images]]:
 
 
 def _read_labels(file: Path, names: Sequence[str], class_names: Sequence[str], where: str) -> Ints:
-    """Return the label of every one of ``names`` in ``where``, ``-1`` where it has none."""
+    """Return the label of each of ``names`` in ``where``, ``-1`` for none."""
     labels = np.full(len(names), UNLABELED, dtype=np.int64)
     if not file.exists():
         return labels
@@ -241,7 +241,7 @@ def _read_labels(file: Path, names: Sequence[str], class_names: Sequence[str], w
 
 
 def _label_rows(file: Path) -> list[list[str]]:
-    """Names and labels, unchecked but for their number."""
+    """Names and labels; only the number of columns is checked."""
     rows = read_rows(file, "labels")
     if not rows or rows[0] != ["name", "label"]:
         raise OwnDataError(f"{file} must begin with the header 'name,label'.", "labels")

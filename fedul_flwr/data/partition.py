@@ -1,4 +1,4 @@
-"""Which training points each simulated client holds."""
+"""Partition the training points over simulated clients."""
 
 from __future__ import annotations
 
@@ -33,16 +33,16 @@ def partition_points(
 
     Parameters
     ----------
-    labels : ``(n,)``, classes; they shape the split only. Points without label (``-1``) are dealt
-        like one more class, and refused by ``majority`` and ``imbalanced``.
+    labels : ``(n,)``, classes, used only for the split. Points without label (``-1``) count as one
+        more class, and are refused by ``majority`` and ``imbalanced``.
     columns : further columns of the data set, for ``natural``.
-    num_classes : K.
-    num_clients : C.
+    num_classes : number of classes K.
+    num_clients : number of clients C.
     config : uses ``partition`` with its table, ``points-per-client`` and ``seed``.
 
     Returns
     -------
-    One sorted int64 array per client; no point is at two clients.
+    One sorted int64 array per client; clients share no point.
 
     Raises
     ------
@@ -57,7 +57,7 @@ def partition_points(
         parts = _by_class_shares(labels, num_classes, num_clients, config)
     else:
         parts = _by_library(labels, columns, num_classes, num_clients, config)
-    if config.points_per_client:  # by class shares so many are drawn, if there were so many
+    if config.points_per_client:  # partitions by class shares already draw this number, if possible
         parts = [
             _thin(part, config.points_per_client, client, config.seed)
             for client, part in enumerate(parts)
@@ -97,11 +97,11 @@ def _by_library(
     num_clients: int,
     config: RunConfig,
 ) -> list[Ints]:
-    """Partitions that flwr-datasets has, on a data set of labels alone."""
+    """Partitions of flwr-datasets, applied to a data set with labels only."""
     import datasets
     from flwr_datasets import partitioner as library
 
-    # The library cuts iid and shards in order of appearance: shuffle first, map back after.
+    # The library cuts iid and shards in the given order: shuffle first, map back afterwards.
     order = stream(config.seed, "partition").permutation(len(labels))
     table: dict[str, Sequence[Any]] = {"label": labels[order].tolist()}
     seed = derived_seed(config.seed, "partitioner")

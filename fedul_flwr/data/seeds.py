@@ -8,15 +8,15 @@ import numpy as np
 
 
 def stream(seed: int, purpose: str, *indices: int) -> np.random.Generator:
-    """Generator for ``purpose`` (say ``"order"``) and ``indices`` (round, client …) of a run.
+    """Generator for a ``purpose`` (such as ``"order"``) and ``indices`` (round, client …) of a run.
 
-    Streams of different purposes or indices are independent, and none depends on which process
-    asks or in what order.
+    Streams of different purposes or indices are independent. They do not depend on the process, or
+    on the order of calls.
     """
     key = zlib.crc32(purpose.encode())
     return np.random.default_rng(np.random.SeedSequence([seed, key], spawn_key=indices))
 
 
 def derived_seed(seed: int, purpose: str, *indices: int) -> int:
-    """A 32-bit seed from the same streams, for libraries that take a number."""
+    """A 32-bit seed from the same streams, for libraries that need a number."""
     return int(stream(seed, purpose, *indices).integers(2**32, dtype=np.uint64))

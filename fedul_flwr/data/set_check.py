@@ -1,6 +1,6 @@
-"""Whether a client's unlabeled sets can be used, judged by the client itself.
+"""A client's check of its own unlabeled sets: whether they can be used.
 
-A verdict says that much and no more: counts and a condition number, but neither priors nor points.
+The result has only counts, rank and a condition number, but no priors and no points.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ ILL_CONDITIONED = 1e3
 
 @dataclass(frozen=True)
 class Verdict:
-    """A client's judgement of its own sets.
+    """Result of a client's check of its own sets.
 
     Attributes
     ----------
-    reason : why the sets are refused, for the client's own eyes; empty if they are accepted.
-    told : the same for the server, with numbers from 0 for the names of sets.
-    refusal : what is to be put right, if they are refused.
+    reason : why the sets are refused, only for the client; empty if they are accepted.
+    told : the same for the server, with numbers from 0 instead of names of sets.
+    refusal : kind of error, if they are refused.
     num_sets, num_points : M_c and n_c.
-    condition_number : of Pi; infinite below full column rank.
-    rank : of Pi; 0 where that is not known for the reason.
-    warnings : for the client's own eyes, they may name classes.
+    condition_number : condition number of Pi; infinite below full column rank.
+    rank : rank of Pi; 0 if the reason leaves it unknown.
+    warnings : only for the client, they may name classes.
     """
 
     reason: str
@@ -57,19 +57,19 @@ def judge_sets(
     set_names: Sequence[str] | None = None,
     class_names: Sequence[str] | None = None,
 ) -> Verdict:
-    """Judge one client's sets.
+    """Check one client's sets.
 
-    Refused are: a row of priors with a negative or non-finite entry or that does not sum to 1
+    Refused are: a row of priors with a negative or non-finite entry or a sum other than 1
     (tolerance 1e-4), fewer sets than ``min_sets``, an empty set, and with ``strict_rank`` a Pi of
-    rank below K. Without it a deficient rank is a warning that names the absent classes: Theorem
-    4's guarantee for this client alone is lost, the federation can still learn.
+    rank below K. Without ``strict_rank`` a rank below K gives a warning with the absent classes:
+    Theorem 4 then does not hold for this client alone, but the federation can still learn.
 
     Parameters
     ----------
     priors : ``(M, K)``.
     set_sizes : ``(M,)``.
-    min_sets : fewest sets; default K, below which Pi cannot have rank K.
-    set_names, class_names : for messages; default to numbers.
+    min_sets : smallest number of sets; default K, below which Pi cannot have rank K.
+    set_names, class_names : names in messages; default to numbers.
     """
     num_sets, num_classes = priors.shape
     numbers = [str(m) for m in range(num_sets)]
@@ -109,7 +109,9 @@ def _refusal(
 ) -> tuple[str, Refusal]:
     num_sets, num_classes = priors.shape
     for m in range(num_sets):
-        if set_sizes[m] == 0:  # first: its realised priors are all zero
+        if (
+            set_sizes[m] == 0
+        ):  # check this first, because the realized priors of an empty set are zero
             return f"set {set_names[m]!r} is empty", "format"
         row = priors[m]
         if not np.isfinite(row).all() or (row < 0).any():
@@ -122,6 +124,6 @@ def _refusal(
 
 
 def stacked_rank(grams: Sequence[Floats]) -> int:
-    """Rank of all clients' priors stacked, from the Gram matrices Pi_c^T Pi_c, ``(K, K)`` each."""
+    """Rank of all clients' stacked priors, from Gram matrices Pi_c^T Pi_c, ``(K, K)`` each."""
     total = np.sum(grams, axis=0)
     return int(np.linalg.matrix_rank(total, hermitian=True))

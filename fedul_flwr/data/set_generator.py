@@ -1,4 +1,4 @@
-"""Make unlabeled sets out of labeled points: the part of a simulation that plays nature."""
+"""Generate a simulated client's unlabeled sets from labeled points."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ class GeneratedSets:
 
     Attributes
     ----------
-    points : ``(n_c,)``, training points, set after set (a shared point appears once per set).
+    points : ``(n_c,)``, training points, set by set (a shared point appears once per set).
     sets : ``(n_c,)``, the set of every point.
-    priors : ``(M, K)``, what the client is told: realised proportions, with noise if asked for.
-    true_priors : ``(M, K)``, realised proportions.
-    drawn_priors : ``(M, K)``, what the points were dealt by, each row divided by its sum. Sets
-        differ from it where a client has too few points of a class.
+    priors : ``(M, K)``, priors for the client: realized proportions, with noise if set.
+    true_priors : ``(M, K)``, realized proportions.
+    drawn_priors : ``(M, K)``, proportions used to assign the points, each row divided by its sum.
+        Realized proportions differ if a client has too few points of a class.
     """
 
     points: Ints
@@ -46,7 +46,7 @@ def generate_sets(
     *,
     num_clients: int = 1,
 ) -> GeneratedSets:
-    """Deal a client's points into M unlabeled sets with shifted class priors.
+    """Assign a client's points to M unlabeled sets with different class priors.
 
     Parameters
     ----------
@@ -107,8 +107,8 @@ def _same_priors(settings: UnlabeledSetSettings, num_classes: int, seed: int) ->
 def draw_priors(num_sets: int, num_classes: int, kind: str, rng: np.random.Generator) -> Floats:
     """Rows of class priors ``(M, K)``.
 
-    ``"uniform"``: U[0.1, 0.9] normalised (the paper's text). ``"dominant"``: U[0.1, 1], entry
-    m mod K times 10, normalised (the authors' code).
+    ``"uniform"``: U[0.1, 0.9] normalized (the paper's text). ``"dominant"``: U[0.1, 1], entry
+    m mod K times 10, normalized (the authors' code).
     """
     if kind == "uniform":
         draw = rng.uniform(0.1, 0.9, (num_sets, num_classes))
@@ -121,23 +121,23 @@ def draw_priors(num_sets: int, num_classes: int, kind: str, rng: np.random.Gener
 
 
 def equal_columns(priors: Floats) -> Floats:
-    """Scale every column to the sum 1, so that all sets together need every class equally.
+    """Scale every column to the sum 1, so that all sets together need equally many of each class.
 
-    Set m takes n/M times its row (:func:`_deal_shared`), so M sets hold K/M of a client's n points
-    (authors' code): all at M = K, half of them at M = 2K.
+    Set m takes n/M times its row (:func:`_deal_shared`), so M sets contain K/M of a client's n
+    points (authors' code): all for M = K, half for M = 2K.
 
-    ``priors`` and the result are ``(M, K)``; no column of ``priors`` may be 0 throughout.
+    ``priors`` and the result are ``(M, K)``; no column of ``priors`` may be all zero.
     """
     scaled: Floats = priors / priors.sum(axis=0, keepdims=True)
     return scaled
 
 
 def add_prior_noise(priors: Floats, epsilon: float, form: str, rng: np.random.Generator) -> Floats:
-    """Disturb priors as in the paper's section 4.2 (table E.9).
+    """Add noise to priors as in the paper's section 4.2 (table E.9).
 
     ``"symmetric"``: Pi·(1 + eps·(2·gamma − 1)), the identity at eps = 0. ``"literal"``: the text's
-    Pi·(1 + (2·eps − 1)·gamma). gamma ~ U[0, 1] per entry; clipped to [0, 1]; rows normalised. A row
-    that is clipped to nothing stays as it was.
+    Pi·(1 + (2·eps − 1)·gamma). gamma ~ U[0, 1] per entry; clipped to [0, 1]; rows normalized. A row
+    that is clipped to all zeros keeps its old values.
 
     Parameters
     ----------
@@ -159,7 +159,7 @@ def add_prior_noise(priors: Floats, epsilon: float, form: str, rng: np.random.Ge
 
 
 def _deal_shared(pools: list[Ints], weights: Floats, rng: np.random.Generator) -> list[list[Ints]]:
-    """Set m draws floor((n/M)·w_mk) points of class k, or what there is, from the whole pool."""
+    """Draw floor((n/M)·w_mk) points of class k, or all, for set m from the whole pool."""
     size = sum(len(pool) for pool in pools) / len(weights)
     wanted = np.floor(size * weights).astype(np.int64)
     return [
@@ -172,7 +172,7 @@ def _deal_shared(pools: list[Ints], weights: Floats, rng: np.random.Generator) -
 
 
 def _deal_disjoint(pools: list[Ints], weights: Floats) -> list[list[Ints]]:
-    """Cut every class's pool into M parts in proportion to its column; every point is used once."""
+    """Cut each class's pool into M parts in proportion to its column; each point is used once."""
     parts = [
         np.split(pool, _cuts(len(pool), column))
         for pool, column in zip(pools, weights.T, strict=True)

@@ -1,7 +1,7 @@
 """A simulated federation of unlabeled sets on disk, for methods without labels.
 
-Clients are told of two files, ``sets.npz`` and the images; clients of supervised methods also of
-``labels.npz``. What the simulation alone knows is in ``truth.npz``.
+Clients get the paths of ``sets.npz`` and of the images; clients of supervised methods also that of
+``labels.npz``. ``truth.npz`` is for the simulation only.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ SETS, LABELS, TRUTH = "sets.npz", "labels.npz", "truth.npz"
 
 @dataclass(frozen=True)
 class SetTruth(ClientTruth):
-    """Truth of a client with unlabeled sets: points set after set, twice if in two of them."""
+    """True labels of a client with unlabeled sets: points set by set, twice if in two sets."""
 
     sets: Ints
     priors: Floats
@@ -41,12 +41,12 @@ class SetTruth(ClientTruth):
 
 
 def write_sets(folder: Path, source: Source, num_clients: int, config: RunConfig) -> None:
-    """Deal ``source`` and write the files of the federation to ``folder``.
+    """Split ``source`` into clients' sets, and write the files to ``folder``.
 
     Raises
     ------
     UserError
-        Some training points have no label, or the settings cannot be met with these data.
+        If some training points have no label, or the settings cannot be met with these data.
     """
     labels = np.asarray(source.train.labels)
     if (labels == UNLABELED).any():
@@ -77,7 +77,7 @@ def write_sets(folder: Path, source: Source, num_clients: int, config: RunConfig
         point_bounds=bounds_of([client.points for client in clients]),
         set_bounds=bounds_of([client.priors for client in clients]),
     )
-    # All points of a client: sets that share points need not have all of them in some set.
+    # All points of a client, because sets that share points need not cover all of them.
     np.savez(
         folder / LABELS,
         points=np.concatenate(held),
@@ -94,7 +94,7 @@ def write_sets(folder: Path, source: Source, num_clients: int, config: RunConfig
 
 
 def read_sets(directory: Path) -> tuple[SetTruth, ...]:
-    """What the simulation knows of every client."""
+    """Read the true labels of every client."""
     sets, truth = read_arrays(directory / SETS), read_arrays(directory / TRUTH)
     clients = []
     for client in range(len(sets["point_bounds"]) - 1):
@@ -112,7 +112,7 @@ def read_sets(directory: Path) -> tuple[SetTruth, ...]:
 
 
 def open_unlabeled_sets(files: Mapping[str, str], client: int) -> UnlabeledSets:
-    """One client's unlabeled sets, from the files ``images`` and ``sets`` it was told of."""
+    """One client's unlabeled sets, from the files ``images`` and ``sets``."""
     arrays = read_arrays(Path(files["sets"]))
     of_points, of_sets = _bounds(arrays, client)
     return UnlabeledSets(
@@ -125,7 +125,7 @@ def open_unlabeled_sets(files: Mapping[str, str], client: int) -> UnlabeledSets:
 
 
 def open_labeled_points(files: Mapping[str, str], client: int) -> LabeledPoints:
-    """All points of the same client, in a set or not, with labels: for supervised methods."""
+    """All points of the same client, in a set or not, with labels, for supervised methods."""
     arrays = read_arrays(Path(files["labels"]))
     held = part_of(arrays["point_bounds"], client)
     images = open_array(Path(files["images"]))

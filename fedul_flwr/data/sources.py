@@ -1,4 +1,4 @@
-"""Data sets with a train and a test split, decoded once and memory-mapped afterwards.
+"""Data sets with a train and a test split, decoded once and then memory-mapped.
 
 A cached source is a folder of ``train_images.npy``, ``train_labels.npy``, ``test_images.npy``,
 ``test_labels.npy``, one ``column_<i>.npy`` per further column and ``meta.json``.
@@ -31,7 +31,7 @@ DIGITS = "digits"
 """The handwritten digits that ship with scikit-learn."""
 
 TRAIN_IMAGES = "train_images.npy"
-"""File of a decoded data set with the train images: the only one that clients open."""
+"""File with the train images of a decoded data set, the only one that clients open."""
 
 _LAYOUTS = (
     "train.parquet and test.parquet, train.npz and test.npz, or train/ and test/ with one "
@@ -42,12 +42,12 @@ _HUB_NAME = re.compile(r"[\w.-]+(/[\w.-]+)?(:[\w.-]+)?")
 
 @dataclass(frozen=True)
 class _Origin:
-    """Where a data set comes from, found without opening anything large.
+    """Origin of a data set, found without opening large files.
 
     Attributes
     ----------
-    identity : tells it from others, together with path, size and time of the ``files``.
-    read : opens the train and the test split.
+    identity : identifies it, together with path, size and time of the ``files``.
+    read : function that opens the train and the test split.
     """
 
     identity: str
@@ -56,13 +56,13 @@ class _Origin:
 
 
 def load_source(dataset: str, *, image_size: int = 0, cache: Path | None = None) -> Source:
-    """Load a data set; the first time its images are decoded, afterwards it opens at once.
+    """Load a data set; its images are decoded on first use.
 
     Parameters
     ----------
     dataset : one of
 
-        - ``digits``: scikit-learn's 1797 handwritten digits, 8x8 grey, split once and for all into
+        - ``digits``: scikit-learn's 1797 handwritten digits, 8x8 gray, split once and for all into
           80 % train and 20 % test, stratified;
         - a folder with ``train.parquet`` and ``test.parquet`` (image column ``image`` or ``img``,
           label column ClassLabel or whole numbers, missing labels are ``-1``);
@@ -76,18 +76,18 @@ def load_source(dataset: str, *, image_size: int = 0, cache: Path | None = None)
 
     Returns
     -------
-    Source with read-only, memory-mapped arrays: 1 channel if all images are grey, else RGB.
+    Source with read-only, memory-mapped arrays: 1 channel if all images are gray, else RGB.
 
     Raises
     ------
     UserError
-        The data set does not exist, cannot be read or does not hold what is described above.
+        If the data set does not exist, cannot be read, or is not as described above.
     """
     return read_source(source_directory(dataset, image_size=image_size, cache=cache))
 
 
 def source_directory(dataset: str, *, image_size: int = 0, cache: Path | None = None) -> Path:
-    """Return the folder of the decoded data set, decoding it if that has not been done.
+    """Return the folder of the decoded data set; decode it first if necessary.
 
     Parameters and errors are those of `load_source`. A data set that changed on disk, or another
     ``image_size``, gets another folder.
@@ -110,7 +110,7 @@ def read_source(directory: Path) -> Source:
     Raises
     ------
     UserError
-        The folder is incomplete or damaged.
+        If the folder is incomplete or damaged.
     """
     try:
         meta = json.loads((directory / "meta.json").read_text(encoding="utf-8"))
@@ -146,7 +146,7 @@ def _find(dataset: str) -> _Origin:
 
 
 def _looks_like_path(dataset: str) -> bool:
-    """Tell a path from a hub name, of which ``owner/name`` is the common form."""
+    """Whether ``dataset`` is a path and not a hub name, which often has the form ``owner/name``."""
     if dataset.startswith((".", "/", "~")) or _HUB_NAME.fullmatch(dataset) is None:
         return True
     owner, slash, _ = dataset.partition("/")
@@ -179,7 +179,7 @@ def _find_in_folder(root: Path) -> _Origin:
         raise UserError(f"The folder {train} has no class folders; one per class is needed.")
     files = [f for classes in (in_train, in_test) for images in classes.values() for f in images]
     return _Origin(
-        # The classes count too: an empty class folder changes K and leaves no file behind.
+        # Include the classes: an empty class folder changes K but has no file.
         json.dumps([str(root), names]),
         files,
         lambda: (folder_split(train, names), folder_split(test, names)),
@@ -220,7 +220,7 @@ def _write_source(
             split.images.blocks(shape),
         )
         np.save(directory / f"{name}_labels.npy", split.labels, allow_pickle=False)
-    # Numbered files: a column's name need not be one that a file can have.
+    # Numbered files, because a column's name may not be a valid file name.
     columns = {name: f"column_{index}.npy" for index, name in enumerate(train.columns)}
     for name, file in columns.items():
         np.save(directory / file, train.columns[name], allow_pickle=False)

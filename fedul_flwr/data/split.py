@@ -1,6 +1,6 @@
-"""A simulated federation on disk: what each client is given, and what only the simulation knows.
+"""A simulated federation on disk: the clients' data, and the true labels for the simulation.
 
-The server of a simulation builds it once; clients are told of the files of :func:`client_files`.
+The server of a simulation builds it once; clients get the paths from :func:`client_files`.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from fedul_flwr.methods import PARTLY_LABELED, DataKind, find_method
 
 FORMAT_VERSION = 6
 SHAPING = ("partition", "points-per-client", "validation-fraction", "server-fraction", "seed")
-"""Shared settings that decide who holds what."""
+"""Shared settings that determine the split."""
 NOT_OF_LABELS = ("labels.new-fraction", "labels.without-client", "labels.split")
-"""Settings of labels that count where all points have one or none has, too."""
+"""Settings of labels that also have an effect if all points have labels, or none."""
 
 
 @dataclass(frozen=True)
@@ -33,9 +33,9 @@ class Split:
 
     Attributes
     ----------
-    directory : where it lies.
-    validation, server : rows of the training images set aside, with labels, at the server: to
-        choose the best round, and to train on.
+    directory : its folder.
+    validation, server : rows of the training images that the server keeps, with labels, to select
+        the best round and to train on.
     clients : one entry per client, with all its points and their true labels; a
         :class:`~fedul_flwr.data.set_split.SetTruth`, or a
         :class:`~fedul_flwr.data.label_split.LabelTruth` of a method on partly labeled data.
@@ -48,10 +48,10 @@ class Split:
 
 
 def build_split(source_directory: Path, num_clients: int, config: RunConfig) -> Split:
-    """Build the federation that ``config`` describes, or open it where it exists already.
+    """Build the federation that ``config`` describes, or open it if it exists.
 
-    It depends on the data, the number of clients, the seed and the settings of data alone, so that
-    all methods of a comparison on the same kind of data share it.
+    It depends only on the data, the number of clients, the seed and the settings of data, so that
+    all methods in a comparison on the same kind of data share it.
     """
     described = [FORMAT_VERSION, str(source_directory), num_clients, split_settings(config)]
     key = cache_key(described, split_file(config))
@@ -64,9 +64,9 @@ def build_split(source_directory: Path, num_clients: int, config: RunConfig) -> 
 
 
 def split_settings(config: RunConfig) -> dict[str, Scalar]:
-    """The settings, beside the data, that decide who holds which points in which form.
+    """The settings that determine the clients' points and their form, for a given data set.
 
-    Of a method that has no sets they are those that its points are dealt by: the defaults.
+    For a method without sets, settings of sets have their defaults.
     """
     name, kind = _table(config)
     values = config.section(name, kind).to_flat()
@@ -74,7 +74,7 @@ def split_settings(config: RunConfig) -> dict[str, Scalar]:
     scenario = _scenario(config) if name == "labels" else {}
     if scenario and who_has_labels(config) != "clients":
         of_table = {key: of_table[key] for key in NOT_OF_LABELS}
-    if of_table.get("labels.split"):  # it says what all others would say, and the seed
+    if of_table.get("labels.split"):  # it replaces all other settings, and the seed
         kept = ("labels.split", "labels.without-client")
         return {key: of_table[key] for key in kept} | scenario
     shared = {
@@ -86,14 +86,14 @@ def split_settings(config: RunConfig) -> dict[str, Scalar]:
 
 
 def _scenario(config: RunConfig) -> dict[str, Scalar]:
-    """Who has labels. To have all of them is a method's nature and no setting: runs of it can be
-    compared with others on the same points, which have another key here."""
+    """Settings about who has labels. That a method uses all labels is not a setting: its runs are
+    compared with others on the same points, although these have another key here."""
     who = who_has_labels(config)
     return {"method.data": "fully-labeled"} if who == "all" else {"scenario.labels-at": who}
 
 
 def _table(config: RunConfig) -> tuple[str, type[Settings]]:
-    """The table of settings that says in which form clients are given their points."""
+    """Name and class of the table of settings for the form of clients' data."""
     if find_method(config.method).data in PARTLY_LABELED:
         return "labels", LabelSettings
     return "fedul", UnlabeledSetSettings
@@ -106,7 +106,7 @@ def _write(folder: Path, source_directory: Path, num_clients: int, config: RunCo
 
 
 def read_split(directory: Path) -> Split:
-    """Open a federation whole, as its server does."""
+    """Open a federation with all its files, as the server does."""
     truth = read_arrays(directory / TRUTH)
     partly_labeled = (directory / GIVEN).exists()
     clients = read_given(directory) if partly_labeled else read_sets(directory)
@@ -116,7 +116,7 @@ def read_split(directory: Path) -> Split:
 def client_files(
     source_directory: Path, split_directory: Path, data: DataKind = "unlabeled-sets"
 ) -> dict[str, str]:
-    """The files that clients of a simulation are told of, by what their method is given."""
+    """Paths of the files that a simulation's clients need for this kind of data."""
     files = {"images": source_directory / TRAIN_IMAGES}
     if data in PARTLY_LABELED:
         files["given"] = split_directory / GIVEN

@@ -1,4 +1,4 @@
-"""What data looks like once it is read: plain arrays, memory-mapped where they are large."""
+"""Types of loaded data: plain arrays, memory-mapped if they are large."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class Source:
 
     @property
     def num_classes(self) -> int:
-        """K."""
+        """Number of classes K."""
         return len(self.class_names)
 
     @property
@@ -61,16 +61,16 @@ class Source:
 
 @dataclass(frozen=True)
 class UnlabeledSets:
-    """One client's unlabeled sets; there is deliberately no place for a label.
+    """One client's unlabeled sets; on purpose there is no field for labels.
 
     Attributes
     ----------
     images : uint8 ``(N, height, width, channels)``, shared by all clients of a simulation.
-    points : int64 ``(n_c,)``, the rows of ``images`` this client holds, set after set.
+    points : int64 ``(n_c,)``, this client's rows of ``images``, set by set.
     sets : int64 ``(n_c,)``, the set ``0..M-1`` of every point: its surrogate label.
     priors : float64 ``(M, K)``, class priors of every set (Pi_c).
-    drawn_priors : float64 ``(M, K)``, in a simulation the class priors that it drew to deal points
-        to sets; ``None`` for an owner's own sets, whose priors nobody drew.
+    drawn_priors : float64 ``(M, K)``, the class priors from which a simulation assigned points to
+        sets; ``None`` for an owner's own sets.
     names : names of the sets on a device; empty in a simulation.
     """
 
@@ -103,9 +103,9 @@ class PartlyLabeledPoints:
     Attributes
     ----------
     images : uint8 ``(N, height, width, channels)``, shared by all clients of a simulation.
-    points : int64 ``(n_c,)``, the rows of ``images`` this client holds.
+    points : int64 ``(n_c,)``, this client's rows of ``images``.
     labels : int64 ``(n_c,)``, classes ``0..K-1``; ``-1`` marks an unlabeled point.
-    new : bool ``(n_c,)``, points to predict, which no method trains on; none of them has a label.
+    new : bool ``(n_c,)``, points to predict; no method trains on them, and none has a label.
     names : names of the points on a device, ``n_c`` of them; empty in a simulation.
     """
 

@@ -1,1 +1,1 @@
-"""What several data owners need to run Flower's deployment engine together."""
+"""Setup of Flower's deployment engine for several data owners."""

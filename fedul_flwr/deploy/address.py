@@ -1,4 +1,4 @@
-"""Where a SuperLink is reached, and where it listens."""
+"""Addresses of a SuperLink: the one that clients connect to, and the one it listens at."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Address:
 
     @property
     def listening(self) -> Address:
-        """Where a server with this address listens: at its loopback one where owners use that."""
+        """Default listening address: loopback if this one is loopback, else all interfaces."""
         if self.host == "localhost":
             return Address("127.0.0.1", self.port)
         if _is_ip(self.host) and self.is_loopback:
@@ -36,24 +36,24 @@ class Address:
 
     @property
     def local(self) -> Address:
-        """How programs on the machine itself call a server that listens at this IP address."""
+        """Address by which programs on the same machine reach a server listening here."""
         if ip_address(self.host).is_unspecified:
             return Address("::1" if ":" in self.host else "127.0.0.1", self.port)
         return self
 
     @property
     def is_loopback(self) -> bool:
-        """Whether nothing but the machine itself reaches this IP address."""
+        """Whether this IP address can only be reached from the machine itself."""
         return ip_address(self.host).is_loopback
 
 
 def parse_address(text: str) -> Address:
-    """Read ``HOST[:PORT]`` of ``--address``; an IPv6 address with a port stands in brackets.
+    """Parse ``HOST[:PORT]`` of ``--address``; an IPv6 address with a port needs brackets.
 
     Raises
     ------
     UserError
-        If it is neither a DNS name nor an IP address that others can call, or for a bad port.
+        If it is neither a DNS name nor an IP address that others can reach, or for a bad port.
     """
     host, port = _split(text)
     check_host(host, text)
@@ -61,12 +61,12 @@ def parse_address(text: str) -> Address:
 
 
 def parse_listen(text: str) -> Address:
-    """Read ``HOST[:PORT]`` of ``--listen``, where HOST is an IP address of the server, or all.
+    """Parse ``HOST[:PORT]`` of ``--listen``; HOST is an IP address of the server, or all.
 
     Raises
     ------
     UserError
-        If it is no IP address, or for a bad port.
+        If it is not an IP address, or for a bad port.
     """
     host, port = _split(text)
     if not _is_ip(host):
@@ -93,13 +93,13 @@ def _port(port: str, text: str, option: str) -> int:
 
 
 def check_host(host: str, text: str, option: str = "--address") -> None:
-    """Refuse what is neither a DNS name nor an IP address that others can call."""
+    """Refuse anything but a DNS name or an IP address that others can reach."""
     if _is_ip(host):
         if ip_address(host).is_unspecified:
             raise UserError(
                 f"{option} {text!r} means all of a machine: name an address that owners can call."
             )
-    # A name that ends in a number would be a mistyped IP address.
+    # A name that ends in a number is probably a mistyped IP address.
     elif not _DNS_NAME.fullmatch(host) or host.rpartition(".")[2].isdigit():
         raise UserError(
             f"{option} {text!r} is no address: name a DNS name or an IP address such as "
@@ -112,4 +112,4 @@ def _is_ip(host: str) -> bool:
         ip_address(host)
     except ValueError:
         return False
-    return "%" not in host  # an interface of one machine means nothing to another
+    return "%" not in host  # names of interfaces are only valid on one machine

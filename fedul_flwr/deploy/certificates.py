@@ -1,6 +1,6 @@
 """Keys and certificates of a consortium: its authority, its server and its SuperNodes.
 
-All keys are on the curve P-384. Certificates follow RFC 5280 as strictly as OpenSSL can ask for.
+All keys are on the curve P-384. Certificates follow RFC 5280, including OpenSSL's strict checks.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 CLOCKS_APART = timedelta(hours=1)
-"""An owner's clock may be this late and the certificate is valid all the same."""
+"""Largest delay of an owner's clock with which a new certificate is already valid."""
 
 
 @dataclass(frozen=True)
@@ -34,9 +34,9 @@ def make_authority(days: int, now: datetime | None = None) -> Identity:
     Parameters
     ----------
     days
-        How long it is valid, at least 1.
+        Days of validity, at least 1.
     now
-        When its validity begins, :data:`CLOCKS_APART` before; the present by default.
+        The certificate is valid from :data:`CLOCKS_APART` before this; by default the present.
     """
     key = ec.generate_private_key(ec.SECP384R1())
     name = _name("fedul-flwr consortium")
@@ -58,18 +58,18 @@ def issue(
     Parameters
     ----------
     authority
-        That signs it.
+        Authority that signs it.
     hosts
-        DNS names and IP addresses that clients may call it by (subject alternative names); the
-        first one is also its name.
+        DNS names and IP addresses of the server (subject alternative names); the first one is also
+        the certificate's name.
     days, now
-        As in :func:`make_authority`; clients refuse it when the authority's has ended, too.
+        As in :func:`make_authority`; clients also refuse it once the authority's has expired.
     """
     key = ec.generate_private_key(ec.SECP384R1())
     issuer = authority.certificate
     certificate = (
         _builder(
-            # For people to read, with 64 characters at most: the alternative names count.
+            # Only informative, at most 64 characters: clients check the alternative names.
             _name(hosts[0][:64]),
             issuer.subject,
             key.public_key(),
@@ -92,7 +92,7 @@ def certificate_pem(certificate: x509.Certificate) -> bytes:
 
 
 def validity(identity: Identity) -> str:
-    """From when to when a certificate is valid, in words."""
+    """Period of validity of a certificate, as text."""
     begin, end = identity.certificate.not_valid_before_utc, identity.certificate.not_valid_after_utc
     return f"valid from {begin:%Y-%m-%d %H:%M} to {end:%Y-%m-%d %H:%M} UTC"
 
@@ -112,7 +112,7 @@ def make_node_key(name: str) -> tuple[bytes, bytes]:
     Returns
     -------
     private, public : bytes
-        In OpenSSH's format, the only one that Flower loads; ``name`` is the public one's comment.
+        In OpenSSH's format, the only one that Flower loads; ``name`` is the public key's comment.
     """
     key = ec.generate_private_key(ec.SECP384R1())
     private = key.private_bytes(
@@ -127,7 +127,7 @@ def make_node_key(name: str) -> tuple[bytes, bytes]:
 
 
 def public_key_fault(text: bytes) -> str:
-    """What keeps Flower from taking a SuperNode's public key; empty if nothing does."""
+    """Reason why Flower would not accept a SuperNode's public key; empty if it is valid."""
     if b"PRIVATE KEY" in text:
         return "is a private key"
     try:

@@ -1,7 +1,6 @@
-"""What a data owner can find out before a run: whether its data fit, and what would be sent.
+"""Checks for a data owner before a run: whether its data fit, and what would be sent.
 
-The client of the run's method is built as in a run and answers as it would there; its answers go
-nowhere.
+The client of the run's method is built as in a run, and gives the same answers, which are not sent.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ from fedul_flwr.run.server_data import named_shape, open_server_data, refuse_oth
 from fedul_flwr.run.training import choose_selection
 
 _LONGEST = 60
-"""Characters of a value that are shown."""
+"""Largest number of characters of a value that are shown."""
 
 
 def check_owner(
@@ -46,19 +45,19 @@ def check_owner(
     class_names: str = "",
     image_shape: str = "",
 ) -> Iterator[str]:
-    """Lines of a report for the owner, the last of which is ``Ready.``
+    """Lines of a report for the owner; the last one is ``Ready.``
 
     Parameters
     ----------
-    node_config : text as ``flower-supernode --node-config`` takes it.
+    node_config : text as for ``flower-supernode --node-config``.
     overrides : flat settings of the run.
     base_dir : directory that relative paths start from.
-    class_names, image_shape : of the server's data set, where that cannot be read here.
+    class_names, image_shape : those of the server's data set, if it cannot be read here.
 
     Raises
     ------
     UserError
-        Why the client could not take part; its ``refusal`` says what is to be put right.
+        If the client could not take part; its ``refusal`` is the kind of error.
     """
     where = _read_node_config(node_config)
     settings, otherwise = _settings(overrides, base_dir)
@@ -68,7 +67,7 @@ def check_owner(
     yield "Found, for your eyes only:"
     yield from (f"  {line}" for line in client.describe())
     update = client.update()
-    local_plan(settings)  # the device that the settings name is there
+    local_plan(settings)  # checks that the chosen device exists
     yield "Would leave this machine:"
     yield from _outgoing(_declared(type(client), settings, otherwise), answer, update)
     client.judge()
@@ -76,7 +75,7 @@ def check_owner(
 
 
 def _read_node_config(text: str) -> dict[str, Any]:
-    """What Flower makes of ``text``, checked; it passes over what it cannot read."""
+    """Node config as parsed by Flower, which ignores invalid parts; here they are refused."""
     try:
         found = dict(parse_config_args([text]))
         wanted = parse_overrides([text])
@@ -96,7 +95,7 @@ def _read_node_config(text: str) -> dict[str, Any]:
 
 
 def _settings(overrides: Mapping[str, Any], base_dir: Path) -> tuple[RunConfig, RunConfig]:
-    """Settings as the server resolves them, and as it does if its data set has no labels."""
+    """Settings as the server resolves them with labels in its data set, and without."""
     settings = resolve(overrides, base_dir)
     if settings.client_data:
         raise UserError(
@@ -109,13 +108,13 @@ def _settings(overrides: Mapping[str, Any], base_dir: Path) -> tuple[RunConfig, 
         chosen = choose_selection(settings, strategy.can_hold_out, has_validation=has_validation)
         return settings.model_copy(update={"selection": chosen})
 
-    # Its data set may be elsewhere; whether its training split has labels shows in the run.
+    # The data set may be on another machine: only the run shows whether it has labels.
     likely = resolved(settings.dataset != "none" and settings.validation_fraction > 0)
     return likely, resolved(False) if settings.selection == "auto" else likely
 
 
 def _shape(settings: RunConfig, class_names: str, image_shape: str) -> DataShape:
-    """Classes and images of the run, without looking for a data set elsewhere."""
+    """Classes and image shape of the run; only uses a data set on this machine."""
     if settings.dataset == "none":
         if class_names or image_shape:
             raise UserError(
@@ -137,7 +136,7 @@ def _shape(settings: RunConfig, class_names: str, image_shape: str) -> DataShape
 def _prepared(
     node_config: Mapping[str, Any], settings: RunConfig, shape: DataShape
 ) -> tuple[AccountableClient, Mapping[str, Value]]:
-    """The client after ``hello`` and ``prepare``, and what it would answer to the latter."""
+    """The client after ``hello`` and ``prepare``, and its answer to the latter."""
     context = Context(
         run_id=0,
         node_id=0,
@@ -146,7 +145,7 @@ def _prepared(
         run_config=dict(settings.to_flat()),
     )
     build_client(context).step(HELLO, Content())
-    with redirect_stdout(io.StringIO()):  # what it writes to its log is in the report
+    with redirect_stdout(io.StringIO()):  # the report has what it would print
         answer = build_client(context).step(PREPARE, setup_content(settings, shape))
     client = build_client(context)
     if not isinstance(client, AccountableClient):
@@ -160,7 +159,7 @@ def _prepared(
 def _declared(
     client: type[AccountableClient], settings: RunConfig, otherwise: RunConfig
 ) -> list[Sent]:
-    """What a client sends, and "perhaps" what it sends if the server has no labels."""
+    """Entries a client sends, marked "perhaps" if sent only when the server has no labels."""
     sure = client.sends(settings)
     more = [sent for sent in client.sends(otherwise) if sent not in sure]
     return [*sure, *(replace(sent, what=f"perhaps {sent.what}") for sent in more)]
@@ -169,7 +168,7 @@ def _declared(
 def _outgoing(
     sends: list[Sent], answer: Mapping[str, Value], update: Mapping[str, Arrays]
 ) -> Iterator[str]:
-    """What is declared, with the values and sizes that are known before the run."""
+    """The declared entries, with values and sizes that are known before the run."""
     order = {HELLO: 0, PREPARE: 1, TRAIN: 3, EVALUATE: 4}  # 2: phases of the method
     for sent in sorted(sends, key=lambda sent: order.get(sent.phase, 2)):
         yield f"  {sent.what}: to {sent.reader}; {sent.often} ({sent.phase})"

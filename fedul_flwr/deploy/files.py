@@ -1,4 +1,4 @@
-"""The text of every file that ``deploy init`` writes, from ``templates/``."""
+"""Content of all files that ``deploy init`` writes, from ``templates/``."""
 
 from __future__ import annotations
 
@@ -21,29 +21,30 @@ from fedul_flwr.deploy.certificates import (
 )
 
 CONNECTION = "consortium"
-"""What ``flwr`` calls the SuperLink."""
+"""Name of the SuperLink's connection in ``flwr``."""
 AUTHORITY_DAYS = 3650
-"""Owners have the authority's certificate, so it outlives several of the server."""
+"""Validity of the authority's certificate, which owners have: longer than that of the server's."""
 INSECURE = "without encryption and authentication; for trials on made-up data only."
 _LOOPBACK = ("127.0.0.1", "::1", "localhost")
-"""The SuperLink's own processes call it by these."""
+"""Addresses that the SuperLink's own processes use."""
 _FIRST_NODE_PORT = 9094
-"""Flower's own default for a SuperNode; further owners count on, for trials on one machine."""
+"""Flower's default for a SuperNode; further owners get the next ports, for trials on one machine.
+"""
 
 
 @dataclass(frozen=True)
 class Consortium:
-    """Who works together, and how.
+    """Members and options of a consortium.
 
     Attributes
     ----------
-    address : where owners reach the SuperLink.
-    listen : IP address and port that it listens at itself, behind a proxy perhaps.
-    also : further hosts that its certificate is for.
-    owners : their names, in the order of their partition ids.
-    public_keys : of owners who keep their private key to themselves, by name.
-    days : how long the server's certificate is valid.
-    insecure : without TLS, keys and authentication.
+    address : address at which owners reach the SuperLink.
+    listen : IP address and port at which it listens, possibly behind a proxy.
+    also : further hosts in its certificate.
+    owners : names of the owners, in the order of their partition ids.
+    public_keys : public keys of owners who generated their own keys, by name.
+    days : validity of the server's certificate in days.
+    insecure : whether TLS, keys and authentication are off.
     """
 
     address: Address
@@ -56,14 +57,14 @@ class Consortium:
 
     @property
     def hosts(self) -> list[str]:
-        """All that the server's certificate is for, the address first."""
+        """All hosts in the server's certificate, the address first."""
         listen = self.listen.local.host
         return list(dict.fromkeys([self.address.host, *self.also, *_LOOPBACK, listen]))
 
 
 @dataclass(frozen=True)
 class Owner:
-    """A data owner: ``number`` is the partition id, ``own_key`` that no private key is made."""
+    """A data owner: ``number`` is the partition id; with ``own_key`` it generates its own key."""
 
     name: str
     number: int
@@ -72,7 +73,7 @@ class Owner:
 
 @dataclass(frozen=True)
 class File:
-    """What goes to ``path``, relative to the working folder, with which permissions."""
+    """Content and permissions of file ``path``, relative to the working folder."""
 
     path: str
     content: bytes
@@ -81,14 +82,14 @@ class File:
 
 @dataclass(frozen=True)
 class Certificates:
-    """Of the authority that owners trust, and of the server."""
+    """Certificates of the authority that owners trust, and of the server."""
 
     authority: Identity
     server: Identity
 
 
 def make_certificates(consortium: Consortium) -> Certificates | None:
-    """Make the certificates of a consortium, none if it is insecure."""
+    """Make the certificates of a consortium; ``None`` if it is insecure."""
     if consortium.insecure:
         return None
     authority = make_authority(AUTHORITY_DAYS)
@@ -96,7 +97,7 @@ def make_certificates(consortium: Consortium) -> Certificates | None:
 
 
 def make_files(consortium: Consortium, certificates: Certificates | None) -> Iterator[File]:
-    """Make every text and the keys of owners; nothing is written."""
+    """Make the content of all files, with the owners' keys, without writing them."""
     values: dict[str, Any] = {
         "address": consortium.address,
         "listen": consortium.listen,
@@ -162,7 +163,7 @@ def _owner_keys(owner: Owner, ca: bytes, public: bytes | None) -> Iterator[File]
 
 
 def _machine(folder: str, program: str, values: Mapping[str, Any]) -> Iterator[File]:
-    """What starts a program of Flower: a script, a unit of systemd, and a container."""
+    """Files that start a program of Flower: a script, a systemd unit, and a container."""
     yield _script(f"{folder}/start-{program}.sh", values)
     yield File(f"{folder}/fedul-{program}.service", _text(f"{program}.service", values))
     yield File(f"{folder}/compose.yaml", _text(f"{program}-compose.yaml", values))

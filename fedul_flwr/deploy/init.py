@@ -36,31 +36,31 @@ def plan(
     insecure: bool,
     listen: str | None = None,
 ) -> Consortium:
-    """Check what the user has said.
+    """Check the user's options.
 
     Parameters
     ----------
     address
-        ``HOST[:PORT]`` where owners reach the SuperLink.
+        ``HOST[:PORT]`` at which owners reach the SuperLink.
     count, names
-        Either how many owners there are, from 1 to 1,000, then called ``owner-0`` and so on, or
+        Either the number of owners, from 1 to 1,000, who are then named ``owner-0`` and so on, or
         their names.
     also
         Further hosts for the server's certificate.
     public_keys
-        ``NAME=FILE`` of owners who make their own key.
+        ``NAME=FILE`` of owners who generate their own key.
     days
         Validity of the server's certificate, at most :data:`AUTHORITY_DAYS`.
     insecure
         Without TLS, keys and authentication.
     listen
-        ``HOST[:PORT]`` where the SuperLink listens, by its IP address; by default all addresses at
-        the port of ``address``, and loopback alone if that is one.
+        ``HOST[:PORT]`` at which the SuperLink listens, an IP address; by default all interfaces
+        with the port of ``address``, or only loopback if ``address`` is loopback.
 
     Raises
     ------
     UserError
-        For anything that cannot be used.
+        For invalid options.
     """
     if not address:
         raise UserError("deploy init needs --address HOST[:PORT], where owners reach the server.")
@@ -86,14 +86,14 @@ def plan(
 
 
 def write(consortium: Consortium, directory: Path) -> Certificates | None:
-    """Write the working folder, all of it or nothing.
+    """Write the working folder, completely or not at all.
 
     Parameters
     ----------
     consortium
-        Whom it is for.
+        The consortium.
     directory
-        New or empty, by its absolute path. Only the user may enter it.
+        Absolute path of a new or empty folder. Only the user will have access.
 
     Returns
     -------
@@ -103,7 +103,7 @@ def write(consortium: Consortium, directory: Path) -> Certificates | None:
     Raises
     ------
     UserError
-        If there is something in ``directory``, or it cannot be written.
+        If ``directory`` is not empty, or cannot be written.
     """
     try:
         if directory.exists() and (not directory.is_dir() or any(directory.iterdir())):
@@ -125,7 +125,7 @@ def write(consortium: Consortium, directory: Path) -> Certificates | None:
 def describe(
     consortium: Consortium, certificates: Certificates | None, directory: Path
 ) -> Iterator[str]:
-    """Lines on what was written and what comes next."""
+    """Lines about the written files and the next steps."""
     yield f"Written: {directory}; its README.md says what comes next."
     listen = consortium.listen
     yield f"Server: server/, for {consortium.address}, listens at {listen}"
@@ -150,7 +150,7 @@ def _write(root: Path, file: File) -> None:
     path = root / file.path
     for folder in reversed(path.relative_to(root).parents[:-1]):
         (root / folder).mkdir(mode=0o700, exist_ok=True)
-    path.touch(mode=0o600)  # before there is a secret in it
+    path.touch(mode=0o600)  # before the secret is written
     path.write_bytes(file.content)
     path.chmod(file.mode)
 
@@ -169,7 +169,7 @@ def _owners(count: int | None, names: Sequence[str]) -> tuple[str, ...]:
                 f"--owner {name!r}: a name has up to 64 letters, digits, '-', '_' and '.', "
                 "with a letter or digit at both ends."
             )
-        # Names become files, and some systems do not tell cases apart.
+        # Names become file names, and some systems ignore case.
         if name.lower() in seen:
             raise UserError(f"--owner {name!r} is there twice: every owner has a name of its own.")
         seen.add(name.lower())

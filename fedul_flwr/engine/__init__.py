@@ -1,1 +1,1 @@
-"""Programs that carry a run: Flower's SuperLink with Ray, or this process."""
+"""Ways to execute a run: Flower's SuperLink with Ray, or this process."""

@@ -1,4 +1,4 @@
-"""The Flower app's files: where they are, and which of them are sent."""
+"""The Flower app's files: their directory, and which of them are sent to the SuperLink."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def app_directory() -> Path:
     -------
     Path
         The repository root of an editable install. For an installed wheel, a temporary directory
-        put together from the installed packages, removed when the interpreter exits.
+        with copies of the installed packages, removed when the interpreter exits.
     """
     package = Path(__file__).resolve().parents[1]
     project = package.parent / "pyproject.toml"
@@ -43,7 +43,7 @@ def app_directory() -> Path:
 
 
 def app_files(root: Path) -> Iterator[tuple[str, Path]]:
-    """Files that may belong to the app in ``root``, virtual environments left out."""
+    """Files that may belong to the app in ``root``, without virtual environments."""
     for folder, names, files in os.walk(root.resolve()):
         here = Path(folder)
         names[:] = [

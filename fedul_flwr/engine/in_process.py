@@ -1,4 +1,4 @@
-"""The same two apps in one process, without Ray: for tests, notebooks and accelerators."""
+"""Runs the server app and the client app in one process, without Ray."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ class InProcessGrid(Grid):
     """A grid whose nodes are contexts in this process.
 
     Messages are answered one after the other, in the order they are sent. An exception in a client
-    becomes an error reply, as on Flower's own grids.
+    becomes an error reply, as in Flower's own grids.
 
     Parameters
     ----------
     client_app : app that answers.
     num_supernodes : number of nodes; node i has partition i.
     run_config : flat run config that clients see.
-    transcript : where every message is recorded.
+    transcript : records every message.
     """
 
     def __init__(
@@ -61,7 +61,7 @@ class InProcessGrid(Grid):
         self._replies: dict[str, Message] = {}
 
     def set_run(self, run: Run) -> None:
-        """There is only one run."""
+        """Do nothing: there is only one run."""
 
     @property
     def run(self) -> Run:
@@ -84,7 +84,7 @@ class InProcessGrid(Grid):
         return list(self.contexts)
 
     def push_messages(self, messages: Iterable[Message]) -> Iterable[str]:
-        """Answer ``messages`` and keep the replies."""
+        """Answer ``messages`` and store the replies."""
         ids = []
         for message in messages:
             identity = f"{len(self._replies)}-{message.metadata.dst_node_id}"
@@ -93,13 +93,13 @@ class InProcessGrid(Grid):
         return ids
 
     def pull_messages(self, message_ids: Iterable[str]) -> Iterable[Message]:
-        """Replies that were kept."""
+        """Stored replies."""
         return [self._replies.pop(identity) for identity in message_ids]
 
     def send_and_receive(
         self, messages: Iterable[Message], *, timeout: float | None = None
     ) -> Iterable[Message]:
-        """Answer ``messages``, one after the other; there is nobody to wait for."""
+        """Answer ``messages`` one after the other; ``timeout`` is not used."""
         del timeout
         return [self._answer(message) for message in messages]
 
@@ -123,8 +123,8 @@ class InProcessGrid(Grid):
 
 @contextmanager
 def task_identity() -> Iterator[None]:
-    """Give messages created here the sender that Flower sets in a task's own process."""
-    fields = ("_run_id", "_node_id", "_task_id")  # the public ones raise while unset
+    """Set the sender of messages created here, as Flower does in the process of a task."""
+    fields = ("_run_id", "_node_id", "_task_id")  # unset public ones raise
     before = {name: getattr(TaskIdentity, name) for name in fields}
     TaskIdentity.run_id, TaskIdentity.node_id, TaskIdentity.task_id = 0, 1, 0
     try:
@@ -146,18 +146,18 @@ def run_in_process(
 
     Parameters
     ----------
-    settings : resolved settings; results lie in ``settings.output`` afterwards.
+    settings : resolved settings; results are written to ``settings.output``.
     num_supernodes : number of clients.
-    client_app : instead of the app's own (tests).
-    wrap_grid : put something between server and nodes (tests).
-    transcript : a new or an empty directory; all messages are recorded there, see
+    client_app : replaces the app's own (tests).
+    wrap_grid : wraps the grid that the server uses (tests).
+    transcript : a new or empty directory in which all messages are recorded, see
         :mod:`fedul_flwr.engine.message_log`.
     watch : follows the rounds, see :data:`fedul_flwr.run.training.Watch`.
 
     Raises
     ------
     UserError
-        As the server app does; a transcript's directory that is not empty.
+        As the server app does, and if the transcript's directory is not empty.
     """
     from fedul_flwr.client_app import app as own_client_app
     from fedul_flwr.server_app import serve

@@ -1,16 +1,16 @@
-"""Transcripts: all messages of a simulation on disk, so that anyone can check who saw what.
+"""Transcripts: all messages of a simulation on disk, to check what the server and clients saw.
 
-``DIR/messages.jsonl`` has a line of JSON for each message, in the order in which they were sent:
+``DIR/messages.jsonl`` has a line of JSON for each message, in the order of sending:
 
-- ``number``: from 1, as of lines; ``direction``: ``"to client"`` or ``"to server"``; ``client``:
-  the partition id; ``type``: Flower's; ``phase``: which extra phase it asks for or answers;
-- ``values``: plain values by the name of their record and their own; bytes are ``{"hex": "00ff"}``;
+- ``number``: number of the line, from 1; ``direction``: ``"to client"`` or ``"to server"``;
+  ``client``: partition id; ``type``: Flower's message type; ``phase``: its extra phase, if any;
+- ``values``: plain values by record and name; bytes are ``{"hex": "00ff"}``;
 - ``arrays``: a list of ``{record, name, dtype, shape, bytes, sha256, file}``. The one at position i
-  is ``arr_i`` of ``file``, which ``numpy.load`` opens and which holds bit for bit what travels:
-  NumPy's ``.npy`` format. ``bytes`` and ``sha256`` are of that;
+  is ``arr_i`` of ``file``, which ``numpy.load`` opens. It holds exactly the bytes that were sent,
+  in NumPy's ``.npy`` format; ``bytes`` and ``sha256`` are their number and hash;
 - ``error``: why a client failed, in place of content.
 
-All is written before the message goes on. What clients keep is not sent, and so not there.
+A message is written before it is delivered. Clients' state is not sent, and so not recorded.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ TO_CLIENT, TO_SERVER = "to client", "to server"
 
 
 class Transcript:
-    """Writes messages to a directory, which is made if it is not there.
+    """Writes messages to a directory, which is created if it does not exist.
 
     Raises
     ------
     UserError
-        A directory that is not empty or cannot be written.
+        If the directory is not empty or cannot be written.
     """
 
     def __init__(self, directory: Path) -> None:
@@ -87,7 +87,7 @@ class Transcript:
 
 @dataclass(frozen=True)
 class RecordedArray:
-    """An array of a message; it is read when it is asked for."""
+    """An array of a message; its file is read on demand."""
 
     record: str
     name: str
@@ -95,18 +95,18 @@ class RecordedArray:
     position: int
 
     def travelled(self) -> bytes:
-        """What was sent, in NumPy's ``.npy`` format."""
+        """The bytes that were sent, in NumPy's ``.npy`` format."""
         with ZipFile(self.file) as archive:
             return archive.read(f"arr_{self.position}.npy")
 
     def numpy(self) -> NDArray[Any]:
-        """It as an array."""
+        """The decoded array."""
         return np.asarray(np.load(BytesIO(self.travelled())))
 
 
 @dataclass(frozen=True)
 class Recorded:
-    """A message; its attributes are those of a line."""
+    """A message; its attributes are the keys of a line."""
 
     number: int
     direction: str
@@ -119,12 +119,12 @@ class Recorded:
 
 
 def read_transcript(directory: Path) -> Iterator[Recorded]:
-    """Messages in the order in which they were sent; a last line that is not complete is left out.
+    """Messages in the order in which they were sent; an incomplete last line is skipped.
 
     Raises
     ------
     UserError
-        A directory without a transcript.
+        If the directory has no transcript.
     """
     if not (directory / MESSAGES).is_file():
         raise UserError(f"{directory} holds no transcript.")

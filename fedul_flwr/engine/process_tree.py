@@ -1,4 +1,4 @@
-"""End every process of one SuperLink, also those that have been re-parented.
+"""End every process of one SuperLink, including re-parented ones.
 
 ``python -m fedul_flwr.engine.process_tree HOME`` does it from a shell.
 """
@@ -16,7 +16,7 @@ from pathlib import Path
 import psutil
 
 MARK = "FEDUL_SUPERLINK"
-"""Environment variable that tells the processes of one SuperLink from all others."""
+"""Environment variable that marks the processes of one SuperLink."""
 
 PREFIX = "fedul-"
 
@@ -33,12 +33,12 @@ def end_superlink(
     home
         Its ``FLWR_HOME``.
     known
-        Gives processes known to belong to it; others are found by their mark.
+        Returns processes known to belong to it; others are found by their mark.
     patience
-        Seconds they get to end by themselves.
+        Seconds that they have to end by themselves.
     """
     if not (home / "config.toml").is_file() or not home.name.startswith(PREFIX):
-        return  # removing a directory by name deserves suspicion
+        return  # never delete a directory that was not created by us
     deadline = time.monotonic() + 10 * patience
     wait = patience
     # Several passes: a process may be started while the others are being ended.
@@ -49,9 +49,9 @@ def end_superlink(
 
 
 def _living(home: Path, known: list[psutil.Process]) -> list[psutil.Process]:
-    """Every live process of a SuperLink: by descent, and by its mark once re-parented."""
+    """Every live process of a SuperLink: its descendants, and re-parented ones by their mark."""
     found = {process.pid: process for process in known}
-    for process in known:  # what a dead SuperLink's children have started since
+    for process in known:  # processes that children of a dead SuperLink have started since
         with contextlib.suppress(psutil.Error):
             found |= {child.pid: child for child in process.children(recursive=True)}
     for process in psutil.process_iter():
@@ -82,7 +82,7 @@ def _wait_gone(processes: list[psutil.Process], seconds: float) -> None:
 
 
 def is_alive(process: psutil.Process) -> bool:
-    """Tell whether a process runs; a zombie does not (its parent may never collect it)."""
+    """Whether a process runs; a zombie does not count (its parent may never collect it)."""
     try:
         return bool(process.is_running() and process.status() != psutil.STATUS_ZOMBIE)
     except psutil.Error:

@@ -16,19 +16,19 @@ if TYPE_CHECKING:
 
 
 class RunProgress:
-    """One bar over the rounds of a run, or one line a round where stdout is no terminal.
+    """A progress bar over the rounds of a run, or one line per round if stdout is not a terminal.
 
-    A method that does not train has no rounds: it is shown when clients are asked, and the end.
+    A method that does not train has no rounds: only its start and its end are shown.
 
     Parameters
     ----------
     config
-        The run; rounds are read from ``metrics.jsonl`` in its output directory. Lines that are
-        there already fill the bar if the run is resumed and count for nothing otherwise.
+        The run; rounds are read from ``metrics.jsonl`` in its output directory. Earlier lines
+        advance the bar if the run is resumed, and are ignored otherwise.
     log_to_show
         A growing log file to print as well.
     title
-        What the bar is called; by default the method and the data set.
+        Label of the bar; by default the method and the data set.
 
     Attributes
     ----------
@@ -88,7 +88,7 @@ class RunProgress:
             self._bar.stop()
 
     def poll(self) -> None:
-        """Show what was written since the last call."""
+        """Show lines written since the last call."""
         for line in self._log.lines() if self._log else ():
             if self._bar is not None:
                 self._bar.console.print(line, markup=False, highlight=False)
@@ -119,7 +119,7 @@ class RunProgress:
 
 
 class _Tail:
-    """Whole lines appended to a file that need not exist yet."""
+    """Reads complete new lines of a file that may not exist yet."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -128,7 +128,7 @@ class _Tail:
     def lines(self) -> list[str]:
         try:
             with self._path.open("rb") as file:
-                if file.seek(0, 2) < self._position:  # written anew
+                if file.seek(0, 2) < self._position:  # the file was replaced
                     self._position = 0
                 file.seek(self._position)
                 content = file.read()
@@ -152,7 +152,7 @@ def _rounds(lines: Sequence[str]) -> list[dict[str, Any]]:
 
 
 def _error(row: dict[str, Any]) -> str:
-    """The most telling figure of a round."""
+    """The error of a round as text: the most relevant one that was measured."""
     for key, form in (
         ("test_error", "test error {:.2f} %"),
         ("validation_error", "validation error {:.2f} %"),

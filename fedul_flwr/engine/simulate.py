@@ -1,4 +1,4 @@
-"""Run one resolved configuration, on a SuperLink or in this process, and show its progress."""
+"""Run a resolved configuration, on a SuperLink or in this process, and show its progress."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ if TYPE_CHECKING:
 
 
 def plan_rounds(config: RunConfig, num_rounds: int) -> RunConfig:
-    """Keep a changed number of rounds with the run that resumes.
+    """Write a changed number of rounds into the directory of the run to resume.
 
-    Flower hands every setting to the server app, defaults too, so that from there the default
-    number of rounds could not be told from none.
+    Flower passes every setting to the server app, defaults included, so the server app cannot tell
+    whether the number of rounds was set.
     """
     from fedul_flwr.results.store import CONFIG, RunDirectory
 
@@ -41,7 +41,7 @@ def simulate(
     keep_superlink: bool = False,
     transcript: Path | None = None,
 ) -> None:
-    """Run on a SuperLink of its own, or in this process, where messages can be recorded."""
+    """Run on a new SuperLink, or in this process, which can also record messages."""
     from fedul_flwr.results.tracking import refuse_missing
 
     refuse_missing(config.tracking)
@@ -66,7 +66,7 @@ def run_on(
     verbose: bool = False,
     title: str = "",
 ) -> None:
-    """Run on a SuperLink; raise a UserError that says why and where the log is if it fails."""
+    """Run on a SuperLink; a failure raises a UserError with its reason and the log's path."""
     from fedul_flwr.engine.submit import app_directory, run_app
 
     output = Path(config.output)
@@ -104,7 +104,7 @@ def run_here(
     title: str = "",
     transcript: Path | None = None,
 ) -> None:
-    """Run in this process, without Ray, with the same progress."""
+    """Run in this process, without Ray, and show the same progress."""
     import logging
 
     from fedul_flwr.engine.in_process import run_in_process
@@ -136,7 +136,7 @@ def _stamp(path: Path) -> tuple[int, int] | None:
 
 
 def _keep_only(directory: Path, names: set[str]) -> None:
-    """Clear a directory that this very run made, so that it does not look like a result."""
+    """Clear a directory that the failed run created, so that it is not taken for a result."""
     for path in directory.iterdir() if directory.is_dir() else ():
         if path.is_dir() and not path.is_symlink():
             shutil.rmtree(path, ignore_errors=True)

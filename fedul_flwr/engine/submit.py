@@ -1,6 +1,6 @@
-"""Run the Flower app on a SuperLink of our own and report a verdict that can be trusted.
+"""Run the Flower app on our own SuperLink and report reliably whether it succeeded.
 
-``flwr run`` exits with 0 for a run that fails. Here the run is submitted through Flower's own
+``flwr run`` exits with 0 even for a run that fails. Here the run is submitted through Flower's
 client library, its log goes to a file, and only ``finished:completed`` counts as success.
 """
 
@@ -43,8 +43,8 @@ class RunOutcome:
     Attributes
     ----------
     status
-        Flower's status, such as ``finished:completed`` or ``finished:failed``; ``lost`` when a
-        process died before there was one.
+        Flower's status, such as ``finished:completed`` or ``finished:failed``; ``lost`` if a
+        process died before Flower set one.
     details
         The reason of a failure, empty on success.
     """
@@ -54,7 +54,7 @@ class RunOutcome:
 
     @property
     def succeeded(self) -> bool:
-        """Tell whether the run did all it was asked to."""
+        """Whether the run completed."""
         return self.status == "finished:completed"
 
 
@@ -82,21 +82,21 @@ def run_app(
     num_supernodes
         Number of simulated clients.
     client_cpus, client_gpus
-        What each client that runs at the same time takes. Flower takes whole CPUs only.
+        Resources of each concurrent client. Flower accepts whole CPUs only.
     on_poll
-        Called about five times a second from this thread while the run goes on.
+        Called from this thread about five times a second during the run.
     log_file
         The run's log is appended here.
 
     Returns
     -------
     RunOutcome
-        The verdict. A SuperLink or simulation process that dies is a failure with a reason.
+        How the run ended. If the SuperLink or the simulation dies, it is a failure with a reason.
 
     Raises
     ------
     UserError
-        If the app is refused before it starts.
+        If Flower refuses the app before it starts.
     """
     client = _client(superlink.address)
     try:
@@ -104,7 +104,7 @@ def run_app(
         try:
             return _follow(superlink, client, run_id, on_poll, log_file)
         except BaseException:
-            if superlink.keep:  # otherwise the SuperLink goes, and the run with it
+            if superlink.keep:  # otherwise the SuperLink ends, and the run with it
                 _stop_run(client, run_id)
             raise
     finally:
@@ -145,7 +145,7 @@ def _submit(
         raise UserError(f"client CPUs is {client_cpus}; this machine has {available}.")
     try:
         content, _ = build_fab_from_files(dict(app_files(app_dir)))
-    except Exception as error:  # Flower raises several kinds, all about the app's files
+    except Exception as error:  # Flower raises several types, all about the app's files
         raise UserError(f"The Flower app in {app_dir} cannot be packed: {error}") from error
     request = StartRunRequest(
         fab=fab_to_proto(Fab(hashlib.sha256(content).hexdigest(), content, {})),
@@ -177,7 +177,7 @@ def _follow(
 ) -> RunOutcome:
     log_file.parent.mkdir(parents=True, exist_ok=True)
     log_start = log_file.stat().st_size if log_file.exists() else 0
-    # The log stream ends with the run, so waiting for its end costs nothing.
+    # The log stream ends with the run, so this join does not block.
     stream = threading.Thread(
         target=_copy_log, args=(superlink.address, run_id, log_file), daemon=True
     )
@@ -191,18 +191,18 @@ def _follow(
         if not stream.is_alive():
             outcome = _verdict(client, run_id)
             if outcome is not None:
-                on_poll()  # what was written between the last poll and the end
+                on_poll()  # for lines written after the last poll
                 return _explained(outcome, _read(log_file, log_start))
         reason = watch.reason()
         if reason:
-            # It may have reported and ended in order just before we looked.
+            # It may have finished normally just before this check.
             stream.join(1.0)
             on_poll()
             return _verdict(client, run_id) or RunOutcome("lost", reason)
 
 
 class _Watch:
-    """Notices that the simulation process is gone, of which Flower learns after a minute only."""
+    """Detects at once that the simulation process died; Flower takes a minute to notice."""
 
     def __init__(self, superlink: LocalSuperLink, client: ControlHttpClient, run_id: int) -> None:
         self._superlink = superlink
@@ -212,7 +212,7 @@ class _Watch:
         self._next = 0.0
 
     def reason(self) -> str:
-        """Return why the run cannot go on, or nothing."""
+        """Return the reason why the run cannot continue, or an empty string."""
         now = time.monotonic()
         if now < self._next:
             return ""
@@ -221,7 +221,7 @@ class _Watch:
             self._last_alive = now
             return ""
         status = _status(self._client, self._run_id)
-        if status is not None and status.status == "pending":  # no process was started for it yet
+        if status is not None and status.status == "pending":  # not started yet
             self._last_alive = now
             if now - self._start < _START_SECONDS:
                 return ""
@@ -242,7 +242,7 @@ def _copy_log(address: str, run_id: int, log_file: Path) -> None:
         log_file.open("a", encoding="utf-8") as out,
         contextlib.closing(_client(address)) as client,
     ):
-        for _ in range(3):  # a stream that breaks off is taken up where it stopped
+        for _ in range(3):  # a broken stream is resumed where it stopped
             with contextlib.suppress(Exception):
                 request = StreamLogsRequest(run_id=run_id, after_timestamp=after)
                 for part in client.StreamLogs(request):
@@ -253,7 +253,7 @@ def _copy_log(address: str, run_id: int, log_file: Path) -> None:
 
 
 def _status(client: ControlHttpClient, run_id: int) -> RunStatus | None:
-    """Ask for the status; None if nobody answers."""
+    """The run's status; None without an answer."""
     import httpx
     from flwr.proto.control_pb2 import ListRunsRequest
 
@@ -265,7 +265,7 @@ def _status(client: ControlHttpClient, run_id: int) -> RunStatus | None:
 
 
 def _verdict(client: ControlHttpClient, run_id: int) -> RunOutcome | None:
-    """Outcome of a finished run; None while it is unfinished or nobody answers."""
+    """Outcome of a finished run; None while it is unfinished, or without an answer."""
     status = _status(client, run_id)
     if status is None or status.status != "finished":
         return None
@@ -277,12 +277,12 @@ def _verdict(client: ControlHttpClient, run_id: int) -> RunOutcome | None:
 
 
 def _explained(outcome: RunOutcome, log: str) -> RunOutcome:
-    """Name the exception that Flower's details leave out or replace by a sentence of its own."""
+    """Add the exception from the log that Flower's details leave out."""
     if outcome.succeeded:
         return outcome
     raised = [line.strip() for line in _RAISED.findall(log) if _GENERIC not in line]
     if outcome.details == _GENERIC:
-        found = raised[:1]  # the first of a chain is the cause
+        found = raised[:1]  # the first exception of a chain is the cause
     else:
         found = [line for line in raised if line.endswith(": " + outcome.details.split("\n")[0])]
     return RunOutcome(outcome.status, found[0]) if found else outcome
@@ -296,7 +296,7 @@ def _stop_run(client: ControlHttpClient, run_id: int) -> None:
 
 
 def _message(response: object) -> str:
-    """Take the sentence out of an error reply."""
+    """Extract the message from an error reply."""
     from flwr.supercore.error import FlowerError
 
     text = str(getattr(response, "text", response))
@@ -308,7 +308,7 @@ def _message(response: object) -> str:
 
 @contextlib.contextmanager
 def _no_proxy() -> Iterator[None]:
-    """Keep the user's proxy settings away from a client that talks to this machine."""
+    """Ignore the user's proxy settings for connections to this machine."""
     old = os.environ.get("NO_PROXY")
     os.environ["NO_PROXY"] = "*"
     try:

@@ -1,9 +1,9 @@
-"""A Flower SuperLink of our own, that ends with everything it started.
+"""Our own Flower SuperLink, which ends all its processes on exit.
 
-``flwr run`` alone reuses whatever SuperLink answers on Flower's default port, even one from another
-checkout, and leaves it running. Here each one has a free port, a temporary ``FLWR_HOME`` and a mark
-in its environment. Every process below inherits the mark, so none is missed at the end, wherever
-the operating system has re-parented it to.
+``flwr run`` reuses any SuperLink on Flower's default port, even one from another checkout, and
+leaves it running. Here each one has a free port, a temporary ``FLWR_HOME`` and a mark in its
+environment. All its processes inherit the mark, so that they are found at the end even after the
+operating system has re-parented them.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ from fedul_flwr.results.environment import COMMIT, git_commit
 _HOST = "127.0.0.1"
 _ENDING_SIGNALS = ("SIGTERM", "SIGHUP")
 
-# Run by our own interpreter instead of the `flower-superlink` script: the same program, but should
-# we be killed without the time to clean up, it has that done. (Flower's processes would end by
-# themselves then, Ray's agents not.)
+# The same program as the `flower-superlink` script, run by our own interpreter. If this process is
+# killed before it can clean up, the program does it instead. (Flower's processes would then end by
+# themselves, but Ray's agents would not.)
 _PROGRAM = """\
 import os, subprocess, sys, threading, time
 parent, home = int(sys.argv.pop(1)), sys.argv.pop(1)
@@ -65,7 +65,7 @@ class LocalSuperLink:
     start_timeout
         Seconds to wait until it answers.
     stop_timeout
-        Seconds its processes get to end by themselves before they are killed.
+        Seconds that its processes have to end by themselves before they are killed.
 
     Attributes
     ----------
@@ -97,9 +97,7 @@ class LocalSuperLink:
         try:
             self.home = _new_home()
             self._start()
-        except (
-            BaseException
-        ):  # Ctrl-C too: the `with` block is not entered, so nobody else stops it
+        except BaseException:  # Ctrl-C too: without a `with` block nothing else stops the processes
             self.stop()
             self._restore_signals()
             raise
@@ -128,7 +126,7 @@ class LocalSuperLink:
         return self._process.poll() if self._process else None
 
     def log_tail(self, lines: int = 5) -> str:
-        """Last lines that the SuperLink itself wrote."""
+        """Last lines of the SuperLink's own log."""
         try:
             text = (self.home / "superlink.log").read_text(encoding="utf-8", errors="replace")
         except OSError:
@@ -136,7 +134,7 @@ class LocalSuperLink:
         return "\n".join(text.strip().splitlines()[-lines:])
 
     def simulation(self) -> psutil.Process | None:
-        """Return the live process that runs the ServerApp and Ray, if there is one."""
+        """Return the live process of the ServerApp and Ray, if there is one."""
         for process in self._descendants():
             with contextlib.suppress(psutil.Error):
                 if is_alive(process) and any(
@@ -165,10 +163,10 @@ class LocalSuperLink:
                 encoding="utf-8",
             )
             self._process = self._spawn(port)
-            # Seconds of imports that `run_app` needs, done while the other process starts.
+            # `run_app` needs seconds of imports: do them while the other process starts.
             importlib.import_module("flwr.cli.build")
             while self._process.poll() is None and time.monotonic() < deadline:
-                # Alive *after* the answer, or the answer came from someone who took the port first.
+                # If it is dead after an answer, the answer came from another program on the port.
                 if _is_healthy(port) and self._process.poll() is None:
                     return
                 time.sleep(0.05)
@@ -188,18 +186,18 @@ class LocalSuperLink:
         parent = 0 if self.keep else os.getpid()
         with (self.home / "superlink.log").open("wb") as log:
             return subprocess.Popen(
-                # -P: a module in the user's directory must not shadow one that Flower imports.
+                # -P: modules in the user's directory must not shadow those that Flower imports.
                 [sys.executable, "-P", "-c", _PROGRAM, str(parent), str(self.home), *arguments],
                 env=self._environment(),
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,
-                start_new_session=True,  # Ctrl-C reaches us alone: we end the tree in order
+                start_new_session=True,  # Ctrl-C reaches only this process, which ends the others
             )
 
     def _environment(self) -> dict[str, str]:
         env = dict(os.environ)
-        # A Ray cluster or a Flower home of the user's own must be neither used nor changed.
+        # The user's own Ray cluster and Flower home must be neither used nor changed.
         env.pop("RAY_ADDRESS", None)
         env[MARK] = str(self.home)
         env["FLWR_HOME"] = str(self.home)
@@ -209,21 +207,21 @@ class LocalSuperLink:
         env["RAY_TMPDIR"] = str(self.home)
         env["RAY_USAGE_STATS_ENABLED"] = "0"
         env["RAY_DISABLE_DASHBOARD_LOG_INFO"] = "1"
-        # Ray announces a change of how it hides GPUs from clients that asked for none.
+        # Silences Ray's warning about a future change in hiding GPUs.
         env["PYTHONWARNINGS"] = ",".join(
             filter(None, [env.get("PYTHONWARNINGS"), "ignore::FutureWarning:ray._private.worker"])
         )
-        # Workers started ahead are of no use to Flower's actors, whose environment differs.
+        # Flower's actors have another environment and cannot use workers started in advance.
         env.setdefault("RAY_prestart_worker_first_driver", "0")
-        # Ray lowers its workers' priority by 15; here they are the very thing that is waited for.
+        # Ray lowers its workers' priority by 15, but here the user waits for the workers.
         env.setdefault("RAY_worker_niceness", "0")
-        # Ray would take 30 % of the memory; models pass through in megabytes and more is spilled.
+        # Ray would reserve 30 % of the memory; models take megabytes, and Ray spills the rest.
         env.setdefault("RAY_DEFAULT_OBJECT_STORE_MAX_MEMORY_BYTES", str(2 * 1024**3))
         if env.get("PYTHONDONTWRITEBYTECODE") and not _is_compiled():
-            # Common in containers, and then each of a dozen processes would compile Flower anew.
+            # Common in containers; without it each of a dozen processes would compile Flower again.
             del env["PYTHONDONTWRITEBYTECODE"]
             env.setdefault("PYTHONPYCACHEPREFIX", str(self.home / "pycache"))
-        # Where methods and models of the user's own are looked for, last.
+        # Directory of the user's own methods and models, searched last.
         env.setdefault(USER_PATH, str(Path.cwd()))
         env[COMMIT] = git_commit() or ""
         env["PATH"] = os.pathsep.join([str(_scripts_directory()), env.get("PATH", os.defpath)])
@@ -232,7 +230,7 @@ class LocalSuperLink:
         return env
 
     def _descendants(self) -> list[psutil.Process]:
-        """Every process known so far, the dead too; those seen once are not forgotten."""
+        """Every process seen so far, dead ones included."""
         if self._process is not None and self._process.poll() is None:
             with contextlib.suppress(psutil.Error):
                 root = self._seen.setdefault(self.pid, psutil.Process(self.pid))
@@ -241,7 +239,7 @@ class LocalSuperLink:
         return list(self._seen.values())
 
     def _catch_signals(self) -> None:
-        """Let SIGTERM and SIGHUP unwind the stack like Ctrl-C does, so that we clean up."""
+        """Turn SIGTERM and SIGHUP into exceptions, like Ctrl-C, so that cleanup runs."""
 
         def unwind(number: int, _frame: FrameType | None) -> None:
             raise SystemExit(128 + number)
@@ -250,7 +248,7 @@ class LocalSuperLink:
             return
         for name in _ENDING_SIGNALS:
             number = getattr(signal, name, None)
-            # A signal that is ignored (nohup) or handled by the embedding program stays so.
+            # Leave a signal alone that is ignored (nohup) or handled by the embedding program.
             if number is not None and signal.getsignal(number) == signal.SIG_DFL:
                 self._old_handlers[number] = signal.signal(number, unwind)
 
@@ -267,7 +265,7 @@ def _free_port() -> int:
 
 
 def _is_healthy(port: int) -> bool:
-    # http.client rather than an HTTP library: no proxy setting may come between.
+    # http.client ignores proxy settings.
     connection = http.client.HTTPConnection(_HOST, port, timeout=1)
     try:
         connection.request("GET", "/health")
@@ -279,7 +277,7 @@ def _is_healthy(port: int) -> bool:
 
 
 def _new_home() -> Path:
-    """Make a directory short enough for Ray's sockets in it (a socket's path ends at 103 bytes)."""
+    """Make a directory with a path short enough for Ray's sockets (at most 103 bytes)."""
     path = Path(tempfile.mkdtemp(prefix=PREFIX))
     if len(str(path)) > 34 and Path("/tmp").is_dir():
         path.rmdir()
@@ -289,13 +287,13 @@ def _new_home() -> Path:
 
 
 def _is_compiled() -> bool:
-    """Tell whether Flower was installed with its bytecode."""
+    """Whether Flower was installed with its bytecode."""
     spec = importlib.util.find_spec("flwr")
     return bool(spec and spec.cached and Path(spec.cached).exists())
 
 
 def _scripts_directory() -> Path:
-    """Directory with the Flower programs that belong to this interpreter."""
+    """Directory of this interpreter's Flower programs."""
     candidates = [
         Path(sys.executable).parent,
         Path(sysconfig.get_path("scripts")),
@@ -312,7 +310,7 @@ def _scripts_directory() -> Path:
 
 @contextlib.contextmanager
 def _uninterrupted() -> Iterator[None]:
-    """Hold off Ctrl-C and SIGTERM for the seconds that cleaning up takes."""
+    """Delay Ctrl-C and SIGTERM until the cleanup is done."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return

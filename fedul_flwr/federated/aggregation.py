@@ -1,4 +1,4 @@
-"""Combining what clients return, apart from what the base strategy does."""
+"""Parts of aggregation that the base strategy does not do: buffers, dtypes, checks."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def average_buffers(
 ) -> dict[str, Array]:
     """Weighted mean of the arrays ``names``, or their median; integer ones stay as in ``kept``.
 
-    A mean of counters counts nothing, so batch norm's is left alone.
+    Integer arrays are counters (batch norm's), for which a mean makes no sense.
 
     Parameters
     ----------
@@ -64,15 +64,15 @@ def refuse_non_finite(
     round_number: int,
     last_model: Path,
 ) -> None:
-    """Stop before what is not finite is evaluated, or takes the place of what is.
+    """Stop before non-finite weights are evaluated or overwrite the last finite model.
 
-    A model and the memory that belongs to it are kept together or not at all.
+    A model and the state that belongs to it are saved together or not at all.
 
     Parameters
     ----------
-    memory : what else the next round needs, by name (variates, momenta).
+    memory : the other arrays that the next round needs, by name (variates, momenta).
     round_number : the round that ends with ``arrays``.
-    last_model : where the model of the round before lies.
+    last_model : file of the previous round's model, for the error's text.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""Arrays as bytes: made of one copy, checked before they are decoded, and decoded without one."""
+"""Arrays as bytes: encoded with one copy, checked before decoding, decoded without a copy."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ _HEADERS = {
     b"\x93NUMPY\x01\x00": (2, np.lib.format.read_array_header_1_0),
     b"\x93NUMPY\x02\x00": (4, np.lib.format.read_array_header_2_0),
 }
-"""What the format begins with: bytes of the header's length behind it, and how to read both."""
+"""Versions of the ``.npy`` format by their first bytes: size of the length field, and parsers."""
 
 
 class _Form(NamedTuple):
-    """What a header says, and how long it is."""
+    """Type and shape from a header, and the header's length in bytes."""
 
     dtype: np.dtype[Any]
     shape: tuple[int, ...]
@@ -33,10 +33,10 @@ class _Form(NamedTuple):
 
 
 class PlainArray(Array):
-    """Flower's array, at less cost where many small models are sent within one machine.
+    """Flower's array with fewer copies, for many small models sent within one machine.
 
-    It is made with one copy of the values, looked at without any, and pickled with its bytes apart
-    from all else, as Ray wants them. To a device it goes as Flower's own would.
+    It is built with one copy of the values, read without a copy, and pickled with its bytes out of
+    band, as Ray wants them. Messages to devices carry it in Flower's own form.
     """
 
     @classmethod
@@ -46,19 +46,19 @@ class PlainArray(Array):
         Raises
         ------
         ValueError
-            They are Python objects: what lies in memory is their addresses.
+            If they are Python objects: their memory holds addresses, not values.
         """
         values = np.asarray(values, order="C")
         if values.dtype.hasobject:
             raise ValueError(f"Object arrays cannot be sent: {values.dtype} {values.shape}.")
-        # NumPy lends the memory of times as that of the numbers they are.
+        # NumPy exposes the memory of dates and times only as integers.
         numbers = values.view(np.int64) if values.dtype.kind in "mM" else values
         data = b"".join([_write_header(values.dtype, values.shape), numbers.data])
         return cls(str(values.dtype), values.shape, _NUMPY, data)
 
     @classmethod
     def seen(cls, array: Array) -> Self:
-        """``array`` itself, its bytes shared."""
+        """``array`` as a :class:`PlainArray` that shares its bytes."""
         return cls(array.dtype, tuple(array.shape), array.stype, array.data)
 
     def numpy(self) -> NDArray[Any]:
@@ -74,7 +74,7 @@ class PlainArray(Array):
         return values.reshape(form.shape, order="F" if form.in_columns else "C")
 
     def deflate(self) -> bytes:
-        """As Flower's own array, whose class is part of what it sends."""
+        """Bytes for the network, under the class name of Flower's own array, which they include."""
         return Array(self.dtype, self.shape, self.stype, self.data).deflate()
 
     def __reduce_ex__(self, protocol: SupportsIndex) -> Any:
@@ -84,20 +84,20 @@ class PlainArray(Array):
 
 
 def _restore(dtype: str, shape: tuple[int, ...], stype: str, data: Any) -> PlainArray:
-    # A copy: what lies in Ray's store is held there as long as anybody looks at it.
+    # A copy: Ray's store keeps an object as long as anything refers to it.
     return PlainArray(dtype, shape, stype, bytes(data))
 
 
 def check_bytes(name: str, array: Array) -> _Form:
-    """See that an array's bytes are what its type and shape need; nothing is decoded.
+    """Check that an array has the bytes that its type and shape need, without decoding it.
 
-    NumPy would believe the header, and reserve memory for as many values as that announces.
+    NumPy would trust the header and allocate memory for as many values as it announces.
 
     Raises
     ------
     BadMessageError
-        It is no plain array, its bytes begin with another type or shape than the message announces,
-        or there are more or fewer of them.
+        If it is not a plain array, its header has another type or shape than the message announces,
+        or the number of bytes is wrong.
     """
     shape = tuple(array.shape)
     told = f"array {name!r} is announced as {array.dtype} {shape}"
@@ -118,7 +118,7 @@ def _form(name: str, array: Array) -> _Form:
         size, _ = _HEADERS[array.data[:8]]
         length = 8 + size + int.from_bytes(array.data[8 : 8 + size], "little")
         return _read_header(array.data[:length])
-    except Exception as error:  # whatever a parser makes of bytes from elsewhere
+    except Exception as error:  # a parser may raise anything on untrusted bytes
         raise BadMessageError(f"its array {name!r} is not in NumPy's format") from error
 
 

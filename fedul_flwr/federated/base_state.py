@@ -1,4 +1,4 @@
-"""The memory of base strategies between rounds, so that a run can resume."""
+"""State of base strategies between rounds, so that a run can resume."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from flwr.serverapp.strategy import Strategy
 from numpy.typing import NDArray
 
 ATTRIBUTES = ("m_t", "v_t", "momentum_vector", "control", "used", "ledger")
-"""Where Flower 1.41 keeps moments (FedOpt family, dicts) and momentum (FedAvgM, a list), SCAFFOLD
-its variate and whose updates are in it, and differential privacy what was spent."""
+"""Attributes with state: moments (FedOpt family of Flower 1.41, dicts), momentum (FedAvgM, a list),
+SCAFFOLD's variate and the clients in it, and the ledger of differential privacy."""
 
 
 def dump_base_state(base: Strategy) -> dict[str, NDArray[Any]]:
@@ -26,7 +26,7 @@ def dump_base_state(base: Strategy) -> dict[str, NDArray[Any]]:
 
 
 def load_base_state(base: Strategy, arrays: Mapping[str, NDArray[Any]]) -> None:
-    """Give ``base`` back what :func:`dump_base_state` found."""
+    """Restore the state that :func:`dump_base_state` returned."""
     found: dict[str, Any] = {}
     for name in sorted(arrays):
         attribute, kind, key = name.split("/", 2)

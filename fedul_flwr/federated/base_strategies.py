@@ -54,18 +54,18 @@ BASES: dict[str, type[FedAvg] | str] = {
 """Flower's classes, and references to ours."""
 
 ROBUST = frozenset({"fedmedian", "fedtrimmedavg", "krum", "multikrum", "bulyan"})
-"""Bases that some clients cannot lead astray, whatever they send."""
+"""Bases that stay correct when some clients send arbitrary updates."""
 
 
 @runtime_checkable
 class KnowsClients(Protocol):
-    """A base that must know all clients of the run, and not only those of a round."""
+    """A base that must know all clients of the run, not only those of a round."""
 
     def know_clients(self, clients: Sequence[ClientRef]) -> None:
-        """Take all clients of the run, whenever one was added."""
+        """Receive the full list of clients; called whenever one was added."""
 
     def check_client(self, client: int, answer: Content) -> None:
-        """Look at what a client says of itself before it takes part (again).
+        """Check a client's registration answer before it takes part (again).
 
         Raises
         ------
@@ -75,7 +75,7 @@ class KnowsClients(Protocol):
 
 
 def fewest_updates(settings: RunConfig) -> int:
-    """Updates below which the run's base keeps nobody from leading it astray; 1 for most.
+    """Least number of updates with which the run's base is robust; 1 for bases that never are.
 
     Of n updates, f of them from clients that may send anything, Krum needs n > 2f + 2, for the last
     of m choices n - m + 1 > 2f + 2 (Blanchard et al. 2017), and Bulyan n >= 4f + 3 (El Mhamdi et
@@ -98,11 +98,11 @@ def refuse_too_few(settings: RunConfig, updates: int) -> None:
     Raises
     ------
     UserError
-        With both numbers, and the settings that the one follows from.
+        With both numbers, and the settings that determine the minimum.
     """
     needed, table = fewest_updates(settings), settings.sections.get(settings.base)
     if updates < needed:
-        assert table is not None  # else one is enough
+        assert table is not None  # without a table the minimum is 1
         options = [f"{key} = {value}" for key, value in table.to_flat(f"{settings.base}.").items()]
         raise UserError(
             f"Setting base = {settings.base!r} needs {needed} clients or more in a round with "
@@ -113,8 +113,8 @@ def refuse_too_few(settings: RunConfig, updates: int) -> None:
 def build_base(settings: RunConfig) -> Strategy:
     """The base strategy that ``settings.base`` names, with the parameters of its table.
 
-    It samples every node that it sees: which nodes it sees is the wrapper's choice. With
-    ``dp.clipping`` on it lies behind a :class:`PrivateMean`.
+    It samples every node that it sees; the wrapper decides which nodes these are. With
+    ``dp.clipping`` on it is wrapped in a :class:`PrivateMean`.
     """
     table = settings.sections.get(settings.base)
     options: dict[str, Any] = table.model_dump() if table else {}

@@ -1,4 +1,4 @@
-"""Messages as clients know them and as base strategies do: with and without batch-norm buffers."""
+"""Convert messages between clients' form (with batch-norm buffers) and bases' form (without)."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from numpy.typing import NDArray
 from fedul_flwr.federated.messages import ARRAYS, DIAGNOSTICS, METRICS, WEIGHT, payload_parts
 
 OURS = (ARRAYS, METRICS, DIAGNOSTICS)
-"""Records of a reply that the wrapper deals with; others are between the base and the clients."""
+"""Records of a reply that the wrapper handles; all others are passed on to the base."""
 
 
 def add_arrays(messages: Iterable[Message], arrays: ArrayRecord) -> Counter[str]:
-    """Complete the model of a base's messages by what it was not given.
+    """Add the arrays that the base does not see to the models in its messages.
 
     Returns
     -------
     Bytes of the messages by part (:func:`fedul_flwr.federated.messages.payload_parts`).
     """
-    # Messages of most bases share one content: rebuild and measure it once, not per client.
+    # Most bases send every client the same content: rebuild and measure it once.
     rebuilt: dict[int, tuple[RecordDict, Counter[str]]] = {}
     total: Counter[str] = Counter()
     for message in messages:
@@ -39,7 +39,7 @@ def add_arrays(messages: Iterable[Message], arrays: ArrayRecord) -> Counter[str]
 
 
 def client_weights(replies: Sequence[Message], kind: str) -> NDArray[np.float64]:
-    """Weights of the clients' mean: ``"uniform"``, or ``"examples"`` by what each trained on."""
+    """Weights of the clients' mean: ``"uniform"``, or ``"examples"`` (points trained on)."""
     if kind == "uniform":
         return np.ones(len(replies))
     metrics = [cast(MetricRecord, reply.content[METRICS]) for reply in replies]
@@ -47,7 +47,7 @@ def client_weights(replies: Sequence[Message], kind: str) -> NDArray[np.float64]
 
 
 def strip(reply: Message, weight: float, names: Iterable[str]) -> None:
-    """Leave what a base expects: weights in the model's order, metrics, and its own records."""
+    """Reduce a reply to the base's form: weights in the model's order, metrics, its own records."""
     sent = cast(ArrayRecord, reply.content[ARRAYS])
     own = {name: record for name, record in reply.content.items() if name not in OURS}
     metrics = MetricRecord(dict(cast(MetricRecord, reply.content[METRICS])))

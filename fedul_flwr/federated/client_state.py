@@ -1,4 +1,4 @@
-"""What a client remembers between messages."""
+"""A client's state between messages."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from fedul_flwr.federated.messages import to_arrays, to_record
 
 
 class ClientState:
-    """A client's memory between messages.
+    """A client's state between messages.
 
-    On a device every message runs in a new process: what is not here is lost. Values lie in
-    Flower's ``context.state``, and on a device arrays do too. In a simulation arrays lie in files:
-    Flower would copy hundreds of models through every message, and a resumed run would find none.
+    On a device every message runs in a new process, so anything not stored here is lost. Values are
+    stored in Flower's ``context.state``, on a device arrays too. A simulation stores arrays in
+    files: Flower would copy hundreds of models with every message, and a run could not resume.
 
     Parameters
     ----------
@@ -37,7 +37,7 @@ class ClientState:
         return self._directory
 
     def within(self, directory: Path) -> ClientState:
-        """The same memory with its arrays in ``directory``."""
+        """The same state with its arrays in ``directory``."""
         return ClientState(self._records, directory)
 
     def values(self, name: str) -> dict[str, Value]:
@@ -50,10 +50,9 @@ class ClientState:
         self._records[name] = ConfigRecord(dict(values))
 
     def recall(self, name: str, server_round: int) -> Arrays:
-        """The arrays kept under ``name`` in the last round before ``server_round``; {} if none.
+        """The arrays stored under ``name`` in the last round before ``server_round``; {} if none.
 
-        Those in files are read where they are looked at, page by page. To change them changes no
-        file.
+        Arrays in files are memory-mapped, copy on write: changing them does not change the files.
         """
         if self._directory is None:
             return self.secrets(name)
@@ -61,11 +60,11 @@ class ClientState:
         return _mapped_arrays(self._file(name, max(earlier))) if earlier else {}
 
     def keep(self, name: str, server_round: int, arrays: Arrays) -> None:
-        """Store arrays under ``name``, as they are after ``server_round``.
+        """Store arrays under ``name`` as of the end of ``server_round``.
 
-        In a simulation earlier versions stay until the round is complete on disk, when the server
-        removes them (``RunDirectory.drop_client_versions``): a run that is cut off inside a round
-        goes on from the end of the last complete one.
+        In a simulation the server removes earlier versions once the round is complete on disk
+        (``RunDirectory.drop_client_versions``), so a run that is interrupted within a round
+        resumes from the end of the last complete one.
         """
         if self._directory is None:
             self.set_secrets(name, arrays)
@@ -79,18 +78,18 @@ class ClientState:
         partial.replace(file)
 
     def secrets(self, name: str) -> Arrays:
-        """Arrays that lie in Flower's state, in a simulation too, and in no file; {} if none."""
+        """Arrays stored in Flower's state, in a simulation too, never in a file; {} if none."""
         record = self._records.get(name)
         return to_arrays(cast(ArrayRecord, record)) if record is not None else {}
 
     def set_secrets(self, name: str, arrays: Arrays) -> None:
-        """Store arrays in Flower's state alone; none forgets what was there."""
+        """Store arrays in Flower's state only; an empty mapping deletes the stored ones."""
         self._records.pop(name, None)
         if arrays:
             self._records[name] = to_record(arrays)
 
     def leave(self, name: str, server_round: int, arrays: Arrays) -> None:
-        """Keep arrays that are not this client's memory but for a simulation to look at."""
+        """Write arrays for a simulation's reports; the client itself does not read them."""
         if self._directory is not None:
             self.keep(name, server_round, arrays)
 
@@ -107,6 +106,5 @@ class ClientState:
 def _mapped_arrays(file: Path) -> Arrays:
     from safetensors.torch import load_file  # on devices there are no files, nor need for torch
 
-    # As torch's tensors, for these share memory with the file, copied on writing; numpy's loader
-    # reads it whole.
+    # Torch's loader maps the file into memory, copy on write; numpy's loader reads all of it.
     return {name: tensor.numpy() for name, tensor in load_file(file).items()}

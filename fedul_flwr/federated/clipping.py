@@ -1,4 +1,4 @@
-"""Updates of length zero, which Flower's clipping divides by."""
+"""Avoid updates of norm zero: Flower's clipping divides by the norm."""
 
 from __future__ import annotations
 
@@ -9,14 +9,13 @@ from flwr.supercore.differential_privacy import get_norm
 from fedul_flwr.federated.arrays import PlainArray
 
 SHORTEST = 1e-18
-"""A length whose square float32 still holds; the next number after a weight of 0 is far less."""
+"""Smallest step of a weight: its square is still above zero in float32."""
 
 
 def step_off(update: ArrayRecord, start: ArrayRecord) -> None:
-    """Where ``update`` is as far as ``start``, move one weight of it by the least step, in place.
+    """Where ``update`` equals ``start``, move one of its weights by the smallest step, in place.
 
-    Flower multiplies an update by min(1, C / its length). One of length zero needs no clipping, and
-    one of the least step gets none.
+    Flower multiplies an update by min(1, C / its norm). A step this small is never clipped.
 
     Parameters
     ----------

@@ -15,11 +15,11 @@ from fedul_flwr.federated.round_record import RoundRecord
 
 
 class UpdateCodec:
-    """Sends and receives whole models; others override its methods.
+    """Sends and receives whole models; subclasses send other forms.
 
     Attributes
     ----------
-    bounded : records of an update whose distance from what was sent ``max-update-norm`` bounds.
+    bounded : records of an update whose distance from the sent arrays ``max-update-norm`` bounds.
     """
 
     bounded: Sequence[str] = (ARRAYS,)
@@ -31,32 +31,32 @@ class UpdateCodec:
         arrays: ArrayRecord,
         record: RoundRecord,
     ) -> None:
-        """Complete the base's messages by what clients start from, and count their bytes.
+        """Add the arrays that clients start from to the base's messages, and count their bytes.
 
         Parameters
         ----------
         clients : by node.
-        arrays : what the base combines, with what it was not given.
+        arrays : the model, including the arrays that the base does not see.
         """
         del clients
         record.down.update(add_arrays(messages, arrays))
 
     def expected(self, message: RecordDict, arrays: ArrayRecord) -> Mapping[str, ArrayRecord]:
-        """Records of arrays that an update has to have once it is decoded, in these very forms.
+        """Arrays that a decoded update must have, with their names, types and shapes.
 
-        By default ``arrays`` and what else the base sent, such as SCAFFOLD's variates.
+        By default ``arrays`` and other records that the base sent, such as SCAFFOLD's variates.
         """
         return {**message.array_records, ARRAYS: arrays}
 
     def decode(self, client: ClientRef, reply: Message, record: RoundRecord) -> None:
-        """Turn what ``client`` sent into the arrays that the base is to combine, in place.
+        """Replace the arrays in a client's reply by those that the base combines, in place.
 
-        Metrics are known to be in order, and all arrays to have the bytes they need.
+        Metrics and the sizes of all arrays were checked before.
 
         Raises
         ------
         ValueError, BadMessageError
-            It is a failed client.
+            If the reply is invalid; the client counts as failed.
         """
 
     def model(self, reply: Message) -> Arrays:

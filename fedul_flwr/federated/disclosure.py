@@ -1,7 +1,7 @@
-"""What leaves a client, declared where the client is: for ``fedul-flwr deploy check``.
+"""Declarations of the data that leave a client, for ``fedul-flwr deploy check``.
 
-Every client class says in ``sends`` what it sends under given settings. A test compares that with
-transcripts of runs: nothing else is sent, and nothing is declared that is not.
+Every client class lists in ``sends`` what it sends under given settings. A test compares the list
+with logs of real messages: both must contain the same items.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from fnmatch import fnmatchcase
 from fedul_flwr.federated.messages import CONFIG
 
 EVALUATE, HELLO, PREPARE, TRAIN = "evaluate", "hello", "prepare", "train"
-"""Messages that every method may have, beside phases of its own."""
+"""Messages that every method may have, besides its own phases."""
 
 ONCE = "once, before round 1"
 EVERY_ROUND = "every round that it trains in"
@@ -28,10 +28,10 @@ class Sent:
 
     Attributes
     ----------
-    phase : the message it answers.
+    phase : the message that it is an answer to.
     names : of values or arrays in the answer; ``*`` stands for any characters.
-    what : it in words.
-    record : the record of the answer that has them.
+    what : a description in words.
+    record : the record of the answer that contains them.
     often : when it is sent.
     reader : who can read it.
     """
@@ -44,11 +44,11 @@ class Sent:
     reader: str = SERVER
 
     def covers(self, phase: str, record: str, name: str) -> bool:
-        """Whether a value or array of an answer is part of it."""
+        """Whether this entry declares the given value or array of an answer."""
         known = any(fnmatchcase(name, pattern) for pattern in self.names)
         return known and (phase, record) == (self.phase, self.record)
 
 
 def without(phase: str, sent: Iterable[Sent]) -> list[Sent]:
-    """``sent`` but for answers to ``phase``."""
+    """``sent`` without the entries for ``phase``."""
     return [entry for entry in sent if entry.phase != phase]

@@ -1,4 +1,4 @@
-"""Flower's ClientApp around clients: from messages to calls of a NumPyClient, and back."""
+"""Flower's ClientApp: turns messages into calls of a NumPyClient, and results into replies."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class FederatedClient(NumPyClient):
     returned: Mapping[str, Arrays] = MappingProxyType({})
 
     def require_prepared(self) -> None:
-        """Refuse to train or evaluate before the server has told what that takes."""
+        """Refuse to train or evaluate before the server has sent phase ``prepare``."""
 
     def array_names(self) -> list[str]:
         """Names of the arrays that ``fit`` and ``evaluate`` expect, in order."""
@@ -64,18 +64,18 @@ ClientBuilder = Callable[[Context], FederatedClient]
 
 Answer = Callable[[Message, Context], Message]
 OF_A_SIMULATION = frozenset(("partition-id", "num-partitions"))
-"""All that Flower's simulation puts into a node config."""
+"""The only keys that Flower's simulation puts into a node config."""
 
 
 def make_client_app(build: ClientBuilder, *train_mods: Mod) -> ClientApp:
-    """Flower's ClientApp around clients that ``build`` makes, one per message.
+    """Flower's ClientApp; ``build`` creates a client for every message.
 
-    On an owner's device an error's text goes to the server only if it is a :class:`UserError` about
-    something else than the owner's data. All others are written to the device's own log.
+    On a data owner's device the server gets the text of an error only if it is a
+    :class:`UserError` that is not about the owner's data. Others go to the device's log only.
 
     Parameters
     ----------
-    train_mods : Flower's modifiers of what comes to training and leaves it.
+    train_mods : Flower's mods around training.
     """
     app = ClientApp(mods=[packing_mod])
 
@@ -84,15 +84,15 @@ def make_client_app(build: ClientBuilder, *train_mods: Mod) -> ClientApp:
     def train(message: Message, context: Context) -> Message:
         client = build(context)
         arrays, names, config = _unpack(message, client)
-        message.content = RecordDict()  # its bytes are a second copy of the model
-        started = time.time()  # after torch's import, which every process on a device pays for
+        message.content = RecordDict()  # frees a second copy of the model
+        started = time.time()  # after the slow import of torch
         fitted, num_examples, metrics = client.fit(arrays, config)
         reply = RecordDict(
             {
                 ARRAYS: to_record(dict(zip(names, fitted, strict=True))),
                 METRICS: MetricRecord({"num-examples": num_examples, **_numbers(metrics)}),
                 **{name: to_record(arrays) for name, arrays in client.returned.items()},
-                # Apart from the metrics, which every base strategy averages.
+                # A record of its own: base strategies average all metrics.
                 DIAGNOSTICS: MetricRecord(
                     {"started": started, "ended": time.time(), "process": os.getpid()}
                 ),
@@ -121,7 +121,7 @@ def make_client_app(build: ClientBuilder, *train_mods: Mod) -> ClientApp:
 
 
 def _discreetly(answer: Answer) -> Answer:
-    """``answer`` with errors that tell the server nothing of an owner's data or machine."""
+    """``answer`` with errors that reveal nothing about the owner's data or machine."""
 
     @wraps(answer)
     def guarded(message: Message, context: Context) -> Message:
@@ -136,7 +136,7 @@ def _discreetly(answer: Answer) -> Answer:
             print(f"{who}: {error}", file=sys.stderr, flush=True)
             known = isinstance(error, OwnDataError)
             problem = "cannot use its data or node config" if known else "failed"
-            # Flower sends this text, and logs the whole chain on the device.
+            # Flower sends only this text, and logs the whole chain of errors on the device.
             raise UserError(f"{who} {problem}; its own log says why.") from error
 
     return guarded

@@ -1,4 +1,4 @@
-"""Differential privacy: Flower's own, around a base whose mean it can account for."""
+"""Differential privacy: Flower's clipping and noise around a base that computes a mean."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from fedul_flwr.federated.messages import ARRAYS
 from fedul_flwr.federated.registry import ClientRef
 
 COVERS = "all data of one client, in the models of all rounds; no other message or figure of it"
-"""What epsilon is an epsilon of."""
+"""The data that epsilon covers."""
 WRAPPERS = {
     "server": DifferentialPrivacyServerSideFixedClipping,
     "client": DifferentialPrivacyClientSideFixedClipping,
@@ -47,9 +47,9 @@ STATE = "state"
 class PrivateMean(Strategy):
     """A base behind Flower's fixed clipping, Gaussian noise and accountant.
 
-    Flower wants to know how many clients there are when its wrapper is made, and clients come and
-    go: every round has a wrapper of its own. A round in which not all sampled clients return an
-    update releases nothing: the model stays, and epsilon is not spent.
+    Flower's wrapper needs the number of clients at its creation; clients may join later, so each
+    round creates a new wrapper. If a sampled client returns no update, the round releases nothing:
+    the model stays as it was, and no epsilon is spent.
 
     Parameters
     ----------
@@ -58,9 +58,9 @@ class PrivateMean(Strategy):
 
     Attributes
     ----------
-    num_clients : members of the run, set before a round.
-    accountant : what was spent; ``None`` before the first round.
-    exhausted : whether the budget has allowed no further round.
+    num_clients : clients of the run, set before a round.
+    accountant : tracks the spent budget; ``None`` before the first round.
+    exhausted : whether the last round was refused because the budget is spent.
     """
 
     def __init__(self, base: FedAvg, settings: DPSettings) -> None:
@@ -73,15 +73,15 @@ class PrivateMean(Strategy):
         self._start = ArrayRecord()
 
     def know_clients(self, clients: Sequence[ClientRef]) -> None:
-        """Take how many clients the run has."""
+        """Set the number of clients of the run."""
         self.num_clients = len(clients)
 
     def check_client(self, client: int, answer: Content) -> None:
-        """Accept everybody."""
+        """Accept every client."""
 
     @property
     def ledger(self) -> dict[str, NDArray[np.uint8]]:
-        """The accountant's state as bytes, which a resumed run goes on from."""
+        """The accountant's state as bytes, for resuming."""
         if self.accountant is None:
             return {}
         text = json.dumps(self.accountant.state_dict())
@@ -89,7 +89,7 @@ class PrivateMean(Strategy):
 
     @ledger.setter
     def ledger(self, kept: Mapping[str, NDArray[np.uint8]]) -> None:
-        """Take back a ledger of a run that has released something, so not an empty one."""
+        """Restore the ledger of a run that has released something, so it is never empty."""
         state = json.loads(kept[STATE].tobytes())
         population = state["config"]["population_size"]
         self.accountant = build_accountant(self.settings, population, state)
@@ -122,9 +122,9 @@ class PrivateMean(Strategy):
     def aggregate_train(
         self, server_round: int, replies: Iterable[Message]
     ) -> tuple[ArrayRecord | None, MetricRecord | None]:
-        """The noisy mean, or the model as it was where an update is missing."""
+        """The noisy mean, or the unchanged model if an update is missing."""
         assert self._noisy is not None  # configure_train comes first
-        # Flower draws the noise from this generator: nobody who seeded it may know the noise.
+        # Flower draws the noise from this generator: reseed it, or the run's seed would reveal it.
         np.random.seed()  # noqa: NPY002
         received = list(replies)
         for reply in received:
@@ -171,12 +171,12 @@ def build_accountant(
 ) -> RdpAccountant:
     """Flower's accountant by Rényi divergence (Mironov 2017), of ``num_clients`` clients.
 
-    Rounds compose as if all clients were in each: that they are sampled is not counted in their
-    favour. So it does not matter of how many clients what was released before was made.
+    Rounds compose as if every client took part in each (no amplification by sampling). Therefore
+    the number of clients in earlier releases does not matter.
 
     Parameters
     ----------
-    state : of the accountant that it takes over from, with all that was released.
+    state : an earlier accountant's state, with all past releases.
     """
     accountant = RdpAccountant(
         PrivacyConfig(
@@ -196,7 +196,7 @@ def build_accountant(
 
 
 def refuse_no_release(base: Strategy) -> None:
-    """Refuse to end a run well whose model is the one that it began with.
+    """Refuse to report success for a private run whose model never changed.
 
     Raises
     ------
@@ -211,7 +211,7 @@ def refuse_no_release(base: Strategy) -> None:
 
 
 def privacy_spent(base: Strategy) -> dict[str, Any]:
-    """What a summary says of a run's privacy; empty where ``base`` has none."""
+    """Entries about privacy for the run's summary; empty if ``base`` is not private."""
     if not isinstance(base, PrivateMean) or base.accountant is None:
         return {}
     spent = base.accountant.get_privacy_spent()

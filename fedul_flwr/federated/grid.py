@@ -1,4 +1,4 @@
-"""What may lie between a strategy and Flower's grid."""
+"""Wrappers around Flower's grid: faster polling, and packed messages for devices."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from fedul_flwr.errors import BadMessageError
 from fedul_flwr.federated.packing import pack, unpack
 
 _SHORTEST, _LONGEST, _SHARE = 0.2, 3.0, 0.05
-"""Seconds between two looks for replies: a share of the time waited so far, within bounds."""
+"""Polling interval in seconds: minimum, maximum, and share of the time waited so far."""
 
 
 class GridProxy(Grid):
-    """Does as ``grid`` does; subclasses change a part of it."""
+    """Forwards every call to ``grid``; subclasses override some methods."""
 
     def __init__(self, grid: Grid) -> None:
         self._grid = grid
@@ -71,17 +71,17 @@ class GridProxy(Grid):
 
 
 class PromptGrid(GridProxy):
-    """Looks for replies often at first, and ever less often the longer they take.
+    """Polls for replies often at first, then less and less often.
 
-    Flower's own grid on devices looks every 3 s, whose mean of 1.5 s is much of a short round.
+    Flower's own grid on devices polls every 3 s; the mean delay of 1.5 s is long in a short round.
     """
 
     def send_and_receive(
         self, messages: Iterable[Message], *, timeout: float | None = None
     ) -> Iterable[Message]:
-        """Replies to ``messages`` that come within ``timeout`` seconds, as the grid's own does."""
+        """Send ``messages``; return the replies that arrive within ``timeout`` seconds."""
         waiting = set(self.push_messages(messages))
-        del messages  # whole models, perhaps
+        del messages  # frees their models while waiting
         start = time.monotonic()
         replies: list[Message] = []
         while waiting:
@@ -99,27 +99,27 @@ class PromptGrid(GridProxy):
 
 
 def registered(grid: Grid) -> set[int]:
-    """Nodes that are connected and were registered at the SuperLink by name.
+    """Connected nodes that were registered at the SuperLink by name.
 
-    A SuperNode without a key registers itself anew at each start, and has no name.
+    A SuperNode without a key gets a new id at each start, and has no name.
     """
     return {node.node_id for node in grid.get_nodes() if node.name}
 
 
 class PackingGrid(PromptGrid):
-    """A prompt grid on which all arrays of a message travel as one.
+    """A :class:`PromptGrid` that packs all arrays of a message into one.
 
-    Whoever uses it sees messages as they are unpacked. A reply that cannot be unpacked becomes one
-    with an error, from the same node.
+    Its callers only see unpacked messages. A reply that cannot be unpacked becomes an error reply
+    from the same node.
     """
 
     def push_messages(self, messages: Iterable[Message]) -> Iterable[str]:
-        """As the grid does, content by content: only one is in memory twice at a time."""
+        """Push messages one content at a time, so only one packed copy is in memory."""
         ids: list[str] = []
         for _, group in groupby(messages, key=lambda message: id(message.content)):
             alike = list(group)
             packed = pack(alike[0].content)
-            # The metadata are shared, as the grid writes a message's id into them.
+            # Metadata are shared: the grid writes the message's id into them.
             ids += self._grid.push_messages(
                 [make_message(message.metadata, packed) for message in alike]
             )
@@ -144,5 +144,5 @@ def _unpacked(reply: Message) -> Message:
 
 
 def for_devices(grid: Grid) -> Grid:
-    """``grid``, made prompt and packing where it is one of devices."""
+    """``grid`` wrapped in a :class:`PackingGrid` on devices; unchanged in a simulation."""
     return PackingGrid(grid) if isinstance(grid, HttpGrid) else grid

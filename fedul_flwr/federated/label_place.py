@@ -1,4 +1,4 @@
-"""The server side of FedMatch and of what it is compared with: labels at clients or server."""
+"""Server side of FedMatch and the methods it is compared with: labels at clients or server."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What travels between the server and its clients, as Flower's records and as arrays."""
+"""Contents of messages between server and clients, and their conversion to Flower's records."""
 
 from __future__ import annotations
 
@@ -17,38 +17,38 @@ ARRAYS, CONFIG, METRICS, DIAGNOSTICS = "arrays", "config", "metrics", "diagnosti
 """Names of the records in a message."""
 
 MODEL, OTHER = "model", "other"
-"""Parts of a message's traffic: its record ``arrays``, and what is no array."""
+"""Parts of a message's traffic: its record ``arrays``, and everything that is not an array."""
 
 WEIGHT, NORMALIZER = "num-examples", "normalizer"
-"""Metrics of an update: by how many points a base weighs it, and FedNova's a_i."""
+"""Metrics of an update: number of points, which is its weight, and FedNova's a_i."""
 
 FEDERATION = "federation"
-"""Name under which a client keeps what the server told it in phase ``prepare``."""
+"""Name under which a client stores the setup from phase ``prepare``."""
 
 PREPARED_BEFORE, FORGETFUL = "prepared-before", "forgetful"
-"""Value of phase ``prepare`` where the server has prepared this client before, and what a client
-that knows nothing of it keeps with what it is told."""
+"""Value of phase ``prepare`` if the server has prepared this client before, and the value that a
+client stores with its setup if it has no state from that time."""
 
 CLASS_MASSES, TEST_PRIOR = "class-masses", "test-prior"
-"""Values that a client sends, and is told in every round, where pi is the mean of all sets."""
+"""Values where pi is estimated from all sets: sent by a client, and sent to it in every round."""
 
 RATE_FACTOR = "rate-factor"
-"""Value that clients are told in a round whose step sizes the server multiplies (`plateau`)."""
+"""Value that the server sends in a round: factor of the step size (`plateau`)."""
 
 VALIDATION_LOSS, VALIDATED_ROUND = "validation-loss", "validated-round"
-"""Values that clients are told that count validation losses themselves: the latest one, and the
-round whose model it is of."""
+"""Values for clients that run `plateau` themselves: the latest validation loss, and the round of
+the model that it was measured on."""
 
 OWN_MODEL = "own-model"
-"""Value that tells a client to go on from its own model (`base = "local"`), and name under which it
-keeps that."""
+"""Value that tells a client to continue from its own model (`base = "local"`), and the name under
+which it stores that model."""
 
 STEP = "query.step"
 """Message type of a method's extra phases."""
 
 
 def step_messages(name: str, contents: Mapping[int, Content]) -> list[Message]:
-    """Messages that ask nodes for phase ``name``; an array that several get is encoded once."""
+    """Messages for phase ``name``; an array that several nodes get is encoded once."""
     encoded: dict[int, Array] = {}
     messages = []
     for node, content in contents.items():
@@ -64,7 +64,7 @@ def step_messages(name: str, contents: Mapping[int, Content]) -> list[Message]:
 
 
 def phase_of(message: Message) -> str | None:
-    """The extra phase that a message to a client asks for, if it is of that kind."""
+    """Name of the extra phase that a message asks for; ``None`` for other messages."""
     config: Mapping[str, Any] = message.content.config_records.get(CONFIG) or {}
     return config.get("step")
 
@@ -108,9 +108,9 @@ def to_arrays(record: ArrayRecord) -> Arrays:
 
 
 def payload_parts(records: RecordDict) -> Counter[str]:
-    """Bytes of a message's content by part, before it is packed; keys are left out.
+    """Bytes of a message's content by part, before packing; keys are not counted.
 
-    Array data count under the name of their record, the model's as ``model``; every other value as
+    Arrays count under the name of their record, the model's as ``model``; all other values as
     ``other``.
     """
     parts: Counter[str] = Counter()

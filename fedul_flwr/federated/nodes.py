@@ -1,4 +1,4 @@
-"""The nodes of a run: waiting for them, and what they are told before round 1."""
+"""The nodes of a run: waiting for them, and the setup sent to them before round 1."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ class DataShape:
 def setup_content(
     settings: RunConfig, data: DataShape, files: Mapping[str, str] | None = None
 ) -> Content:
-    """What clients are told before round 1.
+    """Setup that clients get before round 1.
 
-    The settings as the server resolved them, the model's input and output, and in a simulation
-    ``files``, where its images and sets lie.
+    It holds the settings as the server resolved them, the model's input and output, and in a
+    simulation ``files``, the paths of its images and sets.
     """
     height, width, channels = data.image_shape
     content = Content(
@@ -48,11 +48,11 @@ def setup_content(
 
 
 def find_nodes(grid: Grid, settings: RunConfig) -> tuple[list[int], bool]:
-    """Wait for the nodes of the run; also tells whether they bring their own data.
+    """Wait for the nodes of the run; returns them, and whether they bring their own data.
 
-    Nodes of a simulation are still being registered when a server app starts, so the first one is
-    asked how many there will be. On a device that is ``num-partitions`` of the node config; without
-    it the nodes that are connected take part.
+    A simulation is still registering nodes when the server app starts, so the first node is asked
+    for their number. On a device it comes from ``num-partitions`` of the node config; without that
+    all connected nodes take part.
 
     Raises
     ------
@@ -77,9 +77,9 @@ def find_nodes(grid: Grid, settings: RunConfig) -> tuple[list[int], bool]:
 
 
 def _first_answer(grid: Grid, nodes: Sequence[int], settings: RunConfig) -> Content:
-    """What the first node says or, where that is of no use, one of the others, asked together.
+    """The first node's answer; if it is unusable, that of another node, all asked at once.
 
-    Both times ``connect-timeout / 2`` are waited at most.
+    Each of the two attempts waits for at most ``connect-timeout / 2``.
     """
     for asked in (nodes[:1], nodes[1:]):
         contents = dict.fromkeys(asked, Content())
@@ -99,7 +99,7 @@ def _check_hello(node: int, answer: Content) -> None:
 
 
 def _wait_for_nodes(grid: Grid, count: int, deadline: float) -> list[int]:
-    """The nodes, as soon as there are ``count``; those that there are at the deadline."""
+    """The nodes, once ``count`` are connected, or those connected at the deadline."""
     while len(nodes := sorted(grid.get_node_ids())) < count and time.monotonic() < deadline:
         time.sleep(0.1)
     return nodes

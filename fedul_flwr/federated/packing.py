@@ -1,11 +1,11 @@
-"""All arrays of a message in one, which is how they travel to real devices and back.
+"""Pack all arrays of a message into one, for messages to and from real devices.
 
-There every object of a message is pushed and pulled by requests of its own, and each array is two
-objects. A packed message has one record ``packed`` in place of its records of arrays, and all its
-other records. That record holds nothing if there were no arrays, else one array of bytes:
+There Flower sends every object of a message in a request of its own, and each array is two
+objects. In a packed message one record ``packed`` replaces all records of arrays; other records
+stay. The record is empty if there were no arrays, else it holds one array of bytes:
 
-- the data of all arrays, as Flower has them, one after the other. They come first so that messages
-  that begin with the same model have its chunks in common, which Flower then stores once;
+- the data of all arrays in Flower's format, one after the other. They come first so that messages
+  with the same model share chunks, which Flower then stores once;
 - a table in JSON: for each record of the message, in order, its name and null, or if it has arrays
   a list of their names, types, shapes, formats and numbers of bytes;
 - the number of bytes of the table, in 8 bytes, the lowest first.
@@ -24,10 +24,10 @@ from pydantic import ConfigDict, NonNegativeInt, TypeAdapter
 from fedul_flwr.errors import BadMessageError
 
 PACKED = "packed"
-"""Name of the record that shows that a message is packed, and of the array in it."""
+"""Name of the record that marks a packed message, and of the array in it."""
 
 _FORMAT = "fedul_flwr.packed"
-"""In place of Flower's name for a serialized NumPy array, so that nobody takes it for one."""
+"""Format name of the packed array, so that it is not decoded as a serialized NumPy array."""
 _TAIL, _LONGEST_TABLE = 8, 1 << 22
 """Bytes that hold the table's length, and most bytes that a table may have."""
 
@@ -50,17 +50,17 @@ def pack(records: RecordDict) -> RecordDict:
 
 
 def unpack(records: RecordDict) -> RecordDict:
-    """What :func:`pack` was given; content that is not packed is returned as it is.
+    """Undo :func:`pack`; content that is not packed is returned unchanged.
 
-    The bytes are cut into the pieces that were announced, and no array is decoded. Whoever decodes
-    one checks it first, as it would be had it come alone
+    The bytes are split as announced, and no array is decoded. Before decoding one, check it like
+    any array from the network
     (:func:`fedul_flwr.federated.arrays.check_bytes`).
 
     Raises
     ------
     BadMessageError
-        It claims to be packed and has another format, or other records or another number of bytes
-        than it announces.
+        If a packed message has a wrong format, or its records or number of bytes differ from those
+        it announces.
     """
     if PACKED not in records:
         return records
@@ -77,7 +77,7 @@ def unpack(records: RecordDict) -> RecordDict:
 
 
 def packing_mod(message: Message, context: Context, call_next: ClientAppCallable) -> Message:
-    """Flower's modifier by which a client sees messages unpacked; it answers in kind."""
+    """Flower mod that unpacks a message for the client and packs its reply."""
     if PACKED not in message.content:
         return call_next(message, context)
     message.content = unpack(message.content)
@@ -97,7 +97,7 @@ def _forms(record: ArrayRecord | None) -> list[list[Any]] | None:
 
 
 def _next_record(stream: BytesIO, forms: list[_Form]) -> ArrayRecord:
-    """The arrays that come next in the stream."""
+    """The next record's arrays from the stream."""
     record = ArrayRecord()
     for name, dtype, shape, stype, length in forms:
         record[name] = Array(dtype, tuple(shape), stype, stream.read(length))
@@ -105,7 +105,7 @@ def _next_record(stream: BytesIO, forms: list[_Form]) -> ArrayRecord:
 
 
 def _data(packed: object) -> bytes:
-    """The bytes of the one array that a record must be."""
+    """The bytes of a record, which must hold exactly one array."""
     if isinstance(packed, ArrayRecord) and list(packed) == [PACKED]:
         array = packed[PACKED]
         if (array.dtype, array.shape, array.stype) == ("uint8", (len(array.data),), _FORMAT):
@@ -126,7 +126,7 @@ def _read_table(data: bytes) -> tuple[_Table, int]:
 
 
 def _check(table: _Table, others: dict[str, Any], size: int) -> None:
-    """See that names are there once, and that what is announced is what has come."""
+    """Check that names are unique, and that records and sizes match the table."""
     names = [name for name, _ in table]
     records = [forms for _, forms in table if forms is not None]
     beside = {name for name, forms in table if forms is None}

@@ -1,4 +1,4 @@
-"""Parts of a model that travel as sparse differences from what the receiver holds (FedMatch)."""
+"""Sends parts of a model as sparse differences from the arrays that the receiver has (FedMatch)."""
 
 from __future__ import annotations
 
@@ -29,27 +29,27 @@ from fedul_flwr.federated.sync import BASE_ROUND, HELD, HELPERS, STALE
 from fedul_flwr.learning.decomposition import Parts, flatten, unflatten, unlabeled_part
 
 ROUNDS = "held-rounds"
-"""Name of the rounds of the last exchanges among the arrays that a run resumes from."""
+"""Name, in a resumed run's state, of the array with the rounds of clients' last exchanges."""
 
 HelpersOf = Callable[[int], Sequence[Arrays]]
-"""Psi of the clients that help a client in the round in hand."""
+"""Psi of the clients that help the given client in the current round."""
 OnUpdate = Callable[[int, Parts], None]
-"""Takes the parts that a client has returned."""
+"""Called with a client and the parts that it returned."""
 
 
 class ClientModelCache:
-    """Parts that every client holds since its last exchange, on disk.
+    """The server's copy of the parts that each client has since its last exchange, on disk.
 
-    They lie in files that are mapped into memory where they are read: as many bytes on disk as the
-    parts have for every client that was seen, ResNet-9's sigma and psi 52 MB.
+    The files are memory-mapped when read. They take the parts' size for every client seen so far:
+    52 MB per client for ResNet-9's sigma and psi.
 
     Parameters
     ----------
-    directory : a folder for each client is made in it.
+    directory : gets a folder for each client.
 
     Attributes
     ----------
-    rounds : round of the last exchange by client; clients without one hold nothing.
+    rounds : round of the last exchange by client; clients without an entry have nothing.
     """
 
     def __init__(self, directory: Path) -> None:
@@ -57,26 +57,26 @@ class ClientModelCache:
         self.rounds: dict[int, int] = {}
 
     def of(self, client: int) -> Parts:
-        """What ``client`` holds; empty for one that holds nothing."""
+        """The parts that ``client`` has; empty if it has none."""
         if client not in self.rounds:
             return {}
         return unflatten(self._state(client).recall(HELD, self.rounds[client] + 1))
 
     def keep(self, client: int, server_round: int, parts: Parts) -> None:
-        """``client`` holds ``parts`` after its exchange in ``server_round``."""
+        """Record that ``client`` has ``parts`` after its exchange in ``server_round``."""
         self._state(client).keep(HELD, server_round, flatten(parts))
         self.rounds[client] = server_round
 
     def forget(self, client: int) -> None:
-        """Nobody knows what ``client`` holds."""
+        """Delete the entry of ``client``, whose parts are not known."""
         self.rounds.pop(client, None)
 
     def state_dict(self) -> dict[str, NDArray[Any]]:
-        """What a resumed run must know beside the files: ``(n, 2)``, clients and rounds."""
+        """State of a resumed run besides the files: ``(n, 2)``, clients and rounds."""
         return {ROUNDS: np.array(sorted(self.rounds.items()), dtype=np.int64).reshape(-1, 2)}
 
     def load_state_dict(self, state: Mapping[str, NDArray[Any]]) -> None:
-        """Take back what :meth:`state_dict` gave."""
+        """Restore the state from :meth:`state_dict`."""
         if ROUNDS in state:
             self.rounds = {int(client): int(number) for client, number in state[ROUNDS]}
 
@@ -85,20 +85,20 @@ class ClientModelCache:
 
 
 class PartsCodec(UpdateCodec):
-    """Sends each client what has changed of the parts since it last exchanged them.
+    """Sends each client the values of the parts that changed since its last exchange.
 
     Parameters
     ----------
-    cache : what each client holds.
-    threshold : differences up to it are not sent.
-    returned : which parts clients return, of those that there are.
-    helpers_of : the helpers' psi that a client gets along.
-    on_update : is given what a client has returned.
-    compose : the model of some parts.
+    cache : the parts that each client has.
+    threshold : smaller differences are not sent.
+    returned : names of the parts that clients return.
+    helpers_of : the helpers' psi that a client also gets.
+    on_update : called with the parts that a client has returned.
+    compose : builds a model from its parts.
 
     Attributes
     ----------
-    parts : the server's.
+    parts : the server's parts.
     """
 
     def __init__(
@@ -124,7 +124,7 @@ class PartsCodec(UpdateCodec):
         arrays: ArrayRecord,
         record: RoundRecord,
     ) -> None:
-        """What each client needs, as differences from what it holds."""
+        """Put into each message the differences from the parts that its client has."""
         del arrays
         for message in messages:
             client = clients[message.metadata.dst_node_id].partition_id
@@ -151,7 +151,7 @@ class PartsCodec(UpdateCodec):
         return RecordDict({ARRAYS: ArrayRecord(), CONFIG: told, **records})
 
     def decode(self, client: ClientRef, reply: Message, record: RoundRecord) -> None:
-        """Add what a client sent to what it was sent; note that it holds the sum of both."""
+        """Apply a client's differences to the parts it was sent; store the result in the cache."""
         if is_stale(reply):
             return
         number, content = client.partition_id, reply.content
@@ -171,7 +171,7 @@ class PartsCodec(UpdateCodec):
         self.cache.keep(number, record.round, parts | returned)
         del self._sent[number]
         metrics = MetricRecord(dict(content.metric_records[METRICS]))
-        metrics.pop(STALE)  # not a number to average
+        metrics.pop(STALE)  # must not be averaged with the metrics
         reply.content = RecordDict(
             {
                 ARRAYS: to_record(flatten(returned)),
@@ -181,19 +181,19 @@ class PartsCodec(UpdateCodec):
         )
 
     def forget_silent(self) -> None:
-        """Forget what clients hold that gave no answer: they may have taken the message or not."""
+        """Drop cached parts of clients that did not answer: they may or may not have new ones."""
         for client in self._sent:
             self.cache.forget(client)
         self._sent = {}
 
     def model(self, reply: Message) -> Arrays:
-        """The sum of a client's parts, with the server's own of those that only it changes."""
+        """The model from a client's parts; those that clients do not return are the server's."""
         returned = unflatten(to_arrays(cast(ArrayRecord, reply.content[ARRAYS])))
         return self._compose(self.parts | returned)
 
 
 def is_stale(reply: Message) -> bool:
-    """Whether a client says that it does not hold what the server's message builds on."""
+    """Whether a client reports that it lacks the arrays that the server's differences need."""
     if reply.has_error():
         return False
     metrics = reply.content.metric_records.get(METRICS)

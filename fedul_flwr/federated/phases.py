@@ -1,4 +1,4 @@
-"""Extra phases: a message to some clients, their answers, and the numbers in these."""
+"""Extra phases: send a message to some clients, collect and check their answers."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ Check = Callable[[int, Content], None]
 
 
 NO_ANSWER = "no answer"
-"""Why a node failed that said nothing in time."""
+"""Reason of failure for a node that did not answer in time."""
 
 
 @dataclass
 class Phase:
-    """Answers of one extra phase by node id; nodes that gave none, or one of no use, and why."""
+    """Answers of an extra phase by node id, and reasons of failure for all other nodes."""
 
     answers: dict[int, Content] = field(default_factory=dict)
     failures: dict[int, str] = field(default_factory=dict)
@@ -32,7 +32,7 @@ class Phase:
 
 
 def replies_to(sent: Iterable[Metadata], replies: Iterable[Message]) -> Iterator[Message]:
-    """Those of ``replies`` that answer one of the messages in hand, and not an earlier one."""
+    """Those of ``replies`` that answer one of the messages ``sent``, not an earlier one."""
     numbers = {metadata.message_id for metadata in sent}
     return (reply for reply in replies if reply.metadata.reply_to_message_id in numbers)
 
@@ -44,11 +44,11 @@ def run_phase(
     timeout: float,
     check: Check | None = None,
 ) -> Phase:
-    """Send phase ``name`` to nodes, to each its own content, and collect their answers.
+    """Send phase ``name`` with each node's own content, and collect the answers.
 
     Parameters
     ----------
-    check : refuses what a node answered, by a :class:`~fedul_flwr.errors.BadMessageError`.
+    check : raises a :class:`~fedul_flwr.errors.BadMessageError` to refuse an answer.
     """
     phase = Phase()
     messages = step_messages(name, contents)
@@ -78,7 +78,7 @@ def run_phase(
 
 
 def failure_reason(reply: Message) -> str:
-    """The last sentence of a failing client's error, without Flower's wrapping."""
+    """The last line of a failed client's error, without the text that Flower adds."""
     lines = [line.strip() for line in str(reply.error.reason).splitlines() if line.strip()]
     text = lines[-1] if lines else "unknown error"
     return text.replace("Exception ClientAppException occurred. Message: ", "").removesuffix("'>")

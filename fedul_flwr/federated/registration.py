@@ -1,4 +1,4 @@
-"""How clients come into a run: from the start, from a later round on, or again."""
+"""Registration of clients: at the start, in a later round, or again after a restart."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from fedul_flwr.federated.round_record import RoundLog
 
 
 class Registration:
-    """Asks nodes who they are, sets them up, and puts them into the registry.
+    """Asks nodes which client they run, sends them the setup, and adds them to the registry.
 
     Parameters
     ----------
@@ -27,11 +27,11 @@ class Registration:
     registry : where clients are kept.
     rounds : where failures are counted.
     nodes : node ids that take part in round 1; others may join later.
-    setup : what clients are told in phase ``prepare``.
+    setup : content of phase ``prepare``.
 
     Attributes
     ----------
-    nodes : node ids that have taken part so far, without those that were replaced.
+    nodes : node ids that have taken part so far, without replaced ones.
     """
 
     def __init__(
@@ -46,21 +46,21 @@ class Registration:
         self._settings, self._registry, self._rounds = settings, registry, rounds
         self._setup = setup
         self._refused: set[int] = set()
-        """Nodes that are connected, take no part, and are asked only when they have been away."""
+        """Connected nodes that were refused; they are asked again only after a reconnect."""
         self._holders: dict[int, int] = {}
-        """Nodes whose partition another one has, and which; asked again when that one is gone."""
+        """Refused nodes, each with the node that has its partition; retried once that leaves."""
         self._named: set[int] = set()
-        """Nodes with a name at the SuperLink; those that are gone too."""
+        """All nodes so far that have a name at the SuperLink."""
 
     def update(self, grid: Grid) -> None:
-        """Settle who takes part: at first of all nodes, later of those that came or failed."""
+        """Register clients: all nodes in the first round, later those that joined or failed."""
         if self._registry.clients:
             self._refresh(grid)
         else:
             self.register_all(grid)
 
     def register_all(self, grid: Grid) -> None:
-        """Tell all nodes what they need, hear from each, and settle who takes part."""
+        """Send the setup to all nodes, and register those whose answers are accepted."""
         self._named = registered(grid)
         everyone = dict.fromkeys(self.nodes, self._setup)
         phase = run_phase(grid, everyone, "prepare", self._settings.round_timeout, _check_answer)
@@ -73,7 +73,7 @@ class Registration:
         self._rounds.record.joined = sorted(self._registry.answers)
 
     def _by_partition(self, answers: Mapping[int, Content]) -> dict[int, int]:
-        """Nodes by partition; of two nodes with one partition the second has to go."""
+        """Nodes by partition; of two nodes with the same partition the second is refused."""
         nodes: dict[int, int] = {}
         for node in sorted(answers):
             partition = number(answers[node], "partition-id")
@@ -87,9 +87,9 @@ class Registration:
         return nodes
 
     def _refresh(self, grid: Grid) -> None:
-        """Note who is gone and register who has come, or come back; ask nobody else anything."""
+        """Update which nodes are connected, and register only those that joined or came back."""
         connected, registry = set(grid.get_node_ids()), self._registry
-        self._refused &= connected  # who has been away may have been put right
+        self._refused &= connected  # a node that reconnects may have been repaired
         self._holders = {
             node: holder
             for node, holder in self._holders.items()
@@ -116,7 +116,7 @@ class Registration:
     def _newcomers(
         self, grid: Grid, nodes: Sequence[int], connected: Container[int]
     ) -> dict[int, ClientRef]:
-        """Which clients new nodes are; one that another node is already is refused.
+        """Clients of new nodes; refuses a node whose client another node already runs.
 
         A client may reconnect under a new node id. A registered node keeps its id, so it is never
         matched to another one.
@@ -148,7 +148,7 @@ class Registration:
         self._holders[node] = holder
 
     def _register_later(self, grid: Grid, found: Mapping[int, ClientRef]) -> None:
-        """Set up clients by node, and let those take part that can."""
+        """Send the setup to new clients, and register those that are accepted."""
         contents = {}
         for node, client in found.items():
             before = {PREPARED_BEFORE: client.partition_id in self._registry.answers}
@@ -165,11 +165,11 @@ class Registration:
             log(INFO, "Round %s: clients that have joined: %s", self._rounds.record.round, names)
 
     def _query(self, grid: Grid, name: str, contents: Mapping[int, Content]) -> dict[int, Content]:
-        """Answers to ``hello`` or ``prepare`` of nodes that are no clients yet, or not sure to be.
+        """Answers to ``hello`` or ``prepare`` from nodes that are not registered, or to be again.
 
-        A node that fails is asked again before the next round. One that says nothing within
-        ``connect-timeout``, or nothing of use, is not before it has been away: a node that hangs
-        holds up one round, and not every one.
+        A node that reports an error is asked again before the next round. One that does not answer
+        within ``connect-timeout``, or not validly, is asked again only after a reconnect: a node
+        that hangs delays one round, not every round.
         """
         phase = run_phase(grid, contents, name, self._settings.connect_timeout, _check_answer)
         for node, reason in {**phase.failures, **phase.refusals}.items():
@@ -179,7 +179,7 @@ class Registration:
         return phase.answers
 
     def _register(self, client: ClientRef, answer: Content) -> bool:
-        """Let one more client take part, or the same one anew; whether that went well."""
+        """Add a client to the registry, or update it; returns whether it was accepted."""
         partition = client.partition_id
         before = {c.node_id for c in self._registry.clients if c.partition_id == partition}
         if number(answer, "partition-id") == partition:

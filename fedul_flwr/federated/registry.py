@@ -18,7 +18,7 @@ from fedul_flwr.federated.round_record import RoundLog
 
 @dataclass(frozen=True, order=True)
 class ClientRef:
-    """A client and the node that it runs on, ordered by partition (node ids are random)."""
+    """A client and the node it runs on, ordered by partition (node ids are random)."""
 
     partition_id: int
     node_id: int
@@ -26,7 +26,7 @@ class ClientRef:
 
 @dataclass
 class ClientReport:
-    """What is known of a client, for ``federation.json``; ``None`` where it was not shared."""
+    """A client's entry in ``federation.json``; ``None`` for values that it did not share."""
 
     id: int
     num_points: int | None = None
@@ -41,7 +41,7 @@ class ClientReport:
 
 
 CheckAnswer = Callable[[ClientRef, Content], None]
-"""Raises a :class:`~fedul_flwr.errors.BadMessageError` to refuse what a client answered."""
+"""Raises a :class:`~fedul_flwr.errors.BadMessageError` to refuse a client's answer."""
 Accept = Callable[[ClientReport, Content], None]
 """See :meth:`fedul_flwr.federated.strategy.MethodStrategy.accept_client`."""
 Changed = Callable[[Mapping[int, Content]], None]
@@ -49,20 +49,20 @@ Changed = Callable[[Mapping[int, Content]], None]
 
 
 class ClientRegistry:
-    """Clients that take part in a run, by partition; some of them may be gone.
+    """Clients of a run, by partition; some of them may be disconnected.
 
     Parameters
     ----------
     settings : the run's settings.
     rounds : where failures are counted.
-    accept : looks at what a client says of itself, and fills in its report.
-    changed : is told the answers of all clients whenever one was added.
+    accept : checks a client's answer, and fills in its report.
+    changed : called with the answers of all clients whenever one was added.
 
     Attributes
     ----------
     clients : in the order of their partitions.
-    answers : what each of them said of itself, by partition.
-    failed : clients that gave no answer since they were last set up: they may know nothing.
+    answers : their answers to phase ``prepare``, by partition.
+    failed : clients that have not answered since their last setup and may have lost their state.
     """
 
     def __init__(
@@ -78,13 +78,13 @@ class ClientRegistry:
 
     @property
     def reports(self) -> list[ClientReport]:
-        """What is known of every client, those that were refused too, by partition."""
+        """Reports of all clients, refused ones included, by partition."""
         return [self._reports[partition] for partition in sorted(self._reports)]
 
     # Who takes part in the run
 
     def register_all(self, found: Mapping[ClientRef, Content]) -> list[ClientRef]:
-        """Begin with those of ``found`` that the method accepts; returns the others.
+        """Register those of ``found`` that the method accepts; returns the others.
 
         Raises
         ------
@@ -111,7 +111,7 @@ class ClientRegistry:
         return refused
 
     def register(self, client: ClientRef, answer: Content) -> str:
-        """Let one more client take part, or the same one anew; why not, if it is refused."""
+        """Add or update one client; returns the reason if it is refused, else an empty string."""
         clients, answers = self.clients, dict(self.answers)
         partition = client.partition_id
         others = [other for other in clients if other.partition_id != partition]
@@ -122,7 +122,7 @@ class ClientRegistry:
                 self.clients = sorted([*others, client])
                 self.answers[partition] = answer
                 self._tell()
-        except UserError as error:  # it would have ended a run before round 1
+        except UserError as error:  # before round 1 this error ends the run
             report.reason = str(error)
             self.clients, self.answers = clients, answers
             self._tell()
@@ -132,12 +132,12 @@ class ClientRegistry:
         return report.reason
 
     def refuse(self, client: ClientRef, reason: str) -> str:
-        """Report that a client takes no part, and why; returns the reason."""
+        """Record that a client does not take part, and why; returns the reason."""
         self._note(ClientReport(id=client.partition_id, reason=reason))
         return reason
 
     def leave_out_failed(self) -> None:
-        """Ask nobody in this round that has failed and has not come back."""
+        """Exclude failed clients that have not come back from this round."""
         self._absent = frozenset(self.failed)
 
     def _note(self, report: ClientReport) -> None:
@@ -164,22 +164,22 @@ class ClientRegistry:
     def draw(
         self, clients: Sequence[ClientRef], size: int, purpose: str, round_number: int
     ) -> list[ClientRef]:
-        """``size`` of ``clients``, by the run's seed: of those present where there are enough."""
+        """A random sample of ``size`` clients by the run's seed; prefers connected ones."""
         present = [client for client in clients if client not in self._absent]
         pool = present if len(present) >= size else clients
         rng = stream(self._settings.seed, purpose, round_number)
         return [pool[index] for index in rng.choice(len(pool), size, replace=False)]
 
     def evaluating(self) -> list[ClientRef]:
-        """As many clients as `fraction-evaluate` says, of those present: if all are, the same ones
-        in every round."""
+        """A sample of `fraction-evaluate` of the clients, preferring connected ones; the same in
+        every round while all are connected."""
         size = max(1, round(self._settings.fraction_evaluate * len(self.clients)))
         order = stream(self._settings.seed, "evaluating").permutation(len(self.clients))
         clients = [self.clients[index] for index in order]
         return sorted([client for client in clients if client not in self._absent][:size])
 
     def present(self, clients: Iterable[ClientRef]) -> list[ClientRef]:
-        """Those of ``clients`` that can be asked in this round; the others have failed."""
+        """Those of ``clients`` that are connected; the others are counted as failed."""
         chosen = list(clients)
         here = [client for client in chosen if client not in self._absent]
         if len(here) < len(chosen):
@@ -197,7 +197,7 @@ class ClientRegistry:
         contents: Mapping[ClientRef, Content],
         check: CheckAnswer | None = None,
     ) -> dict[ClientRef, Content]:
-        """Send extra phase ``name`` to clients, to each its own content; answers by partition.
+        """Send extra phase ``name`` with each client's own content; answers in partition order.
 
         Clients without an answer, or with one that ``check`` refuses, are counted as failures, or
         stop the run.
@@ -222,7 +222,7 @@ class ClientRegistry:
         }
 
     def broadcast(self, grid: Grid, name: str, clients: Iterable[ClientRef]) -> None:
-        """Send phase ``name`` to clients that may be gone; nobody waits for their answers."""
+        """Send phase ``name`` to clients without waiting for answers; some may be disconnected."""
         nodes = [client.node_id for client in clients if client not in self._absent]
         messages = step_messages(name, dict.fromkeys(nodes, Content()))
         if messages:

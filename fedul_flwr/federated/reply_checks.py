@@ -1,7 +1,7 @@
-"""Checks of one client's reply: arrays, metrics, and how far an update goes.
+"""Checks of one client's reply: arrays, metrics, and the norm of the update.
 
-A :class:`~fedul_flwr.errors.BadMessageError` says what is wrong with the form of the reply; the
-caller knows whose it is.
+Each raises a :class:`~fedul_flwr.errors.BadMessageError` that says what is wrong; the caller adds
+the client.
 """
 
 from __future__ import annotations
@@ -19,21 +19,21 @@ from fedul_flwr.federated.arrays import PlainArray, check_bytes
 from fedul_flwr.federated.messages import ARRAYS, DIAGNOSTICS, METRICS, NORMALIZER, WEIGHT
 
 LOSS, STEPS, NUMBER = "loss", "steps", "num-"
-"""Metrics: the loss; numbers of steps; what the names of all other counts begin with."""
+"""Metrics: the loss; numbers of steps; prefix of the names of all other counts."""
 STARTED, ENDED = "started", "ended"
 """Diagnostics that every reply to a training message has: seconds."""
 
 Form = frozenset[tuple[str, int]]
-"""Names of metrics, each with how many numbers it is; -1 for a plain one."""
+"""Names of metrics, each with the length of its list; -1 for a single number."""
 
 
 def check_update(content: RecordDict, expected: Mapping[str, ArrayRecord]) -> None:
-    """See that arrays have the names, types and shapes of ``expected``, and finite values.
+    """Check that arrays have the names, types and shapes of ``expected``, and finite values.
 
     Raises
     ------
     BadMessageError
-        Naming the first array that has not.
+        With the name of the first invalid array.
     """
     records = content.array_records
     for record, arrays in expected.items():
@@ -63,9 +63,9 @@ def _check_forms(prefix: str, found: ArrayRecord, expected: ArrayRecord) -> None
 
 
 def check_all_bytes(content: RecordDict) -> None:
-    """See that every array has the bytes it needs (:func:`check_bytes`).
+    """Check that every array has the bytes it needs (:func:`check_bytes`).
 
-    From then on arrays are looked at without a copy: bases decode each again and again.
+    Also makes decoding them free of copies, as bases decode every array several times.
     """
     for record in content.array_records.values():
         for name, array in record.items():
@@ -74,16 +74,16 @@ def check_all_bytes(content: RecordDict) -> None:
 
 
 def check_metrics(content: RecordDict, *, trained: bool) -> None:
-    """See that a reply has metrics, that they are finite, and those that count not negative.
+    """Check that a reply has metrics, that they are finite, and that counts are not negative.
 
     Parameters
     ----------
-    trained : whether the reply is to a training message, and has to say when that was.
+    trained : whether it answers a training message, and so must have the times of training.
 
     Raises
     ------
     BadMessageError
-        Naming the metric.
+        With the name of the metric.
     """
     known = {METRICS, DIAGNOSTICS} if trained else {METRICS}
     records = content.metric_records
@@ -115,14 +115,14 @@ def _check_metric(name: str, value: int | float | list[int] | list[float]) -> No
 
 
 def form_of(metrics: MetricRecord) -> Form:
-    """Names of metrics and how many numbers each is; bases want the same of all clients."""
+    """Names and lengths of metrics; bases need the same ones from all clients."""
     return frozenset(
         (name, len(value) if isinstance(value, list) else -1) for name, value in metrics.items()
     )
 
 
 def common_form(forms: Sequence[Form]) -> Form:
-    """The form that most have, of equals the first; ``forms`` must not be empty."""
+    """The most frequent form, the first one on ties; ``forms`` must not be empty."""
     return mode(forms)
 
 

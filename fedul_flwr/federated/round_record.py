@@ -1,4 +1,4 @@
-"""What happens in a round: traffic, metrics, and clients that fail."""
+"""Record of a round: traffic, metrics and failed clients."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ from fedul_flwr.federated.phases import Phase
 
 @dataclass
 class RoundRecord:
-    """What happened in one round, for ``metrics.jsonl``.
+    """Record of one round, for ``metrics.jsonl``.
 
     Attributes
     ----------
-    model_bytes, model_values : what one dense model is as a payload, and its number of values.
-    clients : how many were chosen.
-    failures : of them, and of clients in extra phases.
-    joined : partitions of the clients that take part from this round on, or again.
+    model_bytes, model_values : payload of one dense model in bytes, and its number of values.
+    clients : number of clients sampled for training.
+    failures : number of failures among them, and in extra phases.
+    joined : partitions of the clients that joined or rejoined in this round.
     down, up : bytes to and from all clients together, by part: the name of the record of arrays
         (``model`` for the model's), ``phases``, ``evaluation``, ``other``.
-    nonzero_down, nonzero_up : values that were sent because they differ from the receiver's, by
-        part. Only methods that send sparse differences count them.
-    metrics : the base's means over clients.
-    heldout_loss : mean over clients, where it was asked for.
-    spans : when each client began and ended training, seconds.
+    nonzero_down, nonzero_up : number of values sent because they differ from the receiver's, by
+        part; counted only by methods that send sparse differences.
+    metrics : means over clients, from the base.
+    heldout_loss : mean over clients, if measured.
+    spans : start and end of each client's training, in seconds.
     """
 
     round: int
@@ -57,9 +57,9 @@ class RoundRecord:
         return self.up.total()
 
     def traffic(self) -> dict[str, float]:
-        """The traffic's keys of a metrics line.
+        """The keys of a metrics line that are about traffic.
 
-        Percents are of one dense model for each client of the round: FedAvg's are 100 and a little.
+        100 percent is one dense model per client of the round; FedAvg has slightly more.
         """
         line: dict[str, float] = {"model_bytes": self.model_bytes}
         ways = (("up", self.up, self.nonzero_up), ("down", self.down, self.nonzero_down))
@@ -88,11 +88,11 @@ class RoundRecord:
 
 
 class RoundLog:
-    """The record of the round in hand, and what happens when clients fail in it.
+    """The record of the current round, and the handling of failures in it.
 
     Parameters
     ----------
-    rounds_done : by the run that this one resumes.
+    rounds_done : rounds before a resumed run.
     stop : whether a failed client ends the run (`on-client-failure`).
     """
 
@@ -101,12 +101,12 @@ class RoundLog:
         self._stop = stop
 
     def fail(self, reason: str, count: int = 1) -> None:
-        """Count ``count`` clients that failed for ``reason``.
+        """Count ``count`` clients as failed because of ``reason``.
 
         Raises
         ------
         UserError
-            If the run is to stop then.
+            If failures stop the run.
         """
         self.record.failures += count
         text = f"{count} client(s) failed in round {self.record.round}: {reason.removesuffix('.')}"
@@ -115,7 +115,7 @@ class RoundLog:
         log(WARNING, text)
 
     def fail_phase(self, phase: Phase, clients: Mapping[int, int]) -> None:
-        """Count the clients that failed in an extra phase; ``clients`` are known, by node."""
+        """Count the clients that failed in an extra phase; ``clients`` has partitions by node."""
         if phase.failures:
             self.fail(next(iter(phase.failures.values())), len(phase.failures))
         for node, reason in phase.refusals.items():

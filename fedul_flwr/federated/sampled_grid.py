@@ -1,4 +1,4 @@
-"""A grid that shows a base strategy only the nodes of the round."""
+"""A grid that lists only the nodes of the round, for base strategies."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from fedul_flwr.federated.registry import ClientRef
 
 
 class SampledGrid(GridProxy):
-    """Everything of ``grid`` except that only ``clients`` are listed."""
+    """``grid`` with a list of nodes restricted to ``clients``."""
 
     def __init__(self, grid: Grid, clients: Iterable[ClientRef]) -> None:
         super().__init__(grid)
@@ -23,5 +23,5 @@ class SampledGrid(GridProxy):
         return list(self._nodes)
 
     def get_nodes(self) -> Iterable[NodeInfo]:
-        """What the grid knows of the clients."""
+        """Information about the nodes of the clients."""
         return [node for node in super().get_nodes() if node.node_id in self._nodes]

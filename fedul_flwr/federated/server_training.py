@@ -1,4 +1,4 @@
-"""Supervised training at the server, on a labeled set of its own."""
+"""Supervised training at the server, on its own labeled set."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ CROSS_ENTROPY = on_logits(functional.cross_entropy)
 
 
 class ServerTrainer:
-    """Trains models on the server's labeled points, an optimiser a round.
+    """Trains models on the server's labeled points, with a new optimizer in each round.
 
     Parameters
     ----------
-    settings : the run's settings; table ``server`` says how long and how fast.
+    settings : the run's settings; table ``server`` has epochs and step size.
     shape : input and classes of the model.
     data : the labeled points.
 
@@ -43,7 +43,7 @@ class ServerTrainer:
         self.model = build_model(settings.model, shape.image_shape, len(shape.class_names))
 
     def plan(self, server_round: int, told_factor: float = 1.0) -> LocalPlan:
-        """What the server does in a round; ``told_factor`` multiplies the step size (`plateau`)."""
+        """Plan of a round's training; ``told_factor`` multiplies the step size (`plateau`)."""
         options = self._settings.section("server", ServerTrainingSettings)
         factor = rate_factor(self._settings, server_round, self._settings.num_rounds)
         rate = (options.learning_rate or self._settings.learning_rate) * factor * told_factor
@@ -55,7 +55,7 @@ class ServerTrainer:
         return point_batches(self._data.images, self._data.points, self._data.labels, plan)
 
     def rng(self, server_round: int) -> np.random.Generator:
-        """Source of everything random in a round at the server."""
+        """The server's random generator for a round."""
         return stream(self._settings.seed, "server", server_round)
 
     def train(
@@ -69,6 +69,6 @@ class ServerTrainer:
         load_arrays(self.model, to_arrays(arrays))
         plan, rng = self.plan(server_round, told_factor), self.rng(server_round)
         result = train_local(self.model, self.batches(plan), objective, plan, rng)
-        # Copies: the next round trains the very same tensors.
+        # Copies: the next round trains the same tensors in place.
         trained = {name: np.array(value) for name, value in dump_arrays(self.model).items()}
         return to_record(trained), result.loss

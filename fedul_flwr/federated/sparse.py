@@ -1,8 +1,8 @@
-"""Arrays that travel as what changed since the receiver last had them (FedMatch, section 3.2).
+"""Encodes arrays as the values that changed since the receiver got them (FedMatch, section 3.2).
 
-The paper sends differences. Here the new value of every entry that changed travels, in as many
-bytes: held + (new − held) is rounded, so the receiver would end with other bits than the sender,
-and the two would drift apart over the rounds. A copy is not: both ends hold the very same bits.
+The paper sends differences. Here the new value of each changed entry is sent, in as many bytes:
+held + (new − held) is rounded, so receiver and sender would drift apart over the rounds. With
+copied values both ends have the same bits.
 """
 
 from __future__ import annotations
@@ -16,23 +16,23 @@ from numpy.typing import NDArray
 from fedul_flwr.data.types import Arrays
 
 INDICES, MASK, VALUES = PARTS = ("/indices", "/mask", "/values")
-"""What the name of an array is followed by where only a part of it travels."""
+"""Suffixes of an array's name where only a part of the array is sent."""
 
 HEADER = 128
-"""Bytes with which an array begins when it travels: NumPy's format, with type and shape."""
+"""Size in bytes of a sent array's header: NumPy's format, with type and shape."""
 
 
 class Update(NamedTuple):
-    """What a sender makes of its arrays for one receiver.
+    """Encoded arrays for one receiver.
 
     Attributes
     ----------
-    record : what travels, by name. Of an array whose values all stay: nothing. Of others whichever
-        has the fewest bytes: ``NAME/indices`` (uint32, flat positions that increase) with
+    record : arrays to send, by name; none for an array without changes. For others whichever
+        has the fewest bytes: ``NAME/indices`` (uint32, increasing flat positions) with
         ``NAME/values``; ``NAME/mask`` (a bit per value, as of :func:`numpy.packbits`) with
         ``NAME/values``; or the whole array of ``kept`` as ``NAME``.
-    kept : what both ends hold afterwards, whole arrays. The form does not change it.
-    changed : values that are sent because they differ, of all arrays together.
+    kept : the whole arrays that both ends have afterwards, whichever form was sent.
+    changed : number of values sent because they differ, in all arrays together.
     """
 
     record: Arrays
@@ -43,13 +43,12 @@ class Update(NamedTuple):
 def encode(
     new: Mapping[str, NDArray[Any]], held: Mapping[str, NDArray[Any]], threshold: float
 ) -> Update:
-    """What a receiver that holds ``held`` needs in order to have ``new``.
+    """Encode ``new`` for a receiver that has ``held``.
 
-    A value is sent where its bits differ and abs(new − held) >= ``threshold``. All others stay the
-    receiver's, and the sender adopts those (``kept``). With ``threshold`` 0 nothing is lost, not
-    even the sign of a zero. What is not a number always differs enough; integers are exact whatever
-    the threshold. A float32 model costs at most its share of changed values and 1/32 for masks,
-    beside two headers an array.
+    A value is sent where its bits differ and abs(new − held) >= ``threshold``. Elsewhere the sender
+    adopts the receiver's value (``kept``). With ``threshold`` 0 nothing is lost, not even the sign
+    of a zero. NaN is always sent; integers are exact for any threshold. The size of a float32 model
+    is at most its share of changed values plus 1/32 for masks, plus two headers per array.
 
     Parameters
     ----------
@@ -82,18 +81,18 @@ def encode(
 
 
 def decode(record: Mapping[str, NDArray[Any]], held: Mapping[str, NDArray[Any]]) -> Arrays:
-    """What the receiver holds after an update: new arrays, bit for bit the sender's ``kept``.
+    """Apply an update: new arrays, equal to the sender's ``kept`` bit for bit.
 
     Parameters
     ----------
     record : of :func:`encode`, from the network: nothing in it is trusted.
-    held : what the receiver holds; may be read-only. Where it is empty the record has to be whole
-        arrays, and whether they are all is for the caller to say, who knows the model.
+    held : the receiver's arrays; may be read-only. If empty, the record must have whole arrays;
+        the caller, who knows the model, checks that none is missing.
 
     Raises
     ------
     ValueError
-        If the record does not fit ``held``: a sentence that names the array.
+        If the record does not fit ``held``; the message names the array.
     """
     if not held:
         if odd := sorted(key for key in record if key.endswith(PARTS)):
@@ -106,7 +105,7 @@ def decode(record: Mapping[str, NDArray[Any]], held: Mapping[str, NDArray[Any]])
 
 
 def _differ(new: NDArray[Any], held: NDArray[Any], threshold: float) -> NDArray[np.bool_]:
-    """Which values are sent."""
+    """Mask of the values to send."""
     bits = f"u{new.itemsize}"
     differ = np.asarray(new.view(bits) != held.view(bits))
     if threshold > 0 and np.issubdtype(new.dtype, np.floating):
@@ -122,7 +121,7 @@ def _replaced(held: NDArray[Any], positions: NDArray[Any], values: NDArray[Any])
 
 
 def _smallest(name: str, kept: NDArray[Any], positions: NDArray[np.intp]) -> Arrays:
-    """The form of an array that has the fewest bytes; of equals the simplest."""
+    """The form of an array with the fewest bytes; the simplest one on ties."""
     if len(positions) == 0:
         return {}
     indices, mask = 4 * len(positions), -(-kept.size // 8)

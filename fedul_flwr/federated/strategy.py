@@ -1,7 +1,7 @@
 """The server side of every method: one round around any base strategy.
 
 The base decides how updates are combined. The method's strategy decides who takes part in a round,
-keeps batch-norm buffers away from the base, puts replies in a fixed order, counts traffic and
+hides batch-norm buffers from the base, puts replies in a fixed order, counts traffic and
 failures, and has hooks for methods. Flower's ``start`` is used as it is.
 """
 
@@ -137,7 +137,7 @@ class MethodStrategy(Strategy):
             )
 
     def make_codec(self) -> UpdateCodec:
-        """How this method's models travel."""
+        """Create the codec for this method's models."""
         return UpdateCodec()
 
     @property
@@ -146,7 +146,7 @@ class MethodStrategy(Strategy):
         return self.model_buffers
 
     def to_combine(self, arrays: ArrayRecord) -> ArrayRecord:
-        """What updates are combined to: the model."""
+        """The server's arrays that clients' updates are combined into: by default all."""
         return arrays
 
     @property
@@ -155,26 +155,26 @@ class MethodStrategy(Strategy):
         return None
 
     def stage_start(self, round_number: int) -> int:
-        """First round of the stage that a round belongs to; `plateau` begins anew in each."""
+        """First round of the stage that a round belongs to; `plateau` restarts in each stage."""
         return self.policy.stage_start(round_number)
 
     def accept_client(self, report: ClientReport, answer: Content) -> None:
-        """Look at a client's answer to ``prepare``; set ``report.reason`` to refuse it.
+        """Check a client's answer to ``prepare``; set ``report.reason`` to refuse the client.
 
-        It may be asked again: a client that was restarted is.
+        It is called again for a client that was restarted.
 
         Raises
         ------
         BadMessageError
-            An answer that is malformed: the client has failed.
+            If the answer is malformed; the client counts as failed.
         UserError
-            The run must not begin with such a client. In a run that has begun, the client is
-            refused.
+            If the run must not start with such a client. Later in the run the client is refused
+            instead.
         """
         self.policy.accept(report, answer)
 
     def on_clients_changed(self, answers: Mapping[int, Content]) -> None:
-        """Look at the answers of all accepted clients, by partition, whenever one was added."""
+        """Use the answers of all accepted clients, by partition; called when one was added."""
         self.policy.changed(answers)
 
     def sample(self, round_number: int) -> list[ClientRef]:
@@ -197,22 +197,22 @@ class MethodStrategy(Strategy):
         return arrays
 
     def client_config(self) -> dict[str, Value]:
-        """What clients are told beside the model, in every round."""
+        """Values sent to clients with the model, in every round."""
         return {}
 
     def before_aggregate(self, replies: Sequence[Message], weights: Floats) -> None:
-        """Combine, and take out of ``replies``, what clients return that the base does not know."""
+        """Combine the records of replies that the base does not know, and remove them."""
 
     def after_train(self, model: ArrayRecord) -> ArrayRecord:
         """The model of the round, from what the base has combined."""
         return model
 
     def state_dict(self) -> dict[str, NDArray[Any]]:
-        """What must survive between rounds when a run resumes; the base's state by default."""
+        """State that a resumed run needs; by default that of the base."""
         return {BASE + name: array for name, array in dump_base_state(self.base).items()}
 
     def load_state_dict(self, state: Mapping[str, NDArray[Any]]) -> None:
-        """Take back what :meth:`state_dict` gave."""
+        """Restore the state from :meth:`state_dict`."""
         base = {name.removeprefix(BASE): a for name, a in state.items() if name.startswith(BASE)}
         load_base_state(self.base, base)
 
@@ -220,12 +220,12 @@ class MethodStrategy(Strategy):
 
     @property
     def record(self) -> RoundRecord:
-        """The record of the round in hand."""
+        """The record of the current round."""
         return self.rounds.record
 
     @property
     def num_classes(self) -> int:
-        """K."""
+        """Number of classes K."""
         return len(cast(Sequence[str], self.setup.values.get("class-names", ())))
 
     def begin_round(self, server_round: int, arrays: ArrayRecord) -> int:
@@ -292,12 +292,12 @@ class MethodStrategy(Strategy):
     def combine(
         self, server_round: int, replies: Iterable[Message]
     ) -> tuple[ArrayRecord, MetricRecord | None]:
-        """What the base makes of the sound updates, with averaged buffers.
+        """Combine valid updates: weights by the base, buffers by their mean.
 
         Raises
         ------
         NoUpdateError
-            If there is no sound update.
+            If there is no valid update.
         """
         usable = self.validator.updates(replies)
         refuse_too_few(self.settings, len(usable))
@@ -326,7 +326,7 @@ class MethodStrategy(Strategy):
     def configure_evaluate(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
-        """Ask clients for held-out losses where those choose the best round."""
+        """Ask clients for held-out losses if the best round is chosen by these."""
         round_number = server_round + self.round_offset
         last = Path(self.settings.output) / LAST_MODEL
         refuse_non_finite(arrays, self.state_dict(), round_number, last)

@@ -1,18 +1,18 @@
-"""How FedMatch's clients and server stay in step, by the names that both know.
+"""Names of the records and values that keep FedMatch's clients and server in sync.
 
-Weights travel as sparse differences from what the receiver holds since their last exchange. The
-server keeps, for every client it has seen, the very arrays that the client keeps. Its message names
-the round of that exchange; a client that does not hold those arrays (its device lost its memory, or
-its last reply was lost) says so, is left out of the round and gets everything in the next one.
+Weights are sent as sparse differences from the arrays of the last exchange. The server keeps a copy
+of each client's arrays. Its message names the round of that exchange. A client without those arrays
+(its state or its last reply was lost) reports so, skips the round and gets whole arrays in the next
+one.
 """
 
 from __future__ import annotations
 
 HELD = "held"
-"""Under which either end keeps what both hold after an exchange."""
+"""Name under which both ends store the arrays of their last exchange."""
 HELPERS = "helpers"
 """Record of the helpers' psi, as differences from the psi that is sent, and their number."""
 BASE_ROUND = "since"
-"""Round of the exchange that differences start from, 0 for none; kept with the arrays, too."""
+"""Round of the exchange that differences start from, 0 for none; stored with the arrays."""
 STALE = "out-of-step"
-"""Whether a client does not hold what the server takes it to hold."""
+"""Whether a client lacks the arrays that the server's differences start from."""

@@ -1,4 +1,4 @@
-"""Which replies of clients count, and what is left of them when they are checked."""
+"""Checks clients' replies: an invalid reply is dropped, and its client counts as failed."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ Received = list[tuple[ClientRef, Message]]
 
 
 class UpdateValidator:
-    """Stands between clients' replies and the base: what is malformed is a failed client's.
+    """Passes valid replies on to the base, and counts clients with invalid ones as failed.
 
     Parameters
     ----------
     settings : the run's settings.
-    registry : the clients that can be asked.
-    rounds : where failures, traffic and times are counted.
+    registry : the clients of the run.
+    rounds : counts failures, traffic and times.
     codec : decodes updates.
     """
 
@@ -52,12 +52,12 @@ class UpdateValidator:
     def expect(
         self, messages: Iterable[Message], expected: Mapping[str, ArrayRecord] | None = None
     ) -> None:
-        """Accept replies to ``messages`` alone, whose arrays have the forms of ``expected``."""
+        """Accept only replies to ``messages`` whose arrays have the forms of ``expected``."""
         self._asked = [message.metadata for message in messages]
         self._expected = expected or {}
 
     def updates(self, replies: Iterable[Message]) -> list[Message]:
-        """Updates that can be combined, of clients that had something to learn from.
+        """Valid updates of clients that had data to train on.
 
         Raises
         ------
@@ -77,14 +77,14 @@ class UpdateValidator:
         return trained
 
     def evaluations(self, replies: Iterable[Message]) -> list[Message]:
-        """Losses of clients that have held something out."""
+        """Valid losses of clients that have held-out data."""
         usable = self._of_one_form(self._received(replies, trained=False))
         for reply in usable:
             reply.content = RecordDict({METRICS: reply.content[METRICS]})
         return usable
 
     def _received(self, replies: Iterable[Message], *, trained: bool) -> Received:
-        """One reply of each client that was asked and gave one in time, with sound metrics."""
+        """One reply per client that was asked and answered in time, with valid metrics."""
         nodes = {metadata.dst_node_id for metadata in self._asked}
         asked = {c.node_id: c for c in self._registry.clients if c.node_id in nodes}
         heard: dict[ClientRef, Message] = {}
@@ -112,7 +112,7 @@ class UpdateValidator:
         return self._checked([(client, heard[client]) for client in sorted(heard)], check)
 
     def _of_one_form(self, found: Received) -> list[Message]:
-        """Replies that weigh something, with the metrics that most have: bases want the same."""
+        """Replies of positive weight with the most frequent metrics, as bases need equal ones."""
         weighty = [(client, reply) for client, reply in found if _weight(reply) > 0]
         forms = [form_of(_metrics(reply)) for _, reply in weighty]
         common = common_form(forms) if forms else frozenset()
@@ -134,7 +134,7 @@ class UpdateValidator:
                     f"it had nothing to learn from, and with dp.clipping = {clipping!r} every "
                     "client of a round must return an update"
                 )
-            return  # nothing of it is used
+            return  # the reply is not used
         check_update(reply.content, self._expected)
         bound = self._settings.max_update_norm
         for name in self._codec.bounded if bound else ():
@@ -145,7 +145,7 @@ class UpdateValidator:
                 )
 
     def _checked(self, found: Received, check: Callable[[ClientRef, Message], None]) -> Received:
-        """Those of ``found`` that ``check`` does not refuse; the others have failed."""
+        """Replies that pass ``check``; clients of the others count as failed."""
         sound = []
         for client, reply in found:
             try:

@@ -1,8 +1,8 @@
-"""SCAFFOLD's variates between a client and the server: which of a client's is part of c.
+"""SCAFFOLD's variates: agreement between client and server on which c_i is part of c.
 
-A client renews c_i in every round that it trains in, and cannot know whether its reply arrives. So
-it keeps two: the c_i that the round began from, and the one that it proposes. The next message says
-which of them is part of the server's c, the mean of all c_i.
+A client updates c_i whenever it trains, and cannot know whether its reply arrives. So it stores
+two: the c_i from the start of the round, and the proposed new one. The next message tells which of
+them is part of the server's c, the mean of all c_i.
 """
 
 from __future__ import annotations
@@ -15,24 +15,24 @@ from numpy.typing import NDArray
 from fedul_flwr.errors import UserError
 
 CONTROL = "control"
-"""Name of the record with the server's variate on the way down, with a client's change of its own
-on the way up; and the name under which a client keeps its own."""
+"""Name of a record: the server's variate in a message to a client, the change of c_i in the reply.
+Also the name under which a client stores its own."""
 
 USED_ROUND = "variate-round"
-"""Value that tells a client in which round the server last used an update of it; 0 for none."""
+"""Value for a client: the round in which the server last used its update; 0 for none."""
 KEPT_ROUNDS = "variate-rounds"
-"""Value that tells the server the rounds whose variates a client has; see :func:`kept_rounds`."""
+"""Value for the server: the rounds whose variates a client has; see :func:`kept_rounds`."""
 
 CONFIRMED, PROPOSED = "confirmed", "proposed"
-"""What a client keeps: two variates, the one it began its last round from and the one it proposed
-in that round, each with the number of its round."""
+"""A client's two stored variates: from the start of its last round, and proposed in that round,
+each with the number of its round."""
 
 Variate = Mapping[str, NDArray[np.generic]]
 """An array for every trainable weight, by its name."""
 
 
 def kept_rounds(kept: Variate) -> list[int]:
-    """Rounds whose variates are in ``kept``, which :func:`proposal` made; none if it is empty."""
+    """Rounds of the variates in ``kept``, which :func:`proposal` returned; [] if it is empty."""
     return [int(kept[_round(kind)]) for kind in (PROPOSED, CONFIRMED) if _round(kind) in kept]
 
 
@@ -41,7 +41,7 @@ def confirmed(kept: Variate, used_round: int) -> dict[str, NDArray[np.generic]]:
 
     Parameters
     ----------
-    kept : what the client keeps, from :func:`proposal`; empty before its first round.
+    kept : the client's stored arrays, from :func:`proposal`; empty before its first round.
     used_round : the round in which the server last used an update of this client; 0 for none.
 
     Raises
@@ -61,12 +61,12 @@ def confirmed(kept: Variate, used_round: int) -> dict[str, NDArray[np.generic]]:
 def proposal(
     own: Variate, used_round: int, renewed: Variate, server_round: int
 ) -> dict[str, NDArray[np.generic]]:
-    """Arrays to keep after a round: ``renewed``, and ``own`` in case that is not used.
+    """Arrays to store after a round: ``renewed``, and ``own`` in case the server misses that.
 
     Parameters
     ----------
-    own : c_i that the round began from, confirmed by the server as that of ``used_round``; empty
-        where it is zero.
+    own : c_i at the start of the round, confirmed by the server as that of ``used_round``; empty
+        if it is zero.
     renewed : the new c_i, of round ``server_round``.
     """
     kept = _kept(PROPOSED, renewed, server_round)

@@ -1,1 +1,1 @@
-"""The local loop, augmentation and how a process computes."""
+"""Local training, augmentation, losses, and device and precision of a process."""

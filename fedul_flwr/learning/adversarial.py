@@ -1,4 +1,4 @@
-"""Virtual adversarial training (Miyato et al. 2018): predictions that small changes do not move."""
+"""Virtual adversarial training (Miyato et al. 2018): predictions robust to small changes."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ def unit(directions: Tensor) -> Tensor:
     """``(n, …)`` with every point's L2 norm 1; a point that is all zero stays so."""
     flat = directions.flatten(1)
     tiny = torch.finfo(flat.dtype).tiny
-    # By the largest entry first: squares of tiny gradients would underflow.
+    # Divide by the largest entry first: squares of tiny gradients would underflow.
     flat = flat / flat.abs().amax(dim=1, keepdim=True).clamp(min=tiny)
     norms: Tensor = torch.linalg.vector_norm(flat, dim=1, keepdim=True)
     return flat.div(norms.clamp(min=tiny)).reshape(directions.shape)
@@ -32,7 +32,7 @@ def adversarial_offset(
 
     One power iteration from a random direction d: the gradient of KL(p ‖ f(x + r)) at r = xi·d is
     xi·H·d up to third order, for its gradient at 0 vanishes (Miyato et al. 2018, eq. 11 to 13).
-    It is taken with respect to r alone; gradients of the weights are left as they are.
+    The gradient is taken with respect to r only; gradients of the weights do not change.
 
     Parameters
     ----------
@@ -48,7 +48,7 @@ def adversarial_offset(
     value = divergence(log_p, network(inputs + step))
     (gradient,) = torch.autograd.grad(value, step)
     found = unit(gradient)
-    # Where the predictions do not move at all, no direction is better than the random one.
+    # If the predictions do not change at all, keep the random direction.
     moved = gradient.flatten(1).any(dim=1).view(-1, *[1] * (inputs.dim() - 1))
     return radius * torch.where(moved, found, start)
 
@@ -58,8 +58,8 @@ def virtual_adversarial_loss(
 ) -> Tensor:
     """Mean of KL(f(x) ‖ f(x + r_adv)) over ``inputs``, whose ``logits`` are f(x).
 
-    f(x) is a constant target. The statistics of batch norm stay untouched: they describe points,
-    not their neighbours. Parameters as of :func:`adversarial_offset`.
+    f(x) is a constant target. Batch norm's running statistics do not change: they describe points,
+    not perturbed ones. Parameters as in :func:`adversarial_offset`.
     """
     log_p = functional.log_softmax(logits.detach(), dim=1)
     with frozen_statistics(network.model):

@@ -15,22 +15,22 @@ def warp(
     shifts: Tensor,
     mode: Literal["bilinear", "nearest"] = "bilinear",
 ) -> Tensor:
-    """Every pixel takes the value of the place that its image's own affine map sends it to.
+    """Apply an affine map to each image: a pixel gets the value at the position it is mapped to.
 
     Parameters
     ----------
-    images : ``(n, c, h, w)``; 0 is what comes from outside the image.
-    matrices : ``(n, 2, 2)``, of places (right, down) from the centre in pixels.
+    images : ``(n, c, h, w)``; values from outside the image are 0.
+    matrices : ``(n, 2, 2)``, for positions (right, down) relative to the center, in pixels.
     shifts : ``(n, 2)``, right and down, as shares of the image's sides; added after the matrix.
-    mode : how values between pixels are read.
+    mode : interpolation between pixels.
 
     Returns
     -------
     New images of the same shape.
     """
     height, width = images.shape[2:]
-    # affine_grid's coordinates run from -1 to 1 on either side of an image: the ratios keep an
-    # oblong image from being sheared by a rotation.
+    # affine_grid's coordinates run from -1 to 1 along both sides of an image: the ratios prevent
+    # a rotation from shearing an image that is not square.
     ratios = matrices.new_tensor([[1, height / width], [width / height, 1]])
     maps = torch.cat([matrices * ratios, 2 * shifts[:, :, None]], dim=2)
     grid = functional.affine_grid(maps, list(images.shape), align_corners=False)
@@ -38,13 +38,13 @@ def warp(
 
 
 def rotations(angles: Tensor) -> Tensor:
-    """``(n, 2, 2)`` matrices that turn images counter-clockwise by ``angles`` ``(n,)`` degrees."""
+    """``(n, 2, 2)`` matrices rotating images counter-clockwise by ``angles`` ``(n,)`` degrees."""
     radians = torch.deg2rad(angles)
     cos, sin = radians.cos(), radians.sin()
     return torch.stack([cos, -sin, sin, cos], dim=1).view(-1, 2, 2)
 
 
 def shears(across: Tensor, down: Tensor) -> Tensor:
-    """``(n, 2, 2)``: the place ``across`` to the right per pixel down, ``down`` per pixel right."""
+    """``(n, 2, 2)``: shift ``across`` to the right per pixel down, ``down`` per pixel right."""
     one = torch.ones_like(across)
     return torch.stack([one, across, down, one], dim=1).view(-1, 2, 2)

@@ -1,4 +1,4 @@
-"""Augmentation of whole batches: one tensor operation instead of one image at a time."""
+"""Augmentation of whole batches by tensor operations instead of one image at a time."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ AFFINE_DEGREES, AFFINE_SCALE, AFFINE_PIXELS = 15.0, 0.1, 2.0
 
 
 def augment_batch(inputs: Tensor, name: str, rng: np.random.Generator) -> Tensor:
-    """Augment ``(n, c, h, w)`` inputs in [-1, 1] as setting ``augment`` names it."""
+    """Augment ``(n, c, h, w)`` inputs in [-1, 1]; ``name`` is a value of setting ``augment``."""
     match name:
         case "rotate":
             return _rotate_randomly(inputs, ROTATION_DEGREES, rng)
@@ -42,7 +42,7 @@ def _rotate_randomly(inputs: Tensor, most: float, rng: np.random.Generator) -> T
 
 
 def _change_randomly(inputs: Tensor, rng: np.random.Generator) -> Tensor:
-    """Rotate, scale and shift every image at random, in one reading of its pixels."""
+    """Rotate, scale and shift every image at random, with a single resampling."""
     count = len(inputs)
     degrees = rng.uniform(-AFFINE_DEGREES, AFFINE_DEGREES, count)
     sizes = 1 + rng.uniform(-AFFINE_SCALE, AFFINE_SCALE, count)
@@ -58,10 +58,10 @@ def _flip_randomly(inputs: Tensor, rng: np.random.Generator) -> Tensor:
 
 
 def rotate(inputs: Tensor, degrees: Tensor) -> Tensor:
-    """Rotate every image about its centre, counter-clockwise, by its own angle.
+    """Rotate every image about its center, counter-clockwise, by its own angle.
 
-    Nearest pixel, as torchvision's default and so the authors' code: interpolation would blur
-    what is trained on and not what is tested on. What comes from outside the image is black (-1).
+    Takes the nearest pixel, as torchvision by default and so the authors' code: interpolation would
+    blur training images but not test images. Values from outside the image are black (-1).
 
     Parameters
     ----------
@@ -78,10 +78,10 @@ def flip(inputs: Tensor, chosen: Tensor) -> Tensor:
 
 
 def translate(inputs: Tensor, down: Tensor, right: Tensor) -> Tensor:
-    """Shift every image by its own whole numbers of pixels; the border is a mirror.
+    """Shift every image by its own whole numbers of pixels, with a mirrored border.
 
-    What comes in from outside is reflected about the outermost pixels, which are not repeated; of
-    images smaller than the shift it is reflected several times.
+    Values from outside are reflected about the outermost pixels, which are not repeated; for shifts
+    larger than the image they are reflected several times.
 
     Parameters
     ----------
@@ -91,12 +91,12 @@ def translate(inputs: Tensor, down: Tensor, right: Tensor) -> Tensor:
     rows = _reflected(inputs.shape[2], down)[:, :, None]
     columns = _reflected(inputs.shape[3], right)[:, None, :]
     images = torch.arange(len(inputs))[:, None, None]
-    # Indices on both sides of the channels put these last: (n, h, w, c), as they lie in memory.
+    # Indexing on both sides of the channels puts these last: (n, h, w, c), as in memory.
     return inputs[images, :, rows, columns].permute(0, 3, 1, 2)
 
 
 def _reflected(size: int, shift: Tensor) -> Tensor:
-    """``(n, size)``: from which position along an axis each one takes its pixel."""
+    """``(n, size)``: source position along an axis for every pixel."""
     period = max(2 * (size - 1), 1)  # there and back again
     position = (torch.arange(size) - shift[:, None]) % period
     return torch.minimum(position, period - position)

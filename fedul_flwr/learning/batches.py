@@ -1,4 +1,4 @@
-"""From memory-mapped uint8 images to input batches, as tensors throughout."""
+"""Make batches of inputs from memory-mapped uint8 images."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from fedul_flwr.learning.augment import augment_batch
 from fedul_flwr.learning.plan import LocalPlan
 
 Batches = Callable[[np.random.Generator], Iterator[tuple[Tensor, Tensor]]]
-"""``rng -> (inputs (b, c, h, w), targets (b,)), …``: makes the batches of one epoch, order and
-augmentation drawn from ``rng``."""
+"""``rng -> (inputs (b, c, h, w), targets (b,)), …``: yields the batches of one epoch; ``rng``
+determines order and augmentation."""
 
 
 def to_input(images: Tensor) -> Tensor:
     """uint8 ``(n, h, w, c)`` to float32 ``(n, c, h, w)`` in [-1, 1], channels last in memory.
 
-    The constants are fixed: a mean over all clients' pixels is something no client has.
+    The constants are fixed, because no client knows the mean over all clients' pixels.
     """
-    # Permuting costs nothing: the bytes already lie channel after channel within a pixel.
+    # Permuting copies nothing: the bytes already have the channels last.
     return images.permute(0, 3, 1, 2).float().div_(127.5).sub_(1.0)
 
 
@@ -32,7 +32,7 @@ def gather(images: NDArray[np.uint8], rows: NDArray[np.int64]) -> Tensor:
 
 
 def num_batches(num_points: int, batch_size: int) -> int:
-    """Batches of an epoch, at least 1: the last incomplete one is dropped; size 0 takes all."""
+    """Number of batches per epoch, at least 1; an incomplete last one is dropped, size 0 is 1."""
     return max(1, num_points // batch_size) if batch_size else 1
 
 
@@ -41,8 +41,8 @@ def epoch_order(
 ) -> list[NDArray[np.int64]]:
     """Positions of one epoch's batches, shuffled.
 
-    The last incomplete batch is dropped, but there is at least one batch; ``batch_size`` 0 takes
-    all points at once.
+    An incomplete last batch is dropped unless it is the only one; ``batch_size`` 0 puts all points
+    into one batch.
     """
     order = rng.permutation(num_points)
     if batch_size == 0 or batch_size >= num_points:
@@ -57,7 +57,7 @@ def point_batches(
     targets: NDArray[np.int64],
     plan: LocalPlan,
 ) -> Batches:
-    """Shuffled batches of ``plan.batch_size`` points, augmented as ``plan.augment`` says.
+    """Shuffled batches of ``plan.batch_size`` points, augmented by ``plan.augment``.
 
     Parameters
     ----------
@@ -81,10 +81,10 @@ def repeated_batches(
     plan: LocalPlan,
     count: int,
 ) -> Batches:
-    """``count`` batches an epoch, however few points there are; parameters as `point_batches`.
+    """``count`` batches per epoch for any number of points; parameters as in `point_batches`.
 
-    Points come in one shuffled order after the other. A batch has ``plan.batch_size`` of them or,
-    where there are fewer, all.
+    Points are shuffled again after every pass. A batch has ``plan.batch_size`` of them, or all if
+    there are fewer.
     """
 
     def batches(rng: np.random.Generator) -> Iterator[tuple[Tensor, Tensor]]:
@@ -103,9 +103,9 @@ def set_batches(
     sets: NDArray[np.int64],
     plan: LocalPlan,
 ) -> Batches:
-    """Every unlabeled set as one batch, in random order; ``sets`` ``(n,)`` is the set of a point.
+    """Every unlabeled set as one batch, in random order; ``sets`` ``(n,)``: the set of each point.
 
-    All targets of a batch are the index of its set.
+    The targets of a batch are all equal to the index of its set.
     """
     members = {int(m): points[sets == m] for m in np.unique(sets)}
 
@@ -125,18 +125,18 @@ def paired_batches(
     plan: LocalPlan,
     views: int = 1,
 ) -> Batches:
-    """Batches of labeled points and as many others, with positions in ``points`` for targets.
+    """Batches of labeled and as many unlabeled points; targets are positions in ``points``.
 
-    An epoch is one pass over the others, in which labeled points come again and again; without
-    others, one pass over the labeled ones.
+    An epoch is one pass over the unlabeled points, with labeled ones repeated; without unlabeled
+    points it is one pass over the labeled ones.
 
     Parameters
     ----------
     images : uint8 ``(N, h, w, c)``.
     points : ``(n,)``, rows of ``images``, the labeled ones first.
-    num_labeled : how many those are. A batch has ``plan.batch_size`` of them or, where there are
-        fewer, all of them.
-    views : inputs are ``(views · b, c, h, w)``: the batch so many times, each augmented anew.
+    num_labeled : number of labeled points. A batch has ``plan.batch_size`` of them, or all if there
+        are fewer.
+    views : copies of the batch, augmented separately: inputs are ``(views · b, c, h, w)``.
     """
     labeled = np.arange(num_labeled)
     others = np.arange(num_labeled, len(points))
@@ -161,17 +161,17 @@ def matching_batches(
     plan: LocalPlan,
     unlabeled_size: int,
 ) -> Batches:
-    """Batches of labeled points, augmented as ``plan.augment`` says, then unlabeled ones as is.
+    """Batches of labeled points, augmented by ``plan.augment``, then unlabeled ones, unchanged.
 
-    An epoch is one pass over the labeled points in batches of ``plan.batch_size``, each with the
-    next unlabeled ones beside it; without labeled points, one pass over the others.
+    An epoch is one pass over the labeled points in batches of ``plan.batch_size``, each completed
+    by unlabeled ones; without labeled points it is one pass over the unlabeled ones.
 
     Parameters
     ----------
     images : uint8 ``(N, h, w, c)``.
     points : ``(n,)``, rows of ``images``.
     labels : ``(n,)``, targets of the batches; -1 for unlabeled points.
-    unlabeled_size : how many unlabeled points a batch has, at most all; 0 spreads them evenly over
+    unlabeled_size : number of unlabeled points per batch, at most all; 0 spreads them evenly over
         the epoch's labeled batches or, without these, takes ``plan.batch_size``.
     """
     labeled, others = np.flatnonzero(labels >= 0), np.flatnonzero(labels < 0)
@@ -196,7 +196,7 @@ def matching_batches(
 def _beside(
     num_points: int, num_batches: int, size: int, rng: np.random.Generator
 ) -> list[NDArray[np.int64]]:
-    """``size`` positions for each batch, of one order after the other; 0 deals each once."""
+    """``size`` positions for each batch, reshuffled after every pass; 0 uses each position once."""
     if size == 0:
         return np.array_split(rng.permutation(num_points), num_batches)
     next_of = _endless(np.arange(num_points), rng)
@@ -206,7 +206,7 @@ def _beside(
 def _endless(
     positions: NDArray[np.int64], rng: np.random.Generator
 ) -> Callable[[int], NDArray[np.int64]]:
-    """Give the next so many ``positions``, at most all, of one shuffled order after the other."""
+    """A function that returns the next ``count`` positions, reshuffled after every pass."""
     waiting = np.empty(0, dtype=np.int64)
 
     def take(count: int) -> NDArray[np.int64]:

@@ -1,4 +1,4 @@
-"""Products in bfloat16, without what oneDNN gets wrong in them."""
+"""Products in bfloat16, with a workaround for an error in oneDNN."""
 
 from __future__ import annotations
 
@@ -25,18 +25,18 @@ def products_in_bfloat16(device: torch.device, *, strided: bool) -> Iterator[Non
     ----------
     strided : whether the model has strides (:func:`has_strides`).
     """
-    # Of no use to other models, and to look at every call costs a small one 2 % of a step.
+    # Other models do not need it, and checking every call costs small ones 2 % of a step.
     repaired = _SmallMapsInFloat32() if strided and device.type == "cpu" else nullcontext()
     with torch.autocast(device.type, dtype=torch.bfloat16), repaired:
         yield
 
 
 class _SmallMapsInFloat32(TorchFunctionMode):
-    """Convolutions with taps that never meet the image run in float32.
+    """Runs convolutions in float32 if some of their taps never overlap the image.
 
     The gradient of such a tap is zero. oneDNN's bfloat16 kernels for strided convolutions do not
-    write it (seen with torch 2.15 on AVX-512): it is what the memory held before, now and then
-    NaN. In float32 it is written.
+    write it (seen with torch 2.15 on AVX-512), so it has the old content of the memory, sometimes
+    NaN. In float32 it is correct.
     """
 
     def __torch_function__(
@@ -60,7 +60,7 @@ def _wide(value: Any) -> Any:
 def _has_idle_taps(input: Tensor, weight: Tensor, *rest: Any, **named: Any) -> bool:
     options = dict(zip(("bias", "stride", "padding", "dilation"), rest, strict=False)) | named
     stride, padding = options.get("stride", 1), options.get("padding", 0)
-    if isinstance(padding, str):  # "valid" pads nothing, "same" takes no strides
+    if isinstance(padding, str):  # "valid" has no padding, "same" no strides
         return False
     steps = (stride, padding, options.get("dilation", 1))
     return any(
@@ -75,7 +75,7 @@ def _along(axis: int, value: int | tuple[int, ...]) -> int:
 
 @cache
 def idle_taps(size: int, taps: int, stride: int, padding: int, dilation: int) -> tuple[int, ...]:
-    """The taps of a kernel that lie over padding wherever the kernel stands, along one axis.
+    """The taps of a kernel that cover only padding at every position, along one axis.
 
     Parameters
     ----------

@@ -1,8 +1,8 @@
-"""Class priors at test time: changed, estimated, averaged; free of Flower.
+"""Class priors at test time: re-weighing, estimating and averaging; does not use Flower.
 
-A posterior holds for the class priors pi that it was learned under. Where classes are as frequent
-as pi' and look as before (p(x | y) stays), Bayes' rule gives the posterior under pi' without
-training again, and pi' itself can be found from unlabeled points.
+A posterior is valid for the class priors pi of its training. If classes have other priors pi' but
+the same p(x | y), Bayes' rule gives the posterior under pi' without new training, and pi' itself
+can be estimated from unlabeled points.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from fedul_flwr.data.set_check import SUM_TOLERANCE
 from fedul_flwr.data.types import Floats, Ints
 
 FLOOR = 1e-3
-"""Least class prior of an estimate, as a share of the uniform prior 1/K: a class that was not seen
-may yet come, and the transition divides by pi."""
+"""Smallest class prior of an estimate, as a fraction of the uniform prior 1/K: an unseen class may
+still occur, and the transition divides by pi."""
 
 
 def uniform_prior(num_classes: int) -> Floats:
@@ -31,8 +31,8 @@ def checked_prior(values: ArrayLike) -> Floats:
     Raises
     ------
     ValueError
-        An entry not between 0 and 1 (both excluded), or a sum further from 1 than 1e-4; the
-        message is the rule that is broken.
+        If an entry is not between 0 and 1 (both excluded), or the sum differs from 1 by more than
+        1e-4; the message is the violated rule.
     """
     prior = np.asarray(values, dtype=np.float64)
     if prior.ndim != 1 or not ((prior > 0) & (prior < 1)).all():
@@ -43,16 +43,16 @@ def checked_prior(values: ArrayLike) -> Floats:
 
 
 def parse_prior(text: str, words: Sequence[str] = ()) -> list[float]:
-    """Class priors written as K numbers separated by commas, as they are.
+    """Parse class priors, K numbers separated by commas; they are not normalized.
 
     Parameters
     ----------
-    words : what may stand there instead of numbers, for the message.
+    words : words that are allowed instead of numbers, for the message.
 
     Raises
     ------
     ValueError
-        The rule of :func:`checked_prior` that is broken, or that these are no numbers.
+        With the violated rule of :func:`checked_prior`, or if these are not numbers.
     """
     try:
         numbers = [float(part) for part in text.split(",")]
@@ -70,7 +70,7 @@ def floored(prior: Floats) -> Floats:
 
 
 def class_masses(priors: Floats, set_sizes: Ints) -> Floats:
-    """Expected points of every class in one client's sets, sum over m of n_m Pi_m.
+    """Expected number of points of every class in one client's sets, sum over m of n_m Pi_m.
 
     Parameters
     ----------
@@ -94,7 +94,7 @@ def mean_prior(masses: Iterable[ArrayLike]) -> Floats:
     Raises
     ------
     ValueError
-        No client, entries that are negative or not finite, or no point at all.
+        Without clients or points, or with entries that are negative or not finite.
     """
     total = np.sum([np.asarray(mass, dtype=np.float64) for mass in masses], axis=0)
     if total.ndim != 1 or not np.isfinite(total).all() or (total < 0).any() or not total.any():
@@ -117,7 +117,7 @@ def reweigh(posterior: Floats, trained: ArrayLike, wanted: ArrayLike) -> Floats:
     Raises
     ------
     ValueError
-        Priors that are none, or a posterior of another width or without a positive entry in a row.
+        For invalid priors, or a posterior of another width or without a positive entry in a row.
     """
     ratios = _per_prior(posterior, trained)
     prior = checked_prior(wanted)
@@ -134,25 +134,25 @@ def estimate_prior(
     tolerance: float = 1e-6,
     max_iterations: int = 1000,
 ) -> Floats:
-    """Class priors of the points that ``posterior`` is about, by expectation maximisation.
+    """Class priors of the points of ``posterior``, by expectation maximization.
 
     Saerens, Latinne & Decaestecker, *Adjusting the outputs of a classifier to new a priori
-    probabilities*, Neural Computation 14(1), 2002, eq. 2.9: re-weigh the posterior for the priors
-    at hand, take its mean over the points for the next ones, begin with ``trained``. No step
-    lowers the likelihood of the points, which is concave in the priors. The estimate is as good as
-    the posterior is calibrated.
+    probabilities*, Neural Computation 14(1), 2002, eq. 2.9: starting with ``trained``, re-weigh the
+    posterior by the current priors; its mean over the points gives the next priors. No step lowers
+    the likelihood of the points, which is concave in the priors. The estimate is only as good as
+    the calibration of the posterior.
 
-    From few points the most likely priors exclude classes too readily, so a few more points are
-    imagined that are spread as in training (a Dirichlet prior; the likelihood is then the
-    penalised one). n points outweigh them as n grows.
+    With few points the maximum-likelihood priors exclude classes too easily. Therefore pseudo
+    points with the priors of training are added (a Dirichlet prior; the likelihood is then
+    penalized). Their influence vanishes as n grows.
 
     Parameters
     ----------
     posterior : ``(n, K)``, p(k | x) under the priors ``trained``, of n unlabeled points.
     trained : ``(K,)``, pi, all positive.
-    pseudo_points : imagined points per class; 0 is the paper's estimate.
-    tolerance : ends when no entry moves further.
-    max_iterations : ends at the latest.
+    pseudo_points : pseudo points per class; 0 is the paper's estimate.
+    tolerance : stop when no entry changes by more.
+    max_iterations : largest number of iterations.
 
     Returns
     -------
@@ -161,7 +161,7 @@ def estimate_prior(
     Raises
     ------
     ValueError
-        No point, or as for :func:`reweigh`.
+        Without points, or as for :func:`reweigh`.
     """
     ratios = _per_prior(posterior, trained)
     if len(ratios) == 0:

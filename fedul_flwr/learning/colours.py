@@ -1,9 +1,9 @@
-"""Changes of tone and colour of whole batches, after Pillow's operations of the same names.
+"""Changes of tone and color of whole batches, after Pillow's operations of the same names.
 
-Images are ``(n, c, h, w)`` of levels in [0, 255], as floating point, and so is every result, but
-for :func:`grey`'s; nothing changes its argument.
-Changes that count or compare levels take the nearest whole ones, as an 8-bit image has; the others
-do not round. Factors are ``(n,)``, at least 0, and 1 is the image itself.
+Images are ``(n, c, h, w)`` of levels in [0, 255], as floating point, and so are all results except
+:func:`grey`'s. No function changes its argument.
+Functions that count or compare levels round them to integers, as in an 8-bit image; the others do
+not round. Factors are ``(n,)``, at least 0; 1 does not change the image.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ LUMA = (0.299, 0.587, 0.114)
 
 
 def autocontrast(images: Tensor) -> Tensor:
-    """Stretch every channel of every image to reach from 0 to 255; flat ones stay."""
+    """Stretch every channel of every image to the range 0 to 255; constant ones do not change."""
     low = images.amin(dim=(2, 3), keepdim=True)
     extent = images.amax(dim=(2, 3), keepdim=True) - low
     stretched = (images - low) * ((LEVELS - 1) / extent)
@@ -26,12 +26,12 @@ def autocontrast(images: Tensor) -> Tensor:
 
 
 def equalize(images: Tensor) -> Tensor:
-    """Spread the levels of every channel of every image evenly over 0 to 255; flat ones stay.
+    """Equalize the histogram of every channel of every image; constant ones do not change.
 
-    A level becomes 255 times the share of pixels below it, among those that are not of the
-    brightest level there is, rounded. Pillow divides by a whole number of pixels per level, which
-    whitens up to a quarter of a 32 x 32 image and leaves images below 255 pixels alone; where that
-    division leaves no remainder both are the same.
+    A level becomes 255 times the fraction of pixels below it, among the pixels that do not have the
+    brightest level, rounded. Pillow divides by an integer number of pixels per level, which turns
+    up to a quarter of a 32 x 32 image white and does not change images below 255 pixels; if that
+    division has no remainder, both results are equal.
     """
     channels = images.round().flatten(2).flatten(0, 1).long()  # (n·c, h·w)
     counts = torch.zeros(len(channels), LEVELS, dtype=torch.int64, device=images.device)
@@ -44,36 +44,36 @@ def equalize(images: Tensor) -> Tensor:
 
 
 def posterize(images: Tensor, bits: Tensor) -> Tensor:
-    """Keep the highest ``bits`` ``(n,)``, whole numbers 1 to 8, of every level."""
+    """Keep the highest ``bits`` ``(n,)``, integers 1 to 8, of every level."""
     step = _per_image(2 ** (8 - bits))
     return (images.round() / step).floor() * step
 
 
 def solarize(images: Tensor, thresholds: Tensor) -> Tensor:
-    """Invert the levels that reach their image's threshold, ``(n,)`` in [0, 256]; at 256 none."""
+    """Invert levels at or above their image's threshold, ``(n,)`` in [0, 256]; with 256 none."""
     levels = images.round()
     return torch.where(levels < _per_image(thresholds), levels, LEVELS - 1 - levels)
 
 
 def saturate(images: Tensor, factors: Tensor) -> Tensor:
-    """Factor 0 is the image in grey. Images of other than three channels are grey already."""
+    """Change the saturation; factor 0 gives gray. Only images of three channels change."""
     return _blend(grey(images), images, factors) if images.shape[1] == 3 else images
 
 
 def contrast(images: Tensor, factors: Tensor) -> Tensor:
-    """Factor 0 is flat, as bright as the image is on average."""
+    """Change the contrast; factor 0 gives a constant image of the same mean brightness."""
     return _blend(grey(images).mean(dim=(1, 2, 3), keepdim=True), images, factors)
 
 
 def brighten(images: Tensor, factors: Tensor) -> Tensor:
-    """Factor 0 is black."""
+    """Change the brightness; factor 0 gives black."""
     return (images * _per_image(factors)).clamp_(0, LEVELS - 1)
 
 
 def sharpen(images: Tensor, factors: Tensor) -> Tensor:
-    """Factor 0 is the image smoothed: the mean of 3 x 3 pixels, the middle one counting five times.
+    """Change the sharpness; factor 0 gives the mean of 3 x 3 pixels, the middle one five times.
 
-    The outermost pixels stay.
+    The outermost pixels do not change.
     """
     smooth = images.clone()
     rows = images[:, :, :-2] + images[:, :, 1:-1] + images[:, :, 2:]
@@ -83,7 +83,7 @@ def sharpen(images: Tensor, factors: Tensor) -> Tensor:
 
 
 def grey(images: Tensor) -> Tensor:
-    """``(n, 1, h, w)``: brightness of RGB images; of others the mean of the channels."""
+    """``(n, 1, h, w)``: brightness of RGB images; for others the mean of the channels."""
     if images.shape[1] != 3:
         return images.mean(dim=1, keepdim=True)
     red, green, blue = images.unbind(1)

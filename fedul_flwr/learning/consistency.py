@@ -1,4 +1,4 @@
-"""Consistency between weak and strong views on the class posterior that FedUL recovers."""
+"""Consistency loss between weak and strong views, on the class posterior that FedUL recovers."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def log_set_posterior(logits: Tensor, log_weights: Tensor) -> Tensor:
     """Log-probabilities of the classes of points whose sets are known: p(k | x, m) ∝ eta_k·w_mk.
 
     By Bayes' rule, with eta = softmax(f(x)) the class posterior under the test prior pi and
-    w_mk = Pi_mk / pi_k: within set m classes have the priors Pi_m.
+    w_mk = Pi_mk / pi_k, because the class priors within set m are Pi_m.
 
     Parameters
     ----------
@@ -39,7 +39,7 @@ def fixmatch_loss(log_target: Tensor, log_q: Tensor, threshold: float) -> tuple[
 
     Returns
     -------
-    The mean over all n points, and the share of points that are masked.
+    The mean over all n points, and the fraction of masked points.
     """
     top, labels = log_target.max(dim=1)
     return _masked_mean(functional.nll_loss(log_q, labels, reduction="none"), top, threshold)
@@ -52,16 +52,16 @@ def uda_loss(
 
     Parameters
     ----------
-    log_target, log_q, threshold : as of :func:`fixmatch_loss`; the mask looks at the target as it
-        is, not sharpened.
-    temperature : positive; 1 leaves the target as it is.
+    log_target, log_q, threshold : as in :func:`fixmatch_loss`; the mask uses the target before
+        sharpening.
+    temperature : positive; 1 does not change the target.
 
     Returns
     -------
     As :func:`fixmatch_loss`.
     """
     sharp = functional.log_softmax(log_target / temperature, dim=1)
-    # Where a class is impossible both logarithms are near -1e30, which cancel.
+    # For an impossible class both logarithms are about -1e30, and cancel.
     values = (sharp.exp() * (sharp - log_q)).sum(dim=1)
     return _masked_mean(values, log_target.amax(dim=1), threshold)
 
@@ -73,19 +73,19 @@ def _masked_mean(values: Tensor, log_top: Tensor, threshold: float) -> tuple[Ten
 
 @dataclass
 class ConsistencyObjective:
-    """FedUL's loss on the weak view plus ``weight`` times consistency of the strong with it.
+    """FedUL's loss of the weak view plus ``weight`` times the consistency loss of the strong view.
 
-    The weak view is the batch as it comes. Its prediction is the target, without a gradient.
+    The weak view is the unchanged batch. Its prediction is the target, without a gradient.
 
     Attributes
     ----------
     surrogate : loss of logits and indices of sets (FedUL paper, eq. 9).
     weight : at least 0.
-    threshold : least top probability of a target.
+    threshold : smallest top probability of a target.
     form : ``"fixmatch"`` or ``"uda"``.
     temperature : of ``"uda"``.
     log_weights : ``(M, K)`` of the client's transition, for the posterior given a point's set;
-        ``None`` takes the posterior of the class model alone.
+        ``None`` takes the posterior of the class model.
     """
 
     surrogate: Loss
@@ -100,7 +100,7 @@ class ConsistencyObjective:
         """Loss of ``(n, c, h, w)`` inputs from sets ``(n,)``."""
         weak = network(inputs)
         surrogate = self.surrogate(weak, sets)
-        # Running statistics are for points as they are tested.
+        # Running statistics must describe unchanged points, as in testing.
         with frozen_statistics(network.model):
             strong = network(strong_augment(inputs))
         log_target, log_q = self._posteriors(weak.detach(), strong, sets)
@@ -112,14 +112,14 @@ class ConsistencyObjective:
         return surrogate + self.weight * value
 
     def means(self) -> tuple[float, float, float]:
-        """Surrogate loss, consistency loss and masked share, means over the batches so far."""
+        """Surrogate loss, consistency loss and fraction of masked points, means over batches."""
         surrogate, value, masked = torch.stack(self._seen).mean(dim=0).tolist()
         return surrogate, value, masked
 
     def _posteriors(self, weak: Tensor, strong: Tensor, sets: Tensor) -> tuple[Tensor, Tensor]:
         if self.log_weights is None:
             return functional.log_softmax(weak, dim=1), functional.log_softmax(strong, dim=1)
-        # Both views given the set: a target that leans to the set's classes would otherwise teach
-        # the class model the client's priors in place of pi.
+        # Both views use the set's posterior: otherwise targets biased toward the set's classes
+        # would teach the class model the client's priors instead of pi.
         rows = self.log_weights.to(weak.device, weak.dtype)[sets]
         return log_set_posterior(weak, rows), log_set_posterior(strong, rows)

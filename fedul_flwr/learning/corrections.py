@@ -1,8 +1,8 @@
-"""What federated optimisers and penalties change in local training; all of it is in this file.
+"""Changes of local training by federated optimizers and penalties; all of them are in this file.
 
 A step goes along g + l1·sign(w) + mu·(w − w_global) + (c − c_i): the gradient g of the loss, the
 L1 penalty, FedProx's proximal term (Li et al. 2020) and SCAFFOLD's correction (Karimireddy et al.
-2020). FedNova (Wang et al. 2020) changes no step but counts them: :func:`local_normalizer`.
+2020). FedNova (Wang et al. 2020) does not change steps, only counts them: :func:`local_normalizer`.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from fedul_flwr.learning.plan import LocalPlan
 
 
 def anchor_of(weights: Sequence[nn.Parameter], plan: LocalPlan) -> list[Tensor]:
-    """Copies of the global ``weights`` that the proximal term pulls to; none without it."""
+    """Copies of the global ``weights`` for the proximal term; empty without it."""
     return [weight.detach().clone() for weight in weights] if plan.proximal_mu else []
 
 
@@ -47,11 +47,10 @@ def correct_gradients(
 
 
 def local_normalizer(steps: int, plan: LocalPlan) -> float:
-    """FedNova's a_i: how far ``steps`` steps along a unit gradient lead, in units of the step size.
+    """FedNova's a_i: distance after ``steps`` steps along a unit gradient, in step sizes.
 
-    With plain SGD that is their number; momentum and the proximal term make it another (Wang et
-    al. 2020, section 4.1). It holds for SGD, where (w_global − w_i)/(eta·a_i) is a mean of
-    gradients.
+    With plain SGD that is their number; momentum and the proximal term change it (Wang et al. 2020,
+    section 4.1). It is valid for SGD, where (w_global − w_i)/(eta·a_i) is a mean of gradients.
     """
     velocity = distance = 0.0
     for _ in range(steps):
@@ -62,7 +61,7 @@ def local_normalizer(steps: int, plan: LocalPlan) -> float:
 
 
 def _add_sign(gradient: Tensor, weight: Tensor, factor: float) -> None:
-    """gradient += factor * sign(weight), in pieces that stay in the cache."""
+    """gradient += factor * sign(weight), in pieces that fit into the cache."""
     if not (gradient.is_contiguous() and weight.is_contiguous()):
         gradient.add_(torch.sign(weight), alpha=factor)
         return

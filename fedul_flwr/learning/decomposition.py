@@ -13,11 +13,11 @@ from torch import Tensor, nn
 from fedul_flwr.data.types import Arrays
 
 SIGMA, PSI, THETA = "sigma", "psi", "theta"
-"""Parts of a model's weights: what learns from labels, what learns from unlabeled points, and the
-whole of an undecomposed model."""
+"""Parts of a model's weights: trained on labeled points, trained on unlabeled points, and all
+weights of a model without a decomposition."""
 
 Parts = dict[str, Arrays]
-"""Arrays of every part by their name in the model: sigma and psi, or theta alone."""
+"""Arrays of every part by their name in the model: sigma and psi, or only theta."""
 
 
 def decompose(
@@ -27,16 +27,16 @@ def decompose(
     *,
     whole: bool = False,
 ) -> Parts:
-    """First parts of a model.
+    """Initial parts of a model.
 
     Parameters
     ----------
     arrays : its weights and buffers by name.
-    buffers : names of buffers. Floating ones (batch-norm statistics) are no sum: they go whole with
-        psi or theta, since unlabeled points are most of what they describe. Counters are in no
-        part.
-    psi_factor : psi as a multiple of sigma; ``None`` for theta alone.
-    whole : whether the sum of both is to be ``arrays``, as of a trained model. Else sigma is.
+    buffers : names of buffers. Floating ones (batch-norm statistics) are not split: they belong to
+        psi or theta, because most of the points that they describe are unlabeled. Counters belong
+        to no part.
+    psi_factor : psi as a multiple of sigma; ``None`` for theta only.
+    whole : whether the sum of both equals ``arrays``, as for a trained model; else sigma does.
     """
     weights = {name: array for name, array in arrays.items() if name not in buffers}
     statistics = {
@@ -53,7 +53,7 @@ def decompose(
 
 
 def unlabeled_part(parts: Collection[str]) -> str:
-    """The part that learns from unlabeled points: psi, or theta without a decomposition."""
+    """The part trained on unlabeled points: psi, or theta without a decomposition."""
     return PSI if PSI in parts else THETA
 
 
@@ -62,8 +62,8 @@ def compose(parts: Parts, used: str = "both", cutoff: float = 0.0) -> Arrays:
 
     Parameters
     ----------
-    used : ``"both"``, or ``"sigma"`` or ``"psi"`` to leave the other out (figure 6b).
-    cutoff : values of psi below it in size count as 0.
+    used : ``"both"``, or only ``"sigma"`` or ``"psi"`` (figure 6b).
+    cutoff : values of psi smaller than this in magnitude count as 0.
     """
     sigma, last = parts.get(SIGMA, {}), parts[unlabeled_part(parts)]
     composed = {}
@@ -85,7 +85,7 @@ def flatten(parts: Parts) -> Arrays:
 
 
 def unflatten(arrays: Mapping[str, NDArray[Any]]) -> Parts:
-    """Parts of what :func:`flatten` gave."""
+    """Parts from the result of :func:`flatten`."""
     parts: Parts = {}
     for key, array in arrays.items():
         part, _, name = key.partition("/")
@@ -96,13 +96,13 @@ def unflatten(arrays: Mapping[str, NDArray[Any]]) -> Parts:
 class Decomposed:
     """A model in training whose weights are the sum of its parts.
 
-    The model always holds the sum, so d loss / d sigma = d loss / d psi = d loss / d theta: one
-    backward pass, and the part that is trained takes the gradient.
+    The model's weights are always the sum, so d loss / d sigma = d loss / d psi = d loss / d theta:
+    one backward pass gives the gradient of the part that is trained.
 
     Parameters
     ----------
-    model : placed where it computes; its weights and floating buffers are overwritten.
-    parts : what they are a sum of.
+    model : on its device; its weights and floating buffers are overwritten.
+    parts : the parts that sum to its weights.
     """
 
     def __init__(self, model: nn.Module, parts: Parts) -> None:
@@ -116,7 +116,7 @@ class Decomposed:
         with torch.no_grad():
             for name, buffer in self._buffers.items():
                 buffer.copy_(_tensor(parts[unlabeled_part(parts)][name]))
-            # Each like the weight it is a part of: its memory format, too.
+            # Each like its weight, with the same memory format.
             self._parts = {
                 part: {
                     name: nn.Parameter(torch.empty_like(weight).copy_(_tensor(arrays[name])))
@@ -137,18 +137,18 @@ class Decomposed:
 
     @property
     def weights(self) -> list[nn.Parameter]:
-        """The model's own weights, which hold the sum."""
+        """The model's own weights, which are the sum."""
         return list(self._weights.values())
 
     @torch.no_grad()
     def compose(self) -> None:
-        """Let the model's weights be the sum of the parts as they are now."""
+        """Set the model's weights to the sum of the current parts."""
         for name, weight in self._weights.items():
             first, *rest = (part[name] for part in self._parts.values())
             weight.copy_(torch.add(first, rest[0]) if rest else first)
 
     def dump(self) -> Parts:
-        """The parts as arrays of their own."""
+        """The parts as new arrays."""
         dumped = {
             part: {name: _array(tensor) for name, tensor in tensors.items()}
             for part, tensors in self._parts.items()
@@ -159,7 +159,7 @@ class Decomposed:
 
 
 def _tensor(array: NDArray[Any]) -> Tensor:
-    # A copy where the array cannot be written to, as torch warns of those.
+    # Copy a read-only array, as torch warns about those.
     return torch.from_numpy(array if array.flags.writeable else np.array(array))
 
 

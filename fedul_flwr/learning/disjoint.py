@@ -1,4 +1,4 @@
-"""Disjoint learning: labels change sigma, unlabeled points change psi (FedMatch, section 3.2)."""
+"""Disjoint learning: labels train sigma, unlabeled points train psi (FedMatch, section 3.2)."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from fedul_flwr.learning.network import Network
 from fedul_flwr.learning.plan import LocalPlan
 
 Consistency = Callable[[Network, Tensor], Tensor | None]
-"""``(network, inputs (b, c, h, w)) -> loss`` of unlabeled points; ``None`` if none counts."""
+"""``(network, inputs (b, c, h, w)) -> loss`` of unlabeled points; ``None`` if all are masked."""
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ class Penalties:
 
 @dataclass(frozen=True)
 class DisjointResult:
-    """Mean losses of the steps on labeled and on unlabeled points, 0 without any; all steps."""
+    """Mean losses on labeled and on unlabeled points, 0 without any; and the number of steps."""
 
     supervised: float
     consistency: float
@@ -47,7 +47,7 @@ class DisjointResult:
 
 
 class _Learner:
-    """One part of the weights, and the optimiser that changes it and nothing else."""
+    """One part of the weights, and the optimizer that changes only this part."""
 
     def __init__(
         self, decomposed: Decomposed, part: str, plan: LocalPlan, penalties: Penalties
@@ -75,7 +75,7 @@ class _Learner:
             self._penalize()
         correct_gradients(self._own, self._plan, self._anchor)
         self._optimizer.step()
-        self._optimizer.zero_grad()  # as large as the model
+        self._optimizer.zero_grad()  # frees gradients as large as the model
         self._whole.compose()
 
     def _penalize(self) -> None:
@@ -100,13 +100,13 @@ def train_disjoint(
 ) -> DisjointResult:
     """Train a round's epochs (algorithm 1, lines 15 to 20; algorithm 2, lines 19 to 23).
 
-    A batch makes a step of sigma on its labeled points, with psi as it is, and then one of psi on
-    its unlabeled ones, with sigma as it is. Without a decomposition both steps change theta, and
+    For each batch sigma makes a step on the labeled points with psi fixed, then psi makes one on
+    the unlabeled points with sigma fixed. Without a decomposition both steps change theta, and
     there are no penalties.
 
     Parameters
     ----------
-    decomposed : the weights; the outcome is in there.
+    decomposed : the weights, changed in place.
     batches : labels are -1 for unlabeled points.
     supervised : loss of logits and labels of the labeled points.
     consistency : loss of the unlabeled points.
@@ -114,7 +114,7 @@ def train_disjoint(
     Raises
     ------
     UserError
-        If a loss stops being finite.
+        If a loss is not finite.
     """
     parts = decomposed.parts
     label_part = SIGMA if SIGMA in parts else unlabeled_part(parts)
@@ -123,7 +123,7 @@ def train_disjoint(
     network = Network(decomposed.model, plan.device, plan.precision)
     decomposed.model.train()
     decomposed.model.zero_grad()
-    torch.manual_seed(int(rng.integers(2**63)))  # dropout, and what the consistency draws
+    torch.manual_seed(int(rng.integers(2**63)))  # for dropout and the consistency loss
     for _ in range(plan.local_epochs):
         for inputs, labels in batches(rng):
             known = labels >= 0
@@ -141,5 +141,5 @@ def train_disjoint(
 
 
 def no_consistency(network: Network, inputs: Tensor) -> None:
-    """No loss of unlabeled points."""
+    """Return ``None``: unlabeled points have no loss."""
     del network, inputs

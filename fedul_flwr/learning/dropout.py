@@ -1,4 +1,4 @@
-"""Dropout between the layers of any model, for methods whose authors train with it."""
+"""Dropout between the layers of any model, for methods whose authors use it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ after each of the four stages."""
 
 
 def with_dropout(objective: Objective, probability: float) -> Objective:
-    """``objective`` of the network with :func:`layer_dropout`; itself where that is 0."""
+    """``objective`` with :func:`layer_dropout` in the network; unchanged for probability 0."""
     if probability == 0:
         return objective
 
@@ -33,21 +33,21 @@ def with_dropout(objective: Objective, probability: float) -> Objective:
 
 @contextmanager
 def layer_dropout(model: nn.Module, probability: float) -> Iterator[None]:
-    """Within, ``model`` in training drops out the output of every layer but the last.
+    """Context in which ``model``, in training, has dropout after every layer but the last.
 
     A layer is a convolution or a linear layer with what follows it (batch norm, activation,
-    pooling): dropout acts on the input of the next one. A ResNet of torchvision has dropout between
-    its stages and not inside them. Both are the places of the FedUL authors' code.
+    pooling): dropout acts on the input of the next one. In a ResNet of torchvision dropout acts
+    between stages, not inside them. Both positions are those of the FedUL authors' code.
 
     Parameters
     ----------
     model : any model; in evaluation mode nothing is dropped.
-    probability : of an entry to be set to 0, in (0, 1); the others are divided by 1 − probability.
+    probability : in (0, 1), of setting an entry to 0; the others are divided by 1 − probability.
 
     Raises
     ------
     UserError
-        The model has no two layers to drop out between.
+        If the model has fewer than two layers.
     """
     stages = _stages(model)
     layers = stages or [m for m in model.modules() if isinstance(m, (_ConvNd, nn.Linear))]
@@ -56,7 +56,7 @@ def layer_dropout(model: nn.Module, probability: float) -> Iterator[None]:
             "Setting fedllp.dropout: the model has no two convolutions or linear layers, so there "
             "is nothing to drop out between them."
         )
-    passed = 0  # layers since the model was called
+    passed = 0  # number of layers since the model was called
 
     def begin(*_: object) -> None:
         nonlocal passed
@@ -79,7 +79,7 @@ def layer_dropout(model: nn.Module, probability: float) -> Iterator[None]:
 
 
 def _stages(model: nn.Module) -> list[nn.Module]:
-    """The stages of a ResNet; none of another model."""
+    """The stages of a ResNet; empty for another model."""
     for module in model.modules():
         children = dict(module.named_children())
         if all(name in children for name in _STAGES):

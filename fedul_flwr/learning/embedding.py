@@ -1,4 +1,4 @@
-"""What a model makes of noise: an embedding of the model itself (FedMatch, section 3.1)."""
+"""Embedding of a model: its output for an image of noise (FedMatch, section 3.1)."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def noise_image(image_shape: tuple[int, int, int], rng: np.random.Generator) -> 
 
 
 def embed(model: nn.Module, noise: Tensor, plan: LocalPlan) -> Floats:
-    """``(K,)``: class probabilities by ``model`` of the image ``noise``."""
+    """``(K,)``: class probabilities of the image ``noise`` by ``model``."""
     model.eval()
     network = Network(model, plan.device, plan.precision)
     with torch.inference_mode():

@@ -1,4 +1,4 @@
-"""Features of images: the inputs of a model's last linear layer, or the pixels as they are."""
+"""Features of images: the inputs of a model's last linear layer, or the pixels."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def feature_layer(model: nn.Module) -> nn.Linear:
 
 @contextmanager
 def inputs_of(layer: nn.Module) -> Iterator[list[Tensor]]:
-    """Within, the list grows by the inputs of ``layer`` whenever it is called."""
+    """Context that collects the inputs of ``layer`` in a list, one per call."""
     seen: list[Tensor] = []
     hook = layer.register_forward_pre_hook(lambda _, arguments: seen.append(arguments[0]))
     try:

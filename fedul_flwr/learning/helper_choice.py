@@ -1,4 +1,4 @@
-"""Which clients' models are alike, so that they help each other (FedMatch, section 3.1)."""
+"""Chooses helpers: other clients with similar models (FedMatch, section 3.1)."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from fedul_flwr.learning.machine import place
 from fedul_flwr.models import build_model
 
 EMBEDDED, EMBEDDINGS = "embedded-clients", "embeddings"
-"""Names of clients and their embeddings among the arrays that a run resumes from."""
+"""Names of clients and their embeddings in a resumed run's state."""
 
 
 def nearest_clients(embeddings: Mapping[int, Floats], client: int, count: int) -> list[int]:
@@ -27,21 +27,21 @@ def nearest_clients(embeddings: Mapping[int, Floats], client: int, count: int) -
 
     Parameters
     ----------
-    embeddings : ``(K,)`` of every client that was seen.
-    client : whose neighbours; one never seen has none.
+    embeddings : ``(K,)`` of every client seen so far.
+    client : the client whose neighbors are wanted; an unseen one has none.
     count : at least 1.
     """
     if client not in embeddings or len(embeddings) < 2:
         return []
     clients = sorted(embeddings)
     tree = KDTree(np.stack([embeddings[other] for other in clients]))
-    # Itself is among the nearest, or others as near have its place.
+    # Ask for one more: the client is its own nearest neighbor (or ties with others).
     _, found = tree.query(embeddings[client], k=min(count + 1, len(clients)))
     return [clients[index] for index in found if clients[index] != client][:count]
 
 
 class HelperChoice:
-    """Embeds clients' models by what they make of one image of noise, and finds those alike.
+    """Embeds clients' models by their outputs for one image of noise, and finds similar ones.
 
     Parameters
     ----------
@@ -59,7 +59,7 @@ class HelperChoice:
         self._embeddings: dict[int, Floats] = {}
 
     def embed(self, client: int, arrays: Arrays) -> None:
-        """Remember where ``client``'s model lies.
+        """Compute and store the embedding of ``client``'s model.
 
         Raises
         ------
@@ -78,7 +78,7 @@ class HelperChoice:
         return nearest_clients(known, client, count)
 
     def state_dict(self) -> dict[str, NDArray[Any]]:
-        """What a resumed run must know: ``(n,)`` clients and their ``(n, K)`` embeddings."""
+        """State of a resumed run: ``(n,)`` clients and their ``(n, K)`` embeddings."""
         if not self._embeddings:
             return {}
         clients = sorted(self._embeddings)
@@ -88,7 +88,7 @@ class HelperChoice:
         }
 
     def load_state_dict(self, state: Mapping[str, NDArray[Any]]) -> None:
-        """Take back what :meth:`state_dict` gave."""
+        """Restore the state from :meth:`state_dict`."""
         if EMBEDDED in state:
             clients = (int(client) for client in state[EMBEDDED])
             self._embeddings = dict(zip(clients, state[EMBEDDINGS], strict=True))

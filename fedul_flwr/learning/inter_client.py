@@ -1,4 +1,4 @@
-"""Inter-client consistency: agreement of a client's model with its helpers' (FedMatch, 3.1)."""
+"""Inter-client consistency of a client's model with its helpers' models (FedMatch, 3.1)."""
 
 from __future__ import annotations
 
@@ -13,22 +13,21 @@ from fedul_flwr.learning.network import Network, frozen_statistics
 from fedul_flwr.learning.randaugment import randaugment
 
 Ties = Literal["own", "lowest"]
-"""Which of several classes with most votes is taken: the client's own if it is one, or the lowest
-of them."""
+"""Class chosen in a tie of votes: the client's own class if it is in the tie, or the lowest one."""
 
 
 def agreed_labels(
     own: Tensor, helpers: Sequence[Tensor], num_classes: int, ties: Ties = "own"
 ) -> Tensor:
-    """The class with most votes of a client's model and its helpers (eq. 3).
+    """The class with most votes by a client's model and its helpers (eq. 3).
 
     Parameters
     ----------
     own : int64 ``(n,)``, the top class of every point by the client's model.
     helpers : one int64 ``(n,)`` per helper.
     num_classes : K.
-    ties : which of several classes with most votes. The text does not say; with ``"own"``, where
-        the client's is none of them, it is the lowest too.
+    ties : class chosen in a tie, which the text leaves open. With ``"own"`` it is also the lowest
+        one if the client's is not in the tie.
 
     Returns
     -------
@@ -56,7 +55,7 @@ def helper_divergence(log_p: Tensor, helpers: Sequence[Tensor]) -> Tensor:
 
 
 class InterClientConsistency:
-    """λ_ICCS · Φ on points that the client's model is sure of, mean over these (eq. 2).
+    """λ_ICCS · Φ, mean over the points for which the client's model is confident (eq. 2).
 
     Φ = CE(ŷ, p(π(u))) + (1/H) Σ_j KL[p_hj(u) ‖ p(u)], π = RandAugment. Without helpers the second
     term is absent and ŷ is the model's own class.
@@ -65,14 +64,14 @@ class InterClientConsistency:
     ----------
     helpers : the helpers' models, frozen.
     weight : λ_ICCS.
-    threshold : τ, least top probability of a point that counts.
+    threshold : τ, smallest top probability of a confident point.
     strong_view : π, which makes strong views ``(n, c, h, w)`` of images.
-    ties : which of several classes with most votes is ŷ.
+    ties : class ŷ in a tie of votes.
 
     Attributes
     ----------
     helpers : the helpers' models.
-    points, confident : how many points it has seen, and how many of them counted.
+    points, confident : number of points so far, and of confident ones.
     """
 
     def __init__(
@@ -91,9 +90,10 @@ class InterClientConsistency:
         self.points = self.confident = 0
 
     def __call__(self, network: Network, inputs: Tensor) -> Tensor | None:
-        """Loss of ``(n, c, h, w)`` inputs; ``None`` where no point counts.
+        """Loss of ``(n, c, h, w)`` inputs; ``None`` without confident points.
 
-        With weight 0 none does, and the model is not asked: running statistics stay as they are.
+        With weight 0 it is always ``None``, and the model is not called, so that its running
+        statistics do not change.
         """
         if self._weight == 0:
             return None
@@ -120,5 +120,5 @@ class InterClientConsistency:
 
     def _strong(self, network: Network, points: Tensor) -> Tensor:
         views = self._strong_view(points)
-        with frozen_statistics(network.model):  # they are for points as they are tested
+        with frozen_statistics(network.model):  # they must describe unchanged points
             return network(views)

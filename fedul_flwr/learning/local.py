@@ -1,4 +1,4 @@
-"""The local loop of every method: batches, loss, corrections of the gradient, optimiser step."""
+"""Local training of all methods: batches, loss, corrections of the gradient, optimizer step."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ Loss = Callable[[Tensor, Tensor], Tensor]
 """``(logits (b, K), targets (b,)) -> mean loss``."""
 
 Objective = Callable[[Network, Tensor, Tensor], Tensor]
-"""``(network, inputs (b, c, h, w), targets (b,)) -> mean loss``: for methods that look at more than
-the logits of a batch as it is. What it draws at random it draws from torch's own generator."""
+"""``(network, inputs (b, c, h, w), targets (b,)) -> mean loss``: for methods whose loss needs more
+than the logits of a batch. Its random numbers come from torch's own generator."""
 
 
 def on_logits(loss: Loss) -> Objective:
-    """The objective that is ``loss`` of the network's outputs."""
+    """The objective that applies ``loss`` to the network's outputs."""
 
     def objective(network: Network, inputs: Tensor, targets: Tensor) -> Tensor:
         return loss(network(inputs), targets)
@@ -37,7 +37,7 @@ def on_logits(loss: Loss) -> Objective:
 
 @dataclass(frozen=True)
 class LocalResult:
-    """Outcome of a round at a client: mean loss over its steps and their number."""
+    """Result of a round at a client: mean loss over its steps, and their number."""
 
     loss: float
     steps: int
@@ -56,16 +56,16 @@ def train_local(
 
     Parameters
     ----------
-    model : the class model, holding the global weights.
-    batches : makes the batches of one epoch.
+    model : the class model, with the global weights.
+    batches : yields the batches of one epoch.
     objective : mean loss of a batch.
-    rng : source of everything random in this round.
+    rng : generator of all random numbers in this round.
     shift : added to the gradient of every weight in every step (SCAFFOLD's c − c_i).
 
     Raises
     ------
     UserError
-        If the loss stops being finite.
+        If the loss is not finite.
     """
     network, weights = _begin(model, plan, rng)
     optimizer = build_optimizer(weights, plan)
@@ -80,7 +80,7 @@ def train_local(
             optimizer.step()
             total += value
             steps += 1
-    optimizer.zero_grad()  # as large as the model, and of no further use
+    optimizer.zero_grad()  # frees gradients as large as the model
     mean = float(total) / steps
     if not np.isfinite(mean):
         raise UserError(
@@ -98,7 +98,7 @@ def mean_gradient(
 ) -> list[Tensor]:
     """Gradient of every trainable weight at ``model``, mean over the batches of one epoch.
 
-    Penalties of ``plan`` are part of it; the model and its batch-norm statistics stay as they are.
+    It includes penalties of ``plan``. The model and its batch-norm statistics do not change.
     """
     network, weights = _begin(model, plan, rng)
     count = 0
@@ -120,10 +120,10 @@ def mean_gradient(
 def _begin(
     model: nn.Module, plan: LocalPlan, rng: np.random.Generator
 ) -> tuple[Network, list[nn.Parameter]]:
-    """Make ``model`` ready to be trained; the network and the weights that training changes."""
+    """Prepare ``model`` for training; returns the network and the trainable weights."""
     place(model, plan.device, plan.precision)
     model.train()
-    torch.manual_seed(int(rng.integers(2**63)))  # dropout, and what objectives draw
+    torch.manual_seed(int(rng.integers(2**63)))  # for dropout and random objectives
     weights = [weight for weight in model.parameters() if weight.requires_grad]
     return Network(model, plan.device, plan.precision), weights
 
@@ -131,14 +131,14 @@ def _begin(
 def _backward(
     objective: Objective, network: Network, inputs: Tensor, targets: Tensor, plan: LocalPlan
 ) -> Tensor:
-    """Add the gradients of one batch to the weights'; its loss, without a graph."""
+    """Add the gradients of one batch to the weights'; returns its loss, without a graph."""
     value = objective(network, network.place(inputs), targets.to(plan.device))
     value.backward()  # type: ignore[no-untyped-call]
     return value.detach()
 
 
 def build_optimizer(weights: Sequence[nn.Parameter], plan: LocalPlan) -> LocalOptimizer:
-    """A new optimiser, as every round starts with one."""
+    """A new optimizer; every round starts with one."""
     if plan.optimizer == "adam":
         return Adam(weights, learning_rate=plan.learning_rate, weight_decay=plan.weight_decay)
     return SGD(
@@ -157,7 +157,7 @@ def predict_logits(
 ) -> Tensor:
     """Outputs of ``model`` in evaluation mode on rows ``points`` of ``images``: ``(n, K)``."""
     plan = plan or LocalPlan()
-    # Outside inference mode: weights that are moved inside it could never be trained again.
+    # Not in inference mode: weights moved within it could not be trained afterwards.
     place(model, plan.device, plan.precision)
     model.eval()
     network = Network(model, plan.device, plan.precision)
@@ -170,7 +170,7 @@ def predict_logits(
 def load_arrays(model: nn.Module, arrays: Mapping[str, NDArray[np.generic]]) -> None:
     """Overwrite every weight and buffer of ``model`` by name, in place.
 
-    A float32 model becomes float64 if the arrays are, so that nothing is rounded.
+    A float32 model becomes float64 if the arrays are float64, so that nothing is rounded.
 
     Raises
     ------
@@ -190,7 +190,7 @@ def load_arrays(model: nn.Module, arrays: Mapping[str, NDArray[np.generic]]) -> 
                     f"array {name!r} has shape {arrays[name].shape}, "
                     f"the model's has {tuple(tensor.shape)}"
                 )
-            # Torch takes no array that must not be written to.
+            # Torch does not accept read-only arrays.
             tensor.copy_(torch.from_numpy(np.require(arrays[name], requirements="W")))
 
 

@@ -1,4 +1,4 @@
-"""From a run's settings to what one round of local training does."""
+"""Make the plan of one round of local training from a run's settings."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ def local_plan(
     Parameters
     ----------
     proximal_mu : weight of the proximal term, as the base strategy sends it.
-    stage : which round of a stage of training, from 1, and how many rounds the stage has; by
+    stage : number of the round within its training stage, from 1, and the stage's length; by
         default the plan has the step size of the settings.
-    told_factor : what the server says to multiply the step size by (`plateau`).
+    told_factor : factor of the step size sent by the server (`plateau`).
     """
     device = choose_device(settings.device)
     return LocalPlan(
@@ -40,9 +40,9 @@ def local_plan(
 
 
 def rate_factor(settings: RunConfig, round_of_stage: int, rounds: int) -> float:
-    """What step sizes are multiplied by in a round, from 1, of a stage of so many ``rounds``.
+    """Factor of step sizes in a round, counted from 1, of a stage of ``rounds`` rounds.
 
-    What `plateau` multiplies them by follows from no number of a round: the server tells it.
+    The factor of `plateau` is not included: it depends on losses, and the server sends it.
     """
     if settings.learning_rate_schedule != "cosine":
         return 1.0

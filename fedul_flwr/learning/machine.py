@@ -1,4 +1,4 @@
-"""How a process computes: device, arithmetic, threads, memory."""
+"""Device, precision, threads and memory of a process."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from fedul_flwr.errors import UserError
 from fedul_flwr.learning.bfloat16 import products_in_bfloat16
 
 LARGE_MODEL = 150_000
-"""Weights from which bfloat16 pays, measured on an EPYC Zen 4 with AVX512_BF16: of our models those
-below (LeNet, ``mlp``, ``cnn-small``) took 0.9 to 1.04 times as long without it, those above 1.4 to
-2.1 times."""
+"""Number of weights from which bfloat16 is faster, measured on an EPYC Zen 4 with AVX512_BF16:
+without it, smaller models (LeNet, ``mlp``, ``cnn-small``) took 0.9 to 1.04 times as long, larger
+ones 1.4 to 2.1 times."""
 
 _LITTLE = 64 * 2**20
 """Bytes of freed memory that a process may keep between rounds."""
@@ -30,16 +30,16 @@ def _glibc() -> ctypes.CDLL | None:
 
 @cache
 def keep_freed_memory() -> bool:
-    """Tell glibc to keep what is freed, between the steps of a round; returns whether it could.
+    """Tell glibc to keep freed memory between the steps of a round; returns whether it worked.
 
-    A training step frees and takes tens of megabytes; given back to the system each time, every
-    step pays for fresh zeroed pages. On a virtual machine that can be half of a step's time.
+    A training step frees and allocates tens of megabytes. If they were returned to the system each
+    time, every step would need new zeroed pages: on a virtual machine up to half of its time.
     """
     libc = _glibc()
     if libc is None:
         return False
-    # 32 MiB is the largest threshold glibc takes. Above it lie whole models and their messages:
-    # kept too, they would leave holes in the heap that nothing else fits into.
+    # 32 MiB is glibc's largest threshold. Whole models and their messages are larger: if they were
+    # kept too, they would fragment the heap.
     mmap_threshold, trim_threshold = -3, -1
     return bool(
         libc.mallopt(mmap_threshold, 32 * 2**20) and libc.mallopt(trim_threshold, 2**31 - 1)
@@ -47,9 +47,9 @@ def keep_freed_memory() -> bool:
 
 
 def release_freed_memory() -> None:
-    """Give what is free back to the system, if it is much: between rounds other clients need it.
+    """Return free memory to the system if it is much: between rounds other clients need it.
 
-    Little stays: to take 20 MB anew, page by page, is 10 ms, which is a step of a small model.
+    A small amount is kept: allocating 20 MB again takes 10 ms, as long as a step of a small model.
     """
     libc = _glibc()
     if libc is not None and _freed_bytes(libc) > _LITTLE:
@@ -57,7 +57,7 @@ def release_freed_memory() -> None:
 
 
 def _freed_bytes(libc: ctypes.CDLL) -> float:
-    """What glibc keeps of freed memory; infinity where it cannot tell (before version 2.33)."""
+    """Bytes of freed memory that glibc keeps; infinity if unknown (before version 2.33)."""
     if not hasattr(libc, "mallinfo2"):
         return math.inf
     libc.mallinfo2.restype = _Usage
@@ -72,12 +72,12 @@ class _Usage(ctypes.Structure):
 
 
 def choose_device(name: str) -> torch.device:
-    """``"auto"``, ``"cpu"`` or ``"cuda"`` to a device.
+    """Device for ``"auto"``, ``"cpu"`` or ``"cuda"``.
 
     Raises
     ------
     UserError
-        ``"cuda"`` where there is none.
+        For ``"cuda"`` without a CUDA device.
     """
     if name == "cuda" and not torch.cuda.is_available():
         raise UserError("Setting device = 'cuda': this machine has no usable CUDA device.")
@@ -99,10 +99,10 @@ def fast_bfloat16(device: torch.device) -> bool:
 
 
 def choose_dtype(precision: str, model: nn.Module, device: torch.device) -> torch.dtype:
-    """``"auto"``, ``"float32"``, ``"bfloat16"`` or ``"float64"`` to the dtype of the arithmetic.
+    """Data type of training for ``"auto"``, ``"float32"``, ``"bfloat16"`` or ``"float64"``.
 
-    ``"auto"`` takes bfloat16 for ``model`` where that pays: on a small one the conversions cost
-    what the products save.
+    ``"auto"`` takes bfloat16 if it is faster for ``model``: for a small one the conversions take
+    the time that the products save.
     """
     if precision == "auto":
         large = sum(weight.numel() for weight in model.parameters()) >= LARGE_MODEL
@@ -114,9 +114,9 @@ def choose_dtype(precision: str, model: nn.Module, device: torch.device) -> torc
 def autocast(
     device: torch.device, dtype: torch.dtype, *, strided: bool
 ) -> AbstractContextManager[object]:
-    """Context in which products run in ``dtype`` where that is below float32.
+    """Context in which products run in ``dtype`` if that is smaller than float32.
 
-    ``strided`` as :func:`~fedul_flwr.learning.bfloat16.products_in_bfloat16` means it.
+    ``strided`` as in :func:`~fedul_flwr.learning.bfloat16.products_in_bfloat16`.
     """
     if dtype == torch.bfloat16:
         return products_in_bfloat16(device, strided=strided)
@@ -124,12 +124,12 @@ def autocast(
 
 
 def place(model: nn.Module, device: torch.device, precision: str) -> nn.Module:
-    """Move ``model`` to ``device``, channels last, in float64 if that is the arithmetic."""
+    """Move ``model`` to ``device``, channels last, converted to float64 if that is chosen."""
     wide = torch.float64 if precision == "float64" else torch.float32
     return model.to(device, wide).to(memory_format=torch.channels_last)
 
 
 def set_threads(count: int) -> None:
-    """Let torch use ``count`` CPU threads; 0 leaves its own choice."""
+    """Let torch use ``count`` CPU threads; 0 keeps torch's own choice."""
     if count and torch.get_num_threads() != count:
         torch.set_num_threads(count)

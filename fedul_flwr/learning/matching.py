@@ -1,4 +1,4 @@
-"""One loss of labeled and unlabeled points: UDA, and FixMatch with the image as weak view."""
+"""Loss of labeled and unlabeled points: UDA, and FixMatch with the unchanged image as weak view."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ as :func:`~fedul_flwr.learning.consistency.fixmatch_loss`."""
 
 
 def annealed_cross_entropy(threshold: float) -> Loss:
-    """Cross-entropy without the points that are learned already (Xie et al. 2020, section 2.3).
+    """Cross-entropy without points that are already learned (Xie et al. 2020, section 2.3).
 
-    Points whose true class has a probability above ``threshold`` are left out; the loss is the
-    mean over the others, and 0 where there are none.
+    Points whose true class has a probability above ``threshold`` are skipped; the loss is the mean
+    over the others, and 0 without others.
     """
 
     def loss(logits: Tensor, labels: Tensor) -> Tensor:
@@ -36,15 +36,15 @@ def annealed_cross_entropy(threshold: float) -> Loss:
 class MatchingObjective:
     """λ_s · loss of labeled points + λ_u · consistency of unlabeled ones (FedMatch, A.1 and A.3).
 
-    What the network says of an unlabeled image as it is, without a gradient, is the target of what
-    it says of the image's strong view.
+    The network's prediction for an unchanged unlabeled image, without a gradient, is the target of
+    its prediction for the image's strong view.
 
     Attributes
     ----------
     supervised : loss of the labeled points.
     supervised_weight, unsupervised_weight : λ_s and λ_u.
     consistency : loss of the unlabeled points.
-    threshold : least top probability of a target; points below it have loss 0 but count in the
+    threshold : smallest top probability of a target; points below it have loss 0 but count in the
         mean.
     strong_view : makes strong views ``(n, c, h, w)`` of images.
     """
@@ -57,7 +57,7 @@ class MatchingObjective:
     strong_view: Callable[[Tensor], Tensor]
 
     def __call__(self, network: Network, inputs: Tensor, labels: Tensor) -> Tensor:
-        """Loss of ``(n, c, h, w)`` inputs, the labeled ones first; ``labels`` of others are -1."""
+        """Loss of ``(n, c, h, w)`` inputs, labeled ones first; ``labels`` of the others are -1."""
         count = int((labels >= 0).sum())
         seen, unseen = inputs[:count], inputs[count:]
         terms = []
@@ -73,7 +73,7 @@ class MatchingObjective:
             log_target = functional.log_softmax(network(inputs), dim=1)
         sure = log_target.amax(dim=1).exp() >= self.threshold
         chosen = _worth_a_pass(network.model, sure)
-        # Running statistics are for points as they are tested.
+        # Running statistics must describe unchanged points, as in testing.
         with frozen_statistics(network.model):
             log_q = functional.log_softmax(network(self.strong_view(inputs[chosen])), dim=1)
         value, _ = self.consistency(log_target[chosen], log_q, self.threshold)
@@ -81,10 +81,10 @@ class MatchingObjective:
 
 
 def _worth_a_pass(model: nn.Module, sure: Tensor) -> Tensor:
-    """Positions whose strong views the model has to see; the others have loss 0 in any case.
+    """Positions whose strong views have to be computed; the others have loss 0 anyway.
 
-    With batch norm that is all of them, as the views of the ``sure`` (bool ``(n,)``) depend on the
-    others'. It is at least one: penalties are added to a gradient of zeros, but not to none.
+    With batch norm these are all, as outputs of the ``sure`` ones (bool ``(n,)``) depend on the
+    others. There is at least one, because penalties need an existing gradient, even a zero one.
     """
     if has_batch_norm(model):
         sure = torch.ones_like(sure)

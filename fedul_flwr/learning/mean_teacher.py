@@ -1,4 +1,4 @@
-"""A student that agrees with the moving average of itself (Tarvainen & Valpola 2017)."""
+"""Mean teacher: consistency of a student with its moving average (Tarvainen & Valpola 2017)."""
 
 from __future__ import annotations
 
@@ -10,26 +10,26 @@ from fedul_flwr.learning.network import Network
 
 
 class MeanTeacherObjective:
-    """Cross-entropy of labeled points, and agreement of two views of all points.
+    """Cross-entropy of labeled points, and consistency between two views of all points.
 
     The student sees the first view, the teacher the second. The teacher is the student's moving
     average: after the student's step t its weights are d·teacher + (1 − d)·student with
-    d = min(1 − 1/(t + 1), ``decay``), so a plain mean at first. Its batch-norm statistics are those
-    of its own inputs. The cross-entropy is summed over the labeled points and divided by all points
-    of the batch; the disagreement is the mean over points and classes of the squared difference of
-    both softmax outputs. Both as in the code of XCLP's authors.
+    d = min(1 − 1/(t + 1), ``decay``), so a plain mean at first. Its batch-norm statistics come from
+    its own inputs. The cross-entropy is summed over the labeled points and divided by all points
+    of the batch; the consistency loss is the mean over points and classes of the squared difference
+    of both softmax outputs. Both are as in the code of XCLP's authors.
 
-    With a second head (:class:`~fedul_flwr.models.two_heads.TwoHeads`) the first head learns the
-    labels and the second one to agree with the teacher's first, and both are pulled together.
+    With a second head (:class:`~fedul_flwr.models.two_heads.TwoHeads`) the first head is trained on
+    labels, the second one on the teacher's first head, and a penalty keeps both heads close.
 
     Parameters
     ----------
     classes : ``(n,)``, class of every training point, -1 for an unlabeled one.
-    teacher : in training mode, placed where the student is; changed in place.
-    weight : of the disagreement.
+    teacher : in training mode, on the student's device; changed in place.
+    weight : weight of the consistency loss.
     decay : largest decay of the teacher, in [0, 1).
     logit_cost : weight of the mean squared difference between the logits of both heads.
-    steps : t so far, 0 or more.
+    steps : number of steps t so far.
     """
 
     def __init__(
@@ -56,7 +56,7 @@ class MeanTeacherObjective:
         Parameters
         ----------
         inputs : ``(2 b, c, h, w)``, both views of the batch.
-        positions : ``(b,)``, which training points these are.
+        positions : ``(b,)``, positions of these training points in ``classes``.
         """
         if self._begun:
             self.follow(network.model)
@@ -76,7 +76,7 @@ class MeanTeacherObjective:
 
     @torch.no_grad()
     def follow(self, student: nn.Module) -> None:
-        """Move the teacher after a step of the student; after the last step the caller does it."""
+        """Update the teacher after a step of the student; the caller does so after the last one."""
         self._steps += 1
         decay = min(1 - 1 / (self._steps + 1), self._decay)
         for own, now in zip(self.teacher.parameters(), student.parameters(), strict=True):

@@ -1,4 +1,4 @@
-"""The model in training, as an objective sees it."""
+"""The model in training, as used by objectives: device, precision, batch norm."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from fedul_flwr.learning.machine import autocast, choose_dtype
 
 
 class Network:
-    """Maps inputs ``(n, c, h, w)`` to logits ``(n, K)`` in the arithmetic of the round.
+    """Maps inputs ``(n, c, h, w)`` to logits ``(n, K)`` in the precision of the run.
 
     Parameters
     ----------
     model : the class model.
-    device, precision : where and in what it computes
+    device, precision : its device, and its number format
         (:func:`~fedul_flwr.learning.machine.choose_dtype`).
     """
 
@@ -31,17 +31,17 @@ class Network:
         self._wide = torch.float64 if self._dtype == torch.float64 else torch.float32
 
     def place(self, inputs: Tensor) -> Tensor:
-        """``inputs`` where and as the model takes them."""
+        """``inputs`` on the model's device, in float32 or float64."""
         return inputs.to(self._device, self._wide)
 
     def __call__(self, inputs: Tensor) -> Tensor:
-        """Logits; losses and comparisons of them are never in bfloat16."""
+        """Logits, never in bfloat16, so that losses are not either."""
         with autocast(self._device, self._dtype, strided=self._strided):
             logits: Tensor = self.model(self._never_alone(inputs))
         return logits[: len(inputs)].to(self._wide)
 
     def both(self, inputs: Tensor) -> tuple[Tensor, Tensor]:
-        """Logits of both heads of a model with two; the same twice of one with one."""
+        """Logits of both heads of a model; of a model with one head the same logits twice."""
         heads = getattr(self.model, "both", None)
         if heads is None:
             logits = self(inputs)
@@ -51,23 +51,23 @@ class Network:
         return first[: len(inputs)].to(self._wide), second[: len(inputs)].to(self._wide)
 
     def _never_alone(self, inputs: Tensor) -> Tensor:
-        """Batch norm has no variance of one point in training; twice the point has the same."""
+        """Duplicate a single point: batch norm in training needs two; the output is the same."""
         alone = self.model.training and len(inputs) == 1
         return torch.cat([inputs, inputs]) if alone else inputs
 
     def twin(self, model: nn.Module) -> Network:
-        """Another model in the same arithmetic."""
+        """A network for another model with the same device and precision."""
         return Network(model, self._device, self._precision)
 
     def wide(self) -> Network:
-        """The same network without bfloat16, for differences that it would round away."""
+        """The same network without bfloat16, for differences too small for it."""
         wide = "float64" if self._precision == "float64" else "float32"
         return Network(self.model, self._device, wide)
 
 
 @contextmanager
 def frozen_statistics(model: nn.Module) -> Iterator[None]:
-    """Within, batch norm uses the statistics of the batch and leaves its running ones alone."""
+    """Context in which batch norm uses the batch's statistics without updating running ones."""
     layers = [layer for layer in _batch_norms(model) if layer.track_running_stats]
     for layer in layers:
         layer.track_running_stats = False
@@ -79,7 +79,7 @@ def frozen_statistics(model: nn.Module) -> Iterator[None]:
 
 
 def has_batch_norm(model: nn.Module) -> bool:
-    """Whether, in training, the output for a point depends on the others of its batch."""
+    """Whether the model has batch norm: in training an output then depends on the whole batch."""
     return any(True for _ in _batch_norms(model))
 
 

@@ -1,7 +1,7 @@
-"""Local optimisers over torch's own kernels, without ``torch.optim.Optimizer``.
+"""Local optimizers that use torch's kernels, without ``torch.optim.Optimizer``.
 
-Constructing an ``Optimizer`` imports torch's compiler: four seconds and 150 MB for a process that
-compiles nothing, and on a device every message is a new process.
+Constructing an ``Optimizer`` imports torch's compiler, which takes four seconds and 150 MB; on a
+device every message starts a new process.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from torch.optim.sgd import sgd
 
 
 class LocalOptimizer:
-    """Steps ``weights`` along their gradients; a weight without a gradient is left alone."""
+    """Updates ``weights`` by their gradients; a weight without a gradient does not change."""
 
     def __init__(self, weights: Sequence[nn.Parameter]) -> None:
         self.weights = list(weights)
 
     def zero_grad(self) -> None:
-        """Forget gradients, and free their memory."""
+        """Delete gradients and free their memory."""
         for weight in self.weights:
             weight.grad = None
 
@@ -45,7 +45,7 @@ class Adam(LocalOptimizer):
         self._rate, self._decay = learning_rate, weight_decay
         self._means = [torch.zeros_like(weight) for weight in self.weights]
         self._squares = [torch.zeros_like(weight) for weight in self.weights]
-        # On the device of its weight: fused kernels count their steps there.
+        # On the device of its weight, where fused kernels count steps.
         self._steps = [torch.zeros((), device=weight.device) for weight in self.weights]
 
     def _step(self, held: list[int], gradients: list[Tensor]) -> None:

@@ -1,4 +1,4 @@
-"""What a client does in one round."""
+"""The plan of a client's local training in one round."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ CPU = torch.device("cpu")
 
 @dataclass(frozen=True)
 class LocalPlan:
-    """What a client does in one round; the fields are the settings of the same names.
+    """Plan of a client's local training in one round; fields are settings of the same names.
 
     ``proximal_mu`` is the weight mu of FedProx's (mu/2)·‖w − w_global‖².
     """

@@ -1,4 +1,4 @@
-"""Learning from label proportions: a set's mean prediction against its class priors."""
+"""Learning from label proportions: compares a set's mean prediction with its class priors."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from torch.nn import functional
 def log_mean_prediction(logits: Tensor) -> Tensor:
     """Logarithm ``(K,)`` of the mean softmax of ``(n, K)`` logits, log pi_hat of a set.
 
-    Taken in log space: the mean of probabilities that underflow has a logarithm still.
+    Computed in log space, so that it is finite even if probabilities underflow.
     """
     log_p = functional.log_softmax(logits, dim=1)
     return torch.logsumexp(log_p, dim=0) - math.log(len(logits))
@@ -44,7 +44,7 @@ class ProportionLoss(nn.Module):
         self.register_buffer("priors", priors.double(), persistent=False)
 
     def forward(self, logits: Tensor, sets: Tensor) -> Tensor:
-        """Loss of one set's ``(n, K)`` logits; ``sets`` ``(n,)`` is its index, n times."""
-        # Losses are built on the CPU: follow the logits to their device.
+        """Loss of one set's ``(n, K)`` logits; ``sets`` ``(n,)`` repeats its index."""
+        # Losses are built on the CPU: move the priors to the device of the logits.
         priors = self.priors.to(logits.device, logits.dtype)
         return proportion_loss(logits, priors[sets[0]])

@@ -1,4 +1,4 @@
-"""Pseudo labels from priors and networks, and learning from the confident and the other points."""
+"""Pseudo labels from priors and networks, and the mix of confident and other points (FedPL)."""
 
 from __future__ import annotations
 
@@ -45,8 +45,8 @@ class FixMixObjective:
     alpha : of the Beta distribution, above 0.
     mix : ``"inputs"``, or ``"outputs"``: r·f(x+) + (1 − r)·f(x−) in place of f(x_mix) (release).
     pairing : ``"all"``, every x+ with an x− drawn with replacement; or ``"shorter"``, pairs in
-        order up to the shorter half, and no step at all without both halves (release).
-    relabel : whether labels are the classes with the top probabilities, not those given (release).
+        order up to the size of the smaller group, and no step if a group is empty (release).
+    relabel : whether the predicted classes replace the given labels (release).
     """
 
     threshold: float = 0.4
@@ -64,7 +64,7 @@ class FixMixObjective:
         confident = is_confident(logits, self.threshold)
         high, low = confident.nonzero()[:, 0], (~confident).nonzero()[:, 0]
         if self.pairing == "shorter" and not (len(high) and len(low)):
-            # A leaf of its own: weights get no gradient, and the optimiser leaves them alone.
+            # A new leaf: weights get no gradient, so that the optimizer does not change them.
             return torch.zeros((), dtype=logits.dtype, device=logits.device, requires_grad=True)
         if not len(high):
             return 0.0 * logits.sum()
@@ -82,7 +82,7 @@ class FixMixObjective:
         return fix + self.weight * mix
 
     def pairs(self, high: Tensor, low: Tensor) -> tuple[Tensor, Tensor]:
-        """Positions of x+ and x− of every pair, from those of both halves."""
+        """Positions of x+ and x− of every pair, from the positions of both groups."""
         if self.pairing == "shorter":
             count = min(len(high), len(low))
             return high[:count], low[:count]  # batches are in random order
@@ -93,6 +93,6 @@ class FixMixObjective:
         return float(torch.distributions.Beta(self.alpha, self.alpha).sample())
 
     def _of_mixed(self, network: Network, mixed: Tensor) -> Tensor:
-        # Running statistics are for points as they are tested, which are not mixed.
+        # Running statistics must describe unmixed points, as in testing.
         with frozen_statistics(network.model):
             return network(mixed)

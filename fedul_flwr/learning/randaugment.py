@@ -1,4 +1,4 @@
-"""RandAugment (Cubuk et al. 2020) of whole batches, for consistency between views of a point."""
+"""RandAugment (Cubuk et al. 2020) of whole batches, for strong views in consistency losses."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from fedul_flwr.learning import colours
 from fedul_flwr.learning.affine import rotations, shears, warp
 
 GREATEST_MAGNITUDE = 10
-"""Magnitudes are whole numbers up to this one, at which the strengths below are reached."""
+"""Largest magnitude, an integer; it gives the strengths below."""
 BITS = 4
-"""Most bits that posterising takes from the 8 of a level."""
+"""Largest number of the 8 bits of a level that posterizing removes."""
 ENHANCEMENT = 0.9
-"""Largest change of colour, contrast, brightness and sharpness: factors 1 ± ENHANCEMENT."""
+"""Largest change of color, contrast, brightness and sharpness: factors 1 ± ENHANCEMENT."""
 ROTATION = 30.0
 """Largest rotation either way, degrees."""
 SHEAR = 0.3
@@ -33,33 +33,33 @@ _COLOURS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
     "brightness": lambda images, by: colours.brighten(images, 1 + ENHANCEMENT * by),
     "sharpness": lambda images, by: colours.sharpen(images, 1 + ENHANCEMENT * by),
 }
-"""Changes of ``(m, c, h, w)`` levels by ``(m,)`` strengths, in the order in which they are made."""
+"""Changes of ``(m, c, h, w)`` levels by ``(m,)`` strengths, in the order of their application."""
 _GEOMETRY = ("rotate", "shear-x", "shear-y", "translate-x", "translate-y")
 OPERATIONS = (*_COLOURS, *_GEOMETRY)
-"""The paper's operations but for the identity."""
+"""The paper's operations except the identity."""
 
 
 def randaugment(
     inputs: Tensor, num_operations: int = 6, magnitudes: tuple[int, int] = (2, 5)
 ) -> Tensor:
-    """Change every image by operations of its own, drawn at random, each of its own magnitude.
+    """Apply randomly drawn operations with random magnitudes to every image.
 
-    The paper makes the changes in the order in which they were drawn. Here the order is always that
+    The paper applies operations in the order in which they are drawn. Here the order is always that
     of :data:`OPERATIONS`, for speed: an operation changes all images that drew it at once, and
-    geometric ones are one affine map, which resamples an image only once. Autocontrast and
-    equalisation come first, as they would undo contrast and brightness. Draws from torch's own
-    generator.
+    geometric ones form one affine map, which resamples an image only once. Autocontrast and
+    equalization come first, as they would undo contrast and brightness. Random numbers come from
+    torch's own generator.
 
-    FedMatch's code has other draws and strengths:
+    FedMatch's code uses other draws and strengths:
     :func:`~fedul_flwr.learning.released_randaugment.released_randaugment`.
 
     Parameters
     ----------
-    inputs : ``(n, c, h, w)`` in [-1, 1]; black is -1, also what comes from outside the image.
-    num_operations : how many different ones of the 13 operations an image gets.
-    magnitudes : least and greatest; each operation's is drawn from these and all whole numbers
-        between, and so is the direction, where it has one. 0 changes nothing, but for autocontrast
-        and equalisation, which have no magnitude.
+    inputs : ``(n, c, h, w)`` in [-1, 1]; black is -1, also for pixels from outside the image.
+    num_operations : number of distinct operations, out of 13, per image.
+    magnitudes : smallest and largest; each operation's magnitude is a random integer in this range,
+        and its direction, if it has one, is random. 0 changes nothing, except for autocontrast and
+        equalization, which have no magnitude.
 
     Returns
     -------
@@ -68,7 +68,7 @@ def randaugment(
     Raises
     ------
     ValueError
-        If there are not so many operations, or no such magnitudes.
+        If the number of operations or the magnitudes are out of range.
     """
     least, greatest = magnitudes
     if not 1 <= num_operations <= len(OPERATIONS):
@@ -88,7 +88,7 @@ def randaugment(
 
 
 def _draw(inputs: Tensor, num_operations: int, least: int, greatest: int) -> tuple[Tensor, Tensor]:
-    """Which operations every image gets, bool ``(n, 13)``, and strengths ``(n, 13)`` in [-1, 1]."""
+    """Operations of every image, bool ``(n, 13)``, and strengths ``(n, 13)`` in [-1, 1]."""
     shape, device = (len(inputs), len(OPERATIONS)), inputs.device
     # argsort of random numbers is a random order of 0 … 12.
     drawn = torch.rand(shape, device=device).argsort(dim=1) < num_operations

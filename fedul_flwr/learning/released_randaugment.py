@@ -1,4 +1,4 @@
-"""RandAugment as FedMatch's released code has it: other draws and other strengths."""
+"""RandAugment as in FedMatch's released code: other draws and other strengths."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ from fedul_flwr.learning import colours
 from fedul_flwr.learning.affine import rotations, shears, warp
 
 GREATEST_BOUND = 10
-"""Strengths are a tenth of the way apart: number i of 0 to 9 is i/9 of the largest."""
+"""Number of strengths, and largest bound: strength i of 0 to 9 is i/9 of the largest one."""
 BITS = 4
-"""Most bits that posterising takes from the 8 of a level."""
+"""Largest number of the 8 bits of a level that posterizing removes."""
 DARKEST = 256 - 231
-"""Largest change of solarising's threshold, from 256."""
+"""Largest change of solarizing's threshold, from 256."""
 COLOUR, CONTRAST, BRIGHTNESS, SHARPNESS = 0.9, 0.5, 0.3, 0.9
-"""Largest changes of the factors 1 ± these."""
+"""Largest changes of the factors: factors are 1 ± these values."""
 ROTATION = 360.0
-"""Largest rotation, counter-clockwise alone, degrees."""
+"""Largest rotation, only counter-clockwise, degrees."""
 SHEAR = 0.3
-"""Largest shear either way, pixels per pixel; the upper left corner of the image stays."""
+"""Largest shear either way, pixels per pixel, about the upper left corner of the image."""
 SHIFT = 0.2
 """Largest translation either way, as a share of the image's side."""
 GREY = 128.0
-"""Level of what a rotation brings in from outside the image; elsewhere it is black."""
+"""Level of pixels from outside the image in a rotation; for other operations they are black."""
 
 _COLOURS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
     "autocontrast": lambda images, _: colours.autocontrast(images),
@@ -37,30 +37,32 @@ _COLOURS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
     "brightness": lambda images, by: colours.brighten(images, 1 + BRIGHTNESS * by),
     "sharpness": lambda images, by: colours.sharpen(images, 1 + SHARPNESS * by),
 }
-"""Changes of ``(m, c, h, w)`` levels by ``(m,)`` strengths. Equalisation does nothing there."""
+"""Changes of ``(m, c, h, w)`` levels by ``(m,)`` strengths. In that code equalization does
+nothing."""
 OPERATIONS = (*_COLOURS, "rotate", "shear-x", "shear-y", "translate-x", "translate-y")
-"""What an operation's number stands for."""
+"""Operations by number."""
 _ROTATE = len(_COLOURS)
 
 
 def released_randaugment(
     inputs: Tensor, num_operations: int = 6, bounds: tuple[int, int] = (2, 5)
 ) -> Tensor:
-    """Change every image by operations drawn with repetition, in the order in which they are drawn.
+    """Apply operations drawn with repetition to every image, in the order of drawing.
 
-    A bound is drawn for every image, and for each of its operations a number from 0 to below that
-    bound. With bounds of 2 to 5 the mean number is 1.25 and 32 % of them are 0, which changes
-    nothing but for autocontrast. But for rotations of up to 160 degrees it changes images far less
+    A bound is drawn for every image, and for each of its operations a strength from 0 to below that
+    bound. With bounds of 2 to 5 the mean strength is 1.25, and 32 % are 0, which changes
+    nothing but for autocontrast. Except for rotations of up to 160 degrees it changes images less
     than :func:`~fedul_flwr.learning.randaugment.randaugment` (Jeong et al. 2021, released code).
 
-    There every operation rounds to whole levels, and geometric ones take the nearest pixel or fit a
-    cubic; here none rounds, and all interpolate linearly. Draws from torch's own generator.
+    The released code rounds to integer levels after every operation, and geometric ones use nearest
+    or cubic interpolation; here nothing is rounded, and all interpolate linearly. Random numbers
+    come from torch's own generator.
 
     Parameters
     ----------
     inputs : ``(n, c, h, w)`` in [-1, 1]; black is -1.
-    num_operations : how many an image gets, at least 1.
-    bounds : least and greatest bound, from 1 to 10.
+    num_operations : number of operations per image, at least 1.
+    bounds : smallest and largest bound, from 1 to 10.
 
     Returns
     -------
@@ -69,7 +71,7 @@ def released_randaugment(
     Raises
     ------
     ValueError
-        If there are no such bounds, or no operation.
+        If the bounds are out of range, or without operations.
     """
     least, greatest = bounds
     if num_operations < 1:
@@ -95,7 +97,7 @@ def _draw(inputs: Tensor, num_operations: int, least: int, greatest: int) -> tup
     shape, device = (len(inputs), num_operations), inputs.device
     operations = torch.randint(0, len(OPERATIONS), shape, device=device)
     bounds = torch.randint(least, greatest + 1, (len(inputs), 1), device=device)
-    # All bounds divide 2520, so that what is left of the division is uniform.
+    # All bounds divide 2520, so that the remainder is uniform.
     numbers = torch.randint(0, 2520, shape, device=device) % bounds
     directions = 2 * torch.randint(0, 2, shape, device=device) - 1
     return operations, (numbers * directions).to(inputs.dtype) / (GREATEST_BOUND - 1)
@@ -108,7 +110,7 @@ def _move(images: Tensor, operations: Tensor, strengths: Tensor) -> Tensor:
         strengths * (operations == number) for number in range(_ROTATE, len(OPERATIONS))
     )
     matrices = rotations(ROTATION * turn.abs()) @ shears(SHEAR * across, SHEAR * down)
-    # The map is taken from the centre: half a side further the corner is where it was.
+    # The map is relative to the center: shift it so that the corner stays in place.
     corner = SHEAR / 2 * torch.stack([across * height / width, down * width / height], dim=1)
     shifts = SHIFT * torch.stack([right, below], dim=1) + corner
     outside = (GREY * (operations == _ROTATE)).to(images.dtype).view(-1, 1, 1, 1)

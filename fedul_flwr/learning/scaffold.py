@@ -1,4 +1,4 @@
-"""SCAFFOLD at a client (Karimireddy et al. 2020, algorithm 1): steps corrected by variates."""
+"""SCAFFOLD's local training (Karimireddy et al. 2020, algorithm 1): steps corrected by variates."""
 
 from __future__ import annotations
 
@@ -33,16 +33,16 @@ def train_with_variates(
     own: Variate,
     option: str,
 ) -> tuple[LocalResult, dict[str, NDArray[np.generic]], dict[str, NDArray[np.generic]]]:
-    """Train ``model`` in place by y ← y − eta·(g − c_i + c) and renew the client's variate.
+    """Train ``model`` in place by y ← y − eta·(g − c_i + c) and update the client's variate.
 
-    Option I renews it by the gradient at the global model x, option II by
-    c_i − c + (x − y) / (a·eta) for the normaliser a of the steps (their number S for plain SGD).
+    Option I sets it to the gradient at the global model x, option II to
+    c_i − c + (x − y) / (a·eta) for the normalizer a of the steps (their number S for plain SGD).
 
     Parameters
     ----------
     server : c, an array for every trainable weight.
     own : c_i in the same form; empty before this client's first round (zeros).
-    option : ``"I"`` or ``"II"``; II holds for SGD only.
+    option : ``"I"`` or ``"II"``; II is valid for SGD only.
 
     Returns
     -------

@@ -1,4 +1,4 @@
-"""How weights of regularisers, step sizes and thresholds change over the rounds."""
+"""Schedules of weights of regularizers, step sizes and thresholds over the rounds."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from collections.abc import Sequence
 def ramp_up(server_round: int, rounds: int) -> float:
     """exp(−5·(1 − t)²) for t = ``server_round`` / ``rounds``, 1 from round ``rounds`` on.
 
-    Consistency between predictions is worth nothing while they are wrong: in round 1 of 10 the
-    weight is 0.02, in round 5 it is 0.29 (Laine & Aila 2017, appendix A).
+    Consistency does not help while predictions are wrong, so its weight starts small: in round 1
+    of 10 it is 0.02, in round 5 it is 0.29 (Laine & Aila 2017, appendix A).
 
     Parameters
     ----------
     server_round : from 1.
-    rounds : length of the ramp; 0 is none.
+    rounds : length of the ramp; 0 for no ramp.
     """
     if server_round >= rounds:
         return 1.0
@@ -25,27 +25,27 @@ def ramp_up(server_round: int, rounds: int) -> float:
 def cosine(server_round: int, rounds: int) -> float:
     """(1 + cos(π·(t − 1)/T))/2 for t = ``server_round``, T = ``rounds``: 1 at first, then falling.
 
-    It would reach 0 in round T + 1 (cosine annealing; Loshchilov & Hutter 2017, eq. 5). No round
-    trains with a step size of 0: from round T on the factor stays what it is there.
+    It would reach 0 in round T + 1 (cosine annealing; Loshchilov & Hutter 2017, eq. 5). So that no
+    round has a step size of 0, the factor is constant from round T on.
 
     Parameters
     ----------
-    server_round : from 1; where a method restarts the schedule, counted from there.
+    server_round : from 1; counted from the start of a stage if a method restarts the schedule.
     rounds : T, at least 1.
     """
     return (1.0 + math.cos(math.pi * (min(server_round, rounds) - 1) / rounds)) / 2
 
 
 def plateau(losses: Sequence[float], patience: int, factor: float) -> float:
-    """factor^−d, where d is how often ``patience`` losses in a row were no lower than the least.
+    """factor^−d for d divisions, one after each ``patience`` losses without a new minimum.
 
-    Every division begins a new count (Serra et al. 2018, as in FedMatch, appendix A).
+    Every division restarts the count (Serra et al. 2018, as in FedMatch, appendix A).
 
     Parameters
     ----------
-    losses : validation losses so far, in the order of the rounds; one that is NaN is no lower.
+    losses : validation losses so far, in the order of the rounds; NaN is not a new minimum.
     patience : at least 1.
-    factor : what a step size is divided by, above 1.
+    factor : divisor of the step size, above 1.
     """
     least, waited, divisions = math.inf, 0, 0
     for loss in losses:
@@ -61,12 +61,12 @@ def plateau(losses: Sequence[float], patience: int, factor: float) -> float:
 def signal_threshold(name: str, server_round: int, rounds: int, num_classes: int) -> float:
     """η_t = α_t·(1 − 1/K) + 1/K of training-signal annealing (Xie et al. 2020, section 2.3).
 
-    The probability above which a labeled point counts as learned, in (1/K, 1]. With t/T for
-    ``server_round`` / ``rounds``, α_t is exp(5(t/T − 1)), t/T or 1 − exp(−5·t/T).
+    A labeled point counts as learned if its probability is above this value in (1/K, 1]. With t/T
+    for ``server_round`` / ``rounds``, α_t is exp(5(t/T − 1)), t/T or 1 − exp(−5·t/T).
 
     Parameters
     ----------
-    name : ``"exponential"``, ``"linear"``, ``"logarithmic"``, or ``"none"``, which is 1 throughout.
+    name : ``"exponential"``, ``"linear"``, ``"logarithmic"``, or ``"none"``, which is always 1.
     server_round : t, from 1.
     rounds : T.
     num_classes : K.
@@ -81,5 +81,5 @@ def signal_threshold(name: str, server_round: int, rounds: int, num_classes: int
             share = 1.0 - math.exp(-5.0 * time)
         case _:
             share = 1.0
-    # The same as above, and exactly 1 for a share of 1: no rounding leaves a point out.
+    # The same formula, but exactly 1 for α_t = 1, so that rounding skips no point.
     return 1.0 - (1.0 - share) * (1.0 - 1.0 / num_classes)

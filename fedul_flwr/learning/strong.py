@@ -1,4 +1,4 @@
-"""Strong augmentation of whole batches, for consistency between views of a point."""
+"""Strong augmentation of whole batches, for strong views in consistency losses."""
 
 from __future__ import annotations
 
@@ -22,21 +22,21 @@ CUTOUT = 0.4
 
 
 def strong_augment(inputs: Tensor) -> Tensor:
-    """A random affine map, contrast and brightness, and a cutout for every image of its own.
+    """Apply a random affine map, contrast, brightness and cutout to every image.
 
-    RandAugment's family of changes (Cubuk et al. 2020) as a few tensor operations on the whole
-    batch. Nothing is mirrored: a 2 is no mirrored 2, and where mirroring keeps the class the weak
-    view does it. Draws from torch's own generator.
+    Changes like RandAugment's (Cubuk et al. 2020) as a few tensor operations on the whole batch.
+    Images are not mirrored: that changes some classes (digits), and for the others the weak view
+    does it. Random numbers come from torch's own generator.
 
     Parameters
     ----------
-    inputs : ``(n, c, h, w)`` in [-1, 1]; black is -1, also what comes from outside the image.
+    inputs : ``(n, c, h, w)`` in [-1, 1]; black is -1, also for pixels from outside the image.
 
     Returns
     -------
     New images of the same shape and range.
     """
-    warped = warp(inputs + 1, *_affine_maps(inputs))  # from -1 to 1 becomes from 0 to 2
+    warped = warp(inputs + 1, *_affine_maps(inputs))  # the range -1 to 1 becomes 0 to 2
     values = _recolour(warped / 2)
     return (values * _outside_cutout(inputs)).mul_(2).sub_(1)
 
@@ -65,7 +65,7 @@ def _recolour(values: Tensor) -> Tensor:
 
 
 def _outside_cutout(inputs: Tensor) -> Tensor:
-    """``(n, 1, h, w)``: 0 inside a square around a random place, 1 elsewhere."""
+    """``(n, 1, h, w)``: 0 inside a square around a random position, 1 elsewhere."""
     height, width = inputs.shape[2:]
     half = _uniform(inputs, 0, CUTOUT).view(-1, 1, 1) * (min(height, width) / 2)
     place = torch.arange(max(height, width), device=inputs.device).to(inputs.dtype) + 0.5

@@ -1,4 +1,4 @@
-"""Cross-entropy in which points count differently, by confidence and by class."""
+"""Cross-entropy with weights of points, by confidence and by class."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ def scaled_cross_entropy(weight: float) -> Loss:
 def weighted_cross_entropy(logits: Tensor, labels: Tensor, weights: Tensor) -> Tensor:
     """(1/b) Σ_i w_i · CE(logits_i, labels_i), the loss of XCLP's pseudo labels (algorithm 2).
 
-    The sum is divided by the number of points, not by their weights: a batch that nothing is sure
-    of makes a small step.
+    The sum is divided by the number of points, not by their weights, so that a batch of low
+    confidence makes a small step.
 
     Parameters
     ----------
@@ -36,9 +36,9 @@ def weighted_cross_entropy(logits: Tensor, labels: Tensor, weights: Tensor) -> T
 
 
 def class_weights(labels: NDArray[np.int64], num_classes: int) -> NDArray[np.float64]:
-    """n/(K · n_k) for every class k, n_k its number among ``labels``; 0 for a class without one.
+    """n/(K · n_k) for every class k with n_k ``labels``; 0 for a class without labels.
 
-    With these weights every class that is there counts as much as any other.
+    With these weights all classes that occur have the same total weight.
 
     Parameters
     ----------

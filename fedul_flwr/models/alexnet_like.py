@@ -1,4 +1,4 @@
-"""The small AlexNet of Serra et al. (2018), as FedMatch has it (appendix B.4)."""
+"""The small AlexNet of Serra et al. (2018), as in FedMatch (appendix B.4)."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from fedul_flwr.models.sizes import require_size
 def alexnet_like(image_shape: tuple[int, int, int], num_classes: int) -> nn.Module:
     """Convolutions of 4 x 4, 3 x 3 and 2 x 2, and three linear layers, 6.5 M weights at 32 x 32.
 
-    Weights are drawn by variance scaling, as `resnet9`'s are. Layers have biases, 0 at first, and
-    no dropout; the paper says neither.
+    Weights are drawn by variance scaling, as for `resnet9`. Layers have biases, initially 0, and no
+    dropout; the paper mentions neither.
     """
     require_size("alexnet-like", image_shape, 19)
     height, width, channels = image_shape
@@ -38,7 +38,7 @@ def _convolution(channels: int, filters: int, size: int) -> list[nn.Module]:
 
 
 def _left(side: int) -> int:
-    """Places on a side after the convolutions, which do not pad, and their poolings."""
+    """Pixels on a side after the convolutions, which are not padded, and the poolings."""
     for size in (4, 3, 2):
         side = (side - size + 1) // 2
     return side

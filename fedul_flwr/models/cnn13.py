@@ -10,24 +10,24 @@ from fedul_flwr.models.sizes import require_size
 
 
 class UnitLength(nn.Module):
-    """Scales every row of ``(n, d)`` to an L2 norm of 1; a row of zeros stays."""
+    """Scales every row of ``(n, d)`` to an L2 norm of 1; a row of zeros does not change."""
 
     def forward(self, features: Tensor) -> Tensor:
-        """Rows of ``features`` at unit length."""
+        """Rows of ``features`` with unit length."""
         return functional.normalize(features, dim=1)
 
 
 def cnn13(image_shape: tuple[int, int, int], num_classes: int) -> nn.Module:
     """Nine convolutions, 128 features of unit length and a linear layer, 3.1 M weights.
 
-    Convolutions and the linear layer are weight-normalised; a convolution is followed by batch norm
+    Convolutions and the linear layer are weight-normalized; a convolution is followed by batch norm
     and LeakyReLU 0.1.
     """
     return _cnn13("cnn13", image_shape, num_classes, width=128, unit_length=True)
 
 
 def cnn13_plain(image_shape: tuple[int, int, int], num_classes: int) -> nn.Module:
-    """The same with features as they are, not of unit length (FedSiam)."""
+    """The same without scaling features to unit length (FedSiam)."""
     return _cnn13("cnn13-plain", image_shape, num_classes, width=128, unit_length=False)
 
 
@@ -44,7 +44,7 @@ def _cnn13(
     width: int,
     unit_length: bool,
 ) -> nn.Module:
-    require_size(name, image_shape, 12)  # 3 x 3 pixels are left for the convolution without padding
+    require_size(name, image_shape, 12)  # the convolution without padding needs 3 x 3 pixels
     return nn.Sequential(
         *_convolution(image_shape[2], width, 3, padding=1),
         *_convolution(width, width, 3, padding=1),

@@ -10,8 +10,8 @@ from fedul_flwr.models.sizes import require_size
 def cnn4(image_shape: tuple[int, int, int], num_classes: int) -> nn.Module:
     """Four 3 x 3 convolutions and two linear layers, no batch norm: 890 k weights at 32 x 32 x 3.
 
-    They have 32, 32, 64 and 64 filters and 512 units; these sizes are ours. Convolutions are not
-    padded: 32 pixels on a side become 14 after the first pooling and 5 after the second.
+    They have 32, 32, 64 and 64 filters and 512 units; these sizes are our choice. Convolutions are
+    not padded: 32 pixels on a side become 14 after the first pooling and 5 after the second.
     """
     require_size("cnn4", image_shape, 16)
     height, width, channels = image_shape
@@ -35,5 +35,5 @@ def cnn4(image_shape: tuple[int, int, int], num_classes: int) -> nn.Module:
 
 
 def _left(side: int) -> int:
-    """What two pairs of convolutions, each pooled, leave of a side."""
+    """Pixels on a side after two pairs of convolutions, each followed by pooling."""
     return ((side - 4) // 2 - 4) // 2

@@ -8,10 +8,10 @@ from fedul_flwr.models.sizes import require_size
 
 
 def cnn6(image_shape: tuple[int, int, int], num_classes: int) -> nn.Module:
-    """Three 5 x 5 convolutions and three linear layers, batch-normalised, 14 M weights at 28 x 28.
+    """Three 5 x 5 convolutions and three linear layers, batch-normalized, 14 M weights at 28 x 28.
 
-    The paper feeds grey images as three equal channels; the first layer here takes the channels
-    the images have.
+    The paper converts gray images to three equal channels; here the first layer has the images'
+    number of channels.
     """
     return _cnn6("cnn6", image_shape, num_classes, width=64)
 

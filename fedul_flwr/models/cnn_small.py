@@ -1,4 +1,4 @@
-"""A small convolutional network for small images, quick on one CPU core."""
+"""A small convolutional network for small images, fast on one CPU core."""
 
 from __future__ import annotations
 

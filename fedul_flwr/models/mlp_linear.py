@@ -1,4 +1,4 @@
-"""Two linear layers without anything between them: XCLP's linear embedding (appendix B.1)."""
+"""Two linear layers without an activation in between: XCLP's linear embedding (appendix B.1)."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from torch import nn
 def mlp_linear(image_shape: tuple[int, int, int], num_classes: int) -> nn.Module:
     """A linear layer to 128 features, the embedding, and one to the classes.
 
-    It tells no more classes apart than one linear layer would. The paper does not say how wide the
-    embedding is; 128 is ours.
+    It can represent no more than one linear layer. The paper does not give the width of the
+    embedding; 128 is our choice.
     """
     height, width, channels = image_shape
     return nn.Sequential(

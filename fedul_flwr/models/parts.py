@@ -7,11 +7,11 @@ import math
 from torch import Tensor, nn
 
 _TRUNCATED = 0.87962566
-"""Deviation of a standard normal distribution that is cut off at two deviations."""
+"""Standard deviation of a standard normal distribution truncated at two deviations."""
 
 
 class UnitRange(nn.Module):
-    """Brings inputs from [-1, 1] to [0, 1], for models of papers that divide pixels by 255."""
+    """Maps inputs from [-1, 1] to [0, 1], for models of papers that divide pixels by 255."""
 
     def forward(self, inputs: Tensor) -> Tensor:
         """``(inputs + 1) / 2``."""
@@ -19,10 +19,10 @@ class UnitRange(nn.Module):
 
 
 def scale_variance(model: nn.Module) -> nn.Module:
-    """Draw the weights of convolutions and linear layers anew, by variance scaling.
+    """Redraw the weights of convolutions and linear layers by variance scaling.
 
-    As TensorFlow's ``VarianceScaling`` by default: from a normal distribution of variance 1 /
-    fan-in, after it is cut off at two deviations of what is drawn from. Biases become 0. Draws from
+    Like TensorFlow's ``VarianceScaling`` by default: from a normal distribution truncated at two
+    deviations, with variance 1 / fan-in after truncation. Biases become 0. Random numbers come from
     torch's own generator.
 
     Returns

@@ -1,4 +1,4 @@
-"""Name or reference -> model."""
+"""Build models by name or reference."""
 
 from __future__ import annotations
 
@@ -60,11 +60,11 @@ def build_model(name: str, image_shape: ImageShape, num_classes: int, seed: int 
     Raises
     ------
     UserError
-        Unknown name, a reference that cannot be used, or images too small for the architecture.
+        For an unknown name, an invalid reference, or images too small for the architecture.
     """
     plain = name.removesuffix(SUFFIX)
     builder = _find(plain)
-    # Models draw their weights from torch's global generator: fork it, leave the caller's alone.
+    # Models draw weights from torch's global generator: fork it, so that the caller's is unchanged.
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         model = builder(image_shape, num_classes)

@@ -7,7 +7,7 @@ from torch import nn
 
 def resnet18(image_shape: tuple[int, int, int], num_classes: int) -> nn.Module:
     """torchvision's ResNet-18 (7 x 7 stem, stride 4 in all before the first block)."""
-    import torchvision  # 160 MB and a second, for this one model only
+    import torchvision  # 160 MB and a second, needed only for this model
 
     channels = image_shape[2]
     model: nn.Module = torchvision.models.resnet18(weights=None, num_classes=num_classes)

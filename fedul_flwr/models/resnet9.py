@@ -1,4 +1,4 @@
-"""ResNet-9 as FedMatch has it (Jeong et al. 2021, table 3), without batch norm and biases."""
+"""ResNet-9 as in FedMatch (Jeong et al. 2021, table 3), without batch norm and biases."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from fedul_flwr.models.sizes import require_size
 
 
 class Skip(nn.Module):
-    """Layers in a row, and their input added to what comes out."""
+    """A sequence of layers whose input is added to its output."""
 
     def __init__(self, *layers: nn.Module) -> None:
         super().__init__()
@@ -24,9 +24,9 @@ class Skip(nn.Module):
 def resnet9(image_shape: tuple[int, int, int], num_classes: int) -> nn.Module:
     """Eight 3 x 3 convolutions, two skips and a linear layer, 6.6 M weights at 32 x 32.
 
-    Weights are drawn by variance scaling. The paper has images of 32 x 32 pixels, of which the last
-    pooling takes what is left, 4 x 4; of smaller images, down to 8 x 8, it takes less, and larger
-    ones keep several places.
+    Weights are drawn by variance scaling. The paper has 32 x 32 images, for which the last
+    pooling covers all remaining 4 x 4 pixels. For smaller images, down to 8 x 8, it covers fewer
+    pixels; for larger ones several pixels remain.
     """
     return _resnet9("resnet9", image_shape, num_classes, width=64)
 

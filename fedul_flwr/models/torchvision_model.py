@@ -1,4 +1,4 @@
-"""Any classification model of torchvision, behind what turns our inputs into its own."""
+"""Any classification model of torchvision, with a conversion of our inputs to its inputs."""
 
 from __future__ import annotations
 
@@ -11,25 +11,25 @@ from fedul_flwr.errors import UserError
 
 PREFIX = "torchvision:"
 _RETURN_MORE = ("googlenet", "inception_v3")
-"""In training these return auxiliary logits beside the logits."""
+"""Models that return auxiliary logits in training, in addition to the logits."""
 
 
 class TorchvisionModel(nn.Module):
-    """torchvision's model ``name``, fresh, on float images in [-1, 1] with 1 or 3 channels.
+    """torchvision's model ``name``, untrained, for float images in [-1, 1] with 1 or 3 channels.
 
-    Grey becomes three equal channels. Every channel is normalised as the pretrained weights of this
-    model expect it: for most by ImageNet's mean and deviation.
+    Gray images get three equal channels. Channels are normalized as the pretrained weights of this
+    model expect: for most by ImageNet's mean and deviation.
 
     Parameters
     ----------
-    name : as torchvision writes it, such as ``resnet18``.
+    name : torchvision's name, such as ``resnet18``.
     image_shape : ``(height, width, channels)``.
     num_classes : K.
 
     Raises
     ------
     UserError
-        Unknown name, or images that the model does not take.
+        For an unknown name, or images that the model does not accept.
     """
 
     scale: Tensor
@@ -38,13 +38,13 @@ class TorchvisionModel(nn.Module):
     def __init__(self, name: str, image_shape: tuple[int, int, int], num_classes: int) -> None:
         super().__init__()
         _check_name(name)
-        from torchvision import models  # 160 MB and a second, for these models only
+        from torchvision import models  # 160 MB and a second, needed only for these models
 
         self.name = name
         self.net: nn.Module = models.get_model(name, weights=None, num_classes=num_classes)
         preset = models.get_model_weights(name).DEFAULT.transforms()
         mean, deviation = torch.tensor(preset.mean), torch.tensor(preset.std)
-        # ((x + 1)/2 − mean) / deviation. No part of the state: these are no weights.
+        # ((x + 1)/2 − mean) / deviation. Not in the state, as these are not weights.
         self.register_buffer("scale", 0.5 / deviation[:, None, None], persistent=False)
         offset = (0.5 - mean) / deviation
         self.register_buffer("offset", offset[:, None, None], persistent=False)
@@ -56,11 +56,11 @@ class TorchvisionModel(nn.Module):
         return logits
 
     def normalised(self, inputs: Tensor) -> Tensor:
-        """``inputs`` as torchvision's model takes them: ``(n, 3, h, w)``."""
-        return inputs * self.scale + self.offset  # spreads one channel over three
+        """``inputs`` in the form for torchvision's model: ``(n, 3, h, w)``."""
+        return inputs * self.scale + self.offset  # also expands one channel to three
 
     def _try_on(self, image_shape: tuple[int, int, int]) -> None:
-        """Only the models themselves know which images they take: ask with a black one."""
+        """Check the image size by applying the model to a black image."""
         height, width, channels = image_shape
         what = f"images of {height} x {width} pixels with {channels} channels"
         self.eval()
@@ -79,12 +79,12 @@ class TorchvisionModel(nn.Module):
 def pretrained_arrays(name: str) -> dict[str, Tensor]:
     """torchvision's default weights and buffers for model ``name``, by their names in its ``net``.
 
-    They are downloaded on first use and kept where torch keeps such files.
+    They are downloaded on first use, into torch's cache.
 
     Raises
     ------
     UserError
-        Unknown name, or no weights to be had.
+        For an unknown name, or if the weights are not available.
     """
     _check_name(name)
     from torchvision import models

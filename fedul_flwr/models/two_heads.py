@@ -10,11 +10,11 @@ SUFFIX = "+head"
 
 
 class TwoHeads(nn.Module):
-    """``model`` and a second head, linear on the inputs of its last linear layer.
+    """``model`` with a second head, linear in the inputs of its last linear layer.
 
-    To everything else this is ``model``: ``forward`` gives the logits of its own head. The second
-    head's arrays are ``second.weight`` and ``second.bias``, the others have ``model.`` before their
-    names.
+    It behaves like ``model``: ``forward`` returns the logits of the first head. The second head's
+    arrays are ``second.weight`` and ``second.bias``; names of the others have the prefix
+    ``model.``.
 
     Parameters
     ----------

@@ -1,1 +1,1 @@
-"""Label propagation across clients (XCLP): codes, graph, solver and labels, on arrays alone."""
+"""Label propagation across clients (XCLP): codes, graph, solver and labels, on plain arrays."""

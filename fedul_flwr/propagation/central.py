@@ -1,4 +1,4 @@
-"""All of label propagation in one place: what XCLP computes, where one party holds all points."""
+"""Label propagation by one party with all points: the same result as XCLP's across clients."""
 
 from __future__ import annotations
 
@@ -40,15 +40,16 @@ def label_propagation(
 ) -> Propagated:
     """Labels of unlabeled points from the labels of similar ones (XCLP, algorithm 1).
 
-    What a federation of any number of clients finds for the same points, in the order of clients.
+    The result is that of a federation of any number of clients with the same points, ordered by
+    client.
 
     Parameters
     ----------
-    features : ``(n, d)``, finite; only their directions count, so centre them by fixed constants.
+    features : ``(n, d)``, finite; only their directions count, so center them by fixed constants.
     labels : integers ``(n,)``, classes ``0..K-1`` or -1 for unlabeled.
     num_classes : K; without it, the largest label plus one.
-    similarity : ``"codes"`` as the paper, or ``"cosine"`` of the features themselves, which has no
-        use for ``num_bits`` and ``seed``.
+    similarity : ``"codes"`` as in the paper, or ``"cosine"`` of the features, which does not use
+        ``num_bits`` and ``seed``.
     k, num_bits, alpha : k, L and alpha of the paper.
     power, class_scaling : the authors' code by default; 1 and ``False`` are the paper's text.
     reweigh : see :func:`~fedul_flwr.propagation.labels.reweigh_by_prior`.
@@ -56,12 +57,12 @@ def label_propagation(
 
     Returns
     -------
-    Labels and confidence of all points. Given labels stay; -1 where no label reaches.
+    Labels and confidence of all points. Given labels stay; -1 for points that no label reaches.
 
     Raises
     ------
     UserError
-        Features, labels or settings that are something else.
+        If features, labels or settings are invalid.
 
     Examples
     --------
@@ -101,7 +102,7 @@ def propagated_scores(
     class_scaling: bool = True,
     seed: bytes = bytes(SEED_BYTES),
 ) -> Floats:
-    """Z, ``(n, K)``, the scores of all points, labeled ones too; see :func:`label_propagation`."""
+    """Z, ``(n, K)``, scores of all points, labeled ones too; see :func:`label_propagation`."""
     given = checked_labels(labels)
     if len(given) != len(features):
         raise UserError(f"{len(given)} labels do not go with features of {len(features)} points")

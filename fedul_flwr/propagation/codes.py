@@ -1,7 +1,7 @@
-"""Locality-sensitive codes: bits of which two differ as often as the angle between two vectors.
+"""Locality-sensitive codes: bits of two codes differ in proportion to the vectors' angle.
 
-XCLP, phase 1 and appendix C.2. Clients that share a seed share the projections p_1 … p_L, so codes
-of different clients compare as if one of them had made all.
+XCLP, phase 1 and appendix C.2. Clients with the same seed have the same projections p_1 … p_L, so
+codes of different clients are comparable.
 """
 
 from __future__ import annotations
@@ -20,20 +20,20 @@ NUM_BITS = 4096
 """L of the paper, appendix A.2."""
 
 _BLOCK_NUMBERS = 2**22
-"""Numbers of a block of projections or products: 32 MB, whatever d and n are."""
+"""Size of a block of projections or products in numbers: 32 MB for any d and n."""
 
 
 def projections(seed: bytes, num_features: int, num_bits: int) -> Iterator[Floats]:
     """Random projections, unit Gaussian, in blocks of rows (phase 1).
 
-    The same numbers for everybody who has the seed: NumPy keeps the raw stream of a bit generator
-    for good, which it does not promise of ``standard_normal``. Gaussians are therefore made of that
-    stream (:func:`~fedul_flwr.propagation.draws.gaussians`). Projection l does not depend on
-    ``num_bits``: the first bits of a long code are the short code.
+    The numbers are the same for all who have the seed: NumPy guarantees a stable raw stream of a
+    bit generator, but not of ``standard_normal``. Gaussians are therefore computed from that stream
+    (:func:`~fedul_flwr.propagation.draws.gaussians`). Projection l does not depend on
+    ``num_bits``: a short code is the start of a long one.
 
     Parameters
     ----------
-    seed : 32 bytes that the clients share and the server does not know.
+    seed : 32 bytes that the clients share, unknown to the server.
     num_features : d.
     num_bits : L, a multiple of 8.
 
@@ -44,7 +44,7 @@ def projections(seed: bytes, num_features: int, num_bits: int) -> Iterator[Float
     Raises
     ------
     UserError
-        A seed of another length, L that is no positive multiple of 8, or d < 1.
+        For a seed of another length, L that is not a positive multiple of 8, or d < 1.
     """
     if len(seed) != SEED_BYTES:
         raise UserError(f"the seed of the codes has {len(seed)} bytes; it needs {SEED_BYTES}")
@@ -61,9 +61,9 @@ def projections(seed: bytes, num_features: int, num_bits: int) -> Iterator[Float
 def encode(features: NDArray[np.floating], seed: bytes, num_bits: int = NUM_BITS) -> Bytes:
     """Codes of vectors: bit l is 1 where v · p_l > 0 (phase 1).
 
-    Only the direction of a vector counts. A zero vector has none: its bits are all 0, which no
-    other vector's are but with probability 2^-L, and the graph takes it to be similar to nobody.
-    Who sends distances and no codes leaves zero vectors out.
+    Only the direction of a vector matters. The bits of a zero vector are all 0, which another
+    vector has only with probability 2^-L; the graph treats it as similar to no point. Callers
+    that send distances instead of codes leave zero vectors out.
 
     Parameters
     ----------
@@ -77,7 +77,7 @@ def encode(features: NDArray[np.floating], seed: bytes, num_bits: int = NUM_BITS
     Raises
     ------
     UserError
-        Features that are no finite matrix, or as for :func:`projections`.
+        If features are not a finite matrix, or as for :func:`projections`.
     """
     features = checked_features(features)
     check_num_bits(num_bits)
@@ -112,12 +112,12 @@ def cosine_from_hamming(distances: NDArray[np.integer], num_bits: int) -> Floats
 
 
 def checked_features(features: NDArray[np.floating]) -> NDArray[np.floating]:
-    """Features ``(n, d)`` as they are.
+    """Return features ``(n, d)`` unchanged after a check.
 
     Raises
     ------
     UserError
-        No matrix of numbers, or NaN or infinity in it; the message names the first such row.
+        If it is not a matrix of numbers, or has NaN or infinity; the message names the first row.
     """
     features = np.asarray(features)
     if features.ndim != 2 or features.dtype.kind not in "fiu":
@@ -131,13 +131,13 @@ def checked_features(features: NDArray[np.floating]) -> NDArray[np.floating]:
 
 
 def check_num_bits(num_bits: int) -> None:
-    """Refuse an L that is no positive multiple of 8."""
+    """Refuse an L that is not a positive multiple of 8."""
     if num_bits < 8 or num_bits % 8:
         raise UserError(f"codes have {num_bits} bits; L must be a positive multiple of 8")
 
 
 def check_codes(codes: Bytes) -> None:
-    """Refuse what is no uint8 ``(n, L / 8)``."""
+    """Refuse anything but uint8 ``(n, L / 8)``."""
     if codes.ndim != 2 or codes.dtype != np.uint8 or codes.shape[1] == 0:
         raise UserError(
             f"codes are {codes.dtype} {codes.shape}; they must be uint8 (points, L / 8)"

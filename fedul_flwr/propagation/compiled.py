@@ -1,9 +1,9 @@
-"""Loops over packed codes and their distances that Numba turns into machine code.
+"""Loops over packed codes and their distances, compiled by Numba.
 
-Import it where it is needed: Numba takes a fraction of a second to load, and a second to compile
-when the functions are first called. They are compiled anew in every process. A cache on disk would
-fail in a read-only installation, and could be stale or another machine's. All let go of the
-interpreter's lock.
+Import this module only where it is used: loading Numba takes a fraction of a second, and compiling
+takes a second at the first call in every process. A cache on disk would fail in a read-only
+installation, and could be stale or from another machine. All functions release the interpreter's
+lock.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 TILE = 128
-"""Codes of a tile. Distances between two tiles are 128 KB: they stay in a core's cache."""
+"""Codes per tile. Distances between two tiles take 128 KB, which fits into a core's cache."""
 
 _WORDS = 8
-"""Words of two codes that are compared before their distance is looked up again."""
+"""Number of words of two codes that are compared before the distance is updated."""
 
 
 def _compiled(function: Callable[P, R]) -> Callable[P, R]:
@@ -35,7 +35,7 @@ def _compiled(function: Callable[P, R]) -> Callable[P, R]:
 
 
 def _one_bits(_context: Any, _word: Any) -> Any:
-    """Type and code of the number of ones in a word: LLVM's ctpop, which it can vectorise."""
+    """Number of ones in a word, as LLVM's ctpop, which can be vectorized: type and code."""
     number = numba.types.int64(numba.types.uint64)
     return number, lambda _context, builder, _signature, words: builder.ctpop(words[0])
 
@@ -44,10 +44,10 @@ _ones: Any = intrinsic(_one_bits)
 
 
 def tiles(codes: Bytes) -> Words:
-    """Codes ``(n, L / 8)`` as ``(ceil(n / TILE), words, TILE)``, filled up with zeros.
+    """Codes ``(n, L / 8)`` as ``(ceil(n / TILE), words, TILE)``, padded with zeros.
 
-    A word of one code lies beside the same word of the next: a vector register takes several codes,
-    and their distances need not be added up across it.
+    A word of one code is next to the same word of the next code: a vector register then has words
+    of several codes, and no sum across the register is needed.
     """
     size, num_bytes = codes.shape
     count, words = -(-size // TILE), -(-num_bytes // (8 * _WORDS)) * _WORDS
@@ -72,14 +72,14 @@ def tile_distances(left: Words, right: Words, found: Ints) -> None:
 
 @_compiled
 def offer(nearest: Ints, distances: Ints, first_row: int, first_column: int) -> None:
-    """Take distances of some points to others into account, but for a point's to itself.
+    """Update the nearest points by a block of distances, ignoring a point's distance to itself.
 
     Parameters
     ----------
-    nearest : ``(n, k)``, of every point the k smallest keys distance · n + index so far, so that
-        smaller is nearer and ties go by index. A heap: the largest comes first, and entry c is not
-        larger than entry (c - 1) // 2.
-    distances : of points ``first_row``, … to ``first_column``, …; points n, … are padding.
+    nearest : ``(n, k)``, the k smallest keys distance · n + index of every point so far: smaller
+        keys are nearer, and ties are broken by index. It is a heap: the largest key comes first,
+        and entry c is not larger than entry (c - 1) // 2.
+    distances : from points ``first_row``, … to ``first_column``, …; points n, … are padding.
     """
     num_points, k = nearest.shape
     for i in range(min(distances.shape[0], num_points - first_row)):
@@ -88,7 +88,7 @@ def offer(nearest: Ints, distances: Ints, first_row: int, first_column: int) -> 
             key = distances[i, j] * num_points + first_column + j
             if key >= heap[0] or first_row + i == first_column + j:
                 continue
-            # The first drops out; what is larger than the new key moves up, level by level.
+            # Replace the first key; larger ones than the new key move up, level by level.
             place, child = 0, 1
             while child < k:
                 if child + 1 < k and heap[child + 1] > heap[child]:
@@ -102,10 +102,10 @@ def offer(nearest: Ints, distances: Ints, first_row: int, first_column: int) -> 
 
 @_compiled
 def compare_turn(words: Words, nearest: Ints, turn: int, workers: int, worker: int) -> None:
-    """A worker's share of a turn: :func:`offer` distances of pairs of tiles, in both orientations.
+    """A worker's part of a turn: :func:`offer` distances of pairs of tiles, in both directions.
 
-    Turn t has the pairs (a, b) with a + b = t modulo the number of tiles. A tile is in one of them
-    only, so workers share no row of ``nearest``, and as many turns as tiles have all pairs.
+    Turn t has the pairs (a, b) with a + b = t modulo the number of tiles. Each tile is in only one
+    of them, so workers share no row of ``nearest``; as many turns as tiles cover all pairs.
     """
     found = np.empty((TILE, TILE), dtype=np.int64)
     for a in range(worker, len(words), workers):

@@ -14,11 +14,11 @@ def uniforms(raw: NDArray[np.uint64]) -> Floats:
 
 
 def gaussians(raw: NDArray[np.uint64]) -> Floats:
-    """Unit Gaussian numbers, as many as ``raw`` has (Box and Muller 1958).
+    """Unit Gaussian numbers, one for each of ``raw`` (Box and Muller 1958).
 
     Parameters
     ----------
-    raw : ``(n,)``, random bits; n is even, for every two make two.
+    raw : ``(n,)``, random bits; n must be even, as each pair gives two numbers.
 
     Returns
     -------

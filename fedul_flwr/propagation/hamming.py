@@ -23,7 +23,7 @@ def hamming(codes_a: Bytes, codes_b: Bytes) -> Ints:
     Raises
     ------
     UserError
-        Codes that are no uint8 matrices of one length L.
+        If codes are not uint8 matrices of the same length L.
     """
     from fedul_flwr.propagation.compiled import TILE, tile_distances, tiles
 

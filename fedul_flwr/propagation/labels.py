@@ -1,4 +1,4 @@
-"""From labels to Y and from scores Z to labels (XCLP, phase 3)."""
+"""Conversion of labels to Y, and of scores Z to labels (XCLP, phase 3)."""
 
 from __future__ import annotations
 
@@ -14,12 +14,13 @@ from fedul_flwr.learning.class_priors import estimate_prior, uniform_prior
 
 SHARPNESS = 6.0
 SPREAD = (0.4, 0.8)
-"""Effective number of classes of an estimated prior, exp(entropy), as a share of K: up to the first
-it is believed, from the second on it is taken for uniform. Chosen, as the sharpness, on MNIST."""
+"""Limits for exp(entropy) of an estimated prior, its effective number of classes, as a fraction of
+K: below the first it is used as it is, above the second a uniform prior is used. Chosen on MNIST,
+like the sharpness."""
 
 
 class Propagated(NamedTuple):
-    """What propagation says of every point.
+    """Result of propagation for every point.
 
     Attributes
     ----------
@@ -46,7 +47,7 @@ def one_hot(labels: ArrayLike, num_classes: int) -> Floats:
     Raises
     ------
     UserError
-        Labels that are something else, or K < 1.
+        For invalid labels, or K < 1.
     """
     given = checked_classes(labels, num_classes)
     labeled = given != UNLABELED
@@ -58,14 +59,14 @@ def one_hot(labels: ArrayLike, num_classes: int) -> Floats:
 def labels_from_scores(scores: ArrayLike, given: ArrayLike | None = None) -> Propagated:
     """Label and confidence of every point (phase 3).
 
-    The label is the class of the largest score, the first of equals; the confidence is
+    The label is the class of the largest score, the first one on ties; the confidence is
     1 - entropy(z / sum z) / log K, and 1 with a single class. A row of zeros, which no label
-    reaches, is labeled -1 with confidence 0: its argmax would be class 0 for no reason.
+    reaches, is labeled -1 with confidence 0, as its argmax would be arbitrary.
 
     Parameters
     ----------
-    scores : Z, ``(n, K)``, finite, not negative; rows count up to a factor.
-    given : ``(n,)``, known labels, which stay as they are, with confidence 1; -1 for the others.
+    scores : Z, ``(n, K)``, finite, not negative; a factor of a row has no effect.
+    given : ``(n,)``, given labels, which stay, with confidence 1; -1 for the others.
 
     Raises
     ------
@@ -77,7 +78,7 @@ def labels_from_scores(scores: ArrayLike, given: ArrayLike | None = None) -> Pro
     shares = _shares(scores)
     entropy = entr(shares).sum(axis=1)
     reached = shares.any(axis=1)
-    # Of even shares rounding can make it less than nothing.
+    # For uniform rows rounding can make it slightly negative.
     confidence = np.maximum(1 - entropy / np.log(num_classes), 0) if num_classes > 1 else 1.0
     confidence = np.where(reached, confidence, 0.0)
     labels = np.where(reached, shares.argmax(axis=1), UNLABELED)
@@ -91,16 +92,15 @@ def labels_from_scores(scores: ArrayLike, given: ArrayLike | None = None) -> Pro
 
 
 def reweigh_by_prior(scores: ArrayLike, *, sharpness: float = SHARPNESS) -> Floats:
-    """Scores of one client's points, re-weighed by how frequent classes seem to be among them.
+    """Re-weigh scores of one client's points by class priors estimated from them.
 
-    Beyond the paper, and local: nothing of it leaves the client. Propagated scores are too even to
-    be posteriors; their power z^sharpness, divided by its sum, serves as one. From it expectation
-    maximisation estimates class priors pi
-    (:func:`~fedul_flwr.learning.class_priors.estimate_prior`, one imagined point per class), which
-    are then shrunk: an estimate that spreads over :data:`SPREAD` [1] of the classes or more is
-    noise around uniform priors, and is dropped; one that spreads over :data:`SPREAD` [0] or less is
-    believed; between them it is mixed with uniform priors. Labels are then those of
-    z^sharpness · pi.
+    Not in the paper, and local: nothing leaves the client. Propagated scores are too uniform to be
+    posteriors; their power z^sharpness, divided by its sum, is used as one. From it expectation
+    maximization estimates class priors pi
+    (:func:`~fedul_flwr.learning.class_priors.estimate_prior`, one pseudo point per class). An
+    estimate spread over :data:`SPREAD` [1] of the classes or more is treated as noise around
+    uniform priors and dropped; one spread over :data:`SPREAD` [0] or less is used as it is; between
+    them it is mixed with uniform priors. The resulting labels are those of z^sharpness · pi.
 
     Parameters
     ----------
@@ -109,13 +109,13 @@ def reweigh_by_prior(scores: ArrayLike, *, sharpness: float = SHARPNESS) -> Floa
 
     Returns
     -------
-    ``(n, K)``, z · (K pi)^(1 / sharpness): the scores themselves where pi is uniform. Zero rows
-    stay and have no part in the estimate.
+    ``(n, K)``, z · (K pi)^(1 / sharpness): the unchanged scores if pi is uniform. Zero rows do not
+    change and are not used in the estimate.
 
     Raises
     ------
     UserError
-        Scores or a sharpness that are something else.
+        For invalid scores or sharpness.
     """
     if not 0 < sharpness < np.inf:
         raise UserError(f"the sharpness of scores is {sharpness}; it must be positive")
@@ -135,7 +135,7 @@ def reweigh_by_prior(scores: ArrayLike, *, sharpness: float = SHARPNESS) -> Floa
 
 
 def checked_labels(labels: ArrayLike) -> Ints:
-    """Labels ``(n,)`` as int64; refuses what is no class and not -1."""
+    """Labels ``(n,)`` as int64; refuses values that are neither a class nor -1."""
     given = np.asarray(labels)
     if given.size == 0:
         given = given.astype(np.int64)
@@ -148,7 +148,7 @@ def checked_labels(labels: ArrayLike) -> Ints:
 
 
 def checked_classes(labels: ArrayLike, num_classes: int) -> Ints:
-    """As :func:`checked_labels`; refuses also what is none of K classes, and K < 1."""
+    """As :func:`checked_labels`, and also refuses labels above K - 1, and K < 1."""
     if num_classes < 1:
         raise UserError(f"there are {num_classes} classes; labels need 1 or more")
     given = checked_labels(labels)
@@ -166,7 +166,7 @@ def _checked_scores(scores: ArrayLike) -> Floats:
 
 def _shares(rows: Floats) -> Floats:
     """Rows divided by their sum; zero rows stay."""
-    # By the largest first: a sum of tiny or huge scores could under- or overflow.
+    # Divide by the largest first: a sum of tiny or huge scores could under- or overflow.
     largest = rows.max(axis=1, keepdims=True)
     scaled: Floats = np.divide(rows, largest, out=np.zeros_like(rows), where=largest > 0)
     total = scaled.sum(axis=1, keepdims=True)

@@ -1,7 +1,7 @@
 """The k most similar points of every point, without an n x n matrix.
 
-XCLP, phase 2: per row the k largest similarities, self excluded, negative ones dropped. Equal
-similarities go to the lower index, so that the same distances give the same graph everywhere.
+XCLP, phase 2: per row the k largest similarities, without the point itself and without negative
+ones. Ties are broken by the lower index, so that equal distances always give the same graph.
 """
 
 from __future__ import annotations
@@ -29,22 +29,22 @@ from fedul_flwr.propagation.codes import (
 Distances = NDArray[np.integer]
 
 _COSINE_STEPS = 2**30
-"""Cosines are rounded to 1e-9: what differs by machine or by order of points decides nothing."""
+"""Cosines are rounded to 1e-9, so that differences by machine or order of points have no effect."""
 
 _BLOCK_ROWS = 128
-"""Rows of distances at a time: 51 MB of them where there are 50,000 points."""
+"""Rows of distances per block: 51 MB for 50,000 points."""
 
 
 def neighbours_by_code(codes: Bytes, k: int) -> sparse.csr_array:
-    """Similarities of every point to its k nearest by the Hamming distance of codes.
+    """Similarities of every point to its k nearest ones by Hamming distance of codes.
 
-    Every pair is compared once for both of its orientations, on all cores. Memory: two
-    copies of the codes, and 8 k bytes a point. The first call in a process compiles the loops.
+    Every pair is compared once, for both directions, on all cores. Memory: two copies of the
+    codes, and 8 k bytes per point. The first call in a process compiles the loops.
 
     Parameters
     ----------
-    codes : uint8 ``(n, L / 8)``. Codes whose bits are all 0 stand for zero vectors: isolated.
-    k : neighbours of a point, at least 1; fewer where there are fewer of positive similarity.
+    codes : uint8 ``(n, L / 8)``. Codes with all bits 0 are those of zero vectors: isolated points.
+    k : neighbors of a point, at least 1; fewer if fewer have a positive similarity.
 
     Returns
     -------
@@ -53,7 +53,7 @@ def neighbours_by_code(codes: Bytes, k: int) -> sparse.csr_array:
     Raises
     ------
     UserError
-        Codes that are no uint8 matrix, or k < 1.
+        If codes are not a uint8 matrix, or k < 1.
     """
     from fedul_flwr.propagation import compiled
 
@@ -74,18 +74,18 @@ def neighbours_by_code(codes: Bytes, k: int) -> sparse.csr_array:
 
 
 def neighbours_by_distance(distances: Distances, num_bits: int, k: int) -> sparse.csr_array:
-    """The same from the matrix of Hamming distances, all that the server of XCLP has.
+    """The same from the matrix of Hamming distances, which is all that XCLP's server has.
 
     Parameters
     ----------
-    distances : H, integers ``(n, n)`` between 0 and L; the diagonal is not looked at.
+    distances : H, integers ``(n, n)`` between 0 and L; the diagonal is ignored.
     num_bits : L.
     k : as for :func:`neighbours_by_code`.
 
     Raises
     ------
     UserError
-        A matrix that is not square, of integers between 0 and L, or symmetric; k < 1.
+        If the matrix is not square, not symmetric, or not of integers from 0 to L; or if k < 1.
     """
     check_num_bits(num_bits)
     distances = np.asarray(distances)
@@ -108,7 +108,7 @@ def neighbours_by_distance(distances: Distances, num_bits: int, k: int) -> spars
 
 
 def neighbours_by_cosine(features: NDArray[np.floating], k: int) -> sparse.csr_array:
-    """The same from features themselves, by the cosine that codes estimate.
+    """The same from features, by the exact cosine, which codes only estimate.
 
     Parameters
     ----------
@@ -118,7 +118,7 @@ def neighbours_by_cosine(features: NDArray[np.floating], k: int) -> sparse.csr_a
     Raises
     ------
     UserError
-        Features that are no finite matrix, or k < 1.
+        If features are not a finite matrix, or k < 1.
     """
     features = checked_features(features)
     present = features.any(axis=1)
@@ -136,27 +136,27 @@ def neighbours_by_cosine(features: NDArray[np.floating], k: int) -> sparse.csr_a
 
 
 class _Nearest:
-    """The k smallest (distance, index) of every row that were offered so far.
+    """The k smallest pairs (distance, index) of every row so far.
 
-    Both are one integer, distance · n + index, so that smaller is nearer and ties go by index.
+    A pair is stored as one integer, distance · n + index.
     """
 
     def __init__(self, num_points: int, k: int, largest: int) -> None:
         if k < 1:
             raise UserError(f"k is {k}; a graph needs 1 neighbour of every point or more")
         self.num_points = num_points
-        self.none = (largest + 1) * num_points  # stands for a neighbour that is not there
+        self.none = (largest + 1) * num_points  # marks a missing neighbor
         self.keys = np.full((num_points, min(k, max(num_points - 1, 1))), self.none)
 
     def offer(self, distances: NDArray[Any], first: int) -> None:
-        """Take the distances of points ``first``, … to all points into account."""
+        """Update by the distances of points ``first``, … to all points."""
         from fedul_flwr.propagation.compiled import offer
 
-        # Of one type and layout, for which alone there is then code to compile.
+        # Always one type and layout, so that only one version is compiled.
         offer(self.keys, np.ascontiguousarray(distances, dtype=np.int64), first, 0)
 
     def triples(self) -> tuple[Ints, Ints, Ints]:
-        """Points, their neighbours, distances."""
+        """Points, their neighbors, distances."""
         points, rank = np.nonzero(self.keys < self.none)
         distances, others = np.divmod(self.keys[points, rank], max(self.num_points, 1))
         return points, others, distances
@@ -174,6 +174,6 @@ def _csr(points: Ints, others: Ints, similarities: Floats, size: int) -> sparse.
 
 
 def _spread(matrix: sparse.csr_array, present: Ints, size: int) -> sparse.csr_array:
-    """Rows and columns of ``matrix`` put at the points ``present`` of ``size`` points."""
+    """Embed ``matrix`` into ``size`` points, at the positions ``present``."""
     entries: Any = matrix.tocoo()
     return _csr(present[entries.row], present[entries.col], entries.data, size)

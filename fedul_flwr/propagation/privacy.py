@@ -1,9 +1,10 @@
-"""Differential privacy of what a client shows of its points: Gaussian noise on directions of
-features before they are coded, randomised response on labels.
+"""Differential privacy of a client's points: Gaussian noise on directions of
+features before they are coded, randomized response on labels.
 
 A mechanism is (ε, δ)-differentially private if for any two inputs that may differ (here: one point
 is replaced by another, or one label by another) and every set of outputs, P(output) ≤ e^ε
-P'(output) + δ. Whatever is computed of the output alone keeps that: codes, distances, graphs, sums.
+P'(output) + δ. Anything computed from the output alone has the same guarantee: codes, distances,
+graphs, sums.
 """
 
 from __future__ import annotations
@@ -23,20 +24,20 @@ from fedul_flwr.propagation.labels import checked_classes
 from fedul_flwr.secure.randomness import Entropy, fresh
 
 SENSITIVITY = 2.0
-"""How far two vectors of length 1 can be apart."""
+"""Largest distance of two vectors of length 1."""
 
 _SMALL_STEP = 1e-6
 
 _BLOCK_NUMBERS = 2**22
-"""Numbers of a block of noise: 32 MB, whatever d and n are."""
+"""Size of a block of noise in numbers: 32 MB for any d and n."""
 
 
 def gaussian_sigma(epsilon: float, delta: float, sensitivity: float, releases: int = 1) -> float:
-    """Least noise with which all releases together are (ε, δ)-differentially private.
+    """Smallest noise with which all releases together are (ε, δ)-differentially private.
 
     The analytic Gaussian mechanism (Balle and Wang 2018, theorem 8): with noise σ on a value that
-    one replacement moves by at most Δ, δ(ε) = Φ(μ/2 - ε/μ) - e^ε Φ(-μ/2 - ε/μ), μ = Δ/σ. T such
-    releases, each of a value that may depend on earlier ones, are together one with noise σ/√T
+    one replacement changes by at most Δ, δ(ε) = Φ(μ/2 - ε/μ) - e^ε Φ(-μ/2 - ε/μ), μ = Δ/σ. T such
+    releases, each of which may depend on earlier ones, are together equal to one with noise σ/√T
     (Dong, Roth and Su 2022, section 3).
 
     Parameters
@@ -53,7 +54,7 @@ def gaussian_sigma(epsilon: float, delta: float, sensitivity: float, releases: i
     Raises
     ------
     UserError
-        Arguments outside these ranges.
+        For arguments outside these ranges.
     """
     if not 0 < epsilon < math.inf:
         raise UserError(f"epsilon is {epsilon}; it must be positive and finite")
@@ -86,7 +87,7 @@ def _log_delta(epsilon: float, mu: float) -> float:
     x, step = -a / math.sqrt(2), mu / math.sqrt(2)
     if step > _SMALL_STEP:
         rest = erfcx(x) - erfcx(x + step)
-    else:  # a difference would cancel; the tangent at x lies below the convex curve
+    else:  # a difference would cancel; the tangent at x is below the convex curve
         rest = step * (2 / math.sqrt(math.pi) - 2 * x * erfcx(x))
     return -(a**2) / 2 + math.log(rest / 2)
 
@@ -96,8 +97,8 @@ def noisy_directions(
 ) -> NDArray[np.float32]:
     """Rows divided by their length, plus Gaussian noise.
 
-    Replacing a row by any other moves what is released by at most :data:`SENSITIVITY`. A zero row
-    becomes noise alone, so that nothing tells it from the others.
+    Replacing a row by another changes the result by at most :data:`SENSITIVITY` plus noise. A zero
+    row becomes pure noise, so that it cannot be distinguished from others.
 
     Parameters
     ----------
@@ -111,7 +112,7 @@ def noisy_directions(
     Raises
     ------
     UserError
-        Features that are no finite matrix, or another sigma.
+        If features are not a finite matrix, or for an invalid sigma.
     """
     features = checked_features(features)
     if not 0 < sigma < math.inf:
@@ -129,12 +130,12 @@ def noisy_directions(
 def randomised_labels(
     labels: ArrayLike, num_classes: int, epsilon: float, entropy: Entropy = os.urandom
 ) -> Ints:
-    """Randomised response: a label stays with probability e^ε / (e^ε + K - 1).
+    """Randomized response: a label stays with probability e^ε / (e^ε + K - 1).
 
-    Else it becomes one of the other classes, each as likely (Warner 1965; with K answers, Kairouz,
-    Bonawitz and Ramage 2016). Replacing a label changes the probability of no outcome by more than
-    the factor e^ε: label differential privacy without δ (Ghazi et al. 2021). Unlabeled points stay
-    so: which points are labeled is not hidden.
+    Otherwise it becomes one of the other classes with equal probability (Warner 1965; with K
+    answers, Kairouz, Bonawitz and Ramage 2016). Replacing a label changes the probability of any
+    outcome by at most the factor e^ε: label differential privacy without δ (Ghazi et al. 2021).
+    Unlabeled points stay unlabeled: which points have labels is not hidden.
 
     Parameters
     ----------
@@ -149,14 +150,14 @@ def randomised_labels(
     Raises
     ------
     UserError
-        Labels that are something else, K < 1, or another ε.
+        For invalid labels, K < 1, or an invalid ε.
     """
     if not 0 < epsilon < math.inf:
         raise UserError(f"epsilon is {epsilon}; it must be positive and finite")
     given = checked_classes(labels, num_classes)
     others = num_classes - 1
-    # Multiples of 2^-53 below it are not fewer than its share: where ε is large, rounding adds
-    # changes and omits none.
+    # Rounding to multiples of 2^-53 can only increase the probability of a change, even for
+    # large ε.
     change = others / (math.exp(min(epsilon, 700)) + others)
     chance, which = _raw(2 * len(given), entropy).reshape(2, -1)
     moved = (given + 1 + (which % max(1, others)).astype(np.int64)) % num_classes
@@ -164,5 +165,5 @@ def randomised_labels(
 
 
 def _raw(count: int, entropy: Entropy) -> NDArray[np.uint64]:
-    """Unpredictable bits: noise that can be computed again can be subtracted."""
+    """Unpredictable bits, because reproducible noise could be subtracted."""
     return fresh(8 * count, entropy).view(np.uint64)

@@ -1,4 +1,4 @@
-"""From a run's settings to the noise that hides features and labels in XCLP's propagations."""
+"""Compute from a run's settings the noise on features and labels in XCLP's propagations."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from fedul_flwr.propagation.privacy import SENSITIVITY, gaussian_sigma
 
 @dataclass(frozen=True)
 class PrivacyPlan:
-    """What holds for every client over the whole run.
+    """Privacy guarantees for every client over the whole run.
 
     Attributes
     ----------
-    codes_epsilon, delta : of all codes together, for one point replaced; ε 0 is no privacy.
-    labels_epsilon : of each label; 0 is no privacy.
-    releases : propagations that a client can take part in.
-    trains : whether a model is trained, too.
+    codes_epsilon, delta : ε and δ of all codes together, for one replaced point; ε 0: no privacy.
+    labels_epsilon : ε of each label; 0: no privacy.
+    releases : largest number of propagations in which a client takes part.
+    trains : whether a model is also trained.
     """
 
     codes_epsilon: float
@@ -37,7 +37,7 @@ class PrivacyPlan:
         return gaussian_sigma(self.codes_epsilon, self.delta, SENSITIVITY, self.releases)
 
     def in_words(self) -> Iterator[str]:
-        """Sentences for the log; none where nothing is private."""
+        """Sentences for the log; none without privacy."""
         if self.codes_epsilon:
             yield (
                 f"xclp.codes-epsilon = {self.codes_epsilon:g}: all codes of the run together are "
@@ -63,8 +63,8 @@ class PrivacyPlan:
 def privacy_plan(settings: RunConfig) -> PrivacyPlan:
     """The plan that ``settings`` describe.
 
-    A client propagates once where nothing is trained, else at most once in every round of the
-    second stage.
+    A client propagates once if nothing is trained, else at most once in every round of the second
+    stage.
     """
     options = settings.section("xclp", XCLPSettings)
     trains = find_method(settings.method).trains

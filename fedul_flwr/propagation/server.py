@@ -1,4 +1,4 @@
-"""XCLP's phases among some clients (Algorithm 1), as the server leads them."""
+"""The server's side of XCLP's phases with a group of clients (Algorithm 1)."""
 
 from __future__ import annotations
 
@@ -59,17 +59,17 @@ ClientT = TypeVar("ClientT", bound=Participant)
 Ask = Callable[
     [str, Mapping[ClientT, Content], Callable[[ClientT, Content], None]], dict[ClientT, Content]
 ]
-"""``(phase, what each member is sent, check) -> answers``; a member without an answer, or with one
+"""``(phase, content for each member, check) -> answers``; a member without an answer, or with one
 that ``check`` refuses, has dropped out."""
 
 
 LONGEST, LARGEST = 900.0, 2e9
-"""Seconds and bytes that one propagation may take by its backend's estimate. A sealed message can
-have 2^31 bytes."""
+"""Limits of one propagation by its backend's estimate: seconds, and bytes of an encrypted message,
+which can have at most 2^31 bytes."""
 
 
 def warn_of_plaintext(options: XCLPSettings) -> None:
-    """Say it aloud where nothing is encrypted."""
+    """Log a warning if nothing is encrypted."""
     if options.secure == "plaintext":
         log(WARNING, "xclp.secure = 'plaintext': the server sees all codes; for simulations only.")
     elif options.seed_is_public:
@@ -77,24 +77,24 @@ def warn_of_plaintext(options: XCLPSettings) -> None:
 
 
 def announce_privacy(settings: RunConfig) -> None:
-    """Say what differential privacy holds, if any."""
+    """Log the differential privacy that holds, if any."""
     for line in privacy_plan(settings).in_words():
         log(INFO, line)
 
 
 def refuse_beyond_reach(options: XCLPSettings, sizes: Sequence[int], labeled: int) -> None:
-    """Refuse, before anything starts, what a backend cannot hide or do in a sensible time.
+    """Refuse, before the run starts, a propagation that is not private or would take too long.
 
     Parameters
     ----------
-    sizes : points of the clients of one propagation.
-    labeled : how many of them have labels.
+    sizes : numbers of points of the clients in one propagation.
+    labeled : number of these clients that have labels.
 
     Raises
     ------
     UserError
-        Too few clients, or too few with labels; or an estimate above :data:`LONGEST` or
-        :data:`LARGEST`; it says how far.
+        With too few clients, or too few with labels; or with an estimate above :data:`LONGEST` or
+        :data:`LARGEST`, and by how much.
     """
     backend = BACKENDS[options.secure]
     if len(sizes) < backend.fewest:
@@ -128,9 +128,9 @@ class LabelPropagation(Generic[ClientT]):
     ----------
     ask : sends a phase and collects answers.
     options : settings of the propagation.
-    server_round : by which clients tell one propagation from another.
-    seed : 32 bytes for the codes, where their seed is no secret.
-    num_classes : K.
+    server_round : identifies the propagation for clients.
+    seed : 32 bytes for the codes, if their seed is not secret.
+    num_classes : number of classes K.
     """
 
     def __init__(
@@ -154,12 +154,12 @@ class LabelPropagation(Generic[ClientT]):
 
         Parameters
         ----------
-        members : who is asked; one that drops out is as if it had not been there.
-        weights : the model that makes the features, if there is one.
+        members : the clients to ask; one that drops out has no influence on the result.
+        weights : the model for the features; empty for none.
 
         Returns
         -------
-        The members that are left, and the graph of their points.
+        The remaining members, and the graph of their points.
         """
         by_id = {member.partition_id: member for member in sorted(members)}
         server = self._backend.server(list(by_id), self._options.num_bits, self._seed)
@@ -194,14 +194,14 @@ class LabelPropagation(Generic[ClientT]):
     def sum_labels(
         self, members: Iterable[ClientT], joint: JointGraph, *, withheld: int | None = None
     ) -> dict[ClientT, Content]:
-        """Phase 3 up to the sum: rows of Z for each member, which only it can read.
+        """Phase 3 up to the sum: each member's rows of Z, which only that member can read.
 
-        A member that drops out here takes its labels along, while its points still carry those of
-        others: the sum is begun anew without it, under new masks.
+        If a member drops out here, its labels no longer count, but its points stay in the graph:
+        the sum restarts without it, with new masks.
 
         Parameters
         ----------
-        withheld : a client whose labels are left out; it gets rows of all its points.
+        withheld : a client whose labels are excluded; it gets rows of all its points.
         """
         left = sorted(members)
         while len(left) >= self._backend.fewest and self._labeled(left, joint):
@@ -235,7 +235,7 @@ class LabelPropagation(Generic[ClientT]):
         )
 
     def _check_share(self, rows: Mapping[int, int], member: ClientT, answer: Content) -> None:
-        """Refuse what is no part of the sum of the others' ``rows``."""
+        """Refuse an answer that is not a valid partial sum for the others' ``rows``."""
         client, share = member.partition_id, answer.arrays.get(SENT)
         if share is None:
             raise BadMessageError(f"Client {client} sent no share of the sum of labels.")
@@ -247,7 +247,7 @@ class LabelPropagation(Generic[ClientT]):
             )
 
     def _labeled(self, left: Sequence[ClientT], joint: JointGraph) -> bool:
-        """Whether so many of them have labels that no one's contribution can be told."""
+        """Whether enough members have labels to hide the contribution of each."""
         if self._options.secure == "plaintext":
             return True
         owners = np.unique(joint.owners[joint.labeled])
@@ -263,7 +263,7 @@ class LabelPropagation(Generic[ClientT]):
 def _check_compared(
     server: SimilarityServer, first: bool, member: Participant, answer: Content
 ) -> None:
-    """Refuse what is no answer of the backend; the first says which points have a label."""
+    """Refuse an invalid answer for the backend; the first one lists the labeled points."""
     client = member.partition_id
     size = server.check(client, answer.arrays)
     found = answer.arrays.get(LABELED)

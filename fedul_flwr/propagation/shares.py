@@ -1,10 +1,10 @@
-"""Propagation in parts: what the server sends to each client, and what clients make of it.
+"""Distributed propagation: the columns that the server sends, and the clients' partial sums.
 
-XCLP, phase 3. Rows of the sum Z = Σ_i S_i Y_i are ordered client after client: the unlabeled
-points of a client, then one row of label counts per class. That row is there once per client,
-because each gets rows of its own only; dividing by the counts afterwards scales labels by class,
-for S (Y D) = (S Y) D. Rows of labeled points are neither sent nor returned: from them a client
-could solve for the labels of others (S is symmetric, so it knows those rows).
+XCLP, phase 3. Rows of the sum Z = Σ_i S_i Y_i are ordered by client: the unlabeled points of a
+client, then one row of label counts per class. That row is repeated for each client, because each
+client only gets its own rows; dividing by the counts afterwards scales labels by class, as
+S (Y D) = (S Y) D. Rows of labeled points are neither sent nor returned: from them a client could
+compute the labels of others (S is symmetric, so it knows those rows).
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ Singles = NDArray[np.float32]
 
 @dataclass(frozen=True)
 class JointGraph:
-    """The points of several clients, client after client.
+    """The points of several clients, ordered by client.
 
     Attributes
     ----------
     graph : ``(n, n)``, from :func:`~fedul_flwr.propagation.graph.normalised_graph`.
     clients : the clients, in the order of their points.
-    owners : ``(n,)``, whose point it is.
-    labeled : bool ``(n,)``, whether its owner has said to know the label; not which.
+    owners : ``(n,)``, the client of each point.
+    labeled : bool ``(n,)``, whether the client has reported a label for it, without its value.
     """
 
     graph: sparse.csr_array
@@ -43,11 +43,11 @@ class JointGraph:
 
 @dataclass(frozen=True)
 class Influences:
-    """What the server sends.
+    """Columns that the server sends.
 
     Attributes
     ----------
-    unlabeled : unlabeled points of each client, in the order of the rows.
+    unlabeled : number of unlabeled points of each client, in the order of the rows.
     columns : float32 ``(sum of unlabeled, l_i)`` for each client: influence of its labeled points
         on all unlabeled ones.
     """
@@ -56,7 +56,7 @@ class Influences:
     columns: dict[int, Singles]
 
     def rows(self) -> dict[int, int]:
-        """Rows of each client in the sum."""
+        """Number of rows of each client in the sum."""
         return {client: size + 1 for client, size in self.unlabeled.items()}
 
 
@@ -71,9 +71,9 @@ def influences(
 
     Parameters
     ----------
-    participants : clients that add their labels up, in the order of their points; the others'
-        points only carry them on.
-    withheld : a client whose labels are not used; all its points count as unlabeled.
+    participants : clients that sum their labels, in the order of their points; points of others
+        only pass labels on.
+    withheld : a client whose labels are excluded; all its points count as unlabeled.
     """
     labeled = joint.labeled & (joint.owners != withheld if withheld is not None else True)
     asked = ~labeled & np.isin(joint.owners, participants)
@@ -98,10 +98,10 @@ def label_part(
 
     Parameters
     ----------
-    columns : ``(sum of unlabeled, l_i)``, what the server sent.
+    columns : ``(sum of unlabeled, l_i)``, from the server.
     given : Y_i, ``(l_i, K)``, one-hot.
     counts : ``(K,)``, its labels per class; labels of points outside the graph count too.
-    unlabeled : unlabeled points of each participant.
+    unlabeled : number of unlabeled points of each participant.
 
     Returns
     -------
@@ -110,7 +110,7 @@ def label_part(
     Raises
     ------
     UserError
-        Columns of another shape, or no numbers.
+        If columns have another shape, or are not numbers.
     """
     shape = (sum(unlabeled), len(given))
     if columns.shape != shape or columns.dtype.kind not in "fiu":
@@ -126,6 +126,6 @@ def label_part(
 def scores_of(rows: Floats, *, class_scaling: bool = True) -> Floats:
     """Class scores ``(u_i, K)`` of a client's unlabeled points from its rows ``(u_i + 1, K)``."""
     scores, counts = rows[:-1], rows[-1]
-    # Sums of influences that are not negative; what is below zero is rounding of the fixed point.
+    # Exact sums are not negative; negative values are rounding errors of the fixed point.
     scores = np.maximum(scores, 0)
     return scaled_by_class(scores, counts) if class_scaling else scores

@@ -1,9 +1,9 @@
-"""Influence of labels along a graph: columns of (I - alpha W)^-1, never the whole of it.
+"""Influence of labels along a graph: single columns of (I - alpha W)^-1, never the whole matrix.
 
 XCLP, phases 2 and 3 and appendix C.1. W is sparse and symmetric with eigenvalues in [-1, 1], so
 I - alpha W is positive definite, and conjugate gradients find one column after about
-sqrt(1 / (1 - alpha)) products with W per digit. Nothing crosses from one connected component to
-another, where no label is the result is exactly zero.
+sqrt(1 / (1 - alpha)) products with W per digit. Labels have no effect on other connected components
+of the graph: in a component without labels the result is exactly zero.
 """
 
 from __future__ import annotations
@@ -27,18 +27,19 @@ ALPHA = 0.99
 """alpha of the paper, appendix A.2."""
 
 TOLERANCE = 1e-8
-"""Residual over right-hand side, in the Euclidean norm, at which a column ends. Its error is at
-most 1 / (1 - alpha) times that: 1e-6 for a label of weight 1."""
+"""Relative residual, in the Euclidean norm, at which a column is finished. Its error is at most
+1 / (1 - alpha) times that: 1e-6 for a label of weight 1."""
 
 _INNER_TOLERANCE = 5e-5
-"""What float32 reaches with ease; two or three such solutions make :data:`TOLERANCE`."""
+"""Tolerance that float32 reaches easily; two or three such solutions reach :data:`TOLERANCE`."""
 
 _MOST_STEPS, _MOST_ROUNDS = 1000, 20
-"""More than alpha = 0.9999 needs; beyond what is possible, rounding would go on for ever."""
+"""Limits of iterations, more than alpha = 0.9999 needs; without them an unreachable tolerance would
+never end."""
 
 _COLUMNS_AT_A_TIME = 64
-"""So few stay in a core's cache, and cores work side by side. Fixed: results do not depend on how
-many cores there are."""
+"""Small enough for a core's cache; several cores work in parallel. It is fixed so that results do
+not depend on the number of cores."""
 
 
 def propagate(
@@ -55,20 +56,20 @@ def propagate(
     ----------
     graph : W, ``(n, n)``, symmetric, from :func:`~fedul_flwr.propagation.graph.normalised_graph`.
     labels : Y, ``(n, K)``, one-hot rows of labeled points, zero rows of others.
-    alpha : in [0, 1), how far labels travel.
-    class_scaling : divide each column by the number of its labels first, as the authors' code
-        does, so that a class with many labels does not win by their number; the text does not.
+    alpha : in [0, 1), how far labels spread.
+    class_scaling : first divide each column by the number of its labels, as in the authors' code,
+        so that classes with many labels have no advantage; the text does not.
     tolerance : see :data:`TOLERANCE`.
 
     Returns
     -------
-    ``(n, K)``; not negative where Y is not.
+    ``(n, K)``; not negative if Y is not.
 
     Raises
     ------
     UserError
-        A graph that is not square or not finite, Y of another length or not finite, alpha outside
-        [0, 1), a tolerance outside (0, 1), or both too far for float64.
+        If the graph is not square or not finite, Y has another length or is not finite, alpha is
+        outside [0, 1), the tolerance outside (0, 1), or both cannot be reached in float64.
     """
     given = np.array(labels, dtype=np.float64)
     if given.ndim != 2 or len(given) != graph.shape[0] or not np.isfinite(given).all():
@@ -88,11 +89,11 @@ def influence(
     *,
     tolerance: float = TOLERANCE,
 ) -> Floats:
-    """How labels of some points reach all: columns of S = (I - alpha W)^-1 (phase 3).
+    """Influence of labels of some points on all points: columns of S = (I - alpha W)^-1 (phase 3).
 
-    What client i gets as S_i: ``influence(graph, labeled) @ Y[labeled]`` are its share of the
-    scores, and the shares of all clients add up to ``propagate(…, class_scaling=False)``. Counts of
-    labels per class add up as well, so :func:`scaled_by_class` can follow.
+    Client i gets it as S_i: ``influence(graph, labeled) @ Y[labeled]`` is its part of the scores,
+    and the parts of all clients sum to ``propagate(…, class_scaling=False)``. Counts of labels per
+    class can be summed as well, for :func:`scaled_by_class`.
 
     Parameters
     ----------
@@ -106,7 +107,7 @@ def influence(
     Raises
     ------
     UserError
-        A point that is none of the graph's, or as for :func:`propagate`.
+        If a point is not in the graph, or as for :func:`propagate`.
     """
     points = np.asarray(labeled)
     size = graph.shape[0]
@@ -124,7 +125,8 @@ def influence(
 def scaled_by_class(columns: Floats, counts: ArrayLike) -> Floats:
     """Columns ``(n, K)`` of Y or Z, each divided by its class's count ``(K,)`` of labels.
 
-    S (Y D) = (S Y) D: before or after the propagation is the same. A class without labels stays.
+    It can be done before or after the propagation, as S (Y D) = (S Y) D. Columns of classes without
+    labels do not change.
     """
     number = np.asarray(counts, dtype=np.float64)
     return np.asarray(columns / np.where(number > 0, number, 1))
@@ -145,9 +147,9 @@ def _solve(graph: sparse.csr_array, right: Floats, alpha: float, tolerance: floa
     def solve(columns: slice) -> None:
         block = right[:, columns]
         largest = np.abs(block).max(axis=0, initial=0)
-        largest[largest == 0] = 1  # divided by it, no square over- or underflows
+        largest[largest == 0] = 1  # dividing by it prevents squares from over- or underflowing
         found = _refined(system, narrow, block / largest, tolerance) * largest
-        # S has no negative entry; what is left below zero is the tolerance's.
+        # S has no negative entries; negative values are within the tolerance.
         positive = (block >= 0).all(axis=0)
         right[:, columns] = np.where(positive, np.maximum(found, 0), found)
 
@@ -159,7 +161,7 @@ def _solve(graph: sparse.csr_array, right: Floats, alpha: float, tolerance: floa
 def _refined(
     system: sparse.csr_array, narrow: sparse.csr_array, right: Floats, tolerance: float
 ) -> Floats:
-    """Solve in float32, twice as fast, for what is missing in float64, until that is small."""
+    """Solve in float32, twice as fast, and correct the float64 residual until it is small."""
     found = np.zeros_like(right)
     missing = right
     limits = tolerance * _norms(right)
@@ -167,7 +169,7 @@ def _refined(
         size = _norms(missing)
         if (size <= limits).all():
             return found
-        # Columns that are done get a zero right-hand side, and so no further step.
+        # Finished columns get a zero right-hand side, and so no further step.
         scale = np.divide(1, size, out=np.zeros_like(size), where=size > limits)
         found += _conjugate_gradients(narrow, (missing * scale).astype(np.float32)) * size
         missing = right - system @ found
@@ -177,7 +179,7 @@ def _refined(
 
 
 def _conjugate_gradients(system: sparse.csr_array, right: Singles) -> Singles:
-    """System^-1 B for all columns at once, each with steps of its own, to a residual of 5e-5."""
+    """System^-1 B for all columns at once, each with its own step sizes, to a residual of 5e-5."""
     found = np.zeros_like(right)
     residual = right.copy()
     direction = right.copy()
@@ -193,7 +195,7 @@ def _conjugate_gradients(system: sparse.csr_array, right: Singles) -> Singles:
         found += np.multiply(direction, step, out=part)
         residual -= np.multiply(image, step, out=part)
         before, squares = squares, _column_dots(residual, residual)
-        # A column that has ended has step 0 and stays as it is.
+        # A finished column has step 0 and does not change.
         direction *= np.divide(squares, before, out=np.zeros_like(squares), where=active)
         direction += residual
     return found

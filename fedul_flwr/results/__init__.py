@@ -1,1 +1,1 @@
-"""What a run leaves behind: records, plots, reports, predictions."""
+"""Results of a run: records, plots, reports, predictions."""

@@ -1,4 +1,4 @@
-"""What a run ran on: versions, hardware, commit."""
+"""Environment of a run: versions, hardware, commit."""
 
 from __future__ import annotations
 
@@ -46,16 +46,16 @@ def _processor() -> str:
 
 
 def git_commit() -> str | None:
-    """Commit of the source that runs, with ``-dirty`` if it was changed; ``None`` if unknown.
+    """Commit of the running source, with ``-dirty`` if it was changed; ``None`` if unknown.
 
-    Flower runs a copy of the source that has no history, so the command line looks it up before and
-    leaves it in the environment.
+    Flower runs a copy of the source without history, so the command line looks the commit up first
+    and puts it into an environment variable.
     """
     if COMMIT in os.environ:
         return os.environ[COMMIT] or None
     root = Path(__file__).parents[2]
     if not (root / ".git").exists():
-        return None  # installed somewhere inside another project's repository, perhaps
+        return None  # it may be installed within another project's repository
     try:
         found = subprocess.run(
             ["git", "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"],

@@ -1,8 +1,8 @@
-"""The common look of all pictures.
+"""Common style of all figures.
 
-Figures are made without pyplot: a server draws in a thread of its own, and pyplot's global state
-belongs to whoever imported it first. Colours are those of Okabe and Ito, which all common kinds of
-colour vision tell apart.
+Figures do not use pyplot: the server draws in a separate thread, and pyplot has global state.
+Colors are those of Okabe and Ito, which people with any common kind of color vision can
+distinguish.
 """
 
 from __future__ import annotations
@@ -30,18 +30,18 @@ MARKERS = ("o", "s", "^", "D")
 DPI = 150
 """Dots per inch of the pictures written."""
 LOG_FROM = 12.0
-"""Errors that span more than this factor are drawn on a logarithmic axis."""
+"""If the largest error is more than this multiple of the smallest, the axis is logarithmic."""
 
 
 def new_figure(width: float, height: float) -> Figure:
-    """Return an empty figure (inches) with a canvas of its own and room for every label."""
+    """Return an empty figure (size in inches) with its own canvas and a layout that fits labels."""
     figure = Figure(figsize=(width, height), layout="constrained", facecolor="white")
     FigureCanvasAgg(figure)
     return figure
 
 
 def style(axes: Axes) -> Axes:
-    """Give ``axes`` the common look; returns them."""
+    """Apply the common style to ``axes``; returns them."""
     axes.spines[["top", "right"]].set_visible(False)
     axes.spines[["left", "bottom"]].set_color("#888888")
     axes.tick_params(colors=INK, labelsize=9)
@@ -51,14 +51,14 @@ def style(axes: Axes) -> Axes:
 
 
 def save(figure: Figure, path: Path) -> Path:
-    """Write ``figure`` as PNG; returns ``path``. Its layout stays: drawn again, it takes less."""
+    """Write ``figure`` as PNG; returns ``path``. Keeps the layout, so that redrawing is faster."""
     figure.savefig(path, dpi=DPI)
     figure.set_layout_engine("none")
     return path
 
 
 def draw_svg(figure: Figure) -> bytes:
-    """``figure`` as the content of an SVG file, the same for the same figure; text is drawn."""
+    """``figure`` as the content of an SVG file, reproducible, with text as paths."""
     picture = io.BytesIO()
     with rc_context({"svg.hashsalt": "fedul-flwr", "svg.fonttype": "path"}):
         figure.savefig(picture, format="svg", dpi=DPI, metadata={"Date": None})
@@ -66,31 +66,31 @@ def draw_svg(figure: Figure) -> bytes:
 
 
 def mark_decades(axis: Axis) -> None:
-    """Write 1, 2, 5, 10, 20 … at a logarithmic ``axis``, as plain numbers."""
+    """Label a logarithmic ``axis`` with plain numbers 1, 2, 5, 10, 20 …"""
     axis.set_major_locator(LogLocator(subs=(1, 2, 5)))
     axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
     axis.set_minor_locator(NullLocator())
 
 
 def scale_errors(axes: Axes, direction: Literal["x", "y"], errors: Sequence[float]) -> None:
-    """Let the axis of ``errors`` start at 0, or be logarithmic and say so if they differ widely."""
+    """Let the axis of ``errors`` start at 0, or make it logarithmic if they differ widely."""
     axis = axes.xaxis if direction == "x" else axes.yaxis
     if errors and min(errors) > 0 and max(errors) > LOG_FROM * min(errors):
         axes.set(**{f"{direction}scale": "log"})
         mark_decades(axis)
         axis.set_label_text(f"{axis.get_label_text()}, log scale")
     elif errors:
-        # With 0 in view first, so that there is room beyond the largest.
+        # Include 0 first, so that there is a margin above the largest error.
         axes.update_datalim([(0, 0)], updatex=direction == "x", updatey=direction == "y")
         axes.autoscale_view()
         axes.set(**{f"{direction}lim": (0, None)})
 
 
 def legend_below(figure: Figure, entries: Sequence[Line2D | Patch], width: int = 105) -> None:
-    """Put a legend under the axes; ``width`` is the number of characters that fit beside."""
+    """Put a legend below the axes; ``width`` is the number of characters that fit in a row."""
     longest = max(len(str(entry.get_label())) for entry in entries)
     columns = min(3, max(1, width // (longest + 8)), len(entries))
-    # Below the axes, in height of its own: it can neither cover data nor squeeze it.
+    # Below the axes in additional height, so that it does not cover or shrink them.
     figure.set_figheight(figure.get_figheight() + 0.19 * -(-len(entries) // columns))
     legend = figure.legend(
         handles=entries, loc="outside lower center", ncols=columns, frameon=False, fontsize=9
@@ -100,17 +100,17 @@ def legend_below(figure: Figure, entries: Sequence[Line2D | Patch], width: int =
 
 
 def set_title(figure: Figure, what: str, label: str = "") -> None:
-    """Say at the top left what ``figure`` shows, and of which run."""
+    """Put a title at the top left of ``figure``, with the label of the run."""
     text = " — ".join(part for part in (what, one_line(label, 60)) if part)
     title = figure.suptitle(
         text, x=0.01, horizontalalignment="left", fontsize=11, fontweight="bold", color=INK
     )
-    # Names may hold a dollar sign, which would start a formula.
+    # A dollar sign in a name would start a formula.
     title.set_parse_math(False)
 
 
 def say_nothing_recorded(axes: Axes) -> None:
-    """Fill empty ``axes`` with a note instead of a frame without meaning."""
+    """Fill empty ``axes`` with a note that nothing was recorded."""
     axes.text(0.5, 0.5, "nothing recorded yet", ha="center", va="center", transform=axes.transAxes)
     axes.set_xticks([])
     axes.set_yticks([])

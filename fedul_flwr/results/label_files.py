@@ -1,4 +1,4 @@
-"""Files of labels: written where a client runs, read again by a simulation to be scored."""
+"""Files of labels: written by clients, and read by a simulation to score them."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ HEADER = ("name", "label", "class", "confidence")
 def write_labels(
     path: Path, names: Sequence[str], found: Propagated, class_names: Sequence[str]
 ) -> None:
-    """Write ``name,label,class,confidence``, a line a point; label -1 has no class.
+    """Write ``name,label,class,confidence``, one line per point; label -1 has no class.
 
     Raises
     ------
     UserError
-        If it cannot be written.
+        If the file cannot be written.
     """
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
@@ -42,7 +42,7 @@ def read_labels(path: Path) -> tuple[list[str], Propagated]:
     Raises
     ------
     UserError
-        If it is another file.
+        If it is not such a file.
     """
     try:
         with path.open(encoding="utf-8", newline="") as stream:

@@ -1,10 +1,10 @@
-"""Where labels come from, and the names of their files."""
+"""Sources of labels, and the names of their files."""
 
 from __future__ import annotations
 
 XCLP, LEFT_OUT, PERCLIENT_LP, NETWORK = "xclp", "left-out", "perclient-lp", "network"
-"""Whose labels a file holds: of the propagation across clients, of that without this client's
-labels, of one within the client, of the model itself."""
+"""Sources of the labels in a file: propagation across clients, the same without this client's
+labels, propagation within the client, and the model."""
 
 SOURCES = (XCLP, LEFT_OUT, PERCLIENT_LP, NETWORK)
 
@@ -14,7 +14,7 @@ SOURCE_WORDS = {
     PERCLIENT_LP: "within each client",
     NETWORK: "by the model itself",
 }
-"""How pictures and tables call them."""
+"""Their names in figures and tables."""
 
 
 def file_name(source: str) -> str:
@@ -23,7 +23,7 @@ def file_name(source: str) -> str:
 
 
 PSEUDO_LABELS = "pseudo-labels"
-"""Name under which a simulation's clients leave what they trained on in a round, to be scored."""
+"""Name under which a simulation's clients write a round's pseudo labels, to be scored."""
 
 
 def pseudo_labels_file(server_round: int) -> str:
@@ -32,7 +32,7 @@ def pseudo_labels_file(server_round: int) -> str:
 
 
 def count_in_words(count: int, source: str, points: str) -> str:
-    """How many points the labels of ``source`` are scored on, and which.
+    """Number and kind of the points on which labels of ``source`` are scored, as text.
 
     Parameters
     ----------
@@ -42,11 +42,11 @@ def count_in_words(count: int, source: str, points: str) -> str:
 
 
 def source_in_words(source: str, points: str) -> str:
-    """The words for ``source``, with its points where they are others than those of the rest."""
+    """Name of ``source``, with its points if they differ from those of the other sources."""
     words = SOURCE_WORDS[source]
     return f"{words} (all points)" if _of_all(source, points) else words
 
 
 def _of_all(source: str, points: str) -> bool:
-    # A client without its labels is asked for all of its points.
+    # Without its labels, a client labels all of its points.
     return source == LEFT_OUT and points == "unlabeled"

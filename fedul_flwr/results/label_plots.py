@@ -1,4 +1,4 @@
-"""Pictures of labels that clients gave their own points (see results/label_scores.py)."""
+"""Figures about labels that clients gave their own points (see results/label_scores.py)."""
 
 from __future__ import annotations
 
@@ -31,16 +31,16 @@ from fedul_flwr.results.label_names import (
 )
 
 _ALL_NUMBERS = 40
-"""Most clients whose numbers all fit below the axis."""
+"""Largest number of clients whose numbers all fit below the axis."""
 
 
 def label_figures(scores: Mapping[str, Any]) -> dict[str, Figure]:
-    """What is known of labels: per source, per client, and errors among the most confident.
+    """Figures about labels: scores per source and per client, and errors of the most confident.
 
     Parameters
     ----------
     scores : content of ``labels.json``, see
-        :func:`fedul_flwr.results.label_scores.score_labels`; without scores there is no picture.
+        :func:`fedul_flwr.results.label_scores.score_labels`; without scores there are no figures.
     """
     if not scored_sources(scores):
         return {}
@@ -52,13 +52,13 @@ def label_figures(scores: Mapping[str, Any]) -> dict[str, Figure]:
 
 
 def scored_sources(scores: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
-    """Sources with a score, in the order of SOURCES; what else the file holds is left out."""
+    """Sources with a score, in the order of SOURCES; other entries are ignored."""
     found = scores.get("sources", {})
     return {name: found[name] for name in SOURCES if "error" in found.get(name, {})}
 
 
 def accuracy_figure(scores: Mapping[str, Any]) -> Figure:
-    """Percent labeled rightly, over points and balanced over classes, for each source."""
+    """Percent of correct labels, over points and balanced over classes, for each source."""
     scored = scored_sources(scores)
     figure = new_figure(7.2, 1.3 + 0.62 * len(scored))
     axes = style(figure.add_subplot())
@@ -73,8 +73,8 @@ def accuracy_figure(scores: Mapping[str, Any]) -> Figure:
         axes.bar_label(bars, fmt="%.1f", padding=3, fontsize=9, color=INK)
     names = [source_in_words(name, scores["points"]) for name in scored]
     axes.set_yticks(range(len(scored)), names)
-    axes.set_ylim(len(scored) - 0.45, -0.55)  # the first on top
-    axes.set_xlim(0, 109)  # with room for the numbers
+    axes.set_ylim(len(scored) - 0.45, -0.55)  # the first source on top
+    axes.set_xlim(0, 109)  # with space for the numbers
     axes.set_xticks(range(0, 101, 20))
     axes.grid(visible=False, axis="y")
     axes.set_xlabel("points labeled rightly (%)")
@@ -84,9 +84,9 @@ def accuracy_figure(scores: Mapping[str, Any]) -> Figure:
 
 
 def clients_figure(scores: Mapping[str, Any]) -> Figure:
-    """Percent labeled rightly at each client: across clients, and within it where that is known.
+    """Percent of correct labels per client: across clients, and within the client if measured.
 
-    Clients stand in the order of the first, so that the gain and who has it can be read off.
+    Clients are sorted by the first, so that the gain of each is visible.
     """
     scored = scored_sources(scores)
     first = XCLP if XCLP in scored else next(iter(scored))
@@ -107,7 +107,7 @@ def clients_figure(scores: Mapping[str, Any]) -> Figure:
         entries.append(_dots(axes, pairs, below, PERCLIENT_LP, 1, size))
     values = [of_first[client] for client in clients]
     entries.insert(0, _dots(axes, range(len(clients)), values, first, 0, size))
-    # Of many clients some numbers would overlap; the order says who is who in labels.json.
+    # Numbers of many clients would overlap; labels.json has the values in order.
     shown = len(clients) <= _ALL_NUMBERS
     axes.set_xticks(range(len(clients)) if shown else [], clients if shown else [])
     if len(clients) > 20:
@@ -123,7 +123,7 @@ def clients_figure(scores: Mapping[str, Any]) -> Figure:
 
 
 def coverage_figure(scores: Mapping[str, Any]) -> Figure:
-    """Percent wrong among the most confident points, over how many of all these are."""
+    """Percent of wrong labels among the most confident points, over the fraction of points."""
     figure = new_figure(7.2, 4.0)
     axes = style(figure.add_subplot())
     entries: list[Line2D | Patch] = []

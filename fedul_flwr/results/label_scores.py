@@ -1,4 +1,4 @@
-"""How good labels are where the truth is known; free of Flower."""
+"""Scores of labels if true labels are known; does not use Flower."""
 
 from __future__ import annotations
 
@@ -17,14 +17,13 @@ from fedul_flwr.results.label_names import SOURCES, file_name, pseudo_labels_fil
 
 
 class Score(NamedTuple):
-    """Of labels against the truth.
+    """Score of labels against true labels.
 
     Attributes
     ----------
-    points : number of points with a known truth.
-    error : percent of them labeled wrongly or not at all.
-    balanced_accuracy : mean over classes that occur of the percent of their points labeled
-        rightly.
+    points : number of points with a known true label.
+    error : percent of them with a wrong label or none.
+    balanced_accuracy : percent of correct labels per class, mean over classes that occur.
     unreached : percent without a label.
     """
 
@@ -35,7 +34,7 @@ class Score(NamedTuple):
 
 
 def score(labels: Ints, truth: Ints) -> Score | None:
-    """Compare ``(n,)`` labels with the truth, -1 where either is not known; None without truth."""
+    """Compare ``(n,)`` labels with true ones, -1 for unknown; None without any true label."""
     known = truth != UNLABELED
     if not known.any():
         return None
@@ -52,41 +51,41 @@ def score(labels: Ints, truth: Ints) -> Score | None:
 
 
 def risk_coverage(confidence: Floats, right: Floats, at: int = 100) -> tuple[Floats, Floats]:
-    """Error among the most confident points, for growing shares of all of them.
+    """Error among the most confident points, for growing fractions of all points.
 
     Parameters
     ----------
-    confidence, right : ``(n,)``, n > 0; whether a label is right, as 0 or 1.
-    at : number of shares.
+    confidence, right : ``(n,)``, n > 0; ``right`` is 1 for a correct label, else 0.
+    at : number of fractions.
 
     Returns
     -------
-    Shares of points in (0, 1], and percent wrong among that share; points of equal confidence
-    count by their mean, for their order says nothing.
+    Fractions of points in (0, 1], and percent of wrong labels among each; points of equal
+    confidence count by their mean, as their order is arbitrary.
     """
     order = np.argsort(-confidence, kind="stable")
     _, group, sizes = np.unique(-confidence[order], return_inverse=True, return_counts=True)
     expected = np.bincount(group, right[order]) / sizes
     found = np.cumsum(expected[group])
-    # In whole numbers: 0.07 · 100 is a little more than 7.
+    # In integers, because in floating point 0.07 · 100 is slightly above 7.
     counts = np.unique(-(-np.arange(1, at + 1) * len(order) // at))
     return counts / len(order), 100 * (1 - found[counts - 1] / counts)
 
 
 def score_labels(folder: Path, truths: Sequence[LabelTruth]) -> dict[str, Any]:
-    """Compare the files of labels of a simulation's clients with the truth.
+    """Compare the files of labels of a simulation's clients with true labels.
 
-    Only new points count where there are some (``labels.new-fraction``), else all unlabeled ones.
+    Only new points count if there are some (``labels.new-fraction``), else all unlabeled ones.
 
     Parameters
     ----------
-    folder : holds one folder per client, by number.
-    truths : of the clients, in order.
+    folder : has one folder per client, by number.
+    truths : true labels of the clients, in order.
 
     Returns
     -------
     ``points``: ``"new"`` or ``"unlabeled"``; ``sources``: for each of
-    :data:`~fedul_flwr.results.label_files.SOURCES` that there are files of, a :class:`Score` over
+    :data:`~fedul_flwr.results.label_files.SOURCES` with files, a :class:`Score` over
     all clients, ``coverage`` (:func:`risk_coverage`), and ``clients`` with a score each. Empty
     without truths.
     """
@@ -106,19 +105,19 @@ def score_labels(folder: Path, truths: Sequence[LabelTruth]) -> dict[str, Any]:
 def score_pseudo_labels(
     folder: Path, server_round: int, truths: Sequence[LabelTruth]
 ) -> dict[str, float | None]:
-    """Compare what a simulation's clients left of one round with the truth.
+    """Compare the pseudo labels of a simulation's clients in one round with true labels.
 
     Parameters
     ----------
-    folder : holds one folder per client, by number; those without a file of this round count for
-        nothing.
-    truths : of the clients, in order.
+    folder : has one folder per client, by number; clients without a file of this round are
+        ignored.
+    truths : true labels of the clients, in order.
 
     Returns
     -------
-    ``pseudo_label_error``: percent wrong among points that got a label, None where none did;
-    ``pseudo_labeled``: percent of these clients' unlabeled points that got one. Empty without
-    files.
+    ``pseudo_label_error``: percent of wrong ones among pseudo labels, None without any;
+    ``pseudo_labeled``: percent of these clients' unlabeled points with a pseudo label. Empty
+    without files.
     """
     name = pseudo_labels_file(server_round)
     files = [(folder / str(client) / name, truth) for client, truth in enumerate(truths)]
@@ -138,14 +137,14 @@ def score_pseudo_labels(
 
 
 def _positions(truth: LabelTruth, points: Ints) -> Ints:
-    """Where ``points``, each of which is one of the client's, stand among them."""
+    """Positions of ``points`` among the client's points, which must include them."""
     order = np.argsort(truth.points)
     found: Ints = order[np.searchsorted(truth.points, points, sorter=order)]
     return found
 
 
 def _of_truth(file: Path, truth: LabelTruth, *, only_new: bool) -> tuple[Propagated, Ints]:
-    """Labels of the points that count, and their true labels."""
+    """Labels of the scored points, and their true labels."""
     names, found = read_labels(file)
     positions = _positions(truth, np.array(names, dtype=np.int64))
     counts = truth.new[positions] if only_new else np.ones(len(positions), dtype=bool)

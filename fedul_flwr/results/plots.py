@@ -1,4 +1,4 @@
-"""Pictures of runs: as matplotlib figures, and as files in a run's directory."""
+"""Figures of runs: as matplotlib figures, and as files in a run's directory."""
 
 from __future__ import annotations
 
@@ -76,10 +76,10 @@ _PSEUDO_LABELS = {
 
 
 def run_figures(run: Run) -> dict[str, Figure]:
-    """Pictures of what ``run`` recorded, by name; what was not recorded is not drawn.
+    """Figures of the records of ``run``, by name; only for records that exist.
 
-    ``error``, ``loss`` and ``pseudo_labels`` over rounds, ``priors`` with the clients' sets,
-    ``time_traffic``, and those of labels that clients gave their points.
+    ``error``, ``loss`` and ``pseudo_labels`` over rounds, ``priors`` of the clients' sets,
+    ``time_traffic``, and figures of labels that clients gave their points.
     """
     figures: dict[str, tuple[Callable[[Run], bool], Callable[[], Figure]]] = {
         "error": (has_error, lambda: error_figure([run])),
@@ -98,7 +98,7 @@ def draw_plots(run: Run, directory: Path) -> list[Path]:
 
 
 def save_plots(figures: Mapping[str, Figure], directory: Path) -> list[Path]:
-    """Write figures as ``<name>.png`` into ``directory``, which is made; returns the files.
+    """Write figures as ``<name>.png`` into ``directory``, creating it; returns the files.
 
     Raises
     ------
@@ -135,8 +135,8 @@ def has_pseudo_labels(run: Run) -> bool:
 
 
 def error_figure(runs: Sequence[Run]) -> Figure:
-    """Errors (percent) over rounds: test, validation, and of labeled training points where they
-    were measured; a star marks each run's best round."""
+    """Errors (percent) over rounds: test, validation, and on labeled training points if
+    measured; a star marks each run's best round."""
     figure = new_figure(7.2, 4.2)
     axes = style(figure.add_subplot())
     entries = _curves(axes, runs, _ERRORS)
@@ -162,7 +162,7 @@ def loss_figure(runs: Sequence[Run]) -> Figure:
 
 
 def pseudo_labels_figure(run: Run) -> Figure:
-    """How many unlabeled points had a pseudo label in each round, and how many were wrong."""
+    """Percent of unlabeled points with a pseudo label, and of wrong ones, over rounds."""
     figure = new_figure(7.2, 4.2)
     axes = style(figure.add_subplot())
     entries = _curves(axes, [run], _PSEUDO_LABELS)
@@ -179,7 +179,7 @@ def _loss_names(runs: Sequence[Run]) -> dict[str, str]:
 
 
 def _curves(axes: Axes, runs: Sequence[Run], names: Mapping[str, str]) -> list[Line2D]:
-    """One line a run and key; of several runs the colour says the run, the dashes the key."""
+    """One line per run and key; for several runs colors show the run, dashes the key."""
     single = len(runs) == 1
     labels = distinct_labels(runs)
     entries: list[Line2D] = []
@@ -198,7 +198,7 @@ def _curves(axes: Axes, runs: Sequence[Run], names: Mapping[str, str]) -> list[L
                 "linewidth": 1.8 if index == 0 else 1.3,
                 "markersize": 4,
             }
-            # The marks of many points would hide the curve; where colours repeat, some must stay.
+            # Many markers would hide the curve; keep some if colors repeat.
             marked = marker if len(rounds) <= 30 or position >= len(COLOURS) else ""
             axes.plot(
                 rounds,

@@ -1,4 +1,4 @@
-"""The saved model of a run, put to use."""
+"""Predictions with the saved model of a run."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ ESTIMATE = "estimate"
 
 @dataclass(frozen=True)
 class Predictor:
-    """A trained model that takes images as they are: uint8, as decoded from a file.
+    """A trained model for uint8 images as decoded from a file.
 
     Attributes
     ----------
     model : the module, in evaluation mode; maps ``(n, channels, height, width)`` to logits.
-    image_shape : ``(height, width, channels)`` the model was trained on.
+    image_shape : ``(height, width, channels)`` of the training images.
     class_names : K names; label ``k`` is ``class_names[k]``.
-    priors : ``(K,)``, class priors that it was trained for; ``None`` if the run does not say.
+    priors : ``(K,)``, class priors that it was trained for; ``None`` if unknown.
     """
 
     model: nn.Module
@@ -48,7 +48,7 @@ class Predictor:
     def predict(
         self, images: NDArray[np.uint8], batch_size: int = 256, priors: ArrayLike | None = None
     ) -> NDArray[np.int64]:
-        """Labels ``(n,)`` of images, arguments as for :meth:`predict_proba`."""
+        """Labels ``(n,)`` of images; arguments as for :meth:`predict_proba`."""
         labels: NDArray[np.int64] = self.predict_proba(images, batch_size, priors).argmax(axis=1)
         return labels
 
@@ -60,21 +60,21 @@ class Predictor:
         Parameters
         ----------
         images : uint8 ``(n, height, width, channels)``.
-        batch_size : images that go through the model at once.
-        priors : ``(K,)``, class priors of these images, for which the model's softmax is
-            re-weighed; without, it is for those that the model was trained for.
+        batch_size : number of images that the model processes at once.
+        priors : ``(K,)``, class priors of these images, by which the model's softmax is
+            re-weighed; by default those of its training.
 
         Raises
         ------
         UserError
-            Other images than the model takes, or priors that cannot be used.
+            If images have another shape than the model's, or priors cannot be used.
         """
         wanted = None if priors is None else self.checked_priors(priors)
         posterior = self._softmax(images, batch_size)
         return posterior if wanted is None else reweigh(posterior, self.trained_priors(), wanted)
 
     def estimate_priors(self, probabilities: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Class priors ``(K,)`` of images whose :meth:`predict_proba` without priors these are.
+        """Class priors ``(K,)`` of images, from the result of :meth:`predict_proba` without priors.
 
         By EM (:func:`fedul_flwr.learning.class_priors.estimate_prior`); needs one image or more.
         """
@@ -93,7 +93,7 @@ class Predictor:
         return self.priors
 
     def checked_priors(self, priors: ArrayLike) -> NDArray[np.float64]:
-        """``priors`` as ``(K,)``, or a UserError why the model cannot be re-weighed for them."""
+        """``priors`` as ``(K,)``, or a UserError if the model cannot be re-weighed by them."""
         trained = self.trained_priors()
         try:
             wanted = checked_prior(priors)
@@ -125,7 +125,7 @@ class Predictor:
                         f"The model returned ({_comma(logits.shape)}) for {len(batch)} images of "
                         f"{len(self.class_names)} classes; one logit per image and class is needed."
                     )
-                # In float64 the probabilities of a row sum to 1 to the last digit written.
+                # In float64, so that a row sums to 1 in all printed digits.
                 rows = logits.double().softmax(dim=1)
                 result[start : start + len(batch)] = rows.cpu().numpy()
         return result
@@ -137,7 +137,7 @@ def load_model(model_dir: str | Path) -> Predictor:
     Raises
     ------
     UserError
-        When the directory holds no model, or one that its ``config.json`` does not describe.
+        If the directory has no model, or one that does not match its ``config.json``.
     """
     directory = Path(model_dir)
     weights = directory / MODEL_FILE
@@ -153,7 +153,7 @@ def load_model(model_dir: str | Path) -> Predictor:
     model = build_model(name, image_shape, len(class_names))
     _load_weights(model, weights, name)
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    # An unfinished run has said at its start what it knew then.
+    # An unfinished run only has the values from its start.
     known = (read_summary(directory) or data).get("test_prior")
     return Predictor(
         model.to(device).eval(),
@@ -170,31 +170,31 @@ def predict(
     batch_size: int = 256,
     priors: str | None = None,
 ) -> Path:
-    """Label the images at ``input_path`` with the model of a run, into a CSV file.
+    """Label the images at ``input_path`` with the model of a run, and write a CSV file.
 
     Parameters
     ----------
     model_dir : output directory of a run.
     input_path : an image, a folder of images, a ``.parquet`` or an ``.npz`` file.
     output : the CSV to write, by default ``<input>-predictions.csv`` in the working directory.
-        An existing one is replaced once everything is predicted, and stays as it is on errors.
-    batch_size : images that go through the model at once.
-    priors : class priors of these images, for which probabilities are re-weighed: K numbers
-        separated by commas, or ``estimate`` to find them from the images and print them.
+        An existing one is replaced only after all predictions succeeded.
+    batch_size : number of images that the model processes at once.
+    priors : class priors of these images, by which probabilities are re-weighed: K numbers
+        separated by commas, or ``estimate`` to estimate them from the images and print them.
 
     Returns
     -------
-    The CSV: ``name,label,class,confidence,p_<class>…``, one line an image; confidence is the
+    The CSV: ``name,label,class,confidence,p_<class>…``, one line per image; confidence is the
     probability of the label.
 
     Raises
     ------
     UserError
-        No usable model, images that are missing or unreadable, priors that do not go with the
-        model, or an output that cannot be written.
+        If there is no usable model, images are missing or unreadable, priors do not fit the model,
+        or the output cannot be written.
     """
     if output is None:
-        # The folder "." has no name before it is resolved.
+        # The folder "." has no name until it is resolved.
         source = input_path.expanduser().resolve()
         stem = source.name if source.is_dir() else source.stem
         output = Path(f"{stem or 'images'}-predictions.csv")
@@ -225,11 +225,11 @@ def _table(names: list[str], probabilities: NDArray[np.float64], classes: tuple[
 
 
 def _parse_priors(text: str | None, predictor: Predictor) -> NDArray[np.float64] | None:
-    """Numbers to re-weigh for at once; ``None`` for none or an estimate, which comes later."""
+    """Priors given as numbers; ``None`` for none, or if they are to be estimated later."""
     if text is None:
         return None
     if text == ESTIMATE:
-        predictor.trained_priors()  # before the work, not after
+        predictor.trained_priors()  # fail before the work, not after it
         return None
     try:
         numbers = parse_prior(text, (ESTIMATE,))

@@ -1,4 +1,4 @@
-"""The picture of the clients' data: class priors of their sets and the sizes of these."""
+"""Figure of the clients' data: class priors and sizes of their sets."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from fedul_flwr.results.figure_style import COLOURS, GREY, INK, new_figure, one_
 from fedul_flwr.results.records import Client, Run
 
 SETS_SHOWN = 12
-"""Up to this many clients every unlabeled set has a row of its own."""
+"""Largest number of clients with one row per unlabeled set."""
 CLIENTS_SHOWN = 400
-"""Of more clients than these some are shown: a row needs a few dots of the picture."""
+"""Largest number of clients shown, as a row needs a few dots; of more clients a part is shown."""
 _ABSENT = "#E4E4E4"
 
 Floats = NDArray[np.float64]
@@ -32,7 +32,7 @@ class _Rows:
 
 
 def has_priors(run: Run) -> bool:
-    """Whether anything is known about the clients' points."""
+    """Whether anything about the clients' points was recorded."""
     return run.federation is not None and any(
         client.priors or client.set_sizes or client.class_counts or client.num_points is not None
         for client in run.federation.clients
@@ -40,11 +40,11 @@ def has_priors(run: Run) -> bool:
 
 
 def priors_figure(run: Run) -> Figure:
-    """Class priors of the clients' sets as a heat map, with set sizes as bars beside it.
+    """Class priors of the clients' sets as a heat map, with set sizes as bars next to it.
 
-    Rows are the sets grouped by client; one row per client where there are more than
-    :data:`SETS_SHOWN`, and at most :data:`CLIENTS_SHOWN` of them, evenly by number. Where no priors
-    were shared, the clients' class counts stand in, and without those the set sizes stand alone.
+    Rows are the sets, grouped by client; with more than :data:`SETS_SHOWN` clients one row per
+    client, for at most :data:`CLIENTS_SHOWN` evenly spaced clients. If no priors were shared, it
+    shows the clients' class counts, and without those only the set sizes.
     """
     clients = _shown(run)
     widths = [len(client.priors[0]) for client in clients if client.priors]
@@ -70,8 +70,8 @@ def _shown(run: Run) -> Sequence[Client]:
 
 
 def _title(run: Run, title: str) -> str:
-    """``title``, with how many clients are shown where that is not all."""
-    assert run.federation is not None  # something is shown
+    """``title``, with the number of clients shown if these are not all."""
+    assert run.federation is not None  # has_priors() holds
     count, shown = len(run.federation.clients), len(_shown(run))
     return title if shown == count else f"{title}: {shown:,} of {count:,}"
 
@@ -105,7 +105,7 @@ def _total(client: Client) -> Floats:
 def _heat_map(run: Run, rows: Sequence[_Rows], title: str, unit: str) -> Figure:
     num_classes = rows[0].shares.shape[1]
     count = sum(len(block.sizes) for block in rows)
-    # Clients of several rows stand apart from each other, also where rows are thin.
+    # Clients with several rows are separated by gaps, even if rows are thin.
     gap = max(0.45, 0.01 * count) if count > len(rows) else 0.0
     edges, shares, is_row = _grid(rows, gap)
     cell = float(np.clip(8.0 / num_classes, 0.12, 0.62))
@@ -116,7 +116,7 @@ def _heat_map(run: Run, rows: Sequence[_Rows], title: str, unit: str) -> Figure:
     left = figure.add_subplot(grid[1, 0])
     right = figure.add_subplot(grid[1, 1], sharey=left)
     percent = np.ma.masked_invalid(100 * shares)
-    # As pixels also in SVG, where thousands of cells would be as many paths with seams between.
+    # As pixels, in SVG too: thousands of cells would be as many paths with visible seams.
     mesh = left.pcolormesh(
         np.arange(num_classes + 1), edges, percent, cmap="YlGnBu", vmin=0, rasterized=True
     )
@@ -138,7 +138,7 @@ def _heat_map(run: Run, rows: Sequence[_Rows], title: str, unit: str) -> Figure:
 
 
 def _grid(rows: Sequence[_Rows], gap: float) -> tuple[Floats, Floats, NDArray[np.bool_]]:
-    """Edges of all rows from the top, their shares, and which are rows of a client.
+    """Edges of all rows from the top, their shares, and a mask of clients' rows.
 
     The others are gaps of height ``gap`` between clients, without shares (NaN).
     """
@@ -162,7 +162,7 @@ def _write_shares(axes: Axes, starts: Floats, percent: Floats) -> None:
     for start, row in zip(starts, percent, strict=True):
         for column, share in enumerate(row):
             if np.isfinite(share):
-                # Dark cells need light numbers.
+                # Light numbers on dark cells.
                 colour = "white" if share > 0.55 * top else INK
                 axes.text(
                     column + 0.5,
@@ -176,7 +176,7 @@ def _write_shares(axes: Axes, starts: Floats, percent: Floats) -> None:
 
 
 def _mark_absent(axes: Axes, rows: Sequence[_Rows], centres: Floats, num_classes: int) -> None:
-    """Lay a grey ground with a note where a client did not share its priors."""
+    """Draw a gray background with a note if a client did not share its priors."""
     for block, part in zip(rows, _parts(rows, centres), strict=True):
         if np.isnan(block.shares).all():
             axes.axhspan(part[0] - 0.5, part[-1] + 0.5, color=_ABSENT, linewidth=0)
@@ -196,7 +196,7 @@ def _parts(rows: Sequence[_Rows], centres: Floats) -> list[Floats]:
 
 
 def _label_rows(axes: Axes, rows: Sequence[_Rows], centres: Floats) -> None:
-    """Name the clients at the left, and between them and the cells the sets, where they fit."""
+    """Label clients at the left, and sets between these labels and the cells, if they fit."""
     middles = [float(part.mean()) for part in _parts(rows, centres)]
     labels = [_client_name(block.client, "\n" if len(block.sizes) > 1 else " ") for block in rows]
     every = -(-len(rows) // 45)
@@ -210,7 +210,7 @@ def _label_rows(axes: Axes, rows: Sequence[_Rows], centres: Floats) -> None:
 
 
 def _label_classes(axes: Axes, names: Sequence[str], cell: float) -> None:
-    # A label needs about 0.16 inch of its own even when it is turned.
+    # A label needs about 0.16 inch even if it is rotated.
     every = max(1, round(0.16 / cell))
     labels = [one_line(name, 16) for name in names][::every]
     fits = max(map(len, labels)) * 0.08 < 0.95 * cell * every
@@ -249,7 +249,7 @@ def _style_sizes(axes: Axes) -> None:
 
 
 def _sizes_figure(run: Run, clients: Sequence[Client]) -> Figure:
-    """Points per client; where a client has several sets, its bar is cut into them."""
+    """Points per client as bars, divided into the client's sets if it has several."""
     height = float(np.clip(0.3 * len(clients), 1.2, 13.0))
     figure = new_figure(7.2, height + 1.1)
     axes = figure.add_subplot()

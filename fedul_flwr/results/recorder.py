@@ -1,4 +1,4 @@
-"""What the server keeps of every round: errors, traffic, the best model, a point to resume from."""
+"""Records of every round at the server: errors, traffic, best model, state for resuming."""
 
 from __future__ import annotations
 
@@ -19,23 +19,23 @@ from fedul_flwr.run.evaluation import Errors, Evaluator
 AddRound = Callable[[Mapping[str, Any]], None]
 
 CRITERION = {"validation": "validation_error", "heldout": "heldout_loss", "last": "round"}
-"""Key of a metrics line by which the best round is chosen, per ``selection``; least is best,
-but for ``last``."""
+"""Key of a metrics line that selects the best round, by ``selection``; the smallest value is best,
+except with ``last``."""
 
 
 class Recorder:
-    """Evaluates and records every round's model in the background of the next round.
+    """Records every round's model, and evaluates it in the background of the next round.
 
-    Evaluation needs no client, and the clients of the next round need no evaluation: in a round in
-    which some core has nothing to do it is free. Only clients' own models (``evaluate = "local"``)
-    are evaluated before the round is kept.
+    Evaluation and the next round do not depend on each other, so evaluation takes no extra time if
+    a core is idle. Only clients' own models (``evaluate = "local"``) are evaluated before the round
+    is recorded.
 
     Parameters
     ----------
     directory : the run's directory.
     settings : the run's settings, with ``selection`` resolved.
-    evaluator : ``None`` where the server has no data.
-    add_round : gets every line once it is in ``metrics.jsonl``.
+    evaluator : ``None`` if the server has no data.
+    add_round : called with every line once it is in ``metrics.jsonl``.
     """
 
     def __init__(
@@ -60,19 +60,19 @@ class Recorder:
         state: Mapping[str, Any],
         local_models: Sequence[Arrays] = (),
     ) -> None:
-        """Keep the model of one round and evaluate it in the background.
+        """Save the model of one round and evaluate it in the background.
 
         Parameters
         ----------
-        line : the round's figures so far, with key ``round``.
-        arrays : its model.
-        state : memory of the base strategy.
-        local_models : its clients', evaluated in its place where ``evaluate = "local"``.
+        line : the round's metrics so far, with key ``round``.
+        arrays : the round's model.
+        state : state for resuming.
+        local_models : models of the round's clients, evaluated instead with ``evaluate = "local"``.
         """
         self.wait()
         number = line["round"]
         local = self.settings.evaluate == "local"
-        if local:  # first: they are kept nowhere, and a run cut off here trains this round again
+        if local:  # first, because they are not saved: a run interrupted here repeats this round
             self._evaluate(dict(line), arrays, local_models)
         self.directory.save_state(number, state)
         self.directory.save_model(LAST_MODEL, arrays, line)
@@ -82,13 +82,13 @@ class Recorder:
             self._pending = self._pool.submit(self._evaluate, dict(line), arrays, [arrays])
 
     def wait(self) -> None:
-        """Wait for the evaluation under way; its errors come out here."""
+        """Wait for the running evaluation; raises its errors."""
         if self._pending is not None:
             pending, self._pending = self._pending, None
             pending.result()
 
     def close(self) -> None:
-        """Finish what is under way."""
+        """Wait for the running evaluation and stop the background thread."""
         try:
             self.wait()
         finally:
@@ -102,7 +102,7 @@ class Recorder:
             return None
         if key == "round":
             return known[-1]
-        return min(known, key=lambda line: float(line[key]))  # the earliest of equals
+        return min(known, key=lambda line: float(line[key]))  # the earliest round on ties
 
     def _evaluate(self, line: dict[str, Any], arrays: Arrays, measured: Sequence[Arrays]) -> None:
         number = line["round"]
@@ -119,7 +119,7 @@ class Recorder:
         }
         self.lines.append(line)
         if self.best() is line:
-            # Before its line: a run that is cut off here evaluates this round again.
+            # Save before writing the line: a run interrupted here evaluates this round again.
             self.directory.save_model(BEST_MODEL, arrays, {"round": number})
         self.directory.append_metrics(line)
         self._add_round(line)

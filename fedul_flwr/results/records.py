@@ -1,4 +1,4 @@
-"""Reading the directory of a run, finished or not."""
+"""Read the directory of a run, finished or not."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ from fedul_flwr.methods import METHODS
 
 
 class Client(BaseModel):
-    """What the server learnt about one client.
+    """Information about one client at the server.
 
     Attributes
     ----------
     id : the client's number (partition id).
     num_points : n_c.
-    set_sizes : ``M`` sizes of its unlabeled sets, n_{c,m}; None where it has no such sets.
-    priors : ``M`` rows of ``K`` class priors (Pi_c); None where it did not share them.
-    class_counts : ``K`` numbers of points per class; None where nobody may know them.
-    labeled_counts : ``K`` numbers of points with a label; None where a method has none, or where
-        nobody may know them.
-    condition_number : of ``priors``; large means sets that are hard to tell apart.
+    set_sizes : ``M`` sizes of its unlabeled sets, n_{c,m}; None without such sets.
+    priors : ``M`` rows of ``K`` class priors (Pi_c); None if it did not share them.
+    class_counts : ``K`` numbers of points per class; None if they are not known.
+    labeled_counts : ``K`` numbers of points with a label; None if the method uses no labels, or
+        they are not known.
+    condition_number : condition number of ``priors``; large values mean very similar sets.
     status, reason : ``"accepted"`` or ``"dropped"``, and why.
     """
 
@@ -58,19 +58,19 @@ class Federation(BaseModel):
 
 @dataclass(frozen=True)
 class Run:
-    """One run as its directory holds it.
+    """One run as read from its directory.
 
     Attributes
     ----------
-    directory : where it was read from.
+    directory : directory of the run.
     settings : flat settings by their kebab-case names.
     data : ``image_shape``, ``num_classes`` and ``class_names``.
-    metrics : one dict a round, in the order of the rounds, every round once.
+    metrics : one dict per round, in the order of the rounds, every round once.
     summary : the outcome; None while the run is unfinished.
-    federation : the clients; None where they were not recorded.
-    environment : versions and hardware; None where they were not recorded.
-    label : what a legend calls the run.
-    error : why the run ended early, ``error.txt``; None where it did not.
+    federation : the clients; None if they were not recorded.
+    environment : versions and hardware; None if they were not recorded.
+    label : name of the run in legends.
+    error : why the run ended early, ``error.txt``; None if it did not.
     labels : scores of labels that clients gave their points, ``labels.json``; None without any.
     """
 
@@ -87,28 +87,28 @@ class Run:
 
     @property
     def trains(self) -> bool:
-        """Whether it has rounds and a model; a run that labels its clients' points has neither."""
+        """Whether it has rounds and a model; a run that only labels clients' points has neither."""
         method = METHODS.get(str(self.settings.get("method")))
         if method is not None:
             return method.trains
-        # Of a method of one's own, whose code may not be here, the outcome says it.
+        # The code of a user's own method may be missing here: look at the outcome.
         return bool(self.metrics) or self.summary is None or "labeled_clients" not in self.summary
 
     @property
     def finished(self) -> bool:
-        """Whether the run wrote its summary, the last thing a run does."""
+        """Whether the run wrote its summary, the last step of a run."""
         return self.summary is not None
 
     def series(self, key: str) -> tuple[list[int], list[float]]:
-        """Rounds in which ``key`` was measured, and its values; null and NaN are left out."""
+        """Rounds in which ``key`` was measured, and its values, without null and NaN."""
         pairs = [(row["round"], number(row.get(key))) for row in self.metrics]
         known = [(step, value) for step, value in pairs if value is not None]
         return [step for step, _ in known], [value for _, value in known]
 
     def best_round(self) -> int | None:
-        """Round of the saved model; before there is a summary, the best so far by ``selection``.
+        """Round of the saved model; without a summary, the best so far by ``selection``.
 
-        Test errors never choose: a best round by them would flatter the method.
+        Test errors are never used for this: the result would be too optimistic.
         """
         if self.summary is not None:
             best = number(self.summary.get("best_round"))
@@ -125,13 +125,13 @@ class Run:
 def read_run(directory: Path) -> Run:
     """Read a run's directory.
 
-    A last line of ``metrics.jsonl`` that is not yet complete is left out: the run is being written.
-    A round that was written twice (the run was resumed) counts as it was written last.
+    An incomplete last line of ``metrics.jsonl`` is skipped, as the run may still be writing it.
+    Of a round that was written twice (the run was resumed) the last line counts.
 
     Raises
     ------
     UserError
-        When the directory is no run or a file of it is corrupt; names file and line.
+        If the directory is not a run or one of its files is corrupt, with file and line.
     """
     if not directory.is_dir():
         raise UserError(f"{directory} is not a directory; name the output directory of a run.")
@@ -169,7 +169,7 @@ def read_summary(directory: Path) -> dict[str, Any] | None:
 
 
 def distinct_labels(runs: Sequence[Run]) -> list[str]:
-    """The labels of ``runs``; where two are equal, with what tells the runs apart."""
+    """The labels of ``runs``; equal ones get the settings in which the runs differ."""
     labels = [run.label for run in runs]
     for extra in ("name", "number"):
         count = Counter(labels)
@@ -190,7 +190,7 @@ def number(value: object) -> float | None:
 
 
 def write_atomically(path: Path, content: str | bytes) -> None:
-    """Write ``content``, text as UTF-8; ``path`` is always the old file or the whole new one.
+    """Write ``content``, text as UTF-8; ``path`` is always the complete old or new file.
 
     Raises
     ------
@@ -198,7 +198,7 @@ def write_atomically(path: Path, content: str | bytes) -> None:
         If the file cannot be written.
     """
     if isinstance(content, str):
-        # Names of classes and folders can hold lone surrogates, which UTF-8 cannot say.
+        # Names of classes and folders can contain lone surrogates, which UTF-8 cannot encode.
         content = content.encode("utf-8", "replace")
     part = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
@@ -213,7 +213,7 @@ def write_atomically(path: Path, content: str | bytes) -> None:
 
 def _label(settings: dict[str, Any]) -> str:
     method = str(settings.get("method", "run"))
-    # A path as data set is long and the same for all runs of a comparison: its last part says it.
+    # A path of a data set is long and the same in a comparison: take its last part.
     dataset = str(settings.get("dataset", "")).rstrip("/").rsplit("/", maxsplit=1)[-1]
     parts = [method, dataset] if dataset else [method]
     if "seed" in settings:
@@ -246,10 +246,10 @@ def _read_object(path: Path) -> dict[str, Any] | None:
 
 
 def _read_metrics(path: Path) -> list[dict[str, Any]]:
-    # A line that is being written may end inside a character.
+    # A line that is being written may end within a character.
     text = _read_text(path, errors="replace") or ""
     rounds: dict[int, dict[str, Any]] = {}
-    # Not splitlines(): it also cuts at characters that JSON strings may hold.
+    # Not splitlines(): it also splits at characters that JSON strings may contain.
     lines = text.split("\n")
     for position, line in enumerate(lines, start=1):
         if not line.strip():
@@ -271,7 +271,7 @@ def _federation(path: Path, value: dict[str, Any] | None) -> Federation | None:
     if value is None:
         return None
     try:
-        # What was not recorded is null; the defaults say the same.
+        # Values that were not recorded are null, like the defaults.
         known = {key: part for key, part in value.items() if part is not None}
         federation = Federation.model_validate(known)
     except ValidationError as error:

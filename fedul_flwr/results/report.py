@@ -1,4 +1,4 @@
-"""One self-contained HTML page about runs, or about a comparison."""
+"""A self-contained HTML page about runs, or about a comparison."""
 
 from __future__ import annotations
 
@@ -58,13 +58,13 @@ def report(dirs: list[Path], output: Path | None = None) -> Path:
 
     Returns
     -------
-    The page. It needs no other file and no network: pictures are inside.
+    The page. It needs no other file and no network, as it contains the figures.
 
     Raises
     ------
     UserError
-        No directory, one that is no run or is corrupt, a comparison among others, or an output that
-        cannot be written.
+        Without a directory, for one that is not a run or is corrupt, for a comparison together with
+        others, or if the output cannot be written.
     """
     if not dirs:
         raise UserError("A report needs the directory of at least one run.")
@@ -123,7 +123,7 @@ def _render(template: str, **values: Any) -> str:
 
 
 def _over_rounds(runs: Sequence[Run], figures: Sequence[Mapping[str, Figure]]) -> dict[str, Figure]:
-    """Errors and losses, of several runs in common pictures."""
+    """Errors and losses, with several runs in common figures."""
     if len(runs) == 1:
         return {name: figures[0][name] for name in _OVER_ROUNDS if name in figures[0]}
     drawn = {}
@@ -135,7 +135,7 @@ def _over_rounds(runs: Sequence[Run], figures: Sequence[Mapping[str, Figure]]) -
 
 
 def _own(figures: Mapping[str, Figure]) -> dict[str, Figure]:
-    """What only one run has; pictures of its labels first, which are its outcome."""
+    """Figures of a single run; those of its labels, which are its outcome, come first."""
     names = [name for name in figures if name not in _OVER_ROUNDS]
     names.sort(key=lambda name: not name.startswith("label_"))
     return {name: figures[name] for name in names}
@@ -156,11 +156,11 @@ def _pictures(figures: Mapping[str, Figure]) -> list[dict[str, Any]]:
 def _png(png: bytes | None, alt: str) -> dict[str, Any] | None:
     if png is None:
         return None
-    # Bytes 16 to 19 of a PNG are its width in dots.
+    # Bytes 16 to 19 of a PNG are its width in pixels.
     width = round(int.from_bytes(png[16:20]) * 72 * _PIXELS_PER_POINT / DPI)
     return {"src": _address("png", png), "width": width, "alt": alt}
 
 
 def _address(kind: str, picture: bytes) -> str:
-    """A picture as ``data:`` address, which needs no other file."""
+    """A figure as ``data:`` address, which needs no other file."""
     return f"data:image/{kind};base64," + base64.b64encode(picture).decode("ascii")

@@ -1,4 +1,4 @@
-"""What a report takes from the directory of a comparison."""
+"""Read the directory of a comparison for a report."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ class Comparison:
 
     Attributes
     ----------
-    name : of its directory.
-    head, rows : the table as it was printed; the first cell of a row is the run's name.
-    marked : for each row whether the run is among the best.
-    notes : sentences below the table, in two groups: what it means, and its conditions.
-    cells : a row a training, by the names of its columns.
-    picture : PNG; None where it is missing.
+    name : name of its directory.
+    head, rows : the table as printed; the first cell of a row is the run's name.
+    marked : for each row, whether the run is among the best.
+    notes : sentences below the table, in two groups: its meaning, and its conditions.
+    cells : one row per training, by column names.
+    picture : PNG; None if it is missing.
     """
 
     name: str
@@ -44,7 +44,7 @@ class Comparison:
 
 
 def is_comparison(directory: Path) -> bool:
-    """Whether ``fedul-flwr compare`` wrote the directory."""
+    """Whether the directory was written by ``fedul-flwr compare``."""
     return (directory / _TABLE).is_file() and (directory / _CELLS).is_file()
 
 
@@ -54,7 +54,7 @@ def read_comparison(directory: Path) -> Comparison:
     Raises
     ------
     UserError
-        A file that cannot be read or has no table.
+        If a file cannot be read or has no table.
     """
     try:
         text = (directory / _TABLE).read_text(encoding="utf-8")

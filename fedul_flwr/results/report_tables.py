@@ -1,4 +1,4 @@
-"""The words and numbers of a report's tables."""
+"""Content of a report's tables."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from fedul_flwr.results.traffic_figure import format_bytes
 
 NONE = "–"
 CEILINGS = ("supervised", "all-labels")
-"""Methods that see all labels of the clients' points."""
+"""Methods that use all labels of the clients' points: upper bounds for the others."""
 _CHOSEN = {
     "validation": "by validation error",
     "heldout": "by the loss on held-out sets",
@@ -31,8 +31,8 @@ class SettingRow:
 
     Attributes
     ----------
-    differs : between the runs; of a method's own settings, between those that have them.
-    changed : from the default, in any run.
+    differs : whether values differ between the runs that have the setting.
+    changed : whether any run has another value than the default.
     """
 
     name: str
@@ -42,9 +42,9 @@ class SettingRow:
 
 
 def summaries(runs: Sequence[Run]) -> list[dict[str, str]]:
-    """What each run found, as words by what they are; all have the same keys.
+    """Results of each run, as text by column; all have the same keys.
 
-    What no summary says comes from settings and metrics. A column is there if any run fills it.
+    Values that are not in a summary come from settings and metrics. Empty columns are left out.
     """
     ceilings = {_task(run): error for run in runs if (error := _ceiling(run)) is not None}
     if len(runs) == 1:
@@ -102,7 +102,9 @@ def _ceiling(run: Run) -> float | None:
 
 
 def _above(run: Run, best: float | None, ceiling: float | None) -> str:
-    if ceiling is None or best is None or not run.trains:  # errors of labels are of other points
+    if (
+        ceiling is None or best is None or not run.trains
+    ):  # errors of labels are measured on other points
         return NONE
     return "ceiling" if _ceiling(run) is not None else f"{best - ceiling:+.2f}"
 
@@ -131,17 +133,17 @@ def _setting(
     name: str, settings: Sequence[Mapping[str, Any]], defaults: Mapping[str, Any]
 ) -> SettingRow:
     values = tuple(_text(known[name]) if name in known else NONE for known in settings)
-    # A table that a method does not have is no difference of its own.
+    # A table that a method does not have does not count as a difference.
     shown = set(values) - ({NONE} if "." in name else set())
     default = _text(defaults[name]) if name in defaults else None
     of_note = name not in OF_THE_MACHINE
-    # The run writes what `selection` chose.
+    # The run records the resolved value of `selection`.
     changed = name != "selection" and any(value != default for value in shown)
     return SettingRow(name, values, of_note and len(shown) > 1, of_note and changed)
 
 
 def tables_of(run: Run) -> dict[str, Any]:
-    """What the page says of one run below the pictures that all share."""
+    """Tables of one run, below the common figures."""
     clients = run.federation.clients if run.federation is not None else ()
     shape, names = run.data.get("image_shape"), run.data.get("class_names")
     return {
@@ -162,7 +164,7 @@ def tables_of(run: Run) -> dict[str, Any]:
 
 
 def _sources(scores: Mapping[str, Any]) -> list[dict[str, str]]:
-    """A row per source of labels: on how many points, and how good they are."""
+    """One row per source of labels: number of points and scores."""
     return [
         {
             "labels": source_in_words(name, scores["points"]),
@@ -176,7 +178,7 @@ def _sources(scores: Mapping[str, Any]) -> list[dict[str, str]]:
 
 
 def _test_prior(run: Run) -> str:
-    """Class priors of a finished run's posterior, with ``em`` also what came of it; or nothing."""
+    """Class priors of a finished run, with ``em`` also the estimated ones; or an empty text."""
     known = run.summary or {}
     if known.get("test_prior_source") in (None, "uniform"):
         return ""
@@ -203,7 +205,7 @@ def _client(client: Client) -> dict[str, str]:
 
 
 def _filled(rows: list[dict[str, str]]) -> list[dict[str, str]]:
-    """``rows`` without the columns in which none has anything."""
+    """``rows`` without columns that are empty in all rows."""
     return [
         {name: value for name, value in row.items() if any(other[name] != NONE for other in rows)}
         for row in rows

@@ -1,4 +1,4 @@
-"""Writing side of a run's directory: configuration, metrics, models; nothing half written."""
+"""Write a run's directory: configuration, metrics, models; every file is replaced atomically."""
 
 from __future__ import annotations
 
@@ -26,15 +26,15 @@ SPLIT, LABELS = "split.npz", "labels.json"
 class RunDirectory:
     """One run's results on disk.
 
-    Files are replaced whole, so a reader and a resumed run see a complete old or a complete new
-    one. ``last.safetensors`` names its round in its header: it is the point a run resumes from.
+    Files are replaced atomically, so a reader or a resumed run sees the complete old or new file.
+    A run resumes from ``last.safetensors``, whose header has its round.
     """
 
     def __init__(self, path: Path) -> None:
         self.path = path
 
     def create(self) -> None:
-        """Make the directory, if it is not there; forget why an earlier try ended."""
+        """Create the directory if necessary; delete the error of an earlier attempt."""
         try:
             self.path.mkdir(parents=True, exist_ok=True)
             (self.path / ERROR).unlink(missing_ok=True)
@@ -42,7 +42,7 @@ class RunDirectory:
             raise UserError(f"Cannot write to {self.path} ({err.strerror or err}).") from err
 
     def write_json(self, name: str, content: Any, *, indent: int | None = 2) -> None:
-        """Replace JSON file ``name``; without ``indent`` it is one line."""
+        """Replace JSON file ``name``; without ``indent`` it has one line."""
         self._replace(name, json.dumps(content, indent=indent) + "\n")
 
     def read_json(self, name: str) -> Any:
@@ -50,7 +50,7 @@ class RunDirectory:
         return json.loads((self.path / name).read_text())
 
     def write_error(self, text: str) -> None:
-        """Leave the one sentence that says why the run ended."""
+        """Write the sentence that says why the run ended."""
         self._replace(ERROR, text + "\n")
 
     def append_metrics(self, line: Mapping[str, Any]) -> None:
@@ -69,7 +69,7 @@ class RunDirectory:
         self._replace(METRICS, "".join(json.dumps(line) + "\n" for line in lines))
 
     def save_model(self, name: str, arrays: NamedArrays, about: Mapping[str, Any]) -> None:
-        """Replace model ``name``; ``about`` goes to its header as JSON."""
+        """Replace model ``name``; its header gets ``about`` as JSON."""
         partial = self.path / f".{name}.partial"
         # (np.ascontiguousarray would turn scalars into vectors.)
         tensors = {key: np.asarray(array, order="C") for key, array in arrays.items()}
@@ -77,7 +77,7 @@ class RunDirectory:
         partial.replace(self.path / name)
 
     def load_model(self, name: str) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
-        """Arrays of model ``name`` and what its header says."""
+        """Arrays of model ``name``, and the content of its header."""
         path = self.path / name
         try:
             arrays = load_file(path)
@@ -88,41 +88,41 @@ class RunDirectory:
         return arrays, json.loads(header.get("__metadata__", {}).get("fedul", "{}"))
 
     def save_state(self, round_number: int, arrays: NamedArrays) -> None:
-        """Keep a base strategy's memory after ``round_number``, if it has any.
+        """Save a strategy's state after ``round_number``, if it has any.
 
-        Written before that round's ``last.safetensors`` and kept until the next round's, so the two
-        always match.
+        Written before that round's ``last.safetensors`` and kept until the next round's, so that
+        the two always match.
         """
         if arrays:
             self.save_model(f"state-{round_number}.safetensors", arrays, {"round": round_number})
 
     def load_state(self, round_number: int) -> dict[str, NDArray[Any]]:
-        """The memory kept after ``round_number``; empty if there is none."""
+        """The state saved after ``round_number``; empty if there is none."""
         name = f"state-{round_number}.safetensors"
         return self.load_model(name)[0] if (self.path / name).exists() else {}
 
     def drop_states_before(self, round_number: int) -> None:
-        """Remove memory of earlier rounds."""
+        """Delete states of earlier rounds."""
         for path in self.path.glob("state-*.safetensors"):
             if path.name != f"state-{round_number}.safetensors":
                 path.unlink()
 
     @property
     def clients(self) -> Path:
-        """Where clients of a simulation keep arrays between rounds."""
+        """Folder in which clients of a simulation store arrays between rounds."""
         return self.path / "clients"
 
     @property
     def held(self) -> Path:
-        """Where a server keeps what it knows its clients to hold."""
+        """Folder in which the server stores its copies of the parts that clients have."""
         return self.path / "held"
 
     def drop_client_versions(self, round_number: int) -> None:
-        """Remove arrays of clients that newer ones replace, of rounds up to ``round_number``.
+        """Delete old versions of clients' arrays, of rounds up to ``round_number``.
 
-        Of each client's files NAME-ROUND.safetensors, its own and those a server keeps of it, the
-        newest up to that round stays, for a run goes on from there; and those of later rounds.
-        Clients may write meanwhile.
+        Of each client's files NAME-ROUND.safetensors, written by the client or by the server, the
+        newest one up to that round stays, because a run resumes from it, and all later ones stay.
+        Clients may write at the same time.
         """
         versions: dict[tuple[Path, str], list[tuple[int, Path]]] = {}
         kept = "*/*-*.safetensors"
@@ -135,7 +135,7 @@ class RunDirectory:
                 path.unlink(missing_ok=True)
 
     def forget_clients(self) -> None:
-        """Remove what clients of an earlier try kept, and what was known of them."""
+        """Delete clients' state of an earlier attempt, and the server's copies."""
         shutil.rmtree(self.clients, ignore_errors=True)
         shutil.rmtree(self.held, ignore_errors=True)
 

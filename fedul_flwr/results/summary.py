@@ -1,4 +1,4 @@
-"""The end of a run: ``summary.json``, the plots, and a few readable lines."""
+"""Summary of a run: ``summary.json``, the plots, and a few printed lines."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from fedul_flwr.config.semi import XCLPSettings
 from fedul_flwr.results import store
 from fedul_flwr.results.label_names import SOURCE_WORDS, XCLP, count_in_words
 
-if TYPE_CHECKING:  # the command line prints summaries and has no need of torch
+if TYPE_CHECKING:  # the command line prints summaries without importing torch
     from fedul_flwr.config.run_config import RunConfig
     from fedul_flwr.federated.round_record import RoundRecord
     from fedul_flwr.results.recorder import Recorder
 
 SHARES = ("percent_up", "percent_down", "nonzero_up_percent", "nonzero_down_percent")
-"""Traffic of a round in percent of a dense model for each client: bytes, and values that were sent
-because they differ. A summary has the means over its rounds."""
+"""Traffic of a round in percent of a dense model per client: bytes, and values sent because they
+changed. A summary has the means over its rounds."""
 
 _PRIOR_SOURCES = {
     "given": "as given",
@@ -39,8 +39,8 @@ def write_summary(
 
     Parameters
     ----------
-    seconds : of this process; rounds before a resume are added from their own lines.
-    about : what there is to say of the class priors at test time, and of differential privacy.
+    seconds : time of this process; rounds before a resume are added from their lines.
+    about : entries about class priors at test time, and about differential privacy.
     """
     lines = recorder.lines
     best = recorder.best() or lines[-1]
@@ -91,7 +91,7 @@ def write_labeling_summary(
     Parameters
     ----------
     record : traffic and failures.
-    scores : from :func:`fedul_flwr.results.label_scores.score_labels`; empty where nobody knows.
+    scores : from :func:`fedul_flwr.results.label_scores.score_labels`; empty if unknown.
     """
     sources = scores.get("sources", {})
     errors = {source: found.get("error") for source, found in sources.items()}
@@ -128,13 +128,13 @@ def _total(lines: list[dict[str, Any]], key: str) -> Any:
 
 
 def _mean_shares(lines: list[dict[str, Any]]) -> dict[str, float]:
-    """Of each share that was counted, the mean over the rounds that have it."""
+    """Mean of each recorded percentage over the rounds that have it."""
     known = {key: [line[key] for line in lines if key in line] for key in SHARES}
     return {key: sum(values) / len(values) for key, values in known.items() if values}
 
 
 def print_summary(directory: Path) -> None:
-    """Print what a finished run found and where it lies."""
+    """Print the results of a finished run and its directory."""
     from rich.console import Console
     from rich.table import Table
 
@@ -142,14 +142,14 @@ def print_summary(directory: Path) -> None:
     for name, value in summary_rows(directory).items():
         table.add_row(name, value)
     console = Console(soft_wrap=True, highlight=False)
-    # Wider than the terminal rather than cut: a path that is cut is none.
+    # Lines may be wider than the terminal: a truncated path would be useless.
     unlimited = console.options.update(max_width=10_000)
     console.width = max(console.width, console.measure(table, options=unlimited).maximum)
     console.print(table)
 
 
 def summary_rows(directory: Path) -> dict[str, str]:
-    """What a finished run found and where it lies, as words."""
+    """Results of a finished run and its directory, as text."""
     summary = json.loads((directory / store.SUMMARY).read_text())
     if "best_round" not in summary:
         return _labeling_rows(directory, summary)
@@ -179,7 +179,7 @@ def summary_rows(directory: Path) -> dict[str, str]:
 
 
 def _secure(settings: RunConfig) -> dict[str, str]:
-    """How clients compared their points, in runs in which they do."""
+    """How clients compared their points, if the method does that."""
     table = settings.sections.get("xclp")
     return {"secure": table.secure} if isinstance(table, XCLPSettings) else {}
 
@@ -203,7 +203,7 @@ def _privacy_rows(summary: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _share_rows(summary: Mapping[str, Any]) -> dict[str, str]:
-    """Shares of a dense model that went to and from a client, mean over rounds."""
+    """Traffic to and from a client in percent of a dense model, mean over rounds."""
     keys = {
         "of the model": ("percent_up", "percent_down"),
         "values changed": ("nonzero_up_percent", "nonzero_down_percent"),
@@ -245,12 +245,12 @@ def _labeling_rows(directory: Path, summary: Mapping[str, Any]) -> dict[str, str
 
 
 def percent(value: float | None) -> str:
-    """``2.5`` as ``2.50 %``; a dash where there is none."""
+    """``2.5`` as ``2.50 %``; a dash for ``None``."""
     return "–" if value is None else f"{value:.2f} %"
 
 
 def duration(seconds: float | None) -> str:
-    """``200`` as ``3.3 min``; a dash where there is none."""
+    """``200`` as ``3.3 min``; a dash for ``None``."""
     if seconds is None:
         return "–"
     if seconds < 120:
@@ -259,12 +259,12 @@ def duration(seconds: float | None) -> str:
 
 
 def print_comparison(outputs: Mapping[str, Path], seconds: float) -> None:
-    """Print finished runs of the demo side by side.
+    """Print a table of the demo's finished runs.
 
     Parameters
     ----------
-    outputs : directory of the run of every method.
-    seconds : of all together.
+    outputs : directory of the run by method.
+    seconds : time of all runs together.
     """
     from rich.console import Console
     from rich.table import Table

@@ -1,8 +1,8 @@
-"""A copy of what a run records for TensorBoard and MLflow (setting ``tracking``, off by default).
+"""Copy a run's records to TensorBoard and MLflow (setting ``tracking``, off by default).
 
-They get the settings, the numbers of ``metrics.jsonl`` and ``summary.json``, and the pictures drawn
-from these: nothing of single clients. The run's own files stay the record: a tool that fails is
-left out from then on, and the run goes on.
+They get the settings, the numbers of ``metrics.jsonl`` and ``summary.json``, and figures drawn from
+these, but nothing about single clients. The run's own files are always complete: if a tool fails,
+it gets no more data, and the run continues.
 """
 
 from __future__ import annotations
@@ -25,24 +25,24 @@ from fedul_flwr.results import store
 from fedul_flwr.results.records import number
 
 PICTURES = ("error.png", "loss.png", "pseudo_labels.png", "time_traffic.png")
-"""What is drawn from ``metrics.jsonl`` alone; other pictures show the clients' points or labels."""
+"""Figures drawn only from ``metrics.jsonl``; others show the clients' points or labels."""
 TENSORBOARD = "tensorboard"
 """Folder of TensorBoard's files in a run's directory."""
 MLFLOW_RUN, MLFLOW_DATABASE, MLFLOW_ARTIFACTS = "mlflow.json", "mlflow.db", "mlflow-artifacts"
 _DATABASES = ("sqlite", "postgresql", "mysql", "mssql")
 _IN_HASTE = {"MLFLOW_HTTP_REQUEST_MAX_RETRIES": "1", "MLFLOW_HTTP_REQUEST_TIMEOUT": "10"}
-"""For servers that are away: MLflow's own 7 retries of up to 120 s would hold up training."""
+"""Limits for unreachable servers: MLflow's own 7 retries of up to 120 s would delay training."""
 _MOST_PARAMS = 100  # MLflow's limit of one request
 
 
 class Tracker(Protocol):
-    """A tool that shows runs; any of its methods may fail in its own way."""
+    """A tracking tool; all of its methods may raise any exception."""
 
     def add(self, step: int, numbers: Mapping[str, float]) -> None:
-        """Keep ``numbers`` of one round, or of the whole run up to it."""
+        """Record ``numbers`` of one round, or of the whole run up to it."""
 
     def end(self, succeeded: bool, pictures: Sequence[Path]) -> None:
-        """Keep PNG files, and that the run has ended."""
+        """Add PNG files, and mark the run as ended."""
 
 
 def tools(tracking: str) -> list[str]:
@@ -51,7 +51,7 @@ def tools(tracking: str) -> list[str]:
 
 
 def refuse_missing(tracking: str) -> None:
-    """Refuse a tool that lacks a package, before a run starts."""
+    """Refuse a tool with a missing package, before a run starts."""
     for tool in _packages(tracking):
         if importlib.util.find_spec(tool) is None:
             raise UserError(
@@ -61,7 +61,7 @@ def refuse_missing(tracking: str) -> None:
 
 
 def _packages(tracking: str) -> list[str]:
-    """What the tools import. ``mlflow-skinny`` comes without what its databases need."""
+    """Packages that the tools import; ``mlflow-skinny`` lacks those of its databases."""
     needed = tools(tracking)
     store = os.environ.get("MLFLOW_TRACKING_URI") or "sqlite"
     if "mlflow" in needed and store.startswith(_DATABASES):
@@ -73,7 +73,7 @@ def _packages(tracking: str) -> list[str]:
 def tracked(
     tracking: str, directory: store.RunDirectory
 ) -> Iterator[Callable[[Mapping[str, Any]], None]]:
-    """Track what happens inside; gives the function that takes each line of ``metrics.jsonl``.
+    """Context that tracks a run; yields the function for each line of ``metrics.jsonl``.
 
     At the end it adds ``summary.json`` and pictures from the run's directory.
     """
@@ -94,7 +94,7 @@ def tracked(
 
 
 class _Copy:
-    """One tool's copy of one run, opened by the first line; stopped by the first failure."""
+    """One tool's copy of one run: opened with the first line, stopped after the first failure."""
 
     def __init__(self, tool: str, directory: store.RunDirectory) -> None:
         self._tool, self._directory = tool, directory
@@ -121,7 +121,7 @@ class _Copy:
         self._opened(step + 1).add(step, numbers)
 
     def _opened(self, step: int) -> Tracker:
-        """The tracker; ``step`` is the first that it gets, larger than 1 when a run resumes."""
+        """The tracker; ``step`` is its first step, larger than 1 if a run resumes."""
         if self._tracker is None:
             settings = self._directory.read_json(store.CONFIG)["settings"]
             self._tracker = _TRACKERS[self._tool](self._directory, settings, step)
@@ -133,14 +133,14 @@ class _Copy:
         try:
             action()
         except Exception as error:
-            # Without its text, in which the address of a server may hold a password.
+            # Without the error's text: the address of a server in it may contain a password.
             kind = type(error).__name__
             log(WARNING, "Tracking with %s stops (%s); the run goes on.", self._tool, kind)
             self._failed = True
 
 
 def _numbers(values: Mapping[str, Any], prefix: str = "") -> dict[str, float]:
-    """The finite numbers of ``values`` and of objects in it, as ``errors.xclp``; no lists."""
+    """Finite numbers in ``values``, nested ones as ``errors.xclp``; lists are skipped."""
     found: dict[str, float] = {}
     for key, value in values.items():
         if isinstance(value, dict):
@@ -151,13 +151,13 @@ def _numbers(values: Mapping[str, Any], prefix: str = "") -> dict[str, float]:
 
 
 class TensorBoard:
-    """Event files in the run's directory; a run that resumes goes on in a file of its own.
+    """Event files in the run's directory; a resumed run writes a new file.
 
     Parameters
     ----------
-    directory : of the run.
+    directory : the run's directory.
     settings : hyperparameters.
-    step : the first to come: what earlier files hold from there on does not count any more.
+    step : the first new step; later steps in earlier files become invalid.
     """
 
     def __init__(
@@ -195,9 +195,9 @@ class TensorBoard:
 
 
 class MLflow:
-    """A run in the store that ``MLFLOW_TRACKING_URI`` names, or in a database beside the results.
+    """A run in the store ``MLFLOW_TRACKING_URI``, or in a database next to the results.
 
-    Parameters are those of :class:`TensorBoard`; a run that resumes goes on in the same MLflow run.
+    Parameters are those of :class:`TensorBoard`; a resumed run continues the same MLflow run.
     The experiment is ``MLFLOW_EXPERIMENT_NAME``, by default ``fedul-flwr``. A request is tried
     twice, 10 s each, unless MLflow's own variables say otherwise.
     """
@@ -205,13 +205,13 @@ class MLflow:
     def __init__(
         self, directory: store.RunDirectory, settings: Mapping[str, Scalar], step: int
     ) -> None:
-        # Reporting its own use over the network is MLflow's default; ours is not to.
+        # By default MLflow reports its usage over the network; we turn that off.
         os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
         for variable, value in _IN_HASTE.items():
             os.environ.setdefault(variable, value)
         from mlflow import MlflowClient
 
-        for name in ("mlflow", "alembic"):  # they announce every table of a new database
+        for name in ("mlflow", "alembic"):  # they log every table of a new database
             logging.getLogger(name).setLevel(WARNING)
         self._database = os.environ.get("MLFLOW_TRACKING_URI")
         path = directory.path

@@ -1,4 +1,4 @@
-"""Seconds and bytes of a run's rounds, as a picture."""
+"""Figure of seconds and bytes over a run's rounds."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ from fedul_flwr.results.figure_style import (
 from fedul_flwr.results.records import Run
 
 OTHER = "other"
-"""Part of the traffic that is no array."""
+"""Part of the traffic that is not arrays."""
 OF_NOTE = 0.02
-"""Share of a direction's traffic above which a part is of note."""
+"""Fraction of a direction's traffic above which a part is shown separately."""
 
 _PART_COLOURS = (COLOURS[3], COLOURS[2], COLOURS[1], COLOURS[5], COLOURS[0])
 _Parts = dict[str, dict[int, float]]
@@ -37,10 +37,10 @@ def has_time_traffic(run: Run) -> bool:
 
 
 def time_traffic_figure(run: Run) -> Figure:
-    """Seconds per round (local fitting and the rest) and traffic per round (up and down).
+    """Seconds per round (local training and the rest) and traffic per round (up and down).
 
-    Where a direction has several parts of note, each has a panel that shows them, on its right in
-    percent of a dense model for each client.
+    If a direction has several parts above :data:`OF_NOTE`, each direction has a panel with its
+    parts, whose right axis shows percent of a dense model per client.
     """
     ways = {way: _parts(run, way) for way in ("down", "up")}
     split = any(map(_is_split, ways.values()))
@@ -81,7 +81,7 @@ def _draw_traffic(axes: Axes, run: Run) -> None:
 
 
 def _draw_parts(panels: Sequence[Axes], run: Run, ways: Mapping[str, _Parts]) -> None:
-    """A panel each for what goes down and what goes up, of one scale, split into parts."""
+    """One panel per direction, with the same scale, split into parts."""
     names = dict.fromkeys(name for parts in ways.values() for name in parts if name != OTHER)
     colours = dict(zip(names, cycle(_PART_COLOURS), strict=False)) | {OTHER: GREY}
     totals = (value for way in ways for value in _by_round(run, f"bytes_{way}").values())
@@ -106,7 +106,7 @@ def _draw_parts(panels: Sequence[Axes], run: Run, ways: Mapping[str, _Parts]) ->
 
 
 def _add_percents(axes: Axes, run: Run, scale: float) -> None:
-    """On the right, percent of a dense model for each client, if that is the same in all rounds."""
+    """Add a right axis in percent of a dense model per client, if its size is constant."""
     clients, sizes = _by_round(run, "clients"), _by_round(run, "model_bytes")
     dense = {clients.get(step, 0.0) * size for step, size in sizes.items()} - {0.0}
     if len(dense) == 1:
@@ -120,7 +120,7 @@ def _add_percents(axes: Axes, run: Run, scale: float) -> None:
 
 
 def _parts(run: Run, way: str) -> _Parts:
-    """Bytes by part and round, in the order in which they were counted."""
+    """Bytes by part and round, in the order of the records."""
     prefix = f"bytes_{way}_"
     keys = dict.fromkeys(key for row in run.metrics for key in row if key.startswith(prefix))
     return {key.removeprefix(prefix): _by_round(run, key) for key in keys}
@@ -156,7 +156,7 @@ def _byte_unit(count: float) -> tuple[float, str]:
 def _stack(
     axes: Axes, parts: Sequence[tuple[dict[int, float], str, str]], columns: int = 2
 ) -> None:
-    """Bars over rounds, every part on top of those before it; parts without data are left out."""
+    """Stacked bars over rounds; parts without data are left out."""
     rounds = sorted({step for series, _, _ in parts for step in series})
     base = np.zeros(len(rounds))
     width = 0.8 if len(rounds) <= 60 else 1.0

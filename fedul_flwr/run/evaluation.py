@@ -1,4 +1,4 @@
-"""Test and validation error at the server, beside the next round's training."""
+"""Test and validation error at the server, computed while the next round trains."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Errors(NamedTuple):
     """Percent of points misclassified; ``None`` where there are no labeled points.
 
     ``validation_loss`` is the mean cross-entropy of the validation points, in nats; ``labeled`` is
-    of the labeled training points.
+    the error on the labeled training points.
     """
 
     test: float | None = None
@@ -34,7 +34,7 @@ class Errors(NamedTuple):
 
 @dataclass(frozen=True)
 class Reweighed:
-    """``(K,)`` class priors found in the test images, and the test error re-weighed for them."""
+    """``(K,)`` class priors estimated from test images, and the test error re-weighed by them."""
 
     prior: Floats
     test_error: float | None
@@ -46,9 +46,9 @@ class Evaluator:
     Parameters
     ----------
     settings : the run's settings.
-    source : the server's data; unlabeled test points have no part in errors.
+    source : the server's data; unlabeled test points do not count in errors.
     validation : rows of its training images set aside for validation.
-    labeled : labeled training points, if their errors are asked for.
+    labeled : labeled training points, if their error is to be measured too.
     """
 
     def __init__(
@@ -65,7 +65,7 @@ class Evaluator:
         self._labeled = labeled
 
     def errors(self, models: Sequence[Mapping[str, NDArray[np.generic]]]) -> Errors:
-        """Mean errors of models, each given by its arrays; of none, none is known."""
+        """Mean errors of models, each given by its arrays; all ``None`` for no models."""
         found = [self._errors_of(arrays) for arrays in models]
         return Errors(*(_mean(values) for values in zip(*found, strict=True)))
 
@@ -77,7 +77,7 @@ class Evaluator:
         return Errors(test, validation, loss, labeled)
 
     def reweighed(self, arrays: Mapping[str, NDArray[np.generic]], trained: Floats) -> Reweighed:
-        """Class priors of all test images by EM, without their labels, and what comes of them.
+        """Class priors of all test images by EM (labels unused), and the error re-weighed by them.
 
         Parameters
         ----------
@@ -106,7 +106,7 @@ def _points(data: ImageArrays, rows: Ints) -> LabeledPoints:
 
 
 def _test_points(settings: RunConfig, source: Source) -> LabeledPoints:
-    """Test points whose label is known; none where the run must not measure test errors."""
+    """Test points with a known label; none if the run must not measure test errors."""
     if not settings.measure_test_error:
         none = np.empty(0, dtype=np.int64)
         return LabeledPoints(source.test.images, none, none)

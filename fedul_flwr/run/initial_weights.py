@@ -1,4 +1,4 @@
-"""Where a model's first weights come from: another run, a file, or torchvision's pretraining."""
+"""Initial weights of a model from another run, a file, or torchvision's pretrained models."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from fedul_flwr.results.store import BEST_MODEL
 
 
 def load_starting_weights(model: nn.Module, source: str) -> list[str]:
-    """Overwrite the fresh weights of ``model``, in place, by those that ``source`` names.
+    """Replace the random weights of ``model``, in place, by those that ``source`` names.
 
-    Arrays go by name and shape. Heads, the last linear layer and a second one, stay fresh where the
-    source has none or one of another number of classes. A model with two heads also takes the
-    weights of the same model with one.
+    Arrays are matched by name and shape. Heads (the last linear layer, and a second one) keep their
+    random weights if the source has none or one for another number of classes. A model with two
+    heads also accepts the weights of the same model with one.
 
     Parameters
     ----------
@@ -30,16 +30,16 @@ def load_starting_weights(model: nn.Module, source: str) -> list[str]:
 
     Returns
     -------
-    Names of the arrays that stay fresh.
+    Names of the arrays that keep their random weights.
 
     Raises
     ------
     UserError
-        If there are no weights to be had, or they are those of another model.
+        If the weights cannot be read, or belong to another model.
     """
     plain = model.model if isinstance(model, TwoHeads) else model
     if source == PRETRAINED:
-        assert isinstance(plain, TorchvisionModel)  # the settings have seen to it
+        assert isinstance(plain, TorchvisionModel)  # checked with the settings
         found = _pretrained(plain)
     else:
         found = _read(source)
@@ -69,12 +69,12 @@ def _overwrite(model: nn.Module, found: Mapping[str, Tensor], source: str) -> li
 def _misfits(
     model: nn.Module, state: Mapping[str, Tensor], found: Mapping[str, Tensor]
 ) -> set[str]:
-    """Arrays of heads that ``found`` lacks, or that it has for another number of classes."""
+    """Arrays of heads that ``found`` lacks or has for another number of classes."""
     misfits: set[str] = set()
     for head in _heads(model):
         of_head = [name for name in state if name.startswith(f"{head}.")]
         there = [name for name in of_head if name in found]
-        # An array's first axis is that of the classes. Another second one is another model.
+        # Only the first axis, the classes, may differ: another second axis means another model.
         fits_inside = all(found[name].shape[1:] == state[name].shape[1:] for name in there)
         resized = any(len(found[name]) != len(state[name]) for name in there)
         if not there or (fits_inside and resized and len(there) == len(of_head)):
@@ -90,7 +90,7 @@ def _heads(model: nn.Module) -> list[str]:
 
 
 def _pretrained(model: TorchvisionModel) -> dict[str, Tensor]:
-    """torchvision's weights without the classifier, whose classes are ImageNet's."""
+    """torchvision's weights without the classifier, which is for ImageNet's classes."""
     found = {f"net.{name}": array for name, array in pretrained_arrays(model.name).items()}
     heads = tuple(f"{name}." for name in _heads(model))
     return {name: array for name, array in found.items() if not name.startswith(heads)}

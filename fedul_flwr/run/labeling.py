@@ -1,4 +1,4 @@
-"""Runs that train nothing: clients label their own points, and a simulation scores the labels."""
+"""Runs without training: clients label their own points, and a simulation scores the labels."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class LabelingStrategy(MethodStrategy):
 
 
 def label(grid: Grid, settings: RunConfig, directory: store.RunDirectory) -> None:
-    """Let clients label their points; write what is known of the labels."""
+    """Let clients label their points; write the labels' scores and other results."""
     began = time.time()
     if settings.resume or (directory.path / store.SUMMARY).exists():
         raise UserError(

@@ -1,4 +1,4 @@
-"""What data the server of a run has: test and validation data, and a simulation's federation."""
+"""The server's data: test and validation sets, and the split of a simulation."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ class ServerData:
     Attributes
     ----------
     shape : inputs and classes of the model.
-    place, source : the data set, unless the server has none.
-    split : the simulated federation; ``None`` where clients bring their own data.
-    client_data : folder with the own data of a simulation's clients, if they have some.
-    validation : rows of the training images whose labels choose the best round.
-    server : rows of the training images that methods may train on at the server.
+    place, source : folder and content of the data set; ``None`` if the server has none.
+    split : the simulated federation; ``None`` if clients bring their own data.
+    client_data : folder with the simulated clients' own data, if they have their own.
+    validation : rows of the training images that select the best round.
+    server : rows of the training images for training at the server.
     """
 
     shape: DataShape
@@ -48,7 +48,7 @@ class ServerData:
     server: Ints = field(default_factory=lambda: np.empty(0, dtype=np.int64))
 
     def split_over(self, num_clients: int, settings: RunConfig) -> ServerData:
-        """With a simulated federation of ``num_clients``."""
+        """A copy with a simulated federation of ``num_clients``."""
         if settings.client_data:
             client_folders(settings.client_data, num_clients)
             return replace(self._with_validation(settings), client_data=settings.client_data)
@@ -61,7 +61,7 @@ class ServerData:
         return replace(self, split=split, validation=split.validation, server=split.server)
 
     def without_split(self, settings: RunConfig) -> ServerData:
-        """For devices with their own data."""
+        """A copy without a federation, for clients with their own data."""
         if settings.client_data:
             raise UserError(
                 "Setting client-data is for simulations; these clients have their own data already."
@@ -69,19 +69,19 @@ class ServerData:
         return self._with_validation(settings)
 
     def _with_validation(self, settings: RunConfig) -> ServerData:
-        """Where clients have their own data, some of the server's serves for validation."""
+        """Set aside validation data from the server's data set, if clients have their own data."""
         if self.source is None:
             return self
         _, validation, server = set_aside(np.asarray(self.source.train.labels), settings)
         return replace(self, validation=validation, server=server)
 
     def labeled(self, settings: RunConfig) -> LabeledPoints:
-        """The points with labels that the server trains on.
+        """The labeled points that the server trains on.
 
         Raises
         ------
         UserError
-            If the settings name none, or a data set that does not fit.
+            If the settings name no such points, or a data set of another shape or other classes.
         """
         options = settings.section("server", ServerTrainingSettings)
         if options.dataset:
@@ -108,7 +108,7 @@ class ServerData:
         return LabeledPoints(data.images, rows, labels[rows])
 
     def given(self) -> LabeledPoints | None:
-        """The points whose labels the clients of a simulation were given, if it gave them some."""
+        """The labeled points of all simulated clients, if some of their points are labeled."""
         clients = self.split.clients if self.split is not None else ()
         given = [client for client in clients if isinstance(client, LabelTruth)]
         if self.source is None or not given:
@@ -121,13 +121,13 @@ class ServerData:
     def evaluator(
         self, settings: RunConfig, labeled: LabeledPoints | None = None
     ) -> Evaluator | None:
-        """Evaluates models on what the server has, and on ``labeled`` points if there are some."""
+        """An evaluator on the server's data, and on ``labeled`` points if given."""
         if self.source is None:
             return None
         return Evaluator(settings, self.source, self.validation, labeled)
 
     def files(self, kind: DataKind) -> dict[str, str]:
-        """Files of a simulation that its clients are told of, by what their method is given."""
+        """Paths of a simulation's files that clients need for data of this ``kind``."""
         if self.client_data:
             return {"client-data": self.client_data}
         if self.place is None or self.split is None:
@@ -135,7 +135,7 @@ class ServerData:
         return client_files(self.place, self.split.directory, kind)
 
     def save_split(self, file: Path) -> None:
-        """Write who holds what, where clients were given partly labeled points, for later runs."""
+        """Write the split of partly labeled points over the clients, so later runs can use it."""
         if self.split is None or self.source is None:
             return
         clients = tuple(client for client in self.split.clients if isinstance(client, LabelTruth))
@@ -144,7 +144,7 @@ class ServerData:
             save_split(file, dealt, np.asarray(self.source.train.labels))
 
     def complete(self, report: ClientReport) -> None:
-        """Add what a simulation knows of a client to what the client said of itself."""
+        """Add values that only the simulation knows to a client's report."""
         if self.split is None or self.source is None:
             return
         truth = self.split.clients[report.id]
@@ -190,14 +190,14 @@ def open_server_data(settings: RunConfig) -> ServerData:
 
 
 def named_shape(settings: SharedSettings) -> DataShape:
-    """What ``class-names`` and ``image-shape`` say."""
+    """Input shape and classes from ``class-names`` and ``image-shape``."""
     height, width, channels = (int(part) for part in settings.image_shape.split("x"))
     names = tuple(name.strip() for name in settings.class_names.split(","))
     return DataShape((height, width, channels), names)
 
 
 def refuse_other_classes(settings: RunConfig, shape: DataShape) -> None:
-    """Refuse a test prior of another number of classes."""
+    """Refuse a test prior whose number of classes differs from the data's."""
     priors = settings.class_priors()
     if priors is not None and len(priors) != len(shape.class_names):
         raise UserError(

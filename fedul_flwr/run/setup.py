@@ -1,4 +1,4 @@
-"""What runs of all kinds begin with: data, nodes, a model, and the files that describe the run."""
+"""Setup shared by training and labeling runs: open the data, wait for clients, describe the run."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from fedul_flwr.run.server_data import ServerData, open_server_data
 def open_data(
     grid: Grid, settings: RunConfig, directory: store.RunDirectory
 ) -> tuple[ServerData, list[int]]:
-    """The server's data, with a simulated federation where that is what the nodes need; nodes."""
+    """The server's data, split over the nodes if these bring none of their own; and the nodes."""
     data = open_server_data(settings)
     nodes, own_data = find_nodes(grid, settings)
     data = data.without_split(settings) if own_data else data.split_over(len(nodes), settings)
@@ -37,7 +37,7 @@ def open_data(
 
 
 def fresh_model(settings: RunConfig, data: ServerData) -> nn.Module:
-    """The model, with weights drawn from the seed times `init-scale`, in the run's arithmetic."""
+    """A model with random weights from the seed, times `init-scale`, in the run's precision."""
     shape = data.shape
     model = build_model(settings.model, shape.image_shape, len(shape.class_names), settings.seed)
     if settings.init_scale != 1:
@@ -48,14 +48,14 @@ def fresh_model(settings: RunConfig, data: ServerData) -> nn.Module:
 
 
 def start_elsewhere(model: nn.Module, source: str) -> None:
-    """Give a fresh ``model`` the weights that setting ``start-from`` names, if it names some."""
+    """Load the weights that setting ``start-from`` names into ``model``, if it names any."""
     if source:
         fresh = load_starting_weights(model, source)
         log(INFO, "Weights from %s; fresh: %s", source, ", ".join(fresh) or "none")
 
 
 def told(settings: RunConfig, data: ServerData, directory: store.RunDirectory) -> Content:
-    """What clients are told first; in a simulation, paths of their data and of their memory."""
+    """Setup for clients; in a simulation it has the paths of their data and their state."""
     files = data.files(find_method(settings.method).data)
     if files:
         files["memory"] = str(directory.clients)
@@ -69,7 +69,7 @@ def describe(
     prior: Floats | None,
     model: nn.Module | None,
 ) -> None:
-    """Write ``config.json`` and ``environment.json``; ``prior`` ``(K,)`` is what it trains for."""
+    """Write ``config.json`` and ``environment.json``; ``prior`` ``(K,)``: test class priors."""
     flat = settings.to_flat()
     del flat["resume"]
     names = list(data.shape.class_names)
@@ -90,9 +90,9 @@ def describe(
 
 
 def _arithmetic(settings: RunConfig, model: nn.Module) -> str | None:
-    """``"bfloat16"``, ``"float32"`` or ``"float64"``: what ``model`` is computed in here.
+    """Precision of ``model`` on this machine: ``"bfloat16"``, ``"float32"`` or ``"float64"``.
 
-    A simulation's clients compute here too; None where only clients have the device.
+    A simulation's clients use it too; None if only clients have the chosen device.
     """
     try:
         device = choose_device(settings.device)
@@ -104,16 +104,16 @@ def _arithmetic(settings: RunConfig, model: nn.Module) -> str | None:
 def write_federation(
     directory: store.RunDirectory, strategy: MethodStrategy, data: ServerData
 ) -> None:
-    """Write ``federation.json``: what is known of every client."""
+    """Write ``federation.json``: the reports of all clients."""
     reports = strategy.registry.reports
     for report in reports:
         data.complete(report)
     clients, names = [vars(report) for report in reports], list(data.shape.class_names)
     about = {"clients": clients, "class_names": names}
-    directory.write_json(store.FEDERATION, about, indent=None)  # many thousand clients, perhaps
+    directory.write_json(store.FEDERATION, about, indent=None)  # there may be thousands of clients
 
 
 def label_truths(data: ServerData) -> list[LabelTruth]:
-    """What a simulation on partly labeled data knows of its clients; empty in any other run."""
+    """True labels of a simulation's partly labeled clients; empty in any other run."""
     clients = data.split.clients if data.split is not None else ()
     return [client for client in clients if isinstance(client, LabelTruth)]

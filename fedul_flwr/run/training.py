@@ -1,4 +1,4 @@
-"""Runs that train a model: rounds, evaluation, resuming, and what is recorded of them."""
+"""Runs that train a model: rounds, evaluation, resuming and records."""
 
 from __future__ import annotations
 
@@ -49,8 +49,8 @@ from fedul_flwr.run.setup import (
 )
 
 Watch = Callable[[Sequence[Mapping[str, Any]]], None]
-"""Gets all lines of ``metrics.jsonl`` so far after every round, once it is evaluated and before the
-next one begins, and when a run resumes. What it raises ends the run there."""
+"""Called with all lines of ``metrics.jsonl`` so far: after every round once it is evaluated, before
+the next one begins, and when a run resumes. An exception from it ends the run."""
 
 
 def train(
@@ -60,7 +60,7 @@ def train(
     add_round: AddRound,
     watch: Watch | None = None,
 ) -> None:
-    """Train, evaluate, record; ``add_round`` gets every line of ``metrics.jsonl`` too."""
+    """Train, evaluate, record; ``add_round`` also gets every line of ``metrics.jsonl``."""
     began = time.time()
     method = find_method(settings.method)
     strategy_class: type[MethodStrategy] = load_reference(method.strategy, "method")
@@ -93,7 +93,7 @@ def train(
     strategy.load_state_dict(state)
     describe(directory, settings, data, strategy.test_prior, model)
     try:
-        if done < settings.num_rounds:  # else it was cut off while its last round was evaluated
+        if done < settings.num_rounds:  # else it was interrupted during the last evaluation
             strategy.start(
                 grid,
                 to_record(arrays),
@@ -122,7 +122,7 @@ def _averaged_buffers(settings: RunConfig, model: nn.Module) -> frozenset[str]:
 def _after_round(
     strategy: MethodStrategy, recorder: Recorder, data: ServerData, watch: Watch | None
 ) -> Callable[[int, ArrayRecord], MetricRecord | None]:
-    """What Flower calls after every round (and once before the first)."""
+    """The function that Flower calls after every round, and once before the first."""
 
     reached = time.time()
 
@@ -167,7 +167,7 @@ def _show(recorder: Recorder, watch: Watch | None) -> None:
 
 
 def _has_rate_factor(strategy: MethodStrategy) -> bool:
-    """Whether one factor of the server's has a say in the round's step sizes."""
+    """Whether the server multiplies step sizes by a factor of its own (`plateau`)."""
     settings = strategy.settings
     alone = settings.learning_rate_patience_scope == "client"
     counts = strategy.learns_at_server(settings) or not alone
@@ -175,13 +175,13 @@ def _has_rate_factor(strategy: MethodStrategy) -> bool:
 
 
 def _follow_plateau(strategy: MethodStrategy, recorder: Recorder) -> None:
-    """Set what the next round's step sizes are multiplied by, where validation losses decide it."""
+    """Set the factor of the next round's step sizes, if `plateau` is on."""
     settings = recorder.settings
     if settings.learning_rate_schedule != "plateau":
         return
     recorder.wait()
     start = strategy.stage_start(strategy.record.round + 1)
-    # Not the last round of all, evaluated out of turn: a run that goes on from it must not differ.
+    # Leave out the extra evaluation of the last round: a run that resumes here must not differ.
     losses = {
         line["round"]: line["validation_loss"]
         for line in recorder.lines
@@ -201,7 +201,7 @@ def _follow_plateau(strategy: MethodStrategy, recorder: Recorder) -> None:
 def _about_pseudo_labels(
     strategy: MethodStrategy, directory: store.RunDirectory, data: ServerData
 ) -> dict[str, float | None]:
-    """How good this round's pseudo labels are, where a simulation knows; else nothing."""
+    """Scores of this round's pseudo labels, if a simulation has true labels; else empty."""
     number = strategy.record.round
     policy = strategy.policy
     if not isinstance(policy, LabelStages) or policy.on_labels_only(number):
@@ -218,7 +218,7 @@ def _metric_name(strategy: MethodStrategy, key: str) -> str:
 def _labeled_points(
     settings: RunConfig, data: ServerData, of_server: LabeledPoints | None
 ) -> LabeledPoints | None:
-    """The training points whose errors are to be measured beside the others'."""
+    """Labeled training points whose error is also measured, if settings ask for it."""
     if not settings.measure_forgetting:
         return None
     known = of_server or data.given()
@@ -249,7 +249,7 @@ def _refuse_private_statistics(settings: RunConfig, model: nn.Module) -> None:
 
 
 def choose_selection(settings: RunConfig, can_hold_out: bool, *, has_validation: bool) -> str:
-    """What chooses the best round, where ``selection`` leaves that open too.
+    """The criterion that selects the best round; resolves ``selection = "auto"``.
 
     Parameters
     ----------
@@ -259,7 +259,7 @@ def choose_selection(settings: RunConfig, can_hold_out: bool, *, has_validation:
     Raises
     ------
     UserError
-        What ``selection`` names is not there.
+        If the data that ``selection`` needs do not exist.
     """
     chosen = settings.selection
     if chosen == "auto" and has_validation:
@@ -279,7 +279,7 @@ def choose_selection(settings: RunConfig, can_hold_out: bool, *, has_validation:
 def _starting_point(
     directory: store.RunDirectory, recorder: Recorder, model: nn.Module
 ) -> tuple[dict[str, Any], int, dict[str, Any]]:
-    """Arrays, rounds done and base memory: from the last complete round, if there is one."""
+    """Arrays, rounds done and base's state: of the last complete round, if there is one."""
     if not recorder.settings.resume or not (directory.path / LAST_MODEL).exists():
         directory.keep_metrics([])
         directory.forget_clients()
@@ -292,7 +292,7 @@ def _starting_point(
     directory.keep_metrics(recorder.lines)
     state = directory.load_state(done)
     if not recorder.lines or recorder.lines[-1]["round"] < done:
-        # Cut off between training and evaluating it.
+        # The run was interrupted after training and before evaluating this round.
         recorder.record(line, arrays, state)
     return {name: arrays[name] for name in model.state_dict()}, done, state
 
@@ -306,14 +306,14 @@ def _is_summarised(directory: store.RunDirectory, done: int) -> bool:
 def _about_prior(
     settings: RunConfig, strategy: MethodStrategy, recorder: Recorder
 ) -> dict[str, Any]:
-    """What the summary says of pi: which, from where, and with ``em`` what the test images say."""
+    """Entries about pi for the summary: values, source, and with ``em`` the estimated priors."""
     trained = strategy.test_prior
     about: dict[str, Any] = {
         "test_prior": None if trained is None else trained.tolist(),
         "test_prior_source": None if trained is None else settings.test_prior_source,
     }
     if settings.test_prior == "em" and trained is not None and recorder.evaluator is not None:
-        # Without a measure of the best round no best model was kept.
+        # Without a criterion for the best round no best model was saved.
         name = store.BEST_MODEL if recorder.best() else LAST_MODEL
         found = recorder.evaluator.reweighed(recorder.directory.load_model(name)[0], trained)
         about["test_prior_estimate"] = found.prior.tolist()

@@ -1,1 +1,1 @@
-"""What clients compute together behind one interface: similarities of points, sums of labels."""
+"""Secure computations among clients: similarities of points, and sums of labels."""

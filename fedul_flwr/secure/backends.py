@@ -17,7 +17,7 @@ from fedul_flwr.secure.similarity import SimilarityBackend
 
 
 def secure_backend(protocol: PairwiseHamming) -> SimilarityBackend:
-    """Points compared by a protocol for two clients, labels summed under masks."""
+    """A backend that compares points by a protocol for two clients, and sums masked labels."""
     return SimilarityBackend(
         name=protocol.name,
         respond=partial(respond, protocol),

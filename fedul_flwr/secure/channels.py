@@ -1,10 +1,10 @@
-"""Keys of two clients, and messages between them that only the other one can read.
+"""Keys for pairs of clients, and end-to-end encrypted messages between them.
 
-Clients know each other through the server alone, which passes on what they send. X25519 gives two
-of them a secret (RFC 7748), HKDF-SHA256 makes of it one key per message (RFC 5869), AES-256-GCM
-seals. Key and seal are bound to where a message belongs: in another session, round, attempt or
-step, or between other clients, it does not open. Public keys are as authentic as the server that
-hands them on: semi-honest by assumption.
+Clients communicate only through the server, which forwards their messages. X25519 gives two clients
+a secret (RFC 7748), HKDF-SHA256 derives one key per message from it (RFC 5869), and AES-256-GCM
+encrypts. Key and ciphertext are bound to the message's place: in another session, round, attempt or
+step, or between other clients, it cannot be decrypted. Public keys are authentic if the server is
+semi-honest, which is assumed.
 """
 
 from __future__ import annotations
@@ -30,23 +30,23 @@ from fedul_flwr.secure.similarity import Arrays
 
 NONCE_BYTES, TAG_BYTES = 12, 16
 MOST_BYTES = 2**31 - 1
-"""Of one message, that the library can seal."""
+"""Largest message that the library can encrypt."""
 
 EVERYBODY = -1
-"""Destination of what several clients get alike."""
+"""Destination of messages that several clients get."""
 
 _DOMAIN = b"fedul-flwr secure 1"
 
 
 @dataclass(frozen=True)
 class Place:
-    """Where a message belongs.
+    """Context of a message, to which its key is bound.
 
     Attributes
     ----------
-    session : 32 bytes that no other session has.
-    attempt : which one of a step that may be repeated.
-    step : its name.
+    session : 32 bytes unique to the session.
+    attempt : number of the attempt at a step that may be repeated.
+    step : name of the step.
     source, destination : clients; :data:`EVERYBODY` for several. For a key that both need, the
         lower one first.
     """
@@ -58,7 +58,7 @@ class Place:
     destination: int
 
     def info(self, purpose: str) -> bytes:
-        """All of it as bytes, from which it can be told again: lengths come first."""
+        """Unambiguous encoding as bytes, with lengths first."""
         parts = [_DOMAIN, purpose.encode(), self.session, self.step.encode()]
         numbers = struct.pack("<qqq", self.attempt, self.source, self.destination)
         return b"".join(struct.pack("<q", len(part)) + part for part in parts) + numbers
@@ -75,12 +75,12 @@ def public_key(private: bytes) -> bytes:
 
 
 def pair_secret(private: bytes, peer_public: bytes, peer: int) -> bytes:
-    """What only the owners of both keys know, 32 bytes.
+    """The secret of two clients, 32 bytes.
 
     Raises
     ------
     UserError
-        A public key with which anybody knows the secret, or of another length.
+        For a public key that makes the secret predictable, or of another length.
     """
     own = X25519PrivateKey.from_private_bytes(private)
     try:
@@ -95,15 +95,15 @@ def derive(secret: bytes, info: bytes) -> bytes:
 
 
 def seal(arrays: Arrays, secret: bytes, place: Place, entropy: Entropy) -> Bytes:
-    """Encrypt named arrays for who knows ``secret``: nonce, ciphertext, tag.
+    """Encrypt named arrays for the owner of ``secret``: nonce, ciphertext, tag.
 
-    The nonce is random although every key seals one message: a message that is made once more, in
-    a new process, must not use key and nonce a second time.
+    The nonce is random although each key encrypts one message: if a new process creates the message
+    again, it must not reuse key and nonce.
 
     Raises
     ------
     UserError
-        More than :data:`MOST_BYTES`; it is named by client and step.
+        For more than :data:`MOST_BYTES`, with client and step.
     """
     plain = save({name: np.asarray(array, order="C") for name, array in arrays.items()})
     if len(plain) > MOST_BYTES:
@@ -120,12 +120,12 @@ def seal(arrays: Arrays, secret: bytes, place: Place, entropy: Entropy) -> Bytes
 
 
 def unseal(sealed: NDArray[Any] | None, secret: bytes, place: Place) -> dict[str, NDArray[Any]]:
-    """Named arrays that were sealed for this place.
+    """Decrypt named arrays that were encrypted for this place.
 
     Raises
     ------
     UserError
-        It is missing, was changed, or belongs to another place; it is named by client and step.
+        If it is missing, was changed, or belongs to another place, with client and step.
     """
     who = f"Client {place.source}'s message of step {place.step!r}"
     if sealed is None:
@@ -139,5 +139,5 @@ def unseal(sealed: NDArray[Any] | None, secret: bytes, place: Place) -> dict[str
     except InvalidTag as error:
         raise UserError(f"{who} does not open: it was changed, or belongs elsewhere.") from error
     except (SafetensorError, KeyError):  # a type that numpy does not have is a KeyError
-        # Without the cause, which quotes what was sealed.
+        # Without the cause, which quotes the decrypted content.
         raise UserError(f"{who} holds no arrays.") from None

@@ -1,9 +1,9 @@
-"""A client's end of a secure comparison of points: any protocol for two clients, among many.
+"""A client's side of a secure comparison of points: runs a protocol for two clients among many.
 
-Five messages from the server, each with an answer. ``keys``: a public key. ``shares``: who takes
-part is settled, and everybody sends everybody its share of the seed. ``offer``, ``answer``,
-``reveal``: codes are made, and the protocol's three steps follow. What clients send each other is
-sealed (:mod:`fedul_flwr.secure.session`); the server gets what the protocol means for it.
+The server sends five messages, each with an answer. ``keys``: a public key. ``shares``: the
+participants are fixed, and every client sends all others its share of the seed. ``offer``,
+``answer``, ``reveal``: clients compute codes and do the protocol's three steps. Messages between
+clients are encrypted (:mod:`fedul_flwr.secure.session`); the server gets only its own messages.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ SENDS: Mapping[str, tuple[str, str]] = {
         "the server",
     ),
 }
-"""What replies hold, see :attr:`fedul_flwr.secure.similarity.SimilarityBackend.sends`."""
+"""Arrays of replies, see :attr:`fedul_flwr.secure.similarity.SimilarityBackend.sends`."""
 
 Handler = Callable[[PairwiseHamming, Arrays, Arrays, Task], tuple[Arrays, dict[str, NDArray[Any]]]]
 
@@ -74,12 +74,12 @@ Handler = Callable[[PairwiseHamming, Arrays, Arrays, Task], tuple[Arrays, dict[s
 def respond(
     protocol: PairwiseHamming, remembered: Arrays, message: Arrays, task: Task
 ) -> tuple[Arrays, Arrays]:
-    """Answer one of the five messages; see :data:`fedul_flwr.secure.similarity.Respond`.
+    """Answer one of the five messages, see :data:`fedul_flwr.secure.similarity.Respond`.
 
     Raises
     ------
     UserError
-        A message that is malformed, was changed on its way, or is not the one whose turn it is.
+        If a message is malformed, was changed, or is not the expected one.
     """
     step = message.get(STEP)
     if step is None or step.dtype != np.int64 or step.shape != () or not 0 <= step < len(STEPS):
@@ -93,7 +93,7 @@ def respond(
 def mask_keys(
     remembered: Arrays, task: Task, unlabeled: Mapping[int, int], attempt: int
 ) -> tuple[Arrays, dict[int, bytes]]:
-    """Keys of the masks between this client and those it adds labels up with.
+    """Keys of the masks between this client and the other participants of a sum of labels.
 
     Parameters
     ----------
@@ -102,9 +102,8 @@ def mask_keys(
     Raises
     ------
     UserError
-        Too few of them, or too few with labels; somebody else than those whose points were
-        compared; or an attempt that was made before: masks that are used twice show the difference
-        of what they hide.
+        With too few participants, or too few with labels; with others than those whose points were
+        compared; or for a repeated attempt: masks used twice reveal the difference of two sums.
     """
     if remembered.get(STEP) != len(STEPS) or attempt <= remembered.get(ATTEMPT, -1):
         raise UserError("The server asked for the sum of labels out of turn.")
@@ -205,11 +204,11 @@ _HANDLERS: Mapping[str, Handler] = dict(
 )
 
 
-# What they share
+# Helpers of all steps
 
 
 def _seat(session: Session, present: Mapping[int, Any] | list[int], task: Task) -> Seat:
-    """This client's place among the peers that are still there."""
+    """This client's view of the remaining peers."""
     evaluators, owners = pairs_of(task.own, list(session.public))
     return Seat(
         own=task.own,
@@ -224,7 +223,7 @@ def _seat(session: Session, present: Mapping[int, Any] | list[int], task: Task) 
 def _post(
     session: Session, step: str, turn: Turn, peers: Iterable[int], besides: Arrays
 ) -> dict[str, NDArray[Any]]:
-    """A turn's messages: sealed ones, ``besides`` goes to each of ``peers``; and the server's."""
+    """Messages of a step: encrypted ones, with ``besides`` for each of ``peers``; the server's."""
     reply: dict[str, NDArray[Any]] = {}
     private = {peer: {**besides, **turn.to_peers.get(peer, {})} for peer in peers}
     groups = zip(
@@ -247,7 +246,7 @@ def _post(
 
 
 def _open(session: Session, step: str, message: Arrays) -> dict[int, dict[str, NDArray[Any]]]:
-    """What peers sent in ``step``, by peer; those that sent nothing have dropped out."""
+    """Decrypted messages of ``step``, by peer; peers without one have dropped out."""
     inbox = {}
     for peer in session.peers:
         if (sealed := message.get(f"{FROM}{peer}")) is None:
@@ -279,17 +278,17 @@ def _confirmation(seed: bytes) -> bytes:
 
 
 def _pop_bytes(peer: int, step: str, arrays: dict[str, NDArray[Any]], name: str) -> bytes:
-    """32 bytes that are not for the protocol, out of what ``peer`` sent in ``step``."""
+    """Remove and return 32 bytes from a peer's message that are not for the protocol."""
     origin = f"Client {peer} sent in step {step!r}"
     checked_array(origin, arrays, name, np.uint8, (KEY_BYTES,))
     return arrays.pop(name).tobytes()
 
 
 def _within(codes: Bytes, num_bits: int) -> NDArray[np.uint16]:
-    """Hamming distances ``(n, n)`` between a client's own points, which the server needs as well.
+    """Hamming distances ``(n, n)`` between a client's own points, which the server also needs.
 
-    By a product of matrices of ±1, whose float32 sums are exact: nothing to compile in a process
-    that may answer this message alone.
+    Computed by a product of matrices of ±1, whose float32 sums are exact. This needs no
+    compilation in a process that may only answer this message.
     """
     signs = 1 - 2 * np.unpackbits(codes, axis=1).astype(np.float32)
     return ((num_bits - signs @ signs.T) / 2).astype(np.uint16)

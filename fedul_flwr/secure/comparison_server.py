@@ -1,4 +1,4 @@
-"""The server's end of a secure comparison: it passes sealed messages on and puts H together."""
+"""The server's side of a secure comparison: forwards encrypted messages and assembles H."""
 
 from __future__ import annotations
 
@@ -42,16 +42,16 @@ MOST_BITS = 2**16 - 8
 
 
 class ComparisonServer:
-    """Leads clients through the five steps of :mod:`fedul_flwr.secure.comparison`.
+    """Runs the five steps of :mod:`fedul_flwr.secure.comparison` with clients.
 
-    A client that does not answer a step has dropped out, whatever it sent before.
+    A client that does not answer a step has dropped out; its earlier answers are not used.
 
     Parameters
     ----------
-    protocol : for each pair of clients.
+    protocol : the protocol for each pair of clients.
     clients : in the order of their points.
     num_bits : L.
-    seed : 32 bytes for the codes if their seed is no secret; ``None`` lets clients agree on one.
+    seed : 32 bytes for the codes if their seed is public; ``None`` lets clients agree on one.
     """
 
     def __init__(
@@ -97,14 +97,14 @@ class ComparisonServer:
         return messages
 
     def take(self, answers: Mapping[int, Arrays]) -> None:
-        """The answers to one step.
+        """Process the answers to one step.
 
         Raises
         ------
         TooFewClientsError
-            Fewer than three have answered.
+            If fewer than three clients have answered.
         BadMessageError
-            A malformed answer, named by client and step.
+            For a malformed answer, with client and step.
         """
         self._left = [client for client in self._left if client in answers]
         if len(self._left) < FEWEST:
@@ -118,7 +118,7 @@ class ComparisonServer:
         self._step += 1
 
     def check(self, client: int, answer: Arrays) -> int:
-        """Refuse a malformed answer, by the client and the step; the client's number of points."""
+        """Refuse a malformed answer, with client and step; returns its number of points."""
         step = STEPS[self._step]
         origin = f"Client {client} sent in step {step!r}"
         if step == KEYS:
@@ -147,12 +147,12 @@ class ComparisonServer:
         return {client: self._sizes[client] for client in self._left}
 
     def distances(self) -> NDArray[np.uint16]:
-        """H, ``(n, n)``, of all points of the clients that are left.
+        """H, ``(n, n)``, of all points of the remaining clients.
 
         Raises
         ------
         UserError
-            Two clients' answers do not go together.
+            If the answers of two clients do not match.
         """
         sizes = self.sizes()
         ends = np.cumsum([0, *sizes.values()])
@@ -168,11 +168,11 @@ class ComparisonServer:
         return found
 
     def neighbours(self, k: int) -> sparse.csr_array:
-        """Nearest neighbours among the points of all clients that are left."""
+        """Nearest neighbors among the points of all remaining clients."""
         return neighbours_by_distance(self.distances(), self._num_bits, k)
 
     def _hear(self, client: int, answer: Sent) -> None:
-        """Keep what a client says to the server and what is for others."""
+        """Store a client's messages to the server and to other clients."""
         step, size = STEPS[self._step], self.check(client, answer)
         if step == KEYS:
             self._public[client], self._sizes[client] = answer[PUBLIC].tobytes(), size
@@ -186,7 +186,7 @@ class ComparisonServer:
             self._sent[client] = answer
 
     def _post(self, client: int) -> Sent:
-        """What those that are left have sent to a client."""
+        """Messages of the remaining clients to one client."""
         post: Sent = {}
         for sender in self._left:
             sent = self._sent[sender]
@@ -212,7 +212,7 @@ class ComparisonServer:
             raise UserError(f"{pair}: {error}") from error
 
     def _check_post(self, client: int, answer: Arrays) -> None:
-        # Whoever got nothing would take the client for one that dropped out, and the others not.
+        # A peer without a message would take the client for a dropout; others would not.
         for peer in self._left:
             sealed = answer.get(f"{TO}{peer}")
             if peer != client and (sealed is None or sealed.dtype != np.uint8 or sealed.ndim != 1):

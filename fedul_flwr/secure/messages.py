@@ -1,4 +1,4 @@
-"""What arrives from elsewhere is checked before it is used."""
+"""Checks of arrays from the network before they are used."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from fedul_flwr.secure.similarity import Arrays
 def checked_array(
     origin: str, message: Arrays, name: str, dtype: DTypeLike, shape: tuple[int, ...]
 ) -> NDArray[Any]:
-    """The array of a message that has this name.
+    """The array ``name`` of a message, after a check.
 
     Parameters
     ----------
-    origin : who sent the message and when, for the refusal: "Client 3 sent in step 'offer'".
-    dtype, shape : what the array must have, exactly.
+    origin : sender and step, for the error's text: "Client 3 sent in step 'offer'".
+    dtype, shape : required type and shape.
 
     Raises
     ------
     BadMessageError
-        It is missing or has another type, byte order or shape; no value of it is told.
+        If it is missing or has another type, byte order or shape; the text has none of its values.
     """
     found = message.get(name)
     if found is None or found.dtype != dtype or found.shape != shape:

@@ -1,4 +1,4 @@
-"""Random bytes: secrets from the operating system, and ChaCha20 where there must be many."""
+"""Random bytes: secrets from the operating system, expanded by ChaCha20 if many are needed."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from cryptography.hazmat.primitives.ciphers.algorithms import ChaCha20
 from fedul_flwr.data.types import Bytes
 
 Entropy = Callable[[int], bytes]
-"""From a number of bytes to as many unpredictable ones. ``os.urandom`` but in tests."""
+"""Function that returns the given number of unpredictable bytes; ``os.urandom`` except in tests."""
 
 KEY_BYTES = 32
 
-_NONCE = bytes(16)  # every key makes one stream, so the nonce has nothing to tell apart
+_NONCE = bytes(16)  # each key is used for one stream, so the nonce can be constant
 
 
 def keystream(key: bytes, size: int) -> Bytes:
-    """The first ``size`` bytes of ChaCha20's stream (RFC 8439) under a key that is used once."""
+    """The first ``size`` bytes of ChaCha20's stream (RFC 8439) under a key used only once."""
     encryptor = Cipher(ChaCha20(key, _NONCE), mode=None).encryptor()
     stream = np.zeros(size, dtype=np.uint8)
     encryptor.update_into(stream.data, stream.data)  # zeros, overwritten by zeros XOR stream
@@ -28,5 +28,5 @@ def keystream(key: bytes, size: int) -> Bytes:
 
 
 def fresh(size: int, entropy: Entropy = os.urandom) -> Bytes:
-    """``size`` unpredictable bytes, from 32 of ``entropy``."""
+    """``size`` unpredictable bytes, expanded from 32 bytes of ``entropy``."""
     return keystream(entropy(KEY_BYTES), size)

@@ -1,9 +1,9 @@
-"""Sums of matrices of which each client gets some rows and the server none (XCLP, section 3.2).
+"""Masked sums of matrices: each client learns its own rows, the server none (XCLP, section 3.2).
 
-Numbers are integers modulo 2^64 that stand for multiples of 2^-40, so that sums are exact and do
-not depend on their order, and so that masks M_i with sum 0 can be added and cancel. A client keeps
-the rows that are its own, here and where there are masks: the server adds what the others sent for
-them, and the client adds its part to what comes back.
+Numbers are represented by integers modulo 2^64 that count multiples of 2^-40. So sums are exact and
+do not depend on their order, and masks M_i with sum 0 cancel. A client never sends its own rows:
+the server sums the other clients' values for them, and the client adds its own values to the
+result.
 """
 
 from __future__ import annotations
@@ -22,27 +22,27 @@ from fedul_flwr.secure.randomness import keystream
 Words = NDArray[np.uint64]
 
 FRACTION_BITS = 40
-"""Bits behind the binary point."""
+"""Number of fractional bits."""
 
 LARGEST_SUM = 2.0**22
-"""A bound on participants times largest entry, below the 2^23 where sums would wrap round."""
+"""Bound on participants times largest entry, below 2^23, where sums would overflow."""
 
 
 class Share(NamedTuple):
-    """One client's part of a sum: the rows it sends, and those that it keeps."""
+    """One client's part of a sum: the rows that it sends, and those that it keeps."""
 
     sent: Words
     kept: Words
 
 
 def split_share(part: Floats, own: slice, participants: int, mask: Words | None = None) -> Share:
-    """Turn a client's summand into what it sends and what it keeps.
+    """Split a client's summand into rows to send and rows to keep.
 
     Parameters
     ----------
     part : ``(R, K)``, the client's summand.
     own : its own rows.
-    participants : number of summands, for the check of their size.
+    participants : number of summands, for the check against overflow.
     mask : ``(R, K)``, added modulo 2^64; all participants' masks must add up to 0. ``None`` is 0.
 
     Returns
@@ -52,7 +52,7 @@ def split_share(part: Floats, own: slice, participants: int, mask: Words | None 
     Raises
     ------
     UserError
-        Numbers that are not finite or too large for the sum.
+        If numbers are not finite or too large for the sum.
     """
     words = to_words(part, participants)
     if mask is not None:
@@ -61,28 +61,28 @@ def split_share(part: Floats, own: slice, participants: int, mask: Words | None 
 
 
 def pair_masks(keys: Mapping[int, bytes], own: int, shape: tuple[int, int]) -> Words:
-    """This client's mask M_i = Σ_j M_ij, with M_ij = -M_ji, so that all clients' add up to 0.
+    """This client's mask M_i = Σ_j M_ij, with M_ij = -M_ji, so that all masks sum to 0.
 
     Parameters
     ----------
-    keys : for each other participant, 32 bytes that only it knows as well, for this sum alone.
-    own : this client's number, which says who of the two adds and who subtracts.
-    shape : of the summand.
+    keys : for each other participant, 32 bytes shared only with it, for this sum only.
+    own : this client's number, which determines who of the two adds and who subtracts.
+    shape : shape of the summand.
     """
     mask = np.zeros(shape, dtype=np.uint64)
     for peer, key in keys.items():
         stream = keystream(key, 8 * mask.size).view("<u8").reshape(shape)
-        # Modulo 2^64, as uint64 counts.
+        # Modulo 2^64, the arithmetic of uint64.
         mask = mask + stream if own < peer else mask - stream
     return mask
 
 
 def combine(sent: Mapping[int, Words], sizes: Mapping[int, int]) -> dict[int, Words]:
-    """Sum up for every client what the others sent for its rows.
+    """For every client, sum the others' values for its rows.
 
     Parameters
     ----------
-    sent : what each participant sent, rows of the others in the order of ``sizes``.
+    sent : rows from each participant for the others, in the order of ``sizes``.
     sizes : number of rows of each participant, in the order of their blocks of rows.
 
     Returns
@@ -92,10 +92,10 @@ def combine(sent: Mapping[int, Words], sizes: Mapping[int, int]) -> dict[int, Wo
     Raises
     ------
     UserError
-        A message of another shape; it is named by its client.
+        For a message of another shape, with its client.
     """
     total = sum(sizes.values())
-    # The server does not know K: what most have sent, so that the odd one is named.
+    # The server does not know K: take the most frequent one, so that the error names the outlier.
     num_classes = mode([words.shape[-1] for words in sent.values() if words.ndim == 2] or [0])
     sums = {client: np.zeros((size, num_classes), np.uint64) for client, size in sizes.items()}
     for sender in sizes:
@@ -114,12 +114,12 @@ def combine(sent: Mapping[int, Words], sizes: Mapping[int, int]) -> dict[int, Wo
 
 
 def open_rows(kept: Words, received: Words) -> Floats:
-    """A client's rows of the sum ``(own, K)``: what came back and what it kept.
+    """A client's rows of the sum ``(own, K)``: the received rows plus those it kept.
 
     Raises
     ------
     UserError
-        Rows of another shape than those that were kept, or such that no summands have this sum.
+        If rows have another shape than those that were kept, or an impossible value.
     """
     if received.dtype != np.uint64 or received.shape != kept.shape:
         raise UserError(
@@ -133,20 +133,20 @@ def open_rows(kept: Words, received: Words) -> Floats:
 
 
 def to_words(numbers: Floats, participants: int = 1) -> Words:
-    """Fixed point: the nearest multiples of 2^-40, as integers modulo 2^64.
+    """Convert to fixed point: the nearest multiples of 2^-40, as integers modulo 2^64.
 
     Parameters
     ----------
-    numbers : of any shape, which the result has too.
-    participants : how many such shares are added up, at least 1.
+    numbers : any shape; the result has the same.
+    participants : number of such summands, at least 1.
 
     Raises
     ------
     UserError
-        Numbers that are not finite, or so large that a sum of as many participants could wrap.
+        If numbers are not finite, or so large that a sum of all participants could overflow.
     """
     largest = np.abs(numbers).max(initial=0)
-    if not largest * participants < LARGEST_SUM:  # so NaN is refused too
+    if not largest * participants < LARGEST_SUM:  # this form also refuses NaN
         raise UserError(
             f"A sum of {participants} shares holds numbers below {LARGEST_SUM / participants:.3g}; "
             "one is larger or not finite."
@@ -155,8 +155,8 @@ def to_words(numbers: Floats, participants: int = 1) -> Words:
 
 
 def from_words(words: Words) -> Floats:
-    """The numbers that fixed-point words stand for, in the same shape.
+    """Convert fixed-point words to numbers of the same shape.
 
-    The upper half of the ring is negative: numbers lie in [-2^23, 2^23).
+    The upper half of the ring represents negative numbers: the range is [-2^23, 2^23).
     """
     return np.asarray(words.view(np.int64) * 2.0**-FRACTION_BITS, dtype=np.float64)

@@ -1,8 +1,9 @@
-"""A client's end of a session: who takes part, keys with each of them, a seed all of them share.
+"""A client's side of a session: participants, a key with each of them, and a common seed.
 
-Everything here is arrays, so that each message can be answered by a new process. The server picks
-the participants and passes on what they send. What it says of them makes the session's number: if
-it told two clients different things, nothing they send each other would open.
+All state is arrays, so that each message can be answered by a new process. The server selects the
+participants and forwards their messages. The session's number is a hash of all that the server
+says about them: if it tells two clients different things, they cannot decrypt each other's
+messages.
 """
 
 from __future__ import annotations
@@ -27,20 +28,20 @@ PARTICIPANTS, SIZES = "participants", "sizes"
 CONTENT_KEY, MASK_ROOTS = "content-key", "mask-roots"
 
 FEWEST = 3
-"""With two participants each one gets the other's part of a sum."""
+"""Fewest participants: with two, each one could compute the other's part of a sum."""
 
 
 @dataclass(frozen=True)
 class Session:
-    """What a client knows once it has been told who takes part.
+    """A client's data about a session with fixed participants.
 
     Attributes
     ----------
-    own : its number.
-    private : its key, 32 bytes.
-    public : every participant's, this client's too; their numbers ascend.
-    sizes : every participant's number of points.
-    nonce : 32 bytes of the server's.
+    own : the client's number.
+    private : its private key, 32 bytes.
+    public : public keys of all participants, in ascending order of their numbers.
+    sizes : number of points of all participants.
+    nonce : 32 bytes chosen by the server.
     server_round : round of the run.
     """
 
@@ -58,7 +59,7 @@ class Session:
 
     @property
     def number(self) -> bytes:
-        """32 bytes that depend on all that participants were told of each other."""
+        """32 bytes, a hash of everything that the server says about participants."""
         told = hashlib.sha256(b"fedul-flwr session 1" + self.nonce)
         told.update(self.server_round.to_bytes(8, "little"))
         for client, key in self.public.items():
@@ -67,28 +68,28 @@ class Session:
         return told.digest()
 
     def seal(self, peer: int, step: str, arrays: Arrays, entropy: Entropy) -> Bytes:
-        """A message that ``peer`` alone can read, in a step that is done once."""
+        """Encrypt a message for ``peer`` only, in a step that is done once."""
         return channels.seal(arrays, self._secret(peer), self._place(step, self.own, peer), entropy)
 
     def unseal(self, peer: int, step: str, sealed: NDArray[Any] | None) -> dict[str, NDArray[Any]]:
-        """What ``peer`` sent to this client alone."""
+        """Decrypt a message from ``peer`` to this client only."""
         return channels.unseal(sealed, self._secret(peer), self._place(step, peer, self.own))
 
     def seal_for_several(self, step: str, arrays: Arrays, entropy: Entropy) -> tuple[bytes, Bytes]:
-        """A new key, to be sent to each reader sealed, and a message under it."""
+        """A new key, to be sent encrypted to each reader, and the message encrypted with it."""
         key = entropy(KEY_BYTES)
         return key, channels.seal(arrays, key, self._place(step, self.own, EVERYBODY), entropy)
 
     def unseal_for_several(
         self, peer: int, step: str, sealed: NDArray[Any] | None, key: bytes
     ) -> dict[str, NDArray[Any]]:
-        """What ``peer`` sent to several under a key it told each of them."""
+        """Decrypt a message from ``peer`` to several clients, with the key that it sent them."""
         return channels.unseal(sealed, key, self._place(step, peer, EVERYBODY))
 
     def mask_roots(self) -> dict[str, NDArray[Any]]:
-        """All that a sum of labels needs once points are compared; the private key is not in it.
+        """State for a sum of labels after the comparison, without the private key.
 
-        For each participant 32 bytes that it and this client have in common, zeros for this one.
+        For each participant 32 bytes shared with this client, zeros for this client itself.
         """
         roots = [bytes(KEY_BYTES) if c == self.own else self._mask_root(c) for c in self.public]
         everybody = roster(self.public, self.sizes)
@@ -103,12 +104,12 @@ class Session:
         return channels.derive(self._secret(peer), place.info("masks"))
 
     def seed(self, shares: Mapping[int, bytes]) -> bytes:
-        """The participants' seed, 32 bytes, from the shares of those that are left.
+        """The participants' seed, 32 bytes, from the shares of the remaining ones.
 
         Raises
         ------
         UserError
-            Fewer than :data:`FEWEST` shares, or one of another length.
+            For fewer than :data:`FEWEST` shares, or one of another length.
         """
         require_enough(shares)
         who = np.array(sorted(shares), dtype="<i8")
@@ -121,7 +122,7 @@ class Session:
 
     @classmethod
     def from_arrays(cls, own: int, server_round: int, arrays: Arrays) -> Session:
-        """The session that :meth:`as_arrays` describes."""
+        """Restore a session from :meth:`as_arrays`."""
         who = arrays[PARTICIPANTS].tolist()
         return cls(
             own=own,
@@ -133,7 +134,7 @@ class Session:
         )
 
     def as_arrays(self) -> dict[str, NDArray[Any]]:
-        """All but ``own`` and ``server_round``, to be remembered."""
+        """State as arrays, without ``own`` and ``server_round``."""
         return {
             PRIVATE: bytes_array(self.private),
             NONCE: bytes_array(self.nonce),
@@ -148,13 +149,13 @@ class Session:
 
 
 def mask_key(root: bytes, attempt: int) -> bytes:
-    """A key for one attempt at a sum, from what two clients have in common for all of them."""
+    """A key for one attempt at a sum, from the secret of two clients for all attempts."""
     place = Place(b"", attempt, "sum", EVERYBODY, EVERYBODY)
     return channels.derive(root, place.info("mask"))
 
 
 def roster(public: Mapping[int, bytes], sizes: Mapping[int, int]) -> dict[str, NDArray[Any]]:
-    """What the server tells everybody of the participants."""
+    """The server's message to all clients about the participants."""
     who = sorted(public)
     return {
         PARTICIPANTS: np.array(who, dtype=np.int64),
@@ -166,13 +167,13 @@ def roster(public: Mapping[int, bytes], sizes: Mapping[int, int]) -> dict[str, N
 def join(
     own: int, server_round: int, private: bytes, nonce: bytes, told: Arrays, num_points: int
 ) -> Session:
-    """Take part with those the server names, or refuse.
+    """Join a session with the participants that the server names, or refuse.
 
     Raises
     ------
     UserError
-        Fewer than :data:`FEWEST`, somebody named twice, or this client with another key or size
-        than its own.
+        For fewer than :data:`FEWEST` participants, a repeated one, or another key or size than this
+        client's own.
     """
     who, keys, sizes = (told.get(name) for name in (PARTICIPANTS, PUBLIC, SIZES))
     if (
@@ -184,7 +185,7 @@ def join(
         raise UserError("The server sent no list of participants.")
     require_enough(who)
     kept = {PRIVATE: bytes_array(private), NONCE: bytes_array(nonce)}
-    # What is kept comes last: a key that the server tells must not take the place of the own.
+    # The client's own values come last, so that the server cannot replace its key.
     session = Session.from_arrays(own, server_round, {**told, **kept})
     if len(set(session.public.values())) < len(who):
         raise UserError("The server gave two participants the same public key.")
@@ -209,9 +210,9 @@ def bytes_array(data: bytes) -> Bytes:
 
 
 def pairs_of(client: int, participants: Sequence[int]) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Whose owner a client is, and whose evaluator: every pair once, work shared evenly.
+    """Peers with whom a client is owner, and with whom evaluator: each pair once, balanced.
 
-    Around a circle of participants each one owns the pairs with those of the half that follows.
+    On a circle of participants each one owns the pairs with the following half of the circle.
     """
     count, place = len(participants), participants.index(client)
     evaluators: list[int] = []

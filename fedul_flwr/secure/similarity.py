@@ -1,10 +1,9 @@
-"""Who is similar to whom among the points of several clients (XCLP, phase 1): the interface.
+"""Interface of backends that compare the points of several clients (XCLP, phase 1).
 
-A backend has two halves without sockets and without Flower. The client's half is a pure function
-from what the client remembers and a message to the same and a reply; everything it remembers is
-named arrays, so that each message can be answered by a new process. The server's half asks as
-often as the backend needs, and knows in the end which points are neighbours. Neither half is told
-how messages travel.
+A backend has two halves, without sockets and without Flower. The client's half is a pure function
+from state and message to state and reply; the state is named arrays, so that each message can be
+answered by a new process. The server's half sends as many messages as the backend needs, and ends
+with the neighbors of each point. Neither half depends on how messages are sent.
 """
 
 from __future__ import annotations
@@ -20,25 +19,25 @@ from fedul_flwr.data.types import Bytes
 from fedul_flwr.errors import UserError
 
 Arrays = Mapping[str, NDArray[Any]]
-"""A message, or what a client remembers between two messages; empty for nothing."""
+"""A message, or a client's state between two messages; may be empty."""
 
 Encode = Callable[[bytes], Bytes]
-"""From the seed that clients share to the codes of this client's points, ``(n_i, L / 8)``."""
+"""Computes the codes of this client's points, ``(n_i, L / 8)``, from the clients' common seed."""
 
 
 @dataclass(frozen=True)
 class Task:
-    """What a client's half is told by its own side.
+    """Input of a client's half from its own client.
 
     Attributes
     ----------
-    own : its number.
+    own : the client's number.
     server_round : round of the run.
     num_points : n_i, the points that it compares.
     num_bits : L.
-    fewest_labeled : clients with labels that a sum under masks needs.
-    seed_is_public : whether the server picks the seed of the codes, so that a run can be repeated.
-    encode : makes the codes; called once, when the seed is known.
+    fewest_labeled : fewest clients with labels in a masked sum.
+    seed_is_public : whether the server chooses the seed of the codes, so that runs are repeatable.
+    encode : computes the codes; called once, when the seed is known.
     """
 
     own: int
@@ -54,16 +53,16 @@ Respond = Callable[[Arrays, Arrays, Task], tuple[Arrays, Arrays]]
 """``(remembered, message, task) -> (remembered, reply)``."""
 
 MaskKeys = Callable[[Arrays, Task, Mapping[int, int], int], tuple[Arrays, Mapping[int, bytes]]]
-"""``(remembered, task, unlabeled points by participant, attempt) -> (remembered, key in common with
-each other one)``: after the comparison, for the sum of labels. No keys where nothing is masked."""
+"""``(remembered, task, unlabeled points by participant, attempt) -> (remembered, key shared with
+each other participant)``: after the comparison, for the sum of labels. No keys without masks."""
 
 
 class TooFewClientsError(UserError):
-    """So many clients of a propagation have dropped out that it cannot go on.
+    """Too many clients of a propagation have dropped out to continue.
 
     Attributes
     ----------
-    left : numbers of the clients that have not.
+    left : numbers of the remaining clients.
     """
 
     def __init__(self, message: str, left: Iterable[int]) -> None:
@@ -81,31 +80,31 @@ class Cost(NamedTuple):
 class SimilarityServer(Protocol):
     """The server's half, for one group of clients.
 
-    The caller sends what :meth:`ask` gives, hands the answers to :meth:`take`, and goes on until
-    there is nothing to ask. A client without an answer has dropped out: it is as if it had never
-    been there (section 3.3 of the paper).
+    The caller sends the messages from :meth:`ask`, passes the answers to :meth:`take`, and repeats
+    this until there are no more messages. A client without an answer has dropped out and does not
+    influence the result (section 3.3 of the paper).
     """
 
     def ask(self) -> Mapping[int, Arrays]:
         """The next message to each client; empty once similarities are known."""
 
     def check(self, client: int, answer: Arrays) -> int:
-        """Refuse a malformed answer to what was asked last; the client's number of points.
+        """Refuse a malformed answer to the last message; returns the client's number of points.
 
         Raises
         ------
         BadMessageError
-            Naming the client. A caller may leave it out, and hand the others' to :meth:`take`.
+            With the client. A caller may drop this client and pass the others to :meth:`take`.
         """
 
     def take(self, answers: Mapping[int, Arrays]) -> None:
-        """Answers by client, of those that gave one."""
+        """Process answers, by client."""
 
     def sizes(self) -> Mapping[int, int]:
-        """Number of points of each client that stayed, in the order the clients were named."""
+        """Number of points of each remaining client, in the given order of clients."""
 
     def neighbours(self, k: int) -> sparse.csr_array:
-        """The k most similar points of each, ``(n, n)``: client after client, as in :meth:`sizes`.
+        """The k most similar points of each point, ``(n, n)``, ordered as in :meth:`sizes`.
 
         See :func:`fedul_flwr.propagation.neighbours.neighbours_by_code`.
         """
@@ -120,12 +119,12 @@ class SimilarityBackend:
     name : value of the setting ``xclp.secure``.
     respond : the client's half.
     mask_keys : the client's keys for a sum that follows.
-    server : makes the server's half from the clients, in order, the number of bits L, and 32 bytes
-        for the seed of the codes where that is no secret, else ``None``.
-    cost : from the clients' numbers of points and L to an estimate.
-    fewest : participants that a propagation needs.
-    sends : names of the arrays in a client's replies (``*`` for any characters), with what they
-        are and who can read them.
+    server : creates the server's half from the clients, in order, the number of bits L, and 32
+        bytes for the seed of the codes if that is public, else ``None``.
+    cost : estimates the cost from the clients' numbers of points and L.
+    fewest : fewest participants of a propagation.
+    sends : names of the arrays in a client's replies (``*`` for any characters), with a
+        description and who can read them.
     """
 
     name: str

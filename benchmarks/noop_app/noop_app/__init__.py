@@ -1,1 +1,1 @@
-"""A Flower app without work in it, for ``benchmarks/message_cost.py``."""
+"""A Flower app without work, to measure Flower's own cost."""

@@ -1,4 +1,4 @@
-"""Clients that send back what they get."""
+"""Clients that return the arrays they get."""
 
 from flwr.app import Context, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp

@@ -1,4 +1,4 @@
-"""FedAvg over one small array; the end of every round is a line in the file ``output``."""
+"""FedAvg with one small array; writes the end of every round to the file ``output``."""
 
 import time
 from pathlib import Path

@@ -1,1 +1,1 @@
-"""Hamming distances between codes of two clients, of which the server sees only these."""
+"""Protocols for Hamming distances of two clients' codes; the server learns only the distances."""

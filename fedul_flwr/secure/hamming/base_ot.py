@@ -1,13 +1,13 @@
 """Oblivious transfer of 128 pairs of random keys over Curve25519 (Bellare and Micali 1989).
 
-The receiver speaks first. With a point C whose discrete logarithm nobody knows, it sends for each
-pair a public key PK_0, where PK_0 + PK_1 = C: it can know the private key of one of the two, and
-nobody can tell which. The sender answers with one point R = r G for all pairs (Naor and Pinkas
+The receiver sends first. With a point C of unknown discrete logarithm, it sends for each pair a
+public key PK_0, where PK_0 + PK_1 = C: it can know the private key of only one of the two, and its
+message does not reveal which. The sender answers with one point R = r G for all pairs (Naor, Pinkas
 2001, section 3.1); keys of a pair are hashes of r PK_0 and r PK_1. Parties are semi-honest.
 
-Which of the two the receiver knows is hidden as discrete logarithms are, not perfectly: the scalars
-of RFC 7748 reach half of the group, and who could tell this half would tell the choices. Scalars
-are multiples of 8, so a part of small order in what a peer sends has no effect.
+The receiver's choices are hidden computationally, like discrete logarithms, not perfectly: the
+scalars of RFC 7748 reach half of the group, and whoever could recognize this half would learn the
+choices. Scalars are multiples of 8, so components of small order in a peer's points have no effect.
 """
 
 from __future__ import annotations
@@ -36,18 +36,18 @@ def choose(context: bytes, choices: Bytes, entropy: Entropy) -> tuple[Bytes, Byt
 
     Parameters
     ----------
-    context : what no other run between any two parties has; both know it.
+    context : bytes unique to this run of the two parties, known to both.
     choices : ``(k,)``, 0 or 1 for each pair.
-    entropy : where private keys come from.
+    entropy : source of private keys.
 
     Returns
     -------
-    uint8 ``(k, 32)`` seeds of private keys, to be kept, and ``(k, 32)`` PK_0, to be sent.
+    uint8 ``(k, 32)`` seeds of private keys, to keep, and ``(k, 32)`` PK_0, to send.
     """
     common = hashed_point(context)
     seeds = fresh(KEY_BYTES * len(choices), entropy).reshape(-1, KEY_BYTES)
     known = [_public_point(seed.tobytes()) for seed in seeds]
-    # Both are computed whatever the choice is.
+    # Compute both, so that the time does not depend on the choice.
     others = [compress(add(common, negative(decompress(point)))) for point in known]
     return seeds, np.where(choices[:, np.newaxis] == 1, _array(others), _array(known))
 
@@ -62,12 +62,12 @@ def sender_keys(context: bytes, points: Bytes, entropy: Entropy) -> tuple[Bytes,
 
     Returns
     -------
-    uint8 ``(32,)`` R, to be sent, and ``(2, k, 32)`` keys, which no other call gives.
+    uint8 ``(32,)`` R, to send, and ``(2, k, 32)`` keys, unique to this call.
 
     Raises
     ------
     ValueError
-        A point that is not on the curve, or PK_0 or PK_1 is of small order.
+        If a point is not on the curve, or PK_0 or PK_1 is of small order.
     """
     common = hashed_point(context)
     seed = entropy(KEY_BYTES)
@@ -87,7 +87,7 @@ def receiver_keys(context: bytes, seeds: Bytes, points: Bytes, message: Bytes) -
     Parameters
     ----------
     context : as for :func:`choose`.
-    seeds, points : what :func:`choose` gave.
+    seeds, points : from :func:`choose`.
     message : uint8 ``(32,)``, R.
 
     Returns
@@ -97,7 +97,7 @@ def receiver_keys(context: bytes, seeds: Bytes, points: Bytes, message: Bytes) -
     Raises
     ------
     ValueError
-        R is not on the curve, or of small order.
+        If R is not on the curve, or of small order.
     """
     sent = message.tobytes()
     point = decompress(sent)
@@ -110,17 +110,17 @@ def receiver_keys(context: bytes, seeds: Bytes, points: Bytes, message: Bytes) -
 
 
 def _public_point(seed: bytes) -> bytes:
-    """The whole point of a private key, which X25519 gives no sign of: Ed25519's public key."""
+    """Ed25519's public key: the full point of a private key, as X25519 omits its sign."""
     return Ed25519PrivateKey.from_private_bytes(seed).public_key().public_bytes_raw()
 
 
 def _private(seed: bytes) -> X25519PrivateKey:
-    """The same private key for Diffie and Hellman: its scalar (RFC 8032, 5.1.5)."""
+    """The same private key for Diffie-Hellman: its scalar (RFC 8032, 5.1.5)."""
     return X25519PrivateKey.from_private_bytes(hashlib.sha512(seed).digest()[:KEY_BYTES])
 
 
 def _shared(private: X25519PrivateKey, point: Point) -> bytes:
-    """Their product's u; a ``ValueError`` where the point is of small order."""
+    """The u coordinate of their product; ``ValueError`` for a point of small order."""
     return private.exchange(X25519PublicKey.from_public_bytes(to_montgomery(point)))
 
 

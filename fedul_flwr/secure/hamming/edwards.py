@@ -1,7 +1,7 @@
 """Points of edwards25519, the twisted Edwards form of Curve25519 (RFC 7748, 4.1; RFC 8032, 5.1).
 
-Python's integers do not take constant time: that of a sum depends on the points. Secret scalars
-never come here, ``cryptography`` multiplies by them.
+Python's integers are not constant-time: the time of a sum depends on the points. Secret scalars are
+not used here; ``cryptography`` multiplies by them.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ def compress(point: Point) -> bytes:
 
 
 def decompress(data: bytes) -> Point:
-    """The point that 32 bytes stand for (RFC 8032, 5.1.3).
+    """The point encoded by 32 bytes (RFC 8032, 5.1.3).
 
     Raises
     ------
     ValueError
-        They stand for none: y is not below P, or there is no x on the curve with that lowest bit.
+        If y is not below P, or there is no x on the curve with that lowest bit.
     """
     number = int.from_bytes(data, "little")
     sign, y = number >> 255, number & (2**255 - 1)
@@ -55,12 +55,12 @@ def decompress(data: bytes) -> Point:
 
 
 def negative(point: Point) -> Point:
-    """The point that adds up with this one to the neutral element (0, 1)."""
+    """The inverse: its sum with this point is the neutral element (0, 1)."""
     return Point(-point.x % P, point.y)
 
 
 def add(one: Point, other: Point) -> Point:
-    """The sum; one formula for all points, equal ones and the neutral element too (RFC 8032)."""
+    """The sum, by one formula for all points, equal ones and the neutral one too (RFC 8032)."""
     cross = D * one.x * other.x * one.y * other.y % P
     x = (one.x * other.y + one.y * other.x) * pow(1 + cross, -1, P)
     y = (one.y * other.y + one.x * other.x) * pow(1 - cross, -1, P)
@@ -68,18 +68,18 @@ def add(one: Point, other: Point) -> Point:
 
 
 def to_montgomery(point: Point) -> bytes:
-    """Its u = (1 + y) / (1 - y) on Curve25519, as X25519 takes it (RFC 7748, 4.1).
+    """The point's u = (1 + y) / (1 - y) on Curve25519, for X25519 (RFC 7748, 4.1).
 
     Raises
     ------
     ValueError
-        The neutral element, which has none.
+        For the neutral element, which has no u.
     """
     return ((1 + point.y) * pow(1 - point.y, -1, P) % P).to_bytes(POINT_BYTES, "little")
 
 
 def hashed_point(data: bytes) -> Point:
-    """A point of prime order whose discrete logarithm nobody knows: try and increment, times 8."""
+    """A point of prime order with unknown discrete logarithm: try and increment, times 8."""
     counter = 0
     while True:
         candidate = hashlib.shake_128(data + counter.to_bytes(8, "little")).digest(POINT_BYTES)

@@ -1,10 +1,10 @@
 """Many oblivious transfers from 128 (Ishai, Kilian, Nissim and Petrank 2003, "IKNP").
 
-The roles of the 128 base transfers are reversed: who chooses among m pairs has both keys of each
-base pair, and the other has one of each, picked by its 128 secret bits s. The chooser's matrix T
-has a column of m bits from the stream of every first key. The other gets Q, whose row h is row h
-of T, plus s if choice h is 1. Of the pads A and B, hashes of row h of Q and of that row plus s, the
-chooser therefore knows A if choice h is 0, else B. Parties are semi-honest.
+The roles of the 128 base transfers are reversed: the party that chooses among m pairs has both keys
+of each base pair, and the other party has one of each, selected by its 128 secret bits s. The
+chooser's matrix T has a column of m bits from the stream of every first key. The other party gets
+Q, whose row h is row h of T, plus s if choice h is 1. Of the pads A and B, hashes of row h of Q and
+of that row plus s, the chooser therefore knows A if choice h is 0, else B. Parties are semi-honest.
 
 Bits are packed as ``np.packbits`` does.
 """
@@ -28,7 +28,7 @@ Words = NDArray[np.uint16]
 
 
 def columns(keys: Bytes, size: int) -> Bytes:
-    """Streams of keys ``(128, 32)`` that are used for nothing else: uint8 ``(128, size)``."""
+    """Streams of keys ``(128, 32)``, which must not be used elsewhere: uint8 ``(128, size)``."""
     return np.stack([keystream(key.tobytes(), size) for key in keys])
 
 
@@ -37,23 +37,23 @@ def hide_choices(keys: Bytes, choices: Bytes) -> Bytes:
 
     Parameters
     ----------
-    keys : uint8 ``(2, 128, 32)``, both keys of each base pair, for this call alone.
+    keys : uint8 ``(2, 128, 32)``, both keys of each base pair, for this call only.
     choices : uint8 ``(m / 8,)``, packed.
 
     Returns
     -------
-    uint8 ``(128, m / 8)``, uniform to who knows only one key of each pair.
+    uint8 ``(128, m / 8)``, uniform for a party that knows only one key of each pair.
     """
     first, second = (columns(half, len(choices)) for half in keys)
     return first ^ second ^ choices
 
 
 def hidden_columns(keys: Bytes, secret: Bytes, message: Bytes) -> Bytes:
-    """Columns of Q, for who has the secret.
+    """Columns of Q, for the party with the secret.
 
     Parameters
     ----------
-    keys : uint8 ``(128, 32)``, the key of each base pair that ``secret`` picks.
+    keys : uint8 ``(128, 32)``, the key of each base pair that ``secret`` selects.
     secret : uint8 ``(16,)``, s, packed.
     message : uint8 ``(128, m / 8)``, U.
 
@@ -79,15 +79,15 @@ def offer_correlated(
 
     Parameters
     ----------
-    context : what no other extension has, of any two parties.
-    first : number of the first of these transfers among all m.
+    context : bytes unique to this extension.
+    first : index of the first of these transfers among all m.
     rows : uint8 ``(b, 16)``, rows of Q.
     secret : uint8 ``(16,)``, s, packed.
     bits : uint16 ``(b, n)``, 0 or 1.
 
     Returns
     -------
-    uint16 ``(b, n)`` r, and ``(b, n)`` corrections, to be sent; both modulo 2^16.
+    uint16 ``(b, n)`` r, and ``(b, n)`` corrections, to send; both modulo 2^16.
     """
     if_zero, if_one = (
         _pads(context, first, either, bits.shape[1]) for either in (rows, rows ^ secret)
@@ -99,7 +99,7 @@ def offer_correlated(
 def receive_correlated(
     context: bytes, first: int, rows: Bytes, choices: Bytes, corrections: Words
 ) -> Words:
-    """What the chooser gets: r + bits where its choice is 0, r + (1 - bits) where it is 1.
+    """The chooser's result: r + bits for choice 0, r + (1 - bits) for choice 1.
 
     Parameters
     ----------
@@ -116,9 +116,9 @@ def receive_correlated(
 
 
 def _pads(context: bytes, first: int, rows: Bytes, width: int) -> Words:
-    """What rows hash to, ``(b, width)``: SHAKE128 of the context, the transfer's number, the row.
+    """Hashes of rows, ``(b, width)``: SHAKE128 of context, the transfer's index and the row.
 
-    It has to be correlation robust (section 3 of the paper).
+    The hash must be correlation robust (section 3 of the paper).
     """
     numbers = np.arange(first, first + len(rows), dtype="<u8")[:, np.newaxis].view(np.uint8)
     inputs = np.concatenate([numbers, rows], axis=1)

@@ -2,12 +2,12 @@
 
 For bit k of a point with code y the evaluator chooses, by y_k, between r + b_k and r + (1 - b_k):
 vectors modulo 2^16 with an entry for each point of the owner, whose bits k are the vector b_k. That
-is r plus the bits that differ. r is the owner's and fresh for each transfer. Summed over k, the
-evaluator tells the server T and the owner R, the sum of all r, and T - R are the distances.
+is r plus the bits that differ. r is chosen by the owner, new for each transfer. With sums over k,
+the evaluator sends T to the server, the owner R, the sum of all r, and T - R are the distances.
 
-For each transfer one vector is sent, not two: r is chosen so that the other one need not be
-(:mod:`fedul_flwr.secure.hamming.extension`). Still, 2 n_owner bytes for every bit of the evaluator
-are one message, 2 GB for 500 points each and L = 4096: this is for small codes.
+For each transfer only one vector is sent: r is chosen such that the other one is not needed
+(:mod:`fedul_flwr.secure.hamming.extension`). Still, one message has 2 n_owner bytes for every bit
+of the evaluator: 2 GB for 500 points each and L = 4096. So this protocol is for small codes.
 """
 
 from __future__ import annotations
@@ -40,16 +40,16 @@ from fedul_flwr.secure.messages import checked_array
 from fedul_flwr.secure.similarity import Arrays, Cost
 
 LARGEST_NUM_BITS = 2**16 - 1
-"""Distances are told modulo 2^16."""
+"""Largest L, because distances are sent modulo 2^16."""
 
 SECRET, SEEDS, POINTS, KEYS = "secret", "seeds", "points", "keys"  # KEYS: of the evaluator's T
 POINT, CHOICES, CORRECTIONS, SUMS = "point", "choices", "corrections", "sums"
 
 _BLOCK = 512
-"""Transfers at a time; a multiple of 8."""
+"""Transfers per block; a multiple of 8."""
 
 _SECONDS_PER_PAIR, _SECONDS_PER_TRANSFER, _SECONDS_PER_NUMBER = 0.07, 3e-6, 2e-8
-"""Of one core, measured with 1 to 500 points and 1,024 and 4,096 bits."""
+"""Seconds of one core, measured with 1 to 500 points and 1,024 and 4,096 bits."""
 
 
 class ObliviousTransfer:
@@ -88,7 +88,7 @@ class ObliviousTransfer:
         return Turn(remembered, to_peers)
 
     def answer(self, seat: Seat, state: Arrays, codes: Bytes, inbox: Inbox) -> Turn:
-        """As owner: corrections to the evaluator, sums of r to the server."""
+        """As owner: corrections for the evaluator, sums of r for the server."""
         bits = np.unpackbits(codes, axis=1).T.astype(np.uint16)
         to_peers, to_server = {}, {}
         for peer in (peer for peer in seat.evaluators if peer in inbox):
@@ -111,7 +111,7 @@ class ObliviousTransfer:
         return Turn({name: state[name] for name in kept}, to_peers, to_server=to_server)
 
     def reveal(self, seat: Seat, state: Arrays, codes: Bytes, inbox: Inbox) -> Turn:
-        """As evaluator: sums of what it received, to the server."""
+        """As evaluator: sums of the received vectors, for the server."""
         to_server = {}
         for owner in (peer for peer in seat.owners if peer in inbox and _of(KEYS, peer) in state):
             origin = f"Client {owner} sent in step 'answer'"
@@ -125,7 +125,7 @@ class ObliviousTransfer:
     def distances(
         self, sizes: tuple[int, int], num_bits: int, by_owner: Arrays, by_evaluator: Arrays
     ) -> Ints:
-        """T - R modulo 2^16, which is h because L is smaller."""
+        """T - R modulo 2^16, which equals h as L is smaller."""
         _check_num_bits(num_bits)
         own, received = (
             checked_array(f"The {role} sent in step {step!r}", said, SUMS, np.uint16, sizes)
@@ -143,7 +143,7 @@ class ObliviousTransfer:
         return found
 
     def cost(self, sizes: list[int], num_bits: int) -> Cost:
-        """The mean over who owns a pair; two clients take turns, others overlap."""
+        """Mean over both choices of owner; two clients work in turns, more work in parallel."""
         clients, total = len(sizes), sum(sizes)
         pairs = clients * (clients - 1) / 2
         transfers = (clients - 1) * total / 2 * num_bits
@@ -185,7 +185,7 @@ def _receive(context: bytes, streams: Bytes, codes: Bytes, corrections: Words) -
 
 
 def _blocks(points: int, num_bits: int) -> Iterator[tuple[int, slice, slice]]:
-    """Point, which of its bits, which of all transfers: small blocks, that stay in the cache."""
+    """Point, slice of its bits, slice of all transfers: small blocks that fit into the cache."""
     for point in range(points):
         for part in blocks(num_bits, _BLOCK):
             yield point, part, slice(*(point * num_bits + end for end in (part.start, part.stop)))
@@ -196,7 +196,7 @@ def _of(name: str, peer: int) -> str:
 
 
 def _context(purpose: str, seat: Seat, owner: int, evaluator: int) -> bytes:
-    """What hashes of a pair begin with; lengths of all that follows the names are fixed."""
+    """Prefix of a pair's hash inputs; everything after the names has a fixed length."""
     return f"fedul-flwr ot {purpose} {owner} {evaluator} ".encode() + seat.session
 
 

@@ -1,17 +1,17 @@
-"""Hamming distances by XCLP's variant with homomorphic encryption (section 3.2), packed.
+"""Hamming distances by homomorphic encryption as in XCLP (section 3.2), several per plaintext.
 
-The owner encrypts its bits b under a key of its own. From the ciphertexts and its bits y the
-evaluator computes one of
+The owner encrypts its bits b with its own key. From the ciphertexts and its bits y the evaluator
+computes an encryption of
 
     h = sum_k y_k + sum_k b_k (1 - 2 y_k)    plus a mask,
 
-and tells the server the mask; the owner decrypts the masked distance and tells the server that.
+and sends the mask to the server; the owner decrypts the masked distance and sends it to the server.
 
-A plaintext holds the distances of one evaluator's point to many of the owner's, in slots of 13
-bits. A distance is at most L < 2^13, so slots do not overflow, but a slot has no room for a mask of
-its own: one mask uniform in Z_n hides the whole plaintext. The owner knows the randomness of its
-own ciphertexts and could test a guess of y against their product, so every product is multiplied
-by a fresh r^n.
+A plaintext contains the distances of one evaluator's point to many of the owner's, in slots of 13
+bits. A distance is at most L < 2^13, so slots do not overflow. A slot is too small for its own
+mask: one mask, uniform in Z_n, hides the whole plaintext. The owner knows the randomness of its
+ciphertexts and could test guesses of y against their product. Therefore every product is multiplied
+by a new r^n.
 """
 
 from __future__ import annotations
@@ -50,31 +50,31 @@ MOST_BITS = 2**SLOT_BITS - 1
 MODULUS, CIPHERTEXTS, MASKS, SUMS = "modulus", "ciphertexts", "masks", "sums"
 
 _SECONDS_PER_KEY, _SECONDS_PER_BIT = 0.2, 0.012
-"""One core's time at 3,072 bits to make a key, and to encrypt a bit of a chunk."""
+"""Seconds of one core at 3,072 bits to generate a key, and to encrypt one bit of a chunk."""
 
 _SECONDS_PER_ROW, _SECONDS_PER_PRODUCT = 0.042, 2.5e-6
-"""One core's time at 3,072 bits for a row of an answer to a chunk: to mask, randomise and decrypt
-it, and for each bit."""
+"""Seconds of one core at 3,072 bits for a row of an answer to a chunk: to mask, randomize and
+decrypt it, and per bit."""
 
 
 @dataclass(frozen=True)
 class Paillier:
     """The protocol with a modulus of ``modulus_bits`` bits, a multiple of 16.
 
-    Arrays of numbers are big-endian bytes. A *chunk* is as many of an owner's points as fit into a
-    plaintext, and the first axis of all arrays.
+    Arrays of numbers are big-endian bytes. A *chunk* is a group of an owner's points that fit into
+    one plaintext; chunks are the first axis of all arrays.
     """
 
     modulus_bits: int = 3072
     name = "paillier"
 
     def prepare(self, seat: Seat) -> Turn:
-        """Nothing to send."""
+        """Send nothing."""
         _check_num_bits(seat.num_bits)
         return Turn()
 
     def offer(self, seat: Seat, state: Arrays, codes: Bytes, inbox: Inbox) -> Turn:
-        """A fresh key, and the ciphertexts of every bit: uint8 ``(chunks, L, 768)``."""
+        """As owner: a new key, and ciphertexts of all bits, uint8 ``(chunks, L, 768)``."""
         del state, inbox
         if not seat.evaluators:
             return Turn()
@@ -152,7 +152,7 @@ class Paillier:
         return found
 
     def cost(self, sizes: list[int], num_bits: int) -> Cost:
-        """At 3,072 bits, the mean over who owns a pair; two clients take turns, others overlap."""
+        """At 3,072 bits, mean over both choices of owner; two clients work in turns."""
         _check_num_bits(num_bits)
         clients = len(sizes)
         owners = clients if clients > 2 else clients // 2
@@ -162,17 +162,17 @@ class Paillier:
         rows = (sum(sizes) * sum(chunks) - own) / 2
         per_row = _SECONDS_PER_ROW + num_bits * _SECONDS_PER_PRODUCT
         seconds = owners * _SECONDS_PER_KEY + encrypted * _SECONDS_PER_BIT + rows * per_row
-        # A ciphertext has two widths, and so has an answer; the mask and the sum have one each.
+        # Ciphertexts and answers have two widths; masks and sums have one.
         traffic = self._width * (2 * encrypted + 4 * rows)
         return Cost(seconds / (2 if clients > 2 else 1), traffic)
 
     @property
     def _width(self) -> int:
-        """Bytes of a number modulo n; a ciphertext has twice as many."""
+        """Bytes of a number modulo n; a ciphertext has twice this size."""
         return self.modulus_bits // 8
 
     def _chunks(self, num_points: int) -> list[slice]:
-        """Points of an owner that share a plaintext, which is below 2^(bits - 1) and so below n."""
+        """Groups of an owner's points in one plaintext, below 2^(bits - 1) and so below n."""
         return list(blocks(num_points, (self.modulus_bits - 1) // SLOT_BITS))
 
     def _answer(self, seat: Seat, owner: int, bits: Bytes, arrays: Arrays) -> tuple[Bytes, Bytes]:
@@ -200,7 +200,7 @@ class Paillier:
 
 @dataclass(frozen=True)
 class _Message:
-    """What somebody sent, to be read with care."""
+    """A received message, whose arrays are checked when they are read."""
 
     origin: str
     arrays: Arrays = field(repr=False)
@@ -244,7 +244,7 @@ def pack(bits: Bytes) -> list[Number]:
 
 
 def unpack(plaintexts: list[Number], slots: int) -> Ints:
-    """What is in the slots of plaintexts below 2^(13 ``slots``): int64 ``(rows, slots)``."""
+    """Slots of plaintexts below 2^(13 ``slots``): int64 ``(rows, slots)``."""
     size = SLOT_BITS * slots
     width = (size + 7) // 8
     joined = b"".join(plaintext.to_bytes(width, "little") for plaintext in plaintexts)
@@ -264,4 +264,4 @@ def _refuse_distances(owner: _Message, num_bits: int) -> NoReturn:
 
 
 PAILLIER: PairwiseHamming = Paillier()
-"""With 3,072 bits, as strong as 128 bits of a symmetric key (NIST SP 800-57, part 1, table 2)."""
+"""With 3,072 bits, equal in strength to 128 symmetric bits (NIST SP 800-57, part 1, table 2)."""

@@ -1,13 +1,13 @@
-"""Paillier's cryptosystem: integers modulo n that can be added while they are encrypted.
+"""Paillier's cryptosystem: additively homomorphic encryption of integers modulo n.
 
 P. Paillier, "Public-key cryptosystems based on composite degree residuosity classes", EUROCRYPT
 1999, section 4, with base g = 1 + n. The public key is n = p q. A plaintext m in Z_n becomes
 
     c = (1 + m n) r^n mod n²
 
-for r uniform among the residues coprime to n, so that the product of ciphertexts has the sum of
-their plaintexts. Exponents that are secret go through GMP's ``mpz_powm_sec``. The rest of GMP, and
-Python, take time that depends on the numbers.
+for r uniform among the residues coprime to n, so that the product of ciphertexts encrypts the sum
+of their plaintexts. Powers with secret exponents use GMP's ``mpz_powm_sec``. All other functions of
+GMP and Python are not constant-time.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ from fedul_flwr.secure.randomness import Entropy
 Number: TypeAlias = mpz
 
 _ROUNDS = 40
-"""Of GMP's primality test: Baillie-PSW, and Miller-Rabin 16 times."""
+"""Rounds of GMP's primality test: Baillie-PSW, and Miller-Rabin 16 times."""
 
 _LONGEST_GROUP = 8
-"""A table of 2^8 products of 768 bytes stays in a core's cache."""
+"""Largest group of bits: a table of 2^8 products of 768 bytes fits into a core's cache."""
 
 
 @dataclass(frozen=True, repr=False)
 class PrivateKey:
-    """Two primes p and q of one length. It has no repr that would show them."""
+    """Two primes p and q of the same length. Its repr does not show them."""
 
     p: Number
     q: Number
@@ -46,12 +46,12 @@ class PrivateKey:
         return self.p * self.q
 
     def encrypt(self, plaintext: Number, entropy: Entropy) -> Number:
-        """A fresh ciphertext, below n², of a plaintext from 0 to n - 1.
+        """A new ciphertext, below n², of a plaintext from 0 to n - 1.
 
         Raises
         ------
         ValueError
-            The plaintext is outside of Z_n.
+            If the plaintext is not in Z_n.
         """
         if not 0 <= plaintext < self.n:
             raise ValueError("a plaintext must be from 0 to n - 1")
@@ -69,7 +69,7 @@ class PrivateKey:
         return _combine(in_p, self.p, in_q, self.q)
 
     def _residue(self, entropy: Entropy) -> Number:
-        """A uniform n-th power modulo n², as of :func:`nth_residue`, in less time."""
+        """A uniform n-th power modulo n², as from :func:`nth_residue`, but faster."""
         # Modulo p² the n-th powers are the p-th powers: r^n = (r^q)^p, and r -> r^q only permutes
         # the residues, as q is coprime to p (p - 1). x^p modulo p² depends on x modulo p alone and
         # is x modulo p, so a uniform x from 1 to p - 1 gives each of them once. The same holds for
@@ -99,7 +99,7 @@ def uniform_below(bound: Number, entropy: Entropy) -> Number:
 
 
 def nth_residue(n: Number, entropy: Entropy) -> Number:
-    """r^n mod n² of a fresh uniform r: an encryption of 0, made without the private key."""
+    """r^n mod n² for a new uniform r: an encryption of 0 without the private key."""
     return gmpy2.powmod(1 + uniform_below(n - 1, entropy), n, n**2)
 
 
@@ -117,8 +117,8 @@ def signed_products(ciphertexts: Sequence[Number], bits: Bytes, n: Number) -> li
     bits : 0 or 1, ``(rows, L)``.
     n : public key.
 
-    That is P / Q², with P the product of all c_k and Q of those where y_k = 1. Bits are taken in
-    groups of w, with a table of the 2^w products that a group can have: 2^w + rows multiplications
+    That is P / Q², with P the product of all c_k and Q of those with y_k = 1. Bits are processed in
+    groups of w, with a table of the 2^w possible products of a group: 2^w + rows multiplications
     for each of the L / w groups.
     """
     modulus = n**2
@@ -156,7 +156,7 @@ def from_bytes(rows: Bytes) -> list[Number]:
 
 
 def _random_prime(bits: int, entropy: Entropy) -> Number:
-    """A random prime with its two highest bits set, so that two make a number of 2 ``bits``."""
+    """A random prime with its two highest bits set, so that a product of two has 2 ``bits``."""
     while True:
         drawn = uniform_below(mpz(1) << bits, entropy) | (mpz(3) << (bits - 2)) | 1
         if gmpy2.is_prime(drawn, _ROUNDS):

@@ -1,12 +1,12 @@
-"""What a secure protocol for the Hamming distances of two clients' codes has to offer.
+"""Interface of secure protocols for the Hamming distances of two clients' codes.
 
-XCLP, section 3.2 (SecureHamming). Every pair of clients has an *owner* and an *evaluator*. What
-passes between them goes through the server, sealed for the two. At the end each of them has told
-the server numbers that alone are random and together are the distances.
+XCLP, section 3.2 (SecureHamming). Every pair of clients has an *owner* and an *evaluator*. Their
+messages go through the server, encrypted end to end. At the end each of them sends numbers to the
+server, which are random on their own, and together give the distances.
 
-A protocol is stateless: three steps, each a pure function, but for fresh randomness, of what the
-client remembers and what its peers sent. Several pairs run side by side, so a step deals with all
-of a client's pairs at once. A peer that drops out is missing in the inbox, and is left out.
+A protocol is stateless: it has three steps, each a pure function, apart from randomness, of the
+client's state and its peers' messages. A step handles all pairs of a client at once. A peer that
+drops out is missing in the inbox, and is skipped.
 """
 
 from __future__ import annotations
@@ -21,22 +21,22 @@ from fedul_flwr.secure.randomness import Entropy
 from fedul_flwr.secure.similarity import Arrays, Cost
 
 Inbox = Mapping[int, Arrays]
-"""What came from each peer: what it sent to this client alone, and what it sent to several."""
+"""Messages from each peer, those to this client only and those to several."""
 
 
 @dataclass(frozen=True)
 class Seat:
-    """A client's place among those that compare their points.
+    """A client's view of the participants of a comparison.
 
     Attributes
     ----------
-    own : its number.
-    evaluators : peers with whom it is the owner.
-    owners : peers with whom it is the evaluator.
-    sizes : number of points of all clients that compare, this one included.
+    own : the client's number.
+    evaluators : peers for which it is the owner.
+    owners : peers for which it is the evaluator.
+    sizes : number of points of all participants, this one included.
     num_bits : L.
-    session : 32 bytes that no other session has, known to all; what is hashed is bound to it.
-    entropy : where randomness comes from.
+    session : 32 bytes unique to the session, known to all; part of all hash inputs.
+    entropy : source of randomness.
     """
 
     own: int
@@ -50,15 +50,15 @@ class Seat:
 
 @dataclass(frozen=True)
 class Turn:
-    """What a client does in one step.
+    """Result of one step at a client.
 
     Attributes
     ----------
-    state : what it remembers until the next step, secrets included.
-    to_peers : what each peer alone gets, sealed by the caller.
-    to_evaluators, to_owners : what all :attr:`Seat.evaluators`, or all :attr:`Seat.owners`, get
-        alike; sealed and sent once.
-    to_server : what the server gets in the clear, by the peer of the pair it is about.
+    state : state until the next step, secrets included.
+    to_peers : messages to single peers, encrypted by the caller.
+    to_evaluators, to_owners : messages to all :attr:`Seat.evaluators`, or all :attr:`Seat.owners`;
+        encrypted and sent once.
+    to_server : unencrypted messages to the server, by the other peer of the pair.
     """
 
     state: Arrays = field(default_factory=dict, repr=False)
@@ -69,16 +69,16 @@ class Turn:
 
 
 class PairwiseHamming(Protocol):
-    """One protocol. Steps raise :class:`~fedul_flwr.errors.UserError` on malformed messages.
+    """A protocol. Steps raise :class:`~fedul_flwr.errors.UserError` on malformed messages.
 
-    The message of such an error names the peer and what is wrong with the form of what it sent, but
-    no value of it.
+    The text of such an error names the peer and the error in the form of its message, but none of
+    its values.
     """
 
     name: str
 
     def prepare(self, seat: Seat) -> Turn:
-        """Before codes are known: what can be sent along with earlier messages."""
+        """Step before codes are known; its messages are sent along with earlier ones."""
 
     def offer(self, seat: Seat, state: Arrays, codes: Bytes, inbox: Inbox) -> Turn:
         """Step 1, with this client's codes ``(n_own, L / 8)``; the inbox is from ``prepare``."""
@@ -87,18 +87,18 @@ class PairwiseHamming(Protocol):
         """Step 2; the inbox is from ``offer``."""
 
     def reveal(self, seat: Seat, state: Arrays, codes: Bytes, inbox: Inbox) -> Turn:
-        """Step 3; the inbox is from ``answer``. Sends to the server alone."""
+        """Step 3; the inbox is from ``answer``. Sends messages to the server only."""
 
     def distances(
         self, sizes: tuple[int, int], num_bits: int, by_owner: Arrays, by_evaluator: Arrays
     ) -> Ints:
-        """At the server: what both said about a pair becomes its distances.
+        """At the server: compute a pair's distances from the messages of both clients.
 
         Parameters
         ----------
         sizes : points of the owner and of the evaluator.
         num_bits : L.
-        by_owner, by_evaluator : all that each of the two has sent it about the pair.
+        by_owner, by_evaluator : all messages of each of the two to the server about the pair.
 
         Returns
         -------
@@ -107,9 +107,9 @@ class PairwiseHamming(Protocol):
         Raises
         ------
         UserError
-            What was sent has another form, or a distance is above L. It says "the owner" or "the
-            evaluator" (the caller adds which clients these are), and no value.
+            If a message has another form, or a distance is above L. The text says "the owner" or
+            "the evaluator" (the caller adds which clients these are), and has no value.
         """
 
     def cost(self, sizes: list[int], num_bits: int) -> Cost:
-        """What comparing clients of these sizes will about take, each with each."""
+        """Estimated cost of comparing all pairs of clients with these numbers of points."""

@@ -1,4 +1,4 @@
-"""The paper's placeholder: codes go to the server as they are. For simulations only."""
+"""The paper's placeholder: clients send unencrypted codes to the server. For simulations only."""
 
 from __future__ import annotations
 
@@ -17,25 +17,25 @@ SEED, CODES = "seed", "codes"
 
 
 def respond(remembered: Arrays, message: Arrays, task: Task) -> tuple[Arrays, Arrays]:
-    """Send codes; there is nothing to remember."""
+    """Send codes; there is no state."""
     return remembered, {CODES: task.encode(message[SEED].tobytes())}
 
 
 def mask_keys(
     remembered: Arrays, task: Task, unlabeled: Mapping[int, int], attempt: int
 ) -> tuple[Arrays, Mapping[int, bytes]]:
-    """None: sums are in the clear as well."""
+    """No keys: sums are not masked either."""
     del task, unlabeled, attempt
     return remembered, {}
 
 
 def cost(sizes: list[int], num_bits: int) -> Cost:
-    """Seconds of next to nothing, and the codes."""
+    """Almost no time, and the size of the codes."""
     return Cost(0.0, sum(sizes) * num_bits / 8)
 
 
 class PlaintextServer:
-    """Gets all codes and compares them itself: it can tell vectors up to their length.
+    """Gets all codes and compares them; it can reconstruct vectors up to their length.
 
     Parameters
     ----------
@@ -60,7 +60,7 @@ class PlaintextServer:
         return {client: {SEED: self._seed} for client in self._clients}
 
     def take(self, answers: Mapping[int, Arrays]) -> None:
-        """Codes of the clients that are still there.
+        """Store the codes of the remaining clients.
 
         Raises
         ------
@@ -74,7 +74,7 @@ class PlaintextServer:
                 self._codes[client] = answers[client][CODES]
 
     def check(self, client: int, answer: Arrays) -> int:
-        """Refuse codes that are none, or of another length; how many there are."""
+        """Refuse invalid codes, or codes of another length; returns their number."""
         codes = answer.get(CODES)
         if codes is None or codes.dtype != np.uint8 or codes.shape[1:] != (self._bytes,):
             raise BadMessageError(
@@ -88,7 +88,7 @@ class PlaintextServer:
         return {client: len(codes) for client, codes in self._known().items()}
 
     def neighbours(self, k: int) -> sparse.csr_array:
-        """Nearest neighbours among the points of all clients that sent codes."""
+        """Nearest neighbors among the points of all clients that sent codes."""
         codes = [np.empty((0, self._bytes), dtype=np.uint8), *self._known().values()]
         return neighbours_by_code(np.concatenate(codes), k)
 

@@ -1,12 +1,12 @@
-"""The ring Z[X] / (X^N + 1) modulo q = 2^96: products, public polynomials and small random ones.
+"""The ring Z[X] / (X^N + 1) modulo q = 2^96: products, public and small random polynomials.
 
-An integer modulo q is three digits of 32 bits, lowest first, on the first axis of an array. Words
-are uint32 digits; digits that are added up are float64, exact while they are below 2^53.
+An integer modulo q has three digits of 32 bits, lowest first, on the first axis of an array. Words
+are uint32 digits; digits in sums are float64, exact while they are below 2^53.
 
-Products are with polynomials whose coefficients are -1, 0 or 1. Digit by digit they are sums of
-numbers below 2^32, at most 2^13 of them: float64 is exact to 2^-8 there, and its transforms are
-off by 2^-10 for random digits and by less than 1/4 where all are largest (measured). The nearest
-integer is the exact one.
+One factor of a product has coefficients -1, 0 or 1. Digit by digit, products are sums of at most
+2^13 numbers below 2^32: float64 is exact to 2^-8 there, and the error of its transforms is 2^-10
+for random digits and below 1/4 if all digits are largest (measured). So rounding gives the exact
+integer.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ DIGITS = 3
 BASE = 2.0**32
 
 CBD_BITS = 21
-"""eta: the noise is a number of heads less a number of tails, of 2 · 21 coins."""
+"""eta: the noise is the difference of two sums of 21 random bits each."""
 
 _HALF = N // 2
 _TWIST = np.exp(1j * np.pi / N * np.arange(_HALF))
@@ -45,12 +45,12 @@ _BLOCK = 32
 
 
 def public_polynomials(session: bytes, indices: range) -> Words:
-    """Polynomials that all who know a session expand alike: uniform, with nothing up a sleeve.
+    """Uniform public polynomials, expanded from the session by a hash.
 
     Parameters
     ----------
     session : 32 bytes.
-    indices : which ones, below 2^32.
+    indices : indices of the polynomials, below 2^32.
 
     Returns
     -------
@@ -97,7 +97,7 @@ def coefficients(spectra: Spectra, step: int = 1) -> Floats:
     -------
     ``(…, N / step)``, not rounded.
     """
-    if step > 1:  # the mean over all that look alike at these places
+    if step > 1:  # the mean over all spectra that agree at these positions
         aliases = spectra.reshape(*spectra.shape[:-1], step, _HALF // step)
         spectra = aliases.sum(axis=-2)
         spectra /= step
@@ -107,7 +107,7 @@ def coefficients(spectra: Spectra, step: int = 1) -> Floats:
 
 
 def weighted_sums(weights: Floats, polynomials: Words) -> Floats:
-    """Sums of polynomials, each times one in X^-1 with few coefficients.
+    """Sums of polynomials, each multiplied by one in X^-1 with few coefficients.
 
     Row q is sum_c w_qc(1/X) A_c(X), where coefficient i is sum_c sum_m w_qcm A_c[i + m] and
     A_c[N + i] = -A_c[i]. For each c that is a correlation; for all c it is a matrix product, n by C
@@ -116,7 +116,7 @@ def weighted_sums(weights: Floats, polynomials: Words) -> Floats:
 
     Parameters
     ----------
-    weights : -1, 0 or 1, ``(n, C, beta)``, beta a power of two, at most 2^13 of a row.
+    weights : -1, 0 or 1, ``(n, C, beta)``, beta a power of two, at most 2^13 in a row.
     polynomials : ``(3, C, N)``.
 
     Returns
@@ -141,9 +141,9 @@ def weighted_sums(weights: Floats, polynomials: Words) -> Floats:
 def _correlation(taps: int, block: int) -> tuple[Floats, Floats, Floats]:
     """Matrices F, G, H with sum_m w_m a_(i + m) = sum_k H_ki (F w)_k (G a)_k for i < block.
 
-    A Fourier transform of ``block + taps - 1`` numbers, of which the first ``block`` are not
-    touched by its wrapping round (overlap-save). A product of complex numbers takes three of real
-    ones (Gauss): (w - iv)(a + ib) = wa + vb + i((w - v)(a + b) - wa + vb).
+    A Fourier transform of ``block + taps - 1`` numbers, whose wrap-around does not affect the first
+    ``block`` (overlap-save). A product of complex numbers takes three real products (Gauss):
+    (w - iv)(a + ib) = wa + vb + i((w - v)(a + b) - wa + vb).
 
     Returns
     -------
@@ -161,7 +161,7 @@ def _correlation(taps: int, block: int) -> tuple[Floats, Floats, Floats]:
 
 
 def _stretches(digit: Words, beta: int, taps: int, block: int) -> Floats:
-    """What ``taps`` of the ``beta`` coefficients of a weight meet, to give ``block`` coefficients.
+    """Coefficients that ``taps`` of a weight's ``beta`` are multiplied by, for ``block`` results.
 
     ``(C · beta / taps · N / block, block + taps - 1)``: stretch (c, j, i) begins with coefficient
     j taps + i block of polynomial c.
@@ -175,7 +175,7 @@ def _stretches(digit: Words, beta: int, taps: int, block: int) -> Floats:
 
 
 def carry(digits: Floats) -> Words:
-    """Digits ``(3, …)`` of any size as a number modulo q; they are rounded first."""
+    """Round digits ``(3, …)`` of any size, and carry them: a number modulo q."""
     words = np.empty(digits.shape, dtype=np.uint32)
     over: Floats | float = 0.0
     for digit, word in zip(digits, words, strict=True):
@@ -188,14 +188,14 @@ def carry(digits: Floats) -> Words:
 
 
 def ternary(shape: tuple[int, ...], entropy: Entropy) -> Small:
-    """Uniform on -1, 0 and 1: 64 bits modulo 3, off by 2^-64."""
+    """Uniform on -1, 0 and 1: 64 bits modulo 3, with a bias of 2^-64."""
     words = fresh(8 * prod(shape), entropy).view(np.uint64).reshape(shape)
     trits: Small = (words % np.uint64(3)).astype(np.int8) - np.int8(1)
     return trits
 
 
 def binomial(shape: tuple[int, ...], entropy: Entropy) -> Small:
-    """Centred binomial, eta = 21: between -21 and 21, with variance 21 / 2."""
+    """Centered binomial, eta = 21: between -21 and 21, with variance 21 / 2."""
     words = fresh(8 * prod(shape), entropy).view(np.uint64).reshape(shape)
     heads = np.bitwise_count(words & np.uint64(2 ** (2 * CBD_BITS) - 1))
     noise: Small = heads.astype(np.int8) - np.int8(CBD_BITS)

@@ -30,10 +30,10 @@ MASKS, REVEALED = "masks", "revealed"
 
 _ROWS = 512  # of an evaluator at a time, for memory
 
-# Measured on one core; a second one halves the time of matrix products alone.
-_SECONDS_PER_POLYNOMIAL = 2e-4  # whatever is done with N coefficients
+# Measured on one core; a second one halves only the time of matrix products.
+_SECONDS_PER_POLYNOMIAL = 2e-4  # for any operation on N coefficients
 _SECONDS_PER_PRODUCT = 3.5e-11
-_ROWS_FOR_TRANSFORMS = 80  # a client's transforms of A_c take the time of as many of its points
+_ROWS_FOR_TRANSFORMS = 80  # a client's transforms of A_c take as long as this number of its points
 
 
 class RingLWE:
@@ -42,7 +42,7 @@ class RingLWE:
     name = "rlwe"
 
     def prepare(self, seat: Seat) -> Turn:
-        """Nothing is sent; L is checked."""
+        """Check L; send nothing."""
         packing(seat.sizes, seat.num_bits)
         return Turn()
 
@@ -59,10 +59,10 @@ class RingLWE:
         return Turn({SECRETS: secrets}, to_evaluators={KEYS: offer.keys, BITS: offer.bits})
 
     def answer(self, seat: Seat, state: Arrays, codes: Bytes, inbox: Inbox) -> Turn:
-        """The evaluator computes distances on ciphertexts and hides them by masks.
+        """The evaluator computes encrypted distances and masks them.
 
-        All owners get ``a`` ``(n_own, N)``, each one ``b`` ``(n_own, n_owner)``, uint32; the server
-        gets ``masks`` ``(n_own, n_owner)``, uint16 below t.
+        All owners get ``a`` ``(n_own, N)``, each owner ``b`` ``(n_own, n_owner)``, uint32; the
+        server gets ``masks`` ``(n_own, n_owner)``, uint16 below t.
         """
         layout = packing(seat.sizes, seat.num_bits)
         offers = {
@@ -106,7 +106,7 @@ class RingLWE:
     def distances(
         self, sizes: tuple[int, int], num_bits: int, by_owner: Arrays, by_evaluator: Arrays
     ) -> Ints:
-        """The masks come off again; both messages are uint16 ``(n_evaluator, n_owner)``."""
+        """Subtract the masks; both messages are uint16 ``(n_evaluator, n_owner)``."""
         revealed = _checked_residues("The owner sent in step 'reveal'", by_owner, REVEALED, sizes)
         masks = _checked_residues("The evaluator sent in step 'answer'", by_evaluator, MASKS, sizes)
         distances = (revealed - masks) & np.uint16(T - 1)  # t divides 2^16
@@ -118,12 +118,12 @@ class RingLWE:
         return np.ascontiguousarray(distances.T, dtype=np.int64)
 
     def cost(self, sizes: list[int], num_bits: int) -> Cost:
-        """Bytes are exact for clients of one size; else they depend on who owns which pair."""
+        """Bytes are exact for clients of the same size; else they depend on the pairs' owners."""
         layout = packing(dict(enumerate(sizes)), num_bits)
         num_points = sum(sizes)
         num_chunks = [len(layout.chunks(size)) for size in sizes]
         compared = (num_points**2 - sum(size**2 for size in sizes)) / 2
-        # Either client of a pair may own it. Where there are two, only one owns any.
+        # Either client of a pair may be its owner. With two clients only one is an owner.
         rows = (
             sum((num_points - n) * chunks for n, chunks in zip(sizes, num_chunks, strict=True)) / 2
         )

@@ -1,17 +1,17 @@
-"""Distances under additively homomorphic encryption from ring learning with errors.
+"""Hamming distances by additively homomorphic encryption from ring learning with errors.
 
 XCLP, section 3.2, with the scheme of Lyubashevsky, Peikert and Regev (2010) and Brakerski and
-Vaikuntanathan (2011) in the place of Paillier's: R = Z_q[X] / (X^N + 1), ternary secrets, centred
+Vaikuntanathan (2011) in the place of Paillier's: R = Z_q[X] / (X^N + 1), ternary secrets, centered
 binomial noise, N = 4096 and q = 2^96, inside the 128-bit columns, classical and quantum, of the
 Homomorphic Encryption Standard (Albrecht et al. 2018). None of this is constant-time.
 
-**Packing.** Ciphertext c of an owner holds beta bits of each of N / beta points,
+**Packing.** Ciphertext c of an owner contains beta bits of each of N / beta points,
 
     x_c(X) = sum_p sum_(m < beta) b_(p, beta c + m) X^(beta p + m),
     b_c = A_c s + e_c + Delta x_c.
 
 Bits y of an evaluator's point, as weights w = 1 - 2 y, are w_c(X) = sum_m w_(beta c + m) X^-m:
-coefficient beta p of sum_c w_c x_c is sum_k w_k b_pk, the distance less the number of ones in y.
+coefficient beta p of sum_c w_c x_c is sum_k w_k b_pk, the distance minus the number of ones in y.
 So the evaluator needs sum_c w_c A_c, and of sum_c w_c b_c only coefficients beta p, for which the
 owner sends the coefficients that exist.
 
@@ -19,13 +19,14 @@ owner sends the coefficients that exist.
 A_c with secrets of their own. Samples (A, A s_i + e_i) of several i are pseudo-random together: one
 i after the other can be replaced by random ones, as the others are made from A alone.
 
-**What the owner must not learn.** It knows every e_c, so noise that depends on w would tell bits.
-The evaluator adds encryptions of zero, fresh for every row, without which a' = sum_c w_c A_c tells
-w: one (u a_0 + e_1, u b_0 + e_2) under the b_0 of all owners and chunks together, whose a' is then
-the same for all (Peikert, Vaikuntanathan and Waters 2008: a_0 and all b_0 are one public key, and
-pseudo-random, so with u as a secret all of it is, too). And it adds a flood uniform on ±2^79, with
-which noise below 2^19 is within statistical distance 2^-61 of none. Only then digits are dropped:
-what is left is a function of numbers that tell nothing.
+**Hiding the evaluator's bits from the owner.** The owner knows every e_c, so noise that depends on
+w would reveal bits. The evaluator adds encryptions of zero, new for every row, because
+a' = sum_c w_c A_c alone would reveal w: one (u a_0 + e_1, u b_0 + e_2) under the b_0 of all owners
+and chunks together, with the same a' for all (Peikert, Vaikuntanathan and Waters 2008: a_0 and all
+b_0 are one pseudo-random public key, so with a secret u the encryptions are pseudo-random, too). It
+also adds flooding noise uniform on ±2^79, so that noise below 2^19 changes the distribution by a
+statistical distance of at most 2^-61. Only then digits are dropped: the result is a function of
+numbers that reveal nothing.
 """
 
 from __future__ import annotations
@@ -65,10 +66,10 @@ DELTA = 2.0**19
 """Delta = q / t = 2^83, in units of the highest digit."""
 
 FLOOD = 2**15
-"""Half the width of the flood, 2^79, in units of the highest digit."""
+"""Half the width of the flooding noise, 2^79, in units of the highest digit."""
 
 _NOISE = CBD_BITS * (T + 2 * N + 1)
-"""Bounds |sum_k w_k e_k + u e_0 - s e_1 + e_2|."""
+"""Bound of |sum_k w_k e_k + u e_0 - s e_1 + e_2|."""
 
 assert T * 2**32 < 2**53, "sums of digits must be exact in float64"
 assert _NOISE < 2**19, "the flood must cover the noise"
@@ -81,14 +82,14 @@ _CACHED = 16  # polynomials at a time, for the processor's cache
 
 @dataclass(frozen=True)
 class Packing:
-    """Where bits are in ciphertexts: bit beta c + m of slot p is coefficient beta p + m of x_c."""
+    """Positions of bits: bit beta c + m of slot p is coefficient beta p + m of x_c."""
 
     beta: int
     num_bits: int
 
     @property
     def slots(self) -> int:
-        """Points for which there is room, N / beta."""
+        """Number of points per ciphertext, N / beta."""
         return N // self.beta
 
     @property
@@ -97,17 +98,17 @@ class Packing:
         return -(-self.num_bits // self.beta)
 
     def chunks(self, num_points: int) -> list[slice]:
-        """Points in stretches that have a secret and ciphertexts of their own."""
+        """Groups of points, each with its own secret and ciphertexts."""
         return list(blocks(num_points, self.slots))
 
 
 def packing(sizes: Mapping[int, int], num_bits: int) -> Packing:
-    """The same for all clients: beta is the largest power of two with room for the most points.
+    """Packing for all clients: the largest power of two beta with room for the largest client.
 
     Raises
     ------
     UserError
-        L that is no positive multiple of 8, or not below t.
+        If L is not a positive multiple of 8, or not below t.
     """
     check_num_bits(num_bits)
     if num_bits >= T:
@@ -122,7 +123,7 @@ class Offer:
 
     Attributes
     ----------
-    layout : where bits are in them.
+    layout : positions of bits in them.
     keys : b_0 of each chunk, ``(3, chunks, N)``.
     bits : ``(3, n_owner, L)``; (p, beta c + m) is coefficient beta p + m of b_c.
     """
@@ -133,12 +134,12 @@ class Offer:
 
     @property
     def chunks(self) -> list[slice]:
-        """Points of each of the owner's secrets."""
+        """Groups of points, one for each of the owner's secrets."""
         return self.layout.chunks(self.bits.shape[1])
 
 
 def encrypt(layout: Packing, session: bytes, codes: Bytes, entropy: Entropy) -> tuple[Small, Offer]:
-    """An owner's secrets, ``(chunks, N)``, and what evaluators get.
+    """An owner's secrets, ``(chunks, N)``, and its ciphertexts for evaluators.
 
     Parameters
     ----------
@@ -159,7 +160,7 @@ def encrypt(layout: Packing, session: bytes, codes: Bytes, entropy: Entropy) -> 
 def _encrypt_chunk(
     layout: Packing, session: bytes, secret: Small, plain: Bytes, target: Words, entropy: Entropy
 ) -> None:
-    """Write to ``(3, points, L)`` what there is of b_c for bits ``(points, L)``."""
+    """Write the used coefficients of b_c for bits ``(points, L)`` to ``(3, points, L)``."""
     hidden = spectrum(secret)
     for some in blocks(layout.ciphertexts, _CACHED):
         products = coefficients(spectrum(_public(session, some)) * hidden)
@@ -173,7 +174,7 @@ def _encrypt_chunk(
 
 
 def public_sums(layout: Packing, session: bytes, weights: Floats) -> Floats:
-    """What is the same for all owners: digits ``(3, r, N)`` of sum_c w_c A_c.
+    """Digits ``(3, r, N)`` of sum_c w_c A_c, which are the same for all owners.
 
     Parameters
     ----------
@@ -200,14 +201,14 @@ def evaluate(
 
     Parameters
     ----------
-    offers : of the owners, with one layout.
+    offers : ciphertexts of the owners, with the same layout.
     weights : 1 - 2 y, ``(r, L)``.
-    added : for each owner what is added to sum_k w_k b_k, integers ``(r, n_owner)``.
+    added : integers ``(r, n_owner)`` for each owner, added to sum_k w_k b_k.
 
     Returns
     -------
-    Highest digits of a', ``(r, N)``, the same for all owners, and for each owner of b' where it
-    counts, ``(r, n_owner)``.
+    Highest digits of a', ``(r, N)``, the same for all owners, and those of the used coefficients
+    of b' for each owner, ``(r, n_owner)``.
     """
     masked = public_sums(offers[0].layout, session, weights)
     digits = [_sums_of_bits(weights, offer.bits) for offer in offers]
@@ -236,7 +237,7 @@ def _sums_of_bits(weights: Floats, bits: Words) -> Floats:
 
 
 def decrypt(layout: Packing, secrets: Small, a: Words, b: Words) -> NDArray[np.uint16]:
-    """Plaintexts modulo t, ``(r, n_owner)``, from what :func:`evaluate` gave."""
+    """Plaintexts modulo t, ``(r, n_owner)``, from the result of :func:`evaluate`."""
     plain = np.empty(b.shape, dtype=np.uint16)
     hidden = spectrum(secrets)
     for rows in blocks(len(b), _CACHED):
