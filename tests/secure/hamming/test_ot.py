@@ -140,3 +140,21 @@ def test_traffic_and_cost() -> None:
     assert OT.cost([2, 2, 2], 16).seconds == pytest.approx(1.5 * OT.cost([2, 2], 16).seconds)
     assert OT.cost([100, 100], 1024).seconds > OT.cost([10, 100], 1024).seconds > 0
     assert OT.cost([2], 16) == OT.cost([], 16) == (0, 0)
+
+
+@pytest.mark.parametrize(
+    ("sizes", "pairs", "transfers", "distances", "at_a_time"),
+    [
+        # One pair; (2 + 3) / 2 points of 16 bits; 2 · 3 distances.
+        ([2, 3], 1, 40, 6, 1),
+        # Three pairs of which two work at a time; each of 5 points in 2 / 2 pairs.
+        ([2, 0, 3], 3, 80, 6, 2),
+    ],
+)
+def test_cost_by_hand(
+    sizes: list[int], pairs: int, transfers: int, distances: int, at_a_time: int
+) -> None:
+    found = OT.cost(sizes, 16)
+    seconds = 0.07 * pairs + 3e-6 * transfers + 2e-8 * 16 * distances
+    assert found.seconds == pytest.approx(seconds / at_a_time)
+    assert found.traffic == 129 * 32 * pairs + 16 * transfers + (2 * 16 + 4) * distances
