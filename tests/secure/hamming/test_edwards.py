@@ -129,6 +129,24 @@ def test_a_hashed_point_is_of_prime_order_and_the_same_for_the_same_bytes() -> N
         assert point != NEUTRAL
 
 
+def test_a_hashed_point_is_8_times_the_first_candidate_that_is_a_point() -> None:
+    first = []
+    for number in range(12):
+        data = bytes([number])
+        for counter in range(20):
+            candidate = hashlib.shake_128(data + counter.to_bytes(8, "little")).digest(32)
+            try:
+                point = decompress(candidate)
+            except ValueError:
+                continue
+            assert hashed_point(data) == times(8, point)
+            first.append(counter)
+            break
+    # Every second candidate is a point: of 12 inputs, some take the first and some a later one.
+    assert len(first) == 12
+    assert min(first) == 0 < max(first)
+
+
 def test_bytes_that_are_no_point() -> None:
     half = 0
     for y in range(2, 200):

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from fedul_flwr.secure.hamming import extension, ot
 from fedul_flwr.secure.hamming.ot import CORRECTIONS, OT
 from tests.secure.hamming.pairs import (
     STEPS,
@@ -69,6 +72,20 @@ def test_the_longest_codes_fill_the_ring() -> None:
     # L = 65528 = 2^16 - 8.
     codes = {0: np.zeros((1, 8191), np.uint8), 1: np.full((1, 8191), 255, np.uint8)}
     assert play(OT, codes).distances[0, 1].tolist() == [[65528]]
+
+
+def test_all_is_counted_modulo_2_to_16(monkeypatch: pytest.MonkeyPatch) -> None:
+    # In floating point a number below 0 would become a word as each machine likes.
+    types = []
+
+    def watched(*arguments: Any) -> Any:
+        found = extension.offer_correlated(*arguments)
+        types.extend(array.dtype for array in (arguments[-1], *found))
+        return found
+
+    monkeypatch.setattr(ot, "offer_correlated", watched)
+    play(OT, {0: random_codes(2, 16), 1: random_codes(3, 16)})
+    assert set(types) == {np.dtype(np.uint16)}
 
 
 @settings(max_examples=10, deadline=None)
