@@ -90,6 +90,10 @@ def uniform(number: mpz, bound: mpz) -> float:
 def test_encryption_without_the_private_key_by_hand() -> None:
     # r = 1 + 1 = 2, 2^35 = 18 modulo 1225.
     assert nth_residue(mpz(35), scripted([1])) == 18
+    # r is from 1 to 34: of draws 33 is the last, 34 is drawn again. 34^35 = (-1)^35 = -1 modulo 35
+    # and (35 - 1)^35 = -1 + 35 · 35 = -1 modulo 1225.
+    assert nth_residue(mpz(35), scripted([33])) == 1224
+    assert nth_residue(mpz(35), scripted([34, 1])) == 18
     assert add_plaintext(mpz(18), mpz(12), mpz(35)) == 228
     assert add_plaintext(mpz(18), mpz(12 - 35), mpz(35)) == 228
 
@@ -144,6 +148,7 @@ def test_coprime_by_hand() -> None:
     n = mpz(35)
     assert all_coprime([], n)
     assert all_coprime([mpz(1), mpz(36), mpz(1224)], n)
+    assert all_coprime([mpz(5), mpz(7)], mpz(6))
     for shares in (0, 5, 14, 35):
         assert not all_coprime([mpz(2), mpz(shares), mpz(3)], n)
 
