@@ -180,6 +180,7 @@ def test_fewer_than_three_are_too_few(at: str, left: int) -> None:
     assert str(error.value) == (
         f"{left} client(s) answered step '{at}' of the secure propagation; it needs 3 or more."
     )
+    assert error.value.left == tuple(stay)
 
 
 def test_answers_of_others_are_not_heard() -> None:

@@ -53,9 +53,11 @@ class Toy:
             found = np.bitwise_count(inbox[owner]["codes"][:, None] ^ codes).sum(-1, np.uint16)
             mask = np.frombuffer(seat.entropy(found.nbytes), np.uint16).reshape(found.shape)
             to_peers[owner], to_server[owner] = {"masked": found + mask}, {"mask": mask}
-        return Turn(to_peers=to_peers, to_server=to_server)
+        state = {"answered": codes}
+        return Turn(state=state, to_peers=to_peers, to_server=to_server)
 
     def reveal(self, seat: Seat, state: Arrays, codes: Bytes, inbox: Inbox) -> Turn:
+        np.testing.assert_array_equal(state["answered"], codes, strict=True)
         return Turn(to_server={peer: {"masked": inbox[peer]["masked"]} for peer in seat.evaluators})
 
     def distances(
