@@ -81,7 +81,7 @@ clean:
 	rm -rf $(VENV) $(PFL) .mutants build dist site .mypy_cache .ruff_cache
 
 docs: $(STAMP)
-	$(BIN)/python -m fedul_flwr.settings.document > docs/settings.md
+	$(BIN)/python -m fedul_flwr.config.document > docs/settings.md
 	$(BIN)/fedul-flwr reproduce --render
 
 site: $(STAMP)

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from client_apps.local import TrainingData
 from client_apps.matching import MatchingClient
+from fedul_flwr.config.matching import SupervisedPartSettings
 from fedul_flwr.learning.batches import Batches, point_batches
 from fedul_flwr.learning.local import Loss
 from fedul_flwr.learning.plan import LocalPlan
 from fedul_flwr.learning.weighted import scaled_cross_entropy
-from fedul_flwr.settings.matching import SupervisedPartSettings
 from strategies.matching import Matching
 
 

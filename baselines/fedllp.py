@@ -7,6 +7,7 @@ from torch import Tensor
 
 from client_apps.local import TrainingData
 from client_apps.unlabeled_sets import UnlabeledSetsClient
+from fedul_flwr.config.baselines import FedLLPSettings, FedLLPVATSettings
 from fedul_flwr.learning.adversarial import virtual_adversarial_loss
 from fedul_flwr.learning.batches import Batches, set_batches
 from fedul_flwr.learning.dropout import with_dropout
@@ -15,7 +16,6 @@ from fedul_flwr.learning.network import Network
 from fedul_flwr.learning.plan import LocalPlan
 from fedul_flwr.learning.proportions import ProportionLoss
 from fedul_flwr.learning.schedules import ramp_up
-from fedul_flwr.settings.baselines import FedLLPSettings, FedLLPVATSettings
 from strategies.unlabeled_sets import UnlabeledSets
 
 

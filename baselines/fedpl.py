@@ -6,11 +6,11 @@ from torch.nn import functional
 
 from client_apps.local import TrainingData
 from client_apps.unlabeled_sets import UnlabeledSetsClient
+from fedul_flwr.config.baselines import FedPLSettings
+from fedul_flwr.data.set_check import Verdict
 from fedul_flwr.errors import UserError
 from fedul_flwr.learning.local import Objective, on_logits
 from fedul_flwr.learning.pseudo_labels import FixMixObjective, likeliest_classes
-from fedul_flwr.settings.baselines import FedPLSettings
-from fedul_flwr.verdict import Verdict
 from strategies.unlabeled_sets import UnlabeledSets
 
 

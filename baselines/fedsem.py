@@ -7,8 +7,8 @@ from flwr.serverapp import Grid
 
 from baselines.network_labels import NetworkLabelsClient
 from client_apps.partly_labeled import nothing
-from fedul_flwr.bridge import Content, to_arrays
-from fedul_flwr.federation import Member
+from fedul_flwr.federated.messages import Content, to_arrays
+from fedul_flwr.federated.registry import ClientRef
 from fedul_flwr.learning.local import load_arrays
 from fedul_flwr.propagation.labels import Propagated
 from strategies.partly_labeled import PartlyLabeled
@@ -22,12 +22,12 @@ class FedSem(PartlyLabeled):
 
     can_train_alone = False
 
-    def take_part(self, round_number: int, arrays: ArrayRecord, grid: Grid) -> list[Member]:
+    def before_train(self, round_number: int, arrays: ArrayRecord, grid: Grid) -> list[ClientRef]:
         """The sample; a client that has failed to label its points trains on its labels only."""
         if not self.on_labels_only(round_number) and self.on_labels_only(round_number - 1):
             model = Content(to_arrays(arrays), {"after-round": round_number - 1})
-            self.ask(grid, LABEL, dict.fromkeys(self.members, model))
-        return super().take_part(round_number, arrays, grid)
+            self.registry.query(grid, LABEL, dict.fromkeys(self.registry.clients, model))
+        return super().before_train(round_number, arrays, grid)
 
 
 class FedSemClient(NetworkLabelsClient):

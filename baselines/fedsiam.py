@@ -14,33 +14,66 @@ import torch
 from flwr.app import ArrayRecord, Message, MetricRecord, RecordDict
 from flwr.common.typing import NDArrays
 from flwr.common.typing import Scalar as FlowerScalar
+from flwr.serverapp import Grid
 from numpy.typing import NDArray
 
 from client_apps.local import TrainingData
 from client_apps.partly_labeled import PartlyLabeledClient
-from fedul_flwr.bridge import ARRAYS, METRICS, Value, to_arrays, to_record
-from fedul_flwr.config import RunConfig
+from fedul_flwr.config.run_config import RunConfig
+from fedul_flwr.config.sections import ScaffoldSettings
+from fedul_flwr.config.semi import FedSiamSettings
 from fedul_flwr.data.types import Arrays, Floats
 from fedul_flwr.errors import UserError
+from fedul_flwr.federated.aggregation import average_buffers
+from fedul_flwr.federated.base_strategies import ROBUST
+from fedul_flwr.federated.codec import UpdateCodec
+from fedul_flwr.federated.disclosure import AVERAGED, EVERY_ROUND, TRAIN, Sent
+from fedul_flwr.federated.messages import ARRAYS, METRICS, Value, to_arrays, to_record
+from fedul_flwr.federated.registry import ClientRef
+from fedul_flwr.federated.reply_checks import STEPS
+from fedul_flwr.federated.round_record import RoundRecord
 from fedul_flwr.learning.batches import Batches, paired_batches
 from fedul_flwr.learning.local import dump_arrays, load_arrays
+from fedul_flwr.learning.local_plan import local_plan
 from fedul_flwr.learning.machine import place
 from fedul_flwr.learning.mean_teacher import MeanTeacherObjective
 from fedul_flwr.learning.plan import LocalPlan
 from fedul_flwr.learning.schedules import ramp_up
-from fedul_flwr.local_plan import local_plan
-from fedul_flwr.sent import AVERAGED, EVERY_ROUND, TRAIN, Sent
-from fedul_flwr.settings.sections import ScaffoldSettings
-from fedul_flwr.settings.semi import FedSiamSettings
-from strategies.bases import ROBUST
-from strategies.combine import average_buffers
 from strategies.partly_labeled import PartlyLabeled
-from strategies.replies import STEPS
 
 TEACHER = "teacher"
 """Record of the teacher in messages and replies; prefix of its arrays where a run resumes from."""
 TEACHER_STEPS = "teacher-steps"
 """Steps of all students so far, by which the teacher's decay goes."""
+
+
+class TeacherCodec(UpdateCodec):
+    """Sends the teacher beside the model.
+
+    Attributes
+    ----------
+    teacher : of the round in hand.
+    """
+
+    bounded = (ARRAYS, TEACHER)
+    teacher = ArrayRecord()
+
+    def encode(
+        self,
+        messages: Iterable[Message],
+        clients: Mapping[int, ClientRef],
+        arrays: ArrayRecord,
+        record: RoundRecord,
+    ) -> None:
+        """Add the teacher to what others send."""
+        written = list(messages)
+        for message in written:
+            message.content[TEACHER] = self.teacher
+        super().encode(written, clients, arrays, record)
+
+    def expected(self, message: RecordDict, arrays: ArrayRecord) -> Mapping[str, ArrayRecord]:
+        """A model and a teacher."""
+        return {**super().expected(message, arrays), TEACHER: self.teacher}
 
 
 class FedSiam(PartlyLabeled):
@@ -52,42 +85,31 @@ class FedSiam(PartlyLabeled):
     """
 
     can_train_alone = False
-    bounded = (ARRAYS, TEACHER)
+    codec: TeacherCodec
+    _steps = 0
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        self._teacher = ArrayRecord()
-        self._steps = 0
+    def make_codec(self) -> TeacherCodec:
+        """The model and its teacher."""
+        return TeacherCodec()
 
     @classmethod
-    def check(cls, settings: RunConfig) -> None:
+    def validate(cls, settings: RunConfig) -> None:
         """Refuse what passes over the data before it trains: the teacher would count its steps."""
-        super().check(settings)
+        super().validate(settings)
         scaffold = settings.section("scaffold", ScaffoldSettings)
         if settings.base == "scaffold" and scaffold.option == "I":
             raise UserError("Setting scaffold.option = 'I': method 'fedsiam' goes with 'II' only.")
 
-    def begin_round(self, server_round: int, arrays: ArrayRecord) -> int:
-        """As others; before the first round the teacher is the model itself."""
-        self._teacher = self._teacher or arrays
-        return super().begin_round(server_round, arrays)
+    def before_train(self, round_number: int, arrays: ArrayRecord, grid: Grid) -> list[ClientRef]:
+        """The sample; before the first round the teacher is the model itself."""
+        self.codec.teacher = self.codec.teacher or arrays
+        return super().before_train(round_number, arrays, grid)
 
-    def round_config(self) -> dict[str, Value]:
-        """As others, and how many steps the teacher has followed."""
-        return {**super().round_config(), TEACHER_STEPS: self._steps}
+    def client_config(self) -> dict[str, Value]:
+        """How many steps the teacher has followed."""
+        return {TEACHER_STEPS: self._steps}
 
-    def expected(self, message: RecordDict, model: ArrayRecord) -> Mapping[str, ArrayRecord]:
-        """As others, and a teacher."""
-        return {**super().expected(message, model), TEACHER: self._teacher}
-
-    def write_messages(self, messages: Iterable[Message]) -> None:
-        """As others, with the teacher."""
-        written = list(messages)
-        for message in written:
-            message.content[TEACHER] = self._teacher
-        super().write_messages(written)
-
-    def combine_own(self, replies: Sequence[Message], weights: Floats) -> None:
+    def before_aggregate(self, replies: Sequence[Message], weights: Floats) -> None:
         """Average the teachers, and count the steps that they followed."""
         records = []
         for reply in replies:
@@ -95,24 +117,24 @@ class FedSiam(PartlyLabeled):
             records.append(cast(ArrayRecord, content[TEACHER]))
             self._steps += int(cast(float, cast(MetricRecord, content[METRICS])[STEPS]))
             reply.content = RecordDict({name: content[name] for name in content if name != TEACHER})
-        robust = self.settings.base in ROBUST
-        self._teacher = ArrayRecord(
-            average_buffers(records, weights, list(self._teacher), self._teacher, robust=robust)
+        robust, before = self.settings.base in ROBUST, self.codec.teacher
+        self.codec.teacher = ArrayRecord(
+            average_buffers(records, weights, list(before), before, robust=robust)
         )
 
-    def memory(self) -> dict[str, NDArray[Any]]:
+    def state_dict(self) -> dict[str, NDArray[Any]]:
         """The base's, the teacher and its steps."""
-        teacher = {f"{TEACHER}/{name}": a for name, a in to_arrays(self._teacher).items()}
-        return super().memory() | teacher | {TEACHER_STEPS: np.array(self._steps)}
+        teacher = {f"{TEACHER}/{name}": a for name, a in to_arrays(self.codec.teacher).items()}
+        return super().state_dict() | teacher | {TEACHER_STEPS: np.array(self._steps)}
 
-    def recall(self, memory: Mapping[str, NDArray[Any]]) -> None:
-        """Take back what :meth:`memory` gave."""
-        super().recall(memory)
+    def load_state_dict(self, state: Mapping[str, NDArray[Any]]) -> None:
+        """Take back what :meth:`state_dict` gave."""
+        super().load_state_dict(state)
         prefix = f"{TEACHER}/"
-        self._teacher = to_record(
-            {n.removeprefix(prefix): a for n, a in memory.items() if n.startswith(prefix)}
+        self.codec.teacher = to_record(
+            {n.removeprefix(prefix): a for n, a in state.items() if n.startswith(prefix)}
         )
-        self._steps = int(memory.get(TEACHER_STEPS, 0))
+        self._steps = int(state.get(TEACHER_STEPS, 0))
 
 
 class FedSiamClient(PartlyLabeledClient):

@@ -9,10 +9,10 @@ from __future__ import annotations
 from torch.nn import functional
 
 from client_apps.matching import MatchingClient
+from fedul_flwr.config.matching import ConsistencySettings, FixMatchSettings
 from fedul_flwr.learning.consistency import fixmatch_loss
 from fedul_flwr.learning.local import Objective
 from fedul_flwr.learning.matching import MatchingObjective
-from fedul_flwr.settings.matching import ConsistencySettings, FixMatchSettings
 from strategies.matching import Matching
 
 

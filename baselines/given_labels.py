@@ -13,13 +13,14 @@ from flwr.serverapp import Grid
 
 from baselines.all_labels import AllLabelsClient
 from client_apps.local import TrainingData
-from fedul_flwr.bridge import Content
-from fedul_flwr.config import RunConfig
+from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.data.label_split import who_has_labels
 from fedul_flwr.data.types import Arrays
 from fedul_flwr.errors import UserError
-from fedul_flwr.federation import Member, number
-from fedul_flwr.sent import HELLO, Sent
+from fedul_flwr.federated.disclosure import HELLO, Sent
+from fedul_flwr.federated.messages import Content
+from fedul_flwr.federated.phases import number
+from fedul_flwr.federated.registry import ClientRef
 from strategies.matching import Matching
 
 
@@ -31,9 +32,9 @@ class GivenLabels(Matching):
     """
 
     @classmethod
-    def check(cls, settings: RunConfig) -> None:
+    def validate(cls, settings: RunConfig) -> None:
         """As others; with labels at the server there are no clients' models."""
-        super().check(settings)
+        super().validate(settings)
         if not cls.learns_at_server(settings):
             return
         for key, value in (
@@ -46,17 +47,16 @@ class GivenLabels(Matching):
                     "with scenario.labels-at = 'server'."
                 )
 
-    def admitted(self, answers: Mapping[int, Content]) -> None:
+    def on_clients_changed(self, answers: Mapping[int, Content]) -> None:
         """As others; remember who has labels."""
-        super().admitted(answers)
-        labeled = {client for client, told in answers.items() if number(told, "num-labeled")}
-        self._labeled = [member for member in self.members if member.partition_id in labeled]
+        super().on_clients_changed(answers)
+        labeled = {part for part, told in answers.items() if number(told, "num-labeled")}
+        self._labeled = [c for c in self.registry.clients if c.partition_id in labeled]
 
-    def sample(self, round_number: int) -> list[Member]:
+    def sample(self, round_number: int) -> list[ClientRef]:
         """As many as ``fraction-train`` says of all, drawn from those that have labels."""
-        count = max(1, round(self.settings.fraction_train * len(self.members)))
-        count = min(count, len(self._labeled))
-        return sorted(self._draw(self._labeled, count, "sample", round_number))
+        count = min(self.registry.sample_size, len(self._labeled))
+        return sorted(self.registry.draw(self._labeled, count, "sample", round_number))
 
     def configure_train(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
@@ -73,8 +73,7 @@ class GivenLabels(Matching):
         """The base's mean, or what the server has trained."""
         if not self.learns_at_server(self.settings):
             return super().aggregate_train(server_round, replies)
-        self.note_server_loss()
-        return self.global_arrays, None
+        return self.after_train(self.global_arrays), None
 
     def summary(self) -> None:
         """Say so where there is no base at work."""

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from client_apps.partly_labeled import PartlyLabeledClient, nothing
 from fedul_flwr.learning.local import predict_logits
+from fedul_flwr.learning.local_plan import local_plan
 from fedul_flwr.learning.pseudo_labels import network_labels
-from fedul_flwr.local_plan import local_plan
 from fedul_flwr.propagation.labels import Propagated
 from strategies.partly_labeled import PartlyLabeled
 

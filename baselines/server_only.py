@@ -10,23 +10,23 @@ from flwr.common import log
 from flwr.serverapp import Grid
 
 from client_apps.local import LocalTrainingClient
-from fedul_flwr.config import RunConfig
+from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.data.types import Arrays
 from fedul_flwr.errors import UserError
-from fedul_flwr.sent import HELLO, Sent
-from strategies.wrapper import WrappingStrategy
+from fedul_flwr.federated.disclosure import HELLO, Sent
+from fedul_flwr.federated.strategy import MethodStrategy
 
 
-class ServerOnly(WrappingStrategy):
+class ServerOnly(MethodStrategy):
     """The server trains on its labeled set as in bi-objective FedUL; no client takes part."""
 
     trains_at_server = True
     returns_models = False
 
     @classmethod
-    def check(cls, settings: RunConfig) -> None:
+    def validate(cls, settings: RunConfig) -> None:
         """As others; there are no clients' models to evaluate."""
-        super().check(settings)
+        super().validate(settings)
         if settings.learning_rate_patience_scope == "client":
             raise UserError(
                 "Setting learning-rate-patience-scope = 'client': no client trains in method "

@@ -9,21 +9,21 @@ import numpy as np
 from torch.nn import functional
 
 from client_apps.local import LocalTrainingClient, TrainingData
-from fedul_flwr.bridge import Value
-from fedul_flwr.config import RunConfig
+from fedul_flwr.config.baselines import SupervisedSettings
+from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.data.seeds import stream
 from fedul_flwr.data.set_split import open_labeled_points, open_unlabeled_sets
 from fedul_flwr.data.types import UNLABELED, LabeledPoints
 from fedul_flwr.errors import OwnDataError, UserError
+from fedul_flwr.federated.disclosure import PREPARE, Sent
+from fedul_flwr.federated.messages import Value
+from fedul_flwr.federated.strategy import MethodStrategy
 from fedul_flwr.learning.batches import Batches, num_batches, repeated_batches
 from fedul_flwr.learning.local import Loss
 from fedul_flwr.learning.plan import LocalPlan
-from fedul_flwr.sent import PREPARE, Sent
-from fedul_flwr.settings.baselines import SupervisedSettings
-from strategies.wrapper import WrappingStrategy
 
 
-class Supervised(WrappingStrategy):
+class Supervised(MethodStrategy):
     """The base strategy alone; FedAvg by default."""
 
 

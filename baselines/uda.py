@@ -8,11 +8,11 @@ from __future__ import annotations
 from functools import partial
 
 from client_apps.matching import MatchingClient
+from fedul_flwr.config.matching import ConsistencySettings, UDASettings
 from fedul_flwr.learning.consistency import uda_loss
 from fedul_flwr.learning.local import Objective
 from fedul_flwr.learning.matching import MatchingObjective, annealed_cross_entropy
 from fedul_flwr.learning.schedules import signal_threshold
-from fedul_flwr.settings.matching import ConsistencySettings, UDASettings
 from strategies.matching import Matching
 
 

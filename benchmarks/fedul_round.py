@@ -14,8 +14,8 @@ from benchmarks.flower_runs import Rounds, run_ours
 from benchmarks.inputs import experiment, mnist_like
 from benchmarks.plain_rounds import PlainRounds
 from benchmarks.report import Bar, Outcome, arithmetic, best
-from fedul_flwr.config import RunConfig, resolve
-from fedul_flwr.server_data import open_server_data
+from fedul_flwr.config.run_config import RunConfig, resolve
+from fedul_flwr.run.server_data import open_server_data
 
 NUM_CLIENTS = 5
 SECONDS, OVERHEAD, SHARE, MEMORY = 15.0, 10.0, 10.0, 700.0
@@ -32,7 +32,7 @@ def measure(quick: bool) -> Outcome:
     turns, rounds = (1, 1) if quick else (2, 2)
     cores = 1 if quick else os.cpu_count() or 1
     dataset, name = ("digits", "digits") if quick else mnist_like()
-    shared = experiment("fedul/table-1/mnist-noniid-m10.toml")
+    shared = experiment("fedul/table-1", "MNIST Non-IID M=10")
     shared |= {"dataset": str(dataset), "num-rounds": rounds + 1}
     if quick:
         shared |= {"model": "cnn-small", "points-per-client": 200}

@@ -13,8 +13,8 @@ from typing import Any
 
 import psutil
 
-from fedul_flwr.config import resolve
-from fedul_flwr.launcher import LocalSuperLink, app_directory, run_app
+from fedul_flwr.config.run_config import resolve
+from fedul_flwr.engine.submit import LocalSuperLink, app_directory, run_app
 
 Scalar = bool | int | float | str
 ACTOR = "ClientAppActor"

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import numpy as np
 
+from fedul_flwr.config.base import Scalar
 from fedul_flwr.data.sources import load_source
 from fedul_flwr.data.types import Bytes, Ints, Source
-from fedul_flwr.overrides import flatten, read_toml
-from fedul_flwr.settings.base import Scalar
+from fedul_flwr.reproduction.tables import read_table
 
 _CHECKOUT = Path(__file__).parents[1]
 MADE = _CHECKOUT / "runs" / "bench" / "data"
@@ -55,9 +55,9 @@ def _or_random(name: str, title: str, shape: tuple[int, ...]) -> tuple[Path, str
     return write_npz(MADE / f"random-{name}", *parts), f"random {size} images"
 
 
-def experiment(file: str) -> dict[str, Scalar]:
-    """Settings of a shipped experiment, with flat names; ``file`` lies in ``experiments/``."""
-    return flatten(read_toml(_CHECKOUT / "experiments" / file))
+def experiment(table: str, column: str) -> dict[str, Scalar]:
+    """Settings of a column of a paper's table, at full size, with flat names."""
+    return read_table(_CHECKOUT / "experiments", table).settings_of(column, "full")
 
 
 def open_mnist_like() -> tuple[Source, str]:

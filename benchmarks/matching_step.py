@@ -9,6 +9,7 @@ import numpy as np
 import torch
 
 from benchmarks.report import Bar, Outcome
+from fedul_flwr.config.matching import FedMatchSettings
 from fedul_flwr.data.types import UNLABELED
 from fedul_flwr.learning.batches import matching_batches
 from fedul_flwr.learning.decomposition import Decomposed, decompose
@@ -19,7 +20,6 @@ from fedul_flwr.learning.machine import keep_freed_memory, place
 from fedul_flwr.learning.plan import LocalPlan
 from fedul_flwr.learning.weighted import scaled_cross_entropy
 from fedul_flwr.models import build_model
-from fedul_flwr.settings.matching import FedMatchSettings
 
 MODELS = ("resnet9", "resnet9-quarter")
 SHAPE, NUM_CLASSES, BATCH = (32, 32, 3), 10, 100

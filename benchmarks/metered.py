@@ -9,8 +9,8 @@ from collections.abc import Iterable
 from flwr.app import Message
 from flwr.serverapp import Grid
 
-from fedul_flwr.bridge import payload_bytes, phase_of
-from fedul_flwr.grids import GridProxy
+from fedul_flwr.federated.grid import GridProxy
+from fedul_flwr.federated.messages import payload_bytes, phase_of
 
 
 class MeteredGrid(GridProxy):

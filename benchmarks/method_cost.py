@@ -16,9 +16,9 @@ from benchmarks.clients import fresh_weights, prepared_clients
 from benchmarks.inputs import mnist_like
 from benchmarks.report import Outcome
 from client_apps.local import LocalTrainingClient
-from fedul_flwr.config import RunConfig, resolve
+from fedul_flwr.config.run_config import RunConfig, resolve
 from fedul_flwr.models import build_model
-from fedul_flwr.server_data import open_server_data
+from fedul_flwr.run.server_data import open_server_data
 
 CLIENTS, ROUND = 5, 50
 METHODS: dict[str, dict[str, Any]] = {

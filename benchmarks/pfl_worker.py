@@ -29,7 +29,7 @@ from torch import Tensor, nn
 
 from benchmarks.clients import prepared_clients
 from benchmarks.plain_rounds import client_tensors
-from fedul_flwr.config import parse_flat
+from fedul_flwr.config.run_config import parse_flat
 
 
 class Classifier(nn.Module):

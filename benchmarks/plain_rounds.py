@@ -17,7 +17,7 @@ from benchmarks import reference_loop
 from benchmarks.clients import fresh_weights, prepared_clients
 from client_apps.fedul import FedULClient
 from client_apps.local import LocalTrainingClient
-from fedul_flwr.config import RunConfig, parse_flat
+from fedul_flwr.config.run_config import RunConfig, parse_flat
 from fedul_flwr.learning.batches import gather, to_input
 from fedul_flwr.learning.local import dump_arrays, load_arrays
 

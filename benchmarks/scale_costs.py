@@ -1,7 +1,8 @@
 """What a federation costs, as formulas: messages and bytes of rounds by method.
 
 A message and its reply count as one exchange. Bytes are those of a message's content as
-:func:`fedul_flwr.bridge.payload_bytes` counts them: no names, no headers of Flower or HTTP.
+:func:`fedul_flwr.federated.messages.payload_bytes` counts them: no names, no headers of Flower or
+HTTP.
 """
 
 from __future__ import annotations
@@ -9,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from fedul_flwr.federated.sparse import HEADER
 from fedul_flwr.propagation.phases import COMPARE, ROWS, SUM
-from fedul_flwr.sparse import HEADER
 
 WORD, INFLUENCE = 8, 4
 """Bytes of an entry of a sum of labels, and of an influence."""

@@ -18,18 +18,18 @@ from benchmarks.inputs import shifted_digits
 from benchmarks.metered import MeteredGrid
 from benchmarks.propagation import mixture
 from benchmarks.secure import compare_group
-from fedul_flwr.bridge import ARRAYS, METRICS
-from fedul_flwr.config import resolve
+from fedul_flwr.config.run_config import resolve
+from fedul_flwr.engine.in_process import run_in_process, task_identity
+from fedul_flwr.federated.base_strategies import build_base
+from fedul_flwr.federated.messages import ARRAYS, METRICS
+from fedul_flwr.federated.reply_checks import check_all_bytes, check_update
+from fedul_flwr.federated.sparse import decode
+from fedul_flwr.federated.sparse import encode as sparse_encode
 from fedul_flwr.propagation.codes import SEED_BYTES, encode
 from fedul_flwr.propagation.graph import NUM_NEIGHBOURS, normalised_graph
 from fedul_flwr.propagation.neighbours import neighbours_by_code
 from fedul_flwr.propagation.solve import influence
 from fedul_flwr.secure.backends import BACKENDS
-from fedul_flwr.simulation import run_in_process, task_identity
-from fedul_flwr.sparse import decode
-from fedul_flwr.sparse import encode as sparse_encode
-from strategies.bases import build_base
-from strategies.replies import check_all_bytes, check_update
 
 MEGABYTE = 1e6
 

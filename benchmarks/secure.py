@@ -18,15 +18,15 @@ import numpy as np
 from benchmarks.figures import Growth
 from benchmarks.propagation import GIBIBYTE, peak_memory, seconds
 from benchmarks.report import Bar, Outcome
-from fedul_flwr.config import resolve
+from fedul_flwr.config.run_config import resolve
 from fedul_flwr.data.types import Bytes
+from fedul_flwr.engine.in_process import run_in_process
 from fedul_flwr.propagation.hamming import hamming
 from fedul_flwr.secure import channels
 from fedul_flwr.secure.backends import BACKENDS, PROTOCOLS
 from fedul_flwr.secure.hamming.pairwise import Seat, Turn
 from fedul_flwr.secure.rowsums import combine, open_rows, pair_masks, split_share
 from fedul_flwr.secure.similarity import Arrays, Task
-from fedul_flwr.simulation import run_in_process
 
 MEGABYTE = 1e6
 BITS = (1024, 2048, 4096)

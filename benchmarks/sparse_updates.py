@@ -12,9 +12,9 @@ import numpy as np
 from flwr.app import RecordDict
 
 from benchmarks.report import Bar, Outcome
-from fedul_flwr.bridge import payload_bytes, to_record
 from fedul_flwr.data.types import Arrays
-from fedul_flwr.sparse import decode, encode
+from fedul_flwr.federated.messages import payload_bytes, to_record
+from fedul_flwr.federated.sparse import decode, encode
 
 SHARES = (0, 0.01, 0.1, 0.5, 1)
 THRESHOLD = 5e-5

@@ -21,6 +21,7 @@ import torch
 from torch import Tensor, nn
 
 from benchmarks import reference_loop
+from fedul_flwr.config.fedul import UnlabeledSetSettings
 from fedul_flwr.data.seeds import stream
 from fedul_flwr.data.set_generator import GeneratedSets, generate_sets
 from fedul_flwr.data.sources import load_source
@@ -30,7 +31,6 @@ from fedul_flwr.learning.local import on_logits, predict_logits, train_local
 from fedul_flwr.learning.machine import keep_freed_memory
 from fedul_flwr.learning.plan import LocalPlan
 from fedul_flwr.models import build_model
-from fedul_flwr.settings.fedul import UnlabeledSetSettings
 from fedul_flwr.surrogate import SurrogateLoss
 
 Loss = Callable[[Tensor, Tensor], Tensor]

@@ -7,11 +7,20 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from fedul_flwr.bridge import ARRAYS, DIAGNOSTICS, METRICS, FederatedClient
-from fedul_flwr.config import RunConfig
+from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.data.types import Arrays
-from fedul_flwr.sent import AVERAGED, EVERY_ROUND, HELLO, PREPARE, SERVER, TRAIN, Sent
-from fedul_flwr.variates import CONTROL, KEPT_ROUNDS
+from fedul_flwr.federated.disclosure import (
+    AVERAGED,
+    EVERY_ROUND,
+    HELLO,
+    PREPARE,
+    SERVER,
+    TRAIN,
+    Sent,
+)
+from fedul_flwr.federated.dispatch import FederatedClient
+from fedul_flwr.federated.messages import ARRAYS, DIAGNOSTICS, METRICS
+from fedul_flwr.federated.variates import CONTROL, KEPT_ROUNDS
 
 if TYPE_CHECKING:
     from torch import nn  # which takes seconds to import, and most messages go without

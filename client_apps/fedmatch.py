@@ -11,11 +11,14 @@ from torch import nn
 
 from client_apps.local import TrainingData
 from client_apps.matching import MatchingClient
-from fedul_flwr.bridge import ARRAYS, METRICS
-from fedul_flwr.config import RunConfig
+from fedul_flwr.config.matching import FedMatchSettings, ScenarioSettings
+from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.data.seeds import stream
 from fedul_flwr.data.types import Arrays
-from fedul_flwr.exchange import HELD, HELPERS, OUT_OF_STEP, SINCE
+from fedul_flwr.federated.disclosure import AVERAGED, EVERY_ROUND, TRAIN, Sent
+from fedul_flwr.federated.messages import ARRAYS, METRICS
+from fedul_flwr.federated.sparse import decode, encode
+from fedul_flwr.federated.sync import BASE_ROUND, HELD, HELPERS, STALE
 from fedul_flwr.learning.decomposition import (
     PSI,
     SIGMA,
@@ -33,16 +36,13 @@ from fedul_flwr.learning.inter_client import InterClientConsistency
 from fedul_flwr.learning.local import dump_arrays, load_arrays
 from fedul_flwr.learning.machine import keep_freed_memory, place, release_freed_memory
 from fedul_flwr.learning.weighted import scaled_cross_entropy
-from fedul_flwr.sent import AVERAGED, EVERY_ROUND, TRAIN, Sent
-from fedul_flwr.settings.matching import FedMatchSettings, ScenarioSettings
-from fedul_flwr.sparse import decode, encode
 
 
 class FedMatchClient(MatchingClient):
     """Learns the parts of the weights apart, and exchanges what has changed of them.
 
     No message has a model: records are named after parts and hold sparse differences
-    (:mod:`fedul_flwr.sparse`).
+    (:mod:`fedul_flwr.federated.sparse`).
     """
 
     @property
@@ -83,9 +83,9 @@ class FedMatchClient(MatchingClient):
         del parameters  # there are none, see array_names
         keep_freed_memory()
         self.server_round = int(config["server-round"])
-        held = self._held(int(config[SINCE]))
+        held = self._held(int(config[BASE_ROUND]))
         if held is None:
-            return [], 0, _figures(out_of_step=1)
+            return [], 0, _figures(stale=1)
         self.count_validation(config)
         parts = {
             part: decode(record, held.get(part, {}))
@@ -102,7 +102,7 @@ class FedMatchClient(MatchingClient):
         }
         self.returned = {part: update.record for part, update in updates.items()}
         kept = parts | {part: update.kept for part, update in updates.items()}
-        exchanged = {SINCE: np.array(self.server_round)}
+        exchanged = {BASE_ROUND: np.array(self.server_round)}
         self.state.keep(HELD, self.server_round, flatten(kept) | exchanged)
         release_freed_memory()
         return [], len(data.points), figures
@@ -112,7 +112,7 @@ class FedMatchClient(MatchingClient):
         if since == 0:
             return {}
         kept = self.state.recall(HELD, self.server_round)
-        if not kept or int(kept.pop(SINCE)) != since:
+        if not kept or int(kept.pop(BASE_ROUND)) != since:
             return None
         return unflatten(kept)
 
@@ -184,7 +184,7 @@ def _figures(
     steps: int = 0,
     confident: float = 0.0,
     helpers: int = 0,
-    out_of_step: int = 0,
+    stale: int = 0,
 ) -> dict[str, FlowerScalar]:
     """What a client says of its round; always the same keys, as bases demand."""
     return {
@@ -194,5 +194,5 @@ def _figures(
         "confident-share": confident,
         "num-helpers": helpers,
         "steps": steps,
-        OUT_OF_STEP: out_of_step,
+        STALE: stale,
     }

@@ -11,12 +11,12 @@ from flwr.common.typing import Scalar as FlowerScalar
 
 from client_apps.local import TrainingData
 from client_apps.unlabeled_sets import UnlabeledSetsClient
-from fedul_flwr.bridge import CLASS_MASSES, METRICS, TEST_PRIOR, Value
-from fedul_flwr.class_priors import class_masses
-from fedul_flwr.config import RunConfig
+from fedul_flwr.config.fedul import FedULSettings
+from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.data.seeds import stream
-from fedul_flwr.sent import EVALUATE, PREPARE, Sent
-from fedul_flwr.settings.fedul import FedULSettings
+from fedul_flwr.federated.disclosure import EVALUATE, PREPARE, Sent
+from fedul_flwr.federated.messages import CLASS_MASSES, METRICS, TEST_PRIOR, Value
+from fedul_flwr.learning.class_priors import class_masses
 
 if TYPE_CHECKING:
     from fedul_flwr.learning.local import Loss

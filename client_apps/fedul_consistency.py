@@ -6,13 +6,13 @@ from flwr.common.typing import NDArrays
 from flwr.common.typing import Scalar as FlowerScalar
 
 from client_apps.fedul import FedULClient
-from fedul_flwr.bridge import METRICS
-from fedul_flwr.config import RunConfig
+from fedul_flwr.config.consistency import FedULConsistencySettings
+from fedul_flwr.config.run_config import RunConfig
+from fedul_flwr.federated.disclosure import EVERY_ROUND, TRAIN, Sent
+from fedul_flwr.federated.messages import METRICS
 from fedul_flwr.learning.consistency import ConsistencyObjective
 from fedul_flwr.learning.local import Objective
 from fedul_flwr.learning.schedules import ramp_up
-from fedul_flwr.sent import EVERY_ROUND, TRAIN, Sent
-from fedul_flwr.settings.consistency import FedULConsistencySettings
 from fedul_flwr.surrogate import SurrogateLoss
 
 

@@ -8,11 +8,11 @@ from functools import cached_property
 import numpy as np
 
 from client_apps.local import LocalTrainingClient
-from fedul_flwr.bridge import Value
-from fedul_flwr.config import RunConfig
+from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.data.label_split import open_partly_labeled_points
 from fedul_flwr.data.types import UNLABELED, Ints, PartlyLabeledPoints
-from fedul_flwr.sent import PREPARE, Sent
+from fedul_flwr.federated.disclosure import PREPARE, Sent
+from fedul_flwr.federated.messages import Value
 
 
 class LabeledPointsClient(LocalTrainingClient):

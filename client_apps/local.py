@@ -17,7 +17,13 @@ from flwr.common.typing import Scalar as FlowerScalar
 from numpy.typing import NDArray
 
 from client_apps.accountable import AccountableClient
-from fedul_flwr.bridge import (
+from fedul_flwr.config.node_config import POINT_FORMATS, NodeConfig
+from fedul_flwr.config.run_config import RunConfig
+from fedul_flwr.data.seeds import stream
+from fedul_flwr.data.types import PartlyLabeledPoints
+from fedul_flwr.errors import UserError
+from fedul_flwr.federated.client_state import ClientState
+from fedul_flwr.federated.messages import (
     FEDERATION,
     FORGETFUL,
     OWN_MODEL,
@@ -26,13 +32,14 @@ from fedul_flwr.bridge import (
     Content,
     Value,
 )
-from fedul_flwr.client_state import ClientState
-from fedul_flwr.config import RunConfig
-from fedul_flwr.data.seeds import stream
-from fedul_flwr.data.types import PartlyLabeledPoints
-from fedul_flwr.errors import UserError
-from fedul_flwr.node_config import POINT_FORMATS, NodeConfig
-from fedul_flwr.variates import CONTROL, KEPT_ROUNDS, USED_ROUND, confirmed, kept_rounds, proposal
+from fedul_flwr.federated.variates import (
+    CONTROL,
+    KEPT_ROUNDS,
+    USED_ROUND,
+    confirmed,
+    kept_rounds,
+    proposal,
+)
 
 if TYPE_CHECKING:
     from torch import nn
@@ -113,7 +120,7 @@ class LocalTrainingClient(AccountableClient):
 
     @property
     def federation(self) -> dict[str, Any]:
-        """What the server told in phase ``prepare``: ``fedul_flwr.federation.introduction``.
+        """What the server told in phase ``prepare``: ``fedul_flwr.federated.phases.introduction``.
 
         Raises
         ------
@@ -151,14 +158,14 @@ class LocalTrainingClient(AccountableClient):
             return Path(self.node.data)
         if "client-data" not in self.federation:
             return None
-        from fedul_flwr.data.owned import client_folders
+        from fedul_flwr.data.local_data import client_folders
 
         folders = client_folders(self.federation["client-data"], self.node.num_partitions)
         return folders[self.node.partition_id]
 
     def load_own_points(self, folder: Path) -> PartlyLabeledPoints:
         """The points in :attr:`own_folder` with the labels that the owner has."""
-        from fedul_flwr.data.owned_labels import load_partly_labeled
+        from fedul_flwr.data.local_labels import load_partly_labeled
 
         self.node.expect_format(self.settings.method, POINT_FORMATS)
         return load_partly_labeled(
@@ -207,7 +214,7 @@ class LocalTrainingClient(AccountableClient):
 
     def plan(self, config: dict[str, FlowerScalar]) -> LocalPlan:
         """The round's plan: the settings, and what the server sends."""
-        from fedul_flwr.local_plan import local_plan
+        from fedul_flwr.learning.local_plan import local_plan
 
         return local_plan(
             self.settings,

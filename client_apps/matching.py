@@ -10,6 +10,7 @@ from torch import Tensor
 
 from client_apps.labeled_points import LabeledPointsClient
 from client_apps.local import TrainingData
+from fedul_flwr.config.matching import ScenarioSettings, ViewSettings
 from fedul_flwr.data.label_split import who_has_labels
 from fedul_flwr.data.seeds import stream
 from fedul_flwr.data.types import UNLABELED, Ints, PartlyLabeledPoints
@@ -17,7 +18,6 @@ from fedul_flwr.learning.batches import Batches, matching_batches
 from fedul_flwr.learning.plan import LocalPlan
 from fedul_flwr.learning.randaugment import randaugment
 from fedul_flwr.learning.released_randaugment import released_randaugment
-from fedul_flwr.settings.matching import ScenarioSettings, ViewSettings
 
 
 class MatchingClient(LabeledPointsClient):

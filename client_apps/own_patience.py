@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from fedul_flwr.bridge import VALIDATED_ROUND, VALIDATION_LOSS
-from fedul_flwr.client_state import ClientState
-from fedul_flwr.config import RunConfig
+from fedul_flwr.config.run_config import RunConfig
+from fedul_flwr.federated.client_state import ClientState
+from fedul_flwr.federated.messages import VALIDATED_ROUND, VALIDATION_LOSS
 from fedul_flwr.learning.schedules import plateau
 
 COUNTED = "validation-losses"

@@ -9,10 +9,10 @@ from numpy.typing import NDArray
 
 from client_apps.labeled_points import LabeledPointsClient
 from client_apps.local import TrainingData
+from fedul_flwr.config.semi import PropagatedLabelSettings, PseudoLabelSettings, StageSettings
 from fedul_flwr.data.types import UNLABELED
 from fedul_flwr.propagation.labels import Propagated
 from fedul_flwr.results.label_names import PSEUDO_LABELS
-from fedul_flwr.settings.semi import PropagatedLabelSettings, PseudoLabelSettings, StageSettings
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -13,11 +13,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from client_apps.propagating import PropagatingClient
-from fedul_flwr.bridge import FEDERATION, FORGETFUL
 from fedul_flwr.data.types import UNLABELED, Ints
 from fedul_flwr.errors import UserError
-from fedul_flwr.privacy_plan import PrivacyPlan, privacy_plan
+from fedul_flwr.federated.messages import FEDERATION, FORGETFUL
 from fedul_flwr.propagation.privacy import noisy_directions, randomised_labels
+from fedul_flwr.propagation.privacy_plan import PrivacyPlan, privacy_plan
 
 NOISY_FEATURES, RANDOMISED_LABELS = "noisy-features", "randomised-labels"
 """Names under which it remembers them."""

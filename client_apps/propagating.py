@@ -8,10 +8,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from client_apps.partly_labeled import PartlyLabeledClient, nothing
+from fedul_flwr.config.semi import PropagationSettings
 from fedul_flwr.data.types import Floats, Ints
 from fedul_flwr.propagation.central import propagated_scores
 from fedul_flwr.propagation.labels import Propagated, labels_from_scores
-from fedul_flwr.settings.semi import PropagationSettings
 
 
 class PropagatingClient(PartlyLabeledClient):
@@ -35,7 +35,7 @@ class PropagatingClient(PartlyLabeledClient):
     def features(self) -> NDArray[np.float32]:
         """``(n, d)``, features of the points in :attr:`shown` by the model as it is."""
         from fedul_flwr.learning.features import extract_features
-        from fedul_flwr.local_plan import local_plan
+        from fedul_flwr.learning.local_plan import local_plan
 
         points = self.data.points[self.shown]
         return extract_features(self.model, self.data.images, points, local_plan(self.settings))

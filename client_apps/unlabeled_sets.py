@@ -6,15 +6,15 @@ from collections.abc import Iterator
 from functools import cached_property
 
 from client_apps.local import LocalTrainingClient, TrainingData
-from fedul_flwr.bridge import Value
-from fedul_flwr.config import RunConfig
+from fedul_flwr.config.fedul import AdmissionSettings
+from fedul_flwr.config.node_config import SET_FORMATS
+from fedul_flwr.config.run_config import RunConfig
+from fedul_flwr.data.set_check import Verdict, judge_sets
 from fedul_flwr.data.set_split import open_unlabeled_sets
 from fedul_flwr.data.types import UnlabeledSets
 from fedul_flwr.errors import OwnDataError
-from fedul_flwr.node_config import SET_FORMATS
-from fedul_flwr.sent import PREPARE, Sent
-from fedul_flwr.settings.fedul import AdmissionSettings
-from fedul_flwr.verdict import Verdict, judge_sets
+from fedul_flwr.federated.disclosure import PREPARE, Sent
+from fedul_flwr.federated.messages import Value
 
 
 class UnlabeledSetsClient(LocalTrainingClient):
@@ -35,7 +35,7 @@ class UnlabeledSetsClient(LocalTrainingClient):
         if folder is None:
             return open_unlabeled_sets(told, self.node.partition_id)
         self.node.expect_format(self.settings.method, SET_FORMATS)
-        from fedul_flwr.data.owned import load_unlabeled_sets
+        from fedul_flwr.data.local_data import load_unlabeled_sets
 
         names = list(told["class-names"])
         return load_unlabeled_sets(folder, names, len(names), self.image_shape)

@@ -10,11 +10,13 @@ from numpy.typing import NDArray
 
 from client_apps.partly_labeled import nothing
 from client_apps.private import PrivateClient
-from fedul_flwr.bridge import ARRAYS, Content
-from fedul_flwr.config import RunConfig
+from fedul_flwr.config.run_config import RunConfig
+from fedul_flwr.config.semi import XCLPSettings
 from fedul_flwr.data.types import UNLABELED, Arrays, Bytes
 from fedul_flwr.errors import UserError
-from fedul_flwr.federation import number
+from fedul_flwr.federated.disclosure import Sent
+from fedul_flwr.federated.messages import ARRAYS, Content
+from fedul_flwr.federated.phases import number
 from fedul_flwr.propagation.codes import checked_features, encode
 from fedul_flwr.propagation.labels import (
     Propagated,
@@ -42,8 +44,6 @@ from fedul_flwr.propagation.shares import label_part, own_rows, scores_of
 from fedul_flwr.secure.backends import BACKENDS
 from fedul_flwr.secure.rowsums import open_rows, pair_masks, split_share
 from fedul_flwr.secure.similarity import Encode, SimilarityBackend, Task
-from fedul_flwr.sent import Sent
-from fedul_flwr.settings.semi import XCLPSettings
 
 FEATURES, PRESENT, ASKED, KEPT, BACKEND = "features", "present", "asked", "kept", "backend/"
 """Arrays a client remembers from one phase to the next: features until they are coded, points that

@@ -10,17 +10,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from client_apps.xclp import XCLPClient
-from fedul_flwr.bridge import Content, Value
-from fedul_flwr.config import RunConfig
-from fedul_flwr.data.owned_files import own_data
+from fedul_flwr.config.run_config import RunConfig
+from fedul_flwr.config.semi import XCLPPredictSettings
+from fedul_flwr.data.local_files import own_data
 from fedul_flwr.data.types import UNLABELED, Arrays, Ints
 from fedul_flwr.errors import OwnDataError
+from fedul_flwr.federated.disclosure import PREPARE, TRAIN, Sent, without
+from fedul_flwr.federated.messages import Content, Value
 from fedul_flwr.propagation.labels import Propagated
 from fedul_flwr.propagation.phases import LABEL, LAST, OWN_LABELS
 from fedul_flwr.results.label_files import write_labels
 from fedul_flwr.results.label_names import LEFT_OUT, NETWORK, PERCLIENT_LP, XCLP, file_name
-from fedul_flwr.sent import PREPARE, TRAIN, Sent, without
-from fedul_flwr.settings.semi import XCLPPredictSettings
 
 
 class XCLPPredictClient(XCLPClient):
@@ -43,8 +43,8 @@ class XCLPPredictClient(XCLPClient):
     def features(self) -> NDArray[np.float32]:
         """Of pixels or of the model, as the settings say; labels to compare with on the way."""
         from fedul_flwr.learning.features import features_and_logits, pixel_features
+        from fedul_flwr.learning.local_plan import local_plan
         from fedul_flwr.learning.pseudo_labels import network_labels
-        from fedul_flwr.local_plan import local_plan
 
         data, points = self.data, self.data.points[self.shown]
         if self.options.features == "pixels":

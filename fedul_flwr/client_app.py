@@ -10,13 +10,14 @@ from typing import Any, cast
 from flwr.app import ArrayRecord, Context, Message
 from flwr.clientapp.typing import ClientAppCallable
 
-from fedul_flwr.bridge import ARRAYS, FEDERATION, FederatedClient, make_client_app
-from fedul_flwr.client_state import ClientState
-from fedul_flwr.config import RunConfig, parse_flat
+from fedul_flwr.config.node_config import NodeConfig
+from fedul_flwr.config.privacy import DPSettings
+from fedul_flwr.config.references import load_reference
+from fedul_flwr.config.run_config import RunConfig, parse_flat
+from fedul_flwr.federated.client_state import ClientState
+from fedul_flwr.federated.dispatch import FederatedClient, make_client_app
+from fedul_flwr.federated.messages import ARRAYS, FEDERATION
 from fedul_flwr.methods import find_method
-from fedul_flwr.node_config import NodeConfig
-from fedul_flwr.references import load_reference
-from fedul_flwr.settings.privacy import DPSettings
 
 SETTINGS = "settings"
 
@@ -38,7 +39,7 @@ def clip(message: Message, context: Context, call_next: ClientAppCallable) -> Me
         return call_next(message, context)
     from flwr.clientapp.mod import fixedclipping_mod
 
-    from fedul_flwr.clipping import step_off
+    from fedul_flwr.federated.clipping import step_off
 
     start = cast(ArrayRecord, message.content[ARRAYS])
 

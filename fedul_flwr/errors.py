@@ -27,7 +27,7 @@ class OwnDataError(UserError):
     """What is wrong with a data owner's data or node config.
 
     The message may hold paths, names and values, for the owner's eyes alone: on a device
-    :mod:`fedul_flwr.bridge` keeps it from the server.
+    :mod:`fedul_flwr.federated.messages` keeps it from the server.
     """
 
     def __init__(self, message: str, refusal: Refusal = "format") -> None:

@@ -6,19 +6,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-from fedul_flwr.errors import UserError
-from fedul_flwr.references import load_reference
-from fedul_flwr.settings.base import Settings
-from fedul_flwr.settings.baselines import (
+from fedul_flwr.config.base import Settings
+from fedul_flwr.config.baselines import (
     FedLLPSettings,
     FedLLPVATSettings,
     FedPLSettings,
     SupervisedSettings,
 )
-from fedul_flwr.settings.consistency import FedULConsistencySettings
-from fedul_flwr.settings.fedul import AdmissionSettings, FedULSettings, UnlabeledSetSettings
-from fedul_flwr.settings.labels import LabelSettings
-from fedul_flwr.settings.matching import (
+from fedul_flwr.config.consistency import FedULConsistencySettings
+from fedul_flwr.config.fedul import AdmissionSettings, FedULSettings, UnlabeledSetSettings
+from fedul_flwr.config.labels import LabelSettings
+from fedul_flwr.config.matching import (
     ConsistencySettings,
     FedMatchSettings,
     FixMatchSettings,
@@ -28,8 +26,9 @@ from fedul_flwr.settings.matching import (
     UDASettings,
     ViewSettings,
 )
-from fedul_flwr.settings.privacy import DPSettings
-from fedul_flwr.settings.semi import (
+from fedul_flwr.config.privacy import DPSettings
+from fedul_flwr.config.references import load_reference
+from fedul_flwr.config.semi import (
     CrossClientSettings,
     FedSiamSettings,
     PropagatedLabelSettings,
@@ -40,7 +39,8 @@ from fedul_flwr.settings.semi import (
     XCLPPredictSettings,
     XCLPSettings,
 )
-from fedul_flwr.settings.server import FedULMixSettings, ServerTrainingSettings
+from fedul_flwr.config.server import FedULMixSettings, ServerTrainingSettings
+from fedul_flwr.errors import UserError
 
 DataKind = Literal["unlabeled-sets", "labels", "partly-labeled", "fully-labeled"]
 """What a client learns from."""
@@ -56,9 +56,9 @@ class Method:
     ----------
     name : its name and the name of its table of settings.
     strategy : ``"module:Class"`` of the server side, a
-        :class:`strategies.wrapper.WrappingStrategy`.
+        :class:`fedul_flwr.federated.strategy.MethodStrategy`.
     client : ``"module:Class"`` of the client side, a
-        :class:`fedul_flwr.bridge.FederatedClient`.
+        :class:`fedul_flwr.federated.dispatch.FederatedClient`.
     sections : tables of settings that have an effect on it.
     data : what a simulated client is given: its unlabeled sets, its points with labels, or its
         points dealt each once with labels for some of them, or for all.

@@ -9,16 +9,16 @@ from flwr.app import Context
 from flwr.common import log
 from flwr.serverapp import Grid, ServerApp
 
-from fedul_flwr.config import RunConfig, resolve
+from fedul_flwr.config.run_config import RunConfig, resolve
 from fedul_flwr.errors import UserError
-from fedul_flwr.grids import for_devices
-from fedul_flwr.labeling import label
+from fedul_flwr.federated.grid import for_devices
 from fedul_flwr.learning.machine import keep_freed_memory, set_threads
 from fedul_flwr.methods import find_method
 from fedul_flwr.results import store
 from fedul_flwr.results.summary import summary_rows
 from fedul_flwr.results.tracking import refuse_missing, tracked
-from fedul_flwr.training import Watch, train
+from fedul_flwr.run.labeling import label
+from fedul_flwr.run.training import Watch, train
 
 app = ServerApp()
 
@@ -34,7 +34,7 @@ def serve(grid: Grid, settings: RunConfig, watch: Watch | None = None) -> None:
 
     Parameters
     ----------
-    watch : follows the rounds of a method that trains, see :data:`fedul_flwr.training.Watch`.
+    watch : follows the rounds of a method that trains, see :data:`fedul_flwr.run.training.Watch`.
     """
     refuse_missing(settings.tracking)
     directory = store.RunDirectory(Path(settings.output))

@@ -10,8 +10,7 @@ from flwr.serverapp import Grid
 from flwr.serverapp.strategy import FedAvg
 from flwr.serverapp.strategy.strategy_utils import aggregate_arrayrecords
 
-NORMALIZER = "normalizer"
-"""Metric with a client's a_i: its number of steps for plain SGD."""
+from fedul_flwr.federated.messages import NORMALIZER
 
 
 class FedNova(FedAvg):

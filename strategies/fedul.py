@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from fedul_flwr.bridge import CLASS_MASSES, TEST_PRIOR, Content, Value
-from fedul_flwr.class_priors import checked_prior, mean_prior, uniform_prior
-from fedul_flwr.config import RunConfig
+from fedul_flwr.config.fedul import FedULSettings
+from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.data.types import Floats
 from fedul_flwr.errors import BadMessageError, UserError
-from fedul_flwr.federation import ClientReport, numbers
-from fedul_flwr.settings.fedul import FedULSettings
+from fedul_flwr.federated.messages import CLASS_MASSES, TEST_PRIOR, Content, Value
+from fedul_flwr.federated.phases import numbers
+from fedul_flwr.federated.registry import ClientReport
+from fedul_flwr.learning.class_priors import checked_prior, mean_prior, uniform_prior
 from strategies.unlabeled_sets import UnlabeledSets
 
 
@@ -26,9 +27,9 @@ class FedUL(UnlabeledSets):
     _mean_of_sets: Floats | None = None
 
     @classmethod
-    def check(cls, settings: RunConfig) -> None:
+    def validate(cls, settings: RunConfig) -> None:
         """As others; refuses a test prior where the loss leaves it out."""
-        super().check(settings)
+        super().validate(settings)
         loss = settings.section("fedul", FedULSettings).surrogate_loss
         if loss == "release" and settings.test_prior_source in ("given", "sets"):
             raise UserError(
@@ -42,29 +43,28 @@ class FedUL(UnlabeledSets):
         if self.settings.test_prior == "sets":
             return self._mean_of_sets
         given = self.settings.class_priors()
-        num_classes = len(self.introduction.values["class-names"])  # type: ignore[arg-type]
-        return uniform_prior(num_classes) if given is None else checked_prior(given)
+        return uniform_prior(self.num_classes) if given is None else checked_prior(given)
 
-    def round_config(self) -> dict[str, Value]:
+    def client_config(self) -> dict[str, Value]:
         """The mean of all clients' class priors, where that is pi."""
         if self._mean_of_sets is None:
             return {}
         return {TEST_PRIOR: self._mean_of_sets.tolist()}
 
-    def admit(self, report: ClientReport, answer: Content) -> None:
+    def accept_client(self, report: ClientReport, answer: Content) -> None:
         """As others; class masses have to be there where pi is made of them."""
-        super().admit(report, answer)
+        super().accept_client(report, answer)
         if self.settings.test_prior == "sets" and not report.reason:
             self._masses(answer)
 
-    def admitted(self, answers: Mapping[int, Content]) -> None:
+    def on_clients_changed(self, answers: Mapping[int, Content]) -> None:
         """Find pi, if that is asked for."""
         if self.settings.test_prior == "sets":
             self._mean_of_sets = mean_prior([self._masses(answer) for answer in answers.values()])
-        super().admitted(answers)
+        super().on_clients_changed(answers)
 
     def _masses(self, answer: Content) -> Floats:
-        masses, names = numbers(answer, CLASS_MASSES), self.introduction.values["class-names"]
-        if len(masses) != len(names) or (masses < 0).any() or not masses.any():  # type: ignore[arg-type]
+        masses = numbers(answer, CLASS_MASSES)
+        if len(masses) != self.num_classes or (masses < 0).any() or not masses.any():
             raise BadMessageError(f"a message came with no valid {CLASS_MASSES}")
         return masses

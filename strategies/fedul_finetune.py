@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
-from flwr.app import ArrayRecord, Message, MetricRecord
+from flwr.app import ArrayRecord
 
 from strategies.fedul import FedUL
 
@@ -14,9 +12,6 @@ class FedULFinetune(FedUL):
 
     trains_at_server = True
 
-    def aggregate_train(
-        self, server_round: int, replies: Iterable[Message]
-    ) -> tuple[ArrayRecord | None, MetricRecord | None]:
-        """Aggregate as FedUL does, then fine-tune (procedure C, method 1)."""
-        arrays, metrics = super().aggregate_train(server_round, replies)
-        return self.train_at_server(arrays), metrics
+    def after_train(self, model: ArrayRecord) -> ArrayRecord:
+        """Fine-tune the aggregated model (procedure C, method 1)."""
+        return self.train_at_server(model)

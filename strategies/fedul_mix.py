@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
-from flwr.app import ArrayRecord, Message, MetricRecord
+from flwr.app import ArrayRecord
 from numpy.typing import NDArray
 
-from fedul_flwr.bridge import to_arrays, to_record
+from fedul_flwr.config.server import FedULMixSettings
 from fedul_flwr.data.types import Arrays
-from fedul_flwr.settings.server import FedULMixSettings
+from fedul_flwr.federated.messages import to_arrays, to_record
 from strategies.fedul import FedUL
 
 INDEPENDENT = "independent/"
@@ -29,32 +29,28 @@ class FedULMix(FedUL):
         """lambda, and what f′ starts from."""
         return self.settings.section("fedul-mix", FedULMixSettings)
 
-    def aggregate_train(
-        self, server_round: int, replies: Iterable[Message]
-    ) -> tuple[ArrayRecord | None, MetricRecord | None]:
-        """Aggregate as FedUL does, train f′ and mix (procedure C, method 2)."""
-        arrays, metrics = super().aggregate_train(server_round, replies)
-        assert arrays is not None  # super() refuses a round without an update
+    def after_train(self, model: ArrayRecord) -> ArrayRecord:
+        """Train f′ and mix it into the aggregated model (procedure C, method 2)."""
         if self.mixing.independent == "restart":
-            start = arrays
+            start = model
         else:  # in the first round f′ begins as the global model did
             start = self._independent or self.global_arrays
         independent = self.train_at_server(start)
         if self.mixing.independent == "persistent":
             self._independent = independent
-        return mix(arrays, independent, self.mixing.mixing_weight), metrics
+        return mix(model, independent, self.mixing.mixing_weight)
 
-    def memory(self) -> Arrays:
+    def state_dict(self) -> Arrays:
         """The base's, and f′ where it lives on."""
         own = to_arrays(self._independent) if self._independent else {}
-        return super().memory() | {INDEPENDENT + name: array for name, array in own.items()}
+        return super().state_dict() | {INDEPENDENT + name: array for name, array in own.items()}
 
-    def recall(self, memory: Mapping[str, NDArray[Any]]) -> None:
-        """Take back what :meth:`memory` gave."""
-        super().recall(memory)
+    def load_state_dict(self, state: Mapping[str, NDArray[Any]]) -> None:
+        """Take back what :meth:`state_dict` gave."""
+        super().load_state_dict(state)
         own = {
             name.removeprefix(INDEPENDENT): array
-            for name, array in memory.items()
+            for name, array in state.items()
             if name.startswith(INDEPENDENT)
         }
         self._independent = to_record(own) if own else None

@@ -9,13 +9,13 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.spatial import KDTree
 
-from fedul_flwr.config import RunConfig
+from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.data.seeds import stream
 from fedul_flwr.data.types import Arrays, Floats
 from fedul_flwr.learning.embedding import embed, noise_image
 from fedul_flwr.learning.local import load_arrays
+from fedul_flwr.learning.local_plan import local_plan
 from fedul_flwr.learning.machine import place
-from fedul_flwr.local_plan import local_plan
 from fedul_flwr.models import build_model
 
 EMBEDDED, EMBEDDINGS = "embedded-clients", "embeddings"
@@ -77,7 +77,7 @@ class HelperChoice:
         known = {other: self._embeddings[other] for other in self._embeddings if other in among}
         return nearest_clients(known, client, count)
 
-    def memory(self) -> dict[str, NDArray[Any]]:
+    def state_dict(self) -> dict[str, NDArray[Any]]:
         """What a resumed run must know: ``(n,)`` clients and their ``(n, K)`` embeddings."""
         if not self._embeddings:
             return {}
@@ -87,8 +87,8 @@ class HelperChoice:
             EMBEDDINGS: np.stack([self._embeddings[client] for client in clients]),
         }
 
-    def recall(self, memory: Mapping[str, NDArray[Any]]) -> None:
-        """Take back what :meth:`memory` gave."""
-        if EMBEDDED in memory:
-            clients = (int(client) for client in memory[EMBEDDED])
-            self._embeddings = dict(zip(clients, memory[EMBEDDINGS], strict=True))
+    def load_state_dict(self, state: Mapping[str, NDArray[Any]]) -> None:
+        """Take back what :meth:`state_dict` gave."""
+        if EMBEDDED in state:
+            clients = (int(client) for client in state[EMBEDDED])
+            self._embeddings = dict(zip(clients, state[EMBEDDINGS], strict=True))

@@ -11,12 +11,12 @@ import numpy as np
 from flwr.common import log
 from numpy.typing import NDArray
 
-from fedul_flwr.bridge import Content
-from fedul_flwr.config import RunConfig
+from fedul_flwr.config.run_config import RunConfig
+from fedul_flwr.config.semi import XCLPSettings
 from fedul_flwr.data.types import Arrays
 from fedul_flwr.errors import BadMessageError, UserError
-from fedul_flwr.federation import Member
-from fedul_flwr.privacy_plan import privacy_plan
+from fedul_flwr.federated.messages import Content
+from fedul_flwr.federated.registry import CheckAnswer, ClientRef
 from fedul_flwr.propagation.graph import normalised_graph
 from fedul_flwr.propagation.phases import (
     ATTEMPT,
@@ -33,14 +33,13 @@ from fedul_flwr.propagation.phases import (
     UNLABELED_POINTS,
     WITHHELD,
 )
+from fedul_flwr.propagation.privacy_plan import privacy_plan
 from fedul_flwr.propagation.shares import JointGraph, influences
 from fedul_flwr.secure.backends import BACKENDS
 from fedul_flwr.secure.rowsums import combine
 from fedul_flwr.secure.similarity import SimilarityServer, TooFewClientsError
-from fedul_flwr.settings.semi import XCLPSettings
-from strategies.attendance import CheckAnswer
 
-Ask = Callable[[str, Mapping[Member, Content], CheckAnswer], dict[Member, Content]]
+Ask = Callable[[str, Mapping[ClientRef, Content], CheckAnswer], dict[ClientRef, Content]]
 """``(phase, what each member is sent, check) -> answers``; a member without an answer, or with one
 that ``check`` refuses, has dropped out."""
 
@@ -126,7 +125,9 @@ class LabelPropagation:
         self._backend = BACKENDS[options.secure]
         self._attempt = 0
 
-    def join(self, members: Sequence[Member], weights: Arrays) -> tuple[list[Member], JointGraph]:
+    def join(
+        self, members: Sequence[ClientRef], weights: Arrays
+    ) -> tuple[list[ClientRef], JointGraph]:
         """Phases 1 and 2: compare the points of all members and build their graph.
 
         Parameters
@@ -169,8 +170,8 @@ class LabelPropagation:
         return [by_id[client] for client in sizes], joint
 
     def sum_labels(
-        self, members: Iterable[Member], joint: JointGraph, *, withheld: int | None = None
-    ) -> dict[Member, Content]:
+        self, members: Iterable[ClientRef], joint: JointGraph, *, withheld: int | None = None
+    ) -> dict[ClientRef, Content]:
         """Phase 3 up to the sum: rows of Z for each member, which only it can read.
 
         A member that drops out here takes its labels along, while its points still carry those of
@@ -211,7 +212,7 @@ class LabelPropagation:
             [member.partition_id for member in left],
         )
 
-    def _check_share(self, rows: Mapping[int, int], member: Member, answer: Content) -> None:
+    def _check_share(self, rows: Mapping[int, int], member: ClientRef, answer: Content) -> None:
         """Refuse what is no part of the sum of the others' ``rows``."""
         client, share = member.partition_id, answer.arrays.get(SENT)
         if share is None:
@@ -223,7 +224,7 @@ class LabelPropagation:
                 f"{shape}."
             )
 
-    def _labeled(self, left: Sequence[Member], joint: JointGraph) -> bool:
+    def _labeled(self, left: Sequence[ClientRef], joint: JointGraph) -> bool:
         """Whether so many of them have labels that no one's contribution can be told."""
         if self._options.secure == "plaintext":
             return True
@@ -237,7 +238,9 @@ class LabelPropagation:
         return f", {self._options.fewest_labeled} or more of them with labels"
 
 
-def _check_compared(server: SimilarityServer, first: bool, member: Member, answer: Content) -> None:
+def _check_compared(
+    server: SimilarityServer, first: bool, member: ClientRef, answer: Content
+) -> None:
     """Refuse what is no answer of the backend; the first says which points have a label."""
     client = member.partition_id
     size = server.check(client, answer.arrays)

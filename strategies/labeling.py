@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from flwr.serverapp import Grid
 
-from fedul_flwr.config import RunConfig
+from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.data.types import Arrays
 from strategies.partly_labeled import PartlyLabeled
 

@@ -8,7 +8,7 @@ from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import FedAvg
 
-from fedul_flwr.bridge import OWN_MODEL
+from fedul_flwr.federated.messages import OWN_MODEL
 
 
 class LocalOnly(FedAvg):

@@ -4,21 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord
+from flwr.app import ArrayRecord, ConfigRecord, Message
 from flwr.serverapp import Grid
 
-from fedul_flwr.bridge import Content
-from fedul_flwr.config import RunConfig
+from fedul_flwr.config.matching import LabelPlaceSettings, SupervisedPartSettings
+from fedul_flwr.config.run_config import RunConfig
+from fedul_flwr.config.server import ServerTrainingSettings
 from fedul_flwr.errors import UserError
-from fedul_flwr.federation import ClientReport, count, number
+from fedul_flwr.federated.messages import Content
+from fedul_flwr.federated.phases import count, number
+from fedul_flwr.federated.registry import ClientReport
+from fedul_flwr.federated.strategy import MethodStrategy
 from fedul_flwr.learning.local import on_logits
 from fedul_flwr.learning.weighted import scaled_cross_entropy
-from fedul_flwr.settings.matching import LabelPlaceSettings, SupervisedPartSettings
-from fedul_flwr.settings.server import ServerTrainingSettings
-from strategies.wrapper import WrappingStrategy
 
 
-class Matching(WrappingStrategy):
+class Matching(MethodStrategy):
     """The base strategy on clients that have labels, or after training on the server's.
 
     With labels at the server it trains for one round's epochs before every round (FedMatch,
@@ -29,9 +30,9 @@ class Matching(WrappingStrategy):
     _server_loss: float | None = None
 
     @classmethod
-    def check(cls, settings: RunConfig) -> None:
+    def validate(cls, settings: RunConfig) -> None:
         """Refuse settings of training at a server that has no labels."""
-        super().check(settings)
+        super().validate(settings)
         options = settings.section("server", ServerTrainingSettings)
         if not cls.learns_at_server(settings) and options != ServerTrainingSettings():
             changed = options.model_dump(by_alias=True, exclude_defaults=True)
@@ -46,11 +47,11 @@ class Matching(WrappingStrategy):
         """Whether labels are at the server."""
         return settings.section("scenario", LabelPlaceSettings).labels_at == "server"
 
-    def admit(self, report: ClientReport, answer: Content) -> None:
+    def accept_client(self, report: ClientReport, answer: Content) -> None:
         """Take how many labels a client has."""
         report.num_labeled = count(answer, "num-labeled")
 
-    def admitted(self, answers: Mapping[int, Content]) -> None:
+    def on_clients_changed(self, answers: Mapping[int, Content]) -> None:
         """See that somebody has labels.
 
         Raises
@@ -89,15 +90,8 @@ class Matching(WrappingStrategy):
             arrays, self._server_loss = self.learn_labels(arrays, number_of_round)
         return arrays
 
-    def aggregate_train(
-        self, server_round: int, replies: Iterable[Message]
-    ) -> tuple[ArrayRecord | None, MetricRecord | None]:
-        """As the base does; notes the server's loss among the round's figures."""
-        result = super().aggregate_train(server_round, replies)
-        self.note_server_loss()
-        return result
-
-    def note_server_loss(self) -> None:
-        """Put the server's loss, where it trains, among the round's figures."""
+    def after_train(self, model: ArrayRecord) -> ArrayRecord:
+        """The model as it is; adds the server's loss, where it trains, to the round's metrics."""
         if self._server_loss is not None:
             self.record.metrics["server-loss"] = self._server_loss
+        return model

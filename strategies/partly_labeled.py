@@ -5,14 +5,15 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 
-from fedul_flwr.bridge import Content
+from fedul_flwr.config.semi import SamplingSettings, StageSettings
 from fedul_flwr.errors import UserError
-from fedul_flwr.federation import ClientReport, Member, count, number
-from fedul_flwr.settings.semi import SamplingSettings, StageSettings
-from strategies.wrapper import WrappingStrategy
+from fedul_flwr.federated.messages import Content
+from fedul_flwr.federated.phases import count, number
+from fedul_flwr.federated.registry import ClientRef, ClientReport
+from fedul_flwr.federated.strategy import MethodStrategy
 
 
-class PartlyLabeled(WrappingStrategy):
+class PartlyLabeled(MethodStrategy):
     """Trains on labels alone at first, and then also on what a method makes of unlabeled points.
 
     In the first stage only clients with labels are sampled; in the second stage they are a fixed
@@ -27,16 +28,11 @@ class PartlyLabeled(WrappingStrategy):
         """Least part of a round's clients in the second stage that has labels."""
         return self.settings.section("semi", SamplingSettings).labeled_share
 
-    @property
-    def num_classes(self) -> int:
-        """K."""
-        return len(self.introduction.values["class-names"])  # type: ignore[arg-type]
-
-    def admit(self, report: ClientReport, answer: Content) -> None:
+    def accept_client(self, report: ClientReport, answer: Content) -> None:
         """Take how many labels a client has."""
         report.num_labeled = count(answer, "num-labeled")
 
-    def admitted(self, answers: Mapping[int, Content]) -> None:
+    def on_clients_changed(self, answers: Mapping[int, Content]) -> None:
         """Remember who has labels.
 
         Raises
@@ -44,11 +40,12 @@ class PartlyLabeled(WrappingStrategy):
         UserError
             If nobody has.
         """
-        labeled = {client for client, told in answers.items() if number(told, "num-labeled") > 0}
+        labeled = {part for part, told in answers.items() if number(told, "num-labeled") > 0}
         if not labeled:
             raise UserError("No client has a label: there is nothing to learn classes from.")
-        self.labeled = [member for member in self.members if member.partition_id in labeled]
-        self.unlabeled = [member for member in self.members if member.partition_id not in labeled]
+        clients = self.registry.clients
+        self.labeled = [client for client in clients if client.partition_id in labeled]
+        self.unlabeled = [client for client in clients if client.partition_id not in labeled]
 
     def on_labels_only(self, round_number: int) -> bool:
         """Whether a round belongs to the first stage."""
@@ -60,9 +57,9 @@ class PartlyLabeled(WrappingStrategy):
             return 1
         return self.settings.section("semi", StageSettings).labels_only_rounds + 1
 
-    def sample(self, round_number: int) -> list[Member]:
+    def sample(self, round_number: int) -> list[ClientRef]:
         """As many as ``fraction-train`` says, of either kind as the stage says."""
-        count = max(1, round(self.settings.fraction_train * len(self.members)))
+        count = self.registry.sample_size
         if self.on_labels_only(round_number) or not self.uses_unlabeled_clients:
             with_labels, without = min(count, len(self.labeled)), 0
         else:
@@ -73,6 +70,6 @@ class PartlyLabeled(WrappingStrategy):
             with_labels = min(count - without, len(self.labeled))
             without = min(count - with_labels, len(self.unlabeled))
         return sorted(
-            self._draw(self.labeled, with_labels, "sample", round_number)
-            + self._draw(self.unlabeled, without, "sample unlabeled", round_number)
+            self.registry.draw(self.labeled, with_labels, "sample", round_number)
+            + self.registry.draw(self.unlabeled, without, "sample unlabeled", round_number)
         )

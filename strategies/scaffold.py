@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from logging import WARNING
 from typing import Any, cast
 
@@ -12,9 +12,11 @@ from flwr.common import log
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import FedAvg
 
-from fedul_flwr.bridge import CONFIG, to_record
 from fedul_flwr.data.types import Arrays
-from fedul_flwr.variates import CONTROL, USED_ROUND
+from fedul_flwr.federated.messages import CONFIG, Content, to_record
+from fedul_flwr.federated.phases import numbers
+from fedul_flwr.federated.registry import ClientRef
+from fedul_flwr.federated.variates import CONTROL, KEPT_ROUNDS, USED_ROUND
 
 
 class Scaffold(FedAvg):
@@ -93,7 +95,11 @@ class Scaffold(FedAvg):
             return mean, metrics
         return self._step_to(mean), metrics
 
-    def check_kept(self, client: int, rounds: Container[int]) -> None:
+    def know_clients(self, clients: Sequence[ClientRef]) -> None:
+        """Take which client each node is."""
+        self.clients = {client.node_id: client.partition_id for client in clients}
+
+    def check_client(self, client: int, answer: Content) -> None:
         """Begin all variates anew if a client no longer has the one that is part of c.
 
         That is so after its device was restarted, and on devices when a run resumes. The others
@@ -102,8 +108,9 @@ class Scaffold(FedAvg):
         Parameters
         ----------
         client : its number.
-        rounds : the rounds whose c_i the client still has.
+        answer : names the rounds whose c_i the client still has.
         """
+        rounds = numbers(answer, KEPT_ROUNDS)
         used = int(self.used.get(str(client), 0))
         if used and used not in rounds:
             log(WARNING, "Client %s has lost its variate: SCAFFOLD begins anew with all 0.", client)

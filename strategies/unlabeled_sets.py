@@ -9,15 +9,16 @@ import numpy as np
 from flwr.common import log
 from numpy.typing import NDArray
 
-from fedul_flwr.bridge import Content
+from fedul_flwr.config.fedul import AdmissionSettings
+from fedul_flwr.data.set_check import ILL_CONDITIONED, stacked_rank
 from fedul_flwr.errors import BadMessageError, UserError
-from fedul_flwr.federation import ClientReport, count, numbers
-from fedul_flwr.settings.fedul import AdmissionSettings
-from fedul_flwr.verdict import ILL_CONDITIONED, stacked_rank
-from strategies.wrapper import WrappingStrategy
+from fedul_flwr.federated.messages import Content
+from fedul_flwr.federated.phases import count, numbers
+from fedul_flwr.federated.registry import ClientReport
+from fedul_flwr.federated.strategy import MethodStrategy
 
 
-class UnlabeledSets(WrappingStrategy):
+class UnlabeledSets(MethodStrategy):
     """Hears every client's verdict on its sets before round 1.
 
     Those that cannot take part are refused or dropped (``fedul.on-refusal``).
@@ -28,7 +29,7 @@ class UnlabeledSets(WrappingStrategy):
         """Who takes part."""
         return self.settings.section("fedul", AdmissionSettings)
 
-    def admit(self, report: ClientReport, answer: Content) -> None:
+    def accept_client(self, report: ClientReport, answer: Content) -> None:
         """Take the verdict; refuse where the client refused itself."""
         condition, reason = (answer.values.get(key) for key in ("condition-number", "reason"))
         if not isinstance(condition, float) or not isinstance(reason, str):
@@ -48,7 +49,7 @@ class UnlabeledSets(WrappingStrategy):
         elif report.condition_number > ILL_CONDITIONED:
             log(WARNING, "Client %s: condition number %.3g", report.id, report.condition_number)
 
-    def admitted(self, answers: Mapping[int, Content]) -> None:
+    def on_clients_changed(self, answers: Mapping[int, Content]) -> None:
         """Check the rank of all clients' priors stacked, where they were shared."""
         if not self.admission.share_priors:
             log(INFO, "Rank of all clients' priors not checked: they are not shared.")
@@ -62,8 +63,7 @@ class UnlabeledSets(WrappingStrategy):
             )
 
     def _priors(self, answer: Content) -> NDArray[np.float64]:
-        flat, names = numbers(answer, "priors"), self.introduction.values["class-names"]
-        shape = count(answer, "num-sets"), len(names)  # type: ignore[arg-type]
+        flat, shape = numbers(answer, "priors"), (count(answer, "num-sets"), self.num_classes)
         if flat.size != shape[0] * shape[1]:
             raise BadMessageError(f"it sent {flat.size} class priors, not {shape[0]} x {shape[1]}")
         return flat.reshape(shape)

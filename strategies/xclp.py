@@ -10,14 +10,15 @@ from flwr.app import ArrayRecord, ConfigRecord, Message, RecordDict
 from flwr.common import log
 from flwr.serverapp import Grid
 
-from fedul_flwr.bridge import Content, payload_parts, to_arrays, to_record
-from fedul_flwr.config import RunConfig
+from fedul_flwr.config.run_config import RunConfig
+from fedul_flwr.config.semi import XCLPSettings
 from fedul_flwr.data.seeds import stream
-from fedul_flwr.federation import Member, number
+from fedul_flwr.federated.messages import Content, payload_parts, to_arrays, to_record
+from fedul_flwr.federated.phases import number
+from fedul_flwr.federated.registry import ClientRef
 from fedul_flwr.propagation.codes import SEED_BYTES
 from fedul_flwr.propagation.phases import END, ROWS
 from fedul_flwr.secure.similarity import TooFewClientsError
-from fedul_flwr.settings.semi import XCLPSettings
 from strategies.label_propagation import (
     LabelPropagation,
     announce_privacy,
@@ -36,15 +37,15 @@ class XCLP(PartlyLabeled):
     can_train_alone = False
 
     @classmethod
-    def check(cls, settings: RunConfig) -> None:
+    def validate(cls, settings: RunConfig) -> None:
         """As others; warns where the server sees all codes, and says what noise hides."""
-        super().check(settings)
+        super().validate(settings)
         announce_privacy(settings)
         warn_of_plaintext(settings.section("xclp", XCLPSettings))
 
-    def admitted(self, answers: Mapping[int, Content]) -> None:
+    def on_clients_changed(self, answers: Mapping[int, Content]) -> None:
         """As others; refuses rounds whose propagation would take too long."""
-        super().admitted(answers)
+        super().on_clients_changed(answers)
         if not self.on_labels_only(self.settings.num_rounds):
             most = sorted(number(answer, "num-points") for answer in answers.values())
             sampled = self.sample(self.settings.num_rounds)
@@ -57,7 +58,7 @@ class XCLP(PartlyLabeled):
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
         """Propagate, then train with those that are left."""
-        self._rows: dict[Member, Content] = {}
+        self._rows: dict[ClientRef, Content] = {}
         messages = list(super().configure_train(server_round, arrays, config, grid))
         rows = {member.node_id: content for member, content in self._rows.items()}
         for message in messages if rows else ():
@@ -66,13 +67,13 @@ class XCLP(PartlyLabeled):
             self.record.down.update(payload_parts(RecordDict({ROWS: record})))
         return messages
 
-    def take_part(self, round_number: int, arrays: ArrayRecord, grid: Grid) -> list[Member]:
+    def before_train(self, round_number: int, arrays: ArrayRecord, grid: Grid) -> list[ClientRef]:
         """The sampled members that stay through the propagation."""
-        chosen = super().take_part(round_number, arrays, grid)
+        chosen = super().before_train(round_number, arrays, grid)
         if self.on_labels_only(round_number):
             return chosen
         propagation = LabelPropagation(
-            partial(self.ask, grid),
+            partial(self.registry.query, grid),
             self.settings.section("xclp", XCLPSettings),
             round_number,
             stream(self.settings.seed, "codes", round_number).bytes(SEED_BYTES),
@@ -89,5 +90,7 @@ class XCLP(PartlyLabeled):
             log(WARNING, "Round %s: %s Its clients train on labels alone.", round_number, error)
             return trained
         finally:
-            self.tell(grid, END, [member for member in chosen if member not in self._rows])
+            self.registry.broadcast(
+                grid, END, [member for member in chosen if member not in self._rows]
+            )
         return list(self._rows)

@@ -10,17 +10,18 @@ import numpy as np
 from flwr.common import log
 from flwr.serverapp import Grid
 
-from fedul_flwr.bridge import Content
-from fedul_flwr.config import RunConfig
+from fedul_flwr.config.labels import LabelSettings
+from fedul_flwr.config.run_config import RunConfig
+from fedul_flwr.config.semi import XCLPPredictSettings, XCLPSettings
 from fedul_flwr.data.seeds import stream
 from fedul_flwr.data.types import Arrays
 from fedul_flwr.errors import UserError
-from fedul_flwr.federation import ClientReport, Member, count, number
+from fedul_flwr.federated.messages import Content
+from fedul_flwr.federated.phases import count, number
+from fedul_flwr.federated.registry import ClientRef, ClientReport
 from fedul_flwr.propagation.codes import SEED_BYTES
 from fedul_flwr.propagation.phases import END, LABEL, LAST, OWN_LABELS
 from fedul_flwr.secure.similarity import TooFewClientsError
-from fedul_flwr.settings.labels import LabelSettings
-from fedul_flwr.settings.semi import XCLPPredictSettings, XCLPSettings
 from strategies.label_propagation import (
     LabelPropagation,
     announce_privacy,
@@ -39,9 +40,9 @@ class XCLPPredict(LabelingStrategy):
         return self.settings.section("xclp-predict", XCLPPredictSettings)
 
     @classmethod
-    def check(cls, settings: RunConfig) -> None:
+    def validate(cls, settings: RunConfig) -> None:
         """Refuse features without a model, and points that there are not."""
-        super().check(settings)
+        super().validate(settings)
         announce_privacy(settings)
         warn_of_plaintext(settings.section("xclp", XCLPSettings))
         options = settings.section("xclp-predict", XCLPPredictSettings)
@@ -77,14 +78,14 @@ class XCLPPredict(LabelingStrategy):
         """Whether features are a model's."""
         return settings.section("xclp-predict", XCLPPredictSettings).features == "model"
 
-    def admit(self, report: ClientReport, answer: Content) -> None:
+    def accept_client(self, report: ClientReport, answer: Content) -> None:
         """As others; the number of points in the graph has to be one."""
-        super().admit(report, answer)
+        super().accept_client(report, answer)
         count(answer, "num-compared")
 
-    def admitted(self, answers: Mapping[int, Content]) -> None:
+    def on_clients_changed(self, answers: Mapping[int, Content]) -> None:
         """Note how many points each client has in its graph."""
-        super().admitted(answers)
+        super().on_clients_changed(answers)
         self._compared = {c: number(answer, "num-compared") for c, answer in answers.items()}
 
     def label(self, grid: Grid, weights: Arrays) -> None:
@@ -94,28 +95,30 @@ class XCLPPredict(LabelingStrategy):
         ----------
         weights : the model that makes the features; empty for pixels.
         """
-        self.prepare(grid)
+        self.registration.register_all(grid)
         groups = self.groups()
         for members in groups:
             sizes = [self._compared[member.partition_id] for member in members]
             labeled = sum(member in self.labeled for member in members)
             refuse_beyond_reach(self.settings.section("xclp", XCLPSettings), sizes, labeled)
         for position, members in enumerate(groups):
-            self._told: list[Member] = []
+            self._told: list[ClientRef] = []
             try:
                 self._label_group(grid, position, members, weights)
             except TooFewClientsError as error:  # other groups do not need this one
                 log(WARNING, "Group %s: %s", position, error)
             finally:
-                self.tell(grid, END, [member for member in members if member not in self._told])
+                self.registry.broadcast(
+                    grid, END, [member for member in members if member not in self._told]
+                )
         if self.record.clients == 0:
             raise UserError("No client of any group got labels.")
 
     def _label_group(
-        self, grid: Grid, position: int, members: Sequence[Member], weights: Arrays
+        self, grid: Grid, position: int, members: Sequence[ClientRef], weights: Arrays
     ) -> None:
         propagation = LabelPropagation(
-            partial(self.ask, grid),
+            partial(self.registry.query, grid),
             self.settings.section("xclp", XCLPSettings),
             1,
             stream(self.settings.seed, "codes", position).bytes(SEED_BYTES),
@@ -130,28 +133,26 @@ class XCLPPredict(LabelingStrategy):
             if member in others:
                 self._tell(grid, {member: others[member]}, own_labels=False, last=False)
 
-    def groups(self) -> list[list[Member]]:
+    def groups(self) -> list[list[ClientRef]]:
         """Members dealt at random into groups as equal as can be; each has somebody."""
-        groups = self.prediction.groups
-        if groups > len(self.members):
+        groups, clients = self.prediction.groups, self.registry.clients
+        if groups > len(clients):
             raise UserError(
-                f"Setting xclp-predict.groups = {groups}: there are {len(self.members)} clients."
+                f"Setting xclp-predict.groups = {groups}: there are {len(clients)} clients."
             )
-        order = stream(self.settings.seed, "groups").permutation(len(self.members))
+        order = stream(self.settings.seed, "groups").permutation(len(clients))
         if groups == 1:
-            return [self.members]
-        return [
-            sorted(self.members[index] for index in part) for part in np.array_split(order, groups)
-        ]
+            return [clients]
+        return [sorted(clients[index] for index in part) for part in np.array_split(order, groups)]
 
     def _tell(
-        self, grid: Grid, rows: dict[Member, Content], *, own_labels: bool, last: bool
+        self, grid: Grid, rows: dict[ClientRef, Content], *, own_labels: bool, last: bool
     ) -> None:
         contents = {
             member: Content(content.arrays, {OWN_LABELS: own_labels, LAST: last})
             for member, content in rows.items()
         }
-        told = self.ask(grid, LABEL, contents)
+        told = self.registry.query(grid, LABEL, contents)
         if own_labels:
             self.record.clients += len(told)
         if last:

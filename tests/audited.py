@@ -31,23 +31,23 @@ from client_apps.fedul_consistency import FedULConsistencyClient
 from client_apps.local import LocalTrainingClient
 from client_apps.xclp import XCLPClient
 from client_apps.xclp_predict import XCLPPredictClient
-from fedul_flwr.bridge import Content
-from fedul_flwr.client_state import ClientState
-from fedul_flwr.config import default_flat, parse_flat
-from fedul_flwr.data import holdings
+from fedul_flwr.config.node_config import NodeConfig
+from fedul_flwr.config.run_config import default_flat, parse_flat
+from fedul_flwr.config.semi import XCLPSettings
+from fedul_flwr.data import federated_split as holdings
 from fedul_flwr.data.sources import source_directory
 from fedul_flwr.data.split import build_split, client_files
 from fedul_flwr.data.types import Arrays
-from fedul_flwr.exchange import HELPERS, SINCE
-from fedul_flwr.federation import DataShape, Member, introduction
+from fedul_flwr.federated.client_state import ClientState
+from fedul_flwr.federated.messages import Content
+from fedul_flwr.federated.nodes import DataShape, setup_content
+from fedul_flwr.federated.registry import CheckAnswer, ClientRef
+from fedul_flwr.federated.sync import BASE_ROUND, HELPERS
 from fedul_flwr.learning.decomposition import decompose, flatten
 from fedul_flwr.learning.local import dump_arrays
 from fedul_flwr.methods import find_method
 from fedul_flwr.models import build_model
-from fedul_flwr.node_config import NodeConfig
 from fedul_flwr.propagation.phases import LABEL, LAST, OWN_LABELS, ROWS
-from fedul_flwr.settings.semi import XCLPSettings
-from strategies.attendance import CheckAnswer
 from strategies.label_propagation import LabelPropagation
 from tests.partly_labeled import GIVEN_METHOD, GivenClient
 
@@ -140,7 +140,7 @@ class Federation:
     def prepare(self, number: int = 0, **options: Any) -> Content:
         data = find_method(self.settings.method).data
         files = client_files(self.source, self.split, data)
-        told = introduction(self.settings, SHAPE, files)
+        told = setup_content(self.settings, SHAPE, files)
         return self.client(number, **options).step("prepare", told)
 
     def weights(self) -> Arrays:
@@ -164,8 +164,8 @@ class Federation:
         """XCLP's phases between both clients: rows for each; answers are added to ``sent``."""
 
         def ask(
-            phase: str, contents: Mapping[Member, Content], check: CheckAnswer
-        ) -> dict[Member, Content]:
+            phase: str, contents: Mapping[ClientRef, Content], check: CheckAnswer
+        ) -> dict[ClientRef, Content]:
             answers = {
                 member: self.client(member.partition_id, kind).step(phase, content)
                 for member, content in contents.items()
@@ -179,7 +179,7 @@ class Federation:
         num_classes = len(self.client(0, kind).federation["class-names"])
         propagation = LabelPropagation(ask, options, SECOND_STAGE, bytes(32), num_classes)
         left, joint = propagation.join(
-            [Member(number, number) for number in CLIENTS], self.weights()
+            [ClientRef(number, number) for number in CLIENTS], self.weights()
         )
         rows = propagation.sum_labels(left, joint)
         return {member.partition_id: content.arrays for member, content in rows.items()}
@@ -220,7 +220,7 @@ class Federation:
             for number in CLIENTS:
                 client = self.client(number, kind)
                 client.received = received
-                told = {"server-round": server_round, SINCE: since, HELPERS: 0}
+                told = {"server-round": server_round, BASE_ROUND: since, HELPERS: 0}
                 _, examples, metrics = client.fit([], told)
                 sent += [examples, metrics, *flatten(dict(client.returned)).values()]
         return sent

@@ -14,10 +14,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from fedul_flwr.app_bundle import app_directory
 from fedul_flwr.deploy.files import CONNECTION
 from fedul_flwr.deploy.init import plan, write
-from fedul_flwr.process_tree import MARK, PREFIX, end_superlink
+from fedul_flwr.engine.app_files import app_directory
+from fedul_flwr.engine.process_tree import MARK, PREFIX, end_superlink
 
 PROGRAMS = Path(sys.executable).parent
 START_SECONDS, RUN_SECONDS = 120.0, 600.0

@@ -13,14 +13,14 @@ from flwr.app import Error, Message, RecordDict
 from flwr.common.constant import ErrorCode
 from flwr.serverapp import Grid
 from safetensors.numpy import load_file
+from fedul_flwr.federated.parts_codec import ROUNDS
 from torch import nn
 
-from fedul_flwr.bridge import payload_bytes, to_arrays
 from fedul_flwr.data.types import Arrays
-from fedul_flwr.exchange import HELD, SINCE
-from fedul_flwr.simulation import FIRST_NODE_ID
-from strategies.grid_view import GridView
-from strategies.held import ROUNDS
+from fedul_flwr.engine.in_process import FIRST_NODE_ID
+from fedul_flwr.federated.messages import payload_bytes, to_arrays
+from fedul_flwr.federated.sampled_grid import SampledGrid
+from fedul_flwr.federated.sync import BASE_ROUND, HELD
 from tests.runs import as_error
 
 Fate = Literal["answers", "fails", "lost", "late"]
@@ -77,7 +77,7 @@ class Exchange:
     bytes_up: int = 0
 
 
-class WatchedGrid(GridView):
+class WatchedGrid(SampledGrid):
     """A grid that keeps what travels in rounds, and on which some messages get no answer.
 
     Parameters
@@ -162,7 +162,7 @@ def assert_in_step(directory: Path, server_round: int) -> set[int]:
     for client, held in held_by_server(directory, server_round).items():
         folder = directory / "clients" / str(client)
         own = load_file(folder / f"{HELD}-{rounds[client]}.safetensors")
-        assert int(own.pop(SINCE)) == rounds[client]
+        assert int(own.pop(BASE_ROUND)) == rounds[client]
         assert own.keys() == held.keys()
         for name, array in own.items():
             assert array.dtype == held[name].dtype

@@ -10,9 +10,9 @@ from flwr.app import Context, Message, RecordDict
 from flwr.proto.node_pb2 import NodeInfo
 from flwr.serverapp import Grid
 
-from fedul_flwr.bridge import phase_of
-from fedul_flwr.simulation import FIRST_NODE_ID, InProcessGrid
-from strategies.grid_view import GridView
+from fedul_flwr.engine.in_process import FIRST_NODE_ID, InProcessGrid
+from fedul_flwr.federated.messages import phase_of
+from fedul_flwr.federated.sampled_grid import SampledGrid
 from tests.learnable_owners import NAMES, write_labeled
 from tests.runs import as_error
 
@@ -30,7 +30,7 @@ def write_owners(root: Path, count: int) -> None:
         write_labeled(root / str(client), seed=client, points=12)
 
 
-class Flock(GridView):
+class Flock(SampledGrid):
     """A grid on which ``there(round)`` says which nodes are connected; rounds count from 1.
 
     Parameters

@@ -11,15 +11,14 @@ from flwr.app import RecordDict
 from numpy.typing import NDArray
 
 from client_apps.xclp import XCLPClient
-from fedul_flwr.bridge import Content, from_records, to_records
-from fedul_flwr.client_state import ClientState
-from fedul_flwr.config import default_flat, parse_flat
+from fedul_flwr.config.node_config import NodeConfig
+from fedul_flwr.config.run_config import default_flat, parse_flat
+from fedul_flwr.config.semi import XCLPSettings
 from fedul_flwr.data.types import Ints, PartlyLabeledPoints
-from fedul_flwr.federation import Member
-from fedul_flwr.node_config import NodeConfig
+from fedul_flwr.federated.client_state import ClientState
+from fedul_flwr.federated.messages import Content, from_records, to_records
+from fedul_flwr.federated.registry import CheckAnswer, ClientRef
 from fedul_flwr.propagation.labels import Propagated
-from fedul_flwr.settings.semi import XCLPSettings
-from strategies.attendance import CheckAnswer
 from strategies.label_propagation import LabelPropagation
 
 Features = NDArray[np.floating[Any]]
@@ -67,8 +66,8 @@ class Parties:
         self.asked: list[str] = []
 
     @property
-    def members(self) -> list[Member]:
-        return [Member(number, 1000 - number) for number in range(len(self.features))]
+    def members(self) -> list[ClientRef]:
+        return [ClientRef(number, 1000 - number) for number in range(len(self.features))]
 
     def client(self, number: int) -> Party:
         count = len(self.labels[number])
@@ -90,8 +89,8 @@ class Parties:
         return ClientState(self.states[number])
 
     def ask(
-        self, phase: str, contents: Mapping[Member, Content], check: CheckAnswer
-    ) -> dict[Member, Content]:
+        self, phase: str, contents: Mapping[ClientRef, Content], check: CheckAnswer
+    ) -> dict[ClientRef, Content]:
         answers, number = {}, self.asked.count(phase)
         self.asked.append(phase)
         for member, content in contents.items():
@@ -106,7 +105,7 @@ class Parties:
             self.heard.append((phase, client, sent, from_records(to_records(answer))))
         return answers
 
-    def meddled(self, phase: str, member: Member, answer: Content) -> Content:
+    def meddled(self, phase: str, member: ClientRef, answer: Content) -> Content:
         """What of an answer arrives: all of it."""
         return answer
 

@@ -6,13 +6,13 @@ import numpy as np
 from torch.nn import functional
 
 from client_apps.local import LocalTrainingClient, TrainingData
-from fedul_flwr.bridge import Value
+from fedul_flwr.config.labels import LabelSettings
 from fedul_flwr.data.label_split import open_partly_labeled_points
-from fedul_flwr.data.owned_labels import load_partly_labeled
+from fedul_flwr.data.local_labels import load_partly_labeled
 from fedul_flwr.data.types import PartlyLabeledPoints
+from fedul_flwr.federated.messages import Value
 from fedul_flwr.learning.local import Loss
 from fedul_flwr.methods import Method
-from fedul_flwr.settings.labels import LabelSettings
 
 SEEN: dict[int, PartlyLabeledPoints] = {}
 """What clients trained on, by their number."""
@@ -45,7 +45,7 @@ class GivenClient(LocalTrainingClient):
 
 GIVEN = Method(
     name="given",
-    strategy="strategies.wrapper:WrappingStrategy",
+    strategy="fedul_flwr.federated.strategy:MethodStrategy",
     client="tests.partly_labeled:GivenClient",
     sections={"labels": LabelSettings},
     data="partly-labeled",

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from fedul_flwr.class_priors import (
+from fedul_flwr.learning.class_priors import (
     FLOOR,
     checked_prior,
     class_masses,

@@ -14,12 +14,13 @@ from typing import Any, Self
 import pytest
 from typer.testing import CliRunner
 
-from fedul_flwr import launcher, progress
-from fedul_flwr.cli import app
+from fedul_flwr.cli.main import app
+from fedul_flwr.config.overrides import parse_overrides
+from fedul_flwr.engine import progress
+from fedul_flwr.engine import submit as launcher
+from fedul_flwr.engine.progress import RunProgress
+from fedul_flwr.engine.submit import RunOutcome
 from fedul_flwr.errors import UserError
-from fedul_flwr.launcher import RunOutcome
-from fedul_flwr.overrides import parse_overrides
-from fedul_flwr.progress import RunProgress
 
 runner = CliRunner()
 
@@ -86,7 +87,7 @@ def rounds(output: Path, *steps: int) -> None:
 def stage(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Stage:
     stage = Stage()
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("fedul_flwr.config.resolve", stage.resolve)
+    monkeypatch.setattr("fedul_flwr.config.run_config.resolve", stage.resolve)
     monkeypatch.setattr(launcher, "LocalSuperLink", FakeSuperLink)
     monkeypatch.setattr(launcher, "run_app", stage.run_app)
     summary = types.ModuleType("summary")
@@ -214,7 +215,7 @@ def test_ctrl_c_is_130(stage: Stage) -> None:
 def test_in_process(stage: Stage, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     module = types.ModuleType("simulation")
     module.run_in_process = lambda config, n, **_: rounds(Path(config.output), n)  # type: ignore[attr-defined]
-    monkeypatch.setitem(sys.modules, "fedul_flwr.simulation", module)
+    monkeypatch.setitem(sys.modules, "fedul_flwr.engine.in_process", module)
     result = runner.invoke(app, ["run", "--in-process", "--num-supernodes", "2"])
     assert result.exit_code == 0, result.output
     assert "round 2/2" in result.output
@@ -292,7 +293,7 @@ def test_metrics_written_anew_are_read_from_the_start(tmp_path: Path) -> None:
 
 def test_help_imports_nothing_heavy() -> None:
     code = (
-        "import sys; import fedul_flwr.cli; "
+        "import sys; import fedul_flwr.cli.main; "
         "print([m for m in ('torch', 'flwr', 'ray', 'pydantic', 'pandas') if m in sys.modules])"
     )
     output = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True).stdout

@@ -12,7 +12,7 @@ from fedul_flwr.methods import METHODS
 CODE = """
 import sys
 from fedul_flwr.client_app import app
-from fedul_flwr.references import load_reference
+from fedul_flwr.config.references import load_reference
 load_reference({reference!r}, "method")
 print(*sorted(name for name in sys.modules if name.split(".")[0] in {watched!r}))
 """

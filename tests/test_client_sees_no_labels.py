@@ -37,11 +37,11 @@ import client_apps.xclp_predict
 from baselines.supervised import SupervisedClient
 from client_apps.fedul import FedULClient
 from client_apps.matching import MatchingClient
-from fedul_flwr.bridge import Content
+from fedul_flwr.config.fedul import UnlabeledSetSettings
 from fedul_flwr.data.set_generator import generate_sets
 from fedul_flwr.data.types import UnlabeledSets
+from fedul_flwr.federated.messages import Content
 from fedul_flwr.methods import METHODS
-from fedul_flwr.settings.fedul import UnlabeledSetSettings
 from tests.audited import (
     AUDITED,
     PARTLY_LABELED,

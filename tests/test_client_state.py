@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from flwr.app import RecordDict
 
-from fedul_flwr.client_state import ClientState
+from fedul_flwr.federated.client_state import ClientState
 
 
 def ones(value: float) -> dict[str, np.ndarray]:

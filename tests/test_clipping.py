@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fedul_flwr.bridge import to_arrays, to_record
-from fedul_flwr.clipping import step_off
+from fedul_flwr.federated.clipping import step_off
+from fedul_flwr.federated.messages import to_arrays, to_record
 
 
 def stepped(update: dict[str, Any], start: dict[str, Any]) -> dict[str, Any]:

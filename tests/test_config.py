@@ -12,19 +12,19 @@ from typing import Any, get_args
 import pytest
 from pydantic import ValidationError
 
-from fedul_flwr.config import (
+from fedul_flwr.config.base import Settings
+from fedul_flwr.config.fedul import FedULSettings, UnlabeledSetSettings
+from fedul_flwr.config.run_config import (
     RunConfig,
     all_sections,
     default_flat,
     parse_flat,
     resolve,
 )
+from fedul_flwr.config.sections import SECTIONS, FedProxSettings
+from fedul_flwr.config.shared import BaseName, PartitionName, SharedSettings
 from fedul_flwr.errors import UserError
 from fedul_flwr.methods import METHODS, Method
-from fedul_flwr.settings.base import Settings
-from fedul_flwr.settings.fedul import FedULSettings, UnlabeledSetSettings
-from fedul_flwr.settings.sections import SECTIONS, FedProxSettings
-from fedul_flwr.settings.shared import BaseName, PartitionName, SharedSettings
 from tests.partly_labeled import GIVEN_METHOD
 
 

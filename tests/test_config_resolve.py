@@ -11,11 +11,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fedul_flwr.config import LAST_MODEL, default_flat, parse_flat, resolve
+from fedul_flwr.config.document import defaults_toml, settings_page
+from fedul_flwr.config.labels import LabelSettings
+from fedul_flwr.config.run_config import LAST_MODEL, default_flat, parse_flat, resolve
+from fedul_flwr.config.sections import FedProxSettings
 from fedul_flwr.errors import UserError
-from fedul_flwr.settings.document import defaults_toml, settings_page
-from fedul_flwr.settings.labels import LabelSettings
-from fedul_flwr.settings.sections import FedProxSettings
 from tests.partly_labeled import GIVEN_METHOD
 
 REPOSITORY = Path(__file__).resolve().parents[1]

@@ -18,15 +18,15 @@ import pyarrow.parquet as pq
 import pytest
 from PIL import Image
 
-from fedul_flwr.comparison.plan import make_plan, read_runs
-from fedul_flwr.config import RunConfig
-from fedul_flwr.data.owned import load_unlabeled_sets
-from fedul_flwr.data.owned_labels import load_partly_labeled
-from fedul_flwr.overrides import parse_overrides
+from fedul_flwr.config.run_config import RunConfig
+from fedul_flwr.data.local_data import load_unlabeled_sets
+from fedul_flwr.data.local_labels import load_partly_labeled
+from fedul_flwr.reproduction.plan import Machine, plan_column
+from fedul_flwr.reproduction.tables import Size, read_table
 from tests.runs import metrics, train
 
 ROOT = Path(__file__).parents[1]
-RECIPES = ROOT / "experiments" / "recipes"
+EXPERIMENTS = ROOT / "experiments"
 NAMES = ["none", "covid", "other"]
 SHAPE = (8, 8, 1)
 
@@ -162,24 +162,16 @@ def test_a_patient_among_training_and_test_images_is_refused(tmp_path: Path) -> 
         script.write_hospitals(tmp_path, tmp_path / "out")
 
 
-@pytest.mark.parametrize(
-    ("recipe", "column", "clients"),
-    [
-        ("covid-fedmatch", "clients", 10),
-        ("covid-fedmatch", "server", 10),
-        ("covid-fedul", "m6", 5),
-        ("covid-fedul", "m12", 5),
-    ],
-)
-@pytest.mark.parametrize("size", ["", "quick"])
-def test_every_row_of_the_recipes_is_accepted(
-    recipe: str, column: str, clients: int, size: str, tmp_path: Path
-) -> None:
-    over = parse_overrides([str(RECIPES / recipe / size / f"{column}.toml")])
-    plan = make_plan(read_runs(RECIPES / recipe / "methods.toml"), over, (0,), clients, tmp_path)
-    # Hospitals are the same, and the folder with all labels is another.
-    assert all("client-data differs" in warning for warning in plan.split_warnings)
-    assert {cell.config.learning_rate_schedule for cell in plan.cells} == {"constant"}
+@pytest.mark.parametrize(("recipe", "clients"), [("covid-fedmatch", 10), ("covid-fedul", 5)])
+@pytest.mark.parametrize("size", ["full", "quick"])
+def test_rows_of_the_recipes_share_hospitals(recipe: str, clients: int, size: Size) -> None:
+    table = read_table(EXPERIMENTS, f"recipes/{recipe}")
+    for column in table.columns:
+        plan = plan_column(table, column, size, (0,), Machine(EXPERIMENTS)).plan
+        assert plan.num_supernodes == clients
+        # Hospitals are the same, and the folder with all labels is another.
+        assert all("client-data differs" in warning for warning in plan.split_warnings)
+        assert {cell.config.learning_rate_schedule for cell in plan.cells} == {"constant"}
 
 
 @pytest.mark.parametrize(

@@ -11,10 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from fedul_flwr.config import RunConfig
+from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.errors import UserError
 from fedul_flwr.models import MODELS, build_model
+from fedul_flwr.reproduction.measures import MEASURES
 from fedul_flwr.reproduction.render import render
+from fedul_flwr.reproduction.tables import TableSettings, read_table
 from tests.runs import summary, train
 
 ROOT = Path(__file__).parents[1]
@@ -126,6 +128,18 @@ def test_the_runs_of_a_comparison(tmp_path: Path) -> None:
     plan = make_plan(runs, {"fedul.num-sets": 20}, (0,), 10, tmp_path)
     assert [cell.run for cell in plan.cells] == ["FedUL", "All labels", "FedUL, FedProx"]
     assert plan.split_warnings == ()
+
+
+def test_the_example_of_a_tables_file(tmp_path: Path) -> None:
+    (tmp_path / "methods.toml").write_text(text_of("experiments/fedul/methods.toml"))
+    (tmp_path / "table.toml").write_text(blocks("docs/reproduce.md", "toml")[0])
+    table = read_table(tmp_path, "table")
+    text = text_of("docs/reproduce.md")
+    assert list(table.columns) == ["MNIST M=10", "MNIST M=20", "CIFAR-10 M=10", "CIFAR-10 M=20"]
+    assert "`MNIST M=10`, `MNIST M=20`, `CIFAR-10 M=10` and `CIFAR-10 M=20`" in text
+    assert table.settings_of("CIFAR-10 M=10", "full")["l1"] == 2e-5
+    named = set(re.findall(r"`\[?([\w-]+)", text.partition("## The file of a table")[2]))
+    assert set(TableSettings.names()) | set(MEASURES) <= named
 
 
 def test_the_papers_tables_are_those_of_the_results(

@@ -10,10 +10,10 @@ import pytest
 from flwr.app import Message
 from flwr.serverapp import Grid
 
-from fedul_flwr.bridge import Content
-from fedul_flwr.config import RunConfig
+from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.errors import BadMessageError, UserError
-from fedul_flwr.federation import count, number, numbers
+from fedul_flwr.federated.messages import Content
+from fedul_flwr.federated.phases import count, number, numbers
 from tests.runs import MeddlingGrid, as_error, metrics, train
 
 Settings = Callable[..., RunConfig]

@@ -1,78 +1,36 @@
-"""The files in experiments/fedmatch: rows are what their paths say, and can be compared."""
+"""The tables of FedMatch's paper have its settings, and their rows can be compared."""
 
 from __future__ import annotations
 
-import re
-import tomllib
-from pathlib import Path
-
 import pytest
 
-from fedul_flwr.comparison.plan import Plan, make_plan, read_runs
-from fedul_flwr.config import resolve
-from fedul_flwr.overrides import parse_overrides
-from fedul_flwr.settings.base import Scalar
+from fedul_flwr.comparison.plan import read_runs
+from fedul_flwr.config.base import Scalar
+from fedul_flwr.reproduction.tables import Size
+from tests.papers import EXPERIMENTS, ROOT, cell, changed_by_quick, columns, shared, table
 
-ROOT = Path(__file__).parents[1]
-PLACE = ROOT / "experiments" / "fedmatch"
-RECIPE = ROOT / "experiments" / "recipes" / "fedmatch-cifar10"
-COMPARISONS = sorted(PLACE.glob("*.toml"))
-ROWS = sorted({*PLACE.rglob("*.toml")} - {*COMPARISONS, *PLACE.rglob("table.toml")})
-FULL = [file for file in ROWS if file.parent.name != "quick"]
-COUNTS = {"figure-6c": 1, "figure-9": 2, "table-1": 4, "table-2": 2, "table-5": 4, "table-6": 5}
+SIZES: tuple[Size, ...] = ("full", "quick")
+ALL = columns("fedmatch/")
+RECIPE = "recipes/fedmatch-cifar10"
 REDUCED = {
-    "model": "{}",
-    "num-rounds": "{} rounds",
-    "points-per-client": "{} points per client",
-    "learning-rate": "a larger step size",
-    "local-epochs": "{} local epochs",
-    "server.epochs": "{} epochs at the server",
-    "evaluate-every": "evaluated every {} rounds",
-    "fraction-train": "clients in a round",
-    "scenario.rounds-per-step": "steps of {} rounds",
-    "labels.total": "20 clients",
+    *("model", "num-rounds", "points-per-client", "learning-rate", "local-epochs", "server.epochs"),
+    *("evaluate-every", "fraction-train", "scenario.rounds-per-step", "labels.total"),
 }
-"""What quick twins change, and how their headers say it."""
 SERVER = {"l1-weight": 1e-5, "psi-cutoff": 1e-5, "difference-threshold": 1e-5}
 CLIENTS = {"l1-weight": 1e-4, "psi-cutoff": 5e-6, "difference-threshold": 5e-5}
+FEW_CLIENTS = {"fedmatch/figure-6c": 1, "fedmatch/figure-9": 10, "fedmatch/table-2": 10}
 
 
-def name(file: Path) -> str:
-    return str(file.relative_to(ROOT))
+def num_clients(name: str, size: Size) -> int:
+    """Clients in the paper, or in quick runs."""
+    many = FEW_CLIENTS.get(name, 100)
+    return 20 if size == "quick" and many == 100 else many
 
 
-def table_of(file: Path) -> str:
-    return file.relative_to(PLACE).parts[0]
-
-
-def settings(file: Path) -> dict[str, Scalar]:
-    """All settings of a row."""
-    return resolve(parse_overrides([str(file)]), ROOT).to_flat()
-
-
-def num_clients(file: Path) -> int:
-    """Clients in the paper, or in a quick twin."""
-    table = table_of(file)
-    many = {"figure-6c": 1, "figure-9": 10, "table-2": 10}.get(table, 100)
-    return 20 if file.parent.name == "quick" and many == 100 else many
-
-
-def compared_in(file: Path) -> Path:
-    """The file of named runs that a row's header names."""
-    found = re.findall(r"--runs (\S+)", file.read_text())
-    assert len(found) == 1
-    return ROOT / found[0]
-
-
-def plan_of(row: Path, runs: Path, place: Path) -> Plan:
-    over = parse_overrides([str(row)])
-    return make_plan(read_runs(runs), over, (0,), num_clients(row), place)
-
-
-def said(file: Path) -> dict[str, Scalar]:
-    """What the path of a row says of its settings."""
-    table, words = table_of(file), file.stem.split("-")
-    streams, covid = "streaming" in words, "covid" in words
+def said(name: str, column: str, size: Size) -> dict[str, Scalar]:
+    """What the names of a table and a column say of their settings."""
+    streams, covid = "Streaming" in column, name == "fedmatch/figure-9"
+    at_server = "at server" in column
     found: dict[str, Scalar] = {
         "method": "fedmatch",
         "dataset": str(ROOT / "covid-radiography")
@@ -80,37 +38,35 @@ def said(file: Path) -> dict[str, Scalar]:
         else "zalando-datasets/fashion_mnist"
         if streams
         else "uoft-cs/cifar10",
-        "partition": "imbalanced" if streams or "noniid" in words else "iid",
-        "scenario.labels-at": "server" if "server" in words else "clients",
+        "partition": "imbalanced" if "NonIID" in column else "iid",
+        "scenario.labels-at": "server" if at_server else "clients",
         "scenario.streaming-steps": 10 if streams else 1,
-        "evaluate": "local" if table == "table-2" else "global",
-        "measure-forgetting": table == "figure-6c",
+        "evaluate": "local" if name == "fedmatch/table-2" else "global",
+        "measure-forgetting": name == "fedmatch/figure-6c",
     }
-    per_class = int(words[1]) if words[0] == "labels" else 5
-    if found["scenario.labels-at"] == "clients":
-        found["labels.total"] = per_class * (3 if covid else 10) * num_clients(file)
-    part = float(words[-1]) if "fraction" in words else 0.05
-    if streams or table.startswith("figure"):
+    per_class = int(column.split()[0]) if name == "fedmatch/table-5" else 5
+    if not at_server:
+        found["labels.total"] = per_class * (3 if covid else 10) * num_clients(name, size)
+    part = float(column.partition("F=")[2] or 0.05)
+    if streams or name in ("fedmatch/figure-6c", "fedmatch/figure-9"):
         part = 1.0
     # 0.25 of 20 clients are five, as 0.05 of 100 are.
-    found["fraction-train"] = part if file.parent.name != "quick" else min(5 * part, 1.0)
+    found["fraction-train"] = part if size == "full" else min(5 * part, 1.0)
     return found
 
 
-@pytest.mark.parametrize("file", ROWS, ids=name)
-def test_a_row_is_what_its_path_says(file: Path) -> None:
-    flat, expected = settings(file), said(file)
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize(("name", "column"), ALL)
+def test_a_column_is_what_its_name_says(name: str, column: str, size: Size) -> None:
+    flat, expected = shared(name, column, size), said(name, column, size)
     assert {key: flat[key] for key in expected} == expected
-    text = file.read_text()
-    assert len(re.findall(rf"-c {name(file)}", text)) == 2
-    assert set(re.findall(r"--num-supernodes (\d+)", text)) == {str(num_clients(file))}
-    assert compared_in(file).exists()
+    assert table(name).num_clients(column, size) == num_clients(name, size)
 
 
-@pytest.mark.parametrize("file", FULL, ids=name)
-def test_what_the_paper_has_the_same_in_every_row(file: Path) -> None:
-    flat = settings(file)
-    at_server = flat["scenario.labels-at"] == "server"
+@pytest.mark.parametrize(("name", "column"), ALL)
+def test_what_the_paper_has_the_same_in_every_column(name: str, column: str) -> None:
+    flat = shared(name, column)
+    at_server = "at server" in column
     expected: dict[str, Scalar] = {
         **{"optimizer": "sgd", "learning-rate": 1e-3, "momentum": 0.0, "weight-decay": 0.0},
         **{"learning-rate-schedule": "plateau", "learning-rate-factor": 3.0},
@@ -123,78 +79,56 @@ def test_what_the_paper_has_the_same_in_every_row(file: Path) -> None:
         **{"fedmatch.ties": "lowest", "fedmatch.evaluate-with": "both"},
         **{"fedmatch.helpers": 2, "fedmatch.helper-interval": 10, "client-weights": "uniform"},
         **{f"fedmatch.{key}": value for key, value in (SERVER if at_server else CLIENTS).items()},
-        "points-per-client": 1050 if table_of(file) == "figure-6c" else 0,
-        "model": "alexnet-like" if table_of(file) == "table-6" else "resnet9",
+        "points-per-client": 1050 if name == "fedmatch/figure-6c" else 0,
+        "model": "alexnet-like" if name == "fedmatch/table-6" else "resnet9",
         "num-rounds": 200 if flat["fraction-train"] != 1.0 else 100,
         "evaluate-every": 1,
     }
     assert {key: flat[key] for key in expected} == expected
-    kind, number = table_of(file).removesuffix("c").split("-")
-    assert f"FedMatch paper, {kind} {number}" in file.read_text()
 
 
-@pytest.mark.parametrize("file", [f for f in FULL if table_of(f) != "figure-9"], ids=name)
-def test_points_set_aside_are_as_many_as_in_the_paper(file: Path) -> None:
-    flat = settings(file)
-    points, validation = (60_000, 3500) if "streaming" in file.stem else (50_000, 3000)
+@pytest.mark.parametrize(("name", "column"), [f for f in ALL if f[0] != "fedmatch/figure-9"])
+def test_points_set_aside_are_as_many_as_in_the_paper(name: str, column: str) -> None:
+    flat = shared(name, column)
+    points, validation = (60_000, 3500) if "Streaming" in column else (50_000, 3000)
     server = 1000 if flat["scenario.labels-at"] == "server" else 0
     # Rounded up when points are set aside: 0.058333 · 60,000 = 3499.98, 0.016666 · 60,000 = 999.96.
     assert -1 < float(str(flat["validation-fraction"])) * points - validation <= 0
     assert -1 < float(str(flat["server-fraction"])) * points - server <= 0
 
 
-@pytest.mark.parametrize("file", FULL, ids=name)
-def test_a_quick_twin_differs_in_what_it_says(file: Path) -> None:
-    twin = file.parent / "quick" / file.name
-    flat, quick = settings(file), settings(twin)
-    changed = {key for key in flat if flat[key] != quick[key] and key != "output"}
-    assert flat.keys() == quick.keys()
-    assert {"model", "num-rounds", "learning-rate", "evaluate-every"} <= changed <= REDUCED.keys()
-    lines = [line.lstrip("# ") for line in twin.read_text().splitlines() if line[0:1] == "#"]
-    header = " ".join(lines).partition("fedul-flwr")[0]
-    assert f"Quick twin of ../{file.name}, for two cores:" in header
-    for key, words in REDUCED.items():
-        if key != "labels.total":
-            assert (words.replace("{}", str(quick[key])) in header) == (key in changed), key
-    assert ("20 clients" in header) == (num_clients(twin) == 20)
+@pytest.mark.parametrize(("name", "column"), ALL)
+def test_quick_columns_are_smaller(name: str, column: str) -> None:
+    changed = changed_by_quick(name, column)
+    assert {"model", "num-rounds", "learning-rate", "evaluate-every"} <= changed <= REDUCED
 
 
-def test_every_row_has_a_quick_twin_and_every_twin_a_row() -> None:
-    twins = {file.parent.parent / file.name for file in ROWS if file.parent.name == "quick"}
-    assert twins == set(FULL)
-    of_table = [table_of(file) for file in FULL]
-    assert {table: of_table.count(table) for table in of_table} == COUNTS
+@pytest.mark.parametrize(("name", "column"), [f for f in ALL if f[0] != "fedmatch/figure-6ab"])
+def test_rows_have_the_base_that_their_names_say(name: str, column: str) -> None:
+    for row in table(name).rows_of(column, "full"):
+        base = row.partition("-")[0].lower()
+        assert cell(name, column, row)["base"] == (base if "-" in row else "fedavg")
 
 
-@pytest.mark.parametrize("file", ROWS, ids=name)
-def test_what_fedmatch_is_compared_with_fits_the_row(file: Path, tmp_path: Path) -> None:
-    plan = plan_of(file, compared_in(file), tmp_path)
-    assert plan.split_warnings == ()
-    for cell in plan.cells:
-        base = cell.run.partition("-")[0].lower()
-        assert cell.config.base == (base if "-" in cell.run else "fedavg")
-
-
-@pytest.mark.parametrize("file", [f for f in FULL if table_of(f)[:8] != "figure-6"], ids=name)
-def test_a_table_has_the_papers_figures_of_what_is_compared(file: Path) -> None:
-    columns = tomllib.loads((file.parent / "table.toml").read_text())["columns"].values()
-    (column,) = (column for column in columns if column["file"] == file.name)
-    compared = read_runs(compared_in(file)).keys()
+@pytest.mark.parametrize(("name", "column"), [f for f in ALL if "figure-6" not in f[0]])
+def test_a_table_has_the_papers_figures_of_what_is_compared(name: str, column: str) -> None:
+    compared = table(name).rows_of(column, "full").keys()
     # Of the COVID images the paper has no ceiling.
-    expected = compared - ({"FedProx-SL"} if table_of(file) == "figure-9" else set())
-    assert column["paper"]["accuracy"].keys() == expected
+    expected = compared - ({"FedProx-SL"} if name == "fedmatch/figure-9" else set())
+    assert table(name).settings.paper["accuracy"][column].keys() == expected
 
 
-def test_ablations_leave_one_part_out_each(tmp_path: Path) -> None:
-    plan = plan_of(PLACE / "table-1" / "iid-clients.toml", PLACE / "ablations.toml", tmp_path)
-    flat = {cell.run: cell.config.to_flat() for cell in plan.cells}
-    assert plan.split_warnings == ()
+def test_ablations_leave_one_part_out_each_of_a_column_of_table_1() -> None:
+    (column,) = table("fedmatch/figure-6ab").columns
+    for size in SIZES:
+        assert shared("fedmatch/figure-6ab", column, size) == shared(
+            "fedmatch/table-1", column, size
+        )
+    rows = table("fedmatch/figure-6ab").rows()
+    flat = {row: cell("fedmatch/figure-6ab", column, row) for row in rows}
     assert flat.pop("labels alone")["method"] == "given-labels"
     whole = flat.pop("FedMatch")
-    changed = {
-        run: {key for key in own if own[key] != whole[key] and key != "output"}
-        for run, own in flat.items()
-    }
+    changed = {row: {key for key in own if own[key] != whole[key]} for row, own in flat.items()}
     assert changed == {
         # Without helpers there is one vote, and no tie.
         "without inter-client consistency": {"fedmatch.helpers", "fedmatch.ties"},
@@ -206,39 +140,34 @@ def test_ablations_leave_one_part_out_each(tmp_path: Path) -> None:
     }
 
 
-@pytest.mark.parametrize("place", ["clients", "server"])
-def test_the_recipe_changes_what_it_says(place: str, tmp_path: Path) -> None:
-    recipe, row = settings(RECIPE / f"{place}.toml"), settings(PLACE / f"table-1/iid-{place}.toml")
-    changed = {key for key in row if row[key] != recipe.get(key)}
+@pytest.mark.parametrize("labels", ["labels at clients", "labels at server"])
+def test_the_recipe_changes_what_it_says(labels: str) -> None:
+    recipe, paper = shared(RECIPE, labels), shared("fedmatch/table-1", f"Batch-IID {labels}")
+    changed = {key for key in paper if paper[key] != recipe.get(key)}
     of_schedule = {"learning-rate-patience", "learning-rate-patience-scope"}
     of_release = {"ssl.randaugment", "fedmatch.threshold", "fedmatch.ties", "weight-decay"}
     assert changed - of_schedule == {"learning-rate-schedule", "selection"} | of_release
     assert (recipe["fedmatch.threshold"], recipe["weight-decay"]) == (0.85, 1e-4)
-    twin = RECIPE / "quick" / f"{place}.toml"
-    quick = settings(twin)
-    smaller = {key for key in recipe if recipe[key] != quick[key]}
-    assert smaller <= {
+    quick = shared(RECIPE, labels, "quick")
+    assert changed_by_quick(RECIPE, labels) <= {
         *("model", "num-rounds", "learning-rate", "points-per-client", "validation-fraction"),
         *("evaluate-every", "batch-size", "ssl.unlabeled-batch-size", "server.points"),
     }
-    header = " ".join(line.lstrip("# ") for line in twin.read_text().splitlines()[:4])
-    assert f"{quick['num-rounds']} rounds with three times the step size (200)" in header
     assert quick["learning-rate"] == 3 * float(str(recipe["learning-rate"]))
-    assert f"{quick['points-per-client']} points per client" in header
-    over = parse_overrides([str(twin)])
-    plan = make_plan(read_runs(RECIPE / "methods.toml"), over, (0, 1), 100, tmp_path)
-    assert plan.split_warnings == ()
-    assert {cell.config.learning_rate for cell in plan.cells} == {quick["learning-rate"]}
+    rows = table(RECIPE).rows_of(labels, "quick")
+    steps = {cell(RECIPE, labels, row, "quick")["learning-rate"] for row in rows}
+    assert steps == {quick["learning-rate"]}
 
 
 def test_the_recipe_has_the_papers_rows_and_says_where_the_gain_comes_from() -> None:
-    runs = read_runs(RECIPE / "methods.toml")
-    papers = read_runs(PLACE / "methods.toml")
-    assert {name: runs[name] for name in papers} == papers
+    runs = table(RECIPE).rows_of("labels at clients", "full")
+    papers = read_runs(EXPERIMENTS / "fedmatch" / "methods.toml")
+    shown = {row: {"method": "fedmatch", **own} for row, own in runs.items()}
+    assert {row: shown[row] for row in papers} == papers
     labels = {"method": "given-labels"}
     parts = {"fedmatch.decomposition": False, "fedmatch.l1-weight": 1e-4}
     whole = {"method": "fedmatch", **parts, "fedmatch.psi-cutoff": 5e-6}
-    assert {name: own for name, own in runs.items() if name not in papers} == {
+    assert {row: own for row, own in shown.items() if row not in papers} == {
         "labels alone": labels,
         "labels alone; first weights times 2": {**labels, "init-scale": 2.0},
         "FedMatch without decomposition": whole,
@@ -248,11 +177,3 @@ def test_the_recipe_has_the_papers_rows_and_says_where_the_gain_comes_from() -> 
             "fedmatch.consistency-weight": 0.0,
         },
     }
-
-
-def test_the_guide_names_every_folder() -> None:
-    guide = (PLACE.parent / "README.md").read_text()
-    for folder in {file.parent for file in FULL}:
-        assert f"`{folder.relative_to(PLACE.parent)}/" in guide
-    for file in COMPARISONS:
-        assert f"`{file.relative_to(PLACE.parent)}`" in guide

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from fedul_flwr.config import RunConfig
+from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.data.sources import load_source, source_directory
 from fedul_flwr.data.split import build_split
 from fedul_flwr.errors import UserError

@@ -8,20 +8,15 @@ from flwr.app import Array, ArrayRecord, Message, RecordDict
 from flwr.proto.node_pb2 import NodeInfo
 from flwr.serverapp import Grid
 
-from fedul_flwr import grids
-from fedul_flwr.bridge import (
-    Content,
-    FederatedClient,
-    from_records,
-    make_client_app,
-    step_messages,
-)
+from fedul_flwr.engine.in_process import FIRST_NODE_ID, InProcessGrid, task_identity
 from fedul_flwr.errors import UserError
-from fedul_flwr.federation import Member
-from fedul_flwr.grids import GridProxy, PackingGrid, PromptGrid, for_devices, registered
-from fedul_flwr.packing import PACKED
-from fedul_flwr.simulation import FIRST_NODE_ID, InProcessGrid, task_identity
-from strategies.grid_view import GridView
+from fedul_flwr.federated import grid as grids
+from fedul_flwr.federated.dispatch import FederatedClient, make_client_app
+from fedul_flwr.federated.grid import GridProxy, PackingGrid, PromptGrid, for_devices, registered
+from fedul_flwr.federated.messages import Content, from_records, step_messages
+from fedul_flwr.federated.packing import PACKED
+from fedul_flwr.federated.registry import ClientRef
+from fedul_flwr.federated.sampled_grid import SampledGrid
 from tests.wire_grid import WireGrid
 
 
@@ -199,6 +194,6 @@ def test_grids_of_devices_pack(wire: WireGrid, monkeypatch: pytest.MonkeyPatch) 
 def test_nodes_with_a_name_are_registered(clock: Clock) -> None:
     grid = PromptGrid(SlowGrid([], clock))
     assert registered(grid) == {1}
-    members = [Member(0, 2), Member(1, 1)]
-    assert registered(GridView(grid, members)) == {1}
-    assert registered(GridView(grid, members[:1])) == set()
+    members = [ClientRef(0, 2), ClientRef(1, 1)]
+    assert registered(SampledGrid(grid, members)) == {1}
+    assert registered(SampledGrid(grid, members[:1])) == set()

@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 from torch import nn
 
-from fedul_flwr.config import RunConfig, default_flat, parse_flat
+from fedul_flwr.config.run_config import RunConfig, default_flat, parse_flat
 from fedul_flwr.errors import UserError
 from fedul_flwr.learning.decomposition import compose, decompose
 from fedul_flwr.learning.local import dump_arrays
 from fedul_flwr.models import build_model
-from fedul_flwr.opening import fresh_model
-from fedul_flwr.server_data import open_server_data
+from fedul_flwr.run.server_data import open_server_data
+from fedul_flwr.run.setup import fresh_model
 from tests.runs import last_model, train
 
 Settings = Callable[..., RunConfig]

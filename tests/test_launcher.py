@@ -18,11 +18,12 @@ from pathlib import Path
 import psutil
 import pytest
 
-from fedul_flwr import app_bundle, launcher
+from fedul_flwr.engine import app_files as app_bundle
+from fedul_flwr.engine import submit as launcher
+from fedul_flwr.engine.process_tree import end_superlink
+from fedul_flwr.engine.submit import LocalSuperLink, RunOutcome, app_directory, run_app
+from fedul_flwr.engine.superlink import _is_compiled
 from fedul_flwr.errors import UserError
-from fedul_flwr.launcher import LocalSuperLink, RunOutcome, app_directory, run_app
-from fedul_flwr.process_tree import end_superlink
-from fedul_flwr.superlink import _is_compiled
 
 # Flower's and typer's own, about libraries that they call.
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
@@ -232,7 +233,7 @@ def test_a_signal_leaves_no_process(
     import signal
     from pathlib import Path
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    from fedul_flwr.launcher import LocalSuperLink, run_app
+    from fedul_flwr.engine.submit import LocalSuperLink, run_app
     with LocalSuperLink() as superlink:
         run_app(superlink, Path({str(mini_app)!r}), {{"output": {str(tmp_path)!r}}},
                 num_supernodes=2, on_poll=lambda: None, log_file=Path({str(tmp_path / "l")!r}))
@@ -262,7 +263,7 @@ def wait_for(condition: Callable[[], bool], seconds: float = 60) -> None:
 def test_no_start_is_a_user_error(
     monkeypatch: pytest.MonkeyPatch, started: Callable[[], set[int]], tmp_path: Path
 ) -> None:
-    monkeypatch.setattr("fedul_flwr.superlink._PROGRAM", "raise SystemExit('no luck')")
+    monkeypatch.setattr("fedul_flwr.engine.superlink._PROGRAM", "raise SystemExit('no luck')")
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     with pytest.raises(UserError, match=r"exit code 1(?s:.*)no luck"), LocalSuperLink():
         pass

@@ -12,14 +12,14 @@ from flwr.app import RecordDict
 from torch.nn import functional
 
 from client_apps.local import LocalTrainingClient
-from fedul_flwr.client_state import ClientState
-from fedul_flwr.config import RunConfig
+from fedul_flwr.config.node_config import NodeConfig
+from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.data.sources import load_source, source_directory
 from fedul_flwr.data.split import build_split
+from fedul_flwr.federated.client_state import ClientState
 from fedul_flwr.learning.batches import to_input
-from fedul_flwr.local_plan import local_plan
+from fedul_flwr.learning.local_plan import local_plan
 from fedul_flwr.models import build_model
-from fedul_flwr.node_config import NodeConfig
 from tests.runs import last_model, train
 
 Settings = Callable[..., RunConfig]

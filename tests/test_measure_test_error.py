@@ -7,12 +7,12 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from fedul_flwr.config import RunConfig, parse_flat
+from fedul_flwr.config.references import load_reference
+from fedul_flwr.config.run_config import RunConfig, parse_flat
 from fedul_flwr.data.types import ImageArrays, Source
 from fedul_flwr.errors import UserError
-from fedul_flwr.evaluation import Evaluator
 from fedul_flwr.models import build_model
-from fedul_flwr.references import load_reference
+from fedul_flwr.run.evaluation import Evaluator
 from tests.runs import last_model, metrics, summary, train
 
 
@@ -60,4 +60,4 @@ def test_it_is_refused_where_there_is_nothing_to_leave_out() -> None:
     labeling = parse_flat({"method": "xclp-predict", "measure-test-error": False})
     strategy = load_reference("strategies.xclp_predict:XCLPPredict", "method")
     with pytest.raises(UserError, match="measure-test-error = false has no effect with method"):
-        strategy.check(labeling)
+        strategy.validate(labeling)

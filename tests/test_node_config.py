@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from fedul_flwr.config.node_config import POINT_FORMATS, SET_FORMATS, NodeConfig
 from fedul_flwr.errors import OwnDataError
-from fedul_flwr.node_config import POINT_FORMATS, SET_FORMATS, NodeConfig
 
 
 def test_what_an_owner_writes() -> None:

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from fedul_flwr.config import resolve
+from fedul_flwr.config.references import load_reference
+from fedul_flwr.config.run_config import resolve
 from fedul_flwr.methods import METHODS, PARTLY_LABELED
-from fedul_flwr.references import load_reference
 from tests.learnable_owners import NO_DATA, found_in, write_labeled, write_sets
 from tests.runs import own_data_app, train
 from tests.watched_app import RECORDED, recorded

@@ -10,12 +10,12 @@ import pytest
 import torch
 from torch import nn
 
-from fedul_flwr.config import resolve
-from fedul_flwr.federation import DataShape
-from fedul_flwr.opening import describe
+from fedul_flwr.config.base import Scalar
+from fedul_flwr.config.run_config import resolve
+from fedul_flwr.federated.nodes import DataShape
 from fedul_flwr.results.store import ENVIRONMENT, RunDirectory
-from fedul_flwr.server_data import ServerData
-from fedul_flwr.settings.base import Scalar
+from fedul_flwr.run.server_data import ServerData
+from fedul_flwr.run.setup import describe
 
 
 @pytest.mark.parametrize(

@@ -9,13 +9,15 @@ from typing import Any
 import pytest
 from flwr.app import Context, Message
 
-from fedul_flwr.bridge import Content, FederatedClient, make_client_app, step_messages
 from fedul_flwr.client_app import app as own_app
 from fedul_flwr.client_app import build_client
-from fedul_flwr.config import RunConfig, resolve
+from fedul_flwr.config.run_config import RunConfig, resolve
+from fedul_flwr.engine.in_process import FIRST_NODE_ID, InProcessGrid, task_identity
 from fedul_flwr.errors import UserError
-from fedul_flwr.federation import DataShape, failure_reason, introduction
-from fedul_flwr.simulation import FIRST_NODE_ID, InProcessGrid, task_identity
+from fedul_flwr.federated.dispatch import FederatedClient, make_client_app
+from fedul_flwr.federated.messages import Content, step_messages
+from fedul_flwr.federated.nodes import DataShape, setup_content
+from fedul_flwr.federated.phases import failure_reason
 from tests.owners import CLASSES, NO_DATA, PRIORS, write_points, write_sets
 from tests.runs import train
 
@@ -37,7 +39,7 @@ def plan(method: str, base: Path) -> RunConfig:
 def ask(config: RunConfig, node_config: dict[str, Any], app: Any = own_app) -> Message:
     """The answer of a node to ``prepare``."""
     grid = InProcessGrid(app, 1, dict(config.to_flat()))
-    told = introduction(config, DataShape((8, 8, 1), CLASSES))
+    told = setup_content(config, DataShape((8, 8, 1), CLASSES))
     context: Context = grid.contexts[FIRST_NODE_ID]
     context.node_config.clear()
     context.node_config.update({"partition-id": 2, "num-partitions": 3, **node_config})

@@ -13,23 +13,15 @@ from flwr.clientapp import ClientApp
 from flwr.common.constant import ErrorCode
 from flwr.serverapp import Grid
 
-from fedul_flwr import grids
-from fedul_flwr.bridge import (
-    ARRAYS,
-    CONFIG,
-    Content,
-    FederatedClient,
-    make_client_app,
-    to_arrays,
-    to_record,
-    to_records,
-)
 from fedul_flwr.client_app import app
-from fedul_flwr.config import RunConfig
+from fedul_flwr.config.run_config import RunConfig
+from fedul_flwr.engine.in_process import FIRST_NODE_ID, task_identity
 from fedul_flwr.errors import UserError
-from fedul_flwr.packing import PACKED, pack, packing_mod, unpack
-from fedul_flwr.simulation import FIRST_NODE_ID, task_identity
-from strategies.replies import update_norm
+from fedul_flwr.federated import grid as grids
+from fedul_flwr.federated.dispatch import FederatedClient, make_client_app
+from fedul_flwr.federated.messages import ARRAYS, CONFIG, Content, to_arrays, to_record, to_records
+from fedul_flwr.federated.packing import PACKED, pack, packing_mod, unpack
+from fedul_flwr.federated.reply_checks import update_norm
 from tests.runs import MeddlingGrid, as_error, is_train, last_model, metrics, train
 from tests.watched_app import recorded
 from tests.watched_app.watched_client import record, spoil

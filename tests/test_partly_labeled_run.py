@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fedul_flwr.config import RunConfig
+from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.errors import UserError
 from fedul_flwr.results.records import read_run
 from fedul_flwr.results.report import report

@@ -7,13 +7,13 @@ from typing import Any
 import pytest
 
 import strategies.label_propagation
-from fedul_flwr.config import RunConfig, default_flat, parse_flat
+from fedul_flwr.config.references import load_reference
+from fedul_flwr.config.run_config import RunConfig, default_flat, parse_flat
 from fedul_flwr.errors import UserError
+from fedul_flwr.federated.strategy import MethodStrategy
 from fedul_flwr.methods import find_method
-from fedul_flwr.privacy_plan import privacy_plan
 from fedul_flwr.propagation.privacy import gaussian_sigma
-from fedul_flwr.references import load_reference
-from strategies.wrapper import WrappingStrategy
+from fedul_flwr.propagation.privacy_plan import privacy_plan
 
 
 def parse(method: str = "xclp", **options: Any) -> RunConfig:
@@ -83,8 +83,8 @@ def test_the_log_says_what_holds(
 ) -> None:
     said: list[str] = []
     monkeypatch.setattr(strategies.label_propagation, "log", lambda level, text: said.append(text))
-    strategy: type[WrappingStrategy] = load_reference(find_method(method).strategy, "method")
-    strategy.check(parse(method, **{"xclp.secure": "rlwe"}, **options))
+    strategy: type[MethodStrategy] = load_reference(find_method(method).strategy, "method")
+    strategy.validate(parse(method, **{"xclp.secure": "rlwe"}, **options))
     assert said == expected
 
 

@@ -7,9 +7,7 @@ from typing import Any
 
 import pytest
 
-from fedul_flwr.config import RunConfig, all_sections, default_flat, parse_flat
-from fedul_flwr.errors import UserError
-from fedul_flwr.settings.matching import (
+from fedul_flwr.config.matching import (
     ConsistencySettings,
     FixMatchSettings,
     ScenarioSettings,
@@ -17,6 +15,8 @@ from fedul_flwr.settings.matching import (
     UDASettings,
     ViewSettings,
 )
+from fedul_flwr.config.run_config import RunConfig, all_sections, default_flat, parse_flat
+from fedul_flwr.errors import UserError
 from strategies.matching import Matching
 from tests.runs import train
 
@@ -143,12 +143,12 @@ def test_a_key_of_another_method(method: str, key: str, value: Any) -> None:
 def test_a_server_without_labels_has_no_settings(method: str, key: str, value: Any) -> None:
     config = parse(method, **{f"server.{key}": value})
     with pytest.raises(UserError) as error:
-        Matching.check(config)
+        Matching.validate(config)
     assert str(error.value) == (
         f"Setting server.{key} = {value!r} has no effect with scenario.labels-at = 'clients', "
         "where the server does not train: leave it out."
     )
-    Matching.check(parse(method, **AT_SERVER, **{f"server.{key}": value}))
+    Matching.validate(parse(method, **AT_SERVER, **{f"server.{key}": value}))
 
 
 def test_who_trains() -> None:

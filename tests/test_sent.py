@@ -10,16 +10,16 @@ import pytest
 from flwr.app import RecordDict
 
 from client_apps.fedul import FedULClient
-from fedul_flwr.bridge import ARRAYS
-from fedul_flwr.client_state import ClientState
-from fedul_flwr.config import RunConfig
+from fedul_flwr.config.node_config import NodeConfig
+from fedul_flwr.config.references import load_reference
+from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.data.sources import load_source
-from fedul_flwr.federation import DataShape, introduction
+from fedul_flwr.engine.message_log import TO_SERVER, Recorded, read_transcript
+from fedul_flwr.federated.client_state import ClientState
+from fedul_flwr.federated.disclosure import Sent, without
+from fedul_flwr.federated.messages import ARRAYS
+from fedul_flwr.federated.nodes import DataShape, setup_content
 from fedul_flwr.methods import METHODS, find_method
-from fedul_flwr.node_config import NodeConfig
-from fedul_flwr.references import load_reference
-from fedul_flwr.sent import Sent, without
-from fedul_flwr.transcript import TO_SERVER, Recorded, read_transcript
 from tests.runs import train
 
 Settings = Callable[..., RunConfig]
@@ -126,7 +126,7 @@ def test_an_update_is_as_large_as_it_says(settings: Settings, tmp_path: Path, ru
     client = client_class(config, NodeConfig(), ClientState(RecordDict()))
     source = load_source("digits")
     shape = DataShape(source.image_shape, source.class_names)
-    client.state.set_values("federation", introduction(config, shape).values)
+    client.state.set_values("federation", setup_content(config, shape).values)
     found: dict[str, dict[str, Any]] = {}
     for array in first.arrays:
         found.setdefault(array.record, {})[array.name] = array.numpy()

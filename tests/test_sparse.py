@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import array_shapes, arrays
 from numpy.typing import NDArray
 
-from fedul_flwr.bridge import payload_bytes, to_record
 from fedul_flwr.data.types import Arrays
-from fedul_flwr.sparse import HEADER, Update, decode, encode
+from fedul_flwr.federated.messages import payload_bytes, to_record
+from fedul_flwr.federated.sparse import HEADER, Update, decode, encode
 
 
 def same_bits(one: Arrays, other: Arrays) -> bool:

@@ -12,10 +12,10 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
-from fedul_flwr.config import RunConfig
+from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.errors import UserError
 from fedul_flwr.models import build_model
-from fedul_flwr.starting_weights import load_starting_weights
+from fedul_flwr.run.initial_weights import load_starting_weights
 from tests.runs import last_model, train
 
 SMALL = "mobilenet_v3_small"

@@ -14,16 +14,16 @@ from flwr.app import ConfigRecord, Context, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
 from typer.testing import CliRunner
 
-from fedul_flwr.bridge import Content, step_messages, to_record
-from fedul_flwr.cli import app as command_line
-from fedul_flwr.config import RunConfig
+from fedul_flwr.cli.main import app as command_line
+from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.data.seeds import stream
 from fedul_flwr.data.sources import load_source
+from fedul_flwr.engine.in_process import FIRST_NODE_ID, InProcessGrid, task_identity
+from fedul_flwr.engine.message_log import Transcript, read_transcript
 from fedul_flwr.errors import UserError
+from fedul_flwr.federated.messages import Content, step_messages, to_record
 from fedul_flwr.learning.features import pixel_features
 from fedul_flwr.propagation.codes import encode
-from fedul_flwr.simulation import FIRST_NODE_ID, InProcessGrid, task_identity
-from fedul_flwr.transcript import Transcript, read_transcript
 from tests.runs import last_model, metrics, train
 from tests.strategies.test_dropouts import PREDICT, TRAIN, written
 

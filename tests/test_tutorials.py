@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from fedul_flwr.cli import app
+from fedul_flwr.cli.main import app
 
 TUTORIALS = Path(__file__).parents[1] / "docs" / "tutorials"
 BLOCK = re.compile(r'^```(\w+)(?: title="([^"]+)")?\n(.*?)^```$', flags=re.DOTALL | re.MULTILINE)

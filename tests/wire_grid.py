@@ -10,7 +10,7 @@ from flwr.serverapp import Grid
 from flwr.supercore.inflatable.inflatable_object import get_all_nested_objects
 from flwr.supercore.inflatable.inflatable_utils import inflate_object_from_contents
 
-from fedul_flwr.grids import GridProxy
+from fedul_flwr.federated.grid import GridProxy
 
 
 class WireGrid(GridProxy):

@@ -8,9 +8,15 @@ from pathlib import Path
 from typing import Any, Literal
 
 from fedul_flwr.comparison.plan import Cell
-from fedul_flwr.config import LAST_MODEL, OF_THE_MACHINE, RunConfig, default_flat, resolve
+from fedul_flwr.config.run_config import (
+    LAST_MODEL,
+    OF_THE_MACHINE,
+    RunConfig,
+    default_flat,
+    resolve,
+)
+from fedul_flwr.engine.simulate import plan_rounds
 from fedul_flwr.errors import UserError
-from fedul_flwr.execute import plan_rounds
 from fedul_flwr.results.records import Run, number, read_config, read_run
 from fedul_flwr.results.store import CONFIG, ERROR, SUMMARY, RunDirectory
 

@@ -18,7 +18,7 @@ from fedul_flwr.comparison.cells import (
 from fedul_flwr.comparison.figure import comparison_figure
 from fedul_flwr.comparison.plan import Cell, Plan
 from fedul_flwr.comparison.table import Row, cells_csv, make_rows, markdown, runs_csv
-from fedul_flwr.config import RunConfig
+from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.results.plots import draw_png
 from fedul_flwr.results.records import write_atomically
 from fedul_flwr.results.store import RunDirectory

@@ -9,12 +9,12 @@ from itertools import chain
 from pathlib import Path
 from typing import TypeVar
 
-from fedul_flwr.config import RunConfig, default_flat, keys_in_use, resolve
+from fedul_flwr.config.base import Scalar, unknown_key
+from fedul_flwr.config.overrides import flatten, read_toml
+from fedul_flwr.config.run_config import RunConfig, default_flat, keys_in_use, resolve
 from fedul_flwr.data.split import split_settings
 from fedul_flwr.errors import UserError
 from fedul_flwr.methods import find_method
-from fedul_flwr.overrides import flatten, read_toml
-from fedul_flwr.settings.base import Scalar, unknown_key
 
 Overrides = Mapping[str, Scalar]
 T = TypeVar("T")
@@ -142,7 +142,7 @@ def make_plan(
     for owner, settings in owners.items():
         for key in settings.keys() & _NOT_SETTABLE.keys():
             raise UserError(f"Setting {key} cannot be in {owner}: {_NOT_SETTABLE[key]}.")
-    applied = _apply(runs, shared)
+    applied = _applied(runs, shared)
     output = Path.cwd() / output.expanduser()
     cells = tuple(
         _cell(name, seed, settings, output) for seed in seeds for name, settings in applied.items()
@@ -172,7 +172,15 @@ def _check_names(runs: Iterable[str]) -> None:
             )
 
 
-def _apply(runs: Mapping[str, Overrides], shared: Overrides) -> dict[str, dict[str, Scalar]]:
+def apply(shared: Overrides, own: Overrides) -> dict[str, Scalar]:
+    """Settings of a run on top of those shared settings that its method, base and partition use."""
+    defaults = default_flat()
+    known = {key: value for key, value in {**shared, **own}.items() if key in defaults}
+    in_use = keys_in_use(known)
+    return {**{key: shared[key] for key in shared if key in in_use}, **own}
+
+
+def _applied(runs: Mapping[str, Overrides], shared: Overrides) -> dict[str, dict[str, Scalar]]:
     """Settings of each run on top of those shared settings that it uses."""
     defaults = default_flat()
     for key in shared:
@@ -181,13 +189,11 @@ def _apply(runs: Mapping[str, Overrides], shared: Overrides) -> dict[str, dict[s
     applied = {}
     used: set[str] = set()
     for name, own in runs.items():
-        known = {key: value for key, value in {**shared, **own}.items() if key in defaults}
         try:
-            in_use = keys_in_use(known)
+            applied[name] = apply(shared, own)
         except UserError as error:
             raise _of_run(name, error) from None
-        used |= in_use
-        applied[name] = {**{key: shared[key] for key in shared if key in in_use}, **own}
+        used |= applied[name].keys()
     for key in shared:
         if key not in used:
             raise UserError(

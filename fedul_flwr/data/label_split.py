@@ -16,15 +16,21 @@ from zipfile import BadZipFile
 import numpy as np
 from numpy.typing import NDArray
 
-from fedul_flwr.config import RunConfig
+from fedul_flwr.config.labels import LabelSettings
+from fedul_flwr.config.matching import LabelPlaceSettings
+from fedul_flwr.config.run_config import RunConfig
+from fedul_flwr.data.assign_labels import deal_labels
 from fedul_flwr.data.cache import open_array
-from fedul_flwr.data.deal_labels import deal_labels
-from fedul_flwr.data.holdings import ClientTruth, bounds_of, deal_points, part_of, read_arrays
+from fedul_flwr.data.federated_split import (
+    ClientTruth,
+    bounds_of,
+    deal_points,
+    part_of,
+    read_arrays,
+)
 from fedul_flwr.data.types import UNLABELED, Bools, Ints, PartlyLabeledPoints, Source
 from fedul_flwr.errors import UserError
 from fedul_flwr.methods import find_method
-from fedul_flwr.settings.labels import LabelSettings
-from fedul_flwr.settings.matching import LabelPlaceSettings
 
 GIVEN, TRUTH = "given.npz", "truth.npz"
 _SAVED = ("points", "labels", "new", "bounds", "validation", "server", "fingerprint")

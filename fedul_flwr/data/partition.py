@@ -8,18 +8,18 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedul_flwr.config import RunConfig
-from fedul_flwr.data.class_shares import imbalanced_partition, majority_partition
-from fedul_flwr.data.seeds import derived_seed, stream
-from fedul_flwr.data.types import UNLABELED, Ints
-from fedul_flwr.errors import UserError
-from fedul_flwr.settings.sections import (
+from fedul_flwr.config.run_config import RunConfig
+from fedul_flwr.config.sections import (
     DirichletSettings,
     MajoritySettings,
     NaturalSettings,
     PathologicalSettings,
     ShardSettings,
 )
+from fedul_flwr.data.class_shares import imbalanced_partition, majority_partition
+from fedul_flwr.data.seeds import derived_seed, stream
+from fedul_flwr.data.types import UNLABELED, Ints
+from fedul_flwr.errors import UserError
 
 
 def partition_points(

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from fedul_flwr.config.fedul import UnlabeledSetSettings
 from fedul_flwr.data.seeds import stream
 from fedul_flwr.data.types import Floats, Ints
-from fedul_flwr.settings.fedul import UnlabeledSetSettings
 
 DOMINANT_FACTOR = 10.0
 """Authors' code: the entry of class m mod K of set m is multiplied by this."""

@@ -14,13 +14,19 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedul_flwr.config import RunConfig
+from fedul_flwr.config.fedul import UnlabeledSetSettings
+from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.data.cache import open_array
-from fedul_flwr.data.holdings import ClientTruth, bounds_of, deal_points, part_of, read_arrays
+from fedul_flwr.data.federated_split import (
+    ClientTruth,
+    bounds_of,
+    deal_points,
+    part_of,
+    read_arrays,
+)
 from fedul_flwr.data.set_generator import generate_sets
 from fedul_flwr.data.types import UNLABELED, Floats, Ints, LabeledPoints, Source, UnlabeledSets
 from fedul_flwr.errors import UserError
-from fedul_flwr.settings.fedul import UnlabeledSetSettings
 
 SETS, LABELS, TRUTH = "sets.npz", "labels.npz", "truth.npz"
 

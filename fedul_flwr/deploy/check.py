@@ -18,21 +18,21 @@ from flwr.app import ConfigRecord, Context, RecordDict
 from flwr.common.config import parse_config_args
 
 from client_apps.accountable import AccountableClient
-from fedul_flwr.bridge import CONFIG, Content, Value, payload_bytes, to_record
 from fedul_flwr.client_app import build_client
-from fedul_flwr.config import RunConfig, resolve
+from fedul_flwr.config.node_config import NodeConfig
+from fedul_flwr.config.overrides import parse_overrides
+from fedul_flwr.config.references import load_reference
+from fedul_flwr.config.run_config import RunConfig, resolve
+from fedul_flwr.config.shared import SharedSettings
 from fedul_flwr.data.types import Arrays
 from fedul_flwr.errors import OwnDataError, UserError
-from fedul_flwr.federation import DataShape, introduction
-from fedul_flwr.local_plan import local_plan
+from fedul_flwr.federated.disclosure import EVALUATE, HELLO, PREPARE, TRAIN, Sent
+from fedul_flwr.federated.messages import CONFIG, Content, Value, payload_bytes, to_record
+from fedul_flwr.federated.nodes import DataShape, setup_content
+from fedul_flwr.learning.local_plan import local_plan
 from fedul_flwr.methods import find_method
-from fedul_flwr.node_config import NodeConfig
-from fedul_flwr.overrides import parse_overrides
-from fedul_flwr.references import load_reference
-from fedul_flwr.sent import EVALUATE, HELLO, PREPARE, TRAIN, Sent
-from fedul_flwr.server_data import named_shape, open_server_data, refuse_other_classes
-from fedul_flwr.settings.shared import SharedSettings
-from fedul_flwr.training import choose_selection
+from fedul_flwr.run.server_data import named_shape, open_server_data, refuse_other_classes
+from fedul_flwr.run.training import choose_selection
 
 _LONGEST = 60
 """Characters of a value that are shown."""
@@ -102,7 +102,7 @@ def _settings(overrides: Mapping[str, Any], base_dir: Path) -> tuple[RunConfig, 
             "Setting client-data is for simulations; an owner's data are in its node config."
         )
     strategy = load_reference(find_method(settings.method).strategy, "method")
-    strategy.check(settings)
+    strategy.validate(settings)
 
     def resolved(has_validation: bool) -> RunConfig:
         chosen = choose_selection(settings, strategy.can_hold_out, has_validation=has_validation)
@@ -146,7 +146,7 @@ def _prepared(
     )
     build_client(context).step(HELLO, Content())
     with redirect_stdout(io.StringIO()):  # what it writes to its log is in the report
-        answer = build_client(context).step(PREPARE, introduction(settings, shape))
+        answer = build_client(context).step(PREPARE, setup_content(settings, shape))
     client = build_client(context)
     if not isinstance(client, AccountableClient):
         raise UserError(

@@ -8,6 +8,7 @@ from functools import partial
 import torch
 from torch import nn
 
+from fedul_flwr.config.references import load_reference
 from fedul_flwr.errors import UserError
 from fedul_flwr.models.alexnet_like import alexnet_like
 from fedul_flwr.models.cnn4 import cnn4
@@ -21,7 +22,6 @@ from fedul_flwr.models.resnet9 import resnet9, resnet9_quarter
 from fedul_flwr.models.resnet18 import resnet18, resnet18_small
 from fedul_flwr.models.torchvision_model import PREFIX, TorchvisionModel
 from fedul_flwr.models.two_heads import SUFFIX, TwoHeads
-from fedul_flwr.references import load_reference
 
 ImageShape = tuple[int, int, int]
 Builder = Callable[[ImageShape, int], nn.Module]

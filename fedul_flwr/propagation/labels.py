@@ -8,9 +8,9 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.special import entr
 
-from fedul_flwr.class_priors import estimate_prior, uniform_prior
 from fedul_flwr.data.types import UNLABELED, Floats, Ints
 from fedul_flwr.errors import UserError
+from fedul_flwr.learning.class_priors import estimate_prior, uniform_prior
 
 SHARPNESS = 6.0
 SPREAD = (0.4, 0.8)
@@ -95,11 +95,12 @@ def reweigh_by_prior(scores: ArrayLike, *, sharpness: float = SHARPNESS) -> Floa
 
     Beyond the paper, and local: nothing of it leaves the client. Propagated scores are too even to
     be posteriors; their power z^sharpness, divided by its sum, serves as one. From it expectation
-    maximisation estimates class priors pi (:func:`~fedul_flwr.class_priors.estimate_prior`, one
-    imagined point per class), which are then shrunk: an estimate that spreads over
-    :data:`SPREAD` [1] of the classes or more is noise around uniform priors, and is dropped; one
-    that spreads over :data:`SPREAD` [0] or less is believed; between them it is mixed with uniform
-    priors. Labels are then those of z^sharpness · pi.
+    maximisation estimates class priors pi
+    (:func:`~fedul_flwr.learning.class_priors.estimate_prior`, one imagined point per class), which
+    are then shrunk: an estimate that spreads over :data:`SPREAD` [1] of the classes or more is
+    noise around uniform priors, and is dropped; one that spreads over :data:`SPREAD` [0] or less is
+    believed; between them it is mixed with uniform priors. Labels are then those of
+    z^sharpness · pi.
 
     Parameters
     ----------

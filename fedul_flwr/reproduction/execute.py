@@ -10,7 +10,7 @@ from pathlib import Path
 from fedul_flwr.comparison.cells import CellResult, read_cell
 from fedul_flwr.comparison.execute import run_missing
 from fedul_flwr.comparison.plan import Cell
-from fedul_flwr.config import LAST_MODEL, RunConfig
+from fedul_flwr.config.run_config import LAST_MODEL, RunConfig
 from fedul_flwr.reproduction.plan import ColumnPlan, Machine, of_this_machine
 from fedul_flwr.reproduction.results import (
     differences,

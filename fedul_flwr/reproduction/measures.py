@@ -59,7 +59,7 @@ MEASURES: Mapping[str, Measure] = {
     "epoch-seconds": Measure("seconds an epoch", 2),
     "gflops": Measure("forward FLOPs (G)", 3),
 }
-"""By the name that a ``table.toml`` has for it. FedMatch counts values that were sent because
+"""By the name that a table's file has for it. FedMatch counts values that were sent because
 they differ, in percent of a dense model for each client: S2C from the server, C2S to it."""
 
 

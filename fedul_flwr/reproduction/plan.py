@@ -7,13 +7,12 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from fedul_flwr.comparison.plan import Cell, Overrides, Plan, make_plan, slug
-from fedul_flwr.config import OF_THE_MACHINE, default_flat
+from fedul_flwr.comparison.plan import Cell, Overrides, Plan, apply, make_plan, slug
+from fedul_flwr.config.base import Scalar
+from fedul_flwr.config.run_config import OF_THE_MACHINE, default_flat
+from fedul_flwr.config.shared import PRETRAINED
 from fedul_flwr.errors import UserError
-from fedul_flwr.overrides import flatten, read_toml
-from fedul_flwr.reproduction.tables import Size, Table
-from fedul_flwr.settings.base import Scalar
-from fedul_flwr.settings.shared import PRETRAINED
+from fedul_flwr.reproduction.tables import START_FROM, Size, Table, read_table
 
 RUNS = Path("runs/reproduce")
 """Where runs lie, below the working directory."""
@@ -22,7 +21,7 @@ START = "start"
 CLIENTS = "num-supernodes"
 """Key of the number of clients among a result's settings."""
 
-_PATHS = ("dataset", "server.dataset", "client-data", "labels.split", "start-from")
+_PATHS = ("dataset", "server.dataset", "client-data", "labels.split", START_FROM)
 
 
 @dataclass(frozen=True)
@@ -31,7 +30,7 @@ class Machine:
 
     Attributes
     ----------
-    experiments : folder of the experiments.
+    experiments : folder of the tables.
     datasets : path of a local copy by the data set's name.
     device : as in the settings.
     """
@@ -40,9 +39,9 @@ class Machine:
     datasets: Mapping[str, Path] = field(default_factory=dict)
     device: str = "auto"
 
-    def overrides(self, experiment: Path) -> dict[str, Scalar]:
-        """Settings of an experiment for this machine."""
-        found = flatten(read_toml(experiment)) | {"device": self.device}
+    def overrides(self, settings: Overrides) -> dict[str, Scalar]:
+        """Settings of a table for this machine."""
+        found = {**settings, "device": self.device}
         local = self.datasets.get(str(found.get("dataset")))
         return found if local is None else found | {"dataset": str(local)}
 
@@ -85,26 +84,25 @@ def plan_column(
     Raises
     ------
     UserError
-        Naming the experiment, the row and the setting that is refused.
+        Naming the table, the row and the setting that is refused.
     """
-    experiment = table.experiment(column, size)
     rows = table.rows_of(column, size)
     clients = table.num_clients(column, size)
-    given = flatten(read_toml(experiment))
+    given = table.settings_of(column, size)
     output = RUNS / table.name / size / slug(column)
     if tuned is not None:
         rows = {row: {**rows[row], **chosen} for row, chosen in tuned.items()}
         output = RUNS / table.name / f"{size}-tuned" / slug(column)
     try:
-        plan = make_plan(rows, machine.overrides(experiment), seeds, clients, output)
+        plan = make_plan(rows, machine.overrides(given), seeds, clients, output)
     except UserError as error:
-        raise UserError(f"{experiment}: {error}") from None
+        raise UserError(f"{table.file}, column {column!r}, {size}: {error}") from None
     named = {
         (cell.run, cell.seed): _named(cell, {**given, **rows[cell.run]}, clients)
         for cell in plan.cells
     }
     start = None
-    source = str(given.get("start-from", ""))
+    source = str(given.get(START_FROM, ""))
     if source not in ("", PRETRAINED):
         start = _plan_start(source, clients, seeds, machine)
         plan = replace(plan, cells=tuple(_starting(cell, start.plan) for cell in plan.cells))
@@ -158,14 +156,39 @@ def _dataset(given: Overrides) -> str:
 
 
 def _plan_start(source: str, clients: int, seeds: Sequence[int], machine: Machine) -> ColumnPlan:
-    """Runs of the experiment that ``source``, its output, has the path of below ``runs/``."""
-    place = Path(source).relative_to("runs")
-    experiment = machine.experiments / place.with_name(f"{place.name}.toml")
-    given = flatten(read_toml(experiment))
-    output = RUNS / START / place
-    plan = make_plan({START: {}}, machine.overrides(experiment), seeds, clients, output)
+    """The runs whose model ``source``, ``runs/TABLE/NAME`` or ``runs/TABLE/quick/NAME``, is."""
+    given = start_settings(source, machine.experiments)
+    output = RUNS / START / Path(source).relative_to("runs")
+    plan = make_plan({START: {}}, machine.overrides(given), seeds, clients, output)
     named = {(START, cell.seed): _named(cell, given, clients) for cell in plan.cells}
     return ColumnPlan(START, plan, named, None, _dataset(given))
+
+
+def start_table(source: str) -> tuple[str, Size]:
+    """Name of the table, and size, that ``runs/TABLE/NAME`` or ``runs/TABLE/quick/NAME`` is of."""
+    folder = Path(source).relative_to("runs").parent
+    if folder.name == "quick":
+        return folder.parent.as_posix(), "quick"
+    return folder.as_posix(), "full"
+
+
+def start_settings(source: str, experiments: Path) -> dict[str, Scalar]:
+    """Settings of the run whose model ``source``, as in ``start-from``, is.
+
+    They are those of the table's column that starts from it, with the table's ``start`` on top.
+
+    Raises
+    ------
+    UserError
+        If no column does, or the table says nothing of the runs that columns start from.
+    """
+    name, size = start_table(source)
+    table = read_table(experiments, name)
+    for column in table.columns:
+        shared = table.settings_of(column, size)
+        if shared.pop(START_FROM, "") == source and table.settings.start:
+            return apply(shared, table.start_of(size))
+    raise UserError(f"{table.file} has no start for {source!r}.")
 
 
 def of_this_machine(cell: Cell) -> dict[str, Scalar]:

@@ -10,6 +10,7 @@ from typing import Any
 from fedul_flwr.comparison.plan import Overrides
 from fedul_flwr.comparison.table import markdown_line, markdown_text
 from fedul_flwr.errors import UserError
+from fedul_flwr.reproduction.matrix import SIZES
 from fedul_flwr.reproduction.measures import MEASURES
 from fedul_flwr.reproduction.plan import Machine, plan_column
 from fedul_flwr.reproduction.results import (
@@ -30,7 +31,6 @@ CHOSEN_BY = {"validation": "validation error (%)", "heldout": "held-out loss"}
 PAGE = Path("docs/results.md")
 """Where tables are rendered to, from the working directory."""
 BEGIN, END = "<!-- tables: begin -->", "<!-- tables: end -->"
-SIZES: tuple[Size, ...] = ("full", "quick")
 _FORM = "mean ± half of its 95 % confidence interval (std over seeds)"
 
 

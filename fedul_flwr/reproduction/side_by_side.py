@@ -95,7 +95,7 @@ def lines(
             if row not in table.rows_of(column, "full"):
                 continue
             for measure in table.settings.measures:
-                printed = table.columns[column].paper.get(measure, {}).get(row)
+                printed = table.paper(measure, column, row)
                 paper = None if printed is None else Value.of_paper(printed)
                 ours = {size: _ours(of, row, column, measure) for size, of in results.items()}
                 found = (tuned or {}).items()

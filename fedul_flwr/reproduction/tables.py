@@ -1,51 +1,38 @@
-"""Tables of the papers as ``table.toml`` files describe them."""
+"""Tables of the papers, each a TOML file of ``experiments/``."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any
 
-from pydantic import Field
+from pydantic import BeforeValidator, Field
 
 from fedul_flwr.comparison.plan import Overrides, read_runs, slug
+from fedul_flwr.config.base import Scalar, Settings
+from fedul_flwr.config.overrides import read_toml
 from fedul_flwr.errors import UserError
-from fedul_flwr.overrides import read_toml
+from fedul_flwr.reproduction.matrix import SIZES, Cells, expand, flat_settings, part
+from fedul_flwr.reproduction.matrix import Size as Size
 from fedul_flwr.reproduction.measures import MEASURES
-from fedul_flwr.settings.base import Settings
 
-FILE = "table.toml"
-Size = Literal["full", "quick"]
-Figure = Annotated[list[float], Field(min_length=1, max_length=2)]
-"""A mean, and its standard deviation where the paper has one."""
-
-
-class Column(Settings):
-    """One setting of a table."""
-
-    noun = "key"
-    page = "experiments/README.md"
-
-    file: str = ""
-    """Its experiment, a TOML file that lies beside ``table.toml``; the quick one has the same name
-    in ``quick/``. Empty in a table that a benchmark measures."""
-    clients: int = Field(default=0, ge=0)
-    """Number of clients where the table has another; 0: the table's. ``quick_clients`` wins."""
-    runs: str = ""
-    """In place of the table's ``runs``; empty: the same. Where quick runs have a file of their own,
-    that wins."""
-    quick_runs: str = ""
-    """In place of the table's ``quick_runs``; empty: the same."""
-    paper: dict[str, dict[str, Figure]] = Field(default_factory=dict)
-    """The paper's figures by measure and row."""
+Figure = Annotated[
+    list[float],
+    Field(min_length=1, max_length=2),
+    BeforeValidator(lambda value: value if isinstance(value, list) else [value]),
+]
+"""A mean, or a list of it and its standard deviation where the paper has one."""
+START_FROM = "start-from"
+_VALUE = re.compile(r"\{([\w.-]+)\}")
 
 
 class TableSettings(Settings):
-    """Content of a ``table.toml``."""
+    """Content of a table's file."""
 
     noun = "key"
-    page = "experiments/README.md"
+    page = "docs/reproduce.md"
 
     title: str
     """What it shows."""
@@ -53,49 +40,54 @@ class TableSettings(Settings):
     """Paper and number of the table."""
     measures: list[str] = Field(min_length=1)
     """Of :data:`~fedul_flwr.reproduction.measures.MEASURES`."""
-    clients: int = Field(default=0, ge=0)
-    """Number of clients."""
-    quick_clients: int = Field(default=0, ge=0)
-    """Number of clients of quick runs; 0: as many as of full ones."""
-    runs: str = ""
-    """Rows: a file of named runs, relative to ``table.toml``."""
-    quick_runs: str = ""
-    """The file for quick runs; empty: the same."""
-    row: str = ""
-    """In place of ``runs``: name of the only row, the experiments as they are."""
-    benchmark: str = ""
-    """In place of experiments: command that measures the table."""
     note: str = ""
     """What has to be known to compare."""
     picture: str = ""
     """Column whose errors over rounds are drawn beside the tables; empty: none."""
-    columns: dict[str, Column] = Field(min_length=1)
-    """By label."""
+    benchmark: str = ""
+    """In place of experiments: command that measures the table."""
+    clients: int = Field(default=0, ge=0)
+    """Number of clients."""
+    rows: str | dict[str, dict[str, Any]] = ""
+    """Own settings of every row by name, or a file of named runs, relative to this one."""
+    only: list[str] = Field(default_factory=list)
+    """Rows of such a file that the table has; none: all."""
+    settings: dict[str, Any] = Field(default_factory=dict)
+    """Settings of all cells."""
+    matrix: dict[str, dict[str, dict[str, Any]]] = Field(default_factory=dict)
+    """By axis and value the value's settings. A column is a value of each axis, in their order."""
+    when: dict[str, dict[str, Any]] = Field(default_factory=dict)
+    """Settings of cells that have all named values, or are in the named row."""
+    quick: dict[str, Any] = Field(default_factory=dict)
+    """Settings of quick runs; ``when`` in it as above."""
+    start: dict[str, Any] = Field(default_factory=dict)
+    """Settings of the runs whose models columns start from, on top of the column's."""
+    paper: dict[str, dict[str, dict[str, Figure]]] = Field(default_factory=dict)
+    """The paper's figures by measure, column and row."""
+    search: dict[str, Any] = Field(default_factory=dict)
+    """What ``fedul-flwr tune`` tries for this table alone, as in a ``search.toml``."""
 
 
 @dataclass(frozen=True)
 class Table:
-    """A table and where it is; ``name`` is its folder below the experiments, ``fedul/table-1``."""
+    """A table.
+
+    Attributes
+    ----------
+    name : its path below the experiments without the ending, ``fedul/table-1``.
+    file : where it is.
+    settings : as they are written.
+    columns : by label; of a table that a benchmark measures without settings.
+    """
 
     name: str
-    folder: Path
+    file: Path
     settings: TableSettings
+    columns: Mapping[str, Cells]
 
-    @property
-    def columns(self) -> Mapping[str, Column]:
-        """Its columns by label."""
-        return self.settings.columns
-
-    def rows_of(self, column: str, size: Size) -> dict[str, Overrides]:
+    def rows_of(self, column: str, size: Size) -> Mapping[str, Overrides]:
         """Own settings of every row in a column."""
-        if self.settings.row:
-            return {self.settings.row: {}}
-        if self.settings.benchmark:
-            measured = self.columns[column].paper.values()
-            return {row: {} for figures in measured for row in figures}
-        own, shared = self.columns[column], self.settings
-        quick = (own.quick_runs or shared.quick_runs) if size == "quick" else ""
-        return dict(read_runs(self.folder / (quick or own.runs or shared.runs)))
+        return self.columns[column].rows[size]
 
     def rows(self) -> list[str]:
         """All rows, in the order of the columns."""
@@ -103,29 +95,63 @@ class Table:
             dict.fromkeys(row for column in self.columns for row in self.rows_of(column, "full"))
         )
 
-    def experiment(self, column: str, size: Size) -> Path:
-        """The TOML file of a column."""
-        file = self.folder / self.columns[column].file
-        return file.parent / "quick" / file.name if size == "quick" else file
+    def settings_of(self, column: str, size: Size) -> dict[str, Scalar]:
+        """Settings that the rows of a column share.
+
+        ``{KEY}`` in ``start-from`` stands for the value of another setting.
+        """
+        found = dict(self.columns[column].settings[size])
+        if START_FROM in found:
+            found[START_FROM] = _VALUE.sub(
+                lambda match: _number(found, match[1]), str(found[START_FROM])
+            )
+        return found
+
+    def start_of(self, size: Size) -> dict[str, Scalar]:
+        """Own settings of the runs whose models columns start from."""
+        own = flat_settings("start", self.settings.start)
+        if size == "quick":
+            own |= flat_settings("quick.start", part(self.settings.quick, "quick.start"))
+        return own
 
     def num_clients(self, column: str, size: Size) -> int:
         """Clients of a run."""
-        full = self.columns[column].clients or self.settings.clients
-        return (self.settings.quick_clients or full) if size == "quick" else full
+        return self.columns[column].clients[size]
+
+    def paper(self, measure: str, column: str, row: str) -> Sequence[float] | None:
+        """Mean, and perhaps standard deviation, that the paper has; None if it has none."""
+        return self.settings.paper.get(measure, {}).get(column, {}).get(row)
 
 
 def table_names(experiments: Path) -> list[str]:
-    """Names of all tables below a folder.
+    """Names of all tables below a folder: of TOML files with a title.
 
     Raises
     ------
     UserError
         If there is none.
     """
-    found = sorted(path.parent.relative_to(experiments) for path in experiments.rglob(FILE))
+    files = sorted(experiments.rglob("*.toml"))
+    found = [file for file in files if _is_table(read_toml(file))]
     if not found:
-        raise UserError(f"{experiments} holds no {FILE}: name the folder with --experiments.")
-    return [path.as_posix() for path in found]
+        raise UserError(f"{experiments} holds no tables: name the folder with --experiments.")
+    return sorted(file.relative_to(experiments).with_suffix("").as_posix() for file in found)
+
+
+def _number(settings: Overrides, key: str) -> str:
+    value = settings.get(key)
+    if isinstance(value, int | float):
+        return f"{value:g}"
+    raise UserError(f"Key start-from: {{{key}}} is no number among the settings.")
+
+
+def _is_table(content: Mapping[str, Any]) -> bool:
+    return isinstance(content.get("title"), str)
+
+
+def table_file(experiments: Path, name: str) -> Path:
+    """Where the table ``name`` is."""
+    return experiments / f"{name}.toml"
 
 
 def read_table(experiments: Path, name: str) -> Table:
@@ -136,19 +162,47 @@ def read_table(experiments: Path, name: str) -> Table:
     UserError
         Naming what there is, or the file and the key that is wrong.
     """
-    known = table_names(experiments)
-    if name not in known:
-        raise UserError(f"Unknown table {name!r}; there are {', '.join(known)}.")
-    folder = experiments / name
+    file = table_file(experiments, name)
+    content = read_toml(file) if file.is_file() else {}
+    if not _is_table(content):
+        known = ", ".join(table_names(experiments))
+        raise UserError(f"Unknown table {name!r}; there are {known}.")
     try:
-        settings = TableSettings.parse(read_toml(folder / FILE))
-        table = Table(name, folder, settings)
+        settings = TableSettings.parse(content)
+        table = Table(name, file, settings, _columns(file, settings))
         _check(table)
     except UserError as error:
-        path = folder / FILE
         text = str(error)
-        raise UserError(text if text.startswith(str(path)) else f"{path}: {text}") from None
+        raise UserError(text if text.startswith(str(experiments)) else f"{file}: {text}") from None
     return table
+
+
+def _columns(file: Path, settings: TableSettings) -> dict[str, Cells]:
+    if bool(settings.rows) == bool(settings.benchmark):
+        raise UserError("It needs one of the keys rows and benchmark.")
+    if settings.benchmark:
+        if idle := {"clients", "settings", "matrix", "when", "quick"} & settings.model_fields_set:
+            raise UserError(f"Key {min(idle)} has no effect with benchmark: leave it out.")
+        return _measured(settings)
+    if not settings.matrix:
+        raise UserError("Key matrix is missing: its values name the columns.")
+    if isinstance(settings.rows, str):
+        rows: Mapping[str, Overrides] = read_runs(file.parent / settings.rows)
+    else:
+        rows = {row: flat_settings(f"rows.{row!r}", own) for row, own in settings.rows.items()}
+    return expand(settings.model_dump(by_alias=True), rows)
+
+
+def _measured(settings: TableSettings) -> dict[str, Cells]:
+    """Columns and rows of the paper's figures."""
+    found: dict[str, dict[str, Overrides]] = {}
+    for columns in settings.paper.values():
+        for column, figures in columns.items():
+            found.setdefault(column, {}).update({row: {} for row in figures})
+    return {
+        column: Cells({}, dict.fromkeys(SIZES, rows), dict.fromkeys(SIZES, 0))
+        for column, rows in found.items()
+    }
 
 
 def pick(wanted: str | None, known: Sequence[str], what: str) -> list[str]:
@@ -168,37 +222,49 @@ def pick(wanted: str | None, known: Sequence[str], what: str) -> list[str]:
     return [name for name in known if name in names]
 
 
+def _check_start(table: Table) -> None:
+    own = f"runs/{table.name}/"
+    given = table.settings.start
+    for size in SIZES if not table.settings.benchmark else ():
+        columns = [table.settings_of(label, size) for label in table.columns]
+        started = [one for one in columns if str(one.get(START_FROM, "")).startswith(own)]
+        if not started and (given or part(table.settings.quick, "quick.start")):
+            raise UserError(f"Key start has no effect: no column has a start-from below {own}.")
+        if started and not given:
+            raise UserError("Key start is missing: columns start from a run of this table.")
+        for key, value in table.start_of(size).items():
+            if key != START_FROM and all(one.get(key) == value for one in started):
+                raise UserError(f"Key start: {key} is that of the columns: leave it out.")
+    full, quick = table.start_of("full"), table.start_of("quick")
+    for key in flat_settings("quick.start", part(table.settings.quick, "quick.start")):
+        if key in full and full[key] == quick[key]:
+            raise UserError(f"Key quick.start: {key} is that of start: leave it out.")
+
+
 def _check(table: Table) -> None:
     settings = table.settings
-    if sum(map(bool, (settings.runs, settings.row, settings.benchmark))) != 1:
-        raise UserError("It needs one of the keys runs, row and benchmark.")
-    for measure in settings.measures:
+    for measure in [*settings.measures, *settings.paper]:
         if measure not in MEASURES:
             raise UserError(f"Unknown measure {measure!r}; there are {', '.join(MEASURES)}.")
-    if settings.picture and settings.picture not in settings.columns:
+    if settings.picture and settings.picture not in table.columns:
         raise UserError(f"Key picture: there is no column {settings.picture!r}.")
+    _check_start(table)
     folders: dict[str, str] = {}
-    for label, column in settings.columns.items():
-        place = f"columns.{label!r}"
+    for label in table.columns:
         if "," in label:
-            raise UserError(f"Key {place}: a comma separates columns on the command line.")
-        if settings.benchmark:
-            continue
+            raise UserError(f"Column {label!r}: a comma separates columns on the command line.")
         other = folders.setdefault(slug(label), label)
         if other != label:
-            raise UserError(f"Key {place}: its runs would share the directory of {other!r}.")
-        for size in ("full", "quick"):
-            if not table.experiment(label, size).is_file():
-                raise UserError(f"Key {place}.file: {table.experiment(label, size)} is no file.")
-        if not table.num_clients(label, "full"):
-            raise UserError(f"Key {place}.clients is missing, and so is the table's.")
-        rows = table.rows_of(label, "full")
-        if comma := next((row for row in rows if "," in row), None):
-            raise UserError(f"Row {comma!r}: a comma separates rows on the command line.")
-        if lone := set(rows) ^ set(table.rows_of(label, "quick")):
-            raise UserError(f"Key {place}: full and quick do not both have row {min(lone)!r}.")
-        for measure, figures in column.paper.items():
-            if measure not in settings.measures:
-                raise UserError(f"Key {place}.paper.{measure}: not a measure of the table.")
-            if unknown := [row for row in figures if row not in rows]:
-                raise UserError(f"Key {place}.paper.{measure}.{unknown[0]}: there is no such row.")
+            raise UserError(f"Column {label!r}: its runs would share the directory of {other!r}.")
+    if comma := next((row for row in table.rows() if "," in row), None):
+        raise UserError(f"Row {comma!r}: a comma separates rows on the command line.")
+    for measure, columns in settings.paper.items():
+        if measure not in settings.measures:
+            raise UserError(f"Key paper.{measure}: not a measure of the table.")
+        for label, figures in columns.items():
+            place = f"Key paper.{measure}.{label!r}"
+            if label not in table.columns:
+                raise UserError(f"{place}: there is no such column.")
+            rows = table.rows_of(label, "full")
+            if unknown := next((row for row in figures if row not in rows), None):
+                raise UserError(f"{place}.{unknown}: there is no such row.")

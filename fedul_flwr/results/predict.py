@@ -15,10 +15,10 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import nn
 
-from fedul_flwr.class_priors import checked_prior, estimate_prior, parse_prior, reweigh
-from fedul_flwr.data.owned import load_images
+from fedul_flwr.data.local_data import load_images
 from fedul_flwr.errors import UserError
 from fedul_flwr.learning.batches import to_input
+from fedul_flwr.learning.class_priors import checked_prior, estimate_prior, parse_prior, reweigh
 from fedul_flwr.models import build_model
 from fedul_flwr.results.records import read_config, read_summary, write_atomically
 
@@ -76,7 +76,7 @@ class Predictor:
     def estimate_priors(self, probabilities: NDArray[np.float64]) -> NDArray[np.float64]:
         """Class priors ``(K,)`` of images whose :meth:`predict_proba` without priors these are.
 
-        By EM (:func:`fedul_flwr.class_priors.estimate_prior`); needs one image or more.
+        By EM (:func:`fedul_flwr.learning.class_priors.estimate_prior`); needs one image or more.
         """
         try:
             return estimate_prior(probabilities, self.trained_priors())

@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 from flwr.common import log
 
-from fedul_flwr.config import LAST_MODEL, RunConfig
+from fedul_flwr.config.run_config import LAST_MODEL, RunConfig
 from fedul_flwr.data.types import Arrays
-from fedul_flwr.evaluation import Errors, Evaluator
 from fedul_flwr.results.store import BEST_MODEL, RunDirectory
+from fedul_flwr.run.evaluation import Errors, Evaluator
 
 AddRound = Callable[[Mapping[str, Any]], None]
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from fedul_flwr.config import OF_THE_MACHINE, default_flat
+from fedul_flwr.config.run_config import OF_THE_MACHINE, default_flat
 from fedul_flwr.results.label_names import source_in_words
 from fedul_flwr.results.label_plots import scored_sources
 from fedul_flwr.results.records import Client, Run, number

@@ -7,14 +7,14 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from fedul_flwr.config.semi import XCLPSettings
 from fedul_flwr.results import store
 from fedul_flwr.results.label_names import SOURCE_WORDS, XCLP, count_in_words
-from fedul_flwr.settings.semi import XCLPSettings
 
 if TYPE_CHECKING:  # the command line prints summaries and has no need of torch
-    from fedul_flwr.config import RunConfig
+    from fedul_flwr.config.run_config import RunConfig
+    from fedul_flwr.federated.round_record import RoundRecord
     from fedul_flwr.results.recorder import Recorder
-    from strategies.round_record import RoundRecord
 
 SHARES = ("percent_up", "percent_down", "nonzero_up_percent", "nonzero_down_percent")
 """Traffic of a round in percent of a dense model for each client: bytes, and values that were sent

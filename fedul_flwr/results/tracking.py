@@ -19,10 +19,10 @@ from typing import Any, Protocol, cast
 
 from flwr.common import log
 
+from fedul_flwr.config.base import Scalar
 from fedul_flwr.errors import UserError
 from fedul_flwr.results import store
 from fedul_flwr.results.records import number
-from fedul_flwr.settings.base import Scalar
 
 PICTURES = ("error.png", "loss.png", "pseudo_labels.png", "time_traffic.png")
 """What is drawn from ``metrics.jsonl`` alone; other pictures show the clients' points or labels."""

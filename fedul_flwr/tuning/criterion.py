@@ -7,12 +7,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from fedul_flwr.config import RunConfig
+from fedul_flwr.config.base import Scalar
+from fedul_flwr.config.references import load_reference
+from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.errors import UserError
 from fedul_flwr.methods import find_method
-from fedul_flwr.references import load_reference
 from fedul_flwr.results.recorder import CRITERION
-from fedul_flwr.settings.base import Scalar
 
 Name = Literal["validation", "heldout"]
 Line = Mapping[str, Any]
@@ -80,7 +80,7 @@ def criterion_of(name: Name, own: RunConfig, trial: RunConfig) -> Criterion:
     UserError
         If there is nothing to measure, or the method trains nothing.
     """
-    from fedul_flwr.training import choose_selection
+    from fedul_flwr.run.training import choose_selection
 
     method = find_method(own.method)
     if not method.trains:

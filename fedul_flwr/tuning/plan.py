@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fedul_flwr.comparison.plan import Cell, Plan, slug
-from fedul_flwr.config import OF_THE_MACHINE, keys_in_use, resolve
+from fedul_flwr.config.base import Scalar
+from fedul_flwr.config.run_config import OF_THE_MACHINE, keys_in_use, resolve
 from fedul_flwr.errors import UserError
 from fedul_flwr.reproduction.plan import CLIENTS, ColumnPlan
 from fedul_flwr.reproduction.results import digest
-from fedul_flwr.settings.base import Scalar
 from fedul_flwr.tuning.criterion import Name, criterion_of
 from fedul_flwr.tuning.space import Search
 from fedul_flwr.tuning.study import StudyTask

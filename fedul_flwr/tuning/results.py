@@ -10,11 +10,11 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+from fedul_flwr.config.base import Scalar
 from fedul_flwr.errors import UserError
 from fedul_flwr.reproduction.results import differences, digest, hardware_of, read_records
 from fedul_flwr.reproduction.tables import Size
 from fedul_flwr.results.records import write_atomically
-from fedul_flwr.settings.base import Scalar
 from fedul_flwr.tuning.plan import StudyPlan
 from fedul_flwr.tuning.study import best_of
 

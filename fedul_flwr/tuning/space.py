@@ -11,11 +11,12 @@ from typing import Any
 
 from pydantic import Field
 
-from fedul_flwr.config import default_flat
+from fedul_flwr.config.base import Scalar, Settings, unknown_key
+from fedul_flwr.config.overrides import flatten, read_toml
+from fedul_flwr.config.run_config import default_flat
+from fedul_flwr.config.shared import OF_SCHEDULES
 from fedul_flwr.errors import UserError
-from fedul_flwr.overrides import flatten, read_toml
-from fedul_flwr.settings.base import Scalar, Settings, unknown_key
-from fedul_flwr.settings.shared import OF_SCHEDULES
+from fedul_flwr.reproduction.tables import table_file
 
 FILE = "search.toml"
 ROUNDS = "rounds"
@@ -116,31 +117,35 @@ def label(option: Overrides) -> str:
 
 
 def search_files(experiments: Path, table: str) -> list[Path]:
-    """Files ``search.toml`` of a table's folder and of those above it, up to ``experiments``.
+    """The table's file if it has a search, and files ``search.toml`` of the folders above it.
 
     Returns
     -------
-    The outermost first.
+    The outermost first, up to ``experiments``.
 
     Raises
     ------
     UserError
         If there is none.
     """
-    folders = [experiments, *(experiments / part for part in _parts(table))]
-    found = [folder / FILE for folder in folders if (folder / FILE).is_file()]
+    own = table_file(experiments, table)
+    folders = [folder for folder in own.parents if folder.is_relative_to(experiments)]
+    found = [folder / FILE for folder in reversed(folders) if (folder / FILE).is_file()]
+    if own.is_file() and _content(own):
+        found.append(own)
     if not found:
-        raise UserError(f"{experiments / table} has no {FILE}: name one with --search.")
+        raise UserError(f"{own} has no search and no {FILE} above it: name one with --search.")
     return found
 
 
-def _parts(table: str) -> list[Path]:
-    """``a``, ``a/b``, ``a/b/c`` of a table ``a/b/c``."""
-    return [*reversed(Path(table).parents[:-1]), Path(table)]
+def _content(file: Path) -> dict[str, Any]:
+    """A search: a whole ``search.toml``, and ``[search]`` of a table's file."""
+    content = read_toml(file)
+    return content.get("search", {}) if "title" in content else content
 
 
 def read_search(files: Sequence[Path], trials: int | None = None) -> Search:
-    """Read and check files ``search.toml``; ``trials`` takes the place of theirs.
+    """Read and check searches; ``trials`` takes the place of theirs.
 
     Parameters
     ----------
@@ -154,7 +159,7 @@ def read_search(files: Sequence[Path], trials: int | None = None) -> Search:
     try:
         content: dict[str, Any] = {}
         for file in files:
-            content |= read_toml(file)
+            content |= _content(file)
         found = SearchSettings.parse(content)
         space = {
             name: tuple(_option(name, option) for option in options)

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 from filelock import FileLock, Timeout
 
-from fedul_flwr.config import RunConfig, resolve
+from fedul_flwr.config.references import load_reference
+from fedul_flwr.config.run_config import RunConfig, resolve
 from fedul_flwr.errors import UserError
 from fedul_flwr.methods import find_method
-from fedul_flwr.references import load_reference
 from fedul_flwr.results.records import write_atomically
 from fedul_flwr.tuning.criterion import Criterion
 from fedul_flwr.tuning.space import Candidate, Overrides, Search, candidates, label
@@ -73,7 +73,7 @@ class StudyTask:
             If they, or their method, refuse one.
         """
         config = resolve({**flat, "output": ""}, Path.cwd())
-        load_reference(find_method(config.method).strategy, "method").check(config)
+        load_reference(find_method(config.method).strategy, "method").validate(config)
         return config.model_copy(update={"output": "" if output is None else str(output)})
 
     def candidates(self) -> list[Candidate]:

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from fedul_flwr.config import LAST_MODEL, RunConfig, resolve
+from fedul_flwr.config.run_config import LAST_MODEL, RunConfig, resolve
 from fedul_flwr.errors import UserError
 from fedul_flwr.results.store import ENVIRONMENT, SUMMARY, RunDirectory
 from fedul_flwr.tuning.criterion import Line, is_diverged
@@ -37,7 +37,7 @@ def run_trial(config: RunConfig, num_clients: int, watch: Callable[[Lines], None
     DivergedError
         If a loss or a weight is not finite.
     """
-    from fedul_flwr.simulation import run_in_process
+    from fedul_flwr.engine.in_process import run_in_process
 
     directory = RunDirectory(Path(config.output))
     ended: list[BaseException] = []

@@ -16,16 +16,16 @@ from baselines.fedpl import FedPLClient
 from baselines.supervised import SupervisedClient
 from client_apps.fedul import FedULClient
 from client_apps.local import LocalTrainingClient
-from fedul_flwr.client_state import ClientState
-from fedul_flwr.config import RunConfig
+from fedul_flwr.config.node_config import NodeConfig
+from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.data.sources import load_source, source_directory
 from fedul_flwr.data.split import build_split, client_files
 from fedul_flwr.errors import UserError
-from fedul_flwr.federation import DataShape, introduction
+from fedul_flwr.federated.client_state import ClientState
+from fedul_flwr.federated.nodes import DataShape, setup_content
 from fedul_flwr.learning import dropout, local
 from fedul_flwr.learning.local import dump_arrays, load_arrays, predict_logits
 from fedul_flwr.models import build_model
-from fedul_flwr.node_config import NodeConfig
 from tests.owners import CLASSES, write_points, write_sets
 
 C = TypeVar("C", bound=LocalTrainingClient)
@@ -46,7 +46,7 @@ def client(settings: Callable[..., RunConfig]) -> Build:
         built = kind(
             config, NodeConfig(partition_id=number, num_partitions=3), ClientState(RecordDict())
         )
-        built.step("prepare", introduction(config, shape, files))
+        built.step("prepare", setup_content(config, shape, files))
         return built
 
     return build
@@ -183,7 +183,7 @@ def test_what_only_a_simulation_knows_is_refused_on_an_owners_device(
         built.__dict__.pop(remembered, None)
     shape = DataShape((8, 8, 1), CLASSES)
     with pytest.raises(UserError, match=message):
-        built.step("prepare", introduction(built.settings, shape, {}))
+        built.step("prepare", setup_content(built.settings, shape, {}))
 
 
 @pytest.mark.parametrize("kind", [FedLLPClient, FedLLPVATClient])

@@ -14,12 +14,12 @@ from flwr.app import Array, Message
 from safetensors.numpy import load_file
 from torch.nn import functional
 
-from fedul_flwr.config import RunConfig
+from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.data.sources import load_source
+from fedul_flwr.engine.message_log import TO_SERVER, read_transcript
 from fedul_flwr.errors import UserError
 from fedul_flwr.learning.batches import to_input
 from fedul_flwr.models import build_model
-from fedul_flwr.transcript import TO_SERVER, read_transcript
 from tests.runs import MeddlingGrid, is_train, last_model, metrics, train
 
 Settings = Callable[..., RunConfig]

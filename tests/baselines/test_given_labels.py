@@ -11,10 +11,10 @@ import pytest
 
 from baselines.given_labels import GivenLabels
 from fedul_flwr.comparison.plan import make_plan
-from fedul_flwr.config import RunConfig, default_flat, parse_flat
+from fedul_flwr.config.run_config import RunConfig, default_flat, parse_flat
 from fedul_flwr.data.label_split import LabelTruth
 from fedul_flwr.errors import UserError
-from fedul_flwr.server_data import open_server_data
+from fedul_flwr.run.server_data import open_server_data
 from tests.runs import last_model, metrics, train
 
 Settings = Callable[..., RunConfig]
@@ -161,14 +161,14 @@ def test_what_is_about_unlabeled_points_has_no_effect(key: str, value: Any) -> N
 def test_without_clients_there_are_no_clients_models(key: str, value: Any) -> None:
     options = {"scenario.labels-at": "server", "server-fraction": 0.1, key: value}
     with pytest.raises(UserError) as error:
-        GivenLabels.check(parse(**options))
+        GivenLabels.validate(parse(**options))
     assert str(error.value) == (
         f"Setting {key} = {value!r}: no client trains in method 'given-labels' with "
         "scenario.labels-at = 'server'."
     )
-    GivenLabels.check(parse(**{key: value}))
+    GivenLabels.validate(parse(**{key: value}))
 
 
 def test_a_server_without_labels_does_not_train() -> None:
     with pytest.raises(UserError, match=r"server.epochs = 2 has no effect with scenario.labels-at"):
-        GivenLabels.check(parse(**{"server.epochs": 2}))
+        GivenLabels.validate(parse(**{"server.epochs": 2}))

@@ -18,12 +18,13 @@ from baselines.all_labels import AllLabelsClient
 from baselines.fixmatch import FixMatchClient
 from baselines.uda import UDAClient
 from client_apps.matching import MatchingClient
-from fedul_flwr.bridge import Content
-from fedul_flwr.client_state import ClientState
-from fedul_flwr.config import RunConfig
+from fedul_flwr.config.node_config import NodeConfig
+from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.data.sources import load_source, source_directory
 from fedul_flwr.data.split import build_split, client_files
-from fedul_flwr.federation import DataShape, introduction
+from fedul_flwr.federated.client_state import ClientState
+from fedul_flwr.federated.messages import Content
+from fedul_flwr.federated.nodes import DataShape, setup_content
 from fedul_flwr.learning.batches import to_input
 from fedul_flwr.learning.local import dump_arrays, load_arrays
 from fedul_flwr.learning.matching import MatchingObjective
@@ -31,7 +32,6 @@ from fedul_flwr.learning.network import Network
 from fedul_flwr.learning.plan import LocalPlan
 from fedul_flwr.methods import find_method
 from fedul_flwr.models import build_model
-from fedul_flwr.node_config import NodeConfig
 
 Settings = Callable[..., RunConfig]
 C = TypeVar("C", bound=MatchingClient)
@@ -59,7 +59,7 @@ def client(settings: Settings) -> Callable[..., Any]:
         built = KINDS[method](
             config, NodeConfig(partition_id=number, num_partitions=3), ClientState(RecordDict())
         )
-        built.step("prepare", introduction(config, shape, files))
+        built.step("prepare", setup_content(config, shape, files))
         load_arrays(built.model, weights())
         built.server_round = 1
         return built
@@ -128,7 +128,7 @@ def owner(settings: Settings, root: Path, method: str, **options: Any) -> Any:
     config = settings(**shown, model="mlp", method=method, **options)
     node = NodeConfig(data=str(folder), num_partitions=1)
     built = KINDS[method](config, node, ClientState(RecordDict()))
-    built.step("prepare", introduction(config, DataShape((8, 8, 1), ("a", "b"))))
+    built.step("prepare", setup_content(config, DataShape((8, 8, 1), ("a", "b"))))
     return in_round(built, 1)
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fedul_flwr.config import RunConfig, default_flat, parse_flat
+from fedul_flwr.config.run_config import RunConfig, default_flat, parse_flat
 from fedul_flwr.errors import UserError
 from tests.runs import last_model, metrics, summary, train
 

@@ -19,19 +19,19 @@ from baselines.network_labels import NetworkLabelsClient
 from baselines.perclient_lp import PerClientLPClient
 from client_apps.partly_labeled import PSEUDO_LABELS, PartlyLabeledClient, nothing
 from client_apps.xclp import XCLPClient
-from fedul_flwr.bridge import Content
-from fedul_flwr.client_state import ClientState
-from fedul_flwr.config import RunConfig
+from fedul_flwr.config.node_config import NodeConfig
+from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.data.sources import load_source, source_directory
 from fedul_flwr.data.split import build_split, client_files
-from fedul_flwr.federation import DataShape, introduction
+from fedul_flwr.federated.client_state import ClientState
+from fedul_flwr.federated.messages import Content
+from fedul_flwr.federated.nodes import DataShape, setup_content
 from fedul_flwr.learning import randaugment
 from fedul_flwr.learning.batches import to_input
 from fedul_flwr.learning.features import extract_features
 from fedul_flwr.learning.local import dump_arrays, load_arrays, predict_logits
 from fedul_flwr.learning.network import Network
 from fedul_flwr.models import build_model
-from fedul_flwr.node_config import NodeConfig
 from fedul_flwr.propagation.central import label_propagation
 from tests.runs import last_model, train
 
@@ -55,7 +55,7 @@ def client(settings: Settings) -> Callable[..., Any]:
         built = kind(
             config, NodeConfig(partition_id=number, num_partitions=3), ClientState(RecordDict())
         )
-        built.step("prepare", introduction(config, shape, files))
+        built.step("prepare", setup_content(config, shape, files))
         load_arrays(built.model, weights())
         return built
 

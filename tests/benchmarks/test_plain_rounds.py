@@ -8,7 +8,7 @@ import numpy as np
 
 from benchmarks.clients import prepared_clients
 from benchmarks.plain_rounds import PlainRounds
-from fedul_flwr.config import RunConfig
+from fedul_flwr.config.run_config import RunConfig
 from tests.runs import last_model, train
 
 

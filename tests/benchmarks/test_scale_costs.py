@@ -12,7 +12,7 @@ from flwr.serverapp import Grid
 
 from benchmarks.metered import MeteredGrid
 from benchmarks.scale_costs import Group, Plan, exchanges, run_bytes, sparse_bytes
-from fedul_flwr.config import RunConfig
+from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.propagation.phases import COMPARE, ROWS, SUM
 from tests.runs import metrics
 
@@ -30,7 +30,7 @@ XCLP = {
 
 
 def metered(settings: RunConfig, clients: int) -> MeteredGrid:
-    from fedul_flwr.simulation import run_in_process
+    from fedul_flwr.engine.in_process import run_in_process
 
     grids: list[MeteredGrid] = []
 

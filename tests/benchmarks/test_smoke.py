@@ -15,7 +15,7 @@ from benchmarks import inputs, small_clients
 from benchmarks.__main__ import NAMES
 from benchmarks.flower_runs import Rounds, Watch
 from benchmarks.inputs import experiment
-from fedul_flwr.config import RunConfig, resolve
+from fedul_flwr.config.run_config import RunConfig, resolve
 from tests.runs import metrics_and_times, train
 
 MARKS = {"many_clients": pytest.mark.ray, "deployed_round": pytest.mark.slow}
@@ -65,6 +65,6 @@ def test_pfl_research_is_left_out_where_it_is_not_or_fails(
 
 
 def test_the_experiment_that_the_round_is_measured_on() -> None:
-    found = experiment("fedul/table-1/mnist-noniid-m10.toml")
+    found = experiment("fedul/table-1", "MNIST Non-IID M=10")
     assert found["model"] == "cnn6"
     assert found["fedul.overlap"] == "shared"

@@ -14,26 +14,26 @@ from torch import Tensor, nn
 import client_apps.fedmatch
 import client_apps.matching
 from client_apps.fedmatch import FedMatchClient
-from fedul_flwr.client_state import ClientState
-from fedul_flwr.config import RunConfig
+from fedul_flwr.config.node_config import NodeConfig
+from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.data.sources import load_source, source_directory
 from fedul_flwr.data.split import build_split, client_files
 from fedul_flwr.data.types import Arrays
-from fedul_flwr.exchange import HELD, HELPERS, OUT_OF_STEP, SINCE
-from fedul_flwr.federation import DataShape, introduction
+from fedul_flwr.federated.client_state import ClientState
+from fedul_flwr.federated.nodes import DataShape, setup_content
+from fedul_flwr.federated.sparse import decode, encode
+from fedul_flwr.federated.sync import BASE_ROUND, HELD, HELPERS, STALE
 from fedul_flwr.learning.decomposition import PSI, SIGMA, decompose, flatten, unflatten
 from fedul_flwr.learning.inter_client import InterClientConsistency
 from fedul_flwr.learning.local import dump_arrays
 from fedul_flwr.models import build_model
-from fedul_flwr.node_config import NodeConfig
-from fedul_flwr.sparse import decode, encode
 from tests.exchanges import LC, LS, SCENARIOS
 
 Settings = Callable[..., RunConfig]
 NOTHING: dict[str, Arrays] = {SIGMA: {}, PSI: {}}
 FIGURES = {
     *("loss", "supervised-loss", "consistency-loss", "confident-share"),
-    *("num-helpers", "steps", OUT_OF_STEP),
+    *("num-helpers", "steps", STALE),
 }
 
 
@@ -50,7 +50,7 @@ class Device:
         self.node = NodeConfig.parse({"partition-id": 0, "num-partitions": 2, **node})
         source = load_source("digits")
         shape = DataShape(source.image_shape, source.class_names)
-        self.answer = self.client().step("prepare", introduction(config, shape, files))
+        self.answer = self.client().step("prepare", setup_content(config, shape, files))
 
     def client(self) -> FedMatchClient:
         return FedMatchClient(self.config, self.node, ClientState(self.state))
@@ -64,7 +64,7 @@ class Device:
     ) -> tuple[FedMatchClient, int, dict[str, Any]]:
         client = self.client()
         client.received = received
-        told = {"server-round": server_round, SINCE: since, HELPERS: helpers}
+        told = {"server-round": server_round, BASE_ROUND: since, HELPERS: helpers}
         arrays, examples, figures = client.fit([], told)
         assert arrays == []
         assert set(figures) == FIGURES
@@ -95,13 +95,13 @@ def test_it_holds_what_the_server_sent_and_what_it_sent_back(device: Build) -> N
     assert examples == 60
     assert figures["steps"] == 2 * 30 / 5
     held = one.held
-    assert int(held.pop(SINCE)) == 1
+    assert int(held.pop(BASE_ROUND)) == 1
     expected = {part: decode(client.returned[part], arrays) for part, arrays in parts().items()}
     for name, array in flatten(expected).items():
         assert held[name].tobytes() == array.tobytes()
     # In the next round nothing new came: it goes on from there.
     later, _, _ = one.fit(4, 1, NOTHING)
-    assert int(one.held[SINCE]) == 4
+    assert int(one.held[BASE_ROUND]) == 4
     for part, arrays in expected.items():
         for name, array in decode(later.returned[part], arrays).items():
             assert (array != arrays[name]).any()
@@ -114,7 +114,7 @@ def test_differences_build_on_what_it_holds(device: Build) -> None:
         one = device()
         received, since = parts(), 0
         if known is not None:
-            ClientState(one.state).keep(HELD, 1, flatten(known) | {SINCE: np.array(1)})
+            ClientState(one.state).keep(HELD, 1, flatten(known) | {BASE_ROUND: np.array(1)})
             received = {part: encode(parts()[part], known[part], 0.0).record for part in known}
             since = 1
         client, _, _ = one.fit(2, since, received)
@@ -133,16 +133,16 @@ def test_differences_build_on_what_it_holds(device: Build) -> None:
 def test_who_holds_another_round_says_so(device: Build, held_since: int | None, said: int) -> None:
     one = device()
     if held_since is not None:
-        kept = flatten(parts()) | {SINCE: np.array(held_since)}
+        kept = flatten(parts()) | {BASE_ROUND: np.array(held_since)}
         ClientState(one.state).keep(HELD, held_since, kept)
     before = {name: array.copy() for name, array in one.held.items()}
     client, examples, figures = one.fit(3, said, NOTHING)
-    assert (examples, client.returned, figures[OUT_OF_STEP]) == (0, {}, 1)
+    assert (examples, client.returned, figures[STALE]) == (0, {}, 1)
     assert one.held.keys() == before.keys()
     # Everything is what it may have in any case.
     _, examples, figures = one.fit(4, 0, parts())
-    assert (examples, figures[OUT_OF_STEP]) == (60, 0)
-    assert int(one.held[SINCE]) == 4
+    assert (examples, figures[STALE]) == (60, 0)
+    assert int(one.held[BASE_ROUND]) == 4
 
 
 def test_the_server_hears_of_changes_above_the_threshold_alone(device: Build) -> None:
@@ -302,7 +302,7 @@ def test_an_owners_labels_are_not_looked_at_where_the_server_alone_has_some(
     assert examples == 12
     assert (figures["supervised-loss"] > 0) == (at == "clients")
     assert set(client.returned) == ({SIGMA, PSI} if at == "clients" else {PSI})
-    sigma = unflatten({n: a for n, a in one.held.items() if n != SINCE})[SIGMA]
+    sigma = unflatten({n: a for n, a in one.held.items() if n != BASE_ROUND})[SIGMA]
     same = all((array == sigma[name]).all() for name, array in parts()[SIGMA].items())
     assert same == (at == "server")
 
@@ -314,6 +314,6 @@ def test_without_points_it_changes_nothing_and_stays_in_step(device: Build) -> N
     assert (examples, figures["steps"], figures["loss"]) == (0, 0, 0.0)
     assert client.returned == {PSI: {}}
     held = one.held
-    assert int(held.pop(SINCE)) == 100
+    assert int(held.pop(BASE_ROUND)) == 100
     for name, array in flatten(parts()).items():
         np.testing.assert_array_equal(held[name], array)

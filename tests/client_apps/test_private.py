@@ -13,11 +13,11 @@ from safetensors.numpy import load_file
 
 import client_apps.private
 from client_apps.private import FEATURES, LABELS, NOISY_FEATURES, RANDOMISED_LABELS
-from fedul_flwr.bridge import PREPARED_BEFORE, Content
-from fedul_flwr.client_state import ClientState
-from fedul_flwr.config import RunConfig, resolve
+from fedul_flwr.config.run_config import RunConfig, resolve
 from fedul_flwr.data.seeds import stream
 from fedul_flwr.errors import UserError
+from fedul_flwr.federated.client_state import ClientState
+from fedul_flwr.federated.messages import PREPARED_BEFORE, Content
 from fedul_flwr.propagation.central import label_propagation
 from fedul_flwr.propagation.codes import encode
 from fedul_flwr.propagation.phases import COMPARE, LABELED, SUM

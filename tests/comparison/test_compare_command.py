@@ -10,10 +10,11 @@ from typing import Any, Self
 import pytest
 from typer.testing import CliRunner
 
-from fedul_flwr import launcher, simulation
-from fedul_flwr.cli import app
-from fedul_flwr.config import RunConfig
-from fedul_flwr.launcher import RunOutcome
+from fedul_flwr.cli.main import app
+from fedul_flwr.config.run_config import RunConfig
+from fedul_flwr.engine import in_process as simulation
+from fedul_flwr.engine import submit as launcher
+from fedul_flwr.engine.submit import RunOutcome
 from tests.runs import MeddlingGrid, is_train, last_model, metrics, summary
 
 runner = CliRunner()

@@ -12,7 +12,7 @@ import pytest
 from fedul_flwr.comparison.execute import run_cells
 from fedul_flwr.comparison.plan import Plan, make_plan
 from fedul_flwr.comparison.table import Row, print_table, texts
-from fedul_flwr.config import RunConfig
+from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.errors import UserError
 
 RUNS = {"FedUL": {"method": "fedul"}, "All | labels": {"method": "supervised"}}

@@ -11,13 +11,13 @@ import pytest
 from PIL import Image
 from typer.testing import CliRunner
 
-from fedul_flwr import simulation
-from fedul_flwr.cli import app
+from fedul_flwr.cli.main import app
 from fedul_flwr.comparison.cells import read_cell
 from fedul_flwr.comparison.figure import comparison_figure
 from fedul_flwr.comparison.plan import Plan, make_plan
 from fedul_flwr.comparison.table import headings, make_rows, notes
-from fedul_flwr.config import RunConfig
+from fedul_flwr.config.run_config import RunConfig
+from fedul_flwr.engine import in_process as simulation
 from tests.results.synthetic import write_label_run
 from tests.runs import summary
 

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedul_flwr.data.deal_labels import deal_labels, label_shares
+from fedul_flwr.config.labels import LabelSettings
+from fedul_flwr.data.assign_labels import deal_labels, label_shares
 from fedul_flwr.data.types import Ints
 from fedul_flwr.errors import UserError
-from fedul_flwr.settings.labels import LabelSettings
 
 
 def options(**values: Any) -> LabelSettings:

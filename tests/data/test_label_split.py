@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fedul_flwr.config import RunConfig, default_flat, parse_flat
-from fedul_flwr.data.holdings import read_arrays
+from fedul_flwr.config.labels import LabelSettings
+from fedul_flwr.config.run_config import RunConfig, default_flat, parse_flat
+from fedul_flwr.data.federated_split import read_arrays
 from fedul_flwr.data.label_split import Dealt, LabelTruth, open_partly_labeled_points, save_split
 from fedul_flwr.data.set_split import open_labeled_points
 from fedul_flwr.data.split import (
@@ -21,9 +22,8 @@ from fedul_flwr.data.split import (
     split_settings,
 )
 from fedul_flwr.errors import UserError
-from fedul_flwr.federation import ClientReport
-from fedul_flwr.server_data import open_server_data
-from fedul_flwr.settings.labels import LabelSettings
+from fedul_flwr.federated.registry import ClientReport
+from fedul_flwr.run.server_data import open_server_data
 from tests.data.conftest import write_source
 from tests.partly_labeled import GIVEN_METHOD
 

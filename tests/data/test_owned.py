@@ -10,7 +10,7 @@ import pytest
 from PIL import Image
 
 from fedul_flwr.data import decode, formats
-from fedul_flwr.data.owned import load_images, load_unlabeled_sets
+from fedul_flwr.data.local_data import load_images, load_unlabeled_sets
 from fedul_flwr.errors import UserError
 from tests.data.conftest import pixels, png, write_parquet, write_png
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from fedul_flwr.config import default_flat, parse_flat
+from fedul_flwr.config.run_config import default_flat, parse_flat
 from fedul_flwr.data.partition import partition_points
 from fedul_flwr.errors import UserError
 

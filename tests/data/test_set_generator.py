@@ -11,6 +11,7 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
+from fedul_flwr.config.fedul import UnlabeledSetSettings
 from fedul_flwr.data import set_generator
 from fedul_flwr.data.seeds import derived_seed, stream
 from fedul_flwr.data.set_generator import (
@@ -20,7 +21,6 @@ from fedul_flwr.data.set_generator import (
     equal_columns,
     generate_sets,
 )
-from fedul_flwr.settings.fedul import UnlabeledSetSettings
 
 Ints = NDArray[np.int64]
 NUM_CLASSES = 4

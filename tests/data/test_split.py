@@ -11,16 +11,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fedul_flwr.config import RunConfig, default_flat, parse_flat
+from fedul_flwr.config.base import Settings
+from fedul_flwr.config.fedul import FedULSettings, UnlabeledSetSettings
+from fedul_flwr.config.run_config import RunConfig, default_flat, parse_flat
 from fedul_flwr.data import split as split_module
-from fedul_flwr.data.holdings import read_arrays, set_aside
+from fedul_flwr.data.federated_split import read_arrays, set_aside
 from fedul_flwr.data.set_generator import generate_sets
 from fedul_flwr.data.set_split import open_labeled_points, open_unlabeled_sets
 from fedul_flwr.data.split import Split, build_split, client_files, read_split
 from fedul_flwr.errors import UserError
 from fedul_flwr.methods import Method
-from fedul_flwr.settings.base import Settings
-from fedul_flwr.settings.fedul import FedULSettings, UnlabeledSetSettings
 from tests.data.conftest import write_source
 
 COUNTS = [160, 120, 80, 40]

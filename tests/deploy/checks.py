@@ -7,7 +7,7 @@ from typing import Any
 
 from typer.testing import CliRunner
 
-from fedul_flwr.cli import app
+from fedul_flwr.cli.main import app
 from tests.owners import NO_DATA
 
 WHERE = 'data="ward" partition-id=1 num-partitions=3'

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from fedul_flwr.cli import app
+from fedul_flwr.cli.main import app
 
 
 @pytest.fixture(scope="module")

@@ -14,7 +14,7 @@ from flwr.cli.supernode.register import try_load_public_key
 from flwr.supercore.primitives.asymmetric import public_key_to_bytes
 from typer.testing import CliRunner
 
-from fedul_flwr.cli import app
+from fedul_flwr.cli.main import app
 from fedul_flwr.deploy import init
 from fedul_flwr.deploy.certificates import make_node_key
 

@@ -10,7 +10,7 @@ import pytest
 from PIL import Image
 from typer.testing import CliRunner
 
-from fedul_flwr.cli import app
+from fedul_flwr.cli.main import app
 from tests.runs import summary
 
 QUICK = "model='mlp' num-rounds=1 local-epochs=1"

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fedul_flwr.config import resolve
+from fedul_flwr.config.run_config import resolve
 from fedul_flwr.deploy.init import plan, write
 from tests.deployment import RUN_SECONDS, START_SECONDS, Deployment
 from tests.end_to_end.test_ray_xclp import text

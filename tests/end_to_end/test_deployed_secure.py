@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fedul_flwr.config import resolve
+from fedul_flwr.config.run_config import resolve
 from tests.deployment import Deployment, consortium
 from tests.end_to_end.conftest import OWNERS
 from tests.end_to_end.test_ray_xclp import text

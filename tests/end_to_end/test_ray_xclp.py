@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fedul_flwr.config import resolve
+from fedul_flwr.config.run_config import resolve
 from tests.end_to_end.test_ray import fedul
 from tests.runs import last_model, metrics, summary, train
 

@@ -7,8 +7,8 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from fedul_flwr.config import RunConfig
-from fedul_flwr.data.holdings import set_aside
+from fedul_flwr.config.run_config import RunConfig
+from fedul_flwr.data.federated_split import set_aside
 from fedul_flwr.data.partition import partition_points
 from fedul_flwr.data.sources import load_source
 from tests.runs import metrics, summary, train

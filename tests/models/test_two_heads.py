@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import nn
 
-from fedul_flwr.config import RunConfig
+from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.errors import UserError
 from fedul_flwr.learning.features import feature_layer
 from fedul_flwr.models import build_model

@@ -11,12 +11,11 @@ from typing import Any
 
 import pytest
 
-from fedul_flwr import simulation
-from fedul_flwr.config import RunConfig
+from fedul_flwr.config.run_config import RunConfig
+from fedul_flwr.engine import in_process as simulation
+from tests.reproduction.conftest import change_table, start_from_another
 from tests.reproduction.test_reproduce_command import MINI, change, reproduce, results, said
 
-FOLDER = Path("experiments/mini/table-1")
-START = 'dataset = "digits"\nmodel = "mlp"\nnum-rounds = 2\nmethod = "supervised"\n'
 ONE = (*MINI, "--columns", "M=10", "--rows", "all labels")
 
 
@@ -35,9 +34,7 @@ def ran(place: Path, monkeypatch: pytest.MonkeyPatch) -> list[RunConfig]:
         write(directory / "summary.json", {"rounds": 2, "test_error": float(len(configs))})
 
     monkeypatch.setattr(simulation, "run_in_process", run)
-    experiment = FOLDER / "m10.toml"
-    experiment.write_text('start-from = "runs/mini/table-1/base"\n' + experiment.read_text())
-    (FOLDER / "base.toml").write_text(START)
+    start_from_another("learning-rate = 0.25")
     return configs
 
 
@@ -78,7 +75,7 @@ def test_what_has_other_settings_starts_anew(ran: list[RunConfig]) -> None:
     assert not list(Path("runs").rglob("comparison.md"))
 
     # The start's settings are settings of what starts from it.
-    (FOLDER / "base.toml").write_text(START + "learning-rate = 0.5\n")
+    change_table("learning-rate = 0.25", "learning-rate = 0.5")
     again = reproduce(*ONE)
     assert again.exit_code == 0, again.output
     assert places(ran[2:]) == ["start", "cell"]

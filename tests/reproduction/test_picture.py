@@ -10,7 +10,7 @@ import pytest
 from fedul_flwr.reproduction.picture import curves_figure
 from fedul_flwr.reproduction.render import Drawn, _section, drawn
 from fedul_flwr.reproduction.tables import Size, Table, read_table
-from tests.reproduction.conftest import TABLE
+from tests.reproduction.conftest import FILE, TABLE
 
 
 def run(rounds: list[int], errors: list[float]) -> dict[str, Any]:
@@ -46,8 +46,7 @@ def clients_said(table: Table, size: Size) -> str:
 
 
 def test_the_picture_says_which_size_it_shows(place: Path) -> None:
-    file = place / "experiments" / "mini" / "table-1" / "table.toml"
-    file.write_text("quick-clients = 2\n" + TABLE)
+    FILE.write_text(TABLE + "\n[quick]\nclients = 2\n")
     table = read_table(place / "experiments", "mini/table-1")
     assert clients_said(table, "full") == "3 clients"
     assert clients_said(table, "quick") == "quick size, 2 clients"
@@ -62,8 +61,7 @@ def test_given_tuned_runs_the_picture_says_that_every_row_was_searched(place: Pa
 
 
 def test_no_run_of_the_column_no_picture_and_no_link(place: Path) -> None:
-    file = place / "experiments" / "mini" / "table-1" / "table.toml"
-    file.write_text('picture = "M=12"\n' + TABLE)
+    FILE.write_text('picture = "M=12"\n' + TABLE)
     table = read_table(place / "experiments", "mini/table-1")
     other = {("FedUL", "M=10", 0): run([1], [5.0])}
     assert drawn(table, {"full": other, "quick": {}}, {}) is None

@@ -12,10 +12,11 @@ import pytest
 from click.testing import Result
 from typer.testing import CliRunner
 
-from fedul_flwr import simulation
-from fedul_flwr.cli import app
-from fedul_flwr.config import RunConfig
+from fedul_flwr.cli.main import app
+from fedul_flwr.config.run_config import RunConfig
+from fedul_flwr.engine import in_process as simulation
 from fedul_flwr.reproduction.results import digest
+from tests.reproduction.conftest import FILE, change_table
 
 RESULTS = Path("results/mini/table-1.json")
 MINI = ("mini/table-1", "--device", "cpu")
@@ -123,8 +124,7 @@ def test_runs_what_is_missing_and_renders_it(place: Path, ran: list[str]) -> Non
     old = {key: value for key, value in kept[0]["settings"].items() if key != "momentum"}
     change(0, settings=old, hash=digest(old))
     assert reproduce("--render").exit_code == 0
-    experiment = Path("experiments/mini/table-1/m10.toml")
-    experiment.write_text('optimizer = "sgd"\nmomentum = 0.9\n' + experiment.read_text())
+    change_table("num-rounds = 2", 'num-rounds = 2\noptimizer = "sgd"\nmomentum = 0.9')
     refused = reproduce("--render")
     assert "momentum was 0.0, is 0.9" in said(refused)
 
@@ -148,7 +148,7 @@ def test_a_failure_is_noted_and_others_run(place: Path, ran: list[str]) -> None:
         (["mini/table-1", "--dataset", "digits"], "--dataset 'digits' must be NAME=PATH"),
         (["mini/table-1", "--dataset", "a=."], "--dataset a: the runs use digits."),
         (["mini/table-1", "--dataset", "digits=no"], "--dataset 'digits=no': no is not a folder."),
-        (["mini/table-1", "--experiments", "docs"], "docs holds no table.toml"),
+        (["mini/table-1", "--experiments", "docs"], "docs holds no tables: name the folder"),
     ],
 )
 def test_what_cannot_be_meant(place: Path, arguments: list[str], words: str) -> None:
@@ -163,13 +163,13 @@ source = "A paper, table 2"
 measures = ["gflops"]
 benchmark = "python -m benchmarks method_cost"
 
-[columns.MNIST]
-paper.gflops = { FedUL = [0.048], FedPL = [0.05] }
+[paper.gflops]
+MNIST = { FedUL = 0.048, FedPL = 0.05 }
 """
 
 
 def test_of_a_table_that_a_benchmark_measures_the_paper_is_shown(place: Path) -> None:
-    Path("experiments/mini/table-1/table.toml").write_text(BENCHMARK)
+    FILE.write_text(BENCHMARK)
     shown = reproduce("mini/table-1", "--rows", "FedUL")
     assert shown.exit_code == 0, shown.output
     assert "A benchmark measures mini/table-1: python -m benchmarks method_cost" in said(shown)
@@ -182,7 +182,7 @@ def test_of_a_table_that_a_benchmark_measures_the_paper_is_shown(place: Path) ->
     "option", [["--quick"], ["--device", "cpu"], ["--seeds", "1"], ["--dataset", "digits=docs"]]
 )
 def test_a_benchmark_takes_no_options_of_runs(place: Path, option: list[str]) -> None:
-    Path("experiments/mini/table-1/table.toml").write_text(BENCHMARK)
+    FILE.write_text(BENCHMARK)
     refused = reproduce("mini/table-1", *option)
     assert refused.exit_code == 1
     words = f"{option[0]} has no effect on mini/table-1: a benchmark measures it."

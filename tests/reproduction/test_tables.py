@@ -1,4 +1,4 @@
-"""What ``table.toml`` may hold, and the tables of the four texts."""
+"""What a table's file may hold, and the tables of the four texts."""
 
 from __future__ import annotations
 
@@ -7,12 +7,13 @@ from pathlib import Path
 import pytest
 
 from fedul_flwr.errors import UserError
+from fedul_flwr.reproduction.matrix import SIZES
 from fedul_flwr.reproduction.plan import Machine, plan_columns
-from fedul_flwr.reproduction.render import SIZES, markdown
+from fedul_flwr.reproduction.render import markdown
 from fedul_flwr.reproduction.results import digest
 from fedul_flwr.reproduction.side_by_side import Value, lines
 from fedul_flwr.reproduction.tables import pick, read_table, table_names
-from tests.reproduction.conftest import TABLE
+from tests.reproduction.conftest import FILE, TABLE
 
 ROOT = Path(__file__).parents[2]
 EXPERIMENTS = Path("experiments")
@@ -37,6 +38,8 @@ def test_every_run_of_every_table_resolves(name: str, monkeypatch: pytest.Monkey
             starts = {str(flat["start-from"]) for flat in plan.named.values()}
             assert (plan.start is not None) == any(start.startswith("runs/") for start in starts)
             assert not any(str(ROOT) in str(flat.values()) for flat in plan.named.values())
+            # At the hospitals rows with all labels have a folder of their own.
+            assert not plan.plan.split_warnings or name.startswith("recipes/covid")
 
 
 def test_a_run_that_starts_from_another_has_that_ones_settings_too(
@@ -52,48 +55,81 @@ def test_a_run_that_starts_from_another_has_that_ones_settings_too(
     assert plan.plan.cells[0].config.start_from == str(plan.start.plan.cells[0].directory)
 
 
-def test_every_folder_of_a_paper_is_a_table() -> None:
-    place = ROOT / EXPERIMENTS
-    folders = {
-        file.parent.relative_to(place).as_posix()
-        for file in place.glob("*/*/*.toml")
-        if file.parent.name != "quick"
-    }
-    assert folders == set(table_names(place))
-
-
 def test_figures_of_the_fedul_paper() -> None:
     table = read_table(ROOT / EXPERIMENTS, "fedul/table-1")
-    paper = table.columns["MNIST Non-IID M=10"].paper["test-error"]
-    assert (paper["FedUL"], paper["FedLLP-VAT"]) == ([2.98, 1.72], [23.39, 15.34])
+    of_row = {row: table.paper("test-error", "MNIST Non-IID M=10", row) for row in table.rows()}
+    assert (of_row["FedUL"], of_row["FedLLP-VAT"]) == ([2.98, 1.72], [23.39, 15.34])
+    assert of_row["FedAvg 100 %"] is None
 
 
 @pytest.mark.parametrize(
     ("old", "new", "words"),
     [
         ("clients = 3", "client = 3", "Unknown key 'client'; did you mean 'clients'?"),
-        ("clients = 3", "", "Key columns.'M=10'.clients is missing, and so is the table's."),
+        ("clients = 3", "", "Key clients is missing, and column 'M=10' has none of its own."),
         ("clients = 3", "clients = -3", "Key clients = -3: must be at least 0."),
         ('["test-error"]', '["error"]', "Unknown measure 'error'; there are test-error,"),
-        ("m12.toml", "m13.toml", "Key columns.'M=12'.file: "),
+        ("methods.toml", "rows.toml", f"{FILE.parent}/rows.toml cannot be read: No such file"),
+        ('rows = "methods.toml"', "", "It needs one of the keys rows and benchmark."),
+        ("rows", 'benchmark = "x"\nrows', "It needs one of the keys rows and benchmark."),
         (
-            'runs = "',
-            'row = "FedUL"\nruns = "',
-            "It needs one of the keys runs, row and benchmark.",
+            'rows = "methods.toml"',
+            'benchmark = "x"',
+            "Key clients has no effect with benchmark: leave it out.",
         ),
-        ('"M=12"', '"M, 12"', "Key columns.'M, 12': a comma separates columns"),
-        ('"M=12"', '"m 10"', "Key columns.'m 10': its runs would share the directory of 'M=10'."),
-        ("{ FedUL", "{ FedLU", "Key columns.'M=10'.paper.test-error.FedLU: there is no such row."),
-        ("paper.test-error", "paper.accuracy", "Key columns.'M=10'.paper.accuracy: not a measure"),
+        ('"M=12"', '"M, 12"', "Column 'M, 12': a comma separates columns"),
+        ('"M=12"', '"m 10"', "Column 'm 10': its runs would share the directory of 'M=10'."),
+        ("{ FedUL", "{ FedLU", "Key paper.test-error.'M=10'.FedLU: there is no such row."),
+        (
+            '"M=10" = { FedUL',
+            '"M=11" = { FedUL',
+            "Key paper.test-error.'M=11': there is no such column.",
+        ),
+        ("paper.test-error", "paper.accuracy", "Key paper.accuracy: not a measure of the table."),
+        ("[settings]", "[start]", "Key start has no effect: no column has a start-from"),
+        (
+            'dataset = "digits"',
+            'start-from = "runs/x-{model}"',
+            "Key start-from: {model} is no number among the settings.",
+        ),
     ],
 )
 def test_refusals_name_file_and_key(place: Path, old: str, new: str, words: str) -> None:
-    file = Path("experiments/mini/table-1/table.toml")
-    assert old in TABLE
-    file.write_text(TABLE.replace(old, new))
+    assert TABLE.count(old) == 1
+    FILE.write_text(TABLE.replace(old, new))
     with pytest.raises(UserError) as refused:
         read_table(EXPERIMENTS, "mini/table-1")
-    assert str(refused.value).startswith(f"{file}: {words}")
+    where = "" if words.startswith(str(FILE.parent)) else f"{FILE}: "
+    assert str(refused.value).startswith(where + words)
+
+
+@pytest.mark.parametrize(
+    ("start", "words"),
+    [
+        ('method = "supervised"\nmodel = "mlp"', "Key start: model is that of the columns: leave"),
+        (
+            'method = "supervised"\n[quick.start]\nmethod = "supervised"',
+            "Key quick.start: method is that of start: leave it out.",
+        ),
+        ("model = 3\n[quick]\nstart = 3", "Key quick.start = 3 must be a table."),
+        ("", "Key start is missing: columns start from a run of this table."),
+    ],
+)
+def test_refusals_of_the_run_that_columns_start_from(place: Path, start: str, words: str) -> None:
+    own = '{ fedul.num-sets = 10, start-from = "runs/mini/table-1/base" }'
+    text = TABLE.replace("{ fedul.num-sets = 10 }", own)
+    FILE.write_text(f"{text}\n[start]\n{start}\n")
+    with pytest.raises(UserError) as refused:
+        read_table(EXPERIMENTS, "mini/table-1")
+    assert str(refused.value).startswith(f"{FILE}: {words}")
+
+
+def test_given_another_file_in_the_folder_when_tables_are_listed_then_it_is_none(
+    place: Path,
+) -> None:
+    assert table_names(EXPERIMENTS) == ["mini/table-1"]
+    with pytest.raises(UserError, match="Unknown table 'mini/methods'; there are mini/table-1"):
+        read_table(EXPERIMENTS, "mini/methods")
 
 
 def test_picked_names_keep_the_tables_order() -> None:

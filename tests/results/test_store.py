@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from fedul_flwr.config import RunConfig
+from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.results.recorder import Recorder
 from fedul_flwr.results.store import RunDirectory
 from tests.runs import train

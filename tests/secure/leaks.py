@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedul_flwr.transcript import Recorded, read_transcript
+from fedul_flwr.engine.message_log import Recorded, read_transcript
 
 SHORTEST = 8
 """Bytes of a secret, below which it would be found by chance."""

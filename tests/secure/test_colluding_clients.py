@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from fedul_flwr.config.semi import XCLPSettings
 from fedul_flwr.errors import UserError
 from fedul_flwr.propagation.labels import one_hot
 from fedul_flwr.propagation.shares import influences, label_part, own_rows
 from fedul_flwr.secure.comparison import mask_keys
 from fedul_flwr.secure.rowsums import Words, combine, open_rows, pair_masks, split_share, to_words
-from fedul_flwr.settings.semi import XCLPSettings
 from strategies.label_propagation import LabelPropagation
 from tests.parties import SEED
 from tests.secure.test_masks import keys_of

@@ -10,14 +10,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fedul_flwr.config import RunConfig
+from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.data.seeds import stream
 from fedul_flwr.data.sources import load_source
+from fedul_flwr.engine.message_log import read_transcript
 from fedul_flwr.learning.features import pixel_features
 from fedul_flwr.propagation.codes import encode
 from fedul_flwr.propagation.labels import one_hot
 from fedul_flwr.secure.rowsums import to_words
-from fedul_flwr.transcript import read_transcript
 from tests.runs import train
 from tests.secure.leaks import contains, messages_with
 

@@ -21,10 +21,10 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from fedul_flwr.config import RunConfig
+from fedul_flwr.config.run_config import RunConfig
+from fedul_flwr.engine.message_log import Recorded, read_transcript
 from fedul_flwr.propagation.phases import COLUMNS, LABEL, OWN_LABELS, ROWS, SUM, UNLABELED_POINTS
 from fedul_flwr.secure.rowsums import from_words
-from fedul_flwr.transcript import Recorded, read_transcript
 from tests.runs import train
 from tests.secure.test_why_labeled_rows_stay import Floats, Ints, solve
 

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedul_flwr.bridge import to_arrays, to_record
 from fedul_flwr.data.types import Bytes, Ints
 from fedul_flwr.errors import UserError
+from fedul_flwr.federated.messages import to_arrays, to_record
 from fedul_flwr.propagation.codes import encode
 from fedul_flwr.secure.comparison import STEP, STEPS, respond
 from fedul_flwr.secure.comparison_server import ComparisonServer

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from fedul_flwr.simulation import task_identity
+from fedul_flwr.engine.in_process import task_identity
 from tests.secure_parties import PROTOCOLS, TOY, borrowed
 
 

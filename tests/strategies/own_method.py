@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from client_apps.fedul import FedULClient
+from fedul_flwr.config.base import Settings
+from fedul_flwr.config.fedul import FedULSettings
 from fedul_flwr.methods import Method
-from fedul_flwr.settings.base import Settings
-from fedul_flwr.settings.fedul import FedULSettings
 from strategies.fedul import FedUL
 
 SEEN: list[float] = []
@@ -17,7 +17,7 @@ class MirrorSettings(Settings):
 
 
 class Mirror(FedUL):
-    def admitted(self, answers: object) -> None:
+    def on_clients_changed(self, answers: object) -> None:
         SEEN.append(self.settings.section("mirror", MirrorSettings).factor)
 
 

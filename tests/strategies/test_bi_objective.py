@@ -13,16 +13,16 @@ import torch
 from flwr.app import Array, ArrayRecord, Message
 from torch.nn import functional
 
-from fedul_flwr.bridge import to_arrays
-from fedul_flwr.config import RunConfig
+from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.data.sources import load_source, source_directory
 from fedul_flwr.data.split import Split, build_split
 from fedul_flwr.errors import UserError
+from fedul_flwr.federated.messages import to_arrays
+from fedul_flwr.federated.server_training import ServerTrainer
 from fedul_flwr.learning import batches
 from fedul_flwr.learning.batches import to_input
 from fedul_flwr.models import build_model
 from strategies.fedul_mix import mix
-from strategies.server_training import ServerTrainer
 from tests.runs import MeddlingGrid, last_model, metrics, summary, train
 
 Settings = Callable[..., RunConfig]
@@ -248,7 +248,7 @@ def test_labeled_points_from_another_data_set(settings: Settings, tmp_path: Path
 
 
 def test_a_sample_of_the_labeled_points_is_stratified(settings: Settings) -> None:
-    from fedul_flwr.server_data import open_server_data
+    from fedul_flwr.run.server_data import open_server_data
 
     config = settings(**QUICK, method="server-only", **{"server.points": 100})
     labeled = open_server_data(config).split_over(2, config).labeled(config)

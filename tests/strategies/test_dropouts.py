@@ -11,15 +11,15 @@ import pytest
 from flwr.app import Array, ArrayRecord, Message
 from flwr.serverapp import Grid
 
-from fedul_flwr.bridge import ARRAYS, Content, to_arrays
-from fedul_flwr.config import RunConfig
+from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.data.seeds import stream
+from fedul_flwr.engine.in_process import FIRST_NODE_ID
 from fedul_flwr.errors import UserError
-from fedul_flwr.federation import Member
+from fedul_flwr.federated.messages import ARRAYS, Content, to_arrays
+from fedul_flwr.federated.registry import ClientRef
 from fedul_flwr.propagation.phases import COMPARE, SUM
 from fedul_flwr.results.label_files import read_labels
 from fedul_flwr.results.label_names import XCLP, file_name
-from fedul_flwr.simulation import FIRST_NODE_ID
 from tests.parties import Parties, split
 from tests.runs import MeddlingGrid, as_error, is_train, last_model, metrics, summary, train
 from tests.strategies.test_label_propagation import (
@@ -296,7 +296,7 @@ def test_other_answers_are_refused_by_name(
     phase: str, change: dict[str, Any], message: str
 ) -> None:
     class Odd(Parties):
-        def meddled(self, name: str, member: Member, answer: Content) -> Content:
+        def meddled(self, name: str, member: ClientRef, answer: Content) -> Content:
             if member.partition_id == 1 and name == phase:
                 answer.arrays.update(change)
                 for key in [key for key, array in change.items() if array is None]:

@@ -12,11 +12,12 @@ import pytest
 from safetensors.numpy import load_file
 from torch import nn
 
-from fedul_flwr.config import RunConfig, resolve
+from fedul_flwr.config.run_config import RunConfig, resolve
 from fedul_flwr.data.seeds import stream
 from fedul_flwr.data.sources import load_source, source_directory
 from fedul_flwr.data.split import build_split
 from fedul_flwr.errors import UserError
+from fedul_flwr.federated.sparse import decode
 from fedul_flwr.learning.batches import Batches, matching_batches, point_batches
 from fedul_flwr.learning.decomposition import (
     PSI,
@@ -32,12 +33,11 @@ from fedul_flwr.learning.disjoint import Penalties, no_consistency, train_disjoi
 from fedul_flwr.learning.embedding import embed, noise_image
 from fedul_flwr.learning.inter_client import InterClientConsistency
 from fedul_flwr.learning.local import dump_arrays, load_arrays, on_logits, train_local
+from fedul_flwr.learning.local_plan import local_plan
 from fedul_flwr.learning.machine import place
 from fedul_flwr.learning.weighted import scaled_cross_entropy
-from fedul_flwr.local_plan import local_plan
 from fedul_flwr.models import build_model
 from fedul_flwr.results.recorder import Recorder
-from fedul_flwr.sparse import decode
 from strategies.fedmatch import PARTS, FedMatch
 from strategies.helper_choice import nearest_clients
 from tests.exchanges import LC, LS, SCENARIOS, TINY, Exchange, assert_in_step, watched
@@ -334,7 +334,7 @@ def test_steps_that_overshoot_sigma_are_refused(
     """λ_L2 = 10: with a step of 0.1 psi lands as far behind sigma as it was before it."""
 
     def check(rate: float, **options: Any) -> None:
-        FedMatch.check(settings(**{**LC, "learning_rate": rate, "momentum": momentum, **options}))
+        FedMatch.validate(settings(**{**LC, "learning_rate": rate, "momentum": momentum, **options}))
 
     with pytest.raises(
         UserError,

@@ -13,16 +13,16 @@ import pytest
 from flwr.app import Array, ArrayRecord, Message
 from safetensors.numpy import load_file
 
-from fedul_flwr.bridge import make_client_app
 from fedul_flwr.client_app import build_client
-from fedul_flwr.client_state import ClientState
-from fedul_flwr.config import RunConfig, resolve
+from fedul_flwr.config.run_config import RunConfig, resolve
 from fedul_flwr.data.types import Arrays
 from fedul_flwr.errors import UserError
-from fedul_flwr.exchange import HELPERS, OUT_OF_STEP, SINCE
+from fedul_flwr.federated.client_state import ClientState
+from fedul_flwr.federated.dispatch import make_client_app
+from fedul_flwr.federated.sparse import HEADER, INDICES, MASK, VALUES, decode
+from fedul_flwr.federated.sync import BASE_ROUND, HELPERS, STALE
 from fedul_flwr.learning.decomposition import PSI, SIGMA, unflatten
 from fedul_flwr.results.recorder import Recorder
-from fedul_flwr.sparse import HEADER, INDICES, MASK, VALUES, decode
 from strategies.fedmatch import PARTS
 from strategies.helper_choice import nearest_clients
 from tests.exchanges import (
@@ -96,9 +96,9 @@ def test_both_ends_hold_the_same_bits_while_clients_drop_out_and_in(
     exchanges: list[Exchange] = []
     train(config, 5, **watched(exchanges, fate=fate))
     assert_in_step(directory, 6)
-    since = [[e.config[SINCE] for e in exchanges if e.round == r] for r in range(1, 7)]
+    since = [[e.config[BASE_ROUND] for e in exchanges if e.round == r] for r in range(1, 7)]
     assert since == SINCE_BY_HAND
-    told = [(e.round, e.client) for e in exchanges if e.metrics.get(OUT_OF_STEP)]
+    told = [(e.round, e.client) for e in exchanges if e.metrics.get(STALE)]
     assert told == [FORGETFUL]
     lines = metrics(directory)
     assert [line["failures"] for line in lines] == [0, 2, 0, 0, 1, 0]
@@ -106,7 +106,7 @@ def test_both_ends_hold_the_same_bits_while_clients_drop_out_and_in(
     known = parts_after(directory, 6)
     for exchange in exchanges:
         whole = [is_whole(exchange, part, known) for part in known]
-        assert all(whole) if not exchange.config[SINCE] else not all(whole)
+        assert all(whole) if not exchange.config[BASE_ROUND] else not all(whole)
         if exchange.round > 1 and options is LC:  # else the server has trained sigma since
             held = unflatten(before[exchange.round].get(exchange.client, {}))
             for part, arrays in parts[exchange.round].items():
@@ -121,7 +121,7 @@ def test_clients_that_were_never_seen_get_everything(settings: Settings) -> None
     directory = train(settings(**plan), 6, **watched(exchanges))
     seen: dict[int, int] = {}
     for exchange in exchanges:
-        assert exchange.config[SINCE] == seen.get(exchange.client, 0)
+        assert exchange.config[BASE_ROUND] == seen.get(exchange.client, 0)
         seen[exchange.client] = exchange.round
     assert len(exchanges) == 12
     assert 2 < len(seen) < 12
@@ -186,8 +186,8 @@ def test_devices_that_all_lost_their_memory_begin_anew(
     monkeypatch.setattr(Recorder, "record", keep)
     exchanges: list[Exchange] = []
     train(longer, 3, client_app=app, **watched(exchanges))
-    assert [e.config[SINCE] for e in exchanges] == [2, 2, 2, 0, 0, 0]
-    assert [e.metrics[OUT_OF_STEP] for e in exchanges] == [1, 1, 1, 0, 0, 0]
+    assert [e.config[BASE_ROUND] for e in exchanges] == [2, 2, 2, 0, 0, 0]
+    assert [e.metrics[STALE] for e in exchanges] == [1, 1, 1, 0, 0, 0]
     for name, array in before.items():  # round 3 changed nothing, round 4 did
         np.testing.assert_array_equal(models[0][name], array)
     assert any((models[1][name] != array).any() for name, array in before.items())
@@ -208,7 +208,7 @@ def test_all_that_answer_have_lost_their_memory_and_the_rest_failed(settings: Se
     exchanges: list[Exchange] = []
     directory = train(config, 3, **watched(exchanges, fate=fate))
     assert [line["failures"] for line in metrics(directory)] == [0, 2, 0]
-    assert [e.config[SINCE] for e in exchanges] == [0, 0, 0, 1, 1, 1, 0, 0, 0]
+    assert [e.config[BASE_ROUND] for e in exchanges] == [0, 0, 0, 1, 1, 1, 0, 0, 0]
 
 
 # Replies that do not fit
@@ -264,7 +264,7 @@ def test_a_reply_that_does_not_fit_is_that_of_a_failed_client(
     assert same(directory, without_that_answer)
     assert [line["failures"] for line in metrics(directory)] == [0, 1, 0]
     assert_in_step(directory, 3)
-    assert [e.config[SINCE] for e in exchanges if e.round == 3] == [2, 0, 2]
+    assert [e.config[BASE_ROUND] for e in exchanges if e.round == 3] == [2, 0, 2]
     with pytest.raises(UserError, match=rf"^1 client\(s\) failed in round 2: .*{reason}"):
         train(settings(**LC), 3, **watched([], meddle=replacing(record)))
 

@@ -13,12 +13,12 @@ import torch
 from flwr.app import Message
 from PIL import Image
 
-from fedul_flwr.bridge import from_records
-from fedul_flwr.config import RunConfig
+from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.data.sources import load_source, source_directory
 from fedul_flwr.data.split import build_split, client_files
+from fedul_flwr.engine.message_log import TO_CLIENT, read_transcript
 from fedul_flwr.errors import UserError
-from fedul_flwr.transcript import TO_CLIENT, read_transcript
+from fedul_flwr.federated.messages import from_records
 from tests.runs import MeddlingGrid, last_model, metrics, own_data_app, summary, train
 
 Settings = Callable[..., RunConfig]
@@ -151,9 +151,9 @@ def test_held_out_points_are_not_trained_on(settings: Settings) -> None:
     from flwr.app import RecordDict
 
     from client_apps.fedul import FedULClient
-    from fedul_flwr.client_state import ClientState
-    from fedul_flwr.federation import DataShape, introduction
-    from fedul_flwr.node_config import NodeConfig
+    from fedul_flwr.config.node_config import NodeConfig
+    from fedul_flwr.federated.client_state import ClientState
+    from fedul_flwr.federated.nodes import DataShape, setup_content
 
     config = settings(
         **QUICK, validation_fraction=0.0, selection="heldout", **{"fedul.overlap": "shared"}
@@ -165,7 +165,7 @@ def test_held_out_points_are_not_trained_on(settings: Settings) -> None:
         config, NodeConfig(partition_id=0, num_partitions=2), ClientState(RecordDict())
     )
     shape = DataShape(source.image_shape, source.class_names)
-    client.step("prepare", introduction(config, shape, client_files(place, split.directory)))
+    client.step("prepare", setup_content(config, shape, client_files(place, split.directory)))
     held = set(client.sets.points[client.held_out])
     assert 0.05 * len(client.sets.points) < client.held_out.sum() <= 0.1 * len(client.sets.points)
     assert held.isdisjoint(client.training_data().points)

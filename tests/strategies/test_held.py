@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from fedul_flwr.federated.parts_codec import ROUNDS, ClientModelCache
 
 from fedul_flwr.learning.decomposition import flatten
-from strategies.held import ROUNDS, HeldParts
 
 Parts = dict[str, dict[str, Any]]
 
@@ -28,15 +28,15 @@ def assert_same(one: Parts, other: Parts) -> None:
 
 
 def test_nobody_holds_anything_at_first(tmp_path: Path) -> None:
-    held = HeldParts(tmp_path / "held")
+    held = ClientModelCache(tmp_path / "held")
     assert held.of(3) == {}
     assert held.rounds == {}
     held.forget(3)
-    assert held.memory()[ROUNDS].shape == (0, 2)
+    assert held.state_dict()[ROUNDS].shape == (0, 2)
 
 
 def test_what_was_kept_is_held(tmp_path: Path) -> None:
-    held = HeldParts(tmp_path / "held")
+    held = ClientModelCache(tmp_path / "held")
     held.keep(3, 1, parts(0.1))
     held.keep(11, 1, parts(np.nan, "f8"))
     assert_same(held.of(3), parts(0.1))
@@ -48,7 +48,7 @@ def test_what_was_kept_is_held(tmp_path: Path) -> None:
 
 
 def test_what_is_forgotten_is_not_held(tmp_path: Path) -> None:
-    held = HeldParts(tmp_path / "held")
+    held = ClientModelCache(tmp_path / "held")
     held.keep(3, 1, parts(0.1))
     held.forget(3)
     assert held.of(3) == {}
@@ -59,23 +59,23 @@ def test_what_is_forgotten_is_not_held(tmp_path: Path) -> None:
 def test_a_server_that_was_cut_off_inside_a_round_goes_on_from_the_one_before(
     tmp_path: Path,
 ) -> None:
-    first = HeldParts(tmp_path / "held")
+    first = ClientModelCache(tmp_path / "held")
     first.keep(3, 1, parts(0.1))
     first.keep(4, 2, parts(0.2))
-    memory = first.memory()
-    assert memory[ROUNDS].tolist() == [[3, 1], [4, 2]]
+    state = first.state_dict()
+    assert state[ROUNDS].tolist() == [[3, 1], [4, 2]]
     first.keep(3, 3, parts(0.3))  # of the round that is cut off
     first.keep(5, 3, parts(0.5))
     first.forget(4)
 
-    resumed = HeldParts(tmp_path / "held")
-    resumed.recall({"other": np.zeros(1), **memory})
+    resumed = ClientModelCache(tmp_path / "held")
+    resumed.load_state_dict({"other": np.zeros(1), **state})
     assert resumed.rounds == {3: 1, 4: 2}
     assert_same(resumed.of(3), parts(0.1))
     assert_same(resumed.of(4), parts(0.2))
     assert resumed.of(5) == {}
     resumed.keep(3, 3, parts(0.4))  # the same round again
     assert_same(resumed.of(3), parts(0.4))
-    fresh = HeldParts(tmp_path / "held")
-    fresh.recall({})
+    fresh = ClientModelCache(tmp_path / "held")
+    fresh.load_state_dict({})
     assert fresh.of(3) == {}

@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from fedul_flwr.config import RunConfig
+from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.data.seeds import stream
 from fedul_flwr.learning.embedding import embed, noise_image
 from fedul_flwr.learning.local import dump_arrays
-from fedul_flwr.local_plan import local_plan
+from fedul_flwr.learning.local_plan import local_plan
 from fedul_flwr.models import build_model
 from strategies.helper_choice import HelperChoice, nearest_clients
 
@@ -97,7 +97,7 @@ def test_clients_lie_where_their_models_put_noise(choice: Choice, settings: Sett
     config, built = settings(model="mlp", seed=4), choice(seed=4)
     for client in (7, 3):
         built.embed(client, model(client))
-    memory = built.memory()
+    memory = built.state_dict()
     assert memory["embedded-clients"].tolist() == [3, 7]
     noise = noise_image(SHAPE, stream(4, "noise"))
     for row, client in zip(memory["embeddings"], (3, 7), strict=True):
@@ -124,7 +124,7 @@ def test_the_last_model_counts(choice: Choice) -> None:
     for seed in (0, 1):
         built.embed(5, model(seed))
     fresh.embed(5, model(1))
-    np.testing.assert_array_equal(built.memory()["embeddings"], fresh.memory()["embeddings"])
+    np.testing.assert_array_equal(built.state_dict()["embeddings"], fresh.state_dict()["embeddings"])
 
 
 def test_a_resumed_server_chooses_the_same(choice: Choice) -> None:
@@ -132,15 +132,15 @@ def test_a_resumed_server_chooses_the_same(choice: Choice) -> None:
     for client in range(6):
         built.embed(client, model(client, 2.0))
     resumed = choice()
-    resumed.recall({"other/array": np.zeros(1), **built.memory()})
+    resumed.load_state_dict({"other/array": np.zeros(1), **built.state_dict()})
     everyone = dict.fromkeys(range(6), 1)
     for client in range(6):
         expected = built.helpers_of(client, 3, everyone)
         assert len(expected) == 3
         assert resumed.helpers_of(client, 3, everyone) == expected
-    assert choice().memory() == {}
+    assert choice().state_dict() == {}
     resumed = choice()
-    resumed.recall({})
+    resumed.load_state_dict({})
     assert resumed.helpers_of(0, 3, everyone) == []
 
 
@@ -152,12 +152,12 @@ def test_a_model_without_probabilities_is_refused(choice: Choice) -> None:
         pytest.raises(ValueError, match="its model's outputs are not finite"),
     ):
         built.embed(1, model(0, 1e30))
-    np.testing.assert_array_equal(built.memory()["embedded-clients"], [1])
-    assert np.isfinite(built.memory()["embeddings"]).all()
+    np.testing.assert_array_equal(built.state_dict()["embedded-clients"], [1])
+    assert np.isfinite(built.state_dict()["embeddings"]).all()
 
 
 def test_other_seeds_have_other_noise(choice: Choice) -> None:
     one, other = choice(seed=1), choice(seed=2)
     for built in (one, other):
         built.embed(0, model(0, 2.0))
-    assert (one.memory()["embeddings"] != other.memory()["embeddings"]).any()
+    assert (one.state_dict()["embeddings"] != other.state_dict()["embeddings"]).any()

@@ -10,15 +10,15 @@ import pytest
 from numpy.typing import NDArray
 
 import strategies.label_propagation
-from fedul_flwr.config import RunConfig
+from fedul_flwr.config.references import load_reference
+from fedul_flwr.config.run_config import RunConfig
+from fedul_flwr.federated.strategy import MethodStrategy
 from fedul_flwr.methods import find_method
 from fedul_flwr.propagation.central import label_propagation
 from fedul_flwr.propagation.codes import encode
 from fedul_flwr.propagation.graph import graph_from_codes
 from fedul_flwr.propagation.hamming import hamming
 from fedul_flwr.propagation.labels import Propagated, labels_from_scores, one_hot
-from fedul_flwr.references import load_reference
-from strategies.wrapper import WrappingStrategy
 from tests.parties import BITS, SEED, Parties, split
 from tests.propagation.conftest import Floats, clusters, dense_inverse
 
@@ -219,6 +219,6 @@ def test_the_log_says_that_the_server_sees_codes(
 ) -> None:
     said: list[str] = []
     monkeypatch.setattr(strategies.label_propagation, "log", lambda level, text: said.append(text))
-    strategy: type[WrappingStrategy] = load_reference(find_method(method).strategy, "method")
-    strategy.check(settings(method=method))
+    strategy: type[MethodStrategy] = load_reference(find_method(method).strategy, "method")
+    strategy.validate(settings(method=method))
     assert said == ["xclp.secure = 'plaintext': the server sees all codes; for simulations only."]

@@ -14,14 +14,14 @@ from flwr.app import ArrayRecord, Message
 from torch import nn
 from torch.nn import functional
 
-from fedul_flwr.config import RunConfig, resolve
+from fedul_flwr.config.run_config import RunConfig, resolve
 from fedul_flwr.data.label_split import LabelTruth
 from fedul_flwr.data.sources import load_source, source_directory
 from fedul_flwr.data.split import Split, build_split
 from fedul_flwr.errors import UserError
+from fedul_flwr.federated.server_training import ServerTrainer
 from fedul_flwr.learning.batches import to_input
 from fedul_flwr.models import build_model
-from strategies.server_training import ServerTrainer
 from tests.runs import MeddlingGrid, last_model, metrics, summary, train
 
 Settings = Callable[..., RunConfig]

@@ -12,9 +12,9 @@ import pytest
 from flwr.serverapp import Grid
 
 from baselines.labels_only import LabelsOnly
-from fedul_flwr.bridge import CONFIG, PREPARED_BEFORE, Content, phase_of
-from fedul_flwr.config import RunConfig
+from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.errors import UserError
+from fedul_flwr.federated.messages import CONFIG, PREPARED_BEFORE, Content, phase_of
 from fedul_flwr.methods import METHODS, Method
 from tests.flock import OWNERS, Flock, write_owners
 from tests.runs import last_model, metrics, summary, train
@@ -372,8 +372,8 @@ def test_a_newcomer_whose_data_cannot_be_read_ends_no_run(
 
 
 class Picky(LabelsOnly):
-    def admitted(self, answers: Mapping[int, Content]) -> None:
-        super().admitted(answers)
+    def on_clients_changed(self, answers: Mapping[int, Content]) -> None:
+        super().on_clients_changed(answers)
         if 3 in answers:
             raise UserError("Client 3 is one too many.")
 

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 from flwr.clientapp import ClientApp
 
-from fedul_flwr.config import RunConfig
+from fedul_flwr.config.run_config import RunConfig
+from fedul_flwr.engine.message_log import TO_SERVER, read_transcript
 from fedul_flwr.results.label_files import read_labels
-from fedul_flwr.transcript import TO_SERVER, read_transcript
 from tests.owners import CLASSES, NO_DATA, write_folders
 from tests.runs import last_model, own_data_app, train
 

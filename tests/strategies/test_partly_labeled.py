@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 from flwr.app import Message
 
-from fedul_flwr.bridge import Content
-from fedul_flwr.config import RunConfig, resolve
+from fedul_flwr.config.run_config import RunConfig, resolve
+from fedul_flwr.engine.in_process import FIRST_NODE_ID
 from fedul_flwr.errors import UserError
-from fedul_flwr.federation import Member
-from fedul_flwr.simulation import FIRST_NODE_ID
-from strategies.bases import build_base
+from fedul_flwr.federated.base_strategies import build_base
+from fedul_flwr.federated.messages import Content
+from fedul_flwr.federated.registry import ClientRef
 from strategies.partly_labeled import PartlyLabeled
 from tests.runs import MeddlingGrid, last_model, metrics, train
 
@@ -40,8 +40,8 @@ def strategy(settings: Settings) -> Callable[..., PartlyLabeled]:
     ) -> PartlyLabeled:
         config = settings(method="network-labels", **more)
         built = kind(config, build_base(config), [], Content())
-        built.members = [Member(number, 1000 - number) for number in range(clients)]
-        built.admitted(
+        built.registry.clients = [ClientRef(number, 1000 - number) for number in range(clients)]
+        built.on_clients_changed(
             {n: Content(values={"num-labeled": 3 * (n in labeled)}) for n in range(clients)}
         )
         return built
@@ -116,14 +116,15 @@ def test_rounds_and_seeds_draw_others_and_the_same_ones_again(strategy: Build) -
     assert drawn[0] != drawn[2]
     assert len(set(drawn[0][SECOND - 1 :])) > 10
     # Everybody's turn comes.
-    assert {member for chosen in drawn[0] for member in chosen} == set(runs[0].members)
+    assert {member for chosen in drawn[0] for member in chosen} == set(runs[0].registry.clients)
 
 
 def test_of_either_kind_those_are_drawn_that_are_there(strategy: Build) -> None:
     """Ten of twenty have labels; of five a round 3 have labels and 2 have none."""
     built = strategy(TEN, 20, fraction_train=0.25)
     whole = [built.sample(number) for number in range(SECOND, SECOND + 10)]
-    built._absent = frozenset([*built.labeled[3:], *built.unlabeled[1:]])
+    built.registry.failed = set([*built.labeled[3:], *built.unlabeled[1:]])
+    built.registry.leave_out_failed()
     for number, before in enumerate(whole, SECOND):
         chosen = built.sample(number)
         assert [member for member in chosen if member in built.labeled] == built.labeled[:3]

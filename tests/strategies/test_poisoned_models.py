@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 from flwr.app import ArrayRecord, Message
 
-from fedul_flwr.bridge import ARRAYS, STEP, to_record
-from fedul_flwr.config import RunConfig, resolve
+from fedul_flwr.config.run_config import RunConfig, resolve
 from fedul_flwr.errors import UserError
+from fedul_flwr.federated.aggregation import refuse_non_finite
+from fedul_flwr.federated.messages import ARRAYS, STEP, to_record
+from fedul_flwr.federated.reply_checks import update_norm
 from fedul_flwr.results.store import RunDirectory
-from strategies.combine import refuse_poison
-from strategies.replies import update_norm
 from tests.runs import MeddlingGrid, is_train, metrics, train
 from tests.strategies.test_reception import IN_ROUND_1, LENIENT, QUICK, replacing, same
 
@@ -170,9 +170,9 @@ def test_memory_that_is_not_finite_ends_the_run_and_is_not_kept(settings: Settin
 def test_the_servers_variate_is_looked_at_too(tmp_path: Path) -> None:
     model, last = to_record({"w": np.ones(2)}), tmp_path / "last.safetensors"
     sound = {"base/control/dict/w": np.ones(2), "held/rounds": np.array([[0, 1]])}
-    refuse_poison(model, sound, 2, last)
+    refuse_non_finite(model, sound, 2, last)
     with pytest.raises(UserError) as error:
-        refuse_poison(model, {**sound, "base/control/dict/w": np.array([0.0, np.inf])}, 1, last)
+        refuse_non_finite(model, {**sound, "base/control/dict/w": np.array([0.0, np.inf])}, 1, last)
     assert str(error.value) == (
         "Round 1: 'base/control/dict/w', which the next round needs, is not finite and was not "
         "kept; the last good model is the one that the run began with."

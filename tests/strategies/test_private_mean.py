@@ -14,14 +14,14 @@ from flwr.clientapp import ClientApp
 from flwr.serverapp.exception import PrivacyBudgetExhausted
 from flwr.serverapp.strategy import FedAvg
 
-from fedul_flwr.bridge import ARRAYS, METRICS, to_arrays, to_record
 from fedul_flwr.client_app import clip
-from fedul_flwr.config import RunConfig, default_flat, resolve
+from fedul_flwr.config.privacy import DPSettings
+from fedul_flwr.config.run_config import RunConfig, default_flat, resolve
 from fedul_flwr.data.types import Arrays
+from fedul_flwr.engine.in_process import InProcessGrid
 from fedul_flwr.errors import UserError
-from fedul_flwr.settings.privacy import DPSettings
-from fedul_flwr.simulation import InProcessGrid
-from strategies.private_mean import PrivateMean, privacy_spent
+from fedul_flwr.federated.dp import PrivateMean, privacy_spent
+from fedul_flwr.federated.messages import ARRAYS, METRICS, to_arrays, to_record
 from tests.exchanges import TINY, Exchange, watched
 from tests.runs import last_model, summary, train
 

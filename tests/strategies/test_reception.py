@@ -13,10 +13,10 @@ import pytest
 from flwr.app import Array, Message, MetricRecord
 from flwr.serverapp import Grid
 
-from fedul_flwr.bridge import ARRAYS, DIAGNOSTICS, METRICS
-from fedul_flwr.config import RunConfig, resolve
+from fedul_flwr.config.run_config import RunConfig, resolve
+from fedul_flwr.engine.in_process import FIRST_NODE_ID
 from fedul_flwr.errors import UserError
-from fedul_flwr.simulation import FIRST_NODE_ID
+from fedul_flwr.federated.messages import ARRAYS, DIAGNOSTICS, METRICS
 from tests.runs import MeddlingGrid, last_model, metrics, train
 
 Settings = Callable[..., RunConfig]

@@ -10,9 +10,9 @@ import pytest
 from flwr.app import Array, ArrayRecord, MetricRecord, RecordDict
 
 from fedul_flwr.errors import BadMessageError
-from strategies.replies import (
+from fedul_flwr.federated.reply_checks import (
     check_all_bytes,
-    check_figures,
+    check_metrics,
     check_update,
     common_form,
     form_of,
@@ -87,7 +87,7 @@ UNTRAINED = {**GOOD, "num-examples": 0, "steps": 0, "normalizer": 0.0}
 
 @pytest.mark.parametrize("metrics", [GOOD, UNTRAINED, {"num-examples": 1}])
 def test_sound_figures(metrics: dict[str, Any]) -> None:
-    check_figures(figures(metrics), trained=True)
+    check_metrics(figures(metrics), trained=True)
 
 
 REFUSED: dict[str, tuple[RecordDict, str]] = {
@@ -113,14 +113,14 @@ REFUSED: dict[str, tuple[RecordDict, str]] = {
 @pytest.mark.parametrize(("content", "message"), REFUSED.values(), ids=REFUSED)
 def test_other_figures_are_refused(content: RecordDict, message: str) -> None:
     with pytest.raises(BadMessageError) as error:
-        check_figures(content, trained=True)
+        check_metrics(content, trained=True)
     assert str(error.value) == message
 
 
 def test_an_evaluation_has_a_loss_and_no_times() -> None:
-    check_figures(figures({"num-examples": 0, "loss": 0.0}, None), trained=False)
+    check_metrics(figures({"num-examples": 0, "loss": 0.0}, None), trained=False)
     with pytest.raises(BadMessageError, match=r"^its reply has no loss$"):
-        check_figures(figures({"num-examples": 0}, None), trained=False)
+        check_metrics(figures({"num-examples": 0}, None), trained=False)
 
 
 def test_the_common_form_is_that_of_most_and_of_equals_the_first() -> None:

@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 from flwr.app import Array, ArrayRecord, Message
 
-from fedul_flwr.bridge import ARRAYS, to_record
-from fedul_flwr.config import RunConfig
+from fedul_flwr.config.run_config import RunConfig
+from fedul_flwr.engine.in_process import FIRST_NODE_ID
 from fedul_flwr.errors import UserError
-from fedul_flwr.simulation import FIRST_NODE_ID
-from strategies.bases import ROBUST, fewest_updates
-from strategies.combine import average_buffers
+from fedul_flwr.federated.aggregation import average_buffers
+from fedul_flwr.federated.base_strategies import ROBUST, fewest_updates
+from fedul_flwr.federated.messages import ARRAYS, to_record
 from tests.exchanges import TINY
 from tests.runs import MeddlingGrid, as_error, is_train, last_model, metrics, train
 

@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 from flwr.app import Array, ArrayRecord, ConfigRecord, MetricRecord, RecordDict
 
-from fedul_flwr.bridge import payload_bytes, payload_parts
-from fedul_flwr.config import RunConfig
+from fedul_flwr.config.run_config import RunConfig
+from fedul_flwr.federated.messages import payload_bytes, payload_parts
+from fedul_flwr.federated.round_record import RoundRecord
+from fedul_flwr.federated.strategy import MethodStrategy
 from fedul_flwr.results.summary import summary_rows
-from strategies.round_record import RoundRecord
-from strategies.wrapper import WrappingStrategy
 from tests.runs import metrics, summary, train
 
 Settings = Callable[..., RunConfig]
@@ -123,14 +123,14 @@ def test_the_summary_has_means_over_rounds(settings: Settings) -> None:
 
 def test_values_that_a_method_counts(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
     """In round t every client got t quarters of the model's values, all from one method's part."""
-    sample = WrappingStrategy.sample
+    sample = MethodStrategy.sample
 
-    def counting(self: WrappingStrategy, round_number: int) -> Any:
+    def counting(self: MethodStrategy, round_number: int) -> Any:
         chosen = sample(self, round_number)
         self.record.nonzero_down["sigma"] += len(chosen) * round_number * MLP // 4
         return chosen
 
-    monkeypatch.setattr(WrappingStrategy, "sample", counting)
+    monkeypatch.setattr(MethodStrategy, "sample", counting)
     plan = {**QUICK, "num_rounds": 2, "method": "supervised", "selection": "last"}
     directory = train(settings(**plan), 2)
     first, second = metrics(directory)

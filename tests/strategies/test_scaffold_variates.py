@@ -13,10 +13,10 @@ from flwr.app import Array, ArrayRecord, Message
 from flwr.serverapp import Grid
 from safetensors.numpy import load_file
 
-from fedul_flwr.config import RunConfig, resolve
+from fedul_flwr.config.run_config import RunConfig, resolve
 from fedul_flwr.data.types import Arrays
-from fedul_flwr.simulation import FIRST_NODE_ID
-from fedul_flwr.variates import CONTROL, confirmed
+from fedul_flwr.engine.in_process import FIRST_NODE_ID
+from fedul_flwr.federated.variates import CONTROL, confirmed
 from tests.exchanges import Exchange, Fate, watched
 from tests.flock import OWNERS, Flock, write_owners
 from tests.runs import MeddlingGrid, last_model, metrics, train

@@ -11,7 +11,8 @@ import pytest
 import client_apps.xclp
 import tests.parties
 from client_apps.xclp import MEMORY
-from fedul_flwr.config import RunConfig
+from fedul_flwr.config.run_config import RunConfig
+from fedul_flwr.config.semi import XCLPSettings
 from fedul_flwr.errors import UserError
 from fedul_flwr.propagation.phases import (
     COMPARE,
@@ -23,7 +24,6 @@ from fedul_flwr.results.label_names import XCLP, file_name
 from fedul_flwr.secure.comparison import STEPS
 from fedul_flwr.secure.rowsums import pair_masks
 from fedul_flwr.secure.similarity import TooFewClientsError
-from fedul_flwr.settings.semi import XCLPSettings
 from strategies.label_propagation import refuse_beyond_reach
 from tests.runs import last_model, train
 from tests.secure_parties import BITS, assert_same, parties

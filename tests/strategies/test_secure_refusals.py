@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from client_apps.xclp import KEPT, MEMORY
-from fedul_flwr.bridge import Content
 from fedul_flwr.errors import UserError
-from fedul_flwr.federation import Member
+from fedul_flwr.federated.messages import Content
+from fedul_flwr.federated.registry import CheckAnswer, ClientRef
 from fedul_flwr.propagation.phases import (
     ATTEMPT,
     COLUMNS,
@@ -23,7 +23,6 @@ from fedul_flwr.propagation.phases import (
     UNLABELED_POINTS,
     WITHHELD,
 )
-from strategies.attendance import CheckAnswer
 from tests.parties import Parties
 from tests.secure_parties import parties
 
@@ -37,8 +36,8 @@ class Meddled(Parties):
     at: str = SUM
 
     def ask(
-        self, phase: str, contents: Mapping[Member, Content], check: CheckAnswer
-    ) -> dict[Member, Content]:
+        self, phase: str, contents: Mapping[ClientRef, Content], check: CheckAnswer
+    ) -> dict[ClientRef, Content]:
         for member, content in contents.items():
             if phase == self.at and member.partition_id == 0:
                 self.change(content)

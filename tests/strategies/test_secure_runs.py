@@ -11,13 +11,13 @@ import numpy as np
 import pytest
 
 import client_apps.xclp
-from fedul_flwr.bridge import to_arrays
 from fedul_flwr.data.types import Bytes
+from fedul_flwr.engine.in_process import InProcessGrid
 from fedul_flwr.errors import UserError
+from fedul_flwr.federated.messages import to_arrays
 from fedul_flwr.propagation.codes import encode
 from fedul_flwr.secure import channels
 from fedul_flwr.secure.session import Session
-from fedul_flwr.simulation import InProcessGrid
 from tests.runs import last_model, metrics, train
 from tests.secure.leaks import messages_with
 from tests.strategies.test_dropouts import (

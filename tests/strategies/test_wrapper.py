@@ -13,15 +13,15 @@ import torch
 from flwr.app import Array, ArrayRecord, Message
 from safetensors.numpy import load_file
 
-from fedul_flwr.bridge import ARRAYS, METRICS
-from fedul_flwr.config import RunConfig, resolve
+from fedul_flwr.config.run_config import RunConfig, resolve
 from fedul_flwr.data.sources import load_source, source_directory
 from fedul_flwr.data.split import build_split
 from fedul_flwr.errors import UserError
+from fedul_flwr.federated.base_strategies import BASES
+from fedul_flwr.federated.messages import ARRAYS, METRICS
 from fedul_flwr.learning.batches import to_input
 from fedul_flwr.models import build_model
 from fedul_flwr.surrogate import SurrogateLoss
-from strategies.bases import BASES
 from tests.runs import MeddlingGrid, as_error, is_train, last_model, metrics, summary, train
 
 Settings = Callable[..., RunConfig]

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from fedul_flwr.config import RunConfig, parse_flat
+from fedul_flwr.config.run_config import RunConfig, parse_flat
 from fedul_flwr.errors import UserError
 from fedul_flwr.tuning.criterion import Criterion, criterion_of, is_diverged
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from fedul_flwr.config import resolve
+from fedul_flwr.config.run_config import resolve
 from fedul_flwr.errors import UserError
 from fedul_flwr.tuning.space import (
     Search,
@@ -158,21 +158,26 @@ def test_no_more_candidates_than_trials() -> None:
 
 def test_a_key_is_that_of_the_nearest_file_that_has_it(tmp_path: Path) -> None:
     experiments = tmp_path / "experiments"
-    folder = experiments / "mini" / "table-1"
+    folder = experiments / "mini"
     folder.mkdir(parents=True)
     (tmp_path / "search.toml").write_text("not read")  # above the experiments
-    with pytest.raises(UserError, match=r"table-1 has no search\.toml: name one with --search"):
+    inner, plain = folder / "table-1.toml", folder / "table-2.toml"
+    for file in (inner, plain):
+        file.write_text('title = "Digits"\n')
+    with pytest.raises(UserError, match=r"table-1\.toml has no search and no search\.toml above"):
         search_files(experiments, "mini/table-1")
-    outer, inner = experiments / "search.toml", folder / "search.toml"
+    outer = experiments / "search.toml"
     outer.write_text("trials = 5\nrungs = 1\n[space]\na = [{}, { l1 = 1.0 }]\n")
-    inner.write_text("trials = 7\n[settings]\nvalidation-fraction = 0.1\n")
+    inner.write_text(
+        'title = "Digits"\n[search]\ntrials = 7\n[search.settings]\nvalidation-fraction = 0.1\n'
+    )
     assert search_files(experiments, "mini/table-1") == [outer, inner]
     assert search_files(experiments, "mini/table-2") == [outer]
     found = read_search([outer, inner])
     assert (found.trials, found.rungs, found.reduction_factor) == (7, 1, 2)
     assert found.settings == {"validation-fraction": 0.1}
     assert found.space == {"a": ({}, {"l1": 1.0})}
-    (folder.parent / "search.toml").write_text("[space]\nb = [{}, { l1 = 2.0 }]\n")
+    (folder / "search.toml").write_text("[space]\nb = [{}, { l1 = 2.0 }]\n")
     assert list(read_search(search_files(experiments, "mini/table-1")).space) == ["b"]
 
 

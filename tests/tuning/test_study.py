@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 from filelock import FileLock
 
-from fedul_flwr import simulation
-from fedul_flwr.config import RunConfig, resolve
+from fedul_flwr.config.run_config import RunConfig, resolve
+from fedul_flwr.engine import in_process as simulation
 from fedul_flwr.errors import UserError
 from fedul_flwr.results.store import RunDirectory
 from fedul_flwr.tuning.criterion import Criterion

@@ -16,11 +16,12 @@ import pytest
 from click.testing import Result
 from typer.testing import CliRunner
 
-from fedul_flwr import simulation
-from fedul_flwr.cli import app
-from fedul_flwr.config import RunConfig
-from fedul_flwr.evaluation import Errors, Evaluator
+from fedul_flwr.cli.main import app
+from fedul_flwr.config.run_config import RunConfig
+from fedul_flwr.engine import in_process as simulation
+from fedul_flwr.run.evaluation import Errors, Evaluator
 from fedul_flwr.tuning.results import outcome_hash
+from tests.reproduction.conftest import FILE, change_table, start_from_another
 from tests.tuning.conftest import SEARCH
 
 MINI = ("mini/table-1", "--device", "cpu")
@@ -145,8 +146,7 @@ def test_a_search_of_changed_settings_no_longer_counts(place: Path, ran: list[Ru
     missing = call("reproduce", *asked, "--tuned", "--seeds", "1")
     assert "has no search of row 'all labels', column 'M=10': search it with" in said(missing)
     assert call("tune", *asked, "--trials", "1").exit_code == 0
-    experiment = Path("experiments/mini/table-1/m10.toml")
-    experiment.write_text("batch-size = 32\n" + experiment.read_text())
+    change_table("num-rounds = 2", "num-rounds = 2\nbatch-size = 32")
     refused = call("reproduce", *asked, "--tuned", "--seeds", "1")
     assert refused.exit_code == 1
     assert (
@@ -212,7 +212,7 @@ def test_no_test_error_decides_whatever_it_is(place: Path, monkeypatch: pytest.M
 def test_the_labels_of_the_test_set_stay_unread(
     place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from fedul_flwr import evaluation
+    from fedul_flwr.run import evaluation
 
     read: list[int] = []
     real = evaluation._points
@@ -255,8 +255,7 @@ def test_the_heldout_loss_chooses_where_no_label_may(place: Path, ran: list[RunC
 def test_settings_of_trials_alone_are_not_those_of_tuned_runs(
     place: Path, ran: list[RunConfig]
 ) -> None:
-    experiment = Path("experiments/mini/table-1/m10.toml")
-    experiment.write_text("validation-fraction = 0.0\n" + experiment.read_text())
+    change_table("num-rounds = 2", "num-rounds = 2\nvalidation-fraction = 0.0")
     asked = (*COLUMN, "--rows", "all labels")
     refused = call("tune", *asked)
     assert "There are no validation points: set validation-fraction above 0" in said(refused)
@@ -339,10 +338,9 @@ def test_side_by_side_they_find_what_they_find_in_turn(place: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("end", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
 def test_processes_of_a_search_end_with_the_first_one(place: Path, end: signal.Signals) -> None:
-    words = [sys.executable, "-m", "fedul_flwr.cli", "tune", *COLUMN, "--jobs", "2"]
+    words = [sys.executable, "-m", "fedul_flwr.cli.main", "tune", *COLUMN, "--jobs", "2"]
     Path("experiments/search.toml").write_text(SEARCH.replace("rungs = 1", "rungs = 0"))
-    for file in Path("experiments/mini/table-1").glob("*.toml"):
-        file.write_text(file.read_text().replace("num-rounds = 2", "num-rounds = 3000"))
+    change_table("num-rounds = 2", "num-rounds = 3000")
     with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT) as first:
         deadline = time.monotonic() + 300
         while not (started := list(Path("runs/tune").rglob("metrics.jsonl"))):
@@ -409,9 +407,7 @@ def test_what_cannot_be_meant(place: Path, arguments: list[str], words: str) -> 
 
 
 def test_columns_that_start_from_another_run_are_refused(place: Path) -> None:
-    experiment = Path("experiments/mini/table-1/m10.toml")
-    experiment.write_text('start-from = "runs/mini/table-1/base"\n' + experiment.read_text())
-    Path("experiments/mini/table-1/base.toml").write_text('dataset = "digits"\nmodel = "mlp"\n')
+    start_from_another()
     refused = call("tune", *COLUMN)
     assert "Column 'M=10' starts from the model of another run, which no search" in said(refused)
 
@@ -425,7 +421,8 @@ def test_without_optuna_it_says_how_to_get_it(place: Path, monkeypatch: pytest.M
 
 def test_the_search_of_the_table_is_the_nearest(place: Path) -> None:
     assert "trials = 3" in SEARCH
-    Path("experiments/mini/table-1/search.toml").write_text(f"trials = 1\n{STEP}")
+    step = STEP.replace("[space]", "[search.space]")
+    FILE.write_text(f"{FILE.read_text()}\n[search]\ntrials = 1\n{step}")
     assert call("tune", *COLUMN, "--rows", "FedUL").exit_code == 0
     assert len(searches()[0]["trials"]) == 1
     assert list(searches()[0]["search"]["space"]) == ["step"]

@@ -9,7 +9,7 @@ import shutil
 import tomllib
 from pathlib import Path
 
-from fedul_flwr.app_bundle import app_directory
+from fedul_flwr.engine.app_files import app_directory
 
 PACKAGES = ("fedul_flwr", "strategies", "client_apps", "baselines")
 RECORDED, SPOILED = "WATCHED_APP_RECORDS", "WATCHED_APP_SPOILS"

@@ -1,0 +1,5 @@
+"""``python -m fedul_flwr.cli``."""
+
+from fedul_flwr.cli.main import app
+
+app()

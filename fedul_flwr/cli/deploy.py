@@ -1,0 +1,84 @@
+"""The command line's ``deploy``: Flower's deployment engine for several data owners."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from fedul_flwr.cli.options import RunConfigs
+from fedul_flwr.errors import UserError
+
+deploy = typer.Typer(no_args_is_help=True, help="Set up machines of data owners who work together.")
+
+
+@deploy.command()
+def init(
+    directory: Annotated[Path, typer.Argument(metavar="DIR", help="New folder to write.")],
+    address: Annotated[
+        str | None,
+        typer.Option(metavar="HOST[:PORT]", help="Where owners reach the SuperLink."),
+    ] = None,
+    owners: Annotated[
+        int | None, typer.Option(metavar="N", help="Number of data owners: owner-0, owner-1, …")
+    ] = None,
+    owner: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME", help="Instead of --owners, for each: its name."),
+    ] = None,
+    also: Annotated[
+        list[str] | None,
+        typer.Option(metavar="HOST", help="Further name of the server; may be repeated."),
+    ] = None,
+    listen: Annotated[
+        str | None,
+        typer.Option(
+            metavar="HOST[:PORT]", help="IP address where the SuperLink listens, behind a proxy."
+        ),
+    ] = None,
+    public_key: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME=FILE", help="Key of an owner who makes it; may be repeated."),
+    ] = None,
+    days: Annotated[int, typer.Option(help="Validity of the server's certificate.")] = 365,
+    insecure: Annotated[
+        bool, typer.Option("--insecure", help="Without TLS and keys, for trials on made-up data.")
+    ] = False,
+) -> None:
+    """Write certificates, keys and start scripts for a server and its data owners."""
+    from fedul_flwr.deploy.init import describe, plan, write
+
+    consortium = plan(
+        address, owners, owner or [], also or [], public_key or [], days, insecure, listen
+    )
+    directory = directory.resolve()
+    certificates = write(consortium, directory)
+    for line in describe(consortium, certificates, directory):
+        typer.echo(line)
+
+
+@deploy.command()
+def check(
+    node_config: Annotated[
+        str, typer.Option(metavar="'KEY=VALUE …'|FILE.toml", help="As flower-supernode gets it.")
+    ],
+    run_config: RunConfigs = None,
+    class_names: Annotated[
+        str, typer.Option(metavar="A,B,…", help="Classes of the server's data set.")
+    ] = "",
+    image_shape: Annotated[
+        str, typer.Option(metavar="HxWxC", help="Shape of the server's images.")
+    ] = "",
+) -> None:
+    """On an owner's machine: see whether its data fit a run, and what would be sent."""
+    from fedul_flwr.config.overrides import parse_overrides
+    from fedul_flwr.deploy.check import check_owner
+
+    try:
+        overrides = parse_overrides(run_config or [])
+        for line in check_owner(node_config, overrides, Path.cwd(), class_names, image_shape):
+            typer.echo(line)
+    except UserError as error:
+        typer.echo(f"{error.refusal}: {error}", err=True)
+        raise typer.Exit(1) from None

@@ -1,0 +1,109 @@
+"""The command line's ``label``: clients label their own points, and nothing is trained."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from fedul_flwr.cli.options import (
+    ClientCpus,
+    ClientGpus,
+    InProcess,
+    NumSupernodes,
+    Output,
+    RunConfigs,
+    Transcript,
+    Verbose,
+)
+from fedul_flwr.config.overrides import parse_overrides
+from fedul_flwr.engine.simulate import simulate
+from fedul_flwr.errors import UserError
+
+_METHOD = "xclp-predict"
+_FEATURES = "xclp-predict.features"
+
+
+def label(
+    run_config: RunConfigs = None,
+    model: Annotated[
+        Path | None,
+        typer.Option(
+            exists=True, file_okay=False, help="Directory of a run: compare features of its model."
+        ),
+    ] = None,
+    num_supernodes: NumSupernodes = 10,
+    output: Output = None,
+    client_cpus: ClientCpus = 1,
+    client_gpus: ClientGpus = 0.0,
+    verbose: Verbose = False,
+    in_process: InProcess = False,
+    transcript: Transcript = None,
+) -> None:
+    """Let clients label their unlabeled points from each other's labels, without training."""
+    from fedul_flwr.config.run_config import resolve
+    from fedul_flwr.methods import find_method
+
+    overrides = {"method": _METHOD, **parse_overrides(run_config or [])}
+    method = str(overrides["method"])
+    if find_method(method).trains:
+        raise UserError(f"Setting method = {method!r} trains a model: use fedul-flwr run.")
+    if output is not None:
+        overrides["output"] = str(output)
+    if model is not None:
+        overrides = with_model(overrides, model.resolve())
+    config = resolve(overrides, base_dir=Path.cwd())
+    simulate(
+        config,
+        num_supernodes,
+        client_cpus,
+        client_gpus,
+        verbose,
+        in_process=in_process,
+        transcript=transcript,
+    )
+    from fedul_flwr.results.summary import print_summary
+
+    print_summary(Path(config.output))
+
+
+def with_model(overrides: Mapping[str, Any], directory: Path) -> dict[str, Any]:
+    """``overrides`` and what makes clients use the features of an earlier run's model.
+
+    Parameters
+    ----------
+    overrides : flat settings, with the method.
+    directory : absolute path of the run.
+
+    Raises
+    ------
+    UserError
+        If it is no run with a model, or ``overrides`` say something else than it does.
+    """
+    from fedul_flwr.methods import find_method
+    from fedul_flwr.results.records import read_config
+    from fedul_flwr.results.store import BEST_MODEL
+
+    saved, _ = read_config(directory)
+    if not (directory / BEST_MODEL).is_file():
+        raise UserError(f"--model {directory}: the run holds no {BEST_MODEL}.")
+    implied = {"start-from": str(directory), "model": saved["model"]}
+    if _METHOD in find_method(str(overrides["method"])).sections:
+        implied[_FEATURES] = "model"
+    # Without a data set at the server, images take the shape and classes that the settings say.
+    without_data = overrides.get("dataset") == "none"
+    for key in ("image-shape", "class-names") if without_data else ("image-size",):
+        if saved.get(key):
+            implied[key] = saved[key]
+    for key, value in implied.items():
+        given = overrides.get(key, value)
+        if key == "start-from":
+            given = str(Path(given).expanduser().resolve())
+        if given != value:
+            raise UserError(
+                f"Setting {key} = {overrides[key]!r} contradicts --model, "
+                f"which means {value!r}: leave one of them out."
+            )
+    return {**overrides, **implied}

@@ -1,0 +1,190 @@
+"""The command line: ``fedul-flwr run | label | demo | compare | reproduce | tune | deploy | …``.
+
+Everything but typer is imported inside the commands, so that ``--help`` answers at once.
+"""
+
+from __future__ import annotations
+
+import shutil
+import time
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperGroup
+
+from fedul_flwr import __version__
+from fedul_flwr.cli.compare import compare
+from fedul_flwr.cli.deploy import deploy
+from fedul_flwr.cli.label import label
+from fedul_flwr.cli.options import (
+    ClientCpus,
+    ClientGpus,
+    InProcess,
+    NumSupernodes,
+    Output,
+    RunConfigs,
+    Transcript,
+    Verbose,
+)
+from fedul_flwr.cli.reproduce import reproduce
+from fedul_flwr.cli.tune import tune
+from fedul_flwr.config.overrides import parse_overrides
+from fedul_flwr.engine.simulate import plan_rounds, run_on, simulate
+from fedul_flwr.errors import UserError
+
+_DEMO_DIRECTORY = Path("runs/demo")
+_DEMO_SELECTION = {"fedul": "heldout", "supervised": "validation"}
+"""Methods of the demo, and how each chooses its best round. FedUL chooses by its own loss on
+held-out points of the clients, so that no label has a part in its result."""
+
+
+class _Group(TyperGroup):
+    """Turns what the user can put right into one sentence and exit code 1."""
+
+    def invoke(self, ctx: Any) -> Any:
+        try:
+            return super().invoke(ctx)
+        except UserError as error:
+            typer.echo(f"Error: {error}", err=True)
+            raise typer.Exit(1) from None
+        except KeyboardInterrupt:
+            typer.echo("Stopped.", err=True)
+            raise typer.Exit(130) from None
+
+
+app = typer.Typer(
+    cls=_Group, no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False
+)
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"fedul-flwr {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def main(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print it.")
+    ] = False,
+) -> None:
+    """Federated learning from data with few labels or none."""
+
+
+@app.command()
+def run(
+    run_config: RunConfigs = None,
+    num_supernodes: NumSupernodes = 10,
+    output: Output = None,
+    resume: Annotated[
+        Path | None, typer.Option(file_okay=False, help="Interrupted run to go on with.")
+    ] = None,
+    client_cpus: ClientCpus = 1,
+    client_gpus: ClientGpus = 0.0,
+    keep_superlink: Annotated[
+        bool, typer.Option("--keep-superlink", help="Leave the SuperLink running at the end.")
+    ] = False,
+    verbose: Verbose = False,
+    in_process: InProcess = False,
+    transcript: Transcript = None,
+) -> None:
+    """Simulate a federation and print a summary."""
+    from fedul_flwr.config.run_config import resolve
+
+    overrides = parse_overrides(run_config or [])
+    for key, path in (("output", output), ("resume", resume)):
+        if path is not None:
+            overrides[key] = str(path)
+    config = resolve(overrides, base_dir=Path.cwd())
+    if resume is not None and "num-rounds" in overrides:
+        config = plan_rounds(config, int(overrides["num-rounds"]))
+    simulate(
+        config,
+        num_supernodes,
+        client_cpus,
+        client_gpus,
+        verbose,
+        in_process=in_process,
+        keep_superlink=keep_superlink,
+        transcript=transcript,
+    )
+    from fedul_flwr.results.summary import print_summary
+
+    print_summary(Path(config.output))
+
+
+app.command()(label)
+
+
+@app.command()
+def demo(
+    num_supernodes: NumSupernodes = 10,
+) -> None:
+    """Learn handwritten digits without labels, and compare with all labels on the same split."""
+    from fedul_flwr.config.run_config import resolve
+    from fedul_flwr.engine.submit import LocalSuperLink
+
+    start = time.monotonic()
+    outputs: dict[str, Path] = {}
+    typer.echo("Starting Flower's simulation …")
+    with LocalSuperLink() as superlink:
+        for method, selection in _DEMO_SELECTION.items():
+            outputs[method] = Path.cwd() / _DEMO_DIRECTORY / method
+            shutil.rmtree(outputs[method], ignore_errors=True)
+            output = str(outputs[method])
+            overrides = {"method": method, "selection": selection, "output": output}
+            config = resolve(overrides, base_dir=Path.cwd())
+            run_on(superlink, config, num_supernodes)
+    from fedul_flwr.results.summary import print_comparison
+
+    print_comparison(outputs, time.monotonic() - start)
+
+
+app.command()(compare)
+app.command()(reproduce)
+app.command()(tune)
+app.add_typer(deploy, name="deploy")
+
+
+@app.command()
+def predict(
+    model: Annotated[
+        Path, typer.Option(exists=True, file_okay=False, help="Directory of a finished run.")
+    ],
+    input_path: Annotated[
+        Path, typer.Option("--input", exists=True, help="Images: a file or a folder.")
+    ],
+    output: Annotated[Path | None, typer.Option(dir_okay=False, help="CSV file to write.")] = None,
+    batch_size: Annotated[int, typer.Option(min=1, help="Images at a time.")] = 256,
+    priors: Annotated[
+        str | None,
+        typer.Option(
+            metavar="P1,P2,…|estimate",
+            help="Class priors of these images: re-weigh for K numbers, or for an estimate.",
+        ),
+    ] = None,
+) -> None:
+    """Label images with a trained model."""
+    from fedul_flwr.results.predict import predict as write_predictions
+
+    path = write_predictions(model, input_path, output, batch_size, priors)
+    typer.echo(f"Predictions: {path}")
+
+
+@app.command()
+def report(
+    directories: Annotated[
+        list[Path], typer.Argument(metavar="DIR…", exists=True, file_okay=False)
+    ],
+    output: Annotated[Path | None, typer.Option(dir_okay=False, help="HTML file to write.")] = None,
+) -> None:
+    """Show runs, or a comparison, in one HTML page."""
+    from fedul_flwr.results.report import report as write_report
+
+    typer.echo(f"Report: {write_report(directories, output)}")
+
+
+if __name__ == "__main__":
+    app()

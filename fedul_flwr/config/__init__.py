@@ -1,0 +1,1 @@
+"""Settings: their classes, defaults, overrides and checks."""

@@ -1,0 +1,82 @@
+"""Settings of FedUL and of every method that learns from unlabeled sets."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal, Self
+
+from pydantic import Field, model_validator
+
+from fedul_flwr.config.base import Settings
+
+
+class UnlabeledSetSettings(Settings):
+    """How a simulation makes every client's unlabeled sets and their class priors.
+
+    Unused on devices, where a client brings its own sets and ``priors.csv``.
+    """
+
+    num_sets: Annotated[int, Field(ge=1)] = 10
+    """Unlabeled sets per client (M)."""
+    num_sets_max: Annotated[int, Field(ge=0)] = 0
+    """If set, M differs between clients, from `num-sets` to this."""
+    num_sets_spread: Literal["random", "even"] = "random"
+    """How M differs: every client draws its own, or in equal steps from the first client to the
+    last (table E.12: 10, 20, 30, 40, 50)."""
+    priors: Literal["dominant", "uniform"] = "dominant"
+    """Rows of Pi: U[0.1, 1] with one class times 10 (authors' code), or U[0.1, 0.9] (text)."""
+    same_priors: bool = False
+    """All clients deal their points by one matrix whose columns sum to 1 (authors' code, MNIST
+    IID). With `overlap = "shared"` the sets of a client then hold K/M of its points: all at
+    M = K, half of them at M = 2K. A client with fewer sets than others takes the first rows."""
+    prior_draws: Annotated[int, Field(ge=1)] = 1
+    """Draws of Pi that are summed for `same-priors` (authors' code: as many as clients, so 5 in
+    table 1 and 10 in table E.13). More draws make Pi easier to invert."""
+    overlap: Literal["disjoint", "shared"] = "disjoint"
+    """Whether sets of one client may share points (`shared`: the paper's benchmark)."""
+    prior_noise: Annotated[float, Field(ge=0)] = 0.0
+    """Noise epsilon on the priors that clients are told (table E.9); 0 is exact."""
+    prior_noise_form: Literal["symmetric", "literal"] = "symmetric"
+    """1 + eps·(2·gamma − 1), or the text's 1 + (2·eps − 1)·gamma."""
+
+    @model_validator(mode="after")
+    def _check_noise(self) -> Self:
+        if self.prior_noise_form == "literal" and self.prior_noise == 0:
+            raise ValueError("fedul.prior-noise-form = 'literal' needs fedul.prior-noise above 0")
+        return self
+
+    @model_validator(mode="after")
+    def _check_draws(self) -> Self:
+        if self.prior_draws > 1 and not self.same_priors:
+            raise ValueError("fedul.prior-draws above 1 needs fedul.same-priors = true")
+        return self
+
+    @model_validator(mode="after")
+    def _check_range(self) -> Self:
+        if 0 < self.num_sets_max < self.num_sets:
+            raise ValueError(
+                f"fedul.num-sets-max = {self.num_sets_max} must be 0 or at least "
+                f"fedul.num-sets = {self.num_sets}"
+            )
+        if self.num_sets_spread == "even" and self.num_sets_max == 0:
+            raise ValueError("fedul.num-sets-spread = 'even' needs fedul.num-sets-max above 0")
+        return self
+
+
+class AdmissionSettings(UnlabeledSetSettings):
+    """Who takes part, for every method that trains on unlabeled sets."""
+
+    strict_rank: bool = False
+    """Refuse, not only warn about, a client whose own Pi has rank below K."""
+    share_priors: bool = False
+    """Let clients send Pi to the server, for its rank check and for reports."""
+    on_refusal: Literal["stop", "drop"] = "stop"
+    """Stop the run, or go on without clients whose sets cannot be used."""
+
+
+class FedULSettings(AdmissionSettings):
+    """Settings of FedUL."""
+
+    surrogate_loss: Literal["nll", "release"] = "nll"
+    """Negative log-likelihood (eq. 9), or the loss of the authors' code."""
+    heldout_fraction: Annotated[float, Field(ge=0, lt=1)] = 0.1
+    """Part of every set held out when the best round is selected by held-out loss."""

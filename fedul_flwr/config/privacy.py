@@ -1,0 +1,63 @@
+"""Settings of differential privacy for the clients of a run."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from fedul_flwr.config.base import Settings
+from fedul_flwr.config.shared import SharedSettings
+from fedul_flwr.errors import UserError
+
+Positive = Annotated[float, Field(gt=0)]
+PLAIN_MEANS = ("fedavg", "fedprox")
+"""Bases that combine updates by FedAvg's mean, the only one that Flower accounts for."""
+
+
+class DPSettings(Settings):
+    """Differential privacy of clients: clipped updates, and Gaussian noise on their mean.
+
+    McMahan et al. 2018 (arXiv:1710.06963), as Flower has it.
+    """
+
+    clipping: Literal["none", "server", "client"] = "none"
+    """Who clips a client's update: `server` sees updates as they are, `client` sends them clipped;
+    the server adds the noise. `none` does neither."""
+    norm: Positive = 1.0
+    """C, the L2 norm that an update (the client's model less the global one) is clipped to."""
+    noise_multiplier: Positive = 1.0
+    """z: the mean over n clients gets Gaussian noise of standard deviation z·C/n."""
+    delta: Annotated[float, Field(gt=0, lt=1)] = 1e-5
+    """Delta at which epsilon is reported; far below 1 / number of clients."""
+    max_epsilon: Annotated[float, Field(ge=0)] = 0.0
+    """The run ends before the round that would exceed this epsilon; 0 is no limit."""
+
+
+def refuse_unaccounted(settings: SharedSettings, privacy: DPSettings) -> None:
+    """Refuse what epsilon would not be true of.
+
+    Raises
+    ------
+    UserError
+        With `clipping` on: a base that is no plain mean, weights by number of points, or class
+        priors of the clients' sets that everybody is told.
+    """
+    if privacy.clipping == "none":
+        return
+    choice = f"Setting dp.clipping = {privacy.clipping!r} needs"
+    if settings.base not in PLAIN_MEANS:
+        raise UserError(
+            f"{choice} base = 'fedavg' or 'fedprox', not {settings.base!r}: "
+            "epsilon is known for a plain mean only."
+        )
+    if settings.client_weights != "uniform":
+        raise UserError(
+            f"{choice} client-weights = 'uniform', not {settings.client_weights!r}: "
+            "a client must not weigh more than its share of the noise covers."
+        )
+    if settings.test_prior == "sets":
+        raise UserError(
+            f"{choice} a test-prior other than 'sets', "
+            "which tells everybody the mean of the clients' class priors without noise."
+        )

@@ -1,0 +1,274 @@
+"""From a flat run config to one checked, frozen :class:`RunConfig`."""
+
+from __future__ import annotations
+
+import json
+import tomllib
+from collections.abc import Mapping
+from datetime import datetime
+from pathlib import Path
+from typing import Any, TypeVar
+
+from pydantic import Field
+
+from fedul_flwr.config.base import Scalar, Settings, unknown_key
+from fedul_flwr.config.ineffective import refuse_pointless
+from fedul_flwr.config.labels import LabelSettings
+from fedul_flwr.config.privacy import DPSettings, refuse_unaccounted
+from fedul_flwr.config.sections import SECTIONS, ScaffoldSettings
+from fedul_flwr.config.server import ServerTrainingSettings
+from fedul_flwr.config.shared import PRETRAINED, SharedSettings
+from fedul_flwr.errors import UserError
+from fedul_flwr.methods import METHODS, Method, find_method
+
+S = TypeVar("S", bound=Settings)
+
+LAST_MODEL = "last.safetensors"
+"""File that makes a directory a run: the model after the last complete round."""
+OF_THE_MACHINE = ("output", "resume", "tracking", "device")
+"""Settings of where a run is and what it runs on. Runs that differ in nothing else are the same."""
+
+
+class RunConfig(SharedSettings):
+    """All settings of one run: the shared ones and the tables that its choices use."""
+
+    sections: Mapping[str, Settings] = Field(default_factory=dict, exclude=True, repr=False)
+    """Tables in use by name (method, base, partition)."""
+
+    def section(self, name: str, kind: type[S]) -> S:
+        """Table ``name`` in use, or ``kind``'s defaults where the run does not use it."""
+        found = self.sections.get(name)
+        if found is None:
+            return kind()
+        if not isinstance(found, kind):
+            raise TypeError(f"table {name!r} is a {type(found).__name__}, not {kind.__name__}")
+        return found
+
+    def to_flat(self, prefix: str = "") -> dict[str, Scalar]:
+        """Every setting in use; parsing it again gives an equal object."""
+        flat = super().to_flat(prefix)
+        # The table of a method of one's own travels as text, see `method-options`.
+        as_text = "" if self.method in METHODS else find_method(self.method).name
+        for name, table in self.sections.items():
+            if name != as_text:
+                flat |= table.to_flat(f"{prefix}{name}.")
+        return flat
+
+
+def all_sections() -> dict[str, type[Settings]]:
+    """Every table that exists, with its widest settings class."""
+    # Methods of one's own may use this table, too.
+    found: dict[str, type[Settings]] = {**SECTIONS, "labels": LabelSettings}
+    for method in METHODS.values():
+        for name, kind in method.sections.items():
+            if name not in found or issubclass(kind, found[name]):
+                found[name] = kind
+    return found
+
+
+def default_flat() -> dict[str, Scalar]:
+    """Every key of every table with its default, as in ``[tool.flwr.app.config]``."""
+    flat = SharedSettings().to_flat()
+    for name, kind in all_sections().items():
+        flat |= kind().to_flat(f"{name}.")
+    return flat
+
+
+def parse_flat(flat: Mapping[str, Any]) -> RunConfig:
+    """Check a flat run config and build the frozen object.
+
+    A key of a table that the run does not use (another method's, another base's) may be present
+    only with its default value: to set what has no effect is an error.
+
+    Raises
+    ------
+    UserError
+        Unknown key, wrong type, value out of range, or a key that has no effect in this run.
+    """
+    shared_values = {key: value for key, value in flat.items() if "." not in key}
+    shared = SharedSettings.parse(shared_values)
+    method = find_method(shared.method)
+    known = all_sections()
+    used = _sections_in_use(shared, method)
+    values: dict[str, dict[str, Any]] = {}
+    for key, value in flat.items():
+        table, dot, rest = key.partition(".")
+        if not dot:
+            continue
+        if table not in known or rest not in known[table].names():
+            raise unknown_key(key, [*default_flat(), *SharedSettings.names()])
+        if table in used and rest in used[table].names():
+            values.setdefault(table, {})[rest] = value
+        elif value != known[table]().to_flat()[rest]:
+            raise UserError(
+                f"Setting {key} = {value!r} has no effect with {_choice(table, shared)}: "
+                f"leave it out or choose what it belongs to."
+            )
+    refuse_pointless(flat, default_flat())
+    if shared.method_options:
+        if shared.method in METHODS:
+            raise UserError(
+                f"Setting method-options is for methods of your own; "
+                f"{shared.method!r} has the table {shared.method!r}."
+            )
+        if method.name not in used:
+            raise UserError(
+                f"Setting method-options: method {shared.method!r} has no table {method.name!r}."
+            )
+        values[method.name] = _parse_options(shared.method_options)
+    sections = {
+        name: kind.parse(values.get(name, {}), prefix=f"{name}.") for name, kind in used.items()
+    }
+    scaffold = sections.get("scaffold")
+    renews_by_steps = isinstance(scaffold, ScaffoldSettings) and scaffold.option == "II"
+    if renews_by_steps and shared.optimizer != "sgd":
+        raise UserError(
+            "Setting scaffold.option = 'II' needs optimizer = 'sgd', for its formula holds for SGD "
+            "only; scaffold.option = 'I' goes with every optimiser."
+        )
+    privacy = sections.get("dp")
+    if isinstance(privacy, DPSettings):
+        refuse_unaccounted(shared, privacy)
+    return RunConfig.model_construct(
+        **{name: getattr(shared, name) for name in SharedSettings.model_fields}, sections=sections
+    )
+
+
+def keys_in_use(flat: Mapping[str, Any]) -> frozenset[str]:
+    """Keys that can have an effect with the method, base and partition that ``flat`` chooses."""
+    shared = SharedSettings.parse({key: value for key, value in flat.items() if "." not in key})
+    tables = _sections_in_use(shared, find_method(shared.method))
+    of_tables = (f"{table}.{key}" for table, kind in tables.items() for key in kind.names())
+    return frozenset([*SharedSettings.names(), *of_tables])
+
+
+def resolve(overrides: Mapping[str, Any], base_dir: Path) -> RunConfig:
+    """Overrides on top of the defaults, with paths made absolute.
+
+    With ``resume`` the settings are those of the interrupted run; only ``num-rounds`` may change.
+
+    Parameters
+    ----------
+    overrides : flat settings, ``{"num-rounds": 5, "fedul.num-sets": 20}``.
+    base_dir : directory that relative paths start from.
+
+    Raises
+    ------
+    UserError
+        Naming the setting that is unknown, not allowed or cannot change, or the directory that
+        holds no run to resume.
+    """
+    defaults = default_flat()
+    for key in overrides:
+        if key not in defaults:
+            raise unknown_key(key, defaults)
+    if overrides.get("resume"):
+        directory = (base_dir / Path(str(overrides["resume"])).expanduser()).resolve()
+        return _resume(overrides, defaults, directory, base_dir)
+    return with_absolute_paths(parse_flat({**defaults, **overrides}), base_dir)
+
+
+def _resume(
+    overrides: Mapping[str, Any],
+    defaults: Mapping[str, Scalar],
+    directory: Path,
+    base_dir: Path,
+) -> RunConfig:
+    try:
+        saved = json.loads((directory / "config.json").read_text())["settings"]
+    except (OSError, ValueError, KeyError):
+        raise UserError(f"{directory} holds no interrupted run: config.json is missing.") from None
+    saved = {key: value for key, value in saved.items() if key in defaults}  # others are no more
+    given = dict(overrides)
+    for key in ("dataset", "server.dataset"):
+        if given.get(key, defaults[key]) not in (defaults[key], saved.get(key)):
+            given[key] = _absolute_dataset(str(given[key]), base_dir)
+    for key in ("client-data", "labels.split"):
+        if given.get(key):
+            given[key] = _absolute(str(given[key]), base_dir)
+    if given.get("start-from"):
+        given["start-from"] = _absolute_start(str(given["start-from"]), base_dir)
+    # Flower hands over every key, so a default says nothing about what the user asked for.
+    asked = {
+        key: value
+        for key, value in given.items()
+        if value != defaults[key] and key not in ("resume", "output") and value != saved.get(key)
+    }
+    refused = sorted(set(asked) - {"num-rounds"})
+    if refused:
+        raise UserError(
+            f"Setting {refused[0]} cannot change when a run resumes (only num-rounds can)."
+        )
+    output = overrides.get("output")
+    if output and (base_dir / Path(str(output)).expanduser()).resolve() != directory:
+        raise UserError("Settings output and resume exclude each other: a run resumes in place.")
+    place = {"resume": str(directory), "output": str(directory)}
+    return parse_flat({**defaults, **saved, **asked, **place})
+
+
+def with_absolute_paths(config: RunConfig, base_dir: Path) -> RunConfig:
+    """``config`` with absolute paths: of data, what an earlier run left, and results.
+
+    A data set that is neither an existing path nor written like one stays a name.
+    """
+    name = f"{config.method}-{Path(config.dataset).name}".replace(":", ".")
+    stamp = datetime.now().strftime("%Y%m%d-%H%M%S")
+    output = (base_dir / Path(config.output or f"runs/{name}-{stamp}").expanduser()).resolve()
+    if (output / LAST_MODEL).exists():
+        raise UserError(
+            f"{output} holds a run already: name another output, or continue it with resume."
+        )
+    dataset = _absolute_dataset(config.dataset, base_dir)
+    changed: dict[str, Any] = {"dataset": dataset, "output": str(output)}
+    if config.client_data:
+        changed["client_data"] = _absolute(config.client_data, base_dir)
+    if config.start_from:
+        changed["start_from"] = _absolute_start(config.start_from, base_dir)
+    sections = dict(config.sections)
+    for name, table in config.sections.items():
+        if isinstance(table, ServerTrainingSettings) and table.dataset:
+            place = _absolute_dataset(table.dataset, base_dir)
+            sections[name] = table.model_copy(update={"dataset": place})
+        if isinstance(table, LabelSettings) and table.split:
+            place = _absolute(table.split, base_dir)
+            sections[name] = table.model_copy(update={"split": place})
+    return config.model_copy(update={**changed, "sections": sections})
+
+
+def _absolute(path: str, base_dir: Path) -> str:
+    return str((base_dir / Path(path).expanduser()).resolve())
+
+
+def _absolute_start(source: str, base_dir: Path) -> str:
+    return source if source == PRETRAINED else _absolute(source, base_dir)
+
+
+def _absolute_dataset(name: str, base_dir: Path) -> str:
+    path = base_dir / Path(name).expanduser()
+    is_path = name.startswith(("/", ".", "~"))
+    if is_path or (name not in ("digits", "none") and path.exists()):
+        return str(path.resolve())
+    return name
+
+
+def _sections_in_use(shared: SharedSettings, method: Method) -> dict[str, type[Settings]]:
+    chosen = (shared.base, shared.partition)
+    return {name: SECTIONS[name] for name in chosen if name in SECTIONS} | dict(method.sections)
+
+
+def _choice(table: str, shared: SharedSettings) -> str:
+    if table in SECTIONS:
+        bases = SharedSettings.model_fields["base"].annotation
+        kind = "base" if table in getattr(bases, "__args__", ()) else "partition"
+        return f"{kind} = {getattr(shared, kind)!r}"
+    return f"method = {shared.method!r}"
+
+
+def _parse_options(text: str) -> dict[str, Any]:
+    try:
+        return tomllib.loads("\n".join(text.split()))
+    except tomllib.TOMLDecodeError:
+        raise UserError(
+            f"Setting method-options = {text!r}: must be 'key=value key=value …' "
+            "with TOML values and no spaces inside a value."
+        ) from None

@@ -1,0 +1,125 @@
+"""Who holds which points of a simulated federation, whatever kind of data its clients are given."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedul_flwr.config.run_config import RunConfig
+from fedul_flwr.data.partition import partition_points
+from fedul_flwr.data.seeds import derived_seed
+from fedul_flwr.data.types import UNLABELED, Ints, Source
+from fedul_flwr.errors import UserError
+
+
+@dataclass(frozen=True)
+class ClientTruth:
+    """What only the simulation knows of a client: for reports and checks, never for training.
+
+    Attributes
+    ----------
+    points : rows of the training images, as the client has them.
+    labels : their true labels, ``-1`` where the data set has none.
+    """
+
+    points: Ints
+    labels: Ints
+
+
+class Aside(NamedTuple):
+    """Rows of the training data, sorted: the clients', and what the server keeps of it."""
+
+    training: Ints
+    validation: Ints
+    server: Ints
+
+
+class Holdings(NamedTuple):
+    """Rows of the training data, sorted: each client's, and what the server keeps of it."""
+
+    clients: list[Ints]
+    validation: Ints
+    server: Ints
+
+
+def deal_points(source: Source, num_clients: int, config: RunConfig) -> Holdings:
+    """Deal the training points to clients and server, by the shared settings of data."""
+    labels = np.asarray(source.train.labels)
+    training, validation, server = set_aside(labels, config)
+    parts = partition_points(
+        labels[training],
+        {name: column[training] for name, column in source.train.columns.items()},
+        source.num_classes,
+        num_clients,
+        config,
+    )
+    return Holdings([np.sort(training[part]) for part in parts], validation, server)
+
+
+def set_aside(labels: Ints, config: RunConfig) -> Aside:
+    """Set ``validation-fraction`` and ``server-fraction`` of all rows with a label aside.
+
+    Stratified by label. Rows without one (``-1``) stay with the clients.
+    """
+    everything = np.arange(len(labels), dtype=np.int64)
+    training, validation = _take(everything, labels, config, "validation")
+    training, server = _take(training, labels, config, "server")
+    return Aside(training, validation, server)
+
+
+def _take(rows: Ints, labels: Ints, config: RunConfig, what: str) -> tuple[Ints, Ints]:
+    """Take the fraction of all labels that belongs to ``what`` out of ``rows``."""
+    key = f"{what}-fraction"
+    fraction = float(config.to_flat()[key])
+    known = int((labels != UNLABELED).sum())
+    if fraction == 0 or known == 0:
+        return rows, rows[:0]
+    with_label = labels[rows] != UNLABELED
+    choice = rows[with_label]
+    seed = derived_seed(config.seed, what)
+    try:
+        rest, sample = without_sample(choice, labels[choice], math.ceil(fraction * known), seed)
+    except ValueError as err:
+        raise UserError(f"Setting {key} = {fraction}: {err}") from err
+    return np.sort(np.concatenate([rest, rows[~with_label]])), sample
+
+
+def without_sample(rows: Ints, labels: Ints, size: int, seed: int) -> tuple[Ints, Ints]:
+    """Split ``rows`` into the rest and a sample of ``size``, stratified by ``labels``."""
+    from sklearn.model_selection import train_test_split
+
+    rest, sample = train_test_split(rows, test_size=size, random_state=seed, stratify=labels)
+    return np.sort(rest), np.sort(sample)
+
+
+def bounds_of(parts: Sequence[NDArray[Any]]) -> Ints:
+    """``(C + 1,)``: where each of ``parts`` begins, once they lie one after the other."""
+    return np.cumsum([0, *map(len, parts)], dtype=np.int64)
+
+
+def part_of(bounds: NDArray[Any], client: int) -> slice:
+    """The place of ``client``'s part.
+
+    Raises
+    ------
+    UserError
+        There is no such client.
+    """
+    if not 0 <= client < len(bounds) - 1:
+        raise UserError(f"Client {client} is not in this federation of {len(bounds) - 1}.")
+    return slice(bounds[client], bounds[client + 1])
+
+
+# A process of a simulation serves many clients of one federation: read each file once.
+@lru_cache(maxsize=4)
+def read_arrays(file: Path) -> dict[str, NDArray[Any]]:
+    """All arrays of an ``.npz`` file."""
+    with np.load(file) as archive:
+        return {name: archive[name] for name in archive.files}

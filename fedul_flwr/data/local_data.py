@@ -1,0 +1,247 @@
+"""A data owner's own images on a device: unlabeled sets for training, any images for prediction."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+
+from fedul_flwr.data.cache import cache_key, open_array
+from fedul_flwr.data.decode import Images
+from fedul_flwr.data.formats import IMAGE_SUFFIXES, file_images, is_hidden, list_images
+from fedul_flwr.data.local_files import (
+    TABLES,
+    decoded_copy,
+    own_data,
+    read_rows,
+    refuse_empty,
+    table_images,
+)
+from fedul_flwr.data.types import Bytes, Floats, UnlabeledSets
+from fedul_flwr.errors import OwnDataError, UserError
+
+PRIORS_FILE = "priors.csv"
+
+
+@own_data()
+def load_unlabeled_sets(
+    path: str | Path,
+    class_names: Sequence[str] | None,
+    num_classes: int,
+    image_shape: tuple[int, int, int],
+    *,
+    cache: Path | None = None,
+) -> UnlabeledSets:
+    """Load a client's unlabeled sets and their class priors.
+
+    Labels are never read, even where a set's file holds some.
+
+    Parameters
+    ----------
+    path : a folder with ``priors.csv`` and, for every set it names, a sub-folder of images, a
+        ``.parquet`` or an ``.npz`` file of that name. The first column of ``priors.csv`` is
+        ``set``, the others are the classes by name, or by number from 0, in any order.
+    class_names : the model's ``num_classes`` classes in order; None where they have only numbers.
+    num_classes : K.
+    image_shape : the model's ``(height, width, channels)``; images of another size are resized
+        (bilinear), grey and RGB are converted into each other.
+    cache : folder for decoded data; default ``$FEDUL_CACHE`` or ``~/.cache/fedul-flwr``.
+
+    Returns
+    -------
+    UnlabeledSets with the sets in the order of ``priors.csv`` and priors float64 ``(M, K)`` in the
+    order of ``class_names``. Priors are checked to be finite numbers, no more; ``images`` is
+    memory-mapped read-only.
+
+    Raises
+    ------
+    OwnDataError
+        The folder, ``priors.csv``, a set or an image is not as described above.
+    """
+    root = Path(path).expanduser().resolve()
+    if not root.is_dir():
+        raise UserError(
+            f"The data folder {path} does not exist; it must hold {PRIORS_FILE} and the sets."
+        )
+    names = [str(k) for k in range(num_classes)] if class_names is None else list(class_names)
+    if len(names) != num_classes:
+        raise UserError(f"{len(names)} class names were given for {num_classes} classes.")
+    sets, priors = _read_priors(root / PRIORS_FILE, names)
+    collections = _find_sets(root, sets)
+    files = [file for paths, _ in collections for file in paths]
+    identity = [str(root), sets, [len(paths) for paths, _ in collections], list(image_shape)]
+    key = cache_key(identity, files)
+    home = decoded_copy(key, [read for _, read in collections], image_shape, cache)
+    sizes = open_array(home / "sizes.npy")
+    return UnlabeledSets(
+        images=open_array(home / "images.npy"),
+        points=np.arange(sizes.sum(), dtype=np.int64),
+        sets=np.repeat(np.arange(len(sets), dtype=np.int64), sizes),
+        priors=priors,
+        names=tuple(sets),
+    )
+
+
+def client_folders(path: str | Path, num_clients: int) -> list[Path]:
+    """Folders of a simulation's clients: the sub-folders of ``path``, sorted by name.
+
+    Raises
+    ------
+    UserError
+        ``path`` is no folder, holds something else than folders, or not ``num_clients`` of them.
+    """
+    root = Path(path)
+    if not root.is_dir():
+        raise UserError(f"Setting client-data = {str(path)!r}: there is no such folder.")
+    folders = sorted(entry for entry in root.iterdir() if not is_hidden(entry.name))
+    for entry in folders:
+        if not entry.is_dir():
+            raise UserError(
+                f"{entry} is no folder; client-data holds one folder per client and nothing else."
+            )
+    if len(folders) != num_clients:
+        raise UserError(
+            f"Setting client-data: {root} holds {len(folders)} folders, one per client, "
+            f"so the run needs that many clients, not {num_clients}."
+        )
+    return folders
+
+
+def load_images(
+    path: str | Path, image_shape: tuple[int, int, int] | None = None
+) -> tuple[list[str], Bytes]:
+    """Load images without labels, for prediction.
+
+    Parameters
+    ----------
+    path : an image file, a folder of images (with its sub-folders), a ``.parquet`` or ``.npz``.
+    image_shape : ``(height, width, channels)`` to convert all images to; None keeps their size,
+        which then must be one, with 3 channels if any image has colour.
+
+    Returns
+    -------
+    names : file names relative to ``path``, sorted, or row numbers from 0.
+    images : uint8 ``(n, height, width, channels)``.
+
+    Raises
+    ------
+    UserError
+        The path does not exist, holds no images or one that cannot be read.
+    """
+    root = Path(path).expanduser()
+    if not root.exists():
+        raise UserError(
+            f"{path} does not exist; give an image, a folder of images, a .parquet or an .npz file."
+        )
+    images: Images
+    if root.is_dir():
+        files = list_images(root)
+        names = [file.relative_to(root).as_posix() for file in files]
+        images = file_images(str(root), files)
+    elif root.suffix.lower() in IMAGE_SUFFIXES:
+        names, images = [root.name], file_images(str(root), [root])
+    elif root.suffix.lower() in TABLES:
+        images = table_images(root)
+        names = [str(row) for row in range(len(images))]
+    else:
+        raise UserError(
+            f"{path} has an unknown type; allowed are {', '.join((*IMAGE_SUFFIXES, *TABLES))}."
+        )
+    refuse_empty(images)
+    shape = images.survey().shape(images.where) if image_shape is None else image_shape
+    return names, np.concatenate(list(images.blocks(shape)))
+
+
+def _read_priors(file: Path, class_names: list[str]) -> tuple[list[str], Floats]:
+    """Return the names of the sets and their priors ``(M, K)``, columns as ``class_names``."""
+    if not file.exists():
+        raise OwnDataError(
+            f"{file} is missing; it names the sets and their class priors.", "priors"
+        )
+    rows = read_rows(file, "priors")
+    if not rows or rows[0][0] != "set":
+        raise OwnDataError(
+            f"{file} must begin with the header 'set,{','.join(class_names)}'.", "priors"
+        )
+    numbers = [str(k) for k in range(len(class_names))]
+    header = rows[0][1:]
+    if sorted(header) == sorted(class_names):
+        order = [header.index(name) for name in class_names]
+    elif sorted(header) == sorted(numbers):
+        order = [header.index(name) for name in numbers]
+    else:
+        raise OwnDataError(
+            f"The class columns of {file} are {', '.join(header) or 'missing'}; they must be "
+            f"exactly {', '.join(class_names)} in any order.",
+            "classes",
+        )
+    if len(rows) == 1:
+        raise OwnDataError(f"{file} names no set; one row per set is needed.", "priors")
+    priors = np.array([_prior_row(file, row, len(header)) for row in rows[1:]])
+    sets = [row[0] for row in rows[1:]]
+    for name in sets:
+        if sets.count(name) > 1:
+            raise OwnDataError(
+                f"{file} names the set {name!r} more than once; one row per set.", "priors"
+            )
+    return sets, priors[:, order]
+
+
+def _prior_row(file: Path, row: list[str], num_classes: int) -> list[float]:
+    if len(row) != num_classes + 1:
+        raise OwnDataError(
+            f"The row of set {row[0]!r} in {file} has {len(row) - 1} values; it needs "
+            f"{num_classes}, one per class.",
+            "priors",
+        )
+    values = []
+    for cell in row[1:]:
+        try:
+            value = float(cell)
+        except ValueError:
+            value = math.nan
+        if not math.isfinite(value):
+            raise OwnDataError(
+                f"The row of set {row[0]!r} in {file} holds {cell!r}; priors must be finite "
+                "numbers.",
+                "priors",
+            )
+        values.append(value)
+    return values
+
+
+def _find_sets(root: Path, sets: list[str]) -> list[tuple[list[Path], Callable[[], Images]]]:
+    """Return the files of every set and a function that opens its images."""
+    entries: dict[str, Path] = {}
+    for entry in sorted(root.iterdir()):
+        if is_hidden(entry.name) or entry.name == PRIORS_FILE:
+            continue
+        without_suffix = entry.name not in sets and entry.is_file() and entry.suffix in TABLES
+        name = entry.stem if without_suffix else entry.name
+        if name not in sets:
+            raise UserError(
+                f"{entry} is not a set that {PRIORS_FILE} names ({', '.join(sets)}); nothing else "
+                "may lie there."
+            )
+        if name in entries:
+            raise UserError(f"The set {name!r} is both {entries[name]} and {entry}; only one may.")
+        entries[name] = entry
+    found: list[tuple[list[Path], Callable[[], Images]]] = []
+    for name in sets:
+        if name not in entries:
+            raise UserError(
+                f"{root} holds no set {name!r}; {PRIORS_FILE} names it, so a folder {name}/, "
+                f"{name}.parquet or {name}.npz is needed."
+            )
+        entry = entries[name]
+        if entry.is_dir():
+            files = list_images(entry)
+            found.append((files, partial(file_images, str(entry), files)))
+        elif entry.suffix in TABLES:
+            found.append(([entry], partial(table_images, entry)))
+        else:
+            raise UserError(f"The set {entry} must be a folder, a .parquet or an .npz file.")
+    return found

@@ -1,0 +1,255 @@
+"""A data owner's own points on a device, some of them with labels."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from hashlib import sha256
+from pathlib import Path
+
+import numpy as np
+
+from fedul_flwr.data.cache import build_once, cache_key, open_array
+from fedul_flwr.data.decode import Images
+from fedul_flwr.data.formats import file_images, is_hidden, list_images
+from fedul_flwr.data.local_files import TABLES, decoded_copy, own_data, read_rows, table_images
+from fedul_flwr.data.types import UNLABELED, Bytes, Ints, PartlyLabeledPoints
+from fedul_flwr.errors import OwnDataError, UserError
+
+LABELS_FILE = "labels.csv"
+UNLABELED_FOLDER = "unlabeled"
+"""Beside class folders, the folder of images without a label."""
+
+
+@own_data()
+def load_partly_labeled(
+    path: str | Path,
+    class_names: Sequence[str],
+    image_shape: tuple[int, int, int],
+    cache: Path | None = None,
+    *,
+    form: str = "auto",
+    known_labels: str | Path = "",
+) -> PartlyLabeledPoints:
+    """Load a client's points and the labels it has.
+
+    Parameters
+    ----------
+    path : a folder in one of two forms. ``files``: images in any sub-folders, or one ``.parquet``
+        or ``.npz``, and perhaps ``labels.csv`` beside them. Its columns are ``name``, a file's path
+        in the folder or a row number from 0, and ``label``, the name of a class. What it does not
+        name is unlabeled, as is a name with an empty label. ``class-folders``: a folder of images
+        for each class, called like it, and perhaps one called ``unlabeled``; folders in them
+        belong to them.
+    class_names : the model's K classes in order.
+    image_shape : the model's ``(height, width, channels)``; images are converted to it.
+    cache : folder for decoded data; default ``$FEDUL_CACHE`` or ``~/.cache/fedul-flwr``.
+    form : ``files``, ``class-folders``, or ``auto``: class folders where nothing but such folders
+        and no file of labels is there, one of them of a class.
+    known_labels : a file to read in place of ``labels.csv`` in the folder.
+
+    Returns
+    -------
+    PartlyLabeledPoints, none of them new, in an order that neither names nor labels have a part in.
+    ``images`` is memory-mapped read-only.
+
+    Raises
+    ------
+    OwnDataError
+        The folder, the file of labels or an image is not as described above; class folders with a
+        file of labels, where ``form`` does not say which counts.
+    """
+    root = Path(path).expanduser().resolve()
+    if not root.is_dir():
+        raise UserError(
+            f"The data folder {path} does not exist; it must hold images, and {LABELS_FILE} for "
+            "those that have a label."
+        )
+    labels_file = _labels_file(root, known_labels)
+    by_folder = _has_class_folders(root, class_names, form, labels_file)
+    files, read = _find_images(root)
+    key = cache_key(["partly labeled", str(root), list(image_shape)], files)
+    home = decoded_copy(key, [read], image_shape, cache)
+    images = open_array(home / "images.npy")
+    if by_folder:
+        names = tuple(file.relative_to(root).as_posix() for file in files)
+        return _in_order(_order(home), images, _labels_of_folders(names, class_names), names)
+    table = files[0] if files[0].suffix.lower() in TABLES else None
+    names = (
+        tuple(file.relative_to(root).as_posix() for file in files)
+        if table is None
+        else tuple(map(str, range(len(images))))
+    )
+    labels = _read_labels(labels_file, names, list(class_names), str(table or root))
+    return _in_order(_order(home), images, labels, names)
+
+
+def _order(home: Path) -> Ints:
+    """Positions in an order that pixels alone decide, found once for the decoded copy ``home``.
+
+    By their paths or rows points often lie class after class, and whoever sees rows of points, as
+    the server of XCLP does, could tell labels by their place.
+    """
+
+    def build(directory: Path) -> None:
+        images = open_array(home / "images.npy")
+        digests = [sha256(image.tobytes()).digest() for image in images]
+        order = np.array(sorted(range(len(images)), key=digests.__getitem__), dtype=np.int64)
+        np.save(directory / "order.npy", order, allow_pickle=False)
+
+    return open_array(
+        build_once(home.with_name(f"{home.name}-order"), build, private=True) / "order.npy"
+    )
+
+
+def _in_order(
+    order: Ints, images: Bytes, labels: Ints, names: Sequence[str]
+) -> PartlyLabeledPoints:
+    return PartlyLabeledPoints(
+        images=images,
+        points=order,
+        labels=labels[order],
+        new=np.zeros(len(order), dtype=np.bool_),
+        names=tuple(names[point] for point in order),
+    )
+
+
+def _labels_file(root: Path, known_labels: str | Path) -> Path:
+    """The file of labels, which need not be there if it is the folder's own."""
+    inside = root / LABELS_FILE
+    if not known_labels:
+        return inside
+    chosen = Path(known_labels).expanduser().resolve()
+    if not chosen.is_file():
+        raise OwnDataError(f"Node config known-labels = {known_labels}: no such file.", "labels")
+    if inside.exists() and chosen != inside:
+        raise OwnDataError(
+            f"{inside} and known-labels = {known_labels} both give labels; only one may.", "labels"
+        )
+    return chosen
+
+
+# Class folders
+
+
+def _has_class_folders(
+    root: Path, class_names: Sequence[str], form: str, labels_file: Path
+) -> bool:
+    """Whether folders say the labels; refuses two answers to that, and folders of other names."""
+    if form == "files":
+        return False
+    entries = [entry for entry in sorted(root.iterdir()) if not is_hidden(entry.name)]
+    entries = [entry for entry in entries if entry.name != LABELS_FILE]
+    try:
+        _refuse_other_entries(root, entries, class_names)
+    except OwnDataError:
+        if form == "auto":
+            return False
+        raise
+    if labels_file.exists():
+        raise OwnDataError(
+            f"{root} holds class folders, and {labels_file} gives labels too; remove one of them, "
+            "or say format = 'files' in the node config to read the file.",
+            "labels",
+        )
+    if UNLABELED_FOLDER in class_names:
+        raise OwnDataError(
+            f"A class is called {UNLABELED_FOLDER!r}, as the folder of images without a label is; "
+            f"give the labels of {root} in {LABELS_FILE}.",
+            "classes",
+        )
+    return True
+
+
+def _refuse_other_entries(root: Path, entries: Sequence[Path], class_names: Sequence[str]) -> None:
+    for entry in entries:
+        if not entry.is_dir():
+            raise OwnDataError(
+                f"{entry} lies beside the class folders; only folders may lie there."
+            )
+        if entry.name not in (*class_names, UNLABELED_FOLDER):
+            raise OwnDataError(
+                f"The folder {entry} is called like no class; it must be one of "
+                f"{', '.join(class_names)} or {UNLABELED_FOLDER}.",
+                "classes",
+            )
+    if not {entry.name for entry in entries} & set(class_names):
+        raise OwnDataError(
+            f"{root} holds no class folder; one or more of {', '.join(class_names)} are needed.",
+            "classes",
+        )
+
+
+def _labels_of_folders(names: Sequence[str], class_names: Sequence[str]) -> Ints:
+    """Labels by the first part of each path."""
+    classes = {name: k for k, name in enumerate(class_names)}
+    found = [classes.get(name.partition("/")[0], UNLABELED) for name in names]
+    return np.array(found, dtype=np.int64)
+
+
+# Files
+
+
+def _find_images(root: Path) -> tuple[list[Path], Callable[[], Images]]:
+    """Return the files below ``root``, all images or one table, and what opens their images."""
+    labels = root / LABELS_FILE
+    entries = [e for e in sorted(root.iterdir()) if not is_hidden(e.name) and e != labels]
+    tables = [entry for entry in entries if entry.suffix.lower() in TABLES]
+    if tables:
+        if len(entries) > 1:
+            other = next(entry for entry in entries if entry != tables[0])
+            raise UserError(
+                f"{root} holds {tables[0].name} and {other.name}; besides {LABELS_FILE} there may "
+                "be images, or one .parquet or .npz file."
+            )
+        return tables, partial(table_images, tables[0])
+    files = list_images(root, besides=labels)
+    if not files:
+        raise UserError(f"{root} holds no images; one or more are needed.")
+    return files, partial(file_images, str(root), files)
+
+
+def _read_labels(file: Path, names: Sequence[str], class_names: Sequence[str], where: str) -> Ints:
+    """Return the label of every one of ``names`` in ``where``, ``-1`` where it has none."""
+    labels = np.full(len(names), UNLABELED, dtype=np.int64)
+    if not file.exists():
+        return labels
+    rows = _label_rows(file)
+    places = {name: place for place, name in enumerate(names)}
+    classes = {name: k for k, name in enumerate(class_names)} | {"": UNLABELED}
+    named: set[str] = set()
+    for name, label in rows:
+        if name not in places:
+            raise OwnDataError(
+                f"{file} names {name!r}, which {where} does not hold; names are paths of images in "
+                "the folder, or row numbers from 0.",
+                "labels",
+            )
+        if name in named:
+            raise OwnDataError(
+                f"{file} names {name!r} more than once; one row per image.", "labels"
+            )
+        if label not in classes:
+            raise OwnDataError(
+                f"{file} gives {name!r} the label {label!r}; it must be one of "
+                f"{', '.join(class_names)}, or empty.",
+                "classes",
+            )
+        named.add(name)
+        labels[places[name]] = classes[label]
+    return labels
+
+
+def _label_rows(file: Path) -> list[list[str]]:
+    """Names and labels, unchecked but for their number."""
+    rows = read_rows(file, "labels")
+    if not rows or rows[0] != ["name", "label"]:
+        raise OwnDataError(f"{file} must begin with the header 'name,label'.", "labels")
+    for row in rows[1:]:
+        if len(row) != 2:
+            raise OwnDataError(
+                f"The row of {row[0]!r} in {file} has {len(row)} values; it needs a name and a "
+                "label.",
+                "labels",
+            )
+    return rows[1:]

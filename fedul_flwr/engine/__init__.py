@@ -1,0 +1,1 @@
+"""Programs that carry a run: Flower's SuperLink with Ray, or this process."""

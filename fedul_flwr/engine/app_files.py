@@ -1,0 +1,59 @@
+"""The Flower app's files: where they are, and which of them are sent."""
+
+from __future__ import annotations
+
+import atexit
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+from fedul_flwr.errors import UserError
+
+_PACKAGES = ("fedul_flwr", "strategies", "client_apps", "baselines")
+
+
+def app_directory() -> Path:
+    """Return the directory of this Flower app.
+
+    Returns
+    -------
+    Path
+        The repository root of an editable install. For an installed wheel, a temporary directory
+        put together from the installed packages, removed when the interpreter exits.
+    """
+    package = Path(__file__).resolve().parents[1]
+    project = package.parent / "pyproject.toml"
+    if project.is_file() and "[tool.flwr.app]" in project.read_text(encoding="utf-8"):
+        return package.parent
+    if not (package / "app_pyproject.toml").is_file():
+        raise UserError(
+            f"The Flower app's pyproject.toml is missing beside {package}; install fedul-flwr anew."
+        )
+    app = Path(tempfile.mkdtemp(prefix="fedul-app-"))
+    atexit.register(shutil.rmtree, app, ignore_errors=True)
+    for name in _PACKAGES:
+        ignore = shutil.ignore_patterns("__pycache__", "app_*")
+        shutil.copytree(package.parent / name, app / name, ignore=ignore)
+    shutil.copyfile(package / "app_pyproject.toml", app / "pyproject.toml")
+    if (package / "app_README.md").is_file():
+        shutil.copyfile(package / "app_README.md", app / "README.md")
+    return app
+
+
+def app_files(root: Path) -> Iterator[tuple[str, Path]]:
+    """Files that may belong to the app in ``root``, virtual environments left out."""
+    for folder, names, files in os.walk(root.resolve()):
+        here = Path(folder)
+        names[:] = [
+            name
+            for name in names
+            if not name.startswith(".")
+            and name != "__pycache__"
+            and not (here / name / "pyvenv.cfg").exists()
+        ]
+        for name in files:
+            path = here / name
+            if not path.is_symlink():
+                yield path.relative_to(root.resolve()).as_posix(), path

@@ -1,0 +1,93 @@
+"""End every process of one SuperLink, also those that have been re-parented.
+
+``python -m fedul_flwr.engine.process_tree HOME`` does it from a shell.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import psutil
+
+MARK = "FEDUL_SUPERLINK"
+"""Environment variable that tells the processes of one SuperLink from all others."""
+
+PREFIX = "fedul-"
+
+
+def end_superlink(
+    home: Path,
+    known: Callable[[], list[psutil.Process]] = list,
+    patience: float = 3.0,
+) -> None:
+    """End every process of the SuperLink with this home, then remove the home.
+
+    Parameters
+    ----------
+    home
+        Its ``FLWR_HOME``.
+    known
+        Gives processes known to belong to it; others are found by their mark.
+    patience
+        Seconds they get to end by themselves.
+    """
+    if not (home / "config.toml").is_file() or not home.name.startswith(PREFIX):
+        return  # removing a directory by name deserves suspicion
+    deadline = time.monotonic() + 10 * patience
+    wait = patience
+    # Several passes: a process may be started while the others are being ended.
+    while (left := _living(home, known())) and time.monotonic() < deadline:
+        _end(left, wait)
+        wait = 0.2
+    shutil.rmtree(home, ignore_errors=True)
+
+
+def _living(home: Path, known: list[psutil.Process]) -> list[psutil.Process]:
+    """Every live process of a SuperLink: by descent, and by its mark once re-parented."""
+    found = {process.pid: process for process in known}
+    for process in known:  # what a dead SuperLink's children have started since
+        with contextlib.suppress(psutil.Error):
+            found |= {child.pid: child for child in process.children(recursive=True)}
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.Error, OSError):
+            if process.environ().get(MARK) == str(home):
+                found[process.pid] = process
+    found.pop(os.getpid(), None)
+    return [process for process in found.values() if is_alive(process)]
+
+
+def _end(processes: list[psutil.Process], patience: float) -> None:
+    """Ask all to end, then kill those that did not within ``patience`` seconds."""
+    for process in processes:
+        with contextlib.suppress(psutil.Error):
+            process.terminate()
+    _wait_gone(processes, patience)
+    for process in processes:
+        if is_alive(process):
+            with contextlib.suppress(psutil.Error):
+                process.kill()
+    _wait_gone(processes, 2.0)
+
+
+def _wait_gone(processes: list[psutil.Process], seconds: float) -> None:
+    deadline = time.monotonic() + seconds
+    while any(map(is_alive, processes)) and time.monotonic() < deadline:
+        time.sleep(0.05)
+
+
+def is_alive(process: psutil.Process) -> bool:
+    """Tell whether a process runs; a zombie does not (its parent may never collect it)."""
+    try:
+        return bool(process.is_running() and process.status() != psutil.STATUS_ZOMBIE)
+    except psutil.Error:
+        return False
+
+
+if __name__ == "__main__":
+    end_superlink(Path(sys.argv[1]))

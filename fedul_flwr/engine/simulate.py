@@ -1,0 +1,144 @@
+"""Run one resolved configuration, on a SuperLink or in this process, and show its progress."""
+
+from __future__ import annotations
+
+import shutil
+import threading
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from fedul_flwr.engine.progress import RunProgress
+from fedul_flwr.errors import UserError
+
+if TYPE_CHECKING:
+    from fedul_flwr.config.run_config import RunConfig
+    from fedul_flwr.engine.submit import LocalSuperLink
+
+
+def plan_rounds(config: RunConfig, num_rounds: int) -> RunConfig:
+    """Keep a changed number of rounds with the run that resumes.
+
+    Flower hands every setting to the server app, defaults too, so that from there the default
+    number of rounds could not be told from none.
+    """
+    from fedul_flwr.results.store import CONFIG, RunDirectory
+
+    directory = RunDirectory(Path(config.output))
+    saved = directory.read_json(CONFIG)
+    saved["settings"]["num-rounds"] = num_rounds
+    directory.write_json(CONFIG, saved)
+    return config.model_copy(update={"num_rounds": num_rounds})
+
+
+def simulate(
+    config: RunConfig,
+    num_supernodes: int,
+    client_cpus: int = 1,
+    client_gpus: float = 0.0,
+    verbose: bool = False,
+    *,
+    in_process: bool = False,
+    keep_superlink: bool = False,
+    transcript: Path | None = None,
+) -> None:
+    """Run on a SuperLink of its own, or in this process, where messages can be recorded."""
+    from fedul_flwr.results.tracking import refuse_missing
+
+    refuse_missing(config.tracking)
+    if in_process:
+        run_here(config, num_supernodes, verbose, transcript=transcript)
+        return
+    if transcript is not None:
+        raise UserError(f"--transcript {transcript} needs --in-process.")
+    from fedul_flwr.engine.submit import LocalSuperLink
+
+    print("Starting Flower's simulation …", flush=True)
+    with LocalSuperLink(keep=keep_superlink) as superlink:
+        run_on(superlink, config, num_supernodes, client_cpus, client_gpus, verbose)
+
+
+def run_on(
+    superlink: LocalSuperLink,
+    config: RunConfig,
+    num_supernodes: int,
+    client_cpus: int = 1,
+    client_gpus: float = 0.0,
+    verbose: bool = False,
+    title: str = "",
+) -> None:
+    """Run on a SuperLink; raise a UserError that says why and where the log is if it fails."""
+    from fedul_flwr.engine.submit import app_directory, run_app
+
+    output = Path(config.output)
+    is_new = not output.exists()
+    log = output / "flower.log"
+    if not config.resume:
+        log.unlink(missing_ok=True)
+    error_file = output / "error.txt"
+    error_before = _stamp(error_file)
+    with RunProgress(config, log_to_show=log if verbose else None, title=title) as progress:
+        outcome = run_app(
+            superlink,
+            app_directory(),
+            config.to_flat(),
+            num_supernodes=num_supernodes,
+            client_cpus=client_cpus,
+            client_gpus=client_gpus,
+            on_poll=progress.poll,
+            log_file=log,
+        )
+    if outcome.succeeded:
+        return
+    reason = outcome.details
+    if _stamp(error_file) not in (None, error_before):
+        reason = error_file.read_text(encoding="utf-8").strip() or reason
+    if is_new and not progress.rounds_seen:
+        _keep_only(output, {log.name, error_file.name})
+    raise UserError(f"{reason}\nThe log of the run is {log}.")
+
+
+def run_here(
+    config: RunConfig,
+    num_supernodes: int,
+    verbose: bool = False,
+    title: str = "",
+    transcript: Path | None = None,
+) -> None:
+    """Run in this process, without Ray, with the same progress."""
+    import logging
+
+    from fedul_flwr.engine.in_process import run_in_process
+
+    logging.getLogger("flwr").setLevel(logging.INFO if verbose else logging.ERROR)
+    finished = threading.Event()
+    with RunProgress(config, title=title) as progress:
+
+        def poll() -> None:
+            while not finished.wait(0.2):
+                progress.poll()
+
+        thread = threading.Thread(target=poll, daemon=True)
+        thread.start()
+        try:
+            run_in_process(config, num_supernodes, transcript=transcript)
+        finally:
+            finished.set()
+            thread.join()
+            progress.poll()
+
+
+def _stamp(path: Path) -> tuple[int, int] | None:
+    try:
+        status = path.stat()
+    except OSError:
+        return None
+    return status.st_mtime_ns, status.st_size
+
+
+def _keep_only(directory: Path, names: set[str]) -> None:
+    """Clear a directory that this very run made, so that it does not look like a result."""
+    for path in directory.iterdir() if directory.is_dir() else ():
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path, ignore_errors=True)
+        elif path.name not in names:
+            path.unlink(missing_ok=True)

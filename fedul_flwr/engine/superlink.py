@@ -1,0 +1,325 @@
+"""A Flower SuperLink of our own, that ends with everything it started.
+
+``flwr run`` alone reuses whatever SuperLink answers on Flower's default port, even one from another
+checkout, and leaves it running. Here each one has a free port, a temporary ``FLWR_HOME`` and a mark
+in its environment. Every process below inherits the mark, so none is missed at the end, wherever
+the operating system has re-parented it to.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import importlib
+import importlib.util
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import sysconfig
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from types import FrameType, TracebackType
+from typing import Any, Self
+
+import psutil
+
+from fedul_flwr.config.references import USER_PATH
+from fedul_flwr.engine.process_tree import MARK, PREFIX, end_superlink, is_alive
+from fedul_flwr.errors import UserError
+from fedul_flwr.results.environment import COMMIT, git_commit
+
+_HOST = "127.0.0.1"
+_ENDING_SIGNALS = ("SIGTERM", "SIGHUP")
+
+# Run by our own interpreter instead of the `flower-superlink` script: the same program, but should
+# we be killed without the time to clean up, it has that done. (Flower's processes would end by
+# themselves then, Ray's agents not.)
+_PROGRAM = """\
+import os, subprocess, sys, threading, time
+parent, home = int(sys.argv.pop(1)), sys.argv.pop(1)
+def clean_up():
+    while os.getppid() == parent:
+        time.sleep(0.5)
+    subprocess.Popen([sys.executable, "-P", "-m", "fedul_flwr.engine.process_tree", home])
+if parent:
+    threading.Thread(target=clean_up, daemon=True).start()
+from flwr.superlink.cli import flower_superlink
+sys.argv[0] = "flower-superlink"
+flower_superlink()
+"""
+
+
+class LocalSuperLink:
+    """Start a simulation SuperLink on entry, end its whole process tree on exit.
+
+    Parameters
+    ----------
+    keep
+        Leave it running on exit and print how to stop it.
+    start_timeout
+        Seconds to wait until it answers.
+    stop_timeout
+        Seconds its processes get to end by themselves before they are killed.
+
+    Attributes
+    ----------
+    address
+        ``host:port`` of its HTTP interface, empty before entry.
+    home
+        Its temporary ``FLWR_HOME``. It also holds Ray's session directory and is removed on exit.
+    """
+
+    def __init__(
+        self, *, keep: bool = False, start_timeout: float = 90.0, stop_timeout: float = 3.0
+    ) -> None:
+        self.keep = keep
+        self.address = ""
+        self.home = Path()
+        self._start_timeout = start_timeout
+        self._stop_timeout = stop_timeout
+        self._process: subprocess.Popen[bytes] | None = None
+        self._seen: dict[int, psutil.Process] = {}
+        self._old_handlers: dict[int, Any] = {}
+
+    @property
+    def pid(self) -> int:
+        """Process id of the SuperLink, 0 before entry."""
+        return self._process.pid if self._process else 0
+
+    def __enter__(self) -> Self:
+        self._catch_signals()
+        try:
+            self.home = _new_home()
+            self._start()
+        except (
+            BaseException
+        ):  # Ctrl-C too: the `with` block is not entered, so nobody else stops it
+            self.stop()
+            self._restore_signals()
+            raise
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        try:
+            if self.keep and self.exit_code() is None:
+                print(
+                    f"The SuperLink keeps running on {self.address}. Ask it with "
+                    f"`FLWR_HOME={self.home} flwr list`; stop it with "
+                    f"`{sys.executable} -m fedul_flwr.engine.process_tree {self.home}`."
+                )
+            else:
+                self.stop()
+        finally:
+            self._restore_signals()
+
+    def exit_code(self) -> int | None:
+        """Exit code of the SuperLink if it has ended, else None."""
+        return self._process.poll() if self._process else None
+
+    def log_tail(self, lines: int = 5) -> str:
+        """Last lines that the SuperLink itself wrote."""
+        try:
+            text = (self.home / "superlink.log").read_text(encoding="utf-8", errors="replace")
+        except OSError:
+            return ""
+        return "\n".join(text.strip().splitlines()[-lines:])
+
+    def simulation(self) -> psutil.Process | None:
+        """Return the live process that runs the ServerApp and Ray, if there is one."""
+        for process in self._descendants():
+            with contextlib.suppress(psutil.Error):
+                if is_alive(process) and any(
+                    Path(part).name == "flwr-simulation" for part in process.cmdline()[:3]
+                ):
+                    return process
+        return None
+
+    def stop(self) -> None:
+        """End every process of this SuperLink and remove its directory; harmless if repeated."""
+        with _uninterrupted():
+            if self.home != Path():
+                end_superlink(self.home, self._descendants, self._stop_timeout)
+            if self._process is not None:
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    self._process.wait(timeout=1)
+
+    def _start(self) -> None:
+        deadline = time.monotonic() + self._start_timeout
+        for attempt in range(3):
+            port = _free_port()
+            self.address = f"{_HOST}:{port}"
+            (self.home / "config.toml").write_text(
+                '[superlink]\ndefault = "fedul"\n\n[superlink.fedul]\n'
+                f'address = "{self.address}"\ninsecure = true\n',
+                encoding="utf-8",
+            )
+            self._process = self._spawn(port)
+            # Seconds of imports that `run_app` needs, done while the other process starts.
+            importlib.import_module("flwr.cli.build")
+            while self._process.poll() is None and time.monotonic() < deadline:
+                # Alive *after* the answer, or the answer came from someone who took the port first.
+                if _is_healthy(port) and self._process.poll() is None:
+                    return
+                time.sleep(0.05)
+            # Between choosing the port and using it another program may have taken it.
+            if "address already in use" not in self.log_tail(50) or attempt == 2:
+                break
+        code = self.exit_code()
+        reason = f"ended with exit code {code}" if code is not None else "did not answer in time"
+        raise UserError(f"Flower's SuperLink could not be started: it {reason}.\n{self.log_tail()}")
+
+    def _spawn(self, port: int) -> subprocess.Popen[bytes]:
+        arguments = [
+            *("--insecure", "--simulation", "--isolation", "subprocess"),
+            *("--host", _HOST, "--port", str(port)),
+            "--disable-runtime-dependency-installation",
+        ]
+        parent = 0 if self.keep else os.getpid()
+        with (self.home / "superlink.log").open("wb") as log:
+            return subprocess.Popen(
+                # -P: a module in the user's directory must not shadow one that Flower imports.
+                [sys.executable, "-P", "-c", _PROGRAM, str(parent), str(self.home), *arguments],
+                env=self._environment(),
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,  # Ctrl-C reaches us alone: we end the tree in order
+            )
+
+    def _environment(self) -> dict[str, str]:
+        env = dict(os.environ)
+        # A Ray cluster or a Flower home of the user's own must be neither used nor changed.
+        env.pop("RAY_ADDRESS", None)
+        env[MARK] = str(self.home)
+        env["FLWR_HOME"] = str(self.home)
+        env["FLWR_TELEMETRY_ENABLED"] = "0"
+        env["FLWR_DISABLE_UPDATE_CHECK"] = "1"
+        env["FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION"] = "1"
+        env["RAY_TMPDIR"] = str(self.home)
+        env["RAY_USAGE_STATS_ENABLED"] = "0"
+        env["RAY_DISABLE_DASHBOARD_LOG_INFO"] = "1"
+        # Ray announces a change of how it hides GPUs from clients that asked for none.
+        env["PYTHONWARNINGS"] = ",".join(
+            filter(None, [env.get("PYTHONWARNINGS"), "ignore::FutureWarning:ray._private.worker"])
+        )
+        # Workers started ahead are of no use to Flower's actors, whose environment differs.
+        env.setdefault("RAY_prestart_worker_first_driver", "0")
+        # Ray lowers its workers' priority by 15; here they are the very thing that is waited for.
+        env.setdefault("RAY_worker_niceness", "0")
+        # Ray would take 30 % of the memory; models pass through in megabytes and more is spilled.
+        env.setdefault("RAY_DEFAULT_OBJECT_STORE_MAX_MEMORY_BYTES", str(2 * 1024**3))
+        if env.get("PYTHONDONTWRITEBYTECODE") and not _is_compiled():
+            # Common in containers, and then each of a dozen processes would compile Flower anew.
+            del env["PYTHONDONTWRITEBYTECODE"]
+            env.setdefault("PYTHONPYCACHEPREFIX", str(self.home / "pycache"))
+        # Where methods and models of the user's own are looked for, last.
+        env.setdefault(USER_PATH, str(Path.cwd()))
+        env[COMMIT] = git_commit() or ""
+        env["PATH"] = os.pathsep.join([str(_scripts_directory()), env.get("PATH", os.defpath)])
+        for key in ("NO_PROXY", "no_proxy"):
+            env[key] = ",".join(filter(None, [env.get(key), _HOST, "localhost"]))
+        return env
+
+    def _descendants(self) -> list[psutil.Process]:
+        """Every process known so far, the dead too; those seen once are not forgotten."""
+        if self._process is not None and self._process.poll() is None:
+            with contextlib.suppress(psutil.Error):
+                root = self._seen.setdefault(self.pid, psutil.Process(self.pid))
+                for child in root.children(recursive=True):
+                    self._seen[child.pid] = child
+        return list(self._seen.values())
+
+    def _catch_signals(self) -> None:
+        """Let SIGTERM and SIGHUP unwind the stack like Ctrl-C does, so that we clean up."""
+
+        def unwind(number: int, _frame: FrameType | None) -> None:
+            raise SystemExit(128 + number)
+
+        if threading.current_thread() is not threading.main_thread():
+            return
+        for name in _ENDING_SIGNALS:
+            number = getattr(signal, name, None)
+            # A signal that is ignored (nohup) or handled by the embedding program stays so.
+            if number is not None and signal.getsignal(number) == signal.SIG_DFL:
+                self._old_handlers[number] = signal.signal(number, unwind)
+
+    def _restore_signals(self) -> None:
+        while self._old_handlers:
+            signal.signal(*self._old_handlers.popitem())
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind((_HOST, 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def _is_healthy(port: int) -> bool:
+    # http.client rather than an HTTP library: no proxy setting may come between.
+    connection = http.client.HTTPConnection(_HOST, port, timeout=1)
+    try:
+        connection.request("GET", "/health")
+        return connection.getresponse().status == http.HTTPStatus.OK
+    except (OSError, http.client.HTTPException):
+        return False
+    finally:
+        connection.close()
+
+
+def _new_home() -> Path:
+    """Make a directory short enough for Ray's sockets in it (a socket's path ends at 103 bytes)."""
+    path = Path(tempfile.mkdtemp(prefix=PREFIX))
+    if len(str(path)) > 34 and Path("/tmp").is_dir():
+        path.rmdir()
+        path = Path(tempfile.mkdtemp(prefix=PREFIX, dir="/tmp"))
+    (path / "config.toml").touch()
+    return path
+
+
+def _is_compiled() -> bool:
+    """Tell whether Flower was installed with its bytecode."""
+    spec = importlib.util.find_spec("flwr")
+    return bool(spec and spec.cached and Path(spec.cached).exists())
+
+
+def _scripts_directory() -> Path:
+    """Directory with the Flower programs that belong to this interpreter."""
+    candidates = [
+        Path(sys.executable).parent,
+        Path(sysconfig.get_path("scripts")),
+        Path(sysconfig.get_path("scripts", sysconfig.get_preferred_scheme("user"))),
+    ]
+    for candidate in candidates:
+        if shutil.which("flower-superexec", path=str(candidate)):
+            return candidate
+    raise UserError(
+        f"Flower's programs were not found beside {sys.executable}; "
+        "install them with: pip install 'flwr[simulation]'"
+    )
+
+
+@contextlib.contextmanager
+def _uninterrupted() -> Iterator[None]:
+    """Hold off Ctrl-C and SIGTERM for the seconds that cleaning up takes."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    numbers = [getattr(signal, n) for n in ("SIGINT", *_ENDING_SIGNALS) if hasattr(signal, n)]
+    old = {number: signal.signal(number, signal.SIG_IGN) for number in numbers}
+    try:
+        yield
+    finally:
+        for number, handler in old.items():
+            signal.signal(number, handler)

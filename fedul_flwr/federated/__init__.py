@@ -1,0 +1,1 @@
+"""Rounds between a server and its clients: strategy, client, messages and their checks."""

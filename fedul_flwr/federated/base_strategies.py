@@ -1,0 +1,132 @@
+"""Base strategies by name, Flower's own and ours, built from settings."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any, Protocol, runtime_checkable
+
+from flwr.serverapp.strategy import (
+    Bulyan,
+    FedAdagrad,
+    FedAdam,
+    FedAvg,
+    FedAvgM,
+    FedMedian,
+    FedProx,
+    FedTrimmedAvg,
+    FedYogi,
+    Krum,
+    MultiKrum,
+    Strategy,
+)
+
+from fedul_flwr.config.privacy import DPSettings
+from fedul_flwr.config.references import load_reference
+from fedul_flwr.config.run_config import RunConfig
+from fedul_flwr.config.sections import (
+    BulyanSettings,
+    FedTrimmedAvgSettings,
+    KrumSettings,
+    MultiKrumSettings,
+)
+from fedul_flwr.errors import UserError
+from fedul_flwr.federated.dp import PrivateMean
+from fedul_flwr.federated.messages import Content
+from fedul_flwr.federated.registry import ClientRef
+
+BASES: dict[str, type[FedAvg] | str] = {
+    "fedavg": FedAvg,
+    "fedprox": FedProx,
+    "fedadam": FedAdam,
+    "fedavgm": FedAvgM,
+    "fedyogi": FedYogi,
+    "fedadagrad": FedAdagrad,
+    "fedmedian": FedMedian,
+    "fedtrimmedavg": FedTrimmedAvg,
+    "krum": Krum,
+    "multikrum": MultiKrum,
+    "bulyan": Bulyan,
+    "scaffold": "strategies.scaffold:Scaffold",
+    "fednova": "strategies.fednova:FedNova",
+    "local": "strategies.local_only:LocalOnly",
+}
+"""Flower's classes, and references to ours."""
+
+ROBUST = frozenset({"fedmedian", "fedtrimmedavg", "krum", "multikrum", "bulyan"})
+"""Bases that some clients cannot lead astray, whatever they send."""
+
+
+@runtime_checkable
+class KnowsClients(Protocol):
+    """A base that must know all clients of the run, and not only those of a round."""
+
+    def know_clients(self, clients: Sequence[ClientRef]) -> None:
+        """Take all clients of the run, whenever one was added."""
+
+    def check_client(self, client: int, answer: Content) -> None:
+        """Look at what a client says of itself before it takes part (again).
+
+        Raises
+        ------
+        BadMessageError
+            If its answer is malformed.
+        """
+
+
+def fewest_updates(settings: RunConfig) -> int:
+    """Updates below which the run's base keeps nobody from leading it astray; 1 for most.
+
+    Of n updates, f of them from clients that may send anything, Krum needs n > 2f + 2, for the last
+    of m choices n - m + 1 > 2f + 2 (Blanchard et al. 2017), and Bulyan n >= 4f + 3 (El Mhamdi et
+    al. 2018); a trimmed mean cuts off floor(beta·n) at either end, and has to cut off somebody.
+    """
+    table = settings.sections.get(settings.base)
+    if isinstance(table, BulyanSettings):
+        return 4 * table.num_malicious_nodes + 3
+    if isinstance(table, KrumSettings):
+        selected = table.num_nodes_to_select if isinstance(table, MultiKrumSettings) else 1
+        return 2 * table.num_malicious_nodes + 2 + selected
+    if isinstance(table, FedTrimmedAvgSettings) and table.beta > 0:
+        return math.ceil(1 / table.beta)
+    return 1
+
+
+def refuse_too_few(settings: RunConfig, updates: int) -> None:
+    """Refuse a round with fewer updates than :func:`fewest_updates`.
+
+    Raises
+    ------
+    UserError
+        With both numbers, and the settings that the one follows from.
+    """
+    needed, table = fewest_updates(settings), settings.sections.get(settings.base)
+    if updates < needed:
+        assert table is not None  # else one is enough
+        options = [f"{key} = {value}" for key, value in table.to_flat(f"{settings.base}.").items()]
+        raise UserError(
+            f"Setting base = {settings.base!r} needs {needed} clients or more in a round with "
+            f"{' and '.join(options)}: there are {updates}."
+        )
+
+
+def build_base(settings: RunConfig) -> Strategy:
+    """The base strategy that ``settings.base`` names, with the parameters of its table.
+
+    It samples every node that it sees: which nodes it sees is the wrapper's choice. With
+    ``dp.clipping`` on it lies behind a :class:`PrivateMean`.
+    """
+    table = settings.sections.get(settings.base)
+    options: dict[str, Any] = table.model_dump() if table else {}
+    named = BASES[settings.base]
+    kind = load_reference(named, "base") if isinstance(named, str) else named
+    base: FedAvg = kind(
+        fraction_train=1.0,
+        fraction_evaluate=1.0,
+        min_train_nodes=1,
+        min_evaluate_nodes=1,
+        min_available_nodes=1,
+        **options,
+    )
+    privacy = settings.section("dp", DPSettings)
+    return base if privacy.clipping == "none" else PrivateMean(base, privacy)

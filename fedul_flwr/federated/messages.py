@@ -1,0 +1,164 @@
+"""What travels between the server and its clients, as Flower's records and as arrays."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from flwr.app import Array, ArrayRecord, ConfigRecord, Message, RecordDict
+from numpy.typing import NDArray
+
+from fedul_flwr.data.types import Arrays
+from fedul_flwr.federated.arrays import PlainArray, check_bytes
+
+Value = (
+    int
+    | float
+    | str
+    | bytes
+    | bool
+    | list[int]
+    | list[float]
+    | list[str]
+    | list[bytes]
+    | list[bool]
+)
+
+ARRAYS, CONFIG, METRICS, DIAGNOSTICS = "arrays", "config", "metrics", "diagnostics"
+"""Names of the records in a message."""
+
+MODEL, OTHER = "model", "other"
+"""Parts of a message's traffic: its record ``arrays``, and what is no array."""
+
+WEIGHT, NORMALIZER = "num-examples", "normalizer"
+"""Metrics of an update: by how many points a base weighs it, and FedNova's a_i."""
+
+FEDERATION = "federation"
+"""Name under which a client keeps what the server told it in phase ``prepare``."""
+
+PREPARED_BEFORE, FORGETFUL = "prepared-before", "forgetful"
+"""Value of phase ``prepare`` where the server has prepared this client before, and what a client
+that knows nothing of it keeps with what it is told."""
+
+CLASS_MASSES, TEST_PRIOR = "class-masses", "test-prior"
+"""Values that a client sends, and is told in every round, where pi is the mean of all sets."""
+
+RATE_FACTOR = "rate-factor"
+"""Value that clients are told in a round whose step sizes the server multiplies (`plateau`)."""
+
+VALIDATION_LOSS, VALIDATED_ROUND = "validation-loss", "validated-round"
+"""Values that clients are told that count validation losses themselves: the latest one, and the
+round whose model it is of."""
+
+OWN_MODEL = "own-model"
+"""Value that tells a client to go on from its own model (`base = "local"`), and name under which it
+keeps that."""
+
+STEP = "query.step"
+"""Message type of a method's extra phases."""
+
+
+@dataclass
+class Content:
+    """What travels in one extra phase: arrays and plain values by name."""
+
+    arrays: Arrays = field(default_factory=dict)
+    values: dict[str, Value] = field(default_factory=dict)
+
+
+def step_messages(name: str, contents: Mapping[int, Content]) -> list[Message]:
+    """Messages that ask nodes for phase ``name``; an array that several get is encoded once."""
+    encoded: dict[int, Array] = {}
+    messages = []
+    for node, content in contents.items():
+        records = to_records(Content(values={**content.values, "step": name}))
+        if content.arrays:
+            for array in content.arrays.values():
+                if id(array) not in encoded:
+                    encoded[id(array)] = PlainArray.of(array)
+            found = {key: encoded[id(array)] for key, array in content.arrays.items()}
+            records[ARRAYS] = ArrayRecord(found)
+        messages.append(Message(records, node, STEP))
+    return messages
+
+
+def phase_of(message: Message) -> str | None:
+    """The extra phase that a message to a client asks for, if it is of that kind."""
+    config: Mapping[str, Any] = message.content.config_records.get(CONFIG) or {}
+    return config.get("step")
+
+
+def to_records(content: Content) -> RecordDict:
+    """Content as Flower's records."""
+    records = RecordDict({CONFIG: ConfigRecord(dict(content.values))})
+    if content.arrays:
+        records[ARRAYS] = to_record(content.arrays)
+    return records
+
+
+def from_records(records: RecordDict) -> Content:
+    """Flower's records as content.
+
+    Raises
+    ------
+    BadMessageError
+        See :func:`to_arrays`.
+    """
+    arrays, values = records.array_records.get(ARRAYS), records.config_records.get(CONFIG)
+    return Content(to_arrays(arrays) if arrays else {}, dict(values) if values else {})
+
+
+def to_record(arrays: Mapping[str, NDArray[Any]]) -> ArrayRecord:
+    """Named arrays as an ArrayRecord, names kept."""
+    return ArrayRecord({name: PlainArray.of(array) for name, array in arrays.items()})
+
+
+def to_arrays(record: ArrayRecord) -> Arrays:
+    """An ArrayRecord as named arrays.
+
+    Raises
+    ------
+    BadMessageError
+        See :func:`fedul_flwr.federated.arrays.check_bytes`.
+    """
+    for name, array in record.items():
+        check_bytes(name, array)
+    return {name: array.numpy() for name, array in record.items()}
+
+
+def payload_parts(records: RecordDict) -> Counter[str]:
+    """Bytes of a message's content by part, before it is packed; keys are left out.
+
+    Array data count under the name of their record, the model's as ``model``; every other value as
+    ``other``.
+    """
+    parts: Counter[str] = Counter()
+    for name, record in records.array_records.items():
+        if name == ARRAYS and not record:
+            continue  # the model travels as something else
+        parts[MODEL if name == ARRAYS else name] += sum(
+            len(array.data) for array in record.values()
+        )
+    tables: list[Mapping[str, object]] = [
+        *records.metric_records.values(),
+        *records.config_records.values(),
+    ]
+    parts[OTHER] += sum(_value_bytes(value) for table in tables for value in table.values())
+    return parts
+
+
+def payload_bytes(records: RecordDict) -> int:
+    """Bytes of a message's content, all parts together."""
+    return payload_parts(records).total()
+
+
+def _value_bytes(value: object) -> int:
+    if isinstance(value, str):
+        return len(value.encode())
+    if isinstance(value, bytes):
+        return len(value)
+    if isinstance(value, list):
+        return sum(_value_bytes(item) for item in value)
+    return 8

@@ -1,0 +1,228 @@
+"""The clients of a run: who they are, who is sampled, and who has failed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from flwr.serverapp import Grid
+
+from fedul_flwr.config.run_config import RunConfig
+from fedul_flwr.data.seeds import stream
+from fedul_flwr.errors import BadMessageError, UserError
+from fedul_flwr.federated.messages import Content, step_messages
+from fedul_flwr.federated.phases import run_phase
+from fedul_flwr.federated.round_record import RoundLog
+
+
+@dataclass(frozen=True, order=True)
+class ClientRef:
+    """A client and the node that it runs on, ordered by partition (node ids are random)."""
+
+    partition_id: int
+    node_id: int
+
+
+@dataclass
+class ClientReport:
+    """What is known of a client, for ``federation.json``; ``None`` where it was not shared."""
+
+    id: int
+    num_points: int | None = None
+    num_labeled: int | None = None
+    set_sizes: list[int] | None = None
+    priors: list[list[float]] | None = None
+    class_counts: list[int] | None = None
+    labeled_counts: list[int] | None = None
+    condition_number: float | None = None
+    status: str = "accepted"
+    reason: str = ""
+
+
+CheckAnswer = Callable[[ClientRef, Content], None]
+"""Raises a :class:`~fedul_flwr.errors.BadMessageError` to refuse what a client answered."""
+Accept = Callable[[ClientReport, Content], None]
+"""See :meth:`fedul_flwr.federated.strategy.MethodStrategy.accept_client`."""
+Changed = Callable[[Mapping[int, Content]], None]
+"""See :meth:`fedul_flwr.federated.strategy.MethodStrategy.on_clients_changed`."""
+
+
+class ClientRegistry:
+    """Clients that take part in a run, by partition; some of them may be gone.
+
+    Parameters
+    ----------
+    settings : the run's settings.
+    rounds : where failures are counted.
+    accept : looks at what a client says of itself, and fills in its report.
+    changed : is told the answers of all clients whenever one was added.
+
+    Attributes
+    ----------
+    clients : in the order of their partitions.
+    answers : what each of them said of itself, by partition.
+    failed : clients that gave no answer since they were last set up: they may know nothing.
+    """
+
+    def __init__(
+        self, settings: RunConfig, rounds: RoundLog, accept: Accept, changed: Changed
+    ) -> None:
+        self._settings, self._rounds = settings, rounds
+        self._accept, self._changed = accept, changed
+        self.clients: list[ClientRef] = []
+        self.answers: dict[int, Content] = {}
+        self.failed: set[ClientRef] = set()
+        self._absent: frozenset[ClientRef] = frozenset()
+        self._reports: dict[int, ClientReport] = {}
+
+    @property
+    def reports(self) -> list[ClientReport]:
+        """What is known of every client, those that were refused too, by partition."""
+        return [self._reports[partition] for partition in sorted(self._reports)]
+
+    # Who takes part in the run
+
+    def register_all(self, found: Mapping[ClientRef, Content]) -> list[ClientRef]:
+        """Begin with those of ``found`` that the method accepts; returns the others.
+
+        Raises
+        ------
+        UserError
+            If no client is left, or the method cannot begin with one of them.
+        """
+        refused = []
+        for client, answer in sorted(found.items()):
+            report = ClientReport(id=client.partition_id)
+            try:
+                self._accept(report, answer)
+            except BadMessageError as error:
+                report.reason = f"Client {client.partition_id}: {error}"
+                self._rounds.fail(report.reason)
+            self._note(report)
+            if report.reason:
+                refused.append(client)
+            else:
+                self.clients.append(client)
+                self.answers[client.partition_id] = answer
+        if not self.clients:
+            raise UserError("No client can take part.")
+        self._tell()
+        return refused
+
+    def register(self, client: ClientRef, answer: Content) -> str:
+        """Let one more client take part, or the same one anew; why not, if it is refused."""
+        clients, answers = self.clients, dict(self.answers)
+        partition = client.partition_id
+        others = [other for other in clients if other.partition_id != partition]
+        report = ClientReport(id=partition)
+        try:
+            self._accept(report, answer)
+            if not report.reason:
+                self.clients = sorted([*others, client])
+                self.answers[partition] = answer
+                self._tell()
+        except UserError as error:  # it would have ended a run before round 1
+            report.reason = str(error)
+            self.clients, self.answers = clients, answers
+            self._tell()
+        self._note(report)
+        if not report.reason:
+            self.failed -= {known for known in clients if known not in others}
+        return report.reason
+
+    def refuse(self, client: ClientRef, reason: str) -> str:
+        """Report that a client takes no part, and why; returns the reason."""
+        self._note(ClientReport(id=client.partition_id, reason=reason))
+        return reason
+
+    def leave_out_failed(self) -> None:
+        """Ask nobody in this round that has failed and has not come back."""
+        self._absent = frozenset(self.failed)
+
+    def _note(self, report: ClientReport) -> None:
+        report.status = "dropped" if report.reason else "accepted"
+        self._reports[report.id] = report
+
+    def _tell(self) -> None:
+        self._changed({c.partition_id: self.answers[c.partition_id] for c in self.clients})
+
+    # Who takes part in a round
+
+    def sample(self, round_number: int) -> list[ClientRef]:
+        """All clients, or as many as `fraction-train` says, drawn from the run's seed."""
+        size = self.sample_size
+        if size == len(self.clients):
+            return self.clients
+        return sorted(self.draw(self.clients, size, "sample", round_number))
+
+    @property
+    def sample_size(self) -> int:
+        """Number of clients of a round by `fraction-train`, at least one."""
+        return max(1, round(self._settings.fraction_train * len(self.clients)))
+
+    def draw(
+        self, clients: Sequence[ClientRef], size: int, purpose: str, round_number: int
+    ) -> list[ClientRef]:
+        """``size`` of ``clients``, by the run's seed: of those present where there are enough."""
+        present = [client for client in clients if client not in self._absent]
+        pool = present if len(present) >= size else clients
+        rng = stream(self._settings.seed, purpose, round_number)
+        return [pool[index] for index in rng.choice(len(pool), size, replace=False)]
+
+    def evaluating(self) -> list[ClientRef]:
+        """As many clients as `fraction-evaluate` says, of those present: if all are, the same ones
+        in every round."""
+        size = max(1, round(self._settings.fraction_evaluate * len(self.clients)))
+        order = stream(self._settings.seed, "evaluating").permutation(len(self.clients))
+        clients = [self.clients[index] for index in order]
+        return sorted([client for client in clients if client not in self._absent][:size])
+
+    def present(self, clients: Iterable[ClientRef]) -> list[ClientRef]:
+        """Those of ``clients`` that can be asked in this round; the others have failed."""
+        chosen = list(clients)
+        here = [client for client in chosen if client not in self._absent]
+        if len(here) < len(chosen):
+            gone = next(client for client in chosen if client in self._absent)
+            text = f"Client {gone.partition_id}: it has not come back since it failed"
+            self._rounds.fail(text, len(chosen) - len(here))
+        return here
+
+    # Extra phases
+
+    def query(
+        self,
+        grid: Grid,
+        name: str,
+        contents: Mapping[ClientRef, Content],
+        check: CheckAnswer | None = None,
+    ) -> dict[ClientRef, Content]:
+        """Send extra phase ``name`` to clients, to each its own content; answers by partition.
+
+        Clients without an answer, or with one that ``check`` refuses, are counted as failures, or
+        stop the run.
+        """
+        asked = {client.node_id: client for client in self.present(contents)}
+        phase = run_phase(
+            grid,
+            {node: contents[client] for node, client in asked.items()},
+            name,
+            self._settings.round_timeout,
+            check and (lambda node, answer: check(asked[node], answer)),
+        )
+        record = self._rounds.record
+        record.down["phases"] += phase.bytes_down
+        record.up["phases"] += phase.bytes_up
+        self.failed.update(asked[node] for node in phase.failures)
+        self._rounds.fail_phase(phase, {node: c.partition_id for node, c in asked.items()})
+        return {
+            client: phase.answers[client.node_id]
+            for client in sorted(contents)
+            if client.node_id in phase.answers
+        }
+
+    def broadcast(self, grid: Grid, name: str, clients: Iterable[ClientRef]) -> None:
+        """Send phase ``name`` to clients that may be gone; nobody waits for their answers."""
+        nodes = [client.node_id for client in clients if client not in self._absent]
+        messages = step_messages(name, dict.fromkeys(nodes, Content()))
+        if messages:
+            grid.push_messages(messages)

@@ -1,0 +1,74 @@
+"""Supervised training at the server, on a labeled set of its own."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+from flwr.app import ArrayRecord
+from torch.nn import functional
+
+from fedul_flwr.config.run_config import RunConfig
+from fedul_flwr.config.server import ServerTrainingSettings
+from fedul_flwr.data.seeds import stream
+from fedul_flwr.data.types import LabeledPoints
+from fedul_flwr.federated.messages import to_arrays, to_record
+from fedul_flwr.federated.nodes import DataShape
+from fedul_flwr.learning.batches import Batches, point_batches
+from fedul_flwr.learning.local import Objective, dump_arrays, load_arrays, on_logits, train_local
+from fedul_flwr.learning.local_plan import local_plan, rate_factor
+from fedul_flwr.learning.plan import LocalPlan
+from fedul_flwr.models import build_model
+
+CROSS_ENTROPY = on_logits(functional.cross_entropy)
+
+
+class ServerTrainer:
+    """Trains models on the server's labeled points, an optimiser a round.
+
+    Parameters
+    ----------
+    settings : the run's settings; table ``server`` says how long and how fast.
+    shape : input and classes of the model.
+    data : the labeled points.
+
+    Attributes
+    ----------
+    model : the class model, whose weights every call overwrites.
+    """
+
+    def __init__(self, settings: RunConfig, shape: DataShape, data: LabeledPoints) -> None:
+        self._settings = settings
+        self._data = data
+        self.model = build_model(settings.model, shape.image_shape, len(shape.class_names))
+
+    def plan(self, server_round: int, told_factor: float = 1.0) -> LocalPlan:
+        """What the server does in a round; ``told_factor`` multiplies the step size (`plateau`)."""
+        options = self._settings.section("server", ServerTrainingSettings)
+        factor = rate_factor(self._settings, server_round, self._settings.num_rounds)
+        rate = (options.learning_rate or self._settings.learning_rate) * factor * told_factor
+        plan = local_plan(self._settings)
+        return replace(plan, local_epochs=options.epochs, learning_rate=rate)
+
+    def batches(self, plan: LocalPlan) -> Batches:
+        """Batches of an epoch over the labeled points."""
+        return point_batches(self._data.images, self._data.points, self._data.labels, plan)
+
+    def rng(self, server_round: int) -> np.random.Generator:
+        """Source of everything random in a round at the server."""
+        return stream(self._settings.seed, "server", server_round)
+
+    def train(
+        self,
+        arrays: ArrayRecord,
+        server_round: int,
+        told_factor: float = 1.0,
+        objective: Objective = CROSS_ENTROPY,
+    ) -> tuple[ArrayRecord, float]:
+        """``arrays`` after the epochs of one round, and the mean loss of the steps."""
+        load_arrays(self.model, to_arrays(arrays))
+        plan, rng = self.plan(server_round, told_factor), self.rng(server_round)
+        result = train_local(self.model, self.batches(plan), objective, plan, rng)
+        # Copies: the next round trains the very same tensors.
+        trained = {name: np.array(value) for name, value in dump_arrays(self.model).items()}
+        return to_record(trained), result.loss

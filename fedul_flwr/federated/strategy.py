@@ -1,0 +1,364 @@
+"""The server side of every method: one round around any base strategy.
+
+The base decides how updates are combined. The method's strategy decides who takes part in a round,
+keeps batch-norm buffers away from the base, puts replies in a fixed order, counts traffic and
+failures, and has hooks for methods. Flower's ``start`` is used as it is.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from logging import INFO
+from pathlib import Path
+from typing import Any, cast
+
+from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
+from flwr.common import log
+from flwr.serverapp import Grid
+from flwr.serverapp.strategy import Strategy
+from numpy.typing import NDArray
+
+from fedul_flwr.config.run_config import LAST_MODEL, RunConfig
+from fedul_flwr.data.types import Arrays, Floats
+from fedul_flwr.errors import NoUpdateError, UserError
+from fedul_flwr.federated.aggregation import average_buffers, merge, refuse_non_finite
+from fedul_flwr.federated.base_state import dump_base_state, load_base_state
+from fedul_flwr.federated.base_strategies import ROBUST, KnowsClients, refuse_too_few
+from fedul_flwr.federated.buffers import client_weights, strip
+from fedul_flwr.federated.codec import UpdateCodec
+from fedul_flwr.federated.messages import ARRAYS, NORMALIZER, Content, Value, payload_bytes
+from fedul_flwr.federated.phases import count
+from fedul_flwr.federated.registration import Registration
+from fedul_flwr.federated.registry import ClientRef, ClientRegistry, ClientReport
+from fedul_flwr.federated.round_record import RoundLog, RoundRecord
+from fedul_flwr.federated.sampled_grid import SampledGrid
+from fedul_flwr.federated.server_training import ServerTrainer
+from fedul_flwr.federated.validation import UpdateValidator
+
+BASE = "base/"
+"""Prefix of the base's state among the arrays that a run resumes from."""
+
+
+class MethodStrategy(Strategy):
+    """A strategy around a base; methods override its hooks.
+
+    Parameters
+    ----------
+    settings : the run's settings, with ``selection`` resolved.
+    base : the strategy that aggregates.
+    nodes : node ids that take part in round 1; others may join later.
+    setup : what clients are told in phase ``prepare``.
+    buffers : names of arrays that are averaged but kept from the base (batch-norm statistics: an
+        adaptive base could turn a variance negative).
+    round_offset : rounds already done, when a run resumes.
+    trainer : for methods that train at the server.
+
+    Attributes
+    ----------
+    registry : the clients of the run.
+    registration : how they come into it.
+    codec : how models travel.
+    validator : what a reply must be.
+    rate_factor : what the step size of the server's own training is multiplied by (`plateau`).
+    plateau_config : what clients are told for their step sizes in the next round (`plateau`).
+    local_models : with ``evaluate = "local"``, what the clients of the round in hand returned, in
+        partition order.
+    """
+
+    can_hold_out = False
+    """Whether clients can evaluate on held-out unlabeled data."""
+    trains_at_server = False
+    """Whether it always trains at the server; see :meth:`learns_at_server`."""
+    takes_test_prior = False
+    """Whether its models are trained for given class priors at test time."""
+    can_train_alone = True
+    """Whether its clients learn something without each other (``base = "local"``)."""
+    returns_models = True
+    """Whether clients return whole models, which ``max-update-norm`` can measure."""
+    rate_factor = 1.0
+
+    def __init__(
+        self,
+        settings: RunConfig,
+        base: Strategy,
+        nodes: Iterable[int],
+        setup: Content,
+        *,
+        buffers: frozenset[str] = frozenset(),
+        round_offset: int = 0,
+        trainer: ServerTrainer | None = None,
+    ) -> None:
+        self.settings = settings
+        self.base = base
+        self.setup = setup
+        self.model_buffers = buffers
+        self.round_offset = round_offset
+        self.trainer = trainer
+        self.rounds = RoundLog(round_offset, stop=settings.on_client_failure == "stop")
+        self.registry = ClientRegistry(settings, self.rounds, self._accept, self._clients_changed)
+        self.registration = Registration(settings, self.registry, self.rounds, nodes, setup)
+        self.codec = self.make_codec()
+        self.validator = UpdateValidator(settings, self.registry, self.rounds, self.codec)
+        self.plateau_config: dict[str, Value] = {}
+        self.local_models: list[Arrays] = []
+        self._global: ArrayRecord | None = None
+
+    # Hooks of methods
+
+    @classmethod
+    def learns_at_server(cls, settings: RunConfig) -> bool:
+        """Whether it needs a :class:`ServerTrainer`, and so labeled points at the server."""
+        del settings
+        return cls.trains_at_server
+
+    @classmethod
+    def validate(cls, settings: RunConfig) -> None:
+        """Refuse settings that have no effect on this method, before anything starts."""
+        if settings.test_prior != "uniform" and not cls.takes_test_prior:
+            raise UserError(
+                f"Setting test-prior = {settings.test_prior!r}: "
+                f"{settings.method!r} has no transition that takes class priors."
+            )
+        alone = cls.can_train_alone and not cls.learns_at_server(settings)
+        if settings.base == "local" and not alone:
+            raise UserError(
+                f"Setting base = 'local': method {settings.method!r} is not one of clients alone."
+            )
+        if settings.max_update_norm and not (cls.returns_models and settings.base != "local"):
+            raise UserError(
+                f"Setting max-update-norm = {settings.max_update_norm:g}: method "
+                f"{settings.method!r} with base = {settings.base!r} combines no clients' models."
+            )
+
+    def make_codec(self) -> UpdateCodec:
+        """How this method's models travel."""
+        return UpdateCodec()
+
+    @property
+    def buffers(self) -> frozenset[str]:
+        """Names of the arrays that are averaged apart from the base."""
+        return self.model_buffers
+
+    def to_combine(self, arrays: ArrayRecord) -> ArrayRecord:
+        """What updates are combined to: the model."""
+        return arrays
+
+    @property
+    def test_prior(self) -> Floats | None:
+        """``(K,)``, pi, the class priors that the model is trained for; ``None`` if not known."""
+        return None
+
+    def stage_start(self, round_number: int) -> int:
+        """First round of the stage that a round belongs to; `plateau` begins anew in each."""
+        del round_number
+        return 1
+
+    def accept_client(self, report: ClientReport, answer: Content) -> None:
+        """Look at a client's answer to ``prepare``; set ``report.reason`` to refuse it.
+
+        It may be asked again: a client that was restarted is.
+
+        Raises
+        ------
+        BadMessageError
+            An answer that is malformed: the client has failed.
+        UserError
+            The run must not begin with such a client. In a run that has begun, the client is
+            refused.
+        """
+
+    def on_clients_changed(self, answers: Mapping[int, Content]) -> None:
+        """Look at the answers of all accepted clients, by partition, whenever one was added."""
+
+    def sample(self, round_number: int) -> list[ClientRef]:
+        """Clients of a round: all, or as many as `fraction-train` says."""
+        return self.registry.sample(round_number)
+
+    def before_train(self, round_number: int, arrays: ArrayRecord, grid: Grid) -> list[ClientRef]:
+        """Clients that train in a round: the sample, after extra phases with it if there are any.
+
+        Parameters
+        ----------
+        arrays : the model that the round starts from.
+        """
+        del arrays, grid
+        return self.sample(round_number)
+
+    def client_config(self) -> dict[str, Value]:
+        """What clients are told beside the model, in every round."""
+        return {}
+
+    def before_aggregate(self, replies: Sequence[Message], weights: Floats) -> None:
+        """Combine, and take out of ``replies``, what clients return that the base does not know."""
+
+    def after_train(self, model: ArrayRecord) -> ArrayRecord:
+        """The model of the round, from what the base has combined."""
+        return model
+
+    def state_dict(self) -> dict[str, NDArray[Any]]:
+        """What must survive between rounds when a run resumes; the base's state by default."""
+        return {BASE + name: array for name, array in dump_base_state(self.base).items()}
+
+    def load_state_dict(self, state: Mapping[str, NDArray[Any]]) -> None:
+        """Take back what :meth:`state_dict` gave."""
+        base = {name.removeprefix(BASE): a for name, a in state.items() if name.startswith(BASE)}
+        load_base_state(self.base, base)
+
+    # For methods
+
+    @property
+    def record(self) -> RoundRecord:
+        """The record of the round in hand."""
+        return self.rounds.record
+
+    @property
+    def num_classes(self) -> int:
+        """K."""
+        return len(cast(Sequence[str], self.setup.values["class-names"]))
+
+    def begin_round(self, server_round: int, arrays: ArrayRecord) -> int:
+        """Start a round's record; returns the round's number, counted over resumed runs."""
+        self._global = self.to_combine(arrays)
+        self.local_models = []
+        self.rounds.record = RoundRecord(
+            round=server_round + self.round_offset,
+            model_bytes=payload_bytes(RecordDict({ARRAYS: arrays})),
+            model_values=sum(math.prod(array.shape) for array in arrays.values()),
+        )
+        return self.record.round
+
+    def train_at_server(self, arrays: ArrayRecord | None) -> ArrayRecord:
+        """``arrays`` after one round of training on the server's labeled set."""
+        if self.trainer is None or arrays is None:
+            raise RuntimeError(f"{type(self).__name__} needs a trainer and a model")
+        trained, self.record.metrics["server-loss"] = self.trainer.train(
+            arrays, self.record.round, self.rate_factor
+        )
+        return trained
+
+    @property
+    def global_arrays(self) -> ArrayRecord:
+        """The model that this round started from."""
+        if self._global is None:
+            raise RuntimeError("configure_train has to come before aggregate_train")
+        return self._global
+
+    # Flower's hooks
+
+    def configure_train(
+        self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
+    ) -> Iterable[Message]:
+        """Sample, and let the base write the messages."""
+        round_number = self.begin_round(server_round, arrays)
+        self.registration.update(grid)
+        chosen = self.before_train(round_number, arrays, grid)
+        self.record.clients = len(chosen)
+        refuse_too_few(self.settings, len(chosen))
+        present = self.registry.present(chosen)
+        if not present:
+            raise NoUpdateError(f"Round {round_number}: no client is left to train.")
+        start = self.global_arrays
+        weights = ArrayRecord({k: v for k, v in start.items() if k not in self.buffers})
+        messages = list(
+            self.base.configure_train(
+                round_number, weights, self._config(config), SampledGrid(grid, present)
+            )
+        )
+        self.validator.expect(messages, self.codec.expected(messages[0].content, start))
+        by_node = {client.node_id: client for client in self.registry.clients}
+        self.codec.encode(messages, by_node, start, self.record)
+        return messages
+
+    def aggregate_train(
+        self, server_round: int, replies: Iterable[Message]
+    ) -> tuple[ArrayRecord | None, MetricRecord | None]:
+        """Let the base combine weights; average buffers here."""
+        arrays, metrics = self.combine(server_round, replies)
+        return self.after_train(arrays), metrics
+
+    def combine(
+        self, server_round: int, replies: Iterable[Message]
+    ) -> tuple[ArrayRecord, MetricRecord | None]:
+        """What the base makes of the sound updates, with averaged buffers.
+
+        Raises
+        ------
+        NoUpdateError
+            If there is no sound update.
+        """
+        usable = self.validator.updates(replies)
+        refuse_too_few(self.settings, len(usable))
+        weights = client_weights(usable, self.settings.client_weights)
+        self.before_aggregate(usable, weights)
+        if self.settings.evaluate == "local" and self.settings.is_evaluated(self.record.round):
+            self.local_models = [self.codec.model(reply) for reply in usable]
+        records = [cast(ArrayRecord, reply.content[ARRAYS]) for reply in usable]
+        robust = self.settings.base in ROBUST
+        start = self.global_arrays
+        buffers = average_buffers(records, weights, self.buffers, start, robust=robust)
+        names = [name for name in start if name not in self.buffers]
+        for reply, weight in zip(usable, weights, strict=True):
+            strip(reply, float(weight), names)
+        arrays, metrics = self.base.aggregate_train(server_round + self.round_offset, usable)
+        if arrays is None:
+            raise UserError(f"Round {self.record.round}: the base strategy combined no update.")
+        if metrics is not None:
+            self.record.metrics = {
+                key: float(value)
+                for key, value in metrics.items()
+                if not isinstance(value, list) and key != NORMALIZER
+            }
+        return merge(arrays, buffers, start), metrics
+
+    def configure_evaluate(
+        self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
+    ) -> Iterable[Message]:
+        """Ask clients for held-out losses where those choose the best round."""
+        round_number = server_round + self.round_offset
+        last = Path(self.settings.output) / LAST_MODEL
+        refuse_non_finite(arrays, self.state_dict(), round_number, last)
+        messages: list[Message] = []
+        if self.settings.selection == "heldout" and self.settings.is_evaluated(round_number):
+            view = SampledGrid(grid, self.registry.evaluating())
+            messages = list(
+                self.base.configure_evaluate(round_number, arrays, self._config(config), view)
+            )
+            # A part of its own: it goes to others than those that train in the round.
+            sent = sum(payload_bytes(message.content) for message in messages)
+            self.record.down["evaluation"] += sent
+        self.validator.expect(messages)
+        return messages
+
+    def aggregate_evaluate(
+        self, server_round: int, replies: Iterable[Message]
+    ) -> MetricRecord | None:
+        """Mean held-out loss, weighted by points."""
+        usable = self.validator.evaluations(replies)
+        if not usable:
+            return None
+        metrics = self.base.aggregate_evaluate(server_round + self.round_offset, usable)
+        if metrics is not None:
+            self.record.heldout_loss = float(cast(float, metrics["loss"]))
+        return metrics
+
+    def summary(self) -> None:
+        """Log which method wraps which base."""
+        log(INFO, "\t├──> %s around %s", type(self).__name__, type(self.base).__name__)
+        self.base.summary()
+
+    # Inside
+
+    def _accept(self, report: ClientReport, answer: Content) -> None:
+        report.num_points = count(answer, "num-points")
+        self.accept_client(report, answer)
+        if isinstance(self.base, KnowsClients) and not report.reason:
+            self.base.check_client(report.id, answer)
+
+    def _clients_changed(self, answers: Mapping[int, Content]) -> None:
+        if isinstance(self.base, KnowsClients):  # a base sees only those of a round
+            self.base.know_clients(self.registry.clients)
+        self.on_clients_changed(answers)
+
+    def _config(self, config: ConfigRecord) -> ConfigRecord:
+        return ConfigRecord({**config, **self.client_config(), **self.plateau_config})

@@ -1,0 +1,165 @@
+"""Which replies of clients count, and what is left of them when they are checked."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import cast
+
+from flwr.app import ArrayRecord, Message, Metadata, MetricRecord, RecordDict
+
+from fedul_flwr.config.privacy import DPSettings
+from fedul_flwr.config.run_config import RunConfig
+from fedul_flwr.errors import BadMessageError, NoUpdateError
+from fedul_flwr.federated.codec import UpdateCodec
+from fedul_flwr.federated.messages import DIAGNOSTICS, METRICS, WEIGHT, payload_parts
+from fedul_flwr.federated.phases import failure_reason, replies_to
+from fedul_flwr.federated.registry import ClientRef, ClientRegistry
+from fedul_flwr.federated.reply_checks import (
+    ENDED,
+    STARTED,
+    check_all_bytes,
+    check_metrics,
+    check_update,
+    common_form,
+    form_of,
+    update_norm,
+)
+from fedul_flwr.federated.round_record import RoundLog
+
+Received = list[tuple[ClientRef, Message]]
+"""Replies in partition order."""
+
+
+class UpdateValidator:
+    """Stands between clients' replies and the base: what is malformed is a failed client's.
+
+    Parameters
+    ----------
+    settings : the run's settings.
+    registry : the clients that can be asked.
+    rounds : where failures, traffic and times are counted.
+    codec : decodes updates.
+    """
+
+    def __init__(
+        self, settings: RunConfig, registry: ClientRegistry, rounds: RoundLog, codec: UpdateCodec
+    ) -> None:
+        self._settings, self._registry, self._rounds = settings, registry, rounds
+        self._codec = codec
+        self._asked: Sequence[Metadata] = ()
+        self._expected: Mapping[str, ArrayRecord] = {}
+
+    def expect(
+        self, messages: Iterable[Message], expected: Mapping[str, ArrayRecord] | None = None
+    ) -> None:
+        """Accept replies to ``messages`` alone, whose arrays have the forms of ``expected``."""
+        self._asked = [message.metadata for message in messages]
+        self._expected = expected or {}
+
+    def updates(self, replies: Iterable[Message]) -> list[Message]:
+        """Updates that can be combined, of clients that had something to learn from.
+
+        Raises
+        ------
+        NoUpdateError
+            If there is none.
+        """
+        record = self._rounds.record
+        found = self._checked(self._received(replies, trained=True), self._decode)
+        if not found:
+            raise NoUpdateError(f"Round {record.round}: no client returned an update.")
+        for _, reply in found:
+            spans = cast(Mapping[str, float], reply.content[DIAGNOSTICS])
+            record.spans.append((float(spans[STARTED]), float(spans[ENDED])))
+        trained = self._of_one_form(found)
+        if not trained:
+            raise NoUpdateError(f"Round {record.round}: no client had anything to learn from.")
+        return trained
+
+    def evaluations(self, replies: Iterable[Message]) -> list[Message]:
+        """Losses of clients that have held something out."""
+        usable = self._of_one_form(self._received(replies, trained=False))
+        for reply in usable:
+            reply.content = RecordDict({METRICS: reply.content[METRICS]})
+        return usable
+
+    def _received(self, replies: Iterable[Message], *, trained: bool) -> Received:
+        """One reply of each client that was asked and gave one in time, with sound metrics."""
+        nodes = {metadata.dst_node_id for metadata in self._asked}
+        asked = {c.node_id: c for c in self._registry.clients if c.node_id in nodes}
+        heard: dict[ClientRef, Message] = {}
+        reasons = []
+        for reply in replies_to(self._asked, replies):
+            if reply.has_error():
+                reasons.append(failure_reason(reply))
+                continue
+            client = asked.get(reply.metadata.src_node_id)
+            if client is not None and client not in heard:
+                heard[client] = reply
+                self._rounds.record.up.update(payload_parts(reply.content))
+        silent = [client for client in asked.values() if client not in heard]
+        self._registry.failed.update(silent)
+        if reasons:
+            self._rounds.fail(reasons[0], len(reasons))
+        if late := max(0, len(silent) - len(reasons)):
+            self._rounds.fail("no reply within round-timeout", late)
+
+        def check(client: ClientRef, reply: Message) -> None:
+            del client
+            check_all_bytes(reply.content)
+            check_metrics(reply.content, trained=trained)
+
+        return self._checked([(client, heard[client]) for client in sorted(heard)], check)
+
+    def _of_one_form(self, found: Received) -> list[Message]:
+        """Replies that weigh something, with the metrics that most have: bases want the same."""
+        weighty = [(client, reply) for client, reply in found if _weight(reply) > 0]
+        forms = [form_of(_metrics(reply)) for _, reply in weighty]
+        common = common_form(forms) if forms else frozenset()
+
+        def check(client: ClientRef, reply: Message) -> None:
+            del client
+            if odd := sorted(form_of(_metrics(reply)) ^ common):
+                name = odd[0][0]
+                raise BadMessageError(f"its metrics differ from the other clients' in {name!r}")
+
+        return [reply for _, reply in self._checked(weighty, check)]
+
+    def _decode(self, client: ClientRef, reply: Message) -> None:
+        self._codec.decode(client, reply, self._rounds.record)
+        if _weight(reply) == 0:
+            clipping = self._settings.section("dp", DPSettings).clipping
+            if clipping != "none":
+                raise BadMessageError(
+                    f"it had nothing to learn from, and with dp.clipping = {clipping!r} every "
+                    "client of a round must return an update"
+                )
+            return  # nothing of it is used
+        check_update(reply.content, self._expected)
+        bound = self._settings.max_update_norm
+        for name in self._codec.bounded if bound else ():
+            norm = update_norm(cast(ArrayRecord, reply.content[name]), self._expected[name])
+            if norm > bound:
+                raise BadMessageError(
+                    f"its update has norm {norm:.6g}, above max-update-norm = {bound:g}"
+                )
+
+    def _checked(self, found: Received, check: Callable[[ClientRef, Message], None]) -> Received:
+        """Those of ``found`` that ``check`` does not refuse; the others have failed."""
+        sound = []
+        for client, reply in found:
+            try:
+                check(client, reply)
+            except (BadMessageError, ValueError) as error:
+                self._rounds.fail(f"Client {client.partition_id}: {error}")
+            else:
+                sound.append((client, reply))
+        return sound
+
+
+def _metrics(reply: Message) -> MetricRecord:
+    return cast(MetricRecord, reply.content[METRICS])
+
+
+def _weight(reply: Message) -> float:
+    return float(cast(float, _metrics(reply)[WEIGHT]))

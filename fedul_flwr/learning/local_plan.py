@@ -1,0 +1,49 @@
+"""From a run's settings to what one round of local training does."""
+
+from __future__ import annotations
+
+from fedul_flwr.config.run_config import RunConfig
+from fedul_flwr.learning.machine import choose_device
+from fedul_flwr.learning.plan import LocalPlan
+from fedul_flwr.learning.schedules import cosine
+
+
+def local_plan(
+    settings: RunConfig,
+    proximal_mu: float = 0.0,
+    stage: tuple[int, int] = (1, 1),
+    told_factor: float = 1.0,
+) -> LocalPlan:
+    """The plan that ``settings`` describe, on this machine.
+
+    Parameters
+    ----------
+    proximal_mu : weight of the proximal term, as the base strategy sends it.
+    stage : which round of a stage of training, from 1, and how many rounds the stage has; by
+        default the plan has the step size of the settings.
+    told_factor : what the server says to multiply the step size by (`plateau`).
+    """
+    device = choose_device(settings.device)
+    return LocalPlan(
+        local_epochs=settings.local_epochs,
+        batch_size=settings.batch_size,
+        optimizer=settings.optimizer,
+        learning_rate=settings.learning_rate * rate_factor(settings, *stage) * told_factor,
+        momentum=settings.momentum,
+        weight_decay=settings.weight_decay,
+        l1=settings.l1,
+        augment=settings.augment,
+        proximal_mu=proximal_mu,
+        device=device,
+        precision=settings.precision,
+    )
+
+
+def rate_factor(settings: RunConfig, round_of_stage: int, rounds: int) -> float:
+    """What step sizes are multiplied by in a round, from 1, of a stage of so many ``rounds``.
+
+    What `plateau` multiplies them by follows from no number of a round: the server tells it.
+    """
+    if settings.learning_rate_schedule != "cosine":
+        return 1.0
+    return cosine(round_of_stage, settings.learning_rate_rounds or rounds)

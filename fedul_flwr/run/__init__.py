@@ -1,0 +1,1 @@
+"""Steps of a run at the server: setup, training or labeling, evaluation."""

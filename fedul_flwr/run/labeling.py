@@ -1,0 +1,62 @@
+"""Runs that train nothing: clients label their own points, and a simulation scores the labels."""
+
+from __future__ import annotations
+
+import time
+
+from flwr.serverapp import Grid
+
+from fedul_flwr.config.references import load_reference
+from fedul_flwr.config.run_config import RunConfig
+from fedul_flwr.data.types import Arrays
+from fedul_flwr.errors import UserError
+from fedul_flwr.federated.base_strategies import build_base
+from fedul_flwr.learning.local import dump_arrays
+from fedul_flwr.methods import find_method
+from fedul_flwr.results import store
+from fedul_flwr.results.label_scores import score_labels
+from fedul_flwr.results.summary import write_labeling_summary
+from fedul_flwr.run.setup import (
+    describe,
+    fresh_model,
+    label_truths,
+    open_data,
+    start_elsewhere,
+    told,
+    write_federation,
+)
+from strategies.labeling import LabelingStrategy
+
+
+def label(grid: Grid, settings: RunConfig, directory: store.RunDirectory) -> None:
+    """Let clients label their points; write what is known of the labels."""
+    began = time.time()
+    if settings.resume or (directory.path / store.SUMMARY).exists():
+        raise UserError(
+            f"{directory.path} holds a run already, and method {settings.method!r} has no rounds "
+            "to go on with: name another output."
+        )
+    strategy_class: type[LabelingStrategy] = load_reference(
+        find_method(settings.method).strategy, "method"
+    )
+    strategy_class.validate(settings)
+    data, nodes = open_data(grid, settings, directory)
+    weights: Arrays = {}
+    model = None
+    if strategy_class.needs_model(settings):
+        model = fresh_model(settings, data)
+        start_elsewhere(model, settings.start_from)
+        weights = dump_arrays(model)
+    directory.forget_clients()
+    strategy = strategy_class(
+        settings, build_base(settings), nodes, told(settings, data, directory)
+    )
+    describe(directory, settings, data, None, model)
+    strategy.label(grid, weights)
+    write_federation(directory, strategy, data)
+    scores = score_labels(directory.clients, label_truths(data))
+    if scores:
+        directory.write_json(store.LABELS, scores)
+    write_labeling_summary(
+        directory, settings, strategy.record, len(nodes), time.time() - began, scores
+    )

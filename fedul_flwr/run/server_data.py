@@ -1,0 +1,206 @@
+"""What data the server of a run has: test and validation data, and a simulation's federation."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import numpy as np
+
+from fedul_flwr.config.run_config import RunConfig
+from fedul_flwr.config.server import ServerTrainingSettings
+from fedul_flwr.config.shared import SharedSettings
+from fedul_flwr.data.federated_split import set_aside, without_sample
+from fedul_flwr.data.label_split import Dealt, LabelTruth, save_split
+from fedul_flwr.data.local_data import client_folders
+from fedul_flwr.data.seeds import derived_seed
+from fedul_flwr.data.set_split import SetTruth
+from fedul_flwr.data.sources import read_source, source_directory
+from fedul_flwr.data.split import Split, build_split, client_files
+from fedul_flwr.data.types import UNLABELED, Ints, LabeledPoints, Source
+from fedul_flwr.errors import UserError
+from fedul_flwr.federated.nodes import DataShape
+from fedul_flwr.federated.registry import ClientReport
+from fedul_flwr.methods import DataKind
+from fedul_flwr.run.evaluation import Evaluator
+
+
+@dataclass(frozen=True)
+class ServerData:
+    """The server's side of the data.
+
+    Attributes
+    ----------
+    shape : inputs and classes of the model.
+    place, source : the data set, unless the server has none.
+    split : the simulated federation; ``None`` where clients bring their own data.
+    client_data : folder with the own data of a simulation's clients, if they have some.
+    validation : rows of the training images whose labels choose the best round.
+    server : rows of the training images that methods may train on at the server.
+    """
+
+    shape: DataShape
+    place: Path | None = None
+    source: Source | None = None
+    split: Split | None = None
+    client_data: str = ""
+    validation: Ints = field(default_factory=lambda: np.empty(0, dtype=np.int64))
+    server: Ints = field(default_factory=lambda: np.empty(0, dtype=np.int64))
+
+    def split_over(self, num_clients: int, settings: RunConfig) -> ServerData:
+        """With a simulated federation of ``num_clients``."""
+        if settings.client_data:
+            client_folders(settings.client_data, num_clients)
+            return replace(self._with_validation(settings), client_data=settings.client_data)
+        if self.place is None:
+            raise UserError(
+                "Setting dataset = 'none' is for clients that bring their own data; "
+                "a simulation needs a data set or client-data."
+            )
+        split = build_split(self.place, num_clients, settings)
+        return replace(self, split=split, validation=split.validation, server=split.server)
+
+    def without_split(self, settings: RunConfig) -> ServerData:
+        """For devices with their own data."""
+        if settings.client_data:
+            raise UserError(
+                "Setting client-data is for simulations; these clients have their own data already."
+            )
+        return self._with_validation(settings)
+
+    def _with_validation(self, settings: RunConfig) -> ServerData:
+        """Where clients have their own data, some of the server's serves for validation."""
+        if self.source is None:
+            return self
+        _, validation, server = set_aside(np.asarray(self.source.train.labels), settings)
+        return replace(self, validation=validation, server=server)
+
+    def labeled(self, settings: RunConfig) -> LabeledPoints:
+        """The points with labels that the server trains on.
+
+        Raises
+        ------
+        UserError
+            If the settings name none, or a data set that does not fit.
+        """
+        options = settings.section("server", ServerTrainingSettings)
+        if options.dataset:
+            place = source_directory(options.dataset, image_size=settings.image_size)
+            other = read_source(place)
+            found = DataShape(other.image_shape, other.class_names)
+            if found != self.shape:
+                raise UserError(
+                    f"Setting server.dataset = {options.dataset!r}: it has {_describe(found)}, "
+                    f"the run has {_describe(self.shape)}."
+                )
+            data = other.train
+            rows = np.flatnonzero(np.asarray(data.labels) != UNLABELED)
+        elif self.source is not None and len(self.server):
+            data, rows = self.source.train, self.server
+        else:
+            raise UserError(
+                f"Method {settings.method!r} trains on labeled points at the server: set "
+                "server-fraction above 0, or server.dataset."
+            )
+        labels = np.asarray(data.labels)
+        if options.points:
+            rows = _sample(rows, labels[rows], options.points, settings.seed)
+        return LabeledPoints(data.images, rows, labels[rows])
+
+    def given(self) -> LabeledPoints | None:
+        """The points whose labels the clients of a simulation were given, if it gave them some."""
+        clients = self.split.clients if self.split is not None else ()
+        given = [client for client in clients if isinstance(client, LabelTruth)]
+        if self.source is None or not given:
+            return None
+        points = np.concatenate([client.points for client in given])
+        labels = np.concatenate([client.given for client in given])
+        known = labels != UNLABELED
+        return LabeledPoints(self.source.train.images, points[known], labels[known])
+
+    def evaluator(
+        self, settings: RunConfig, labeled: LabeledPoints | None = None
+    ) -> Evaluator | None:
+        """Evaluates models on what the server has, and on ``labeled`` points if there are some."""
+        if self.source is None:
+            return None
+        return Evaluator(settings, self.source, self.validation, labeled)
+
+    def files(self, kind: DataKind) -> dict[str, str]:
+        """Files of a simulation that its clients are told of, by what their method is given."""
+        if self.client_data:
+            return {"client-data": self.client_data}
+        if self.place is None or self.split is None:
+            return {}
+        return client_files(self.place, self.split.directory, kind)
+
+    def save_split(self, file: Path) -> None:
+        """Write who holds what, where clients were given partly labeled points, for later runs."""
+        if self.split is None or self.source is None:
+            return
+        clients = tuple(client for client in self.split.clients if isinstance(client, LabelTruth))
+        if clients:
+            dealt = Dealt(clients, self.split.validation, self.split.server)
+            save_split(file, dealt, np.asarray(self.source.train.labels))
+
+    def complete(self, report: ClientReport) -> None:
+        """Add what a simulation knows of a client to what the client said of itself."""
+        if self.split is None or self.source is None:
+            return
+        truth = self.split.clients[report.id]
+        report.class_counts = _counts(truth.labels, self.source.num_classes)
+        if isinstance(truth, SetTruth):
+            report.set_sizes = np.bincount(truth.sets, minlength=len(truth.priors)).tolist()
+            report.priors = truth.true_priors.tolist()
+        if isinstance(truth, LabelTruth):
+            report.labeled_counts = _counts(truth.given, self.source.num_classes)
+
+
+def _counts(labels: Ints, num_classes: int) -> list[int]:
+    counts: list[int] = np.bincount(labels[labels != UNLABELED], minlength=num_classes).tolist()
+    return counts
+
+
+def _describe(shape: DataShape) -> str:
+    size = "x".join(map(str, shape.image_shape))
+    return f"images of {size} and classes {', '.join(shape.class_names)}"
+
+
+def _sample(rows: Ints, labels: Ints, count: int, seed: int) -> Ints:
+    if count >= len(rows):
+        if count == len(rows):
+            return rows
+        raise UserError(f"Setting server.points = {count}: there are only {len(rows)}.")
+    try:
+        return without_sample(rows, labels, count, derived_seed(seed, "server points"))[1]
+    except ValueError as err:
+        raise UserError(f"Setting server.points = {count}: {err}") from err
+
+
+def open_server_data(settings: RunConfig) -> ServerData:
+    """Open the data set that ``settings`` names, or none."""
+    if settings.dataset == "none":
+        data = ServerData(named_shape(settings))
+    else:
+        place = source_directory(settings.dataset, image_size=settings.image_size)
+        source = read_source(place)
+        data = ServerData(DataShape(source.image_shape, source.class_names), place, source)
+    refuse_other_classes(settings, data.shape)
+    return data
+
+
+def named_shape(settings: SharedSettings) -> DataShape:
+    """What ``class-names`` and ``image-shape`` say."""
+    height, width, channels = (int(part) for part in settings.image_shape.split("x"))
+    names = tuple(name.strip() for name in settings.class_names.split(","))
+    return DataShape((height, width, channels), names)
+
+
+def refuse_other_classes(settings: RunConfig, shape: DataShape) -> None:
+    """Refuse a test prior of another number of classes."""
+    priors = settings.class_priors()
+    if priors is not None and len(priors) != len(shape.class_names):
+        raise UserError(
+            f"Setting test-prior has {len(priors)} entries; "
+            f"the data set has {len(shape.class_names)} classes."
+        )

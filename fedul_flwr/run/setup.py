@@ -1,0 +1,119 @@
+"""What runs of all kinds begin with: data, nodes, a model, and the files that describe the run."""
+
+from __future__ import annotations
+
+from logging import INFO
+
+import torch
+from flwr.common import log
+from flwr.serverapp import Grid
+from torch import nn
+
+from fedul_flwr.config.run_config import RunConfig
+from fedul_flwr.data.label_split import LabelTruth
+from fedul_flwr.data.types import Floats
+from fedul_flwr.errors import UserError
+from fedul_flwr.federated.messages import Content
+from fedul_flwr.federated.nodes import find_nodes, setup_content
+from fedul_flwr.federated.strategy import MethodStrategy
+from fedul_flwr.learning.machine import choose_device, choose_dtype
+from fedul_flwr.methods import find_method
+from fedul_flwr.models import build_model
+from fedul_flwr.results import store
+from fedul_flwr.results.environment import describe_environment
+from fedul_flwr.run.initial_weights import load_starting_weights
+from fedul_flwr.run.server_data import ServerData, open_server_data
+
+
+def open_data(
+    grid: Grid, settings: RunConfig, directory: store.RunDirectory
+) -> tuple[ServerData, list[int]]:
+    """The server's data, with a simulated federation where that is what the nodes need; nodes."""
+    data = open_server_data(settings)
+    nodes, own_data = find_nodes(grid, settings)
+    data = data.without_split(settings) if own_data else data.split_over(len(nodes), settings)
+    data.save_split(directory.path / store.SPLIT)
+    return data, nodes
+
+
+def fresh_model(settings: RunConfig, data: ServerData) -> nn.Module:
+    """The model, with weights drawn from the seed times `init-scale`, in the run's arithmetic."""
+    shape = data.shape
+    model = build_model(settings.model, shape.image_shape, len(shape.class_names), settings.seed)
+    if settings.init_scale != 1:
+        with torch.no_grad():
+            for parameter in model.parameters():
+                parameter.mul_(settings.init_scale)
+    return model.double() if settings.precision == "float64" else model
+
+
+def start_elsewhere(model: nn.Module, source: str) -> None:
+    """Give a fresh ``model`` the weights that setting ``start-from`` names, if it names some."""
+    if source:
+        fresh = load_starting_weights(model, source)
+        log(INFO, "Weights from %s; fresh: %s", source, ", ".join(fresh) or "none")
+
+
+def told(settings: RunConfig, data: ServerData, directory: store.RunDirectory) -> Content:
+    """What clients are told first; in a simulation, paths of their data and of their memory."""
+    files = data.files(find_method(settings.method).data)
+    if files:
+        files["memory"] = str(directory.clients)
+    return setup_content(settings, data.shape, files)
+
+
+def describe(
+    directory: store.RunDirectory,
+    settings: RunConfig,
+    data: ServerData,
+    prior: Floats | None,
+    model: nn.Module | None,
+) -> None:
+    """Write ``config.json`` and ``environment.json``; ``prior`` ``(K,)`` is what it trains for."""
+    flat = settings.to_flat()
+    del flat["resume"]
+    names = list(data.shape.class_names)
+    directory.write_json(
+        store.CONFIG,
+        {
+            "settings": flat,
+            "data": {
+                "image_shape": list(data.shape.image_shape),
+                "num_classes": len(names),
+                "class_names": names,
+                "test_prior": None if prior is None else prior.tolist(),
+            },
+        },
+    )
+    arithmetic = None if model is None else _arithmetic(settings, model)
+    directory.write_json(store.ENVIRONMENT, describe_environment() | {"arithmetic": arithmetic})
+
+
+def _arithmetic(settings: RunConfig, model: nn.Module) -> str | None:
+    """``"bfloat16"``, ``"float32"`` or ``"float64"``: what ``model`` is computed in here.
+
+    A simulation's clients compute here too; None where only clients have the device.
+    """
+    try:
+        device = choose_device(settings.device)
+    except UserError:
+        return None
+    return str(choose_dtype(settings.precision, model, device)).removeprefix("torch.")
+
+
+def write_federation(
+    directory: store.RunDirectory, strategy: MethodStrategy, data: ServerData
+) -> None:
+    """Write ``federation.json``: what is known of every client."""
+    reports = strategy.registry.reports
+    for report in reports:
+        data.complete(report)
+    clients, names = [vars(report) for report in reports], list(data.shape.class_names)
+    about = {"clients": clients, "class_names": names}
+    directory.write_json(store.FEDERATION, about, indent=None)  # many thousand clients, perhaps
+
+
+def label_truths(data: ServerData) -> list[LabelTruth]:
+    """What a simulation on partly labeled data knows of its clients; empty in any other run."""
+    clients = data.split.clients if data.split is not None else ()
+    return [client for client in clients if isinstance(client, LabelTruth)]

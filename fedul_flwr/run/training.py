@@ -1,0 +1,320 @@
+"""Runs that train a model: rounds, evaluation, resuming, and what is recorded of them."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from logging import WARNING
+from typing import Any
+
+from flwr.app import ArrayRecord, MetricRecord
+from flwr.common import log
+from flwr.serverapp import Grid
+from flwr.serverapp.exception import PrivacyBudgetExhausted
+from torch import nn
+
+from fedul_flwr.config.privacy import DPSettings
+from fedul_flwr.config.references import load_reference
+from fedul_flwr.config.run_config import LAST_MODEL, RunConfig
+from fedul_flwr.data.types import LabeledPoints
+from fedul_flwr.errors import UserError
+from fedul_flwr.federated.base_strategies import build_base
+from fedul_flwr.federated.dp import privacy_spent, refuse_no_release
+from fedul_flwr.federated.messages import (
+    RATE_FACTOR,
+    VALIDATED_ROUND,
+    VALIDATION_LOSS,
+    to_arrays,
+    to_record,
+)
+from fedul_flwr.federated.server_training import ServerTrainer
+from fedul_flwr.federated.strategy import MethodStrategy
+from fedul_flwr.learning.local import dump_arrays
+from fedul_flwr.learning.schedules import plateau
+from fedul_flwr.methods import find_method
+from fedul_flwr.results import store
+from fedul_flwr.results.label_scores import score_pseudo_labels
+from fedul_flwr.results.recorder import AddRound, Recorder
+from fedul_flwr.results.summary import write_summary
+from fedul_flwr.run.server_data import ServerData
+from fedul_flwr.run.setup import (
+    describe,
+    fresh_model,
+    label_truths,
+    open_data,
+    start_elsewhere,
+    told,
+    write_federation,
+)
+from strategies.partly_labeled import PartlyLabeled
+
+Watch = Callable[[Sequence[Mapping[str, Any]]], None]
+"""Gets all lines of ``metrics.jsonl`` so far after every round, once it is evaluated and before the
+next one begins, and when a run resumes. What it raises ends the run there."""
+
+
+def train(
+    grid: Grid,
+    settings: RunConfig,
+    directory: store.RunDirectory,
+    add_round: AddRound,
+    watch: Watch | None = None,
+) -> None:
+    """Train, evaluate, record; ``add_round`` gets every line of ``metrics.jsonl`` too."""
+    began = time.time()
+    method = find_method(settings.method)
+    strategy_class: type[MethodStrategy] = load_reference(method.strategy, "method")
+    strategy_class.validate(settings)
+    data, nodes = open_data(grid, settings, directory)
+    model = fresh_model(settings, data)
+    _refuse_blind_plateau(settings, data)
+    _refuse_private_statistics(settings, model)
+    chosen = choose_selection(
+        settings, strategy_class.can_hold_out, has_validation=len(data.validation) > 0
+    )
+    settings = settings.model_copy(update={"selection": chosen})
+    trains = strategy_class.learns_at_server(settings)
+    of_server = data.labeled(settings) if trains else None
+    learned_from = _labeled_points(settings, data, of_server)
+    evaluator = data.evaluator(settings, learned_from)
+    recorder = Recorder(directory, settings, evaluator, add_round)
+    arrays, done, state = _starting_point(directory, recorder, model)
+    if done >= settings.num_rounds and _is_summarised(directory, done):
+        raise UserError(f"{directory.path} has finished its {done} rounds; raise num-rounds.")
+    strategy = strategy_class(
+        settings,
+        build_base(settings),
+        nodes,
+        told(settings, data, directory),
+        buffers=_averaged_buffers(settings, model),
+        round_offset=done,
+        trainer=ServerTrainer(settings, data.shape, of_server) if of_server else None,
+    )
+    strategy.load_state_dict(state)
+    describe(directory, settings, data, strategy.test_prior, model)
+    try:
+        if done < settings.num_rounds:  # else it was cut off while its last round was evaluated
+            strategy.start(
+                grid,
+                to_record(arrays),
+                num_rounds=settings.num_rounds - done,
+                timeout=settings.round_timeout,
+                evaluate_fn=_after_round(strategy, recorder, data, watch),
+            )
+    except PrivacyBudgetExhausted:
+        rounds = strategy.record.round - 1
+        log(WARNING, "Ends after %s rounds: one more would exceed dp.max-epsilon.", rounds)
+    finally:
+        recorder.close()
+    refuse_no_release(strategy.base)
+    about = {**_about_prior(settings, strategy, recorder), **privacy_spent(strategy.base)}
+    write_summary(
+        directory, settings, recorder, len(strategy.registration.nodes), time.time() - began, about
+    )
+
+
+def _averaged_buffers(settings: RunConfig, model: nn.Module) -> frozenset[str]:
+    if settings.base == "local":  # averages nothing
+        return frozenset()
+    return frozenset(name for name, _ in model.named_buffers() if name in model.state_dict())
+
+
+def _after_round(
+    strategy: MethodStrategy, recorder: Recorder, data: ServerData, watch: Watch | None
+) -> Callable[[int, ArrayRecord], MetricRecord | None]:
+    """What Flower calls after every round (and once before the first)."""
+
+    reached = time.time()
+
+    def after_round(server_round: int, arrays: ArrayRecord) -> MetricRecord | None:
+        nonlocal reached
+        if server_round == 0:
+            _follow_plateau(strategy, recorder)
+            _show(recorder, watch)
+            reached = time.time()
+            return None
+        record = strategy.record
+        if server_round == 1 or record.joined:
+            write_federation(recorder.directory, strategy, data)
+        recorder.wait()  # an evaluation longer than the round counts as part of it
+        before, reached = reached, time.time()
+        line: dict[str, Any] = {
+            "round": record.round,
+            **{_metric_name(strategy, key): value for key, value in record.metrics.items()},
+            **_about_pseudo_labels(strategy, recorder.directory, data),
+            "heldout_loss": record.heldout_loss,
+            "seconds": reached - before,
+            "seconds_fit": record.seconds_fit(),
+            **record.traffic(),
+            "clients": record.clients,
+            "failures": record.failures,
+        }
+        if _has_rate_factor(strategy):
+            line["rate_factor"] = strategy.rate_factor
+        recorder.record(line, to_arrays(arrays), strategy.state_dict(), strategy.local_models)
+        _follow_plateau(strategy, recorder)
+        _show(recorder, watch)
+        return None
+
+    return after_round
+
+
+def _show(recorder: Recorder, watch: Watch | None) -> None:
+    if watch is not None:
+        recorder.wait()
+        if recorder.lines:
+            watch(recorder.lines)
+
+
+def _has_rate_factor(strategy: MethodStrategy) -> bool:
+    """Whether one factor of the server's has a say in the round's step sizes."""
+    settings = strategy.settings
+    alone = settings.learning_rate_patience_scope == "client"
+    counts = strategy.learns_at_server(settings) or not alone
+    return settings.learning_rate_schedule == "plateau" and counts
+
+
+def _follow_plateau(strategy: MethodStrategy, recorder: Recorder) -> None:
+    """Set what the next round's step sizes are multiplied by, where validation losses decide it."""
+    settings = recorder.settings
+    if settings.learning_rate_schedule != "plateau":
+        return
+    recorder.wait()
+    start = strategy.stage_start(strategy.record.round + 1)
+    # Not the last round of all, evaluated out of turn: a run that goes on from it must not differ.
+    losses = {
+        line["round"]: line["validation_loss"]
+        for line in recorder.lines
+        if line["round"] >= start and line["round"] % settings.evaluate_every == 0
+    }
+    strategy.rate_factor = factor = plateau(
+        list(losses.values()), settings.learning_rate_patience, settings.learning_rate_factor
+    )
+    strategy.plateau_config = {}
+    if settings.learning_rate_patience_scope == "client" and losses:
+        number, loss = max(losses.items())
+        strategy.plateau_config = {VALIDATED_ROUND: number, VALIDATION_LOSS: loss}
+    elif settings.learning_rate_patience_scope == "server" and factor != 1.0:
+        strategy.plateau_config = {RATE_FACTOR: factor}
+
+
+def _about_pseudo_labels(
+    strategy: MethodStrategy, directory: store.RunDirectory, data: ServerData
+) -> dict[str, float | None]:
+    """How good this round's pseudo labels are, where a simulation knows; else nothing."""
+    number = strategy.record.round
+    if not isinstance(strategy, PartlyLabeled) or strategy.on_labels_only(number):
+        return {}
+    return score_pseudo_labels(directory.clients, number, label_truths(data))
+
+
+def _metric_name(strategy: MethodStrategy, key: str) -> str:
+    if key == "loss":
+        return "surrogate_loss" if strategy.can_hold_out else "loss"
+    return key.replace("-", "_")
+
+
+def _labeled_points(
+    settings: RunConfig, data: ServerData, of_server: LabeledPoints | None
+) -> LabeledPoints | None:
+    """The training points whose errors are to be measured beside the others'."""
+    if not settings.measure_forgetting:
+        return None
+    known = of_server or data.given()
+    if known is None or data.source is None:
+        raise UserError(
+            f"Setting measure-forgetting = true: nobody knows the labels that method "
+            f"{settings.method!r} trains on here. It is for simulations on partly labeled data "
+            "and for methods that train at the server, with a data set there."
+        )
+    return known
+
+
+def _refuse_blind_plateau(settings: RunConfig, data: ServerData) -> None:
+    if settings.learning_rate_schedule == "plateau" and len(data.validation) == 0:
+        raise UserError(
+            "Setting learning-rate-schedule = 'plateau' needs labeled data at the server and "
+            "validation-fraction above 0."
+        )
+
+
+def _refuse_private_statistics(settings: RunConfig, model: nn.Module) -> None:
+    clipping = settings.section("dp", DPSettings).clipping
+    if clipping != "none" and any(True for _ in model.buffers()):
+        raise UserError(
+            f"Setting model = {settings.model!r} has batch-norm statistics, which dp.clipping = "
+            f"{clipping!r} leaves without noise: choose one without, such as 'cnn-small'."
+        )
+
+
+def choose_selection(settings: RunConfig, can_hold_out: bool, *, has_validation: bool) -> str:
+    """What chooses the best round, where ``selection`` leaves that open too.
+
+    Parameters
+    ----------
+    can_hold_out : whether the method's clients can evaluate on held-out data.
+    has_validation : whether the server has labeled data for it.
+
+    Raises
+    ------
+    UserError
+        What ``selection`` names is not there.
+    """
+    chosen = settings.selection
+    if chosen == "auto" and has_validation:
+        return "validation"
+    if chosen == "auto":
+        return "heldout" if can_hold_out and settings.evaluate == "global" else "last"
+    if chosen == "validation" and not has_validation:
+        raise UserError(
+            "Setting selection = 'validation' needs labeled data at the server and "
+            "validation-fraction above 0."
+        )
+    if chosen == "heldout" and not can_hold_out:
+        raise UserError(f"Setting selection = 'heldout': {settings.method!r} has no such loss.")
+    return str(chosen)
+
+
+def _starting_point(
+    directory: store.RunDirectory, recorder: Recorder, model: nn.Module
+) -> tuple[dict[str, Any], int, dict[str, Any]]:
+    """Arrays, rounds done and base memory: from the last complete round, if there is one."""
+    if not recorder.settings.resume or not (directory.path / LAST_MODEL).exists():
+        directory.keep_metrics([])
+        directory.forget_clients()
+        recorder.lines = []
+        start_elsewhere(model, recorder.settings.start_from)
+        return dump_arrays(model), 0, {}
+    arrays, line = directory.load_model(LAST_MODEL)
+    done = int(line["round"])
+    recorder.lines = [known for known in recorder.lines if known["round"] <= done]
+    directory.keep_metrics(recorder.lines)
+    state = directory.load_state(done)
+    if not recorder.lines or recorder.lines[-1]["round"] < done:
+        # Cut off between training and evaluating it.
+        recorder.record(line, arrays, state)
+    return {name: arrays[name] for name in model.state_dict()}, done, state
+
+
+def _is_summarised(directory: store.RunDirectory, done: int) -> bool:
+    if not (directory.path / store.SUMMARY).exists():
+        return False
+    return int(directory.read_json(store.SUMMARY)["rounds"]) >= done
+
+
+def _about_prior(
+    settings: RunConfig, strategy: MethodStrategy, recorder: Recorder
+) -> dict[str, Any]:
+    """What the summary says of pi: which, from where, and with ``em`` what the test images say."""
+    trained = strategy.test_prior
+    about: dict[str, Any] = {
+        "test_prior": None if trained is None else trained.tolist(),
+        "test_prior_source": None if trained is None else settings.test_prior_source,
+    }
+    if settings.test_prior == "em" and trained is not None and recorder.evaluator is not None:
+        # Without a measure of the best round no best model was kept.
+        name = store.BEST_MODEL if recorder.best() else LAST_MODEL
+        found = recorder.evaluator.reweighed(recorder.directory.load_model(name)[0], trained)
+        about["test_prior_estimate"] = found.prior.tolist()
+        about["test_error_reweighed"] = found.test_error
+    return about

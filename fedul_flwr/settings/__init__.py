@@ -1,1 +1,0 @@
-"""Settings classes: what can be set, its type, range and default."""
