@@ -20,7 +20,7 @@ from fedul_flwr.secure.comparison import (
 )
 from fedul_flwr.secure.comparison_server import ComparisonServer
 from fedul_flwr.secure.session import PUBLIC
-from tests.secure.toy import FOUR, Toy, group
+from tests.secure.toy import BITS, FOUR, Toy, group
 
 Change = dict[str, NDArray[Any] | None]
 IN_KEYS, IN_OFFER = "Client 1 sent in step 'keys'", "Client 1 sent in step 'offer'"
@@ -61,6 +61,16 @@ def test_malformed_answers_are_refused(at: str, change: Change, message: str) ->
     with pytest.raises(UserError) as error:
         server.take({**answers, 1: odd})
     assert str(error.value) == message
+
+
+def test_points_of_a_client_may_be_opposite() -> None:
+    played = group(FOUR)
+    server = played.play(until=OFFER)
+    answer = played.answer(server.ask())[1]
+    opposite = np.array([[0, BITS, 1], [BITS, 0, 2], [1, 2, 0]], np.uint16)
+    assert server.check(1, {**answer, OWN: opposite}) == 3
+    with pytest.raises(UserError, match="at most L"):
+        server.check(1, {**answer, OWN: opposite + (opposite == BITS)})
 
 
 OF_OWNER = (
