@@ -73,6 +73,16 @@ def test_points_of_a_client_may_be_opposite() -> None:
         server.check(1, {**answer, OWN: opposite + (opposite == BITS)})
 
 
+def test_the_name_of_what_is_told_of_a_pair_begins_after_the_peer() -> None:
+    played = group(FOUR)
+    server = played.play(until=ANSWER)
+    answers = played.answer(server.ask())
+    answers[1]["tell/9/a/b"] = answers[1].pop("tell/9/mask")
+    server.take(answers)
+    server.take(played.answer(server.ask()))
+    assert {"a/b": answers[1]["tell/9/a/b"]} == server._told[1, 9]
+
+
 OF_OWNER = (
     "owner 1 and evaluator 2: The owner sent in step 'reveal' {} as 'masked'; "
     "it must be uint16 (3, 4)."
