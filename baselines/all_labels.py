@@ -8,15 +8,10 @@ from __future__ import annotations
 from client_apps.local import TrainingData
 from client_apps.matching import MatchingClient
 from fedul_flwr.config.matching import SupervisedPartSettings
-from fedul_flwr.federated.label_place import LabelPlaceStrategy
 from fedul_flwr.learning.batches import Batches, point_batches
 from fedul_flwr.learning.local import Loss
 from fedul_flwr.learning.plan import LocalPlan
 from fedul_flwr.learning.weighted import scaled_cross_entropy
-
-
-class AllLabels(LabelPlaceStrategy):
-    """The base strategy on clients that have all labels, even with labels at the server."""
 
 
 class AllLabelsClient(MatchingClient):

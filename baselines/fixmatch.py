@@ -10,14 +10,9 @@ from torch.nn import functional
 
 from client_apps.matching import MatchingClient
 from fedul_flwr.config.matching import ConsistencySettings, FixMatchSettings
-from fedul_flwr.federated.label_place import LabelPlaceStrategy
 from fedul_flwr.learning.consistency import fixmatch_loss
 from fedul_flwr.learning.local import Objective
 from fedul_flwr.learning.matching import MatchingObjective
-
-
-class FixMatch(LabelPlaceStrategy):
-    """The base strategy, unchanged; clients also train on their own pseudo labels."""
 
 
 class FixMatchClient(MatchingClient):

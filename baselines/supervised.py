@@ -17,14 +17,9 @@ from fedul_flwr.data.set_split import open_labeled_points, open_unlabeled_sets
 from fedul_flwr.data.types import UNLABELED, LabeledPoints
 from fedul_flwr.errors import OwnDataError, UserError
 from fedul_flwr.federated.disclosure import PREPARE, Sent
-from fedul_flwr.federated.strategy import MethodStrategy
 from fedul_flwr.learning.batches import Batches, num_batches, repeated_batches
 from fedul_flwr.learning.local import Loss
 from fedul_flwr.learning.plan import LocalPlan
-
-
-class Supervised(MethodStrategy):
-    """The base strategy, unchanged; FedAvg by default."""
 
 
 class SupervisedClient(LocalTrainingClient):

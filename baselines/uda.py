@@ -9,15 +9,10 @@ from functools import partial
 
 from client_apps.matching import MatchingClient
 from fedul_flwr.config.matching import ConsistencySettings, UDASettings
-from fedul_flwr.federated.label_place import LabelPlaceStrategy
 from fedul_flwr.learning.consistency import uda_loss
 from fedul_flwr.learning.local import Objective
 from fedul_flwr.learning.matching import MatchingObjective, annealed_cross_entropy
 from fedul_flwr.learning.schedules import signal_threshold
-
-
-class UDA(LabelPlaceStrategy):
-    """The base strategy, unchanged; clients add a consistency loss."""
 
 
 class UDAClient(MatchingClient):

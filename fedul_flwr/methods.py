@@ -114,7 +114,7 @@ METHODS: dict[str, Method] = {
         ),
         Method(
             name="fedul-consistency",
-            strategy="strategies.fedul_consistency:FedULConsistency",
+            strategy="strategies.fedul:FedUL",
             client="client_apps.fedul_consistency:FedULConsistencyClient",
             sections={
                 "fedul": FedULSettings,
@@ -155,7 +155,7 @@ METHODS: dict[str, Method] = {
         # Upper bound: the points of the same split, with their labels.
         Method(
             name="supervised",
-            strategy="baselines.supervised:Supervised",
+            strategy="fedul_flwr.federated.strategy:MethodStrategy",
             client="baselines.supervised:SupervisedClient",
             sections={"fedul": UnlabeledSetSettings, "supervised": SupervisedSettings, **PRIVATE},
             data="labels",
@@ -238,21 +238,21 @@ METHODS: dict[str, Method] = {
         # with the given labels only.
         Method(
             name="uda",
-            strategy="baselines.uda:UDA",
+            strategy="fedul_flwr.federated.label_place:LabelPlaceStrategy",
             client="baselines.uda:UDAClient",
             sections={**MATCHING, "uda": UDASettings},
             data="partly-labeled",
         ),
         Method(
             name="fixmatch",
-            strategy="baselines.fixmatch:FixMatch",
+            strategy="fedul_flwr.federated.label_place:LabelPlaceStrategy",
             client="baselines.fixmatch:FixMatchClient",
             sections={**MATCHING, "fixmatch": FixMatchSettings},
             data="partly-labeled",
         ),
         Method(
             name="all-labels",
-            strategy="baselines.all_labels:AllLabels",
+            strategy="fedul_flwr.federated.label_place:LabelPlaceStrategy",
             client="baselines.all_labels:AllLabelsClient",
             sections={
                 "scenario": ScenarioSettings,

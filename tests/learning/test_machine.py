@@ -124,6 +124,31 @@ def test_freed_memory_is_kept_and_released_where_glibc_is(
     release_freed_memory()
 
 
+@pytest.mark.parametrize(
+    ("refused", "done"), [((), True), ((-3,), False), ((-1,), False), ((-3, -1), False)]
+)
+def test_memory_is_kept_by_both_thresholds_of_glibc(
+    monkeypatch: pytest.MonkeyPatch, refused: tuple[int, ...], done: bool
+) -> None:
+    # glibc's malloc.h: M_TRIM_THRESHOLD is -1 and M_MMAP_THRESHOLD is -3; mallopt gives 1 or 0.
+    told: dict[int, int] = {}
+
+    def mallopt(name: int, value: int) -> int:
+        told[name] = value
+        return int(name not in refused)
+
+    monkeypatch.setattr(machine, "_glibc", lambda: SimpleNamespace(mallopt=mallopt))
+    assert keep_freed_memory.__wrapped__() is done
+    if done:
+        assert told == {-3: 32 * 2**20, -1: 2**31 - 1}
+
+
+@pytest.mark.parametrize("name", ["", "musl", "glibc"])
+def test_only_glibc_is_asked_for_its_thresholds(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    monkeypatch.setattr("platform.libc_ver", lambda: (name, "2.36"))
+    assert (machine._glibc.__wrapped__() is not None) == (name == "glibc")
+
+
 class Libc:
     """As much of glibc as the release of memory needs; ``freed`` bytes lie in its lists."""
 

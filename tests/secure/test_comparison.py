@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+
 import numpy as np
 import pytest
 
@@ -88,6 +90,25 @@ def test_the_server_lacks_the_seed_if_it_lacks_one_share_of_this_session() -> No
         memory[PRIVATE].tobytes() for one in (earlier, played) for memory in one.memories.values()
     }
     assert len(keys) == 8
+
+
+def test_protocols_are_bound_to_the_number_of_the_session() -> None:
+    numbers = set()
+    for played in (group(FOUR), group(FOUR)):
+        played.play(until=OFFER)
+        for client, memory in played.memories.items():
+            number = Session.from_arrays(client, 7, memory).number
+            assert memory["state/session"].tobytes() == number
+            numbers.add(number)
+    assert len(numbers) == 2
+
+
+def test_seeds_are_confirmed_by_a_hash_of_their_own() -> None:
+    played = group(FOUR)
+    played.play(until=ANSWER)
+    for client, memory in played.memories.items():
+        expected = hashlib.sha256(played.seeds[client] + b"confirm").digest()
+        assert memory[CONFIRM].tobytes() == expected
 
 
 def secrets(played: Group) -> dict[str, bytes]:
@@ -180,6 +201,7 @@ def test_fewer_than_three_are_too_few(at: str, left: int) -> None:
     assert str(error.value) == (
         f"{left} client(s) answered step '{at}' of the secure propagation; it needs 3 or more."
     )
+    assert error.value.left == tuple(stay)
 
 
 def test_answers_of_others_are_not_heard() -> None:

@@ -283,6 +283,17 @@ def test_other_sums_are_refused(participants: list[int], attempt: int, message: 
     assert str(error.value) == message
 
 
+def test_attempts_begin_with_0() -> None:
+    played = group(FOUR)
+    played.play()
+    everybody = dict.fromkeys(FOUR, 0)
+    with pytest.raises(UserError) as error:
+        mask_keys(played.memories[1], played.task(1), everybody, -1)
+    assert str(error.value) == TURN
+    memory, _ = mask_keys(played.memories[1], played.task(1), everybody, 0)
+    mask_keys(memory, played.task(1), everybody, 1)
+
+
 @pytest.mark.parametrize("at", STEPS)
 def test_a_sum_before_the_end_of_the_comparison_is_refused(at: str) -> None:
     played, _ = told_so_far(at)

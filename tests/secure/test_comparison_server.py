@@ -20,7 +20,7 @@ from fedul_flwr.secure.comparison import (
 )
 from fedul_flwr.secure.comparison_server import ComparisonServer
 from fedul_flwr.secure.session import PUBLIC
-from tests.secure.toy import FOUR, Toy, group
+from tests.secure.toy import BITS, FOUR, Toy, group
 
 Change = dict[str, NDArray[Any] | None]
 IN_KEYS, IN_OFFER = "Client 1 sent in step 'keys'", "Client 1 sent in step 'offer'"
@@ -61,6 +61,26 @@ def test_malformed_answers_are_refused(at: str, change: Change, message: str) ->
     with pytest.raises(UserError) as error:
         server.take({**answers, 1: odd})
     assert str(error.value) == message
+
+
+def test_points_of_a_client_may_be_opposite() -> None:
+    played = group(FOUR)
+    server = played.play(until=OFFER)
+    answer = played.answer(server.ask())[1]
+    opposite = np.array([[0, BITS, 1], [BITS, 0, 2], [1, 2, 0]], np.uint16)
+    assert server.check(1, {**answer, OWN: opposite}) == 3
+    with pytest.raises(UserError, match="at most L"):
+        server.check(1, {**answer, OWN: opposite + (opposite == BITS)})
+
+
+def test_the_name_of_what_is_told_of_a_pair_begins_after_the_peer() -> None:
+    played = group(FOUR)
+    server = played.play(until=ANSWER)
+    answers = played.answer(server.ask())
+    answers[1]["tell/9/a/b"] = answers[1].pop("tell/9/mask")
+    server.take(answers)
+    server.take(played.answer(server.ask()))
+    assert {"a/b": answers[1]["tell/9/a/b"]} == server._told[1, 9]
 
 
 OF_OWNER = (

@@ -148,6 +148,14 @@ def test_own_rows_are_not_sent() -> None:
     assert from_words(share.kept).tolist() == [[1, 10], [2, 20]]
 
 
+def test_a_mask_is_added_to_what_is_sent_and_to_what_is_kept() -> None:
+    # 2 is 2 · 2^40; modulo 2^64, 2^64 - 1 takes one off.
+    mask = np.array([[7], [2**64 - 1], [5]], np.uint64)
+    share = split_share(np.full((3, 1), 2.0), slice(1, 2), 3, mask)
+    assert share.sent.tolist() == [[2**41 + 7], [2**41 + 5]]
+    assert share.kept.tolist() == [[2**41 - 1]]
+
+
 def test_combine_by_hand() -> None:
     # Client 5 has row a, client 2 rows b and c. 5 sends b, c; 2 sends a.
     sent = {
@@ -188,3 +196,22 @@ def test_combine_refuses_another_shape_and_says_whose(wrong: Words, first: bool)
 def test_opening_refuses_rows_of_another_kind(wrong: Words) -> None:
     with pytest.raises(UserError, match=r"came back as .*; they must be uint64 \(2, 2\)\."):
         open_rows(np.zeros((2, 2), np.uint64), wrong)
+
+
+def test_where_nobody_sent_a_matrix_the_first_is_named() -> None:
+    vectors = {client: np.zeros(2, np.uint64) for client in (4, 1)}
+    with pytest.raises(UserError) as error:
+        combine(vectors, {4: 1, 1: 2})
+    assert str(error.value) == "Client 4 sent a share uint64 (2,); it must be uint64 (2, 0)."
+
+
+def test_sums_that_no_summands_have_are_refused() -> None:
+    # Summands are below 2^22 over their number, so that no sum reaches it.
+    zeros = np.zeros((1, 1), np.uint64)
+    for words, refused in ((2**62, True), (2**64 - 2**62, True), (2**62 - 2**20, False)):
+        kept = np.array([[words]], np.uint64)
+        if refused:
+            with pytest.raises(UserError, match="masks did not cancel"):
+                open_rows(kept, zeros)
+        else:
+            assert open_rows(kept, zeros)[0, 0] < LARGEST_SUM

@@ -13,7 +13,7 @@ import pytest
 from numpy.typing import NDArray
 
 from fedul_flwr.errors import UserError
-from fedul_flwr.secure.channels import public_key
+from fedul_flwr.secure.channels import EVERYBODY, Place, derive, pair_secret, public_key
 from fedul_flwr.secure.session import (
     MASK_ROOTS,
     NONCE,
@@ -250,6 +250,20 @@ def test_mask_keys_are_those_of_a_pair_an_attempt_and_a_session() -> None:
             assert mask_key_between(anew, other, attempt) != key
     assert len({*keys}) == len(keys) == 6 * 3
     assert {len(key) for key in keys} == {32}
+
+
+def test_what_keys_are_derived_from_by_hand() -> None:
+    # Each purpose has words of its own: no two of these could be the same key.
+    session = joined(5)
+    secret, number = pair_secret(KEYS[5], PUBLIC_KEYS[2], 2), session.number
+    roots = session.mask_roots()[MASK_ROOTS]
+    assert roots[0].tobytes() == derive(secret, Place(number, 0, "sum", 2, 5).info("masks"))
+    everybody = Place(b"", 3, "sum", EVERYBODY, EVERYBODY)
+    assert mask_key(bytes(32), 3) == derive(bytes(32), everybody.info("mask"))
+    everybody = Place(number, 0, "seed", EVERYBODY, EVERYBODY)
+    who = b"".join(client.to_bytes(8, "little") for client in CLIENTS)
+    shares = b"".join(SHARES[client] for client in CLIENTS)
+    assert session.seed(SHARES) == derive(shares, everybody.info("seed") + who)
 
 
 # Pairs

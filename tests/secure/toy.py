@@ -38,24 +38,30 @@ class Toy:
     def prepare(self, seat: Seat) -> Turn:
         peers = [peer for peer in seat.sizes if peer != seat.own]
         to_peers = {peer: {"pair": np.array([seat.own, peer])} for peer in peers}
-        return Turn(state={"prepared": np.array(seat.own)}, to_peers=to_peers)
+        session = np.frombuffer(seat.session, np.uint8)
+        state = {"prepared": np.array(seat.own), "session": session}
+        return Turn(state=state, to_peers=to_peers)
 
     def offer(self, seat: Seat, state: Arrays, codes: Bytes, inbox: Inbox) -> Turn:
         assert state["prepared"] == seat.own
         assert {*seat.evaluators, *seat.owners} == {*inbox}
         for peer, arrays in inbox.items():
             assert arrays["pair"].tolist() == [peer, seat.own]
-        return Turn(to_evaluators={"codes": codes} if seat.evaluators else {})
+        assert seat.num_bits == 8 * codes.shape[1]
+        return Turn(state=state, to_evaluators={"codes": codes} if seat.evaluators else {})
 
     def answer(self, seat: Seat, state: Arrays, codes: Bytes, inbox: Inbox) -> Turn:
+        assert state["session"].tobytes() == seat.session
         to_peers, to_server = {}, {}
         for owner in seat.owners:
             found = np.bitwise_count(inbox[owner]["codes"][:, None] ^ codes).sum(-1, np.uint16)
             mask = np.frombuffer(seat.entropy(found.nbytes), np.uint16).reshape(found.shape)
             to_peers[owner], to_server[owner] = {"masked": found + mask}, {"mask": mask}
-        return Turn(to_peers=to_peers, to_server=to_server)
+        state = {"answered": codes}
+        return Turn(state=state, to_peers=to_peers, to_server=to_server)
 
     def reveal(self, seat: Seat, state: Arrays, codes: Bytes, inbox: Inbox) -> Turn:
+        np.testing.assert_array_equal(state["answered"], codes, strict=True)
         return Turn(to_server={peer: {"masked": inbox[peer]["masked"]} for peer in seat.evaluators})
 
     def distances(

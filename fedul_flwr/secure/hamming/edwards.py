@@ -19,6 +19,8 @@ D = -121665 * pow(121666, -1, P) % P
 
 _ROOT_OF_MINUS_ONE = pow(2, (P - 1) // 4, P)
 
+_CANDIDATES = 256
+
 
 class Point(NamedTuple):
     """Affine coordinates, both in ``0..P-1``."""
@@ -80,10 +82,8 @@ def to_montgomery(point: Point) -> bytes:
 
 def hashed_point(data: bytes) -> Point:
     """A point of prime order with unknown discrete logarithm: try and increment, times 8."""
-    counter = 0
-    while True:
+    for counter in range(_CANDIDATES):
         candidate = hashlib.shake_128(data + counter.to_bytes(8, "little")).digest(POINT_BYTES)
-        counter += 1
         try:
             point = decompress(candidate)
         except ValueError:  # about every second candidate
@@ -91,3 +91,4 @@ def hashed_point(data: bytes) -> Point:
         for _ in range(3):
             point = add(point, point)
         return point
+    raise AssertionError("no candidate is a point, as once in 2^256 times")

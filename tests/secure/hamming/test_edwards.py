@@ -8,6 +8,7 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
 
+from fedul_flwr.secure.hamming import edwards
 from fedul_flwr.secure.hamming.edwards import (
     P,
     Point,
@@ -127,6 +128,37 @@ def test_a_hashed_point_is_of_prime_order_and_the_same_for_the_same_bytes() -> N
     for point in points:
         assert times(ORDER, point) == NEUTRAL
         assert point != NEUTRAL
+
+
+def test_a_hashed_point_is_8_times_the_first_candidate_that_is_a_point() -> None:
+    first = []
+    for number in range(12):
+        data = bytes([number])
+        for counter in range(20):
+            candidate = hashlib.shake_128(data + counter.to_bytes(8, "little")).digest(32)
+            try:
+                point = decompress(candidate)
+            except ValueError:
+                continue
+            assert hashed_point(data) == times(8, point)
+            first.append(counter)
+            break
+    # Every second candidate is a point: of 12 inputs, some take the first and some a later one.
+    assert len(first) == 12
+    assert min(first) == 0 < max(first)
+
+
+def test_a_hash_that_gives_no_point_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = []
+
+    def refuse(data: bytes) -> Point:
+        asked.append(data)
+        raise ValueError
+
+    monkeypatch.setattr(edwards, "decompress", refuse)
+    with pytest.raises(AssertionError, match="no candidate is a point"):
+        hashed_point(b"data")
+    assert len(set(asked)) == 256
 
 
 def test_bytes_that_are_no_point() -> None:

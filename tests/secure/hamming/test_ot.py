@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from fedul_flwr.secure.hamming import extension, ot
 from fedul_flwr.secure.hamming.ot import CORRECTIONS, OT
 from tests.secure.hamming.pairs import (
     STEPS,
@@ -69,6 +72,20 @@ def test_the_longest_codes_fill_the_ring() -> None:
     # L = 65528 = 2^16 - 8.
     codes = {0: np.zeros((1, 8191), np.uint8), 1: np.full((1, 8191), 255, np.uint8)}
     assert play(OT, codes).distances[0, 1].tolist() == [[65528]]
+
+
+def test_all_is_counted_modulo_2_to_16(monkeypatch: pytest.MonkeyPatch) -> None:
+    # In floating point a number below 0 would become a word as each machine likes.
+    types = []
+
+    def watched(*arguments: Any) -> Any:
+        found = extension.offer_correlated(*arguments)
+        types.extend(array.dtype for array in (arguments[-1], *found))
+        return found
+
+    monkeypatch.setattr(ot, "offer_correlated", watched)
+    play(OT, {0: random_codes(2, 16), 1: random_codes(3, 16)})
+    assert set(types) == {np.dtype(np.uint16)}
 
 
 @settings(max_examples=10, deadline=None)
@@ -140,3 +157,21 @@ def test_traffic_and_cost() -> None:
     assert OT.cost([2, 2, 2], 16).seconds == pytest.approx(1.5 * OT.cost([2, 2], 16).seconds)
     assert OT.cost([100, 100], 1024).seconds > OT.cost([10, 100], 1024).seconds > 0
     assert OT.cost([2], 16) == OT.cost([], 16) == (0, 0)
+
+
+@pytest.mark.parametrize(
+    ("sizes", "pairs", "transfers", "distances", "at_a_time"),
+    [
+        # One pair; (2 + 3) / 2 points of 16 bits; 2 · 3 distances.
+        ([2, 3], 1, 40, 6, 1),
+        # Three pairs of which two work at a time; each of 5 points in 2 / 2 pairs.
+        ([2, 0, 3], 3, 80, 6, 2),
+    ],
+)
+def test_cost_by_hand(
+    sizes: list[int], pairs: int, transfers: int, distances: int, at_a_time: int
+) -> None:
+    found = OT.cost(sizes, 16)
+    seconds = 0.07 * pairs + 3e-6 * transfers + 2e-8 * 16 * distances
+    assert found.seconds == pytest.approx(seconds / at_a_time)
+    assert found.traffic == 129 * 32 * pairs + 16 * transfers + (2 * 16 + 4) * distances

@@ -288,3 +288,21 @@ def test_cost_of_no_pair_is_nothing() -> None:
     for less, more in itertools.pairwise(costs):
         assert less.seconds < more.seconds
         assert less.traffic < more.traffic
+
+
+@pytest.mark.parametrize(
+    ("sizes", "owners", "encrypted", "rows", "at_a_time"),
+    [
+        # 2 chunks each, of which one client's are encrypted; 45 rows of 2 chunks.
+        ([45, 45], 1, 32, 90, 1),
+        # 2, 8 and 1 chunks, all encrypted; (355 · 11 - 45 · 2 - 300 · 8 - 10) / 2 rows.
+        ([45, 300, 10], 3, 176, 702.5, 2),
+    ],
+)
+def test_cost_by_hand(
+    sizes: list[int], owners: int, encrypted: int, rows: float, at_a_time: int
+) -> None:
+    found = SMALL.cost(sizes, 16)
+    seconds = 0.2 * owners + 0.012 * encrypted + (0.042 + 16 * 2.5e-6) * rows
+    assert found.seconds == pytest.approx(seconds / at_a_time)
+    assert found.traffic == 64 * (2 * encrypted + 4 * rows)

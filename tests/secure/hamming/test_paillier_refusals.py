@@ -166,4 +166,5 @@ def test_refuses_longer_codes(num_bits: int) -> None:
         SMALL.prepare(Seat(0, (1,), (), {0: 1, 1: 1}, num_bits, bytes(32)))
     with pytest.raises(UserError, match=message):
         SMALL.distances((1, 1), num_bits, {}, {})
-    assert SMALL.prepare(Seat(0, (1,), (), {0: 1, 1: 1}, 8184, bytes(32))) == Turn()
+    for longest in (8184, 8191):
+        assert SMALL.prepare(Seat(0, (1,), (), {0: 1, 1: 1}, longest, bytes(32))) == Turn()

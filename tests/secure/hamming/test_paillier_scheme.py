@@ -68,6 +68,16 @@ def test_the_owners_randomness_is_uniform_among_nth_residues() -> None:
     assert len(residues) == 24
 
 
+def test_no_draw_makes_the_owners_randomness_share_a_factor_with_n() -> None:
+    # Modulo 5 two bits are drawn, so that 4 to 7 are 0 to 3; modulo 7 three, of which 6 and 7 are
+    # drawn again.
+    for x in range(8):
+        for y in range(8):
+            found = TINY.encrypt(mpz(0), scripted([x, y, 2]))
+            assert math.gcd(int(found), 35) == 1
+            assert found == TINY.encrypt(mpz(0), scripted([x % 4, y if y < 6 else 2]))
+
+
 def test_nobody_can_try_out_all_randomness() -> None:
     # With r below 2^16, say, whoever divides by all r^n reads the plaintext.
     entropy = seeded(1)
@@ -90,6 +100,10 @@ def uniform(number: mpz, bound: mpz) -> float:
 def test_encryption_without_the_private_key_by_hand() -> None:
     # r = 1 + 1 = 2, 2^35 = 18 modulo 1225.
     assert nth_residue(mpz(35), scripted([1])) == 18
+    # r is from 1 to 34: of draws 33 is the last, 34 is drawn again. 34^35 = (-1)^35 = -1 modulo 35
+    # and (35 - 1)^35 = -1 + 35 · 35 = -1 modulo 1225.
+    assert nth_residue(mpz(35), scripted([33])) == 1224
+    assert nth_residue(mpz(35), scripted([34, 1])) == 18
     assert add_plaintext(mpz(18), mpz(12), mpz(35)) == 228
     assert add_plaintext(mpz(18), mpz(12 - 35), mpz(35)) == 228
 
@@ -144,6 +158,7 @@ def test_coprime_by_hand() -> None:
     n = mpz(35)
     assert all_coprime([], n)
     assert all_coprime([mpz(1), mpz(36), mpz(1224)], n)
+    assert all_coprime([mpz(5), mpz(7)], mpz(6))
     for shares in (0, 5, 14, 35):
         assert not all_coprime([mpz(2), mpz(shares), mpz(3)], n)
 
@@ -151,6 +166,7 @@ def test_coprime_by_hand() -> None:
 def test_uniform_below_takes_the_bits_it_needs_and_draws_again() -> None:
     # Below 5 are 3 bits: 255 is 7 and 14 is 6, too large; 12 is 4.
     assert uniform_below(mpz(5), scripted([255, 14, 12])) == 4
+    assert uniform_below(mpz(4), scripted([7])) == 3
     assert [uniform_below(mpz(256), scripted([value])) for value in (0, 255)] == [0, 255]
     assert {int(uniform_below(mpz(3), os.urandom)) for _ in range(200)} == {0, 1, 2}
     assert uniform_below(mpz(1), scripted([0])) == 0
@@ -170,6 +186,19 @@ def test_primes_are_two_and_set_their_highest_bits() -> None:
     for _ in range(10):
         key = generate_key(10, os.urandom)
         assert {int(key.p), int(key.q)} == {29, 31}
+
+
+def test_primes_are_tested_in_40_rounds(monkeypatch: pytest.MonkeyPatch) -> None:
+    rounds = []
+
+    def asked(number: mpz, count: int = 25) -> bool:
+        rounds.append(count)
+        return is_prime(number, count)
+
+    is_prime = gmpy2.is_prime
+    monkeypatch.setattr(gmpy2, "is_prime", asked)
+    generate_key(64, os.urandom)
+    assert set(rounds) == {40}
 
 
 @pytest.mark.parametrize("bits", [512, 3072])

@@ -60,6 +60,7 @@ def test_clients_hear_the_seed_and_send_codes_alone() -> None:
     server = PlaintextServer(list(PARTS), BITS, SHARED)
     for message in server.ask().values():
         assert {name: array.tobytes() for name, array in message.items()} == {SEED: SHARED}
+        assert message[SEED].dtype == np.uint8
     for reply in answer(server, PARTS).values():
         assert list(reply) == [CODES]
         assert reply[CODES].shape[1] == BITS // 8
@@ -121,6 +122,11 @@ def test_refuses_a_length_that_is_none() -> None:
 def test_sizes_are_known_once_clients_have_answered() -> None:
     with pytest.raises(RuntimeError, match="ask the clients first"):
         PlaintextServer([0], BITS, SHARED).sizes()
+
+
+def test_its_cost_is_the_codes_alone() -> None:
+    # 3 + 0 + 5 points of 16 bits, 2 bytes each.
+    assert PLAINTEXT.cost([3, 0, 5], 16) == (0, 16)
 
 
 def test_backends_are_found_by_their_own_names() -> None:
