@@ -5,9 +5,9 @@ It is FedAvg-SL or FedProx-SL of the paper, depending on the base strategy.
 
 from __future__ import annotations
 
-from client_apps.local import TrainingData
 from client_apps.matching import MatchingClient
 from fedul_flwr.config.matching import SupervisedPartSettings
+from fedul_flwr.federated.client import TrainingData
 from fedul_flwr.learning.batches import Batches, point_batches
 from fedul_flwr.learning.local import Loss
 from fedul_flwr.learning.plan import LocalPlan

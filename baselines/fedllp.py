@@ -5,9 +5,9 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from client_apps.local import TrainingData
 from client_apps.unlabeled_sets import UnlabeledSetsClient
 from fedul_flwr.config.baselines import FedLLPSettings, FedLLPVATSettings
+from fedul_flwr.federated.client import TrainingData
 from fedul_flwr.federated.client_policy import SetAdmission
 from fedul_flwr.federated.strategy import MethodStrategy
 from fedul_flwr.learning.adversarial import virtual_adversarial_loss

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from torch.nn import functional
 
-from client_apps.local import TrainingData
 from client_apps.unlabeled_sets import UnlabeledSetsClient
 from fedul_flwr.config.baselines import FedPLSettings
 from fedul_flwr.data.set_check import Verdict
 from fedul_flwr.errors import UserError
+from fedul_flwr.federated.client import TrainingData
 from fedul_flwr.federated.client_policy import SetAdmission
 from fedul_flwr.federated.strategy import MethodStrategy
 from fedul_flwr.learning.local import Objective, on_logits

@@ -8,12 +8,12 @@ from flwr.serverapp import Grid
 from baselines.network_labels import NetworkLabelsClient
 from client_apps.partly_labeled import nothing
 from fedul_flwr.data.content import Content
+from fedul_flwr.data.types import Propagated
 from fedul_flwr.federated.client_policy import LabelStages
 from fedul_flwr.federated.messages import to_arrays
 from fedul_flwr.federated.registry import ClientRef
 from fedul_flwr.federated.strategy import MethodStrategy
 from fedul_flwr.learning.local import load_arrays
-from fedul_flwr.propagation.labels import Propagated
 
 LABEL = "fedsem-label"
 """Phase in which all clients label their points, and name under which they store the labels."""

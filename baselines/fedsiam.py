@@ -17,7 +17,6 @@ from flwr.common.typing import Scalar as FlowerScalar
 from flwr.serverapp import Grid
 from numpy.typing import NDArray
 
-from client_apps.local import TrainingData
 from client_apps.partly_labeled import PartlyLabeledClient
 from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.config.sections import ScaffoldSettings
@@ -27,6 +26,7 @@ from fedul_flwr.data.types import Arrays, Floats
 from fedul_flwr.errors import UserError
 from fedul_flwr.federated.aggregation import average_buffers
 from fedul_flwr.federated.base_strategies import ROBUST
+from fedul_flwr.federated.client import TrainingData
 from fedul_flwr.federated.client_policy import LabelStages
 from fedul_flwr.federated.codec import UpdateCodec
 from fedul_flwr.federated.disclosure import AVERAGED, EVERY_ROUND, TRAIN, Sent

@@ -12,11 +12,11 @@ from flwr.common import log
 from flwr.serverapp import Grid
 
 from baselines.all_labels import AllLabelsClient
-from client_apps.local import TrainingData
 from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.data.label_split import who_has_labels
 from fedul_flwr.data.types import Arrays
 from fedul_flwr.errors import UserError
+from fedul_flwr.federated.client import TrainingData
 from fedul_flwr.federated.client_policy import GivenLabelClients
 from fedul_flwr.federated.disclosure import HELLO, Sent
 from fedul_flwr.federated.label_place import LabelPlaceStrategy

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from client_apps.partly_labeled import PartlyLabeledClient, nothing
+from fedul_flwr.data.types import Propagated
 from fedul_flwr.federated.client_policy import LabelStages
 from fedul_flwr.federated.strategy import MethodStrategy
 from fedul_flwr.learning.local import predict_logits
 from fedul_flwr.learning.local_plan import local_plan
 from fedul_flwr.learning.pseudo_labels import network_labels
-from fedul_flwr.propagation.labels import Propagated
 
 
 class NetworkLabels(MethodStrategy):

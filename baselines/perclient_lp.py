@@ -6,9 +6,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from client_apps.propagating import PropagatingClient
+from fedul_flwr.data.types import Propagated
 from fedul_flwr.federated.client_policy import LabeledClientStages
 from fedul_flwr.federated.strategy import MethodStrategy
-from fedul_flwr.propagation.labels import Propagated, labels_from_scores
+from fedul_flwr.propagation.labels import labels_from_scores
 
 
 class PerClientLP(MethodStrategy):

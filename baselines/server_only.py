@@ -9,10 +9,10 @@ from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord
 from flwr.common import log
 from flwr.serverapp import Grid
 
-from client_apps.local import LocalTrainingClient
 from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.data.types import Arrays
 from fedul_flwr.errors import UserError
+from fedul_flwr.federated.client import MethodClient
 from fedul_flwr.federated.disclosure import HELLO, Sent
 from fedul_flwr.federated.strategy import MethodStrategy
 
@@ -57,7 +57,7 @@ class ServerOnly(MethodStrategy):
         log(INFO, "\t├──> %s: no client takes part", type(self).__name__)
 
 
-class ServerOnlyClient(LocalTrainingClient):
+class ServerOnlyClient(MethodClient):
     """Registers with the server and takes part in nothing else."""
 
     @classmethod

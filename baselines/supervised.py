@@ -8,7 +8,6 @@ from functools import cached_property
 import numpy as np
 from torch.nn import functional
 
-from client_apps.local import LocalTrainingClient, TrainingData
 from fedul_flwr.config.baselines import SupervisedSettings
 from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.data.content import Value
@@ -16,13 +15,14 @@ from fedul_flwr.data.seeds import stream
 from fedul_flwr.data.set_split import open_labeled_points, open_unlabeled_sets
 from fedul_flwr.data.types import UNLABELED, LabeledPoints
 from fedul_flwr.errors import OwnDataError, UserError
+from fedul_flwr.federated.client import MethodClient, TrainingData
 from fedul_flwr.federated.disclosure import PREPARE, Sent
 from fedul_flwr.learning.batches import Batches, num_batches, repeated_batches
 from fedul_flwr.learning.local import Loss
 from fedul_flwr.learning.plan import LocalPlan
 
 
-class SupervisedClient(LocalTrainingClient):
+class SupervisedClient(MethodClient):
     """Trains on this client's points with their labels, or on a part of them."""
 
     @property

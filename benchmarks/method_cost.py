@@ -15,8 +15,8 @@ from torch.utils.flop_counter import FlopCounterMode
 from benchmarks.clients import fresh_weights, prepared_clients
 from benchmarks.inputs import mnist_like
 from benchmarks.report import Outcome
-from client_apps.local import LocalTrainingClient
 from fedul_flwr.config.run_config import RunConfig, resolve
+from fedul_flwr.federated.client import MethodClient
 from fedul_flwr.models import build_model
 from fedul_flwr.run.server_data import open_server_data
 
@@ -78,7 +78,7 @@ def measure(quick: bool) -> Outcome:
     return outcome
 
 
-def _epoch(client: LocalTrainingClient, start: NDArrays) -> tuple[NDArrays, float]:
+def _epoch(client: MethodClient, start: NDArrays) -> tuple[NDArrays, float]:
     """The model after one epoch from ``start``, and its seconds."""
     parameters = [array.copy() for array in start]
     began = time.perf_counter()

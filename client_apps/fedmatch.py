@@ -9,12 +9,12 @@ from flwr.common.typing import NDArrays
 from flwr.common.typing import Scalar as FlowerScalar
 from torch import nn
 
-from client_apps.local import TrainingData
 from client_apps.matching import MatchingClient
 from fedul_flwr.config.matching import FedMatchSettings, ScenarioSettings
 from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.data.seeds import stream
 from fedul_flwr.data.types import Arrays
+from fedul_flwr.federated.client import TrainingData
 from fedul_flwr.federated.disclosure import AVERAGED, EVERY_ROUND, TRAIN, Sent
 from fedul_flwr.federated.messages import ARRAYS, METRICS
 from fedul_flwr.federated.sparse import decode, encode

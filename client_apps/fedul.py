@@ -9,12 +9,12 @@ import numpy as np
 from flwr.common.typing import NDArrays
 from flwr.common.typing import Scalar as FlowerScalar
 
-from client_apps.local import TrainingData
 from client_apps.unlabeled_sets import UnlabeledSetsClient
 from fedul_flwr.config.fedul import FedULSettings
 from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.data.content import Value
 from fedul_flwr.data.seeds import stream
+from fedul_flwr.federated.client import TrainingData
 from fedul_flwr.federated.disclosure import EVALUATE, PREPARE, Sent
 from fedul_flwr.federated.messages import CLASS_MASSES, METRICS, TEST_PRIOR
 from fedul_flwr.learning.class_priors import class_masses

@@ -7,15 +7,15 @@ from functools import cached_property
 
 import numpy as np
 
-from client_apps.local import LocalTrainingClient
 from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.data.content import Value
 from fedul_flwr.data.label_split import open_partly_labeled_points
 from fedul_flwr.data.types import UNLABELED, Ints, PartlyLabeledPoints
+from fedul_flwr.federated.client import MethodClient
 from fedul_flwr.federated.disclosure import PREPARE, Sent
 
 
-class LabeledPointsClient(LocalTrainingClient):
+class LabeledPointsClient(MethodClient):
     """Base of clients with partly labeled points; loads them and tells which may be trained on."""
 
     @cached_property

@@ -9,11 +9,11 @@ import numpy as np
 from torch import Tensor
 
 from client_apps.labeled_points import LabeledPointsClient
-from client_apps.local import TrainingData
 from fedul_flwr.config.matching import ScenarioSettings, ViewSettings
 from fedul_flwr.data.label_split import who_has_labels
 from fedul_flwr.data.seeds import stream
 from fedul_flwr.data.types import UNLABELED, Ints, PartlyLabeledPoints
+from fedul_flwr.federated.client import TrainingData
 from fedul_flwr.learning.batches import Batches, matching_batches
 from fedul_flwr.learning.plan import LocalPlan
 from fedul_flwr.learning.randaugment import randaugment

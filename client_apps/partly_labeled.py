@@ -8,10 +8,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from client_apps.labeled_points import LabeledPointsClient
-from client_apps.local import TrainingData
 from fedul_flwr.config.semi import PropagatedLabelSettings, PseudoLabelSettings, StageSettings
-from fedul_flwr.data.types import UNLABELED
-from fedul_flwr.propagation.labels import Propagated
+from fedul_flwr.data.types import UNLABELED, Propagated
+from fedul_flwr.federated.client import TrainingData
 from fedul_flwr.results.label_names import PSEUDO_LABELS
 
 if TYPE_CHECKING:

@@ -9,9 +9,9 @@ from numpy.typing import NDArray
 
 from client_apps.partly_labeled import PartlyLabeledClient, nothing
 from fedul_flwr.config.semi import PropagationSettings
-from fedul_flwr.data.types import Floats, Ints
+from fedul_flwr.data.types import Floats, Ints, Propagated
 from fedul_flwr.propagation.central import propagated_scores
-from fedul_flwr.propagation.labels import Propagated, labels_from_scores
+from fedul_flwr.propagation.labels import labels_from_scores
 
 
 class PropagatingClient(PartlyLabeledClient):

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import cached_property
 
-from client_apps.local import LocalTrainingClient, TrainingData
 from fedul_flwr.config.fedul import AdmissionSettings
 from fedul_flwr.config.node_config import SET_FORMATS
 from fedul_flwr.config.run_config import RunConfig
@@ -14,10 +13,11 @@ from fedul_flwr.data.set_check import Verdict, judge_sets
 from fedul_flwr.data.set_split import open_unlabeled_sets
 from fedul_flwr.data.types import UnlabeledSets
 from fedul_flwr.errors import OwnDataError
+from fedul_flwr.federated.client import MethodClient, TrainingData
 from fedul_flwr.federated.disclosure import PREPARE, Sent
 
 
-class UnlabeledSetsClient(LocalTrainingClient):
+class UnlabeledSetsClient(MethodClient):
     """Has unlabeled sets with class priors; subclasses define the training."""
 
     min_sets: int | None = None

@@ -13,17 +13,12 @@ from client_apps.private import PrivateClient
 from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.config.semi import XCLPSettings
 from fedul_flwr.data.content import Content, number
-from fedul_flwr.data.types import UNLABELED, Arrays, Bytes
+from fedul_flwr.data.types import UNLABELED, Arrays, Bytes, Propagated
 from fedul_flwr.errors import UserError
 from fedul_flwr.federated.disclosure import Sent
 from fedul_flwr.federated.messages import ARRAYS
 from fedul_flwr.propagation.codes import checked_features, encode
-from fedul_flwr.propagation.labels import (
-    Propagated,
-    labels_from_scores,
-    one_hot,
-    reweigh_by_prior,
-)
+from fedul_flwr.propagation.labels import labels_from_scores, one_hot, reweigh_by_prior
 from fedul_flwr.propagation.phases import (
     ATTEMPT,
     COLUMNS,

@@ -14,10 +14,9 @@ from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.config.semi import XCLPPredictSettings
 from fedul_flwr.data.content import Content, Value
 from fedul_flwr.data.local_files import own_data
-from fedul_flwr.data.types import UNLABELED, Arrays, Ints
+from fedul_flwr.data.types import UNLABELED, Arrays, Ints, Propagated
 from fedul_flwr.errors import OwnDataError
 from fedul_flwr.federated.disclosure import PREPARE, TRAIN, Sent, without
-from fedul_flwr.propagation.labels import Propagated
 from fedul_flwr.propagation.phases import LABEL, LAST, OWN_LABELS
 from fedul_flwr.results.label_files import write_labels
 from fedul_flwr.results.label_names import LEFT_OUT, NETWORK, PERCLIENT_LP, XCLP, file_name

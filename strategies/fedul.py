@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from fedul_flwr.config.class_priors import checked_prior
 from fedul_flwr.config.fedul import FedULSettings
 from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.data.content import Content, Value, numbers
@@ -13,7 +14,7 @@ from fedul_flwr.federated.client_policy import SetAdmission
 from fedul_flwr.federated.messages import CLASS_MASSES, TEST_PRIOR
 from fedul_flwr.federated.registry import ClientReport
 from fedul_flwr.federated.strategy import MethodStrategy
-from fedul_flwr.learning.class_priors import checked_prior, mean_prior, uniform_prior
+from fedul_flwr.learning.class_priors import mean_prior, uniform_prior
 
 
 class FedUL(MethodStrategy):

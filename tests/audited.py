@@ -28,7 +28,6 @@ from baselines.uda import UDAClient
 from client_apps.fedmatch import FedMatchClient
 from client_apps.fedul import FedULClient
 from client_apps.fedul_consistency import FedULConsistencyClient
-from client_apps.local import LocalTrainingClient
 from client_apps.xclp import XCLPClient
 from client_apps.xclp_predict import XCLPPredictClient
 from fedul_flwr.config.node_config import NodeConfig
@@ -39,6 +38,7 @@ from fedul_flwr.data.content import Content
 from fedul_flwr.data.sources import source_directory
 from fedul_flwr.data.split import build_split, client_files
 from fedul_flwr.data.types import Arrays
+from fedul_flwr.federated.client import MethodClient
 from fedul_flwr.federated.client_state import ClientState
 from fedul_flwr.federated.nodes import DataShape, setup_content
 from fedul_flwr.federated.registry import CheckAnswer, ClientRef
@@ -58,7 +58,7 @@ CLIENTS = (0, 1)
 FIRST_STAGE, SECOND_STAGE = 1, 11
 """Rounds that belong to them by default."""
 
-UNLABELED: dict[str, type[LocalTrainingClient]] = {
+UNLABELED: dict[str, type[MethodClient]] = {
     "fedul": FedULClient,
     "fedul-consistency": FedULConsistencyClient,
     "fedpl": FedPLClient,
@@ -67,7 +67,7 @@ UNLABELED: dict[str, type[LocalTrainingClient]] = {
 }
 """Clients of methods that learn without labels."""
 
-PARTLY_LABELED: dict[str, type[LocalTrainingClient]] = {
+PARTLY_LABELED: dict[str, type[MethodClient]] = {
     GIVEN_METHOD: GivenClient,
     "xclp": XCLPClient,
     "xclp-predict": XCLPPredictClient,
@@ -130,9 +130,7 @@ class Federation:
         """Where clients write labels: not below ``root``."""
         return self.root.with_name(f"{self.root.name}-written")
 
-    def client(
-        self, number: int = 0, kind: type[LocalTrainingClient] = FedULClient
-    ) -> LocalTrainingClient:
+    def client(self, number: int = 0, kind: type[MethodClient] = FedULClient) -> MethodClient:
         labels = str(self.written / f"{number}.csv")
         node = NodeConfig(partition_id=number, num_partitions=2, labels=labels)
         return kind(self.settings, node, ClientState(self.states[number]))
@@ -160,7 +158,7 @@ class Federation:
         client.received = received or {}
         return client.fit(self.parameters(), {"server-round": server_round, TEACHER_STEPS: 0})
 
-    def propagate(self, kind: type[LocalTrainingClient], sent: list[Any]) -> dict[int, Arrays]:
+    def propagate(self, kind: type[MethodClient], sent: list[Any]) -> dict[int, Arrays]:
         """XCLP's phases between both clients: rows for each; answers are added to ``sent``."""
 
         def ask(
@@ -184,7 +182,7 @@ class Federation:
         rows = propagation.sum_labels(left, joint)
         return {member.partition_id: content.arrays for member, content in rows.items()}
 
-    def rounds(self, kind: type[LocalTrainingClient]) -> list[Any]:
+    def rounds(self, kind: type[MethodClient]) -> list[Any]:
         """Everything both clients send in a round of each stage, as plain arrays and values."""
         sent: list[Any] = [self.prepare(number, kind=kind).values for number in CLIENTS]
         rows: dict[int, Arrays] = {}
@@ -209,7 +207,7 @@ class Federation:
                 sent += [examples, metrics, *(array.copy() for array in arrays)]
         return sent
 
-    def differences(self, kind: type[LocalTrainingClient]) -> list[Any]:
+    def differences(self, kind: type[MethodClient]) -> list[Any]:
         """What both clients of FedMatch send after everything, and after what they hold already."""
         parts, sent = decompose(self.weights(), (), 0.2), []
         nothing: dict[str, Arrays] = {part: {} for part in parts}

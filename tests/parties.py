@@ -15,11 +15,10 @@ from fedul_flwr.config.node_config import NodeConfig
 from fedul_flwr.config.run_config import default_flat, parse_flat
 from fedul_flwr.config.semi import XCLPSettings
 from fedul_flwr.data.content import Content
-from fedul_flwr.data.types import Ints, PartlyLabeledPoints
+from fedul_flwr.data.types import Ints, PartlyLabeledPoints, Propagated
 from fedul_flwr.federated.client_state import ClientState
 from fedul_flwr.federated.messages import from_records, to_records
 from fedul_flwr.federated.registry import CheckAnswer, ClientRef
-from fedul_flwr.propagation.labels import Propagated
 from fedul_flwr.propagation.server import LabelPropagation
 
 Features = NDArray[np.floating[Any]]

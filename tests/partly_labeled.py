@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 from torch.nn import functional
 
-from client_apps.local import LocalTrainingClient, TrainingData
 from fedul_flwr.config.labels import LabelSettings
 from fedul_flwr.data.content import Value
 from fedul_flwr.data.label_split import open_partly_labeled_points
 from fedul_flwr.data.local_labels import load_partly_labeled
 from fedul_flwr.data.types import PartlyLabeledPoints
+from fedul_flwr.federated.client import MethodClient, TrainingData
 from fedul_flwr.learning.local import Loss
 from fedul_flwr.methods import Method
 
@@ -18,7 +18,7 @@ SEEN: dict[int, PartlyLabeledPoints] = {}
 """What clients trained on, by their number."""
 
 
-class GivenClient(LocalTrainingClient):
+class GivenClient(MethodClient):
     """Trains on the given labels, and takes class 0 for all others: its model shows what it saw."""
 
     @property

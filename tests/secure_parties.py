@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from fedul_flwr.propagation.labels import Propagated
+from fedul_flwr.data.types import Propagated
 from fedul_flwr.secure.backends import BACKENDS, secure_backend
 from tests.parties import Parties, split
 from tests.propagation.conftest import clusters

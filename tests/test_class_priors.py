@@ -8,14 +8,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
+from fedul_flwr.config.class_priors import checked_prior, parse_prior
 from fedul_flwr.learning.class_priors import (
     FLOOR,
-    checked_prior,
     class_masses,
     estimate_prior,
     floored,
     mean_prior,
-    parse_prior,
     reweigh,
     uniform_prior,
 )

@@ -26,7 +26,6 @@ import client_apps.fedmatch
 import client_apps.fedul
 import client_apps.fedul_consistency
 import client_apps.labeled_points
-import client_apps.local
 import client_apps.matching
 import client_apps.partly_labeled
 import client_apps.private
@@ -34,6 +33,7 @@ import client_apps.propagating
 import client_apps.unlabeled_sets
 import client_apps.xclp
 import client_apps.xclp_predict
+import fedul_flwr.federated.client
 from baselines.supervised import SupervisedClient
 from client_apps.fedul import FedULClient
 from client_apps.matching import MatchingClient
@@ -80,7 +80,7 @@ FORBIDDEN = {
 @pytest.mark.parametrize(
     "module",
     [
-        *(client_apps.local, client_apps.unlabeled_sets),
+        *(fedul_flwr.federated.client, client_apps.unlabeled_sets),
         *(client_apps.fedul, client_apps.fedul_consistency),
         *(baselines.fedpl, baselines.fedllp),
         *(client_apps.labeled_points, client_apps.partly_labeled, client_apps.propagating),

@@ -11,11 +11,11 @@ import torch
 from flwr.app import RecordDict
 from torch.nn import functional
 
-from client_apps.local import LocalTrainingClient
 from fedul_flwr.config.node_config import NodeConfig
 from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.data.sources import load_source, source_directory
 from fedul_flwr.data.split import build_split
+from fedul_flwr.federated.client import MethodClient
 from fedul_flwr.federated.client_state import ClientState
 from fedul_flwr.learning.batches import to_input
 from fedul_flwr.learning.local_plan import local_plan
@@ -26,12 +26,12 @@ Settings = Callable[..., RunConfig]
 COSINE = {"learning_rate_schedule": "cosine", "learning_rate": 0.5}
 
 
-class Restarting(LocalTrainingClient):
+class Restarting(MethodClient):
     def stage(self, server_round: int) -> tuple[int, int]:
         return (server_round, 2) if server_round < 3 else (server_round - 2, 2)
 
 
-def rates(settings: RunConfig, kind: type[LocalTrainingClient] = LocalTrainingClient) -> list[Any]:
+def rates(settings: RunConfig, kind: type[MethodClient] = MethodClient) -> list[Any]:
     client = kind(settings, NodeConfig(partition_id=0, num_partitions=1), ClientState(RecordDict()))
     return [client.plan({"server-round": number}).learning_rate for number in (1, 2, 3, 4)]
 
@@ -60,7 +60,7 @@ def test_a_method_may_restart_the_schedule(settings: Settings) -> None:
 
 def test_the_server_may_say_what_to_multiply_by(settings: Settings) -> None:
     schedule = {"learning_rate_schedule": "plateau", "learning_rate": 0.5}
-    client = LocalTrainingClient(
+    client = MethodClient(
         settings(**schedule),
         NodeConfig(partition_id=0, num_partitions=1),
         ClientState(RecordDict()),
@@ -72,7 +72,7 @@ def test_the_server_may_say_what_to_multiply_by(settings: Settings) -> None:
 def test_without_a_round_a_plan_has_the_step_size_of_the_settings(settings: Settings) -> None:
     config = settings(num_rounds=4, **COSINE)
     assert local_plan(config).learning_rate == 0.5
-    client = LocalTrainingClient(
+    client = MethodClient(
         config, NodeConfig(partition_id=0, num_partitions=1), ClientState(RecordDict())
     )
     assert client.plan({}).learning_rate == 0.5

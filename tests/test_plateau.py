@@ -12,7 +12,6 @@ import torch
 from flwr.app import Context, Message, RecordDict
 from torch.nn import functional
 
-from client_apps.own_patience import own_rate_factor
 from fedul_flwr.client_app import build_client
 from fedul_flwr.config.run_config import RunConfig, resolve
 from fedul_flwr.data.seeds import stream
@@ -22,6 +21,7 @@ from fedul_flwr.errors import UserError
 from fedul_flwr.federated.client_state import ClientState
 from fedul_flwr.federated.dispatch import make_client_app
 from fedul_flwr.federated.messages import VALIDATED_ROUND, VALIDATION_LOSS
+from fedul_flwr.federated.own_patience import own_rate_factor
 from fedul_flwr.federated.server_training import ServerTrainer
 from fedul_flwr.learning.batches import to_input
 from fedul_flwr.learning.schedules import plateau

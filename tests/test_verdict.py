@@ -8,13 +8,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from fedul_flwr.data.set_check import (
-    ILL_CONDITIONED,
-    SUM_TOLERANCE,
-    Verdict,
-    judge_sets,
-    stacked_rank,
-)
+from fedul_flwr.config.class_priors import SUM_TOLERANCE
+from fedul_flwr.data.set_check import ILL_CONDITIONED, Verdict, judge_sets, stacked_rank
 
 Floats = NDArray[np.float64]
 NAMES = ["ward A", "ward B", "ward C", "ward D"]

@@ -8,7 +8,7 @@ from typing import Annotated, Literal, Self
 from pydantic import Field, field_validator, model_validator
 
 from fedul_flwr.config.base import Settings
-from fedul_flwr.learning.class_priors import parse_prior
+from fedul_flwr.config.class_priors import parse_prior
 
 BaseName = Literal[
     "fedavg",

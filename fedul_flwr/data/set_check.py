@@ -10,10 +10,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from fedul_flwr.config.class_priors import SUM_TOLERANCE
 from fedul_flwr.data.types import Floats, Ints
 from fedul_flwr.errors import Refusal
 
-SUM_TOLERANCE = 1e-4
 ILL_CONDITIONED = 1e3
 """Condition numbers of Pi above this are warned about."""
 

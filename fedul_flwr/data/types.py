@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -114,3 +114,16 @@ class PartlyLabeledPoints:
     labels: Ints
     new: Bools
     names: tuple[str, ...] = ()
+
+
+class Propagated(NamedTuple):
+    """Result of propagation for every point.
+
+    Attributes
+    ----------
+    labels : int64 ``(n,)``, classes ``0..K-1``, or -1 for a point that no label reaches.
+    confidence : float64 ``(n,)``, between 0 and 1; 1 for a given label, 0 for -1.
+    """
+
+    labels: Ints
+    confidence: Floats

@@ -16,7 +16,6 @@ import click
 from flwr.app import ConfigRecord, Context, RecordDict
 from flwr.common.config import parse_config_args
 
-from client_apps.accountable import AccountableClient
 from fedul_flwr.client_app import build_client
 from fedul_flwr.config.node_config import NodeConfig
 from fedul_flwr.config.overrides import parse_overrides
@@ -26,6 +25,7 @@ from fedul_flwr.config.shared import SharedSettings
 from fedul_flwr.data.content import Content, Value
 from fedul_flwr.data.types import Arrays
 from fedul_flwr.errors import OwnDataError, UserError
+from fedul_flwr.federated.accountable import AccountableClient
 from fedul_flwr.federated.disclosure import EVALUATE, HELLO, PREPARE, TRAIN, Sent
 from fedul_flwr.federated.messages import CONFIG, payload_bytes, to_record
 from fedul_flwr.federated.nodes import DataShape, setup_content

@@ -7,12 +7,12 @@ can be estimated from unlabeled points.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from fedul_flwr.data.set_check import SUM_TOLERANCE
+from fedul_flwr.config.class_priors import checked_prior
 from fedul_flwr.data.types import Floats, Ints
 
 FLOOR = 1e-3
@@ -23,45 +23,6 @@ still occur, and the transition divides by pi."""
 def uniform_prior(num_classes: int) -> Floats:
     """``(K,)``, all classes equally frequent."""
     return np.full(num_classes, 1 / num_classes)
-
-
-def checked_prior(values: ArrayLike) -> Floats:
-    """Class priors ``(K,)`` divided by their sum.
-
-    Raises
-    ------
-    ValueError
-        If an entry is not between 0 and 1 (both excluded), or the sum differs from 1 by more than
-        1e-4; the message is the violated rule.
-    """
-    prior = np.asarray(values, dtype=np.float64)
-    if prior.ndim != 1 or not ((prior > 0) & (prior < 1)).all():
-        raise ValueError("needs every class prior between 0 and 1, both excluded")
-    if abs(prior.sum() - 1) > SUM_TOLERANCE:
-        raise ValueError("must be class priors that sum to 1")
-    return _normalised(prior)
-
-
-def parse_prior(text: str, words: Sequence[str] = ()) -> list[float]:
-    """Parse class priors, K numbers separated by commas; they are not normalized.
-
-    Parameters
-    ----------
-    words : words that are allowed instead of numbers, for the message.
-
-    Raises
-    ------
-    ValueError
-        With the violated rule of :func:`checked_prior`, or if these are not numbers.
-    """
-    try:
-        numbers = [float(part) for part in text.split(",")]
-    except ValueError:
-        allowed = "".join(f"{word!r}, " for word in words).removesuffix(", ")
-        either = f"{allowed} or " if allowed else ""
-        raise ValueError(f"must be {either}numbers separated by commas") from None
-    checked_prior(numbers)
-    return numbers
 
 
 def floored(prior: Floats) -> Floats:

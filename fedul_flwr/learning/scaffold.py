@@ -9,7 +9,6 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from fedul_flwr.federated.variates import Variate
 from fedul_flwr.learning.batches import Batches
 from fedul_flwr.learning.corrections import local_normalizer
 from fedul_flwr.learning.local import (
@@ -20,6 +19,7 @@ from fedul_flwr.learning.local import (
 )
 from fedul_flwr.learning.machine import place
 from fedul_flwr.learning.plan import LocalPlan
+from fedul_flwr.learning.variates import Variate
 
 
 def train_with_variates(

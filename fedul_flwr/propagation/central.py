@@ -7,12 +7,11 @@ from typing import Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from fedul_flwr.data.types import UNLABELED, Floats
+from fedul_flwr.data.types import UNLABELED, Floats, Propagated
 from fedul_flwr.errors import UserError
 from fedul_flwr.propagation.codes import NUM_BITS, SEED_BYTES, encode
 from fedul_flwr.propagation.graph import NUM_NEIGHBOURS, POWER, normalised_graph
 from fedul_flwr.propagation.labels import (
-    Propagated,
     checked_labels,
     labels_from_scores,
     one_hot,

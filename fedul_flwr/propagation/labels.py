@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import numpy as np
 from numpy.typing import ArrayLike
 from scipy.special import entr
 
-from fedul_flwr.data.types import UNLABELED, Floats, Ints
+from fedul_flwr.data.types import UNLABELED, Floats, Ints, Propagated
 from fedul_flwr.errors import UserError
 from fedul_flwr.learning.class_priors import estimate_prior, uniform_prior
 
@@ -17,19 +15,6 @@ SPREAD = (0.4, 0.8)
 """Limits for exp(entropy) of an estimated prior, its effective number of classes, as a fraction of
 K: below the first it is used as it is, above the second a uniform prior is used. Chosen on MNIST,
 like the sharpness."""
-
-
-class Propagated(NamedTuple):
-    """Result of propagation for every point.
-
-    Attributes
-    ----------
-    labels : int64 ``(n,)``, classes ``0..K-1``, or -1 for a point that no label reaches.
-    confidence : float64 ``(n,)``, between 0 and 1; 1 for a given label, 0 for -1.
-    """
-
-    labels: Ints
-    confidence: Floats
 
 
 def one_hot(labels: ArrayLike, num_classes: int) -> Floats:

@@ -10,8 +10,7 @@ import numpy as np
 from safetensors.numpy import load_file
 
 from fedul_flwr.data.label_split import LabelTruth
-from fedul_flwr.data.types import UNLABELED, Floats, Ints
-from fedul_flwr.propagation.labels import Propagated
+from fedul_flwr.data.types import UNLABELED, Floats, Ints, Propagated
 from fedul_flwr.results.label_files import read_labels
 from fedul_flwr.results.label_names import SOURCES, file_name, pseudo_labels_file
 

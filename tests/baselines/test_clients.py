@@ -15,12 +15,12 @@ from baselines.fedllp import FedLLPClient, FedLLPVATClient
 from baselines.fedpl import FedPLClient
 from baselines.supervised import SupervisedClient
 from client_apps.fedul import FedULClient
-from client_apps.local import LocalTrainingClient
 from fedul_flwr.config.node_config import NodeConfig
 from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.data.sources import load_source, source_directory
 from fedul_flwr.data.split import build_split, client_files
 from fedul_flwr.errors import UserError
+from fedul_flwr.federated.client import MethodClient
 from fedul_flwr.federated.client_state import ClientState
 from fedul_flwr.federated.nodes import DataShape, setup_content
 from fedul_flwr.learning import dropout, local
@@ -28,7 +28,7 @@ from fedul_flwr.learning.local import dump_arrays, load_arrays, predict_logits
 from fedul_flwr.models import build_model
 from tests.owners import CLASSES, write_points, write_sets
 
-C = TypeVar("C", bound=LocalTrainingClient)
+C = TypeVar("C", bound=MethodClient)
 Build = Callable[..., Any]
 
 

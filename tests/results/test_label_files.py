@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from fedul_flwr.data.types import Propagated
 from fedul_flwr.errors import UserError
-from fedul_flwr.propagation.labels import Propagated
 from fedul_flwr.results.label_files import read_labels, write_labels
 from fedul_flwr.results.label_names import SOURCES, file_name
 

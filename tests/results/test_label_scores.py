@@ -9,7 +9,7 @@ import pytest
 from numpy.typing import NDArray
 
 from fedul_flwr.data.label_split import LabelTruth
-from fedul_flwr.propagation.labels import Propagated
+from fedul_flwr.data.types import Propagated
 from fedul_flwr.results.label_files import write_labels
 from fedul_flwr.results.label_names import LEFT_OUT, XCLP, file_name
 from fedul_flwr.results.label_scores import risk_coverage, score, score_labels

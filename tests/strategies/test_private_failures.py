@@ -11,10 +11,10 @@ import pytest
 from flwr.app import ArrayRecord, Context, RecordDict
 
 from client_apps.fedul import FedULClient
-from client_apps.local import TrainingData
 from fedul_flwr.client_app import clip
 from fedul_flwr.config.run_config import RunConfig, default_flat, resolve
 from fedul_flwr.errors import UserError
+from fedul_flwr.federated.client import TrainingData
 from fedul_flwr.federated.dp import privacy_spent
 from fedul_flwr.federated.messages import ARRAYS, to_arrays
 from tests.exchanges import Exchange, watched

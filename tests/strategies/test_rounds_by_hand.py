@@ -34,7 +34,7 @@ from fedul_flwr.federated.messages import (
 )
 from fedul_flwr.federated.registry import ClientRef
 from fedul_flwr.federated.strategy import MethodStrategy
-from fedul_flwr.federated.variates import KEPT_ROUNDS
+from fedul_flwr.learning.variates import KEPT_ROUNDS
 from strategies.fednova import FedNova
 from strategies.scaffold import Scaffold
 

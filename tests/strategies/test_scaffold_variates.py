@@ -16,7 +16,7 @@ from safetensors.numpy import load_file
 from fedul_flwr.config.run_config import RunConfig, resolve
 from fedul_flwr.data.types import Arrays
 from fedul_flwr.engine.in_process import FIRST_NODE_ID
-from fedul_flwr.federated.variates import CONTROL, confirmed
+from fedul_flwr.learning.variates import CONTROL, confirmed
 from tests.exchanges import Exchange, Fate, watched
 from tests.flock import OWNERS, Flock, write_owners
 from tests.runs import MeddlingGrid, last_model, metrics, train

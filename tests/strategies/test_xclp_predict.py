@@ -14,13 +14,13 @@ from numpy.typing import NDArray
 from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.data.seeds import stream
 from fedul_flwr.data.sources import load_source
+from fedul_flwr.data.types import Propagated
 from fedul_flwr.errors import UserError
 from fedul_flwr.learning.features import features_and_logits, pixel_features
 from fedul_flwr.learning.local import load_arrays
 from fedul_flwr.learning.pseudo_labels import network_labels
 from fedul_flwr.models import build_model
 from fedul_flwr.propagation.central import label_propagation
-from fedul_flwr.propagation.labels import Propagated
 from fedul_flwr.results.label_files import HEADER, read_labels
 from fedul_flwr.results.label_names import LEFT_OUT, NETWORK, PERCLIENT_LP, SOURCES, XCLP, file_name
 from tests.runs import last_model, summary, train

@@ -20,7 +20,7 @@ from fedul_flwr.federated.disclosure import (
 )
 from fedul_flwr.federated.dispatch import FederatedClient
 from fedul_flwr.federated.messages import ARRAYS, DIAGNOSTICS, METRICS
-from fedul_flwr.federated.variates import CONTROL, KEPT_ROUNDS
+from fedul_flwr.learning.variates import CONTROL, KEPT_ROUNDS
 
 if TYPE_CHECKING:
     from torch import nn  # importing it takes seconds, and most messages do not need it

@@ -17,13 +17,13 @@ from flwr.common.typing import NDArrays
 from flwr.common.typing import Scalar as FlowerScalar
 from numpy.typing import NDArray
 
-from client_apps.accountable import AccountableClient
 from fedul_flwr.config.node_config import POINT_FORMATS, NodeConfig
 from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.data.content import Content, Value
 from fedul_flwr.data.seeds import stream
 from fedul_flwr.data.types import PartlyLabeledPoints
 from fedul_flwr.errors import UserError
+from fedul_flwr.federated.accountable import AccountableClient
 from fedul_flwr.federated.client_state import ClientState
 from fedul_flwr.federated.messages import (
     FEDERATION,
@@ -32,7 +32,7 @@ from fedul_flwr.federated.messages import (
     PREPARED_BEFORE,
     RATE_FACTOR,
 )
-from fedul_flwr.federated.variates import (
+from fedul_flwr.learning.variates import (
     CONTROL,
     KEPT_ROUNDS,
     USED_ROUND,
@@ -57,7 +57,7 @@ class TrainingData(NamedTuple):
     targets: NDArray[np.int64]
 
 
-class LocalTrainingClient(AccountableClient):
+class MethodClient(AccountableClient):
     """A client that trains the global model on its own data.
 
     Subclasses define :meth:`training_data` and :meth:`loss`, and may override :meth:`introduce`.
@@ -226,7 +226,7 @@ class LocalTrainingClient(AccountableClient):
     def count_validation(self, config: dict[str, FlowerScalar]) -> None:
         """Set the factor of the step size in ``config`` if this client runs `plateau` itself."""
         if self.settings.learning_rate_patience_scope == "client":
-            from client_apps.own_patience import own_rate_factor
+            from fedul_flwr.federated.own_patience import own_rate_factor
 
             start = self.server_round - self.stage(self.server_round)[0] + 1
             config[RATE_FACTOR] = own_rate_factor(

@@ -1,0 +1,50 @@
+"""Class priors as users write them: K numbers that sum to 1."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+SUM_TOLERANCE = 1e-4
+"""How far the sum of class priors may be from 1."""
+
+
+def checked_prior(values: ArrayLike) -> NDArray[np.float64]:
+    """Class priors ``(K,)`` divided by their sum.
+
+    Raises
+    ------
+    ValueError
+        If an entry is not between 0 and 1 (both excluded), or the sum differs from 1 by more than
+        1e-4; the message is the violated rule.
+    """
+    prior = np.asarray(values, dtype=np.float64)
+    if prior.ndim != 1 or not ((prior > 0) & (prior < 1)).all():
+        raise ValueError("needs every class prior between 0 and 1, both excluded")
+    if abs(prior.sum() - 1) > SUM_TOLERANCE:
+        raise ValueError("must be class priors that sum to 1")
+    return np.asarray(prior / prior.sum(), dtype=np.float64)
+
+
+def parse_prior(text: str, words: Sequence[str] = ()) -> list[float]:
+    """Parse class priors, K numbers separated by commas; they are not normalized.
+
+    Parameters
+    ----------
+    words : words that are allowed instead of numbers, for the message.
+
+    Raises
+    ------
+    ValueError
+        With the violated rule of :func:`checked_prior`, or if these are not numbers.
+    """
+    try:
+        numbers = [float(part) for part in text.split(",")]
+    except ValueError:
+        allowed = "".join(f"{word!r}, " for word in words).removesuffix(", ")
+        either = f"{allowed} or " if allowed else ""
+        raise ValueError(f"must be {either}numbers separated by commas") from None
+    checked_prior(numbers)
+    return numbers

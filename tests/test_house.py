@@ -1,0 +1,93 @@
+"""Imports run one way through the house, and reach methods by reference only."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+FLOORS = {
+    "errors": 0,
+    "config": 1,
+    "methods": 1,
+    "data": 2,
+    "surrogate": 3,
+    "models": 3,
+    "learning": 3,
+    "propagation": 4,
+    "secure": 4,
+    "federated": 5,
+    # These stand on federated, and may use each other.
+    **dict.fromkeys(
+        ("results", "run", "engine", "comparison", "reproduction", "tuning", "deploy", "cli"), 6
+    ),
+    "server_app": 6,
+    "client_app": 6,
+}
+"""A module imports from its own floor and from those below."""
+EXCEPTIONS = {("fedul_flwr/learning/pseudo_labels.py", "fedul_flwr.propagation.labels")}
+"""Imports that are still to go."""
+METHODS = ("strategies", "client_apps", "baselines")
+
+
+def imported(path: Path) -> Iterator[str]:
+    """Modules that a file imports, also in its functions."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.ImportFrom) and node.module:
+            yield node.module
+        elif isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+
+
+FILES = sorted(path.relative_to(ROOT) for path in (ROOT / "fedul_flwr").rglob("*.py"))
+
+
+def floor(module: str) -> int:
+    """Floor of a module of fedul_flwr; of the package itself, which holds the version, 0."""
+    parts = module.split(".")
+    return FLOORS[parts[1]] if len(parts) > 1 else 0
+
+
+@pytest.mark.parametrize("path", FILES, ids=str)
+def test_given_a_module_then_it_imports_from_no_floor_above(path: Path) -> None:
+    own = floor(".".join(path.with_suffix("").parts).removesuffix(".__init__"))
+    above = [
+        name
+        for name in imported(ROOT / path)
+        if name.split(".")[0] == "fedul_flwr"
+        and floor(name) > own
+        and (str(path), name) not in EXCEPTIONS
+    ]
+    assert not above
+
+
+@pytest.mark.parametrize("path", FILES, ids=str)
+def test_given_a_module_then_it_names_methods_by_reference_only(path: Path) -> None:
+    assert not [name for name in imported(ROOT / path) if name.split(".")[0] in METHODS]
+
+
+def test_below_federated_nobody_imports_flower() -> None:
+    for path in FILES:
+        module = ".".join(path.with_suffix("").parts).removesuffix(".__init__")
+        if 0 < floor(module) < FLOORS["federated"]:
+            assert not [name for name in imported(ROOT / path) if name.split(".")[0] == "flwr"], (
+                path
+            )
+
+
+def test_the_packages_root_has_six_modules() -> None:
+    """They are __init__, server_app, client_app, methods, surrogate and errors."""
+    names = {path.name for path in (ROOT / "fedul_flwr").glob("*.py")}
+    assert names == {
+        *("__init__.py", "server_app.py", "client_app.py"),
+        *("methods.py", "surrogate.py", "errors.py"),
+    }
+
+
+def test_strategies_hold_methods_and_base_strategies_alone() -> None:
+    names = {path.stem for path in (ROOT / "strategies").glob("*.py")}
+    methods = {"fedul", "fedul_finetune", "fedul_mix", "fedmatch", "xclp", "xclp_predict"}
+    assert names == {"__init__", *methods, "scaffold", "fednova", "local_only"}
