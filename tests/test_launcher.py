@@ -322,7 +322,7 @@ def test_app_directory_of_a_wheel(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         (tmp_path / name / "__pycache__").mkdir(parents=True)
         (tmp_path / name / "__init__.py").touch()
     package = tmp_path / "fedul_flwr"
-    monkeypatch.setattr(app_bundle, "__file__", str(package / "app_bundle.py"))
+    monkeypatch.setattr(app_bundle, "__file__", str(package / "engine" / "app_files.py"))
     with pytest.raises(UserError, match="install"):
         app_directory()
     (package / "app_pyproject.toml").write_text("[tool.flwr.app]\n")

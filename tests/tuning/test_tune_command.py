@@ -123,7 +123,7 @@ def test_a_search_its_result_and_the_table_with_both(place: Path, ran: list[RunC
     rendered = call("reproduce", "--render")
     assert rendered.exit_code == 0, rendered.output
     page = Path("docs/tables.md").read_text()
-    assert "| quick | difference | full, tuned |" in page
+    assert "| full | difference | full, tuned |" in page
     errors = [run["figures"]["test_error"] for run in runs if run["row"] == "FedUL"]
     # Of two seeds s/sqrt(2) is half of their distance, and the quantile of t 12.706.
     half = 12.7062 * abs(errors[0] - errors[1]) / 2
