@@ -20,12 +20,9 @@ WATCHED = ("torch", "torchvision", "sklearn", "datasets", "ray", "matplotlib", "
 OWN = ("client_apps", "baselines")
 
 MODULES = {
-    "fedul": {"accountable", "fedul", "local", "unlabeled_sets"},
-    "xclp": {
-        *("accountable", "labeled_points", "local", "partly_labeled"),
-        *("private", "propagating", "xclp"),
-    },
-    "fedmatch": {"accountable", "fedmatch", "labeled_points", "local", "matching"},
+    "fedul": {"fedul", "unlabeled_sets"},
+    "xclp": {"labeled_points", "partly_labeled", "private", "propagating", "xclp"},
+    "fedmatch": {"fedmatch", "labeled_points", "matching"},
 }
 
 
