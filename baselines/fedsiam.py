@@ -22,7 +22,7 @@ from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.config.sections import ScaffoldSettings
 from fedul_flwr.config.semi import FedSiamSettings
 from fedul_flwr.data.content import Value
-from fedul_flwr.data.types import Arrays, Floats
+from fedul_flwr.data.types import Arrays, Floats, below
 from fedul_flwr.errors import UserError
 from fedul_flwr.federated.aggregation import average_buffers
 from fedul_flwr.federated.base_strategies import ROBUST
@@ -135,10 +135,7 @@ class FedSiam(MethodStrategy):
     def load_state_dict(self, state: Mapping[str, NDArray[Any]]) -> None:
         """Restore the state from :meth:`state_dict`."""
         super().load_state_dict(state)
-        prefix = f"{TEACHER}/"
-        self.codec.teacher = to_record(
-            {n.removeprefix(prefix): a for n, a in state.items() if n.startswith(prefix)}
-        )
+        self.codec.teacher = to_record(below(f"{TEACHER}/", state))
         self._steps = int(state.get(TEACHER_STEPS, 0))
 
 

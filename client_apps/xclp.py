@@ -13,7 +13,7 @@ from client_apps.private import PrivateClient
 from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.config.semi import XCLPSettings
 from fedul_flwr.data.content import Content, number
-from fedul_flwr.data.types import UNLABELED, Arrays, Bytes, Propagated
+from fedul_flwr.data.types import UNLABELED, Arrays, Bytes, Propagated, below
 from fedul_flwr.errors import UserError
 from fedul_flwr.federated.disclosure import Sent
 from fedul_flwr.federated.messages import ARRAYS
@@ -157,7 +157,7 @@ class XCLPClient(PrivateClient):
             return encode(memory.pop(FEATURES), seed, self.propagation.num_bits)
 
         task = self._task(content, memory[PRESENT], codes)
-        own, answer = self._backend.respond(_backends_own(memory), message, task)
+        own, answer = self._backend.respond(below(BACKEND, memory), message, task)
         kept = {name: memory[name] for name in (PRESENT, FEATURES) if name in memory}
         self._remember(kept, own)
         return Content(arrays={**answer, **reply})
@@ -174,7 +174,7 @@ class XCLPClient(PrivateClient):
         of_each = dict(zip(participants, unlabeled, strict=True))
         if len(of_each) < len(participants):
             raise UserError(f"{self._name} is asked for a sum in which somebody is twice.")
-        backends, keys = self._backend.mask_keys(_backends_own(memory), task, of_each, attempt)
+        backends, keys = self._backend.mask_keys(below(BACKEND, memory), task, of_each, attempt)
         withheld = bool(content.values[WITHHELD])
         given = self.summed(number(content, ROUND))
         if withheld:
@@ -235,15 +235,6 @@ def _counts(content: Content, key: str) -> list[int]:
     if not isinstance(found, list) or not all(isinstance(n, int) and n >= 0 for n in found):
         raise UserError(f"The server sent no valid {key!r} with the sum of labels.")
     return cast(list[int], found)
-
-
-def _backends_own(memory: Arrays) -> Arrays:
-    """The backend's state."""
-    return {
-        name.removeprefix(BACKEND): array
-        for name, array in memory.items()
-        if name.startswith(BACKEND)
-    }
 
 
 def _no_codes(seed: bytes) -> Bytes:

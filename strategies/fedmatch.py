@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from fedul_flwr.config.matching import FedMatchSettings, SupervisedPartSettings
 from fedul_flwr.config.run_config import RunConfig
-from fedul_flwr.data.types import Arrays
+from fedul_flwr.data.types import Arrays, below
 from fedul_flwr.errors import NoUpdateError, UserError
 from fedul_flwr.federated.label_place import LabelPlaceStrategy
 from fedul_flwr.federated.messages import to_arrays, to_record
@@ -196,8 +196,6 @@ class FedMatch(LabelPlaceStrategy):
     def load_state_dict(self, state: Mapping[str, NDArray[Any]]) -> None:
         """Restore the state from :meth:`state_dict`."""
         super().load_state_dict(state)
-        self.codec.parts = unflatten(
-            {name.removeprefix(PARTS): a for name, a in state.items() if name.startswith(PARTS)}
-        )
+        self.codec.parts = unflatten(below(PARTS, state))
         self.codec.cache.load_state_dict(state)
         self.helpers.load_state_dict(state)

@@ -10,7 +10,7 @@ from flwr.app import ArrayRecord
 from numpy.typing import NDArray
 
 from fedul_flwr.config.server import FedULMixSettings
-from fedul_flwr.data.types import Arrays
+from fedul_flwr.data.types import Arrays, below
 from fedul_flwr.federated.messages import to_arrays, to_record
 from strategies.fedul import FedUL
 
@@ -48,11 +48,7 @@ class FedULMix(FedUL):
     def load_state_dict(self, state: Mapping[str, NDArray[Any]]) -> None:
         """Restore the state from :meth:`state_dict`."""
         super().load_state_dict(state)
-        own = {
-            name.removeprefix(INDEPENDENT): array
-            for name, array in state.items()
-            if name.startswith(INDEPENDENT)
-        }
+        own = below(INDEPENDENT, state)
         self._independent = to_record(own) if own else None
 
 

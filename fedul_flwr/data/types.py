@@ -20,6 +20,15 @@ Arrays = dict[str, NDArray[Any]]
 """Arrays by name, such as a model's weights."""
 
 
+def below(prefix: str, arrays: Mapping[str, NDArray[Any]]) -> Arrays:
+    """Arrays whose names begin with ``prefix``, under their names without it."""
+    return {
+        name.removeprefix(prefix): array
+        for name, array in arrays.items()
+        if name.startswith(prefix)
+    }
+
+
 @dataclass(frozen=True)
 class ImageArrays:
     """Images of one split of a data set with their labels.

@@ -182,11 +182,7 @@ class Registration:
         """Add a client to the registry, or update it; returns whether it was accepted."""
         partition = client.partition_id
         before = {c.node_id for c in self._registry.clients if c.partition_id == partition}
-        if number(answer, "partition-id") == partition:
-            reason = self._registry.register(client, answer)
-        else:
-            reason = self._registry.refuse(client, "its partition-id has changed")
-        if reason:
+        if reason := self._registry.register(client, answer):
             log(WARNING, "Client %s takes no part: %s", partition, reason)
             self._refused.add(client.node_id)
             return False

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from flwr.serverapp import Grid
 
 from fedul_flwr.config.run_config import RunConfig
-from fedul_flwr.data.content import Content
+from fedul_flwr.data.content import Content, number
 from fedul_flwr.data.seeds import stream
 from fedul_flwr.errors import BadMessageError, UserError
 from fedul_flwr.federated.messages import step_messages
@@ -117,6 +117,8 @@ class ClientRegistry:
         others = [other for other in clients if other.partition_id != partition]
         report = ClientReport(id=partition)
         try:
+            if number(answer, "partition-id") != partition:
+                raise BadMessageError("its partition-id has changed")
             self._accept(report, answer)
             if not report.reason:
                 self.clients = sorted([*others, client])
@@ -130,11 +132,6 @@ class ClientRegistry:
         if not report.reason:
             self.failed -= {known for known in clients if known not in others}
         return report.reason
-
-    def refuse(self, client: ClientRef, reason: str) -> str:
-        """Record that a client does not take part, and why; returns the reason."""
-        self._note(ClientReport(id=client.partition_id, reason=reason))
-        return reason
 
     def leave_out_failed(self) -> None:
         """Exclude failed clients that have not come back from this round."""

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from fedul_flwr.config.run_config import LAST_MODEL, RunConfig
 from fedul_flwr.data.content import Content, Value, count
-from fedul_flwr.data.types import Arrays, Floats
+from fedul_flwr.data.types import Arrays, Floats, below
 from fedul_flwr.errors import NoUpdateError, UserError
 from fedul_flwr.federated.aggregation import average_buffers, merge, refuse_non_finite
 from fedul_flwr.federated.base_state import dump_base_state, load_base_state
@@ -213,8 +213,7 @@ class MethodStrategy(Strategy):
 
     def load_state_dict(self, state: Mapping[str, NDArray[Any]]) -> None:
         """Restore the state from :meth:`state_dict`."""
-        base = {name.removeprefix(BASE): a for name, a in state.items() if name.startswith(BASE)}
-        load_base_state(self.base, base)
+        load_base_state(self.base, below(BASE, state))
 
     # For methods
 

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 import numpy as np
 from numpy.typing import NDArray
 
+from fedul_flwr.data.types import below
 from fedul_flwr.errors import UserError
 
 CONTROL = "control"
@@ -53,8 +54,7 @@ def confirmed(kept: Variate, used_round: int) -> dict[str, NDArray[np.generic]]:
         return {}
     for kind in (PROPOSED, CONFIRMED):
         if _round(kind) in kept and int(kept[_round(kind)]) == used_round:
-            prefix = f"{kind}/"
-            return {n.removeprefix(prefix): a for n, a in kept.items() if n.startswith(prefix)}
+            return below(f"{kind}/", kept)
     raise UserError(f"A client has no SCAFFOLD variate of round {used_round} any more.")
 
 

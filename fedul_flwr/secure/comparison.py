@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedul_flwr.data.types import Bytes
+from fedul_flwr.data.types import Bytes, below
 from fedul_flwr.errors import UserError
 from fedul_flwr.secure import channels
 from fedul_flwr.secure.hamming.pairwise import PairwiseHamming, Seat, Turn
@@ -168,7 +168,7 @@ def _offer(
     seed = session.seed({**shares, task.own: remembered[SHARE].tobytes()})
     confirm = {CONFIRM: bytes_array(_confirmation(seed))}
     codes = task.encode(remembered[SEED].tobytes() if task.seed_is_public else seed)
-    turn = protocol.offer(_seat(session, inbox, task), _own(remembered), codes, inbox)
+    turn = protocol.offer(_seat(session, inbox, task), below(STATE, remembered), codes, inbox)
     reply = _post(session, OFFER, turn, inbox, confirm)
     reply[OWN] = _within(codes, task.num_bits)
     return {**session.as_arrays(), **confirm, CODES: codes, **_state(turn)}, reply
@@ -184,7 +184,7 @@ def _answer(
         if not hmac.compare_digest(confirmed, remembered[CONFIRM].tobytes()):
             raise UserError(f"Clients {task.own} and {peer} have made different seeds.")
     codes = remembered[CODES]
-    turn = protocol.answer(_seat(session, inbox, task), _own(remembered), codes, inbox)
+    turn = protocol.answer(_seat(session, inbox, task), below(STATE, remembered), codes, inbox)
     reply = _post(session, ANSWER, turn, inbox, {})
     return {**session.as_arrays(), CODES: codes, **_state(turn)}, reply
 
@@ -195,7 +195,7 @@ def _reveal(
     session = Session.from_arrays(task.own, task.server_round, remembered)
     inbox = _open(session, ANSWER, message)
     seat = _seat(session, inbox, task)
-    turn = protocol.reveal(seat, _own(remembered), remembered[CODES], inbox)
+    turn = protocol.reveal(seat, below(STATE, remembered), remembered[CODES], inbox)
     return session.mask_roots(), _post(session, REVEAL, turn, (), {})
 
 
@@ -259,14 +259,6 @@ def _open(session: Session, step: str, message: Arrays) -> dict[int, dict[str, N
         inbox[peer] = arrays
     require_enough([session.own, *inbox])
     return inbox
-
-
-def _own(remembered: Arrays) -> Arrays:
-    return {
-        name.removeprefix(STATE): array
-        for name, array in remembered.items()
-        if name.startswith(STATE)
-    }
 
 
 def _state(turn: Turn) -> dict[str, NDArray[Any]]:
