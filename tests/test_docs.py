@@ -13,10 +13,10 @@ import pytest
 
 from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.errors import UserError
+from fedul_flwr.experiments.metrics import MEASURES
+from fedul_flwr.experiments.table_file import TableSettings, read_table
+from fedul_flwr.experiments.tables_page import render
 from fedul_flwr.models import MODELS, build_model
-from fedul_flwr.reproduction.measures import MEASURES
-from fedul_flwr.reproduction.render import render
-from fedul_flwr.reproduction.tables import TableSettings, read_table
 from tests.runs import summary, train
 
 ROOT = Path(__file__).parents[1]
@@ -121,7 +121,7 @@ def test_the_table_of_models() -> None:
 
 
 def test_the_runs_of_a_comparison(tmp_path: Path) -> None:
-    from fedul_flwr.comparison.plan import make_plan, read_runs
+    from fedul_flwr.experiments.trial_plan import make_plan, read_runs
 
     (tmp_path / "runs.toml").write_text(blocks("docs/compare.md", "toml")[0])
     runs = read_runs(tmp_path / "runs.toml")

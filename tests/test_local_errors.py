@@ -11,12 +11,12 @@ import pytest
 from flwr.app import Array, ArrayRecord, Message
 from safetensors.numpy import load_file
 
-from fedul_flwr.comparison.cells import CellResult
-from fedul_flwr.comparison.plan import make_plan
-from fedul_flwr.comparison.table import make_rows, notes
 from fedul_flwr.config.run_config import RunConfig, resolve
 from fedul_flwr.data.sources import load_source
 from fedul_flwr.errors import UserError
+from fedul_flwr.experiments.compare_table import make_rows, notes
+from fedul_flwr.experiments.trial import CellResult
+from fedul_flwr.experiments.trial_plan import make_plan
 from fedul_flwr.federated.messages import ARRAYS
 from fedul_flwr.learning.local import dump_arrays
 from fedul_flwr.models import build_model

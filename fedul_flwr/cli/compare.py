@@ -1,4 +1,4 @@
-"""The command line's ``compare``; see :mod:`fedul_flwr.comparison`."""
+"""The command line's ``compare``; see :mod:`fedul_flwr.experiments`."""
 
 from __future__ import annotations
 
@@ -51,9 +51,9 @@ def compare(
     """Compare methods on the same splits and seeds; continues where it was stopped."""
     if (runs is None) == (methods is None):
         raise UserError("compare takes either --runs FILE or --methods a,b,c.")
-    from fedul_flwr.comparison import plan as planning
-    from fedul_flwr.comparison.execute import run_cells
-    from fedul_flwr.comparison.table import print_table
+    from fedul_flwr.experiments import trial_plan as planning
+    from fedul_flwr.experiments.compare_table import print_table
+    from fedul_flwr.experiments.run_trials import run_cells
     from fedul_flwr.results.tracking import refuse_missing
 
     if runs is not None:
@@ -65,7 +65,7 @@ def compare(
     place = output or Path("runs") / f"compare-{name}{'-tuned' if tuned else ''}"
     plan = planning.make_plan(wanted, shared, planning.parse_seeds(seeds), num_supernodes, place)
     if tuned is not None:
-        from fedul_flwr.tuning.use import tuned_runs
+        from fedul_flwr.experiments.tuned_settings import tuned_runs
 
         plan = planning.make_plan(
             tuned_runs(plan, tuned), shared, plan.seeds, num_supernodes, place

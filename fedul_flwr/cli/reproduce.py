@@ -1,4 +1,4 @@
-"""The command line's ``reproduce``; see :mod:`fedul_flwr.reproduction`."""
+"""The command line's ``reproduce``; see :mod:`fedul_flwr.experiments`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from fedul_flwr.cli.options import Verbose
 from fedul_flwr.errors import UserError
 
 if TYPE_CHECKING:
-    from fedul_flwr.reproduction.tables import Size, Table
+    from fedul_flwr.experiments.table_file import Size, Table
 
 
 def reproduce(
@@ -60,14 +60,14 @@ def reproduce(
         raise UserError("reproduce takes one of TABLE, --render and --list.")
     if column is not None and table is None:
         raise UserError("--print takes a TABLE.")
-    from fedul_flwr.reproduction import tables
+    from fedul_flwr.experiments import table_file as tables
 
     if show:
         _list(experiments, results)
         return
     if render or table is None:
-        from fedul_flwr.reproduction.render import PAGE
-        from fedul_flwr.reproduction.render import render as write
+        from fedul_flwr.experiments.tables_page import PAGE
+        from fedul_flwr.experiments.tables_page import render as write
 
         write(experiments, results)
         typer.echo(f"Tables: {PAGE}")
@@ -75,7 +75,7 @@ def reproduce(
     found = tables.read_table(experiments, table)
     size: Size = "quick" if quick else "full"
     if column is not None:
-        from fedul_flwr.reproduction.cell_file import cell_file, refuse_unused
+        from fedul_flwr.experiments.flat_file import cell_file, refuse_unused
 
         refuse_unused(
             columns=columns, seeds=seeds != "0", tuned=tuned, dataset=dataset,
@@ -85,10 +85,10 @@ def reproduce(
         return
     chosen_rows = tables.pick(rows, found.rows(), "row")
     chosen_columns = tables.pick(columns, list(found.columns), "column")
-    from fedul_flwr.comparison.plan import parse_seeds
-    from fedul_flwr.reproduction.render import check_results, print_lines
-    from fedul_flwr.reproduction.results import read_results, results_file
-    from fedul_flwr.reproduction.side_by_side import lines
+    from fedul_flwr.experiments.paper_table import lines
+    from fedul_flwr.experiments.result_file import read_results, results_file
+    from fedul_flwr.experiments.tables_page import check_results, print_lines
+    from fedul_flwr.experiments.trial_plan import parse_seeds
 
     if measured := found.settings.benchmark:
         options = {"--quick": quick, "--device": device != "auto", "--seeds": seeds != "0"}
@@ -130,17 +130,17 @@ def _run(
     verbose: bool,
     tuned: bool,
 ) -> int:
-    from fedul_flwr.comparison.plan import parse_seeds
     from fedul_flwr.engine.simulate import run_here
-    from fedul_flwr.reproduction.execute import Reproduction, missing, reproduce
-    from fedul_flwr.reproduction.plan import Machine, plan_columns
-    from fedul_flwr.reproduction.results import results_file
+    from fedul_flwr.experiments.result_file import results_file
+    from fedul_flwr.experiments.table_plan import Machine, plan_columns
+    from fedul_flwr.experiments.table_runs import Reproduction, missing, reproduce
+    from fedul_flwr.experiments.trial_plan import parse_seeds
 
     machine = Machine(experiments, datasets(dataset), device)
     numbers = parse_seeds(seeds)
     chosen = None
     if tuned:
-        from fedul_flwr.tuning.use import tuned_rows
+        from fedul_flwr.experiments.tuned_settings import tuned_rows
 
         wanted = {
             column: [row for row in rows if row in table.rows_of(column, size)]
@@ -199,8 +199,8 @@ def _warn(device: str) -> None:
 
 
 def _list(experiments: Path, results: Path) -> None:
-    from fedul_flwr.reproduction.results import read_results, results_file
-    from fedul_flwr.reproduction.tables import read_table, table_names
+    from fedul_flwr.experiments.result_file import read_results, results_file
+    from fedul_flwr.experiments.table_file import read_table, table_names
 
     for name in table_names(experiments):
         table = read_table(experiments, name)

@@ -1,4 +1,4 @@
-"""The command line's ``tune``; see :mod:`fedul_flwr.tuning`."""
+"""The command line's ``tune``; see :mod:`fedul_flwr.experiments`."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from fedul_flwr.cli.options import RunConfigs
 from fedul_flwr.errors import UserError
 
 if TYPE_CHECKING:
-    from fedul_flwr.tuning.criterion import Name
-    from fedul_flwr.tuning.plan import StudyPlan
-    from fedul_flwr.tuning.space import Search
+    from fedul_flwr.experiments.criterion import Name
+    from fedul_flwr.experiments.search_plan import StudyPlan
+    from fedul_flwr.experiments.search_space import Search
 
 
 def tune(
@@ -69,9 +69,9 @@ def tune(
     """Search settings for every row of a table, by the same trials and never by test error."""
     if (table is None) == (runs is None):
         raise UserError("tune takes either TABLE or --runs FILE.")
-    from fedul_flwr.tuning.execute import refuse_missing, run_searches
-    from fedul_flwr.tuning.space import FILE, read_search, search_files
-    from fedul_flwr.tuning.study import quiet
+    from fedul_flwr.experiments.row_search import quiet
+    from fedul_flwr.experiments.run_searches import refuse_missing, run_searches
+    from fedul_flwr.experiments.search_space import FILE, read_search, search_files
 
     refuse_missing()
     quiet()
@@ -139,10 +139,10 @@ def _table(
     results: Path,
 ) -> _Target:
     from fedul_flwr.cli.reproduce import datasets
-    from fedul_flwr.reproduction import tables
-    from fedul_flwr.reproduction.plan import Machine, plan_columns
-    from fedul_flwr.tuning.plan import TRIALS, plan_table
-    from fedul_flwr.tuning.results import searches_file
+    from fedul_flwr.experiments import table_file as tables
+    from fedul_flwr.experiments.search_file import searches_file
+    from fedul_flwr.experiments.search_plan import TRIALS, plan_table
+    from fedul_flwr.experiments.table_plan import Machine, plan_columns
 
     table = tables.read_table(experiments, name)
     if table.settings.benchmark:
@@ -173,9 +173,9 @@ def _runs(
     seed: int,
     device: str,
 ) -> _Target:
-    from fedul_flwr.comparison.plan import make_plan, read_runs
     from fedul_flwr.config.overrides import parse_overrides
-    from fedul_flwr.tuning.plan import plan_runs
+    from fedul_flwr.experiments.search_plan import plan_runs
+    from fedul_flwr.experiments.trial_plan import make_plan, read_runs
 
     place = output or Path("runs") / f"tune-{file.stem}"
     shared = {"device": device, **parse_overrides(run_config)}

@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 
 from baselines.given_labels import GivenLabels
-from fedul_flwr.comparison.plan import make_plan
 from fedul_flwr.config.run_config import RunConfig, default_flat, parse_flat
 from fedul_flwr.data.label_split import LabelTruth
 from fedul_flwr.errors import UserError
+from fedul_flwr.experiments.trial_plan import make_plan
 from fedul_flwr.run.server_data import open_server_data
 from tests.runs import last_model, metrics, train
 

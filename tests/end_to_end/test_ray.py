@@ -12,10 +12,10 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from fedul_flwr.comparison.plan import make_plan, read_runs
 from fedul_flwr.config.overrides import parse_overrides
 from fedul_flwr.config.run_config import resolve
 from fedul_flwr.data.sources import load_source
+from fedul_flwr.experiments.trial_plan import make_plan, read_runs
 from tests.runs import last_model, metrics, summary, train
 
 pytestmark = pytest.mark.ray

@@ -1,0 +1,211 @@
+"""What a search tries: its file, the points it draws, and what they change in a row."""
+
+from __future__ import annotations
+
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fedul_flwr.config.run_config import resolve
+from fedul_flwr.errors import UserError
+from fedul_flwr.experiments.search_space import (
+    Search,
+    candidates,
+    changes,
+    points,
+    read_search,
+    search_files,
+)
+
+ROOT = Path(__file__).parents[2]
+OURS = read_search([ROOT / "experiments" / "search.toml"])
+STEPS = ({"optimizer": "sgd", "momentum": 0.9, "learning-rate": 0.1}, {"optimizer": "adam"})
+
+
+def search(trials: int = 12, **space: tuple[dict[str, Any], ...]) -> Search:
+    named = {name.replace("_", "-"): options for name, options in space.items()}
+    return Search(trials, 2, 2, {}, named)
+
+
+def resolved(flat: Any) -> dict[str, Any]:
+    return dict(resolve({**flat, "output": "x"}, Path.cwd()).to_flat())
+
+
+def flat(**overrides: Any) -> dict[str, Any]:
+    return resolved({key.replace("_", "-"): value for key, value in overrides.items()})
+
+
+def test_the_first_eight_points_have_each_step_once_and_halves_evenly() -> None:
+    for seed in range(5):
+        first = list(islice(points(OURS, seed), 8))
+        assert sorted(point["step"] for point in first) == list(range(8))
+        for name in ("schedule", "augmentation", "rounds"):
+            assert sum(point[name] for point in first) == 4
+        assert sorted(point["weight-decay"] for point in first) == [0, 0, 1, 1, 2, 2, 3, 3]
+
+
+def test_the_seed_alone_decides_the_points() -> None:
+    one, again, other = (list(islice(points(OURS, seed), 12)) for seed in (3, 3, 4))
+    assert one == again
+    assert one != other
+
+
+def test_our_search_has_a_dozen_trials_and_halves() -> None:
+    assert (OURS.trials, OURS.reduction_factor, OURS.rungs, OURS.settings) == (12, 2, 2, {})
+    assert read_search([ROOT / "experiments" / "search.toml"], trials=5).trials == 5
+
+
+def test_settings_of_what_an_option_replaces_take_their_defaults() -> None:
+    given = flat(
+        optimizer="sgd", momentum=0.9, learning_rate_schedule="plateau", learning_rate_patience=7
+    )
+    assert changes(given, {"optimizer": "adam"}) == {"optimizer": "adam", "momentum": 0.0}
+    assert changes(given, {"learning-rate-schedule": "cosine"}) == {
+        "learning-rate-schedule": "cosine",
+        "learning-rate-patience": 5,
+    }
+    assert changes(given, {"optimizer": "sgd", "momentum": 0.9}) == {}
+
+
+def test_a_share_of_the_rounds_shortens_stages_and_schedules_alike() -> None:
+    staged: dict[str, Any] = {
+        "method": "labels-only",
+        "num-rounds": 160,
+        "semi.labels-only-rounds": 100,
+        "learning-rate-schedule": "cosine",
+        "learning-rate-rounds": 15,
+    }
+    assert changes(resolved(staged), {"rounds": 0.5}) == {
+        "num-rounds": 80,
+        "semi.labels-only-rounds": 50,
+        "learning-rate-rounds": 8,  # 7.5, to the even one
+    }
+    assert changes(flat(num_rounds=1), {"rounds": 0.5}) == {}
+    assert changes(flat(num_rounds=5), {"rounds": 1.0}) == {}
+
+
+def test_the_experiments_own_settings_come_first_and_no_settings_come_twice() -> None:
+    # Own settings: adam, weight decay 0. Of the four points one leaves these, so four candidates.
+    space = search(step=STEPS, decay=({"weight-decay": 0.0}, {"weight-decay": 1e-3}))
+    found = candidates(space, 0, flat(), resolved)
+    assert found[0].changes == {}
+    assert found[0].options == {}
+    assert len(found) == 4
+    changed = [tuple(sorted(one.changes.items())) for one in found]
+    assert len(set(changed)) == 4
+    assert [one.changes for one in candidates(space, 0, flat(), resolved)] == [
+        one.changes for one in found
+    ]
+
+
+def test_all_rows_try_the_same_points() -> None:
+    of_fedul, of_fedpl = (
+        candidates(OURS, 0, flat(method=method), resolved) for method in ("fedul", "fedpl")
+    )
+    assert len(of_fedul) == 12
+    assert [one.options for one in of_fedul] == [one.options for one in of_fedpl]
+    assert [one.changes for one in of_fedul] == [one.changes for one in of_fedpl]
+
+
+def test_an_option_that_a_row_refuses_is_dropped_from_its_points() -> None:
+    given = flat(base="fednova", optimizer="sgd", learning_rate=0.01)
+    space = search(step=STEPS, decay=({"weight-decay": 0.0}, {"weight-decay": 1e-3}))
+    found = candidates(space, 0, given, resolved)
+    assert all("optimizer" not in one.changes for one in found)
+    # Own, the other step, the other decay, both.
+    assert len(found) == 4
+    (alone,) = [one for one in found if one.changes == {"weight-decay": 1e-3}]
+    (name, why), *_ = alone.dropped.items()
+    assert name == "step: optimizer = adam"
+    assert "base = 'fednova' needs optimizer = 'sgd'" in why
+
+
+def test_a_setting_of_another_method_is_dropped() -> None:
+    space = search(threshold=({"fedpl.threshold": 0.5}, {"fedpl.threshold": 0.6}))
+    assert [one.changes for one in candidates(space, 0, flat(), resolved)] == [{}]
+    of_fedpl = candidates(space, 0, flat(method="fedpl"), resolved)
+    assert sorted(one.changes.get("fedpl.threshold", 0) for one in of_fedpl) == [0, 0.5, 0.6]
+
+
+def test_another_methods_setting_at_its_default_is_dropped_too() -> None:
+    # Nothing refuses it, as it changes nothing: 0.4 is the default.
+    thresholds = ({"fedpl.threshold": 0.4}, {"fedpl.threshold": 0.6})
+    decays = ({"weight-decay": 0.0}, {"weight-decay": 1e-3})
+    found = candidates(search(threshold=thresholds, decay=decays), 0, flat(), resolved)
+    assert [one.changes for one in found] == [{}, {"weight-decay": 1e-3}]
+    (reason,) = found[1].dropped.values()
+    assert "fedpl.threshold" in reason
+
+
+def test_a_point_that_is_refused_as_a_whole_is_passed_over() -> None:
+    def refusing(settings: Any) -> dict[str, Any]:
+        if settings["weight-decay"] and settings["optimizer"] == "sgd":
+            raise UserError("Not both.")
+        return resolved(settings)
+
+    space = search(step=STEPS, decay=({"weight-decay": 0.0}, {"weight-decay": 1e-3}))
+    found = candidates(space, 0, flat(), refusing)
+    assert len(found) == 3
+    assert not any({"momentum", "weight-decay"} <= set(one.changes) for one in found)
+
+
+def test_no_more_candidates_than_trials() -> None:
+    assert len(candidates(OURS, 0, flat(), resolved)) == 12
+    assert len(candidates(search(1, step=STEPS), 0, flat(), resolved)) == 1
+
+
+def test_a_key_is_that_of_the_nearest_file_that_has_it(tmp_path: Path) -> None:
+    experiments = tmp_path / "experiments"
+    folder = experiments / "mini"
+    folder.mkdir(parents=True)
+    (tmp_path / "search.toml").write_text("not read")  # above the experiments
+    inner, plain = folder / "table-1.toml", folder / "table-2.toml"
+    for file in (inner, plain):
+        file.write_text('title = "Digits"\n')
+    with pytest.raises(UserError, match=r"table-1\.toml has no search and no search\.toml above"):
+        search_files(experiments, "mini/table-1")
+    outer = experiments / "search.toml"
+    outer.write_text("trials = 5\nrungs = 1\n[space]\na = [{}, { l1 = 1.0 }]\n")
+    inner.write_text(
+        'title = "Digits"\n[search]\ntrials = 7\n[search.settings]\nvalidation-fraction = 0.1\n'
+    )
+    assert search_files(experiments, "mini/table-1") == [outer, inner]
+    assert search_files(experiments, "mini/table-2") == [outer]
+    found = read_search([outer, inner])
+    assert (found.trials, found.rungs, found.reduction_factor) == (7, 1, 2)
+    assert found.settings == {"validation-fraction": 0.1}
+    assert found.space == {"a": ({}, {"l1": 1.0})}
+    (folder / "search.toml").write_text("[space]\nb = [{}, { l1 = 2.0 }]\n")
+    assert list(read_search(search_files(experiments, "mini/table-1")).space) == ["b"]
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("trial = 3\n[space]\na = []", "Unknown key 'trial'; did you mean 'trials'?"),
+        ("[space]\na = [{}]", "Key space.a needs two or more options, each another."),
+        ("[space]\na = [{}, {}]", "Key space.a needs two or more options, each another."),
+        (
+            "[space]\na = [{}, {learning-rat = 1.0}]",
+            "Unknown setting 'learning-rat'; did you mean 'learning-rate'?",
+        ),
+        (
+            "[space]\na = [{}, {num-rounds = 3}]",
+            "Key space.a: num-rounds cannot be searched or set here: write rounds, a share of",
+        ),
+        ("[space]\na = [{}, {seed = 3}]", "Key space.a: seed cannot be searched or set here"),
+        ("[space]\na = [{}, {rounds = 2}]", "Key space.a: rounds = 2 must be a share in (0, 1]."),
+        ("[space]\na = [{}, {rounds = true}]", "rounds = True must be a share in (0, 1]."),
+        ("reduction-factor = 1\n[space]\na = []", "Key reduction-factor = 1: must be at least 2."),
+        ("[settings]\nseed = 1\n[space]\na = [{}, {l1 = 1.0}]", "Key settings: seed cannot be"),
+    ],
+)
+def test_refusals_name_file_and_key(tmp_path: Path, text: str, words: str) -> None:
+    file = tmp_path / "search.toml"
+    file.write_text(text)
+    with pytest.raises(UserError) as refused:
+        read_search([file])
+    assert str(refused.value).startswith(f"{file}: ")
+    assert words in str(refused.value)
