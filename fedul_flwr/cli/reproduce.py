@@ -1,39 +1,47 @@
-"""The command line's ``reproduce``; see :mod:`fedul_flwr.experiments`."""
+"""The command ``fedul-flwr reproduce``."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from fedul_flwr.cli.options import Verbose
+from fedul_flwr.cli.options import (
+    EXPERIMENTS,
+    RESULTS,
+    Columns,
+    Datasets,
+    DeviceName,
+    Experiments,
+    Quick,
+    Results,
+    Rows,
+    Seeds,
+    Verbose,
+    local_copies,
+    refuse_given,
+    resumable,
+)
 from fedul_flwr.errors import UserError
 
 if TYPE_CHECKING:
-    from fedul_flwr.experiments.table_file import Size, Table
+    from fedul_flwr.experiments.matrix import Size
+    from fedul_flwr.experiments.table_runs import Reproduction
 
 
 def reproduce(
     table: Annotated[
-        str | None, typer.Argument(metavar="TABLE", help="As fedul/table-1; see --list.")
+        str | None, typer.Argument(metavar="TABLE", help="Table, as fedul/table-1; see --list.")
     ] = None,
-    quick: Annotated[
-        bool, typer.Option("--quick", help="At a size for two cores, not the paper's.")
-    ] = False,
-    device: Annotated[
-        Literal["auto", "cpu", "cuda"], typer.Option(help="What models are trained on.")
-    ] = "auto",
-    seeds: Annotated[str, typer.Option(help="Seeds of every run.")] = "0",
-    rows: Annotated[str | None, typer.Option(help="Only these, separated by commas.")] = None,
-    columns: Annotated[str | None, typer.Option(help="Only these, separated by commas.")] = None,
-    dataset: Annotated[
-        list[str] | None,
-        typer.Option(metavar="NAME=PATH", help="Local copy of a data set; may be repeated."),
-    ] = None,
+    quick: Quick = False,
+    device: DeviceName = "auto",
+    seeds: Seeds = "0",
+    rows: Rows = None,
+    columns: Columns = None,
+    dataset: Datasets = None,
     tuned: Annotated[
-        bool,
-        typer.Option("--tuned", help="With the settings that fedul-flwr tune chose."),
+        bool, typer.Option("--tuned", help="Use the settings that fedul-flwr tune chose.")
     ] = False,
     render: Annotated[
         bool, typer.Option("--render", help="Write all tables to docs/tables.md; no runs.")
@@ -43,16 +51,12 @@ def reproduce(
         typer.Option(
             "--print",
             metavar="COLUMN",
-            help="Write the settings of a column, or with --rows of a cell, as TOML; no runs.",
+            help="Print the settings of a column as TOML, or with --rows those of a row; no runs.",
         ),
     ] = None,
-    show: Annotated[bool, typer.Option("--list", help="Show all tables; no runs.")] = False,
-    results: Annotated[Path, typer.Option(file_okay=False, help="Where results are kept.")] = Path(
-        "results"
-    ),
-    experiments: Annotated[
-        Path, typer.Option(file_okay=False, help="Where tables are described.")
-    ] = Path("experiments"),
+    show: Annotated[bool, typer.Option("--list", help="Print all tables; no runs.")] = False,
+    results: Results = RESULTS,
+    experiments: Experiments = EXPERIMENTS,
     verbose: Verbose = False,
 ) -> None:
     """Run the missing experiments of a paper's table, and compare the results with the paper's."""
@@ -60,131 +64,90 @@ def reproduce(
         raise UserError("reproduce takes one of TABLE, --render and --list.")
     if column is not None and table is None:
         raise UserError("--print takes a TABLE.")
-    from fedul_flwr.experiments import table_file as tables
-
     if show:
         _list(experiments, results)
         return
-    if render or table is None:
-        from fedul_flwr.experiments.tables_page import PAGE
-        from fedul_flwr.experiments.tables_page import render as write
+    from fedul_flwr.experiments import tables_page
 
-        write(experiments, results)
-        typer.echo(f"Tables: {PAGE}")
+    if table is None:
+        tables_page.render(experiments, results)
+        typer.echo(f"Tables: {tables_page.PAGE}")
         return
-    found = tables.read_table(experiments, table)
-    size: Size = "quick" if quick else "full"
-    if column is not None:
-        from fedul_flwr.experiments.flat_file import cell_file, refuse_unused
-
-        refuse_unused(
-            columns=columns, seeds=seeds != "0", tuned=tuned, dataset=dataset,
-            device=device != "auto",
-        )  # fmt: skip
-        typer.echo(cell_file(found, column, size, rows, experiments), nl=False)
-        return
-    chosen_rows = tables.pick(rows, found.rows(), "row")
-    chosen_columns = tables.pick(columns, list(found.columns), "column")
-    from fedul_flwr.experiments.paper_table import lines
-    from fedul_flwr.experiments.result_file import read_results, results_file
-    from fedul_flwr.experiments.tables_page import check_results, print_lines
+    from fedul_flwr.experiments.paper_table import lines, print_lines
+    from fedul_flwr.experiments.result_file import read_results
+    from fedul_flwr.experiments.table_file import pick, read_table
     from fedul_flwr.experiments.trial_plan import parse_seeds
 
+    found = read_table(experiments, table)
+    size: Size = "quick" if quick else "full"
+    given = {"--device": device != "auto", "--seeds": seeds != "0", "--tuned": tuned}
+    given["--dataset"] = bool(dataset)
+    if column is not None:
+        from fedul_flwr.experiments.flat_file import flat_file
+
+        refuse_given({"--columns": columns, **given}, "with --print: leave it out")
+        typer.echo(flat_file(found, column, size, rows), nl=False)
+        return
+    chosen_rows = pick(rows, found.rows(), "row")
+    chosen_columns = pick(columns, list(found.columns), "column")
     if measured := found.settings.benchmark:
-        options = {"--quick": quick, "--device": device != "auto", "--seeds": seeds != "0"}
-        options["--tuned"] = tuned
-        for option, given in {**options, "--dataset": bool(dataset)}.items():
-            if given:
-                raise UserError(f"{option} has no effect on {table}: a benchmark measures it.")
+        refuse_given({"--quick": quick, **given}, f"on {table}: a benchmark measures it")
         typer.echo(f"A benchmark measures {table}: {measured}")
         print_lines(found, None, list(lines(found, {}, chosen_rows, chosen_columns)))
         return
-    failed = _run(
-        found, size, experiments, results, device, seeds, dataset or [],
-        chosen_rows, chosen_columns, verbose, tuned,
-    )  # fmt: skip
-    chosen_seeds = parse_seeds(seeds)
-    file = results_file(results, table, size, tuned=tuned)
+    from fedul_flwr.engine.simulate import run_here
+    from fedul_flwr.experiments.table_plan import Device
+    from fedul_flwr.experiments.table_runs import Reproduction
+
+    numbers = parse_seeds(seeds)
+    task = Reproduction(
+        found,
+        size,
+        results,
+        Device(device, local_copies(dataset)),
+        run=lambda config, clients, title: run_here(config, clients, verbose, title),
+        say=typer.echo,
+        tuned=tuned,
+    )
+    failed = _run(task, chosen_rows, chosen_columns, numbers)
     chosen = {
         (row, column, seed): result
-        for (row, column, seed), result in read_results(file).items()
-        if row in chosen_rows and column in chosen_columns and seed in chosen_seeds
+        for (row, column, seed), result in read_results(task.file).items()
+        if row in chosen_rows and column in chosen_columns and seed in numbers
     }
-    check_results(experiments, found, size, chosen, results if tuned else None)
+    tables_page.check_results(found, size, chosen, results if tuned else None)
     shown = list(lines(found, {size: chosen}, chosen_rows, chosen_columns))
     print_lines(found, size, shown, tuned=tuned)
     if failed:
         raise typer.Exit(1)
 
 
-def _run(
-    table: Table,
-    size: Size,
-    experiments: Path,
-    results: Path,
-    device: Literal["auto", "cpu", "cuda"],
-    seeds: str,
-    dataset: list[str],
-    rows: list[str],
-    columns: list[str],
-    verbose: bool,
-    tuned: bool,
-) -> int:
-    from fedul_flwr.engine.simulate import run_here
-    from fedul_flwr.experiments.result_file import results_file
-    from fedul_flwr.experiments.table_plan import Machine, plan_columns
-    from fedul_flwr.experiments.table_runs import Reproduction, missing, reproduce
-    from fedul_flwr.experiments.trial_plan import parse_seeds
+def _run(task: Reproduction, rows: list[str], columns: list[str], seeds: tuple[int, ...]) -> int:
+    """Run the missing trials, and return how many failed."""
+    from fedul_flwr.experiments.search_file import tuned_rows
+    from fedul_flwr.experiments.table_plan import plan_columns
 
-    machine = Machine(experiments, datasets(dataset), device)
-    numbers = parse_seeds(seeds)
+    table, size, device = task.table, task.size, task.device
     chosen = None
-    if tuned:
-        from fedul_flwr.experiments.tuned_settings import tuned_rows
-
-        wanted = {
-            column: [row for row in rows if row in table.rows_of(column, size)]
+    if task.tuned:
+        chosen = {
+            column: tuned_rows(
+                table,
+                column,
+                size,
+                {row: seeds for row in rows if row in table.rows_of(column, size)},
+                device,
+                task.results,
+            )
             for column in columns
         }
-        chosen = tuned_rows(table, wanted, size, numbers, machine, results)
-    plans = plan_columns(table, columns, size, numbers, machine, chosen)
-    task = Reproduction(
-        table, size, results, machine,
-        run=lambda config, clients, title: run_here(config, clients, verbose, title),
-        say=typer.echo, tuned=tuned,
-    )  # fmt: skip
-    if size == "full" and any(missing(task, plan, rows) for plan in plans):
-        _warn(device)
-    try:
-        failed = reproduce(task, plans, rows)
-    except KeyboardInterrupt:
-        typer.echo("The same command goes on from here.", err=True)
-        raise
-    file = results_file(results, table.name, size, tuned=tuned)
-    typer.echo(f"Results: {file}; fedul-flwr reproduce --render writes them to docs/tables.md.")
+    plans = plan_columns(table, columns, size, seeds, device, chosen)
+    if size == "full" and any(task.missing(plan, rows) for plan in plans):
+        _warn(device.name)
+    with resumable():
+        failed = task.run_missing(plans, rows)
+    typer.echo(f"Results: {task.file}; reproduce --render writes them to docs/tables.md.")
     return failed
-
-
-def datasets(values: list[str]) -> dict[str, Path]:
-    """Local copies of data sets by name, from options such as ``ylecun/mnist=data/mnist``.
-
-    Raises
-    ------
-    UserError
-        If one has another form, or its path is not a folder.
-    """
-    found = {}
-    for value in values:
-        name, sign, path = value.partition("=")
-        if not (name and sign and path):
-            raise UserError(
-                f"--dataset {value!r} must be NAME=PATH, as in ylecun/mnist=data/mnist."
-            )
-        place = Path(path).expanduser()
-        if not place.is_dir():
-            raise UserError(f"--dataset {value!r}: {place} is not a folder.")
-        found[name] = place
-    return found
 
 
 def _warn(device: str) -> None:
@@ -192,8 +155,8 @@ def _warn(device: str) -> None:
 
     if device == "cpu" or not torch.cuda.is_available():
         typer.echo(
-            "Warning: full size without a GPU takes hours to days a run; "
-            "--quick has it at a size for two cores.",
+            "Warning: without a GPU each run at full size takes hours to days. "
+            "--quick runs a small size made for two cores.",
             err=True,
         )
 
@@ -205,7 +168,8 @@ def _list(experiments: Path, results: Path) -> None:
     for name in table_names(experiments):
         table = read_table(experiments, name)
         runs = sum(len(table.rows_of(column, "full")) for column in table.columns)
-        full = len(read_results(results_file(results, name, "full")))
-        quick = len(read_results(results_file(results, name, "quick")))
-        what = "a benchmark" if table.settings.benchmark else f"{runs} runs a seed"
-        typer.echo(f"{name}: {table.settings.title} ({what}; results: {full} full, {quick} quick)")
+        full, quick = (
+            len(read_results(results_file(results, name, size))) for size in ("full", "quick")
+        )
+        kind = "a benchmark" if table.settings.benchmark else f"{runs} runs a seed"
+        typer.echo(f"{name}: {table.settings.title} ({kind}; results: {full} full, {quick} quick)")

@@ -1,4 +1,4 @@
-"""What a search compares: an error or a loss in the round that a run would keep. No test error."""
+"""The measure of a search: an error or a loss in the round that a run keeps, never a test error."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ _LOSSES = ("loss", "surrogate_loss", "heldout_loss", "validation_loss")
 
 @dataclass(frozen=True)
 class Criterion:
-    """The measure of a trial.
+    """The measure by which trials are compared.
 
     Attributes
     ----------
-    name : ``validation`` is the error on the server's labeled validation points in percent,
-        ``heldout`` the loss on the clients' held-out unlabeled sets.
-    selection : how a run chooses its round: ``validation``, ``heldout`` or ``last``.
+    name : ``validation`` is the error on the server's labeled validation points in percent;
+        ``heldout`` is the loss on the clients' held-out unlabeled sets.
+    selection : criterion by which a run chooses its round: ``validation``, ``heldout``, ``last``.
     """
 
     name: Name
@@ -37,24 +37,24 @@ class Criterion:
 
     @property
     def key(self) -> str:
-        """Key of the measure in a line."""
+        """Key of the measure in a line of ``metrics.jsonl``."""
         return CRITERION[self.name]
 
     def text(self, value: float) -> str:
-        """A value in words."""
+        """A value for messages."""
         if self.name == "validation":
             return f"validation error {value:.2f} %"
         return f"held-out loss {value:.4f}"
 
     def settings(self) -> dict[str, Scalar]:
-        """Settings of every trial: the measure is taken in every run, the test error in none."""
+        """Settings of every trial: it takes the measure, and it does not measure the test error."""
         measured = "heldout" if self.name == "heldout" else self.selection
         return {"selection": measured, "measure-test-error": False}
 
     def kept(self, lines: Sequence[Line]) -> tuple[int, float] | None:
-        """Round that the run would keep of those so far, and the measure there.
+        """The round that a run keeps of the rounds so far, and the measure in it.
 
-        None where no round was measured. Of equal rounds the first is kept, as a run does.
+        It is None if no round was measured. Of equal rounds a run keeps the first.
         """
         key = CRITERION[self.selection]
         known = [line for line in lines if _is_finite(line, self.key) and _is_finite(line, key)]
@@ -64,32 +64,32 @@ class Criterion:
         return int(best["round"]), float(best[self.key])
 
 
-def criterion_of(name: Name, own: RunConfig, trial: RunConfig) -> Criterion:
-    """The criterion ``name`` for a row.
+def make_criterion(name: Name, own: RunConfig, trial: RunConfig) -> Criterion:
+    """Make the criterion ``name`` for a row.
 
-    A run that takes its last round is measured there. With ``heldout`` others choose their round by
-    the held-out loss too, so that no label has a part in it.
+    A run that keeps its last round is measured in its last round. With ``heldout`` other runs
+    choose their round by the held-out loss, so that the choice uses no label.
 
     Parameters
     ----------
     own : settings of the row.
-    trial : the same with what the search sets for all of its trials.
+    trial : settings of the row with those that the search sets for all of its trials.
 
     Raises
     ------
     UserError
-        If there is nothing to measure, or the method trains nothing.
+        If a trial cannot take the measure, or the method does not train.
     """
     from fedul_flwr.run.training import choose_selection
 
     method = find_method(own.method)
     if not method.trains:
-        raise UserError(f"Method {own.method!r} trains nothing, so there is nothing to search.")
+        raise UserError(f"Method {own.method!r} does not train, so it has no settings to search.")
     can_hold_out = load_reference(method.strategy, "method").can_hold_out
     if name == "validation" and not _validates(trial):
         raise UserError(
             "There are no validation points: set validation-fraction above 0 in the experiment, or "
-            "in [settings] of the search, which sets them aside for its trials alone."
+            "in [settings] of the search, which applies to its trials alone."
         )
     if name == "heldout" and not can_hold_out:
         raise UserError(
@@ -104,7 +104,7 @@ def _validates(config: RunConfig) -> bool:
 
 
 def is_diverged(line: Line) -> bool:
-    """Whether a loss of a round is infinite or not a number."""
+    """Whether a loss of a round is infinite or NaN."""
     values = [line.get(key) for key in _LOSSES]
     return any(isinstance(value, float) and not math.isfinite(value) for value in values)
 

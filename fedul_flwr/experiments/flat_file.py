@@ -1,32 +1,30 @@
-"""A cell of a table as a flat TOML file, for ``fedul-flwr run -c`` and plain ``flwr run``."""
+"""The settings of a row as a flat TOML file, for ``fedul-flwr run -c`` and plain ``flwr run``."""
 
 from __future__ import annotations
 
 import json
 import shlex
 from collections.abc import Sequence
-from pathlib import Path
 
-from fedul_flwr.config.shared import PRETRAINED
 from fedul_flwr.errors import UserError
-from fedul_flwr.experiments.table_file import START_FROM, Size, Table, pick
-from fedul_flwr.experiments.table_plan import START, start_settings, start_table
+from fedul_flwr.experiments.matrix import Size
+from fedul_flwr.experiments.table_file import START_FROM, Table, pick
+from fedul_flwr.experiments.table_plan import START, is_run, start_settings, start_table
 from fedul_flwr.experiments.trial_plan import Overrides, apply
 
 
-def cell_file(table: Table, column: str, size: Size, row: str | None, experiments: Path) -> str:
-    """Settings of a cell, a line each, below comments with the commands that run it.
+def flat_file(table: Table, column: str, size: Size, row: str | None) -> str:
+    """Settings of a row in a column, a line each, below comments with the commands that run it.
 
     Parameters
     ----------
-    row : ``start`` for the run whose model the column starts from; None for the column's only row,
-        or for the settings that its rows share.
-    experiments : folder of the tables.
+    row : ``start`` is the run whose model the column starts from. None is the only row of the
+        column or, if it has several rows, the settings that they share.
 
     Raises
     ------
     UserError
-        If a benchmark measures the table, or naming the column or row that it has not.
+        If a benchmark measures the table, or the column or row is unknown.
     """
     if table.settings.benchmark:
         raise UserError(f"--print has no effect on {table.name}: a benchmark measures it.")
@@ -34,11 +32,10 @@ def cell_file(table: Table, column: str, size: Size, row: str | None, experiment
     rows = table.rows_of(column, size)
     shared = table.settings_of(column, size)
     source = str(shared.get(START_FROM, ""))
-    starts = source not in ("", PRETRAINED)
     if row is None and len(rows) == 1:
         (row,) = rows
-    if row == START and starts:
-        settings: Overrides = {**start_settings(source, experiments), "output": source}
+    if row == START and is_run(source):
+        settings: Overrides = {**start_settings(source, table.experiments), "output": source}
     elif row is not None:
         row = _one(row, list(rows), "row")
         settings = apply(shared, rows[row])
@@ -52,7 +49,7 @@ def cell_file(table: Table, column: str, size: Size, row: str | None, experiment
         f"fedul-flwr run -c FILE --num-supernodes {clients}",
         f"flwr run . --run-config FILE --federation-config 'num-supernodes={clients}' --stream",
     ]
-    if starts and row != START:
+    if is_run(source) and row != START:
         first = ["fedul-flwr", "reproduce", start_table(source)[0], "--print", column]
         first += ["--rows", START, *(["--quick"] if quick else [])]
         comments.append(f"Run first what this prints: {shlex.join(first)}")
@@ -62,21 +59,8 @@ def cell_file(table: Table, column: str, size: Size, row: str | None, experiment
     return "\n".join([*(f"# {line}" for line in comments), *lines]) + "\n"
 
 
-def _one(wanted: str, known: Sequence[str], what: str) -> str:
-    found = pick(wanted, known, what)
+def _one(wanted: str, known: Sequence[str], noun: str) -> str:
+    found = pick(wanted, known, noun)
     if len(found) > 1:
-        raise UserError(f"--print takes one {what}, not {', '.join(found)}.")
+        raise UserError(f"--print takes one {noun}, not {', '.join(found)}.")
     return found[0]
-
-
-def refuse_unused(**options: object) -> None:
-    """Refuse options that are given and say nothing of a file.
-
-    Raises
-    ------
-    UserError
-        Naming the first.
-    """
-    for option, given in options.items():
-        if given:
-            raise UserError(f"--{option} has no effect with --print: leave it out.")

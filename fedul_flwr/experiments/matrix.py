@@ -1,4 +1,4 @@
-"""From the one file of a table to the settings of its cells: a product of axes, and overrides."""
+"""Expand the matrix of a table's file: columns are a product of axes, with overrides."""
 
 from __future__ import annotations
 
@@ -16,24 +16,24 @@ from fedul_flwr.experiments.trial_plan import Overrides
 Size = Literal["full", "quick"]
 SIZES: tuple[Size, ...] = ("full", "quick")
 CLIENTS = "clients"
-"""Key of the number of clients among the settings of an override."""
+"""Key of the number of clients in an override."""
 ONLY = "only"
-"""Key of the rows that a column has, where it has not all."""
+"""Key of the names of rows in an override: columns with it have no other rows."""
 Value = tuple[int, str]
-"""A value of the matrix: number of its axis, the rows' being the last, and its name."""
+"""A value of the matrix: the number of its axis and its name. The rows are the last axis."""
 
 
 @dataclass(frozen=True)
 class Override:
-    """Settings of some of a table's cells.
+    """Settings of some of a table's columns or rows.
 
     Attributes
     ----------
-    place : key of the file that holds them.
-    values : cells with all of these values have the settings.
-    settings : flat; :data:`CLIENTS` may be among them unless the override is of a row.
-    quick : whether they are of quick runs alone.
-    only : names of rows; where there are any, columns have no others.
+    place : key in the table's file.
+    values : the override applies to columns and rows with all of these values.
+    settings : flat settings; :data:`CLIENTS` may be among them unless a row is among ``values``.
+    quick : whether the override applies to quick runs only.
+    only : names of rows; if there are any, columns with the override have no other rows.
     """
 
     place: str
@@ -43,24 +43,32 @@ class Override:
     only: tuple[str, ...] = ()
 
     def applies(self, values: frozenset[Value], size: Size) -> bool:
-        """Whether a cell or column of these values has the settings."""
+        """Whether the override applies to a column or row of these values."""
         return self.values <= values and (size == "quick" or not self.quick)
 
 
 @dataclass(frozen=True)
-class Cells:
-    """A column: settings that its rows share, own settings of the rows, and number of clients."""
+class Column:
+    """A column at both sizes.
+
+    Attributes
+    ----------
+    settings : settings that all rows share.
+    rows : own settings of each row.
+    clients : number of clients.
+    """
 
     settings: Mapping[Size, Overrides]
     rows: Mapping[Size, Mapping[str, Overrides]]
     clients: Mapping[Size, int]
 
 
-def expand(content: Mapping[str, Any], rows: Mapping[str, Overrides]) -> dict[str, Cells]:
-    """Columns of a table by their names, the last axis fastest.
+def expand(content: Mapping[str, Any], rows: Mapping[str, Overrides]) -> dict[str, Column]:
+    """Make the columns of a table by their names; the values of the last axis change first.
 
-    Settings of later overrides win: those of all cells, of a value of the matrix, of ``when``, and
-    of quick runs; the settings of a row, and of overrides that name one, win over all of these.
+    Overrides apply in this order, and the later one wins: settings of the table, of a value of the
+    matrix, of ``when``, of quick runs. The own settings of a row win over these, and an override
+    that names the row wins over its own settings.
 
     Parameters
     ----------
@@ -70,8 +78,8 @@ def expand(content: Mapping[str, Any], rows: Mapping[str, Overrides]) -> dict[st
     Raises
     ------
     UserError
-        Naming a key, setting, value or row that is unknown, two columns of one name, and an
-        override that changes no cell.
+        Naming a key, setting, value or row that is unknown, two columns of one name, or an override
+        that changes no column.
     """
     matrix: Mapping[str, Mapping[str, Any]] = content["matrix"]
     axes = [list(values) for values in matrix.values()]
@@ -94,8 +102,8 @@ def expand(content: Mapping[str, Any], rows: Mapping[str, Overrides]) -> dict[st
                 row: {**rows[row], **_merged(overrides, values, size, (len(axes), row))}
                 for row in kept
             }
-        found[label] = Cells(settings, own, clients)
-    _refuse_idle(overrides, list(columns.values()), len(axes), rows)
+        found[label] = Column(settings, own, clients)
+    _refuse_ineffective(overrides, list(columns.values()), len(axes), rows)
     return found
 
 
@@ -107,7 +115,7 @@ def _overrides(
 ) -> Iterator[Override]:
     for key in (CLIENTS, ONLY):
         if key in content["settings"]:
-            raise UserError(f"Key settings.{key}: write it above the first part of the file.")
+            raise UserError(f"Key settings.{key}: write it above the first table of the file.")
     shared = {key: content[key] for key in (CLIENTS, ONLY) if content[key]}
     yield _override("settings", frozenset(), {**content["settings"], **shared}, rows)
     for number, (axis, of_axis) in enumerate(matrix.items()):
@@ -116,12 +124,12 @@ def _overrides(
     known = [*axes, list(rows)]
     for text, own in content["when"].items():
         place = f"when.{text!r}"
-        yield _override(place, _values(text, known, place), own, rows)
+        yield _override(place, _parse_values(text, known, place), own, rows)
     quick = {key: value for key, value in content["quick"].items() if key not in ("when", "start")}
     yield Override("quick", frozenset(), flat_settings("quick", quick, CLIENTS), quick=True)
     for text, own in part(content["quick"], "quick.when").items():
         place = f"quick.when.{text!r}"
-        values = _values(text, known, place)
+        values = _parse_values(text, known, place)
         yield Override(place, values, flat_settings(place, own, CLIENTS), quick=True)
 
 
@@ -139,7 +147,13 @@ def _override(
 
 
 def part(content: Mapping[str, Any], place: str) -> Mapping[str, Any]:
-    """A part of another part, empty where there is none; UserError if it is no table."""
+    """The table at ``place`` in ``content``, empty if there is none.
+
+    Raises
+    ------
+    UserError
+        If it is not a table.
+    """
     found = content.get(place.rpartition(".")[2], {})
     if not isinstance(found, dict):
         raise UserError(f"Key {place} = {found!r} must be a table.")
@@ -147,12 +161,12 @@ def part(content: Mapping[str, Any], place: str) -> Mapping[str, Any]:
 
 
 def flat_settings(place: str, own: Any, *others: str) -> dict[str, Scalar]:
-    """Settings of a part of the file with flat names; it may have the keys ``others``, too.
+    """Flatten the settings at ``place`` of the file; the keys ``others`` are allowed, too.
 
     Raises
     ------
     UserError
-        Naming the part and the setting that is unknown.
+        Naming the place and the setting that is unknown.
     """
     if not isinstance(own, dict):
         raise UserError(f"Key {place} = {own!r} must be a table of settings.")
@@ -175,8 +189,8 @@ def _number(clients: object, label: str) -> int:
     raise UserError(f"Key clients = {clients!r} of column {label!r} must be a number above 0.")
 
 
-def _values(text: str, axes: Sequence[Sequence[str]], place: str) -> frozenset[Value]:
-    """Values that a text such as ``MNIST M=10`` names, at most one of each axis, in their order."""
+def _parse_values(text: str, axes: Sequence[Sequence[str]], place: str) -> frozenset[Value]:
+    """The values that ``MNIST M=10`` names: at most one of each axis, in the order of the axes."""
     found = list(_readings(text, axes))
     if not found:
         values = "; ".join(", ".join(values) for values in axes)
@@ -204,7 +218,7 @@ def _merged(
     size: Size,
     row: Value | None = None,
 ) -> dict[str, Scalar]:
-    """Settings that a column's rows share, or with ``row`` those of overrides that name the row."""
+    """Settings that a column's rows share; with ``row``, settings of overrides that name it."""
     known = values if row is None else values | {row}
     merged: dict[str, Scalar] = {}
     for one in overrides:
@@ -223,13 +237,13 @@ def _kept(
     return [row for row in rows if row in kept]
 
 
-def _refuse_idle(
+def _refuse_ineffective(
     overrides: Sequence[Override],
     columns: Sequence[frozenset[Value]],
     of_rows: int,
     rows: Mapping[str, Overrides],
 ) -> None:
-    """Refuse a setting that every cell would have without its override, too."""
+    """Refuse a setting that every column would have without its override, too."""
     for position, one in enumerate(overrides):
         row = next((value for value in one.values if value[0] == of_rows), None)
         if one.only:

@@ -1,4 +1,4 @@
-"""What the papers' tables measure, worked out of what a run leaves."""
+"""The metrics of the papers' tables, computed from the files of a run."""
 
 from __future__ import annotations
 
@@ -9,33 +9,33 @@ from fedul_flwr.results.label_names import LEFT_OUT, NETWORK, PERCLIENT_LP, XCLP
 from fedul_flwr.results.records import Run, number
 from fedul_flwr.results.summary import SHARES
 
-Figures = Mapping[str, float]
+Values = Mapping[str, float]
 
 
 @dataclass(frozen=True)
-class Measure:
-    """One kind of figure.
+class Metric:
+    """A metric of a paper's table.
 
     Attributes
     ----------
-    heading : with its unit.
-    digits : after the point.
-    of : takes it from :func:`figures_of`'s figures, giving None where the run has it not; without
-        it a benchmark measures the figure, and no run.
+    heading : name and unit.
+    digits : number of digits after the point.
+    of : takes the metric from the result of :func:`metrics_of`, or gives None if the run does not
+        have it. A metric without ``of`` is measured by a benchmark.
     """
 
     heading: str
     digits: int
-    of: Callable[[Figures], float | None] | None = None
+    of: Callable[[Values], float | None] | None = None
 
 
-def _plain(*keys: str) -> Callable[[Figures], float | None]:
-    """The first of ``keys`` that is there."""
-    return lambda figures: next((figures[key] for key in keys if key in figures), None)
+def _first(*keys: str) -> Callable[[Values], float | None]:
+    """The first of ``keys`` that the run has."""
+    return lambda values: next((values[key] for key in keys if key in values), None)
 
 
-def _accuracy(figures: Figures) -> float | None:
-    error = figures.get("test_error")
+def _accuracy(values: Values) -> float | None:
+    error = values.get("test_error")
     return None if error is None else 100 - error
 
 
@@ -43,32 +43,30 @@ def _balanced(source: str) -> str:
     return f"balanced_accuracy_{source}"
 
 
-MEASURES: Mapping[str, Measure] = {
-    "test-error": Measure("test error (%)", 2, _plain("test_error")),
-    "accuracy": Measure("accuracy (%)", 2, _accuracy),
-    "s2c": Measure("S2C (%)", 0, _plain("nonzero_down_percent", "percent_down")),
-    "c2s": Measure("C2S (%)", 0, _plain("nonzero_up_percent", "percent_up")),
-    "labeled-error": Measure("error on labeled points (%)", 2, _plain("labeled_error")),
-    "balanced-accuracy": Measure(
-        "balanced accuracy (%)", 2, _plain(_balanced(LEFT_OUT), _balanced(XCLP))
+METRICS: Mapping[str, Metric] = {
+    "test-error": Metric("test error (%)", 2, _first("test_error")),
+    "accuracy": Metric("accuracy (%)", 2, _accuracy),
+    "s2c": Metric("S2C (%)", 0, _first("nonzero_down_percent", "percent_down")),
+    "c2s": Metric("C2S (%)", 0, _first("nonzero_up_percent", "percent_up")),
+    "labeled-error": Metric("error on labeled points (%)", 2, _first("labeled_error")),
+    "balanced-accuracy": Metric(
+        "balanced accuracy (%)", 2, _first(_balanced(LEFT_OUT), _balanced(XCLP))
     ),
-    "balanced-accuracy-alone": Measure(
-        "within each client (%)", 2, _plain(_balanced(PERCLIENT_LP))
-    ),
-    "balanced-accuracy-network": Measure("the model itself (%)", 2, _plain(_balanced(NETWORK))),
-    "epoch-seconds": Measure("seconds an epoch", 2),
-    "gflops": Measure("forward FLOPs (G)", 3),
+    "balanced-accuracy-alone": Metric("within each client (%)", 2, _first(_balanced(PERCLIENT_LP))),
+    "balanced-accuracy-network": Metric("the model itself (%)", 2, _first(_balanced(NETWORK))),
+    "epoch-seconds": Metric("seconds an epoch", 2),
+    "gflops": Metric("forward FLOPs (G)", 3),
 }
-"""By the name that a table's file has for it. FedMatch counts values that were sent because
-they differ, in percent of a dense model for each client: S2C from the server, C2S to it."""
+"""Metrics by their names in the tables' files. S2C and C2S are FedMatch's traffic from and to the
+server: values that were sent because they changed, in percent of a dense model per client."""
 
 
-def figures_of(run: Run) -> dict[str, float]:
-    """All figures of a finished run that a table may need.
+def metrics_of(run: Run) -> dict[str, float]:
+    """All values of a finished run that a metric may need.
 
-    ``test_error`` is of the round that the run chose, ``last_test_error`` of the last,
-    ``lowest_test_error`` of the best by the test set itself (percent); traffic is in percent of a
-    dense model, balanced accuracies of labels in percent.
+    ``test_error`` is the error of the round that the run chose, ``last_test_error`` that of the
+    last round, and ``lowest_test_error`` the lowest of all rounds (percent). Traffic is in percent
+    of a dense model, balanced accuracies of labels in percent.
     """
     summary = run.summary or {}
     _, errors = run.series("test_error")

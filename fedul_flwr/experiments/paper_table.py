@@ -1,137 +1,143 @@
-"""The paper's figures and ours, one beside the other; free of files."""
+"""The paper's figures beside ours: lines of a table with results, and errors over rounds."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from statistics import fmean, stdev
 
-from fedul_flwr.experiments.metrics import MEASURES
-from fedul_flwr.experiments.ranking import half_width
-from fedul_flwr.experiments.result_file import Key, Result
-from fedul_flwr.experiments.table_file import Size, Table
+from fedul_flwr.experiments.matrix import Size
+from fedul_flwr.experiments.metrics import METRICS
+from fedul_flwr.experiments.ranking import Estimate, stack_curves
+from fedul_flwr.experiments.result_file import Result
+from fedul_flwr.experiments.table_file import Table
+from fedul_flwr.experiments.trial import Key
+from fedul_flwr.results.summary import print_wide
 
-NOT_RUN = "not run"
-
-
-@dataclass(frozen=True)
-class Value:
-    """A figure.
-
-    Attributes
-    ----------
-    mean : over runs.
-    std : sample standard deviation; None where it is not known.
-    seeds : number of runs; 0 where it is not known, the paper's.
-    half_width : half of the 95 % confidence interval; None with fewer than two runs.
-    """
-
-    mean: float
-    std: float | None = None
-    seeds: int = 0
-    half_width: float | None = None
-
-    @classmethod
-    def of_paper(cls, printed: Sequence[float]) -> Value:
-        """From a mean, and its standard deviation where it is known."""
-        return cls(printed[0], printed[1] if len(printed) > 1 else None)
-
-    def text(self, digits: int) -> str:
-        """``2.98 (1.72)``, and ours with the interval and the number of seeds."""
-        half = "" if self.half_width is None else f" ± {self.half_width:.{digits}f}"
-        std = "" if self.std is None else f" ({self.std:.{digits}f})"
-        count = f", {self.seeds} seed{'s' if self.seeds > 1 else ''}" if self.seeds else ""
-        return f"{self.mean:.{digits}f}{half}{std}{count}"
+Results = Mapping[Key, Result]
+_FORM = "mean ± half of its 95 % confidence interval (std over seeds)"
 
 
 @dataclass(frozen=True)
 class Line:
-    """One measure of one row and column: the paper's and, by size, ours; None for none.
+    """One metric of one row and column.
 
-    ``tuned`` is ours, too, with the settings that a search chose.
+    Attributes
+    ----------
+    paper : the paper's figure.
+    ours : our figures by size.
+    tuned : our figures with the settings that a search chose, by size.
     """
 
     row: str
     column: str
-    measure: str
-    paper: Value | None
-    ours: Mapping[Size, Value | None]
-    tuned: Mapping[Size, Value | None] = field(default_factory=dict)
+    metric: str
+    paper: Estimate
+    ours: Mapping[Size, Estimate]
+    tuned: Mapping[Size, Estimate] = field(default_factory=dict)
+
+    @property
+    def has_run(self) -> bool:
+        """Whether there is a figure of ours."""
+        return any(figure.count for figure in (*self.ours.values(), *self.tuned.values()))
+
+    @property
+    def heading(self) -> str:
+        """Name and unit of the metric."""
+        return METRICS[self.metric].heading
+
+    def text(self, figure: Estimate | None) -> str:
+        """A figure with the digits of the metric."""
+        return (figure or Estimate()).text(METRICS[self.metric].digits)
 
     def texts(self, size: Size) -> tuple[str, str]:
-        """Ours, and how far it is from the paper's."""
-        ours, digits = self.ours[size], MEASURES[self.measure].digits
+        """Our figure, and its difference to the paper's."""
+        ours, paper = self.ours[size].mean, self.paper.mean
         if ours is None:
-            return NOT_RUN, "–"
-        far = "–" if self.paper is None else f"{ours.mean - self.paper.mean:+.{digits}f}"
-        return ours.text(digits), far
-
-    def tuned_text(self, size: Size) -> str:
-        """Ours with the settings that a search chose."""
-        value = self.tuned.get(size)
-        return "–" if value is None else value.text(MEASURES[self.measure].digits)
-
-    def paper_text(self) -> str:
-        """The paper's figure."""
-        return "–" if self.paper is None else self.paper.text(MEASURES[self.measure].digits)
+            return "not run", "–"
+        digits = METRICS[self.metric].digits
+        difference = "–" if paper is None else f"{ours - paper:+.{digits}f}"
+        return self.text(self.ours[size]), difference
 
 
 def lines(
     table: Table,
-    results: Mapping[Size, Mapping[Key, Result]],
+    results: Mapping[Size, Results],
     rows: Sequence[str],
     columns: Sequence[str],
-    tuned: Mapping[Size, Mapping[Key, Result]] | None = None,
+    tuned: Mapping[Size, Results] | None = None,
 ) -> Iterator[Line]:
-    """Lines of a table for each row and column it has, whether there is a figure or not.
+    """Lines of a table for each of the rows, columns and metrics, with or without figures.
 
     Parameters
     ----------
-    results : known ones by size; a size that is not there is not shown.
-    tuned : the same of tuned runs.
+    results : results of the sizes to be shown.
+    tuned : results of tuned runs of the sizes to be shown.
     """
     for column in columns:
         for row in rows:
             if row not in table.rows_of(column, "full"):
                 continue
-            for measure in table.settings.measures:
-                printed = table.paper(measure, column, row)
-                paper = None if printed is None else Value.of_paper(printed)
-                ours = {size: _ours(of, row, column, measure) for size, of in results.items()}
-                found = (tuned or {}).items()
-                ours_tuned = {size: _ours(of, row, column, measure) for size, of in found}
-                yield Line(row, column, measure, paper, ours, ours_tuned)
+            for metric in table.settings.measures:
+                mean, std, *_ = (*table.paper(metric, column, row), None, None)
+                yield Line(
+                    row,
+                    column,
+                    metric,
+                    Estimate(mean, std),
+                    {size: _estimate(of, row, column, metric) for size, of in results.items()},
+                    {
+                        size: _estimate(of, row, column, metric)
+                        for size, of in (tuned or {}).items()
+                    },
+                )
 
 
-def curves(
-    table: Table, column: str, results: Mapping[Key, Result]
+def _estimate(results: Results, row: str, column: str, metric: str) -> Estimate:
+    of = METRICS[metric].of
+    if of is None:
+        return Estimate()
+    figures = [result["figures"] for key, result in results.items() if key[:2] == (row, column)]
+    return Estimate.of([value for each in figures if (value := of(each)) is not None])
+
+
+def mean_curves(
+    table: Table, column: str, results: Results
 ) -> dict[str, tuple[list[int], list[float]]]:
-    """Rounds that all seeds of a row measured and their mean test errors, of rows that have any.
+    """Rounds and mean test errors of each row of a column that has any.
+
+    Only rounds that all seeds measured count.
 
     Parameters
     ----------
-    results : of one size of the table.
+    results : results of the table at one size.
     """
     found = {}
     for row in table.rows():
-        own = [run["curve"] for (r, c, _), run in results.items() if (r, c) == (row, column)]
-        series = [dict(zip(curve["rounds"], curve["test_error"], strict=True)) for curve in own]
-        rounds = sorted(set.intersection(*map(set, series))) if series else []
+        curves = [result["curve"] for key, result in results.items() if key[:2] == (row, column)]
+        rounds, errors = stack_curves(
+            dict(zip(curve["rounds"], curve["test_error"], strict=True)) for curve in curves
+        )
         if rounds:
-            found[row] = rounds, [fmean(known[step] for known in series) for step in rounds]
+            found[row] = rounds, [float(mean) for mean in errors.mean(axis=0)]
     return found
 
 
-def _ours(results: Mapping[Key, Result], row: str, column: str, measure: str) -> Value | None:
-    of = MEASURES[measure].of
-    if of is None:
-        return None
-    found = [
-        value
-        for (own_row, own_column, _), result in results.items()
-        if (own_row, own_column) == (row, column) and (value := of(result["figures"])) is not None
-    ]
-    if not found:
-        return None
-    std = stdev(found) if len(found) > 1 else None
-    return Value(fmean(found), std, len(found), half_width(found))
+def print_lines(
+    table: Table, size: Size | None, shown: Sequence[Line], *, tuned: bool = False
+) -> None:
+    """Print the paper's figures, ours of ``size`` and the difference; without size the paper's."""
+    from rich.table import Table as Grid
+
+    grid = Grid(title=f"{table.name}: {table.settings.title}", title_justify="left")
+    several = len(table.settings.measures) > 1
+    grid.add_column("column", no_wrap=True)
+    grid.add_column("row", no_wrap=True)
+    ours = [f"{'tuned' if tuned else 'ours'}, {size}", "difference"] if size else []
+    for heading in (*(["measure"] if several else []), "paper", *ours):
+        grid.add_column(heading, justify="right", no_wrap=True)
+    for line in shown:
+        texts = line.texts(size) if size else ()
+        metric = [line.heading] if several else []
+        grid.add_row(line.column, line.row, *metric, line.text(line.paper), *texts)
+    form = [] if several else [f"{METRICS[table.settings.measures[0]].heading}, {_FORM}."]
+    print_wide(grid, *form)

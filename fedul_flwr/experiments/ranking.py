@@ -1,59 +1,95 @@
-"""Mean, standard deviation and a paired t-test over seeds, as in the tables of the FedUL paper."""
+"""Means over seeds with confidence intervals, and a paired t-test against the best run.
+
+The tables of the FedUL paper use the same test.
+"""
 
 from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from statistics import fmean, stdev
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy.stats import t as student_t
 from scipy.stats import ttest_rel
 
 LEVEL = 0.05
-"""Runs with a p-value of at least this are not told apart from the best; one minus it is the level
-of confidence intervals."""
+"""Significance level of the test; confidence intervals have the level one minus it."""
 
 
 @dataclass(frozen=True)
-class Standing:
-    """How one run did.
+class Estimate:
+    """The mean of a metric over runs.
 
     Attributes
     ----------
-    seeds : seeds whose test error is known, in the order given.
-    mean : test error in percent over them; None without any.
-    std : sample standard deviation (n - 1); None with fewer than two seeds.
-    half_width : half of the mean's 95 % confidence interval; None with fewer than two seeds.
-    best : whether its mean is the lowest (the first of equals).
-    pairs : seeds that the best run has too.
-    p_value : of the test against the best over these; None for the best itself and with fewer than
-        two pairs.
-    marked : whether it is the best or not told apart from it.
+    mean : None without any run.
+    std : sample standard deviation (n - 1); None if it is not known.
+    count : number of runs; 0 if it is not known, as for figures of a paper.
+    half_width : half of the 95 % confidence interval of the mean; None with fewer than two runs.
     """
 
+    mean: float | None = None
+    std: float | None = None
+    count: int = 0
+    half_width: float | None = None
+
+    @classmethod
+    def of(cls, values: Sequence[float]) -> Estimate:
+        """The estimate from the values of single runs."""
+        if not values:
+            return cls()
+        std = stdev(values) if len(values) > 1 else None
+        return cls(fmean(values), std, len(values), half_width(values))
+
+    def text(self, digits: int) -> str:
+        """``2.98 ± 2.14 (1.72), 5 seeds``, without the parts that are not known."""
+        if self.mean is None:
+            return "–"
+        half = "" if self.half_width is None else f" ± {self.half_width:.{digits}f}"
+        std = "" if self.std is None else f" ({self.std:.{digits}f})"
+        count = f", {self.count} seed{'s' if self.count > 1 else ''}" if self.count else ""
+        return f"{self.mean:.{digits}f}{half}{std}{count}"
+
+
+@dataclass(frozen=True)
+class Ranking:
+    """The errors of one run, compared with the run of the lowest mean.
+
+    Attributes
+    ----------
+    error : mean test error in percent over ``seeds``.
+    seeds : seeds with a known test error, in the order given.
+    best : whether the mean is the lowest; of equal means the first is the best.
+    pairs : the seeds that the best run has, too.
+    p_value : p-value of the test against the best over ``pairs``; None for the best itself and
+        with fewer than two pairs.
+    marked : whether the run is the best, or the test does not tell it apart from the best.
+    """
+
+    error: Estimate
     seeds: tuple[int, ...]
-    mean: float | None
-    std: float | None
-    half_width: float | None
     best: bool
     pairs: tuple[int, ...]
     p_value: float | None
     marked: bool
 
 
-def rank(errors: Mapping[str, Mapping[int, float]]) -> dict[str, Standing]:
+def rank(errors: Mapping[str, Mapping[int, float]]) -> dict[str, Ranking]:
     """Compare runs by their test errors.
 
     Parameters
     ----------
-    errors : for every run the known test errors (percent) by seed. Runs need not have the same
-        seeds; each is tested over those that it shares with the best.
+    errors : the known test errors (percent) of every run by seed. Runs need not have the same
+        seeds; each is tested over the seeds that it shares with the best.
     """
-    means = {name: float(np.mean(list(of.values()))) for name, of in errors.items() if of}
+    found = {name: Estimate.of(list(known.values())) for name, known in errors.items()}
+    means = {name: error.mean for name, error in found.items() if error.mean is not None}
     best = min(means, key=means.__getitem__, default=None)
-    standings = {}
+    ranked = {}
     for name, known in errors.items():
         pairs = tuple(seed for seed in known if best is not None and seed in errors[best])
         p_value = None
@@ -61,44 +97,53 @@ def rank(errors: Mapping[str, Mapping[int, float]]) -> dict[str, Standing]:
             p_value = paired_p_value(
                 [known[seed] for seed in pairs], [errors[best][seed] for seed in pairs]
             )
-        standings[name] = Standing(
-            seeds=tuple(known),
-            mean=means.get(name),
-            std=float(np.std(list(known.values()), ddof=1)) if len(known) > 1 else None,
-            half_width=half_width(list(known.values())),
-            best=name == best,
-            pairs=pairs,
-            p_value=p_value,
-            marked=p_value >= LEVEL
-            if p_value is not None
-            else best is not None and means.get(name) == means[best],
-        )
-    return standings
+        marked = best is not None and means.get(name) == means[best]
+        if p_value is not None:
+            marked = p_value >= LEVEL
+        ranked[name] = Ranking(found[name], tuple(known), name == best, pairs, p_value, marked)
+    return ranked
 
 
 def half_width(values: Sequence[float]) -> float | None:
-    """Half of the 95 % confidence interval of the mean, by Student's t.
+    """Half of the 95 % confidence interval of the mean by Student's t.
 
     It is t·s/√n with the 0.975 quantile t of n − 1 degrees of freedom and the sample standard
-    deviation s of the n values; None of fewer than two.
+    deviation s of the n values; None with fewer than two values.
     """
     count = len(values)
     if count < 2:
         return None
-    quantile = float(student_t.ppf(1 - LEVEL / 2, count - 1))
-    return quantile * float(np.std(values, ddof=1)) / math.sqrt(count)
+    return float(student_t.ppf(1 - LEVEL / 2, count - 1)) * stdev(values) / math.sqrt(count)
+
+
+def stack_curves(
+    series: Iterable[Mapping[int, float]],
+) -> tuple[list[int], NDArray[np.float64]]:
+    """Errors over rounds of several runs.
+
+    Parameters
+    ----------
+    series : error by round of each run; runs without any error are left out.
+
+    Returns
+    -------
+    The rounds that all runs measured, and the errors (runs x rounds).
+    """
+    measured = [known for known in series if known]
+    rounds = sorted(set.intersection(*map(set, measured))) if measured else []
+    return rounds, np.array([[known[step] for step in rounds] for known in measured])
 
 
 def paired_p_value(first: Sequence[float], second: Sequence[float]) -> float:
     """Two-sided p-value of the paired t-test on at least two pairs (``scipy.stats.ttest_rel``).
 
-    Where all differences are equal the statistic is 0/0 or infinite: pairs without any difference
-    are not told apart (1), those with the same difference everywhere are (0), which is the limit.
+    If all differences are equal, the statistic is 0/0 or infinite. The p-value is then its limit:
+    1 if the differences are 0, and 0 otherwise.
     """
     differences = np.subtract(first, second)
     if np.ptp(differences) == 0:
         return 1.0 if differences[0] == 0 else 0.0
     with warnings.catch_warnings():
-        # Differences that are equal but for rounding: the value is right, tiny.
+        # If differences are equal up to rounding, SciPy warns; its tiny value is right.
         warnings.simplefilter("ignore", RuntimeWarning)
         return float(ttest_rel(first, second).pvalue)

@@ -1,8 +1,7 @@
-"""What is kept of a table's runs: one JSON file a table and size, for people to compare too."""
+"""Stored results: a JSON file for each table and size, and the check that results are valid."""
 
 from __future__ import annotations
 
-import hashlib
 import json
 import shlex
 from collections.abc import Iterable, Mapping
@@ -11,19 +10,23 @@ from pathlib import Path
 from typing import Any
 
 from fedul_flwr.errors import UserError
-from fedul_flwr.experiments.metrics import figures_of
-from fedul_flwr.experiments.table_file import Size
-from fedul_flwr.experiments.table_plan import ColumnPlan
-from fedul_flwr.experiments.trial import CellResult, changed_settings
+from fedul_flwr.experiments.matrix import Size
+from fedul_flwr.experiments.metrics import metrics_of
+from fedul_flwr.experiments.table_plan import START_PREFIX
+from fedul_flwr.experiments.trial import (
+    Change,
+    Key,
+    TrialResult,
+    changed_settings,
+    changes_text,
+    digest,
+)
 from fedul_flwr.results.records import write_atomically
 from fedul_flwr.results.store import SUMMARY
 
 Result = Mapping[str, Any]
-"""One run of a table, as :func:`make_result` makes it."""
-Key = tuple[str, str, int]
-"""Row, column and seed of a result."""
+"""The result of one trial as :func:`make_result` makes it."""
 
-_START = "start-from:"
 _PARTS = {
     "row": str,
     "column": str,
@@ -34,36 +37,42 @@ _PARTS = {
     "hash": str,
     "settings": dict,
 }
-"""What every result has, of what there is more."""
+"""Keys that every result must have, and their types; there are more."""
 _HARDWARE = ("processor", "cpu_count", "gpu", "arithmetic")
 
 
 def results_file(folder: Path, table: str, size: Size, *, tuned: bool = False) -> Path:
-    """Where the results of a table are; those of tuned runs lie apart from the others."""
+    """File of a table's results; results of tuned runs have a file of their own."""
     quick, apart = ".quick" if size == "quick" else "", ".tuned" if tuned else ""
     return folder / f"{table}{quick}{apart}.json"
 
 
 def read_results(file: Path) -> dict[Key, Result]:
-    """Results of a file, none where there is no file.
+    """Results of a file; without the file there are none.
 
     Raises
     ------
     UserError
-        Naming the file that is not what :func:`write_results` writes, and the key that is missing.
+        Naming the file if it is not a file of :func:`write_results`, and the missing key.
     """
     found = read_records(file, "runs", "results", "run", _PARTS)
     return {(run["row"], run["column"], run["seed"]): run for run in found}
 
 
+def write_results(file: Path, table: str, results: Iterable[Result]) -> None:
+    """Replace a file of results; they are sorted."""
+    ordered = sorted(results, key=lambda run: (run["column"], run["row"], run["seed"]))
+    write_records(file, table, "runs", ordered)
+
+
 def read_records(
     file: Path, key: str, content: str, noun: str, parts: Mapping[str, Any]
 ) -> list[dict[str, Any]]:
-    """The records under ``key`` of a JSON file, none where there is no file.
+    """The records under ``key`` of a JSON file; without the file there are none.
 
     Parameters
     ----------
-    content, noun : what the file holds and what one record is, for messages.
+    content, noun : words for the file's content and for one record, for messages.
     parts : type of each key that a record must have.
 
     Raises
@@ -81,31 +90,34 @@ def read_records(
         for part, kind in parts.items():
             if not isinstance(record, dict) or not isinstance(record.get(part), kind):
                 raise UserError(
-                    f"{file}, {noun} {position}: key {part!r} is missing or of a wrong type."
+                    f"{file}, {noun} {position}: key {part!r} is missing or has a wrong type."
                 )
     return found
 
 
-def write_results(file: Path, table: str, results: Iterable[Result]) -> None:
-    """Replace a file of results, sorted, with a line for each part of a run."""
-    ordered = sorted(results, key=lambda run: (run["column"], run["row"], run["seed"]))
-    runs = [
-        ",\n".join(f"   {json.dumps(key)}: {json.dumps(part)}" for key, part in run.items())
-        for run in ordered
-    ]
-    body = ",\n".join(f"  {{\n{run}\n  }}" for run in runs)
+def write_records(file: Path, table: str, key: str, records: Iterable[Mapping[str, Any]]) -> None:
+    """Replace a JSON file of records, with a line for each part of a record and each of its trials.
+
+    Short lines make changes readable in a version control system.
+    """
+    body = ",\n".join(
+        "  {\n" + ",\n".join(f"   {json.dumps(k)}: {_json(k, part)}" for k, part in one.items())
+        + "\n  }"
+        for one in records
+    )  # fmt: skip
     file.parent.mkdir(parents=True, exist_ok=True)
-    write_atomically(file, f'{{\n "table": {json.dumps(table)},\n "runs": [\n{body}\n ]\n}}\n')
+    head = f'{{\n "table": {json.dumps(table)},\n {json.dumps(key)}: [\n'
+    write_atomically(file, f"{head}{body}\n ]\n}}\n")
 
 
-def digest(content: Mapping[str, Any]) -> str:
-    """SHA-256 of settings or figures: of their JSON, sorted keys and no spaces, in hexadecimal."""
-    text = json.dumps(content, sort_keys=True, separators=(",", ":"))
-    return hashlib.sha256(text.encode()).hexdigest()
+def _json(key: str, part: Any) -> str:
+    if key != "trials":
+        return json.dumps(part)
+    return "[\n" + ",\n".join(f"    {json.dumps(trial)}" for trial in part) + "\n   ]"
 
 
 def edited(result: Result) -> str | None:
-    """Which part of a result has not the hash that was written with it; None if all have."""
+    """The part of a result that does not have the hash that was written with it; None if all do."""
     if result["hash"] != digest(result["settings"]):
         return "settings"
     figures = {key: result[key] for key in ("figures", "curve")}
@@ -113,83 +125,70 @@ def edited(result: Result) -> str | None:
 
 
 def make_result(
-    table: str,
-    size: Size,
-    column: ColumnPlan,
-    found: CellResult,
-    *,
-    local_data: bool,
-    tuned: bool = False,
+    table: str, size: Size, found: TrialResult, *, local_data: bool, tuned: bool = False
 ) -> dict[str, Any]:
-    """What is kept of a finished run: figures, curve, settings and where they come from.
+    """The stored result of a finished trial: metrics, errors over rounds, settings, provenance.
 
-    No paths: data sets go by the experiment's name, ``local copy`` says that a copy was read.
+    It has no paths: data sets have the names of the experiment, and ``local copy`` says that a
+    local copy was read.
     """
-    run, cell = found.run, found.cell
-    assert run is not None, "only finished cells have a run"
-    summary = run.summary or {}
+    run, trial = found.run, found.trial
+    assert run is not None, "only finished trials have a run"
     rounds, errors = run.series("test_error")
-    settings = dict(sorted(column.named[cell.run, cell.seed].items()))
-    about = run.environment or {}
-    figures = {"figures": figures_of(run), "curve": {"rounds": rounds, "test_error": errors}}
+    settings = dict(sorted(trial.settings.items()))
+    figures = {"figures": metrics_of(run), "curve": {"rounds": rounds, "test_error": errors}}
     finished = datetime.fromtimestamp((run.directory / SUMMARY).stat().st_mtime, UTC)
     return {
-        "row": cell.run,
-        "column": column.column,
-        "seed": cell.seed,
+        "row": trial.row,
+        "column": trial.column,
+        "seed": trial.seed,
         **figures,
         "figures-hash": digest(figures),
-        "seconds": summary.get("seconds_total"),
+        "seconds": (run.summary or {}).get("seconds_total"),
         "hash": digest(settings),
         "settings": settings,
-        "data": f"{column.dataset}{', local copy' if local_data else ''}",
-        "command": command(table, size, cell.run, column.column, cell.seed, tuned=tuned),
-        "commit": about.get("git_commit"),
-        "hardware": hardware_of(about),
-        "versions": {"python": about.get("python"), **about.get("versions", {})},
-        "date": finished.isoformat(timespec="seconds"),
+        "data": f"{settings['dataset']}{', local copy' if local_data else ''}",
+        "command": command(table, size, trial.key, tuned=tuned),
+        **provenance(run.environment or {}, finished),
     }
 
 
-def hardware_of(about: Mapping[str, Any]) -> dict[str, Any]:
-    """What of a run's environment says on what it ran."""
-    return {key: about.get(key) for key in _HARDWARE}
+def provenance(environment: Mapping[str, Any], date: datetime) -> dict[str, Any]:
+    """Commit, hardware, versions and date of a run."""
+    return {
+        "commit": environment.get("git_commit"),
+        "hardware": {key: environment.get(key) for key in _HARDWARE},
+        "versions": {"python": environment.get("python"), **environment.get("versions", {})},
+        "date": date.isoformat(timespec="seconds"),
+    }
 
 
-def command(
-    table: str,
-    size: Size,
-    row: str | None = None,
-    column: str | None = None,
-    seed: int = 0,
-    *,
-    tuned: bool = False,
-) -> str:
-    """The command that makes a result, or all of a table's."""
+def command(table: str, size: Size, key: Key | None = None, *, tuned: bool = False) -> str:
+    """The command that makes one result of a table, or all results."""
     words = ["fedul-flwr", "reproduce", table, *(["--quick"] if size == "quick" else [])]
     words += ["--tuned"] if tuned else []
-    if row is not None and column is not None:
+    if key is not None:
+        row, column, seed = key
         words += ["--rows", row, "--columns", column, "--seeds", str(seed)]
     return shlex.join(words)
 
 
-def differences(result: Result, now: Mapping[str, Any]) -> list[tuple[str, Any, Any]]:
-    """Key, value then and value now of settings that changed since a result was made.
+def differences(result: Result, now: Mapping[str, Any]) -> list[Change]:
+    """Settings that changed since a result was made.
 
-    A setting that is newer than the result must have its default now.
+    A setting that is newer than the result must have its default.
     """
-    then = result["settings"]
-    changed: list[tuple[str, Any, Any]] = []
-    for prefix in ("", _START):
-        parts = [
+    changed: list[Change] = []
+    for prefix in ("", START_PREFIX):
+        then, present = (
             {
                 key.removeprefix(prefix): value
                 for key, value in settings.items()
-                if key.startswith(_START) == bool(prefix)
+                if key.startswith(START_PREFIX) == bool(prefix)
             }
-            for settings in (then, now)
-        ]
-        changed += [(prefix + key, was, new) for key, was, new in changed_settings(*parts)]
+            for settings in (result["settings"], now)
+        )
+        changed += [(prefix + key, was, new) for key, was, new in changed_settings(then, present)]
     return changed
 
 
@@ -202,25 +201,24 @@ def check_result(
     *,
     tuned: bool = False,
 ) -> None:
-    """Refuse a result that is not of the experiment as it is.
+    """Refuse a result that the experiment as it is now would not make.
 
     Parameters
     ----------
-    now : named settings of the experiment (see ``ColumnPlan``); None if the table has no such run.
+    now : settings of the trial (see ``Trial``); None if the table has no such trial.
 
     Raises
     ------
     UserError
-        Naming the result and what differs, and how to run it again.
+        Naming the result, the difference, and the command that makes it again.
     """
     row, column, seed = key
     kind = f"tuned {size}" if tuned else size
     name = f"The {kind} result of {table}, row {row!r}, column {column!r}, seed {seed}"
     if now is None:
         raise UserError(f"{name} belongs to no run of the table: remove it from the results.")
-    again = f"run it again: {command(table, size, row, column, seed, tuned=tuned)}"
+    again = f"run it again: {command(table, size, key, tuned=tuned)}"
     if part := edited(result):
-        raise UserError(f"{name} does not have the hash of its {part}, it was edited: {again}")
+        raise UserError(f"{name} does not have the hash of its {part}, so it was edited: {again}")
     if changed := differences(result, now):
-        said = "; ".join(f"{key} was {then!r}, is {value!r}" for key, then, value in changed[:3])
-        raise UserError(f"{name} was made with other settings ({said}): {again}")
+        raise UserError(f"{name} was made with other settings ({changes_text(changed)}): {again}")

@@ -1,120 +1,148 @@
-"""The search of one row: Optuna draws, keeps and prunes its trials, one after the other."""
+"""The search of one row: its trials run one after the other in an Optuna study."""
 
 from __future__ import annotations
 
 import logging
 import shutil
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from filelock import FileLock, Timeout
 
+from fedul_flwr.config.base import Scalar
 from fedul_flwr.config.references import load_reference
 from fedul_flwr.config.run_config import RunConfig, resolve
 from fedul_flwr.errors import UserError
 from fedul_flwr.experiments.criterion import Criterion
-from fedul_flwr.experiments.search_space import Candidate, Overrides, Search, candidates, label
+from fedul_flwr.experiments.run_trials import Say
+from fedul_flwr.experiments.search_space import Candidate, SearchSpace, candidates, label
 from fedul_flwr.experiments.search_trial import (
     DivergedError,
     Lines,
-    drop_models,
-    environment,
+    read_environment,
+    remove_models,
     run_trial,
 )
+from fedul_flwr.experiments.trial import digest, one_line, prepare_directory
+from fedul_flwr.experiments.trial_plan import Overrides
 from fedul_flwr.methods import find_method
-from fedul_flwr.results.records import write_atomically
 
 if TYPE_CHECKING:
     from optuna.study import Study
-    from optuna.trial import FrozenTrial, Trial
-
-Say = Callable[[str], None]
+    from optuna.trial import FrozenTrial
+    from optuna.trial import Trial as OptunaTrial
 
 IDENTITY, JOURNAL = "search.sha256", "study.log"
 _CANDIDATE, _OUTCOME = "candidate", "outcome"
 
 
 @dataclass(frozen=True)
-class StudyTask:
-    """What one study needs; it can be sent to another process.
+class RowSearch:
+    """The definition of a row's search; it can be sent to another process.
 
     Attributes
     ----------
-    row, column : which row of a table it searches; the column is empty beside tables.
-    given : all settings of the row, as it would run here.
+    row, column : the row; the column is empty in a comparison of runs.
+    settings : settings by which the stored search is recognized, see ``Trial.settings``.
+    given : all flat settings of the row on this computer.
     num_clients : number of clients.
-    directory : of the trials and of Optuna's journal.
-    search, criterion, seed : what is tried and measured; the seed is that of the drawing and of
-        every trial.
-    identity : digest of all that the result depends on. What is left of another search is removed.
+    directory : directory of the trials and of Optuna's journal.
+    space, criterion : the settings to try, and the measure to compare them by.
+    seed : seed of the drawn points and of every trial.
     """
 
     row: str
     column: str
+    settings: Mapping[str, Scalar]
     given: Overrides
     num_clients: int
     directory: Path
-    search: Search
+    space: SearchSpace
     criterion: Criterion
     seed: int
-    identity: str
 
     @property
     def title(self) -> str:
-        """The row in words."""
+        """Column and row for messages."""
         return f"{self.column}, {self.row}" if self.column else self.row
+
+    @property
+    def identity(self) -> str:
+        """Digest of everything that the result depends on."""
+        return digest(
+            {
+                "settings": dict(self.settings),
+                "search": self.space.to_json(),
+                "criterion": self.criterion.name,
+                "selection": self.criterion.selection,
+            }
+        )
 
     def base(self) -> Overrides:
         """Settings of the trial that changes nothing."""
         return {**self.given, **self.criterion.settings(), "seed": self.seed}
 
     def config(self, flat: Overrides, output: Path | None = None) -> RunConfig:
-        """Checked settings of a run.
+        """Check the settings of a trial.
 
         Raises
         ------
         UserError
-            If they, or their method, refuse one.
+            If the settings, or the method, refuse one.
         """
         config = resolve({**flat, "output": ""}, Path.cwd())
         load_reference(find_method(config.method).strategy, "method").validate(config)
         return config.model_copy(update={"output": "" if output is None else str(output)})
 
     def candidates(self) -> list[Candidate]:
-        """What its trials try."""
+        """The settings of its trials."""
         return candidates(
-            self.search, self.seed, self.base(), lambda flat: self.config(flat).to_flat()
+            self.space, self.seed, self.base(), lambda flat: self.config(flat).to_flat()
         )
 
 
-def run_study(task: StudyTask, say: Say) -> list[dict[str, Any]]:
-    """Run the trials that have no outcome yet, and say how each ended.
+def run_search(task: RowSearch, say: Say) -> list[dict[str, Any]]:
+    """Run the trials that have no outcome yet, and print how each ended.
 
-    A trial that failed is tried again; one that was interrupted goes on after its last round.
+    A failed trial runs again; an interrupted trial resumes after its last complete round.
 
     Returns
     -------
-    A record of each trial, in the order of the candidates.
+    A record of each trial in the order of the candidates.
 
     Raises
     ------
     UserError
-        If another process is at work on the same study.
+        If another process runs the same search.
     """
-    quiet()
+    silence_logs()
     directory = task.directory
     directory.parent.mkdir(parents=True, exist_ok=True)
     try:
         with FileLock(directory.with_name(f".{directory.name}.lock"), timeout=0):
             return _run_missing(task, say)
     except Timeout:
-        raise UserError(f"Another search is at work in {directory}: wait for its end.") from None
+        raise UserError(f"Another search is running in {directory}: wait for its end.") from None
 
 
-def _run_missing(task: StudyTask, say: Say) -> list[dict[str, Any]]:
-    _prepare(task)
+def silence_logs() -> None:
+    """Turn off the logs of Flower and Optuna about every run."""
+    import optuna
+
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    logging.getLogger("flwr").setLevel(logging.ERROR)
+
+
+def best_of(records: Sequence[Mapping[str, Any]]) -> Mapping[str, Any] | None:
+    """The complete trial with the lowest value, the first of equal ones; None without any."""
+    complete = [record for record in records if record["state"] == "complete"]
+    return min(complete, key=lambda record: float(record["value"]), default=None)
+
+
+def _run_missing(task: RowSearch, say: Say) -> list[dict[str, Any]]:
+    prepare_directory(task.directory, IDENTITY, task.identity)
     study = _open(task)
     tried = task.candidates()
     records = []
@@ -126,45 +154,29 @@ def _run_missing(task: StudyTask, say: Say) -> list[dict[str, Any]]:
         if known is None or _OUTCOME not in known.user_attrs:
             trial = _begin(study, task, candidate, position)
             outcome = _run(task, candidate, position, trial)
-            say(f"{task.title}: trial {position + 1} of {len(tried)}, {_said(outcome, task)}")
+            say(f"{task.title}: trial {position + 1} of {len(tried)}, {_text(outcome, task)}")
         else:
             outcome = known.user_attrs[_OUTCOME]
         records.append(outcome)
     return records
 
 
-def quiet() -> None:
-    """Leave out what Flower and Optuna log of every run."""
-    import optuna
-
-    optuna.logging.set_verbosity(optuna.logging.WARNING)
-    logging.getLogger("flwr").setLevel(logging.ERROR)
-
-
-def _prepare(task: StudyTask) -> None:
-    mark = task.directory / IDENTITY
-    if task.directory.exists() and not (mark.exists() and mark.read_text() == task.identity):
-        shutil.rmtree(task.directory)
-    task.directory.mkdir(parents=True, exist_ok=True)
-    write_atomically(mark, task.identity)
-
-
-def _open(task: StudyTask) -> Study:
+def _open(task: RowSearch) -> Study:
     import optuna
     from optuna.storages.journal import JournalFileBackend, JournalStorage
 
-    search = task.search
+    space = task.space
     rounds = int(task.given["num-rounds"])
     pruner: optuna.pruners.BasePruner = optuna.pruners.NopPruner()
-    if search.rungs:
-        first = -(-rounds // search.reduction_factor**search.rungs)  # rounded up
+    if space.rungs:
+        first = -(-rounds // space.reduction_factor**space.rungs)  # rounded up
         pruner = optuna.pruners.SuccessiveHalvingPruner(
-            min_resource=first, reduction_factor=search.reduction_factor
+            min_resource=first, reduction_factor=space.reduction_factor
         )
     return optuna.create_study(
         study_name="search",
         storage=JournalStorage(JournalFileBackend(str(task.directory / JOURNAL))),
-        # The candidates are in the queue: nothing is left to a sampler.
+        # All candidates are enqueued, so the sampler draws nothing.
         sampler=optuna.samplers.RandomSampler(seed=task.seed),
         pruner=pruner,
         load_if_exists=True,
@@ -176,51 +188,51 @@ def _latest(study: Study, position: int) -> FrozenTrial | None:
     return found[-1] if found else None
 
 
-def _begin(study: Study, task: StudyTask, candidate: Candidate, position: int) -> Trial:
-    """The trial of a candidate: the next in the queue, or the one that was interrupted."""
+def _begin(study: Study, task: RowSearch, candidate: Candidate, position: int) -> OptunaTrial:
+    """Optuna's trial of a candidate: the enqueued one, or the one that was interrupted."""
     import optuna
 
     known = _latest(study, position)
-    assert known is not None, "it is in the queue"
+    assert known is not None, "it is enqueued"
     if known.state == optuna.trial.TrialState.RUNNING:
         return optuna.trial.Trial(study, known._trial_id)
     trial = study.ask()
     assert trial.number == known.number, "the queue has one trial at a time"
     for name in candidate.options:
-        trial.suggest_categorical(name, task.search.labels(name))
+        trial.suggest_categorical(name, task.space.labels(name))
     return trial
 
 
-def _run(task: StudyTask, candidate: Candidate, position: int, trial: Trial) -> dict[str, Any]:
-    """Run a trial and keep how it ended."""
+def _run(
+    task: RowSearch, candidate: Candidate, position: int, trial: OptunaTrial
+) -> dict[str, Any]:
+    """Run a trial and record how it ended."""
     import optuna
 
     directory = task.directory / f"trial-{position:02d}"
     config = task.config({**task.base(), **candidate.changes}, directory)
     seen: Lines = ()
 
-    def judge(lines: Lines) -> None:
+    def report(lines: Lines) -> None:
         nonlocal seen
         seen = [dict(line) for line in lines]
         step, kept = lines[-1]["round"], task.criterion.kept(lines)
         if kept is None or lines[-1].get(task.criterion.key) is None:
             return
-        if step not in trial.study.get_trials(deepcopy=False)[trial.number].intermediate_values:
+        if step not in _reports(trial):
             trial.report(kept[1], step)
         if step < config.num_rounds and trial.should_prune():
             raise optuna.TrialPruned
 
     state, reason = "complete", ""
     try:
-        seen = run_trial(config, task.num_clients, judge)
+        seen = run_trial(config, task.num_clients, report)
     except optuna.TrialPruned:
         state = "pruned"
     except DivergedError:
         state = "diverged"
-    except Exception as error:  # whatever it is, other trials can still run
-        state = "failed"
-        text = str(error) if isinstance(error, UserError) else f"{type(error).__name__}: {error}"
-        reason = " ".join(text.split())
+    except Exception as error:  # the other trials can still run
+        state, reason = "failed", one_line(error)
     kept = task.criterion.kept(seen)
     if state == "complete" and kept is None:
         state, reason = "failed", f"no round has a {task.criterion.name} figure"
@@ -233,28 +245,26 @@ def _run(task: StudyTask, candidate: Candidate, position: int, trial: Trial) -> 
         "value": None if kept is None else kept[1],
         "round": None if kept is None else kept[0],
         "rounds": len(seen),
-        "reports": {
-            str(step): value for step, value in study_values(trial.study, trial.number).items()
-        },
+        "reports": {str(step): value for step, value in _reports(trial).items()},
         "seconds": sum(float(line.get("seconds") or 0) for line in seen),
         "reason": reason,
-        "environment": dict(environment(directory)),
+        "environment": dict(read_environment(directory)),
     }
-    _tell(trial, outcome)
+    _end(trial, outcome)
     if state == "failed":
         shutil.rmtree(directory, ignore_errors=True)
     else:
-        drop_models(directory)
+        remove_models(directory)
     return outcome
 
 
-def study_values(study: Study, number: int) -> Mapping[int, float]:
-    """What a trial reported, by round."""
-    return study.get_trials(deepcopy=False)[number].intermediate_values
+def _reports(trial: OptunaTrial) -> Mapping[int, float]:
+    """The values that a trial reported, by round."""
+    return trial.study.get_trials(deepcopy=False)[trial.number].intermediate_values
 
 
-def _tell(trial: Trial, outcome: Mapping[str, Any]) -> None:
-    """Keep the outcome with Optuna: the whole of it first, so that it is there if a trial ended."""
+def _end(trial: OptunaTrial, outcome: Mapping[str, Any]) -> None:
+    """Store the outcome and end Optuna's trial; an ended trial always has its outcome."""
     from optuna.trial import TrialState
 
     trial.set_user_attr(_OUTCOME, dict(outcome))
@@ -264,15 +274,9 @@ def _tell(trial: Trial, outcome: Mapping[str, Any]) -> None:
     trial.study.tell(trial, value, state)
 
 
-def best_of(records: Sequence[Mapping[str, Any]]) -> Mapping[str, Any] | None:
-    """The complete trial with the least value, of equals the earliest; None without any."""
-    complete = [record for record in records if record["state"] == "complete"]
-    return min(complete, key=lambda record: float(record["value"]), default=None)
-
-
-def _said(outcome: Mapping[str, Any], task: StudyTask) -> str:
-    """How a trial ended, in one line."""
-    what = label(outcome["settings"]) if outcome["settings"] else "the experiment's settings"
+def _text(outcome: Mapping[str, Any], task: RowSearch) -> str:
+    """The settings of a trial and how it ended, in one line."""
+    tried = label(outcome["settings"]) if outcome["settings"] else "the experiment's settings"
     took = f"{outcome['rounds']} rounds, {outcome['seconds']:.0f} s"
     value = "–" if outcome["value"] is None else task.criterion.text(outcome["value"])
     ended = {
@@ -281,4 +285,4 @@ def _said(outcome: Mapping[str, Any], task: StudyTask) -> str:
         "diverged": "diverged",
         "failed": f"failed: {outcome['reason']}",
     }
-    return f"{what}: {ended[outcome['state']]} ({took})"
+    return f"{tried}: {ended[outcome['state']]} ({took})"

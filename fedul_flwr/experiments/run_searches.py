@@ -1,4 +1,4 @@
-"""Run studies one after the other, or some side by side in processes of their own."""
+"""Run the searches of rows one after the other, or several at a time in processes."""
 
 from __future__ import annotations
 
@@ -16,78 +16,96 @@ from typing import Any
 import psutil
 
 from fedul_flwr.errors import UserError
-from fedul_flwr.experiments.row_search import Say, StudyTask, run_study
-from fedul_flwr.experiments.search_file import make_found, read_searches, write_searches
-from fedul_flwr.experiments.search_plan import StudyPlan
+from fedul_flwr.experiments.row_search import RowSearch, run_search
+from fedul_flwr.experiments.run_trials import Say
+from fedul_flwr.experiments.search_file import Search, make_search, read_searches, write_searches
 
 Records = Sequence[Mapping[str, Any]]
 
 
 def run_searches(
-    plans: Sequence[StudyPlan],
+    tasks: Sequence[RowSearch],
     file: Path,
     name: str,
     jobs: int,
     say: Say,
-    command: Callable[[StudyPlan], str],
+    command: Callable[[RowSearch], str],
 ) -> int:
-    """Run what the studies lack, and keep the search of each row as soon as it ends.
+    """Run the searches, and store the search of each row as soon as it ends.
 
-    Trials of one study run one after the other, whatever ``jobs`` is: which of them are pruned
-    depends on no clock.
+    The trials of one row run one after the other whatever ``jobs`` is, so which trials stop early
+    does not depend on their speed.
 
     Parameters
     ----------
-    file : where searches are kept; those of other rows stay.
-    name : of the table, or of the file of runs.
-    jobs : studies that run at the same time.
-    command : makes the search of a study again.
+    file : file of the stored searches; searches of other rows stay in it.
+    name : name of the table, or of the file of runs.
+    jobs : number of rows that are searched at the same time.
+    command : command that makes the search of a row again.
 
     Returns
     -------
     Number of trials that failed.
     """
     failed = 0
-    for plan, records in _ended(plans, jobs, say):
+    for task, records in _ended(tasks, jobs, say):
         known = read_searches(file)
-        found = make_found(plan, records, known.get(plan.key), command(plan))
-        write_searches(file, name, {**known, plan.key: found}.values())
+        key = task.row, task.column
+        found = make_search(task, records, known.get(key), command(task))
+        write_searches(file, name, {**known, key: found}.values())
         failed += sum(record["state"] == "failed" for record in records)
-        say(_said(plan, found))
+        say(_text(task, found))
     return failed
 
 
-def _said(plan: StudyPlan, found: Mapping[str, Any]) -> str:
+def refuse_without_optuna() -> None:
+    """Refuse to search if Optuna is not installed.
+
+    Raises
+    ------
+    UserError
+        With the command that installs it.
+    """
+    try:
+        import optuna  # noqa: F401
+    except ImportError:
+        raise UserError(
+            "fedul-flwr tune needs Optuna: pip install 'fedul-flwr[tune]', or in a checkout "
+            "pip install -e '.[tune]' (make setup installs it)."
+        ) from None
+
+
+def _text(task: RowSearch, found: Search) -> str:
     chosen = found["chosen"]
     if chosen is None:
-        return f"{plan.task.title}: no trial came to its end, nothing is chosen."
-    text = plan.task.criterion.text(chosen["value"])
-    return f"{plan.task.title}: trial {chosen['trial'] + 1} is chosen, {text}."
+        return f"{task.title}: no trial was complete, so no settings are chosen."
+    text = task.criterion.text(chosen["value"])
+    return f"{task.title}: trial {chosen['trial'] + 1} is chosen, {text}."
 
 
-def _ended(plans: Sequence[StudyPlan], jobs: int, say: Say) -> Iterator[tuple[StudyPlan, Records]]:
-    if jobs == 1 or len(plans) < 2:
-        for plan in plans:
-            yield plan, run_study(plan.task, say)
+def _ended(tasks: Sequence[RowSearch], jobs: int, say: Say) -> Iterator[tuple[RowSearch, Records]]:
+    if jobs == 1 or len(tasks) < 2:
+        for task in tasks:
+            yield task, run_search(task, say)
         return
-    with _processes(min(jobs, len(plans))) as pool:
-        waiting: dict[Future[Records], StudyPlan] = {
-            pool.submit(_in_process, plan.task): plan for plan in plans
+    with _processes(min(jobs, len(tasks))) as pool:
+        waiting: dict[Future[Records], RowSearch] = {
+            pool.submit(_search_in_process, task): task for task in tasks
         }
         for future in as_completed(waiting):
             try:
                 records = future.result()
             except BrokenProcessPool:
                 raise UserError(
-                    "A process of the search was killed, perhaps for want of memory: the same "
-                    "command goes on, with fewer --jobs if you like."
+                    "A process of the search was killed, perhaps because memory ran out. The same "
+                    "command resumes the search; fewer --jobs need less memory."
                 ) from None
             yield waiting[future], records
 
 
 @contextlib.contextmanager
 def _processes(count: int) -> Iterator[ProcessPoolExecutor]:
-    """Fresh processes; with an error or Ctrl-C here they end at once, and what waits never runs."""
+    """New processes; after an error or Ctrl-C they end at once and run no waiting task."""
     context = multiprocessing.get_context("spawn")  # torch's threads do not survive a fork
     pool = ProcessPoolExecutor(count, mp_context=context, initializer=_follow_parent)
     try:
@@ -104,10 +122,9 @@ def _processes(count: int) -> Iterator[ProcessPoolExecutor]:
 
 
 def _follow_parent() -> None:
-    """End with the first process, however it ends.
+    """End this process when its parent ends, however that happens.
 
-    Ctrl-C reaches all processes of a terminal: here it is left to the first one, which ends the
-    others.
+    Ctrl-C reaches all processes of a terminal; the parent alone handles it and ends the others.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=_end_with_parent, daemon=True).start()
@@ -120,26 +137,9 @@ def _end_with_parent() -> None:
     os._exit(1)
 
 
-def _in_process(task: StudyTask) -> Records:
-    return run_study(task, _print)
+def _search_in_process(task: RowSearch) -> Records:
+    return run_search(task, _print)
 
 
 def _print(text: str) -> None:
     print(text, flush=True)
-
-
-def refuse_missing() -> None:
-    """Refuse to search without Optuna.
-
-    Raises
-    ------
-    UserError
-        Saying how to get it.
-    """
-    try:
-        import optuna  # noqa: F401
-    except ImportError:
-        raise UserError(
-            "fedul-flwr tune needs Optuna: pip install 'fedul-flwr[tune]', or in a checkout "
-            "pip install -e '.[tune]' (make setup has it)."
-        ) from None

@@ -1,8 +1,7 @@
-"""What is kept of searches, one JSON file a table and size, and who may use what they chose."""
+"""Stored searches: a JSON file for each table and size, and the settings that they chose."""
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
@@ -12,16 +11,23 @@ from typing import Any
 
 from fedul_flwr.config.base import Scalar
 from fedul_flwr.errors import UserError
-from fedul_flwr.experiments.result_file import differences, digest, hardware_of, read_records
-from fedul_flwr.experiments.row_search import best_of
-from fedul_flwr.experiments.search_plan import StudyPlan
-from fedul_flwr.experiments.table_file import Size
-from fedul_flwr.results.records import write_atomically
+from fedul_flwr.experiments.matrix import Size
+from fedul_flwr.experiments.result_file import (
+    differences,
+    provenance,
+    read_records,
+    write_records,
+)
+from fedul_flwr.experiments.row_search import RowSearch, best_of
+from fedul_flwr.experiments.table_file import Table
+from fedul_flwr.experiments.table_plan import Device, plan_column
+from fedul_flwr.experiments.trial import changes_text, digest
+from fedul_flwr.experiments.trial_plan import Overrides, Plan
 
-Found = Mapping[str, Any]
-"""The search of one row, as :func:`make_found` makes it."""
-Key = tuple[str, str]
-"""Row and column of a search."""
+Search = Mapping[str, Any]
+"""The stored search of one row as :func:`make_search` makes it."""
+RowKey = tuple[str, str]
+"""Row and column."""
 
 _PARTS = {
     "row": str,
@@ -36,63 +42,63 @@ _PARTS = {
     "trials": list,
     "outcome-hash": str,
 }
-"""What every search has, of what there is more."""
+"""Keys that every search must have, and their types; there are more."""
 _OUTCOME = ("criterion", "selection", "seeds", "chosen", "search", "trials")
-"""Parts that the hash of the outcome is of."""
+"""Keys that the hash of the outcome covers."""
 
 
-def make_found(
-    plan: StudyPlan, records: Sequence[Mapping[str, Any]], earlier: Found | None, command: str
+def searches_file(folder: Path, table: str, size: Size) -> Path:
+    """File of a table's searches."""
+    return folder / f"{table}{'.quick' if size == 'quick' else ''}.search.json"
+
+
+def make_search(
+    task: RowSearch, records: Sequence[Mapping[str, Any]], earlier: Search | None, command: str
 ) -> dict[str, Any]:
-    """What is kept of a search.
+    """The stored search of a row.
 
     Parameters
     ----------
-    records : of its trials, see :func:`~fedul_flwr.experiments.row_search.run_study`.
-    earlier : the search that this one replaces: its seeds have been seen too.
+    records : the trials' records, see :func:`~fedul_flwr.experiments.row_search.run_search`.
+    earlier : the stored search that this one replaces; its seeds count as seen, too.
+    command : command that makes the search again.
     """
-    task = plan.task
     about: Mapping[str, Any] = next((r["environment"] for r in records if r["environment"]), {})
+    origin = provenance(about, datetime.now(UTC))
+    origin["versions"]["optuna"] = version("optuna")
     trials = [{k: v for k, v in record.items() if k != "environment"} for record in records]
     best = best_of(records)
-    settings = dict(sorted(plan.named.items()))
-    seeds = {task.seed, *(earlier["seeds"] if earlier else ())}
+    settings = dict(sorted(task.settings.items()))
     found = {
         "row": task.row,
         "column": task.column,
         "criterion": task.criterion.name,
         "selection": task.criterion.selection,
         "seed": task.seed,
-        "seeds": sorted(seeds),
-        "chosen": None if best is None else _chosen(best, plan),
+        "seeds": sorted({task.seed, *(earlier["seeds"] if earlier else ())}),
+        "chosen": None if best is None else _chosen(best, task),
         "hash": digest(settings),
         "settings": settings,
-        "search": task.search.to_json(),
+        "search": task.space.to_json(),
         "trials": trials,
         "seconds": sum(trial["seconds"] for trial in trials),
         "command": command,
-        "commit": about.get("git_commit"),
-        "hardware": hardware_of(about),
-        "versions": {
-            "python": about.get("python"),
-            **about.get("versions", {}),
-            "optuna": version("optuna"),
-        },
-        "date": datetime.now(UTC).isoformat(timespec="seconds"),
+        **origin,
     }
     return found | {"outcome-hash": outcome_hash(found)}
 
 
-def outcome_hash(found: Found) -> str:
-    """SHA-256 of how a search was made, what it chose and all that it tried."""
-    return digest({key: found.get(key) for key in _OUTCOME})
+def outcome_hash(search: Search) -> str:
+    """SHA-256 of the definition of a search, its trials and its choice."""
+    return digest({key: search.get(key) for key in _OUTCOME})
 
 
-def _chosen(best: Mapping[str, Any], plan: StudyPlan) -> dict[str, Any]:
-    """Trial and settings that won; a run with them chooses its round as the trials did."""
-    criterion, own = plan.task.criterion, plan.task.given["selection"]
-    by_loss = criterion.name == "heldout" and own != criterion.selection
-    also = {"selection": criterion.selection} if by_loss else {}
+def _chosen(best: Mapping[str, Any], task: RowSearch) -> dict[str, Any]:
+    """The best trial, and its settings; a run with them chooses its round as the trials did."""
+    by_loss = (
+        task.criterion.name == "heldout" and task.given["selection"] != task.criterion.selection
+    )
+    also = {"selection": task.criterion.selection} if by_loss else {}
     return {
         "trial": best["trial"],
         "value": best["value"],
@@ -101,94 +107,126 @@ def _chosen(best: Mapping[str, Any], plan: StudyPlan) -> dict[str, Any]:
     }
 
 
-def read_searches(file: Path) -> dict[Key, Found]:
-    """Searches of a file by row and column, none where there is no file.
+def read_searches(file: Path) -> dict[RowKey, Search]:
+    """Searches of a file by row and column; without the file there are none.
 
     Raises
     ------
     UserError
-        Naming the file and what is missing in it, or that it was edited.
+        Naming the file, and the key that is missing or the search that was edited.
     """
     found = read_records(file, "searches", "searches", "search", _PARTS)
     for one in found:
         if one["outcome-hash"] != outcome_hash(one) or one["hash"] != digest(one["settings"]):
             raise UserError(
                 f"{file}: the search of row {one['row']!r}, column {one['column']!r} does not have "
-                f"its hashes, it was edited: search it again with {one.get('command')}"
+                f"its hashes, so it was edited: search it again with {one.get('command')}"
             )
     return {(one["row"], one["column"]): one for one in found}
 
 
-def write_searches(file: Path, name: str, searches: Iterable[Found]) -> None:
-    """Replace a file of searches, sorted, with a line for each part and each trial."""
+def write_searches(file: Path, table: str, searches: Iterable[Search]) -> None:
+    """Replace a file of searches; they are sorted."""
     ordered = sorted(searches, key=lambda one: (one["column"], one["row"]))
-    body = ",\n".join(_lines(one) for one in ordered)
-    file.parent.mkdir(parents=True, exist_ok=True)
-    write_atomically(file, f'{{\n "table": {json.dumps(name)},\n "searches": [\n{body}\n ]\n}}\n')
+    write_records(file, table, "searches", ordered)
 
 
-def _lines(one: Found) -> str:
-    parts = []
-    for key, part in one.items():
-        text = json.dumps(part)
-        if key == "trials":
-            text = "[\n" + ",\n".join(f"    {json.dumps(trial)}" for trial in part) + "\n   ]"
-        parts.append(f"   {json.dumps(key)}: {text}")
-    return "  {\n" + ",\n".join(parts) + "\n  }"
+def trial_counts(search: Search) -> str:
+    """How many trials ended in which state: ``12: 4 complete, 8 pruned``."""
+    states = Counter(trial["state"] for trial in search["trials"])
+    ended = ", ".join(f"{count} {state}" for state, count in states.items())
+    return f"{len(search['trials'])}: {ended}"
 
 
-def chosen_settings(
-    file: Path, searches: Mapping[Key, Found], key: Key, now: Mapping[str, Any], again: str
-) -> Mapping[str, Scalar]:
+def tuned_rows(
+    table: Table,
+    column: str,
+    size: Size,
+    seeds: Mapping[str, Sequence[int]],
+    device: Device,
+    results: Path,
+) -> dict[str, Overrides]:
+    """Settings that the searches of a column chose, by row.
+
+    Parameters
+    ----------
+    seeds : the rows, and the seeds that each is to run with.
+    results : folder of the searches.
+
+    Raises
+    ------
+    UserError
+        If a row has no search, a search of other settings, or a search that used one of the seeds.
+    """
+    file = searches_file(results, table.name, size)
+    searches = read_searches(file)
+    quick = " --quick" if size == "quick" else ""
+    again = f"search it with fedul-flwr tune {table.name}{quick}"
+    plan = plan_column(table, column, size, (0,), device)
+    now = {trial.row: trial.settings for trial in plan.trials}
+    return {
+        row: _chosen_settings(file, searches, (row, column), now[row], own, again)
+        for row, own in seeds.items()
+    }
+
+
+def tuned_runs(plan: Plan, file: Path) -> dict[str, Overrides]:
+    """Own settings of the runs of a comparison with the settings that their searches chose on top.
+
+    Parameters
+    ----------
+    plan : the comparison without these settings.
+    file : ``search.json`` of ``fedul-flwr tune --runs``.
+
+    Raises
+    ------
+    UserError
+        If there is no such file, or as :func:`tuned_rows`.
+    """
+    if not file.is_file():
+        raise UserError(f"--tuned {file} is no file: fedul-flwr tune --runs writes one.")
+    searches = read_searches(file)
+    now = {trial.row: trial.settings for trial in plan.trials}
+    again = "search it with fedul-flwr tune --runs"
+    return {
+        row: {
+            **own, **_chosen_settings(file, searches, (row, ""), now[row], plan.seeds, again)
+        }
+        for row, own in plan.rows.items()
+    }  # fmt: skip
+
+
+def _chosen_settings(
+    file: Path,
+    searches: Mapping[RowKey, Search],
+    key: RowKey,
+    now: Mapping[str, Any],
+    seeds: Iterable[int],
+    again: str,
+) -> Overrides:
     """Settings that the search of a row chose.
 
     Parameters
     ----------
-    now : named settings of the row; the seed does not count.
-    again : command that searches it.
-
-    Raises
-    ------
-    UserError
-        If the row was not searched, its settings have changed since, or no trial was complete.
+    now : settings of the row's trial; its seed does not count.
+    seeds : seeds to run with. The search must not have used them: its choice fits their splits.
+    again : the command for messages that searches the row.
     """
     row, column = key
     name = f"row {row!r}" + (f", column {column!r}" if column else "")
-    found = searches.get(key)
-    if found is None:
+    search = searches.get(key)
+    if search is None:
         raise UserError(f"{file} has no search of {name}: {again}")
-    then = {key: value for key, value in found["settings"].items() if key != "seed"}
-    same = {key: value for key, value in now.items() if key != "seed"}
-    if changed := differences({"settings": then}, same):
-        said = "; ".join(f"{key} was {was!r}, is {new!r}" for key, was, new in changed[:3])
-        raise UserError(f"The search of {name} was made with other settings ({said}): {again}")
-    if found["chosen"] is None:
-        raise UserError(f"No trial of the search of {name} came to its end: {again}")
-    settings: Mapping[str, Scalar] = found["chosen"]["settings"]
-    return settings
-
-
-def refuse_seen(seeds: Iterable[int], searches: Iterable[Found]) -> None:
-    """Refuse seeds that a search saw: what it chose fits their splits by design.
-
-    Raises
-    ------
-    UserError
-        Naming the first of them.
-    """
-    seen = {seed for found in searches for seed in found["seeds"]}
+    then = {key: value for key, value in search["settings"].items() if key != "seed"}
+    present = {key: value for key, value in now.items() if key != "seed"}
+    if changed := differences({"settings": then}, present):
+        raise UserError(
+            f"The search of {name} was made with other settings ({changes_text(changed)}): {again}"
+        )
+    if search["chosen"] is None:
+        raise UserError(f"No trial of the search of {name} was complete: {again}")
     for seed in seeds:
-        if seed in seen:
+        if seed in search["seeds"]:
             raise UserError(f"Seed {seed} was used by the search; choose others with --seeds.")
-
-
-def searches_file(folder: Path, table: str, size: Size) -> Path:
-    """Where the searches of a table are."""
-    return folder / f"{table}{'.quick' if size == 'quick' else ''}.search.json"
-
-
-def trial_counts(found: Found) -> str:
-    """How the trials of a search ended: ``12: 4 complete, 8 pruned``."""
-    states = Counter(trial["state"] for trial in found["trials"])
-    ended = ", ".join(f"{count} {state}" for state, count in states.items())
-    return f"{len(found['trials'])}: {ended}"
+    settings: Mapping[str, Scalar] = search["chosen"]["settings"]
+    return settings

@@ -1,4 +1,4 @@
-"""What a search tries: its ``search.toml``, and what a drawn point changes in a row's settings."""
+"""The settings that a search tries: ``search.toml``, and the points drawn from its space."""
 
 from __future__ import annotations
 
@@ -17,33 +17,34 @@ from fedul_flwr.config.run_config import default_flat
 from fedul_flwr.config.shared import OF_SCHEDULES
 from fedul_flwr.errors import UserError
 from fedul_flwr.experiments.table_file import table_file
+from fedul_flwr.experiments.trial_plan import Overrides
 
 FILE = "search.toml"
 ROUNDS = "rounds"
-"""Key of an option: the share of the experiment's rounds, in (0, 1]."""
+"""Key of an option: share of the experiment's rounds, in (0, 1]."""
 OWN = "as the experiment"
-"""How an option without settings is called."""
+"""Name of an option without settings."""
 
-Overrides = Mapping[str, Scalar]
+
 Point = Mapping[str, int]
-"""For each dimension of the space the position of an option."""
+"""The position of an option for each dimension of the space."""
 
 _SCALED = ("num-rounds", "learning-rate-rounds", "semi.labels-only-rounds")
-"""Settings in rounds that a share of the rounds shortens alike."""
+"""Settings in rounds; a share of the rounds scales all of them."""
 _DRAWN = 10
-"""Points that are drawn for each trial at most, where a row refuses most of them."""
+"""Maximum number of points drawn for each trial, if the row refuses most of them."""
 _FIXED = {
     "num-rounds": f"write {ROUNDS}, a share of the experiment's rounds",
     "seed": "--seed sets it",
-    "output": "every trial has its place",
-    "resume": "what was interrupted goes on by itself",
-    "selection": "the experiment and --criterion say how the best round is chosen",
-    "measure-test-error": "no trial measures it",
-    "evaluate-every": "the experiment says which rounds are measured",
-    "method": "a search is made for each method",
-    "dataset": "a search is made on each data set",
+    "output": "every trial has a directory of its own",
+    "resume": "interrupted trials resume by themselves",
+    "selection": "the experiment and --criterion choose the best round",
+    "measure-test-error": "no trial measures the test error",
+    "evaluate-every": "the experiment sets which rounds are measured",
+    "method": "every method has a search of its own",
+    "dataset": "every data set has a search of its own",
 }
-"""Settings that no option may have."""
+"""Settings that no option may have, and why."""
 
 
 class SearchSettings(Settings):
@@ -53,57 +54,57 @@ class SearchSettings(Settings):
     page = "docs/tune.md"
 
     trials: int = Field(default=12, ge=1)
-    """Trials of every row, the experiment's own settings among them."""
+    """Number of trials of every row; the first has the experiment's own settings."""
     reduction_factor: int = Field(default=2, ge=2)
-    """About one of so many trials goes on after a rung."""
+    """About one of so many trials continues after a rung."""
     rungs: int = Field(default=2, ge=0)
-    """Number of rungs, at rounds R/factor^rungs, …, R/factor of R; 0 lets all trials end."""
+    """Number of rungs: rounds R/factor^rungs, …, R/factor of R rounds; 0: no trial stops early."""
     settings: dict[str, Any] = Field(default_factory=dict)
-    """Settings of all trials, but not of runs with what was found."""
+    """Settings of all trials; runs with the chosen settings do not have them."""
     space: dict[str, list[dict[str, Any]]] = Field(min_length=1)
-    """Dimensions by name, each a list of options; an option is a table of settings."""
+    """Options of each dimension by name; an option is a table of settings."""
 
 
 @dataclass(frozen=True)
-class Search:
-    """A search that was read.
+class SearchSpace:
+    """A ``search.toml`` that was read.
 
     Attributes
     ----------
     trials, reduction_factor, rungs, settings : see :class:`SearchSettings`.
-    space : options of each dimension, as flat settings and :data:`ROUNDS`.
+    dimensions : options of each dimension as flat settings and :data:`ROUNDS`.
     """
 
     trials: int
     reduction_factor: int
     rungs: int
     settings: Overrides
-    space: Mapping[str, tuple[Overrides, ...]]
+    dimensions: Mapping[str, tuple[Overrides, ...]]
 
     def labels(self, name: str) -> list[str]:
-        """Options of a dimension in words."""
-        return [label(option) for option in self.space[name]]
+        """Names of the options of a dimension."""
+        return [label(option) for option in self.dimensions[name]]
 
     def to_json(self) -> dict[str, Any]:
-        """All that says what is tried."""
+        """Everything that the drawn points depend on, besides the seed."""
         return {
             "trials": self.trials,
             "reduction-factor": self.reduction_factor,
             "rungs": self.rungs,
             "settings": dict(self.settings),
-            "space": {name: [dict(option) for option in of] for name, of in self.space.items()},
+            "space": {name: [*map(dict, of)] for name, of in self.dimensions.items()},
         }
 
 
 @dataclass(frozen=True)
 class Candidate:
-    """Settings that a trial tries.
+    """The settings of a trial.
 
     Attributes
     ----------
-    options : its option of each dimension, in words; empty for the experiment's own settings.
+    options : name of its option of each dimension; empty for the experiment's own settings.
     changes : settings that differ from the experiment's.
-    dropped : options that this row refuses and the candidate therefore does without, and why.
+    dropped : options that the row refuses and the candidate leaves out, with the reason.
     """
 
     options: Mapping[str, str]
@@ -112,21 +113,19 @@ class Candidate:
 
 
 def label(option: Overrides) -> str:
-    """An option in words: ``optimizer = sgd, learning-rate = 0.1``."""
+    """Name of an option: ``optimizer = sgd, learning-rate = 0.1``."""
     return ", ".join(f"{key} = {value}" for key, value in option.items()) or OWN
 
 
 def search_files(experiments: Path, table: str) -> list[Path]:
-    """The table's file if it has a search, and files ``search.toml`` of the folders above it.
+    """The files ``search.toml`` in ``experiments`` and the folders down to the table's.
 
-    Returns
-    -------
-    The outermost first, up to ``experiments``.
+    The table's own file comes last if it has a search.
 
     Raises
     ------
     UserError
-        If there is none.
+        If there is no file.
     """
     own = table_file(experiments, table)
     folders = [folder for folder in own.parents if folder.is_relative_to(experiments)]
@@ -139,17 +138,18 @@ def search_files(experiments: Path, table: str) -> list[Path]:
 
 
 def _content(file: Path) -> dict[str, Any]:
-    """A search: a whole ``search.toml``, and ``[search]`` of a table's file."""
+    """The search of a file: all of a ``search.toml``, or ``[search]`` of a table's file."""
     content = read_toml(file)
     return content.get("search", {}) if "title" in content else content
 
 
-def read_search(files: Sequence[Path], trials: int | None = None) -> Search:
-    """Read and check searches; ``trials`` takes the place of theirs.
+def read_search(files: Sequence[Path], trials: int | None = None) -> SearchSpace:
+    """Read and check a search.
 
     Parameters
     ----------
-    files : a key that the last one leaves out is that of the one before it, and so on.
+    files : a later file replaces keys of the earlier ones.
+    trials : number of trials in place of that of the files.
 
     Raises
     ------
@@ -167,13 +167,13 @@ def read_search(files: Sequence[Path], trials: int | None = None) -> Search:
         }
         for name, options in space.items():
             if len(options) < 2 or len({label(option) for option in options}) < len(options):
-                raise UserError(f"Key space.{name} needs two or more options, each another.")
+                raise UserError(f"Key space.{name} needs two or more different options.")
         settings = flatten(found.settings)
         _check_keys("settings", settings, {"seed": _FIXED["seed"], "output": _FIXED["output"]})
     except UserError as error:
         text, file = str(error), files[-1]
         raise UserError(text if text.startswith(str(file)) else f"{file}: {text}") from None
-    return Search(trials or found.trials, found.reduction_factor, found.rungs, settings, space)
+    return SearchSpace(trials or found.trials, found.reduction_factor, found.rungs, settings, space)
 
 
 def _option(name: str, option: dict[str, Any]) -> Overrides:
@@ -194,73 +194,75 @@ def _check_keys(place: str, flat: Overrides, refused: Mapping[str, str]) -> None
             raise unknown_key(key, defaults)
 
 
-def points(search: Search, seed: int) -> Iterator[Point]:
-    """Points of the space in the order in which every row tries them, without end.
+def points(space: SearchSpace, seed: int) -> Iterator[Point]:
+    """Draw points without end; every row tries them in this order.
 
-    They are a scrambled Sobol sequence (Optuna's ``QMCSampler``): of the first eight points each
-    option of a dimension with two, four or eight options has its equal share.
+    They are a scrambled Sobol sequence (Optuna's ``QMCSampler``): the first eight points contain
+    each option of a dimension with two, four or eight options equally often.
     """
     import optuna
 
-    with warnings.catch_warnings():  # the class may yet change; a test holds what it draws
+    with warnings.catch_warnings():  # a test holds the points of this experimental class
         warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
         sampler = optuna.samplers.QMCSampler(
             qmc_type="sobol", scramble=True, seed=seed, warn_independent_sampling=False
         )
     study = optuna.create_study(sampler=sampler)
-    space: dict[str, optuna.distributions.BaseDistribution] = {
+    choices: dict[str, optuna.distributions.BaseDistribution] = {
         name: optuna.distributions.CategoricalDistribution(range(len(options)))
-        for name, options in search.space.items()
+        for name, options in space.dimensions.items()
     }
-    # The sampler draws the first trial at random, and the sequence from the second on.
-    study.enqueue_trial(dict.fromkeys(space, 0))
-    study.tell(study.ask(space), 0.0)
+    # The sampler draws its first trial at random; the sequence begins with the second.
+    study.enqueue_trial(dict.fromkeys(choices, 0))
+    study.tell(study.ask(choices), 0.0)
     while True:
-        trial = study.ask(space)
+        trial = study.ask(choices)
         study.tell(trial, 0.0)
-        yield {name: int(trial.params[name]) for name in search.space}
+        yield {name: int(trial.params[name]) for name in choices}
 
 
 def candidates(
-    search: Search,
+    space: SearchSpace,
     seed: int,
     given: Overrides,
     resolved: Callable[[Overrides], Overrides],
 ) -> list[Candidate]:
-    """What the trials of a row try: the experiment's own settings, then points of the space.
+    """The trials of a row: the experiment's own settings, then points of the space.
 
-    An option that the row refuses by itself, or that is another method's, is dropped from its
-    points. A point that is refused as a whole, or leaves the same settings as an earlier one, is
-    passed over.
+    An option that the row refuses by itself, or that belongs to another method, is dropped from
+    the points. A point is skipped if the row refuses it as a whole, or if an earlier point gives
+    the same settings.
 
     Parameters
     ----------
     given : all settings of the row.
-    resolved : checks settings and gives all that have an effect; raises UserError if it refuses.
+    resolved : checks settings and returns those that have an effect, or raises UserError.
     """
     refusals: dict[tuple[str, int], str] = {}
-    for name, options in search.space.items():
+    for name, options in space.dimensions.items():
         for position, option in enumerate(options):
             changed = {**given, **changes(given, option)}
             if reason := _refusal(resolved, changed) or _unused(resolved(changed), option):
                 refusals[name, position] = reason
     found = [Candidate({}, {}, {})]
     known = [dict(resolved(given))]
-    for point in islice(points(search, seed), _DRAWN * search.trials):
-        if len(found) >= search.trials:
+    for point in islice(points(space, seed), _DRAWN * space.trials):
+        if len(found) >= space.trials:
             break
         kept = {name: at for name, at in point.items() if (name, at) not in refusals}
-        option = {key: v for name, at in kept.items() for key, v in search.space[name][at].items()}
-        changed = changes(given, option)
+        drawn: dict[str, Scalar] = {}
+        for name, at in kept.items():
+            drawn |= space.dimensions[name][at]
+        changed = changes(given, drawn)
         if _refusal(resolved, {**given, **changed}):
             continue
         settings = dict(resolved({**given, **changed}))
         if settings in known:
             continue
         known.append(settings)
-        words = {name: search.labels(name)[at] for name, at in kept.items()}
+        words = {name: space.labels(name)[at] for name, at in kept.items()}
         dropped = {
-            f"{name}: {search.labels(name)[at]}": refusals[name, at]
+            f"{name}: {space.labels(name)[at]}": refusals[name, at]
             for name, at in point.items()
             if name not in kept
         }
@@ -283,10 +285,10 @@ def _unused(settings: Overrides, option: Overrides) -> str:
 
 
 def changes(given: Overrides, option: Overrides) -> dict[str, Scalar]:
-    """What ``option`` changes in the settings ``given``.
+    """The settings that ``option`` changes in ``given``.
 
-    Settings that belonged to what it replaces take their defaults: momentum without SGD, and those
-    of a schedule that is gone. A share of the rounds shortens stages and schedules alike.
+    Settings of a replaced optimizer or schedule get their defaults, such as the momentum of SGD. A
+    share of the rounds scales the rounds, stages and schedules.
     """
     defaults = default_flat()
     share = float(option.get(ROUNDS, 1.0))

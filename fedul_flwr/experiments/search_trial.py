@@ -1,4 +1,4 @@
-"""One trial: a run in this process that a pruner may end at a rung."""
+"""One trial of a search: a run in this process that Optuna may stop early."""
 
 from __future__ import annotations
 
@@ -18,19 +18,20 @@ Lines = Sequence[Line]
 
 
 class DivergedError(Exception):
-    """A trial whose numbers are no longer finite."""
+    """A loss or a weight of a trial is not finite."""
 
 
 def run_trial(config: RunConfig, num_clients: int, watch: Callable[[Lines], None]) -> Lines:
-    """Run ``config``, or go on with what is left of it in ``config.output``.
+    """Run ``config``, or resume the run in ``config.output``.
 
     Parameters
     ----------
-    watch : gets the lines so far after every round; what it raises ends the trial.
+    watch : called with the lines of all rounds so far after every round; an exception that it
+        raises ends the trial.
 
     Returns
     -------
-    Lines of its rounds.
+    Lines of all rounds.
 
     Raises
     ------
@@ -42,7 +43,7 @@ def run_trial(config: RunConfig, num_clients: int, watch: Callable[[Lines], None
     directory = RunDirectory(Path(config.output))
     ended: list[BaseException] = []
 
-    def look(lines: Lines) -> None:
+    def check(lines: Lines) -> None:
         try:
             if is_diverged(lines[-1]):
                 raise DivergedError
@@ -55,16 +56,16 @@ def run_trial(config: RunConfig, num_clients: int, watch: Callable[[Lines], None
         if (directory.path / LAST_MODEL).exists():
             config = resolve({"resume": str(directory.path)}, Path.cwd())
         try:
-            run_in_process(config, num_clients, watch=look)
+            run_in_process(config, num_clients, watch=check)
         except Exception as error:
-            if error not in ended and _has_diverged(directory):  # somebody refused to go on with it
+            if error not in ended and _has_diverged(directory):  # the error follows from NaN
                 raise DivergedError from None
             raise
     return directory.read_metrics()
 
 
-def environment(directory: Path) -> Mapping[str, Any]:
-    """Versions and hardware of a trial; empty if it never began."""
+def read_environment(directory: Path) -> Mapping[str, Any]:
+    """Versions and hardware of a trial; empty if it did not begin."""
     found = RunDirectory(directory)
     known: Mapping[str, Any] = (
         found.read_json(ENVIRONMENT) if (directory / ENVIRONMENT).exists() else {}
@@ -72,8 +73,8 @@ def environment(directory: Path) -> Mapping[str, Any]:
     return known
 
 
-def drop_models(directory: Path) -> None:
-    """Remove what a trial that has ended needs no more: models, and what clients kept."""
+def remove_models(directory: Path) -> None:
+    """Remove files that an ended trial no longer needs: models, split, client states and plots."""
     for path in directory.glob("*.safetensors"):
         path.unlink()
     (directory / "split.npz").unlink(missing_ok=True)
@@ -82,7 +83,7 @@ def drop_models(directory: Path) -> None:
 
 
 def _has_diverged(directory: RunDirectory) -> bool:
-    """Whether the last model or its round has numbers that are not finite."""
+    """Whether the last model or its losses are not finite."""
     try:
         arrays, line = directory.load_model(LAST_MODEL)
     except UserError:

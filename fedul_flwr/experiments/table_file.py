@@ -1,4 +1,4 @@
-"""Tables of the papers, each a TOML file of ``experiments/``."""
+"""Read the tables of the papers; each is a TOML file below ``experiments/``."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from pydantic import BeforeValidator, Field
 from fedul_flwr.config.base import Scalar, Settings
 from fedul_flwr.config.overrides import read_toml
 from fedul_flwr.errors import UserError
-from fedul_flwr.experiments.matrix import SIZES, Cells, expand, flat_settings, part
-from fedul_flwr.experiments.matrix import Size as Size
-from fedul_flwr.experiments.metrics import MEASURES
+from fedul_flwr.experiments.matrix import SIZES, Column, Size, expand, flat_settings, part
+from fedul_flwr.experiments.metrics import METRICS
 from fedul_flwr.experiments.trial_plan import Overrides, read_runs, slug
 
-Figure = Annotated[
+PaperFigure = Annotated[
     list[float],
     Field(min_length=1, max_length=2),
     BeforeValidator(lambda value: value if isinstance(value, list) else [value]),
 ]
-"""A mean, or a list of it and its standard deviation where the paper has one."""
+"""A mean, or a list of the mean and the standard deviation if the paper has one."""
 START_FROM = "start-from"
+"""Setting with the weights that runs start from."""
 _VALUE = re.compile(r"\{([\w.-]+)\}")
 
 
@@ -35,37 +35,37 @@ class TableSettings(Settings):
     page = "docs/reproduce.md"
 
     title: str
-    """What it shows."""
+    """Title of the table."""
     source: str
     """Paper and number of the table."""
     measures: list[str] = Field(min_length=1)
-    """Of :data:`~fedul_flwr.experiments.metrics.MEASURES`."""
+    """Names of :data:`~fedul_flwr.experiments.metrics.METRICS`."""
     note: str = ""
-    """What has to be known to compare."""
+    """What readers have to know to compare the figures."""
     picture: str = ""
-    """Column whose errors over rounds are drawn beside the tables; empty: none."""
+    """Column whose errors over rounds are plotted; empty: no plot."""
     benchmark: str = ""
-    """In place of experiments: command that measures the table."""
+    """Command that measures the table; such a table has no runs."""
     clients: int = Field(default=0, ge=0)
     """Number of clients."""
     rows: str | dict[str, dict[str, Any]] = ""
-    """Own settings of every row by name, or a file of named runs, relative to this one."""
+    """Own settings of every row by name, or a file of named runs, relative to this file."""
     only: list[str] = Field(default_factory=list)
-    """Rows of such a file that the table has; none: all."""
+    """Rows of such a file that the table has; empty: all."""
     settings: dict[str, Any] = Field(default_factory=dict)
-    """Settings of all cells."""
+    """Settings of all columns."""
     matrix: dict[str, dict[str, dict[str, Any]]] = Field(default_factory=dict)
-    """By axis and value the value's settings. A column is a value of each axis, in their order."""
+    """Settings by axis and value. A column is a value of each axis, in the order of the axes."""
     when: dict[str, dict[str, Any]] = Field(default_factory=dict)
-    """Settings of cells that have all named values, or are in the named row."""
+    """Settings of columns with all named values, or of the named row in them."""
     quick: dict[str, Any] = Field(default_factory=dict)
-    """Settings of quick runs; ``when`` in it as above."""
+    """Settings of quick runs; it may have ``when``, too."""
     start: dict[str, Any] = Field(default_factory=dict)
-    """Settings of the runs whose models columns start from, on top of the column's."""
-    paper: dict[str, dict[str, dict[str, Figure]]] = Field(default_factory=dict)
-    """The paper's figures by measure, column and row."""
+    """Settings of the runs whose models the columns start from, on top of the column's."""
+    paper: dict[str, dict[str, dict[str, PaperFigure]]] = Field(default_factory=dict)
+    """The paper's figures by metric, column and row."""
     search: dict[str, Any] = Field(default_factory=dict)
-    """What ``fedul-flwr tune`` tries for this table alone, as in a ``search.toml``."""
+    """The search of ``fedul-flwr tune`` for this table alone, as in a ``search.toml``."""
 
 
 @dataclass(frozen=True)
@@ -74,23 +74,28 @@ class Table:
 
     Attributes
     ----------
-    name : its path below the experiments without the ending, ``fedul/table-1``.
-    file : where it is.
-    settings : as they are written.
-    columns : by label; of a table that a benchmark measures without settings.
+    experiments : folder of all tables.
+    name : path of the file below ``experiments`` without its ending, ``fedul/table-1``.
+    settings : content of the file.
+    columns : columns by name; those of a table that a benchmark measures have no settings.
     """
 
+    experiments: Path
     name: str
-    file: Path
     settings: TableSettings
-    columns: Mapping[str, Cells]
+    columns: Mapping[str, Column]
+
+    @property
+    def file(self) -> Path:
+        """File of the table."""
+        return table_file(self.experiments, self.name)
 
     def rows_of(self, column: str, size: Size) -> Mapping[str, Overrides]:
-        """Own settings of every row in a column."""
+        """Own settings of every row of a column."""
         return self.columns[column].rows[size]
 
     def rows(self) -> list[str]:
-        """All rows, in the order of the columns."""
+        """All rows in the order in which the columns have them."""
         return list(
             dict.fromkeys(row for column in self.columns for row in self.rows_of(column, "full"))
         )
@@ -98,7 +103,7 @@ class Table:
     def settings_of(self, column: str, size: Size) -> dict[str, Scalar]:
         """Settings that the rows of a column share.
 
-        ``{KEY}`` in ``start-from`` stands for the value of another setting.
+        ``{KEY}`` in ``start-from`` is replaced by the number that the setting KEY has.
         """
         found = dict(self.columns[column].settings[size])
         if START_FROM in found:
@@ -108,33 +113,33 @@ class Table:
         return found
 
     def start_of(self, size: Size) -> dict[str, Scalar]:
-        """Own settings of the runs whose models columns start from."""
+        """Own settings of the runs whose models the columns start from."""
         own = flat_settings("start", self.settings.start)
         if size == "quick":
             own |= flat_settings("quick.start", part(self.settings.quick, "quick.start"))
         return own
 
     def num_clients(self, column: str, size: Size) -> int:
-        """Clients of a run."""
+        """Number of clients of a column."""
         return self.columns[column].clients[size]
 
-    def paper(self, measure: str, column: str, row: str) -> Sequence[float] | None:
-        """Mean, and perhaps standard deviation, that the paper has; None if it has none."""
-        return self.settings.paper.get(measure, {}).get(column, {}).get(row)
+    def paper(self, metric: str, column: str, row: str) -> Sequence[float]:
+        """The paper's mean and, if it has one, standard deviation; empty without a figure."""
+        return self.settings.paper.get(metric, {}).get(column, {}).get(row, ())
 
 
 def table_names(experiments: Path) -> list[str]:
-    """Names of all tables below a folder: of TOML files with a title.
+    """Names of all tables below a folder: the TOML files that have a title.
 
     Raises
     ------
     UserError
-        If there is none.
+        If there is no table.
     """
     files = sorted(experiments.rglob("*.toml"))
     found = [file for file in files if _is_table(read_toml(file))]
     if not found:
-        raise UserError(f"{experiments} holds no tables: name the folder with --experiments.")
+        raise UserError(f"{experiments} holds no tables: name their folder with --experiments.")
     return sorted(file.relative_to(experiments).with_suffix("").as_posix() for file in found)
 
 
@@ -142,7 +147,7 @@ def _number(settings: Overrides, key: str) -> str:
     value = settings.get(key)
     if isinstance(value, int | float):
         return f"{value:g}"
-    raise UserError(f"Key start-from: {{{key}}} is no number among the settings.")
+    raise UserError(f"Key start-from: {{{key}}} is not a setting with a number.")
 
 
 def _is_table(content: Mapping[str, Any]) -> bool:
@@ -150,7 +155,7 @@ def _is_table(content: Mapping[str, Any]) -> bool:
 
 
 def table_file(experiments: Path, name: str) -> Path:
-    """Where the table ``name`` is."""
+    """File of the table ``name``."""
     return experiments / f"{name}.toml"
 
 
@@ -160,7 +165,7 @@ def read_table(experiments: Path, name: str) -> Table:
     Raises
     ------
     UserError
-        Naming what there is, or the file and the key that is wrong.
+        Naming the tables that exist, or the file and the key that is wrong.
     """
     file = table_file(experiments, name)
     content = read_toml(file) if file.is_file() else {}
@@ -169,7 +174,7 @@ def read_table(experiments: Path, name: str) -> Table:
         raise UserError(f"Unknown table {name!r}; there are {known}.")
     try:
         settings = TableSettings.parse(content)
-        table = Table(name, file, settings, _columns(file, settings))
+        table = Table(experiments, name, settings, _columns(file, settings))
         _check(table)
     except UserError as error:
         text = str(error)
@@ -177,9 +182,9 @@ def read_table(experiments: Path, name: str) -> Table:
     return table
 
 
-def _columns(file: Path, settings: TableSettings) -> dict[str, Cells]:
+def _columns(file: Path, settings: TableSettings) -> dict[str, Column]:
     if bool(settings.rows) == bool(settings.benchmark):
-        raise UserError("It needs one of the keys rows and benchmark.")
+        raise UserError("The file needs one of the keys rows and benchmark.")
     if settings.benchmark:
         if idle := {"clients", "settings", "matrix", "when", "quick"} & settings.model_fields_set:
             raise UserError(f"Key {min(idle)} has no effect with benchmark: leave it out.")
@@ -193,25 +198,25 @@ def _columns(file: Path, settings: TableSettings) -> dict[str, Cells]:
     return expand(settings.model_dump(by_alias=True), rows)
 
 
-def _measured(settings: TableSettings) -> dict[str, Cells]:
-    """Columns and rows of the paper's figures."""
+def _measured(settings: TableSettings) -> dict[str, Column]:
+    """The columns and rows that the paper has figures for."""
     found: dict[str, dict[str, Overrides]] = {}
     for columns in settings.paper.values():
         for column, figures in columns.items():
             found.setdefault(column, {}).update({row: {} for row in figures})
     return {
-        column: Cells({}, dict.fromkeys(SIZES, rows), dict.fromkeys(SIZES, 0))
+        column: Column({}, dict.fromkeys(SIZES, rows), dict.fromkeys(SIZES, 0))
         for column, rows in found.items()
     }
 
 
 def pick(wanted: str | None, known: Sequence[str], what: str) -> list[str]:
-    """Names of a list such as ``FedUL,FedPL``, in the order of ``known``; None stands for all.
+    """Names of a list such as ``FedUL,FedPL`` in the order of ``known``; None: all names.
 
     Raises
     ------
     UserError
-        Naming what is not ``known``; ``what`` says what names are of.
+        Naming the ``what``, such as a row, that is not ``known``.
     """
     if wanted is None:
         return list(known)
@@ -234,18 +239,18 @@ def _check_start(table: Table) -> None:
             raise UserError("Key start is missing: columns start from a run of this table.")
         for key, value in table.start_of(size).items():
             if key != START_FROM and all(one.get(key) == value for one in started):
-                raise UserError(f"Key start: {key} is that of the columns: leave it out.")
+                raise UserError(f"Key start: the columns have the same {key}: leave it out.")
     full, quick = table.start_of("full"), table.start_of("quick")
     for key in flat_settings("quick.start", part(table.settings.quick, "quick.start")):
         if key in full and full[key] == quick[key]:
-            raise UserError(f"Key quick.start: {key} is that of start: leave it out.")
+            raise UserError(f"Key quick.start: start has the same {key}: leave it out.")
 
 
 def _check(table: Table) -> None:
     settings = table.settings
-    for measure in [*settings.measures, *settings.paper]:
-        if measure not in MEASURES:
-            raise UserError(f"Unknown measure {measure!r}; there are {', '.join(MEASURES)}.")
+    for metric in [*settings.measures, *settings.paper]:
+        if metric not in METRICS:
+            raise UserError(f"Unknown measure {metric!r}; there are {', '.join(METRICS)}.")
     if settings.picture and settings.picture not in table.columns:
         raise UserError(f"Key picture: there is no column {settings.picture!r}.")
     _check_start(table)
@@ -255,14 +260,14 @@ def _check(table: Table) -> None:
             raise UserError(f"Column {label!r}: a comma separates columns on the command line.")
         other = folders.setdefault(slug(label), label)
         if other != label:
-            raise UserError(f"Column {label!r}: its runs would share the directory of {other!r}.")
-    if comma := next((row for row in table.rows() if "," in row), None):
-        raise UserError(f"Row {comma!r}: a comma separates rows on the command line.")
-    for measure, columns in settings.paper.items():
-        if measure not in settings.measures:
-            raise UserError(f"Key paper.{measure}: not a measure of the table.")
+            raise UserError(f"Columns {other!r} and {label!r} would share a directory.")
+    if found := next((row for row in table.rows() if "," in row), None):
+        raise UserError(f"Row {found!r}: a comma separates rows on the command line.")
+    for metric, columns in settings.paper.items():
+        if metric not in settings.measures:
+            raise UserError(f"Key paper.{metric}: measures does not have it.")
         for label, figures in columns.items():
-            place = f"Key paper.{measure}.{label!r}"
+            place = f"Key paper.{metric}.{label!r}"
             if label not in table.columns:
                 raise UserError(f"{place}: there is no such column.")
             rows = table.rows_of(label, "full")

@@ -1,145 +1,129 @@
-"""Run what is missing of a table, and keep each result as it comes."""
+"""Run the trials of a table that have no valid result, and store each result."""
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from fedul_flwr.config.run_config import LAST_MODEL, RunConfig
+from fedul_flwr.experiments.matrix import Size
 from fedul_flwr.experiments.result_file import (
     differences,
-    digest,
     edited,
     make_result,
     read_results,
     results_file,
     write_results,
 )
-from fedul_flwr.experiments.run_trials import run_missing
-from fedul_flwr.experiments.table_file import Size, Table
-from fedul_flwr.experiments.table_plan import ColumnPlan, Machine, of_this_machine
-from fedul_flwr.experiments.trial import CellResult, read_cell
-from fedul_flwr.experiments.trial_plan import Cell
-from fedul_flwr.results.records import write_atomically
+from fedul_flwr.experiments.run_trials import Save, Say, run_trials
+from fedul_flwr.experiments.table_file import Table
+from fedul_flwr.experiments.table_plan import Device, local_settings
+from fedul_flwr.experiments.trial import Trial, TrialResult, digest, prepare_directory, read_trial
+from fedul_flwr.experiments.trial_plan import Plan
 from fedul_flwr.results.store import CONFIG, RunDirectory
 
 SETTINGS = "settings.sha256"
-"""File of a run's directory with the digest of the settings that the experiment has for it."""
-Run = Callable[[RunConfig, int, str], None]
-"""Runs a configuration with so many clients under a title, and raises if it fails."""
+"""File of a run's directory with the digest of the trial's settings."""
 
 
 @dataclass(frozen=True)
 class Reproduction:
-    """What :func:`reproduce` works on: a table at one size, its results in the folder ``results``,
-    a machine, how to run and to say something, and whether settings are what a search chose."""
+    """Runs of a table at one size.
+
+    Attributes
+    ----------
+    results : folder of the stored results.
+    run : runs a configuration with a number of clients under a title, and raises an error if the
+        run fails.
+    say : prints a line.
+    tuned : whether the settings are those that a search chose.
+    """
 
     table: Table
     size: Size
     results: Path
-    machine: Machine
-    run: Run
-    say: Callable[[str], None]
+    device: Device
+    run: Callable[[RunConfig, int, str], None]
+    say: Say
     tuned: bool = False
 
+    @property
+    def file(self) -> Path:
+        """File of the stored results."""
+        return results_file(self.results, self.table.name, self.size, tuned=self.tuned)
 
-def reproduce(task: Reproduction, columns: Sequence[ColumnPlan], rows: Sequence[str]) -> int:
-    """Run the cells of ``rows`` in ``columns`` that have no result, or one of other settings.
+    def missing(self, plan: Plan, rows: Sequence[str]) -> list[Trial]:
+        """Trials of ``rows`` without a stored result of the same settings."""
+        known = read_results(self.file)
+        return [
+            trial
+            for trial in plan.trials
+            if trial.row in rows
+            and (
+                (result := known.get(trial.key)) is None
+                or edited(result)
+                or differences(result, trial.settings)
+            )
+        ]
 
-    A run that is left below ``runs/`` is gone on with, or taken if it is finished; with other
-    settings it is removed and starts anew.
+    def run_missing(self, plans: Sequence[Plan], rows: Sequence[str]) -> int:
+        """Run the trials of ``rows`` without a valid result.
 
-    Returns
-    -------
-    Number of cells that failed, or that the run they start from kept from beginning.
-    """
-    return sum(_column(task, column, missing(task, column, rows)) for column in columns)
+        The directory of an earlier run of the same settings is used: a finished run is stored, an
+        interrupted one resumes. A directory of other settings is emptied.
 
+        Returns
+        -------
+        Number of trials that failed, or that start from a run that failed.
+        """
+        return sum(self._run_column(plan, self.missing(plan, rows)) for plan in plans)
 
-def missing(task: Reproduction, column: ColumnPlan, rows: Sequence[str]) -> list[Cell]:
-    """Cells of ``rows`` without a result, unedited and with the experiment's settings."""
-    known = read_results(_file(task))
-    found = []
-    for cell in column.plan.cells:
-        result = known.get((cell.run, column.column, cell.seed))
-        current = (
-            result is not None
-            and edited(result) is None
-            and not differences(result, column.named[cell.run, cell.seed])
+    def _run_column(self, plan: Plan, trials: Sequence[Trial]) -> int:
+        if not trials:
+            return 0
+        self.say(f"{self.table.name}, {self.size}, {plan.column}: {len(trials)} to run.")
+        ready = set(plan.seeds)
+        if plan.start is not None:
+            seeds = {trial.seed for trial in trials}
+            first = [trial for trial in plan.start.trials if trial.seed in seeds]
+            ready = {result.trial.seed for result in self._run(plan, first, lambda _: None)}
+        begin = [trial for trial in trials if trial.seed in ready]
+        if waiting := len(trials) - len(begin):
+            self.say(f"{waiting} not run: the run that they start from failed.")
+        return len(trials) - len(self._run(plan, begin, self._store))
+
+    def _run(self, plan: Plan, trials: Sequence[Trial], save: Save) -> list[TrialResult]:
+        """Run trials, and return those that finished."""
+        for trial in trials:
+            self._prepare(trial)
+        found = run_trials(
+            trials, lambda config, title: self.run(config, plan.num_clients, title), self.say, save
         )
-        if cell.run in rows and not current:
-            found.append(cell)
-    return found
+        return [result for result in found if result.status == "finished"]
 
+    def _store(self, found: Sequence[TrialResult]) -> None:
+        new = {
+            result.trial.key: make_result(
+                self.table.name,
+                self.size,
+                result,
+                local_data=result.trial.settings["dataset"] in self.device.datasets,
+                tuned=self.tuned,
+            )
+            for result in found
+            if result.status == "finished"
+        }
+        if new:
+            results = {**read_results(self.file), **new}
+            write_results(self.file, self.table.name, results.values())
 
-def _file(task: Reproduction) -> Path:
-    return results_file(task.results, task.table.name, task.size, tuned=task.tuned)
-
-
-def _column(task: Reproduction, column: ColumnPlan, cells: Sequence[Cell]) -> int:
-    if not cells:
-        return 0
-    task.say(f"{task.table.name}, {task.size}, {column.column}: {len(cells)} to run.")
-    ready = set(column.plan.seeds)
-    if column.start is not None:
-        seeds = {cell.seed for cell in cells}
-        first = [cell for cell in column.start.plan.cells if cell.seed in seeds]
-        ready = {run.cell.seed for run in _run(task, column.start, first, _leave)}
-    begin = [cell for cell in cells if cell.seed in ready]
-    if waiting := len(cells) - len(begin):
-        task.say(f"{waiting} not run: the run that they start from failed.")
-    finished = _run(task, column, begin, lambda found: _keep(task, column, found))
-    return len(cells) - len(finished)
-
-
-def _leave(found: Sequence[CellResult]) -> None:
-    """Runs that others start from are no results."""
-
-
-def _keep(task: Reproduction, column: ColumnPlan, found: Sequence[CellResult]) -> None:
-    local = column.dataset in task.machine.datasets
-    new = {
-        (one.cell.run, column.column, one.cell.seed): make_result(
-            task.table.name, task.size, column, one, local_data=local, tuned=task.tuned
-        )
-        for one in found
-        if one.status == "finished"
-    }
-    if new:
-        results = {**read_results(_file(task)), **new}
-        write_results(_file(task), task.table.name, results.values())
-
-
-def _run(
-    task: Reproduction,
-    column: ColumnPlan,
-    cells: Sequence[Cell],
-    save: Callable[[Sequence[CellResult]], None],
-) -> list[CellResult]:
-    """Run cells of a column, and return those that finished."""
-
-    def simulate(config: RunConfig, title: str) -> None:
-        task.run(config, column.plan.num_supernodes, title)
-
-    for cell in cells:
-        _prepare(task, cell, digest(column.named[cell.run, cell.seed]))
-    found = run_missing(cells, simulate, task.say, save)
-    return [result for result in found if result.status == "finished"]
-
-
-def _prepare(task: Reproduction, cell: Cell, settings: str) -> None:
-    """Leave of a cell's directory what was run with these settings, given by their digest."""
-    mark = cell.directory / SETTINGS
-    if cell.directory.exists() and not (mark.exists() and mark.read_text() == settings):
-        task.say(f"{cell.title}: what is left of it is not of these settings, it starts anew.")
-        shutil.rmtree(cell.directory)
-    cell.directory.mkdir(parents=True, exist_ok=True)
-    write_atomically(mark, settings)
-    if (cell.directory / LAST_MODEL).exists() and read_cell(cell).status != "finished":
-        # What resumes has the settings that it was begun with: those of the machine are today's.
-        directory = RunDirectory(cell.directory)
-        saved = directory.read_json(CONFIG)
-        saved["settings"] |= of_this_machine(cell)
-        directory.write_json(CONFIG, saved)
+    def _prepare(self, trial: Trial) -> None:
+        """Empty the directory if it has other settings; let a run that resumes use this device."""
+        if prepare_directory(trial.directory, SETTINGS, digest(trial.settings)):
+            self.say(f"{trial.title}: an earlier run had other settings; it starts again.")
+        if (trial.directory / LAST_MODEL).exists() and read_trial(trial).status != "finished":
+            directory = RunDirectory(trial.directory)
+            saved = directory.read_json(CONFIG)
+            saved["settings"] |= local_settings(trial)
+            directory.write_json(CONFIG, saved)

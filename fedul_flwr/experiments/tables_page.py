@@ -1,112 +1,182 @@
-"""Tables in words: in the terminal, and as Markdown in ``docs/tables.md``."""
+"""The page of all tables, ``docs/tables.md``, with a plot for some of them."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from fedul_flwr.errors import UserError
-from fedul_flwr.experiments.compare_table import markdown_line, markdown_text
-from fedul_flwr.experiments.matrix import SIZES
-from fedul_flwr.experiments.metrics import MEASURES
-from fedul_flwr.experiments.paper_table import Line, curves, lines
-from fedul_flwr.experiments.result_file import (
-    Key,
-    Result,
-    check_result,
-    command,
-    read_results,
-    results_file,
+from fedul_flwr.experiments.compare_files import markdown_table, markdown_text
+from fedul_flwr.experiments.matrix import SIZES, Size
+from fedul_flwr.experiments.metrics import METRICS
+from fedul_flwr.experiments.paper_table import Line, Results, lines, mean_curves
+from fedul_flwr.experiments.result_file import check_result, command, read_results, results_file
+from fedul_flwr.experiments.search_file import (
+    read_searches,
+    searches_file,
+    trial_counts,
+    tuned_rows,
 )
-from fedul_flwr.experiments.table_file import Size, Table, read_table, table_names
-from fedul_flwr.experiments.table_plan import Machine, plan_column
-from fedul_flwr.experiments.trial_plan import Overrides
+from fedul_flwr.experiments.table_file import Table, read_table, table_names
+from fedul_flwr.experiments.table_plan import Device, plan_column
+from fedul_flwr.experiments.trial import Key
 from fedul_flwr.results.records import write_atomically
 
-CHOSEN_BY = {"validation": "validation error (%)", "heldout": "held-out loss"}
-"""Criteria of a search in words."""
-
 PAGE = Path("docs/tables.md")
-"""Where tables are rendered to, from the working directory."""
+"""The page, from the working directory."""
 BEGIN, END = "<!-- tables: begin -->", "<!-- tables: end -->"
-_FORM = "mean ± half of its 95 % confidence interval (std over seeds)"
+_CRITERIA = {"validation": "validation error (%)", "heldout": "held-out loss"}
+_Plotted = tuple[Size, bool, Results]
+"""Size of the runs in a plot, whether they are tuned, and their results."""
 
 
-def check_results(
-    experiments: Path,
-    table: Table,
-    size: Size,
-    results: Mapping[Key, Result],
-    searches: Path | None = None,
-) -> None:
-    """Refuse results of a table that are not of the experiment as it is.
+def check_results(table: Table, size: Size, results: Results, searches: Path | None = None) -> None:
+    """Refuse results that the experiment as it is now would not make.
 
     Parameters
     ----------
-    searches : of results of tuned runs: folder of the searches that chose their settings.
+    searches : folder of the searches that chose the settings; None: the runs are not tuned.
 
     Raises
     ------
     UserError
-        Naming the first, see :func:`~fedul_flwr.experiments.result_file.check_result` and, of tuned
-        runs, :func:`~fedul_flwr.experiments.tuned_settings.tuned_rows`.
+        Naming the first such result, see :func:`~fedul_flwr.experiments.result_file.check_result`
+        and, for tuned runs, :func:`~fedul_flwr.experiments.search_file.tuned_rows`.
     """
-    machine = Machine(experiments)
     now: dict[Key, Mapping[str, Any]] = {}
     for column in table.columns:
-        if seeds := sorted({seed for _, name, seed in results if name == column}):
-            chosen = None
-            if searches is not None:
-                chosen = _chosen(table, column, size, results, machine, searches)
-            plan = plan_column(table, column, size, seeds, machine, chosen)
-            now |= {(row, column, seed): flat for (row, seed), flat in plan.named.items()}
+        seeds: dict[str, list[int]] = {}
+        for row, name, seed in results:
+            if name == column:
+                seeds.setdefault(row, []).append(seed)
+        if not seeds:
+            continue
+        tuned = None
+        if searches is not None:
+            tuned = tuned_rows(table, column, size, seeds, Device(), searches)
+        used = sorted({seed for of_row in seeds.values() for seed in of_row})
+        plan = plan_column(table, column, size, used, Device(), tuned)
+        now |= {trial.key: trial.settings for trial in plan.trials}
     for key, result in results.items():
-        tuned = searches is not None
-        check_result(table.name, size, key, result, now.get(key), tuned=tuned)
+        check_result(table.name, size, key, result, now.get(key), tuned=searches is not None)
 
 
-def _chosen(
-    table: Table,
-    column: str,
-    size: Size,
-    results: Mapping[Key, Result],
-    machine: Machine,
-    searches: Path,
-) -> Mapping[str, Overrides]:
-    """What searches chose for the rows of a column that have results, each on seeds it saw not."""
-    from fedul_flwr.experiments.tuned_settings import tuned_rows
+@dataclass(frozen=True)
+class TableResults:
+    """A table with its stored results by size; ``folder`` has the files."""
 
-    found: dict[str, Overrides] = {}
-    for row in dict.fromkeys(row for row, name, _ in results if name == column):
-        seeds = [seed for own, name, seed in results if (own, name) == (row, column)]
-        found |= tuned_rows(table, {column: [row]}, size, seeds, machine, searches)[column]
-    return found
+    table: Table
+    folder: Path
+    results: Mapping[Size, Results]
+    tuned: Mapping[Size, Results]
 
-
-def markdown(experiments: Path, folder: Path) -> str:
-    """All tables as Markdown, those with results first.
-
-    Parameters
-    ----------
-    experiments, folder : of the experiments, and of the results.
-    """
-    ran: list[str] = []
-    not_run: list[str] = []
-    for name in table_names(experiments):
-        table = read_table(experiments, name)
-        results, tuned = _read(table, folder), _read(table, folder, tuned=True)
+    @classmethod
+    def read(cls, table: Table, folder: Path) -> TableResults:
+        """Read and check the results of a table."""
+        results, tuned = (
+            {
+                size: read_results(results_file(folder, table.name, size, tuned=searched))
+                for size in SIZES
+            }
+            for searched in (False, True)
+        )
         for size in SIZES:
-            check_results(experiments, table, size, results[size])
-            check_results(experiments, table, size, tuned[size], folder)
-        parts = ran if any([*results.values(), *tuned.values()]) else not_run
-        parts.append(_section(table, results, tuned, folder))
-    return "\n".join([*ran, *not_run])
+            check_results(table, size, results[size])
+            check_results(table, size, tuned[size], folder)
+        return cls(table, folder, results, {size: of for size, of in tuned.items() if of})
+
+    def has_run(self) -> bool:
+        """Whether there is any result."""
+        return any(self.results.values()) or bool(self.tuned)
+
+    def plotted(self) -> _Plotted | None:
+        """The runs for the plot: tuned ones first, then full before quick; None without any."""
+        column = self.table.settings.picture
+        for searched, found in ((True, self.tuned), (False, self.results)):
+            for size in SIZES:
+                if column and mean_curves(self.table, column, found.get(size, {})):
+                    return size, searched, found[size]
+        return None
+
+    def plot_file(self) -> Path:
+        """File of the plot, relative to the page."""
+        return Path("pictures", f"{self.table.name.replace('/', '-')}.svg")
+
+    def draw(self, place: Path) -> None:
+        """Write the plot, if there is one, below the folder of the page."""
+        plotted = self.plotted()
+        if plotted is None:
+            return
+        from fedul_flwr.experiments.trial_plots import column_figure
+        from fedul_flwr.results.figure_style import draw_svg
+
+        size, tuned, results = plotted
+        column = self.table.settings.picture
+        figure = column_figure(self.table, column, size, results, tuned=tuned)
+        target = place / self.plot_file()
+        target.parent.mkdir(parents=True, exist_ok=True)
+        write_atomically(target, draw_svg(figure))
+
+    def section(self) -> str:
+        """The table as a section of the page."""
+        table, settings = self.table, self.table.settings
+        head = [f"### {table.name}", "", f"{settings.title}. {settings.source}."]
+        if settings.note:
+            head.append(settings.note)
+        shown = list(lines(table, self.results, table.rows(), list(table.columns), self.tuned))
+        if self.has_run():
+            if self.plotted():
+                head += ["", f"![{settings.title}]({self.plot_file()})"]
+            searches = [line for size in self.tuned for line in self._searches(size)]
+            found = result_lines(table, shown, list(self.tuned))
+            return "\n".join([*head, "", *found, *not_run_lines(table, shown), *searches, ""])
+        if settings.benchmark:
+            head.append(f"A benchmark measures it: `{settings.benchmark}`.")
+        else:
+            head.append(f"Not run: `{command(table.name, 'full')}`, or with `--quick`.")
+        return "\n".join([*head, "", *_paper_lines(table, shown)])
+
+    def _searches(self, size: Size) -> Iterator[str]:
+        """The settings that the searches of tuned runs chose."""
+        file = searches_file(self.folder, self.table.name, size)
+        yield ""
+        yield (
+            f"Tuned, {size}: settings that [one search for all rows](tune.md) chose without the "
+            f"test set, on seeds that it never saw. `{file.as_posix()}` has all trials."
+        )
+        yield ""
+        found = []
+        for (row, column), search in read_searches(file).items():
+            chosen = search["chosen"] or {"settings": {}, "value": None}
+            value = "–" if chosen["value"] is None else f"{chosen['value']:.4g}"
+            settings = ", ".join(f"{key} = {value}" for key, value in chosen["settings"].items())
+            texts = [column, row, f"{_CRITERIA[search['criterion']]}: {value}"]
+            texts += [trial_counts(search), settings or "the row's own"]
+            found.append(map(markdown_text, texts))
+        yield from markdown_table(
+            ["column", "row", "chosen by", "trials", "chosen settings"], found
+        )
+
+
+def markdown(tables: Sequence[TableResults]) -> str:
+    """All tables as Markdown, tables with results first."""
+    return "\n".join(
+        found.section() for found in sorted(tables, key=lambda found: not found.has_run())
+    )
+
+
+def read_all(experiments: Path, folder: Path) -> list[TableResults]:
+    """Read all tables and their results."""
+    return [
+        TableResults.read(read_table(experiments, name), folder)
+        for name in table_names(experiments)
+    ]
 
 
 def render(experiments: Path, folder: Path, page: Path = PAGE) -> None:
-    """Replace what is between the markers of a page by all tables.
+    """Write all tables between the markers of the page, and the plots.
 
     Raises
     ------
@@ -120,143 +190,35 @@ def render(experiments: Path, folder: Path, page: Path = PAGE) -> None:
     before, found_begin, rest = text.partition(BEGIN)
     _, found_end, after = rest.partition(END)
     if not (found_begin and found_end):
-        raise UserError(f"{page} needs the lines {BEGIN} and {END} to hold the tables.")
-    body = markdown(experiments, folder)
-    write_atomically(page, f"{before}{BEGIN}\n\n{body}\n{END}{after}")
-    for name in table_names(experiments):
-        _draw(read_table(experiments, name), folder, page.parent)
+        raise UserError(f"{page} needs the lines {BEGIN} and {END}; the tables go between them.")
+    tables = read_all(experiments, folder)
+    write_atomically(page, f"{before}{BEGIN}\n\n{markdown(tables)}\n{END}{after}")
+    for found in tables:
+        found.draw(page.parent)
 
 
-def picture_of(table: Table) -> Path:
-    """Where a table's picture is, from the page on."""
-    return Path("pictures", f"{table.name.replace('/', '-')}.svg")
-
-
-def _read(table: Table, folder: Path, *, tuned: bool = False) -> dict[Size, dict[Key, Result]]:
-    return {
-        size: read_results(results_file(folder, table.name, size, tuned=tuned)) for size in SIZES
-    }
-
-
-@dataclass(frozen=True)
-class Drawn:
-    """What a table's picture shows: results of a size, tuned or not."""
-
-    size: Size
-    tuned: bool
-    results: Mapping[Key, Result]
-
-
-def drawn(
-    table: Table,
-    results: Mapping[Size, Mapping[Key, Result]],
-    tuned: Mapping[Size, Mapping[Key, Result]],
-) -> Drawn | None:
-    """What has errors over rounds for the picture: tuned before others, full before quick."""
-    column = table.settings.picture
-    for searched, found in ((True, tuned), (False, results)):
-        for size in SIZES:
-            if column and curves(table, column, found.get(size, {})):
-                return Drawn(size, searched, found[size])
-    return None
-
-
-def _draw(table: Table, folder: Path, place: Path) -> None:
-    shown = drawn(table, _read(table, folder), _read(table, folder, tuned=True))
-    if shown is None:
-        return
-    from fedul_flwr.experiments.curve_plot import curves_figure
-    from fedul_flwr.results.figure_style import draw_svg
-
-    figure = curves_figure(
-        table, table.settings.picture, shown.size, shown.results, tuned=shown.tuned
-    )
-    target = place / picture_of(table)
-    target.parent.mkdir(parents=True, exist_ok=True)
-    write_atomically(target, draw_svg(figure))
-
-
-def print_lines(
-    table: Table, size: Size | None, shown: Sequence[Line], *, tuned: bool = False
-) -> None:
-    """Print a table: paper, ours of ``size`` and the difference; without a size the paper alone."""
-    from rich.console import Console
-    from rich.table import Table as Grid
-
-    grid = Grid(title=f"{table.name}: {table.settings.title}", title_justify="left")
-    measures = len(table.settings.measures) > 1
-    grid.add_column("column", no_wrap=True)
-    grid.add_column("row", no_wrap=True)
-    ours = [f"{'tuned' if tuned else 'ours'}, {size}", "difference"] if size else []
-    for heading in (*(["measure"] if measures else []), "paper", *ours):
-        grid.add_column(heading, justify="right", no_wrap=True)
-    for line in shown:
-        measure = [MEASURES[line.measure].heading] if measures else []
-        texts = line.texts(size) if size else ()
-        grid.add_row(line.column, line.row, *measure, line.paper_text(), *texts)
-    console = Console(soft_wrap=True, highlight=False, markup=False)
-    unlimited = console.options.update(max_width=10_000)
-    console.width = max(console.width, console.measure(grid, options=unlimited).maximum)
-    console.print(grid)
-    if not measures:
-        console.print(f"{MEASURES[table.settings.measures[0]].heading}, {_FORM}.")
-
-
-def _section(
-    table: Table,
-    results: Mapping[Size, Mapping[Key, Result]],
-    tuned: Mapping[Size, Mapping[Key, Result]],
-    folder: Path,
-) -> str:
-    settings = table.settings
-    head = [f"### {table.name}", "", f"{settings.title}. {settings.source}."]
-    if settings.note:
-        head.append(settings.note)
-    known = {size: of for size, of in tuned.items() if of}
-    shown = list(lines(table, results, table.rows(), list(table.columns), known))
-    if any(results.values()) or known:
-        if drawn(table, results, tuned):
-            head += ["", f"![{settings.title}]({picture_of(table)})"]
-        searched = [line for size in known for line in _searched(table, size, folder)]
-        table_lines = _long(table, shown, list(known))
-        return "\n".join([*head, "", *table_lines, *_not_run(table, shown), *searched, ""])
-    if settings.benchmark:
-        said = f"A benchmark measures it: `{settings.benchmark}`."
-    else:
-        said = f"Not run: `{command(table.name, 'full')}`, or with `--quick`."
-    return "\n".join([*head, said, "", *_papers(table, shown)])
-
-
-def _long(table: Table, shown: Sequence[Line], tuned: Sequence[Size]) -> list[str]:
-    """A line for each row and column that has a run."""
+def result_lines(table: Table, shown: Sequence[Line], tuned: Sequence[Size]) -> list[str]:
+    """The lines that have a run, as a Markdown table."""
     several = len(table.settings.measures) > 1
-    names = ["column", "row", *(["measure"] if several else [])]
-    sizes = [size for size in SIZES if any(line.ours.get(size) for line in shown)]
+    sizes = [size for size in SIZES if any(line.ours[size].count for line in shown)]
     numbers = ["paper", *(text for size in sizes for text in (size, "difference"))]
     numbers += [f"{size}, tuned" for size in tuned]
-    out = [] if several else [f"In {MEASURES[table.settings.measures[0]].heading}.", ""]
-    out += [
-        markdown_line([*names, *numbers]),
-        markdown_line(["---"] * len(names) + ["---:"] * len(numbers)),
-    ]
+    found = []
     for line in shown:
-        if not _has_run(line):
-            continue
-        said = [line.column, line.row, *([MEASURES[line.measure].heading] if several else [])]
-        figures = [line.paper_text(), *(text for size in sizes for text in line.texts(size))]
-        figures += [line.tuned_text(size) for size in tuned]
-        out.append(markdown_line(markdown_text(text) for text in (*said, *figures)))
-    return out
+        if line.has_run:
+            texts = [line.column, line.row, *([line.heading] if several else [])]
+            texts += [line.text(line.paper), *(text for size in sizes for text in line.texts(size))]
+            texts += [line.text(line.tuned.get(size)) for size in tuned]
+            found.append(map(markdown_text, texts))
+    names = ["column", "row", *(["measure"] if several else [])]
+    above = [] if several else [f"In {METRICS[table.settings.measures[0]].heading}.", ""]
+    return above + markdown_table([*names, *numbers], found, numbers=len(numbers))
 
 
-def _has_run(line: Line) -> bool:
-    return any([*line.ours.values(), *line.tuned.values()])
-
-
-def _not_run(table: Table, shown: Sequence[Line]) -> list[str]:
-    """One sentence on the cells without a run."""
+def not_run_lines(table: Table, shown: Sequence[Line]) -> list[str]:
+    """A sentence that counts the rows and columns without a run."""
     cells = {(line.column, line.row) for line in shown}
-    run = {(line.column, line.row) for line in shown if _has_run(line)}
+    run = {(line.column, line.row) for line in shown if line.has_run}
     if len(run) == len(cells):
         return []
     return [
@@ -266,38 +228,23 @@ def _not_run(table: Table, shown: Sequence[Line]) -> list[str]:
     ]
 
 
-def _searched(table: Table, size: Size, folder: Path) -> Iterable[str]:
-    """What the searches behind tuned figures chose, and where all that they tried is."""
-    from fedul_flwr.experiments.search_file import read_searches, searches_file, trial_counts
-
-    file = searches_file(folder, table.name, size)
-    yield ""
-    yield (
-        f"Tuned, {size}: settings that [one search for all rows](tune.md) chose without the test "
-        f"set, on seeds that it never saw. `{file.as_posix()}` has all trials."
-    )
-    yield ""
-    yield markdown_line(["column", "row", "chosen by", "trials", "chosen settings"])
-    yield markdown_line(["---"] * 5)
-    for (row, column), found in read_searches(file).items():
-        chosen = found["chosen"] or {"settings": {}, "value": None}
-        value = "–" if chosen["value"] is None else f"{chosen['value']:.4g}"
-        settings = ", ".join(f"{key} = {value}" for key, value in chosen["settings"].items())
-        texts = [column, row, f"{CHOSEN_BY[found['criterion']]}: {value}", trial_counts(found)]
-        yield markdown_line(markdown_text(text) for text in [*texts, settings or "the row's own"])
-
-
-def _papers(table: Table, shown: Sequence[Line]) -> Iterable[str]:
-    """The paper's figures alone: columns of the paper as lines, its rows as columns."""
-    for measure in table.settings.measures:
-        figures = {(li.column, li.row): li for li in shown if li.measure == measure and li.paper}
+def _paper_lines(table: Table, shown: Sequence[Line]) -> Iterator[str]:
+    """The paper's figures alone: a line for each column, and a column for each row of the table."""
+    for metric in table.settings.measures:
+        figures = {
+            (line.column, line.row): line.text(line.paper)
+            for line in shown
+            if line.metric == metric and line.paper.mean is not None
+        }
         rows = list(dict.fromkeys(row for _, row in figures))
         if not rows:
             continue
-        yield markdown_line([f"paper, {MEASURES[measure].heading}", *map(markdown_text, rows)])
-        yield markdown_line(["---", *["---:"] * len(rows)])
-        for column in dict.fromkeys(column for column, _ in figures):
-            found = [figures.get((column, row)) for row in rows]
-            texts = [line.paper_text() if line else "–" for line in found]
-            yield markdown_line([markdown_text(column), *texts])
+        yield from markdown_table(
+            [f"paper, {METRICS[metric].heading}", *map(markdown_text, rows)],
+            (
+                [markdown_text(column), *(figures.get((column, row), "–") for row in rows)]
+                for column in dict.fromkeys(column for column, _ in figures)
+            ),
+            numbers=len(rows),
+        )
         yield ""

@@ -1,4 +1,4 @@
-"""What a comparison is to run: named runs, seeds, and one checked cell for each pair of them."""
+"""The trials of named runs with several seeds; all settings are checked before one starts."""
 
 from __future__ import annotations
 
@@ -11,97 +11,87 @@ from typing import TypeVar
 
 from fedul_flwr.config.base import Scalar, unknown_key
 from fedul_flwr.config.overrides import flatten, read_toml
-from fedul_flwr.config.run_config import RunConfig, default_flat, keys_in_use, resolve
+from fedul_flwr.config.run_config import (
+    OF_THE_MACHINE,
+    RunConfig,
+    default_flat,
+    keys_in_use,
+    resolve,
+)
 from fedul_flwr.data.split import split_settings
 from fedul_flwr.errors import UserError
-from fedul_flwr.methods import find_method
+from fedul_flwr.experiments.trial import CLIENTS, Trial
 
 Overrides = Mapping[str, Scalar]
 T = TypeVar("T")
 
 _NOT_SETTABLE = {
     "seed": "every run gets each of --seeds",
-    "output": "every run has its place below --output",
-    "resume": "what was interrupted goes on by itself",
+    "output": "every run has a directory below --output",
+    "resume": "interrupted runs resume by themselves",
 }
 
 
 @dataclass(frozen=True)
-class Cell:
-    """One run with one seed; ``config.output`` is ``directory``."""
-
-    run: str
-    seed: int
-    directory: Path
-    config: RunConfig
-
-    @property
-    def title(self) -> str:
-        """The cell in words."""
-        return f"{self.run}, seed {self.seed}"
-
-    @property
-    def trains(self) -> bool:
-        """Whether it has rounds; if not, its clients label their points once."""
-        return find_method(self.config.method).trains
-
-
-@dataclass(frozen=True)
 class Plan:
-    """A comparison that was checked.
+    """Checked trials of named runs.
 
     Attributes
     ----------
-    runs : own settings of every run by its name.
-    shared : settings of all runs, as they were given.
-    seeds : what every run is trained with.
-    num_supernodes : number of clients.
-    output : directory of the tables; cells lie below it.
-    cells : in the order they run, all runs with the first seed first.
-    split_warnings : a sentence for each setting by which the runs' splits differ.
+    rows : own settings of every run by its name.
+    shared : settings of all runs as they were given.
+    seeds : every run is trained with each of them.
+    num_clients : number of clients.
+    output : directory of the tables; the trials' directories lie below it.
+    trials : in the order in which they run: all runs with the first seed first.
+    split_warnings : a sentence for each setting by which the data splits of the runs differ.
+    column : the column of a paper's table that they are; empty in a comparison of runs.
+    start : runs whose models these runs start from, one for each seed.
     """
 
-    runs: Mapping[str, Overrides]
+    rows: Mapping[str, Overrides]
     shared: Overrides
     seeds: tuple[int, ...]
-    num_supernodes: int
+    num_clients: int
     output: Path
-    cells: tuple[Cell, ...]
+    trials: tuple[Trial, ...]
     split_warnings: tuple[str, ...]
+    column: str = ""
+    start: Plan | None = None
 
 
 def read_runs(path: Path) -> dict[str, dict[str, Scalar]]:
-    """Runs of a TOML file, in its order: every top-level table holds the settings of one.
+    """Read named runs from a TOML file: every top-level table holds the settings of one run.
 
     Raises
     ------
     UserError
-        If the file cannot be read, has no table, or a setting outside of all.
+        If the file cannot be read, has no table, or a setting outside of the tables.
     """
     content = read_toml(path)
     for key, value in content.items():
         if not isinstance(value, dict):
             raise UserError(
                 f"{path}: {key} = {value!r} is in no table. Each table is a run; "
-                "settings of all runs go to --run-config."
+                "give settings of all runs with --run-config."
             )
     if not content:
-        raise UserError(f"{path} has no table; each one is a run.")
+        raise UserError(f"{path} has no table; each table is a run.")
     return {name: flatten(table) for name, table in content.items()}
 
 
 def method_runs(text: str) -> dict[str, dict[str, Scalar]]:
-    """One run, with defaults, for each method of a list such as ``fedul,supervised``."""
+    """A run with default settings for each method of a list such as ``fedul,supervised``."""
     return {name: {"method": name} for name in _distinct(_parts(text), "--methods")}
 
 
 def parse_seeds(text: str) -> tuple[int, ...]:
-    """Seeds of a list such as ``0,1,2``.
+    """Read seeds from a list such as ``0,1,2``.
 
     Raises
     ------
     UserError
-        If it is empty, names a seed twice, or anything but whole numbers from 0 on.
+        If the list is empty, names a seed twice, or holds anything but whole numbers from 0 on.
     """
     try:
         seeds = [int(part) for part in _parts(text)]
@@ -113,22 +103,23 @@ def parse_seeds(text: str) -> tuple[int, ...]:
 
 
 def slug(name: str) -> str:
-    """A name for directories: lower-case letters, digits, dashes."""
+    """A directory name of ``name``: lower-case letters, digits and dashes."""
     return re.sub(r"[\W_]+", "-", name.lower()).strip("-")[:80]
 
 
 def make_plan(
-    runs: Mapping[str, Overrides],
+    rows: Mapping[str, Overrides],
     shared: Overrides,
     seeds: Sequence[int],
-    num_supernodes: int,
+    num_clients: int,
     output: Path,
+    column: str = "",
 ) -> Plan:
-    """Check all settings of all cells before anything starts.
+    """Check all settings of all trials before one starts.
 
     Parameters
     ----------
-    runs : settings of each run, which win over shared ones.
+    rows : own settings of each run; they win over shared ones.
     shared : settings of all runs; a key of a table applies to the runs that use the table.
     output : relative paths here and in settings start from the working directory.
 
@@ -137,33 +128,28 @@ def make_plan(
     UserError
         Naming the run and the setting that is refused.
     """
-    _check_names(runs)
-    owners = {"--run-config": shared} | {f"run {name!r}": own for name, own in runs.items()}
+    _check_names(rows)
+    owners = {"--run-config": shared} | {f"run {name!r}": own for name, own in rows.items()}
     for owner, settings in owners.items():
         for key in settings.keys() & _NOT_SETTABLE.keys():
             raise UserError(f"Setting {key} cannot be in {owner}: {_NOT_SETTABLE[key]}.")
-    applied = _applied(runs, shared)
+    applied = _applied(rows, shared)
     output = Path.cwd() / output.expanduser()
-    cells = tuple(
-        _cell(name, seed, settings, output) for seed in seeds for name, settings in applied.items()
+    trials = tuple(
+        _trial(row, column, seed, settings, num_clients, output / slug(row) / f"seed-{seed}")
+        for seed in seeds
+        for row, settings in applied.items()
     )
-    first = {cell.run: cell.config for cell in reversed(cells)}
-    return Plan(
-        runs=runs,
-        shared=shared,
-        seeds=tuple(seeds),
-        num_supernodes=num_supernodes,
-        output=output,
-        cells=cells,
-        split_warnings=tuple(_split_warnings({name: first[name] for name in runs})),
-    )
+    first = {trial.row: trial.config for trial in reversed(trials)}
+    warnings = _split_warnings({row: first[row] for row in rows})
+    return Plan(rows, shared, tuple(seeds), num_clients, output, trials, tuple(warnings), column)
 
 
 def _check_names(runs: Iterable[str]) -> None:
     by_slug: dict[str, str] = {}
     for name in runs:
         if not slug(name) or not name.isprintable():
-            raise UserError(f"Run {name!r} needs a name with a letter or a digit, in one line.")
+            raise UserError(f"Run {name!r} needs a name in one line with a letter or a digit.")
         other = by_slug.setdefault(slug(name), name)
         if other != name:
             raise UserError(
@@ -173,7 +159,7 @@ def _check_names(runs: Iterable[str]) -> None:
 
 
 def apply(shared: Overrides, own: Overrides) -> dict[str, Scalar]:
-    """Settings of a run on top of those shared settings that its method, base and partition use."""
+    """Own settings on top of the shared settings that the method, base and partition use."""
     defaults = default_flat()
     known = {key: value for key, value in {**shared, **own}.items() if key in defaults}
     in_use = keys_in_use(known)
@@ -181,7 +167,7 @@ def apply(shared: Overrides, own: Overrides) -> dict[str, Scalar]:
 
 
 def _applied(runs: Mapping[str, Overrides], shared: Overrides) -> dict[str, dict[str, Scalar]]:
-    """Settings of each run on top of those shared settings that it uses."""
+    """Settings of each run: its own, and the shared ones that it uses."""
     defaults = default_flat()
     for key in shared:
         if key not in defaults:
@@ -202,15 +188,17 @@ def _applied(runs: Mapping[str, Overrides], shared: Overrides) -> dict[str, dict
     return applied
 
 
-def _cell(name: str, seed: int, settings: Overrides, output: Path) -> Cell:
-    directory = output / slug(name) / f"seed-{seed}"
+def _trial(
+    row: str, column: str, seed: int, settings: Overrides, num_clients: int, directory: Path
+) -> Trial:
     try:
-        # Without its output, which may hold the cell already.
+        # Without the output, which may hold a run already.
         config = resolve({**settings, "seed": seed}, Path.cwd())
     except UserError as error:
-        raise _of_run(name, error) from None
+        raise _of_run(row, error) from None
+    flat = {key: value for key, value in config.to_flat().items() if key not in OF_THE_MACHINE}
     config = config.model_copy(update={"output": str(directory)})
-    return Cell(run=name, seed=seed, directory=directory, config=config)
+    return Trial(row, seed, directory, config, flat | {CLIENTS: num_clients}, column)
 
 
 def _of_run(name: str, error: UserError) -> UserError:
@@ -228,7 +216,7 @@ def _split_warnings(configs: Mapping[str, RunConfig]) -> Iterable[str]:
         for name, config in configs.items()
     }
     for key in dict.fromkeys(chain.from_iterable(data.values())):
-        # A partition's table is compared among the runs that have this partition.
+        # Only runs with a partition have settings of its table.
         names_by_value: dict[Scalar, list[str]] = {}
         for name, settings in data.items():
             if key in settings:
@@ -246,7 +234,7 @@ def _parts(text: str) -> list[str]:
 
 def _distinct(values: Sequence[T], option: str) -> Sequence[T]:
     if not values:
-        raise UserError(f"{option} names nothing; separate several by commas.")
+        raise UserError(f"{option} names nothing; separate names by commas.")
     for value in values:
         if values.count(value) > 1:
             raise UserError(f"{option} names {value} twice.")

@@ -116,11 +116,11 @@ def test_all_rows_of_a_comparison_have_the_same_labeled_points(place: str, tmp_p
     assert plan.split_warnings == ()
     for seed in (0, 3):
         labeled, clients, validation = [], [], []
-        for cell in plan.cells:
-            if cell.seed != seed:
+        for trial in plan.trials:
+            if trial.seed != seed:
                 continue
-            data = open_server_data(cell.config).split_over(4, cell.config)
-            found = data.labeled(cell.config) if place == "server" else data.given()
+            data = open_server_data(trial.config).split_over(4, trial.config)
+            found = data.labeled(trial.config) if place == "server" else data.given()
             assert found is not None
             assert data.split is not None
             labeled.append((found.points.tolist(), found.labels.tolist()))

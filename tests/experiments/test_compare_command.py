@@ -62,44 +62,48 @@ def rows(path: Path) -> list[dict[str, str]]:
         (["--methods", "fedul", "-c", "seed=1"], "seed cannot be in --run-config"),
     ],
 )
-def test_refused(arguments: list[str], words: str, here: Path) -> None:
+def test_given_wrong_arguments_then_they_are_refused_and_nothing_is_written(
+    arguments: list[str], words: str, here: Path
+) -> None:
     done = compare(*arguments)
     assert done.exit_code == 1
     assert words in done.stderr
     assert list(here.iterdir()) == []
 
 
-def test_two_methods_on_two_seeds(here: Path, ran: list[str]) -> None:
+def test_given_two_methods_and_seeds_then_each_trial_is_the_run_of_the_run_command(
+    here: Path, ran: list[str]
+) -> None:
     arguments = (*TWO, "-c", QUICK, "--in-process")
     done = compare(*arguments)
     assert done.exit_code == 0, done.output
     assert ran == ["fedul-0", "supervised-0", "fedul-1", "supervised-1"]
     output = here / "runs" / "compare-fedul-supervised"
-    assert "cell 4 of 4: supervised, seed 1, about " in done.output
+    assert "trial 4 of 4: supervised, seed 1, about " in done.output
     assert "round 2/2: test error" in done.output
     assert f"Saved: {output}" in done.output
     fedul, supervised = rows(output / "comparison.csv")
-    cells = rows(output / "cells.csv")
-    errors = [float(cell["test_error"]) for cell in cells if cell["run"] == "fedul"]
+    trials = rows(output / "trials.csv")
+    errors = [float(trial["test_error"]) for trial in trials if trial["run"] == "fedul"]
     assert float(fedul["mean"]) == pytest.approx(sum(errors) / 2)
     assert (supervised["marked"], supervised["n_seeds"]) == ("true", "2")
 
-    # A cell is the run that `run` makes of the same settings.
+    # A trial is the run that `run` makes of the same settings.
     plain = ["run", "-c", QUICK, "-c", "seed=1 method='fedul'", "--num-supernodes", "3"]
     assert runner.invoke(app, [*plain, "--in-process", "--output", "plain"]).exit_code == 0
-    cell = output / "fedul" / "seed-1"
-    assert metrics(cell) == metrics(here / "plain")
-    one, two = last_model(cell), last_model(here / "plain")
+    trial = output / "fedul" / "seed-1"
+    assert metrics(trial) == metrics(here / "plain")
+    one, two = last_model(trial), last_model(here / "plain")
     assert all((one[name] == two[name]).all() for name in two)
 
     ran.clear()
     again = compare(*arguments)
     assert again.exit_code == 0
     assert ran == []
-    assert "4 of 4 cells are finished already." in again.output
+    assert "4 of 4 trials are finished already." in again.output
 
 
-def test_ctrl_c_leaves_what_the_same_command_goes_on_with(
+def test_given_ctrl_c_then_the_same_command_resumes(
     here: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     real = simulation.run_in_process
@@ -118,19 +122,21 @@ def test_ctrl_c_leaves_what_the_same_command_goes_on_with(
     arguments = ("--methods", "fedul", "--seeds", "0", "--num-supernodes", "3", "-c", QUICK)
     done = compare(*arguments, "--in-process")
     assert done.exit_code == 130
-    assert "The same command goes on from here." in done.stderr
-    cell = here / "runs" / "compare-fedul" / "fedul" / "seed-0"
-    assert not (cell / "summary.json").exists()
-    before = metrics(cell)
+    assert "The same command resumes from here." in done.stderr
+    trial = here / "runs" / "compare-fedul" / "fedul" / "seed-0"
+    assert not (trial / "summary.json").exists()
+    before = metrics(trial)
     assert [line["round"] for line in before] == [1]
 
     monkeypatch.setattr(simulation, "run_in_process", real)
     assert compare(*arguments, "--in-process").exit_code == 0
-    assert metrics(cell)[0] == before[0]
-    assert summary(cell)["rounds"] == 2
+    assert metrics(trial)[0] == before[0]
+    assert summary(trial)["rounds"] == 2
 
 
-def test_a_failing_run_is_exit_1_with_the_table(here: Path, ran: list[str]) -> None:
+def test_given_a_failing_run_then_the_table_is_printed_and_the_exit_code_is_1(
+    here: Path, ran: list[str]
+) -> None:
     (here / "runs.toml").write_text('[good]\nmethod = "supervised"\n[bad]\nmodel = "x:y"\n')
     arguments = ("--runs", "runs.toml", "--seeds", "0", "--num-supernodes", "2", "-c", QUICK)
     done = compare(*arguments, "--in-process", "--output", "here")
@@ -141,7 +147,9 @@ def test_a_failing_run_is_exit_1_with_the_table(here: Path, ran: list[str]) -> N
     assert ran == ["supervised-0", "fedul-0", "fedul-0"]
 
 
-def test_simulations_share_one_superlink(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_given_simulations_then_they_share_a_superlink_and_a_dead_one_is_replaced(
+    here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     links: list[Any] = []
     used: list[tuple[Any, dict[str, Any]]] = []
 
@@ -176,7 +184,7 @@ def test_simulations_share_one_superlink(here: Path, monkeypatch: pytest.MonkeyP
     assert sizes == [3, 2, 0.5]
 
 
-def test_finished_comparisons_start_nothing(
+def test_given_finished_trials_then_no_superlink_starts(
     here: Path, monkeypatch: pytest.MonkeyPatch, ran: list[str]
 ) -> None:
     arguments = ("--methods", "supervised", "--seeds", "0", "--num-supernodes", "2", "-c", QUICK)

@@ -1,4 +1,4 @@
-"""Comparisons with methods that do not train: finished without rounds, or begun anew."""
+"""Comparisons with methods that label and do not train."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from fedul_flwr.cli.main import app
 from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.engine import in_process as simulation
 from fedul_flwr.experiments.compare_table import headings, make_rows, notes
-from fedul_flwr.experiments.trial import read_cell
+from fedul_flwr.experiments.trial import read_trial
 from fedul_flwr.experiments.trial_plan import Plan, make_plan
-from fedul_flwr.experiments.trial_plots import comparison_figure
+from fedul_flwr.experiments.trial_plots import compare_figure
 from tests.results.synthetic import write_label_run
 from tests.runs import summary
 
@@ -63,14 +63,16 @@ def plan(tmp_path: Path, *runs: dict[str, Any], num_rounds: int = 2) -> Plan:
     return make_plan(named, {"num-rounds": num_rounds}, (0,), 3, tmp_path / "out")
 
 
-def test_two_settings_on_two_seeds(here: Path, ran: list[str]) -> None:
+def test_given_two_settings_and_seeds_then_their_labels_are_compared(
+    here: Path, ran: list[str]
+) -> None:
     done = compare()
     assert done.exit_code == 0, done.output
-    cells = [f"{run}-neighbours/seed-{seed}" for seed in (0, 1) for run in (3, 10)]
-    assert ran == cells
+    trials = [f"{run}-neighbours/seed-{seed}" for seed in (0, 1) for run in (3, 10)]
+    assert ran == trials
     assert "3 neighbours, seed 0: error of labels " in done.output
     assert "rounds" not in done.output
-    with (here / "out" / "cells.csv").open() as file:
+    with (here / "out" / "trials.csv").open() as file:
         rows = list(csv.DictReader(file))
     assert [row["status"] for row in rows] == ["finished"] * 4
     for row in rows:
@@ -78,57 +80,61 @@ def test_two_settings_on_two_seeds(here: Path, ran: list[str]) -> None:
         assert float(row["test_error"]) == scores["sources"]["xclp"]["error"]
     text = (here / "out" / "comparison.md").read_text()
     assert text.splitlines()[2].startswith("| run | error (%) | 95 % | p | best round |")
-    assert "It is that of the labels that clients gave their new points" in text
+    assert "It is the error of the labels that clients gave their new points" in text
     assert "test error" not in text
 
-    # Nothing runs twice, whatever the number of rounds, which there are none of.
+    # Nothing runs twice, whatever num-rounds is: there are no rounds.
     ran.clear()
     assert compare("-c", "num-rounds=7").exit_code == 0
     assert ran == []
 
 
-def test_an_interrupted_cell_starts_anew(here: Path, ran: list[str]) -> None:
+def test_given_an_interrupted_labeling_then_it_starts_again(here: Path, ran: list[str]) -> None:
     assert compare().exit_code == 0
-    cell = here / "out" / "3-neighbours" / "seed-1"
-    before = (cell / "labels.json").read_bytes()
-    error = summary(cell)["test_error"]
-    (cell / "summary.json").unlink()
-    (cell / "clients" / "0" / "labels.csv").write_text("half")
+    trial = here / "out" / "3-neighbours" / "seed-1"
+    before = (trial / "labels.json").read_bytes()
+    error = summary(trial)["test_error"]
+    (trial / "summary.json").unlink()
+    (trial / "clients" / "0" / "labels.csv").write_text("half")
     ran.clear()
     done = compare()
     assert done.exit_code == 0, done.output
     assert ran == ["3-neighbours/seed-1"]
-    assert (cell / "labels.json").read_bytes() == before
-    assert summary(cell)["test_error"] == error
+    assert (trial / "labels.json").read_bytes() == before
+    assert summary(trial)["test_error"] == error
 
 
-def test_status_decides(here: Path) -> None:
-    (cell,) = plan(here, LABELS).cells
-    assert read_cell(cell).status == "to do"
-    write_label_run(cell.directory)
-    assert read_cell(cell).status == "finished"
-    (cell.directory / "summary.json").write_text('{"status": "other"}')
-    assert read_cell(cell).status == "to do"
+def test_given_a_labeling_then_the_status_in_its_summary_counts(here: Path) -> None:
+    (trial,) = plan(here, LABELS).trials
+    assert read_trial(trial).status == "to do"
+    write_label_run(trial.directory)
+    assert read_trial(trial).status == "finished"
+    (trial.directory / "summary.json").write_text('{"status": "other"}')
+    assert read_trial(trial).status == "to do"
 
 
-def test_runs_that_train_beside_runs_that_label(here: Path) -> None:
+def test_given_training_and_labeling_runs_then_the_notes_say_what_each_error_is(here: Path) -> None:
     asked = plan(here, LABELS, MODEL)
-    write_label_run(asked.cells[0].directory)
-    rows = make_rows(asked, [read_cell(cell) for cell in asked.cells])
+    write_label_run(asked.trials[0].directory)
+    rows = make_rows(asked, [read_trial(trial) for trial in asked.trials])
     assert headings(rows)[1] == "error (%)"
     said = notes(asked, rows, "Bold")
-    assert said[1].startswith("Of xclp-predict it is that of the labels that clients gave ")
-    assert "Of the others it is the test error of the best round's model" in said[1]
-    figure = comparison_figure(rows)
+    assert said[1].startswith("xclp-predict: It is the error of the labels that clients gave ")
+    assert said[2].startswith(
+        "The other runs: It is the test error of the model of the best round."
+    )
+    figure = compare_figure(rows)
     assert len(figure.axes) == 2
     assert "error of labels, or test error" in figure.axes[1].get_xlabel()
 
 
-def test_labels_that_nobody_could_score(here: Path) -> None:
+def test_given_labels_without_true_labels_then_a_note_says_so(here: Path) -> None:
     asked = plan(here, LABELS)
-    write_label_run(asked.cells[0].directory, scored=False)
-    rows = make_rows(asked, [read_cell(cell) for cell in asked.cells])
-    assert "Nobody could score the labels of: xclp-predict, seed 0." in notes(asked, rows, "Bold")
-    comparison_figure(rows).savefig(here / "figure.png")
+    write_label_run(asked.trials[0].directory, scored=False)
+    rows = make_rows(asked, [read_trial(trial) for trial in asked.trials])
+    assert "There are no true labels to score the labels of: xclp-predict, seed 0." in notes(
+        asked, rows, "Bold"
+    )
+    compare_figure(rows).savefig(here / "figure.png")
     with Image.open(here / "figure.png") as picture:
         assert picture.width < 800

@@ -21,8 +21,9 @@ from PIL import Image
 from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.data.local_data import load_unlabeled_sets
 from fedul_flwr.data.local_labels import load_partly_labeled
-from fedul_flwr.experiments.table_file import Size, read_table
-from fedul_flwr.experiments.table_plan import Machine, plan_column
+from fedul_flwr.experiments.matrix import Size
+from fedul_flwr.experiments.table_file import read_table
+from fedul_flwr.experiments.table_plan import Device, plan_column
 from tests.runs import metrics, train
 
 ROOT = Path(__file__).parents[2]
@@ -81,7 +82,7 @@ def numbers(images: np.ndarray[Any, Any]) -> list[int]:
     return (256 * images[:, 0, 0, 0].astype(int) + images[:, 0, 1, 0]).tolist()
 
 
-def test_a_patient_is_at_one_place_and_classes_are_dealt_evenly() -> None:
+def test_given_patients_then_each_is_at_one_place_and_classes_are_spread_evenly() -> None:
     rng = np.random.default_rng(1)
     patients = [f"p{rng.integers(300)}" for _ in range(600)]
     labels = rng.choice(3, 600, p=[0.6, 0.1, 0.3])
@@ -98,7 +99,7 @@ def test_a_patient_is_at_one_place_and_classes_are_dealt_evenly() -> None:
     assert np.ptp(counts.sum(axis=1)) <= 30
 
 
-def test_one_patient_of_each_class_at_each_place_by_hand() -> None:
+def test_given_as_many_patients_as_places_then_each_place_has_one_of_each_class() -> None:
     # The rarest class, 1, goes first: one of its patients to each place; then classes 2 and 0.
     labels = np.array([0, 0, 0, 0, 0, 0, 1, 1, 2, 2, 2, 2])
     patients = ["a", "a", "a", "b", "b", "b", "c", "d", "e", "e", "f", "f"]
@@ -106,7 +107,7 @@ def test_one_patient_of_each_class_at_each_place_by_hand() -> None:
         np.testing.assert_array_equal(np.bincount(labels[rows]), [3, 1, 2])
 
 
-def test_places_share_no_image(hospitals: Path) -> None:
+def test_given_the_written_folders_then_no_two_places_share_an_image(hospitals: Path) -> None:
     for many in ("10-hospitals-all", "5-hospitals-all"):
         found = [
             numbers(load_partly_labeled(folder, NAMES, SHAPE).images)
@@ -118,7 +119,9 @@ def test_places_share_no_image(hospitals: Path) -> None:
         assert 150 < server < 210
 
 
-def test_each_hospital_has_five_labels_of_each_class_and_they_are_right(hospitals: Path) -> None:
+def test_given_few_labels_then_each_hospital_has_five_right_ones_of_each_class(
+    hospitals: Path,
+) -> None:
     few = folders(hospitals, "10-hospitals-few")
     assert len(few) == 10
     for folder in few:
@@ -133,7 +136,9 @@ def test_each_hospital_has_five_labels_of_each_class_and_they_are_right(hospital
 
 
 @pytest.mark.parametrize("count", [6, 12])
-def test_sets_have_the_class_shares_that_the_file_says(hospitals: Path, count: int) -> None:
+def test_given_unlabeled_sets_then_their_class_shares_are_those_in_the_file(
+    hospitals: Path, count: int
+) -> None:
     places = folders(hospitals, f"5-hospitals-sets-{count}")
     assert len(places) == 5
     for folder in places:
@@ -147,14 +152,14 @@ def test_sets_have_the_class_shares_that_the_file_says(hospitals: Path, count: i
         assert sorted(numbers(sets.images)) == sorted(numbers(everything.images))
 
 
-def test_no_label_lies_among_a_hospitals_images(hospitals: Path) -> None:
+def test_given_a_hospitals_images_then_no_label_is_among_them(hospitals: Path) -> None:
     for file in hospitals.glob("*-hospitals-*/*/*.parquet"):
         assert pq.read_schema(file).names == ["image"]
     with (hospitals / "10-hospitals-few" / "hospital-0" / "labels.csv").open() as file:
         assert {row["label"] for row in csv.DictReader(file)} == set(NAMES)
 
 
-def test_a_patient_among_training_and_test_images_is_refused(tmp_path: Path) -> None:
+def test_given_a_patient_in_training_and_test_images_then_it_is_refused(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     write(tmp_path / "train.parquet", ["a", "b"], 0, rng)
     write(tmp_path / "test.parquet", ["b", "c"], 2, rng)
@@ -164,14 +169,16 @@ def test_a_patient_among_training_and_test_images_is_refused(tmp_path: Path) -> 
 
 @pytest.mark.parametrize(("recipe", "clients"), [("covid-fedmatch", 10), ("covid-fedul", 5)])
 @pytest.mark.parametrize("size", ["full", "quick"])
-def test_rows_of_the_recipes_share_hospitals(recipe: str, clients: int, size: Size) -> None:
+def test_given_a_recipe_then_all_its_rows_have_the_same_hospitals(
+    recipe: str, clients: int, size: Size
+) -> None:
     table = read_table(EXPERIMENTS, f"recipes/{recipe}")
     for column in table.columns:
-        plan = plan_column(table, column, size, (0,), Machine(EXPERIMENTS)).plan
-        assert plan.num_supernodes == clients
+        plan = plan_column(table, column, size, (0,), Device())
+        assert plan.num_clients == clients
         # Hospitals are the same, and the folder with all labels is another.
         assert all("client-data differs" in warning for warning in plan.split_warnings)
-        assert {cell.config.learning_rate_schedule for cell in plan.cells} == {"constant"}
+        assert {trial.config.learning_rate_schedule for trial in plan.trials} == {"constant"}
 
 
 @pytest.mark.parametrize(
@@ -185,7 +192,7 @@ def test_rows_of_the_recipes_share_hospitals(recipe: str, clients: int, size: Si
         ("supervised", "5-hospitals-all", 5, {}),
     ],
 )  # fmt: skip
-def test_a_run_at_the_hospitals(
+def test_given_a_method_then_it_runs_at_the_hospitals(
     settings: Callable[..., RunConfig],
     hospitals: Path,
     method: str,

@@ -1,4 +1,4 @@
-"""The measure of a trial: in the round that its run would keep."""
+"""The measure of a trial in the round that its run keeps."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 
 from fedul_flwr.config.run_config import RunConfig, parse_flat
 from fedul_flwr.errors import UserError
-from fedul_flwr.experiments.criterion import Criterion, criterion_of, is_diverged
+from fedul_flwr.experiments.criterion import Criterion, is_diverged, make_criterion
 
 LINES = [
     {"round": 1, "validation_error": 9.0, "heldout_loss": 0.9, "test_error": 1.0},
@@ -34,20 +34,20 @@ def config(**overrides: Any) -> RunConfig:
         ("heldout", "last", (5, 0.8)),
     ],
 )
-def test_the_measure_of_the_round_that_the_run_keeps(
+def test_given_a_selection_then_the_measure_is_that_of_the_round_the_run_keeps(
     name: Any, selection: str, kept: tuple[int, float]
 ) -> None:
     assert Criterion(name, selection).kept(LINES) == kept
 
 
-def test_rounds_without_a_number_do_not_count() -> None:
+def test_given_rounds_without_a_number_then_they_are_ignored() -> None:
     lines = [{"round": 1, "heldout_loss": math.nan}, {"round": 2, "heldout_loss": 3.0}]
     assert Criterion("heldout", "heldout").kept(lines) == (2, 3.0)
     assert Criterion("heldout", "heldout").kept(lines[:1]) is None
     assert Criterion("validation", "validation").kept([]) is None
 
 
-def test_a_loss_that_is_no_number_has_diverged() -> None:
+def test_given_a_loss_that_is_not_finite_then_the_run_has_diverged() -> None:
     assert is_diverged({"round": 1, "surrogate_loss": math.nan})
     assert is_diverged({"round": 1, "loss": math.inf})
     assert not is_diverged({"round": 1, "loss": 2.0, "heldout_loss": None, "test_error": math.nan})
@@ -63,27 +63,27 @@ def test_a_loss_that_is_no_number_has_diverged() -> None:
         ("heldout", {"selection": "last"}, "last"),
     ],
 )
-def test_the_round_is_chosen_as_the_run_does_unless_no_label_may(
+def test_given_heldout_then_no_label_chooses_the_round_and_else_the_runs_own_selection(
     name: Any, settings: dict[str, Any], selection: str
 ) -> None:
-    found = criterion_of(name, config(**settings), config(**settings))
+    found = make_criterion(name, config(**settings), config(**settings))
     assert (found.name, found.selection) == (name, selection)
     measured = "heldout" if name == "heldout" else selection
     assert found.settings() == {"selection": measured, "measure-test-error": False}
 
 
-def test_validation_points_that_only_trials_have_do_not_change_how_runs_choose() -> None:
+def test_given_validation_points_of_trials_alone_then_runs_choose_their_round_as_before() -> None:
     own = config(method="supervised", validation_fraction=0.0)
     trial = config(method="supervised", validation_fraction=0.1)
-    assert criterion_of("validation", own, trial).selection == "last"
+    assert make_criterion("validation", own, trial).selection == "last"
     with pytest.raises(UserError, match="There are no validation points"):
-        criterion_of("validation", own, own)
+        make_criterion("validation", own, own)
 
 
-def test_methods_without_the_measure_are_refused() -> None:
+def test_given_a_method_without_the_measure_then_it_is_refused() -> None:
     supervised = config(method="supervised")
     with pytest.raises(UserError, match="'supervised' has no held-out loss"):
-        criterion_of("heldout", supervised, supervised)
+        make_criterion("heldout", supervised, supervised)
     labeling = config(method="xclp-predict")
-    with pytest.raises(UserError, match="'xclp-predict' trains nothing"):
-        criterion_of("validation", labeling, labeling)
+    with pytest.raises(UserError, match="'xclp-predict' does not train"):
+        make_criterion("validation", labeling, labeling)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from fedul_flwr.config.base import Scalar
-from fedul_flwr.experiments.table_file import Size
+from fedul_flwr.experiments.matrix import Size
 from fedul_flwr.experiments.trial_plan import read_runs
 from tests.support.paper_tables import (
     EXPERIMENTS,
@@ -65,14 +65,16 @@ def said(name: str, column: str, size: Size) -> dict[str, Scalar]:
 
 @pytest.mark.parametrize("size", SIZES)
 @pytest.mark.parametrize(("name", "column"), ALL)
-def test_a_column_is_what_its_name_says(name: str, column: str, size: Size) -> None:
+def test_given_a_column_then_its_settings_are_those_in_its_name(
+    name: str, column: str, size: Size
+) -> None:
     flat, expected = shared(name, column, size), said(name, column, size)
     assert {key: flat[key] for key in expected} == expected
     assert table(name).num_clients(column, size) == num_clients(name, size)
 
 
 @pytest.mark.parametrize(("name", "column"), ALL)
-def test_what_the_paper_has_the_same_in_every_column(name: str, column: str) -> None:
+def test_given_any_column_then_it_has_the_papers_shared_settings(name: str, column: str) -> None:
     flat = shared(name, column)
     at_server = "at server" in column
     expected: dict[str, Scalar] = {
@@ -96,7 +98,9 @@ def test_what_the_paper_has_the_same_in_every_column(name: str, column: str) -> 
 
 
 @pytest.mark.parametrize(("name", "column"), [f for f in ALL if f[0] != "fedmatch/figure-9"])
-def test_points_set_aside_are_as_many_as_in_the_paper(name: str, column: str) -> None:
+def test_given_a_column_then_validation_and_server_points_are_as_many_as_in_the_paper(
+    name: str, column: str
+) -> None:
     flat = shared(name, column)
     points, validation = (60_000, 3500) if "Streaming" in column else (50_000, 3000)
     server = 1000 if flat["scenario.labels-at"] == "server" else 0
@@ -106,27 +110,27 @@ def test_points_set_aside_are_as_many_as_in_the_paper(name: str, column: str) ->
 
 
 @pytest.mark.parametrize(("name", "column"), ALL)
-def test_quick_columns_are_smaller(name: str, column: str) -> None:
+def test_given_quick_then_columns_are_smaller(name: str, column: str) -> None:
     changed = changed_by_quick(name, column)
     assert {"model", "num-rounds", "learning-rate", "evaluate-every"} <= changed <= REDUCED
 
 
 @pytest.mark.parametrize(("name", "column"), [f for f in ALL if f[0] != "fedmatch/figure-6ab"])
-def test_rows_have_the_base_that_their_names_say(name: str, column: str) -> None:
+def test_given_a_row_then_its_base_is_that_in_its_name(name: str, column: str) -> None:
     for row in table(name).rows_of(column, "full"):
         base = row.partition("-")[0].lower()
         assert cell(name, column, row)["base"] == (base if "-" in row else "fedavg")
 
 
 @pytest.mark.parametrize(("name", "column"), [f for f in ALL if "figure-6" not in f[0]])
-def test_a_table_has_the_papers_figures_of_what_is_compared(name: str, column: str) -> None:
+def test_given_a_table_then_it_has_the_papers_figures_of_its_rows(name: str, column: str) -> None:
     compared = table(name).rows_of(column, "full").keys()
     # Of the COVID images the paper has no ceiling.
     expected = compared - ({"FedProx-SL"} if name == "fedmatch/figure-9" else set())
     assert table(name).settings.paper["accuracy"][column].keys() == expected
 
 
-def test_ablations_leave_one_part_out_each_of_a_column_of_table_1() -> None:
+def test_given_the_ablations_then_each_leaves_out_one_part_of_a_column_of_table_1() -> None:
     (column,) = table("fedmatch/figure-6ab").columns
     for size in SIZES:
         assert shared("fedmatch/figure-6ab", column, size) == shared(
@@ -149,7 +153,7 @@ def test_ablations_leave_one_part_out_each_of_a_column_of_table_1() -> None:
 
 
 @pytest.mark.parametrize("labels", ["labels at clients", "labels at server"])
-def test_the_recipe_changes_what_it_says(labels: str) -> None:
+def test_given_the_recipe_then_it_changes_the_named_settings_alone(labels: str) -> None:
     recipe, paper = shared(RECIPE, labels), shared("fedmatch/table-1", f"Batch-IID {labels}")
     changed = {key for key in paper if paper[key] != recipe.get(key)}
     of_schedule = {"learning-rate-patience", "learning-rate-patience-scope"}
@@ -167,7 +171,7 @@ def test_the_recipe_changes_what_it_says(labels: str) -> None:
     assert steps == {quick["learning-rate"]}
 
 
-def test_the_recipe_has_the_papers_rows_and_says_where_the_gain_comes_from() -> None:
+def test_given_the_recipe_then_it_has_the_papers_rows_and_the_ablations() -> None:
     runs = table(RECIPE).rows_of("labels at clients", "full")
     papers = read_runs(EXPERIMENTS / "fedmatch" / "methods.toml")
     shown = {row: {"method": "fedmatch", **own} for row, own in runs.items()}

@@ -58,7 +58,7 @@ HOSPITAL_L1 = {12: 2e-6, 24: 8e-7, 48: 4e-7}
 """The paper's weights of the L1 penalty by the number of sets M."""
 
 
-def test_every_table_has_its_columns_and_the_guide_names_it() -> None:
+def test_given_all_tables_then_each_has_its_columns_and_is_in_the_guide() -> None:
     names = table_names(EXPERIMENTS)
     assert {name: len(table(name).columns) for name in names} == COLUMNS
     guide = (EXPERIMENTS / "README.md").read_text()
@@ -103,7 +103,7 @@ def num_clients(name: str, column: str) -> int:
 
 
 @pytest.mark.parametrize(("name", "column"), FEDUL)
-def test_columns_of_fedul_have_the_papers_settings(name: str, column: str) -> None:
+def test_given_a_column_of_fedul_then_it_has_the_papers_settings(name: str, column: str) -> None:
     flat = shared(name, column)
     expected: dict[str, Scalar] = {
         **{"batch-size": 128, "local-epochs": 1, "fedul.prior-noise": 0.0, "points-per-client": 0},
@@ -131,14 +131,18 @@ def test_columns_of_fedul_have_the_papers_settings(name: str, column: str) -> No
 
 
 @pytest.mark.parametrize(("name", "column"), FEDUL)
-def test_quick_columns_of_fedul_are_smaller_and_of_the_same_sets(name: str, column: str) -> None:
+def test_given_quick_then_columns_of_fedul_are_smaller_and_have_the_same_clients(
+    name: str, column: str
+) -> None:
     changed = changed_by_quick(name, column)
     assert {"model", "num-rounds", "evaluate-every"} <= changed <= REDUCED
     assert table(name).num_clients(column, "quick") == num_clients(name, column)
 
 
 @pytest.mark.parametrize(("name", "column"), WITH_RIVALS)
-def test_rivals_of_fedul_are_as_in_the_authors_code(name: str, column: str) -> None:
+def test_given_a_rival_of_fedul_then_it_has_the_settings_of_the_authors_code(
+    name: str, column: str
+) -> None:
     found = {row: cell(name, column, row) for row in table(name).rows_of(column, "full")}
     released = {"labels": "drawn", "relabel": True, "mix": "outputs", "pairing": "shorter"}
     assert {key: found["FedPL"][f"fedpl.{key}"] for key in released} == released
@@ -155,7 +159,9 @@ def test_rivals_of_fedul_are_as_in_the_authors_code(name: str, column: str) -> N
 
 
 @pytest.mark.parametrize(("name", "column"), [*WITH_RIVALS, *columns("recipes/fedul-mnist")])
-def test_quick_rivals_of_fedul_differ_in_steps_and_evaluation(name: str, column: str) -> None:
+def test_given_quick_then_rivals_of_fedul_differ_in_steps_and_evaluation_alone(
+    name: str, column: str
+) -> None:
     full, quick = (table(name).rows_of(column, size) for size in ("full", "quick"))
     assert list(full) == list(quick)
     for row in full:
@@ -166,32 +172,34 @@ def test_quick_rivals_of_fedul_differ_in_steps_and_evaluation(name: str, column:
         assert quick[row] == {**full[row], **changed}
 
 
-def test_feduls_bases_run_over_a_column(tmp_path: Path) -> None:
+def test_given_the_file_of_bases_then_it_runs_over_a_column(tmp_path: Path) -> None:
     runs = read_runs(EXPERIMENTS / "fedul" / "bases.toml")
     over = table("fedul/table-1").settings_of("MNIST Non-IID M=10", "full")
     plan = make_plan(runs, over, (0,), 5, tmp_path)
     bases = ["fedavg", "fedprox", "scaffold", "fedavg", "scaffold", "fednova"]
-    assert [cell.config.base for cell in plan.cells] == bases
+    assert [cell.config.base for cell in plan.trials] == bases
 
 
 @pytest.mark.parametrize("file", sorted(EXPERIMENTS.glob("*/methods*.toml")), ids=str)
-def test_named_runs_have_a_method_each(file: Path) -> None:
+def test_given_a_file_of_methods_then_each_run_has_a_method(file: Path) -> None:
     for name, own in tomllib.loads(file.read_text()).items():
         assert "method" in own, name
 
 
-def test_the_overview_has_every_method_on_one_split(tmp_path: Path) -> None:
+def test_given_the_overview_then_every_method_of_unlabeled_sets_has_the_same_split(
+    tmp_path: Path,
+) -> None:
     runs = read_runs(OVERVIEW / "runs.toml")
     over = parse_overrides([str(OVERVIEW / "mnist-noniid.toml")])
     plan = make_plan(runs, over, (0, 1), 5, tmp_path)
     on_sets = {name for name, method in METHODS.items() if method.data not in PARTLY_LABELED}
-    assert {cell.config.method for cell in plan.cells} == on_sets
+    assert {cell.config.method for cell in plan.trials} == on_sets
     assert plan.split_warnings == ()
 
 
-def test_private_runs_differ_in_their_noise_alone(tmp_path: Path) -> None:
+def test_given_the_private_runs_then_they_differ_in_their_noise_alone(tmp_path: Path) -> None:
     plan = make_plan(read_runs(OVERVIEW / "private-runs.toml"), {}, (0,), 20, tmp_path)
-    plain, *private = [cell.config.to_flat() for cell in plan.cells]
+    plain, *private = [cell.config.to_flat() for cell in plan.trials]
     of_noise = {"dp.clipping", "dp.norm", "dp.noise-multiplier", "output"}
     for flat in private:
         assert {key for key in flat if flat[key] != plain[key]} <= of_noise
@@ -202,7 +210,7 @@ def test_private_runs_differ_in_their_noise_alone(tmp_path: Path) -> None:
     ("runs", "over"),
     [("xclp-runs", "xclp-mnist"), ("xclp-runs", "xclp-cifar10"), ("labeling-runs", "labeling")],
 )
-def test_overviews_of_partly_labeled_data_share_a_split(
+def test_given_an_overview_of_partly_labeled_data_then_its_methods_have_the_same_split(
     runs: str, over: str, tmp_path: Path
 ) -> None:
     found = read_runs(OVERVIEW / f"{runs}.toml")
@@ -217,5 +225,5 @@ def test_overviews_of_partly_labeled_data_share_a_split(
         and "scenario" not in method.sections
         and method.trains == trains
     }
-    assert {cell.config.method for cell in plan.cells} == expected
+    assert {cell.config.method for cell in plan.trials} == expected
     assert plan.split_warnings == ()

@@ -1,4 +1,4 @@
-"""``fedul-flwr reproduce TABLE --print COLUMN``: a cell as a flat TOML file."""
+"""``fedul-flwr reproduce TABLE --print COLUMN``: the settings of a row as a flat TOML file."""
 
 from __future__ import annotations
 
@@ -9,11 +9,19 @@ import pytest
 
 from fedul_flwr.config.overrides import flatten, parse_overrides
 from fedul_flwr.config.run_config import resolve
-from fedul_flwr.experiments.table_file import Size, read_table
-from fedul_flwr.experiments.table_plan import Machine, plan_columns
+from fedul_flwr.experiments.matrix import Size
+from fedul_flwr.experiments.table_file import read_table
+from fedul_flwr.experiments.table_plan import Device, plan_columns
 from fedul_flwr.experiments.trial_plan import Overrides
-from tests.experiments.test_reproduce_command import reproduce, said
-from tests.support.digits_table import FILE, START, TABLE, change_table, start_from_another
+from tests.support.digits_table import (
+    FILE,
+    START,
+    TABLE,
+    change_table,
+    invoke,
+    output_of,
+    start_from_another,
+)
 
 ROOT = Path(__file__).parents[2]
 EXPERIMENTS = Path("experiments")
@@ -21,14 +29,14 @@ EXPERIMENTS = Path("experiments")
 
 def printed(*arguments: str) -> tuple[str, Overrides]:
     """The comments of what is printed, and its settings as the commands read them."""
-    result = reproduce(*arguments)
+    result = invoke("reproduce", *arguments)
     assert result.exit_code == 0, result.output
     Path("cell.toml").write_text(result.output)
     comments = [line for line in result.output.splitlines() if line.startswith("#")]
     return "\n".join(comments), parse_overrides(["cell.toml"])
 
 
-def test_given_a_row_then_its_file_has_the_settings_of_the_cell(digits_table: Path) -> None:
+def test_given_a_row_then_its_file_has_its_settings_in_the_column(digits_table: Path) -> None:
     comments, settings = printed("mini/table-1", "--print", "M=12", "--rows", "FedUL")
     assert settings == {
         "dataset": "digits", "points-per-client": 150, "num-rounds": 2, "model": "mlp",
@@ -101,14 +109,16 @@ def test_given_a_column_that_starts_from_a_run_then_that_run_is_printed_too(
         (["--print", "M=10", "--tuned"], "--tuned has no effect with --print"),
     ],
 )
-def test_what_cannot_be_printed(digits_table: Path, arguments: list[str], words: str) -> None:
-    refused = reproduce("mini/table-1", *arguments)
+def test_given_a_wrong_name_or_an_option_without_effect_then_print_is_refused(
+    digits_table: Path, arguments: list[str], words: str
+) -> None:
+    refused = invoke("reproduce", "mini/table-1", *arguments)
     assert refused.exit_code == 1
-    assert words in said(refused)
+    assert words in output_of(refused)
 
 
 def test_given_no_table_then_print_is_refused(digits_table: Path) -> None:
-    assert "--print takes a TABLE." in said(reproduce("--list", "--print", "M=10"))
+    assert "--print takes a TABLE." in output_of(invoke("reproduce", "--list", "--print", "M=10"))
 
 
 @pytest.mark.parametrize("size", ["full", "quick"])
@@ -124,13 +134,11 @@ def test_given_a_table_of_a_paper_then_each_rows_file_is_what_reproduce_runs(
     name: str, column: str, size: Size, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(ROOT)
-    (plan,) = plan_columns(
-        read_table(EXPERIMENTS, name), [column], size, (0,), Machine(EXPERIMENTS)
-    )
-    for cell in plan.plan.cells:
+    (plan,) = plan_columns(read_table(EXPERIMENTS, name), [column], size, (0,), Device())
+    for trial in plan.trials:
         quick = ["--quick"] if size == "quick" else []
-        text = reproduce(name, "--print", column, "--rows", cell.run, *quick).output
+        text = invoke("reproduce", name, "--print", column, "--rows", trial.row, *quick).output
         settings = flatten(tomllib.loads(text))
         found = resolve({**settings, "seed": 0}, ROOT).to_flat() | {"output": ""}
-        assert found == cell.config.to_flat() | {"output": ""}
-        assert f"--num-supernodes {plan.plan.num_supernodes}\n" in text
+        assert found == trial.config.to_flat() | {"output": ""}
+        assert f"--num-supernodes {plan.num_clients}\n" in text

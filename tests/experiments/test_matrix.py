@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from fedul_flwr.errors import UserError
-from fedul_flwr.experiments.matrix import Cells, expand
+from fedul_flwr.experiments.matrix import Column, expand
 
 CONTENT = """
 clients = 5
@@ -40,7 +40,7 @@ FedPL = { evaluate-every = 2 }
 ROWS = {"FedUL": {"method": "fedul"}, "FedPL": {"method": "fedpl", "model": "cnn-small"}}
 
 
-def columns(text: str = CONTENT) -> dict[str, Cells]:
+def columns(text: str = CONTENT) -> dict[str, Column]:
     empty: dict[str, Any] = {"clients": 0, "only": [], "settings": {}, "when": {}, "quick": {}}
     return expand({**empty, **tomllib.loads(text)}, ROWS)
 
@@ -100,7 +100,7 @@ def test_given_rows_of_a_value_then_its_columns_have_no_others() -> None:
     [
         ("l1 = 1e-5", "l1x = 1e-5", "Key settings: Unknown setting 'l1x'; did you mean 'l1'?"),
         ("l1 = 1e-5", "l1 = [1]", "Key settings: Setting l1 = [1] must be true, false"),
-        ("l1 = 1e-5", "clients = 3", "Key settings.clients: write it above the first part"),
+        ("l1 = 1e-5", "clients = 3", "Key settings.clients: write it above the first table"),
         (
             '{ augment = "rotate" }',
             '{ augmen = "rotate" }',
@@ -137,7 +137,7 @@ def test_given_rows_of_a_value_then_its_columns_have_no_others() -> None:
         ("FedPL = { evaluate-every = 2 }", "FedPL = 3", "Key quick.when.'FedPL' = 3 must be a"),
     ],
 )
-def test_refusals_name_the_part(old: str, new: str, words: str) -> None:
+def test_given_a_wrong_key_then_the_refusal_names_its_place(old: str, new: str, words: str) -> None:
     assert CONTENT.count(old) == 1
     with pytest.raises(UserError) as refused:
         columns(CONTENT.replace(old, new))

@@ -1,4 +1,4 @@
-"""``fedul-flwr reproduce`` on a miniature table: runs, goes on, renders, refuses."""
+"""``fedul-flwr reproduce`` on a miniature table: runs, page, refusals."""
 
 from __future__ import annotations
 
@@ -10,24 +10,25 @@ from typing import Any
 
 import pytest
 from click.testing import Result
-from typer.testing import CliRunner
 
-from fedul_flwr.cli.main import app
 from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.engine import in_process as simulation
-from fedul_flwr.experiments.result_file import digest
-from tests.support.digits_table import FILE, change_table
+from fedul_flwr.experiments.trial import digest
+from tests.support.digits_table import (
+    FILE,
+    RESULTS,
+    change_result,
+    change_table,
+    invoke,
+    output_of,
+    stored_results,
+)
 
-RESULTS = Path("results/mini/table-1.json")
 MINI = ("mini/table-1", "--device", "cpu")
 
 
 def reproduce(*arguments: str) -> Result:
-    return CliRunner().invoke(app, ["reproduce", *arguments], terminal_width=200)
-
-
-def said(result: Result) -> str:
-    return " ".join(result.output.split())
+    return invoke("reproduce", *arguments)
 
 
 @pytest.fixture
@@ -46,22 +47,14 @@ def ran(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return started
 
 
-def results() -> list[dict[str, Any]]:
-    return list(json.loads(RESULTS.read_text())["runs"])
-
-
-def change(run: int, **parts: Any) -> None:
-    content = json.loads(RESULTS.read_text())
-    content["runs"][run] |= parts
-    RESULTS.write_text(json.dumps(content))
-
-
-def test_runs_what_is_missing_and_renders_it(digits_table: Path, ran: list[str]) -> None:
+def test_given_missing_results_then_they_run_and_the_page_shows_them(
+    digits_table: Path, ran: list[str]
+) -> None:
     first = reproduce(*MINI)
     assert first.exit_code == 0, first.output
     assert ran == ["m-10 fedul", "m-10 supervised", "m-12 fedul", "m-12 supervised"]
-    assert "--quick has it at a size for two cores" in said(first)
-    kept = results()
+    assert "--quick runs a small size made for two cores" in output_of(first)
+    kept = stored_results()
     assert [(run["column"], run["row"]) for run in kept] == [
         *(("M=10", "FedUL"), ("M=10", "all labels"), ("M=12", "FedUL"), ("M=12", "all labels"))
     ]
@@ -89,7 +82,7 @@ def test_runs_what_is_missing_and_renders_it(digits_table: Path, ran: list[str])
     RESULTS.unlink()
     assert reproduce(*MINI).exit_code == 0
     assert len(ran) == 5
-    assert [run["figures"] for run in results()] == [run["figures"] for run in kept]
+    assert [run["figures"] for run in stored_results()] == [run["figures"] for run in kept]
 
     rendered = reproduce("--render")
     assert rendered.exit_code == 0, rendered.output
@@ -105,31 +98,33 @@ def test_runs_what_is_missing_and_renders_it(digits_table: Path, ran: list[str])
     assert quick.exit_code == 0, quick.output
     assert ran[5:] == ["m-12 fedul"]
     assert Path("results/mini/table-1.quick.json").exists()
-    assert len(results()) == 4
+    assert len(stored_results()) == 4
 
     # A file of results says what it was made with.
     settings = {**kept[0]["settings"], "learning-rate": 0.5}
-    change(0, settings=settings)
+    change_result(0, settings=settings)
     refused = reproduce("--render")
     assert refused.exit_code == 1
-    assert "does not have the hash of its settings, it was edited" in said(refused)
-    change(0, hash=digest(settings))
+    assert "does not have the hash of its settings, so it was edited" in output_of(refused)
+    change_result(0, hash=digest(settings))
     refused = reproduce("--render")
-    assert "row 'FedUL', column 'M=10', seed 0 was made with other settings" in said(refused)
+    assert "row 'FedUL', column 'M=10', seed 0 was made with other settings" in output_of(refused)
     assert re.search(
-        r"\(learning-rate was 0.5, is [\d.]+\): run it again: fedul-flwr", said(refused)
+        r"\(learning-rate was 0.5, is [\d.]+\): run it again: fedul-flwr", output_of(refused)
     )
 
     # A setting that is newer than the result had its default's effect; another value has not.
     old = {key: value for key, value in kept[0]["settings"].items() if key != "momentum"}
-    change(0, settings=old, hash=digest(old))
+    change_result(0, settings=old, hash=digest(old))
     assert reproduce("--render").exit_code == 0
     change_table("num-rounds = 2", 'num-rounds = 2\noptimizer = "sgd"\nmomentum = 0.9')
     refused = reproduce("--render")
-    assert "momentum was 0.0, is 0.9" in said(refused)
+    assert "momentum was 0.0, is 0.9" in output_of(refused)
 
 
-def test_a_failure_is_noted_and_others_run(digits_table: Path, ran: list[str]) -> None:
+def test_given_a_failure_then_the_others_run_and_nothing_is_stored(
+    digits_table: Path, ran: list[str]
+) -> None:
     ran.append("fail")
     result = reproduce(*MINI, "--quick", "--columns", "M=10")
     assert result.exit_code == 1
@@ -148,13 +143,15 @@ def test_a_failure_is_noted_and_others_run(digits_table: Path, ran: list[str]) -
         (["mini/table-1", "--dataset", "digits"], "--dataset 'digits' must be NAME=PATH"),
         (["mini/table-1", "--dataset", "a=."], "--dataset a: the runs use digits."),
         (["mini/table-1", "--dataset", "digits=no"], "--dataset 'digits=no': no is not a folder."),
-        (["mini/table-1", "--experiments", "docs"], "docs holds no tables: name the folder"),
+        (["mini/table-1", "--experiments", "docs"], "docs holds no tables: name their folder"),
     ],
 )
-def test_what_cannot_be_meant(digits_table: Path, arguments: list[str], words: str) -> None:
+def test_given_wrong_arguments_then_the_refusal_names_them(
+    digits_table: Path, arguments: list[str], words: str
+) -> None:
     result = reproduce(*arguments)
     assert result.exit_code == 1
-    assert words in said(result)
+    assert words in output_of(result)
 
 
 BENCHMARK = """
@@ -168,11 +165,11 @@ MNIST = { FedUL = 0.048, FedPL = 0.05 }
 """
 
 
-def test_of_a_table_that_a_benchmark_measures_the_paper_is_shown(digits_table: Path) -> None:
+def test_given_a_table_of_a_benchmark_then_the_papers_figures_are_shown(digits_table: Path) -> None:
     FILE.write_text(BENCHMARK)
     shown = reproduce("mini/table-1", "--rows", "FedUL")
     assert shown.exit_code == 0, shown.output
-    assert "A benchmark measures mini/table-1: python -m benchmarks method_cost" in said(shown)
+    assert "A benchmark measures mini/table-1: python -m benchmarks method_cost" in output_of(shown)
     assert "0.048" in shown.output
     for absent in ("0.050", "ours", "not run", "difference"):
         assert absent not in shown.output
@@ -181,15 +178,17 @@ def test_of_a_table_that_a_benchmark_measures_the_paper_is_shown(digits_table: P
 @pytest.mark.parametrize(
     "option", [["--quick"], ["--device", "cpu"], ["--seeds", "1"], ["--dataset", "digits=docs"]]
 )
-def test_a_benchmark_takes_no_options_of_runs(digits_table: Path, option: list[str]) -> None:
+def test_given_a_table_of_a_benchmark_then_options_of_runs_are_refused(
+    digits_table: Path, option: list[str]
+) -> None:
     FILE.write_text(BENCHMARK)
     refused = reproduce("mini/table-1", *option)
     assert refused.exit_code == 1
     words = f"{option[0]} has no effect on mini/table-1: a benchmark measures it."
-    assert words in said(refused)
+    assert words in output_of(refused)
 
 
-def test_the_list(digits_table: Path) -> None:
-    assert said(reproduce("--list")) == (
+def test_given_list_then_each_table_has_a_line(digits_table: Path) -> None:
+    assert output_of(reproduce("--list")) == (
         "mini/table-1: Digits (4 runs a seed; results: 0 full, 0 quick)"
     )

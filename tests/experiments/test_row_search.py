@@ -1,81 +1,28 @@
-"""The trials of one row: which end early, what goes on, what wins. Training is replaced."""
+"""The search of one row: trials stop early, resume, fail or are chosen. Training is replaced."""
 
 from __future__ import annotations
 
-import json
 import math
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 from filelock import FileLock
 
-from fedul_flwr.config.run_config import RunConfig, resolve
+from fedul_flwr.config.run_config import resolve
 from fedul_flwr.engine import in_process as simulation
 from fedul_flwr.errors import UserError
 from fedul_flwr.experiments.criterion import Criterion
-from fedul_flwr.experiments.row_search import StudyTask, best_of, run_study
-from fedul_flwr.experiments.search_space import Search
-from fedul_flwr.results.store import RunDirectory
+from fedul_flwr.experiments.row_search import RowSearch, best_of, run_search
+from fedul_flwr.experiments.search_space import SearchSpace
+from tests.support.fake_training import FakeSearchTraining
 
 RATES = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7)
-Error = Callable[[float, int], float]
-
-
-class Runs:
-    """Runs in place of training, by ``error(learning rate, round)``; rate 0 is the own settings."""
-
-    def __init__(self) -> None:
-        self.error: Error = lambda rate, step: 100 * rate
-        self.interrupted_at: tuple[float, int] | None = None
-        self.failing: set[float] = set()
-        self.broken: set[float] = set()
-        """Rates whose weights are no numbers after round 1, so that round 2 fails."""
-        self.started: list[tuple[float, bool, int]] = []
-        """Rate, whether it resumed, and the last round that it reached."""
-        self.configs: list[RunConfig] = []
-
-    def __call__(self, config: RunConfig, clients: int, *, watch: Any) -> None:
-        directory = Path(config.output)
-        directory.mkdir(parents=True, exist_ok=True)
-        metrics = directory / "metrics.jsonl"
-        old = metrics.read_text().splitlines() if config.resume else []
-        lines = [json.loads(line) for line in old]
-        rate = 0.0 if config.learning_rate == 3e-3 else config.learning_rate
-        self.configs.append(config)
-        self.started.append((rate, bool(config.resume), len(lines)))
-        (directory / "config.json").write_text(
-            json.dumps({"settings": config.to_flat(), "data": {}})
-        )
-        if lines:
-            watch(lines)
-        for step in range(len(lines) + 1, config.num_rounds + 1):
-            if self.interrupted_at == (rate, step):
-                raise KeyboardInterrupt
-            if rate in self.failing or (rate in self.broken and step > 1):
-                raise RuntimeError("no memory")
-            error = self.error(rate, step) if config.is_evaluated(step) else None
-            line = {
-                "round": step,
-                "validation_error": error,
-                "loss": error if error is not None and math.isnan(error) else 1.0,
-                "test_error": -1000.0 * rate,
-                "seconds": 2.0,
-            }
-            lines.append(line)
-            metrics.write_text("".join(json.dumps(one) + "\n" for one in lines))
-            weight = np.array([math.nan if rate in self.broken else 1.0])
-            RunDirectory(directory).save_model("last.safetensors", {"weight": weight}, line)
-            self.started[-1] = (rate, bool(config.resume), step)
-            watch(lines)
-        (directory / "summary.json").write_text("{}")
 
 
 @pytest.fixture
-def runs(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Runs:
-    found = Runs()
+def runs(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> FakeSearchTraining:
+    found = FakeSearchTraining()
     monkeypatch.setattr(simulation, "run_in_process", found)
     monkeypatch.chdir(tmp_path)
     return found
@@ -87,19 +34,25 @@ def task(
     factor: int = 2,
     rungs: int = 1,
     selection: str = "validation",
-    identity: str = "one",
     **settings: Any,
-) -> StudyTask:
+) -> RowSearch:
     overrides = {"num-rounds": 4, **{key.replace("_", "-"): v for key, v in settings.items()}}
     given = resolve(overrides, Path.cwd()).to_flat()
     space = {"step": tuple({"learning-rate": rate} for rate in rates)}
-    return StudyTask(
-        "row", "", {k: v for k, v in given.items() if k != "output"}, 3, tmp_path / "study",
-        Search(8, factor, rungs, {}, space), Criterion("validation", selection), 0, identity,
-    )  # fmt: skip
+    return RowSearch(
+        row="row",
+        column="",
+        settings={"learning-rate": 3e-3},
+        given={key: value for key, value in given.items() if key != "output"},
+        num_clients=3,
+        directory=tmp_path / "study",
+        space=SearchSpace(8, factor, rungs, {}, space),
+        criterion=Criterion("validation", selection),
+        seed=0,
+    )
 
 
-def tried(asked: StudyTask) -> list[float]:
+def tried(asked: RowSearch) -> list[float]:
     return [float(one.changes.get("learning-rate", 0.0)) for one in asked.candidates()]
 
 
@@ -107,7 +60,9 @@ def nothing(_: str) -> None:
     """Says nothing."""
 
 
-def test_who_goes_on_after_a_rung_by_hand(runs: Runs, tmp_path: Path) -> None:
+def test_given_eight_trials_then_those_that_continue_after_the_rung_are_as_calculated_by_hand(
+    runs: FakeSearchTraining, tmp_path: Path
+) -> None:
     asked = task(tmp_path)
     order = tried(asked)
     assert sorted(order) == [0.0, *RATES]
@@ -118,7 +73,7 @@ def test_who_goes_on_after_a_rung_by_hand(runs: Runs, tmp_path: Path) -> None:
     goes_on = [True, False, True, True, False, True, True, True]
     error = dict(zip(order, values, strict=True))
     runs.error = lambda rate, step: error[rate]
-    records = run_study(asked, nothing)
+    records = run_search(asked, nothing)
     assert [record["state"] == "complete" for record in records] == goes_on
     assert [record["rounds"] for record in records] == [4 if on else 2 for on in goes_on]
     assert {record["state"] for record in records} == {"complete", "pruned"}
@@ -129,94 +84,108 @@ def test_who_goes_on_after_a_rung_by_hand(runs: Runs, tmp_path: Path) -> None:
     assert best["settings"] == {"learning-rate": order[6]}
 
 
-def test_two_rungs_of_nine_rounds(runs: Runs, tmp_path: Path) -> None:
+def test_given_two_rungs_then_worse_trials_stop_at_the_first_or_the_second(
+    runs: FakeSearchTraining, tmp_path: Path
+) -> None:
     # Factor 3: rungs at 9/9 = 1 and 9/3 = 3. The second trial is better at 1 and worse at 3.
     asked = task(tmp_path, rates=RATES[:2], factor=3, rungs=2, num_rounds=9)
     order = tried(asked)
     runs.error = lambda rate, step: {order[0]: 5.0 - step / 10, order[1]: 4.85, order[2]: 7.0}[rate]
-    records = run_study(asked, nothing)
+    records = run_search(asked, nothing)
     assert [record["rounds"] for record in records] == [9, 3, 1]
 
 
-def test_without_rungs_all_trials_end(runs: Runs, tmp_path: Path) -> None:
-    records = run_study(task(tmp_path, rungs=0), nothing)
+def test_given_no_rungs_then_all_trials_are_complete(
+    runs: FakeSearchTraining, tmp_path: Path
+) -> None:
+    records = run_search(task(tmp_path, rungs=0), nothing)
     assert {record["state"] for record in records} == {"complete"}
 
 
-def test_a_trial_is_judged_at_the_first_evaluation_from_the_rung_on(
-    runs: Runs, tmp_path: Path
+def test_given_no_evaluation_at_the_rung_then_the_next_evaluation_decides(
+    runs: FakeSearchTraining, tmp_path: Path
 ) -> None:
     # Rung at round 4 of 8; evaluated in rounds 3, 6 and 8.
     asked = task(tmp_path, num_rounds=8, evaluate_every=3)
     order = tried(asked)
     runs.error = lambda rate, step: float(order.index(rate))
-    records = run_study(asked, nothing)
+    records = run_search(asked, nothing)
     assert records[1]["rounds"] == 6
     assert records[1]["reports"] == {"3": 1.0, "6": 1.0}
 
 
-def test_a_round_before_the_rung_is_kept_if_the_run_keeps_it(runs: Runs, tmp_path: Path) -> None:
+def test_given_the_best_round_before_the_rung_then_its_value_counts_if_the_run_keeps_it(
+    runs: FakeSearchTraining, tmp_path: Path
+) -> None:
     runs.error = lambda rate, step: 10.0 * step
-    by_validation = run_study(task(tmp_path), nothing)[0]
+    by_validation = run_search(task(tmp_path), nothing)[0]
     assert (by_validation["value"], by_validation["round"]) == (10.0, 1)
-    last = task(tmp_path, selection="last", identity="two")
-    by_last = run_study(last, nothing)[0]
+    last = task(tmp_path, selection="last")
+    by_last = run_search(last, nothing)[0]
     assert (by_last["value"], by_last["round"]) == (40.0, 4)
 
 
-def test_of_equals_the_earliest_wins(runs: Runs, tmp_path: Path) -> None:
+def test_given_equal_values_then_the_first_trial_is_chosen(
+    runs: FakeSearchTraining, tmp_path: Path
+) -> None:
     runs.error = lambda rate, step: 3.0
-    records = run_study(task(tmp_path), nothing)
+    records = run_search(task(tmp_path), nothing)
     assert {record["state"] for record in records} == {"complete"}  # ties are not worse
     best = best_of(records)
     assert best is not None
     assert best["trial"] == 0
 
 
-def test_trials_measure_no_test_error(runs: Runs, tmp_path: Path) -> None:
-    run_study(task(tmp_path), nothing)
+def test_trials_have_the_searchs_seed_and_measure_no_test_error(
+    runs: FakeSearchTraining, tmp_path: Path
+) -> None:
+    run_search(task(tmp_path), nothing)
     assert {config.measure_test_error for config in runs.configs} == {False}
     assert {config.seed for config in runs.configs} == {0}
 
 
-def test_what_ended_does_not_run_again(runs: Runs, tmp_path: Path) -> None:
+def test_given_an_ended_search_then_nothing_runs_again(
+    runs: FakeSearchTraining, tmp_path: Path
+) -> None:
     said: list[str] = []
-    first = run_study(task(tmp_path), said.append)
+    first = run_search(task(tmp_path), said.append)
     assert len(said) == len(runs.started) == 8
     runs.started.clear()
-    assert run_study(task(tmp_path), said.append) == first
+    assert run_search(task(tmp_path), said.append) == first
     assert runs.started == []
 
 
-def test_the_same_seed_makes_the_same_search(runs: Runs, tmp_path: Path) -> None:
+def test_given_the_same_seed_then_two_searches_have_the_same_records(
+    runs: FakeSearchTraining, tmp_path: Path
+) -> None:
     runs.error = lambda rate, step: 50 * rate + step
-    first, second = (run_study(task(tmp_path / name), nothing) for name in "ab")
+    first, second = (run_search(task(tmp_path / name), nothing) for name in "ab")
     assert first == second
 
 
-def test_an_interrupted_trial_goes_on_and_ends_as_if_it_had_not_been(
-    runs: Runs, tmp_path: Path
+def test_given_an_interrupted_trial_then_it_resumes_and_the_records_are_those_without_interruption(
+    runs: FakeSearchTraining, tmp_path: Path
 ) -> None:
     runs.error = lambda rate, step: 60 - 50 * rate + step / 7
-    whole = run_study(task(tmp_path / "whole"), nothing)
+    whole = run_search(task(tmp_path / "whole"), nothing)
     for position, step in ((0, 3), (2, 2), (5, 1)):
         folder = tmp_path / f"cut-{position}-{step}"
         asked = task(folder)
         rate = tried(asked)[position]
         runs.interrupted_at = (rate, step)
         with pytest.raises(KeyboardInterrupt):
-            run_study(asked, nothing)
+            run_search(asked, nothing)
         runs.interrupted_at = None
         runs.started.clear()
-        assert run_study(asked, nothing) == whole
+        assert run_search(asked, nothing) == whole
         assert runs.started[0][:2] == (rate, step > 1)
         assert len(runs.started) == len(whole) - position
 
 
-def test_a_run_that_was_over_when_it_was_cut_off_is_not_run_again(
-    runs: Runs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_given_an_interruption_after_the_last_round_then_the_trial_does_not_run_again(
+    runs: FakeSearchTraining, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    whole = run_study(task(tmp_path / "whole"), nothing)
+    whole = run_search(task(tmp_path / "whole"), nothing)
 
     def run_and_stop(*given: Any, **more: Any) -> None:
         runs(*given, **more)
@@ -225,17 +194,19 @@ def test_a_run_that_was_over_when_it_was_cut_off_is_not_run_again(
     monkeypatch.setattr(simulation, "run_in_process", run_and_stop)
     asked = task(tmp_path / "cut")
     with pytest.raises(KeyboardInterrupt):
-        run_study(asked, nothing)
+        run_search(asked, nothing)
     monkeypatch.setattr(simulation, "run_in_process", runs)
     runs.started.clear()
-    assert run_study(asked, nothing) == whole
+    assert run_search(asked, nothing) == whole
     assert tried(asked)[0] not in [rate for rate, *_ in runs.started]
 
 
-def test_a_diverged_trial_ends_at_once_and_cannot_win(runs: Runs, tmp_path: Path) -> None:
+def test_given_a_loss_of_nan_then_the_trial_ends_at_once_and_is_not_chosen(
+    runs: FakeSearchTraining, tmp_path: Path
+) -> None:
     runs.error = lambda rate, step: math.nan if rate > 0.5 else 5.0
     said: list[str] = []
-    records = run_study(task(tmp_path), said.append)
+    records = run_search(task(tmp_path), said.append)
     states = {record["settings"].get("learning-rate", 0.0): record for record in records}
     for rate in (0.6, 0.7):
         assert (states[rate]["state"], states[rate]["value"]) == ("diverged", None)
@@ -246,22 +217,22 @@ def test_a_diverged_trial_ends_at_once_and_cannot_win(runs: Runs, tmp_path: Path
     assert best["value"] == 5.0
 
 
-def test_a_run_that_fails_on_weights_that_are_no_numbers_has_diverged(
-    runs: Runs, tmp_path: Path
+def test_given_an_error_after_weights_of_nan_then_the_trial_has_diverged(
+    runs: FakeSearchTraining, tmp_path: Path
 ) -> None:
     runs.error = lambda rate, step: 5.0
     runs.broken = {0.4}
-    records = run_study(task(tmp_path), nothing)
+    records = run_search(task(tmp_path), nothing)
     assert [r["settings"] for r in records if r["state"] == "diverged"] == [{"learning-rate": 0.4}]
     assert not [r for r in records if r["state"] == "failed"]
 
 
-def test_a_failed_trial_is_named_others_run_and_it_is_tried_again(
-    runs: Runs, tmp_path: Path
+def test_given_a_failed_trial_then_others_run_and_the_next_call_repeats_it(
+    runs: FakeSearchTraining, tmp_path: Path
 ) -> None:
     runs.failing = {0.3}
     said: list[str] = []
-    records = run_study(task(tmp_path), said.append)
+    records = run_search(task(tmp_path), said.append)
     (failed,) = [record for record in records if record["state"] == "failed"]
     assert failed["reason"] == "RuntimeError: no memory"
     assert failed["value"] is None
@@ -270,7 +241,7 @@ def test_a_failed_trial_is_named_others_run_and_it_is_tried_again(
 
     runs.failing = set()
     runs.started.clear()
-    again = run_study(task(tmp_path), nothing)
+    again = run_search(task(tmp_path), nothing)
     assert [rate for rate, *_ in runs.started] == [0.3]
     assert {record["state"] for record in again} <= {"complete", "pruned"}
     assert [r for r in again if r["trial"] != failed["trial"]] == [
@@ -278,23 +249,29 @@ def test_a_failed_trial_is_named_others_run_and_it_is_tried_again(
     ]
 
 
-def test_two_processes_do_not_search_the_same_row(runs: Runs, tmp_path: Path) -> None:
+def test_given_a_running_search_of_the_row_then_another_process_is_refused(
+    runs: FakeSearchTraining, tmp_path: Path
+) -> None:
     with (
         FileLock(tmp_path / ".study.lock"),
-        pytest.raises(UserError, match=r"Another search is at work in .*study: wait for its end"),
+        pytest.raises(UserError, match=r"Another search is running in .*study: wait for its end"),
     ):
-        run_study(task(tmp_path), nothing)
-    assert len(run_study(task(tmp_path), nothing)) == 8
+        run_search(task(tmp_path), nothing)
+    assert len(run_search(task(tmp_path), nothing)) == 8
 
 
-def test_what_is_left_of_another_search_is_removed(runs: Runs, tmp_path: Path) -> None:
-    run_study(task(tmp_path), nothing)
+def test_given_files_of_another_search_then_they_are_removed(
+    runs: FakeSearchTraining, tmp_path: Path
+) -> None:
+    run_search(task(tmp_path), nothing)
     runs.started.clear()
-    run_study(task(tmp_path, identity="another"), nothing)
+    run_search(task(tmp_path, rungs=0), nothing)
     assert len(runs.started) == 8
 
 
-def test_trials_that_have_ended_keep_no_models(runs: Runs, tmp_path: Path) -> None:
-    run_study(task(tmp_path), nothing)
+def test_given_ended_trials_then_their_models_are_removed(
+    runs: FakeSearchTraining, tmp_path: Path
+) -> None:
+    run_search(task(tmp_path), nothing)
     left = {path.name for path in (tmp_path / "study").rglob("*") if path.is_file()}
     assert left == {*("search.sha256", "study.log", "config.json", "metrics.jsonl", "summary.json")}

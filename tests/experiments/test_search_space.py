@@ -1,4 +1,4 @@
-"""What a search tries: its file, the points it draws, and what they change in a row."""
+"""The settings that a search tries: its file, the drawn points, and the changes in a row."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 from fedul_flwr.config.run_config import resolve
 from fedul_flwr.errors import UserError
 from fedul_flwr.experiments.search_space import (
-    Search,
+    SearchSpace,
     candidates,
     changes,
     points,
@@ -24,9 +24,9 @@ OURS = read_search([ROOT / "experiments" / "search.toml"])
 STEPS = ({"optimizer": "sgd", "momentum": 0.9, "learning-rate": 0.1}, {"optimizer": "adam"})
 
 
-def search(trials: int = 12, **space: tuple[dict[str, Any], ...]) -> Search:
+def search(trials: int = 12, **space: tuple[dict[str, Any], ...]) -> SearchSpace:
     named = {name.replace("_", "-"): options for name, options in space.items()}
-    return Search(trials, 2, 2, {}, named)
+    return SearchSpace(trials, 2, 2, {}, named)
 
 
 def resolved(flat: Any) -> dict[str, Any]:
@@ -37,7 +37,7 @@ def flat(**overrides: Any) -> dict[str, Any]:
     return resolved({key.replace("_", "-"): value for key, value in overrides.items()})
 
 
-def test_the_first_eight_points_have_each_step_once_and_halves_evenly() -> None:
+def test_given_the_first_eight_points_then_each_option_occurs_equally_often() -> None:
     for seed in range(5):
         first = list(islice(points(OURS, seed), 8))
         assert sorted(point["step"] for point in first) == list(range(8))
@@ -46,18 +46,20 @@ def test_the_first_eight_points_have_each_step_once_and_halves_evenly() -> None:
         assert sorted(point["weight-decay"] for point in first) == [0, 0, 1, 1, 2, 2, 3, 3]
 
 
-def test_the_seed_alone_decides_the_points() -> None:
+def test_given_the_same_seed_then_the_points_are_the_same() -> None:
     one, again, other = (list(islice(points(OURS, seed), 12)) for seed in (3, 3, 4))
     assert one == again
     assert one != other
 
 
-def test_our_search_has_a_dozen_trials_and_halves() -> None:
+def test_given_the_shipped_search_then_it_has_twelve_trials_and_two_rungs_of_halving() -> None:
     assert (OURS.trials, OURS.reduction_factor, OURS.rungs, OURS.settings) == (12, 2, 2, {})
     assert read_search([ROOT / "experiments" / "search.toml"], trials=5).trials == 5
 
 
-def test_settings_of_what_an_option_replaces_take_their_defaults() -> None:
+def test_given_another_optimizer_or_schedule_then_settings_of_the_replaced_one_are_defaults() -> (
+    None
+):
     given = flat(
         optimizer="sgd", momentum=0.9, learning_rate_schedule="plateau", learning_rate_patience=7
     )
@@ -69,7 +71,7 @@ def test_settings_of_what_an_option_replaces_take_their_defaults() -> None:
     assert changes(given, {"optimizer": "sgd", "momentum": 0.9}) == {}
 
 
-def test_a_share_of_the_rounds_shortens_stages_and_schedules_alike() -> None:
+def test_given_a_share_of_the_rounds_then_stages_and_schedules_are_scaled_too() -> None:
     staged: dict[str, Any] = {
         "method": "labels-only",
         "num-rounds": 160,
@@ -86,7 +88,7 @@ def test_a_share_of_the_rounds_shortens_stages_and_schedules_alike() -> None:
     assert changes(flat(num_rounds=5), {"rounds": 1.0}) == {}
 
 
-def test_the_experiments_own_settings_come_first_and_no_settings_come_twice() -> None:
+def test_candidates_begin_with_the_own_settings_and_have_no_settings_twice() -> None:
     # Own settings: adam, weight decay 0. Of the four points one leaves these, so four candidates.
     space = search(step=STEPS, decay=({"weight-decay": 0.0}, {"weight-decay": 1e-3}))
     found = candidates(space, 0, flat(), resolved)
@@ -100,7 +102,7 @@ def test_the_experiments_own_settings_come_first_and_no_settings_come_twice() ->
     ]
 
 
-def test_all_rows_try_the_same_points() -> None:
+def test_given_two_methods_then_they_try_the_same_points() -> None:
     of_fedul, of_fedpl = (
         candidates(OURS, 0, flat(method=method), resolved) for method in ("fedul", "fedpl")
     )
@@ -109,7 +111,7 @@ def test_all_rows_try_the_same_points() -> None:
     assert [one.changes for one in of_fedul] == [one.changes for one in of_fedpl]
 
 
-def test_an_option_that_a_row_refuses_is_dropped_from_its_points() -> None:
+def test_given_an_option_that_the_row_refuses_then_it_is_dropped_from_the_points() -> None:
     given = flat(base="fednova", optimizer="sgd", learning_rate=0.01)
     space = search(step=STEPS, decay=({"weight-decay": 0.0}, {"weight-decay": 1e-3}))
     found = candidates(space, 0, given, resolved)
@@ -122,14 +124,14 @@ def test_an_option_that_a_row_refuses_is_dropped_from_its_points() -> None:
     assert "base = 'fednova' needs optimizer = 'sgd'" in why
 
 
-def test_a_setting_of_another_method_is_dropped() -> None:
+def test_given_a_setting_of_another_method_then_it_is_dropped() -> None:
     space = search(threshold=({"fedpl.threshold": 0.5}, {"fedpl.threshold": 0.6}))
     assert [one.changes for one in candidates(space, 0, flat(), resolved)] == [{}]
     of_fedpl = candidates(space, 0, flat(method="fedpl"), resolved)
     assert sorted(one.changes.get("fedpl.threshold", 0) for one in of_fedpl) == [0, 0.5, 0.6]
 
 
-def test_another_methods_setting_at_its_default_is_dropped_too() -> None:
+def test_given_another_methods_setting_at_its_default_then_it_is_dropped_too() -> None:
     # Nothing refuses it, as it changes nothing: 0.4 is the default.
     thresholds = ({"fedpl.threshold": 0.4}, {"fedpl.threshold": 0.6})
     decays = ({"weight-decay": 0.0}, {"weight-decay": 1e-3})
@@ -139,7 +141,7 @@ def test_another_methods_setting_at_its_default_is_dropped_too() -> None:
     assert "fedpl.threshold" in reason
 
 
-def test_a_point_that_is_refused_as_a_whole_is_passed_over() -> None:
+def test_given_a_point_that_is_refused_as_a_whole_then_it_is_skipped() -> None:
     def refusing(settings: Any) -> dict[str, Any]:
         if settings["weight-decay"] and settings["optimizer"] == "sgd":
             raise UserError("Not both.")
@@ -151,12 +153,12 @@ def test_a_point_that_is_refused_as_a_whole_is_passed_over() -> None:
     assert not any({"momentum", "weight-decay"} <= set(one.changes) for one in found)
 
 
-def test_no_more_candidates_than_trials() -> None:
+def test_given_a_number_of_trials_then_there_are_no_more_candidates() -> None:
     assert len(candidates(OURS, 0, flat(), resolved)) == 12
     assert len(candidates(search(1, step=STEPS), 0, flat(), resolved)) == 1
 
 
-def test_a_key_is_that_of_the_nearest_file_that_has_it(tmp_path: Path) -> None:
+def test_given_several_search_files_then_the_nearest_one_with_a_key_wins(tmp_path: Path) -> None:
     experiments = tmp_path / "experiments"
     folder = experiments / "mini"
     folder.mkdir(parents=True)
@@ -176,17 +178,17 @@ def test_a_key_is_that_of_the_nearest_file_that_has_it(tmp_path: Path) -> None:
     found = read_search([outer, inner])
     assert (found.trials, found.rungs, found.reduction_factor) == (7, 1, 2)
     assert found.settings == {"validation-fraction": 0.1}
-    assert found.space == {"a": ({}, {"l1": 1.0})}
+    assert found.dimensions == {"a": ({}, {"l1": 1.0})}
     (folder / "search.toml").write_text("[space]\nb = [{}, { l1 = 2.0 }]\n")
-    assert list(read_search(search_files(experiments, "mini/table-1")).space) == ["b"]
+    assert list(read_search(search_files(experiments, "mini/table-1")).dimensions) == ["b"]
 
 
 @pytest.mark.parametrize(
     ("text", "words"),
     [
         ("trial = 3\n[space]\na = []", "Unknown key 'trial'; did you mean 'trials'?"),
-        ("[space]\na = [{}]", "Key space.a needs two or more options, each another."),
-        ("[space]\na = [{}, {}]", "Key space.a needs two or more options, each another."),
+        ("[space]\na = [{}]", "Key space.a needs two or more different options."),
+        ("[space]\na = [{}, {}]", "Key space.a needs two or more different options."),
         (
             "[space]\na = [{}, {learning-rat = 1.0}]",
             "Unknown setting 'learning-rat'; did you mean 'learning-rate'?",
@@ -202,7 +204,9 @@ def test_a_key_is_that_of_the_nearest_file_that_has_it(tmp_path: Path) -> None:
         ("[settings]\nseed = 1\n[space]\na = [{}, {l1 = 1.0}]", "Key settings: seed cannot be"),
     ],
 )
-def test_refusals_name_file_and_key(tmp_path: Path, text: str, words: str) -> None:
+def test_given_a_wrong_key_then_the_refusal_names_file_and_key(
+    tmp_path: Path, text: str, words: str
+) -> None:
     file = tmp_path / "search.toml"
     file.write_text(text)
     with pytest.raises(UserError) as refused:

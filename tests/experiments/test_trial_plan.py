@@ -1,4 +1,4 @@
-"""What a comparison may ask for, and the cells it becomes."""
+"""Runs and seeds, and the trials that they make."""
 
 from __future__ import annotations
 
@@ -28,22 +28,24 @@ def plan(
     return make_plan(runs, flat, seeds, 4, tmp_path / "out")
 
 
-def test_cells_are_every_run_with_every_seed(tmp_path: Path) -> None:
+def test_given_runs_and_seeds_then_there_is_a_trial_of_each_run_with_each_seed(
+    tmp_path: Path,
+) -> None:
     found = plan(tmp_path, seeds=(3, 5))
-    assert [(cell.run, cell.seed) for cell in found.cells] == [
+    assert [(trial.row, trial.seed) for trial in found.trials] == [
         ("F", 3),
         ("S", 3),
         ("F", 5),
         ("S", 5),
     ]
-    cell = found.cells[3]
-    assert cell.directory == tmp_path / "out" / "s" / "seed-5"
-    assert (cell.config.method, cell.config.seed) == ("supervised", 5)
-    assert cell.config.output == str(cell.directory)
+    trial = found.trials[3]
+    assert trial.directory == tmp_path / "out" / "s" / "seed-5"
+    assert (trial.config.method, trial.config.seed) == ("supervised", 5)
+    assert trial.config.output == str(trial.directory)
     assert found.split_warnings == ()
 
 
-def test_runs_of_a_file(tmp_path: Path) -> None:
+def test_given_a_file_then_each_table_is_a_run(tmp_path: Path) -> None:
     file = tmp_path / "runs.toml"
     file.write_text(
         '[FedUL]\nmethod = "fedul"\n["FedAvg 10 %"]\nmethod = "supervised"\n'
@@ -60,19 +62,19 @@ def test_runs_of_a_file(tmp_path: Path) -> None:
     ("text", "words"),
     [
         ("seed-of-all = 3\n[a]\n", "seed-of-all = 3 is in no table. Each table is a run"),
-        ("", "has no table; each one is a run"),
+        ("", "has no table; each table is a run"),
         ("[a", "is not a valid TOML file"),
         ("[a]\nx = [1]\n", "must be true, false, a number or text"),
     ],
 )
-def test_files_refused(tmp_path: Path, text: str, words: str) -> None:
+def test_given_a_wrong_file_then_it_is_refused(tmp_path: Path, text: str, words: str) -> None:
     file = tmp_path / "runs.toml"
     file.write_text(text)
     with pytest.raises(UserError, match=words):
         read_runs(file)
 
 
-def test_methods_in_short() -> None:
+def test_given_a_list_of_methods_then_each_is_a_run() -> None:
     assert method_runs("fedul, supervised") == {
         "fedul": {"method": "fedul"},
         "supervised": {"method": "supervised"},
@@ -83,7 +85,7 @@ def test_methods_in_short() -> None:
         method_runs(",")
 
 
-def test_seeds() -> None:
+def test_given_a_list_of_seeds_then_wrong_ones_are_refused() -> None:
     assert parse_seeds("4, 0") == (4, 0)
     for text in ("", "a", "1.5", "-1"):
         with pytest.raises(UserError, match="must be whole numbers from 0 on, such as 0,1,2"):
@@ -96,8 +98,8 @@ def test_seeds() -> None:
     ("runs", "shared", "words"),
     [
         (TWO, {"seed": 1}, "seed cannot be in --run-config: every run gets each of --seeds"),
-        ({"F": {"output": "x"}}, {}, "output cannot be in run 'F': every run has its place"),
-        ({"F": {"resume": "x"}}, {}, "resume cannot be in run 'F': what was interrupted goes on"),
+        ({"F": {"output": "x"}}, {}, "output cannot be in run 'F': every run has a directory"),
+        ({"F": {"resume": "x"}}, {}, "resume cannot be in run 'F': interrupted runs resume"),
         (TWO, {"nonsense": 1}, "Unknown setting 'nonsense'"),
         (TWO, {"fedul.nonsense": 1}, "Unknown setting 'fedul.nonsense'"),
         (TWO, {"fedprox.proximal-mu": 1.0}, "has no effect in any of the runs"),
@@ -107,10 +109,10 @@ def test_seeds() -> None:
         ({"F": {"batch-size": -1}}, {}, "Run 'F': Setting batch-size = -1: must be at least 0"),
         ({"S": {"method": "supervised", "fedul.strict-rank": True}}, {}, "Run 'S': .*no effect"),
         ({"A": {}, "a": {}}, {}, "Runs 'A' and 'a' would share the directory 'a'"),
-        ({"%": {}}, {}, "Run '%' needs a name with a letter or a digit"),
+        ({"%": {}}, {}, "Run '%' needs a name in one line with a letter"),
     ],
 )
-def test_refused_before_anything_starts(
+def test_given_a_wrong_setting_then_it_is_refused_before_a_trial_starts(
     tmp_path: Path, runs: dict[str, Any], shared: dict[str, Any], words: str
 ) -> None:
     with pytest.raises(UserError, match=words):
@@ -118,12 +120,12 @@ def test_refused_before_anything_starts(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_seed_out_of_range_is_refused(tmp_path: Path) -> None:
+def test_given_a_seed_out_of_range_then_it_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="seed = 4294967296: must be less than"):
         plan(tmp_path, seeds=(2**32,))
 
 
-def test_keys_of_a_table_apply_where_it_is_used(tmp_path: Path) -> None:
+def test_given_a_key_of_a_table_then_it_applies_to_runs_that_use_the_table(tmp_path: Path) -> None:
     runs = {**TWO, "P": {"base": "fedprox", "num-rounds": 7}}
     found = plan(
         tmp_path,
@@ -133,14 +135,14 @@ def test_keys_of_a_table_apply_where_it_is_used(tmp_path: Path) -> None:
         fedul__strict_rank=True,
         fedul__num_sets=20,
     )
-    flat = {cell.run: cell.config.to_flat() for cell in found.cells}
+    flat = {trial.row: trial.config.to_flat() for trial in found.trials}
     assert flat["P"]["fedprox.proximal-mu"] == 0.3
     assert [flat[name]["num-rounds"] for name in "FSP"] == [5, 5, 7]  # a run's own wins
     assert [flat[name]["fedul.num-sets"] for name in "FSP"] == [20, 20, 20]
     assert [flat[name].get("fedul.strict-rank") for name in "FSP"] == [True, None, True]
 
 
-def test_runs_on_other_splits_are_warned_about(tmp_path: Path) -> None:
+def test_given_runs_on_different_splits_then_there_is_a_warning(tmp_path: Path) -> None:
     runs = {
         "F": {},
         "S": {"method": "supervised"},
@@ -163,7 +165,7 @@ def test_runs_on_other_splits_are_warned_about(tmp_path: Path) -> None:
     )
 
 
-def test_runs_with_labels_elsewhere_are_warned_about(tmp_path: Path) -> None:
+def test_given_labels_at_different_places_then_there_is_a_warning(tmp_path: Path) -> None:
     at_server = {"method": "fixmatch", "scenario.labels-at": "server"}
     runs = {"U": {"method": "uda"}, "X": {"method": "xclp"}, "F": at_server}
     assert plan(tmp_path, runs).split_warnings == (
@@ -172,7 +174,7 @@ def test_runs_with_labels_elsewhere_are_warned_about(tmp_path: Path) -> None:
     )
 
 
-def test_the_ceiling_of_all_labels_is_no_other_split(tmp_path: Path) -> None:
+def test_given_a_run_with_all_labels_then_its_split_counts_as_the_same(tmp_path: Path) -> None:
     few = {"U": {"method": "uda", "labels.total": 20}, "A": {"method": "all-labels"}}
     server = {"method": "fixmatch", "scenario.labels-at": "server"}
     assert plan(tmp_path, few).split_warnings == ()
@@ -189,7 +191,7 @@ def test_the_ceiling_of_all_labels_is_no_other_split(tmp_path: Path) -> None:
     )
 
 
-def test_slugs() -> None:
+def test_given_names_then_their_directories_have_plain_characters() -> None:
     assert [slug(name) for name in ("FedAvg 10 %", "my.methods:CALM", "a_b", "../x", "Größe")] == [
         "fedavg-10",
         "my-methods-calm",

@@ -1,4 +1,4 @@
-"""``fedul-flwr tune`` on a miniature table of digits, and who takes its result."""
+"""``fedul-flwr tune`` on a miniature table of digits, and runs with the chosen settings."""
 
 from __future__ import annotations
 
@@ -13,29 +13,25 @@ from typing import Any
 import numpy as np
 import psutil
 import pytest
-from click.testing import Result
-from typer.testing import CliRunner
 
-from fedul_flwr.cli.main import app
 from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.engine import in_process as simulation
 from fedul_flwr.experiments.search_file import outcome_hash
 from fedul_flwr.run.evaluation import Errors, Evaluator
-from tests.support.digits_table import FILE, SEARCH, change_table, start_from_another
+from tests.support.digits_table import (
+    FILE,
+    SEARCH,
+    change_table,
+    invoke,
+    output_of,
+    start_from_another,
+)
 
 MINI = ("mini/table-1", "--device", "cpu")
 COLUMN = (*MINI, "--columns", "M=10")
 FOUND = Path("results/mini/table-1.search.json")
 TUNED = Path("results/mini/table-1.tuned.json")
 STEP = "[space]\nstep = [{ learning-rate = 0.01 }, { learning-rate = 1e-6 }]\n"
-
-
-def call(command: str, *arguments: str) -> Result:
-    return CliRunner().invoke(app, [command, *arguments], terminal_width=200)
-
-
-def said(result: Result) -> str:
-    return " ".join(result.output.split())
 
 
 def searches(file: Path = FOUND) -> list[dict[str, Any]]:
@@ -66,10 +62,10 @@ def ran(monkeypatch: pytest.MonkeyPatch) -> list[RunConfig]:
     return configs
 
 
-def test_a_search_its_result_and_the_table_with_both(
+def test_given_a_search_then_reproduce_runs_its_choice_and_the_page_shows_both(
     digits_search: Path, ran: list[RunConfig]
 ) -> None:
-    first = call("tune", *COLUMN)
+    first = invoke("tune", *COLUMN)
     assert first.exit_code == 0, first.output
     assert len(ran) == 6
     assert {config.measure_test_error for config in ran} == {False}
@@ -97,16 +93,16 @@ def test_a_search_its_result_and_the_table_with_both(
 
     # Nothing is run or changed by the same command.
     ran.clear()
-    assert call("tune", *COLUMN).exit_code == 0
+    assert invoke("tune", *COLUMN).exit_code == 0
     assert ran == []
     assert without_clocks(searches()) == without_clocks(found)
 
     # Its seed is refused, others run with what it chose, apart from untuned results.
-    refused = call("reproduce", *COLUMN, "--tuned")
+    refused = invoke("reproduce", *COLUMN, "--tuned")
     assert refused.exit_code == 1
-    assert "Seed 0 was used by the search; choose others with --seeds." in said(refused)
+    assert "Seed 0 was used by the search; choose others with --seeds." in output_of(refused)
     assert ran == []
-    tuned = call("reproduce", *COLUMN, "--tuned", "--seeds", "1,2")
+    tuned = invoke("reproduce", *COLUMN, "--tuned", "--seeds", "1,2")
     assert tuned.exit_code == 0, tuned.output
     assert [(config.method, config.seed) for config in ran] == [
         ("fedul", 1), ("supervised", 1), ("fedul", 2), ("supervised", 2),
@@ -119,9 +115,9 @@ def test_a_search_its_result_and_the_table_with_both(
     assert runs[0]["command"] == (
         "fedul-flwr reproduce mini/table-1 --tuned --rows FedUL --columns M=10 --seeds 1"
     )
-    assert call("reproduce", *COLUMN, "--rows", "FedUL").exit_code == 0
+    assert invoke("reproduce", *COLUMN, "--rows", "FedUL").exit_code == 0
 
-    rendered = call("reproduce", "--render")
+    rendered = invoke("reproduce", "--render")
     assert rendered.exit_code == 0, rendered.output
     page = Path("docs/tables.md").read_text()
     assert "| full | difference | full, tuned |" in page
@@ -137,62 +133,64 @@ def test_a_search_its_result_and_the_table_with_both(
     other[0]["chosen"]["settings"] = {**chosen, "l1": 0.5}
     other[0]["outcome-hash"] = outcome_hash(other[0])
     FOUND.write_text(json.dumps({"table": "mini/table-1", "searches": other}))
-    refused = call("reproduce", "--render")
-    assert "The tuned full result of mini/table-1, row 'FedUL'" in said(refused)
-    assert "l1 was 0.0, is 0.5" in said(refused)
+    refused = invoke("reproduce", "--render")
+    assert "The tuned full result of mini/table-1, row 'FedUL'" in output_of(refused)
+    assert "l1 was 0.0, is 0.5" in output_of(refused)
 
 
-def test_a_search_of_changed_settings_no_longer_counts(
+def test_given_changed_settings_then_their_earlier_search_is_refused(
     digits_search: Path, ran: list[RunConfig]
 ) -> None:
     asked = (*COLUMN, "--rows", "all labels")
-    missing = call("reproduce", *asked, "--tuned", "--seeds", "1")
-    assert "has no search of row 'all labels', column 'M=10': search it with" in said(missing)
-    assert call("tune", *asked, "--trials", "1").exit_code == 0
+    missing = invoke("reproduce", *asked, "--tuned", "--seeds", "1")
+    assert "has no search of row 'all labels', column 'M=10': search it with" in output_of(missing)
+    assert invoke("tune", *asked, "--trials", "1").exit_code == 0
     change_table("num-rounds = 2", "num-rounds = 2\nbatch-size = 32")
-    refused = call("reproduce", *asked, "--tuned", "--seeds", "1")
+    refused = invoke("reproduce", *asked, "--tuned", "--seeds", "1")
     assert refused.exit_code == 1
     assert (
         "The search of row 'all labels', column 'M=10' was made with other settings "
         "(batch-size was 16, is 32): search it with fedul-flwr tune mini/table-1"
-    ) in said(refused)
+    ) in output_of(refused)
     ran.clear()
-    assert call("tune", *asked, "--trials", "1").exit_code == 0
+    assert invoke("tune", *asked, "--trials", "1").exit_code == 0
     assert [config.batch_size for config in ran] == [32]
 
 
-def test_the_seeds_of_all_searches_of_a_row_have_been_seen(digits_search: Path) -> None:
+def test_given_two_searches_of_a_row_then_the_seeds_of_both_are_refused(
+    digits_search: Path,
+) -> None:
     asked = (*COLUMN, "--rows", "all labels")
     for seed in ("0", "7"):
-        assert call("tune", *asked, "--trials", "1", "--seed", seed).exit_code == 0
+        assert invoke("tune", *asked, "--trials", "1", "--seed", seed).exit_code == 0
     (found,) = searches()
     assert (found["seed"], found["seeds"]) == (7, [0, 7])
     assert found["command"] == (
         "fedul-flwr tune mini/table-1 --rows 'all labels' --columns M=10 --trials 1 --seed 7"
     )
-    refused = call("reproduce", *asked, "--tuned", "--seeds", "3,0")
-    assert "Seed 0 was used by the search" in said(refused)
+    refused = invoke("reproduce", *asked, "--tuned", "--seeds", "3,0")
+    assert "Seed 0 was used by the search" in output_of(refused)
 
 
-def test_an_edited_search_is_refused(digits_search: Path) -> None:
+def test_given_an_edited_search_then_it_is_refused(digits_search: Path) -> None:
     asked = (*COLUMN, "--rows", "all labels")
-    assert call("tune", *asked, "--trials", "1").exit_code == 0
+    assert invoke("tune", *asked, "--trials", "1").exit_code == 0
     for key, value in (("seeds", [5]), ("criterion", "heldout"), ("chosen", None), ("trials", [])):
         edited = searches()[0] | {key: value}
         kept = FOUND.read_text()
         FOUND.write_text(json.dumps({"table": "mini/table-1", "searches": [edited]}))
-        refused = call("reproduce", *asked, "--tuned", "--seeds", "1")
-        assert "does not have its hashes, it was edited" in said(refused), key
+        refused = invoke("reproduce", *asked, "--tuned", "--seeds", "1")
+        assert "does not have its hashes, so it was edited" in output_of(refused), key
         FOUND.write_text(kept)
     FOUND.write_text('{"searches": [{"row": "FedUL"}]}')
-    refused = call("reproduce", *asked, "--tuned", "--seeds", "1")
-    assert "search 1: key 'column' is missing or of a wrong type." in said(refused)
+    refused = invoke("reproduce", *asked, "--tuned", "--seeds", "1")
+    assert "search 1: key 'column' is missing or has a wrong type." in output_of(refused)
 
 
-def test_no_test_error_decides_whatever_it_is(
+def test_given_random_test_errors_then_the_search_is_the_same(
     digits_search: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert call("tune", *COLUMN).exit_code == 0
+    assert invoke("tune", *COLUMN).exit_code == 0
     honest = without_clocks(searches())
     real = Evaluator.errors
     draws = np.random.default_rng(0)
@@ -201,10 +199,10 @@ def test_no_test_error_decides_whatever_it_is(
         return real(self, models)._replace(test=float(draws.uniform(0, 100)))
 
     monkeypatch.setattr(Evaluator, "errors", nonsense)
-    assert call("tune", *COLUMN, "--results", "other").exit_code == 0  # nothing is run again
+    assert invoke("tune", *COLUMN, "--results", "other").exit_code == 0  # nothing is run again
     for folder in Path("runs/tune").rglob("search.sha256"):
         folder.write_text("of another search")
-    assert call("tune", *COLUMN, "--results", "other").exit_code == 0
+    assert invoke("tune", *COLUMN, "--results", "other").exit_code == 0
     measured = [
         json.loads(line)["test_error"]
         for file in Path("runs/tune").rglob("metrics.jsonl")
@@ -214,7 +212,7 @@ def test_no_test_error_decides_whatever_it_is(
     assert without_clocks(searches(Path("other/mini/table-1.search.json"))) == honest
 
 
-def test_the_labels_of_the_test_set_stay_unread(
+def test_given_a_search_then_no_trial_reads_the_test_set(
     digits_search: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from fedul_flwr.run import evaluation
@@ -229,25 +227,25 @@ def test_the_labels_of_the_test_set_stay_unread(
     monkeypatch.setattr(evaluation, "_points", points)
     (digits_search / "runs.toml").write_text('[A]\nmethod = "supervised"\n')
     given = ("-c", 'num-rounds=1 model="mlp" points-per-client=50', "--num-supernodes", "2")
-    assert call("tune", "--runs", "runs.toml", *given, "--trials", "1").exit_code == 0
+    assert invoke("tune", "--runs", "runs.toml", *given, "--trials", "1").exit_code == 0
     assert len(read) == 1  # validation alone
     read.clear()
     given = (*given, "--in-process", "--seeds", "1")
-    assert call("compare", "--runs", "runs.toml", *given).exit_code == 0
+    assert invoke("compare", "--runs", "runs.toml", *given).exit_code == 0
     assert len(read) == 2
 
 
-def test_the_heldout_loss_chooses_where_no_label_may(
+def test_given_the_heldout_criterion_then_no_label_chooses_and_supervised_methods_are_refused(
     digits_search: Path, ran: list[RunConfig]
 ) -> None:
-    refused = call("tune", *COLUMN, "--criterion", "heldout")
+    refused = invoke("tune", *COLUMN, "--criterion", "heldout")
     assert refused.exit_code == 1
     assert (
         "Row 'all labels', column 'M=10': Method 'supervised' has no held-out loss: "
-        "search it with --criterion validation." in said(refused)
+        "search it with --criterion validation." in output_of(refused)
     )
     asked = (*COLUMN, "--rows", "FedUL")
-    done = call("tune", *asked, "--criterion", "heldout", "--trials", "1")
+    done = invoke("tune", *asked, "--criterion", "heldout", "--trials", "1")
     assert done.exit_code == 0, done.output
     assert "held-out loss " in done.output
     assert [config.selection for config in ran] == ["heldout"]
@@ -255,32 +253,32 @@ def test_the_heldout_loss_chooses_where_no_label_may(
     assert found["chosen"]["settings"] == {"selection": "heldout"}
     assert found["command"].endswith("--trials 1 --criterion heldout")
     ran.clear()
-    assert call("reproduce", *asked, "--tuned", "--seeds", "1").exit_code == 0
+    assert invoke("reproduce", *asked, "--tuned", "--seeds", "1").exit_code == 0
     assert [config.selection for config in ran] == ["heldout"]
 
 
-def test_settings_of_trials_alone_are_not_those_of_tuned_runs(
+def test_given_settings_of_the_search_then_trials_have_them_and_tuned_runs_do_not(
     digits_search: Path, ran: list[RunConfig]
 ) -> None:
     change_table("num-rounds = 2", "num-rounds = 2\nvalidation-fraction = 0.0")
     asked = (*COLUMN, "--rows", "all labels")
-    refused = call("tune", *asked)
-    assert "There are no validation points: set validation-fraction above 0" in said(refused)
+    refused = invoke("tune", *asked)
+    assert "There are no validation points: set validation-fraction above 0" in output_of(refused)
     own = Path("experiments/mini/search.toml")
     own.write_text(f"trials = 1\n[settings]\nvalidation-fraction = 0.25\n{STEP}")
-    assert call("tune", *asked).exit_code == 0
+    assert invoke("tune", *asked).exit_code == 0
     assert [config.validation_fraction for config in ran] == [0.25]
     assert searches()[0]["settings"]["validation-fraction"] == 0.0
     ran.clear()
-    assert call("reproduce", *asked, "--tuned", "--seeds", "1").exit_code == 0
+    assert invoke("reproduce", *asked, "--tuned", "--seeds", "1").exit_code == 0
     assert [config.validation_fraction for config in ran] == [0.0]
 
 
-def test_after_ctrl_c_the_same_command_ends_as_if_it_had_not_been(
+def test_given_ctrl_c_then_the_same_command_ends_with_the_same_search(
     digits_search: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked = (*COLUMN, "--rows", "FedUL")
-    assert call("tune", *asked, "--results", "whole").exit_code == 0
+    assert invoke("tune", *asked, "--results", "whole").exit_code == 0
     for mark in Path("runs/tune").rglob("search.sha256"):
         mark.write_text("of another search")
     real = simulation.run_in_process
@@ -300,11 +298,11 @@ def test_after_ctrl_c_the_same_command_ends_as_if_it_had_not_been(
         real(config, clients, watch=until_round_1, **options)
 
     monkeypatch.setattr(simulation, "run_in_process", cut)
-    stopped = call("tune", *asked)
+    stopped = invoke("tune", *asked)
     assert stopped.exit_code == 130
-    assert "The same command goes on from here." in stopped.output
+    assert "The same command resumes from here." in stopped.output
     assert not FOUND.exists()
-    done = call("tune", *asked)
+    done = invoke("tune", *asked)
     assert done.exit_code == 0, done.output
     assert [bool(resume) for resume in calls] == [False, True, False, False]
     assert without_clocks(searches()) == without_clocks(
@@ -312,7 +310,7 @@ def test_after_ctrl_c_the_same_command_ends_as_if_it_had_not_been(
     )
 
 
-def test_a_failed_trial_makes_the_exit_code_1(
+def test_given_a_failed_trial_then_the_exit_code_is_1(
     digits_search: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     real = simulation.run_in_process
@@ -323,7 +321,7 @@ def test_a_failed_trial_makes_the_exit_code_1(
         real(config, clients, **options)
 
     monkeypatch.setattr(simulation, "run_in_process", fail)
-    done = call("tune", *COLUMN)
+    done = invoke("tune", *COLUMN)
     assert done.exit_code == 1
     assert "failed: RuntimeError: no memory" in done.output
     states = [[trial["state"] for trial in one["trials"]] for one in searches()]
@@ -332,12 +330,12 @@ def test_a_failed_trial_makes_the_exit_code_1(
 
 
 @pytest.mark.slow
-def test_side_by_side_they_find_what_they_find_in_turn(digits_search: Path) -> None:
+def test_given_two_jobs_then_the_searches_are_those_of_one(digits_search: Path) -> None:
     asked = (*COLUMN, "--trials", "2")
-    assert call("tune", *asked, "--results", "turn").exit_code == 0
+    assert invoke("tune", *asked, "--results", "turn").exit_code == 0
     for mark in Path("runs/tune").rglob("search.sha256"):
         mark.write_text("of another search")
-    done = call("tune", *asked, "--jobs", "2")
+    done = invoke("tune", *asked, "--jobs", "2")
     assert done.exit_code == 0, done.output
     assert without_clocks(searches()) == without_clocks(
         searches(Path("turn/mini/table-1.search.json"))
@@ -346,7 +344,7 @@ def test_side_by_side_they_find_what_they_find_in_turn(digits_search: Path) -> N
 
 @pytest.mark.slow
 @pytest.mark.parametrize("end", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
-def test_processes_of_a_search_end_with_the_first_one(
+def test_given_the_end_of_the_first_process_then_the_others_end_too(
     digits_search: Path, end: signal.Signals
 ) -> None:
     words = [sys.executable, "-m", "fedul_flwr.cli.main", "tune", *COLUMN, "--jobs", "2"]
@@ -371,30 +369,33 @@ RUNS = '[FedUL]\nmethod = "fedul"\n\n["All labels"]\nmethod = "supervised"\n'
 SETTINGS = 'num-rounds=2 model="mlp" points-per-client=150'
 
 
-def test_runs_of_a_file_and_their_comparison(digits_search: Path, ran: list[RunConfig]) -> None:
+def test_given_a_file_of_runs_then_compare_takes_the_chosen_settings(
+    digits_search: Path, ran: list[RunConfig]
+) -> None:
     Path("runs.toml").write_text(RUNS)
     given = ("--runs", "runs.toml", "-c", SETTINGS, "--num-supernodes", "3")
-    done = call("tune", *given, "--trials", "2")
+    done = invoke("tune", *given, "--trials", "2")
     assert done.exit_code == 0, done.output
     file = Path("runs/tune-runs/search.json")
     assert [one["row"] for one in searches(file)] == ["All labels", "FedUL"]
     ran.clear()
     compared = ("--tuned", str(file), "--in-process")
-    refused = call("compare", *given, *compared)
-    assert "Seed 0 was used by the search; choose others with --seeds." in said(refused)
+    refused = invoke("compare", *given, *compared)
+    assert "Seed 0 was used by the search; choose others with --seeds." in output_of(refused)
     assert ran == []
-    done = call("compare", *given, *compared, "--seeds", "1")
+    done = invoke("compare", *given, *compared, "--seeds", "1")
     assert done.exit_code == 0, done.output
     chosen = {one["row"]: one["chosen"]["settings"] for one in searches(file)}
     for config, row in zip(ran, ("FedUL", "All labels"), strict=True):
         assert config.to_flat() | chosen[row] == config.to_flat()
         assert "compare-runs-tuned" in config.output
-    other = call("compare", *given, "-c", "l1=0.1", *compared, "--seeds", "1")
-    assert "The search of row 'FedUL' was made with other settings (l1 was 0.0, is 0.1)" in said(
-        other
+    other = invoke("compare", *given, "-c", "l1=0.1", *compared, "--seeds", "1")
+    assert (
+        "The search of row 'FedUL' was made with other settings (l1 was 0.0, is 0.1)"
+        in output_of(other)
     )
-    gone = call("compare", *given, "--tuned", "no.json", "--seeds", "1")
-    assert "--tuned no.json is no file: fedul-flwr tune --runs writes one." in said(gone)
+    gone = invoke("compare", *given, "--tuned", "no.json", "--seeds", "1")
+    assert "--tuned no.json is no file: fedul-flwr tune --runs writes one." in output_of(gone)
 
 
 @pytest.mark.parametrize(
@@ -410,32 +411,38 @@ def test_runs_of_a_file_and_their_comparison(digits_search: Path, ran: list[RunC
         (["mini/table-2"], "Unknown table 'mini/table-2'"),
     ],
 )
-def test_what_cannot_be_meant(digits_search: Path, arguments: list[str], words: str) -> None:
+def test_given_wrong_arguments_then_the_refusal_names_them(
+    digits_search: Path, arguments: list[str], words: str
+) -> None:
     Path("runs.toml").write_text(RUNS)
-    result = call("tune", *arguments)
+    result = invoke("tune", *arguments)
     assert result.exit_code == 1
-    assert words in said(result)
+    assert words in output_of(result)
 
 
-def test_columns_that_start_from_another_run_are_refused(digits_search: Path) -> None:
+def test_given_a_column_that_starts_from_another_run_then_it_is_refused(
+    digits_search: Path,
+) -> None:
     start_from_another()
-    refused = call("tune", *COLUMN)
-    assert "Column 'M=10' starts from the model of another run, which no search" in said(refused)
+    refused = invoke("tune", *COLUMN)
+    assert "Column 'M=10' starts from the model of another run, which no search" in output_of(
+        refused
+    )
 
 
-def test_without_optuna_it_says_how_to_get_it(
+def test_given_no_optuna_then_the_refusal_says_how_to_install_it(
     digits_search: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "optuna", None)
-    refused = call("tune", *MINI)
+    refused = invoke("tune", *MINI)
     assert refused.exit_code == 1
-    assert "fedul-flwr tune needs Optuna: pip install 'fedul-flwr[tune]'" in said(refused)
+    assert "fedul-flwr tune needs Optuna: pip install 'fedul-flwr[tune]'" in output_of(refused)
 
 
-def test_the_search_of_the_table_is_the_nearest(digits_search: Path) -> None:
+def test_given_a_search_in_the_tables_file_then_it_wins(digits_search: Path) -> None:
     assert "trials = 3" in SEARCH
     step = STEP.replace("[space]", "[search.space]")
     FILE.write_text(f"{FILE.read_text()}\n[search]\ntrials = 1\n{step}")
-    assert call("tune", *COLUMN, "--rows", "FedUL").exit_code == 0
+    assert invoke("tune", *COLUMN, "--rows", "FedUL").exit_code == 0
     assert len(searches()[0]["trials"]) == 1
     assert list(searches()[0]["search"]["space"]) == ["step"]

@@ -7,7 +7,7 @@ import pytest
 from fedul_flwr.config.base import Scalar
 from fedul_flwr.config.run_config import resolve
 from fedul_flwr.data.split import split_settings
-from fedul_flwr.experiments.table_file import Size
+from fedul_flwr.experiments.matrix import Size
 from fedul_flwr.experiments.table_plan import start_settings
 from tests.support.paper_tables import (
     EXPERIMENTS,
@@ -70,7 +70,9 @@ def said(name: str, column: str) -> dict[str, Scalar]:
 
 @pytest.mark.parametrize("size", SIZES)
 @pytest.mark.parametrize(("name", "column"), ALL)
-def test_a_column_of_xclp_is_what_its_name_says(name: str, column: str, size: Size) -> None:
+def test_given_a_column_then_its_settings_are_those_in_its_name(
+    name: str, column: str, size: Size
+) -> None:
     flat, expected = shared(name, column, size), said(name, column)
     expected["method"] = "xclp" if (name, column) in TRAINED else "xclp-predict"
     assert {key: flat[key] for key in expected} == expected
@@ -82,7 +84,7 @@ def test_a_column_of_xclp_is_what_its_name_says(name: str, column: str, size: Si
 
 
 @pytest.mark.parametrize(("name", "column"), TRAINED)
-def test_what_xclp_trains_with_in_every_column(name: str, column: str) -> None:
+def test_given_a_column_that_trains_then_it_has_the_papers_settings(name: str, column: str) -> None:
     flat, clients = shared(name, column), table(name).num_clients(column, "full")
     expected = {
         **{"optimizer": "sgd", "momentum": 0.0, "weight-decay": 2e-4, "batch-size": 50},
@@ -108,7 +110,7 @@ def test_what_xclp_trains_with_in_every_column(name: str, column: str) -> None:
 
 
 @pytest.mark.parametrize(("name", "column"), TRAINED)
-def test_quick_columns_that_train_are_smaller(name: str, column: str) -> None:
+def test_given_quick_then_columns_that_train_are_smaller(name: str, column: str) -> None:
     # Full Mini-ImageNet has larger images; its quick runs and CIFAR's have 32 x 32 pixels.
     mini = {"image-size"} if column.startswith("Mini") else set()
     assert changed_by_quick(name, column) <= {
@@ -121,7 +123,7 @@ def test_quick_columns_that_train_are_smaller(name: str, column: str) -> None:
 
 
 @pytest.mark.parametrize(("name", "column"), LABELED)
-def test_quick_columns_that_label_are_smaller(name: str, column: str) -> None:
+def test_given_quick_then_columns_that_label_are_smaller(name: str, column: str) -> None:
     of_isic = {"image-size", "points-per-client", "start-from"}
     of_femnist = {"dataset", "xclp-predict.groups", "start-from"}
     changed = changed_by_quick(name, column)
@@ -131,7 +133,7 @@ def test_quick_columns_that_label_are_smaller(name: str, column: str) -> None:
 
 @pytest.mark.parametrize("size", SIZES)
 @pytest.mark.parametrize(("name", "column"), STARTED)
-def test_features_come_from_a_run_with_the_same_points_and_labels(
+def test_given_a_column_that_starts_from_a_run_then_that_has_the_same_points_and_labels(
     name: str, column: str, size: Size
 ) -> None:
     own = table(name).settings_of(column, size)
@@ -151,7 +153,7 @@ def test_features_come_from_a_run_with_the_same_points_and_labels(
     assert found == ("sgd", step, batch, 1)
 
 
-def test_a_number_in_the_name_of_a_starting_run_is_that_of_the_column() -> None:
+def test_given_a_number_in_the_name_of_a_starting_run_then_it_is_that_of_the_column() -> None:
     starts = {
         ("xclp/table-1", "finetuned 100 %"): "xclp/table-1/training-1",
         ("xclp/table-3", "finetuned 25 %"): "xclp/table-1/training-0.25",
@@ -163,7 +165,7 @@ def test_a_number_in_the_name_of_a_starting_run_is_that_of_the_column() -> None:
         assert quick == f"runs/{run.replace('/training', '/quick/training')}"
 
 
-def test_other_columns_start_from_pretrained_weights_or_none() -> None:
+def test_given_another_column_then_it_starts_from_pretrained_weights_or_none() -> None:
     for name, column in [found for found in LABELED if found not in STARTED]:
         start = "" if column.startswith("identity") else "torchvision"
         assert shared(name, column)["start-from"] == start
@@ -171,7 +173,7 @@ def test_other_columns_start_from_pretrained_weights_or_none() -> None:
 
 @pytest.mark.parametrize("size", SIZES)
 @pytest.mark.parametrize(("name", "column"), [*TRAINED, *columns("recipes/xclp")])
-def test_what_xclp_is_compared_with_has_the_columns_model(
+def test_given_a_rival_of_xclp_then_it_has_the_columns_model(
     name: str, column: str, size: Size
 ) -> None:
     model = str(shared(name, column, size)["model"])

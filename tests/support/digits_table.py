@@ -1,10 +1,19 @@
-"""A miniature table of digits: two methods and two columns."""
+"""A miniature table of digits with two methods and two columns, and the commands on it."""
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
+from typing import Any
+
+from click.testing import Result
+from typer.testing import CliRunner
+
+from fedul_flwr.cli.main import app
 
 FILE = Path("experiments/mini/table-1.toml")
+RESULTS = Path("results/mini/table-1.json")
+START = "runs/mini/table-1/base"
 TABLE = """
 title = "Digits"
 source = "A paper, table 1"
@@ -26,6 +35,15 @@ model = "mlp"
 "M=10" = { FedUL = [2.5, 0.5] }
 """
 METHODS = '[FedUL]\nmethod = "fedul"\n\n["all labels"]\nmethod = "supervised"\n'
+SEARCH = """
+trials = 3
+reduction-factor = 2
+rungs = 1
+
+[space]
+step = [{ learning-rate = 0.01 }, { learning-rate = 1e-6 }]
+decay = [{ weight-decay = 0.0 }, { weight-decay = 1e-3 }]
+"""
 
 
 def change_table(old: str, new: str) -> None:
@@ -41,13 +59,23 @@ def start_from_another(setting: str = "") -> None:
     FILE.write_text(FILE.read_text() + f'\n[start]\nmethod = "supervised"\n{setting}\n')
 
 
-START = "runs/mini/table-1/base"
-SEARCH = """
-trials = 3
-reduction-factor = 2
-rungs = 1
+def invoke(command: str, *arguments: str) -> Result:
+    """Run a command of ``fedul-flwr`` in this process."""
+    return CliRunner().invoke(app, [command, *arguments], terminal_width=200)
 
-[space]
-step = [{ learning-rate = 0.01 }, { learning-rate = 1e-6 }]
-decay = [{ weight-decay = 0.0 }, { weight-decay = 1e-3 }]
-"""
+
+def output_of(result: Result) -> str:
+    """The printed words without line breaks."""
+    return " ".join(result.output.split())
+
+
+def stored_results() -> list[dict[str, Any]]:
+    """The stored results of full size."""
+    return list(json.loads(RESULTS.read_text())["runs"])
+
+
+def change_result(position: int, **parts: Any) -> None:
+    """Replace parts of a stored result."""
+    content = json.loads(RESULTS.read_text())
+    content["runs"][position] |= parts
+    RESULTS.write_text(json.dumps(content))

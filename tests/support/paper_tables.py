@@ -1,4 +1,4 @@
-"""Cells of the shipped tables as tests read them."""
+"""Column of the shipped tables as tests read them."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from pathlib import Path
 
 from fedul_flwr.config.base import Scalar
 from fedul_flwr.config.run_config import resolve
-from fedul_flwr.experiments.table_file import Size, Table, read_table, table_names
+from fedul_flwr.experiments.matrix import Size
+from fedul_flwr.experiments.table_file import Table, read_table, table_names
 from fedul_flwr.experiments.trial_plan import Overrides, apply
 
 ROOT = Path(__file__).parents[2]
