@@ -56,7 +56,7 @@ def compare(
     if (runs is None) == (methods is None):
         raise UserError("compare takes either --runs FILE or --methods a,b,c.")
     from fedul_flwr.experiments import compare_files, trial_plan
-    from fedul_flwr.experiments.compare_table import print_table
+    from fedul_flwr.experiments.compare_table import print_rows
     from fedul_flwr.results.tracking import refuse_missing
 
     if runs is not None:
@@ -96,7 +96,7 @@ def compare(
 
     with resumable(), simulation() as simulate:
         found = compare_files.compare(plan, simulate, typer.echo)
-    print_table(plan, found)
+    print_rows(plan, found)
     typer.echo(f"Saved: {plan.output}")
     if any(row.failed for row in found):
         raise typer.Exit(1)

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import csv
-import io
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from fedul_flwr.experiments.compare_table import Row, headings, make_rows, notes, texts
 from fedul_flwr.experiments.run_trials import Say, Simulate, run_trials
+from fedul_flwr.experiments.text_table import csv_text, markdown_table, markdown_text
 from fedul_flwr.experiments.trial import TrialResult, check_unchanged
 from fedul_flwr.experiments.trial_plan import Plan
 from fedul_flwr.experiments.trial_plots import compare_figure
@@ -70,25 +69,10 @@ def markdown(plan: Plan, rows: Sequence[Row]) -> str:
     )
 
 
-def markdown_table(
-    head: Sequence[str], lines: Iterable[Iterable[str]], numbers: int = 0
-) -> list[str]:
-    """Lines of a Markdown table whose last ``numbers`` columns are aligned to the right."""
-    rule = ["---"] * (len(head) - numbers) + ["---:"] * numbers
-    return [f"| {' | '.join(line)} |" for line in (head, rule, *lines)]
-
-
-def markdown_text(text: str) -> str:
-    """``text`` with the special characters of Markdown escaped."""
-    for sign in "\\|*_`<":
-        text = text.replace(sign, f"\\{sign}")
-    return text
-
-
 def _runs_csv(rows: Sequence[Row]) -> str:
     """A line for each run, with numbers in full precision."""
     keys = ("seconds_per_round", "bytes_up", "bytes_down", *SHARES)
-    return _csv(
+    return csv_text(
         ("run", "mean", "std", "half_width", "p_value", "marked", "seconds", *keys, "n_seeds"),
         (
             (
@@ -109,7 +93,7 @@ def _runs_csv(rows: Sequence[Row]) -> str:
 def _trials_csv(plan: Plan, results: Sequence[TrialResult]) -> str:
     """A line for each trial; its directory is relative to that of the comparison."""
     keys = ("test_error", "best_round", "seconds_total", "bytes_up", "bytes_down", *SHARES)
-    return _csv(
+    return csv_text(
         ("run", "seed", "status", *keys, "directory"),
         (
             (
@@ -122,14 +106,6 @@ def _trials_csv(plan: Plan, results: Sequence[TrialResult]) -> str:
             for result in results
         ),
     )
-
-
-def _csv(head: Sequence[str], lines: Iterable[Sequence[object]]) -> str:
-    out = io.StringIO()
-    writer = csv.writer(out, lineterminator="\n")
-    writer.writerow(head)
-    writer.writerows(lines)
-    return out.getvalue()
 
 
 def _settings(values: Mapping[str, object]) -> str:

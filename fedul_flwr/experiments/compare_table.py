@@ -6,10 +6,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from fedul_flwr.experiments.ranking import LEVEL, Ranking, rank
+from fedul_flwr.experiments.text_table import print_table
 from fedul_flwr.experiments.trial import TrialResult
 from fedul_flwr.experiments.trial_plan import Plan
 from fedul_flwr.results.plots import format_bytes
-from fedul_flwr.results.summary import duration, print_wide
+from fedul_flwr.results.summary import duration
 
 _FORM = "mean (sample standard deviation) over seeds."
 _LABELS = (
@@ -118,20 +119,14 @@ def notes(plan: Plan, rows: Sequence[Row], mark: str) -> list[str]:
     return found
 
 
-def print_table(plan: Plan, rows: Sequence[Row]) -> None:
+def print_rows(plan: Plan, rows: Sequence[Row]) -> None:
     """Print the table and its notes; a star marks the best runs."""
-    from rich.table import Table
-    from rich.text import Text
-
-    table = Table(title=f"{plan.num_clients} clients", title_justify="left")
-    for position, heading in enumerate(headings(rows)):
-        table.add_column(heading, justify="right" if position else "left", no_wrap=True)
+    lines = []
     for row in rows:
         name, error, *rest = texts(row)
-        marked = row.ranking.marked
-        shown = Text(f"{error} *" if marked else f"{error}  ", "bold" if marked else "")
-        table.add_row(Text(name), shown, *rest)
-    print_wide(table, *notes(plan, rows, "*"))
+        lines.append([name, f"{error} {'*' if row.ranking.marked else ' '}", *rest])
+    head = headings(rows)
+    print_table(f"{plan.num_clients} clients", head, lines, len(head) - 1, notes(plan, rows, "*"))
 
 
 def _error_notes(rows: Sequence[Row]) -> Iterator[str]:

@@ -20,31 +20,27 @@ CLIENTS = "clients"
 ONLY = "only"
 """Key of the names of rows in an override: columns with it have no other rows."""
 Value = tuple[int, str]
-"""A value of the matrix: the number of its axis and its name. The rows are the last axis."""
+"""A value of the matrix: the number of its axis and its name."""
 
 
 @dataclass(frozen=True)
 class Override:
-    """Settings of some of a table's columns or rows.
+    """Settings of some of a table's columns, or of a row in them.
 
     Attributes
     ----------
     place : key in the table's file.
-    values : the override applies to columns and rows with all of these values.
-    settings : flat settings; :data:`CLIENTS` may be among them unless a row is among ``values``.
+    values : the override applies to columns with all of these values.
+    settings : flat settings; without a row :data:`CLIENTS` and :data:`ONLY` may be among them.
+    row : the row that has the settings; None: all rows share them.
     quick : whether the override applies to quick runs only.
-    only : names of rows; if there are any, columns with the override have no other rows.
     """
 
     place: str
     values: frozenset[Value]
-    settings: Overrides
+    settings: Mapping[str, Any]
+    row: str | None = None
     quick: bool = False
-    only: tuple[str, ...] = ()
-
-    def applies(self, values: frozenset[Value], size: Size) -> bool:
-        """Whether the override applies to a column or row of these values."""
-        return self.values <= values and (size == "quick" or not self.quick)
 
 
 @dataclass(frozen=True)
@@ -81,69 +77,86 @@ def expand(content: Mapping[str, Any], rows: Mapping[str, Overrides]) -> dict[st
         Naming a key, setting, value or row that is unknown, two columns of one name, or an override
         that changes no column.
     """
-    matrix: Mapping[str, Mapping[str, Any]] = content["matrix"]
-    axes = [list(values) for values in matrix.values()]
-    overrides = list(_overrides(content, matrix, axes, rows))
+    axes = [list(values) for values in content["matrix"].values()]
+    overrides = list(_overrides(content, axes, rows))
     columns: dict[str, frozenset[Value]] = {}
     for names in product(*axes):
         label = " ".join(names)
         if label in columns:
             raise UserError(f"Key matrix: two columns have the name {label!r}.")
         columns[label] = frozenset(enumerate(names))
-    found = {}
-    for label, values in columns.items():
-        kept = _kept(overrides, values, list(rows))
-        settings, own, clients = {}, {}, {}
-        for size in SIZES:
-            shared = _merged(overrides, values, size)
-            clients[size] = _number(shared.pop(CLIENTS, None), label)
-            settings[size] = shared
-            own[size] = {
-                row: {**rows[row], **_merged(overrides, values, size, (len(axes), row))}
-                for row in kept
-            }
-        found[label] = Column(settings, own, clients)
-    _refuse_ineffective(overrides, list(columns.values()), len(axes), rows)
-    return found
+    _refuse_ineffective(overrides, list(columns.values()), rows)
+    return {label: _column(overrides, label, values, rows) for label, values in columns.items()}
+
+
+def _column(
+    overrides: Sequence[Override],
+    label: str,
+    values: frozenset[Value],
+    rows: Mapping[str, Overrides],
+) -> Column:
+    settings, own, clients = {}, {}, {}
+    for size in SIZES:
+        shared = _shared(overrides, values, size, rows)
+        own[size] = {
+            row: {**rows[row], **_merged(overrides, values, size, row)} for row in shared.pop(ONLY)
+        }
+        number = clients[size] = shared.pop(CLIENTS, None)
+        settings[size] = shared
+        if number is None:
+            raise UserError(f"Key clients is missing, and column {label!r} has none of its own.")
+        if not isinstance(number, int) or isinstance(number, bool) or number < 1:
+            raise UserError(
+                f"Key clients = {number!r} of column {label!r} must be a number above 0."
+            )
+    return Column(settings, own, clients)
 
 
 def _overrides(
-    content: Mapping[str, Any],
-    matrix: Mapping[str, Mapping[str, Any]],
-    axes: Sequence[Sequence[str]],
-    rows: Mapping[str, Overrides],
+    content: Mapping[str, Any], axes: Sequence[Sequence[str]], rows: Mapping[str, Overrides]
 ) -> Iterator[Override]:
+    """All overrides in the order in which they apply."""
     for key in (CLIENTS, ONLY):
         if key in content["settings"]:
             raise UserError(f"Key settings.{key}: write it above the first table of the file.")
     shared = {key: content[key] for key in (CLIENTS, ONLY) if content[key]}
-    yield _override("settings", frozenset(), {**content["settings"], **shared}, rows)
-    for number, (axis, of_axis) in enumerate(matrix.items()):
+    yield Override(
+        "settings", frozenset(), _settings("settings", content["settings"] | shared, rows)
+    )
+    for number, (axis, of_axis) in enumerate(content["matrix"].items()):
         for value, own in of_axis.items():
-            yield _override(f"matrix.{axis}.{value!r}", frozenset({(number, value)}), own, rows)
-    known = [*axes, list(rows)]
+            place = f"matrix.{axis}.{value!r}"
+            yield Override(place, frozenset({(number, value)}), _settings(place, own, rows))
     for text, own in content["when"].items():
         place = f"when.{text!r}"
-        yield _override(place, _parse_values(text, known, place), own, rows)
+        values, row = _parse_values(text, axes, list(rows), place)
+        settings = _settings(place, own, rows)
+        for key in {CLIENTS, ONLY} & settings.keys() if row else ():
+            raise UserError(f"Key {place}.{key}: columns have it, rows do not.")
+        yield Override(place, values, settings, row)
     quick = {key: value for key, value in content["quick"].items() if key not in ("when", "start")}
-    yield Override("quick", frozenset(), flat_settings("quick", quick, CLIENTS), quick=True)
+    settings = flat_settings("quick", quick, CLIENTS)
+    yield Override("quick", frozenset(), settings, quick=True)
     for text, own in part(content["quick"], "quick.when").items():
         place = f"quick.when.{text!r}"
-        values = _parse_values(text, known, place)
-        yield Override(place, values, flat_settings(place, own, CLIENTS), quick=True)
+        values, row = _parse_values(text, axes, list(rows), place)
+        settings = flat_settings(place, own, *(() if row else (CLIENTS,)))
+        yield Override(place, values, settings, row, quick=True)
 
 
-def _override(
-    place: str, values: frozenset[Value], own: Mapping[str, Any], rows: Mapping[str, Overrides]
-) -> Override:
-    only = own.get(ONLY, [])
-    if not isinstance(only, list):
-        raise UserError(f"Key {place}.only = {only!r} must be a list of rows.")
-    for row in only:
-        if row not in rows:
-            raise UserError(f"Key {place}.only: there is no row {row!r}.")
-    flat = flat_settings(place, {k: v for k, v in own.items() if k != ONLY}, CLIENTS)
-    return Override(place, values, flat, only=tuple(only))
+def _settings(place: str, own: Mapping[str, Any], rows: Mapping[str, Overrides]) -> dict[str, Any]:
+    """Flat settings of an override, which may have :data:`CLIENTS` and :data:`ONLY`."""
+    found: dict[str, Any] = {
+        **flat_settings(place, {k: v for k, v in own.items() if k != ONLY}, CLIENTS)
+    }
+    if ONLY in own:
+        if not isinstance(own[ONLY], list):
+            raise UserError(f"Key {place}.only = {own[ONLY]!r} must be a list of rows.")
+        for row in own[ONLY]:
+            if row not in rows:
+                raise UserError(f"Key {place}.only: there is no row {row!r}.")
+        found[ONLY] = own[ONLY]
+    return found
 
 
 def part(content: Mapping[str, Any], place: str) -> Mapping[str, Any]:
@@ -181,23 +194,19 @@ def flat_settings(place: str, own: Any, *others: str) -> dict[str, Scalar]:
     return flat
 
 
-def _number(clients: object, label: str) -> int:
-    if isinstance(clients, int) and not isinstance(clients, bool) and clients > 0:
-        return clients
-    if clients is None:
-        raise UserError(f"Key clients is missing, and column {label!r} has none of its own.")
-    raise UserError(f"Key clients = {clients!r} of column {label!r} must be a number above 0.")
-
-
-def _parse_values(text: str, axes: Sequence[Sequence[str]], place: str) -> frozenset[Value]:
-    """The values that ``MNIST M=10`` names: at most one of each axis, in the order of the axes."""
-    found = list(_readings(text, axes))
+def _parse_values(
+    text: str, axes: Sequence[Sequence[str]], rows: Sequence[str], place: str
+) -> tuple[frozenset[Value], str | None]:
+    """The values and the row that ``MNIST M=10 FedUL`` names, in the order of the axes."""
+    known = [*axes, rows]
+    found = list(_readings(text, known))
     if not found:
-        values = "; ".join(", ".join(values) for values in axes)
+        values = "; ".join(", ".join(values) for values in known)
         raise UserError(f"Key {place} names no values of the matrix and no row: {values}.")
     if len(found) > 1:
         raise UserError(f"Key {place} can be read in {len(found)} ways: rename a value.")
-    return found[0]
+    row = next((name for number, name in found[0] if number == len(axes)), None)
+    return frozenset(value for value in found[0] if value[0] < len(axes)), row
 
 
 def _readings(
@@ -213,67 +222,50 @@ def _readings(
 
 
 def _merged(
-    overrides: Sequence[Override],
-    values: frozenset[Value],
-    size: Size,
-    row: Value | None = None,
-) -> dict[str, Scalar]:
-    """Settings that a column's rows share; with ``row``, settings of overrides that name it."""
-    known = values if row is None else values | {row}
-    merged: dict[str, Scalar] = {}
+    overrides: Sequence[Override], values: frozenset[Value], size: Size, row: str | None = None
+) -> dict[str, Any]:
+    """Settings of a column's overrides that name ``row``, or of those that name no row."""
+    merged: dict[str, Any] = {}
     for one in overrides:
-        if one.applies(known, size) and (row is None or row in one.values):
+        if one.row == row and one.values <= values and (size == "quick" or not one.quick):
             merged |= one.settings
     return merged
 
 
-def _kept(
-    overrides: Sequence[Override], values: frozenset[Value], rows: Sequence[str]
-) -> list[str]:
-    kept = set(rows)
-    for one in overrides:
-        if one.only and one.applies(values, "full"):
-            kept = set(one.only)
-    return [row for row in rows if row in kept]
+def _shared(
+    overrides: Sequence[Override],
+    values: frozenset[Value],
+    size: Size,
+    rows: Mapping[str, Overrides],
+) -> dict[str, Any]:
+    """Settings that the rows of a column share, and their names under :data:`ONLY`."""
+    shared = _merged(overrides, values, size)
+    return {**shared, ONLY: [row for row in rows if row in shared.get(ONLY, rows)]}
 
 
 def _refuse_ineffective(
     overrides: Sequence[Override],
     columns: Sequence[frozenset[Value]],
-    of_rows: int,
     rows: Mapping[str, Overrides],
 ) -> None:
     """Refuse a setting that every column would have without its override, too."""
+
+    def effect(
+        known: Sequence[Override], values: frozenset[Value], size: Size, row: str | None
+    ) -> Any:
+        shared = _shared(known, values, size, rows)
+        if row is None:
+            return shared
+        own = {**rows[row], **_merged(known, values, size, row)}
+        return {**shared, **own} if row in shared[ONLY] else None
+
     for position, one in enumerate(overrides):
-        row = next((value for value in one.values if value[0] == of_rows), None)
-        if one.only:
-            without = [*overrides]
-            without[position] = replace(one, only=())
-            names = list(rows)
-            if all(_kept(overrides, v, names) == _kept(without, v, names) for v in columns):
-                raise UserError(f"Key {one.place}.only changes no column: leave it out.")
         for key in one.settings:
-            if row is not None and key == CLIENTS:
-                raise UserError(f"Key {one.place}.{key}: all rows of a column have one number.")
-            rest = {k: v for k, v in one.settings.items() if k != key}
             without = [*overrides]
+            rest = {k: v for k, v in one.settings.items() if k != key}
             without[position] = replace(one, settings=rest)
             if all(
-                _seen(overrides, values, size, row, rows) == _seen(without, values, size, row, rows)
-                for values, size in product(columns, SIZES)
-                if row is None or row[1] in _kept(overrides, values, list(rows))
+                effect(overrides, *column, one.row) == effect(without, *column, one.row)
+                for column in product(columns, SIZES)
             ):
                 raise UserError(f"Key {one.place}: {key} changes no column: leave it out.")
-
-
-def _seen(
-    overrides: Sequence[Override],
-    values: frozenset[Value],
-    size: Size,
-    row: Value | None,
-    rows: Mapping[str, Overrides],
-) -> dict[str, Scalar]:
-    shared = _merged(overrides, values, size)
-    if row is None:
-        return shared
-    return {**shared, **rows[row[1]], **_merged(overrides, values, size, row)}

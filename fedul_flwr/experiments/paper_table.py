@@ -10,8 +10,8 @@ from fedul_flwr.experiments.metrics import METRICS
 from fedul_flwr.experiments.ranking import Estimate, stack_curves
 from fedul_flwr.experiments.result_file import Result
 from fedul_flwr.experiments.table_file import Table
+from fedul_flwr.experiments.text_table import print_table
 from fedul_flwr.experiments.trial import Key
-from fedul_flwr.results.summary import print_wide
 
 Results = Mapping[Key, Result]
 _FORM = "mean ± half of its 95 % confidence interval (std over seeds)"
@@ -126,18 +126,19 @@ def print_lines(
     table: Table, size: Size | None, shown: Sequence[Line], *, tuned: bool = False
 ) -> None:
     """Print the paper's figures, ours of ``size`` and the difference; without size the paper's."""
-    from rich.table import Table as Grid
-
-    grid = Grid(title=f"{table.name}: {table.settings.title}", title_justify="left")
     several = len(table.settings.measures) > 1
-    grid.add_column("column", no_wrap=True)
-    grid.add_column("row", no_wrap=True)
-    ours = [f"{'tuned' if tuned else 'ours'}, {size}", "difference"] if size else []
-    for heading in (*(["measure"] if several else []), "paper", *ours):
-        grid.add_column(heading, justify="right", no_wrap=True)
-    for line in shown:
-        texts = line.texts(size) if size else ()
-        metric = [line.heading] if several else []
-        grid.add_row(line.column, line.row, *metric, line.text(line.paper), *texts)
-    form = [] if several else [f"{METRICS[table.settings.measures[0]].heading}, {_FORM}."]
-    print_wide(grid, *form)
+    names = ["column", "row", *(["measure"] if several else [])]
+    numbers = [
+        "paper",
+        *([f"{'tuned' if tuned else 'ours'}, {size}", "difference"] if size else []),
+    ]
+    lines = [
+        (
+            *(line.column, line.row, *([line.heading] if several else [])),
+            *(line.text(line.paper), *(line.texts(size) if size else ())),
+        )
+        for line in shown
+    ]
+    notes = [] if several else [f"{METRICS[table.settings.measures[0]].heading}, {_FORM}."]
+    title = f"{table.name}: {table.settings.title}"
+    print_table(title, [*names, *numbers], lines, len(numbers), notes)

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 from fedul_flwr.errors import UserError
-from fedul_flwr.experiments.compare_files import markdown_table, markdown_text
 from fedul_flwr.experiments.matrix import SIZES, Size
 from fedul_flwr.experiments.metrics import METRICS
 from fedul_flwr.experiments.paper_table import Line, Results, lines, mean_curves
@@ -21,6 +20,7 @@ from fedul_flwr.experiments.search_file import (
 )
 from fedul_flwr.experiments.table_file import Table, read_table, table_names
 from fedul_flwr.experiments.table_plan import Device, plan_column
+from fedul_flwr.experiments.text_table import markdown_table, markdown_text
 from fedul_flwr.experiments.trial import Key
 from fedul_flwr.results.records import write_atomically
 

@@ -121,7 +121,7 @@ def test_given_rows_of_a_value_then_its_columns_have_no_others() -> None:
             '{ method = "fedpl" }',
             "Key quick.when.'FedPL': method changes no column",
         ),
-        ("{ l1 = 0.5 }", "{ clients = 3 }", "Key when.'CIFAR-10 FedPL'.clients: all rows of a"),
+        ("{ l1 = 0.5 }", "{ clients = 3 }", "Key when.'CIFAR-10 FedPL'.clients: columns have it"),
         ("clients = 5", "clients = 7", "Key matrix.sets.'M=20': clients changes no column"),
         ("clients = 5", "", "Key clients is missing, and column 'MNIST M=10' has none of its own."),
         ("clients = 7", "clients = 0", "Key clients = 0 of column 'MNIST M=20' must be a number"),
@@ -131,7 +131,7 @@ def test_given_rows_of_a_value_then_its_columns_have_no_others() -> None:
         (
             "clients = 7",
             'only = ["FedPL", "FedUL"]',
-            "Key matrix.sets.'M=20'.only changes no column",
+            "Key matrix.sets.'M=20': only changes no column",
         ),
         ("clients = 2", 'only = ["FedPL"]', "Key quick: Setting only = ['FedPL'] must be true"),
         ("FedPL = { evaluate-every = 2 }", "FedPL = 3", "Key quick.when.'FedPL' = 3 must be a"),

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from fedul_flwr.errors import UserError
-from fedul_flwr.experiments.compare_table import print_table, texts
+from fedul_flwr.experiments.compare_table import print_rows, texts
 from fedul_flwr.experiments.trial_plan import Plan, make_plan
 from tests.support.fake_training import ERRORS, FakeTraining
 
@@ -165,7 +165,7 @@ def test_given_a_failing_trial_then_others_run_and_the_next_call_repeats_it(
     assert [row.failed for row in rows] == [2, 0]
     assert (texts(rows[0])[1], texts(rows[0])[-1]) == ("failed", "0 of 2")
     assert (asked.trials[0].directory / "error.txt").read_text().split() == reason.split()
-    print_table(asked, rows)
+    print_rows(asked, rows)
     for text in (capsys.readouterr().out, (asked.output / "comparison.md").read_text()):
         assert f"Failed: FedUL, seed 0: {reason}" in text
         assert "There was no test" in text
