@@ -30,5 +30,5 @@ class AllLabelsClient(MatchingClient):
 
     def loss(self) -> Loss:
         """λ_s · cross-entropy."""
-        options = self.settings.section("ssl", SupervisedPartSettings)
+        options = self.settings[SupervisedPartSettings]
         return scaled_cross_entropy(options.supervised_weight)

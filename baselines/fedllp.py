@@ -34,7 +34,7 @@ class FedLLPClient(UnlabeledSetsClient):
     @property
     def dropout(self) -> float:
         """Probability of dropout between layers."""
-        return self.settings.section("fedllp", FedLLPSettings).dropout
+        return self.settings[FedLLPSettings].dropout
 
     def objective(self, server_round: int) -> Objective:
         """The loss of the network, with dropout if set."""
@@ -54,7 +54,7 @@ class FedLLPVATClient(FedLLPClient):
 
     def objective(self, server_round: int) -> Objective:
         """Proportion loss plus alpha times the largest change of predictions near each point."""
-        options = self.settings.section("fedllp-vat", FedLLPVATSettings)
+        options = self.settings[FedLLPVATSettings]
         alpha = options.alpha * ramp_up(server_round, options.ramp_up_rounds)
         if alpha == 0:
             return super().objective(server_round)

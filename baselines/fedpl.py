@@ -29,7 +29,7 @@ class FedPLClient(UnlabeledSetsClient):
     @property
     def options(self) -> FedPLSettings:
         """Settings in table ``fedpl``."""
-        return self.settings.section("fedpl", FedPLSettings)
+        return self.settings[FedPLSettings]
 
     def verdict(self) -> Verdict:
         """Also refuse ``fedpl.labels = "drawn"`` without drawn priors."""

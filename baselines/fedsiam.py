@@ -101,7 +101,7 @@ class FedSiam(MethodStrategy):
     def validate(cls, settings: RunConfig) -> None:
         """Refuse bases that pass over the data before training: the teacher would count steps."""
         super().validate(settings)
-        scaffold = settings.section("scaffold", ScaffoldSettings)
+        scaffold = settings[ScaffoldSettings]
         if settings.base == "scaffold" and scaffold.option == "I":
             raise UserError("Setting scaffold.option = 'I': method 'fedsiam' goes with 'II' only.")
 
@@ -155,7 +155,7 @@ class FedSiamClient(PartlyLabeledClient):
 
     def objective(self, server_round: int) -> MeanTeacherObjective:
         """Loss on labels plus consistency, whose weight grows over the first rounds."""
-        options, plan = self.settings.section("fedsiam", FedSiamSettings), local_plan(self.settings)
+        options, plan = self.settings[FedSiamSettings], local_plan(self.settings)
         teacher = copy.deepcopy(self.model)
         load_arrays(teacher, self.received[TEACHER])
         self.taught = MeanTeacherObjective(

@@ -21,12 +21,12 @@ class FixMatchClient(MatchingClient):
     def objective(self, server_round: int) -> Objective:
         """Cross-entropy of both kinds of labels."""
         del server_round
-        weights = self.settings.section("ssl", ConsistencySettings)
+        weights = self.settings[ConsistencySettings]
         return MatchingObjective(
             supervised=functional.cross_entropy,
             supervised_weight=weights.supervised_weight,
             consistency=fixmatch_loss,
             unsupervised_weight=weights.unsupervised_weight,
-            threshold=self.settings.section("fixmatch", FixMatchSettings).threshold,
+            threshold=self.settings[FixMatchSettings].threshold,
             strong_view=self.strong_view,
         )

@@ -28,7 +28,7 @@ class SupervisedClient(MethodClient):
     @property
     def options(self) -> SupervisedSettings:
         """Settings in table ``supervised``."""
-        return self.settings.section("supervised", SupervisedSettings)
+        return self.settings[SupervisedSettings]
 
     @cached_property
     def data(self) -> LabeledPoints:

@@ -20,8 +20,8 @@ class UDAClient(MatchingClient):
 
     def objective(self, server_round: int) -> Objective:
         """Annealed cross-entropy plus the divergence of the strong view's prediction."""
-        options = self.settings.section("uda", UDASettings)
-        weights = self.settings.section("ssl", ConsistencySettings)
+        options = self.settings[UDASettings]
+        weights = self.settings[ConsistencySettings]
         learned = signal_threshold(
             options.signal_annealing, server_round, self.settings.num_rounds, self.num_classes
         )

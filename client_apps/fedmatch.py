@@ -48,7 +48,7 @@ class FedMatchClient(MatchingClient):
     @property
     def options(self) -> FedMatchSettings:
         """Settings in table ``fedmatch``."""
-        return self.settings.section("fedmatch", FedMatchSettings)
+        return self.settings[FedMatchSettings]
 
     def array_names(self) -> list[str]:
         """Empty: the model is sent in parts."""
@@ -59,7 +59,7 @@ class FedMatchClient(MatchingClient):
         """Inherited entries, with parts of the weights in place of a model."""
         replaced = ((TRAIN, ARRAYS), (TRAIN, METRICS))
         sent = [e for e in super().sends(settings) if (e.phase, e.record) not in replaced]
-        helps = settings.section("fedmatch", FedMatchSettings).helpers > 0
+        helps = settings[FedMatchSettings].helpers > 0
         for part in _parts_of(settings):
             as_it_is = helps and part != SIGMA
             reader = f"{AVERAGED}, and some this one as a helper's" if as_it_is else AVERAGED
@@ -172,9 +172,9 @@ class FedMatchClient(MatchingClient):
 
 def _parts_of(settings: RunConfig) -> tuple[str, ...]:
     """Parts that are sent to the server: not sigma if only the server trains it."""
-    if not settings.section("fedmatch", FedMatchSettings).decomposition:
+    if not settings[FedMatchSettings].decomposition:
         return (THETA,)
-    at_server = settings.section("scenario", ScenarioSettings).labels_at == "server"
+    at_server = settings[ScenarioSettings].labels_at == "server"
     return (PSI,) if at_server else (SIGMA, PSI)
 
 

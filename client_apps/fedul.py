@@ -32,7 +32,7 @@ class FedULClient(UnlabeledSetsClient):
     @property
     def options(self) -> FedULSettings:
         """Settings in table ``fedul``."""
-        return self.settings.section("fedul", FedULSettings)
+        return self.settings[FedULSettings]
 
     def introduce(self) -> dict[str, Value]:
         """The result of the check of its sets, and class masses with ``test-prior = "sets"``."""

@@ -26,14 +26,14 @@ class FedULConsistencyClient(FedULClient):
     def sends(cls, settings: RunConfig) -> list[Sent]:
         """FedUL's entries, and metrics of the strong view."""
         sent = super().sends(settings)
-        if settings.section("fedul-consistency", FedULConsistencySettings).weight:
+        if settings[FedULConsistencySettings].weight:
             names, what = ("consistency-loss", "masked-share"), "how the strong views went"
             sent.append(Sent(TRAIN, names, what, METRICS, EVERY_ROUND))
         return sent
 
     def objective(self, server_round: int) -> Objective:
         """FedUL's loss of the weak view plus the weighted consistency loss of the strong one."""
-        options = self.settings.section("fedul-consistency", FedULConsistencySettings)
+        options = self.settings[FedULConsistencySettings]
         weight = options.weight * ramp_up(server_round, options.ramp_up_rounds)
         if weight == 0:
             return super().objective(server_round)

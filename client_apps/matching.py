@@ -29,12 +29,12 @@ class MatchingClient(LabeledPointsClient):
     @property
     def scenario(self) -> ScenarioSettings:
         """Where labels are, and when unlabeled points arrive."""
-        return self.settings.section("scenario", ScenarioSettings)
+        return self.settings[ScenarioSettings]
 
     @property
     def views(self) -> ViewSettings:
         """Settings of loss weights, batches and views shared by these methods."""
-        return self.settings.section("ssl", ViewSettings)
+        return self.settings[ViewSettings]
 
     @cached_property
     def data(self) -> PartlyLabeledPoints:

@@ -31,7 +31,7 @@ class PartlyLabeledClient(LabeledPointsClient):
     @property
     def stages(self) -> StageSettings:
         """Settings of the stages, and of pseudo labels if the method has any."""
-        return self.settings.section("semi", StageSettings)
+        return self.settings[StageSettings]
 
     @property
     def on_labels_only(self) -> bool:

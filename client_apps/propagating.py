@@ -20,7 +20,7 @@ class PropagatingClient(PartlyLabeledClient):
     @property
     def propagation(self) -> PropagationSettings:
         """Settings of the propagation."""
-        return self.settings.section("xclp", PropagationSettings)
+        return self.settings[PropagationSettings]
 
     @cached_property
     def shown(self) -> Ints:

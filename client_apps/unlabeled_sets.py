@@ -26,7 +26,7 @@ class UnlabeledSetsClient(MethodClient):
     @property
     def admission(self) -> AdmissionSettings:
         """Settings of the checks of sets."""
-        return self.settings.section("fedul", AdmissionSettings)
+        return self.settings[AdmissionSettings]
 
     @cached_property
     def sets(self) -> UnlabeledSets:
@@ -61,7 +61,7 @@ class UnlabeledSetsClient(MethodClient):
         """Inherited entries, the result of the check, and priors with ``fedul.share-priors``."""
         verdict = ("reason", "num-sets", "num-points", "condition-number")
         sent = [*super().sends(settings), Sent(PREPARE, verdict, "whether its sets can be used")]
-        if settings.section("fedul", AdmissionSettings).share_priors:
+        if settings[AdmissionSettings].share_priors:
             priors = ("priors", "set-sizes")
             sent.append(Sent(PREPARE, priors, "class priors and size of every set"))
         return sent

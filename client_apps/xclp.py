@@ -55,7 +55,7 @@ class XCLPClient(PrivateClient):
     @property
     def propagation(self) -> XCLPSettings:
         """Settings of the propagation."""
-        return self.settings.section("xclp", XCLPSettings)
+        return self.settings[XCLPSettings]
 
     propagates = "every round of the second stage that it trains in"
     """How often a propagation takes place, in words."""
@@ -63,7 +63,7 @@ class XCLPClient(PrivateClient):
     @classmethod
     def sends(cls, settings: RunConfig) -> list[Sent]:
         """Inherited entries, which points are labeled, the backend's messages, and partial sums."""
-        options = settings.section("xclp", XCLPSettings)
+        options = settings[XCLPSettings]
         compared = {
             LABELED: ("which of its points have a label, not which label", "the server"),
             **BACKENDS[options.secure].sends,

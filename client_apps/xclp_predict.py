@@ -30,7 +30,7 @@ class XCLPPredictClient(XCLPClient):
     @property
     def options(self) -> XCLPPredictSettings:
         """Settings in table ``xclp-predict``."""
-        return self.settings.section("xclp-predict", XCLPPredictSettings)
+        return self.settings[XCLPPredictSettings]
 
     @cached_property
     def shown(self) -> Ints:

@@ -35,7 +35,7 @@ def build_client(context: Context) -> FederatedClient:
 def clip(message: Message, context: Context, call_next: ClientAppCallable) -> Message:
     """Flower mod that clips the update, in runs with `dp.clipping = "client"`."""
     _, settings = _told(context)
-    if settings.section("dp", DPSettings).clipping != "client":
+    if settings[DPSettings].clipping != "client":
         return call_next(message, context)
     from flwr.clientapp.mod import fixedclipping_mod
 

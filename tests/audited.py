@@ -173,7 +173,7 @@ class Federation:
                 sent.extend([answer.values, *(answer.arrays[key] for key in sorted(answer.arrays))])
             return answers
 
-        options = self.settings.section("xclp", XCLPSettings)
+        options = self.settings[XCLPSettings]
         num_classes = len(self.client(0, kind).federation["class-names"])
         propagation = LabelPropagation(ask, options, SECOND_STAGE, bytes(32), num_classes)
         left, joint = propagation.join(

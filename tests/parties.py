@@ -110,7 +110,7 @@ class Parties:
         return answer
 
     def propagation(self, server_round: int = 1) -> LabelPropagation:
-        options = self.settings.section("xclp", XCLPSettings)
+        options = self.settings[XCLPSettings]
         return LabelPropagation(self.ask, options, server_round, SEED, self.classes)
 
     def propagate(self, *, withheld: int | None = None) -> dict[int, Propagated]:

@@ -47,7 +47,7 @@ GIVEN = Method(
     name="given",
     strategy="fedul_flwr.federated.strategy:MethodStrategy",
     client="tests.partly_labeled:GivenClient",
-    sections={"labels": LabelSettings},
+    settings=(LabelSettings,),
     data="partly-labeled",
 )
 GIVEN_METHOD = "tests.partly_labeled:GIVEN"

@@ -196,7 +196,7 @@ def test_unlabeled_training_points_are_refused(tmp_path: Path) -> None:
 def test_what_is_read_is_what_was_generated(place: Place) -> None:
     settings = config(**{"fedul.prior-noise": 0.5, "seed": 3})
     split = build_split(place.directory, 3, settings)
-    table = settings.section("fedul", UnlabeledSetSettings)
+    table = settings[UnlabeledSetSettings]
     for client, truth in enumerate(split.clients):
         # Every point of a client is in one of its sets: its points are known from them.
         expected = generate_sets(

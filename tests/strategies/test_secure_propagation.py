@@ -113,7 +113,7 @@ def test_what_has_no_effect_in_the_clear_is_refused(key: str, value: Any) -> Non
 
 def test_fewer_than_three_are_refused_in_advance(secure: str) -> None:
     with pytest.raises(UserError) as error:
-        refuse_beyond_reach(parties(secure).settings.section("xclp", XCLPSettings), [10, 20], 2)
+        refuse_beyond_reach(parties(secure).settings[XCLPSettings], [10, 20], 2)
     assert str(error.value) == (
         f"Setting xclp.secure = '{secure}' needs 3 clients or more in every propagation: "
         "there are 2."
