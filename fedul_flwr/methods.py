@@ -57,11 +57,13 @@ class Method:
     strategy : ``"module:Class"`` of the server side, a
         :class:`fedul_flwr.federated.strategy.MethodStrategy`.
     client : ``"module:Class"`` of the client side, a
-        :class:`fedul_flwr.federated.dispatch.FederatedClient`.
+        :class:`fedul_flwr.federated.client.MethodClient`.
     settings : classes of its settings, one for each table of the run config.
     data : a simulated client's data: unlabeled sets, the points of these sets with labels, or
         points that no other client has, with labels for some or all of them.
     trains : whether it trains a model over rounds; if not, its clients label their points once.
+    disclosures : ``"module:NAME"`` of a tuple of :class:`fedul_flwr.federated.disclosure.Sent`, all
+        that its clients send; by default an update of the model.
     """
 
     name: str
@@ -70,6 +72,7 @@ class Method:
     settings: tuple[type[Settings], ...] = ()
     data: DataKind = "unlabeled-sets"
     trains: bool = True
+    disclosures: str = "fedul_flwr.federated.disclosure:TRAINING"
 
     def __post_init__(self) -> None:
         for kind in self.settings:
@@ -95,6 +98,7 @@ METHODS: dict[str, Method] = {
             name="fedul",
             strategy="strategies.fedul:FedUL",
             client="client_apps.fedul:FedULClient",
+            disclosures="client_apps.fedul:DISCLOSURES",
             settings=(FedULSettings, DPSettings),
         ),
         # Bi-objective FedUL: a small labeled set at the server.
@@ -102,42 +106,49 @@ METHODS: dict[str, Method] = {
             name="fedul-finetune",
             strategy="strategies.fedul_finetune:FedULFinetune",
             client="client_apps.fedul:FedULClient",
+            disclosures="client_apps.fedul:DISCLOSURES",
             settings=(FedULSettings, ServerTrainingSettings, DPSettings),
         ),
         Method(
             name="fedul-mix",
             strategy="strategies.fedul_mix:FedULMix",
             client="client_apps.fedul:FedULClient",
+            disclosures="client_apps.fedul:DISCLOSURES",
             settings=(FedULSettings, ServerTrainingSettings, FedULMixSettings, DPSettings),
         ),
         Method(
             name="fedul-consistency",
             strategy="strategies.fedul:FedUL",
             client="client_apps.fedul_consistency:FedULConsistencyClient",
+            disclosures="client_apps.fedul_consistency:DISCLOSURES",
             settings=(FedULSettings, FedULConsistencySettings, DPSettings),
         ),
         Method(
             name="fedpl",
             strategy="baselines.fedpl:FedPL",
             client="baselines.fedpl:FedPLClient",
+            disclosures="fedul_flwr.federated.disclosure:UNLABELED_SETS",
             settings=(AdmissionSettings, FedPLSettings, DPSettings),
         ),
         Method(
             name="fedllp",
             strategy="baselines.fedllp:FedLLP",
             client="baselines.fedllp:FedLLPClient",
+            disclosures="fedul_flwr.federated.disclosure:UNLABELED_SETS",
             settings=(AdmissionSettings, FedLLPSettings, DPSettings),
         ),
         Method(
             name="fedllp-vat",
             strategy="baselines.fedllp:FedLLP",
             client="baselines.fedllp:FedLLPVATClient",
+            disclosures="fedul_flwr.federated.disclosure:UNLABELED_SETS",
             settings=(AdmissionSettings, FedLLPSettings, FedLLPVATSettings, DPSettings),
         ),
         Method(
             name="server-only",
             strategy="baselines.server_only:ServerOnly",
-            client="baselines.server_only:ServerOnlyClient",
+            client="fedul_flwr.federated.client:MethodClient",
+            disclosures="fedul_flwr.federated.disclosure:HELLO_ONLY",
             # Uses the same split as the methods it is compared with, but only the server's part.
             settings=(UnlabeledSetSettings, ServerTrainingSettings),
         ),
@@ -146,6 +157,7 @@ METHODS: dict[str, Method] = {
             name="supervised",
             strategy="fedul_flwr.federated.strategy:MethodStrategy",
             client="baselines.supervised:SupervisedClient",
+            disclosures="baselines.supervised:DISCLOSURES",
             settings=(UnlabeledSetSettings, SupervisedSettings, DPSettings),
             data="labels",
         ),
@@ -154,6 +166,7 @@ METHODS: dict[str, Method] = {
             name="xclp",
             strategy="strategies.xclp:XCLP",
             client="client_apps.xclp:XCLPClient",
+            disclosures="client_apps.xclp:DISCLOSURES",
             settings=(LabelSettings, CrossClientSettings, XCLPSettings),
             data="partly-labeled",
         ),
@@ -161,6 +174,7 @@ METHODS: dict[str, Method] = {
             name="xclp-predict",
             strategy="strategies.xclp_predict:XCLPPredict",
             client="client_apps.xclp_predict:XCLPPredictClient",
+            disclosures="client_apps.xclp_predict:DISCLOSURES",
             settings=(LabelSettings, XCLPSettings, XCLPPredictSettings),
             data="partly-labeled",
             trains=False,
@@ -169,6 +183,7 @@ METHODS: dict[str, Method] = {
             name="labels-only",
             strategy="baselines.labels_only:LabelsOnly",
             client="baselines.labels_only:LabelsOnlyClient",
+            disclosures="fedul_flwr.federated.disclosure:PARTLY_LABELED",
             settings=(LabelSettings, StageSettings),
             data="partly-labeled",
         ),
@@ -176,6 +191,7 @@ METHODS: dict[str, Method] = {
             name="perclient-lp",
             strategy="baselines.perclient_lp:PerClientLP",
             client="baselines.perclient_lp:PerClientLPClient",
+            disclosures="fedul_flwr.federated.disclosure:PARTLY_LABELED",
             settings=(LabelSettings, PropagatedLabelSettings, PropagationSettings),
             data="partly-labeled",
         ),
@@ -183,6 +199,7 @@ METHODS: dict[str, Method] = {
             name="network-labels",
             strategy="baselines.network_labels:NetworkLabels",
             client="baselines.network_labels:NetworkLabelsClient",
+            disclosures="fedul_flwr.federated.disclosure:PARTLY_LABELED",
             settings=(LabelSettings, SemiSupervisedSettings),
             data="partly-labeled",
         ),
@@ -190,6 +207,7 @@ METHODS: dict[str, Method] = {
             name="fedsem",
             strategy="baselines.fedsem:FedSem",
             client="baselines.fedsem:FedSemClient",
+            disclosures="fedul_flwr.federated.disclosure:PARTLY_LABELED",
             settings=(LabelSettings, SemiSupervisedSettings),
             data="partly-labeled",
         ),
@@ -197,6 +215,7 @@ METHODS: dict[str, Method] = {
             name="fedsiam",
             strategy="baselines.fedsiam:FedSiam",
             client="baselines.fedsiam:FedSiamClient",
+            disclosures="baselines.fedsiam:DISCLOSURES",
             settings=(LabelSettings, SamplingSettings, FedSiamSettings),
             data="partly-labeled",
         ),
@@ -204,6 +223,7 @@ METHODS: dict[str, Method] = {
             name="fedmatch",
             strategy="strategies.fedmatch:FedMatch",
             client="client_apps.fedmatch:FedMatchClient",
+            disclosures="client_apps.fedmatch:DISCLOSURES",
             settings=(
                 LabelSettings,
                 ScenarioSettings,
@@ -219,6 +239,7 @@ METHODS: dict[str, Method] = {
             name="uda",
             strategy="fedul_flwr.federated.label_place:LabelPlaceStrategy",
             client="baselines.uda:UDAClient",
+            disclosures="fedul_flwr.federated.disclosure:PARTLY_LABELED",
             settings=(*MATCHING, UDASettings),
             data="partly-labeled",
         ),
@@ -226,6 +247,7 @@ METHODS: dict[str, Method] = {
             name="fixmatch",
             strategy="fedul_flwr.federated.label_place:LabelPlaceStrategy",
             client="baselines.fixmatch:FixMatchClient",
+            disclosures="fedul_flwr.federated.disclosure:PARTLY_LABELED",
             settings=(*MATCHING, FixMatchSettings),
             data="partly-labeled",
         ),
@@ -233,6 +255,7 @@ METHODS: dict[str, Method] = {
             name="all-labels",
             strategy="fedul_flwr.federated.label_place:LabelPlaceStrategy",
             client="baselines.all_labels:AllLabelsClient",
+            disclosures="fedul_flwr.federated.disclosure:PARTLY_LABELED",
             settings=(ScenarioSettings, SupervisedPartSettings, ServerTrainingSettings),
             data="fully-labeled",
         ),
@@ -240,6 +263,7 @@ METHODS: dict[str, Method] = {
             name="given-labels",
             strategy="baselines.given_labels:GivenLabels",
             client="baselines.given_labels:GivenLabelsClient",
+            disclosures="baselines.given_labels:DISCLOSURES",
             settings=(
                 LabelSettings,
                 LabelPlaceSettings,

@@ -110,10 +110,11 @@ def test_every_setting_of_unlabeled_sets_is_part_of_the_key() -> None:
 
 
 class OwnSettings(Settings):
+    table = "own"
     strength: float = 1.0
 
 
-OWN = Method("own", "a:S", "b:C", {"fedul": FedULSettings, "own": OwnSettings})
+OWN = Method("own", "a:S", "b:C", (FedULSettings, OwnSettings))
 
 
 def test_a_method_of_ones_own_shares_the_federation(
