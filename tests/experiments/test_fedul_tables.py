@@ -222,7 +222,7 @@ def test_given_an_overview_of_partly_labeled_data_then_its_methods_have_the_same
         name
         for name, method in METHODS.items()
         if method.data == "partly-labeled"
-        and "scenario" not in method.sections
+        and "scenario" not in method.tables
         and method.trains == trains
     }
     assert {cell.config.method for cell in plan.trials} == expected
