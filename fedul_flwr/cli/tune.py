@@ -97,8 +97,8 @@ def tune(
         refuse_given(of_table, "with --runs: leave it out")
         files = [search or experiments / FILE]
         target = _runs(runs, run_config or [], num_supernodes or 10, output, seed, device)
-    space = read_search(files, trials)
-    tasks = plan_searches(target.plans, target.rows, space, criterion, target.directory)
+    found = read_search(files, trials)
+    tasks = plan_searches(target.plans, target.rows, found, criterion, target.directory)
     again: dict[str, object] = {"--trials": trials, "--seed": seed or None, "--search": search}
     again |= {"--criterion": None if criterion == "validation" else criterion}
     options = [str(part) for pair in again.items() if pair[1] is not None for part in pair]

@@ -17,7 +17,7 @@ from fedul_flwr.config.run_config import RunConfig, resolve
 from fedul_flwr.errors import UserError
 from fedul_flwr.experiments.criterion import Criterion
 from fedul_flwr.experiments.run_trials import Say
-from fedul_flwr.experiments.search_space import Candidate, SearchSpace, candidates, label
+from fedul_flwr.experiments.search_space import Candidate, SearchSettings, candidates, label
 from fedul_flwr.experiments.search_trial import (
     DivergedError,
     Lines,
@@ -49,7 +49,7 @@ class RowSearch:
     given : all flat settings of the row on this computer.
     num_clients : number of clients.
     directory : directory of the trials and of Optuna's journal.
-    space, criterion : the settings to try, and the measure to compare them by.
+    search, criterion : the settings to try, and the measure to compare them by.
     seed : seed of the drawn points and of every trial.
     """
 
@@ -59,7 +59,7 @@ class RowSearch:
     given: Overrides
     num_clients: int
     directory: Path
-    space: SearchSpace
+    search: SearchSettings
     criterion: Criterion
     seed: int
 
@@ -74,7 +74,7 @@ class RowSearch:
         return digest(
             {
                 "settings": dict(self.settings),
-                "search": self.space.to_json(),
+                "search": self.search.model_dump(by_alias=True),
                 "criterion": self.criterion.name,
                 "selection": self.criterion.selection,
             }
@@ -99,7 +99,7 @@ class RowSearch:
     def candidates(self) -> list[Candidate]:
         """The settings of its trials."""
         return candidates(
-            self.space, self.seed, self.base(), lambda flat: self.config(flat).to_flat()
+            self.search, self.seed, self.base(), lambda flat: self.config(flat).to_flat()
         )
 
 
@@ -165,13 +165,13 @@ def _open(task: RowSearch) -> Study:
     import optuna
     from optuna.storages.journal import JournalFileBackend, JournalStorage
 
-    space = task.space
+    search = task.search
     rounds = int(task.given["num-rounds"])
     pruner: optuna.pruners.BasePruner = optuna.pruners.NopPruner()
-    if space.rungs:
-        first = -(-rounds // space.reduction_factor**space.rungs)  # rounded up
+    if search.rungs:
+        first = -(-rounds // search.reduction_factor**search.rungs)  # rounded up
         pruner = optuna.pruners.SuccessiveHalvingPruner(
-            min_resource=first, reduction_factor=space.reduction_factor
+            min_resource=first, reduction_factor=search.reduction_factor
         )
     return optuna.create_study(
         study_name="search",
@@ -199,7 +199,7 @@ def _begin(study: Study, task: RowSearch, candidate: Candidate, position: int) -
     trial = study.ask()
     assert trial.number == known.number, "the queue has one trial at a time"
     for name in candidate.options:
-        trial.suggest_categorical(name, task.space.labels(name))
+        trial.suggest_categorical(name, task.search.labels(name))
     return trial
 
 

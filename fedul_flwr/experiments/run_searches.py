@@ -18,7 +18,12 @@ import psutil
 from fedul_flwr.errors import UserError
 from fedul_flwr.experiments.row_search import RowSearch, run_search
 from fedul_flwr.experiments.run_trials import Say
-from fedul_flwr.experiments.search_file import Search, make_search, read_searches, write_searches
+from fedul_flwr.experiments.search_file import (
+    StoredSearch,
+    make_search,
+    read_searches,
+    write_searches,
+)
 
 Records = Sequence[Mapping[str, Any]]
 
@@ -75,7 +80,7 @@ def refuse_without_optuna() -> None:
         ) from None
 
 
-def _text(task: RowSearch, found: Search) -> str:
+def _text(task: RowSearch, found: StoredSearch) -> str:
     chosen = found["chosen"]
     if chosen is None:
         return f"{task.title}: no trial was complete, so no settings are chosen."

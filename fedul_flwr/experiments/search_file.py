@@ -24,7 +24,7 @@ from fedul_flwr.experiments.table_plan import Device, plan_column
 from fedul_flwr.experiments.trial import changes_text, digest
 from fedul_flwr.experiments.trial_plan import Overrides, Plan
 
-Search = Mapping[str, Any]
+StoredSearch = Mapping[str, Any]
 """The stored search of one row as :func:`make_search` makes it."""
 RowKey = tuple[str, str]
 """Row and column."""
@@ -53,7 +53,10 @@ def searches_file(folder: Path, table: str, size: Size) -> Path:
 
 
 def make_search(
-    task: RowSearch, records: Sequence[Mapping[str, Any]], earlier: Search | None, command: str
+    task: RowSearch,
+    records: Sequence[Mapping[str, Any]],
+    earlier: StoredSearch | None,
+    command: str,
 ) -> dict[str, Any]:
     """The stored search of a row.
 
@@ -79,7 +82,7 @@ def make_search(
         "chosen": None if best is None else _chosen(best, task),
         "hash": digest(settings),
         "settings": settings,
-        "search": task.space.to_json(),
+        "search": task.search.model_dump(by_alias=True),
         "trials": trials,
         "seconds": sum(trial["seconds"] for trial in trials),
         "command": command,
@@ -88,7 +91,7 @@ def make_search(
     return found | {"outcome-hash": outcome_hash(found)}
 
 
-def outcome_hash(search: Search) -> str:
+def outcome_hash(search: StoredSearch) -> str:
     """SHA-256 of the definition of a search, its trials and its choice."""
     return digest({key: search.get(key) for key in _OUTCOME})
 
@@ -107,7 +110,7 @@ def _chosen(best: Mapping[str, Any], task: RowSearch) -> dict[str, Any]:
     }
 
 
-def read_searches(file: Path) -> dict[RowKey, Search]:
+def read_searches(file: Path) -> dict[RowKey, StoredSearch]:
     """Searches of a file by row and column; without the file there are none.
 
     Raises
@@ -125,13 +128,13 @@ def read_searches(file: Path) -> dict[RowKey, Search]:
     return {(one["row"], one["column"]): one for one in found}
 
 
-def write_searches(file: Path, table: str, searches: Iterable[Search]) -> None:
+def write_searches(file: Path, table: str, searches: Iterable[StoredSearch]) -> None:
     """Replace a file of searches; they are sorted."""
     ordered = sorted(searches, key=lambda one: (one["column"], one["row"]))
     write_records(file, table, "searches", ordered)
 
 
-def trial_counts(search: Search) -> str:
+def trial_counts(search: StoredSearch) -> str:
     """How many trials ended in which state: ``12: 4 complete, 8 pruned``."""
     states = Counter(trial["state"] for trial in search["trials"])
     ended = ", ".join(f"{count} {state}" for state, count in states.items())
@@ -198,7 +201,7 @@ def tuned_runs(plan: Plan, file: Path) -> dict[str, Overrides]:
 
 def _chosen_settings(
     file: Path,
-    searches: Mapping[RowKey, Search],
+    searches: Mapping[RowKey, StoredSearch],
     key: RowKey,
     now: Mapping[str, Any],
     seeds: Iterable[int],

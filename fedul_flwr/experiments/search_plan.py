@@ -9,7 +9,7 @@ from fedul_flwr.config.run_config import keys_in_use, resolve
 from fedul_flwr.errors import UserError
 from fedul_flwr.experiments.criterion import Name, make_criterion
 from fedul_flwr.experiments.row_search import RowSearch
-from fedul_flwr.experiments.search_space import SearchSpace
+from fedul_flwr.experiments.search_space import SearchSettings
 from fedul_flwr.experiments.trial import Trial
 from fedul_flwr.experiments.trial_plan import Plan, slug
 
@@ -20,7 +20,7 @@ TRIALS = Path("runs/tune")
 def plan_searches(
     plans: Sequence[Plan],
     rows: Sequence[str],
-    space: SearchSpace,
+    search: SearchSettings,
     criterion: Name,
     directory: Path,
 ) -> list[RowSearch]:
@@ -44,15 +44,17 @@ def plan_searches(
                 "covers: leave it out with --columns."
             )
         place = directory / slug(plan.column)
-        found += [_plan(trial, plan, space, criterion, place / slug(trial.row)) for trial in trials]
+        found += [
+            _plan(trial, plan, search, criterion, place / slug(trial.row)) for trial in trials
+        ]
     return found
 
 
-def _plan(trial: Trial, plan: Plan, space: SearchSpace, name: Name, place: Path) -> RowSearch:
+def _plan(trial: Trial, plan: Plan, search: SearchSettings, name: Name, place: Path) -> RowSearch:
     try:
         own = {key: v for key, v in trial.config.to_flat().items() if key != "output"}
         in_use = keys_in_use(own)
-        given = own | {key: v for key, v in space.settings.items() if key in in_use}
+        given = own | {key: v for key, v in search.settings.items() if key in in_use}
         task = RowSearch(
             row=trial.row,
             column=trial.column,
@@ -60,7 +62,7 @@ def _plan(trial: Trial, plan: Plan, space: SearchSpace, name: Name, place: Path)
             given=given,
             num_clients=plan.num_clients,
             directory=Path.cwd() / place,
-            space=space,
+            search=search,
             criterion=make_criterion(name, trial.config, resolve(given, Path.cwd())),
             seed=trial.seed,
         )

@@ -48,7 +48,7 @@ _FIXED = {
 
 
 class SearchSettings(Settings):
-    """Content of a ``search.toml``."""
+    """Content of a ``search.toml``; :func:`read_search` makes settings and options flat."""
 
     noun = "key"
     page = "docs/tune.md"
@@ -64,36 +64,9 @@ class SearchSettings(Settings):
     space: dict[str, list[dict[str, Any]]] = Field(min_length=1)
     """Options of each dimension by name; an option is a table of settings."""
 
-
-@dataclass(frozen=True)
-class SearchSpace:
-    """A ``search.toml`` that was read.
-
-    Attributes
-    ----------
-    trials, reduction_factor, rungs, settings : see :class:`SearchSettings`.
-    dimensions : options of each dimension as flat settings and :data:`ROUNDS`.
-    """
-
-    trials: int
-    reduction_factor: int
-    rungs: int
-    settings: Overrides
-    dimensions: Mapping[str, tuple[Overrides, ...]]
-
     def labels(self, name: str) -> list[str]:
         """Names of the options of a dimension."""
-        return [label(option) for option in self.dimensions[name]]
-
-    def to_json(self) -> dict[str, Any]:
-        """Everything that the drawn points depend on, besides the seed."""
-        return {
-            "trials": self.trials,
-            "reduction-factor": self.reduction_factor,
-            "rungs": self.rungs,
-            "settings": dict(self.settings),
-            "space": {name: [*map(dict, of)] for name, of in self.dimensions.items()},
-        }
+        return [label(option) for option in self.space[name]]
 
 
 @dataclass(frozen=True)
@@ -143,7 +116,7 @@ def _content(file: Path) -> dict[str, Any]:
     return content.get("search", {}) if "title" in content else content
 
 
-def read_search(files: Sequence[Path], trials: int | None = None) -> SearchSpace:
+def read_search(files: Sequence[Path], trials: int | None = None) -> SearchSettings:
     """Read and check a search.
 
     Parameters
@@ -160,23 +133,23 @@ def read_search(files: Sequence[Path], trials: int | None = None) -> SearchSpace
         content: dict[str, Any] = {}
         for file in files:
             content |= _content(file)
-        found = SearchSettings.parse(content)
+        found = SearchSettings.parse(content | ({} if trials is None else {"trials": trials}))
         space = {
-            name: tuple(_option(name, option) for option in options)
+            name: [_option(name, option) for option in options]
             for name, options in found.space.items()
         }
         for name, options in space.items():
-            if len(options) < 2 or len({label(option) for option in options}) < len(options):
+            if len(options) < 2 or len({*map(label, options)}) < len(options):
                 raise UserError(f"Key space.{name} needs two or more different options.")
         settings = flatten(found.settings)
         _check_keys("settings", settings, {"seed": _FIXED["seed"], "output": _FIXED["output"]})
     except UserError as error:
         text, file = str(error), files[-1]
         raise UserError(text if text.startswith(str(file)) else f"{file}: {text}") from None
-    return SearchSpace(trials or found.trials, found.reduction_factor, found.rungs, settings, space)
+    return found.model_copy(update={"settings": settings, "space": space})
 
 
-def _option(name: str, option: dict[str, Any]) -> Overrides:
+def _option(name: str, option: dict[str, Any]) -> dict[str, Scalar]:
     flat = flatten(option)
     share = flat.get(ROUNDS, 1.0)
     if isinstance(share, bool) or not isinstance(share, int | float) or not 0 < share <= 1:
@@ -194,7 +167,7 @@ def _check_keys(place: str, flat: Overrides, refused: Mapping[str, str]) -> None
             raise unknown_key(key, defaults)
 
 
-def points(space: SearchSpace, seed: int) -> Iterator[Point]:
+def points(search: SearchSettings, seed: int) -> Iterator[Point]:
     """Draw points without end; every row tries them in this order.
 
     They are a scrambled Sobol sequence (Optuna's ``QMCSampler``): the first eight points contain
@@ -210,7 +183,7 @@ def points(space: SearchSpace, seed: int) -> Iterator[Point]:
     study = optuna.create_study(sampler=sampler)
     choices: dict[str, optuna.distributions.BaseDistribution] = {
         name: optuna.distributions.CategoricalDistribution(range(len(options)))
-        for name, options in space.dimensions.items()
+        for name, options in search.space.items()
     }
     # The sampler draws its first trial at random; the sequence begins with the second.
     study.enqueue_trial(dict.fromkeys(choices, 0))
@@ -222,7 +195,7 @@ def points(space: SearchSpace, seed: int) -> Iterator[Point]:
 
 
 def candidates(
-    space: SearchSpace,
+    search: SearchSettings,
     seed: int,
     given: Overrides,
     resolved: Callable[[Overrides], Overrides],
@@ -239,20 +212,20 @@ def candidates(
     resolved : checks settings and returns those that have an effect, or raises UserError.
     """
     refusals: dict[tuple[str, int], str] = {}
-    for name, options in space.dimensions.items():
+    for name, options in search.space.items():
         for position, option in enumerate(options):
             changed = {**given, **changes(given, option)}
             if reason := _refusal(resolved, changed) or _unused(resolved(changed), option):
                 refusals[name, position] = reason
     found = [Candidate({}, {}, {})]
     known = [dict(resolved(given))]
-    for point in islice(points(space, seed), _DRAWN * space.trials):
-        if len(found) >= space.trials:
+    for point in islice(points(search, seed), _DRAWN * search.trials):
+        if len(found) >= search.trials:
             break
         kept = {name: at for name, at in point.items() if (name, at) not in refusals}
         drawn: dict[str, Scalar] = {}
         for name, at in kept.items():
-            drawn |= space.dimensions[name][at]
+            drawn |= search.space[name][at]
         changed = changes(given, drawn)
         if _refusal(resolved, {**given, **changed}):
             continue
@@ -260,9 +233,9 @@ def candidates(
         if settings in known:
             continue
         known.append(settings)
-        words = {name: space.labels(name)[at] for name, at in kept.items()}
+        words = {name: search.labels(name)[at] for name, at in kept.items()}
         dropped = {
-            f"{name}: {space.labels(name)[at]}": refusals[name, at]
+            f"{name}: {search.labels(name)[at]}": refusals[name, at]
             for name, at in point.items()
             if name not in kept
         }

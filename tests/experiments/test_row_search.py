@@ -14,7 +14,7 @@ from fedul_flwr.engine import in_process as simulation
 from fedul_flwr.errors import UserError
 from fedul_flwr.experiments.criterion import Criterion
 from fedul_flwr.experiments.row_search import RowSearch, best_of, run_search
-from fedul_flwr.experiments.search_space import SearchSpace
+from fedul_flwr.experiments.search_space import SearchSettings
 from tests.support.fake_training import FakeSearchTraining
 
 RATES = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7)
@@ -38,7 +38,7 @@ def task(
 ) -> RowSearch:
     overrides = {"num-rounds": 4, **{key.replace("_", "-"): v for key, v in settings.items()}}
     given = resolve(overrides, Path.cwd()).to_flat()
-    space = {"step": tuple({"learning-rate": rate} for rate in rates)}
+    space = {"step": [{"learning-rate": rate} for rate in rates]}
     return RowSearch(
         row="row",
         column="",
@@ -46,7 +46,7 @@ def task(
         given={key: value for key, value in given.items() if key != "output"},
         num_clients=3,
         directory=tmp_path / "study",
-        space=SearchSpace(8, factor, rungs, {}, space),
+        search=SearchSettings(trials=8, reduction_factor=factor, rungs=rungs, space=space),
         criterion=Criterion("validation", selection),
         seed=0,
     )

@@ -11,7 +11,7 @@ import pytest
 from fedul_flwr.config.run_config import resolve
 from fedul_flwr.errors import UserError
 from fedul_flwr.experiments.search_space import (
-    SearchSpace,
+    SearchSettings,
     candidates,
     changes,
     points,
@@ -24,9 +24,9 @@ OURS = read_search([ROOT / "experiments" / "search.toml"])
 STEPS = ({"optimizer": "sgd", "momentum": 0.9, "learning-rate": 0.1}, {"optimizer": "adam"})
 
 
-def search(trials: int = 12, **space: tuple[dict[str, Any], ...]) -> SearchSpace:
-    named = {name.replace("_", "-"): options for name, options in space.items()}
-    return SearchSpace(trials, 2, 2, {}, named)
+def search(trials: int = 12, **space: tuple[dict[str, Any], ...]) -> SearchSettings:
+    named = {name.replace("_", "-"): [*options] for name, options in space.items()}
+    return SearchSettings(trials=trials, space=named)
 
 
 def resolved(flat: Any) -> dict[str, Any]:
@@ -178,9 +178,9 @@ def test_given_several_search_files_then_the_nearest_one_with_a_key_wins(tmp_pat
     found = read_search([outer, inner])
     assert (found.trials, found.rungs, found.reduction_factor) == (7, 1, 2)
     assert found.settings == {"validation-fraction": 0.1}
-    assert found.dimensions == {"a": ({}, {"l1": 1.0})}
+    assert found.space == {"a": [{}, {"l1": 1.0}]}
     (folder / "search.toml").write_text("[space]\nb = [{}, { l1 = 2.0 }]\n")
-    assert list(read_search(search_files(experiments, "mini/table-1")).dimensions) == ["b"]
+    assert list(read_search(search_files(experiments, "mini/table-1")).space) == ["b"]
 
 
 @pytest.mark.parametrize(
