@@ -74,7 +74,7 @@ def reproduce(
         typer.echo(f"Tables: {tables_page.PAGE}")
         return
     from fedul_flwr.experiments.paper_table import lines, print_lines
-    from fedul_flwr.experiments.result_file import read_results
+    from fedul_flwr.experiments.result_file import ResultFile
     from fedul_flwr.experiments.table_file import pick, read_table
     from fedul_flwr.experiments.trial_plan import parse_seeds
 
@@ -100,22 +100,21 @@ def reproduce(
     from fedul_flwr.experiments.table_runs import Reproduction
 
     numbers = parse_seeds(seeds)
+    file = ResultFile(results, table, size, tuned)
     task = Reproduction(
         found,
-        size,
-        results,
+        file,
         Device(device, local_copies(dataset)),
         run=lambda config, clients, title: run_here(config, clients, verbose, title),
         say=typer.echo,
-        tuned=tuned,
     )
     failed = _run(task, chosen_rows, chosen_columns, numbers)
     chosen = {
         (row, column, seed): result
-        for (row, column, seed), result in read_results(task.file).items()
+        for (row, column, seed), result in file.read().items()
         if row in chosen_rows and column in chosen_columns and seed in numbers
     }
-    tables_page.check_results(found, size, chosen, results if tuned else None)
+    tables_page.check_results(found, file, chosen)
     shown = list(lines(found, {size: chosen}, chosen_rows, chosen_columns))
     print_lines(found, size, shown, tuned=tuned)
     if failed:
@@ -127,26 +126,20 @@ def _run(task: Reproduction, rows: list[str], columns: list[str], seeds: tuple[i
     from fedul_flwr.experiments.search_file import tuned_rows
     from fedul_flwr.experiments.table_plan import plan_columns
 
-    table, size, device = task.table, task.size, task.device
+    table, size = task.table, task.file.size
     chosen = None
-    if task.tuned:
-        chosen = {
-            column: tuned_rows(
-                table,
-                column,
-                size,
-                {row: seeds for row in rows if row in table.rows_of(column, size)},
-                device,
-                task.results,
-            )
-            for column in columns
-        }
-    plans = plan_columns(table, columns, size, seeds, device, chosen)
+    if task.file.tuned:
+        chosen = {}
+        for column in columns:
+            known = table.rows_of(column, size)
+            wanted = {row: seeds for row in rows if row in known}
+            chosen[column] = tuned_rows(table, column, task.file, wanted)
+    plans = plan_columns(table, columns, size, seeds, task.device, chosen)
     if size == "full" and any(task.missing(plan, rows) for plan in plans):
-        _warn(device.name)
+        _warn(task.device.name)
     with resumable():
         failed = task.run_missing(plans, rows)
-    typer.echo(f"Results: {task.file}; reproduce --render writes them to docs/tables.md.")
+    typer.echo(f"Results: {task.file.path}; reproduce --render writes them to docs/tables.md.")
     return failed
 
 
@@ -162,14 +155,13 @@ def _warn(device: str) -> None:
 
 
 def _list(experiments: Path, results: Path) -> None:
-    from fedul_flwr.experiments.result_file import read_results, results_file
+    from fedul_flwr.experiments.matrix import SIZES
+    from fedul_flwr.experiments.result_file import ResultFile
     from fedul_flwr.experiments.table_file import read_table, table_names
 
     for name in table_names(experiments):
         table = read_table(experiments, name)
         runs = sum(len(table.rows_of(column, "full")) for column in table.columns)
-        full, quick = (
-            len(read_results(results_file(results, name, size))) for size in ("full", "quick")
-        )
+        full, quick = (len(ResultFile(results, name, size).read()) for size in SIZES)
         kind = "a benchmark" if table.settings.benchmark else f"{runs} runs a seed"
         typer.echo(f"{name}: {table.settings.title} ({kind}; results: {full} full, {quick} quick)")

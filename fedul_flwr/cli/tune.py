@@ -147,7 +147,7 @@ def _table(
     experiments: Path,
     results: Path,
 ) -> _Target:
-    from fedul_flwr.experiments.search_file import searches_file
+    from fedul_flwr.experiments.result_file import ResultFile
     from fedul_flwr.experiments.search_plan import TRIALS
     from fedul_flwr.experiments.table_file import pick, read_table
     from fedul_flwr.experiments.table_plan import Device, plan_columns
@@ -162,7 +162,7 @@ def _table(
         plan_columns(table, chosen, size, (seed,), Device(device, copies)),
         pick(rows, table.rows(), "row"),
         TRIALS / name / size,
-        searches_file(results, name, size),
+        ResultFile(results, name, size).searches,
         name,
         ["fedul-flwr", "tune", name, *option],
         ["fedul-flwr", "reproduce", name, *option, "--tuned"],

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import shlex
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -25,7 +26,7 @@ from fedul_flwr.results.records import write_atomically
 from fedul_flwr.results.store import SUMMARY
 
 Result = Mapping[str, Any]
-"""The result of one trial as :func:`make_result` makes it."""
+"""The stored result of one trial."""
 
 _PARTS = {
     "row": str,
@@ -41,28 +42,123 @@ _PARTS = {
 _HARDWARE = ("processor", "cpu_count", "gpu", "arithmetic")
 
 
-def results_file(folder: Path, table: str, size: Size, *, tuned: bool = False) -> Path:
-    """File of a table's results; results of tuned runs have a file of their own."""
-    quick, apart = ".quick" if size == "quick" else "", ".tuned" if tuned else ""
-    return folder / f"{table}{quick}{apart}.json"
+@dataclass(frozen=True)
+class ResultFile:
+    """The file with the results of a table at one size.
 
-
-def read_results(file: Path) -> dict[Key, Result]:
-    """Results of a file; without the file there are none.
-
-    Raises
-    ------
-    UserError
-        Naming the file if it is not a file of :func:`write_results`, and the missing key.
+    Attributes
+    ----------
+    folder : folder of all results.
+    table : name of the table.
+    tuned : whether the settings are those that a search chose; such results have their own file.
     """
-    found = read_records(file, "runs", "results", "run", _PARTS)
-    return {(run["row"], run["column"], run["seed"]): run for run in found}
 
+    folder: Path
+    table: str
+    size: Size
+    tuned: bool = False
 
-def write_results(file: Path, table: str, results: Iterable[Result]) -> None:
-    """Replace a file of results; they are sorted."""
-    ordered = sorted(results, key=lambda run: (run["column"], run["row"], run["seed"]))
-    write_records(file, table, "runs", ordered)
+    @property
+    def path(self) -> Path:
+        """Path of the file."""
+        return self._path(".tuned" if self.tuned else "")
+
+    @property
+    def searches(self) -> Path:
+        """Path of the file with the table's searches at this size."""
+        return self._path(".search")
+
+    def _path(self, suffix: str) -> Path:
+        quick = ".quick" if self.size == "quick" else ""
+        return self.folder / f"{self.table}{quick}{suffix}.json"
+
+    def command(self, key: Key | None = None) -> str:
+        """The command that makes one result, or all of them."""
+        words = ["fedul-flwr", "reproduce", self.table]
+        words += ["--quick"] if self.size == "quick" else []
+        words += ["--tuned"] if self.tuned else []
+        if key is not None:
+            row, column, seed = key
+            words += ["--rows", row, "--columns", column, "--seeds", str(seed)]
+        return shlex.join(words)
+
+    def read(self) -> dict[Key, Result]:
+        """The results; without the file there are none.
+
+        Raises
+        ------
+        UserError
+            Naming the file if :meth:`add` did not write it, and the missing key.
+        """
+        found = read_records(self.path, "runs", "results", "run", _PARTS)
+        return {(run["row"], run["column"], run["seed"]): run for run in found}
+
+    def add(self, found: Iterable[TrialResult], local_copies: Container[str]) -> None:
+        """Store the results of finished trials; a result replaces an earlier one of its trial.
+
+        Parameters
+        ----------
+        local_copies : names of the data sets that were read from a local copy.
+        """
+        results = self.read()
+        for one in found:
+            results[one.trial.key] = self._result(
+                one, one.trial.settings["dataset"] in local_copies
+            )
+        ordered = sorted(results.values(), key=lambda run: (run["column"], run["row"], run["seed"]))
+        write_records(self.path, self.table, "runs", ordered)
+
+    def _result(self, found: TrialResult, is_local: bool) -> dict[str, Any]:
+        """The stored form of a finished trial: metrics, errors over rounds, settings, provenance.
+
+        It has no paths: a data set has the name that the experiment has for it.
+        """
+        run, trial = found.run, found.trial
+        assert run is not None, "only finished trials have a run"
+        rounds, errors = run.series("test_error")
+        settings = dict(sorted(trial.settings.items()))
+        figures = {"figures": metrics_of(run), "curve": {"rounds": rounds, "test_error": errors}}
+        finished = datetime.fromtimestamp((run.directory / SUMMARY).stat().st_mtime, UTC)
+        return {
+            "row": trial.row,
+            "column": trial.column,
+            "seed": trial.seed,
+            **figures,
+            "figures-hash": digest(figures),
+            "seconds": (run.summary or {}).get("seconds_total"),
+            "hash": digest(settings),
+            "settings": settings,
+            "data": f"{settings['dataset']}{', local copy' if is_local else ''}",
+            "command": self.command(trial.key),
+            **provenance(run.environment or {}, finished),
+        }
+
+    def check(self, key: Key, result: Result, now: Mapping[str, Any] | None) -> None:
+        """Refuse a result that the experiment as it is now would not make.
+
+        Parameters
+        ----------
+        now : settings of the trial (see ``Trial``); None if the table has no such trial.
+
+        Raises
+        ------
+        UserError
+            Naming the result, the difference, and the command that makes it again.
+        """
+        row, column, seed = key
+        kind = f"{'tuned ' if self.tuned else ''}{self.size}"
+        name = f"The {kind} result of {self.table}, row {row!r}, column {column!r}, seed {seed}"
+        if now is None:
+            raise UserError(f"{name} belongs to no run of the table: remove it from the results.")
+        again = f"run it again: {self.command(key)}"
+        if part := edited(result):
+            raise UserError(
+                f"{name} does not have the hash of its {part}, so it was edited: {again}"
+            )
+        if changed := differences(result["settings"], now):
+            raise UserError(
+                f"{name} was made with other settings ({changes_text(changed)}): {again}"
+            )
 
 
 def read_records(
@@ -124,35 +220,6 @@ def edited(result: Result) -> str | None:
     return None if result["figures-hash"] == digest(figures) else "figures"
 
 
-def make_result(
-    table: str, size: Size, found: TrialResult, *, local_data: bool, tuned: bool = False
-) -> dict[str, Any]:
-    """The stored result of a finished trial: metrics, errors over rounds, settings, provenance.
-
-    It has no paths: data sets have the names of the experiment, and ``local copy`` says that a
-    local copy was read.
-    """
-    run, trial = found.run, found.trial
-    assert run is not None, "only finished trials have a run"
-    rounds, errors = run.series("test_error")
-    settings = dict(sorted(trial.settings.items()))
-    figures = {"figures": metrics_of(run), "curve": {"rounds": rounds, "test_error": errors}}
-    finished = datetime.fromtimestamp((run.directory / SUMMARY).stat().st_mtime, UTC)
-    return {
-        "row": trial.row,
-        "column": trial.column,
-        "seed": trial.seed,
-        **figures,
-        "figures-hash": digest(figures),
-        "seconds": (run.summary or {}).get("seconds_total"),
-        "hash": digest(settings),
-        "settings": settings,
-        "data": f"{settings['dataset']}{', local copy' if local_data else ''}",
-        "command": command(table, size, trial.key, tuned=tuned),
-        **provenance(run.environment or {}, finished),
-    }
-
-
 def provenance(environment: Mapping[str, Any], date: datetime) -> dict[str, Any]:
     """Commit, hardware, versions and date of a run."""
     return {
@@ -163,62 +230,20 @@ def provenance(environment: Mapping[str, Any], date: datetime) -> dict[str, Any]
     }
 
 
-def command(table: str, size: Size, key: Key | None = None, *, tuned: bool = False) -> str:
-    """The command that makes one result of a table, or all results."""
-    words = ["fedul-flwr", "reproduce", table, *(["--quick"] if size == "quick" else [])]
-    words += ["--tuned"] if tuned else []
-    if key is not None:
-        row, column, seed = key
-        words += ["--rows", row, "--columns", column, "--seeds", str(seed)]
-    return shlex.join(words)
-
-
-def differences(result: Result, now: Mapping[str, Any]) -> list[Change]:
-    """Settings that changed since a result was made.
+def differences(then: Mapping[str, Any], now: Mapping[str, Any]) -> list[Change]:
+    """Settings that changed since a result was made with the settings ``then``.
 
     A setting that is newer than the result must have its default.
     """
     changed: list[Change] = []
     for prefix in ("", START_PREFIX):
-        then, present = (
+        parts = (
             {
                 key.removeprefix(prefix): value
                 for key, value in settings.items()
                 if key.startswith(START_PREFIX) == bool(prefix)
             }
-            for settings in (result["settings"], now)
+            for settings in (then, now)
         )
-        changed += [(prefix + key, was, new) for key, was, new in changed_settings(then, present)]
+        changed += [(prefix + key, was, new) for key, was, new in changed_settings(*parts)]
     return changed
-
-
-def check_result(
-    table: str,
-    size: Size,
-    key: Key,
-    result: Result,
-    now: Mapping[str, Any] | None,
-    *,
-    tuned: bool = False,
-) -> None:
-    """Refuse a result that the experiment as it is now would not make.
-
-    Parameters
-    ----------
-    now : settings of the trial (see ``Trial``); None if the table has no such trial.
-
-    Raises
-    ------
-    UserError
-        Naming the result, the difference, and the command that makes it again.
-    """
-    row, column, seed = key
-    kind = f"tuned {size}" if tuned else size
-    name = f"The {kind} result of {table}, row {row!r}, column {column!r}, seed {seed}"
-    if now is None:
-        raise UserError(f"{name} belongs to no run of the table: remove it from the results.")
-    again = f"run it again: {command(table, size, key, tuned=tuned)}"
-    if part := edited(result):
-        raise UserError(f"{name} does not have the hash of its {part}, so it was edited: {again}")
-    if changed := differences(result, now):
-        raise UserError(f"{name} was made with other settings ({changes_text(changed)}): {again}")

@@ -11,8 +11,8 @@ from typing import Any
 
 from fedul_flwr.config.base import Scalar
 from fedul_flwr.errors import UserError
-from fedul_flwr.experiments.matrix import Size
 from fedul_flwr.experiments.result_file import (
+    ResultFile,
     differences,
     provenance,
     read_records,
@@ -45,11 +45,6 @@ _PARTS = {
 """Keys that every search must have, and their types; there are more."""
 _OUTCOME = ("criterion", "selection", "seeds", "chosen", "search", "trials")
 """Keys that the hash of the outcome covers."""
-
-
-def searches_file(folder: Path, table: str, size: Size) -> Path:
-    """File of a table's searches."""
-    return folder / f"{table}{'.quick' if size == 'quick' else ''}.search.json"
 
 
 def make_search(
@@ -142,33 +137,27 @@ def trial_counts(search: StoredSearch) -> str:
 
 
 def tuned_rows(
-    table: Table,
-    column: str,
-    size: Size,
-    seeds: Mapping[str, Sequence[int]],
-    device: Device,
-    results: Path,
+    table: Table, column: str, file: ResultFile, seeds: Mapping[str, Sequence[int]]
 ) -> dict[str, Overrides]:
     """Settings that the searches of a column chose, by row.
 
     Parameters
     ----------
+    file : file of the results of tuned runs.
     seeds : the rows, and the seeds that each is to run with.
-    results : folder of the searches.
 
     Raises
     ------
     UserError
         If a row has no search, a search of other settings, or a search that used one of the seeds.
     """
-    file = searches_file(results, table.name, size)
-    searches = read_searches(file)
-    quick = " --quick" if size == "quick" else ""
+    searches = read_searches(file.searches)
+    quick = " --quick" if file.size == "quick" else ""
     again = f"search it with fedul-flwr tune {table.name}{quick}"
-    plan = plan_column(table, column, size, (0,), device)
+    plan = plan_column(table, column, file.size, (0,), Device())
     now = {trial.row: trial.settings for trial in plan.trials}
     return {
-        row: _chosen_settings(file, searches, (row, column), now[row], own, again)
+        row: _chosen_settings(file.searches, searches, (row, column), now[row], own, again)
         for row, own in seeds.items()
     }
 
@@ -222,7 +211,7 @@ def _chosen_settings(
         raise UserError(f"{file} has no search of {name}: {again}")
     then = {key: value for key, value in search["settings"].items() if key != "seed"}
     present = {key: value for key, value in now.items() if key != "seed"}
-    if changed := differences({"settings": then}, present):
+    if changed := differences(then, present):
         raise UserError(
             f"The search of {name} was made with other settings ({changes_text(changed)}): {again}"
         )

@@ -4,18 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 from fedul_flwr.config.run_config import LAST_MODEL, RunConfig
-from fedul_flwr.experiments.matrix import Size
-from fedul_flwr.experiments.result_file import (
-    differences,
-    edited,
-    make_result,
-    read_results,
-    results_file,
-    write_results,
-)
+from fedul_flwr.experiments.result_file import ResultFile, differences, edited
 from fedul_flwr.experiments.run_trials import Save, Say, run_trials
 from fedul_flwr.experiments.table_file import Table
 from fedul_flwr.experiments.table_plan import Device, local_settings
@@ -33,29 +24,21 @@ class Reproduction:
 
     Attributes
     ----------
-    results : folder of the stored results.
+    file : file of the results.
     run : runs a configuration with a number of clients under a title, and raises an error if the
         run fails.
     say : prints a line.
-    tuned : whether the settings are those that a search chose.
     """
 
     table: Table
-    size: Size
-    results: Path
+    file: ResultFile
     device: Device
     run: Callable[[RunConfig, int, str], None]
     say: Say
-    tuned: bool = False
-
-    @property
-    def file(self) -> Path:
-        """File of the stored results."""
-        return results_file(self.results, self.table.name, self.size, tuned=self.tuned)
 
     def missing(self, plan: Plan, rows: Sequence[str]) -> list[Trial]:
         """Trials of ``rows`` without a stored result of the same settings."""
-        known = read_results(self.file)
+        known = self.file.read()
         return [
             trial
             for trial in plan.trials
@@ -63,7 +46,7 @@ class Reproduction:
             and (
                 (result := known.get(trial.key)) is None
                 or edited(result)
-                or differences(result, trial.settings)
+                or differences(result["settings"], trial.settings)
             )
         ]
 
@@ -82,7 +65,7 @@ class Reproduction:
     def _run_column(self, plan: Plan, trials: Sequence[Trial]) -> int:
         if not trials:
             return 0
-        self.say(f"{self.table.name}, {self.size}, {plan.column}: {len(trials)} to run.")
+        self.say(f"{self.table.name}, {self.file.size}, {plan.column}: {len(trials)} to run.")
         ready = set(plan.seeds)
         if plan.start is not None:
             seeds = {trial.seed for trial in trials}
@@ -103,20 +86,8 @@ class Reproduction:
         return [result for result in found if result.status == "finished"]
 
     def _store(self, found: Sequence[TrialResult]) -> None:
-        new = {
-            result.trial.key: make_result(
-                self.table.name,
-                self.size,
-                result,
-                local_data=result.trial.settings["dataset"] in self.device.datasets,
-                tuned=self.tuned,
-            )
-            for result in found
-            if result.status == "finished"
-        }
-        if new:
-            results = {**read_results(self.file), **new}
-            write_results(self.file, self.table.name, results.values())
+        if finished := [result for result in found if result.status == "finished"]:
+            self.file.add(finished, self.device.datasets)
 
     def _prepare(self, trial: Trial) -> None:
         """Empty the directory if it has other settings; let a run that resumes use this device."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -11,10 +12,9 @@ from fedul_flwr.errors import UserError
 from fedul_flwr.experiments.matrix import SIZES, Size
 from fedul_flwr.experiments.metrics import METRICS
 from fedul_flwr.experiments.paper_table import Line, Results, lines, mean_curves
-from fedul_flwr.experiments.result_file import check_result, command, read_results, results_file
+from fedul_flwr.experiments.result_file import ResultFile
 from fedul_flwr.experiments.search_file import (
     read_searches,
-    searches_file,
     trial_counts,
     tuned_rows,
 )
@@ -32,17 +32,13 @@ _Plotted = tuple[Size, bool, Results]
 """Size of the runs in a plot, whether they are tuned, and their results."""
 
 
-def check_results(table: Table, size: Size, results: Results, searches: Path | None = None) -> None:
-    """Refuse results that the experiment as it is now would not make.
-
-    Parameters
-    ----------
-    searches : folder of the searches that chose the settings; None: the runs are not tuned.
+def check_results(table: Table, file: ResultFile, results: Results) -> None:
+    """Refuse results of a file that the experiment as it is now would not make.
 
     Raises
     ------
     UserError
-        Naming the first such result, see :func:`~fedul_flwr.experiments.result_file.check_result`
+        Naming the first such result, see :class:`~fedul_flwr.experiments.result_file.ResultFile`
         and, for tuned runs, :func:`~fedul_flwr.experiments.search_file.tuned_rows`.
     """
     now: dict[Key, Mapping[str, Any]] = {}
@@ -53,14 +49,12 @@ def check_results(table: Table, size: Size, results: Results, searches: Path | N
                 seeds.setdefault(row, []).append(seed)
         if not seeds:
             continue
-        tuned = None
-        if searches is not None:
-            tuned = tuned_rows(table, column, size, seeds, Device(), searches)
+        tuned = tuned_rows(table, column, file, seeds) if file.tuned else None
         used = sorted({seed for of_row in seeds.values() for seed in of_row})
-        plan = plan_column(table, column, size, used, Device(), tuned)
+        plan = plan_column(table, column, file.size, used, Device(), tuned)
         now |= {trial.key: trial.settings for trial in plan.trials}
     for key, result in results.items():
-        check_result(table.name, size, key, result, now.get(key), tuned=searches is not None)
+        file.check(key, result, now.get(key))
 
 
 @dataclass(frozen=True)
@@ -75,17 +69,12 @@ class TableResults:
     @classmethod
     def read(cls, table: Table, folder: Path) -> TableResults:
         """Read and check the results of a table."""
-        results, tuned = (
-            {
-                size: read_results(results_file(folder, table.name, size, tuned=searched))
-                for size in SIZES
-            }
-            for searched in (False, True)
-        )
-        for size in SIZES:
-            check_results(table, size, results[size])
-            check_results(table, size, tuned[size], folder)
-        return cls(table, folder, results, {size: of for size, of in tuned.items() if of})
+        found: dict[bool, dict[Size, Results]] = {False: {}, True: {}}
+        for tuned, size in product(found, SIZES):
+            file = ResultFile(folder, table.name, size, tuned)
+            results = found[tuned][size] = file.read()
+            check_results(table, file, results)
+        return cls(table, folder, found[False], {s: of for s, of in found[True].items() if of})
 
     def has_run(self) -> bool:
         """Whether there is any result."""
@@ -135,12 +124,13 @@ class TableResults:
         if settings.benchmark:
             head.append(f"A benchmark measures it: `{settings.benchmark}`.")
         else:
-            head.append(f"Not run: `{command(table.name, 'full')}`, or with `--quick`.")
+            command = ResultFile(self.folder, table.name, "full").command()
+            head.append(f"Not run: `{command}`, or with `--quick`.")
         return "\n".join([*head, "", *_paper_lines(table, shown)])
 
     def _searches(self, size: Size) -> Iterator[str]:
         """The settings that the searches of tuned runs chose."""
-        file = searches_file(self.folder, self.table.name, size)
+        file = ResultFile(self.folder, self.table.name, size).searches
         yield ""
         yield (
             f"Tuned, {size}: settings that [one search for all rows](tune.md) chose without the "
