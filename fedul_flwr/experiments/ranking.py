@@ -39,11 +39,17 @@ class Estimate:
 
     @classmethod
     def of(cls, values: Sequence[float]) -> Estimate:
-        """The estimate from the values of single runs."""
-        if not values:
-            return cls()
-        std = stdev(values) if len(values) > 1 else None
-        return cls(fmean(values), std, len(values), half_width(values))
+        """The estimate from the values of single runs.
+
+        The interval is that of Student's t: its half is t·s/√n with the 0.975 quantile t of n − 1
+        degrees of freedom and the sample standard deviation s of the n values.
+        """
+        count = len(values)
+        if count < 2:
+            return cls(values[0], count=1) if values else cls()
+        std = stdev(values)
+        half = float(student_t.ppf(1 - LEVEL / 2, count - 1)) * std / math.sqrt(count)
+        return cls(fmean(values), std, count, half)
 
     def text(self, digits: int) -> str:
         """``2.98 ± 2.14 (1.72), 5 seeds``, without the parts that are not known."""
@@ -102,18 +108,6 @@ def rank(errors: Mapping[str, Mapping[int, float]]) -> dict[str, Ranking]:
             marked = p_value >= LEVEL
         ranked[name] = Ranking(found[name], tuple(known), name == best, pairs, p_value, marked)
     return ranked
-
-
-def half_width(values: Sequence[float]) -> float | None:
-    """Half of the 95 % confidence interval of the mean by Student's t.
-
-    It is t·s/√n with the 0.975 quantile t of n − 1 degrees of freedom and the sample standard
-    deviation s of the n values; None with fewer than two values.
-    """
-    count = len(values)
-    if count < 2:
-        return None
-    return float(student_t.ppf(1 - LEVEL / 2, count - 1)) * stdev(values) / math.sqrt(count)
 
 
 def stack_curves(

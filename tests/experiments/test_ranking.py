@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from scipy.stats import ttest_rel
 
-from fedul_flwr.experiments.ranking import Ranking, half_width, paired_p_value, rank
+from fedul_flwr.experiments.ranking import Estimate, Ranking, paired_p_value, rank
 
 
 def marked(ranked: dict[str, Ranking]) -> set[str]:
@@ -47,15 +47,15 @@ def test_given_three_errors_then_the_deviation_is_that_of_a_sample() -> None:
 def test_given_five_seeds_then_the_interval_is_that_of_tables_of_student_t() -> None:
     # Mean 3, s = sqrt((4 + 1 + 0 + 1 + 4) / 4) = sqrt(2.5), and in tables of Student's t the 0.975
     # quantile of 4 degrees of freedom is 2.776.
-    assert half_width([1, 2, 3, 4, 5]) == pytest.approx(2.776 * math.sqrt(2.5 / 5), abs=1e-3)
-    assert rank({"a": dict(enumerate([1.0, 2, 3, 4, 5]))})["a"].error.half_width == half_width(
-        range(1, 6)
-    )
+    half = Estimate.of([1, 2, 3, 4, 5]).half_width
+    assert half == pytest.approx(2.776 * math.sqrt(2.5 / 5), abs=1e-3)
+    assert rank({"a": dict(enumerate([1.0, 2, 3, 4, 5]))})["a"].error.half_width == half
 
 
 def test_given_one_seed_then_there_is_no_interval() -> None:
-    assert half_width([1.0]) is None
-    assert half_width([2.0, 2.0]) == 0.0
+    assert Estimate.of([1.0]) == Estimate(1.0, None, 1, None)
+    assert Estimate.of([]) == Estimate()
+    assert Estimate.of([2.0, 2.0]).half_width == 0.0
     assert rank({"a": {0: 1.0}, "b": {}})["a"].error.half_width is None
 
 
