@@ -97,3 +97,11 @@ def test_strategies_hold_methods_and_base_strategies_alone() -> None:
     names = {path.stem for path in (ROOT / "strategies").glob("*.py")}
     methods = {"fedul", "fedul_finetune", "fedul_mix", "fedmatch", "xclp", "xclp_predict"}
     assert names == {"__init__", *methods, "scaffold", "fednova", "local_only"}
+
+
+def test_the_names_of_modules_in_experiments_occur_once_in_the_house() -> None:
+    own = {path.stem for path in FILES if path.parts[1] == "experiments"} - {"__init__"}
+    folders = ("strategies", "client_apps", "baselines")
+    others = [path for path in FILES if path.parts[1] != "experiments"]
+    others += [path for folder in folders for path in (ROOT / folder).glob("*.py")]
+    assert own & {path.stem for path in others} == set()

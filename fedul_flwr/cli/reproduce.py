@@ -59,7 +59,7 @@ def reproduce(
     experiments: Experiments = EXPERIMENTS,
     verbose: Verbose = False,
 ) -> None:
-    """Run the missing experiments of a paper's table, and compare the results with the paper's."""
+    """Run the missing trials of TABLE, as fedul/table-1, and compare them with the paper."""
     if [table is not None, render, show].count(True) != 1:
         raise UserError("reproduce takes one of TABLE, --render and --list.")
     if column is not None and table is None:

@@ -75,7 +75,7 @@ def tune(
     results: Results = RESULTS,
     experiments: Experiments = EXPERIMENTS,
 ) -> None:
-    """Search settings for every row of a table: the same trials for all, no test error used."""
+    """Search settings for every row of TABLE, as fedul/table-1, without using test errors."""
     if (table is None) == (runs is None):
         raise UserError("tune takes either TABLE or --runs FILE.")
     from fedul_flwr.experiments.row_search import silence_logs

@@ -41,7 +41,7 @@ class TableSettings(Settings):
     measures: list[str] = Field(min_length=1)
     """Names of :data:`~fedul_flwr.experiments.metrics.METRICS`."""
     note: str = ""
-    """What readers have to know to compare the figures."""
+    """Remarks for comparing the figures."""
     picture: str = ""
     """Column whose errors over rounds are plotted; empty: no plot."""
     benchmark: str = ""
@@ -210,20 +210,20 @@ def _measured(settings: TableSettings) -> dict[str, Column]:
     }
 
 
-def pick(wanted: str | None, known: Sequence[str], what: str) -> list[str]:
+def pick(wanted: str | None, known: Sequence[str], noun: str) -> list[str]:
     """Names of a list such as ``FedUL,FedPL`` in the order of ``known``; None: all names.
 
     Raises
     ------
     UserError
-        Naming the ``what``, such as a row, that is not ``known``.
+        Naming the ``noun``, such as a row, that is not ``known``.
     """
     if wanted is None:
         return list(known)
     names = [part.strip() for part in wanted.split(",") if part.strip()]
     for name in names or [wanted]:
         if name not in known:
-            raise UserError(f"Unknown {what} {name!r}; there are {', '.join(known)}.")
+            raise UserError(f"Unknown {noun} {name!r}; there are {', '.join(known)}.")
     return [name for name in known if name in names]
 
 

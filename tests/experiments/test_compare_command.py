@@ -30,7 +30,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def ran(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Counts what is simulated: ``method-seed``."""
+    """Records each simulated run as ``method-seed``."""
     started: list[str] = []
     real = simulation.run_in_process
 

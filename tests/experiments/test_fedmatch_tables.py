@@ -1,4 +1,4 @@
-"""The tables of FedMatch's paper have its settings, and their rows can be compared."""
+"""The tables of FedMatch have the settings of the paper, and their rows can be compared."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from fedul_flwr.experiments.trial_plan import read_runs
 from tests.support.paper_tables import (
     EXPERIMENTS,
     ROOT,
-    cell,
     changed_by_quick,
+    column_settings,
     columns,
-    shared,
+    row_settings,
     table,
 )
 
@@ -35,8 +35,8 @@ def num_clients(name: str, size: Size) -> int:
     return 20 if size == "quick" and many == 100 else many
 
 
-def said(name: str, column: str, size: Size) -> dict[str, Scalar]:
-    """What the names of a table and a column say of their settings."""
+def settings_in_name(name: str, column: str, size: Size) -> dict[str, Scalar]:
+    """Settings that the names of a table and a column state."""
     streams, covid = "Streaming" in column, name == "fedmatch/figure-9"
     at_server = "at server" in column
     found: dict[str, Scalar] = {
@@ -68,14 +68,14 @@ def said(name: str, column: str, size: Size) -> dict[str, Scalar]:
 def test_given_a_column_then_its_settings_are_those_in_its_name(
     name: str, column: str, size: Size
 ) -> None:
-    flat, expected = shared(name, column, size), said(name, column, size)
+    flat, expected = column_settings(name, column, size), settings_in_name(name, column, size)
     assert {key: flat[key] for key in expected} == expected
     assert table(name).num_clients(column, size) == num_clients(name, size)
 
 
 @pytest.mark.parametrize(("name", "column"), ALL)
 def test_given_any_column_then_it_has_the_papers_shared_settings(name: str, column: str) -> None:
-    flat = shared(name, column)
+    flat = column_settings(name, column)
     at_server = "at server" in column
     expected: dict[str, Scalar] = {
         **{"optimizer": "sgd", "learning-rate": 1e-3, "momentum": 0.0, "weight-decay": 0.0},
@@ -101,7 +101,7 @@ def test_given_any_column_then_it_has_the_papers_shared_settings(name: str, colu
 def test_given_a_column_then_validation_and_server_points_are_as_many_as_in_the_paper(
     name: str, column: str
 ) -> None:
-    flat = shared(name, column)
+    flat = column_settings(name, column)
     points, validation = (60_000, 3500) if "Streaming" in column else (50_000, 3000)
     server = 1000 if flat["scenario.labels-at"] == "server" else 0
     # Rounded up when points are set aside: 0.058333 · 60,000 = 3499.98, 0.016666 · 60,000 = 999.96.
@@ -119,7 +119,7 @@ def test_given_quick_then_columns_are_smaller(name: str, column: str) -> None:
 def test_given_a_row_then_its_base_is_that_in_its_name(name: str, column: str) -> None:
     for row in table(name).rows_of(column, "full"):
         base = row.partition("-")[0].lower()
-        assert cell(name, column, row)["base"] == (base if "-" in row else "fedavg")
+        assert row_settings(name, column, row)["base"] == (base if "-" in row else "fedavg")
 
 
 @pytest.mark.parametrize(("name", "column"), [f for f in ALL if "figure-6" not in f[0]])
@@ -133,11 +133,11 @@ def test_given_a_table_then_it_has_the_papers_figures_of_its_rows(name: str, col
 def test_given_the_ablations_then_each_leaves_out_one_part_of_a_column_of_table_1() -> None:
     (column,) = table("fedmatch/figure-6ab").columns
     for size in SIZES:
-        assert shared("fedmatch/figure-6ab", column, size) == shared(
+        assert column_settings("fedmatch/figure-6ab", column, size) == column_settings(
             "fedmatch/table-1", column, size
         )
     rows = table("fedmatch/figure-6ab").rows()
-    flat = {row: cell("fedmatch/figure-6ab", column, row) for row in rows}
+    flat = {row: row_settings("fedmatch/figure-6ab", column, row) for row in rows}
     assert flat.pop("labels alone")["method"] == "given-labels"
     whole = flat.pop("FedMatch")
     changed = {row: {key for key in own if own[key] != whole[key]} for row, own in flat.items()}
@@ -154,20 +154,23 @@ def test_given_the_ablations_then_each_leaves_out_one_part_of_a_column_of_table_
 
 @pytest.mark.parametrize("labels", ["labels at clients", "labels at server"])
 def test_given_the_recipe_then_it_changes_the_named_settings_alone(labels: str) -> None:
-    recipe, paper = shared(RECIPE, labels), shared("fedmatch/table-1", f"Batch-IID {labels}")
+    recipe, paper = (
+        column_settings(RECIPE, labels),
+        column_settings("fedmatch/table-1", f"Batch-IID {labels}"),
+    )
     changed = {key for key in paper if paper[key] != recipe.get(key)}
     of_schedule = {"learning-rate-patience", "learning-rate-patience-scope"}
     of_release = {"ssl.randaugment", "fedmatch.threshold", "fedmatch.ties", "weight-decay"}
     assert changed - of_schedule == {"learning-rate-schedule", "selection"} | of_release
     assert (recipe["fedmatch.threshold"], recipe["weight-decay"]) == (0.85, 1e-4)
-    quick = shared(RECIPE, labels, "quick")
+    quick = column_settings(RECIPE, labels, "quick")
     assert changed_by_quick(RECIPE, labels) <= {
         *("model", "num-rounds", "learning-rate", "points-per-client", "validation-fraction"),
         *("evaluate-every", "batch-size", "ssl.unlabeled-batch-size", "server.points"),
     }
     assert quick["learning-rate"] == 3 * float(str(recipe["learning-rate"]))
     rows = table(RECIPE).rows_of(labels, "quick")
-    steps = {cell(RECIPE, labels, row, "quick")["learning-rate"] for row in rows}
+    steps = {row_settings(RECIPE, labels, row, "quick")["learning-rate"] for row in rows}
     assert steps == {quick["learning-rate"]}
 
 

@@ -1,4 +1,4 @@
-"""The tables of FedUL's paper and of the bi-objective report have their settings; overviews run."""
+"""The tables of FedUL and of the bi-objective report have the settings of the papers."""
 
 from __future__ import annotations
 
@@ -13,7 +13,14 @@ from fedul_flwr.config.overrides import parse_overrides
 from fedul_flwr.experiments.table_file import table_names
 from fedul_flwr.experiments.trial_plan import make_plan, read_runs
 from fedul_flwr.methods import METHODS, PARTLY_LABELED
-from tests.support.paper_tables import EXPERIMENTS, cell, changed_by_quick, columns, shared, table
+from tests.support.paper_tables import (
+    EXPERIMENTS,
+    changed_by_quick,
+    column_settings,
+    columns,
+    row_settings,
+    table,
+)
 
 OVERVIEW = EXPERIMENTS / "overview"
 COLUMNS = {
@@ -70,8 +77,8 @@ def test_given_all_tables_then_each_has_its_columns_and_is_in_the_guide() -> Non
         assert is_table or "overview" in place.parts or f"`{place.as_posix()}`" in guide
 
 
-def said(name: str, column: str) -> dict[str, Scalar]:
-    """What the names of a table and a column say of their settings."""
+def settings_in_name(name: str, column: str) -> dict[str, Scalar]:
+    """Settings that the names of a table and a column state."""
     found: dict[str, Scalar] = {"fedul.num-sets": 10, "partition": "majority"}
     for word in column.split():
         if word in ("IID", "Non-IID"):
@@ -104,12 +111,12 @@ def num_clients(name: str, column: str) -> int:
 
 @pytest.mark.parametrize(("name", "column"), FEDUL)
 def test_given_a_column_of_fedul_then_it_has_the_papers_settings(name: str, column: str) -> None:
-    flat = shared(name, column)
+    flat = column_settings(name, column)
     expected: dict[str, Scalar] = {
         **{"batch-size": 128, "local-epochs": 1, "fedul.prior-noise": 0.0, "points-per-client": 0},
         **{"server-fraction": 0.0, "fedul.num-sets-max": 0, "num-rounds": 100, "optimizer": "adam"},
         **{"learning-rate": 1e-4, "fedul.overlap": "shared", "validation-fraction": 0.2},
-        **said(name, column),
+        **settings_in_name(name, column),
     }
     assert {key: flat[key] for key in expected} == expected
     assert table(name).num_clients(column, "full") == num_clients(name, column)
@@ -143,7 +150,7 @@ def test_given_quick_then_columns_of_fedul_are_smaller_and_have_the_same_clients
 def test_given_a_rival_of_fedul_then_it_has_the_settings_of_the_authors_code(
     name: str, column: str
 ) -> None:
-    found = {row: cell(name, column, row) for row in table(name).rows_of(column, "full")}
+    found = {row: row_settings(name, column, row) for row in table(name).rows_of(column, "full")}
     released = {"labels": "drawn", "relabel": True, "mix": "outputs", "pairing": "shorter"}
     assert {key: found["FedPL"][f"fedpl.{key}"] for key in released} == released
     assert found["FedPL"]["l1"] == 0

@@ -28,7 +28,7 @@ EXPERIMENTS = Path("experiments")
 
 
 def printed(*arguments: str) -> tuple[str, Overrides]:
-    """The comments of what is printed, and its settings as the commands read them."""
+    """The comments of a printed file, and its settings as the commands read them."""
     result = invoke("reproduce", *arguments)
     assert result.exit_code == 0, result.output
     Path("cell.toml").write_text(result.output)

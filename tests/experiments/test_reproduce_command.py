@@ -33,7 +33,7 @@ def reproduce(*arguments: str) -> Result:
 
 @pytest.fixture
 def ran(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Counts what is simulated: method and number of sets; ``fail`` in it makes runs fail."""
+    """Records number of sets and method of each simulated run; ``fail`` in it makes runs fail."""
     started: list[str] = []
     real = simulation.run_in_process
 

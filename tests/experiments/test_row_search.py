@@ -57,7 +57,7 @@ def tried(asked: RowSearch) -> list[float]:
 
 
 def nothing(_: str) -> None:
-    """Says nothing."""
+    """Prints nothing."""
 
 
 def test_given_eight_trials_then_those_that_continue_after_the_rung_are_as_calculated_by_hand(

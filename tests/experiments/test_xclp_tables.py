@@ -12,10 +12,10 @@ from fedul_flwr.experiments.table_plan import start_settings
 from tests.support.paper_tables import (
     EXPERIMENTS,
     ROOT,
-    cell,
     changed_by_quick,
+    column_settings,
     columns,
-    shared,
+    row_settings,
     table,
 )
 
@@ -34,8 +34,8 @@ LARGEST_STEPS = ((50, 0.3), (20, 0.1), (0, 0.05))
 """The authors' code: from so many labels in a batch on, this step size."""
 
 
-def said(name: str, column: str) -> dict[str, Scalar]:
-    """What the names of a table and a column say of their settings."""
+def settings_in_name(name: str, column: str) -> dict[str, Scalar]:
+    """Settings that the names of a table and a column state."""
     words = column.split()
     if name == "xclp/table-4":  # as IID 1000 labels at 100 clients
         split, labels, _, _, many, _ = words
@@ -73,7 +73,7 @@ def said(name: str, column: str) -> dict[str, Scalar]:
 def test_given_a_column_then_its_settings_are_those_in_its_name(
     name: str, column: str, size: Size
 ) -> None:
-    flat, expected = shared(name, column, size), said(name, column)
+    flat, expected = column_settings(name, column, size), settings_in_name(name, column)
     expected["method"] = "xclp" if (name, column) in TRAINED else "xclp-predict"
     assert {key: flat[key] for key in expected} == expected
     many = int(column.split()[-2]) if name == "xclp/table-5" else CLIENTS.get(name, 6)
@@ -85,7 +85,7 @@ def test_given_a_column_then_its_settings_are_those_in_its_name(
 
 @pytest.mark.parametrize(("name", "column"), TRAINED)
 def test_given_a_column_that_trains_then_it_has_the_papers_settings(name: str, column: str) -> None:
-    flat, clients = shared(name, column), table(name).num_clients(column, "full")
+    flat, clients = column_settings(name, column), table(name).num_clients(column, "full")
     expected = {
         **{"optimizer": "sgd", "momentum": 0.0, "weight-decay": 2e-4, "batch-size": 50},
         **{"num-rounds": 3000, "semi.labels-only-rounds": 1500, "local-epochs": 5},
@@ -119,7 +119,7 @@ def test_given_quick_then_columns_that_train_are_smaller(name: str, column: str)
         *mini,
     }
     # 0.25 of 20 clients are five, as 0.05 of 100 are.
-    assert float(str(shared(name, column, "quick")["fraction-train"])) * 20 == 5
+    assert float(str(column_settings(name, column, "quick")["fraction-train"])) * 20 == 5
 
 
 @pytest.mark.parametrize(("name", "column"), LABELED)
@@ -168,7 +168,7 @@ def test_given_a_number_in_the_name_of_a_starting_run_then_it_is_that_of_the_col
 def test_given_another_column_then_it_starts_from_pretrained_weights_or_none() -> None:
     for name, column in [found for found in LABELED if found not in STARTED]:
         start = "" if column.startswith("identity") else "torchvision"
-        assert shared(name, column)["start-from"] == start
+        assert column_settings(name, column)["start-from"] == start
 
 
 @pytest.mark.parametrize("size", SIZES)
@@ -176,10 +176,10 @@ def test_given_another_column_then_it_starts_from_pretrained_weights_or_none() -
 def test_given_a_rival_of_xclp_then_it_has_the_columns_model(
     name: str, column: str, size: Size
 ) -> None:
-    model = str(shared(name, column, size)["model"])
+    model = str(column_settings(name, column, size)["model"])
     head = {"cnn13": "cnn13-plain+head"}.get(model, f"{model}+head")
     rows = table(name).rows_of(column, size)
-    found = {row: cell(name, column, row, size) for row in rows}
+    found = {row: row_settings(name, column, row, size) for row in rows}
     assert {row: flat["model"] for row, flat in found.items()} == {
         row: head if row == "FedSiam" else model for row in rows
     }

@@ -1,4 +1,4 @@
-"""Column of the shipped tables as tests read them."""
+"""Settings of the shipped tables, for tests."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def table(name: str) -> Table:
 
 
 def columns(*prefixes: str) -> list[tuple[str, str]]:
-    """Table and column of all settings in tables whose names begin so; not of benchmarks."""
+    """Table and column of all tables whose names begin with a prefix; benchmarks have none."""
     return [
         (name, column)
         for name in table_names(EXPERIMENTS)
@@ -31,13 +31,13 @@ def columns(*prefixes: str) -> list[tuple[str, str]]:
     ]
 
 
-def shared(name: str, column: str, size: Size = "full") -> dict[str, Scalar]:
-    """All settings of a column without those of its rows."""
+def column_settings(name: str, column: str, size: Size = "full") -> dict[str, Scalar]:
+    """Flat settings that the rows of a column share."""
     return _flat(table(name).settings_of(column, size))
 
 
-def cell(name: str, column: str, row: str, size: Size = "full") -> dict[str, Scalar]:
-    """All settings of a cell."""
+def row_settings(name: str, column: str, row: str, size: Size = "full") -> dict[str, Scalar]:
+    """Flat settings of a row in a column."""
     own = table(name).rows_of(column, size)[row]
     return _flat(apply(table(name).settings_of(column, size), own))
 
@@ -49,6 +49,6 @@ def _flat(settings: Overrides) -> dict[str, Scalar]:
 
 def changed_by_quick(name: str, column: str) -> set[str]:
     """Settings that quick runs change."""
-    full, quick = shared(name, column), shared(name, column, "quick")
+    full, quick = column_settings(name, column), column_settings(name, column, "quick")
     assert full.keys() == quick.keys()
     return {key for key in full if full[key] != quick[key]}
