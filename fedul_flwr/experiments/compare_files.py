@@ -15,6 +15,8 @@ from fedul_flwr.results.records import write_atomically
 from fedul_flwr.results.store import RunDirectory
 from fedul_flwr.results.summary import SHARES
 
+_TRAFFIC = ("bytes_up", "bytes_down", *SHARES)
+
 
 def compare(plan: Plan, simulate: Simulate, say: Say) -> list[Row]:
     """Run the trials that are not finished, and save the files of the comparison after each.
@@ -71,40 +73,34 @@ def markdown(plan: Plan, rows: Sequence[Row]) -> str:
 
 def _runs_csv(rows: Sequence[Row]) -> str:
     """A line for each run, with numbers in full precision."""
-    keys = ("seconds_per_round", "bytes_up", "bytes_down", *SHARES)
     return csv_text(
-        ("run", "mean", "std", "half_width", "p_value", "marked", "seconds", *keys, "n_seeds"),
-        (
-            (
-                row.name,
-                row.ranking.error.mean,
-                row.ranking.error.std,
-                row.ranking.error.half_width,
-                row.ranking.p_value,
-                str(row.ranking.marked).lower(),
-                *(row.mean(key) for key in ("seconds_total", *keys)),
-                len(row.ranking.seeds),
-            )
-            for row in rows
-        ),
+        {
+            "run": row.name,
+            "mean": row.ranking.error.mean,
+            "std": row.ranking.error.std,
+            "half_width": row.ranking.error.half_width,
+            "p_value": row.ranking.p_value,
+            "marked": str(row.ranking.marked).lower(),
+            "seconds": row.mean("seconds_total"),
+            **{key: row.mean(key) for key in ("seconds_per_round", *_TRAFFIC)},
+            "n_seeds": len(row.ranking.seeds),
+        }
+        for row in rows
     )
 
 
 def _trials_csv(plan: Plan, results: Sequence[TrialResult]) -> str:
     """A line for each trial; its directory is relative to that of the comparison."""
-    keys = ("test_error", "best_round", "seconds_total", "bytes_up", "bytes_down", *SHARES)
+    keys = ("test_error", "best_round", "seconds_total", *_TRAFFIC)
     return csv_text(
-        ("run", "seed", "status", *keys, "directory"),
-        (
-            (
-                result.trial.row,
-                result.trial.seed,
-                result.status,
-                *((result.run.summary or {}).get(key) if result.run else None for key in keys),
-                result.trial.directory.relative_to(plan.output).as_posix(),
-            )
-            for result in results
-        ),
+        {
+            "run": result.trial.row,
+            "seed": result.trial.seed,
+            "status": result.status,
+            **{key: ((result.run and result.run.summary) or {}).get(key) for key in keys},
+            "directory": result.trial.directory.relative_to(plan.output).as_posix(),
+        }
+        for result in results
     )
 
 

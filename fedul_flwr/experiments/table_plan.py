@@ -99,7 +99,7 @@ def plan_columns(
 
     Parameters
     ----------
-    tuned : settings that a search chose, by column and row.
+    tuned : settings that a search chose, by column and row; columns without a row are left out.
 
     Raises
     ------
@@ -109,6 +109,7 @@ def plan_columns(
     plans = [
         plan_column(table, column, size, seeds, device, None if tuned is None else tuned[column])
         for column in columns
+        if tuned is None or tuned[column]
     ]
     known = sorted({str(trial.settings["dataset"]) for plan in plans for trial in plan.trials})
     for name in device.datasets:

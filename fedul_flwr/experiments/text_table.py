@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from fedul_flwr.results.summary import print_wide
 
@@ -39,10 +39,11 @@ def markdown_text(text: str) -> str:
     return text
 
 
-def csv_text(head: Sequence[str], lines: Iterable[Sequence[object]]) -> str:
-    """A table as CSV; None is an empty field."""
+def csv_text(lines: Iterable[Mapping[str, object]]) -> str:
+    """One or more lines by column as CSV; None is an empty field."""
+    first, *others = lines
     out = io.StringIO()
-    writer = csv.writer(out, lineterminator="\n")
-    writer.writerow(head)
-    writer.writerows(lines)
+    writer = csv.DictWriter(out, first, lineterminator="\n")
+    writer.writeheader()
+    writer.writerows([first, *others])
     return out.getvalue()

@@ -50,3 +50,13 @@ def test_given_a_run_that_starts_from_another_then_its_settings_include_that_one
     assert settings["start-from:seed"] == 4
     assert plan.start is not None
     assert plan.trials[0].config.start_from == str(plan.start.trials[0].directory)
+
+
+def test_given_tuned_rows_of_one_column_then_the_other_columns_are_left_out(
+    digits_table: Path,
+) -> None:
+    table = read_table(EXPERIMENTS, "mini/table-1")
+    tuned = {"M=10": {"FedUL": {"learning-rate": 0.5}}, "M=12": {}}
+    (plan,) = plan_columns(table, list(table.columns), "full", (1, 2), Device(), tuned)
+    assert [trial.key for trial in plan.trials] == [("FedUL", "M=10", 1), ("FedUL", "M=10", 2)]
+    assert {trial.settings["learning-rate"] for trial in plan.trials} == {0.5}
