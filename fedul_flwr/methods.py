@@ -148,7 +148,7 @@ METHODS: dict[str, Method] = {
             name="server-only",
             strategy="baselines.server_only:ServerOnly",
             client="fedul_flwr.federated.client:MethodClient",
-            disclosures="fedul_flwr.federated.disclosure:HELLO_ONLY",
+            disclosures="fedul_flwr.federated.disclosure:DESCRIBE_ONLY",
             # Uses the same split as the methods it is compared with, but only the server's part.
             settings=(UnlabeledSetSettings, ServerTrainingSettings),
         ),

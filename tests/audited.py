@@ -139,7 +139,7 @@ class Federation:
         data = find_method(self.settings.method).data
         files = client_files(self.source, self.split, data)
         told = setup_content(self.settings, SHAPE, files)
-        return self.client(number, **options).on_phase("prepare", told)
+        return self.client(number, **options).on_phase("setup", told)
 
     def weights(self) -> Arrays:
         return dict(dump_arrays(build_model("mlp", SHAPE.image_shape, 4, seed=1)))

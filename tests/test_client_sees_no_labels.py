@@ -117,7 +117,7 @@ def test_clients_import_nothing_that_carries_labels(module: Any) -> None:
 def test_no_phase_opens_a_file_with_labels(federation: Build, selection: str, overlap: str) -> None:
     run = federation(selection=selection, **{"fedul.overlap": overlap})
     with files_opened() as paths:
-        run.client().on_phase("hello", Content())
+        run.client().on_phase("describe", Content())
         run.prepare()
         run.fit()
         run.client().evaluate(run.parameters(), {"server-round": 1})

@@ -53,7 +53,7 @@ Features = Callable[[Arrays], NDArray[np.floating[Any]]]
 
 def end_propagation(store: Store) -> None:
     """Delete a client's keys, codes and all other state of a propagation."""
-    store.set_secrets(STORED, {})
+    store.set_ephemeral(STORED, {})
 
 
 class PropagationClient:
@@ -198,14 +198,14 @@ class PropagationClient:
 
     def _stored(self) -> Arrays:
         """Stored arrays of the current propagation."""
-        stored = self._store.secrets(STORED)
+        stored = self._store.ephemeral(STORED)
         if not stored:
             raise UserError(f"{self._name} has no part in the propagation that it is asked about.")
         return stored
 
     def _store_arrays(self, own: Arrays, backend: Mapping[str, NDArray[Any]]) -> None:
         of_backend = {BACKEND + name: array for name, array in backend.items()}
-        self._store.set_secrets(STORED, own | of_backend)
+        self._store.set_ephemeral(STORED, own | of_backend)
 
 
 def _counts(content: Content, key: str) -> list[int]:

@@ -61,7 +61,7 @@ def client(settings: Settings) -> Callable[..., Any]:
         built = KINDS[method](
             config, NodeConfig(partition_id=number, num_partitions=3), ClientState(RecordDict())
         )
-        built.on_phase("prepare", setup_content(config, shape, files))
+        built.on_phase("setup", setup_content(config, shape, files))
         load_arrays(built.model, weights())
         return built
 
@@ -124,7 +124,7 @@ def owner(settings: Settings, root: Path, method: str, **options: Any) -> Any:
     config = settings(**shown, model="mlp", method=method, **options)
     node = NodeConfig(data=str(folder), num_partitions=1)
     built = KINDS[method](config, node, ClientState(RecordDict()))
-    built.on_phase("prepare", setup_content(config, DataShape((8, 8, 1), ("a", "b"))))
+    built.on_phase("setup", setup_content(config, DataShape((8, 8, 1), ("a", "b"))))
     return built
 
 
@@ -341,7 +341,7 @@ def test_a_client_without_labels_learns_from_the_rest(client: Build) -> None:
 
 
 def test_the_server_hears_no_label(client: Build) -> None:
-    told = client("uda").on_phase("prepare", Content(values=client("uda").setup)).values
+    told = client("uda").on_phase("setup", Content(values=client("uda").setup)).values
     assert set(told) == {
         *("partition-id", "num-partitions", "own-data"),
         *("num-points", "num-labeled"),

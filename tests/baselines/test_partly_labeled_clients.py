@@ -63,7 +63,7 @@ def client(settings: Settings) -> Callable[..., Any]:
         built = kind(
             config, NodeConfig(partition_id=number, num_partitions=3), ClientState(RecordDict())
         )
-        built.on_phase("prepare", setup_content(config, shape, files))
+        built.on_phase("setup", setup_content(config, shape, files))
         load_arrays(built.model, weights())
         return built
 

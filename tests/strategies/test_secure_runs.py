@@ -26,7 +26,7 @@ from tests.strategies.test_dropouts import (
     LAST,
     LOST,
     PREDICT,
-    PREPARE,
+    SETUP,
     TRAIN,
     Settings,
     losing,
@@ -41,7 +41,7 @@ SECRET_SUM, SECRET_LAST = 7, 8
 
 @pytest.mark.parametrize("at", STEPS.values(), ids=STEPS)
 def test_who_fails_while_points_are_compared_was_never_there(settings: Settings, at: int) -> None:
-    never = train(settings(**PREDICT), 4, **losing(PREPARE, LOST))
+    never = train(settings(**PREDICT), 4, **losing(SETUP, LOST))
     lost = train(settings(**PREDICT, **SECRET), 4, **losing(at, LOST))
     assert written(lost) == written(never)
     assert list(written(lost)) == [0, 1, 3]
