@@ -7,7 +7,7 @@ from functools import cached_property
 from flwr.app import ArrayRecord
 from flwr.serverapp import Grid
 
-from baselines.network_labels import label_by_network
+from baselines.pseudo_label import label_by_network
 from fedul_flwr.data.content import Content, number
 from fedul_flwr.federated.client import MethodClient
 from fedul_flwr.federated.client_data import PartlyLabeledData

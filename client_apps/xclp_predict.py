@@ -24,7 +24,7 @@ from fedul_flwr.propagation.graph_points import GraphPoints
 from fedul_flwr.propagation.labels import labels_from_scores
 from fedul_flwr.propagation.phases import LABEL, LAST, OWN_LABELS
 from fedul_flwr.results.label_files import write_labels
-from fedul_flwr.results.label_names import LEFT_OUT, NETWORK, PERCLIENT_LP, XCLP, file_name
+from fedul_flwr.results.label_names import LEFT_OUT, LOCAL_LP, NETWORK, XCLP, file_name
 
 DISCLOSURES = (
     *REGISTRATION,
@@ -105,7 +105,7 @@ class XCLPPredictClient(MethodClient):
                 self._write(NETWORK, network_labels(logits))
         if options.compare:
             scores = graph.own_scores(features, self.settings[XCLPSettings])
-            self._write(PERCLIENT_LP, labels_from_scores(scores, graph.labels))
+            self._write(LOCAL_LP, labels_from_scores(scores, graph.labels))
         return features
 
     def _write(self, source: str, found: Propagated) -> None:

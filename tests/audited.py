@@ -22,8 +22,8 @@ from baselines.fedsiam import TEACHER, TEACHER_STEPS, FedSiamClient
 from baselines.fixmatch import FixMatchClient
 from baselines.given_labels import GivenLabelsClient
 from baselines.labels_only import LabelsOnlyClient
-from baselines.network_labels import NetworkLabelsClient
-from baselines.perclient_lp import PerClientLPClient
+from baselines.local_lp import LocalLPClient
+from baselines.pseudo_label import PseudoLabelClient
 from baselines.uda import UDAClient
 from client_apps.fedmatch import FedMatchClient
 from client_apps.fedul import FedULClient
@@ -72,8 +72,8 @@ PARTLY_LABELED: dict[str, type[MethodClient]] = {
     "xclp": XCLPClient,
     "xclp-predict": XCLPPredictClient,
     "labels-only": LabelsOnlyClient,
-    "perclient-lp": PerClientLPClient,
-    "network-labels": NetworkLabelsClient,
+    "local-lp": LocalLPClient,
+    "pseudo-label": PseudoLabelClient,
     "fedsem": FedSemClient,
     "fedsiam": FedSiamClient,
     "fedmatch": FedMatchClient,

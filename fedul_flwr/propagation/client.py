@@ -191,7 +191,7 @@ class PropagationClient:
             server_round=number(content, ROUND),
             num_points=int(present.sum()),
             num_bits=self._options.num_bits,
-            fewest_labeled=self._options.fewest_labeled,
+            min_labeled_clients=self._options.min_labeled_clients,
             seed_is_public=self._options.seed_is_public,
             encode=codes,
         )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from fedul_flwr.results.label_names import LEFT_OUT, NETWORK, PERCLIENT_LP, XCLP
+from fedul_flwr.results.label_names import LEFT_OUT, LOCAL_LP, NETWORK, XCLP
 from fedul_flwr.results.records import Run, number
 from fedul_flwr.results.summary import SHARES
 
@@ -52,9 +52,7 @@ MEASURES: Mapping[str, Measure] = {
     "balanced-accuracy": Measure(
         "balanced accuracy (%)", 2, _plain(_balanced(LEFT_OUT), _balanced(XCLP))
     ),
-    "balanced-accuracy-alone": Measure(
-        "within each client (%)", 2, _plain(_balanced(PERCLIENT_LP))
-    ),
+    "balanced-accuracy-alone": Measure("within each client (%)", 2, _plain(_balanced(LOCAL_LP))),
     "balanced-accuracy-network": Measure("the model itself (%)", 2, _plain(_balanced(NETWORK))),
     "epoch-seconds": Measure("seconds an epoch", 2),
     "gflops": Measure("forward FLOPs (G)", 3),

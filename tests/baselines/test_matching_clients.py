@@ -307,7 +307,7 @@ def test_views_are_drawn_as_the_settings_say(
         return inputs
 
     monkeypatch.setattr(views, "randaugment", spy)
-    options = {"ssl.operations": 3, "ssl.least-magnitude": 1, "ssl.most-magnitude": 9}
+    options = {"ssl.operations": 3, "ssl.min-magnitude": 1, "ssl.max-magnitude": 9}
     found = client("fixmatch", **options, **{"fixmatch.threshold": 0.0})
     task_of(found, 1).objective(network(found), *batch(found))
     views.strong_view(client("uda").settings[ViewSettings])(torch.zeros(1, 1, 8, 8))
@@ -325,7 +325,7 @@ def test_views_of_the_release_are_made_where_they_are_asked_for(
         return inputs
 
     monkeypatch.setattr(views, "released_randaugment", spy)
-    options = {"ssl.randaugment": "release", "ssl.operations": 4, "ssl.most-magnitude": 7}
+    options = {"ssl.randaugment": "release", "ssl.operations": 4, "ssl.max-magnitude": 7}
     found = client(method, **options, **{f"{method}.threshold": 0.0})
     task_of(found, 1).objective(network(found), *batch(found))
     assert asked == [(4, (2, 7))]

@@ -170,7 +170,7 @@ def test_the_server_hears_of_changes_above_the_threshold_alone(device: Build) ->
     [
         ({}, "randaugment", (6, (2, 5))),
         (
-            {"ssl.randaugment": "release", "ssl.operations": 4, "ssl.most-magnitude": 7},
+            {"ssl.randaugment": "release", "ssl.operations": 4, "ssl.max-magnitude": 7},
             "released_randaugment",
             (4, (2, 7)),
         ),

@@ -105,7 +105,7 @@ def test_fewer_than_three_are_too_few(secure: str, phase: str) -> None:
     assert str(error.value) == TOO_FEW[phase]
 
 
-@pytest.mark.parametrize(("key", "value"), [("codes-seed", "run"), ("fewest-labeled", 2)])
+@pytest.mark.parametrize(("key", "value"), [("codes-seed", "run"), ("min-labeled-clients", 2)])
 def test_what_has_no_effect_in_the_clear_is_refused(key: str, value: Any) -> None:
     with pytest.raises(UserError, match=f"^Setting xclp.{key} = .* has no effect with xclp.secure"):
         parties("plaintext", options={f"xclp.{key}": value})
