@@ -174,7 +174,7 @@ def compare_group(name: str, clients: int, points: int, num_bits: int) -> dict[s
                 server_round=1,
                 num_points=points,
                 num_bits=num_bits,
-                fewest_labeled=1,
+                min_labeled_clients=1,
                 seed_is_public=True,
                 encode=lambda _, own=codes[client]: own,
             )

@@ -453,7 +453,7 @@ def test_a_settings_class_without_a_table_is_refused() -> None:
 
 
 def test_settings_of_another_class_than_the_runs_are_a_programming_error() -> None:
-    config = parse({"method": "perclient-lp"})
+    config = parse({"method": "local-lp"})
     with pytest.raises(TypeError, match="table 'xclp' is a PropagationSettings, not XCLPSettings"):
         _ = config[XCLPSettings]
 
@@ -565,7 +565,7 @@ def test_a_table_not_in_use_is_its_defaults() -> None:
     assert parse()[FedProxSettings] == FedProxSettings()
 
 
-@pytest.mark.parametrize("method", ["network-labels", "fedsem", "fedsiam"])
+@pytest.mark.parametrize("method", ["pseudo-label", "fedsem", "fedsiam"])
 def test_confidences_of_a_network_cannot_be_made_relative(method: str) -> None:
     with pytest.raises(UserError, match=r"semi\.relative-confidence = False has no effect with m"):
         parse_flat({**default_flat(), "method": method, "semi.relative-confidence": False})

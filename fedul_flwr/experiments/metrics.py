@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from fedul_flwr.results.label_names import LEFT_OUT, NETWORK, PERCLIENT_LP, XCLP
+from fedul_flwr.results.label_names import LEFT_OUT, LOCAL_LP, NETWORK, XCLP
 from fedul_flwr.results.records import Run, number
 from fedul_flwr.results.summary import SHARES
 
@@ -52,7 +52,7 @@ METRICS: Mapping[str, Metric] = {
     "balanced-accuracy": Metric(
         "balanced accuracy (%)", 2, _first(_balanced(LEFT_OUT), _balanced(XCLP))
     ),
-    "balanced-accuracy-alone": Metric("within each client (%)", 2, _first(_balanced(PERCLIENT_LP))),
+    "balanced-accuracy-alone": Metric("within each client (%)", 2, _first(_balanced(LOCAL_LP))),
     "balanced-accuracy-network": Metric("the model itself (%)", 2, _first(_balanced(NETWORK))),
     "epoch-seconds": Metric("seconds an epoch", 2),
     "gflops": Metric("forward FLOPs (G)", 3),

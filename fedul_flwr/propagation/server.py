@@ -104,10 +104,10 @@ def refuse_beyond_reach(options: XCLPSettings, sizes: Sequence[int], labeled: in
         )
     if options.secure == "plaintext":
         return
-    if labeled < options.fewest_labeled:
+    if labeled < options.min_labeled_clients:
         raise UserError(
-            f"Setting xclp.fewest-labeled = {options.fewest_labeled}: only {labeled} client(s) "
-            "of a propagation would have labels, and others could tell what one of them "
+            f"Setting xclp.min-labeled-clients = {options.min_labeled_clients}: only {labeled} "
+            "client(s) of a propagation would have labels, and others could tell what one of them "
             "contributed."
         )
     cost = backend.cost(list(sizes), options.num_bits)
@@ -252,12 +252,12 @@ class LabelPropagation(Generic[ClientT]):
             return True
         owners = np.unique(joint.owners[joint.labeled])
         labeled = sum(member.partition_id in owners for member in left)
-        return labeled >= self._options.fewest_labeled
+        return labeled >= self._options.min_labeled_clients
 
     def _of_whom(self) -> str:
         if self._options.secure == "plaintext":
             return ""
-        return f", {self._options.fewest_labeled} or more of them with labels"
+        return f", {self._options.min_labeled_clients} or more of them with labels"
 
 
 def _check_compared(

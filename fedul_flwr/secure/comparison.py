@@ -115,10 +115,10 @@ def mask_keys(
     if task.own not in unlabeled or not known:
         raise UserError("The server named others for the sum of labels than for the comparison.")
     labeled = sum(sizes[client] > count for client, count in unlabeled.items())
-    if labeled < task.fewest_labeled:
+    if labeled < task.min_labeled_clients:
         raise UserError(
             f"The server asked for a sum of the labels of {labeled} client(s): "
-            f"xclp.fewest-labeled = {task.fewest_labeled}."
+            f"xclp.min-labeled-clients = {task.min_labeled_clients}."
         )
     keys = {
         peer: mask_key(roots[peer].tobytes(), attempt) for peer in unlabeled if peer != task.own

@@ -81,7 +81,7 @@ def test_given_any_column_then_it_has_the_papers_shared_settings(name: str, colu
         **{"optimizer": "sgd", "learning-rate": 1e-3, "momentum": 0.0, "weight-decay": 0.0},
         **{"learning-rate-schedule": "plateau", "learning-rate-factor": 3.0},
         **{"learning-rate-patience-scope": "client", "ssl.randaugment": "release"},
-        **{"ssl.operations": 6, "ssl.least-magnitude": 2, "ssl.most-magnitude": 5},
+        **{"ssl.operations": 6, "ssl.min-magnitude": 2, "ssl.max-magnitude": 5},
         **{"learning-rate-patience": 20 if at_server else 5, "local-epochs": 1},
         **{"batch-size": 100 if at_server else 10, "ssl.unlabeled-batch-size": 100},
         **{"ssl.supervised-weight": 10.0, "fedmatch.l2-weight": 10.0, "augment": "none"},

@@ -98,7 +98,7 @@ def test_a_client_itself_refuses_a_sum_with_fewer_labeled_clients_than_its_setti
     unlabeled = {
         client: size - (number < labeled) for number, (client, size) in enumerate(FOUR.items())
     }
-    task = replace(played.task(1), fewest_labeled=fewest)
+    task = replace(played.task(1), min_labeled_clients=fewest)
     if labeled >= fewest:
         _, keys = mask_keys(played.memories[1], task, unlabeled, 0)
         assert set(keys) == {4, 9, 2}
@@ -107,7 +107,7 @@ def test_a_client_itself_refuses_a_sum_with_fewer_labeled_clients_than_its_setti
         mask_keys(played.memories[1], task, unlabeled, 0)
     assert str(error.value) == (
         f"The server asked for a sum of the labels of {labeled} client(s): "
-        f"xclp.fewest-labeled = {fewest}."
+        f"xclp.min-labeled-clients = {fewest}."
     )
 
 
@@ -115,10 +115,12 @@ def test_a_client_goes_by_its_own_setting_whatever_the_server_asks(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     # Three of the four have labels. The server is content with one, the clients want four.
-    clients = parties(borrowed(monkeypatch), options={"xclp.fewest-labeled": 4})
+    clients = parties(borrowed(monkeypatch), options={"xclp.min-labeled-clients": 4})
     options = clients.settings[XCLPSettings]
-    careless = options.model_copy(update={"fewest_labeled": 1})
+    careless = options.model_copy(update={"min_labeled_clients": 1})
     propagation = LabelPropagation(clients.ask, careless, 1, SEED, clients.classes)
     left, joint = propagation.join(clients.members, {})
-    with pytest.raises(UserError, match=r"labels of 3 client\(s\): xclp\.fewest-labeled = 4\.$"):
+    with pytest.raises(
+        UserError, match=r"labels of 3 client\(s\): xclp\.min-labeled-clients = 4\.$"
+    ):
         propagation.sum_labels(left, joint)

@@ -18,14 +18,14 @@ from fedul_flwr.learning.pseudo_labels import network_labels
 from fedul_flwr.learning.task import LocalTask, Round
 
 
-class NetworkLabels(MethodStrategy):
+class PseudoLabel(MethodStrategy):
     """The base strategy, unchanged; clients label their points."""
 
     policy_class = LabelStages
     policy: LabelStages
 
 
-class NetworkLabelsClient(MethodClient):
+class PseudoLabelClient(MethodClient):
     """Trains on the global model's predictions with confidence 1 - entropy / log K."""
 
     @cached_property

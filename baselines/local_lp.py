@@ -18,14 +18,14 @@ from fedul_flwr.propagation.graph_points import GraphPoints
 from fedul_flwr.propagation.labels import labels_from_scores
 
 
-class PerClientLP(MethodStrategy):
+class LocalLP(MethodStrategy):
     """The base strategy on clients that have labels to propagate."""
 
     policy_class = LabeledClientStages
     policy: LabeledClientStages
 
 
-class PerClientLPClient(MethodClient):
+class LocalLPClient(MethodClient):
     """Propagates labels on the graph of its own points, with features of the round's model."""
 
     @cached_property
