@@ -10,6 +10,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from fedul_flwr.config.renamed import current_names
 from fedul_flwr.errors import UserError
 from fedul_flwr.experiments.matrix import Size
 from fedul_flwr.experiments.metrics import metrics_of
@@ -238,11 +239,13 @@ def differences(then: Mapping[str, Any], now: Mapping[str, Any]) -> list[Change]
     changed: list[Change] = []
     for prefix in ("", START_PREFIX):
         parts = (
-            {
-                key.removeprefix(prefix): value
-                for key, value in settings.items()
-                if key.startswith(START_PREFIX) == bool(prefix)
-            }
+            current_names(
+                {
+                    key.removeprefix(prefix): value
+                    for key, value in settings.items()
+                    if key.startswith(START_PREFIX) == bool(prefix)
+                }
+            )
             for settings in (then, now)
         )
         changed += [(prefix + key, was, new) for key, was, new in changed_settings(*parts)]

@@ -13,6 +13,7 @@ from pydantic import Field
 
 from fedul_flwr.config.base import Scalar, Settings, unknown_key
 from fedul_flwr.config.overrides import flatten, read_toml
+from fedul_flwr.config.renamed import current_names
 from fedul_flwr.config.run_config import default_flat
 from fedul_flwr.config.shared import OF_SCHEDULES
 from fedul_flwr.errors import UserError
@@ -141,7 +142,7 @@ def read_search(files: Sequence[Path], trials: int | None = None) -> SearchSetti
         for name, options in space.items():
             if len(options) < 2 or len({*map(label, options)}) < len(options):
                 raise UserError(f"Key space.{name} needs two or more different options.")
-        settings = flatten(found.settings)
+        settings = current_names(flatten(found.settings))
         _check_keys("settings", settings, {"seed": _FIXED["seed"], "output": _FIXED["output"]})
     except UserError as error:
         text, file = str(error), files[-1]
@@ -150,7 +151,7 @@ def read_search(files: Sequence[Path], trials: int | None = None) -> SearchSetti
 
 
 def _option(name: str, option: dict[str, Any]) -> dict[str, Scalar]:
-    flat = flatten(option)
+    flat = current_names(flatten(option))
     share = flat.get(ROUNDS, 1.0)
     if isinstance(share, bool) or not isinstance(share, int | float) or not 0 < share <= 1:
         raise UserError(f"Key space.{name}: {ROUNDS} = {share!r} must be a share in (0, 1].")
