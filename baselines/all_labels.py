@@ -5,30 +5,36 @@ It is FedAvg-SL or FedProx-SL of the paper, depending on the base strategy.
 
 from __future__ import annotations
 
-from client_apps.matching import MatchingClient
+from functools import cached_property
+
 from fedul_flwr.config.matching import SupervisedPartSettings
-from fedul_flwr.federated.client import TrainingData
-from fedul_flwr.learning.batches import Batches, point_batches
-from fedul_flwr.learning.local import Loss
-from fedul_flwr.learning.plan import LocalPlan
+from fedul_flwr.data.types import Ints
+from fedul_flwr.federated.client import MethodClient
+from fedul_flwr.federated.client_data import PartlyLabeledData
+from fedul_flwr.federated.streamed_training import arrived
+from fedul_flwr.learning.batches import point_batches
+from fedul_flwr.learning.local import on_logits
+from fedul_flwr.learning.task import LocalTask, Round
 from fedul_flwr.learning.weighted import scaled_cross_entropy
 
 
-class AllLabelsClient(MatchingClient):
+class AllLabelsClient(MethodClient):
     """Trains on its labeled points, which arrive in steps like other methods' unlabeled ones."""
 
-    def training_data(self) -> TrainingData:
+    @cached_property
+    def data(self) -> PartlyLabeledData:
+        """Its points."""
+        return PartlyLabeledData(self.settings, self.node, self.setup)
+
+    def task(self, round: Round) -> LocalTask:
         """The labeled points of this round's streaming step."""
-        positions = self.arrived(self.labeled)
-        return TrainingData(
-            self.data.images, self.data.points[positions], self.data.labels[positions]
-        )
+        return labeled_task(self.data, arrived(self.data, self.data.labeled, round), round)
 
-    def batches(self, data: TrainingData, plan: LocalPlan) -> Batches:
-        """Batches of ``batch-size`` augmented points."""
-        return point_batches(data.images, data.points, data.targets, plan)
 
-    def loss(self) -> Loss:
-        """λ_s · cross-entropy."""
-        options = self.settings.section("ssl", SupervisedPartSettings)
-        return scaled_cross_entropy(options.supervised_weight)
+def labeled_task(data: PartlyLabeledData, positions: Ints, round: Round) -> LocalTask:
+    """λ_s · cross-entropy of the labeled points at ``positions``, in augmented batches."""
+    examples = data.examples
+    points, labels = examples.points[positions], examples.labels[positions]
+    batches = point_batches(examples.images, points, labels, round.plan)
+    loss = scaled_cross_entropy(data.settings[SupervisedPartSettings].supervised_weight)
+    return LocalTask(len(points), batches, on_logits(loss))

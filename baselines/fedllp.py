@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from functools import cached_property
+
 import torch
 from torch import Tensor
 
-from client_apps.unlabeled_sets import UnlabeledSetsClient
 from fedul_flwr.config.baselines import FedLLPSettings, FedLLPVATSettings
-from fedul_flwr.federated.client import TrainingData
+from fedul_flwr.federated.client import MethodClient
+from fedul_flwr.federated.client_data import UnlabeledSetData
 from fedul_flwr.federated.client_policy import SetAdmission
 from fedul_flwr.federated.strategy import MethodStrategy
 from fedul_flwr.learning.adversarial import virtual_adversarial_loss
-from fedul_flwr.learning.batches import Batches, set_batches
+from fedul_flwr.learning.batches import set_batches
 from fedul_flwr.learning.dropout import with_dropout
-from fedul_flwr.learning.local import Loss, Objective
+from fedul_flwr.learning.local import Loss, on_logits
 from fedul_flwr.learning.network import Network
-from fedul_flwr.learning.plan import LocalPlan
 from fedul_flwr.learning.proportions import ProportionLoss
 from fedul_flwr.learning.schedules import ramp_up
+from fedul_flwr.learning.task import LocalTask, Round
 
 
 class FedLLP(MethodStrategy):
@@ -26,38 +29,35 @@ class FedLLP(MethodStrategy):
     policy_class = SetAdmission
 
 
-class FedLLPClient(UnlabeledSetsClient):
+class FedLLPClient(MethodClient):
     """Trains on label proportions (FedUL paper, eq. 18), one step per set; ignores batch-size."""
 
-    min_sets = 1
-
-    @property
-    def dropout(self) -> float:
-        """Probability of dropout between layers."""
-        return self.settings.section("fedllp", FedLLPSettings).dropout
-
-    def objective(self, server_round: int) -> Objective:
-        """The loss of the network, with dropout if set."""
-        return with_dropout(super().objective(server_round), self.dropout)
+    @cached_property
+    def data(self) -> UnlabeledSetData:
+        """Its unlabeled sets, of which one is enough."""
+        return UnlabeledSetData(self.settings, self.node, self.setup, min_sets=1)
 
     def loss(self) -> Loss:
         """Cross-entropy between a set's class priors and its mean prediction."""
-        return ProportionLoss(torch.from_numpy(self.sets.priors))
+        return ProportionLoss(torch.from_numpy(self.data.sets.priors))
 
-    def batches(self, data: TrainingData, plan: LocalPlan) -> Batches:
+    def task(self, round: Round) -> LocalTask:
         """Every set as one batch, because a part of a set has other proportions."""
-        return set_batches(data.images, data.points, data.targets, plan)
+        sets, dropout = self.data.sets, self.settings[FedLLPSettings].dropout
+        batches = set_batches(sets.images, sets.points, sets.sets, round.plan)
+        objective = with_dropout(on_logits(self.loss()), dropout)
+        return LocalTask(len(sets.points), batches, objective)
 
 
 class FedLLPVATClient(FedLLPClient):
     """Adds virtual adversarial training (FedUL paper, eq. 19 and 20; Tsai & Lin 2020)."""
 
-    def objective(self, server_round: int) -> Objective:
+    def task(self, round: Round) -> LocalTask:
         """Proportion loss plus alpha times the largest change of predictions near each point."""
-        options = self.settings.section("fedllp-vat", FedLLPVATSettings)
-        alpha = options.alpha * ramp_up(server_round, options.ramp_up_rounds)
+        task, options = super().task(round), self.settings[FedLLPVATSettings]
+        alpha = options.alpha * ramp_up(round.number, options.ramp_up_rounds)
         if alpha == 0:
-            return super().objective(server_round)
+            return task
         loss = self.loss()
 
         def objective(network: Network, inputs: Tensor, sets: Tensor) -> Tensor:
@@ -69,4 +69,5 @@ class FedLLPVATClient(FedLLPClient):
             )
             return loss(logits, sets) + alpha * adversarial
 
-        return with_dropout(objective, self.dropout)
+        dropout = self.settings[FedLLPSettings].dropout
+        return replace(task, objective=with_dropout(objective, dropout))

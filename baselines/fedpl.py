@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+from functools import cached_property
+
 from torch.nn import functional
 
-from client_apps.unlabeled_sets import UnlabeledSetsClient
 from fedul_flwr.config.baselines import FedPLSettings
-from fedul_flwr.data.set_check import Verdict
+from fedul_flwr.data.content import Value
 from fedul_flwr.errors import UserError
-from fedul_flwr.federated.client import TrainingData
+from fedul_flwr.federated.client import MethodClient
+from fedul_flwr.federated.client_data import UnlabeledSetData
 from fedul_flwr.federated.client_policy import SetAdmission
 from fedul_flwr.federated.strategy import MethodStrategy
+from fedul_flwr.learning.batches import point_batches
 from fedul_flwr.learning.local import Objective, on_logits
 from fedul_flwr.learning.pseudo_labels import FixMixObjective, likeliest_classes
+from fedul_flwr.learning.task import LocalTask, Round
 
 
 class FedPL(MethodStrategy):
@@ -21,37 +25,43 @@ class FedPL(MethodStrategy):
     policy_class = SetAdmission
 
 
-class FedPLClient(UnlabeledSetsClient):
+class FedPLClient(MethodClient):
     """Trains on pseudo labels, and on mixtures of confident points with others."""
 
-    min_sets = 1
+    @cached_property
+    def data(self) -> UnlabeledSetData:
+        """Its unlabeled sets, of which one is enough."""
+        return UnlabeledSetData(self.settings, self.node, self.setup, min_sets=1)
 
     @property
     def options(self) -> FedPLSettings:
         """Settings in table ``fedpl``."""
-        return self.settings.section("fedpl", FedPLSettings)
+        return self.settings[FedPLSettings]
 
-    def verdict(self) -> Verdict:
+    def register(self) -> dict[str, Value]:
+        """The result of the check of its sets."""
+        self._refuse_without_draw()
+        return super().register()
+
+    def check(self) -> None:
         """Also refuse ``fedpl.labels = "drawn"`` without drawn priors."""
-        if self.options.labels == "drawn" and self.sets.drawn_priors is None:
-            raise UserError(
-                "Setting fedpl.labels = 'drawn' is for simulations: nobody drew the class priors "
-                "of an owner's sets. Use 'realized', the class with the largest prior."
-            )
-        return super().verdict()
+        self._refuse_without_draw()
+        super().check()
 
-    def training_data(self) -> TrainingData:
+    def task(self, round: Round) -> LocalTask:
         """Points with their pseudo labels as targets."""
-        sets = self.sets
+        sets = self.data.sets
         drawn = self.options.labels == "drawn"
         priors = sets.drawn_priors if drawn else sets.priors
-        assert priors is not None, "verdict() refuses a client without"
-        return TrainingData(sets.images, sets.points, likeliest_classes(priors)[sets.sets])
+        assert priors is not None, "register() refuses a client without"
+        labels = likeliest_classes(priors)[sets.sets]
+        batches = point_batches(sets.images, sets.points, labels, round.plan)
+        return LocalTask(len(sets.points), batches, self._objective(round.number))
 
-    def objective(self, server_round: int) -> Objective:
+    def _objective(self, number: int) -> Objective:
         """Plain cross-entropy during warm-up: a new model is confident about no point."""
         options = self.options
-        if server_round <= options.warm_up_rounds:
+        if number <= options.warm_up_rounds:
             return on_logits(functional.cross_entropy)
         return FixMixObjective(
             threshold=options.threshold,
@@ -61,3 +71,10 @@ class FedPLClient(UnlabeledSetsClient):
             pairing=options.pairing,
             relabel=options.relabel,
         )
+
+    def _refuse_without_draw(self) -> None:
+        if self.options.labels == "drawn" and self.data.sets.drawn_priors is None:
+            raise UserError(
+                "Setting fedpl.labels = 'drawn' is for simulations: nobody drew the class priors "
+                "of an owner's sets. Use 'realized', the class with the largest prior."
+            )

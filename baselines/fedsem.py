@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+from functools import cached_property
+
 from flwr.app import ArrayRecord
 from flwr.serverapp import Grid
 
-from baselines.network_labels import NetworkLabelsClient
-from client_apps.partly_labeled import nothing
-from fedul_flwr.data.content import Content
-from fedul_flwr.data.types import Propagated
+from baselines.network_labels import label_by_network
+from fedul_flwr.data.content import Content, number
+from fedul_flwr.federated.client import MethodClient
+from fedul_flwr.federated.client_data import PartlyLabeledData
 from fedul_flwr.federated.client_policy import LabelStages
 from fedul_flwr.federated.messages import to_arrays
 from fedul_flwr.federated.registry import ClientRef
+from fedul_flwr.federated.staged_training import staged_task
 from fedul_flwr.federated.strategy import MethodStrategy
 from fedul_flwr.learning.local import load_arrays
+from fedul_flwr.learning.pseudo_label_task import PseudoLabels
+from fedul_flwr.learning.task import LocalTask, Round
 
 LABEL = "fedsem-label"
 """Phase in which all clients label their points, and name under which they store the labels."""
@@ -36,22 +41,31 @@ class FedSem(MethodStrategy):
         return super().before_train(round_number, arrays, grid)
 
 
-class FedSemClient(NetworkLabelsClient):
+class FedSemClient(MethodClient):
     """Labels its points once, and trains on these labels in all later rounds."""
 
-    def step(self, name: str, content: Content) -> Content:
+    @cached_property
+    def data(self) -> PartlyLabeledData:
+        """Its points."""
+        return PartlyLabeledData(self.settings, self.node, self.setup)
+
+    def on_phase(self, name: str, content: Content) -> Content:
         """Label all unlabeled points with the received model."""
         if name != LABEL:
-            return super().step(name, content)
+            return super().on_phase(name, content)
         load_arrays(self.model, content.arrays)
-        labels, confidence = super().pseudo_labels()
-        after = int(content.values["after-round"])  # type: ignore[arg-type]
-        self.state.keep(LABEL, after, {"labels": labels, "confidence": confidence})
+        found = label_by_network(self.model, self.data)
+        stored = {"labels": found.labels, "confidence": found.confidence}
+        self.state.keep(LABEL, number(content, "after-round"), stored)
         return Content()
 
-    def pseudo_labels(self) -> Propagated:
-        """The stored labels."""
-        kept = self.state.recall(LABEL, self.server_round)
-        if not kept:
-            return nothing(len(self.unlabeled))
-        return Propagated(kept["labels"], kept["confidence"])
+    def task(self, round: Round) -> LocalTask:
+        """Training on the given and the stored labels."""
+
+        def label() -> PseudoLabels:
+            stored = self.state.recall(LABEL, round.number)
+            if not stored:
+                return PseudoLabels.none(len(self.data.unlabeled))
+            return PseudoLabels(stored["labels"], stored["confidence"], largest=1.0)
+
+        return staged_task(self.data, self.state, round, label)

@@ -7,41 +7,40 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterable, Mapping, Sequence
+from functools import cached_property
 from typing import Any, cast
 
 import numpy as np
 import torch
 from flwr.app import ArrayRecord, Message, MetricRecord, RecordDict
-from flwr.common.typing import NDArrays
-from flwr.common.typing import Scalar as FlowerScalar
 from flwr.serverapp import Grid
 from numpy.typing import NDArray
+from torch import nn
 
-from client_apps.partly_labeled import PartlyLabeledClient
 from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.config.sections import ScaffoldSettings
 from fedul_flwr.config.semi import FedSiamSettings
 from fedul_flwr.data.content import Value
-from fedul_flwr.data.types import Arrays, Floats, below
+from fedul_flwr.data.types import Floats, below
 from fedul_flwr.errors import UserError
 from fedul_flwr.federated.aggregation import average_buffers
 from fedul_flwr.federated.base_strategies import ROBUST
-from fedul_flwr.federated.client import TrainingData
+from fedul_flwr.federated.client import MethodClient
+from fedul_flwr.federated.client_data import PartlyLabeledData
 from fedul_flwr.federated.client_policy import LabelStages
 from fedul_flwr.federated.codec import UpdateCodec
-from fedul_flwr.federated.disclosure import AVERAGED, EVERY_ROUND, TRAIN, Sent
+from fedul_flwr.federated.disclosure import AVERAGED, EVERY_ROUND, PARTLY_LABELED, TRAIN, Sent
 from fedul_flwr.federated.messages import ARRAYS, METRICS, to_arrays, to_record
 from fedul_flwr.federated.registry import ClientRef
 from fedul_flwr.federated.reply_checks import STEPS
 from fedul_flwr.federated.round_record import RoundRecord
 from fedul_flwr.federated.strategy import MethodStrategy
-from fedul_flwr.learning.batches import Batches, paired_batches
+from fedul_flwr.learning.batches import paired_batches
 from fedul_flwr.learning.local import dump_arrays, load_arrays
-from fedul_flwr.learning.local_plan import local_plan
 from fedul_flwr.learning.machine import place
 from fedul_flwr.learning.mean_teacher import MeanTeacherObjective
-from fedul_flwr.learning.plan import LocalPlan
 from fedul_flwr.learning.schedules import ramp_up
+from fedul_flwr.learning.task import LocalTask, Records, Round
 
 TEACHER = "teacher"
 """Record of the teacher in messages and replies; prefix of its arrays in a resumed run's state."""
@@ -101,7 +100,7 @@ class FedSiam(MethodStrategy):
     def validate(cls, settings: RunConfig) -> None:
         """Refuse bases that pass over the data before training: the teacher would count steps."""
         super().validate(settings)
-        scaffold = settings.section("scaffold", ScaffoldSettings)
+        scaffold = settings[ScaffoldSettings]
         if settings.base == "scaffold" and scaffold.option == "I":
             raise UserError("Setting scaffold.option = 'I': method 'fedsiam' goes with 'II' only.")
 
@@ -139,58 +138,51 @@ class FedSiam(MethodStrategy):
         self._steps = int(state.get(TEACHER_STEPS, 0))
 
 
-class FedSiamClient(PartlyLabeledClient):
+DISCLOSURES = (
+    *PARTLY_LABELED,
+    Sent(
+        TRAIN,
+        ("*",),
+        "the teacher, a moving average of the model in training",
+        TEACHER,
+        EVERY_ROUND,
+        AVERAGED,
+        size="model",
+    ),
+)
+"""Sent by a client."""
+
+
+class FedSiamClient(MethodClient):
     """Trains on all its points, labeled or not, in both stages."""
 
-    def training_data(self) -> TrainingData:
-        """Labeled points, then unlabeled ones, which have class -1."""
-        positions = np.concatenate([self.labeled, self.unlabeled])
-        self.classes = self.data.labels[positions]
-        points = self.data.points[positions]
-        return TrainingData(self.data.images, points, np.arange(len(points), dtype=np.int64))
+    @cached_property
+    def data(self) -> PartlyLabeledData:
+        """Its points."""
+        return PartlyLabeledData(self.settings, self.node, self.setup)
 
-    def batches(self, data: TrainingData, plan: LocalPlan) -> Batches:
-        """Batches with two views of labeled points and of as many unlabeled ones."""
-        return paired_batches(data.images, data.points, len(self.labeled), plan, views=2)
+    def task(self, round: Round) -> LocalTask:
+        """Loss on labels plus consistency, whose weight grows over the first rounds.
 
-    def objective(self, server_round: int) -> MeanTeacherObjective:
-        """Loss on labels plus consistency, whose weight grows over the first rounds."""
-        options, plan = self.settings.section("fedsiam", FedSiamSettings), local_plan(self.settings)
+        Batches have two views of labeled points and of as many unlabeled ones, whose class is -1.
+        """
+        data, options, plan = self.data, self.settings[FedSiamSettings], round.plan
+        positions = np.concatenate([data.labeled, data.unlabeled])
+        points, classes = data.examples.points[positions], data.examples.labels[positions]
         teacher = copy.deepcopy(self.model)
-        load_arrays(teacher, self.received[TEACHER])
-        self.taught = MeanTeacherObjective(
-            torch.from_numpy(self.classes),
+        load_arrays(teacher, round.received[TEACHER])
+        objective = MeanTeacherObjective(
+            torch.from_numpy(classes),
             place(teacher, plan.device, plan.precision).train(),
-            weight=options.consistency_weight * ramp_up(server_round, options.ramp_up_rounds),
+            weight=options.consistency_weight * ramp_up(round.number, options.ramp_up_rounds),
             decay=options.decay,
             logit_cost=options.logit_cost,
-            steps=self.teacher_steps,
+            steps=int(round.config[TEACHER_STEPS]),
         )
-        return self.taught
 
-    def fit(
-        self, parameters: NDArrays, config: dict[str, FlowerScalar]
-    ) -> tuple[NDArrays, int, dict[str, FlowerScalar]]:
-        """A round of local training that also returns the teacher."""
-        self.teacher_steps = int(config[TEACHER_STEPS])
-        arrays, num_points, metrics = super().fit(parameters, config)
-        if num_points:
-            self.taught.follow(self.model)
-            self.returned = {**self.returned, TEACHER: self._arrays_of_teacher()}
-        return arrays, num_points, metrics
+        def records(model: nn.Module) -> Records:
+            objective.follow(model)
+            return {TEACHER: dump_arrays(objective.teacher)}
 
-    @classmethod
-    def sends(cls, settings: RunConfig) -> list[Sent]:
-        """Inherited entries, and the teacher."""
-        what = "the teacher, a moving average of the model in training"
-        return [
-            *super().sends(settings),
-            Sent(TRAIN, ("*",), what, TEACHER, EVERY_ROUND, AVERAGED),
-        ]
-
-    def update(self) -> Mapping[str, Arrays]:
-        """Inherited arrays, and a teacher as large as the model."""
-        return {**super().update(), TEACHER: self.model_arrays()}
-
-    def _arrays_of_teacher(self) -> Arrays:
-        return {name: np.asarray(a) for name, a in dump_arrays(self.taught.teacher).items()}
+        batches = paired_batches(data.examples.images, points, len(data.labeled), plan, views=2)
+        return LocalTask(len(points), batches, objective, records=records)

@@ -6,27 +6,37 @@ that paper, the weak view is the unchanged image.
 
 from __future__ import annotations
 
+from functools import cached_property
+
 from torch.nn import functional
 
-from client_apps.matching import MatchingClient
 from fedul_flwr.config.matching import ConsistencySettings, FixMatchSettings
+from fedul_flwr.federated.client import MethodClient
+from fedul_flwr.federated.client_data import PartlyLabeledData
+from fedul_flwr.federated.streamed_training import streamed_task
 from fedul_flwr.learning.consistency import fixmatch_loss
-from fedul_flwr.learning.local import Objective
 from fedul_flwr.learning.matching import MatchingObjective
+from fedul_flwr.learning.task import LocalTask, Round
+from fedul_flwr.learning.views import strong_view
 
 
-class FixMatchClient(MatchingClient):
+class FixMatchClient(MethodClient):
     """Trains on given labels, and trains strong views on confident pseudo labels."""
 
-    def objective(self, server_round: int) -> Objective:
+    @cached_property
+    def data(self) -> PartlyLabeledData:
+        """Its points."""
+        return PartlyLabeledData(self.settings, self.node, self.setup)
+
+    def task(self, round: Round) -> LocalTask:
         """Cross-entropy of both kinds of labels."""
-        del server_round
-        weights = self.settings.section("ssl", ConsistencySettings)
-        return MatchingObjective(
+        weights = self.settings[ConsistencySettings]
+        objective = MatchingObjective(
             supervised=functional.cross_entropy,
             supervised_weight=weights.supervised_weight,
             consistency=fixmatch_loss,
             unsupervised_weight=weights.unsupervised_weight,
-            threshold=self.settings.section("fixmatch", FixMatchSettings).threshold,
-            strong_view=self.strong_view,
+            threshold=self.settings[FixMatchSettings].threshold,
+            strong_view=strong_view(weights),
         )
+        return streamed_task(self.data, round, objective)

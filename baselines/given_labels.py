@@ -4,22 +4,24 @@ FedMatch's comparison, at the clients or at the server.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
+from functools import cached_property
 from logging import INFO
 
 from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord
 from flwr.common import log
 from flwr.serverapp import Grid
 
-from baselines.all_labels import AllLabelsClient
+from baselines.all_labels import labeled_task
 from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.data.label_split import who_has_labels
-from fedul_flwr.data.types import Arrays
 from fedul_flwr.errors import UserError
-from fedul_flwr.federated.client import TrainingData
+from fedul_flwr.federated.client import MethodClient
+from fedul_flwr.federated.client_data import PartlyLabeledData
 from fedul_flwr.federated.client_policy import GivenLabelClients
-from fedul_flwr.federated.disclosure import HELLO, Sent
+from fedul_flwr.federated.disclosure import HELLO_ONLY, PARTLY_LABELED, only_when
 from fedul_flwr.federated.label_place import LabelPlaceStrategy
+from fedul_flwr.learning.task import LocalTask, Round
 
 
 class GivenLabels(LabelPlaceStrategy):
@@ -73,24 +75,29 @@ class GivenLabels(LabelPlaceStrategy):
         log(INFO, "\t├──> %s: no client takes part", type(self).__name__)
 
 
-class GivenLabelsClient(AllLabelsClient):
-    """Trains on its labeled points only."""
+class GivenLabelsClient(MethodClient):
+    """Trains on all of its labeled points in every round; they do not arrive in steps."""
 
-    @classmethod
-    def sends(cls, settings: RunConfig) -> list[Sent]:
-        """Inherited entries; with labels at the server only those of registration."""
-        sent = super().sends(settings)
-        if who_has_labels(settings) == "server":
-            return [entry for entry in sent if entry.phase == HELLO]
-        return sent
+    @cached_property
+    def data(self) -> PartlyLabeledData:
+        """Its points."""
+        return PartlyLabeledData(self.settings, self.node, self.setup)
 
-    def update(self) -> Mapping[str, Arrays]:
-        """Inherited arrays; empty with labels at the server."""
-        return {} if who_has_labels(self.settings) == "server" else super().update()
+    def task(self, round: Round) -> LocalTask:
+        """The labeled points."""
+        return labeled_task(self.data, self.data.labeled, round)
 
-    def training_data(self) -> TrainingData:
-        """All labeled points; they do not arrive in steps."""
-        positions = self.labeled
-        return TrainingData(
-            self.data.images, self.data.points[positions], self.data.labels[positions]
-        )
+
+def _at_clients(settings: RunConfig) -> bool:
+    return who_has_labels(settings) == "clients"
+
+
+def _at_server(settings: RunConfig) -> bool:
+    return not _at_clients(settings)
+
+
+DISCLOSURES = (
+    *only_when(_at_clients, PARTLY_LABELED),
+    *only_when(_at_server, HELLO_ONLY),
+)
+"""Sent by a client; with labels at the server, which it is."""

@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
-from client_apps.partly_labeled import PartlyLabeledClient
+from functools import cached_property
+
+from fedul_flwr.federated.client import MethodClient
+from fedul_flwr.federated.client_data import PartlyLabeledData
 from fedul_flwr.federated.client_policy import LabeledClientStages
+from fedul_flwr.federated.staged_training import staged_task
 from fedul_flwr.federated.strategy import MethodStrategy
+from fedul_flwr.learning.pseudo_label_task import PseudoLabels
+from fedul_flwr.learning.task import LocalTask, Round
 
 
 class LabelsOnly(MethodStrategy):
@@ -14,5 +20,15 @@ class LabelsOnly(MethodStrategy):
     policy: LabeledClientStages
 
 
-class LabelsOnlyClient(PartlyLabeledClient):
+class LabelsOnlyClient(MethodClient):
     """Trains without pseudo labels in the second stage, too."""
+
+    @cached_property
+    def data(self) -> PartlyLabeledData:
+        """Its points."""
+        return PartlyLabeledData(self.settings, self.node, self.setup)
+
+    def task(self, round: Round) -> LocalTask:
+        """Training on given labels."""
+        none = PseudoLabels.none(len(self.data.unlabeled))
+        return staged_task(self.data, self.state, round, lambda: none)

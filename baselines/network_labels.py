@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
-from client_apps.partly_labeled import PartlyLabeledClient, nothing
-from fedul_flwr.data.types import Propagated
+from functools import cached_property
+
+from torch import nn
+
+from fedul_flwr.federated.client import MethodClient
+from fedul_flwr.federated.client_data import PartlyLabeledData
 from fedul_flwr.federated.client_policy import LabelStages
+from fedul_flwr.federated.staged_training import staged_task
 from fedul_flwr.federated.strategy import MethodStrategy
 from fedul_flwr.learning.local import predict_logits
 from fedul_flwr.learning.local_plan import local_plan
+from fedul_flwr.learning.pseudo_label_task import PseudoLabels
 from fedul_flwr.learning.pseudo_labels import network_labels
+from fedul_flwr.learning.task import LocalTask, Round
 
 
 class NetworkLabels(MethodStrategy):
@@ -18,13 +25,25 @@ class NetworkLabels(MethodStrategy):
     policy: LabelStages
 
 
-class NetworkLabelsClient(PartlyLabeledClient):
+class NetworkLabelsClient(MethodClient):
     """Trains on the global model's predictions with confidence 1 - entropy / log K."""
 
-    def pseudo_labels(self) -> Propagated:
-        """Predictions for the unlabeled points by the model at the start of the round."""
-        points = self.data.points[self.unlabeled]
-        if len(points) == 0:  # all have labels, or there are none
-            return nothing(0)
-        plan = local_plan(self.settings)
-        return network_labels(predict_logits(self.model, self.data.images, points, plan))
+    @cached_property
+    def data(self) -> PartlyLabeledData:
+        """Its points."""
+        return PartlyLabeledData(self.settings, self.node, self.setup)
+
+    def task(self, round: Round) -> LocalTask:
+        """Training on given labels and on those by the model at the start of the round."""
+        return staged_task(
+            self.data, self.state, round, lambda: label_by_network(self.model, self.data)
+        )
+
+
+def label_by_network(model: nn.Module, data: PartlyLabeledData) -> PseudoLabels:
+    """Predictions of ``model`` for a client's unlabeled training points."""
+    points = data.examples.points[data.unlabeled]
+    if len(points) == 0:  # all have labels, or there are none
+        return PseudoLabels.none(0)
+    logits = predict_logits(model, data.examples.images, points, local_plan(data.settings))
+    return PseudoLabels.of(network_labels(logits))

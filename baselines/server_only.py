@@ -10,10 +10,7 @@ from flwr.common import log
 from flwr.serverapp import Grid
 
 from fedul_flwr.config.run_config import RunConfig
-from fedul_flwr.data.types import Arrays
 from fedul_flwr.errors import UserError
-from fedul_flwr.federated.client import MethodClient
-from fedul_flwr.federated.disclosure import HELLO, Sent
 from fedul_flwr.federated.strategy import MethodStrategy
 
 
@@ -55,16 +52,3 @@ class ServerOnly(MethodStrategy):
     def summary(self) -> None:
         """Log that no base is used."""
         log(INFO, "\t├──> %s: no client takes part", type(self).__name__)
-
-
-class ServerOnlyClient(MethodClient):
-    """Registers with the server and takes part in nothing else."""
-
-    @classmethod
-    def sends(cls, settings: RunConfig) -> list[Sent]:
-        """Entries of registration only."""
-        return [entry for entry in super().sends(settings) if entry.phase == HELLO]
-
-    def update(self) -> dict[str, Arrays]:
-        """Empty: no update is sent."""
-        return {}

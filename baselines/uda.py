@@ -5,31 +5,42 @@ It is FedAvg-UDA or FedProx-UDA of FedMatch's paper, depending on the base strat
 
 from __future__ import annotations
 
-from functools import partial
+from functools import cached_property, partial
 
-from client_apps.matching import MatchingClient
 from fedul_flwr.config.matching import ConsistencySettings, UDASettings
+from fedul_flwr.federated.client import MethodClient
+from fedul_flwr.federated.client_data import PartlyLabeledData
+from fedul_flwr.federated.streamed_training import streamed_task
 from fedul_flwr.learning.consistency import uda_loss
-from fedul_flwr.learning.local import Objective
 from fedul_flwr.learning.matching import MatchingObjective, annealed_cross_entropy
 from fedul_flwr.learning.schedules import signal_threshold
+from fedul_flwr.learning.task import LocalTask, Round
+from fedul_flwr.learning.views import strong_view
 
 
-class UDAClient(MatchingClient):
+class UDAClient(MethodClient):
     """Trains on labels of points it is not confident about yet, and on consistency of views."""
 
-    def objective(self, server_round: int) -> Objective:
+    @cached_property
+    def data(self) -> PartlyLabeledData:
+        """Its points."""
+        return PartlyLabeledData(self.settings, self.node, self.setup)
+
+    def task(self, round: Round) -> LocalTask:
         """Annealed cross-entropy plus the divergence of the strong view's prediction."""
-        options = self.settings.section("uda", UDASettings)
-        weights = self.settings.section("ssl", ConsistencySettings)
+        options, weights = self.settings[UDASettings], self.settings[ConsistencySettings]
         learned = signal_threshold(
-            options.signal_annealing, server_round, self.settings.num_rounds, self.num_classes
+            options.signal_annealing,
+            round.number,
+            self.settings.num_rounds,
+            self.data.num_classes,
         )
-        return MatchingObjective(
+        objective = MatchingObjective(
             supervised=annealed_cross_entropy(learned),
             supervised_weight=weights.supervised_weight,
             consistency=partial(uda_loss, temperature=options.temperature),
             unsupervised_weight=weights.unsupervised_weight,
             threshold=options.threshold,
-            strong_view=self.strong_view,
+            strong_view=strong_view(weights),
         )
+        return streamed_task(self.data, round, objective)

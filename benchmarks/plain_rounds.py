@@ -13,6 +13,7 @@ import torch
 from flwr.common.typing import NDArrays
 from torch import Tensor, nn
 
+from baselines.supervised import LabeledData
 from benchmarks import reference_loop
 from benchmarks.clients import fresh_weights, prepared_clients
 from client_apps.fedul import FedULClient
@@ -130,7 +131,7 @@ def fit_ours(client: MethodClient, start: NDArrays, number: int) -> NDArrays:
 def fit_image_by_image(client: MethodClient, start: NDArrays, number: int) -> NDArrays:
     """FedUL's round in a straightforward way, in float32; round 0 has only a few steps."""
     assert isinstance(client, FedULClient)
-    sets = client.sets
+    sets = client.data.sets
     count = len(sets.points) if number else 3 * reference_loop.BATCH_SIZE
     priors, sizes = torch.from_numpy(sets.priors), torch.from_numpy(sets.set_sizes)
     loss = reference_loop.SurrogateLoss(priors, sizes)
@@ -158,9 +159,10 @@ def client_tensors(client: MethodClient) -> tuple[Tensor, Tensor]:
     """Inputs ``(n, c, h, w)`` and targets ``(n,)`` of a client, computed once and cached."""
     kept: tuple[Tensor, Tensor] | None = getattr(client, "tensors", None)
     if kept is None:
-        data = client.training_data()
+        assert isinstance(client.data, LabeledData)
+        data = client.data.examples
         inputs = to_input(gather(data.images, data.points)).contiguous()
-        kept = inputs, torch.from_numpy(data.targets)
+        kept = inputs, torch.from_numpy(data.labels)
         client.tensors = kept  # type: ignore[attr-defined]
     return kept
 

@@ -2,60 +2,60 @@
 
 from __future__ import annotations
 
-from flwr.common.typing import NDArrays
-from flwr.common.typing import Scalar as FlowerScalar
+from collections.abc import Mapping
+from dataclasses import replace
 
+from client_apps.fedul import DISCLOSURES as FEDUL
 from client_apps.fedul import FedULClient
 from fedul_flwr.config.consistency import FedULConsistencySettings
 from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.federated.disclosure import EVERY_ROUND, TRAIN, Sent
 from fedul_flwr.federated.messages import METRICS
 from fedul_flwr.learning.consistency import ConsistencyObjective
-from fedul_flwr.learning.local import Objective
 from fedul_flwr.learning.schedules import ramp_up
-from fedul_flwr.surrogate import SurrogateLoss
+from fedul_flwr.learning.task import LocalTask, Round
+
+
+def _has_weight(settings: RunConfig) -> bool:
+    return settings[FedULConsistencySettings].weight > 0
+
+
+DISCLOSURES = (
+    *FEDUL,
+    Sent(
+        TRAIN,
+        ("consistency-loss", "masked-share"),
+        "how the strong views went",
+        METRICS,
+        EVERY_ROUND,
+        when=_has_weight,
+    ),
+)
+"""FedUL's entries, and metrics of the strong view."""
 
 
 class FedULConsistencyClient(FedULClient):
     """Trains on surrogate labels, and trains strong views on the posterior of weak views."""
 
-    consistency: ConsistencyObjective | None = None
-    """This round's objective, if the consistency loss has a weight."""
-
-    @classmethod
-    def sends(cls, settings: RunConfig) -> list[Sent]:
-        """FedUL's entries, and metrics of the strong view."""
-        sent = super().sends(settings)
-        if settings.section("fedul-consistency", FedULConsistencySettings).weight:
-            names, what = ("consistency-loss", "masked-share"), "how the strong views went"
-            sent.append(Sent(TRAIN, names, what, METRICS, EVERY_ROUND))
-        return sent
-
-    def objective(self, server_round: int) -> Objective:
-        """FedUL's loss of the weak view plus the weighted consistency loss of the strong one."""
-        options = self.settings.section("fedul-consistency", FedULConsistencySettings)
-        weight = options.weight * ramp_up(server_round, options.ramp_up_rounds)
+    def task(self, round: Round) -> LocalTask:
+        """FedUL's task, with the weighted consistency loss of the strong view added."""
+        task, options = super().task(round), self.settings[FedULConsistencySettings]
+        weight = options.weight * ramp_up(round.number, options.ramp_up_rounds)
         if weight == 0:
-            return super().objective(server_round)
-        loss = self.loss()
-        assert isinstance(loss, SurrogateLoss)
-        given_set = options.target == "set-posterior"
-        self.consistency = ConsistencyObjective(
-            surrogate=loss,
+            return task
+        surrogate = self.loss(round.config)
+        by_set = options.target == "set-posterior"
+        objective = ConsistencyObjective(
+            surrogate=surrogate,
             weight=weight,
             threshold=options.threshold,
             form=options.form,
             temperature=options.temperature,
-            log_weights=loss.transition.log_weights if given_set else None,
+            log_weights=surrogate.transition.log_weights if by_set else None,
         )
-        return self.consistency
 
-    def fit(
-        self, parameters: NDArrays, config: dict[str, FlowerScalar]
-    ) -> tuple[NDArrays, int, dict[str, FlowerScalar]]:
-        """One round; reports surrogate loss, consistency loss and the fraction of masked points."""
-        arrays, count, metrics = super().fit(parameters, config)
-        if self.consistency is not None:
-            surrogate, value, masked = self.consistency.means()
-            metrics |= {"loss": surrogate, "consistency-loss": value, "masked-share": masked}
-        return arrays, count, metrics
+        def metrics() -> Mapping[str, float]:
+            loss, consistency, masked = objective.means()
+            return {"loss": loss, "consistency-loss": consistency, "masked-share": masked}
+
+        return replace(task, objective=objective, metrics=metrics)

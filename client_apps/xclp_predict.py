@@ -9,69 +9,59 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from client_apps.xclp import XCLPClient
-from fedul_flwr.config.run_config import RunConfig
-from fedul_flwr.config.semi import XCLPPredictSettings
+from client_apps.xclp import propagation_client, propagation_disclosures
+from fedul_flwr.config.semi import XCLPPredictSettings, XCLPSettings
 from fedul_flwr.data.content import Content, Value
 from fedul_flwr.data.local_files import own_data
-from fedul_flwr.data.types import UNLABELED, Arrays, Ints, Propagated
+from fedul_flwr.data.types import UNLABELED, Arrays, Propagated
 from fedul_flwr.errors import OwnDataError
-from fedul_flwr.federated.disclosure import PREPARE, TRAIN, Sent, without
+from fedul_flwr.federated.client import MethodClient
+from fedul_flwr.federated.client_data import PartlyLabeledData
+from fedul_flwr.federated.disclosure import COUNTS, PREPARE, REGISTRATION, Sent
+from fedul_flwr.propagation.client import PHASES, PropagationClient, end_propagation
+from fedul_flwr.propagation.graph_points import GraphPoints
+from fedul_flwr.propagation.labels import labels_from_scores
 from fedul_flwr.propagation.phases import LABEL, LAST, OWN_LABELS
 from fedul_flwr.results.label_files import write_labels
 from fedul_flwr.results.label_names import LEFT_OUT, NETWORK, PERCLIENT_LP, XCLP, file_name
 
+DISCLOSURES = (
+    *REGISTRATION,
+    COUNTS,
+    *propagation_disclosures("once"),
+    Sent(PREPARE, ("num-compared",), "how many points are in the graph"),
+)
+"""Sent by a client of XCLP for prediction."""
 
-class XCLPPredictClient(XCLPClient):
+
+class XCLPPredictClient(MethodClient):
     """Takes part in one propagation and writes labels and confidences of its unlabeled points."""
 
-    propagates = "once"
-
-    @property
-    def options(self) -> XCLPPredictSettings:
-        """Settings in table ``xclp-predict``."""
-        return self.settings.section("xclp-predict", XCLPPredictSettings)
+    @cached_property
+    def data(self) -> PartlyLabeledData:
+        """Its points."""
+        return PartlyLabeledData(self.settings, self.node, self.setup)
 
     @cached_property
-    def shown(self) -> Ints:
-        """All points, or all except unlabeled training points."""
-        if self.options.use_unlabeled:
-            return np.arange(len(self.data.points))
-        return np.flatnonzero((self.data.labels != UNLABELED) | self.data.new)
+    def graph(self) -> GraphPoints:
+        """Its points in the graph: all, or all except unlabeled training points."""
+        examples, num_classes = self.data.examples, self.data.num_classes
+        everything = np.arange(len(examples.points))
+        if not self.settings[XCLPPredictSettings].use_unlabeled:
+            chosen = np.flatnonzero((examples.labels != UNLABELED) | examples.new)
+            return GraphPoints(examples, chosen, num_classes)
+        return GraphPoints(examples, everything, num_classes)
 
-    def features(self) -> NDArray[np.float32]:
-        """Features from pixels or from the model; with ``compare`` also writes labels for that."""
-        from fedul_flwr.learning.features import features_and_logits, pixel_features
-        from fedul_flwr.learning.local_plan import local_plan
-        from fedul_flwr.learning.pseudo_labels import network_labels
+    @property
+    def propagation(self) -> PropagationClient:
+        """Its part in a propagation."""
+        return propagation_client(self, self.graph, self._features)
 
-        data, points = self.data, self.data.points[self.shown]
-        if self.options.features == "pixels":
-            features = pixel_features(data.images, points)
-        else:
-            plan = local_plan(self.settings)
-            features, logits = features_and_logits(self.model, data.images, points, plan)
-            if self.options.compare:
-                self._write(NETWORK, network_labels(logits))
-        if self.options.compare:
-            self._write(PERCLIENT_LP, self.own_propagation(features))
-        return features
+    def register(self) -> dict[str, Value]:
+        """Numbers of points and labels, and of points in the graph."""
+        return {**super().register(), "num-compared": len(self.graph.positions)}
 
-    def introduce(self) -> dict[str, Value]:
-        """Inherited values, and the number of points in the graph."""
-        return {**super().introduce(), "num-compared": len(self.shown)}
-
-    @classmethod
-    def sends(cls, settings: RunConfig) -> list[Sent]:
-        """XCLP's entries without those of training, and the number of compared points."""
-        compared = Sent(PREPARE, ("num-compared",), "how many points are in the graph")
-        return [*without(TRAIN, super().sends(settings)), compared]
-
-    def update(self) -> dict[str, Arrays]:
-        """Empty: nothing is trained."""
-        return {}
-
-    def judge(self) -> None:
+    def check(self) -> None:
         """Raise an error if its labels could not be written."""
         folder = self._file(XCLP).parent
         if not os.access(folder, os.W_OK):
@@ -81,29 +71,55 @@ class XCLPPredictClient(XCLPClient):
                 "settings",
             )
 
-    def step(self, name: str, content: Content) -> Content:
-        """Answer XCLP's phases, and the last one: write the propagated labels."""
-        if name != LABEL:
-            return super().step(name, content)
-        found = self.open(content.arrays)
-        self._write(XCLP if content.values[OWN_LABELS] else LEFT_OUT, found)
-        if content.values[LAST]:
-            self.end_propagation()
-        return Content()
+    def on_phase(self, name: str, content: Content) -> Content:
+        """Answer phases of the propagation, and the last one: write the propagated labels."""
+        if name in PHASES:
+            return self.propagation.on_phase(name, content)
+        if name == LABEL:
+            found = self.propagation.open(content.arrays)
+            self._write(XCLP if content.values[OWN_LABELS] else LEFT_OUT, found)
+            if content.values[LAST]:
+                end_propagation(self.state)
+            return Content()
+        if name == PREPARE:  # a client that starts again leaves a running propagation
+            end_propagation(self.state)
+        return super().on_phase(name, content)
+
+    def _features(self, weights: Arrays) -> NDArray[np.float32]:
+        """Features from pixels or from the model; with ``compare`` also writes labels for that."""
+        from fedul_flwr.learning.features import features_and_logits, pixel_features
+        from fedul_flwr.learning.local import load_arrays
+        from fedul_flwr.learning.local_plan import local_plan
+        from fedul_flwr.learning.pseudo_labels import network_labels
+
+        options, graph = self.settings[XCLPPredictSettings], self.graph
+        images = self.data.examples.images
+        if options.features == "pixels":
+            features = pixel_features(images, graph.rows)
+        else:
+            load_arrays(self.model, weights)
+            plan = local_plan(self.settings)
+            features, logits = features_and_logits(self.model, images, graph.rows, plan)
+            if options.compare:
+                self._write(NETWORK, network_labels(logits))
+        if options.compare:
+            scores = graph.own_scores(features, self.settings[XCLPSettings])
+            self._write(PERCLIENT_LP, labels_from_scores(scores, graph.labels))
+        return features
 
     def _write(self, source: str, found: Propagated) -> None:
-        """Write labels by ``source`` for the unlabeled points in :attr:`shown`, or for all."""
-        asked = np.flatnonzero((self.given == UNLABELED) | (source == LEFT_OUT))
+        """Write labels by ``source`` for the unlabeled points in the graph, or for all."""
+        examples, graph = self.data.examples, self.graph
+        asked = np.flatnonzero((graph.labels == UNLABELED) | (source == LEFT_OUT))
         # In the order of the data set.
-        asked = asked[np.argsort(self.data.points[self.shown[asked]], kind="stable")]
-        points = self.shown[asked]
-        names = self.data.names or [str(row) for row in self.data.points]
+        asked = asked[np.argsort(graph.rows[asked], kind="stable")]
+        names = examples.names or [str(row) for row in examples.points]
         with own_data():
             write_labels(
                 self._file(source),
-                [names[point] for point in points],
+                [names[point] for point in graph.positions[asked]],
                 Propagated(found.labels[asked], found.confidence[asked]),
-                list(self.federation["class-names"]),
+                self.data.class_names,
             )
 
     def _file(self, source: str) -> Path:

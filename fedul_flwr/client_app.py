@@ -14,28 +14,29 @@ from fedul_flwr.config.node_config import NodeConfig
 from fedul_flwr.config.privacy import DPSettings
 from fedul_flwr.config.references import load_reference
 from fedul_flwr.config.run_config import RunConfig, parse_flat
+from fedul_flwr.federated.client import MethodClient
 from fedul_flwr.federated.client_state import ClientState
-from fedul_flwr.federated.dispatch import FederatedClient, make_client_app
+from fedul_flwr.federated.dispatch import make_client_app
 from fedul_flwr.federated.messages import ARRAYS, FEDERATION
 from fedul_flwr.methods import find_method
 
 SETTINGS = "settings"
 
 
-def build_client(context: Context) -> FederatedClient:
+def build_client(context: Context) -> MethodClient:
     """Build the client that answers one message."""
     node = NodeConfig.parse(context.node_config)
     told, settings = _told(context)
     client: Any = load_reference(find_method(settings.method).client, "method")
     memory = Path(str(told["memory"])) / str(node.partition_id) if "memory" in told else None
-    built: FederatedClient = client(settings, node, ClientState(context.state, memory))
+    built: MethodClient = client(settings, node, ClientState(context.state, memory))
     return built
 
 
 def clip(message: Message, context: Context, call_next: ClientAppCallable) -> Message:
     """Flower mod that clips the update, in runs with `dp.clipping = "client"`."""
     _, settings = _told(context)
-    if settings.section("dp", DPSettings).clipping != "client":
+    if settings[DPSettings].clipping != "client":
         return call_next(message, context)
     from flwr.clientapp.mod import fixedclipping_mod
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Literal
 
 from fedul_flwr.config.base import Settings
@@ -58,32 +57,39 @@ class Method:
     strategy : ``"module:Class"`` of the server side, a
         :class:`fedul_flwr.federated.strategy.MethodStrategy`.
     client : ``"module:Class"`` of the client side, a
-        :class:`fedul_flwr.federated.dispatch.FederatedClient`.
-    sections : tables of settings that have an effect on it.
+        :class:`fedul_flwr.federated.client.MethodClient`.
+    settings : classes of its settings, one for each table of the run config.
     data : a simulated client's data: unlabeled sets, the points of these sets with labels, or
         points that no other client has, with labels for some or all of them.
     trains : whether it trains a model over rounds; if not, its clients label their points once.
+    disclosures : ``"module:NAME"`` of a tuple of :class:`fedul_flwr.federated.disclosure.Sent`, all
+        that its clients send; by default an update of the model.
     """
 
     name: str
     strategy: str
     client: str
-    sections: Mapping[str, type[Settings]] = field(default_factory=dict)
+    settings: tuple[type[Settings], ...] = ()
     data: DataKind = "unlabeled-sets"
     trains: bool = True
+    disclosures: str = "fedul_flwr.federated.disclosure:TRAINING"
+
+    def __post_init__(self) -> None:
+        for kind in self.settings:
+            if not kind.table:
+                raise UserError(
+                    f"Method {self.name!r}: settings class {kind.__name__} names no table; "
+                    f"give it table = {self.name!r}."
+                )
+
+    @property
+    def tables(self) -> dict[str, type[Settings]]:
+        """Classes of its settings by table."""
+        return {kind.table: kind for kind in self.settings}
 
 
-MATCHING: dict[str, type[Settings]] = {
-    "labels": LabelSettings,
-    "scenario": ScenarioSettings,
-    "ssl": ConsistencySettings,
-    "server": ServerTrainingSettings,
-}
-"""Tables of methods that learn from few labels and from consistency."""
-
-PRIVATE: dict[str, type[Settings]] = {"dp": DPSettings}
-"""Table for methods whose clients use their data only for an update of one model, in the rounds for
-which they are sampled."""
+MATCHING = (LabelSettings, ScenarioSettings, ConsistencySettings, ServerTrainingSettings)
+"""Settings of methods that learn from few labels and from consistency."""
 
 METHODS: dict[str, Method] = {
     method.name: method
@@ -92,72 +98,67 @@ METHODS: dict[str, Method] = {
             name="fedul",
             strategy="strategies.fedul:FedUL",
             client="client_apps.fedul:FedULClient",
-            sections={"fedul": FedULSettings, **PRIVATE},
+            disclosures="client_apps.fedul:DISCLOSURES",
+            settings=(FedULSettings, DPSettings),
         ),
         # Bi-objective FedUL: a small labeled set at the server.
         Method(
             name="fedul-finetune",
             strategy="strategies.fedul_finetune:FedULFinetune",
             client="client_apps.fedul:FedULClient",
-            sections={"fedul": FedULSettings, "server": ServerTrainingSettings, **PRIVATE},
+            disclosures="client_apps.fedul:DISCLOSURES",
+            settings=(FedULSettings, ServerTrainingSettings, DPSettings),
         ),
         Method(
             name="fedul-mix",
             strategy="strategies.fedul_mix:FedULMix",
             client="client_apps.fedul:FedULClient",
-            sections={
-                "fedul": FedULSettings,
-                "server": ServerTrainingSettings,
-                "fedul-mix": FedULMixSettings,
-                **PRIVATE,
-            },
+            disclosures="client_apps.fedul:DISCLOSURES",
+            settings=(FedULSettings, ServerTrainingSettings, FedULMixSettings, DPSettings),
         ),
         Method(
             name="fedul-consistency",
             strategy="strategies.fedul:FedUL",
             client="client_apps.fedul_consistency:FedULConsistencyClient",
-            sections={
-                "fedul": FedULSettings,
-                "fedul-consistency": FedULConsistencySettings,
-                **PRIVATE,
-            },
+            disclosures="client_apps.fedul_consistency:DISCLOSURES",
+            settings=(FedULSettings, FedULConsistencySettings, DPSettings),
         ),
         Method(
             name="fedpl",
             strategy="baselines.fedpl:FedPL",
             client="baselines.fedpl:FedPLClient",
-            sections={"fedul": AdmissionSettings, "fedpl": FedPLSettings, **PRIVATE},
+            disclosures="fedul_flwr.federated.disclosure:UNLABELED_SETS",
+            settings=(AdmissionSettings, FedPLSettings, DPSettings),
         ),
         Method(
             name="fedllp",
             strategy="baselines.fedllp:FedLLP",
             client="baselines.fedllp:FedLLPClient",
-            sections={"fedul": AdmissionSettings, "fedllp": FedLLPSettings, **PRIVATE},
+            disclosures="fedul_flwr.federated.disclosure:UNLABELED_SETS",
+            settings=(AdmissionSettings, FedLLPSettings, DPSettings),
         ),
         Method(
             name="fedllp-vat",
             strategy="baselines.fedllp:FedLLP",
             client="baselines.fedllp:FedLLPVATClient",
-            sections={
-                "fedul": AdmissionSettings,
-                "fedllp": FedLLPSettings,
-                "fedllp-vat": FedLLPVATSettings,
-                **PRIVATE,
-            },
+            disclosures="fedul_flwr.federated.disclosure:UNLABELED_SETS",
+            settings=(AdmissionSettings, FedLLPSettings, FedLLPVATSettings, DPSettings),
         ),
         Method(
             name="server-only",
             strategy="baselines.server_only:ServerOnly",
-            client="baselines.server_only:ServerOnlyClient",
+            client="fedul_flwr.federated.client:MethodClient",
+            disclosures="fedul_flwr.federated.disclosure:HELLO_ONLY",
             # Uses the same split as the methods it is compared with, but only the server's part.
-            sections={"fedul": UnlabeledSetSettings, "server": ServerTrainingSettings},
+            settings=(UnlabeledSetSettings, ServerTrainingSettings),
         ),
         # Upper bound: the points of the same split, with their labels.
         Method(
             name="supervised",
             strategy="fedul_flwr.federated.strategy:MethodStrategy",
             client="baselines.supervised:SupervisedClient",
-            sections={"fedul": UnlabeledSetSettings, "supervised": SupervisedSettings, **PRIVATE},
+            disclosures="baselines.supervised:DISCLOSURES",
+            settings=(UnlabeledSetSettings, SupervisedSettings, DPSettings),
             data="labels",
         ),
         # Clients with labels for some points: XCLP and its rivals.
@@ -165,22 +166,16 @@ METHODS: dict[str, Method] = {
             name="xclp",
             strategy="strategies.xclp:XCLP",
             client="client_apps.xclp:XCLPClient",
-            sections={
-                "labels": LabelSettings,
-                "semi": CrossClientSettings,
-                "xclp": XCLPSettings,
-            },
+            disclosures="client_apps.xclp:DISCLOSURES",
+            settings=(LabelSettings, CrossClientSettings, XCLPSettings),
             data="partly-labeled",
         ),
         Method(
             name="xclp-predict",
             strategy="strategies.xclp_predict:XCLPPredict",
             client="client_apps.xclp_predict:XCLPPredictClient",
-            sections={
-                "labels": LabelSettings,
-                "xclp": XCLPSettings,
-                "xclp-predict": XCLPPredictSettings,
-            },
+            disclosures="client_apps.xclp_predict:DISCLOSURES",
+            settings=(LabelSettings, XCLPSettings, XCLPPredictSettings),
             data="partly-labeled",
             trains=False,
         ),
@@ -188,50 +183,54 @@ METHODS: dict[str, Method] = {
             name="labels-only",
             strategy="baselines.labels_only:LabelsOnly",
             client="baselines.labels_only:LabelsOnlyClient",
-            sections={"labels": LabelSettings, "semi": StageSettings},
+            disclosures="fedul_flwr.federated.disclosure:PARTLY_LABELED",
+            settings=(LabelSettings, StageSettings),
             data="partly-labeled",
         ),
         Method(
             name="perclient-lp",
             strategy="baselines.perclient_lp:PerClientLP",
             client="baselines.perclient_lp:PerClientLPClient",
-            sections={
-                "labels": LabelSettings,
-                "semi": PropagatedLabelSettings,
-                "xclp": PropagationSettings,
-            },
+            disclosures="fedul_flwr.federated.disclosure:PARTLY_LABELED",
+            settings=(LabelSettings, PropagatedLabelSettings, PropagationSettings),
             data="partly-labeled",
         ),
         Method(
             name="network-labels",
             strategy="baselines.network_labels:NetworkLabels",
             client="baselines.network_labels:NetworkLabelsClient",
-            sections={"labels": LabelSettings, "semi": SemiSupervisedSettings},
+            disclosures="fedul_flwr.federated.disclosure:PARTLY_LABELED",
+            settings=(LabelSettings, SemiSupervisedSettings),
             data="partly-labeled",
         ),
         Method(
             name="fedsem",
             strategy="baselines.fedsem:FedSem",
             client="baselines.fedsem:FedSemClient",
-            sections={"labels": LabelSettings, "semi": SemiSupervisedSettings},
+            disclosures="fedul_flwr.federated.disclosure:PARTLY_LABELED",
+            settings=(LabelSettings, SemiSupervisedSettings),
             data="partly-labeled",
         ),
         Method(
             name="fedsiam",
             strategy="baselines.fedsiam:FedSiam",
             client="baselines.fedsiam:FedSiamClient",
-            sections={
-                "labels": LabelSettings,
-                "semi": SamplingSettings,
-                "fedsiam": FedSiamSettings,
-            },
+            disclosures="baselines.fedsiam:DISCLOSURES",
+            settings=(LabelSettings, SamplingSettings, FedSiamSettings),
             data="partly-labeled",
         ),
         Method(
             name="fedmatch",
             strategy="strategies.fedmatch:FedMatch",
             client="client_apps.fedmatch:FedMatchClient",
-            sections={**MATCHING, "ssl": ViewSettings, "fedmatch": FedMatchSettings},
+            disclosures="client_apps.fedmatch:DISCLOSURES",
+            settings=(
+                LabelSettings,
+                ScenarioSettings,
+                ViewSettings,
+                ServerTrainingSettings,
+                FedMatchSettings,
+            ),
             data="partly-labeled",
         ),
         # FedMatch's rivals: consistency within each client, training with all labels, and training
@@ -240,37 +239,37 @@ METHODS: dict[str, Method] = {
             name="uda",
             strategy="fedul_flwr.federated.label_place:LabelPlaceStrategy",
             client="baselines.uda:UDAClient",
-            sections={**MATCHING, "uda": UDASettings},
+            disclosures="fedul_flwr.federated.disclosure:PARTLY_LABELED",
+            settings=(*MATCHING, UDASettings),
             data="partly-labeled",
         ),
         Method(
             name="fixmatch",
             strategy="fedul_flwr.federated.label_place:LabelPlaceStrategy",
             client="baselines.fixmatch:FixMatchClient",
-            sections={**MATCHING, "fixmatch": FixMatchSettings},
+            disclosures="fedul_flwr.federated.disclosure:PARTLY_LABELED",
+            settings=(*MATCHING, FixMatchSettings),
             data="partly-labeled",
         ),
         Method(
             name="all-labels",
             strategy="fedul_flwr.federated.label_place:LabelPlaceStrategy",
             client="baselines.all_labels:AllLabelsClient",
-            sections={
-                "scenario": ScenarioSettings,
-                "ssl": SupervisedPartSettings,
-                "server": ServerTrainingSettings,
-            },
+            disclosures="fedul_flwr.federated.disclosure:PARTLY_LABELED",
+            settings=(ScenarioSettings, SupervisedPartSettings, ServerTrainingSettings),
             data="fully-labeled",
         ),
         Method(
             name="given-labels",
             strategy="baselines.given_labels:GivenLabels",
             client="baselines.given_labels:GivenLabelsClient",
-            sections={
-                "labels": LabelSettings,
-                "scenario": LabelPlaceSettings,
-                "ssl": SupervisedPartSettings,
-                "server": ServerTrainingSettings,
-            },
+            disclosures="baselines.given_labels:DISCLOSURES",
+            settings=(
+                LabelSettings,
+                LabelPlaceSettings,
+                SupervisedPartSettings,
+                ServerTrainingSettings,
+            ),
             data="partly-labeled",
         ),
     )

@@ -75,7 +75,7 @@ class FedMatch(LabelPlaceStrategy):
                 f"Setting base = {settings.base!r}: method 'fedmatch' combines sigma and psi "
                 f"apart, which goes with all bases but {', '.join(UNFIT_BASES)}."
             )
-        options = settings.section("fedmatch", FedMatchSettings)
+        options = settings[FedMatchSettings]
         l2 = options.l2_weight if options.decomposition else 0.0
         # Gradient descent on λ_L2·‖σ − ψ‖² converges for smaller steps only (Polyak 1964).
         limit = (1 + settings.momentum) / l2 if l2 else math.inf
@@ -88,7 +88,7 @@ class FedMatch(LabelPlaceStrategy):
     @property
     def options(self) -> FedMatchSettings:
         """Settings in table ``fedmatch``."""
-        return self.settings.section("fedmatch", FedMatchSettings)
+        return self.settings[FedMatchSettings]
 
     @cached_property
     def helpers(self) -> HelperChoice:
@@ -131,7 +131,7 @@ class FedMatch(LabelPlaceStrategy):
     def learn_labels(self, arrays: ArrayRecord, server_round: int) -> tuple[ArrayRecord, float]:
         """Train sigma on the server's labels with psi fixed (algorithm 2, lines 4 to 8)."""
         assert self.trainer is not None  # as `learns_at_server` says
-        weight = self.settings.section("ssl", SupervisedPartSettings).supervised_weight
+        weight = self.settings[SupervisedPartSettings].supervised_weight
         plan = self.trainer.plan(server_round, self.rate_factor)
         decomposed = Decomposed(
             place(self.trainer.model, plan.device, plan.precision), self.codec.parts

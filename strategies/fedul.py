@@ -34,7 +34,7 @@ class FedUL(MethodStrategy):
     def validate(cls, settings: RunConfig) -> None:
         """Also refuse a test prior if the loss does not use it."""
         super().validate(settings)
-        loss = settings.section("fedul", FedULSettings).surrogate_loss
+        loss = settings[FedULSettings].surrogate_loss
         if loss == "release" and settings.test_prior_source in ("given", "sets"):
             raise UserError(
                 f"Setting test-prior = {settings.test_prior!r} has no effect with "

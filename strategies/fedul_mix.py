@@ -27,7 +27,7 @@ class FedULMix(FedUL):
     @property
     def mixing(self) -> FedULMixSettings:
         """Settings in table ``fedul-mix``: lambda, and how f′ starts each round."""
-        return self.settings.section("fedul-mix", FedULMixSettings)
+        return self.settings[FedULMixSettings]
 
     def after_train(self, model: ArrayRecord) -> ArrayRecord:
         """Train f′ and mix it into the aggregated model (procedure C, method 2)."""

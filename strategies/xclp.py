@@ -45,7 +45,7 @@ class XCLP(MethodStrategy):
         """Also warn if the server sees all codes, and log the differential privacy."""
         super().validate(settings)
         announce_privacy(settings)
-        warn_of_plaintext(settings.section("xclp", XCLPSettings))
+        warn_of_plaintext(settings[XCLPSettings])
 
     def on_clients_changed(self, answers: Mapping[int, Content]) -> None:
         """Also refuse rounds whose propagation would take too long."""
@@ -54,9 +54,7 @@ class XCLP(MethodStrategy):
             most = sorted(number(answer, "num-points") for answer in answers.values())
             sampled = self.sample(self.settings.num_rounds)
             labeled = sum(member in self.policy.labeled for member in sampled)
-            refuse_beyond_reach(
-                self.settings.section("xclp", XCLPSettings), most[-len(sampled) :], labeled
-            )
+            refuse_beyond_reach(self.settings[XCLPSettings], most[-len(sampled) :], labeled)
 
     def configure_train(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
@@ -78,7 +76,7 @@ class XCLP(MethodStrategy):
             return chosen
         propagation = LabelPropagation(
             partial(self.registry.query, grid),
-            self.settings.section("xclp", XCLPSettings),
+            self.settings[XCLPSettings],
             round_number,
             stream(self.settings.seed, "codes", round_number).bytes(SEED_BYTES),
             self.num_classes,

@@ -41,16 +41,16 @@ class XCLPPredict(MethodStrategy):
     @property
     def prediction(self) -> XCLPPredictSettings:
         """Settings in table ``xclp-predict``."""
-        return self.settings.section("xclp-predict", XCLPPredictSettings)
+        return self.settings[XCLPPredictSettings]
 
     @classmethod
     def validate(cls, settings: RunConfig) -> None:
         """Refuse model features without a model, and predictions without points to predict."""
         super().validate(settings)
         announce_privacy(settings)
-        warn_of_plaintext(settings.section("xclp", XCLPSettings))
-        options = settings.section("xclp-predict", XCLPPredictSettings)
-        secure = settings.section("xclp", XCLPSettings).secure
+        warn_of_plaintext(settings[XCLPSettings])
+        options = settings[XCLPPredictSettings]
+        secure = settings[XCLPSettings].secure
         if options.leave_one_out and secure != "plaintext":
             raise UserError(
                 f"Setting xclp-predict.leave-one-out = true has no form with xclp.secure = "
@@ -80,7 +80,7 @@ class XCLPPredict(MethodStrategy):
     @classmethod
     def needs_model(cls, settings: RunConfig) -> bool:
         """Whether features come from a model."""
-        return settings.section("xclp-predict", XCLPPredictSettings).features == "model"
+        return settings[XCLPPredictSettings].features == "model"
 
     def accept_client(self, report: ClientReport, answer: Content) -> None:
         """Also store the number of points in the graph, which must be a valid count."""
@@ -104,7 +104,7 @@ class XCLPPredict(MethodStrategy):
         for members in groups:
             sizes = [self._compared[member.partition_id] for member in members]
             labeled = sum(member in self.policy.labeled for member in members)
-            refuse_beyond_reach(self.settings.section("xclp", XCLPSettings), sizes, labeled)
+            refuse_beyond_reach(self.settings[XCLPSettings], sizes, labeled)
         for position, members in enumerate(groups):
             self._told: list[ClientRef] = []
             try:
@@ -123,7 +123,7 @@ class XCLPPredict(MethodStrategy):
     ) -> None:
         propagation = LabelPropagation(
             partial(self.registry.query, grid),
-            self.settings.section("xclp", XCLPSettings),
+            self.settings[XCLPSettings],
             1,
             stream(self.settings.seed, "codes", position).bytes(SEED_BYTES),
             self.num_classes,
@@ -164,5 +164,5 @@ class XCLPPredict(MethodStrategy):
 
 
 def _has_new_points(settings: RunConfig) -> bool:
-    options = settings.section("labels", LabelSettings)
+    options = settings[LabelSettings]
     return options.new_fraction > 0 or bool(options.split)

@@ -139,7 +139,7 @@ class Federation:
         data = find_method(self.settings.method).data
         files = client_files(self.source, self.split, data)
         told = setup_content(self.settings, SHAPE, files)
-        return self.client(number, **options).step("prepare", told)
+        return self.client(number, **options).on_phase("prepare", told)
 
     def weights(self) -> Arrays:
         return dict(dump_arrays(build_model("mlp", SHAPE.image_shape, 4, seed=1)))
@@ -154,9 +154,9 @@ class Federation:
         received: Mapping[str, Arrays] | None = None,
         **options: Any,
     ) -> tuple[NDArrays, int, dict[str, Any]]:
-        client = self.client(number, **options)
-        client.received = received or {}
-        return client.fit(self.parameters(), {"server-round": server_round, TEACHER_STEPS: 0})
+        told = {"server-round": server_round, TEACHER_STEPS: 0}
+        update = self.client(number, **options).train(self.weights(), told, received)
+        return list(update.arrays.values()), update.num_examples, dict(update.metrics)
 
     def propagate(self, kind: type[MethodClient], sent: list[Any]) -> dict[int, Arrays]:
         """XCLP's phases between both clients: rows for each; answers are added to ``sent``."""
@@ -165,7 +165,7 @@ class Federation:
             phase: str, contents: Mapping[ClientRef, Content], check: CheckAnswer
         ) -> dict[ClientRef, Content]:
             answers = {
-                member: self.client(member.partition_id, kind).step(phase, content)
+                member: self.client(member.partition_id, kind).on_phase(phase, content)
                 for member, content in contents.items()
             }
             for member, answer in answers.items():
@@ -173,8 +173,8 @@ class Federation:
                 sent.extend([answer.values, *(answer.arrays[key] for key in sorted(answer.arrays))])
             return answers
 
-        options = self.settings.section("xclp", XCLPSettings)
-        num_classes = len(self.client(0, kind).federation["class-names"])
+        options = self.settings[XCLPSettings]
+        num_classes = len(self.client(0, kind).setup["class-names"])
         propagation = LabelPropagation(ask, options, SECOND_STAGE, bytes(32), num_classes)
         left, joint = propagation.join(
             [ClientRef(number, number) for number in CLIENTS], self.weights()
@@ -186,17 +186,17 @@ class Federation:
         """Everything both clients send in a round of each stage, as plain arrays and values."""
         sent: list[Any] = [self.prepare(number, kind=kind).values for number in CLIENTS]
         rows: dict[int, Arrays] = {}
-        if issubclass(kind, XCLPClient):
+        if kind in (XCLPClient, XCLPPredictClient):
             rows = self.propagate(kind, sent)
         if kind is XCLPPredictClient:
             for number in CLIENTS:  # it labels points, and trains nothing
                 told = Content(rows[number], {OWN_LABELS: True, LAST: True})
-                self.client(number, kind).step(LABEL, told)
+                self.client(number, kind).on_phase(LABEL, told)
             return sent + [file.read_text() for file in sorted(self.written.glob("*.csv"))]
         if kind is FedSemClient:
             for number in CLIENTS:
                 told = Content(self.weights(), {"after-round": SECOND_STAGE - 1})
-                sent.append(self.client(number, kind).step(fedsem.LABEL, told).values)
+                sent.append(self.client(number, kind).on_phase(fedsem.LABEL, told).values)
         if kind is FedMatchClient:
             return sent + self.differences(kind)
         for server_round in (FIRST_STAGE, SECOND_STAGE):
@@ -216,11 +216,10 @@ class Federation:
             (SECOND_STAGE, FIRST_STAGE, nothing),
         ):
             for number in CLIENTS:
-                client = self.client(number, kind)
-                client.received = received
                 told = {"server-round": server_round, BASE_ROUND: since, HELPERS: 0}
-                _, examples, metrics = client.fit([], told)
-                sent += [examples, metrics, *flatten(dict(client.returned)).values()]
+                update = self.client(number, kind).train({}, told, received)
+                sent += [update.num_examples, update.metrics]
+                sent += flatten(dict(update.records)).values()
         return sent
 
     def permute_truth(self) -> None:

@@ -15,10 +15,12 @@ from fedul_flwr.config.node_config import NodeConfig
 from fedul_flwr.config.run_config import default_flat, parse_flat
 from fedul_flwr.config.semi import XCLPSettings
 from fedul_flwr.data.content import Content
-from fedul_flwr.data.types import Ints, PartlyLabeledPoints, Propagated
+from fedul_flwr.data.types import Arrays, Ints, PartlyLabeledPoints, Propagated
+from fedul_flwr.federated.client_data import PartlyLabeledData
 from fedul_flwr.federated.client_state import ClientState
 from fedul_flwr.federated.messages import from_records, to_records
 from fedul_flwr.federated.registry import CheckAnswer, ClientRef
+from fedul_flwr.propagation.client_noise import ClientNoise
 from fedul_flwr.propagation.server import LabelPropagation
 
 Features = NDArray[np.floating[Any]]
@@ -27,17 +29,25 @@ SEED = bytes(range(32))
 
 
 class Party(XCLPClient):
-    """A client that is told its features, instead of making them of images."""
+    """A client with features and labels that it is given, instead of making them of images."""
 
-    told: Features
-    known_classes: int
+    given: Features
+
+    def _features(self, weights: Arrays) -> Any:
+        del weights
+        return self.given[self.graph.positions]
 
     @property
-    def num_classes(self) -> int:
-        return self.known_classes
+    def labels(self) -> Ints:
+        return self.graph.labels
 
-    def features(self) -> Any:
-        return self.told[self.shown]
+    @property
+    def noise(self) -> ClientNoise:
+        return self.propagation._noise
+
+    def randomised(self, server_round: int) -> Ints:
+        """Labels that it propagates to others."""
+        return self.noise.labels(self.labels, self.graph.num_classes, server_round)
 
 
 @dataclass
@@ -76,13 +86,16 @@ class Parties:
             NodeConfig(partition_id=number, num_partitions=len(self.labels)),
             self.state(number),
         )
-        built.told, built.known_classes = self.features[number], self.classes
-        built.data = PartlyLabeledPoints(
+        examples = PartlyLabeledPoints(
             images=np.zeros((count, 1, 1, 1), np.uint8),
             points=np.arange(count),
             labels=np.asarray(self.labels[number], dtype=np.int64),
             new=np.zeros(count, dtype=np.bool_),
         )
+        built.given = self.features[number]
+        names = [str(k) for k in range(self.classes)]
+        built.data = PartlyLabeledData(self.settings, built.node, {"class-names": names})
+        built.data.examples = examples
         return built
 
     def state(self, number: int) -> ClientState:
@@ -99,7 +112,7 @@ class Parties:
                 continue
             # Over the wire and back, so that what is sent is what may be sent.
             sent = from_records(to_records(content))
-            answer = self.client(client).step(phase, from_records(to_records(content)))
+            answer = self.client(client).on_phase(phase, from_records(to_records(content)))
             answers[member] = self.meddled(phase, member, from_records(to_records(answer)))
             check(member, answers[member])
             self.heard.append((phase, client, sent, from_records(to_records(answer))))
@@ -110,7 +123,7 @@ class Parties:
         return answer
 
     def propagation(self, server_round: int = 1) -> LabelPropagation:
-        options = self.settings.section("xclp", XCLPSettings)
+        options = self.settings[XCLPSettings]
         return LabelPropagation(self.ask, options, server_round, SEED, self.classes)
 
     def propagate(self, *, withheld: int | None = None) -> dict[int, Propagated]:
@@ -119,7 +132,7 @@ class Parties:
         left, joint = propagation.join(self.members, {})
         rows = propagation.sum_labels(left, joint, withheld=withheld)
         return {
-            member.partition_id: self.client(member.partition_id).open(content.arrays)
+            member.partition_id: self.client(member.partition_id).propagation.open(content.arrays)
             for member, content in rows.items()
         }
 

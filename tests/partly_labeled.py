@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from functools import cached_property
+
 import numpy as np
 from torch.nn import functional
 
 from fedul_flwr.config.labels import LabelSettings
 from fedul_flwr.data.content import Value
-from fedul_flwr.data.label_split import open_partly_labeled_points
-from fedul_flwr.data.local_labels import load_partly_labeled
 from fedul_flwr.data.types import PartlyLabeledPoints
-from fedul_flwr.federated.client import MethodClient, TrainingData
-from fedul_flwr.learning.local import Loss
+from fedul_flwr.federated.client import MethodClient
+from fedul_flwr.federated.client_data import PartlyLabeledData
+from fedul_flwr.learning.batches import point_batches
+from fedul_flwr.learning.local import on_logits
+from fedul_flwr.learning.task import LocalTask, Round
 from fedul_flwr.methods import Method
 
 SEEN: dict[int, PartlyLabeledPoints] = {}
@@ -21,33 +24,25 @@ SEEN: dict[int, PartlyLabeledPoints] = {}
 class GivenClient(MethodClient):
     """Trains on the given labels, and takes class 0 for all others: its model shows what it saw."""
 
-    @property
-    def data(self) -> PartlyLabeledPoints:
-        if self.own_folder is None:
-            return open_partly_labeled_points(self.federation, self.node.partition_id)
-        return load_partly_labeled(
-            self.own_folder, self.federation["class-names"], self.image_shape
-        )
+    @cached_property
+    def data(self) -> PartlyLabeledData:
+        return PartlyLabeledData(self.settings, self.node, self.setup)
 
-    def introduce(self) -> dict[str, Value]:
-        return {"num-points": len(self.data.points)}
+    def register(self) -> dict[str, Value]:
+        return {"num-points": len(self.data.examples.points)}
 
-    def training_data(self) -> TrainingData:
-        SEEN[self.node.partition_id] = self.data
-        old = ~self.data.new
-        return TrainingData(
-            self.data.images, self.data.points[old], np.maximum(self.data.labels[old], 0)
-        )
-
-    def loss(self) -> Loss:
-        return functional.cross_entropy
+    def task(self, round: Round) -> LocalTask:
+        own = SEEN[self.node.partition_id] = self.data.examples
+        points, labels = own.points[~own.new], np.maximum(own.labels[~own.new], 0)
+        batches = point_batches(own.images, points, labels, round.plan)
+        return LocalTask(len(points), batches, on_logits(functional.cross_entropy))
 
 
 GIVEN = Method(
     name="given",
     strategy="fedul_flwr.federated.strategy:MethodStrategy",
     client="tests.partly_labeled:GivenClient",
-    sections={"labels": LabelSettings},
+    settings=(LabelSettings,),
     data="partly-labeled",
 )
 GIVEN_METHOD = "tests.partly_labeled:GIVEN"

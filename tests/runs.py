@@ -16,7 +16,8 @@ from safetensors.numpy import load_file
 from fedul_flwr.client_app import build_client
 from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.engine.in_process import run_in_process
-from fedul_flwr.federated.dispatch import FederatedClient, make_client_app
+from fedul_flwr.federated.client import MethodClient
+from fedul_flwr.federated.dispatch import make_client_app
 from fedul_flwr.federated.grid import GridProxy
 
 TIMES = ("seconds", "seconds_fit", "seconds_evaluation")
@@ -54,7 +55,7 @@ def own_data_app(folders: Sequence[Path], **config: str) -> ClientApp:
     Further keys of the node config may say ``{client}`` where the number goes.
     """
 
-    def build(context: Context) -> FederatedClient:
+    def build(context: Context) -> MethodClient:
         client = int(cast(int, context.node_config["partition-id"]))
         named = {key: value.format(client=client) for key, value in config.items()}
         context.node_config |= {"data": str(folders[client]), **named}

@@ -25,22 +25,25 @@ import baselines.uda
 import client_apps.fedmatch
 import client_apps.fedul
 import client_apps.fedul_consistency
-import client_apps.labeled_points
-import client_apps.matching
-import client_apps.partly_labeled
-import client_apps.private
-import client_apps.propagating
-import client_apps.unlabeled_sets
 import client_apps.xclp
 import client_apps.xclp_predict
 import fedul_flwr.federated.client
+import fedul_flwr.federated.client_data
+import fedul_flwr.federated.local_training
+import fedul_flwr.federated.staged_training
+import fedul_flwr.federated.streamed_training
+import fedul_flwr.learning.pseudo_label_task
+import fedul_flwr.propagation.client
+import fedul_flwr.propagation.client_noise
+import fedul_flwr.propagation.graph_points
 from baselines.supervised import SupervisedClient
 from client_apps.fedul import FedULClient
-from client_apps.matching import MatchingClient
 from fedul_flwr.config.fedul import UnlabeledSetSettings
 from fedul_flwr.data.content import Content
 from fedul_flwr.data.set_generator import generate_sets
 from fedul_flwr.data.types import UnlabeledSets
+from fedul_flwr.federated.client_data import PartlyLabeledData
+from fedul_flwr.federated.streamed_training import streamed_batches
 from fedul_flwr.methods import METHODS
 from tests.audited import (
     AUDITED,
@@ -52,6 +55,7 @@ from tests.audited import (
     names_below,
 )
 from tests.partly_labeled import GIVEN, GIVEN_METHOD
+from tests.support.local_tasks import points_of, training_points
 
 
 @pytest.fixture
@@ -80,15 +84,18 @@ FORBIDDEN = {
 @pytest.mark.parametrize(
     "module",
     [
-        *(fedul_flwr.federated.client, client_apps.unlabeled_sets),
+        *(fedul_flwr.federated.client, fedul_flwr.federated.client_data),
+        *(fedul_flwr.federated.local_training, fedul_flwr.federated.staged_training),
+        *(fedul_flwr.federated.streamed_training, fedul_flwr.learning.pseudo_label_task),
+        *(fedul_flwr.propagation.client, fedul_flwr.propagation.client_noise),
+        fedul_flwr.propagation.graph_points,
         *(client_apps.fedul, client_apps.fedul_consistency),
         *(baselines.fedpl, baselines.fedllp),
-        *(client_apps.labeled_points, client_apps.partly_labeled, client_apps.propagating),
-        *(client_apps.private, client_apps.xclp, client_apps.xclp_predict),
+        *(client_apps.xclp, client_apps.xclp_predict),
         *(baselines.labels_only, baselines.perclient_lp, baselines.network_labels),
         *(baselines.fedsem, baselines.fedsiam),
         client_apps.fedmatch,
-        *(client_apps.matching, baselines.uda, baselines.fixmatch, baselines.all_labels),
+        *(baselines.uda, baselines.fixmatch, baselines.all_labels),
     ],
 )
 def test_clients_import_nothing_that_carries_labels(module: Any) -> None:
@@ -110,7 +117,7 @@ def test_clients_import_nothing_that_carries_labels(module: Any) -> None:
 def test_no_phase_opens_a_file_with_labels(federation: Build, selection: str, overlap: str) -> None:
     run = federation(selection=selection, **{"fedul.overlap": overlap})
     with files_opened() as paths:
-        run.client().step("hello", Content())
+        run.client().on_phase("hello", Content())
         run.prepare()
         run.fit()
         run.client().evaluate(run.parameters(), {"server-round": 1})
@@ -148,11 +155,11 @@ def test_with_labels_at_the_server_clients_have_none(federation: Build, method: 
     with files_opened() as paths:
         before = run.rounds(kind)
         client = run.client(kind=kind)
-        assert isinstance(client, MatchingClient)
-        assert client.introduce()["num-labeled"] == 0
-        client.server_round = 1
-        data = client.training_data()
-    assert len(data.points) == len(client.data.points)
+        assert isinstance(client.data, PartlyLabeledData)
+        assert client.register()["num-labeled"] == 0
+        now = client.round({"server-round": 1})
+        data = points_of(streamed_batches(client.data, now)[0])
+    assert len(data.points) == len(client.data.examples.points)
     assert (data.targets == -1).all()
     opened = {file for file in map(Path, paths) if file.is_relative_to(run.root)}
     assert {file.name for file in opened} == {"train_images.npy", "given.npz"}
@@ -231,9 +238,9 @@ def test_targets_are_indices_of_sets(federation: Build) -> None:
     run.prepare()
     client = run.client()
     assert isinstance(client, FedULClient)
-    data = client.training_data()
-    np.testing.assert_array_equal(data.targets, client.sets.sets)
-    np.testing.assert_array_equal(data.points, client.sets.points)
+    data = training_points(client)
+    np.testing.assert_array_equal(data.targets, client.data.sets.sets)
+    np.testing.assert_array_equal(data.points, client.data.sets.points)
     assert set(data.targets) == set(range(9))  # more than there are classes
 
 
@@ -252,8 +259,8 @@ def test_priors_are_sent_where_that_is_asked_for(federation: Build) -> None:
     values = run.prepare().values
     client = run.client()
     assert isinstance(client, FedULClient)
-    np.testing.assert_array_equal(np.reshape(values["priors"], (5, 4)), client.sets.priors)
-    assert values["set-sizes"] == client.sets.set_sizes.tolist()
+    np.testing.assert_array_equal(np.reshape(values["priors"], (5, 4)), client.data.sets.priors)
+    assert values["set-sizes"] == client.data.sets.set_sizes.tolist()
 
 
 @pytest.mark.parametrize("overlap", ["disjoint", "shared"])
@@ -263,8 +270,8 @@ def test_held_out_points_are_trained_on_in_no_set(federation: Build, overlap: st
     run.prepare()
     client = run.client()
     assert isinstance(client, FedULClient)
-    sets, mask = client.sets, client.held_out
-    data = client.training_data()
+    sets, mask = client.data.sets, client.held_out
+    data = training_points(client)
     assert mask.sum() > 20
     assert not np.isin(data.points, sets.points[mask]).any()
     if overlap == "disjoint":
@@ -287,8 +294,8 @@ def test_holding_out_keeps_the_class_priors_of_shared_sets(federation: Build) ->
     table = UnlabeledSetSettings.parse({"overlap": "shared"})
     made = generate_sets(labels, np.arange(len(labels)), 10, 0, table, seed=0)
     images = np.zeros((len(labels), 1, 1, 1), dtype=np.uint8)
-    client.__dict__["sets"] = UnlabeledSets(images, made.points, made.sets, made.priors)
-    data = client.training_data()
+    client.data.__dict__["sets"] = UnlabeledSets(images, made.points, made.sets, made.priors)
+    data = training_points(client)
     for m in range(10):
         left = np.bincount(labels[data.points[data.targets == m]], minlength=10)
         # Sets of 250 points and more: leaving out a tenth moves a share by 0.01 (one deviation).
@@ -300,7 +307,7 @@ def test_nothing_held_out_is_an_answer_without_weight(federation: Build) -> None
     run.prepare()
     client = run.client()
     assert isinstance(client, FedULClient)
-    assert len(client.sets.points) < 1000  # int(0.001 · n) = 0
+    assert len(client.data.sets.points) < 1000  # int(0.001 · n) = 0
     loss, examples, metrics = client.evaluate(run.parameters(), {"server-round": 1})
     assert (loss, examples, metrics) == (0.0, 0, {})
 
@@ -311,6 +318,10 @@ def test_no_set_is_held_out_whole(federation: Build) -> None:
     run.prepare()
     client = run.client()
     assert isinstance(client, FedULClient)
-    left = np.bincount(client.training_data().targets, minlength=40)
-    assert (left[client.sets.set_sizes > 0] > 0).all()
-    assert 0.3 * len(client.sets.points) < client.held_out.sum() < 0.5 * len(client.sets.points)
+    left = np.bincount(training_points(client).targets, minlength=40)
+    assert (left[client.data.sets.set_sizes > 0] > 0).all()
+    assert (
+        0.3 * len(client.data.sets.points)
+        < client.held_out.sum()
+        < 0.5 * len(client.data.sets.points)
+    )

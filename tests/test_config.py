@@ -22,6 +22,7 @@ from fedul_flwr.config.run_config import (
     resolve,
 )
 from fedul_flwr.config.sections import SECTIONS, FedProxSettings
+from fedul_flwr.config.semi import XCLPSettings
 from fedul_flwr.config.shared import BaseName, PartitionName, SharedSettings
 from fedul_flwr.errors import UserError
 from fedul_flwr.methods import METHODS, Method
@@ -190,7 +191,7 @@ def test_rules_over_several_settings_name_them() -> None:
     assert str(error.value) == (
         "Setting fedul.num-sets-max = 9 must be 0 or at least fedul.num-sets = 10."
     )
-    assert parse({"fedul.num-sets-max": 10}).section("fedul", FedULSettings).num_sets_max == 10
+    assert parse({"fedul.num-sets-max": 10})[FedULSettings].num_sets_max == 10
     with pytest.raises(UserError, match=r"spread = 'even' needs fedul\.num-sets-max above 0"):
         parse({"fedul.num-sets-spread": "even"})
     with pytest.raises(UserError, match=r"prior-draws above 1 needs fedul\.same-priors = true"):
@@ -279,9 +280,7 @@ def test_a_key_of_another_choice_is_refused(key: str, value: Any, choice: str) -
 def test_a_key_of_another_method_is_refused() -> None:
     with pytest.raises(UserError, match="has no effect with method = 'supervised'"):
         parse({"method": "supervised", "fedul.share-priors": True})
-    sets = parse({"method": "supervised", "fedul.num-sets": 20}).section(
-        "fedul", UnlabeledSetSettings
-    )
+    sets = parse({"method": "supervised", "fedul.num-sets": 20})[UnlabeledSetSettings]
     assert sets.num_sets == 20  # the same federation as FedUL's, so this has an effect
 
 
@@ -389,12 +388,13 @@ def test_em_needs_images_at_the_server() -> None:
 
 
 class OwnSettings(Settings):
+    table = "own"
     strength: float = 1.0
     word: str = "plain"
     twice: bool = False
 
 
-OWN = Method("own", "m:S", "m:C", {"own": OwnSettings, "fedul": UnlabeledSetSettings})
+OWN = Method("own", "m:S", "m:C", (OwnSettings, UnlabeledSetSettings))
 BARE = Method("bare", "m:S", "m:C")
 NO_METHOD = 3
 
@@ -416,9 +416,9 @@ Own = Callable[..., RunConfig]
 
 def test_options_of_a_method_of_ones_own(own: Own) -> None:
     config = own("strength=2.5  word='red'\ttwice=true")
-    assert config.section("own", OwnSettings) == OwnSettings(strength=2.5, word="red", twice=True)
-    assert own().section("own", OwnSettings) == OwnSettings()
-    assert config.section("fedul", UnlabeledSetSettings).num_sets == 10
+    assert config[OwnSettings] == OwnSettings(strength=2.5, word="red", twice=True)
+    assert own()[OwnSettings] == OwnSettings()
+    assert config[UnlabeledSetSettings].num_sets == 10
 
 
 @pytest.mark.parametrize(
@@ -440,6 +440,21 @@ def test_options_that_no_table_takes_are_refused(own: Own) -> None:
     assert own(name="BARE").sections == {}
     with pytest.raises(UserError, match="methods:BARE' has no table 'bare'"):
         own("strength=1", name="BARE")
+
+
+def test_a_settings_class_without_a_table_is_refused() -> None:
+    class Nameless(Settings):
+        strength: float = 1.0
+
+    message = "Method 'own': settings class Nameless names no table; give it table = 'own'."
+    with pytest.raises(UserError, match=re.escape(message)):
+        Method("own", "m:S", "m:C", (Nameless,))
+
+
+def test_settings_of_another_class_than_the_runs_are_a_programming_error() -> None:
+    config = parse({"method": "perclient-lp"})
+    with pytest.raises(TypeError, match="table 'xclp' is a PropagationSettings, not XCLPSettings"):
+        _ = config[XCLPSettings]
 
 
 def test_options_are_not_for_built_in_methods() -> None:
@@ -486,7 +501,7 @@ def test_every_combination_makes_a_round_trip(method: str, base: str, partition:
     assert parse_flat(flat) == config
     assert parse_flat({**default_flat(), **flat}) == config
     assert parse_flat(json.loads(json.dumps(flat))) == config
-    used = {name for name in (base, partition) if name in SECTIONS} | {*METHODS[method].sections}
+    used = {name for name in (base, partition) if name in SECTIONS} | {*METHODS[method].tables}
     assert set(config.sections) == used
     assert {key.partition(".")[0] for key in flat if "." in key} == used
 
@@ -510,7 +525,7 @@ def test_tables_of_a_choice_exist_only_for_choices() -> None:
     assert set(SECTIONS) <= choices
     defaults = {"fedavg", "fedmedian", "fednova", "local", "iid", "imbalanced"}
     assert choices - set(SECTIONS) == defaults
-    of_methods = {name for method in METHODS.values() for name in method.sections}
+    of_methods = {name for method in METHODS.values() for name in method.tables}
     # The labels of partly labeled data are there for methods of one's own, too.
     assert set(all_sections()) == {*SECTIONS, "labels", *of_methods}
     assert all_sections()["fedul"] is FedULSettings
@@ -521,14 +536,12 @@ def test_settings_are_frozen() -> None:
     with pytest.raises(ValidationError):
         config.seed = 3  # type: ignore[misc]
     with pytest.raises(ValidationError):
-        config.section("fedprox", FedProxSettings).proximal_mu = 3.0  # type: ignore[misc]
+        config[FedProxSettings].proximal_mu = 3.0  # type: ignore[misc]
     assert config.seed == 0
 
 
 def test_a_table_not_in_use_is_its_defaults() -> None:
-    assert parse().section("fedprox", FedProxSettings) == FedProxSettings()
-    with pytest.raises(TypeError, match="'fedul' is a FedULSettings, not FedProxSettings"):
-        parse().section("fedul", FedProxSettings)
+    assert parse()[FedProxSettings] == FedProxSettings()
 
 
 @pytest.mark.parametrize("method", ["network-labels", "fedsem", "fedsiam"])

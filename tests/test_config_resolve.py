@@ -35,13 +35,13 @@ def test_paths_become_absolute(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
         assert resolve({"dataset": text}, tmp_path).dataset == str(path)
         assert resolve({"client-data": text}, tmp_path).client_data == str(path)
         split = resolve({"method": GIVEN_METHOD, "labels.split": text}, tmp_path)
-        assert split.section("labels", LabelSettings).split == str(path)
+        assert split[LabelSettings].split == str(path)
         assert resolve({"start-from": text}, tmp_path).start_from == str(path)
     assert resolve({}, tmp_path).start_from == ""
     pretrained = {"start-from": "torchvision", "model": "torchvision:resnet18"}
     assert resolve(pretrained, tmp_path).start_from == "torchvision"
     assert resolve({}, tmp_path).client_data == ""
-    unsplit = resolve({"method": GIVEN_METHOD}, tmp_path).section("labels", LabelSettings)
+    unsplit = resolve({"method": GIVEN_METHOD}, tmp_path)[LabelSettings]
     assert unsplit.split == ""
     assert resolve({"output": "out/here"}, tmp_path).output == str(tmp_path / "out" / "here")
 
@@ -94,7 +94,7 @@ def interrupted(tmp_path: Path) -> Path:
 def test_a_resumed_run_has_the_settings_it_began_with(interrupted: Path, tmp_path: Path) -> None:
     config = resolve({"resume": "runs/one"}, tmp_path)
     assert (config.num_rounds, config.learning_rate, config.seed) == (5, 0.5, 9)
-    assert config.section("fedprox", FedProxSettings).proximal_mu == 0.7
+    assert config[FedProxSettings].proximal_mu == 0.7
     assert (config.resume, config.output) == (str(interrupted), str(interrupted))
     # Flower hands over every key, with its default where the user said nothing.
     assert resolve({**default_flat(), "resume": str(interrupted)}, tmp_path) == config

@@ -65,12 +65,12 @@ def test_without_noise_the_rest_has_no_effect(key: str, value: float) -> None:
         f"Setting dp.{key} = {value!r} has no effect with dp.clipping = 'none', without noise: "
         "leave it out."
     )
-    found = parse_flat({**default_flat(), **ON, f"dp.{key}": value}).section("dp", DPSettings)
+    found = parse_flat({**default_flat(), **ON, f"dp.{key}": value})[DPSettings]
     assert getattr(found, key.replace("-", "_")) == value
 
 
 def test_methods_that_send_more_than_an_update_do_not_take_it() -> None:
-    takes = {name for name, method in METHODS.items() if "dp" in method.sections}
+    takes = {name for name, method in METHODS.items() if "dp" in method.tables}
     assert takes == {
         *("fedul", "fedul-finetune", "fedul-mix", "fedul-consistency"),
         *("fedpl", "fedllp", "fedllp-vat", "supervised"),

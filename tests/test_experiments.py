@@ -214,7 +214,7 @@ def test_overviews_of_partly_labeled_data_share_a_split(
         name
         for name, method in METHODS.items()
         if method.data == "partly-labeled"
-        and "scenario" not in method.sections
+        and "scenario" not in method.tables
         and method.trains == trains
     }
     assert {cell.config.method for cell in plan.cells} == expected

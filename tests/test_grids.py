@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from typing import Any
 
 import numpy as np
 import pytest
@@ -8,11 +9,14 @@ from flwr.app import Array, ArrayRecord, Message, RecordDict
 from flwr.proto.node_pb2 import NodeInfo
 from flwr.serverapp import Grid
 
+from fedul_flwr.config.node_config import NodeConfig
 from fedul_flwr.data.content import Content
 from fedul_flwr.engine.in_process import FIRST_NODE_ID, InProcessGrid, task_identity
 from fedul_flwr.errors import UserError
 from fedul_flwr.federated import grid as grids
-from fedul_flwr.federated.dispatch import FederatedClient, make_client_app
+from fedul_flwr.federated.client import MethodClient
+from fedul_flwr.federated.client_state import ClientState
+from fedul_flwr.federated.dispatch import make_client_app
 from fedul_flwr.federated.grid import GridProxy, PackingGrid, PromptGrid, for_devices, registered
 from fedul_flwr.federated.messages import from_records, step_messages
 from fedul_flwr.federated.packing import PACKED
@@ -119,11 +123,22 @@ def test_other_grids_are_left_as_they_are(clock: Clock) -> None:
 @pytest.fixture
 def wire() -> Iterator[WireGrid]:
     with task_identity():
-        yield WireGrid(InProcessGrid(make_client_app(lambda context: Doubling()), 3, {}))
+        yield WireGrid(
+            InProcessGrid(
+                make_client_app(
+                    lambda context: Doubling(NO_SETTINGS, NodeConfig(), ClientState(context.state))
+                ),
+                3,
+                {},
+            )
+        )
 
 
-class Doubling(FederatedClient):
-    def step(self, name: str, content: Content) -> Content:
+NO_SETTINGS: Any = None
+
+
+class Doubling(MethodClient):
+    def on_phase(self, name: str, content: Content) -> Content:
         if name == "fail":
             raise UserError("no battery")
         return Content({key: 2 * array for key, array in content.arrays.items()})

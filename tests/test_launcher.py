@@ -16,6 +16,7 @@ import tomllib
 import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
@@ -354,6 +355,65 @@ def test_settings_reach_flower_as_they_are(tmp_path: Path) -> None:
         **{"whole": -3, "part": 1e-05, "much": float("inf"), "table.of-one": 0.1},
     }
     assert flatten(tomllib.loads(launcher._toml(settings))) == settings
+
+
+class ScriptedProgram:
+    """A program ``flwr`` whose first log breaks off while the run goes on; it notes its orders."""
+
+    def __init__(self) -> None:
+        self.asked: list[tuple[str, ...]] = []
+        self.logs = 0
+        self.end = "finished:completed"
+
+    def lines(self, *arguments: str) -> Iterator[str]:
+        self.logs += 1
+        yield from ["one\n", "\x1b[32mtwo\x1b[0m\n"][: self.logs]
+
+    def ask(self, *arguments: str) -> dict[str, Any]:
+        self.asked.append(arguments)
+        status = self.end if self.logs > 1 else "running"
+        return {"run-id": 7, "runs": [{"status": status, "status-details": "N/A"}]}
+
+
+@pytest.fixture
+def scripted(monkeypatch: pytest.MonkeyPatch) -> LocalSuperLink:
+    """A SuperLink that is kept, with a simulation, and a scripted program."""
+    superlink = LocalSuperLink(keep=True)
+    superlink._flwr = ScriptedProgram()  # type: ignore[assignment]
+    monkeypatch.setattr(LocalSuperLink, "simulation", lambda self: psutil.Process())
+    return superlink
+
+
+def test_given_a_log_that_breaks_off_then_it_is_copied_anew(
+    mini_app: Path, tmp_path: Path, scripted: LocalSuperLink
+) -> None:
+    (tmp_path / "flower.log").write_text("earlier\n")
+    assert start(scripted, mini_app, tmp_path) == RunOutcome("finished:completed", "")
+    assert (tmp_path / "flower.log").read_text() == "earlier\none\ntwo\n"
+
+
+def test_given_a_run_that_was_stopped_then_it_is_a_failure(
+    mini_app: Path, tmp_path: Path, scripted: LocalSuperLink
+) -> None:
+    program: Any = scripted.flwr
+    program.end = "finished:stopped"
+    outcome = start(scripted, mini_app, tmp_path)
+    assert outcome == RunOutcome(
+        "finished:stopped", "Flower reports finished:stopped without a reason."
+    )
+
+
+def test_given_a_superlink_that_is_kept_when_a_run_is_interrupted_then_the_run_is_stopped(
+    mini_app: Path, tmp_path: Path, scripted: LocalSuperLink
+) -> None:
+    def interrupt() -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        start(scripted, mini_app, tmp_path, on_poll=interrupt)
+    program: Any = scripted.flwr
+    assert program.asked[0][0] == "run"
+    assert program.asked[-1] == ("stop", "7")
 
 
 def test_the_cause_of_a_chain_is_told() -> None:

@@ -26,14 +26,17 @@ Settings = Callable[..., RunConfig]
 COSINE = {"learning_rate_schedule": "cosine", "learning_rate": 0.5}
 
 
-class Restarting(MethodClient):
-    def stage(self, server_round: int) -> tuple[int, int]:
-        return (server_round, 2) if server_round < 3 else (server_round - 2, 2)
+STAGES = {"method": "labels-only", "semi.labels-only-rounds": 2}
 
 
-def rates(settings: RunConfig, kind: type[MethodClient] = MethodClient) -> list[Any]:
-    client = kind(settings, NodeConfig(partition_id=0, num_partitions=1), ClientState(RecordDict()))
-    return [client.plan({"server-round": number}).learning_rate for number in (1, 2, 3, 4)]
+def client_of(settings: RunConfig) -> MethodClient:
+    node = NodeConfig(partition_id=0, num_partitions=1)
+    return MethodClient(settings, node, ClientState(RecordDict()))
+
+
+def rates(settings: RunConfig) -> list[Any]:
+    client = client_of(settings)
+    return [client.round({"server-round": number}).plan.learning_rate for number in (1, 2, 3, 4)]
 
 
 def test_a_constant_step_size(settings: Settings) -> None:
@@ -50,32 +53,28 @@ def test_a_cosine_over_all_rounds_or_those_given(settings: Settings) -> None:
     assert found == pytest.approx([0.5, 0.25, 0.25, 0.25])
 
 
-def test_a_method_may_restart_the_schedule(settings: Settings) -> None:
-    config = settings(num_rounds=4, learning_rate_rounds=2, **COSINE)
-    assert rates(config, Restarting) == pytest.approx([0.5, 0.25, 0.5, 0.25])
+def test_the_schedule_restarts_in_the_second_stage(settings: Settings) -> None:
+    config = settings(num_rounds=4, learning_rate_rounds=2, **STAGES, **COSINE)
+    assert rates(config) == pytest.approx([0.5, 0.25, 0.5, 0.25])
     # Without T each stage of two rounds has its own.
-    config = settings(num_rounds=4, **COSINE)
-    assert rates(config, Restarting) == pytest.approx([0.5, 0.25, 0.5, 0.25])
+    config = settings(num_rounds=4, **STAGES, **COSINE)
+    assert rates(config) == pytest.approx([0.5, 0.25, 0.5, 0.25])
+    # A first stage as long as the run is the only one.
+    config = settings(num_rounds=4, **{**STAGES, "semi.labels-only-rounds": 9}, **COSINE)
+    assert rates(config) == rates(settings(num_rounds=4, **COSINE))
 
 
 def test_the_server_may_say_what_to_multiply_by(settings: Settings) -> None:
     schedule = {"learning_rate_schedule": "plateau", "learning_rate": 0.5}
-    client = MethodClient(
-        settings(**schedule),
-        NodeConfig(partition_id=0, num_partitions=1),
-        ClientState(RecordDict()),
-    )
-    assert client.plan({"server-round": 7, "rate-factor": 0.25}).learning_rate == 0.125
-    assert client.plan({"server-round": 7}).learning_rate == 0.5
+    client = client_of(settings(**schedule))
+    told = {"server-round": 7, "rate-factor": 0.25}
+    assert client.round(told).plan.learning_rate == 0.125
+    assert client.round({"server-round": 7}).plan.learning_rate == 0.5
 
 
 def test_without_a_round_a_plan_has_the_step_size_of_the_settings(settings: Settings) -> None:
     config = settings(num_rounds=4, **COSINE)
     assert local_plan(config).learning_rate == 0.5
-    client = MethodClient(
-        config, NodeConfig(partition_id=0, num_partitions=1), ClientState(RecordDict())
-    )
-    assert client.plan({}).learning_rate == 0.5
 
 
 @pytest.mark.parametrize("own_rate", [0.0, 0.2])

@@ -15,7 +15,8 @@ from fedul_flwr.config.run_config import RunConfig, resolve
 from fedul_flwr.data.content import Content
 from fedul_flwr.engine.in_process import FIRST_NODE_ID, InProcessGrid, task_identity
 from fedul_flwr.errors import UserError
-from fedul_flwr.federated.dispatch import FederatedClient, make_client_app
+from fedul_flwr.federated.client import MethodClient
+from fedul_flwr.federated.dispatch import make_client_app
 from fedul_flwr.federated.messages import step_messages
 from fedul_flwr.federated.nodes import DataShape, setup_content
 from fedul_flwr.federated.phases import failure_reason
@@ -102,13 +103,13 @@ def test_a_verdict_names_no_set(tmp_path: Path, capsys: pytest.CaptureFixture[st
 def failing(error: Exception) -> Any:
     """An app whose clients raise ``error``."""
 
-    def build(context: Context) -> FederatedClient:
+    def build(context: Context) -> MethodClient:
         client = build_client(context)
 
-        def step(name: str, content: Content) -> Content:
+        def on_phase(name: str, content: Content) -> Content:
             raise error
 
-        client.step = step  # type: ignore[method-assign]
+        client.on_phase = on_phase  # type: ignore[method-assign]
         return client
 
     return make_client_app(build)
@@ -142,7 +143,7 @@ def test_a_run_ends_with_that_sentence(
     for name in ("priors.csv", "labels.csv"):
         (folder / name).write_text("cyst\n")
 
-    def build(context: Context) -> FederatedClient:
+    def build(context: Context) -> MethodClient:
         context.node_config["data"] = str(folder)
         return build_client(context)
 

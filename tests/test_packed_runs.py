@@ -14,12 +14,15 @@ from flwr.common.constant import ErrorCode
 from flwr.serverapp import Grid
 
 from fedul_flwr.client_app import app
+from fedul_flwr.config.node_config import NodeConfig
 from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.data.content import Content
 from fedul_flwr.engine.in_process import FIRST_NODE_ID, task_identity
 from fedul_flwr.errors import UserError
 from fedul_flwr.federated import grid as grids
-from fedul_flwr.federated.dispatch import FederatedClient, make_client_app
+from fedul_flwr.federated.client import MethodClient
+from fedul_flwr.federated.client_state import ClientState
+from fedul_flwr.federated.dispatch import make_client_app
 from fedul_flwr.federated.messages import ARRAYS, CONFIG, to_arrays, to_record, to_records
 from fedul_flwr.federated.packing import PACKED, pack, packing_mod, unpack
 from fedul_flwr.federated.reply_checks import update_norm
@@ -40,10 +43,13 @@ def identity() -> Iterator[None]:
         yield
 
 
-class Asking(FederatedClient):
+NO_SETTINGS: Any = None
+
+
+class Asking(MethodClient):
     """Answers with the arrays it gets, doubled; with none, or not at all, if it is told so."""
 
-    def step(self, name: str, content: Content) -> Content:
+    def on_phase(self, name: str, content: Content) -> Content:
         if name == "fail":
             raise ValueError("no battery")
         arrays = {key: 2 * array for key, array in content.arrays.items() if name != "none"}
@@ -51,7 +57,9 @@ class Asking(FederatedClient):
 
 
 def answer(content: RecordDict) -> RecordDict:
-    app = make_client_app(lambda context: Asking())
+    app = make_client_app(
+        lambda context: Asking(NO_SETTINGS, NodeConfig(), ClientState(context.state))
+    )
     context = Context(0, 1, {}, RecordDict(), {})
     return app(Message(content, 1, "query.step"), context).content
 

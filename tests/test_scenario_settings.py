@@ -76,7 +76,7 @@ def test_rules_over_two_settings() -> None:
         **{"ssl.least-magnitude": 6},
     )
     both = {"ssl.least-magnitude": 6, "ssl.most-magnitude": 6}
-    assert parse(**both).section("ssl", ViewSettings).magnitudes == (6, 6)
+    assert parse(**both)[ViewSettings].magnitudes == (6, 6)
     refused(
         "Setting ssl.least-magnitude = 0 is no bound: with ssl.randaugment = 'release' it must be "
         "at least 1.",

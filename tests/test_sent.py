@@ -9,14 +9,14 @@ from typing import Any
 import pytest
 from flwr.app import RecordDict
 
-from client_apps.fedul import FedULClient
 from fedul_flwr.config.node_config import NodeConfig
 from fedul_flwr.config.references import load_reference
 from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.data.sources import load_source
+from fedul_flwr.deploy.check import largest_update
 from fedul_flwr.engine.message_log import TO_SERVER, Recorded, read_transcript
 from fedul_flwr.federated.client_state import ClientState
-from fedul_flwr.federated.disclosure import Sent, without
+from fedul_flwr.federated.disclosure import REGISTRATION, Sent, disclosures, only_when
 from fedul_flwr.federated.messages import ARRAYS
 from fedul_flwr.federated.nodes import DataShape, setup_content
 from fedul_flwr.methods import METHODS, find_method
@@ -91,19 +91,12 @@ def parts(messages: Iterable[Recorded]) -> set[tuple[str, str, str]]:
     return found
 
 
-def declared(settings: RunConfig) -> list[Sent]:
-    sends: list[Sent] = load_reference(find_method(settings.method).client, "method").sends(
-        settings
-    )
-    return sends
-
-
 @pytest.mark.parametrize("run", RUNS)
 def test_what_is_sent_is_what_is_declared(settings: Settings, tmp_path: Path, run: str) -> None:
     method = run.partition(",")[0]
     config = settings(**{"method": method, **RUNS[run]})
     train(config, 3, transcript=tmp_path / "t")
-    sent, entries = parts(answers(tmp_path / "t")), declared(config)
+    sent, entries = parts(answers(tmp_path / "t")), disclosures(config)
     assert {part for part in sent if not any(entry.covers(*part) for entry in entries)} == set()
     for entry in entries:
         for name in entry.names:
@@ -130,7 +123,11 @@ def test_an_update_is_as_large_as_it_says(settings: Settings, tmp_path: Path, ru
     found: dict[str, dict[str, Any]] = {}
     for array in first.arrays:
         found.setdefault(array.record, {})[array.name] = array.numpy()
-    expected = client.update()
+    expected = {
+        entry.record: largest_update(client, entry.size)
+        for entry in disclosures(config)
+        if entry.size != "none"
+    }
     assert expected.keys() == found.keys()
     for record, arrays in expected.items():
         total = sum(array.nbytes for array in found[record].values())
@@ -149,5 +146,15 @@ def test_entries_by_hand(settings: Settings) -> None:
     assert not entry.covers("train", ARRAYS, "telling")
     assert not entry.covers("train", "config", "x")
     assert not entry.covers("prepare", ARRAYS, "x")
-    sent = FedULClient.sends(settings())
-    assert {e.phase for e in without("train", sent)} == {"hello", "prepare"}
+
+
+def test_an_entry_is_sent_only_where_both_conditions_hold(settings: Settings) -> None:
+    def of_fedpl(config: RunConfig) -> bool:
+        return config.method == "fedpl"
+
+    with_scaffold = [entry for entry in REGISTRATION if "variate-rounds" in entry.names]
+    (entry,) = only_when(of_fedpl, with_scaffold)
+    scaffold = {"base": "scaffold", "optimizer": "sgd"}
+    assert entry.when(settings(method="fedpl", **scaffold))
+    assert not entry.when(settings(method="fedul", **scaffold))
+    assert not entry.when(settings(method="fedpl"))

@@ -9,7 +9,7 @@ import pytest
 from numpy.typing import NDArray
 
 from fedul_flwr.config.class_priors import SUM_TOLERANCE
-from fedul_flwr.data.set_check import ILL_CONDITIONED, Verdict, judge_sets, stacked_rank
+from fedul_flwr.data.set_check import ILL_CONDITIONED, SetCheck, check_sets, stacked_rank
 
 Floats = NDArray[np.float64]
 NAMES = ["ward A", "ward B", "ward C", "ward D"]
@@ -18,9 +18,9 @@ GOOD = np.array([[0.7, 0.2, 0.1], [0.1, 0.8, 0.1], [0.2, 0.2, 0.6], [0.4, 0.3, 0
 SIZES = np.array([10, 20, 30, 40])
 
 
-def judge(priors: Floats, sizes: NDArray[np.int64] = SIZES, **options: bool) -> Verdict:
+def judge(priors: Floats, sizes: NDArray[np.int64] = SIZES, **options: bool) -> SetCheck:
     sizes = sizes[: len(priors)]
-    return judge_sets(priors, sizes, set_names=NAMES, class_names=CLASSES, **options)
+    return check_sets(priors, sizes, set_names=NAMES, class_names=CLASSES, **options)
 
 
 def with_row(row: list[float], m: int = 2) -> Floats:
@@ -82,8 +82,8 @@ def test_the_first_bad_set_is_the_reason() -> None:
 
 
 def test_sets_and_classes_are_numbered_without_names() -> None:
-    assert judge_sets(with_row([1, 1, 1]), SIZES).reason.count("set '2'") == 1
-    absent = judge_sets(np.array([[1.0, 0], [1, 0]]), np.array([5, 5]))
+    assert check_sets(with_row([1, 1, 1]), SIZES).reason.count("set '2'") == 1
+    absent = check_sets(np.array([[1.0, 0], [1, 0]]), np.array([5, 5]))
     assert "(absent: 1)" in absent.warnings[0]
 
 
@@ -156,7 +156,7 @@ def test_ill_conditioned_priors_are_warned_about(spread: float, warned: bool) ->
 @pytest.mark.parametrize("num_sets", [10, 20, 40])
 def test_the_condition_number_is_numpys(num_sets: int) -> None:
     priors = np.random.default_rng(num_sets).dirichlet(np.ones(10), num_sets)
-    verdict = judge_sets(priors, np.ones(num_sets, dtype=np.int64), strict_rank=True)
+    verdict = check_sets(priors, np.ones(num_sets, dtype=np.int64), strict_rank=True)
     assert verdict.accepted
     assert verdict.condition_number == pytest.approx(np.linalg.cond(priors), rel=1e-9)
 

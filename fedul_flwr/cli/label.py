@@ -90,7 +90,7 @@ def with_model(overrides: Mapping[str, Any], directory: Path) -> dict[str, Any]:
     if not (directory / BEST_MODEL).is_file():
         raise UserError(f"--model {directory}: the run holds no {BEST_MODEL}.")
     implied = {"start-from": str(directory), "model": saved["model"]}
-    if _METHOD in find_method(str(overrides["method"])).sections:
+    if _METHOD in find_method(str(overrides["method"])).tables:
         implied[_FEATURES] = "model"
     # Without a data set at the server, settings define the images' shape and classes.
     without_data = overrides.get("dataset") == "none"

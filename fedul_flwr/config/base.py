@@ -34,6 +34,8 @@ class Settings(BaseModel):
         use_attribute_docstrings=True,
         allow_inf_nan=False,
     )
+    table: ClassVar[str] = ""
+    """Table of the run config with these settings; empty for settings in no table."""
     noun: ClassVar[str] = "setting"
     page: ClassVar[str] = "docs/settings.md"
     """Noun for a key in errors, and the page that documents all keys."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
@@ -12,6 +12,7 @@ from fedul_flwr.config.base import Settings
 class SupervisedSettings(Settings):
     """Supervised federated training, the upper bound for methods without labels."""
 
+    table: ClassVar[str] = "supervised"
     label_fraction: Annotated[float, Field(gt=0, le=1)] = 1.0
     """Fraction of every client's points that have labels; it trains only on these."""
     steps: Literal["labeled", "sets"] = "labeled"
@@ -23,6 +24,7 @@ class SupervisedSettings(Settings):
 class FedPLSettings(Settings):
     """Pseudo labels from class priors (Diao et al. 2021, as in the FedUL paper, eq. 14 to 17)."""
 
+    table: ClassVar[str] = "fedpl"
     labels: Literal["realized", "drawn"] = "realized"
     """Pseudo label of a set: the class with the largest prior that the client knows (text), or the
     largest of the priors from which the simulation assigned the points: class m mod K for set m
@@ -50,6 +52,7 @@ class FedPLSettings(Settings):
 class FedLLPSettings(Settings):
     """Label proportions (Dulac-Arnold et al. 2019, as in the FedUL paper, eq. 18)."""
 
+    table: ClassVar[str] = "fedllp"
     dropout: Annotated[float, Field(ge=0, lt=1)] = 0.0
     """Probability of dropout in training after every layer but the last, or between the stages of
     a ResNet (authors' code: 0.2)."""
@@ -58,6 +61,7 @@ class FedLLPSettings(Settings):
 class FedLLPVATSettings(Settings):
     """Virtual adversarial training in addition to label proportions (Tsai & Lin 2020)."""
 
+    table: ClassVar[str] = "fedllp-vat"
     alpha: Annotated[float, Field(ge=0)] = 5e-4
     """Weight of the consistency loss (FedUL paper: MNIST 5e-4, others 0.05)."""
     radius: Annotated[float, Field(gt=0)] = 1e-2

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal, Self
+from typing import Annotated, ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
@@ -12,6 +12,7 @@ from fedul_flwr.config.base import Settings
 class FedULConsistencySettings(Settings):
     """FedUL with consistency between weak and strong views of a point."""
 
+    table: ClassVar[str] = "fedul-consistency"
     weight: Annotated[float, Field(ge=0)] = 0.3
     """Weight of the consistency loss; 0 is FedUL."""
     threshold: Annotated[float, Field(ge=0, lt=1)] = 0.95

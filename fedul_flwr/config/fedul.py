@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal, Self
+from typing import Annotated, ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
@@ -15,6 +15,7 @@ class UnlabeledSetSettings(Settings):
     Not used on devices, where a client has its own sets and ``priors.csv``.
     """
 
+    table: ClassVar[str] = "fedul"
     num_sets: Annotated[int, Field(ge=1)] = 10
     """Unlabeled sets per client (M)."""
     num_sets_max: Annotated[int, Field(ge=0)] = 0

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
@@ -15,6 +15,7 @@ class LabelSettings(Settings):
     Not used on devices, where a client has its own points and ``labels.csv``.
     """
 
+    table: ClassVar[str] = "labels"
     total: Annotated[int, Field(ge=0)] = 100
     """Labels of all clients together (n_L), split as evenly as possible over those with labels."""
     fraction: Annotated[float, Field(ge=0, le=1)] = 0.0

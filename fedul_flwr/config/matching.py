@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal, Self
+from typing import Annotated, ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
@@ -15,6 +15,7 @@ Confidence = Annotated[float, Field(ge=0, lt=1)]
 class LabelPlaceSettings(Settings):
     """Where labels are (FedMatch, section 2.2)."""
 
+    table: ClassVar[str] = "scenario"
     labels_at: Literal["clients", "server"] = "clients"
     """Who has labels: the clients for some of their points, or only the server, which then trains
     on its own labeled set before every round (table `server`)."""
@@ -41,6 +42,7 @@ class ScenarioSettings(LabelPlaceSettings):
 class SupervisedPartSettings(Settings):
     """Training on labeled points."""
 
+    table: ClassVar[str] = "ssl"
     supervised_weight: Annotated[float, Field(gt=0)] = 10.0
     """Weight λ_s of the cross-entropy of labeled points, at clients and server."""
 
@@ -94,6 +96,7 @@ class ConsistencySettings(ViewSettings):
 class UDASettings(Settings):
     """Unsupervised data augmentation (Xie et al. 2020, as in FedMatch, appendix A.1)."""
 
+    table: ClassVar[str] = "uda"
     signal_annealing: Literal["exponential", "linear", "logarithmic", "none"] = "exponential"
     """Training-signal annealing: how the probability above which labeled points are skipped grows
     over the rounds, from 1/K to 1. Only for clients; the server trains on all of its points."""
@@ -106,6 +109,7 @@ class UDASettings(Settings):
 class FixMatchSettings(Settings):
     """FixMatch with the unchanged image as weak view (Sohn et al. 2020, as in FedMatch)."""
 
+    table: ClassVar[str] = "fixmatch"
     threshold: Confidence = 0.85
     """Smallest top probability (τ) with which a point is trained on its pseudo label."""
 
@@ -113,6 +117,7 @@ class FixMatchSettings(Settings):
 class FedMatchSettings(Settings):
     """FedMatch: inter-client consistency and disjoint learning of sigma and psi."""
 
+    table: ClassVar[str] = "fedmatch"
     consistency_weight: Weight = 1e-2
     """Weight λ_ICCS of the consistency loss Φ (eq. 2)."""
     l2_weight: Weight = 10.0

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
@@ -21,6 +21,7 @@ class DPSettings(Settings):
     McMahan et al. 2018 (arXiv:1710.06963), as Flower implements it.
     """
 
+    table: ClassVar[str] = "dp"
     clipping: Literal["none", "server", "client"] = "none"
     """Who clips a client's update: with `server` the server sees unclipped updates, with `client`
     only clipped ones; the server adds the noise. `none`: no clipping, no noise."""

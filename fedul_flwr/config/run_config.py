@@ -35,13 +35,15 @@ class RunConfig(SharedSettings):
     sections: Mapping[str, Settings] = Field(default_factory=dict, exclude=True, repr=False)
     """Tables in use by name (method, base, partition)."""
 
-    def section(self, name: str, kind: type[S]) -> S:
-        """Table ``name`` of this run, or ``kind``'s defaults if the run does not use it."""
-        found = self.sections.get(name)
+    def __getitem__(self, kind: type[S]) -> S:
+        """The run's settings of class ``kind``, or its defaults if the run has no such table."""
+        found = self.sections.get(kind.table)
         if found is None:
             return kind()
         if not isinstance(found, kind):
-            raise TypeError(f"table {name!r} is a {type(found).__name__}, not {kind.__name__}")
+            raise TypeError(
+                f"table {kind.table!r} is a {type(found).__name__}, not {kind.__name__}"
+            )
         return found
 
     def to_flat(self, prefix: str = "") -> dict[str, Scalar]:
@@ -60,7 +62,7 @@ def all_sections() -> dict[str, type[Settings]]:
     # Users' own methods may use this table, too.
     found: dict[str, type[Settings]] = {**SECTIONS, "labels": LabelSettings}
     for method in METHODS.values():
-        for name, kind in method.sections.items():
+        for name, kind in method.tables.items():
             if name not in found or issubclass(kind, found[name]):
                 found[name] = kind
     return found
@@ -253,7 +255,7 @@ def _absolute_dataset(name: str, base_dir: Path) -> str:
 
 def _sections_in_use(shared: SharedSettings, method: Method) -> dict[str, type[Settings]]:
     chosen = (shared.base, shared.partition)
-    return {name: SECTIONS[name] for name in chosen if name in SECTIONS} | dict(method.sections)
+    return {name: SECTIONS[name] for name in chosen if name in SECTIONS} | method.tables
 
 
 def _choice(table: str, shared: SharedSettings) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
@@ -15,6 +15,7 @@ Unit = Annotated[float, Field(ge=0, lt=1)]
 class FedProxSettings(Settings):
     """Proximal term (Li et al. 2020)."""
 
+    table: ClassVar[str] = "fedprox"
     proximal_mu: Annotated[float, Field(ge=0)] = 0.01
     """Weight mu of (mu/2)·‖w − w_global‖²; 0 is FedAvg."""
 
@@ -22,6 +23,7 @@ class FedProxSettings(Settings):
 class FedAdamSettings(Settings):
     """Adaptive server step (Reddi et al. 2021)."""
 
+    table: ClassVar[str] = "fedadam"
     eta: Positive = 0.01
     """Server step size."""
     beta_1: Unit = 0.9
@@ -35,10 +37,13 @@ class FedAdamSettings(Settings):
 class FedYogiSettings(FedAdamSettings):
     """Adaptive server step with Yogi's second moment (Reddi et al. 2021)."""
 
+    table: ClassVar[str] = "fedyogi"
+
 
 class FedAdagradSettings(Settings):
     """Adaptive server step with Adagrad's second moment (Reddi et al. 2021)."""
 
+    table: ClassVar[str] = "fedadagrad"
     eta: Positive = 0.01
     """Server step size."""
     tau: Positive = 1e-3
@@ -48,6 +53,7 @@ class FedAdagradSettings(Settings):
 class FedAvgMSettings(Settings):
     """Server momentum (Hsu et al. 2019)."""
 
+    table: ClassVar[str] = "fedavgm"
     server_learning_rate: Positive = 1.0
     """Server step size."""
     server_momentum: Unit = 0.9
@@ -57,6 +63,7 @@ class FedAvgMSettings(Settings):
 class FedTrimmedAvgSettings(Settings):
     """Coordinate-wise trimmed mean (Yin et al. 2018)."""
 
+    table: ClassVar[str] = "fedtrimmedavg"
     beta: Annotated[float, Field(ge=0, lt=0.5)] = 0.2
     """Fraction cut off at both ends."""
 
@@ -64,6 +71,7 @@ class FedTrimmedAvgSettings(Settings):
 class KrumSettings(Settings):
     """Selects the update that is closest to its neighbors (Blanchard et al. 2017)."""
 
+    table: ClassVar[str] = "krum"
     num_malicious_nodes: Annotated[int, Field(ge=0)] = 1
     """Malicious clients of a round (f), which may send anything; needs 2f + 3 updates."""
 
@@ -71,6 +79,7 @@ class KrumSettings(Settings):
 class MultiKrumSettings(KrumSettings):
     """Averages the updates that are closest to their neighbors (Blanchard et al. 2017)."""
 
+    table: ClassVar[str] = "multikrum"
     num_nodes_to_select: Annotated[int, Field(ge=1)] = 2
     """Updates in the mean (m); needs 2f + 2 + m updates."""
 
@@ -79,6 +88,7 @@ class BulyanSettings(Settings):
     """Selects updates by Krum, then averages the values around the median of each coordinate
     (El Mhamdi et al. 2018)."""
 
+    table: ClassVar[str] = "bulyan"
     num_malicious_nodes: Annotated[int, Field(ge=0)] = 1
     """Malicious clients of a round (f), which may send anything; needs 4f + 3 updates."""
 
@@ -86,6 +96,7 @@ class BulyanSettings(Settings):
 class ScaffoldSettings(Settings):
     """Control variates against client drift (Karimireddy et al. 2020)."""
 
+    table: ClassVar[str] = "scaffold"
     server_learning_rate: Positive = 1.0
     """Server step size; 1 takes the mean of the clients' models."""
     option: Literal["I", "II"] = "II"
@@ -96,6 +107,7 @@ class ScaffoldSettings(Settings):
 class DirichletSettings(Settings):
     """Class proportions of every client drawn from Dirichlet(alpha)."""
 
+    table: ClassVar[str] = "dirichlet"
     alpha: Positive = 0.5
     """Concentration; small values give skewed proportions."""
     min_points: Annotated[int, Field(ge=0)] = 10
@@ -105,6 +117,7 @@ class DirichletSettings(Settings):
 class PathologicalSettings(Settings):
     """Every client has few classes."""
 
+    table: ClassVar[str] = "pathological"
     classes_per_client: Annotated[int, Field(ge=1)] = 2
     """Number of classes at a client."""
 
@@ -112,6 +125,7 @@ class PathologicalSettings(Settings):
 class ShardSettings(Settings):
     """Points sorted by label are cut into shards, assigned at random (McMahan et al. 2017)."""
 
+    table: ClassVar[str] = "shard"
     shards_per_client: Annotated[int, Field(ge=1)] = 2
     """Number of shards at a client."""
 
@@ -119,6 +133,7 @@ class ShardSettings(Settings):
 class NaturalSettings(Settings):
     """One group of a column of the data set (writer, hospital) per client."""
 
+    table: ClassVar[str] = "natural"
     column: str = ""
     """Name of the column."""
 
@@ -126,25 +141,29 @@ class NaturalSettings(Settings):
 class MajoritySettings(Settings):
     """Two majority classes per client (FedUL paper, tables D.5 and D.6)."""
 
+    table: ClassVar[str] = "majority"
     mild: bool = False
     """Majority classes have 0.15 to 0.25 each, minorities below 0.08 (the paper's main text)."""
 
 
 SECTIONS: dict[str, type[Settings]] = {
-    "fedprox": FedProxSettings,
-    "fedadam": FedAdamSettings,
-    "fedyogi": FedYogiSettings,
-    "fedadagrad": FedAdagradSettings,
-    "fedavgm": FedAvgMSettings,
-    "fedtrimmedavg": FedTrimmedAvgSettings,
-    "krum": KrumSettings,
-    "multikrum": MultiKrumSettings,
-    "bulyan": BulyanSettings,
-    "scaffold": ScaffoldSettings,
-    "dirichlet": DirichletSettings,
-    "pathological": PathologicalSettings,
-    "shard": ShardSettings,
-    "natural": NaturalSettings,
-    "majority": MajoritySettings,
+    kind.table: kind
+    for kind in (
+        FedProxSettings,
+        FedAdamSettings,
+        FedYogiSettings,
+        FedAdagradSettings,
+        FedAvgMSettings,
+        FedTrimmedAvgSettings,
+        KrumSettings,
+        MultiKrumSettings,
+        BulyanSettings,
+        ScaffoldSettings,
+        DirichletSettings,
+        PathologicalSettings,
+        ShardSettings,
+        NaturalSettings,
+        MajoritySettings,
+    )
 }
 """Tables of base strategies and partitions by the value of `base` or `partition` they belong to."""

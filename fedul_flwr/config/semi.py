@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal, Self
+from typing import Annotated, ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
@@ -12,6 +12,7 @@ from fedul_flwr.config.base import Settings
 class StageSettings(Settings):
     """Training on labels first, then also on unlabeled points (XCLP, section 4.2)."""
 
+    table: ClassVar[str] = "semi"
     labels_only_rounds: Annotated[int, Field(ge=0)] = 10
     """Rounds of the first stage, on labeled points only; use 0 with `start-from` to continue from a
     model. A step-size schedule restarts in the second stage. `fedsiam` trains on unlabeled points
@@ -61,6 +62,7 @@ class CrossClientSettings(PropagatedLabelSettings, SemiSupervisedSettings):
 class PropagationSettings(Settings):
     """Label propagation (XCLP, section 3 and appendix A.2)."""
 
+    table: ClassVar[str] = "xclp"
     k: Annotated[int, Field(ge=1)] = 10
     """Number of neighbors of a point in the graph."""
     num_bits: Annotated[int, Field(ge=8, multiple_of=8)] = 4096
@@ -119,6 +121,7 @@ class XCLPSettings(PropagationSettings):
 class XCLPPredictSettings(Settings):
     """Labels for the clients' own points, without training (XCLP, section 4.1)."""
 
+    table: ClassVar[str] = "xclp-predict"
     features: Literal["pixels", "model"] = "pixels"
     """Features for similarities: pixels, or the inputs of the model's last layer, with weights from
     `start-from`."""
@@ -139,6 +142,7 @@ class FedSiamSettings(Settings):
 
     Clients return both, and the server averages both."""
 
+    table: ClassVar[str] = "fedsiam"
     decay: Annotated[float, Field(ge=0, lt=1)] = 0.97
     """Largest decay of the teacher; after t steps, counted over all rounds and clients, the decay
     is min(1 − 1/(t+1), this)."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
@@ -12,6 +12,7 @@ from fedul_flwr.config.base import Settings
 class ServerTrainingSettings(Settings):
     """Training on labeled points at the server, with the shared optimizer, batch size and L1."""
 
+    table: ClassVar[str] = "server"
     dataset: str = ""
     """Data set whose train split has the labeled points; empty takes `server-fraction` of the run's
     own training data."""
@@ -26,6 +27,7 @@ class ServerTrainingSettings(Settings):
 class FedULMixSettings(Settings):
     """Mixing FedUL's model with one trained at the server (bi-objective FedUL, method 2)."""
 
+    table: ClassVar[str] = "fedul-mix"
     mixing_weight: Annotated[float, Field(ge=0, le=1)] = 0.5
     """Weight lambda of the server's model f' in (1 − lambda)·f + lambda·f'."""
     independent: Literal["restart", "persistent"] = "restart"

@@ -66,7 +66,7 @@ def write_given(folder: Path, source: Source, num_clients: int, config: RunConfi
     UserError
         If the settings cannot be met with these data, or ``labels.split`` belongs to other data.
     """
-    options = config.section("labels", LabelSettings)
+    options = config[LabelSettings]
     if options.split:
         labels = np.asarray(source.train.labels)
         dealt = load_split(Path(options.split), num_clients, labels)
@@ -85,7 +85,7 @@ def write_given(folder: Path, source: Source, num_clients: int, config: RunConfi
 def _deal(source: Source, num_clients: int, config: RunConfig) -> Dealt:
     held, validation, server = deal_points(source, num_clients, config)
     truth = [np.asarray(source.train.labels)[points] for points in held]
-    options = config.section("labels", LabelSettings)
+    options = config[LabelSettings]
     if (
         who_has_labels(config) != "clients"
     ):  # no labels are assigned, so the number cannot be too large
@@ -102,7 +102,7 @@ def who_has_labels(config: RunConfig) -> str:
     """
     if find_method(config.method).data == "fully-labeled":
         return "all"
-    return config.section("scenario", LabelPlaceSettings).labels_at
+    return config[LabelPlaceSettings].labels_at
 
 
 def _of_scenario(clients: Sequence[LabelTruth], config: RunConfig) -> list[LabelTruth]:
@@ -197,7 +197,7 @@ def split_file(config: RunConfig) -> list[Path]:
     UserError
         If there is no such file.
     """
-    named = config.section("labels", LabelSettings).split
+    named = config[LabelSettings].split
     if named and not Path(named).is_file():
         raise _refusal(named, "there is no such file")
     return [Path(named)] if named else []

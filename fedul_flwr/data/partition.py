@@ -84,7 +84,7 @@ def _by_class_shares(
     rng, count = stream(config.seed, "partition"), config.points_per_client
     if config.partition == "imbalanced":
         return imbalanced_partition(labels, num_classes, num_clients, rng, points_per_client=count)
-    mild = config.section("majority", MajoritySettings).mild
+    mild = config[MajoritySettings].mild
     return majority_partition(
         labels, num_classes, num_clients, rng, points_per_client=count, mild=mild
     )
@@ -105,11 +105,11 @@ def _by_library(
     order = stream(config.seed, "partition").permutation(len(labels))
     table: dict[str, Sequence[Any]] = {"label": labels[order].tolist()}
     seed = derived_seed(config.seed, "partitioner")
-    natural = config.section("natural", NaturalSettings)
+    natural = config[NaturalSettings]
     built: Any
     match config.partition:
         case "dirichlet":
-            options = config.section("dirichlet", DirichletSettings)
+            options = config[DirichletSettings]
             built = library.DirichletPartitioner(
                 num_clients,
                 "label",
@@ -118,7 +118,7 @@ def _by_library(
                 seed=seed,
             )
         case "pathological":
-            count = config.section("pathological", PathologicalSettings).classes_per_client
+            count = config[PathologicalSettings].classes_per_client
             if count > num_classes:
                 raise UserError(
                     f"Setting pathological.classes-per-client = {count}: "
@@ -128,7 +128,7 @@ def _by_library(
                 num_clients, "label", count, class_assignment_mode="first-deterministic", seed=seed
             )
         case "shard":
-            count = config.section("shard", ShardSettings).shards_per_client
+            count = config[ShardSettings].shards_per_client
             if num_clients * count > len(labels):
                 raise UserError(
                     f"Setting shard.shards-per-client = {count}: "

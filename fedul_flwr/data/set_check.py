@@ -19,7 +19,7 @@ ILL_CONDITIONED = 1e3
 
 
 @dataclass(frozen=True)
-class Verdict:
+class SetCheck:
     """Result of a client's check of its own sets.
 
     Attributes
@@ -48,7 +48,7 @@ class Verdict:
         return not self.reason
 
 
-def judge_sets(
+def check_sets(
     priors: Floats,
     set_sizes: Ints,
     *,
@@ -56,7 +56,7 @@ def judge_sets(
     min_sets: int | None = None,
     set_names: Sequence[str] | None = None,
     class_names: Sequence[str] | None = None,
-) -> Verdict:
+) -> SetCheck:
     """Check one client's sets.
 
     Refused are: a row of priors with a negative or non-finite entry or a sum other than 1
@@ -101,7 +101,7 @@ def judge_sets(
             "sets that differ more in their classes would help"
         )
     num_points = int(set_sizes.sum())
-    return Verdict(reason, num_sets, num_points, condition, tuple(warnings), told, refusal, rank)
+    return SetCheck(reason, num_sets, num_points, condition, tuple(warnings), told, refusal, rank)
 
 
 def _refusal(

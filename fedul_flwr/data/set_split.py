@@ -55,7 +55,7 @@ def write_sets(folder: Path, source: Source, num_clients: int, config: RunConfig
             f"every training point; {int((labels == UNLABELED).sum())} have none."
         )
     held, validation, server = deal_points(source, num_clients, config)
-    settings = config.section("fedul", UnlabeledSetSettings)
+    settings = config[UnlabeledSetSettings]
     clients = [
         generate_sets(
             labels,

@@ -68,10 +68,10 @@ def split_settings(config: RunConfig) -> dict[str, Scalar]:
 
     For a method without sets, settings of sets have their defaults.
     """
-    name, kind = _table(config)
-    values = config.section(name, kind).to_flat()
-    of_table = {f"{name}.{key}": values[key] for key in kind.names()}
-    scenario = _scenario(config) if name == "labels" else {}
+    kind = _settings_class(config)
+    values = config[kind].to_flat()
+    of_table = {f"{kind.table}.{key}": values[key] for key in kind.names()}
+    scenario = _scenario(config) if kind is LabelSettings else {}
     if scenario and who_has_labels(config) != "clients":
         of_table = {key: of_table[key] for key in NOT_OF_LABELS}
     if of_table.get("labels.split"):  # it replaces all other settings, and the seed
@@ -92,11 +92,10 @@ def _scenario(config: RunConfig) -> dict[str, Scalar]:
     return {"method.data": "fully-labeled"} if who == "all" else {"scenario.labels-at": who}
 
 
-def _table(config: RunConfig) -> tuple[str, type[Settings]]:
-    """Name and class of the table of settings for the form of clients' data."""
-    if find_method(config.method).data in PARTLY_LABELED:
-        return "labels", LabelSettings
-    return "fedul", UnlabeledSetSettings
+def _settings_class(config: RunConfig) -> type[Settings]:
+    """Class of the settings that determine the form of clients' data."""
+    partly_labeled = find_method(config.method).data in PARTLY_LABELED
+    return LabelSettings if partly_labeled else UnlabeledSetSettings
 
 
 def _write(folder: Path, source_directory: Path, num_clients: int, config: RunConfig) -> None:

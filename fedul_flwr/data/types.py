@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -123,6 +123,10 @@ class PartlyLabeledPoints:
     labels: Ints
     new: Bools
     names: tuple[str, ...] = ()
+
+    def without_labels(self) -> PartlyLabeledPoints:
+        """The same points, all of them unlabeled."""
+        return replace(self, labels=np.full_like(self.labels, UNLABELED))
 
 
 class Propagated(NamedTuple):

@@ -24,8 +24,15 @@ from fedul_flwr.config.shared import SharedSettings
 from fedul_flwr.data.content import Content, Value
 from fedul_flwr.data.types import Arrays
 from fedul_flwr.errors import OwnDataError, UserError
-from fedul_flwr.federated.accountable import AccountableClient
-from fedul_flwr.federated.disclosure import EVALUATE, HELLO, PREPARE, TRAIN, Sent
+from fedul_flwr.federated.client import MethodClient
+from fedul_flwr.federated.disclosure import (
+    EVALUATE,
+    HELLO,
+    PREPARE,
+    TRAIN,
+    Sent,
+    disclosures,
+)
 from fedul_flwr.federated.flower_internals import parse_config_args
 from fedul_flwr.federated.messages import CONFIG, payload_bytes, to_record
 from fedul_flwr.federated.nodes import DataShape, setup_content
@@ -66,11 +73,10 @@ def check_owner(
     client, answer = _prepared(where, settings, shape)
     yield "Found, for your eyes only:"
     yield from (f"  {line}" for line in client.describe())
-    update = client.update()
     local_plan(settings)  # checks that the chosen device exists
     yield "Would leave this machine:"
-    yield from _outgoing(_declared(type(client), settings, otherwise), answer, update)
-    client.judge()
+    yield from _outgoing(_declared(settings, otherwise), answer, client)
+    client.check()
     yield "Ready."
 
 
@@ -135,7 +141,7 @@ def _shape(settings: RunConfig, class_names: str, image_shape: str) -> DataShape
 
 def _prepared(
     node_config: Mapping[str, Any], settings: RunConfig, shape: DataShape
-) -> tuple[AccountableClient, Mapping[str, Value]]:
+) -> tuple[MethodClient, Mapping[str, Value]]:
     """The client after ``hello`` and ``prepare``, and its answer to the latter."""
     context = Context(
         run_id=0,
@@ -144,29 +150,21 @@ def _prepared(
         state=RecordDict(),
         run_config=dict(settings.to_flat()),
     )
-    build_client(context).step(HELLO, Content())
+    build_client(context).on_phase(HELLO, Content())
     with redirect_stdout(io.StringIO()):  # the report has what it would print
-        answer = build_client(context).step(PREPARE, setup_content(settings, shape))
-    client = build_client(context)
-    if not isinstance(client, AccountableClient):
-        raise UserError(
-            f"Setting method = {settings.method!r}: its client is no AccountableClient, which "
-            "alone can say what it sends."
-        )
-    return client, answer.values
+        answer = build_client(context).on_phase(PREPARE, setup_content(settings, shape))
+    return build_client(context), answer.values
 
 
-def _declared(
-    client: type[AccountableClient], settings: RunConfig, otherwise: RunConfig
-) -> list[Sent]:
+def _declared(settings: RunConfig, otherwise: RunConfig) -> list[Sent]:
     """Entries a client sends, marked "perhaps" if sent only when the server has no labels."""
-    sure = client.sends(settings)
-    more = [sent for sent in client.sends(otherwise) if sent not in sure]
+    sure = disclosures(settings)
+    more = [sent for sent in disclosures(otherwise) if sent not in sure]
     return [*sure, *(replace(sent, what=f"perhaps {sent.what}") for sent in more)]
 
 
 def _outgoing(
-    sends: list[Sent], answer: Mapping[str, Value], update: Mapping[str, Arrays]
+    sends: list[Sent], answer: Mapping[str, Value], client: MethodClient
 ) -> Iterator[str]:
     """The declared entries, with values and sizes that are known before the run."""
     order = {HELLO: 0, PREPARE: 1, TRAIN: 3, EVALUATE: 4}  # 2: phases of the method
@@ -175,8 +173,8 @@ def _outgoing(
         if sent.phase == PREPARE:
             covered = (name for name in answer if sent.covers(PREPARE, CONFIG, name))
             yield from (f"    {_value(name, answer[name])}" for name in covered)
-        elif sent.phase == TRAIN and sent.record in update:
-            arrays = update[sent.record]
+        elif sent.size != "none":
+            arrays = largest_update(client, sent.size)
             size = payload_bytes(RecordDict({sent.record: to_record(arrays)}))
             yield f"    {sent.record}: {len(arrays)} arrays, at most {size:,} bytes"
         else:
@@ -184,6 +182,24 @@ def _outgoing(
     for name, value in answer.items():
         if not any(sent.covers(PREPARE, CONFIG, name) for sent in sends):
             yield f"  not declared by the method: {_value(name, value)}"
+
+
+def largest_update(client: MethodClient, size: str) -> Arrays:
+    """Arrays as large as an update can be, in the run's precision.
+
+    Parameters
+    ----------
+    size : ``"model"`` or ``"weights"``, see :class:`~fedul_flwr.federated.disclosure.Sent`.
+    """
+    from fedul_flwr.learning.local import dump_arrays
+
+    model = client.model
+    if client.settings.precision == "float64":
+        model.double()
+    arrays = dump_arrays(model)
+    if size == "model":
+        return arrays
+    return {name: arrays[name] for name, _ in model.named_parameters()}
 
 
 def _value(name: str, value: Value) -> str:

@@ -236,8 +236,9 @@ def _verdict(flwr: FlowerProgram, run_id: str) -> RunOutcome | None:
         return None
     if status == "finished:completed":
         return RunOutcome(status, "")
-    details = details.removeprefix("Simulation failed with exception: ").strip()
-    return RunOutcome(status, details or f"Flower reports {status} without a reason.")
+    if details == "N/A":
+        return RunOutcome(status, f"Flower reports {status} without a reason.")
+    return RunOutcome(status, details.removeprefix("Simulation failed with exception: ").strip())
 
 
 def _explained(outcome: RunOutcome, log: str) -> RunOutcome:

@@ -128,5 +128,5 @@ def build_base(settings: RunConfig) -> Strategy:
         min_available_nodes=1,
         **options,
     )
-    privacy = settings.section("dp", DPSettings)
+    privacy = settings[DPSettings]
     return base if privacy.clipping == "none" else PrivateMean(base, privacy)

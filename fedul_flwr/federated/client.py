@@ -1,4 +1,4 @@
-"""Base of all clients: settings, model and a round of local training.
+"""Base of all clients: setup, model and a round of local training.
 
 On a device every message starts a new process, and importing torch takes half of its time. This
 module, FedUL and XCLP, which has many phases, therefore import torch only where they compute with a
@@ -8,22 +8,23 @@ model.
 from __future__ import annotations
 
 import sys
-from functools import lru_cache
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property, lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
-import numpy as np
+from flwr.client import NumPyClient
 from flwr.common.typing import NDArrays
 from flwr.common.typing import Scalar as FlowerScalar
-from numpy.typing import NDArray
 
-from fedul_flwr.config.node_config import POINT_FORMATS, NodeConfig
+from fedul_flwr.config.node_config import NodeConfig
 from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.data.content import Content, Value
 from fedul_flwr.data.seeds import stream
-from fedul_flwr.data.types import PartlyLabeledPoints
+from fedul_flwr.data.types import Arrays
 from fedul_flwr.errors import UserError
-from fedul_flwr.federated.accountable import AccountableClient
+from fedul_flwr.federated.client_data import ClientData
 from fedul_flwr.federated.client_state import ClientState
 from fedul_flwr.federated.messages import (
     FEDERATION,
@@ -32,50 +33,45 @@ from fedul_flwr.federated.messages import (
     PREPARED_BEFORE,
     RATE_FACTOR,
 )
-from fedul_flwr.learning.variates import (
-    CONTROL,
-    KEPT_ROUNDS,
-    USED_ROUND,
-    confirmed,
-    kept_rounds,
-    proposal,
-)
+from fedul_flwr.learning.stages import training_stage
+from fedul_flwr.learning.variates import CONTROL, KEPT_ROUNDS, kept_rounds
 
 if TYPE_CHECKING:
     from torch import nn
 
-    from fedul_flwr.learning.batches import Batches
-    from fedul_flwr.learning.local import Loss, Objective
-    from fedul_flwr.learning.plan import LocalPlan
+    from fedul_flwr.learning.task import LocalTask, Records, Round
 
 
-class TrainingData(NamedTuple):
-    """Rows ``points`` (``(n,)``) of ``images`` (uint8 ``(N, h, w, c)``) and a target for each."""
+@dataclass(frozen=True)
+class Update:
+    """What a client returns after a round of training.
 
-    images: NDArray[np.uint8]
-    points: NDArray[np.int64]
-    targets: NDArray[np.int64]
+    Attributes
+    ----------
+    arrays : the model by name; empty if it travels in ``records``.
+    num_examples : the update's weight.
+    metrics : loss, steps and others.
+    records : arrays beside the model, by name of their record.
+    """
+
+    arrays: Arrays
+    num_examples: int
+    metrics: Mapping[str, FlowerScalar]
+    records: Records = field(default_factory=dict)
 
 
-class MethodClient(AccountableClient):
-    """A client that trains the global model on its own data.
+class MethodClient(NumPyClient):
+    """A client that trains the global model on its own data; built anew for every message.
 
-    Subclasses define :meth:`training_data` and :meth:`loss`, and may override :meth:`introduce`.
-    Methods whose loss is not a function of logits and targets override :meth:`objective`, those
-    with other batches :meth:`batches`.
+    A method defines :attr:`data` and :meth:`task`, and may extend :meth:`register`,
+    :meth:`on_phase` and :meth:`evaluate`.
 
     Parameters
     ----------
     settings : the run's settings.
     node : the node config.
     state : the client's state between messages.
-
-    Attributes
-    ----------
-    server_round : current round in :meth:`fit`, counted over resumed runs; 0 outside of it.
     """
-
-    server_round = 0
 
     def __init__(self, settings: RunConfig, node: NodeConfig, state: ClientState) -> None:
         self.settings = settings
@@ -84,42 +80,60 @@ class MethodClient(AccountableClient):
 
     # What a method defines
 
-    def training_data(self) -> TrainingData:
-        """The points of this client and their targets."""
-        raise NotImplementedError
+    @cached_property
+    def data(self) -> ClientData:
+        """The client's data."""
+        return ClientData(self.settings, self.node, self.setup)
 
-    def loss(self) -> Loss:
-        """The mean loss of a batch, as a function of logits and targets."""
-        raise NotImplementedError
+    def task(self, round: Round) -> LocalTask:
+        """What the client trains on in a round; its model has the weights of the round's start.
 
-    def objective(self, server_round: int) -> Objective:
-        """The function that a step minimizes in a round: by default :meth:`loss` of the logits."""
-        from fedul_flwr.learning.local import on_logits
-
-        del server_round
-        return on_logits(self.loss())
-
-    def batches(self, data: TrainingData, plan: LocalPlan) -> Batches:
-        """Batches of an epoch: by default ``plan.batch_size`` points of ``data``."""
-        from fedul_flwr.learning.batches import point_batches
-
-        return point_batches(data.images, data.points, data.targets, plan)
-
-    def stage(self, server_round: int) -> tuple[int, int]:
-        """Number of the round within its training stage, from 1, and the stage's length in rounds.
-
-        The step size's schedule depends on it: it restarts in each stage of a method.
+        Raises
+        ------
+        UserError
+            If the method trains nothing at clients.
         """
-        return server_round, self.settings.num_rounds
+        del round
+        raise UserError(f"Method {self.settings.method!r} trains nothing at its clients.")
 
-    def introduce(self) -> dict[str, Value]:
+    def register(self) -> dict[str, Value]:
         """Values that the client sends to the server before round 1."""
-        return {}
+        return self.data.register()
+
+    def on_phase(self, name: str, content: Content) -> Content:
+        """Answer phase ``name``: ``hello`` (partition) or ``prepare`` (setup and registration)."""
+        partition: dict[str, Value] = {
+            "partition-id": self.node.partition_id,
+            "num-partitions": self.node.num_partitions,
+            "own-data": bool(self.node.data),
+        }
+        match name:
+            case "hello":
+                return Content(values=partition)
+            case "prepare":
+                self._set_up(dict(content.values))
+                return Content(values={**partition, **self._kept_variates(), **self.register()})
+            case _:
+                raise UserError(f"Method {self.settings.method!r} has no phase {name!r}.")
+
+    def describe(self) -> Iterator[str]:
+        """Lines about the data for their owner; they may contain paths, names and labels."""
+        return self.data.describe()
+
+    def check(self) -> None:
+        """Check whether the client can take part.
+
+        Raises
+        ------
+        OwnDataError
+            If its data can be read, but are not what the method needs.
+        """
+        self.data.check()
 
     # Shared by all methods
 
     @property
-    def federation(self) -> dict[str, Any]:
+    def setup(self) -> dict[str, Any]:
         """The setup from phase ``prepare``: :func:`fedul_flwr.federated.nodes.setup_content`.
 
         Raises
@@ -127,76 +141,78 @@ class MethodClient(AccountableClient):
         UserError
             If the client has not got it yet, or its device has lost its state since.
         """
-        told = self.state.values(FEDERATION)
-        if not told:
+        found = self.state.values(FEDERATION)
+        if not found:
             raise UserError(
                 f"Client {self.node.partition_id} was not prepared for this run, or has forgotten "
                 "it: a client has to be told what it takes part in."
             )
-        return told
-
-    def require_prepared(self) -> None:
-        """Raise an error without a setup, see :attr:`federation`."""
-        assert self.federation
+        return found
 
     @property
     def model(self) -> nn.Module:
         """The class model; one per process, every message overwrites its weights."""
-        settings, num_classes = self.settings, len(self.federation["class-names"])
-        return _model(settings.model, self.image_shape, num_classes, settings.client_threads)
-
-    @property
-    def image_shape(self) -> tuple[int, int, int]:
-        """The model's ``(height, width, channels)``."""
-        told = self.federation
-        return told["height"], told["width"], told["channels"]
-
-    @property
-    def own_folder(self) -> Path | None:
-        """Folder of the client's own data; ``None`` in a simulated split."""
-        if self.node.data:
-            return Path(self.node.data)
-        if "client-data" not in self.federation:
-            return None
-        from fedul_flwr.data.local_data import client_folders
-
-        folders = client_folders(self.federation["client-data"], self.node.num_partitions)
-        return folders[self.node.partition_id]
-
-    def load_own_points(self, folder: Path) -> PartlyLabeledPoints:
-        """The points in :attr:`own_folder` with the owner's labels."""
-        from fedul_flwr.data.local_labels import load_partly_labeled
-
-        self.node.expect_format(self.settings.method, POINT_FORMATS)
-        return load_partly_labeled(
-            folder,
-            list(self.federation["class-names"]),
-            self.image_shape,
-            form=self.node.format,
-            known_labels=self.node.known_labels,
-        )
+        data, settings = self.data, self.settings
+        return _model(settings.model, data.image_shape, data.num_classes, settings.client_threads)
 
     def array_names(self) -> list[str]:
-        """Names of the model's weights and buffers."""
+        """Names of the arrays that come as the model: its weights and buffers."""
         return list(self.model.state_dict())
 
-    def step(self, name: str, content: Content) -> Content:
-        """Answer phases ``hello`` (partition) and ``prepare`` (store the setup, introduce)."""
-        whoami: dict[str, Value] = {
-            "partition-id": self.node.partition_id,
-            "num-partitions": self.node.num_partitions,
-            "own-data": bool(self.node.data),
-        }
-        match name:
-            case "hello":
-                return Content(values=whoami)
-            case "prepare":
-                self._prepare(dict(content.values))
-                return Content(values={**whoami, **self._kept_variates(), **self.introduce()})
-            case _:
-                return super().step(name, content)
+    def fit(
+        self, parameters: NDArrays, config: dict[str, FlowerScalar]
+    ) -> tuple[NDArrays, int, dict[str, FlowerScalar]]:
+        """Flower's form of :meth:`train`, for methods that send nothing beside the model."""
+        update = self.train(dict(zip(self.array_names(), parameters, strict=True)), config)
+        return list(update.arrays.values()), update.num_examples, dict(update.metrics)
 
-    def _prepare(self, told: dict[str, Value]) -> None:
+    def train(
+        self, arrays: Arrays, config: Mapping[str, Any], received: Records | None = None
+    ) -> Update:
+        """One round of local training from the global weights, or its own if the server asks.
+
+        Parameters
+        ----------
+        arrays : the global model by name; emptied, as the model has a copy.
+        config : values that the server sent.
+        received : arrays that it sent beside the model, by name of their record.
+        """
+        from fedul_flwr.federated.local_training import train_task
+        from fedul_flwr.learning.local import dump_arrays, load_arrays
+        from fedul_flwr.learning.machine import keep_freed_memory, release_freed_memory
+
+        keep_freed_memory()
+        round, model = self.round(config, received), self.model
+        own = self.state.recall(OWN_MODEL, round.number) if config.get(OWN_MODEL) else {}
+        load_arrays(model, own or arrays)
+        arrays.clear()
+        task = self.task(round)
+        if task.num_examples == 0:  # the unchanged model, with weight 0
+            return Update(dump_arrays(model), 0, {"loss": 0.0, "steps": 0, "normalizer": 0.0})
+        rng = stream(self.settings.seed, "local", round.number, self.node.partition_id)
+        metrics, records = train_task(model, task, round, self.state, rng)
+        if config.get(OWN_MODEL):
+            self.state.keep(OWN_MODEL, round.number, dump_arrays(model))
+        release_freed_memory()
+        return Update(dump_arrays(model), task.num_examples, metrics, records)
+
+    def round(self, config: Mapping[str, Any], received: Records | None = None) -> Round:
+        """The round that a training message asks for."""
+        from fedul_flwr.learning.local_plan import local_plan
+        from fedul_flwr.learning.task import Round
+
+        number = int(config["server-round"])
+        stage = training_stage(self.settings, number)
+        factor = float(config.get(RATE_FACTOR, 1.0))
+        if self.settings.learning_rate_patience_scope == "client":
+            from fedul_flwr.federated.own_patience import own_rate_factor
+
+            first = number - stage[0] + 1
+            factor = own_rate_factor(self.settings, self.state, config, number, first)
+        plan = local_plan(self.settings, float(config.get("proximal-mu", 0.0)), stage, factor)
+        return Round(number, config, plan, received or {})
+
+    def _set_up(self, told: dict[str, Value]) -> None:
         """Store the setup, and whether the state from an earlier setup is lost."""
         known = self.state.values(FEDERATION)
         if told.pop(PREPARED_BEFORE, False) and (not known or known.get(FORGETFUL)):
@@ -211,96 +227,6 @@ class MethodClient(AccountableClient):
         if self.settings.base != "scaffold":
             return {}
         return {KEPT_ROUNDS: kept_rounds(self.state.recall(CONTROL, sys.maxsize))}
-
-    def plan(self, config: dict[str, FlowerScalar]) -> LocalPlan:
-        """The round's plan, from the settings and the values sent by the server."""
-        from fedul_flwr.learning.local_plan import local_plan
-
-        return local_plan(
-            self.settings,
-            float(config.get("proximal-mu", 0.0)),
-            self.stage(int(config.get("server-round", 1))),
-            float(config.get(RATE_FACTOR, 1.0)),
-        )
-
-    def count_validation(self, config: dict[str, FlowerScalar]) -> None:
-        """Set the factor of the step size in ``config`` if this client runs `plateau` itself."""
-        if self.settings.learning_rate_patience_scope == "client":
-            from fedul_flwr.federated.own_patience import own_rate_factor
-
-            start = self.server_round - self.stage(self.server_round)[0] + 1
-            config[RATE_FACTOR] = own_rate_factor(
-                self.settings, self.state, config, self.server_round, start
-            )
-
-    def fit(
-        self, parameters: NDArrays, config: dict[str, FlowerScalar]
-    ) -> tuple[NDArrays, int, dict[str, FlowerScalar]]:
-        """One round of local training from the global weights, or its own if the server asks."""
-        from fedul_flwr.learning.corrections import local_normalizer
-        from fedul_flwr.learning.local import dump_arrays, train_local
-        from fedul_flwr.learning.machine import keep_freed_memory, release_freed_memory
-        from fedul_flwr.learning.scaffold import train_with_variates
-
-        keep_freed_memory()
-        self.server_round = server_round = int(config["server-round"])
-        self.count_validation(config)
-        model = self.model
-        self._load_start(parameters, config)
-        data, plan = self.training_data(), self.plan(config)
-        if len(data.points) == 0:
-            return self._unchanged()
-        rng = stream(self.settings.seed, "local", server_round, self.node.partition_id)
-        objective, batches = self.objective(server_round), self.batches(data, plan)
-        if CONTROL in self.received:
-            used_round = int(config[USED_ROUND])
-            own = confirmed(self.state.recall(CONTROL, server_round), used_round)
-            result, renewed, change = train_with_variates(
-                model,
-                batches,
-                objective,
-                plan,
-                rng,
-                server=self.received[CONTROL],
-                own=own,
-                option=str(config["scaffold-option"]),
-            )
-            kept = proposal(own, used_round, renewed, server_round)
-            self.state.keep(CONTROL, server_round, kept)
-            self.returned = {CONTROL: change}
-        else:
-            result = train_local(model, batches, objective, plan, rng)
-        if config.get(OWN_MODEL):
-            self.state.keep(OWN_MODEL, server_round, dump_arrays(model))
-        release_freed_memory()
-        return (
-            self._weights(),
-            len(data.points),
-            {
-                "loss": result.loss,
-                "steps": result.steps,
-                "normalizer": local_normalizer(result.steps, plan),
-            },
-        )
-
-    def _load_start(self, parameters: NDArrays, config: dict[str, FlowerScalar]) -> None:
-        from fedul_flwr.learning.local import load_arrays
-
-        arrays = dict(zip(self.array_names(), parameters, strict=True))
-        if config.get(OWN_MODEL):
-            arrays = self.state.recall(OWN_MODEL, self.server_round) or arrays
-        load_arrays(self.model, arrays)
-        parameters.clear()  # the model has a copy: free the memory of this one
-
-    def _weights(self) -> NDArrays:
-        from fedul_flwr.learning.local import dump_arrays
-
-        arrays = dump_arrays(self.model)
-        return [arrays[name] for name in self.array_names()]
-
-    def _unchanged(self) -> tuple[NDArrays, int, dict[str, FlowerScalar]]:
-        """The unchanged model with weight 0: there were no points to train on."""
-        return self._weights(), 0, {"loss": 0.0, "steps": 0, "normalizer": 0.0}
 
 
 @lru_cache(maxsize=2)

@@ -60,7 +60,7 @@ class SetAdmission(ClientPolicy):
     @property
     def options(self) -> AdmissionSettings:
         """Who takes part."""
-        return self.settings.section("fedul", AdmissionSettings)
+        return self.settings[AdmissionSettings]
 
     def accept(self, report: ClientReport, answer: Content) -> None:
         """Take the result of the client's check; refuse where the client refused itself."""
@@ -134,7 +134,7 @@ class LabeledClients(ClientPolicy):
             If nobody has, nor the server.
         """
         having = {part for part, told in answers.items() if number(told, "num-labeled") > 0}
-        place = self.settings.section("scenario", LabelPlaceSettings).labels_at
+        place = self.settings[LabelPlaceSettings].labels_at
         if not having and place == "clients":
             advice = " (with scenario.labels-at = 'server' the server learns them)"
             text = "No client has a label: there is nothing to learn classes from"
@@ -165,13 +165,13 @@ class LabelStages(LabeledClients):
 
     def on_labels_only(self, round_number: int) -> bool:
         """Whether a round belongs to the first stage."""
-        return round_number <= self.settings.section("semi", StageSettings).labels_only_rounds
+        return round_number <= self.settings[StageSettings].labels_only_rounds
 
     def stage_start(self, round_number: int) -> int:
         """Round 1, or the first round of the second stage."""
         if self.on_labels_only(round_number):
             return 1
-        return self.settings.section("semi", StageSettings).labels_only_rounds + 1
+        return self.settings[StageSettings].labels_only_rounds + 1
 
     def sample(self, round_number: int) -> list[ClientRef]:
         """As many as ``fraction-train`` says, with or without labels as the stage says."""
@@ -179,7 +179,7 @@ class LabelStages(LabeledClients):
         if self.on_labels_only(round_number) or not self.unlabeled_learn:
             with_labels, without = min(size, len(self.labeled)), 0
         else:
-            share = self.settings.section("semi", SamplingSettings).labeled_share
+            share = self.settings[SamplingSettings].labeled_share
             # 0.56 * 25 is a little more than 14, which is no reason for a fifteenth.
             least = math.ceil(round(share * size, 9))
             without = min(size - least, size - 1)

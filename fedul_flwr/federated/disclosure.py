@@ -1,16 +1,22 @@
 """Declarations of the data that leave a client, for ``fedul-flwr deploy check``.
 
-Every client class lists in ``sends`` what it sends under given settings. A test compares the list
-with logs of real messages: both must contain the same items.
+Every method names a tuple of :class:`Sent`, all that its clients send. A test compares these with
+logs of real messages: both must contain the same items.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
+from typing import Literal
 
-from fedul_flwr.federated.messages import CONFIG
+from fedul_flwr.config.fedul import AdmissionSettings
+from fedul_flwr.config.references import load_reference
+from fedul_flwr.config.run_config import RunConfig
+from fedul_flwr.federated.messages import ARRAYS, CONFIG, DIAGNOSTICS, METRICS
+from fedul_flwr.learning.variates import CONTROL, KEPT_ROUNDS
+from fedul_flwr.methods import find_method
 
 EVALUATE, HELLO, PREPARE, TRAIN = "evaluate", "hello", "prepare", "train"
 """Messages that every method may have, besides its own phases."""
@@ -20,6 +26,13 @@ EVERY_ROUND = "every round that it trains in"
 
 SERVER = "the server"
 AVERAGED = "the server; all clients get the mean"
+
+Condition = Callable[[RunConfig], bool]
+
+
+def _always(settings: RunConfig) -> bool:
+    del settings
+    return True
 
 
 @dataclass(frozen=True)
@@ -34,6 +47,8 @@ class Sent:
     record : the record of the answer that contains them.
     often : when it is sent.
     reader : who can read it.
+    size : arrays of an update: at most as large as the whole model, or as its trainable weights.
+    when : whether it is sent with given settings.
     """
 
     phase: str
@@ -42,6 +57,8 @@ class Sent:
     record: str = CONFIG
     often: str = ONCE
     reader: str = SERVER
+    size: Literal["none", "model", "weights"] = "none"
+    when: Condition = _always
 
     def covers(self, phase: str, record: str, name: str) -> bool:
         """Whether this entry declares the given value or array of an answer."""
@@ -49,6 +66,109 @@ class Sent:
         return known and (phase, record) == (self.phase, self.record)
 
 
-def without(phase: str, sent: Iterable[Sent]) -> list[Sent]:
-    """``sent`` without the entries for ``phase``."""
-    return [entry for entry in sent if entry.phase != phase]
+def disclosures(settings: RunConfig) -> list[Sent]:
+    """All that a client of the run's method sends in a run with ``settings``."""
+    declared: Iterable[Sent] = load_reference(find_method(settings.method).disclosures, "method")
+    return [entry for entry in declared if entry.when(settings)]
+
+
+def only_when(condition: Condition, entries: Iterable[Sent]) -> tuple[Sent, ...]:
+    """``entries``, each sent only where ``condition`` also holds."""
+
+    def restricted(entry: Sent) -> Sent:
+        return replace(entry, when=lambda settings: condition(settings) and entry.when(settings))
+
+    return tuple(restricted(entry) for entry in entries)
+
+
+def _with_scaffold(settings: RunConfig) -> bool:
+    return settings.base == "scaffold"
+
+
+def _each_alone(settings: RunConfig) -> bool:
+    return settings.base == "local"
+
+
+def _averaged(settings: RunConfig) -> bool:
+    return settings.base != "local"
+
+
+_WHO = ("partition-id", "num-partitions", "own-data")
+
+HELLO_ONLY = (Sent(HELLO, _WHO, "which client it is", often="once, asked of one of the clients"),)
+"""Sent by a client that takes part in nothing."""
+
+REGISTRATION = (
+    *HELLO_ONLY,
+    Sent(PREPARE, _WHO, "which client it is"),
+    Sent(
+        PREPARE,
+        (KEPT_ROUNDS,),
+        "in which rounds it had a variate it has",
+        when=_with_scaffold,
+    ),
+)
+"""Sent by every client before round 1."""
+
+ACCOUNT = Sent(
+    TRAIN,
+    ("started", "ended", "process"),
+    "when it trained, in which process",
+    DIAGNOSTICS,
+    EVERY_ROUND,
+)
+"""Sent with every update."""
+
+_MODEL = Sent(TRAIN, ("*",), "the model after local training", ARRAYS, EVERY_ROUND, size="model")
+
+TRAINING = (
+    *REGISTRATION,
+    replace(_MODEL, reader=AVERAGED, when=_averaged),
+    replace(_MODEL, when=_each_alone),
+    Sent(
+        TRAIN,
+        ("num-examples", "loss", "steps", "normalizer"),
+        "how many points, and how training went",
+        METRICS,
+        EVERY_ROUND,
+    ),
+    ACCOUNT,
+    Sent(
+        TRAIN,
+        ("*",),
+        "the change of its variate, a mean of gradients",
+        CONTROL,
+        EVERY_ROUND,
+        AVERAGED,
+        size="weights",
+        when=_with_scaffold,
+    ),
+)
+"""Sent by every client that trains the model."""
+
+
+def _shares_priors(settings: RunConfig) -> bool:
+
+    return settings[AdmissionSettings].share_priors
+
+
+UNLABELED_SETS = (
+    *TRAINING,
+    Sent(
+        PREPARE,
+        ("reason", "num-sets", "num-points", "condition-number"),
+        "whether its sets can be used",
+    ),
+    Sent(
+        PREPARE,
+        ("priors", "set-sizes"),
+        "class priors and size of every set",
+        when=_shares_priors,
+    ),
+)
+"""Sent by a client that trains on unlabeled sets."""
+
+COUNTS = Sent(PREPARE, ("num-points", "num-labeled"), "how many points and labels")
+
+PARTLY_LABELED = (*TRAINING, COUNTS)
+"""Sent by a client that trains on points with labels for some of them."""

@@ -1,4 +1,4 @@
-"""Flower's ClientApp: turns messages into calls of a NumPyClient, and results into replies."""
+"""Flower's ClientApp: turns messages into calls of a MethodClient, and results into replies."""
 
 from __future__ import annotations
 
@@ -7,18 +7,15 @@ import sys
 import time
 from collections.abc import Callable, Mapping
 from functools import wraps
-from types import MappingProxyType
 from typing import Any, cast
 
 from flwr.app import ArrayRecord, ConfigRecord, Context, Message, MetricRecord, RecordDict
-from flwr.client import NumPyClient
 from flwr.clientapp import ClientApp
 from flwr.clientapp.typing import Mod
-from numpy.typing import NDArray
 
-from fedul_flwr.data.content import Content
 from fedul_flwr.data.types import Arrays
 from fedul_flwr.errors import OwnDataError, UserError
+from fedul_flwr.federated.client import MethodClient
 from fedul_flwr.federated.messages import (
     ARRAYS,
     CONFIG,
@@ -31,35 +28,7 @@ from fedul_flwr.federated.messages import (
 )
 from fedul_flwr.federated.packing import packing_mod
 
-
-class FederatedClient(NumPyClient):
-    """A NumPyClient whose method may have extra phases.
-
-    ``fit`` and ``evaluate`` get arrays in the order of :meth:`array_names` and are Flower's own;
-    ``step`` is one extra phase.
-
-    Attributes
-    ----------
-    received : arrays that came with the model, by name of their record (SCAFFOLD's variates).
-    returned : what ``fit`` sends beside the model, in the same form.
-    """
-
-    received: Mapping[str, Arrays] = MappingProxyType({})
-    returned: Mapping[str, Arrays] = MappingProxyType({})
-
-    def require_prepared(self) -> None:
-        """Refuse to train or evaluate before the server has sent phase ``prepare``."""
-
-    def array_names(self) -> list[str]:
-        """Names of the arrays that ``fit`` and ``evaluate`` expect, in order."""
-        raise NotImplementedError
-
-    def step(self, name: str, content: Content) -> Content:
-        """Answer phase ``name``."""
-        raise ValueError(f"this client has no phase {name!r} ({len(content.arrays)} arrays)")
-
-
-ClientBuilder = Callable[[Context], FederatedClient]
+ClientBuilder = Callable[[Context], MethodClient]
 
 
 Answer = Callable[[Message, Context], Message]
@@ -83,15 +52,18 @@ def make_client_app(build: ClientBuilder, *train_mods: Mod) -> ClientApp:
     @_discreetly
     def train(message: Message, context: Context) -> Message:
         client = build(context)
-        arrays, names, config = _unpack(message, client)
+        arrays, config = _unpack(message, client)
+        others = message.content.array_records.items()
+        received = {name: to_arrays(found) for name, found in others if name != ARRAYS}
         message.content = RecordDict()  # frees a second copy of the model
         started = time.time()  # after the slow import of torch
-        fitted, num_examples, metrics = client.fit(arrays, config)
+        update = client.train(arrays, config, received)
+        metrics = {"num-examples": update.num_examples, **_numbers(update.metrics)}
         reply = RecordDict(
             {
-                ARRAYS: to_record(dict(zip(names, fitted, strict=True))),
-                METRICS: MetricRecord({"num-examples": num_examples, **_numbers(metrics)}),
-                **{name: to_record(arrays) for name, arrays in client.returned.items()},
+                ARRAYS: to_record(update.arrays),
+                METRICS: MetricRecord(metrics),
+                **{name: to_record(found) for name, found in update.records.items()},
                 # A record of its own: base strategies average all metrics.
                 DIAGNOSTICS: MetricRecord(
                     {"started": started, "ended": time.time(), "process": os.getpid()}
@@ -104,8 +76,8 @@ def make_client_app(build: ClientBuilder, *train_mods: Mod) -> ClientApp:
     @_discreetly
     def evaluate(message: Message, context: Context) -> Message:
         client = build(context)
-        arrays, _, config = _unpack(message, client)
-        loss, num_examples, metrics = client.evaluate(arrays, config)
+        arrays, config = _unpack(message, client)
+        loss, num_examples, metrics = client.evaluate(list(arrays.values()), config)
         record = MetricRecord({"num-examples": num_examples, "loss": loss, **_numbers(metrics)})
         return Message(RecordDict({METRICS: record}), reply_to=message)
 
@@ -114,7 +86,7 @@ def make_client_app(build: ClientBuilder, *train_mods: Mod) -> ClientApp:
     def step(message: Message, context: Context) -> Message:
         content = from_records(message.content)
         name = str(content.values.pop("step"))
-        answer = build(context).step(name, content)
+        answer = build(context).on_phase(name, content)
         return Message(to_records(answer), reply_to=message)
 
     return app
@@ -142,19 +114,16 @@ def _discreetly(answer: Answer) -> Answer:
     return guarded
 
 
-def _unpack(
-    message: Message, client: FederatedClient
-) -> tuple[list[NDArray[Any]], list[str], dict[str, Any]]:
-    client.require_prepared()
+def _unpack(message: Message, client: MethodClient) -> tuple[Arrays, dict[str, Any]]:
+    """The model's arrays in the client's order, and the values of a message."""
+    assert client.setup  # refuses a client that was not set up
     record = cast(ArrayRecord, message.content[ARRAYS])
     names = client.array_names()
     if set(names) != set(record):
         odd = sorted(set(names) ^ set(record))[0]
         raise UserError(f"The server's model and this client's differ in {odd!r}.")
     config = dict(cast(ConfigRecord, message.content[CONFIG]))
-    others = message.content.array_records.items()
-    client.received = {name: to_arrays(found) for name, found in others if name != ARRAYS}
-    return [record[name].numpy() for name in names], names, config
+    return {name: record[name].numpy() for name in names}, config
 
 
 def _numbers(metrics: Mapping[str, Any]) -> dict[str, int | float | list[int] | list[float]]:

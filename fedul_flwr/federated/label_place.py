@@ -29,7 +29,7 @@ class LabelPlaceStrategy(MethodStrategy):
     def validate(cls, settings: RunConfig) -> None:
         """Refuse settings of training at a server that has no labels."""
         super().validate(settings)
-        options = settings.section("server", ServerTrainingSettings)
+        options = settings[ServerTrainingSettings]
         if not cls.learns_at_server(settings) and options != ServerTrainingSettings():
             changed = options.model_dump(by_alias=True, exclude_defaults=True)
             key, value = next(iter(changed.items()))
@@ -41,13 +41,13 @@ class LabelPlaceStrategy(MethodStrategy):
     @classmethod
     def learns_at_server(cls, settings: RunConfig) -> bool:
         """Whether labels are at the server."""
-        return settings.section("scenario", LabelPlaceSettings).labels_at == "server"
+        return settings[LabelPlaceSettings].labels_at == "server"
 
     def learn_labels(self, arrays: ArrayRecord, server_round: int) -> tuple[ArrayRecord, float]:
         """``arrays`` after a round of training on the server's labels, and the mean loss."""
         if self.trainer is None:
             raise RuntimeError(f"{type(self).__name__} needs a trainer")
-        weight = self.settings.section("ssl", SupervisedPartSettings).supervised_weight
+        weight = self.settings[SupervisedPartSettings].supervised_weight
         return self.trainer.train(
             arrays, server_round, self.rate_factor, on_logits(scaled_cross_entropy(weight))
         )

@@ -43,6 +43,9 @@ OWN_MODEL = "own-model"
 """Value that tells a client to continue from its own model (`base = "local"`), and the name under
 which it stores that model."""
 
+PSEUDO_LABELS = "pseudo-labels"
+"""Name under which a simulation's clients write a round's pseudo labels, to be scored."""
+
 STEP = "query.step"
 """Message type of a method's extra phases."""
 

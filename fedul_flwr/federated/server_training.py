@@ -44,7 +44,7 @@ class ServerTrainer:
 
     def plan(self, server_round: int, told_factor: float = 1.0) -> LocalPlan:
         """Plan of a round's training; ``told_factor`` multiplies the step size (`plateau`)."""
-        options = self._settings.section("server", ServerTrainingSettings)
+        options = self._settings[ServerTrainingSettings]
         factor = rate_factor(self._settings, server_round, self._settings.num_rounds)
         rate = (options.learning_rate or self._settings.learning_rate) * factor * told_factor
         plan = local_plan(self._settings)

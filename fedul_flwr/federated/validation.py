@@ -128,7 +128,7 @@ class UpdateValidator:
     def _decode(self, client: ClientRef, reply: Message) -> None:
         self._codec.decode(client, reply, self._rounds.record)
         if _weight(reply) == 0:
-            clipping = self._settings.section("dp", DPSettings).clipping
+            clipping = self._settings[DPSettings].clipping
             if clipping != "none":
                 raise BadMessageError(
                     f"it had nothing to learn from, and with dp.clipping = {clipping!r} every "

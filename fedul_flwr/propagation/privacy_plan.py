@@ -66,9 +66,9 @@ def privacy_plan(settings: RunConfig) -> PrivacyPlan:
     A client propagates once if nothing is trained, else at most once in every round of the second
     stage.
     """
-    options = settings.section("xclp", XCLPSettings)
+    options = settings[XCLPSettings]
     trains = find_method(settings.method).trains
-    first = settings.section("semi", StageSettings).labels_only_rounds
+    first = settings[StageSettings].labels_only_rounds
     return PrivacyPlan(
         codes_epsilon=options.codes_epsilon,
         delta=options.dp_delta,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from fedul_flwr.federated.messages import PSEUDO_LABELS
+
 XCLP, LEFT_OUT, PERCLIENT_LP, NETWORK = "xclp", "left-out", "perclient-lp", "network"
 """Sources of the labels in a file: propagation across clients, the same without this client's
 labels, propagation within the client, and the model."""
@@ -20,10 +22,6 @@ SOURCE_WORDS = {
 def file_name(source: str) -> str:
     """Name of the file with the labels of ``source``."""
     return "labels.csv" if source == XCLP else f"labels-{source}.csv"
-
-
-PSEUDO_LABELS = "pseudo-labels"
-"""Name under which a simulation's clients write a round's pseudo labels, to be scored."""
 
 
 def pseudo_labels_file(server_round: int) -> str:

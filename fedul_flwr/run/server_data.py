@@ -83,7 +83,7 @@ class ServerData:
         UserError
             If the settings name no such points, or a data set of another shape or other classes.
         """
-        options = settings.section("server", ServerTrainingSettings)
+        options = settings[ServerTrainingSettings]
         if options.dataset:
             place = source_directory(options.dataset, image_size=settings.image_size)
             other = read_source(place)

@@ -240,7 +240,7 @@ def _refuse_blind_plateau(settings: RunConfig, data: ServerData) -> None:
 
 
 def _refuse_private_statistics(settings: RunConfig, model: nn.Module) -> None:
-    clipping = settings.section("dp", DPSettings).clipping
+    clipping = settings[DPSettings].clipping
     if clipping != "none" and any(True for _ in model.buffers()):
         raise UserError(
             f"Setting model = {settings.model!r} has batch-norm statistics, which dp.clipping = "

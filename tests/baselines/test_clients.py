@@ -20,13 +20,15 @@ from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.data.sources import load_source, source_directory
 from fedul_flwr.data.split import build_split, client_files
 from fedul_flwr.errors import UserError
+from fedul_flwr.federated import local_training
 from fedul_flwr.federated.client import MethodClient
 from fedul_flwr.federated.client_state import ClientState
 from fedul_flwr.federated.nodes import DataShape, setup_content
-from fedul_flwr.learning import dropout, local
+from fedul_flwr.learning import dropout
 from fedul_flwr.learning.local import dump_arrays, load_arrays, predict_logits
 from fedul_flwr.models import build_model
 from tests.owners import CLASSES, write_points, write_sets
+from tests.support.local_tasks import task_of, training_points
 
 C = TypeVar("C", bound=MethodClient)
 Build = Callable[..., Any]
@@ -46,7 +48,7 @@ def client(settings: Callable[..., RunConfig]) -> Build:
         built = kind(
             config, NodeConfig(partition_id=number, num_partitions=3), ClientState(RecordDict())
         )
-        built.step("prepare", setup_content(config, shape, files))
+        built.on_phase("prepare", setup_content(config, shape, files))
         return built
 
     return build
@@ -57,10 +59,9 @@ def weights(seed: int = 0) -> list[Any]:
 
 
 def test_supervised_without_a_fraction_has_all_points_in_order(client: Build) -> None:
-    whole = client(SupervisedClient, method="supervised").training_data()
-    explicit = client(
-        SupervisedClient, method="supervised", **{"supervised.label-fraction": 1.0}
-    ).training_data()
+    whole = training_points(client(SupervisedClient, method="supervised"))
+    options = {"method": "supervised", "supervised.label-fraction": 1.0}
+    explicit = training_points(client(SupervisedClient, **options))
     np.testing.assert_array_equal(whole.points, explicit.points)
     np.testing.assert_array_equal(whole.points, np.unique(whole.points))
     labels = np.asarray(load_source("digits").train.labels)
@@ -72,12 +73,12 @@ def test_a_fraction_is_of_the_clients_points_and_at_least_one(
     client: Build, fraction: float, divisor: int | None
 ) -> None:
     options = {"method": "supervised", "supervised.label-fraction": fraction}
-    whole = client(SupervisedClient, method="supervised").training_data()
+    whole = training_points(client(SupervisedClient, method="supervised"))
     part = client(SupervisedClient, **options)
-    data = part.training_data()
+    data = training_points(part)
     expected = round(len(whole.points) / divisor) if divisor else 1
     assert len(data.points) == expected
-    assert part.introduce() == {"num-points": expected}
+    assert part.register() == {"num-points": expected}
     assert part.fit(weights(), {"server-round": 1})[1] == expected
     known = dict(zip(whole.points, whole.targets, strict=True))
     assert [known[point] for point in data.points] == data.targets.tolist()
@@ -87,7 +88,7 @@ def test_a_fraction_is_random_but_the_same_in_every_process(client: Build) -> No
     def points(fraction: float, number: int = 0, seed: int = 0) -> set[int]:
         options = {"supervised.label-fraction": fraction, "seed": seed}
         built = client(SupervisedClient, number, method="supervised", **options)
-        return set(built.training_data().points.tolist())
+        return set(training_points(built).points.tolist())
 
     tenth = points(0.1)
     assert tenth == points(0.1)
@@ -99,9 +100,9 @@ def test_a_fraction_is_random_but_the_same_in_every_process(client: Build) -> No
 
 def test_pseudo_labels_of_a_client_are_its_sets_likeliest_classes(client: Build) -> None:
     built = client(FedPLClient, method="fedpl")
-    data = built.training_data()
-    np.testing.assert_array_equal(data.points, built.sets.points)
-    expected = built.sets.priors.argmax(axis=1)[built.sets.sets]
+    data = training_points(built)
+    np.testing.assert_array_equal(data.points, built.data.sets.points)
+    expected = built.data.sets.priors.argmax(axis=1)[built.data.sets.sets]
     np.testing.assert_array_equal(data.targets, expected)
 
 
@@ -109,10 +110,10 @@ def test_pseudo_labels_by_the_drawn_priors_are_m_modulo_k(client: Build) -> None
     # Two classes a client: the priors it is told lead in those two alone.
     options = {"partition": "majority", "fedul.num-sets": 13, "fedpl.labels": "drawn"}
     built = client(FedPLClient, method="fedpl", **options)
-    sets = built.sets
-    np.testing.assert_array_equal(built.training_data().targets, sets.sets % 10)
+    sets = built.data.sets
+    np.testing.assert_array_equal(training_points(built).targets, sets.sets % 10)
     told = client(FedPLClient, method="fedpl", **{**options, "fedpl.labels": "realized"})
-    targets = told.training_data().targets
+    targets = training_points(told).targets
     np.testing.assert_array_equal(targets, sets.priors.argmax(axis=1)[sets.sets])
     assert np.count_nonzero(sets.priors.argmax(axis=1) != np.arange(13) % 10) > 13 / 2
 
@@ -123,7 +124,7 @@ def test_points_are_relabeled_after_the_warm_up(
 ) -> None:
     options = {"fedpl.relabel": True, "fedpl.warm-up-rounds": 1}
     built = client(FedPLClient, method="fedpl", **options)
-    assert getattr(built.objective(server_round), "relabel", False) is relabel
+    assert getattr(task_of(built, server_round).objective, "relabel", False) is relabel
 
 
 def steps_of(built: Any) -> int:
@@ -149,10 +150,10 @@ def test_a_tenth_of_the_labels_makes_as_many_steps_as_fedul_where_so_asked(
 def test_more_steps_are_on_the_same_labeled_points(client: Build) -> None:
     options = {"method": "supervised", "supervised.label-fraction": 0.1}
     built = client(SupervisedClient, **options, **{"supervised.steps": "sets"}, batch_size=8)
-    data = built.training_data()
-    plain = client(SupervisedClient, **options).training_data()
+    data = training_points(built)
+    plain = training_points(client(SupervisedClient, **options))
     np.testing.assert_array_equal(data.points, plain.points)
-    batches = list(built.batches(data, built.plan({}))(np.random.default_rng(0)))
+    batches = list(task_of(built).batches(np.random.default_rng(0)))
     targets = np.concatenate([targets.numpy() for _, targets in batches])
     assert len(targets) > 5 * len(data.points)
     assert set(targets) == set(data.targets)
@@ -179,11 +180,10 @@ def test_what_only_a_simulation_knows_is_refused_on_an_owners_device(
     else:
         write_points(folder)
     built.node = NodeConfig(partition_id=0, num_partitions=3, data=str(folder))
-    for remembered in ("sets", "data"):  # of the simulation that it was prepared for
-        built.__dict__.pop(remembered, None)
+    built.__dict__.pop("data", None)  # of the simulation that it was prepared for
     shape = DataShape((8, 8, 1), CLASSES)
     with pytest.raises(UserError, match=message):
-        built.step("prepare", setup_content(built.settings, shape, {}))
+        built.on_phase("prepare", setup_content(built.settings, shape, {}))
 
 
 @pytest.mark.parametrize("kind", [FedLLPClient, FedLLPVATClient])
@@ -213,7 +213,7 @@ def test_a_step_of_fedllp_has_the_dropout_that_is_set(
 def test_the_heldout_loss_is_that_of_the_points_that_were_held_out(client: Build) -> None:
     options = {"validation_fraction": 0.0, "selection": "heldout", "fedul.num-sets": 12}
     built = client(FedULClient, method="fedul", **options)
-    sets, held = built.sets, built.held_out
+    sets, held = built.data.sets, built.held_out
     start = weights(3)
     load_arrays(built.model, dict(zip(built.array_names(), start, strict=True)))
     logits = predict_logits(built.model, sets.images, sets.points).double().numpy()
@@ -237,7 +237,7 @@ def test_the_prior_that_the_server_found_is_that_of_the_loss(client: Build) -> N
     """Eq. 9: p(m | x) ∝ n_m Σ_k Pi_mk eta_k / pi_k."""
     options = {"validation_fraction": 0.0, "selection": "heldout", "test_prior": "sets"}
     built = client(FedULClient, method="fedul", **options)
-    sets, held, start = built.sets, built.held_out, weights(3)
+    sets, held, start = built.data.sets, built.held_out, weights(3)
     pi = np.array([0.19, *[0.09] * 9])
     found, _, _ = built.evaluate(start, {"server-round": 1, "test-prior": pi.tolist()})
     load_arrays(built.model, dict(zip(built.array_names(), start, strict=True)))
@@ -263,7 +263,7 @@ def test_the_prior_that_the_server_found_is_that_of_the_loss(client: Build) -> N
 
 def test_a_client_that_cannot_take_part_tells_no_class_masses(client: Build) -> None:
     def told(**options: Any) -> dict[str, Any]:
-        values: dict[str, Any] = client(FedULClient, method="fedul", **options).introduce()
+        values: dict[str, Any] = client(FedULClient, method="fedul", **options).register()
         return values
 
     assert sum(told(test_prior="sets")["class-masses"]) == pytest.approx(
@@ -279,13 +279,13 @@ def test_every_client_and_every_round_has_random_numbers_of_its_own(
     client: Build, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     drawn: list[float] = []
-    plain = local.train_local
+    plain = local_training.train_local
 
     def watch(model: Any, batches: Any, objective: Any, plan: Any, rng: Any) -> Any:
         drawn.append(float(copy.deepcopy(rng).random()))
         return plain(model, batches, objective, plan, rng)
 
-    monkeypatch.setattr(local, "train_local", watch)
+    monkeypatch.setattr(local_training, "train_local", watch)
 
     def first_number(number: int, server_round: int, seed: int = 0) -> float:
         options = {"method": "fedul", "seed": seed}
@@ -299,7 +299,7 @@ def test_every_client_and_every_round_has_random_numbers_of_its_own(
 
 def test_batches_of_fedllp_are_the_clients_sets(client: Build) -> None:
     built = client(FedLLPClient, method="fedllp", batch_size=4)
-    batches = list(built.batches(built.training_data(), built.plan({}))(np.random.default_rng(0)))
+    batches = list(task_of(built).batches(np.random.default_rng(0)))
     assert sorted(int(targets[0]) for _, targets in batches) == list(range(10))
     sizes = {int(targets[0]): len(targets) for _, targets in batches}
-    assert [sizes[m] for m in range(10)] == built.sets.set_sizes.tolist()
+    assert [sizes[m] for m in range(10)] == built.data.sets.set_sizes.tolist()

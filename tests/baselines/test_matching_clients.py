@@ -13,29 +13,31 @@ from flwr.app import RecordDict
 from torch import Tensor
 from torch.nn import functional
 
-import client_apps.matching
 from baselines.all_labels import AllLabelsClient
 from baselines.fixmatch import FixMatchClient
 from baselines.uda import UDAClient
-from client_apps.matching import MatchingClient
+from fedul_flwr.config.matching import ViewSettings
 from fedul_flwr.config.node_config import NodeConfig
 from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.data.content import Content
 from fedul_flwr.data.sources import load_source, source_directory
 from fedul_flwr.data.split import build_split, client_files
+from fedul_flwr.federated.client import MethodClient
 from fedul_flwr.federated.client_state import ClientState
 from fedul_flwr.federated.nodes import DataShape, setup_content
+from fedul_flwr.federated.streamed_training import arrived
+from fedul_flwr.learning import views
 from fedul_flwr.learning.batches import to_input
 from fedul_flwr.learning.local import dump_arrays, load_arrays
 from fedul_flwr.learning.matching import MatchingObjective
 from fedul_flwr.learning.network import Network
-from fedul_flwr.learning.plan import LocalPlan
 from fedul_flwr.methods import find_method
 from fedul_flwr.models import build_model
+from tests.support.local_tasks import task_of, training_points
 
 Settings = Callable[..., RunConfig]
-C = TypeVar("C", bound=MatchingClient)
-KINDS: dict[str, type[MatchingClient]] = {
+C = TypeVar("C", bound=MethodClient)
+KINDS: dict[str, type[MethodClient]] = {
     "uda": UDAClient,
     "fixmatch": FixMatchClient,
     "all-labels": AllLabelsClient,
@@ -59,9 +61,8 @@ def client(settings: Settings) -> Callable[..., Any]:
         built = KINDS[method](
             config, NodeConfig(partition_id=number, num_partitions=3), ClientState(RecordDict())
         )
-        built.step("prepare", setup_content(config, shape, files))
+        built.on_phase("prepare", setup_content(config, shape, files))
         load_arrays(built.model, weights())
-        built.server_round = 1
         return built
 
     return build
@@ -75,27 +76,22 @@ def weights() -> dict[str, Any]:
     return dump_arrays(build_model("mlp", (8, 8, 1), 10, seed=3))
 
 
-def in_round(client: C, server_round: int) -> C:
-    client.server_round = server_round
-    return client
-
-
 @pytest.mark.parametrize("method", ["uda", "fixmatch"])
 def test_labeled_points_and_all_others(client: Build, method: str) -> None:
     found = client(method)
-    data = found.training_data()
+    data = training_points(found)
     assert (data.targets >= 0).tolist() == [True] * 20 + [False] * 60
-    assert sorted(data.points) == sorted(found.data.points)
+    assert sorted(data.points) == sorted(found.data.examples.points)
     labels = np.asarray(load_source("digits").train.labels)
     np.testing.assert_array_equal(data.targets[:20], labels[data.points[:20]])
-    assert found.introduce() == {"num-points": 80, "num-labeled": 20}
+    assert found.register() == {"num-points": 80, "num-labeled": 20}
 
 
 def test_new_points_are_never_trained_on(client: Build) -> None:
     found = client("fixmatch", **{"labels.new-fraction": 0.25})
-    data = found.training_data()
+    data = training_points(found)
     assert len(data.points) == 60
-    assert not np.isin(data.points, found.data.points[found.data.new]).any()
+    assert not np.isin(data.points, found.data.examples.points[found.data.examples.new]).any()
 
 
 @pytest.mark.parametrize("scenario", [{}, AT_SERVER])
@@ -103,16 +99,16 @@ def test_all_labels_are_all_labels_wherever_others_are(
     client: Build, scenario: dict[str, Any]
 ) -> None:
     found = client("all-labels", **scenario)
-    data = found.training_data()
+    data = training_points(found)
     labels = np.asarray(load_source("digits").train.labels)
-    assert sorted(data.points) == sorted(found.data.points)
+    assert sorted(data.points) == sorted(found.data.examples.points)
     np.testing.assert_array_equal(data.targets, labels[data.points])
 
 
 def test_labels_at_the_server_leave_a_client_none(client: Build) -> None:
     found = client("uda", **AT_SERVER)
-    data = found.training_data()
-    assert found.introduce() == {"num-points": 80, "num-labeled": 0}
+    data = training_points(found)
+    assert found.register() == {"num-points": 80, "num-labeled": 0}
     assert len(data.points) == 80
     assert (data.targets == -1).all()
 
@@ -128,20 +124,20 @@ def owner(settings: Settings, root: Path, method: str, **options: Any) -> Any:
     config = settings(**shown, model="mlp", method=method, **options)
     node = NodeConfig(data=str(folder), num_partitions=1)
     built = KINDS[method](config, node, ClientState(RecordDict()))
-    built.step("prepare", setup_content(config, DataShape((8, 8, 1), ("a", "b"))))
-    return in_round(built, 1)
+    built.on_phase("prepare", setup_content(config, DataShape((8, 8, 1), ("a", "b"))))
+    return built
 
 
 def test_an_owners_labels_stay_unused_where_the_server_has_them(
     settings: Settings, tmp_path: Path
 ) -> None:
     given = [0, -1, -1, 1, -1, -1, -1, -1, -1, -1, -1, 1]
-    data = owner(settings, tmp_path, "uda").data
+    data = owner(settings, tmp_path, "uda").data.examples
     assert data.labels[np.argsort(data.points)].tolist() == given
     found = owner(settings, tmp_path, "uda", **AT_SERVER)
-    assert found.data.labels.tolist() == [-1] * 12
-    assert (found.training_data().targets == -1).all()
-    every = owner(settings, tmp_path, "all-labels", **AT_SERVER).training_data()
+    assert found.data.examples.labels.tolist() == [-1] * 12
+    assert (training_points(found).targets == -1).all()
+    every = training_points(owner(settings, tmp_path, "all-labels", **AT_SERVER))
     assert sorted(zip(every.points.tolist(), every.targets.tolist(), strict=True)) == [
         (0, 0),
         (3, 1),
@@ -152,11 +148,11 @@ def test_an_owners_labels_stay_unused_where_the_server_has_them(
 # Streams
 
 
-def arrivals(client: MatchingClient, rounds: int, labeled: bool) -> list[set[int]]:
+def arrivals(client: MethodClient, rounds: int, labeled: bool) -> list[set[int]]:
     """Points that arrive in each round: unlabeled ones, or labeled ones."""
     found = []
     for number in range(1, rounds + 1):
-        data = in_round(client, number).training_data()
+        data = training_points(client, number)
         chosen = data.points[(data.targets >= 0) == labeled]
         assert len(set(chosen.tolist())) == len(chosen)
         found.append(set(chosen.tolist()))
@@ -200,15 +196,16 @@ def test_streams_are_drawn_from_the_seed_for_each_client(client: Build) -> None:
     assert of() == arrivals(client("fixmatch", **STREAM), 12, labeled=False)
     positions = np.arange(60)
     orders = [
-        client("uda", number, **STREAM, seed=seed).arrived(positions).tolist()
+        arrived(found.data, positions, found.round({"server-round": 1})).tolist()
         for number, seed in ((0, 0), (1, 0), (0, 1))
+        for found in (client("uda", number, **STREAM, seed=seed),)
     ]
     assert len({tuple(order) for order in orders}) == 3
 
 
 def test_a_stream_of_more_steps_than_points_has_empty_ones(client: Build) -> None:
     found = client("uda", **AT_SERVER, **{**STREAM, "scenario.streaming-steps": 81})
-    sizes = [len(in_round(found, 1 + 3 * step).training_data().points) for step in range(81)]
+    sizes = [len(training_points(found, 1 + 3 * step).points) for step in range(81)]
     assert sizes == [1] * 80 + [0]
     given = list(weights().values())
     _, examples, numbers = found.fit([a.copy() for a in given], {"server-round": 241})
@@ -219,36 +216,35 @@ def test_a_stream_of_more_steps_than_points_has_empty_ones(client: Build) -> Non
 
 
 def test_batches_have_unlabeled_points_beside(client: Build) -> None:
-    plan = LocalPlan(batch_size=10)
     for method, size, expected in (("uda", 25, 25), ("fixmatch", 0, 30)):
-        found = client(method, **{"ssl.unlabeled-batch-size": size})
-        batches = found.batches(found.training_data(), plan)(np.random.default_rng(0))
+        found = client(method, batch_size=10, **{"ssl.unlabeled-batch-size": size})
+        batches = task_of(found).batches(np.random.default_rng(0))
         parts = [int((labels < 0).sum()) for _, labels in batches]
         assert parts == [expected] * 2  # of 20 labeled points
-    found = client("all-labels")
-    batches = found.batches(found.training_data(), plan)(np.random.default_rng(0))
+    found = client("all-labels", batch_size=10)
+    batches = task_of(found).batches(np.random.default_rng(0))
     assert [len(labels) for _, labels in batches] == [10] * 8
 
 
-def batch(client: MatchingClient, count: int = 40) -> tuple[Tensor, Tensor]:
-    data = client.training_data()
+def batch(client: MethodClient, count: int = 40) -> tuple[Tensor, Tensor]:
+    data = training_points(client)
     # A fresh model is sure of nothing: stronger contrasts make some outputs larger.
     inputs = 6 * to_input(torch.from_numpy(data.images[data.points[:count]])).double()
     return inputs, torch.from_numpy(data.targets[:count])
 
 
-def network(client: MatchingClient) -> Network:
+def network(client: MethodClient) -> Network:
     return Network(client.model.double(), torch.device("cpu"), "float64")
 
 
 @pytest.mark.parametrize("annealing", ["exponential", "none"])
 def test_the_loss_of_uda(client: Build, monkeypatch: pytest.MonkeyPatch, annealing: str) -> None:
-    monkeypatch.setattr(client_apps.matching, "randaugment", lambda inputs, *_: inputs.flip(3))
+    monkeypatch.setattr(views, "randaugment", lambda inputs, *_: inputs.flip(3))
     options = {"uda.temperature": 0.5, "uda.threshold": 0.2, "uda.signal-annealing": annealing}
     options |= {"ssl.supervised-weight": 3.0, "ssl.unsupervised-weight": 0.7}
     found = client("uda", **options, num_rounds=20)
     (inputs, labels), model = batch(found), network(found)
-    value = float(found.objective(4)(model, inputs, labels).detach())
+    value = float(task_of(found, 4).objective(model, inputs, labels).detach())
     with torch.no_grad():
         shares, strong = (model(x).softmax(dim=1) for x in (inputs, inputs.flip(3)))
     # Round 4 of 20: 1/10 + 9/10·exp(5·(4/20 − 1)) = 1/10 + 9/10·exp(−4) = .116484.
@@ -264,11 +260,11 @@ def test_the_loss_of_uda(client: Build, monkeypatch: pytest.MonkeyPatch, anneali
 
 
 def test_the_loss_of_fixmatch(client: Build, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(client_apps.matching, "randaugment", lambda inputs, *_: inputs.flip(3))
+    monkeypatch.setattr(views, "randaugment", lambda inputs, *_: inputs.flip(3))
     options = {"fixmatch.threshold": 0.2, "ssl.supervised-weight": 3.0}
     found = client("fixmatch", **options, **{"ssl.unsupervised-weight": 0.7})
     (inputs, labels), model = batch(found), network(found)
-    value = float(found.objective(1)(model, inputs, labels).detach())
+    value = float(task_of(found, 1).objective(model, inputs, labels).detach())
     with torch.no_grad():
         logits, strong = model(inputs), model(inputs.flip(3))
     top, guess = logits[20:].softmax(dim=1).max(dim=1)
@@ -282,7 +278,7 @@ def test_the_loss_of_fixmatch(client: Build, monkeypatch: pytest.MonkeyPatch) ->
 def test_the_loss_of_all_labels(client: Build) -> None:
     found = client("all-labels", **{"ssl.supervised-weight": 3.0})
     (inputs, labels), model = batch(found), network(found)
-    value = found.objective(1)(model, inputs, labels)
+    value = task_of(found, 1).objective(model, inputs, labels)
     expected = 3 * functional.cross_entropy(model(inputs), labels)
     assert float(value.detach()) == pytest.approx(float(expected.detach()))
 
@@ -293,7 +289,7 @@ def test_annealing_goes_by_the_round_of_the_run(client: Build) -> None:
     labels = torch.zeros(2, dtype=torch.int64)
     seen = []
     for number in (1, 8, 10):
-        objective = found.objective(number)
+        objective = task_of(found, number).objective
         assert isinstance(objective, MatchingObjective)
         seen.append(float(objective.supervised(logits, labels)))
     # 1/10 + 9/10·exp(−4.5) = .11 leaves out both, .1 + .9·exp(−1) = .43 the first, 1 none.
@@ -310,11 +306,11 @@ def test_views_are_drawn_as_the_settings_say(
         asked.append(options)
         return inputs
 
-    monkeypatch.setattr(client_apps.matching, "randaugment", spy)
+    monkeypatch.setattr(views, "randaugment", spy)
     options = {"ssl.operations": 3, "ssl.least-magnitude": 1, "ssl.most-magnitude": 9}
     found = client("fixmatch", **options, **{"fixmatch.threshold": 0.0})
-    found.objective(1)(network(found), *batch(found))
-    client("uda").strong_view(torch.zeros(1, 1, 8, 8))
+    task_of(found, 1).objective(network(found), *batch(found))
+    views.strong_view(client("uda").settings[ViewSettings])(torch.zeros(1, 1, 8, 8))
     assert asked == [(3, (1, 9)), (6, (2, 5))]
 
 
@@ -328,10 +324,10 @@ def test_views_of_the_release_are_made_where_they_are_asked_for(
         asked.append(options)
         return inputs
 
-    monkeypatch.setattr(client_apps.matching, "released_randaugment", spy)
+    monkeypatch.setattr(views, "released_randaugment", spy)
     options = {"ssl.randaugment": "release", "ssl.operations": 4, "ssl.most-magnitude": 7}
     found = client(method, **options, **{f"{method}.threshold": 0.0})
-    found.objective(1)(network(found), *batch(found))
+    task_of(found, 1).objective(network(found), *batch(found))
     assert asked == [(4, (2, 7))]
 
 
@@ -345,7 +341,7 @@ def test_a_client_without_labels_learns_from_the_rest(client: Build) -> None:
 
 
 def test_the_server_hears_no_label(client: Build) -> None:
-    told = client("uda").step("prepare", Content(values=client("uda").federation)).values
+    told = client("uda").on_phase("prepare", Content(values=client("uda").setup)).values
     assert set(told) == {
         *("partition-id", "num-partitions", "own-data"),
         *("num-points", "num-labeled"),

@@ -17,26 +17,34 @@ from baselines.fedsem import LABEL, FedSemClient
 from baselines.labels_only import LabelsOnlyClient
 from baselines.network_labels import NetworkLabelsClient
 from baselines.perclient_lp import PerClientLPClient
-from client_apps.partly_labeled import PSEUDO_LABELS, PartlyLabeledClient, nothing
 from client_apps.xclp import XCLPClient
 from fedul_flwr.config.node_config import NodeConfig
 from fedul_flwr.config.run_config import RunConfig
+from fedul_flwr.config.semi import PropagationSettings
 from fedul_flwr.data.content import Content
 from fedul_flwr.data.sources import load_source, source_directory
 from fedul_flwr.data.split import build_split, client_files
+from fedul_flwr.data.types import Propagated
+from fedul_flwr.federated.client import MethodClient
+from fedul_flwr.federated.client_data import PartlyLabeledData
 from fedul_flwr.federated.client_state import ClientState
+from fedul_flwr.federated.messages import PSEUDO_LABELS
 from fedul_flwr.federated.nodes import DataShape, setup_content
-from fedul_flwr.learning import randaugment
+from fedul_flwr.federated.staged_training import staged_points
+from fedul_flwr.learning import pseudo_label_task
 from fedul_flwr.learning.batches import to_input
 from fedul_flwr.learning.features import extract_features
 from fedul_flwr.learning.local import dump_arrays, load_arrays, predict_logits
 from fedul_flwr.learning.network import Network
+from fedul_flwr.learning.pseudo_label_task import PseudoLabels, WeightedPoints
 from fedul_flwr.models import build_model
 from fedul_flwr.propagation.central import label_propagation
+from fedul_flwr.propagation.graph_points import GraphPoints
 from tests.runs import last_model, train
+from tests.support.local_tasks import task_of, weighted_points
 
 Settings = Callable[..., RunConfig]
-C = TypeVar("C", bound=PartlyLabeledClient)
+C = TypeVar("C", bound=MethodClient)
 FIRST, SECOND = 10, 11
 """Rounds on both sides of the border between the stages, by default."""
 
@@ -55,7 +63,7 @@ def client(settings: Settings) -> Callable[..., Any]:
         built = kind(
             config, NodeConfig(partition_id=number, num_partitions=3), ClientState(RecordDict())
         )
-        built.step("prepare", setup_content(config, shape, files))
+        built.on_phase("prepare", setup_content(config, shape, files))
         load_arrays(built.model, weights())
         return built
 
@@ -69,31 +77,30 @@ def weights(seed: int = 3) -> dict[str, Any]:
     return dump_arrays(build_model("mlp", (8, 8, 1), 10, seed=seed))
 
 
-def in_round(client: C, server_round: int) -> C:
-    client.server_round = server_round
-    return client
+def none(count: int) -> PseudoLabels:
+    """No labels for ``count`` points, to be filled in."""
+    return PseudoLabels.none(count)
 
 
 @pytest.mark.parametrize("kind", [LabelsOnlyClient, NetworkLabelsClient, PerClientLPClient])
 def test_in_the_first_stage_labels_count_alone_and_as_one(client: Build, kind: Any) -> None:
     names: dict[Any, str] = {LabelsOnlyClient: "labels-only", NetworkLabelsClient: "network-labels"}
-    found = in_round(client(kind, names.get(kind, "perclient-lp")), FIRST)
-    data = found.training_data()
-    given = found.data.labels >= 0
+    built = client(kind, names.get(kind, "perclient-lp"))
+    found, own = weighted_points(built, FIRST), built.data.examples
+    given = own.labels >= 0
     assert given.sum() == 20
-    np.testing.assert_array_equal(data.points, found.data.points[given])
-    np.testing.assert_array_equal(found.classes, found.data.labels[given])
+    np.testing.assert_array_equal(found.points, own.points[given])
+    np.testing.assert_array_equal(found.classes, own.labels[given])
     np.testing.assert_array_equal(found.weights, np.ones(20))
-    np.testing.assert_array_equal(data.targets, np.arange(20))
+    assert found.num_labeled == 20
 
 
 @pytest.mark.parametrize("by_class", [True, False])
 def test_weights_of_network_labels_by_hand(client: Build, by_class: bool) -> None:
     """Confidences as they are: neither text nor code divides those of a network."""
     options = {"semi.class-weights": by_class}
-    found = in_round(client(NetworkLabelsClient, "network-labels", **options), SECOND)
-    data = found.training_data()
-    own = found.data
+    built = client(NetworkLabelsClient, "network-labels", **options)
+    found, own = weighted_points(built, SECOND), built.data.examples
     asked = (own.labels < 0) & ~own.new
     assert (asked.sum(), own.new.sum()) == (70, 10)
 
@@ -108,7 +115,7 @@ def test_weights_of_network_labels_by_hand(client: Build, by_class: bool) -> Non
         counts = np.array([(classes == k).sum() for k in range(10)])
         expected *= np.array([90 / (10 * counts[k]) for k in classes])
     np.testing.assert_array_equal(
-        data.points, np.append(own.points[own.labels >= 0], own.points[asked])
+        found.points, np.append(own.points[own.labels >= 0], own.points[asked])
     )
     np.testing.assert_array_equal(found.classes, classes)
     np.testing.assert_allclose(found.weights, expected, rtol=1e-6)
@@ -126,32 +133,37 @@ def test_weights_of_network_labels_by_hand(client: Build, by_class: bool) -> Non
     ],
 )
 def test_the_surest_pseudo_labels_alone_are_trained_on(
-    client: Build, monkeypatch: pytest.MonkeyPatch, surest: float, kept: list[int]
+    client: Build, surest: float, kept: list[int]
 ) -> None:
-    found = in_round(
-        client(NetworkLabelsClient, "network-labels", **{"semi.surest": surest}), SECOND
-    )
-    guess = nothing(len(found.unlabeled))
+    built = client(NetworkLabelsClient, "network-labels", **{"semi.surest": surest})
+    data = built.data
+    guess = none(len(data.unlabeled))
     guess.labels[:6] = [3, 1, 4, -1, 5, 9]  # one without a label, and all others as well
     guess.confidence[:6] = [0.5, 0.2, 0.8, 0.9, 0.8, 0.4]
-    monkeypatch.setattr(found, "pseudo_labels", lambda: guess)
-    data = found.training_data()
-    own = found.data.points
-    expected = np.append(own[found.labeled], own[found.unlabeled[kept]])
-    np.testing.assert_array_equal(data.points, expected)
+    found = labeled_by(built, guess)
+    own = data.examples.points
+    expected = np.append(own[data.labeled], own[data.unlabeled[kept]])
+    np.testing.assert_array_equal(found.points, expected)
     np.testing.assert_array_equal(found.classes[20:], guess.labels[kept])
     np.testing.assert_allclose(found.weights, np.append(np.ones(20), guess.confidence[kept]))
 
 
-def seen(client: PartlyLabeledClient, inputs: Tensor, positions: list[int]) -> Tensor:
-    """What the client's network is given of a batch of inputs."""
+def labeled_by(client: MethodClient, labels: PseudoLabels) -> WeightedPoints:
+    """The points that a client with these pseudo labels trains on in the second stage."""
+    now = client.round({"server-round": SECOND})
+    assert isinstance(client.data, PartlyLabeledData)
+    return staged_points(client.data, client.state, now, lambda: labels)
+
+
+def seen(client: MethodClient, inputs: Tensor, positions: list[int]) -> Tensor:
+    """The inputs of the client's network for a batch of inputs."""
     found: list[Tensor] = []
 
     def network(given: Tensor) -> Tensor:
         found.append(given)
         return torch.zeros(len(given), 10)
 
-    objective = client.objective(client.server_round)
+    objective = task_of(client, SECOND).objective
     objective(network, inputs, torch.tensor(positions))  # type: ignore[arg-type]
     return found[0]
 
@@ -162,18 +174,15 @@ def test_pseudo_labeled_points_alone_are_seen_in_strong_views(
     def darkened(images: Tensor, num_operations: int) -> Tensor:
         return images - num_operations
 
-    monkeypatch.setattr(randaugment, "randaugment", darkened)
-    built = client(NetworkLabelsClient, "network-labels", **{"semi.operations": 3})
-    found = in_round(built, SECOND)
-    found.training_data()  # 20 points are labeled
+    monkeypatch.setattr(pseudo_label_task, "randaugment", darkened)
+    found = client(NetworkLabelsClient, "network-labels", **{"semi.operations": 3})
     inputs = torch.rand(4, 1, 8, 8)
     before = inputs.clone()
-    changed = seen(found, inputs, [19, 20, 3, 89])
+    changed = seen(found, inputs, [19, 20, 3, 89])  # 20 points are labeled
     torch.testing.assert_close(changed, before - torch.tensor([0, 3, 0, 3]).view(4, 1, 1, 1))
     assert inputs.equal(before)
     assert seen(found, inputs, [0, 1, 2, 3]).equal(before)
-    plain = in_round(client(NetworkLabelsClient, "network-labels"), SECOND)
-    plain.training_data()
+    plain = client(NetworkLabelsClient, "network-labels")
     assert seen(plain, inputs, [19, 20, 3, 89]).equal(before)
 
 
@@ -181,13 +190,13 @@ def test_images_are_labeled_as_they_are(client: Build, monkeypatch: pytest.Monke
     def never(*_: Any) -> Tensor:
         raise AssertionError
 
-    monkeypatch.setattr(randaugment, "randaugment", never)
-    labels = [
-        in_round(client(NetworkLabelsClient, "network-labels", **options), SECOND).pseudo_labels()
+    monkeypatch.setattr(pseudo_label_task, "randaugment", never)
+    found = [
+        weighted_points(client(NetworkLabelsClient, "network-labels", **options), SECOND)
         for options in ({"semi.operations": 13}, {})
     ]
-    np.testing.assert_array_equal(labels[0].labels, labels[1].labels)
-    np.testing.assert_array_equal(labels[0].confidence, labels[1].confidence)
+    np.testing.assert_array_equal(found[0].classes, found[1].classes)
+    np.testing.assert_array_equal(found[0].weights, found[1].weights)
 
 
 def test_strong_views_train_to_another_model_that_can_be_repeated(settings: Settings) -> None:
@@ -202,19 +211,18 @@ def test_strong_views_train_to_another_model_that_can_be_repeated(settings: Sett
     assert any(not np.array_equal(array, plain[name]) for name, array in one.items())
 
 
-def test_of_no_pseudo_labels_none_is_surest(client: Build, monkeypatch: pytest.MonkeyPatch) -> None:
-    found = in_round(client(NetworkLabelsClient, "network-labels", **{"semi.surest": 0.5}), SECOND)
-    monkeypatch.setattr(found, "pseudo_labels", lambda: nothing(len(found.unlabeled)))
-    assert len(found.training_data().points) == 20
+def test_of_no_pseudo_labels_none_is_surest(client: Build) -> None:
+    built = client(NetworkLabelsClient, "network-labels", **{"semi.surest": 0.5})
+    assert len(labeled_by(built, none(len(built.data.unlabeled))).points) == 20
 
 
 def test_the_loss_of_a_step_weighs_points(client: Build) -> None:
-    found = in_round(client(NetworkLabelsClient, "network-labels"), SECOND)
-    data = found.training_data()
+    built = client(NetworkLabelsClient, "network-labels")
+    found, task = weighted_points(built, SECOND), task_of(built, SECOND)
     chosen = np.array([3, 85, 40])
-    inputs = to_input(torch.from_numpy(data.images[data.points[chosen]]))
-    network = Network(found.model, torch.device("cpu"), "float32")
-    loss = found.objective(SECOND)(network, inputs, torch.from_numpy(chosen))
+    inputs = to_input(torch.from_numpy(found.images[found.points[chosen]]))
+    network = Network(built.model, torch.device("cpu"), "float32")
+    loss = task.objective(network, inputs, torch.from_numpy(chosen))
     shares = network(inputs).detach().softmax(dim=1).numpy()[np.arange(3), found.classes[chosen]]
     expected = -(found.weights[chosen] * np.log(shares)).sum() / 3
     assert float(loss.detach()) == pytest.approx(expected, rel=1e-5)
@@ -228,8 +236,8 @@ def test_perclient_lp_is_label_propagation_of_its_own_points(
 ) -> None:
     options = {"xclp.num-bits": 256, "xclp.k": 5, "xclp.alpha": alpha, "xclp.power": power}
     options |= {"xclp.class-scaling": scaled}
-    found = in_round(client(PerClientLPClient, "perclient-lp", **options), SECOND)
-    own = found.data
+    found = client(PerClientLPClient, "perclient-lp", **options)
+    own = found.data.examples
     shown = ~own.new
     model = build_model("mlp", (8, 8, 1), 10)
     load_arrays(model, weights())
@@ -252,13 +260,12 @@ def test_perclient_lp_is_label_propagation_of_its_own_points(
 
 @pytest.mark.parametrize("relative", [True, False])
 def test_confidences_of_xclp_are_over_the_largest_of_the_clients_unlabeled_points(
-    client: Build, monkeypatch: pytest.MonkeyPatch, relative: bool
+    client: Build, relative: bool
 ) -> None:
-    found = in_round(client(XCLPClient, "xclp", **{"semi.relative-confidence": relative}), SECOND)
-    guess = nothing(len(found.unlabeled))
+    built = client(XCLPClient, "xclp", **{"semi.relative-confidence": relative})
+    guess = none(len(built.data.unlabeled))
     guess.labels[:3], guess.confidence[:3] = [3, 1, 4], [0.3, 0.6, 0.15]
-    monkeypatch.setattr(found, "pseudo_labels", lambda: guess)
-    found.training_data()
+    found = labeled_by(built, PseudoLabels.of(Propagated(guess.labels, guess.confidence)))
     expected = [0.5, 1.0, 0.25] if relative else [0.3, 0.6, 0.15]
     np.testing.assert_allclose(found.weights, [1.0] * 20 + expected)
 
@@ -268,10 +275,11 @@ def test_confidences_of_perclient_lp_are_over_the_largest_of_all_its_points(
     client: Build, relative: bool
 ) -> None:
     options = {"xclp.num-bits": 256, "semi.relative-confidence": relative}
-    found = in_round(client(PerClientLPClient, "perclient-lp", **options), SECOND)
-    guess = found.pseudo_labels()
-    found.training_data()
-    scores = found.own_scores(found.features())
+    built = client(PerClientLPClient, "perclient-lp", **options)
+    guess, found = built.pseudo_labels(), weighted_points(built, SECOND)
+    graph = GraphPoints.of_training(built.data.examples, 10)
+    features = extract_features(built.model, built.data.examples.images, graph.rows)
+    scores = graph.own_scores(features, built.settings[PropagationSettings])
     shares = scores / scores.sum(axis=1, keepdims=True)
     logs = np.log(shares, out=np.zeros_like(shares), where=shares > 0)
     largest = (1 + (shares * logs).sum(axis=1) / np.log(10)).max()
@@ -293,10 +301,11 @@ def test_confidences_of_perclient_lp_are_over_the_largest_of_all_its_points(
 def test_all_points_labeled_train_as_labels_do(client: Build, kind: Any, method: str) -> None:
     full: dict[str, Any] = {"labels.total": 300, "labels.new-fraction": 0.0}
     bits = {"xclp.num-bits": 256} if method == "perclient-lp" else {}
-    found = in_round(client(kind, method, **full, **bits), SECOND)
+    built = client(kind, method, **full, **bits)
     if method == "fedsem":
-        found.step(LABEL, Content(weights(), {"after-round": FIRST}))
-    assert found.training_data().points.tolist() == found.data.points.tolist()
+        built.on_phase(LABEL, Content(weights(), {"after-round": FIRST}))
+    found = weighted_points(built, SECOND)
+    assert found.points.tolist() == built.data.examples.points.tolist()
     np.testing.assert_array_equal(found.weights, np.ones(100))
 
 
@@ -305,7 +314,7 @@ def test_without_a_label_there_is_nothing_to_learn_at_first(client: Build) -> No
     kinds = [
         client(NetworkLabelsClient, "network-labels", number, **options) for number in (0, 1, 2)
     ]
-    (found, *_) = [one for one in kinds if not len(one.labeled)]
+    (found, *_) = [one for one in kinds if not len(one.data.labeled)]
     given = list(weights(5).values())
     arrays, examples, numbers = found.fit([a.copy() for a in given], {"server-round": FIRST})
     assert examples == 0
@@ -359,7 +368,7 @@ def test_fedsem_labels_once_by_the_first_stages_model(settings: Settings) -> Non
 
 
 def test_fedsem_that_was_not_asked_trains_on_its_labels(client: Build) -> None:
-    found = in_round(client(FedSemClient, "fedsem"), SECOND)
-    assert len(found.training_data().points) == 20
-    found.step(LABEL, Content(weights(), {"after-round": FIRST}))
-    assert len(found.training_data().points) == 90
+    found = client(FedSemClient, "fedsem")
+    assert len(weighted_points(found, SECOND).points) == 20
+    found.on_phase(LABEL, Content(weights(), {"after-round": FIRST}))
+    assert len(weighted_points(found, SECOND).points) == 90

@@ -12,7 +12,6 @@ from flwr.app import RecordDict
 from torch import Tensor, nn
 
 import client_apps.fedmatch
-import client_apps.matching
 from client_apps.fedmatch import FedMatchClient
 from fedul_flwr.config.node_config import NodeConfig
 from fedul_flwr.config.run_config import RunConfig
@@ -22,12 +21,15 @@ from fedul_flwr.data.types import Arrays
 from fedul_flwr.federated.client_state import ClientState
 from fedul_flwr.federated.nodes import DataShape, setup_content
 from fedul_flwr.federated.sparse import decode, encode
+from fedul_flwr.federated.streamed_training import streamed_batches
 from fedul_flwr.federated.sync import BASE_ROUND, HELD, HELPERS, STALE
+from fedul_flwr.learning import views
 from fedul_flwr.learning.decomposition import PSI, SIGMA, decompose, flatten, unflatten
 from fedul_flwr.learning.inter_client import InterClientConsistency
 from fedul_flwr.learning.local import dump_arrays
 from fedul_flwr.models import build_model
 from tests.exchanges import LC, LS, SCENARIOS
+from tests.support.local_tasks import points_of
 
 Settings = Callable[..., RunConfig]
 NOTHING: dict[str, Arrays] = {SIGMA: {}, PSI: {}}
@@ -50,7 +52,7 @@ class Device:
         self.node = NodeConfig.parse({"partition-id": 0, "num-partitions": 2, **node})
         source = load_source("digits")
         shape = DataShape(source.image_shape, source.class_names)
-        self.answer = self.client().step("prepare", setup_content(config, shape, files))
+        self.answer = self.client().on_phase("prepare", setup_content(config, shape, files))
 
     def client(self) -> FedMatchClient:
         return FedMatchClient(self.config, self.node, ClientState(self.state))
@@ -61,14 +63,13 @@ class Device:
         since: int,
         received: Mapping[str, Arrays],
         helpers: int = 0,
-    ) -> tuple[FedMatchClient, int, dict[str, Any]]:
-        client = self.client()
-        client.received = received
+    ) -> tuple[Mapping[str, Arrays], int, Mapping[str, Any]]:
+        """Records that the client returns, its number of points and its metrics."""
         told = {"server-round": server_round, BASE_ROUND: since, HELPERS: helpers}
-        arrays, examples, figures = client.fit([], told)
-        assert arrays == []
-        assert set(figures) == FIGURES
-        return client, examples, figures
+        update = self.client().train({}, told, received)
+        assert update.arrays == {}
+        assert set(update.metrics) == FIGURES
+        return update.records, update.num_examples, update.metrics
 
     @property
     def held(self) -> Arrays:
@@ -91,19 +92,19 @@ Build = Callable[..., Device]
 
 def test_it_holds_what_the_server_sent_and_what_it_sent_back(device: Build) -> None:
     one = device()
-    client, examples, figures = one.fit(1, 0, parts())
+    returned, examples, figures = one.fit(1, 0, parts())
     assert examples == 60
     assert figures["steps"] == 2 * 30 / 5
     held = one.held
     assert int(held.pop(BASE_ROUND)) == 1
-    expected = {part: decode(client.returned[part], arrays) for part, arrays in parts().items()}
+    expected = {part: decode(returned[part], arrays) for part, arrays in parts().items()}
     for name, array in flatten(expected).items():
         assert held[name].tobytes() == array.tobytes()
     # In the next round nothing new came: it goes on from there.
     later, _, _ = one.fit(4, 1, NOTHING)
     assert int(one.held[BASE_ROUND]) == 4
     for part, arrays in expected.items():
-        for name, array in decode(later.returned[part], arrays).items():
+        for name, array in decode(later[part], arrays).items():
             assert (array != arrays[name]).any()
 
 
@@ -117,8 +118,8 @@ def test_differences_build_on_what_it_holds(device: Build) -> None:
             ClientState(one.state).keep(HELD, 1, flatten(known) | {BASE_ROUND: np.array(1)})
             received = {part: encode(parts()[part], known[part], 0.0).record for part in known}
             since = 1
-        client, _, _ = one.fit(2, since, received)
-        found.append((client.returned, one.held))
+        returned, _, _ = one.fit(2, since, received)
+        found.append((returned, one.held))
     (returned, held), (again, holds) = found
     assert flatten(dict(returned)).keys() == flatten(dict(again)).keys()
     for name, array in held.items():
@@ -136,8 +137,8 @@ def test_who_holds_another_round_says_so(device: Build, held_since: int | None, 
         kept = flatten(parts()) | {BASE_ROUND: np.array(held_since)}
         ClientState(one.state).keep(HELD, held_since, kept)
     before = {name: array.copy() for name, array in one.held.items()}
-    client, examples, figures = one.fit(3, said, NOTHING)
-    assert (examples, client.returned, figures[STALE]) == (0, {}, 1)
+    returned, examples, figures = one.fit(3, said, NOTHING)
+    assert (examples, returned, figures[STALE]) == (0, {}, 1)
     assert one.held.keys() == before.keys()
     # Everything is what it may have in any case.
     _, examples, figures = one.fit(4, 0, parts())
@@ -149,8 +150,8 @@ def test_the_server_hears_of_changes_above_the_threshold_alone(device: Build) ->
     far, near = (device(**{"fedmatch.difference-threshold": t}) for t in (1e-2, 0.0))
     changes = []
     for one in (far, near):
-        client, _, _ = one.fit(1, 0, parts())
-        changes.append({p: decode(client.returned[p], a) for p, a in parts().items()})
+        returned, _, _ = one.fit(1, 0, parts())
+        changes.append({p: decode(returned[p], a) for p, a in parts().items()})
     for part, arrays in parts().items():
         for name, array in arrays.items():
             few, all_ = (found[part][name] for found in changes)
@@ -189,7 +190,7 @@ def test_strong_views_are_drawn_as_the_settings_say(
         asked.append(drawn)
         return inputs
 
-    monkeypatch.setattr(client_apps.matching, maker, spy)
+    monkeypatch.setattr(views, maker, spy)
     device(**options, **{"fedmatch.threshold": 0.0}).fit(1, 0, parts())
     assert set(asked) == {expected}
 
@@ -296,12 +297,12 @@ def test_an_owners_labels_are_not_looked_at_where_the_server_alone_has_some(
     assert one.answer.values["num-labeled"] == labels
     assert one.answer.values["num-points"] == 12
     client = one.client()
-    client.server_round = 1
-    assert (client.training_data().targets >= 0).sum() == labels
-    client, examples, figures = one.fit(1, 0, parts())
+    batches, _ = streamed_batches(client.data, client.round({"server-round": 1}))
+    assert (points_of(batches).targets >= 0).sum() == labels
+    returned, examples, figures = one.fit(1, 0, parts())
     assert examples == 12
     assert (figures["supervised-loss"] > 0) == (at == "clients")
-    assert set(client.returned) == ({SIGMA, PSI} if at == "clients" else {PSI})
+    assert set(returned) == ({SIGMA, PSI} if at == "clients" else {PSI})
     sigma = unflatten({n: a for n, a in one.held.items() if n != BASE_ROUND})[SIGMA]
     same = all((array == sigma[name]).all() for name, array in parts()[SIGMA].items())
     assert same == (at == "server")
@@ -310,9 +311,9 @@ def test_an_owners_labels_are_not_looked_at_where_the_server_alone_has_some(
 def test_without_points_it_changes_nothing_and_stays_in_step(device: Build) -> None:
     """With 60 points in 100 steps there are none in the last."""
     one = device(LS, **{"scenario.streaming-steps": 100, "scenario.rounds-per-step": 1})
-    client, examples, figures = one.fit(100, 0, parts())
+    returned, examples, figures = one.fit(100, 0, parts())
     assert (examples, figures["steps"], figures["loss"]) == (0, 0, 0.0)
-    assert client.returned == {PSI: {}}
+    assert returned == {PSI: {}}
     held = one.held
     assert int(held.pop(BASE_ROUND)) == 100
     for name, array in flatten(parts()).items():

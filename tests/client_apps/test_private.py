@@ -11,15 +11,20 @@ import pytest
 from flwr.app import Message
 from safetensors.numpy import load_file
 
-import client_apps.private
-from client_apps.private import FEATURES, LABELS, NOISY_FEATURES, RANDOMISED_LABELS
 from fedul_flwr.config.run_config import RunConfig, resolve
 from fedul_flwr.data.content import Content
 from fedul_flwr.data.seeds import stream
 from fedul_flwr.errors import UserError
 from fedul_flwr.federated.client_state import ClientState
 from fedul_flwr.federated.messages import PREPARED_BEFORE
+from fedul_flwr.propagation import client_noise
 from fedul_flwr.propagation.central import label_propagation
+from fedul_flwr.propagation.client_noise import (
+    FEATURES,
+    LABELS,
+    NOISY_FEATURES,
+    RANDOMISED_LABELS,
+)
 from fedul_flwr.propagation.codes import encode
 from fedul_flwr.propagation.phases import COMPARE, LABELED, SUM
 from fedul_flwr.results.label_files import read_labels
@@ -72,8 +77,8 @@ def test_without_noise_nothing_changes() -> None:
     codes = encode(POINTS, SEED, BITS).tobytes()
     assert b"".join(answer[CODES] for answer in answers(built, COMPARE)) == codes
     client = built.client(0)
-    assert client.coded(POINTS, 1) is POINTS
-    np.testing.assert_array_equal(client.summed(1), client.given)
+    assert client.noise.features(POINTS, 1) is POINTS
+    np.testing.assert_array_equal(client.noise.labels(client.labels, 5, 1), client.labels)
     assert not {NOISY_FEATURES, RANDOMISED_LABELS} & set(built.states[0])
 
 
@@ -92,14 +97,14 @@ def test_codes_are_of_noisy_features() -> None:
 
 def test_noise_is_drawn_once_a_round() -> None:
     built = parties(**CODES_OF_200)
-    first = [built.client(0).coded(POINTS, 1) for _ in range(2)]
+    first = [built.client(0).noise.features(POINTS, 1) for _ in range(2)]
     # The features of a model may be others when a round is begun again: what was drawn stays.
-    first.append(built.client(0).coded(-POINTS, 1))
+    first.append(built.client(0).noise.features(-POINTS, 1))
     assert [(one == first[0]).all() for one in first] == [True] * 3
-    later = built.client(0).coded(POINTS, 2)
+    later = built.client(0).noise.features(POINTS, 2)
     assert (later != first[0]).all()
-    np.testing.assert_array_equal(built.client(0).coded(POINTS, 2), later)
-    assert (built.client(1).coded(POINTS, 1) != first[0]).all()
+    np.testing.assert_array_equal(built.client(0).noise.features(POINTS, 2), later)
+    assert (built.client(1).noise.features(POINTS, 1) != first[0]).all()
 
 
 def test_noise_has_the_size_of_the_plan(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -109,10 +114,10 @@ def test_noise_has_the_size_of_the_plan(monkeypatch: pytest.MonkeyPatch) -> None
         sigmas.append(sigma)
         return features
 
-    monkeypatch.setattr(client_apps.private, "noisy_directions", draw)
+    monkeypatch.setattr(client_noise, "noisy_directions", draw)
     client = parties(**CODES_OF_200).client(0)
-    client.coded(POINTS, 1)
-    assert sigmas == [client.privacy.sigma]
+    client.noise.features(POINTS, 1)
+    assert sigmas == [client.noise.plan.sigma]
 
 
 def test_points_without_a_direction_hide_among_others() -> None:
@@ -158,12 +163,12 @@ def test_labels_are_randomised_once() -> None:
     sums = answers(built, SUM)
     assert sums[:3] == sums[-3:]  # what all three sent in rounds 1 and 7, over the same graph
     for client, labels in enumerate(np.split(first, np.cumsum(SIZES)[:-1])):
-        np.testing.assert_array_equal(built.client(client).summed(9), labels)
-    np.testing.assert_array_equal(built.client(0).given, GIVEN[:90])  # it knows them still
+        np.testing.assert_array_equal(built.client(client).randomised(9), labels)
+    np.testing.assert_array_equal(built.client(0).labels, GIVEN[:90])  # it knows them still
 
 
 def test_another_run_draws_others() -> None:
-    drawn = [parties(**{"xclp.labels-epsilon": 0.1}).client(2).summed(1) for _ in range(2)]
+    drawn = [parties(**{"xclp.labels-epsilon": 0.1}).client(2).randomised(1) for _ in range(2)]
     assert (drawn[0] != drawn[1]).any()
 
 
@@ -193,10 +198,12 @@ def test_a_device_that_has_forgotten_its_noise_draws_none(name: str) -> None:
     )
     told = {"class-names": ["a", "b"]}
     again = {**told, PREPARED_BEFORE: True}
-    played.client(1).step("prepare", Content(values=dict(told)))
-    played.client(1).step("prepare", Content(values=dict(again)))  # it has not forgotten anything
+    played.client(1).on_phase("prepare", Content(values=dict(told)))
+    played.client(1).on_phase(
+        "prepare", Content(values=dict(again))
+    )  # it has not forgotten anything
     for _ in range(2):  # nor does it remember what it forgot by being told twice
-        played.client(2).step("prepare", Content(values=dict(again)))
+        played.client(2).on_phase("prepare", Content(values=dict(again)))
     with pytest.raises(UserError) as error:
         played.propagate()
     assert str(error.value) == (
@@ -289,27 +296,27 @@ CHANGED = "Client 1: its points have changed during the run, and noise was drawn
 
 def test_other_points_than_noise_was_drawn_for() -> None:
     built = parties(**CODES_OF_200, **LABELS_OF_2)
-    built.client(1).coded(POINTS[:110], 1)
-    built.client(1).summed(1)
-    refused(lambda: built.client(1).coded(POINTS[:109], 1), CHANGED)
-    assert len(built.client(1).coded(POINTS[:109], 2)) == 109
+    built.client(1).noise.features(POINTS[:110], 1)
+    built.client(1).randomised(1)
+    refused(lambda: built.client(1).noise.features(POINTS[:109], 1), CHANGED)
+    assert len(built.client(1).noise.features(POINTS[:109], 2)) == 109
     own = GIVEN[90:200]
     at = np.flatnonzero(own >= 0)[0]
     for other in (np.delete(own, 0), np.delete(own, -1), np.where(np.arange(110) == at, -1, own)):
         built.labels = [GIVEN[:90], other, GIVEN[200:]]
-        refused(lambda: built.client(1).summed(2), CHANGED)
+        refused(lambda: built.client(1).randomised(2), CHANGED)
     # A label that was corrected has no part in what was drawn.
     built.labels = [GIVEN[:90], np.where(np.arange(110) == at, own[at] ^ 1, own), GIVEN[200:]]
-    built.client(1).summed(2)
+    built.client(1).randomised(2)
 
 
 def test_other_rounds_than_noise_was_made_for() -> None:
     built = parties(**CODES_OF_200)  # rounds 11 to 30 propagate
-    built.client(1).coded(POINTS, 11)
+    built.client(1).noise.features(POINTS, 11)
     for rounds, releases in ((31, 21), (29, 19)):
         built.settings = built.settings.model_copy(update={"num_rounds": rounds})
         refused(
-            lambda: built.client(1).coded(POINTS, 12),
+            lambda: built.client(1).noise.features(POINTS, 12),
             "Client 1: num-rounds has changed, and the noise of xclp.codes-epsilon is for 20 "
             f"propagations, not {releases}.",
         )
@@ -319,9 +326,11 @@ def test_memory_lies_in_files_in_a_simulation(tmp_path: Path) -> None:
     built = parties(**CODES_OF_200, **LABELS_OF_2)
     client = built.client(0)
     client.state = ClientState(built.states[0], tmp_path)
-    drawn = client.coded(POINTS[:90], 3), client.summed(3)
+    drawn = client.noise.features(POINTS[:90], 3), client.randomised(3)
     assert len(built.states[0]) == 0
     again = built.client(0)
     again.state = ClientState(built.states[0], tmp_path)
-    for one, other in zip(drawn, (again.coded(POINTS[:90], 3), again.summed(5)), strict=True):
+    for one, other in zip(
+        drawn, (again.noise.features(POINTS[:90], 3), again.randomised(5)), strict=True
+    ):
         np.testing.assert_array_equal(one, other)

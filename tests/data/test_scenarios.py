@@ -17,7 +17,7 @@ from tests.data.conftest import write_source
 from tests.data.test_label_split import LABELS, write_saved
 
 AT_SERVER = {"scenario.labels-at": "server"}
-ALL_GIVEN = Method("all-given", "m:S", "m:C", {"labels": LabelSettings}, data="fully-labeled")
+ALL_GIVEN = Method("all-given", "m:S", "m:C", (LabelSettings,), data="fully-labeled")
 """A method of one's own that learns from all labels and has settings of new points."""
 ALL_GIVEN_METHOD = f"{__name__}:ALL_GIVEN"
 

@@ -110,10 +110,11 @@ def test_every_setting_of_unlabeled_sets_is_part_of_the_key() -> None:
 
 
 class OwnSettings(Settings):
+    table = "own"
     strength: float = 1.0
 
 
-OWN = Method("own", "a:S", "b:C", {"fedul": FedULSettings, "own": OwnSettings})
+OWN = Method("own", "a:S", "b:C", (FedULSettings, OwnSettings))
 
 
 def test_a_method_of_ones_own_shares_the_federation(
@@ -196,7 +197,7 @@ def test_unlabeled_training_points_are_refused(tmp_path: Path) -> None:
 def test_what_is_read_is_what_was_generated(place: Place) -> None:
     settings = config(**{"fedul.prior-noise": 0.5, "seed": 3})
     split = build_split(place.directory, 3, settings)
-    table = settings.section("fedul", UnlabeledSetSettings)
+    table = settings[UnlabeledSetSettings]
     for client, truth in enumerate(split.clients):
         # Every point of a client is in one of its sets: its points are known from them.
         expected = generate_sets(

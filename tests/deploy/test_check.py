@@ -140,10 +140,10 @@ def test_a_method_of_ones_own_that_does_not_say_all(
 ) -> None:
     from tests.strategies.own_method import MirrorClient
 
-    def introduce(self: Any) -> dict[str, Any]:
-        return {**super(MirrorClient, self).introduce(), "mood": "x" * 99}
+    def register(self: Any) -> dict[str, Any]:
+        return {**super(MirrorClient, self).register(), "mood": "x" * 99}
 
-    monkeypatch.setattr(MirrorClient, "introduce", introduce)
+    monkeypatch.setattr(MirrorClient, "register", register)
     write_sets(here / "ward")
     assert MIRROR.name == "mirror"
     lines = ready("tests.strategies.own_method:MIRROR")

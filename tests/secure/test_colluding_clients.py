@@ -116,7 +116,7 @@ def test_a_client_goes_by_its_own_setting_whatever_the_server_asks(
 ) -> None:
     # Three of the four have labels. The server is content with one, the clients want four.
     clients = parties(borrowed(monkeypatch), options={"xclp.fewest-labeled": 4})
-    options = clients.settings.section("xclp", XCLPSettings)
+    options = clients.settings[XCLPSettings]
     careless = options.model_copy(update={"fewest_labeled": 1})
     propagation = LabelPropagation(clients.ask, careless, 1, SEED, clients.classes)
     left, joint = propagation.join(clients.members, {})

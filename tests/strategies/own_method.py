@@ -12,13 +12,14 @@ SEEN: list[float] = []
 
 
 class MirrorSettings(Settings):
+    table = "mirror"
     factor: float = 1.0
     """What it is."""
 
 
 class Mirror(FedUL):
     def on_clients_changed(self, answers: object) -> None:
-        SEEN.append(self.settings.section("mirror", MirrorSettings).factor)
+        SEEN.append(self.settings[MirrorSettings].factor)
 
 
 class MirrorClient(FedULClient):
@@ -29,5 +30,5 @@ MIRROR = Method(
     name="mirror",
     strategy="tests.strategies.own_method:Mirror",
     client="tests.strategies.own_method:MirrorClient",
-    sections={"fedul": FedULSettings, "mirror": MirrorSettings},
+    settings=(FedULSettings, MirrorSettings),
 )

@@ -20,6 +20,7 @@ from fedul_flwr.engine.message_log import TO_CLIENT, read_transcript
 from fedul_flwr.errors import UserError
 from fedul_flwr.federated.messages import from_records
 from tests.runs import MeddlingGrid, last_model, metrics, own_data_app, summary, train
+from tests.support.local_tasks import training_points
 
 Settings = Callable[..., RunConfig]
 QUICK = {"model": "mlp", "num_rounds": 2, "local_epochs": 1}
@@ -165,10 +166,14 @@ def test_held_out_points_are_not_trained_on(settings: Settings) -> None:
         config, NodeConfig(partition_id=0, num_partitions=2), ClientState(RecordDict())
     )
     shape = DataShape(source.image_shape, source.class_names)
-    client.step("prepare", setup_content(config, shape, client_files(place, split.directory)))
-    held = set(client.sets.points[client.held_out])
-    assert 0.05 * len(client.sets.points) < client.held_out.sum() <= 0.1 * len(client.sets.points)
-    assert held.isdisjoint(client.training_data().points)
+    client.on_phase("prepare", setup_content(config, shape, client_files(place, split.directory)))
+    held = set(client.data.sets.points[client.held_out])
+    assert (
+        0.05 * len(client.data.sets.points)
+        < client.held_out.sum()
+        <= 0.1 * len(client.data.sets.points)
+    )
+    assert held.isdisjoint(training_points(client).points)
 
 
 def test_selection_that_cannot_be_is_refused(settings: Settings) -> None:

@@ -383,7 +383,7 @@ PICKY = Method(
     name="picky",
     strategy="tests.strategies.test_membership:Picky",
     client="baselines.labels_only:LabelsOnlyClient",
-    sections=METHODS["labels-only"].sections,
+    settings=METHODS["labels-only"].settings,
     data="partly-labeled",
 )
 

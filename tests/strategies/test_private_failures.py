@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import cast
 
@@ -14,9 +15,9 @@ from client_apps.fedul import FedULClient
 from fedul_flwr.client_app import clip
 from fedul_flwr.config.run_config import RunConfig, default_flat, resolve
 from fedul_flwr.errors import UserError
-from fedul_flwr.federated.client import TrainingData
 from fedul_flwr.federated.dp import privacy_spent
 from fedul_flwr.federated.messages import ARRAYS, to_arrays
+from fedul_flwr.learning.task import LocalTask, Round
 from tests.exchanges import Exchange, watched
 from tests.runs import as_error, metrics, summary, train
 from tests.strategies.test_private_mean import (
@@ -91,15 +92,13 @@ def test_a_round_with_a_failure_leaves_the_model(settings: Settings) -> None:
 def idle(monkeypatch: pytest.MonkeyPatch) -> set[int]:
     """Rounds in which client 1 has nothing to learn from."""
     rounds: set[int] = set()
-    own = FedULClient.training_data
+    own = FedULClient.task
 
-    def training_data(client: FedULClient) -> TrainingData:
-        data = own(client)
-        if client.node.partition_id != 1 or client.server_round not in rounds:
-            return data
-        return data._replace(points=data.points[:0], targets=data.targets[:0])
+    def task(client: FedULClient, round: Round) -> LocalTask:
+        nothing = client.node.partition_id == 1 and round.number in rounds
+        return replace(own(client, round), num_examples=0) if nothing else own(client, round)
 
-    monkeypatch.setattr(FedULClient, "training_data", training_data)
+    monkeypatch.setattr(FedULClient, "task", task)
     return rounds
 
 

@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-import client_apps.xclp
+import fedul_flwr.propagation.client
 import tests.parties
-from client_apps.xclp import MEMORY
 from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.config.semi import XCLPSettings
 from fedul_flwr.errors import UserError
+from fedul_flwr.propagation.client import STORED
 from fedul_flwr.propagation.phases import (
     COMPARE,
     ROWS,
@@ -50,13 +50,13 @@ def test_labels_and_confidences_are_those_in_the_clear(
 def test_with_a_secret_seed_they_are_those_in_the_clear_with_that_seed(
     secure: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    seeds, encode = set(), client_apps.xclp.encode
+    seeds, encode = set(), fedul_flwr.propagation.client.encode
 
     def noted(features: Any, seed: bytes, num_bits: int) -> Any:
         seeds.add(seed)
         return encode(features, seed, num_bits)
 
-    monkeypatch.setattr(client_apps.xclp, "encode", noted)
+    monkeypatch.setattr(fedul_flwr.propagation.client, "encode", noted)
     played = parties(secure, options={"xclp.codes-seed": "secret"})
     found = played.propagate()
     (seed,) = seeds
@@ -113,7 +113,7 @@ def test_what_has_no_effect_in_the_clear_is_refused(key: str, value: Any) -> Non
 
 def test_fewer_than_three_are_refused_in_advance(secure: str) -> None:
     with pytest.raises(UserError) as error:
-        refuse_beyond_reach(parties(secure).settings.section("xclp", XCLPSettings), [10, 20], 2)
+        refuse_beyond_reach(parties(secure).settings[XCLPSettings], [10, 20], 2)
     assert str(error.value) == (
         f"Setting xclp.secure = '{secure}' needs 3 clients or more in every propagation: "
         "there are 2."
@@ -129,7 +129,7 @@ def test_another_attempt_at_the_sum_has_other_masks(
         made.append((own, keys))
         return pair_masks(keys, own, shape)
 
-    monkeypatch.setattr(client_apps.xclp, "pair_masks", noted)
+    monkeypatch.setattr(fedul_flwr.propagation.client, "pair_masks", noted)
     parties(secure, lost=lambda *asked: asked == (SUM, 0, 3)).propagate()
     # The first attempt's three answers, with a key for each of three others; then three among
     # themselves. Both of a pair have one key, but for pairs with the one that did not answer.
@@ -150,9 +150,8 @@ def test_a_client_remembers_nothing_of_a_propagation_that_has_ended(secure: str)
     left, joint = propagation.join(played.members, {})
     for member, content in propagation.sum_labels(left, joint).items():
         client = played.client(member.partition_id)
-        assert client.state.secrets(MEMORY)
-        client.received = {ROWS: content.arrays}
-        client.pseudo_labels()
+        assert client.state.secrets(STORED)
+        client._pseudo_labels(client.round({"server-round": 1}, {ROWS: content.arrays}))
         assert len(played.states[member.partition_id]) == 0
 
 
@@ -162,12 +161,12 @@ def test_a_new_propagation_begins_with_nothing_of_the_one_before(secure: str) ->
     played.lost = lambda phase, number, client: phase == SUM
     with pytest.raises(TooFewClientsError):
         played.propagate()
-    before = [played.state(client).secrets(MEMORY) for client in range(4)]
+    before = [played.state(client).secrets(STORED) for client in range(4)]
     played.lost = lambda phase, number, client: False
     assert_same(played.propagate(), parties("plaintext").propagate())
     keys = "backend/mask-roots"
     for client, memory in enumerate(before):
-        assert memory[keys].tobytes() != played.state(client).secrets(MEMORY)[keys].tobytes()
+        assert memory[keys].tobytes() != played.state(client).secrets(STORED)[keys].tobytes()
 
 
 def test_what_clients_send_for_the_sum_is_not_what_they_send_in_the_clear(secure: str) -> None:
@@ -197,7 +196,7 @@ def test_a_run_that_labels_writes_what_it_writes_in_the_clear(
     for client in range(4):
         one, other = (run / "clients" / str(client) / file_name(XCLP) for run in runs)
         assert one.read_text() == other.read_text()
-    assert not [*runs[0].rglob(f"{MEMORY}-*.safetensors")]
+    assert not [*runs[0].rglob(f"{STORED}-*.safetensors")]
 
 
 def test_a_run_that_trains_ends_with_the_model_that_it_ends_with_in_the_clear(

@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from client_apps.xclp import KEPT, MEMORY
 from fedul_flwr.data.content import Content
 from fedul_flwr.errors import UserError
 from fedul_flwr.federated.registry import CheckAnswer, ClientRef
+from fedul_flwr.propagation.client import KEPT, STORED
 from fedul_flwr.propagation.phases import (
     ATTEMPT,
     COLUMNS,
@@ -117,7 +117,7 @@ def test_other_sums_are_refused(toy: str, change: Change, message: str) -> None:
         played.propagate()
     assert str(error.value) == message
     # Nothing of it is remembered: not even that there was an attempt.
-    assert {KEPT, "backend/attempt"}.isdisjoint(played.state(0).secrets(MEMORY))
+    assert {KEPT, "backend/attempt"}.isdisjoint(played.state(0).secrets(STORED))
 
 
 def meddled(secure: str, change: Change) -> Meddled:
@@ -140,7 +140,7 @@ def test_the_same_attempt_twice_is_refused(toy: str) -> None:
     played.propagate()
     *_, (_, client, again, _) = played.heard
     with pytest.raises(UserError, match=r"^The server asked for the sum of labels out of turn\.$"):
-        played.client(client).step(SUM, again)
+        played.client(client).on_phase(SUM, again)
 
 
 @pytest.mark.parametrize("phase", [COMPARE, SUM])
@@ -150,7 +150,7 @@ def test_phases_of_a_propagation_that_was_not_begun_are_refused(toy: str, phase:
     later = [content for name, client, content, _ in played.heard if (name, client) == (phase, 0)]
     played.client(0).end_propagation()
     with pytest.raises(UserError) as error:
-        played.client(0).step(phase, later[-1])
+        played.client(0).on_phase(phase, later[-1])
     assert str(error.value) == "Client 0 has no part in the propagation that it is asked about."
 
 
@@ -182,12 +182,12 @@ def test_who_is_prepared_anew_has_left_what_was_under_way(toy: str, phase: str) 
     propagation = played.propagation()
     left, joint = propagation.join(played.members, {})
     propagation.sum_labels(left, joint)
-    assert played.state(0).secrets(MEMORY)
+    assert played.state(0).secrets(STORED)
     later = [content for name, client, content, _ in played.heard if (name, client) == (phase, 0)]
-    played.client(0).step("prepare", Content(values={"class-names": ["a", "b"]}))
-    assert not played.state(0).secrets(MEMORY)
+    played.client(0).on_phase("prepare", Content(values={"class-names": ["a", "b"]}))
+    assert not played.state(0).secrets(STORED)
     with pytest.raises(UserError) as error:
-        played.client(0).step(phase, later[-1])
+        played.client(0).on_phase(phase, later[-1])
     assert str(error.value) == "Client 0 has no part in the propagation that it is asked about."
 
 
@@ -196,7 +196,7 @@ def test_a_propagation_after_that_has_other_keys_and_masks(toy: str) -> None:
     sent = []
     for _ in range(2):  # the same round, and points: all that is new is the session
         played.heard.clear()
-        played.client(0).step("prepare", Content(values={"class-names": ["a", "b"]}))
+        played.client(0).on_phase("prepare", Content(values={"class-names": ["a", "b"]}))
         propagation = played.propagation()
         left, joint = propagation.join(played.members, {})
         propagation.sum_labels(left, joint)

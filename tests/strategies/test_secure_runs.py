@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-import client_apps.xclp
+import fedul_flwr.propagation.client
 from fedul_flwr.data.types import Bytes
 from fedul_flwr.engine.in_process import InProcessGrid
 from fedul_flwr.errors import UserError
@@ -145,7 +145,7 @@ def test_what_the_server_sees(
         secrets["seed"] += [*shares.values(), agree(session, shares)]
         return secrets["seed"][-1]
 
-    monkeypatch.setattr(client_apps.xclp, "encode", watched_codes)
+    monkeypatch.setattr(fedul_flwr.propagation.client, "encode", watched_codes)
     monkeypatch.setattr(channels, "new_private_key", watched_key)
     monkeypatch.setattr(Session, "seed", watched_seed)
     options = {**PREDICT, "points_per_client": 30, "labels.total": 40}

@@ -1,0 +1,206 @@
+"""A client's data, its own or part of a simulated split, and what it registers about them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fedul_flwr.config.fedul import AdmissionSettings
+from fedul_flwr.config.node_config import POINT_FORMATS, SET_FORMATS, NodeConfig
+from fedul_flwr.config.run_config import RunConfig
+from fedul_flwr.data.content import Value
+from fedul_flwr.data.label_split import open_partly_labeled_points, who_has_labels
+from fedul_flwr.data.set_check import SetCheck, check_sets
+from fedul_flwr.data.set_split import open_unlabeled_sets
+from fedul_flwr.data.types import UNLABELED, Ints, PartlyLabeledPoints, UnlabeledSets
+from fedul_flwr.errors import OwnDataError
+
+
+class ClientData:
+    """Base of a client's data; a client without data has this one.
+
+    Parameters
+    ----------
+    settings : the run's settings.
+    node : the node config.
+    setup : :func:`fedul_flwr.federated.nodes.setup_content`.
+    """
+
+    def __init__(self, settings: RunConfig, node: NodeConfig, setup: Mapping[str, Any]) -> None:
+        self.settings = settings
+        self.node = node
+        self.setup = setup
+
+    def register(self) -> dict[str, Value]:
+        """Values about the data that the client sends before round 1."""
+        return {}
+
+    def describe(self) -> Iterator[str]:
+        """Lines about the data for their owner; they may contain paths, names and labels."""
+        yield from ()
+
+    def check(self) -> None:
+        """Check whether the client can take part.
+
+        Raises
+        ------
+        OwnDataError
+            If the data can be read, but are not what the method needs.
+        """
+
+    @property
+    def class_names(self) -> list[str]:
+        """Names of the K classes."""
+        return list(self.setup["class-names"])
+
+    @property
+    def num_classes(self) -> int:
+        """Number of classes K."""
+        return len(self.setup["class-names"])
+
+    @property
+    def image_shape(self) -> tuple[int, int, int]:
+        """The model's ``(height, width, channels)``."""
+        return self.setup["height"], self.setup["width"], self.setup["channels"]
+
+    @property
+    def folder(self) -> Path | None:
+        """Folder of the client's own data; ``None`` in a simulated split."""
+        if self.node.data:
+            return Path(self.node.data)
+        if "client-data" not in self.setup:
+            return None
+        from fedul_flwr.data.local_data import client_folders
+
+        folders = client_folders(self.setup["client-data"], self.node.num_partitions)
+        return folders[self.node.partition_id]
+
+    def load_points(self, folder: Path) -> PartlyLabeledPoints:
+        """The points in ``folder`` with the owner's labels."""
+        from fedul_flwr.data.local_labels import load_partly_labeled
+
+        self.node.expect_format(self.settings.method, POINT_FORMATS)
+        return load_partly_labeled(
+            folder,
+            self.class_names,
+            self.image_shape,
+            form=self.node.format,
+            known_labels=self.node.known_labels,
+        )
+
+
+class UnlabeledSetData(ClientData):
+    """Unlabeled sets with class priors.
+
+    Parameters
+    ----------
+    min_sets : fewest sets with which the client can take part; ``None`` is the number of classes.
+    """
+
+    def __init__(
+        self,
+        settings: RunConfig,
+        node: NodeConfig,
+        setup: Mapping[str, Any],
+        min_sets: int | None = None,
+    ) -> None:
+        super().__init__(settings, node, setup)
+        self.min_sets = min_sets
+
+    @cached_property
+    def sets(self) -> UnlabeledSets:
+        """The sets."""
+        folder = self.folder
+        if folder is None:
+            return open_unlabeled_sets(self.setup, self.node.partition_id)
+        self.node.expect_format(self.settings.method, SET_FORMATS)
+        from fedul_flwr.data.local_data import load_unlabeled_sets
+
+        return load_unlabeled_sets(folder, self.class_names, self.num_classes, self.image_shape)
+
+    @cached_property
+    def set_check(self) -> SetCheck:
+        """Result of this client's check of its own sets."""
+        return check_sets(
+            self.sets.priors,
+            self.sets.set_sizes,
+            strict_rank=self.settings[AdmissionSettings].strict_rank,
+            min_sets=self.min_sets,
+            set_names=self.sets.names,
+            class_names=self.class_names,
+        )
+
+    def register(self) -> dict[str, Value]:
+        """The result of the check; priors only with ``fedul.share-priors``."""
+        found = self.set_check
+        for line in filter(None, (found.reason, *found.warnings)):
+            print(f"Client {self.node.partition_id}: {line}")
+        values: dict[str, Value] = {
+            "reason": found.told,
+            "num-sets": found.num_sets,
+            "num-points": found.num_points,
+            "condition-number": found.condition_number,
+        }
+        if self.settings[AdmissionSettings].share_priors:
+            values["priors"] = self.sets.priors.ravel().tolist()
+            values["set-sizes"] = self.sets.set_sizes.tolist()
+        return values
+
+    def describe(self) -> Iterator[str]:
+        """Sets, rank and condition number of their priors, and warnings."""
+        sets, found = self.sets, self.set_check
+        yield f"{found.num_points} points in {found.num_sets} sets, {self.num_classes} classes"
+        for name, size in zip(sets.names, sets.set_sizes, strict=True):
+            yield f"set {name}: {size} points"
+        if found.rank:
+            condition = found.condition_number
+            yield f"class priors: rank {found.rank}, condition number {condition:.3g}"
+        yield from (f"warning: {warning}" for warning in found.warnings)
+
+    def check(self) -> None:
+        """Raise an error if the check of the sets refuses them."""
+        found = self.set_check
+        if not found.accepted:
+            text = f"Client {self.node.partition_id} cannot take part: {found.reason}."
+            raise OwnDataError(text, found.refusal)
+
+
+class PartlyLabeledData(ClientData):
+    """Points with labels for some of them."""
+
+    @cached_property
+    def examples(self) -> PartlyLabeledPoints:
+        """The points; without labels if only the server has some (``scenario.labels-at``)."""
+        folder = self.folder
+        if folder is None:
+            found = open_partly_labeled_points(self.setup, self.node.partition_id)
+        else:
+            found = self.load_points(folder)
+        return found.without_labels() if who_has_labels(self.settings) == "server" else found
+
+    @cached_property
+    def labeled(self) -> Ints:
+        """Positions of the labeled points among all."""
+        return np.flatnonzero(self.examples.labels != UNLABELED)
+
+    @cached_property
+    def unlabeled(self) -> Ints:
+        """Positions of the unlabeled points that may be used in training."""
+        return np.flatnonzero((self.examples.labels == UNLABELED) & ~self.examples.new)
+
+    def register(self) -> dict[str, Value]:
+        """Numbers of points and of labels."""
+        return {"num-points": len(self.examples.points), "num-labeled": len(self.labeled)}
+
+    def describe(self) -> Iterator[str]:
+        """Numbers of points and of labels by class."""
+        yield f"{len(self.examples.points)} points, {len(self.labeled)} with a label"
+        counts = np.bincount(self.examples.labels[self.labeled], minlength=self.num_classes)
+        for name, count in zip(self.class_names, counts, strict=True):
+            yield f"class {name}: {count} with a label"
+        if not len(self.labeled):
+            yield "warning: no point has a label, it learns from unlabeled ones alone"

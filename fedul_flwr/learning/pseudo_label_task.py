@@ -1,0 +1,128 @@
+"""Training on given labels and pseudo labels (XCLP, section 4.2)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fedul_flwr.config.semi import PropagatedLabelSettings, PseudoLabelSettings, StageSettings
+from fedul_flwr.data.types import UNLABELED, Bools, Bytes, Floats, Ints, Propagated
+from fedul_flwr.learning.batches import paired_batches
+from fedul_flwr.learning.network import Network
+from fedul_flwr.learning.plan import LocalPlan
+from fedul_flwr.learning.randaugment import randaugment
+from fedul_flwr.learning.task import LocalTask
+from fedul_flwr.learning.weighted import class_weights, weighted_cross_entropy
+
+
+@dataclass(frozen=True)
+class PseudoLabels:
+    """Pseudo labels of a client's unlabeled training points.
+
+    Attributes
+    ----------
+    labels : int64 ``(u,)``, classes ``0..K-1``, -1 for none.
+    confidence : float64 ``(u,)``, between 0 and 1.
+    largest : divisor of the confidences with setting ``relative-confidence``.
+    """
+
+    labels: Ints
+    confidence: Floats
+    largest: float
+
+    @classmethod
+    def of(cls, found: Propagated) -> PseudoLabels:
+        """``found``, with the largest of its confidences as divisor."""
+        return cls(*found, largest=float(found.confidence.max(initial=0.0)))
+
+    @classmethod
+    def none(cls, size: int) -> PseudoLabels:
+        """No labels for ``size`` points."""
+        return cls(np.full(size, UNLABELED, dtype=np.int64), np.zeros(size), 0.0)
+
+
+@dataclass(frozen=True)
+class WeightedPoints:
+    """Training points with classes and weights, labeled points first.
+
+    Attributes
+    ----------
+    images : uint8 ``(N, h, w, c)``.
+    points : int64 ``(n,)``, rows of ``images``.
+    classes : int64 ``(n,)``, given labels, then pseudo labels.
+    weights : float64 ``(n,)``, weights in the loss.
+    num_labeled : number of points with given labels.
+    """
+
+    images: Bytes
+    points: Ints
+    classes: Ints
+    weights: Floats
+    num_labeled: int
+
+
+def weighted_points(
+    images: Bytes,
+    labeled: Ints,
+    labels: Ints,
+    unlabeled: Ints,
+    found: PseudoLabels,
+    settings: StageSettings,
+    num_classes: int,
+) -> WeightedPoints:
+    """The points to train on: labeled ones, and those with a pseudo label that ``settings`` use.
+
+    Parameters
+    ----------
+    images : uint8 ``(N, h, w, c)``.
+    labeled, labels : ``(l,)``, rows of ``images`` with given labels, and these.
+    unlabeled : ``(u,)``, rows of ``images`` that ``found`` is about.
+    num_classes : K.
+    """
+    usable = _usable(found, settings)
+    classes = np.concatenate([labels, found.labels[usable]])
+    confidence = found.confidence[usable]
+    if isinstance(settings, PseudoLabelSettings):
+        if isinstance(settings, PropagatedLabelSettings) and settings.relative_confidence:
+            confidence = confidence / found.largest if len(confidence) else confidence
+        weights = np.concatenate([np.ones(len(labeled)), confidence])
+        if settings.class_weights and len(confidence):
+            weights = weights * class_weights(classes, num_classes)[classes]
+    else:
+        weights = np.ones(len(classes))
+    points = np.concatenate([labeled, unlabeled[usable]])
+    return WeightedPoints(images, points, classes, weights, len(labeled))
+
+
+def pseudo_label_task(data: WeightedPoints, settings: StageSettings, plan: LocalPlan) -> LocalTask:
+    """Weighted cross-entropy on labeled points and as many pseudo-labeled ones per batch.
+
+    Pseudo-labeled points are seen in strong views if ``settings`` say so.
+    """
+    classes, weights = torch.from_numpy(data.classes), torch.from_numpy(data.weights).float()
+    operations = settings.operations if isinstance(settings, PseudoLabelSettings) else 0
+
+    def objective(network: Network, inputs: Tensor, positions: Tensor) -> Tensor:
+        at, device = positions.cpu(), positions.device
+        pseudo = at >= data.num_labeled
+        if operations and pseudo.any():
+            inputs = inputs.clone()
+            inputs[pseudo] = randaugment(inputs[pseudo], operations)
+        logits = network(inputs)
+        return weighted_cross_entropy(logits, classes[at].to(device), weights[at].to(device))
+
+    batches = paired_batches(data.images, data.points, data.num_labeled, plan)
+    return LocalTask(len(data.points), batches, objective)
+
+
+def _usable(found: PseudoLabels, settings: StageSettings) -> Bools:
+    """Mask of the pseudo labels to train on: those of highest confidence; ties all or none."""
+    usable = (found.labels != UNLABELED) & (found.confidence > 0)
+    least = 0.0
+    if isinstance(settings, PseudoLabelSettings) and usable.any():
+        confidence = found.confidence[usable]
+        least = float(np.quantile(confidence, 1 - settings.surest, method="higher"))
+    return np.asarray(usable & (found.confidence >= least))

@@ -1,0 +1,221 @@
+"""The client's half of a propagation (XCLP, Algorithm 1), without Flower and without a model."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedul_flwr.config.semi import XCLPSettings
+from fedul_flwr.data.content import Content, number
+from fedul_flwr.data.types import UNLABELED, Arrays, Bytes, Ints, Propagated, below
+from fedul_flwr.errors import UserError
+from fedul_flwr.propagation.client_noise import ClientNoise, Store
+from fedul_flwr.propagation.codes import checked_features, encode
+from fedul_flwr.propagation.labels import labels_from_scores, one_hot, reweigh_by_prior
+from fedul_flwr.propagation.phases import (
+    ATTEMPT,
+    COLUMNS,
+    COMPARE,
+    END,
+    FIRST,
+    LABELED,
+    MODEL,
+    PARTICIPANTS,
+    ROUND,
+    ROWS,
+    SENT,
+    SUM,
+    UNLABELED_POINTS,
+    WITHHELD,
+)
+from fedul_flwr.propagation.shares import label_part, own_rows, scores_of
+from fedul_flwr.secure.backends import BACKENDS
+from fedul_flwr.secure.rowsums import open_rows, pair_masks, split_share
+from fedul_flwr.secure.similarity import Encode, SimilarityBackend, Task
+
+PHASES = (COMPARE, SUM, END)
+"""Phases that :class:`PropagationClient` answers."""
+
+FEATURES, PRESENT, ASKED, KEPT, BACKEND = "features", "present", "asked", "kept", "backend/"
+"""Names of a client's stored arrays between phases: features until they are coded, points with
+nonzero features, points whose labels are requested, the part of its share that it keeps; and the
+prefix of the backend's state."""
+
+STORED = "xclp"
+"""Name under which they are stored, in Flower's state only, until the propagation ends."""
+
+Features = Callable[[Arrays], NDArray[np.floating[Any]]]
+"""``(the model's arrays, empty for pixels) -> (n, d)``, features of the client's points."""
+
+
+def end_propagation(store: Store) -> None:
+    """Delete a client's keys, codes and all other state of a propagation."""
+    store.set_secrets(STORED, {})
+
+
+class PropagationClient:
+    """One client's part in propagations: codes its points, sums its labels, reads its own rows.
+
+    Parameters
+    ----------
+    options : settings of the propagation.
+    noise : differential privacy of features and labels.
+    store : the client's state between phases.
+    client : the client's number.
+    labels : ``(n,)``, given labels of its points in the graph, -1 for unlabeled ones.
+    num_classes : K.
+    features : computes their features.
+    """
+
+    def __init__(
+        self,
+        options: XCLPSettings,
+        noise: ClientNoise,
+        store: Store,
+        client: int,
+        labels: Ints,
+        num_classes: int,
+        features: Features,
+    ) -> None:
+        self._options = options
+        self._noise = noise
+        self._store = store
+        self._client = client
+        self._name = f"Client {client}"
+        self._labels = labels
+        self._num_classes = num_classes
+        self._features = features
+
+    def on_phase(self, name: str, content: Content) -> Content:
+        """Answer one of :data:`PHASES`."""
+        if name == COMPARE:
+            return self._compare(content)
+        if name == SUM:
+            return self._sum(content)
+        end_propagation(self._store)
+        return Content()
+
+    def open(self, received: Mapping[str, NDArray[Any]]) -> Propagated:
+        """Labels and confidences of the points in the graph, from this client's rows.
+
+        The label is -1 for points that no label reaches, and for points with given labels.
+        """
+        stored = self._stored()
+        if KEPT not in stored or ROWS not in received:
+            raise UserError(f"{self._name} was sent no rows of a sum that it has a part in.")
+        rows = open_rows(stored[KEPT], received[ROWS])
+        scores = scores_of(rows, class_scaling=self._options.class_scaling)
+        if self._options.reweigh:
+            scores = reweigh_by_prior(scores)
+        count, asked = len(self._labels), stored[ASKED]
+        labels, confidence = np.full(count, UNLABELED, dtype=np.int64), np.zeros(count)
+        labels[asked], confidence[asked] = labels_from_scores(scores)
+        return Propagated(labels, confidence)
+
+    def _compare(self, content: Content) -> Content:
+        """Answer the backend; its first message has the model, the reply which points are labeled.
+
+        Points whose features are all zero have no direction, so no similarity, and are left out.
+        """
+        message = dict(content.arrays)
+        reply: Arrays = {}
+        if content.values[FIRST]:
+            names = [name for name in message if name.startswith(MODEL)]
+            weights = {name.removeprefix(MODEL): message.pop(name) for name in names}
+            try:
+                features = checked_features(self._features(weights))
+            except UserError as error:
+                raise UserError(f"{self._name}: {error}") from error
+            features = self._noise.features(features, number(content, ROUND))
+            present = features.any(axis=1)
+            stored: Arrays = {PRESENT: np.asarray(present), FEATURES: features[present]}
+            reply[LABELED] = (self._labels != UNLABELED)[present]
+        else:
+            stored = self._stored()
+
+        def codes(seed: bytes) -> Bytes:
+            return encode(stored.pop(FEATURES), seed, self._options.num_bits)
+
+        task = self._task(content, stored[PRESENT], codes)
+        own, answer = self._backend.respond(below(BACKEND, stored), message, task)
+        kept = {name: stored[name] for name in (PRESENT, FEATURES) if name in stored}
+        self._store_arrays(kept, own)
+        return Content(arrays={**answer, **reply})
+
+    def _sum(self, content: Content) -> Content:
+        """Partial sums: its labels' contribution to the scores of other clients' points."""
+        unlabeled = _counts(content, UNLABELED_POINTS)
+        participants = _counts(content, PARTICIPANTS)
+        if self._client not in participants or len(unlabeled) != len(participants):
+            raise UserError(f"{self._name} is asked for a part of a sum that it is not in.")
+        stored = self._stored()
+        task = self._task(content, stored[PRESENT], _no_codes)
+        attempt = number(content, ATTEMPT)
+        of_each = dict(zip(participants, unlabeled, strict=True))
+        if len(of_each) < len(participants):
+            raise UserError(f"{self._name} is asked for a sum in which somebody is twice.")
+        backends, keys = self._backend.mask_keys(below(BACKEND, stored), task, of_each, attempt)
+        withheld = bool(content.values[WITHHELD])
+        labels = self._noise.labels(self._labels, self._num_classes, number(content, ROUND))
+        if withheld:
+            labels = np.full_like(labels, UNLABELED)
+        in_graph = labels[stored[PRESENT]]
+        position = participants.index(self._client)
+        if keys and (withheld or unlabeled[position] != (in_graph == UNLABELED).sum()):
+            raise UserError(
+                f"{self._name} adds up labels of its unlabeled points alone: "
+                "rows of labeled ones would show labels of others."
+            )
+        part = label_part(
+            content.arrays.get(COLUMNS, np.empty(0)),
+            one_hot(in_graph[in_graph != UNLABELED], self._num_classes),
+            one_hot(labels, self._num_classes).sum(axis=0),
+            unlabeled,
+        )
+        mask = pair_masks(keys, self._client, part.shape)
+        share = split_share(part, own_rows(unlabeled, position), len(unlabeled), mask)
+        asked = stored[PRESENT] & (labels == UNLABELED)
+        self._store_arrays({PRESENT: stored[PRESENT], ASKED: asked, KEPT: share.kept}, backends)
+        return Content(arrays={SENT: share.sent})
+
+    @property
+    def _backend(self) -> SimilarityBackend:
+        return BACKENDS[self._options.secure]
+
+    def _task(self, content: Content, present: NDArray[np.bool_], codes: Encode) -> Task:
+        return Task(
+            own=self._client,
+            server_round=number(content, ROUND),
+            num_points=int(present.sum()),
+            num_bits=self._options.num_bits,
+            fewest_labeled=self._options.fewest_labeled,
+            seed_is_public=self._options.seed_is_public,
+            encode=codes,
+        )
+
+    def _stored(self) -> Arrays:
+        """Stored arrays of the current propagation."""
+        stored = self._store.secrets(STORED)
+        if not stored:
+            raise UserError(f"{self._name} has no part in the propagation that it is asked about.")
+        return stored
+
+    def _store_arrays(self, own: Arrays, backend: Mapping[str, NDArray[Any]]) -> None:
+        of_backend = {BACKEND + name: array for name, array in backend.items()}
+        self._store.set_secrets(STORED, own | of_backend)
+
+
+def _counts(content: Content, key: str) -> list[int]:
+    """Integers that are not negative, one for each participant of a sum."""
+    found = content.values.get(key)
+    if not isinstance(found, list) or not all(isinstance(n, int) and n >= 0 for n in found):
+        raise UserError(f"The server sent no valid {key!r} with the sum of labels.")
+    return cast(list[int], found)
+
+
+def _no_codes(seed: bytes) -> Bytes:
+    del seed
+    raise ValueError("there are no features any more")

@@ -1,0 +1,139 @@
+"""Differential privacy of an XCLP client: noise on features before coding, randomized labels.
+
+Noise is drawn once and stored, because repeated draws would average out: once per round for
+features, once per run for labels. Only the noisy values are stored.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedul_flwr.data.types import UNLABELED, Arrays, Ints
+from fedul_flwr.errors import UserError
+from fedul_flwr.propagation.privacy import noisy_directions, randomised_labels
+from fedul_flwr.propagation.privacy_plan import PrivacyPlan
+
+NOISY_FEATURES, RANDOMISED_LABELS = "noisy-features", "randomised-labels"
+"""Names under which the client stores noisy features and randomized labels."""
+
+FEATURES, AT_ROUND, RELEASES, LABELS = "features", "round", "releases", "labels"
+"""Names of stored arrays: noisy features, their round, their number of releases; labels."""
+
+
+class Store(Protocol):
+    """A client's state between messages, see :class:`fedul_flwr.federated.client_state`."""
+
+    @property
+    def directory(self) -> Path | None:
+        """Where a simulation keeps it; ``None`` on a device."""
+
+    def recall(self, name: str, server_round: int) -> Arrays:
+        """Arrays stored before ``server_round``."""
+
+    def keep(self, name: str, server_round: int, arrays: Arrays) -> None:
+        """Store arrays as of the end of ``server_round``."""
+
+    def secrets(self, name: str) -> Arrays:
+        """Arrays that are never written to a file."""
+
+    def set_secrets(self, name: str, arrays: Arrays) -> None:
+        """Store such arrays; an empty mapping deletes them."""
+
+
+class ClientNoise:
+    """Adds noise to features and labels of one client's points as the run's plan demands.
+
+    Parameters
+    ----------
+    plan : the noise of the run.
+    store : the client's state.
+    client : the client's number.
+    resumed : whether the run resumes an earlier one.
+    forgetful : whether the client has lost its state since the run began.
+    """
+
+    def __init__(
+        self, plan: PrivacyPlan, store: Store, client: int, *, resumed: bool, forgetful: bool
+    ) -> None:
+        self.plan = plan
+        self._store = store
+        self._name = f"Client {client}"
+        self._resumed = resumed
+        self._forgetful = forgetful
+
+    def features(
+        self, features: NDArray[np.floating[Any]], server_round: int
+    ) -> NDArray[np.floating[Any]]:
+        """``(n, d)``, input of the codes in a round: ``features``, or noisy directions.
+
+        Raises
+        ------
+        UserError
+            If the run's rounds or the client's points differ from those the noise was drawn for.
+        """
+        plan = self.plan
+        if not plan.codes_epsilon:
+            return features
+        stored = self._store.recall(NOISY_FEATURES, server_round + 1)
+        if stored and stored[RELEASES] != plan.releases:
+            raise UserError(
+                f"{self._name}: num-rounds has changed, and the noise of xclp.codes-epsilon is for "
+                f"{stored[RELEASES]} propagations, not {plan.releases}."
+            )
+        if stored and stored[AT_ROUND] == server_round:
+            self._refuse_change(len(stored[FEATURES]) == len(features))
+            return stored[FEATURES]
+        self._refuse_second_draw()
+        noisy = noisy_directions(features, plan.sigma)
+        drawn: Mapping[str, NDArray[Any]] = {
+            FEATURES: noisy,
+            AT_ROUND: np.array(server_round),
+            RELEASES: np.array(plan.releases),
+        }
+        self._store.keep(NOISY_FEATURES, server_round, dict(drawn))
+        return noisy
+
+    def labels(self, labels: Ints, num_classes: int, server_round: int) -> Ints:
+        """``(n,)``, labels that are propagated to other clients: ``labels``, or randomized.
+
+        Raises
+        ------
+        UserError
+            If other points have labels than when the labels were randomized.
+        """
+        epsilon = self.plan.labels_epsilon
+        if not epsilon:
+            return labels
+        drawn = self._store.recall(RANDOMISED_LABELS, server_round + 1).get(LABELS)
+        if drawn is None:
+            self._refuse_second_draw()
+            drawn = randomised_labels(labels, num_classes, epsilon)
+            self._store.keep(RANDOMISED_LABELS, server_round, {LABELS: drawn})
+        self._refuse_change(np.array_equal(drawn != UNLABELED, labels != UNLABELED))
+        return drawn
+
+    def _refuse_second_draw(self) -> None:
+        if self._store.directory is not None:
+            return
+        if self._resumed:
+            raise UserError(
+                f"{self._name}: a run with differential privacy cannot resume on a device: its "
+                "noise was drawn in the run before, and is gone."
+            )
+        if self._forgetful:
+            raise UserError(
+                f"{self._name}: a device that has forgotten its noise takes no more part in a run "
+                "with differential privacy: drawn once more, it would hide less."
+            )
+
+    def _refuse_change(self, same: bool) -> None:
+        if not same:
+            raise UserError(
+                f"{self._name}: its points have changed during the run, and noise was drawn for "
+                "those before."
+            )
