@@ -6,6 +6,7 @@ import json
 import re
 import sys
 from collections.abc import Callable
+from itertools import product
 from pathlib import Path
 from typing import Any, get_args
 
@@ -490,20 +491,40 @@ def test_bad_references_of_methods(own: Own, reference: str, message: str) -> No
 # Round trips
 
 
+BASES, PARTITIONS = get_args(BaseName), get_args(PartitionName)
+
+
+def combinations(method: str) -> list[tuple[str, str]]:
+    """Each base strategy once, with partitions that begin at another one for each method."""
+    first = list(METHODS).index(method)
+    return [
+        (base, PARTITIONS[(first + position) % len(PARTITIONS)])
+        for position, base in enumerate(BASES)
+    ]
+
+
+def test_methods_meet_every_base_and_partition_and_these_each_other() -> None:
+    found = {(method, *pair) for method in METHODS for pair in combinations(method)}
+    assert {(method, base) for method, base, _ in found} == {*product(METHODS, BASES)}
+    assert {(method, partition) for method, _, partition in found} == {
+        *product(METHODS, PARTITIONS)
+    }
+    assert {(base, partition) for _, base, partition in found} == {*product(BASES, PARTITIONS)}
+
+
 @pytest.mark.parametrize("method", METHODS)
-@pytest.mark.parametrize("partition", get_args(PartitionName))
-@pytest.mark.parametrize("base", get_args(BaseName))
-def test_every_combination_makes_a_round_trip(method: str, base: str, partition: str) -> None:
-    evaluate = "local" if base == "local" else "global"
-    choices = {"method": method, "base": base, "partition": partition, "evaluate": evaluate}
-    config = parse(choices, optimizer="sgd")
-    flat = config.to_flat()
-    assert parse_flat(flat) == config
-    assert parse_flat({**default_flat(), **flat}) == config
-    assert parse_flat(json.loads(json.dumps(flat))) == config
-    used = {name for name in (base, partition) if name in SECTIONS} | {*METHODS[method].tables}
-    assert set(config.sections) == used
-    assert {key.partition(".")[0] for key in flat if "." in key} == used
+def test_given_any_method_base_and_partition_then_settings_make_a_round_trip(method: str) -> None:
+    for base, partition in combinations(method):
+        evaluate = "local" if base == "local" else "global"
+        choices = {"method": method, "base": base, "partition": partition, "evaluate": evaluate}
+        config = parse(choices, optimizer="sgd")
+        flat = config.to_flat()
+        assert parse_flat(flat) == config
+        assert parse_flat({**default_flat(), **flat}) == config
+        assert parse_flat(json.loads(json.dumps(flat))) == config
+        used = {name for name in (base, partition) if name in SECTIONS} | {*METHODS[method].tables}
+        assert set(config.sections) == used
+        assert {key.partition(".")[0] for key in flat if "." in key} == used
 
 
 def test_every_value_makes_a_round_trip() -> None:
