@@ -7,7 +7,7 @@ STAMP := $(VENV)/.installed
 # Tests start dozens of programs; each would compile every package's source once more.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: setup demo test test-slow test-all check crosscheck lint bench mutants docs site clean
+.PHONY: setup demo test test-slow test-all flower-versions check crosscheck lint bench mutants docs site clean
 
 setup: $(STAMP)
 
@@ -37,6 +37,10 @@ PYTEST := $(BIN)/python -m pytest --dist worksteal -n $(WORKERS)
 
 test: $(STAMP)
 	$(PYTEST) -m "not slow"
+
+# A few tests with the oldest Flower allowed and the newest there is, if another one is installed.
+flower-versions: $(STAMP)
+	@$(BIN)/python -m tests.flower_versions --dist worksteal -n $(WORKERS)
 
 test-slow: $(STAMP)
 	$(PYTEST) -m slow
@@ -78,7 +82,7 @@ mutants: $(STAMP)
 	@$(BIN)/python -m tests.mutation $(PIECE)
 
 clean:
-	rm -rf $(VENV) $(PFL) .mutants build dist site .mypy_cache .ruff_cache
+	rm -rf $(VENV) .venv-flower $(PFL) .mutants build dist site .mypy_cache .ruff_cache
 
 docs: $(STAMP)
 	$(BIN)/python -m fedul_flwr.config.document > docs/settings.md

@@ -43,10 +43,10 @@ from fedul_flwr.learning.decomposition import (
     unflatten,
     unlabeled_part,
 )
+from fedul_flwr.learning.device import keep_freed_memory, place, release_freed_memory
 from fedul_flwr.learning.disjoint import Penalties, train_disjoint
 from fedul_flwr.learning.inter_client import InterClientConsistency
 from fedul_flwr.learning.local import dump_arrays, load_arrays
-from fedul_flwr.learning.machine import keep_freed_memory, place, release_freed_memory
 from fedul_flwr.learning.task import Records, Round
 from fedul_flwr.learning.views import strong_view
 from fedul_flwr.learning.weighted import scaled_cross_entropy

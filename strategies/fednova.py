@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import cast
 
-from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
+from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import FedAvg
-from flwr.serverapp.strategy.strategy_utils import aggregate_arrayrecords
 
+from fedul_flwr.federated.aggregation import weighted_mean
 from fedul_flwr.federated.messages import NORMALIZER
 
 
@@ -45,18 +45,9 @@ class FedNova(FedAvg):
         # Sum before dividing: with equal steps q_i is exactly p_i, which gives FedAvg.
         tau = sum(w * a for w, a in zip(weights, steps, strict=True)) / sum(weights)
         shares = [w * (tau / a) for w, a in zip(weights, steps, strict=True)]
-        weighted = [
-            _with_weight(content, share, self.weighted_by_key)
-            for content, share in zip(contents, shares, strict=True)
-        ]
+        models = [next(iter(content.array_records.values())) for content in contents]
         rest = sum(weights) - sum(shares)
         if rest:
-            own = RecordDict({self.arrayrecord_key: self._start})
-            weighted.append(_with_weight(own, rest, self.weighted_by_key))
+            models, shares = [*models, self._start], [*shares, rest]
         metrics = self.train_metrics_aggr_fn(contents, self.weighted_by_key)
-        return aggregate_arrayrecords(weighted, self.weighted_by_key), metrics
-
-
-def _with_weight(content: RecordDict, weight: float, key: str) -> RecordDict:
-    arrays = next(iter(content.array_records.values()))
-    return RecordDict({"arrays": arrays, "metrics": MetricRecord({key: weight})})
+        return weighted_mean(models, shares), metrics

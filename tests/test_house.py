@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import ast
+import importlib
+import re
 from collections.abc import Iterator
 from pathlib import Path
+from types import ModuleType
 
 ROOT = Path(__file__).parents[1]
 FLOORS = {
@@ -82,6 +85,87 @@ def test_below_federated_nobody_imports_flower() -> None:
         if name.split(".")[0] == "flwr"
     ]
     assert found == []
+
+
+PUBLIC = {
+    *("flwr.app", "flwr.client", "flwr.common", "flwr.common.typing", "flwr.simulation"),
+    *("flwr.clientapp", "flwr.clientapp.mod", "flwr.clientapp.typing"),
+    *("flwr.serverapp", "flwr.serverapp.exception", "flwr.serverapp.strategy"),
+}
+"""Modules that Flower documents; of these, what they export."""
+INTERNALS = Path("fedul_flwr/federated/flower_internals.py")
+
+
+def is_public(module: str, name: str) -> bool:
+    if module not in PUBLIC:
+        return f"{module}.{name}" in PUBLIC
+    found = importlib.import_module(module)
+    is_module = isinstance(getattr(found, name, None), ModuleType)
+    return f"{module}.{name}" in PUBLIC or name in getattr(
+        found, "__all__", [name] * (not is_module)
+    )
+
+
+def undocumented(source: str) -> list[str]:
+    """Names that a program imports from Flower and Flower does not document."""
+    found = []
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.ImportFrom) and f"{node.module}.".startswith("flwr."):
+            found += [
+                f"{node.module}.{a.name}"
+                for a in node.names
+                if not is_public(str(node.module), a.name)
+            ]
+        elif isinstance(node, ast.Import):
+            names = [a.name for a in node.names if f"{a.name}.".startswith("flwr.")]
+            found += [name for name in names if name not in PUBLIC]
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str):  # perhaps a program
+            found += re.findall(r"^\s*(?:from|import) (flwr\b.*)", node.value, re.MULTILINE)
+    return found
+
+
+def test_what_flower_does_not_document_is_imported_in_one_module_and_is_five_names() -> None:
+    """A release of Flower, every few weeks, may rename it."""
+    found = {
+        path.relative_to(ROOT): undocumented(path.read_text())
+        for package in ("fedul_flwr", *METHODS)
+        for path in (ROOT / package).rglob("*.py")
+    }
+    assert 1 <= len(found.pop(INTERNALS)) <= 5
+    assert not {path: names for path, names in found.items() if names}
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        *("from flwr.supercore.run import Run", "import flwr.proto", "import flwr"),
+        *(
+            "from flwr.common import constant",
+            "from flwr.app import message",
+        ),
+        "def f():\n    from flwr.common.serde import fab_to_proto",
+        "PROGRAM = 'import os\\nfrom flwr.superlink.cli import flower_superlink'",
+    ],
+)
+def test_given_an_import_of_what_flower_does_not_document_then_it_is_found(source: str) -> None:
+    assert len(undocumented(source)) == 1
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        *("from flwr.common import log", "from flwr.serverapp import Grid, RdpAccountant"),
+        *("from flwr.serverapp import strategy", "from flwr.clientapp.typing import Mod"),
+        *(
+            "import flwr_datasets",
+            "from flwr import common",
+            "from fedul_flwr import errors",
+            "'Ask flwr list.'",
+        ),
+    ],
+)
+def test_given_an_import_of_what_flower_documents_then_it_is_none(source: str) -> None:
+    assert undocumented(source) == []
 
 
 def test_the_packages_root_has_six_modules() -> None:

@@ -8,18 +8,23 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import textwrap
 import threading
 import time
+import tomllib
 import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
 
+from fedul_flwr.config.overrides import flatten
 from fedul_flwr.engine import app_files as app_bundle
 from fedul_flwr.engine import submit as launcher
+from fedul_flwr.engine.flower_program import FlowerProgram
 from fedul_flwr.engine.process_tree import end_superlink
 from fedul_flwr.engine.submit import LocalSuperLink, RunOutcome, app_directory, run_app
 from fedul_flwr.engine.superlink import _is_compiled
@@ -279,24 +284,136 @@ def test_only_a_superlinks_own_home_is_removed(tmp_path: Path) -> None:
         assert path.exists()
 
 
-def test_refused_before_the_start(mini_app: Path, tmp_path: Path) -> None:
-    nobody = LocalSuperLink()
-    nobody.address = "127.0.0.1:9"
-    with pytest.raises(UserError, match="did not take the run"):
+@pytest.fixture(scope="module")
+def nobody(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalSuperLink]:
+    """A SuperLink that does not answer."""
+    superlink = LocalSuperLink()
+    superlink.home = tmp_path_factory.mktemp("home")
+    (superlink.home / "config.toml").write_text(
+        '[superlink]\ndefault = "none"\n\n'
+        '[superlink.none]\naddress = "127.0.0.1:9"\ninsecure = true\n'
+    )
+    superlink._flwr = FlowerProgram(superlink._environment(), superlink.home / "flwr.log")
+    yield superlink
+    superlink.flwr.close()
+
+
+def test_given_no_superlink_when_an_app_is_submitted_then_the_run_is_refused(
+    mini_app: Path, tmp_path: Path, nobody: LocalSuperLink
+) -> None:
+    with pytest.raises(UserError, match=r"^Flower refused the run: Connection to the SuperLink is"):
         start(nobody, mini_app, tmp_path)
-    with pytest.raises(UserError, match="cannot be packed"):
+
+
+def test_given_an_app_that_flower_does_not_take_then_its_reason_is_told(
+    tmp_path: Path, nobody: LocalSuperLink
+) -> None:
+    with pytest.raises(UserError, match=r"cannot be packed.*No such file"):
         start(nobody, tmp_path, tmp_path)
-    for cpus in (0.5, 10**6):
-        with pytest.raises(UserError, match="client CPUs"):
-            run_app(
-                nobody,
-                mini_app,
-                {},
-                num_supernodes=2,
-                client_cpus=cpus,
-                on_poll=lambda: None,
-                log_file=tmp_path / "log",
-            )
+    (tmp_path / "pyproject.toml").write_text(PYPROJECT.replace('publisher = "tests"', ""))
+    with pytest.raises(UserError, match=r'^Flower refused the run: (?s:.*)"publisher" missing'):
+        start(nobody, tmp_path, tmp_path)
+
+
+@pytest.mark.parametrize("cpus", [0.5, 10**6])
+def test_given_impossible_cpus_then_the_run_is_refused(
+    cpus: float, mini_app: Path, tmp_path: Path, nobody: LocalSuperLink
+) -> None:
+    with pytest.raises(UserError, match="client CPUs"):
+        run_app(
+            nobody,
+            mini_app,
+            {},
+            num_supernodes=2,
+            client_cpus=cpus,
+            on_poll=lambda: None,
+            log_file=tmp_path / "log",
+        )
+
+
+def test_given_a_command_that_flwr_does_not_know_then_its_words_are_told(
+    nobody: LocalSuperLink,
+) -> None:
+    with pytest.raises(UserError, match=r"`flwr juggle` gave no answer(?s:.*)No such command"):
+        nobody.flwr.ask("juggle")
+
+
+def test_given_a_program_that_has_ended_when_it_is_asked_then_an_error_says_so(
+    tmp_path: Path, started: Callable[[], set[int]]
+) -> None:
+    program = FlowerProgram(os.environ, tmp_path / "log")
+    psutil.Process(started().pop()).kill()
+    with pytest.raises(UserError, match="flwr has ended"):
+        program.ask("list")
+    program.close()
+
+
+def test_settings_reach_flower_as_they_are(tmp_path: Path) -> None:
+    """As a TOML file, which ``flwr run --run-config`` reads."""
+    settings = {
+        **{"text": 'it\'s "ü"\\ \n\t\x01\x7f 😀', "empty": "", "on": True, "off": False},
+        **{"whole": -3, "part": 1e-05, "much": float("inf"), "table.of-one": 0.1},
+    }
+    assert flatten(tomllib.loads(launcher._toml(settings))) == settings
+
+
+class ScriptedProgram:
+    """A program ``flwr`` whose first log breaks off while the run goes on; it notes its orders."""
+
+    def __init__(self) -> None:
+        self.asked: list[tuple[str, ...]] = []
+        self.logs = 0
+        self.end = "finished:completed"
+
+    def lines(self, *arguments: str) -> Iterator[str]:
+        self.logs += 1
+        yield from ["one\n", "\x1b[32mtwo\x1b[0m\n"][: self.logs]
+
+    def ask(self, *arguments: str) -> dict[str, Any]:
+        self.asked.append(arguments)
+        status = self.end if self.logs > 1 else "running"
+        return {"run-id": 7, "runs": [{"status": status, "status-details": "N/A"}]}
+
+
+@pytest.fixture
+def scripted(monkeypatch: pytest.MonkeyPatch) -> LocalSuperLink:
+    """A SuperLink that is kept, with a simulation, and a scripted program."""
+    superlink = LocalSuperLink(keep=True)
+    superlink._flwr = ScriptedProgram()  # type: ignore[assignment]
+    monkeypatch.setattr(LocalSuperLink, "simulation", lambda self: psutil.Process())
+    return superlink
+
+
+def test_given_a_log_that_breaks_off_then_it_is_copied_anew(
+    mini_app: Path, tmp_path: Path, scripted: LocalSuperLink
+) -> None:
+    (tmp_path / "flower.log").write_text("earlier\n")
+    assert start(scripted, mini_app, tmp_path) == RunOutcome("finished:completed", "")
+    assert (tmp_path / "flower.log").read_text() == "earlier\none\ntwo\n"
+
+
+def test_given_a_run_that_was_stopped_then_it_is_a_failure(
+    mini_app: Path, tmp_path: Path, scripted: LocalSuperLink
+) -> None:
+    program: Any = scripted.flwr
+    program.end = "finished:stopped"
+    outcome = start(scripted, mini_app, tmp_path)
+    assert outcome == RunOutcome(
+        "finished:stopped", "Flower reports finished:stopped without a reason."
+    )
+
+
+def test_given_a_superlink_that_is_kept_when_a_run_is_interrupted_then_the_run_is_stopped(
+    mini_app: Path, tmp_path: Path, scripted: LocalSuperLink
+) -> None:
+    def interrupt() -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        start(scripted, mini_app, tmp_path, on_poll=interrupt)
+    program: Any = scripted.flwr
+    assert program.asked[0][0] == "run"
+    assert program.asked[-1] == ("stop", "7")
 
 
 def test_the_cause_of_a_chain_is_told() -> None:
@@ -310,7 +427,25 @@ def test_app_files_leave_out_virtual_environments(tmp_path: Path) -> None:
     for name in ("app/a.py", "env/pyvenv.cfg", "env/b.py", ".hidden/c.py", "pyproject.toml"):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).touch()
-    assert {name for name, _ in app_bundle.app_files(tmp_path)} == {"app/a.py", "pyproject.toml"}
+    assert copied(tmp_path) == {"app/a.py", "pyproject.toml"}
+
+
+def copied(app: Path) -> set[str]:
+    """Files of the copy of an app."""
+    with tempfile.TemporaryDirectory() as place:
+        app_bundle.copy_app(app, Path(place))
+        return {
+            path.relative_to(place).as_posix() for path in Path(place).rglob("*") if path.is_file()
+        }
+
+
+def test_given_an_app_that_names_its_files_then_no_others_are_copied(tmp_path: Path) -> None:
+    names = ("app/a.py", "app/deep/b.py", "app/deep/c.txt", "runs/d.py", ".gitignore", "README.md")
+    for name in names:
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).touch()
+    (tmp_path / "pyproject.toml").write_text('[tool.flwr.app]\nfab-include = ["app/**/*.py"]\n')
+    assert copied(tmp_path) == {"app/a.py", "app/deep/b.py", ".gitignore", "pyproject.toml"}
 
 
 def test_app_directory_of_a_checkout() -> None:

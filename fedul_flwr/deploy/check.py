@@ -14,7 +14,6 @@ from typing import Any
 
 import click
 from flwr.app import ConfigRecord, Context, RecordDict
-from flwr.common.config import parse_config_args
 
 from fedul_flwr.client_app import build_client
 from fedul_flwr.config.node_config import NodeConfig
@@ -27,6 +26,7 @@ from fedul_flwr.data.types import Arrays
 from fedul_flwr.errors import OwnDataError, UserError
 from fedul_flwr.federated.client import MethodClient
 from fedul_flwr.federated.disclosure import EVALUATE, TRAIN, Sent, disclosures
+from fedul_flwr.federated.flower_internals import parse_config_args
 from fedul_flwr.federated.messages import CONFIG, DESCRIBE, SETUP, payload_bytes, to_record
 from fedul_flwr.federated.nodes import DataShape, setup_content
 from fedul_flwr.learning.local_plan import local_plan

@@ -6,6 +6,7 @@ import atexit
 import os
 import shutil
 import tempfile
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -42,9 +43,39 @@ def app_directory() -> Path:
     return app
 
 
-def app_files(root: Path) -> Iterator[tuple[str, Path]]:
+def copy_app(root: Path, place: Path) -> None:
+    """Copy an app's files, and no others: ``flwr run`` would search virtual environments, too.
+
+    Parameters
+    ----------
+    root : folder with the app's ``pyproject.toml``.
+    place : new folder for the copy.
+
+    Raises
+    ------
+    UserError
+        If there is no app.
+    """
+    try:
+        project = tomllib.loads((root / "pyproject.toml").read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise UserError(f"The Flower app in {root} cannot be packed: {error}") from error
+    patterns = project.get("tool", {}).get("flwr", {}).get("app", {}).get("fab-include")
+    if patterns is None:
+        files = list(app_files(root))
+    else:
+        always = [root / name for name in ("pyproject.toml", ".gitignore")]
+        files = [path for path in always if path.is_file()]
+        files += [path for pattern in patterns for path in root.glob(pattern)]
+    for path in files:
+        copy = place / path.relative_to(root)
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(path, copy)
+
+
+def app_files(root: Path) -> Iterator[Path]:
     """Files that may belong to the app in ``root``, without virtual environments."""
-    for folder, names, files in os.walk(root.resolve()):
+    for folder, names, files in os.walk(root):
         here = Path(folder)
         names[:] = [
             name
@@ -56,4 +87,4 @@ def app_files(root: Path) -> Iterator[tuple[str, Path]]:
         for name in files:
             path = here / name
             if not path.is_symlink():
-                yield path.relative_to(root.resolve()).as_posix(), path
+                yield path

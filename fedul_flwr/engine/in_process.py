@@ -10,13 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 from flwr.app import Context, Error, Message, RecordDict
 from flwr.clientapp import ClientApp
-from flwr.common.constant import ErrorCode
 from flwr.serverapp import Grid
-from flwr.supercore.run import Run
-from flwr.supercore.task_identity import TaskIdentity
 
 from fedul_flwr.config.run_config import RunConfig, resolve
 from fedul_flwr.engine.message_log import TO_CLIENT, TO_SERVER, Transcript
+from fedul_flwr.federated.flower_internals import ErrorCode, TaskIdentity
 from fedul_flwr.federated.messages import phase_of
 
 if TYPE_CHECKING:
@@ -60,11 +58,11 @@ class InProcessGrid(Grid):
         }
         self._replies: dict[str, Message] = {}
 
-    def set_run(self, run: Run) -> None:
+    def set_run(self, run: Any) -> None:
         """Do nothing: there is only one run."""
 
     @property
-    def run(self) -> Run:
+    def run(self) -> Any:
         """Not available in one process."""
         raise NotImplementedError("the in-process grid has no run")
 

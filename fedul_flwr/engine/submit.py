@@ -1,29 +1,26 @@
 """Run the Flower app on our own SuperLink and report reliably whether it succeeded.
 
-``flwr run`` exits with 0 even for a run that fails. Here the run is submitted through Flower's
-client library, its log goes to a file, and only ``finished:completed`` counts as success.
+``flwr run`` exits with 0 even for a run that fails. Here ``flwr log`` copies the run's log to a
+file until it ends, and ``flwr list`` says how: only ``finished:completed`` counts as success.
 """
 
 from __future__ import annotations
 
 import contextlib
-import hashlib
+import json
 import os
 import re
+import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from fedul_flwr.engine.app_files import app_directory, app_files
+from fedul_flwr.engine.app_files import app_directory, copy_app
+from fedul_flwr.engine.flower_program import FlowerProgram
 from fedul_flwr.engine.superlink import LocalSuperLink
 from fedul_flwr.errors import UserError
-
-if TYPE_CHECKING:
-    from flwr.proto.run_pb2 import Run, RunStatus
-    from flwr.supercore.control import ControlHttpClient
 
 __all__ = ["LocalSuperLink", "RunOutcome", "app_directory", "run_app"]
 
@@ -98,98 +95,70 @@ def run_app(
     UserError
         If Flower refuses the app before it starts.
     """
-    client = _client(superlink.address)
+    run_id = _submit(superlink.flwr, app_dir, overrides, num_supernodes, client_cpus, client_gpus)
     try:
-        run_id = _submit(client, app_dir, overrides, num_supernodes, client_cpus, client_gpus)
-        try:
-            return _follow(superlink, client, run_id, on_poll, log_file)
-        except BaseException:
-            if superlink.keep:  # otherwise the SuperLink ends, and the run with it
-                _stop_run(client, run_id)
-            raise
-    finally:
-        client.close()
-
-
-def _client(address: str) -> ControlHttpClient:
-    from flwr.supercore.control import ControlHttpClient
-    from flwr.supercore.interceptors import RuntimeVersionHttpInterceptor
-
-    with _no_proxy():
-        return ControlHttpClient.from_server_address(
-            server_address=address,
-            insecure=True,
-            root_certificates=None,
-            interceptors=[RuntimeVersionHttpInterceptor(component_name="flwr CLI")],
-        )
+        return _follow(superlink, run_id, on_poll, log_file)
+    except BaseException:
+        if superlink.keep:  # otherwise the SuperLink ends, and the run with it
+            with contextlib.suppress(UserError):
+                superlink.flwr.ask("stop", run_id)
+        raise
 
 
 def _submit(
-    client: ControlHttpClient,
+    flwr: FlowerProgram,
     app_dir: Path,
     overrides: Mapping[str, bool | int | float | str],
     num_supernodes: int,
     client_cpus: float,
     client_gpus: float,
-) -> int:
-    import httpx
-    from flwr.cli.build import build_fab_from_files
-    from flwr.common.serde import fab_to_proto, user_config_to_proto
-    from flwr.proto.control_pb2 import StartRunRequest
-    from flwr.proto.federation_config_pb2 import SimulationConfig
-    from flwr.supercore.fab import Fab
-
+) -> str:
+    """Start the run and return its id."""
     if client_cpus != int(client_cpus) or client_cpus < 1:
         raise UserError(f"client CPUs is {client_cpus}; Flower takes whole CPUs, at least 1.")
     if client_cpus > (available := os.cpu_count() or 1):
         raise UserError(f"client CPUs is {client_cpus}; this machine has {available}.")
-    try:
-        content, _ = build_fab_from_files(dict(app_files(app_dir)))
-    except Exception as error:  # Flower raises several types, all about the app's files
-        raise UserError(f"The Flower app in {app_dir} cannot be packed: {error}") from error
-    request = StartRunRequest(
-        fab=fab_to_proto(Fab(hashlib.sha256(content).hexdigest(), content, {})),
-        override_config=user_config_to_proto(dict(overrides)),
-        override_federation_config=SimulationConfig(
-            num_supernodes=num_supernodes,
-            client_resources_num_cpus=int(client_cpus),
-            client_resources_num_gpus=client_gpus,
-            backend="ray",
-        ),
+    federation = (
+        f"num-supernodes={num_supernodes} client-resources-num-cpus={int(client_cpus)} "
+        f'client-resources-num-gpus={float(client_gpus)} backend="ray"'
     )
-    try:
-        response = client.StartRun(request)
-    except httpx.HTTPStatusError as error:
-        raise UserError(f"Flower refused the run: {_message(error.response)}") from error
-    except httpx.HTTPError as error:
-        raise UserError(f"Flower's SuperLink did not take the run: {error}") from error
-    if not response.HasField("run_id"):
-        raise UserError("Flower refused the run without a reason; is the app larger than 10 MB?")
-    return int(response.run_id)
+    with tempfile.TemporaryDirectory(prefix="fedul-app-") as place:
+        app, settings = Path(place) / "app", Path(place) / "settings.toml"
+        copy_app(app_dir, app)
+        settings.write_text(_toml(overrides), encoding="utf-8")
+        options = ["--run-config", str(settings), "--federation-config", federation]
+        try:
+            answer = flwr.ask("run", str(app), *options)
+        except UserError as error:
+            raise UserError(f"Flower refused the run: {error}") from None
+    return str(answer["run-id"])
+
+
+def _toml(settings: Mapping[str, bool | int | float | str]) -> str:
+    """Settings as the content of a TOML file."""
+
+    def text(value: bool | int | float | str) -> str:
+        if isinstance(value, bool | str):  # JSON escapes as TOML does, but for one character
+            return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
+        return repr(value)
+
+    return "".join(f"{key} = {text(value)}\n" for key, value in settings.items())
 
 
 def _follow(
-    superlink: LocalSuperLink,
-    client: ControlHttpClient,
-    run_id: int,
-    on_poll: Callable[[], None],
-    log_file: Path,
+    superlink: LocalSuperLink, run_id: str, on_poll: Callable[[], None], log_file: Path
 ) -> RunOutcome:
     log_file.parent.mkdir(parents=True, exist_ok=True)
     log_start = log_file.stat().st_size if log_file.exists() else 0
-    # The log stream ends with the run, so this join does not block.
-    stream = threading.Thread(
-        target=_copy_log, args=(superlink.address, run_id, log_file), daemon=True
-    )
-    stream.start()
-    watch = _Watch(superlink, client, run_id)
+    stream = _start_copy(superlink.flwr, run_id, log_file, log_start)
+    watch = _Watch(superlink, run_id)
     while True:
         stream.join(_POLL_SECONDS)
         on_poll()
         if (code := superlink.exit_code()) is not None:
             return RunOutcome("lost", f"Flower's SuperLink died with exit code {code}.")
-        if not stream.is_alive():
-            outcome = _verdict(client, run_id)
+        if not stream.is_alive():  # the log ends with the run
+            outcome = _verdict(superlink.flwr, run_id)
             if outcome is not None:
                 on_poll()  # for lines written after the last poll
                 return _explained(outcome, _read(log_file, log_start))
@@ -198,15 +167,16 @@ def _follow(
             # It may have finished normally just before this check.
             stream.join(1.0)
             on_poll()
-            return _verdict(client, run_id) or RunOutcome("lost", reason)
+            return _verdict(superlink.flwr, run_id) or RunOutcome("lost", reason)
+        if not stream.is_alive():  # the connection broke
+            stream = _start_copy(superlink.flwr, run_id, log_file, log_start)
 
 
 class _Watch:
     """Detects at once that the simulation process died; Flower takes a minute to notice."""
 
-    def __init__(self, superlink: LocalSuperLink, client: ControlHttpClient, run_id: int) -> None:
+    def __init__(self, superlink: LocalSuperLink, run_id: str) -> None:
         self._superlink = superlink
-        self._client = client
         self._run_id = run_id
         self._start = self._last_alive = time.monotonic()
         self._next = 0.0
@@ -220,8 +190,7 @@ class _Watch:
         if self._superlink.simulation() is not None:
             self._last_alive = now
             return ""
-        status = _status(self._client, self._run_id)
-        if status is not None and status.status == "pending":  # not started yet
+        if _status(self._superlink.flwr, self._run_id)[0] == "pending":  # not started yet
             self._last_alive = now
             if now - self._start < _START_SECONDS:
                 return ""
@@ -234,46 +203,42 @@ class _Watch:
         )
 
 
-def _copy_log(address: str, run_id: int, log_file: Path) -> None:
-    from flwr.proto.control_pb2 import StreamLogsRequest
+def _start_copy(flwr: FlowerProgram, run_id: str, log_file: Path, start: int) -> threading.Thread:
+    """Copy the run's log into ``log_file`` from position ``start`` on, in a thread."""
 
-    after = 0.0
-    with (
-        log_file.open("a", encoding="utf-8") as out,
-        contextlib.closing(_client(address)) as client,
-    ):
-        for _ in range(3):  # a broken stream is resumed where it stopped
-            with contextlib.suppress(Exception):
-                request = StreamLogsRequest(run_id=run_id, after_timestamp=after)
-                for part in client.StreamLogs(request):
-                    out.write(_COLOURS.sub("", part.log_output))
-                    out.flush()
-                    after = max(after, part.latest_timestamp)
-                return
+    def copy() -> None:
+        log_file.touch()
+        with log_file.open("r+", encoding="utf-8") as out, contextlib.suppress(UserError):
+            out.seek(start)
+            out.truncate()
+            for line in flwr.lines("log", run_id, "--stream"):
+                out.write(_COLOURS.sub("", line))
+                out.flush()
+
+    thread = threading.Thread(target=copy, daemon=True)
+    thread.start()
+    return thread
 
 
-def _status(client: ControlHttpClient, run_id: int) -> RunStatus | None:
-    """The run's status; None without an answer."""
-    import httpx
-    from flwr.proto.control_pb2 import ListRunsRequest
-
+def _status(flwr: FlowerProgram, run_id: str) -> tuple[str, str]:
+    """The run's status, such as ``finished:failed``, and its details; empty without an answer."""
     try:
-        run: Run = client.ListRuns(ListRunsRequest(run_id=run_id)).run_dict[run_id]
-    except httpx.HTTPError:
-        return None
-    return run.status
+        [run] = flwr.ask("list", "--run-id", run_id)["runs"]
+    except UserError:
+        return "", ""
+    return run["status"], run["status-details"]
 
 
-def _verdict(client: ControlHttpClient, run_id: int) -> RunOutcome | None:
+def _verdict(flwr: FlowerProgram, run_id: str) -> RunOutcome | None:
     """Outcome of a finished run; None while it is unfinished, or without an answer."""
-    status = _status(client, run_id)
-    if status is None or status.status != "finished":
+    status, details = _status(flwr, run_id)
+    if not status.startswith("finished:"):
         return None
-    text = f"finished:{status.sub_status}"
-    if status.sub_status == "completed":
-        return RunOutcome(text, "")
-    details = status.details.removeprefix("Simulation failed with exception: ").strip()
-    return RunOutcome(text, details or f"Flower reports {text} without a reason.")
+    if status == "finished:completed":
+        return RunOutcome(status, "")
+    if details == "N/A":
+        return RunOutcome(status, f"Flower reports {status} without a reason.")
+    return RunOutcome(status, details.removeprefix("Simulation failed with exception: ").strip())
 
 
 def _explained(outcome: RunOutcome, log: str) -> RunOutcome:
@@ -286,38 +251,6 @@ def _explained(outcome: RunOutcome, log: str) -> RunOutcome:
     else:
         found = [line for line in raised if line.endswith(": " + outcome.details.split("\n")[0])]
     return RunOutcome(outcome.status, found[0]) if found else outcome
-
-
-def _stop_run(client: ControlHttpClient, run_id: int) -> None:
-    from flwr.proto.control_pb2 import StopRunRequest
-
-    with contextlib.suppress(Exception):
-        client.StopRun(StopRunRequest(run_id=run_id))
-
-
-def _message(response: object) -> str:
-    """Extract the message from an error reply."""
-    from flwr.supercore.error import FlowerError
-
-    text = str(getattr(response, "text", response))
-    with contextlib.suppress(Exception):
-        if error := FlowerError.from_json(text):
-            return " ".join(filter(None, [error.message, error.public_details]))
-    return text
-
-
-@contextlib.contextmanager
-def _no_proxy() -> Iterator[None]:
-    """Ignore the user's proxy settings for connections to this machine."""
-    old = os.environ.get("NO_PROXY")
-    os.environ["NO_PROXY"] = "*"
-    try:
-        yield
-    finally:
-        if old is None:
-            del os.environ["NO_PROXY"]
-        else:
-            os.environ["NO_PROXY"] = old
 
 
 def _read(path: Path, start: int = 0) -> str:

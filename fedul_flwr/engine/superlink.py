@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import contextlib
 import http.client
-import importlib
 import importlib.util
 import os
 import shutil
@@ -30,6 +29,7 @@ from typing import Any, Self
 import psutil
 
 from fedul_flwr.config.references import USER_PATH
+from fedul_flwr.engine.flower_program import FlowerProgram
 from fedul_flwr.engine.process_tree import MARK, PREFIX, end_superlink, is_alive
 from fedul_flwr.errors import UserError
 from fedul_flwr.results.environment import COMMIT, git_commit
@@ -37,11 +37,11 @@ from fedul_flwr.results.environment import COMMIT, git_commit
 _HOST = "127.0.0.1"
 _ENDING_SIGNALS = ("SIGTERM", "SIGHUP")
 
-# The same program as the `flower-superlink` script, run by our own interpreter. If this process is
-# killed before it can clean up, the program does it instead. (Flower's processes would then end by
-# themselves, but Ray's agents would not.)
+# The program `flower-superlink`, run by our own interpreter. If this process is killed before it
+# can clean up, the program does it instead. (Flower's processes would then end by themselves, but
+# Ray's agents would not.)
 _PROGRAM = """\
-import os, subprocess, sys, threading, time
+import importlib.metadata, os, subprocess, sys, threading, time
 parent, home = int(sys.argv.pop(1)), sys.argv.pop(1)
 def clean_up():
     while os.getppid() == parent:
@@ -49,9 +49,9 @@ def clean_up():
     subprocess.Popen([sys.executable, "-P", "-m", "fedul_flwr.engine.process_tree", home])
 if parent:
     threading.Thread(target=clean_up, daemon=True).start()
-from flwr.superlink.cli import flower_superlink
-sys.argv[0] = "flower-superlink"
-flower_superlink()
+[entry] = importlib.metadata.entry_points(group="console_scripts", name="flower-superlink")
+sys.argv[0] = entry.name
+sys.exit(entry.load()())
 """
 
 
@@ -84,6 +84,7 @@ class LocalSuperLink:
         self._start_timeout = start_timeout
         self._stop_timeout = stop_timeout
         self._process: subprocess.Popen[bytes] | None = None
+        self._flwr: FlowerProgram | None = None
         self._seen: dict[int, psutil.Process] = {}
         self._old_handlers: dict[int, Any] = {}
 
@@ -92,10 +93,18 @@ class LocalSuperLink:
         """Process id of the SuperLink, 0 before entry."""
         return self._process.pid if self._process else 0
 
+    @property
+    def flwr(self) -> FlowerProgram:
+        """The program ``flwr``, which gives this SuperLink commands; only after entry."""
+        assert self._flwr is not None
+        return self._flwr
+
     def __enter__(self) -> Self:
         self._catch_signals()
         try:
             self.home = _new_home()
+            # It needs seconds to load, and does so while the SuperLink starts.
+            self._flwr = FlowerProgram(self._environment(), self.home / "flwr.log")
             self._start()
         except BaseException:  # Ctrl-C too: without a `with` block nothing else stops the processes
             self.stop()
@@ -116,6 +125,7 @@ class LocalSuperLink:
                     f"`FLWR_HOME={self.home} flwr list`; stop it with "
                     f"`{sys.executable} -m fedul_flwr.engine.process_tree {self.home}`."
                 )
+                self.flwr.close()
             else:
                 self.stop()
         finally:
@@ -146,6 +156,8 @@ class LocalSuperLink:
     def stop(self) -> None:
         """End every process of this SuperLink and remove its directory; harmless if repeated."""
         with _uninterrupted():
+            if self._flwr is not None:
+                self._flwr.close()
             if self.home != Path():
                 end_superlink(self.home, self._descendants, self._stop_timeout)
             if self._process is not None:
@@ -163,8 +175,6 @@ class LocalSuperLink:
                 encoding="utf-8",
             )
             self._process = self._spawn(port)
-            # `run_app` needs seconds of imports: do them while the other process starts.
-            importlib.import_module("flwr.cli.build")
             while self._process.poll() is None and time.monotonic() < deadline:
                 # If it is dead after an answer, the answer came from another program on the port.
                 if _is_healthy(port) and self._process.poll() is None:

@@ -14,6 +14,23 @@ from fedul_flwr.errors import UserError
 from fedul_flwr.federated.arrays import PlainArray
 
 
+def weighted_mean(records: Sequence[ArrayRecord], weights: Sequence[float]) -> ArrayRecord:
+    """Mean of the arrays of ``records``, computed as Flower's FedAvg does, bit for bit.
+
+    Parameters
+    ----------
+    records : n records with arrays of the same names and shapes, at least one.
+    weights : n weights of any sign, whose sum is not 0.
+    """
+    total = sum(weights)
+    mean: dict[str, NDArray[Any]] = {}
+    for record, weight in zip(records, weights, strict=True):
+        for name, array in record.items():
+            part = array.numpy() * (weight / total)
+            mean[name] = mean[name] + part if name in mean else part
+    return ArrayRecord({name: PlainArray.of(np.asarray(value)) for name, value in mean.items()})
+
+
 def average_buffers(
     records: Sequence[ArrayRecord],
     weights: NDArray[np.float64],

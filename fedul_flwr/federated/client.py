@@ -172,8 +172,8 @@ class MethodClient(NumPyClient):
         received : arrays that it sent beside the model, by name of their record.
         """
         from fedul_flwr.federated.local_training import train_task
+        from fedul_flwr.learning.device import keep_freed_memory, release_freed_memory
         from fedul_flwr.learning.local import dump_arrays, load_arrays
-        from fedul_flwr.learning.machine import keep_freed_memory, release_freed_memory
 
         keep_freed_memory()
         round, model = self.round(config, received), self.model
@@ -231,7 +231,7 @@ class MethodClient(NumPyClient):
 def _model(
     name: str, image_shape: tuple[int, int, int], num_classes: int, threads: int
 ) -> nn.Module:
-    from fedul_flwr.learning.machine import set_threads
+    from fedul_flwr.learning.device import set_threads
     from fedul_flwr.models import build_model
 
     set_threads(threads)

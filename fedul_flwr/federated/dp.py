@@ -10,7 +10,14 @@ from typing import Any, cast
 import numpy as np
 from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord
 from flwr.common import log
-from flwr.serverapp import Grid
+from flwr.serverapp import (
+    GaussianPrivacyEvent,
+    Grid,
+    NeighboringRelation,
+    PrivacyConfig,
+    RdpAccountant,
+    SamplingMethod,
+)
 from flwr.serverapp.exception import PrivacyBudgetExhausted
 from flwr.serverapp.strategy import (
     DifferentialPrivacyClientSideFixedClipping,
@@ -18,13 +25,6 @@ from flwr.serverapp.strategy import (
     FedAvg,
     Strategy,
 )
-from flwr.supercore.privacy_accounting import (
-    GaussianPrivacyEvent,
-    NeighboringRelation,
-    PrivacyConfig,
-    SamplingMethod,
-)
-from flwr.supercore.privacy_accounting.rdp_accountant import RdpAccountant
 from numpy.typing import NDArray
 
 from fedul_flwr.config.privacy import DPSettings

@@ -5,16 +5,13 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable
 from itertools import groupby
+from typing import Any
 
 from flwr.app import Error, Message, RecordDict
-from flwr.app.message import make_message
-from flwr.common.constant import ErrorCode
-from flwr.proto.node_pb2 import NodeInfo
 from flwr.serverapp import Grid
-from flwr.supercore.run import Run
-from flwr.superlink.grid.http_grid import HttpGrid
 
 from fedul_flwr.errors import BadMessageError
+from fedul_flwr.federated.flower_internals import ErrorCode, HttpGrid, make_message
 from fedul_flwr.federated.packing import pack, unpack
 
 _SHORTEST, _LONGEST, _SHARE = 0.2, 3.0, 0.05
@@ -31,16 +28,16 @@ class GridProxy(Grid):
         """As the grid does."""
         return self._grid.get_node_ids()
 
-    def get_nodes(self) -> Iterable[NodeInfo]:
-        """As the grid does."""
+    def get_nodes(self) -> Iterable[Any]:
+        """As the grid does; each has a ``node_id`` and a ``name``."""
         return self._grid.get_nodes()
 
-    def set_run(self, run: Run) -> None:
+    def set_run(self, run: Any) -> None:
         """As the grid does."""
         self._grid.set_run(run)
 
     @property
-    def run(self) -> Run:
+    def run(self) -> Any:
         """As the grid's."""
         return self._grid.run
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any
 
-from flwr.proto.node_pb2 import NodeInfo
 from flwr.serverapp import Grid
 
 from fedul_flwr.federated.grid import GridProxy
@@ -22,6 +22,6 @@ class SampledGrid(GridProxy):
         """Node ids of the clients, in partition order."""
         return list(self._nodes)
 
-    def get_nodes(self) -> Iterable[NodeInfo]:
+    def get_nodes(self) -> Iterable[Any]:
         """Information about the nodes of the clients."""
         return [node for node in super().get_nodes() if node.node_id in self._nodes]

@@ -15,6 +15,7 @@ from fedul_flwr.errors import UserError
 from fedul_flwr.propagation.client_noise import ClientNoise, Store
 from fedul_flwr.propagation.codes import checked_features, encode
 from fedul_flwr.propagation.labels import labels_from_scores, one_hot, reweigh_by_prior
+from fedul_flwr.propagation.partial_sums import label_part, own_rows, scores_of
 from fedul_flwr.propagation.phases import (
     ATTEMPT,
     COLUMNS,
@@ -31,7 +32,6 @@ from fedul_flwr.propagation.phases import (
     UNLABELED_POINTS,
     WITHHELD,
 )
-from fedul_flwr.propagation.shares import label_part, own_rows, scores_of
 from fedul_flwr.secure.backends import BACKENDS
 from fedul_flwr.secure.rowsums import open_rows, pair_masks, split_share
 from fedul_flwr.secure.similarity import Encode, SimilarityBackend, Task

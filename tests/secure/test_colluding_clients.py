@@ -11,10 +11,17 @@ from numpy.typing import NDArray
 from fedul_flwr.config.semi import XCLPSettings
 from fedul_flwr.errors import UserError
 from fedul_flwr.propagation.labels import one_hot
+from fedul_flwr.propagation.partial_sums import label_part, own_rows, propagation_weights
 from fedul_flwr.propagation.server import LabelPropagation
-from fedul_flwr.propagation.shares import influences, label_part, own_rows
 from fedul_flwr.secure.comparison import mask_keys
-from fedul_flwr.secure.rowsums import Words, combine, open_rows, pair_masks, split_share, to_words
+from fedul_flwr.secure.rowsums import (
+    Words,
+    open_rows,
+    pair_masks,
+    split_share,
+    sum_shares,
+    to_words,
+)
 from tests.parties import SEED
 from tests.secure.test_masks import keys_of
 from tests.secure.test_why_labeled_rows_stay import CLASSES, World, world
@@ -36,7 +43,7 @@ def summed(held: World) -> tuple[dict[int, Words], dict[int, Words], dict[int, s
     """A sum under masks: parts of all clients in the clear, sums as opened, and whose rows."""
     clients = np.unique(held.owners).tolist()
     joint = replace(held.joint, clients=tuple(clients))
-    found = influences(joint, clients)
+    found = propagation_weights(joint, clients)
     unlabeled = list(found.unlabeled.values())
     parts, shares, rows = {}, {}, {}
     for position, client in enumerate(clients):
@@ -47,7 +54,7 @@ def summed(held: World) -> tuple[dict[int, Words], dict[int, Words], dict[int, s
         mask = pair_masks(keys_of(client, clients), client, part.shape)
         shares[client] = split_share(part, rows[client], len(clients), mask)
         parts[client] = to_words(part, len(clients))
-    sums = combine({c: share.sent for c, share in shares.items()}, found.rows())
+    sums = sum_shares({c: share.sent for c, share in shares.items()}, found.rows())
     opened = {c: to_words(open_rows(shares[c].kept, sums[c])) for c in clients}
     return parts, opened, rows
 

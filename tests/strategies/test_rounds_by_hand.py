@@ -19,7 +19,7 @@ from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.data.types import Arrays, Floats
 from fedul_flwr.engine.in_process import FIRST_NODE_ID, InProcessGrid
 from fedul_flwr.errors import NoUpdateError, UserError
-from fedul_flwr.federated.aggregation import average_buffers, merge
+from fedul_flwr.federated.aggregation import average_buffers, merge, weighted_mean
 from fedul_flwr.federated.base_state import dump_base_state, load_base_state
 from fedul_flwr.federated.base_strategies import BASES, build_base, refuse_too_few
 from fedul_flwr.federated.dp import PrivateMean
@@ -467,6 +467,31 @@ def test_a_strategy_keeps_its_bases_memory_under_a_name_of_its_own(settings: Set
     assert strategy.state_dict() == {"base/m_t/dict/w": np.array([7.0])}
     again.load_state_dict({**strategy.state_dict(), "independent/w": np.array([1.0])})
     assert again.state_dict() == strategy.state_dict()
+
+
+def test_given_weights_of_either_sign_then_their_mean_is_weighted() -> None:
+    """(3·[1, 2] - 1·[5, 0])/(3 - 1) = [-1, 3]."""
+    records = [to_record({"w": np.array(w, np.float32)}) for w in ([1, 2], [5, 0])]
+    found = weighted_mean(records, [3.0, -1.0])["w"].numpy()
+    assert (found.dtype, found.tolist()) == (np.float32, [-1.0, 3.0])
+
+
+def test_a_weighted_mean_has_the_bits_of_flowers() -> None:
+    """Weights are divided before they multiply, and products are added one after the other."""
+    rng = np.random.default_rng(0)
+    records = [to_record({"w": rng.normal(size=99).astype(np.float32)}) for _ in range(5)]
+    weights = [3.0, 0.1, 7.0, 11.0, 0.7]
+    replies = [
+        Message(
+            RecordDict({"arrays": record, "metrics": MetricRecord({"num-examples": weight})}),
+            reply_to=Message(RecordDict(), dst_node_id=1, message_type="train"),
+        )
+        for record, weight in zip(records, weights, strict=True)
+    ]
+    flowers, _ = FedAvg().aggregate_train(1, replies)
+    assert flowers is not None
+    mean = weighted_mean(records, weights)["w"].numpy()
+    np.testing.assert_array_equal(mean, flowers["w"].numpy(), strict=True)
 
 
 def test_a_mean_of_buffers_is_taken_in_wide_numbers() -> None:

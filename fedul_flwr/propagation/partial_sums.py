@@ -18,7 +18,7 @@ from scipy import sparse
 
 from fedul_flwr.data.types import Floats, Ints
 from fedul_flwr.errors import UserError
-from fedul_flwr.propagation.solve import ALPHA, influence, scaled_by_class
+from fedul_flwr.propagation.solve import ALPHA, propagation_columns, scaled_by_class
 
 Singles = NDArray[np.float32]
 
@@ -60,7 +60,7 @@ class Influences:
         return {client: size + 1 for client, size in self.unlabeled.items()}
 
 
-def influences(
+def propagation_weights(
     joint: JointGraph,
     participants: Sequence[int],
     alpha: float = ALPHA,
@@ -78,7 +78,7 @@ def influences(
     labeled = joint.labeled & (joint.owners != withheld if withheld is not None else True)
     asked = ~labeled & np.isin(joint.owners, participants)
     used = np.flatnonzero(labeled & np.isin(joint.owners, participants))
-    found = influence(joint.graph, used, alpha)[asked].astype(np.float32)
+    found = propagation_columns(joint.graph, used, alpha)[asked].astype(np.float32)
     return Influences(
         unlabeled={c: int((joint.owners[asked] == c).sum()) for c in participants},
         columns={c: found[:, joint.owners[used] == c] for c in participants},
