@@ -7,7 +7,7 @@ from functools import cached_property
 from flwr.app import ArrayRecord
 from flwr.serverapp import Grid
 
-from baselines.network_labels import label_by_network
+from baselines.pseudo_label import label_by_network
 from fedul_flwr.data.content import Content, number
 from fedul_flwr.federated.client import MethodClient
 from fedul_flwr.federated.client_data import PartlyLabeledData
@@ -56,14 +56,14 @@ class FedSemClient(MethodClient):
         load_arrays(self.model, content.arrays)
         found = label_by_network(self.model, self.data)
         stored = {"labels": found.labels, "confidence": found.confidence}
-        self.state.keep(LABEL, number(content, "after-round"), stored)
+        self.state.save(LABEL, number(content, "after-round"), stored)
         return Content()
 
     def task(self, round: Round) -> LocalTask:
         """Training on the given and the stored labels."""
 
         def label() -> PseudoLabels:
-            stored = self.state.recall(LABEL, round.number)
+            stored = self.state.load(LABEL, round.number)
             if not stored:
                 return PseudoLabels.none(len(self.data.unlabeled))
             return PseudoLabels(stored["labels"], stored["confidence"], largest=1.0)

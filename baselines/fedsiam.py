@@ -36,8 +36,8 @@ from fedul_flwr.federated.reply_checks import STEPS
 from fedul_flwr.federated.round_record import RoundRecord
 from fedul_flwr.federated.strategy import MethodStrategy
 from fedul_flwr.learning.batches import paired_batches
+from fedul_flwr.learning.device import place
 from fedul_flwr.learning.local import dump_arrays, load_arrays
-from fedul_flwr.learning.machine import place
 from fedul_flwr.learning.mean_teacher import MeanTeacherObjective
 from fedul_flwr.learning.schedules import ramp_up
 from fedul_flwr.learning.task import LocalTask, Records, Round

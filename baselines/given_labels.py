@@ -19,7 +19,7 @@ from fedul_flwr.errors import UserError
 from fedul_flwr.federated.client import MethodClient
 from fedul_flwr.federated.client_data import PartlyLabeledData
 from fedul_flwr.federated.client_policy import GivenLabelClients
-from fedul_flwr.federated.disclosure import HELLO_ONLY, PARTLY_LABELED, only_when
+from fedul_flwr.federated.disclosure import DESCRIBE_ONLY, PARTLY_LABELED, only_when
 from fedul_flwr.federated.label_place import LabelPlaceStrategy
 from fedul_flwr.learning.task import LocalTask, Round
 
@@ -98,6 +98,6 @@ def _at_server(settings: RunConfig) -> bool:
 
 DISCLOSURES = (
     *only_when(_at_clients, PARTLY_LABELED),
-    *only_when(_at_server, HELLO_ONLY),
+    *only_when(_at_server, DESCRIBE_ONLY),
 )
 """Sent by a client; with labels at the server, which it is."""

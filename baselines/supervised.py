@@ -16,12 +16,13 @@ from fedul_flwr.data.types import UNLABELED, LabeledPoints
 from fedul_flwr.errors import OwnDataError, UserError
 from fedul_flwr.federated.client import MethodClient
 from fedul_flwr.federated.client_data import ClientData
-from fedul_flwr.federated.disclosure import PREPARE, TRAINING, Sent
+from fedul_flwr.federated.disclosure import TRAINING, Sent
+from fedul_flwr.federated.messages import SETUP
 from fedul_flwr.learning.batches import num_batches, point_batches, repeated_batches
 from fedul_flwr.learning.local import on_logits
 from fedul_flwr.learning.task import LocalTask, Round
 
-DISCLOSURES = (*TRAINING, Sent(PREPARE, ("num-points",), "how many points"))
+DISCLOSURES = (*TRAINING, Sent(SETUP, ("num-points",), "how many points"))
 """Sent by a client."""
 
 

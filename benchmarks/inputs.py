@@ -10,7 +10,7 @@ import numpy as np
 from fedul_flwr.config.base import Scalar
 from fedul_flwr.data.sources import load_source
 from fedul_flwr.data.types import Bytes, Ints, Source
-from fedul_flwr.reproduction.tables import read_table
+from fedul_flwr.experiments.table_file import read_table
 
 _CHECKOUT = Path(__file__).parents[1]
 MADE = _CHECKOUT / "runs" / "bench" / "data"

@@ -22,7 +22,7 @@ from fedul_flwr.propagation.codes import NUM_BITS, SEED_BYTES, encode
 from fedul_flwr.propagation.graph import NUM_NEIGHBOURS, normalised_graph
 from fedul_flwr.propagation.labels import labels_from_scores, one_hot
 from fedul_flwr.propagation.neighbours import neighbours_by_code
-from fedul_flwr.propagation.solve import ALPHA, influence, propagate
+from fedul_flwr.propagation.solve import ALPHA, propagate, propagation_columns
 
 NUM_CLASSES = 10
 SCALES = (1000, 2000, 5000, 10_000, 20_000, 50_000)
@@ -52,14 +52,14 @@ def measure(quick: bool) -> Outcome:
     labels = one_hot(few_labels(classes, 20), NUM_CLASSES)
     points = np.arange(0, size, 10)
     ten = [seconds(lambda: propagate(graph, labels)) for _ in range(turns)]
-    many = [seconds(lambda: influence(graph, points)) for _ in range(turns)]
+    many = [seconds(lambda: propagation_columns(graph, points)) for _ in range(turns)]
     system = np.eye(size) - ALPHA * graph.toarray()
     start = time.perf_counter()
     inverse = np.linalg.inv(system)
     dense = [time.perf_counter() - start]
     compare(f"scores of {NUM_CLASSES} classes / dense inverse", ten, dense, 100)
     compare(f"influence of {num_columns:,} points / dense inverse", many, dense, 5)
-    error = np.abs(influence(graph, points) - inverse[:, points]).max()
+    error = np.abs(propagation_columns(graph, points) - inverse[:, points]).max()
     outcome.notes.append(f"largest difference of an influence from the dense inverse: {error:.1e}")
     del system, inverse
     if importlib.util.find_spec("faiss"):

@@ -84,7 +84,7 @@ def arithmetic(model: str, image_shape: tuple[int, int, int]) -> str:
     """Precision that ``"auto"`` chooses for a model of ten classes on this processor."""
     import torch
 
-    from fedul_flwr.learning.machine import choose_dtype
+    from fedul_flwr.learning.device import choose_dtype
     from fedul_flwr.models import build_model
 
     chosen = choose_dtype("auto", build_model(model, image_shape, 10), torch.device("cpu"))
@@ -96,7 +96,7 @@ def machine() -> dict[str, Any]:
     # Imported here: it takes half a gigabyte, which would count as memory of other processes.
     import torch
 
-    from fedul_flwr.learning.machine import fast_bfloat16
+    from fedul_flwr.learning.device import fast_bfloat16
 
     packages = ("torch", "torchvision", "flwr", "ray", "numpy")
     return {

@@ -28,7 +28,7 @@ from fedul_flwr.federated.sparse import encode as sparse_encode
 from fedul_flwr.propagation.codes import SEED_BYTES, encode
 from fedul_flwr.propagation.graph import NUM_NEIGHBOURS, normalised_graph
 from fedul_flwr.propagation.neighbours import neighbours_by_code
-from fedul_flwr.propagation.solve import influence
+from fedul_flwr.propagation.solve import propagation_columns
 from fedul_flwr.secure.backends import BACKENDS
 
 MEGABYTE = 1e6
@@ -139,7 +139,7 @@ def propagation(quick: bool) -> dict[str, float]:
     pairs = size * (size - 1) / 2
     graph = normalised_graph(neighbours_by_code(codes, NUM_NEIGHBOURS))
     columns = np.arange(0, size, 10)
-    solving = processor_seconds(lambda: influence(graph, columns), turns)
+    solving = processor_seconds(lambda: propagation_columns(graph, columns), turns)
     clients, points, num_bits = (3, 20, 256) if quick else (4, 100, 1024)
     began = time.process_time()
     measured = compare_group("rlwe", clients, points, num_bits)

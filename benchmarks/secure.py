@@ -24,8 +24,8 @@ from fedul_flwr.engine.in_process import run_in_process
 from fedul_flwr.propagation.hamming import hamming
 from fedul_flwr.secure import channels
 from fedul_flwr.secure.backends import BACKENDS, PROTOCOLS
-from fedul_flwr.secure.hamming.pairwise import Seat, Turn
-from fedul_flwr.secure.rowsums import combine, open_rows, pair_masks, split_share
+from fedul_flwr.secure.hamming.pairwise import Party, StepResult
+from fedul_flwr.secure.rowsums import open_rows, pair_masks, split_share, sum_shares
 from fedul_flwr.secure.similarity import Arrays, Task
 
 MEGABYTE = 1e6
@@ -121,7 +121,7 @@ def _sums(outcome: Outcome, turns: int) -> None:
             mask = pair_masks(shared, client, part.shape)
             own = slice(500 * client, 500 * (client + 1))
             sent[client], kept[client] = split_share(part, own, 5, mask)
-        rows = combine(sent, sizes)
+        rows = sum_shares(sent, sizes)
         for client in range(5):
             found = open_rows(kept[client], rows[client])
             expected = sum(parts)[500 * client : 500 * (client + 1)]
@@ -174,7 +174,7 @@ def compare_group(name: str, clients: int, points: int, num_bits: int) -> dict[s
                 server_round=1,
                 num_points=points,
                 num_bits=num_bits,
-                fewest_labeled=1,
+                min_labeled_clients=1,
                 seed_is_public=True,
                 encode=lambda _, own=codes[client]: own,
             )
@@ -195,23 +195,23 @@ def compare_pair(name: str, points: int, num_bits: int) -> dict[str, Any]:
     """A comparison of an owner and an evaluator with existing keys, all messages encrypted."""
     protocol, codes = PROTOCOLS[name], _codes(2, points, num_bits)
     sizes = {0: points, 1: points}
-    seats = [
-        Seat(0, (1,), (), sizes, num_bits, bytes(32)),
-        Seat(1, (), (0,), sizes, num_bits, bytes(32)),
+    parties = [
+        Party(0, (1,), (), sizes, num_bits, bytes(32)),
+        Party(1, (), (0,), sizes, num_bits, bytes(32)),
     ]
     key, sent = os.urandom(32), 0
     told: list[dict[str, Any]] = [{}, {}]
     inbox: list[Mapping[int, Arrays]] = [{}, {}]
     start = time.perf_counter()
-    turns = [protocol.prepare(seat) for seat in seats]
+    turns = [protocol.prepare(party) for party in parties]
     for step in (None, protocol.offer, protocol.answer, protocol.reveal):
         if step is not None:
-            turns = [step(seats[i], turns[i].state, codes[i], inbox[i]) for i in range(2)]
-        for client, turn in enumerate(turns):
+            turns = [step(parties[i], turns[i].state, codes[i], inbox[i]) for i in range(2)]
+        for client, result in enumerate(turns):
             place = channels.Place(bytes(32), 0, "step", client, 1 - client)
-            sealed = channels.seal(_to_other(turn, client), key, place, os.urandom)
-            told[client] |= turn.to_server.get(1 - client, {})
-            sent += sealed.nbytes + _size(turn.to_server.get(1 - client, {}))
+            sealed = channels.seal(_to_other(result, client), key, place, os.urandom)
+            told[client] |= result.to_server.get(1 - client, {})
+            sent += sealed.nbytes + _size(result.to_server.get(1 - client, {}))
             inbox[1 - client] = {client: channels.unseal(sealed, key, place)}
     found = protocol.distances((points, points), num_bits, told[0], told[1])
     taken = time.perf_counter() - start
@@ -220,9 +220,9 @@ def compare_pair(name: str, points: int, num_bits: int) -> dict[str, Any]:
     return {"seconds": taken, "sent": sent, "peak": peak}
 
 
-def _to_other(turn: Turn, client: int) -> Arrays:
-    shared = turn.to_evaluators if client == 0 else turn.to_owners
-    return {**shared, **turn.to_peers.get(1 - client, {})}
+def _to_other(result: StepResult, client: int) -> Arrays:
+    shared = result.to_evaluators if client == 0 else result.to_owners
+    return {**shared, **result.to_peers.get(1 - client, {})}
 
 
 def _codes(clients: int, points: int, num_bits: int) -> list[Bytes]:

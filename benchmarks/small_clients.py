@@ -18,7 +18,7 @@ from benchmarks.inputs import cifar_like
 from benchmarks.plain_rounds import PlainRounds
 from benchmarks.report import Bar, Outcome, best
 from fedul_flwr.config.run_config import RunConfig, resolve
-from fedul_flwr.learning.machine import fast_bfloat16
+from fedul_flwr.learning.device import fast_bfloat16
 
 CHECKOUT = Path(__file__).parents[1]
 PFL = CHECKOUT / ".venv-pfl"

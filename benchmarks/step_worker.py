@@ -27,8 +27,8 @@ from fedul_flwr.data.set_generator import GeneratedSets, generate_sets
 from fedul_flwr.data.sources import load_source
 from fedul_flwr.data.types import Source
 from fedul_flwr.learning.batches import point_batches
+from fedul_flwr.learning.device import keep_freed_memory
 from fedul_flwr.learning.local import on_logits, predict_logits, train_local
-from fedul_flwr.learning.machine import keep_freed_memory
 from fedul_flwr.learning.plan import LocalPlan
 from fedul_flwr.models import build_model
 from fedul_flwr.surrogate import SurrogateLoss

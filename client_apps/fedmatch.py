@@ -43,10 +43,10 @@ from fedul_flwr.learning.decomposition import (
     unflatten,
     unlabeled_part,
 )
+from fedul_flwr.learning.device import keep_freed_memory, place, release_freed_memory
 from fedul_flwr.learning.disjoint import Penalties, train_disjoint
 from fedul_flwr.learning.inter_client import InterClientConsistency
 from fedul_flwr.learning.local import dump_arrays, load_arrays
-from fedul_flwr.learning.machine import keep_freed_memory, place, release_freed_memory
 from fedul_flwr.learning.task import Records, Round
 from fedul_flwr.learning.views import strong_view
 from fedul_flwr.learning.weighted import scaled_cross_entropy
@@ -162,7 +162,7 @@ class FedMatchClient(MethodClient):
         }
         kept = parts | {part: update.kept for part, update in updates.items()}
         exchanged = {BASE_ROUND: np.array(round.number)}
-        self.state.keep(HELD, round.number, flatten(kept) | exchanged)
+        self.state.save(HELD, round.number, flatten(kept) | exchanged)
         release_freed_memory()
         return Update({}, count, metrics, {part: sent.record for part, sent in updates.items()})
 
@@ -170,7 +170,7 @@ class FedMatchClient(MethodClient):
         """Parts of the exchange in round ``since``: empty for round 0, ``None`` if lost."""
         if since == 0:
             return {}
-        kept = self.state.recall(HELD, number)
+        kept = self.state.load(HELD, number)
         if not kept or int(kept.pop(BASE_ROUND)) != since:
             return None
         return unflatten(kept)
@@ -221,9 +221,9 @@ class FedMatchClient(MethodClient):
         }
         if self.options.keep_helpers:
             if found:
-                self.state.keep(HELPERS, round.number, flatten(found))
+                self.state.save(HELPERS, round.number, flatten(found))
             else:
-                found = unflatten(self.state.recall(HELPERS, round.number))
+                found = unflatten(self.state.load(HELPERS, round.number))
         return [self._model_of(parts | {name: own}) for own in found.values()]
 
     def _model_of(self, parts: Parts) -> nn.Module:

@@ -17,8 +17,8 @@ from fedul_flwr.data.seeds import stream
 from fedul_flwr.data.types import Bools
 from fedul_flwr.federated.client import MethodClient
 from fedul_flwr.federated.client_data import UnlabeledSetData
-from fedul_flwr.federated.disclosure import EVALUATE, PREPARE, UNLABELED_SETS, Sent
-from fedul_flwr.federated.messages import CLASS_MASSES, METRICS, TEST_PRIOR
+from fedul_flwr.federated.disclosure import EVALUATE, UNLABELED_SETS, Sent
+from fedul_flwr.federated.messages import CLASS_MASSES, METRICS, SETUP, TEST_PRIOR
 from fedul_flwr.learning.class_priors import class_masses
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ def _holds_out(settings: RunConfig) -> bool:
 
 DISCLOSURES = (
     *UNLABELED_SETS,
-    Sent(PREPARE, (CLASS_MASSES,), "points of each class, by its priors", when=_prior_of_sets),
+    Sent(SETUP, (CLASS_MASSES,), "points of each class, by its priors", when=_prior_of_sets),
     Sent(
         EVALUATE,
         ("num-examples", "loss"),

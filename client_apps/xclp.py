@@ -14,8 +14,8 @@ from fedul_flwr.data.content import Content
 from fedul_flwr.data.types import Arrays
 from fedul_flwr.federated.client import MethodClient
 from fedul_flwr.federated.client_data import PartlyLabeledData
-from fedul_flwr.federated.disclosure import PARTLY_LABELED, PREPARE, Sent, only_when
-from fedul_flwr.federated.messages import ARRAYS, FEDERATION, FORGETFUL
+from fedul_flwr.federated.disclosure import PARTLY_LABELED, Sent, only_when
+from fedul_flwr.federated.messages import ARRAYS, FORGETFUL, SETUP
 from fedul_flwr.propagation.client import PHASES, Features, PropagationClient, end_propagation
 from fedul_flwr.propagation.client_noise import ClientNoise
 from fedul_flwr.propagation.graph_points import GraphPoints
@@ -88,7 +88,7 @@ class XCLPClient(MethodClient):
         """Answer phases of the propagation, besides those of every method."""
         if name in PHASES:
             return self.propagation.on_phase(name, content)
-        if name == PREPARE:  # a client that starts again leaves a running propagation
+        if name == SETUP:  # a client that starts again leaves a running propagation
             end_propagation(self.state)
         return super().on_phase(name, content)
 
@@ -132,7 +132,7 @@ def propagation_client(
         client.state,
         number,
         resumed=bool(settings.resume),
-        forgetful=FORGETFUL in client.state.values(FEDERATION),
+        forgetful=FORGETFUL in client.state.values(SETUP),
     )
     return PropagationClient(
         settings[XCLPSettings],

@@ -17,19 +17,20 @@ from fedul_flwr.data.types import UNLABELED, Arrays, Propagated
 from fedul_flwr.errors import OwnDataError
 from fedul_flwr.federated.client import MethodClient
 from fedul_flwr.federated.client_data import PartlyLabeledData
-from fedul_flwr.federated.disclosure import COUNTS, PREPARE, REGISTRATION, Sent
+from fedul_flwr.federated.disclosure import COUNTS, REGISTRATION, Sent
+from fedul_flwr.federated.messages import SETUP
 from fedul_flwr.propagation.client import PHASES, PropagationClient, end_propagation
 from fedul_flwr.propagation.graph_points import GraphPoints
 from fedul_flwr.propagation.labels import labels_from_scores
 from fedul_flwr.propagation.phases import LABEL, LAST, OWN_LABELS
 from fedul_flwr.results.label_files import write_labels
-from fedul_flwr.results.label_names import LEFT_OUT, NETWORK, PERCLIENT_LP, XCLP, file_name
+from fedul_flwr.results.label_names import LEFT_OUT, LOCAL_LP, NETWORK, XCLP, file_name
 
 DISCLOSURES = (
     *REGISTRATION,
     COUNTS,
     *propagation_disclosures("once"),
-    Sent(PREPARE, ("num-compared",), "how many points are in the graph"),
+    Sent(SETUP, ("num-compared",), "how many points are in the graph"),
 )
 """Sent by a client of XCLP for prediction."""
 
@@ -81,7 +82,7 @@ class XCLPPredictClient(MethodClient):
             if content.values[LAST]:
                 end_propagation(self.state)
             return Content()
-        if name == PREPARE:  # a client that starts again leaves a running propagation
+        if name == SETUP:  # a client that starts again leaves a running propagation
             end_propagation(self.state)
         return super().on_phase(name, content)
 
@@ -104,7 +105,7 @@ class XCLPPredictClient(MethodClient):
                 self._write(NETWORK, network_labels(logits))
         if options.compare:
             scores = graph.own_scores(features, self.settings[XCLPSettings])
-            self._write(PERCLIENT_LP, labels_from_scores(scores, graph.labels))
+            self._write(LOCAL_LP, labels_from_scores(scores, graph.labels))
         return features
 
     def _write(self, source: str, found: Propagated) -> None:

@@ -17,7 +17,7 @@ from fedul_flwr.config.run_config import RunConfig, parse_flat
 from fedul_flwr.federated.client import MethodClient
 from fedul_flwr.federated.client_state import ClientState
 from fedul_flwr.federated.dispatch import make_client_app
-from fedul_flwr.federated.messages import ARRAYS, FEDERATION
+from fedul_flwr.federated.messages import ARRAYS, SETUP
 from fedul_flwr.methods import find_method
 
 SETTINGS = "settings"
@@ -54,8 +54,8 @@ def clip(message: Message, context: Context, call_next: ClientAppCallable) -> Me
 
 
 def _told(context: Context) -> tuple[dict[str, Any], RunConfig]:
-    """The setup from phase ``prepare``, and the run's settings."""
-    told = ClientState(context.state).values(FEDERATION)
+    """The setup from phase ``setup``, and the run's settings."""
+    told = ClientState(context.state).values(SETUP)
     # Prefer the settings that the server sent: they have absolute paths and those of `resume`.
     return told, _parse(
         str(told.get(SETTINGS) or json.dumps(dict(context.run_config), sort_keys=True))

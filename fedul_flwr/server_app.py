@@ -12,7 +12,7 @@ from flwr.serverapp import Grid, ServerApp
 from fedul_flwr.config.run_config import RunConfig, resolve
 from fedul_flwr.errors import UserError
 from fedul_flwr.federated.grid import for_devices
-from fedul_flwr.learning.machine import keep_freed_memory, set_threads
+from fedul_flwr.learning.device import keep_freed_memory, set_threads
 from fedul_flwr.methods import find_method
 from fedul_flwr.results import store
 from fedul_flwr.results.summary import summary_rows

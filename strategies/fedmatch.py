@@ -30,9 +30,9 @@ from fedul_flwr.learning.decomposition import (
     unflatten,
     unlabeled_part,
 )
+from fedul_flwr.learning.device import place
 from fedul_flwr.learning.disjoint import no_consistency, train_disjoint
 from fedul_flwr.learning.helper_choice import HelperChoice
-from fedul_flwr.learning.machine import place
 from fedul_flwr.learning.weighted import scaled_cross_entropy
 from fedul_flwr.results.store import RunDirectory
 

@@ -22,8 +22,8 @@ from baselines.fedsiam import TEACHER, TEACHER_STEPS, FedSiamClient
 from baselines.fixmatch import FixMatchClient
 from baselines.given_labels import GivenLabelsClient
 from baselines.labels_only import LabelsOnlyClient
-from baselines.network_labels import NetworkLabelsClient
-from baselines.perclient_lp import PerClientLPClient
+from baselines.local_lp import LocalLPClient
+from baselines.pseudo_label import PseudoLabelClient
 from baselines.uda import UDAClient
 from client_apps.fedmatch import FedMatchClient
 from client_apps.fedul import FedULClient
@@ -72,8 +72,8 @@ PARTLY_LABELED: dict[str, type[MethodClient]] = {
     "xclp": XCLPClient,
     "xclp-predict": XCLPPredictClient,
     "labels-only": LabelsOnlyClient,
-    "perclient-lp": PerClientLPClient,
-    "network-labels": NetworkLabelsClient,
+    "local-lp": LocalLPClient,
+    "pseudo-label": PseudoLabelClient,
     "fedsem": FedSemClient,
     "fedsiam": FedSiamClient,
     "fedmatch": FedMatchClient,
@@ -139,7 +139,7 @@ class Federation:
         data = find_method(self.settings.method).data
         files = client_files(self.source, self.split, data)
         told = setup_content(self.settings, SHAPE, files)
-        return self.client(number, **options).on_phase("prepare", told)
+        return self.client(number, **options).on_phase("setup", told)
 
     def weights(self) -> Arrays:
         return dict(dump_arrays(build_model("mlp", SHAPE.image_shape, 4, seed=1)))

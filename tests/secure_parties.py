@@ -45,7 +45,7 @@ def parties(secure: str, **more: Any) -> Parties:
     clients with labels is enough, unless something else is asked for."""
     options = {"xclp.num-bits": BITS, "xclp.k": 5, "xclp.secure": secure}
     if secure != "plaintext":
-        options |= {"xclp.codes-seed": "run", "xclp.fewest-labeled": 1}
+        options |= {"xclp.codes-seed": "run", "xclp.min-labeled-clients": 1}
     options |= more.pop("options", {})
     return Parties(**split(FEATURES, LABELS, SIZES), options=options, **more)
 

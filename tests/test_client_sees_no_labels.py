@@ -19,8 +19,8 @@ import baselines.fedsem
 import baselines.fedsiam
 import baselines.fixmatch
 import baselines.labels_only
-import baselines.network_labels
-import baselines.perclient_lp
+import baselines.local_lp
+import baselines.pseudo_label
 import baselines.uda
 import client_apps.fedmatch
 import client_apps.fedul
@@ -92,7 +92,7 @@ FORBIDDEN = {
         *(client_apps.fedul, client_apps.fedul_consistency),
         *(baselines.fedpl, baselines.fedllp),
         *(client_apps.xclp, client_apps.xclp_predict),
-        *(baselines.labels_only, baselines.perclient_lp, baselines.network_labels),
+        *(baselines.labels_only, baselines.local_lp, baselines.pseudo_label),
         *(baselines.fedsem, baselines.fedsiam),
         client_apps.fedmatch,
         *(baselines.uda, baselines.fixmatch, baselines.all_labels),
@@ -117,7 +117,7 @@ def test_clients_import_nothing_that_carries_labels(module: Any) -> None:
 def test_no_phase_opens_a_file_with_labels(federation: Build, selection: str, overlap: str) -> None:
     run = federation(selection=selection, **{"fedul.overlap": overlap})
     with files_opened() as paths:
-        run.client().on_phase("hello", Content())
+        run.client().on_phase("describe", Content())
         run.prepare()
         run.fit()
         run.client().evaluate(run.parameters(), {"server-round": 1})

@@ -18,10 +18,10 @@ def ones(value: float) -> dict[str, np.ndarray]:
 @pytest.mark.parametrize("simulated", [False, True])
 def test_arrays_come_back_in_the_next_message(tmp_path: Path, simulated: bool) -> None:
     records, directory = RecordDict(), tmp_path / "3" if simulated else None
-    assert ClientState(records, directory).recall("control", 1) == {}
-    ClientState(records, directory).keep("control", 1, ones(1.0))
-    ClientState(records, directory).keep("other", 1, ones(5.0))
-    found = ClientState(records, directory).recall("control", 4)
+    assert ClientState(records, directory).load("control", 1) == {}
+    ClientState(records, directory).save("control", 1, ones(1.0))
+    ClientState(records, directory).save("other", 1, ones(5.0))
+    found = ClientState(records, directory).load("control", 4)
     for name, array in ones(1.0).items():
         np.testing.assert_array_equal(found[name], array)
         assert found[name].dtype == array.dtype
@@ -31,12 +31,12 @@ def test_arrays_come_back_in_the_next_message(tmp_path: Path, simulated: bool) -
 def test_a_round_begins_from_what_was_kept_before_it(tmp_path: Path) -> None:
     state = ClientState(RecordDict(), tmp_path)
     for server_round in (1, 4, 6):
-        state.keep("control", server_round, ones(server_round))
+        state.save("control", server_round, ones(server_round))
     # Round 6 was cut off and is done again: it must begin from round 4's.
-    assert state.recall("control", 6)["b"] == 4
-    assert state.recall("control", 7)["b"] == 6
-    state.keep("control", 6, ones(60))
-    assert state.recall("control", 7)["b"] == 60
+    assert state.load("control", 6)["b"] == 4
+    assert state.load("control", 7)["b"] == 6
+    state.save("control", 6, ones(60))
+    assert state.load("control", 7)["b"] == 60
 
 
 def test_arrays_in_files_come_back_as_they_were(tmp_path: Path) -> None:
@@ -51,8 +51,8 @@ def test_arrays_in_files_come_back_as_they_were(tmp_path: Path) -> None:
         "count": np.array(7),
         "nothing": np.zeros((0, 3), dtype=np.float32),
     }
-    state.keep("memory", 1, kept)
-    found = state.recall("memory", 2)
+    state.save("memory", 1, kept)
+    found = state.load("memory", 2)
     assert found.keys() == kept.keys()
     for name, array in kept.items():
         np.testing.assert_array_equal(found[name], array)
@@ -61,12 +61,12 @@ def test_arrays_in_files_come_back_as_they_were(tmp_path: Path) -> None:
 
 def test_what_was_recalled_may_be_changed_and_replaced(tmp_path: Path) -> None:
     state = ClientState(RecordDict(), tmp_path)
-    state.keep("control", 1, ones(1.0))
-    found = state.recall("control", 2)
+    state.save("control", 1, ones(1.0))
+    found = state.load("control", 2)
     found["a.weight"] += 4
-    assert (state.recall("control", 2)["a.weight"] == 1).all()  # not in the file
-    state.keep("control", 1, found)  # over the file that it came from
-    assert (state.recall("control", 2)["a.weight"] == 5).all()
+    assert (state.load("control", 2)["a.weight"] == 1).all()  # not in the file
+    state.save("control", 1, found)  # over the file that it came from
+    assert (state.load("control", 2)["a.weight"] == 5).all()
     (tmp_path / "control-1.safetensors").unlink()
     assert (found["a.weight"] == 5).all()
     assert found["b"] == 1  # never looked at before
@@ -88,16 +88,16 @@ def hidden() -> dict[str, np.ndarray]:
 @pytest.mark.parametrize("simulated", [False, True])
 def test_secrets_lie_in_the_records_and_on_no_disk(tmp_path: Path, simulated: bool) -> None:
     records, directory = RecordDict(), tmp_path / "3" if simulated else None
-    assert ClientState(records, directory).secrets("xclp") == {}
-    ClientState(records, directory).set_secrets("xclp", hidden())
+    assert ClientState(records, directory).ephemeral("xclp") == {}
+    ClientState(records, directory).set_ephemeral("xclp", hidden())
     assert list(records) == ["xclp"]
     assert not [*tmp_path.rglob("*")]
-    found = ClientState(records, directory).secrets("xclp")
+    found = ClientState(records, directory).ephemeral("xclp")
     assert found.keys() == hidden().keys()
     for name, array in hidden().items():
         np.testing.assert_array_equal(found[name], array)
         assert (found[name].dtype, found[name].shape) == (array.dtype, array.shape)
-    assert ClientState(RecordDict(), directory).secrets("xclp") == {}
+    assert ClientState(RecordDict(), directory).ephemeral("xclp") == {}
 
 
 @pytest.mark.parametrize("simulated", [False, True])
@@ -105,21 +105,21 @@ def test_secrets_are_replaced_as_a_whole_and_forgotten(tmp_path: Path, simulated
     records = RecordDict()
     state = ClientState(records, tmp_path if simulated else None)
     state.set_values("xclp-values", {"a": 1})
-    state.set_secrets("xclp", hidden())
-    state.set_secrets("xclp", {"other": np.array(1)})
-    assert list(state.secrets("xclp")) == ["other"]
-    state.set_secrets("xclp", {})
-    assert state.secrets("xclp") == {}
+    state.set_ephemeral("xclp", hidden())
+    state.set_ephemeral("xclp", {"other": np.array(1)})
+    assert list(state.ephemeral("xclp")) == ["other"]
+    state.set_ephemeral("xclp", {})
+    assert state.ephemeral("xclp") == {}
     assert list(records) == ["xclp-values"]
-    state.set_secrets("xclp", {})  # what is not there can be forgotten
+    state.set_ephemeral("xclp", {})  # what is not there can be forgotten
     assert list(records) == ["xclp-values"]
 
 
 def test_secrets_are_not_among_what_is_kept_in_files(tmp_path: Path) -> None:
     state = ClientState(RecordDict(), tmp_path)
-    state.set_secrets("memory", hidden())
-    state.keep("memory", 1, ones(1.0))
-    assert state.recall("memory", 2).keys() == ones(1.0).keys()
-    assert state.secrets("memory").keys() == hidden().keys()
-    state.set_secrets("memory", {})
-    assert state.recall("memory", 2).keys() == ones(1.0).keys()
+    state.set_ephemeral("memory", hidden())
+    state.save("memory", 1, ones(1.0))
+    assert state.load("memory", 2).keys() == ones(1.0).keys()
+    assert state.ephemeral("memory").keys() == hidden().keys()
+    state.set_ephemeral("memory", {})
+    assert state.load("memory", 2).keys() == ones(1.0).keys()

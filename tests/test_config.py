@@ -6,6 +6,7 @@ import json
 import re
 import sys
 from collections.abc import Callable
+from itertools import product
 from pathlib import Path
 from typing import Any, get_args
 
@@ -452,7 +453,7 @@ def test_a_settings_class_without_a_table_is_refused() -> None:
 
 
 def test_settings_of_another_class_than_the_runs_are_a_programming_error() -> None:
-    config = parse({"method": "perclient-lp"})
+    config = parse({"method": "local-lp"})
     with pytest.raises(TypeError, match="table 'xclp' is a PropagationSettings, not XCLPSettings"):
         _ = config[XCLPSettings]
 
@@ -490,20 +491,40 @@ def test_bad_references_of_methods(own: Own, reference: str, message: str) -> No
 # Round trips
 
 
+BASES, PARTITIONS = get_args(BaseName), get_args(PartitionName)
+
+
+def combinations(method: str) -> list[tuple[str, str]]:
+    """Each base strategy once, with partitions that begin at another one for each method."""
+    first = list(METHODS).index(method)
+    return [
+        (base, PARTITIONS[(first + position) % len(PARTITIONS)])
+        for position, base in enumerate(BASES)
+    ]
+
+
+def test_methods_meet_every_base_and_partition_and_these_each_other() -> None:
+    found = {(method, *pair) for method in METHODS for pair in combinations(method)}
+    assert {(method, base) for method, base, _ in found} == {*product(METHODS, BASES)}
+    assert {(method, partition) for method, _, partition in found} == {
+        *product(METHODS, PARTITIONS)
+    }
+    assert {(base, partition) for _, base, partition in found} == {*product(BASES, PARTITIONS)}
+
+
 @pytest.mark.parametrize("method", METHODS)
-@pytest.mark.parametrize("partition", get_args(PartitionName))
-@pytest.mark.parametrize("base", get_args(BaseName))
-def test_every_combination_makes_a_round_trip(method: str, base: str, partition: str) -> None:
-    evaluate = "local" if base == "local" else "global"
-    choices = {"method": method, "base": base, "partition": partition, "evaluate": evaluate}
-    config = parse(choices, optimizer="sgd")
-    flat = config.to_flat()
-    assert parse_flat(flat) == config
-    assert parse_flat({**default_flat(), **flat}) == config
-    assert parse_flat(json.loads(json.dumps(flat))) == config
-    used = {name for name in (base, partition) if name in SECTIONS} | {*METHODS[method].tables}
-    assert set(config.sections) == used
-    assert {key.partition(".")[0] for key in flat if "." in key} == used
+def test_given_any_method_base_and_partition_then_settings_make_a_round_trip(method: str) -> None:
+    for base, partition in combinations(method):
+        evaluate = "local" if base == "local" else "global"
+        choices = {"method": method, "base": base, "partition": partition, "evaluate": evaluate}
+        config = parse(choices, optimizer="sgd")
+        flat = config.to_flat()
+        assert parse_flat(flat) == config
+        assert parse_flat({**default_flat(), **flat}) == config
+        assert parse_flat(json.loads(json.dumps(flat))) == config
+        used = {name for name in (base, partition) if name in SECTIONS} | {*METHODS[method].tables}
+        assert set(config.sections) == used
+        assert {key.partition(".")[0] for key in flat if "." in key} == used
 
 
 def test_every_value_makes_a_round_trip() -> None:
@@ -544,7 +565,7 @@ def test_a_table_not_in_use_is_its_defaults() -> None:
     assert parse()[FedProxSettings] == FedProxSettings()
 
 
-@pytest.mark.parametrize("method", ["network-labels", "fedsem", "fedsiam"])
+@pytest.mark.parametrize("method", ["pseudo-label", "fedsem", "fedsiam"])
 def test_confidences_of_a_network_cannot_be_made_relative(method: str) -> None:
     with pytest.raises(UserError, match=r"semi\.relative-confidence = False has no effect with m"):
         parse_flat({**default_flat(), "method": method, "semi.relative-confidence": False})

@@ -13,10 +13,10 @@ import pytest
 
 from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.errors import UserError
+from fedul_flwr.experiments.metrics import METRICS
+from fedul_flwr.experiments.table_file import TableSettings, read_table
+from fedul_flwr.experiments.tables_page import render
 from fedul_flwr.models import MODELS, build_model
-from fedul_flwr.reproduction.measures import MEASURES
-from fedul_flwr.reproduction.render import render
-from fedul_flwr.reproduction.tables import TableSettings, read_table
 from tests.runs import summary, train
 
 ROOT = Path(__file__).parents[1]
@@ -121,12 +121,12 @@ def test_the_table_of_models() -> None:
 
 
 def test_the_runs_of_a_comparison(tmp_path: Path) -> None:
-    from fedul_flwr.comparison.plan import make_plan, read_runs
+    from fedul_flwr.experiments.trial_plan import make_plan, read_runs
 
     (tmp_path / "runs.toml").write_text(blocks("docs/compare.md", "toml")[0])
     runs = read_runs(tmp_path / "runs.toml")
     plan = make_plan(runs, {"fedul.num-sets": 20}, (0,), 10, tmp_path)
-    assert [cell.run for cell in plan.cells] == ["FedUL", "All labels", "FedUL, FedProx"]
+    assert [trial.row for trial in plan.trials] == ["FedUL", "All labels", "FedUL, FedProx"]
     assert plan.split_warnings == ()
 
 
@@ -139,7 +139,7 @@ def test_the_example_of_a_tables_file(tmp_path: Path) -> None:
     assert "`MNIST M=10`, `MNIST M=20`, `CIFAR-10 M=10` and `CIFAR-10 M=20`" in text
     assert table.settings_of("CIFAR-10 M=10", "full")["l1"] == 2e-5
     named = set(re.findall(r"`\[?([\w-]+)", text.partition("## The file of a table")[2]))
-    assert set(TableSettings.names()) | set(MEASURES) <= named
+    assert set(TableSettings.names()) | set(METRICS) <= named
 
 
 def test_the_papers_tables_are_those_of_the_results(

@@ -40,7 +40,7 @@ def percent_wrong(directory: Path, points: Any) -> float:
 
 
 def test_of_labels_at_clients(settings: Settings) -> None:
-    options = {"method": "network-labels", "labels.total": 40, "semi.labels-only-rounds": 1}
+    options = {"method": "pseudo-label", "labels.total": 40, "semi.labels-only-rounds": 1}
     directory = train(settings(**QUICK, **options, evaluate_every=2), 2)
     with np.load(directory / "split.npz") as split:
         given = split["points"][split["labels"] != -1]

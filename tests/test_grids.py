@@ -18,7 +18,7 @@ from fedul_flwr.federated.client import MethodClient
 from fedul_flwr.federated.client_state import ClientState
 from fedul_flwr.federated.dispatch import make_client_app
 from fedul_flwr.federated.grid import GridProxy, PackingGrid, PromptGrid, for_devices, registered
-from fedul_flwr.federated.messages import from_records, step_messages
+from fedul_flwr.federated.messages import from_records, phase_messages
 from fedul_flwr.federated.packing import PACKED
 from fedul_flwr.federated.registry import ClientRef
 from fedul_flwr.federated.sampled_grid import SampledGrid
@@ -147,7 +147,7 @@ class Doubling(MethodClient):
 def questions(*values: float, name: str = "double") -> list[Message]:
     """To nodes one after the other."""
     contents = [Content({"w": np.array(value)}) for value in values]
-    return step_messages(name, dict(enumerate(contents, FIRST_NODE_ID)))
+    return phase_messages(name, dict(enumerate(contents, FIRST_NODE_ID)))
 
 
 def answered(replies: Iterable[Message]) -> dict[int, float]:
@@ -179,7 +179,7 @@ def test_pushing_and_pulling_is_sending_and_receiving(wire: WireGrid) -> None:
 
 def test_messages_with_one_content_are_packed_once_and_pushed_together(wire: WireGrid) -> None:
     one, two = questions(1.0, 2.0)
-    alike = [Message(one.content, FIRST_NODE_ID + node, "query.step") for node in range(3)]
+    alike = [Message(one.content, FIRST_NODE_ID + node, "query.phase") for node in range(3)]
     PackingGrid(wire).push_messages(message for message in [*alike, two])
     assert wire.pushes == [3, 1]
     assert len({id(message.content) for message in wire.sent}) == 2

@@ -9,8 +9,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 
-import pytest
-
 ROOT = Path(__file__).parents[1]
 FLOORS = {
     "errors": 0,
@@ -24,9 +22,7 @@ FLOORS = {
     "secure": 4,
     "federated": 5,
     # These stand on federated, and may use each other.
-    **dict.fromkeys(
-        ("results", "run", "engine", "comparison", "reproduction", "tuning", "deploy", "cli"), 6
-    ),
+    **dict.fromkeys(("results", "run", "engine", "experiments", "deploy", "cli"), 6),
     "server_app": 6,
     "client_app": 6,
 }
@@ -54,31 +50,41 @@ def floor(module: str) -> int:
     return FLOORS[parts[1]] if len(parts) > 1 else 0
 
 
-@pytest.mark.parametrize("path", FILES, ids=str)
-def test_given_a_module_then_it_imports_from_no_floor_above(path: Path) -> None:
-    own = floor(".".join(path.with_suffix("").parts).removesuffix(".__init__"))
+def module_of(path: Path) -> str:
+    return ".".join(path.with_suffix("").parts).removesuffix(".__init__")
+
+
+def test_given_any_module_then_it_imports_from_no_floor_above() -> None:
     above = [
-        name
+        f"{path} imports {name}"
+        for path in FILES
         for name in imported(ROOT / path)
         if name.split(".")[0] == "fedul_flwr"
-        and floor(name) > own
+        and floor(name) > floor(module_of(path))
         and (str(path), name) not in EXCEPTIONS
     ]
-    assert not above
+    assert above == []
 
 
-@pytest.mark.parametrize("path", FILES, ids=str)
-def test_given_a_module_then_it_names_methods_by_reference_only(path: Path) -> None:
-    assert not [name for name in imported(ROOT / path) if name.split(".")[0] in METHODS]
+def test_given_any_module_then_it_names_methods_by_reference_only() -> None:
+    named = [
+        f"{path} imports {name}"
+        for path in FILES
+        for name in imported(ROOT / path)
+        if name.split(".")[0] in METHODS
+    ]
+    assert named == []
 
 
 def test_below_federated_nobody_imports_flower() -> None:
-    for path in FILES:
-        module = ".".join(path.with_suffix("").parts).removesuffix(".__init__")
-        if 0 < floor(module) < FLOORS["federated"]:
-            assert not [name for name in imported(ROOT / path) if name.split(".")[0] == "flwr"], (
-                path
-            )
+    found = [
+        str(path)
+        for path in FILES
+        if 0 < floor(module_of(path)) < FLOORS["federated"]
+        for name in imported(ROOT / path)
+        if name.split(".")[0] == "flwr"
+    ]
+    assert found == []
 
 
 PUBLIC = {
@@ -175,3 +181,11 @@ def test_strategies_hold_methods_and_base_strategies_alone() -> None:
     names = {path.stem for path in (ROOT / "strategies").glob("*.py")}
     methods = {"fedul", "fedul_finetune", "fedul_mix", "fedmatch", "xclp", "xclp_predict"}
     assert names == {"__init__", *methods, "scaffold", "fednova", "local_only"}
+
+
+def test_the_names_of_modules_in_experiments_occur_once_in_the_house() -> None:
+    own = {path.stem for path in FILES if path.parts[1] == "experiments"} - {"__init__"}
+    folders = ("strategies", "client_apps", "baselines")
+    others = [path for path in FILES if path.parts[1] != "experiments"]
+    others += [path for folder in folders for path in (ROOT / folder).glob("*.py")]
+    assert own & {path.stem for path in others} == set()

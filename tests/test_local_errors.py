@@ -11,12 +11,12 @@ import pytest
 from flwr.app import Array, ArrayRecord, Message
 from safetensors.numpy import load_file
 
-from fedul_flwr.comparison.cells import CellResult
-from fedul_flwr.comparison.plan import make_plan
-from fedul_flwr.comparison.table import make_rows, notes
 from fedul_flwr.config.run_config import RunConfig, resolve
 from fedul_flwr.data.sources import load_source
 from fedul_flwr.errors import UserError
+from fedul_flwr.experiments.compare_table import make_rows, notes
+from fedul_flwr.experiments.trial import TrialResult
+from fedul_flwr.experiments.trial_plan import make_plan
 from fedul_flwr.federated.messages import ARRAYS
 from fedul_flwr.learning.local import dump_arrays
 from fedul_flwr.models import build_model
@@ -148,9 +148,9 @@ def test_a_run_cut_off_in_an_evaluation_ends_as_an_uninterrupted_one(
 
 def test_a_comparison_says_whose_errors_they_are(tmp_path: Path) -> None:
     plan = make_plan({"one": {"evaluate": "local"}, "other": {}}, {}, (0,), 2, tmp_path)
-    results = [CellResult(cell, "to do") for cell in plan.cells]
+    results = [TrialResult(trial, "to do") for trial in plan.trials]
     said = " ".join(notes(plan, make_rows(plan, results), "Bold"))
-    assert "Of one errors are means over the models of a round's clients" in said
+    assert "The errors of one are means over the models of a round's clients" in said
 
 
 @pytest.mark.parametrize(

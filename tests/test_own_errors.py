@@ -17,7 +17,7 @@ from fedul_flwr.engine.in_process import FIRST_NODE_ID, InProcessGrid, task_iden
 from fedul_flwr.errors import UserError
 from fedul_flwr.federated.client import MethodClient
 from fedul_flwr.federated.dispatch import make_client_app
-from fedul_flwr.federated.messages import step_messages
+from fedul_flwr.federated.messages import phase_messages
 from fedul_flwr.federated.nodes import DataShape, setup_content
 from fedul_flwr.federated.phases import failure_reason
 from tests.owners import CLASSES, NO_DATA, PRIORS, write_points, write_sets
@@ -39,13 +39,13 @@ def plan(method: str, base: Path) -> RunConfig:
 
 
 def ask(config: RunConfig, node_config: dict[str, Any], app: Any = own_app) -> Message:
-    """The answer of a node to ``prepare``."""
+    """The answer of a node to ``setup``."""
     grid = InProcessGrid(app, 1, dict(config.to_flat()))
     told = setup_content(config, DataShape((8, 8, 1), CLASSES))
     context: Context = grid.contexts[FIRST_NODE_ID]
     context.node_config.clear()
     context.node_config.update({"partition-id": 2, "num-partitions": 3, **node_config})
-    (reply,) = grid.send_and_receive(step_messages("prepare", {FIRST_NODE_ID: told}))
+    (reply,) = grid.send_and_receive(phase_messages("setup", {FIRST_NODE_ID: told}))
     return reply
 
 

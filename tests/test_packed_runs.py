@@ -61,11 +61,11 @@ def answer(content: RecordDict) -> RecordDict:
         lambda context: Asking(NO_SETTINGS, NodeConfig(), ClientState(context.state))
     )
     context = Context(0, 1, {}, RecordDict(), {})
-    return app(Message(content, 1, "query.step"), context).content
+    return app(Message(content, 1, "query.phase"), context).content
 
 
 def question(name: str) -> RecordDict:
-    return to_records(Content({"w": np.arange(3.0), "b": np.ones(1)}, {"step": name}))
+    return to_records(Content({"w": np.arange(3.0), "b": np.ones(1)}, {"phase": name}))
 
 
 def test_a_client_answers_in_the_form_it_was_asked_in() -> None:
@@ -91,7 +91,7 @@ def test_an_error_of_another_modifier_passes() -> None:
         assert message.content == question("double")
         return Message(Error(ErrorCode.MOD_FAILED_PRECONDITION, "no"), reply_to=message)
 
-    message = Message(pack(question("double")), 1, "query.step")
+    message = Message(pack(question("double")), 1, "query.phase")
     context = Context(0, 1, {}, RecordDict(), {})
     assert packing_mod(message, context, refuse).error.reason == "no"
 
@@ -224,5 +224,5 @@ def test_who_sends_garbage_has_failed(
 
 def test_garbage_stops_a_run_that_no_client_may_fail(settings: Settings, devices: Devices) -> None:
     with pytest.raises(UserError) as error:
-        train(settings(**QUICK), 3, wrap_grid=devices, client_app=Garbling("query.step"))
+        train(settings(**QUICK), 3, wrap_grid=devices, client_app=Garbling("query.phase"))
     assert str(error.value).startswith(f"1 client(s) failed in round 1: {GARBAGE} (")

@@ -88,7 +88,7 @@ def test_what_is_packed_comes_out_as_it_was() -> None:
     "content",
     [
         RecordDict(),
-        RecordDict({CONFIG: ConfigRecord({"step": "hello"})}),
+        RecordDict({CONFIG: ConfigRecord({"phase": "describe"})}),
         RecordDict({ARRAYS: ArrayRecord(), METRICS: MetricRecord({"loss": 1.0})}),
     ],
     ids=["nothing", "no arrays", "an empty record"],

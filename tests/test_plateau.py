@@ -101,7 +101,7 @@ def test_a_resumed_run_ends_as_an_uninterrupted_one(settings: Settings, every: i
 
 
 def test_it_begins_anew_with_a_second_stage(settings: Settings) -> None:
-    plan = {**WILD, "method": "network-labels", "semi.labels-only-rounds": 3}
+    plan = {**WILD, "method": "pseudo-label", "semi.labels-only-rounds": 3}
     plan |= {"learning_rate": 10.0}
     losses, factors = columns(train(settings(**plan), 2), "validation_loss", "rate_factor")
     stages = losses[:3], losses[3:]
@@ -179,12 +179,12 @@ def test_a_client_divides_its_own_step_by_the_losses_that_it_was_told(settings: 
     assert all("rate_factor" not in line for line in metrics(directory))
 
 
-@pytest.mark.parametrize("method", ["supervised", "network-labels"])
+@pytest.mark.parametrize("method", ["supervised", "pseudo-label"])
 def test_where_all_clients_take_part_all_count_what_the_server_counts(
     settings: Settings, method: str
 ) -> None:
     plan = {**WILD, "method": method}
-    if method == "network-labels":  # in two stages, each with a count of its own
+    if method == "pseudo-label":  # in two stages, each with a count of its own
         plan |= {"semi.labels-only-rounds": 3, "learning_rate": 10.0}
     shared, own = train(settings(**plan), 2), train(settings(**plan, **OWN), 2)
     assert min(columns(shared, "rate_factor")[0]) < 1

@@ -109,5 +109,5 @@ def test_settings_that_are_refused(options: dict[str, Any], message: str) -> Non
 
 
 def test_propagation_within_clients_needs_no_noise() -> None:
-    with pytest.raises(UserError, match="has no effect with method = 'perclient-lp'"):
-        parse("perclient-lp", **EPSILON)
+    with pytest.raises(UserError, match="has no effect with method = 'local-lp'"):
+        parse("local-lp", **EPSILON)

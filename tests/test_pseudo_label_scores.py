@@ -51,7 +51,7 @@ def test_figures_follow_from_the_files(settings: Settings) -> None:
 
 
 def test_shown_in_plots_and_report(settings: Settings) -> None:
-    directory = train(settings(**QUICK, method="network-labels"), 2)
+    directory = train(settings(**QUICK, method="pseudo-label"), 2)
     run = read_run(directory)
     assert run.series("pseudo_labeled") == ([2], [100.0])
     assert "pseudo_labels.png" in [path.name for path in draw_plots(run, directory / "plots")]

@@ -55,8 +55,8 @@ def test_every_table_has_its_widest_class() -> None:
         ("ssl.randaugment", "ours", "must be one of 'paper' or 'release'"),
         ("ssl.operations", 14, "must be at most 13"),
         ("ssl.operations", 0, "must be at least 1"),
-        ("ssl.most-magnitude", 11, "must be at most 10"),
-        ("ssl.least-magnitude", -1, "must be at least 0"),
+        ("ssl.max-magnitude", 11, "must be at most 10"),
+        ("ssl.min-magnitude", -1, "must be at least 0"),
         (
             "uda.signal-annealing",
             "log",
@@ -72,18 +72,18 @@ def test_a_value_out_of_range(key: str, value: Any, rule: str) -> None:
 
 def test_rules_over_two_settings() -> None:
     refused(
-        "Setting ssl.least-magnitude = 6 must not be above ssl.most-magnitude = 5.",
-        **{"ssl.least-magnitude": 6},
+        "Setting ssl.min-magnitude = 6 must not be above ssl.max-magnitude = 5.",
+        **{"ssl.min-magnitude": 6},
     )
-    both = {"ssl.least-magnitude": 6, "ssl.most-magnitude": 6}
+    both = {"ssl.min-magnitude": 6, "ssl.max-magnitude": 6}
     assert parse(**both)[ViewSettings].magnitudes == (6, 6)
     refused(
-        "Setting ssl.least-magnitude = 0 is no bound: with ssl.randaugment = 'release' it must be "
+        "Setting ssl.min-magnitude = 0 is no bound: with ssl.randaugment = 'release' it must be "
         "at least 1.",
-        **{"ssl.least-magnitude": 0, "ssl.randaugment": "release"},
+        **{"ssl.min-magnitude": 0, "ssl.randaugment": "release"},
     )
-    parse(**{"ssl.least-magnitude": 0})
-    parse(**{"ssl.least-magnitude": 1, "ssl.randaugment": "release"})
+    parse(**{"ssl.min-magnitude": 0})
+    parse(**{"ssl.min-magnitude": 1, "ssl.randaugment": "release"})
     refused(
         "Setting scenario.rounds-per-step is for scenario.streaming-steps above 1.",
         **{"scenario.rounds-per-step": 5},

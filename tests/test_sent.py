@@ -61,8 +61,8 @@ RUNS: dict[str, dict[str, Any]] = {
     "xclp-predict, ot": {**SMALL, "xclp.secure": "ot"},
     "xclp-predict, paillier": {**SMALL, "xclp.secure": "paillier"},
     "labels-only": STAGED,
-    "perclient-lp": STAGED,
-    "network-labels": STAGED,
+    "local-lp": STAGED,
+    "pseudo-label": STAGED,
     "fedsem": STAGED,
     "fedsiam": STAGED,
     "fedmatch": MATCHED,
@@ -119,7 +119,7 @@ def test_an_update_is_as_large_as_it_says(settings: Settings, tmp_path: Path, ru
     client = client_class(config, NodeConfig(), ClientState(RecordDict()))
     source = load_source("digits")
     shape = DataShape(source.image_shape, source.class_names)
-    client.state.set_values("federation", setup_content(config, shape).values)
+    client.state.set_values("setup", setup_content(config, shape).values)
     found: dict[str, dict[str, Any]] = {}
     for array in first.arrays:
         found.setdefault(array.record, {})[array.name] = array.numpy()
@@ -145,7 +145,7 @@ def test_entries_by_hand(settings: Settings) -> None:
     assert entry.covers("train", ARRAYS, "tell/3/masks")
     assert not entry.covers("train", ARRAYS, "telling")
     assert not entry.covers("train", "config", "x")
-    assert not entry.covers("prepare", ARRAYS, "x")
+    assert not entry.covers("setup", ARRAYS, "x")
 
 
 def test_an_entry_is_sent_only_where_both_conditions_hold(settings: Settings) -> None:

@@ -22,7 +22,7 @@ from fedul_flwr.data.sources import load_source
 from fedul_flwr.engine.in_process import FIRST_NODE_ID, InProcessGrid, task_identity
 from fedul_flwr.engine.message_log import Transcript, read_transcript
 from fedul_flwr.errors import UserError
-from fedul_flwr.federated.messages import step_messages, to_record
+from fedul_flwr.federated.messages import phase_messages, to_record
 from fedul_flwr.learning.features import pixel_features
 from fedul_flwr.propagation.codes import encode
 from tests.runs import last_model, metrics, train
@@ -62,7 +62,7 @@ def answering(fails: int | None = None) -> ClientApp:
         return Message(content, reply_to=message)
 
     app.train()(answer)
-    app.query("step")(answer)
+    app.query("phase")(answer)
     return app
 
 
@@ -75,13 +75,13 @@ def train_message(client: int) -> Message:
 def test_all_that_travels_once_and_in_order(tmp_path: Path) -> None:
     grid = InProcessGrid(answering(), 3, {}, Transcript(tmp_path))
     list(grid.send_and_receive([train_message(2), train_message(0)]))
-    (asked,) = step_messages("greet", {FIRST_NODE_ID + 1: Content(values={"n": 1})})
+    (asked,) = phase_messages("greet", {FIRST_NODE_ID + 1: Content(values={"n": 1})})
     assert len(list(grid.pull_messages(grid.push_messages([asked])))) == 1
     found = list(read_transcript(tmp_path))
     assert [message.number for message in found] == [1, 2, 3, 4, 5, 6]
     assert [message.direction for message in found] == ["to client", "to server"] * 3
     assert [message.client for message in found] == [2, 2, 0, 0, 1, 1]
-    assert [message.type for message in found] == ["train"] * 4 + ["query.step"] * 2
+    assert [message.type for message in found] == ["train"] * 4 + ["query.phase"] * 2
     assert [message.phase for message in found] == [None] * 4 + ["greet"] * 2
     assert [message.error for message in found] == [None] * 6
     for message in found[:4]:
@@ -93,7 +93,7 @@ def test_all_that_travels_once_and_in_order(tmp_path: Path) -> None:
         for array, sent in zip(message.arrays, all_sent, strict=True):
             assert array.numpy().dtype == sent.dtype
             np.testing.assert_array_equal(array.numpy(), sent, strict=True)
-    assert found[4].values == {"config": {"n": 1, "step": "greet"}}
+    assert found[4].values == {"config": {"n": 1, "phase": "greet"}}
     assert found[5].arrays == ()
 
 
@@ -233,8 +233,8 @@ def test_from_the_command_line(
     assert done.exit_code == 0, done.output
     phases = [message.phase for message in read_transcript(tmp_path / "t")]
     # Each of three clients is asked and answers; the first says hello.
-    names = ("prepare", *["xclp-compare"] * 5, "xclp-sum", "xclp-label")
-    assert phases == ["hello"] * 2 + [name for name in names for _ in range(6)]
+    names = ("setup", *["xclp-compare"] * 5, "xclp-sum", "xclp-label")
+    assert phases == ["describe"] * 2 + [name for name in names for _ in range(6)]
     options[3] = "o"
     again = CliRunner().invoke(command_line, [command, "--in-process", *options])
     assert again.exit_code == 1

@@ -1,9 +1,9 @@
-"""The command line's ``compare``; see :mod:`fedul_flwr.comparison`."""
+"""The command ``fedul-flwr compare``."""
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -16,30 +16,34 @@ from fedul_flwr.cli.options import (
     NumSupernodes,
     Output,
     RunConfigs,
+    Seeds,
     Verbose,
+    resumable,
 )
 from fedul_flwr.config.overrides import parse_overrides
 from fedul_flwr.engine.simulate import run_here, run_on
 from fedul_flwr.errors import UserError
 
 if TYPE_CHECKING:
-    from fedul_flwr.config.run_config import RunConfig
     from fedul_flwr.engine.submit import LocalSuperLink
+    from fedul_flwr.experiments.run_trials import Simulate
 
 
 def compare(
     runs: Annotated[
         Path | None,
-        typer.Option(dir_okay=False, help="TOML file with a table of settings for each run."),
+        typer.Option(dir_okay=False, help="TOML file; each table has the settings of a run."),
     ] = None,
     methods: Annotated[
-        str | None, typer.Option(help="Instead of --runs: methods, as in fedul,supervised.")
+        str | None, typer.Option(help="Instead of --runs: methods, as fedul,supervised.")
     ] = None,
-    seeds: Annotated[str, typer.Option(help="Seeds of every run.")] = "0,1,2",
+    seeds: Seeds = "0,1,2",
     run_config: RunConfigs = None,
     tuned: Annotated[
         Path | None,
-        typer.Option(dir_okay=False, help="search.json of fedul-flwr tune: settings it chose."),
+        typer.Option(
+            dir_okay=False, help="Use the settings that fedul-flwr tune chose: its search.json."
+        ),
     ] = None,
     num_supernodes: NumSupernodes = 10,
     output: Output = None,
@@ -48,35 +52,34 @@ def compare(
     verbose: Verbose = False,
     in_process: InProcess = False,
 ) -> None:
-    """Compare methods on the same splits and seeds; continues where it was stopped."""
+    """Compare methods on the same splits and seeds; the same command resumes a stopped one."""
     if (runs is None) == (methods is None):
         raise UserError("compare takes either --runs FILE or --methods a,b,c.")
-    from fedul_flwr.comparison import plan as planning
-    from fedul_flwr.comparison.execute import run_cells
-    from fedul_flwr.comparison.table import print_table
+    from fedul_flwr.experiments import compare_files, trial_plan
+    from fedul_flwr.experiments.compare_table import print_rows
     from fedul_flwr.results.tracking import refuse_missing
 
     if runs is not None:
-        wanted, name = planning.read_runs(runs), runs.stem
+        rows, name = trial_plan.read_runs(runs), runs.stem
     else:
-        wanted = planning.method_runs(methods or "")
-        name = "-".join(map(planning.slug, wanted))
+        rows = trial_plan.method_runs(methods or "")
+        name = "-".join(map(trial_plan.slug, rows))
     shared = parse_overrides(run_config or [])
     place = output or Path("runs") / f"compare-{name}{'-tuned' if tuned else ''}"
-    plan = planning.make_plan(wanted, shared, planning.parse_seeds(seeds), num_supernodes, place)
+    numbers = trial_plan.parse_seeds(seeds)
+    plan = trial_plan.make_plan(rows, shared, numbers, num_supernodes, place)
     if tuned is not None:
-        from fedul_flwr.tuning.use import tuned_runs
+        from fedul_flwr.experiments.search_file import tuned_runs
 
-        plan = planning.make_plan(
-            tuned_runs(plan, tuned), shared, plan.seeds, num_supernodes, place
-        )
-    for cell in plan.cells:
-        refuse_missing(cell.config.tracking)
+        chosen = tuned_runs(plan, tuned)
+        plan = trial_plan.make_plan(chosen, shared, numbers, num_supernodes, place)
+    for trial in plan.trials:
+        refuse_missing(trial.config.tracking)
     for warning in plan.split_warnings:
         typer.echo(f"Warning: {warning}", err=True)
 
     @contextlib.contextmanager
-    def simulation() -> Iterator[Callable[[RunConfig, str], None]]:
+    def simulation() -> Iterator[Simulate]:
         if in_process:
             yield lambda config, title: run_here(config, num_supernodes, verbose, title)
             return
@@ -91,20 +94,16 @@ def compare(
                 title,
             )
 
-    try:
-        with simulation() as simulate:
-            rows = run_cells(plan, simulate, typer.echo)
-    except KeyboardInterrupt:
-        typer.echo("The same command goes on from here.", err=True)
-        raise
-    print_table(plan, rows)
+    with resumable(), simulation() as simulate:
+        found = compare_files.compare(plan, simulate, typer.echo)
+    print_rows(plan, found)
     typer.echo(f"Saved: {plan.output}")
-    if any(row.failed for row in rows):
+    if any(row.failed for row in found):
         raise typer.Exit(1)
 
 
 class _SuperLinks(contextlib.ExitStack):
-    """One SuperLink for all cells, started on first use, and restarted if it dies."""
+    """One SuperLink for all trials: started on first use, and started again if it ends."""
 
     _current: LocalSuperLink | None = None
 

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
+
+from fedul_flwr.errors import UserError
 
 RunConfigs = Annotated[
     list[str] | None,
@@ -18,9 +22,9 @@ RunConfigs = Annotated[
 ]
 NumSupernodes = Annotated[int, typer.Option(min=1, help="Number of simulated clients.")]
 Output = Annotated[Path | None, typer.Option(file_okay=False, help="Directory of the results.")]
-ClientCpus = Annotated[int, typer.Option(min=1, help="CPUs a client takes.")]
+ClientCpus = Annotated[int, typer.Option(min=1, help="CPUs that a client uses.")]
 ClientGpus = Annotated[
-    float, typer.Option(min=0.0, help="GPUs a client takes; a fraction shares one.")
+    float, typer.Option(min=0.0, help="GPUs that a client uses; a fraction shares a GPU.")
 ]
 Verbose = Annotated[bool, typer.Option("--verbose", help="Show Flower's log.")]
 InProcess = Annotated[
@@ -30,7 +34,77 @@ Transcript = Annotated[
     Path | None,
     typer.Option(
         file_okay=False,
-        help="New directory for a record of all messages; needs --in-process. What secure "
-        "aggregation does not hide, such as updates, is readable there: for simulations only.",
+        help="New directory for a record of all messages; needs --in-process. Messages that secure "
+        "aggregation does not hide, such as updates, are readable there: for simulations only.",
     ),
 ]
+Seeds = Annotated[str, typer.Option(help="Seeds of every run, separated by commas.")]
+Quick = Annotated[
+    bool, typer.Option("--quick", help="Use the small size for two cores, not the paper's size.")
+]
+Rows = Annotated[str | None, typer.Option(help="Only these rows, separated by commas.")]
+Columns = Annotated[str | None, typer.Option(help="Only these columns, separated by commas.")]
+Datasets = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--dataset",
+        metavar="NAME=PATH",
+        help="Local copy of a data set, as ylecun/mnist=data/mnist; may be repeated.",
+    ),
+]
+DeviceName = Annotated[
+    Literal["auto", "cpu", "cuda"], typer.Option("--device", help="Device that trains the models.")
+]
+Results = Annotated[Path, typer.Option(file_okay=False, help="Folder of the stored results.")]
+Experiments = Annotated[Path, typer.Option(file_okay=False, help="Folder of the tables' files.")]
+RESULTS, EXPERIMENTS = Path("results"), Path("experiments")
+
+
+def local_copies(options: list[str] | None) -> dict[str, Path]:
+    """Paths of local copies of data sets by name, from options such as ``ylecun/mnist=data/mnist``.
+
+    Raises
+    ------
+    UserError
+        If an option has another form, or its path is not a folder.
+    """
+    found = {}
+    for value in options or []:
+        name, sign, path = value.partition("=")
+        if not (name and sign and path):
+            raise UserError(
+                f"--dataset {value!r} must be NAME=PATH, as in ylecun/mnist=data/mnist."
+            )
+        place = Path(path).expanduser()
+        if not place.is_dir():
+            raise UserError(f"--dataset {value!r}: {place} is not a folder.")
+        found[name] = place
+    return found
+
+
+def refuse_given(options: Mapping[str, object], where: str) -> None:
+    """Refuse options that were given and have no effect.
+
+    Parameters
+    ----------
+    options : value by option; an option without an effect must be empty.
+    where : end of the message, such as ``with --print: leave it out``.
+
+    Raises
+    ------
+    UserError
+        Naming the first such option.
+    """
+    for option, given in options.items():
+        if given:
+            raise UserError(f"{option} has no effect {where}.")
+
+
+@contextlib.contextmanager
+def resumable() -> Iterator[None]:
+    """After Ctrl-C, print that the same command resumes."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        typer.echo("The same command resumes from here.", err=True)
+        raise

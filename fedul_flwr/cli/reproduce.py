@@ -1,39 +1,47 @@
-"""The command line's ``reproduce``; see :mod:`fedul_flwr.reproduction`."""
+"""The command ``fedul-flwr reproduce``."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from fedul_flwr.cli.options import Verbose
+from fedul_flwr.cli.options import (
+    EXPERIMENTS,
+    RESULTS,
+    Columns,
+    Datasets,
+    DeviceName,
+    Experiments,
+    Quick,
+    Results,
+    Rows,
+    Seeds,
+    Verbose,
+    local_copies,
+    refuse_given,
+    resumable,
+)
 from fedul_flwr.errors import UserError
 
 if TYPE_CHECKING:
-    from fedul_flwr.reproduction.tables import Size, Table
+    from fedul_flwr.experiments.matrix import Size
+    from fedul_flwr.experiments.table_runs import Reproduction
 
 
 def reproduce(
     table: Annotated[
-        str | None, typer.Argument(metavar="TABLE", help="As fedul/table-1; see --list.")
+        str | None, typer.Argument(metavar="TABLE", help="Table, as fedul/table-1; see --list.")
     ] = None,
-    quick: Annotated[
-        bool, typer.Option("--quick", help="At a size for two cores, not the paper's.")
-    ] = False,
-    device: Annotated[
-        Literal["auto", "cpu", "cuda"], typer.Option(help="What models are trained on.")
-    ] = "auto",
-    seeds: Annotated[str, typer.Option(help="Seeds of every run.")] = "0",
-    rows: Annotated[str | None, typer.Option(help="Only these, separated by commas.")] = None,
-    columns: Annotated[str | None, typer.Option(help="Only these, separated by commas.")] = None,
-    dataset: Annotated[
-        list[str] | None,
-        typer.Option(metavar="NAME=PATH", help="Local copy of a data set; may be repeated."),
-    ] = None,
+    quick: Quick = False,
+    device: DeviceName = "auto",
+    seeds: Seeds = "0",
+    rows: Rows = None,
+    columns: Columns = None,
+    dataset: Datasets = None,
     tuned: Annotated[
-        bool,
-        typer.Option("--tuned", help="With the settings that fedul-flwr tune chose."),
+        bool, typer.Option("--tuned", help="Use the settings that fedul-flwr tune chose.")
     ] = False,
     render: Annotated[
         bool, typer.Option("--render", help="Write all tables to docs/tables.md; no runs.")
@@ -43,148 +51,96 @@ def reproduce(
         typer.Option(
             "--print",
             metavar="COLUMN",
-            help="Write the settings of a column, or with --rows of a cell, as TOML; no runs.",
+            help="Print the settings of a column as TOML, or with --rows those of a row; no runs.",
         ),
     ] = None,
-    show: Annotated[bool, typer.Option("--list", help="Show all tables; no runs.")] = False,
-    results: Annotated[Path, typer.Option(file_okay=False, help="Where results are kept.")] = Path(
-        "results"
-    ),
-    experiments: Annotated[
-        Path, typer.Option(file_okay=False, help="Where tables are described.")
-    ] = Path("experiments"),
+    show: Annotated[bool, typer.Option("--list", help="Print all tables; no runs.")] = False,
+    results: Results = RESULTS,
+    experiments: Experiments = EXPERIMENTS,
     verbose: Verbose = False,
 ) -> None:
-    """Run the missing experiments of a paper's table, and compare the results with the paper's."""
+    """Run the missing trials of TABLE, as fedul/table-1, and compare them with the paper."""
     if [table is not None, render, show].count(True) != 1:
         raise UserError("reproduce takes one of TABLE, --render and --list.")
     if column is not None and table is None:
         raise UserError("--print takes a TABLE.")
-    from fedul_flwr.reproduction import tables
-
     if show:
         _list(experiments, results)
         return
-    if render or table is None:
-        from fedul_flwr.reproduction.render import PAGE
-        from fedul_flwr.reproduction.render import render as write
+    from fedul_flwr.experiments import tables_page
 
-        write(experiments, results)
-        typer.echo(f"Tables: {PAGE}")
+    if table is None:
+        tables_page.render(experiments, results)
+        typer.echo(f"Tables: {tables_page.PAGE}")
         return
-    found = tables.read_table(experiments, table)
+    from fedul_flwr.experiments.paper_table import lines, print_lines
+    from fedul_flwr.experiments.result_file import ResultFile
+    from fedul_flwr.experiments.table_file import pick, read_table
+    from fedul_flwr.experiments.trial_plan import parse_seeds
+
+    found = read_table(experiments, table)
     size: Size = "quick" if quick else "full"
+    given = {"--device": device != "auto", "--seeds": seeds != "0", "--tuned": tuned}
+    given["--dataset"] = bool(dataset)
     if column is not None:
-        from fedul_flwr.reproduction.cell_file import cell_file, refuse_unused
+        from fedul_flwr.experiments.flat_file import flat_file
 
-        refuse_unused(
-            columns=columns, seeds=seeds != "0", tuned=tuned, dataset=dataset,
-            device=device != "auto",
-        )  # fmt: skip
-        typer.echo(cell_file(found, column, size, rows, experiments), nl=False)
+        refuse_given({"--columns": columns, **given}, "with --print: leave it out")
+        typer.echo(flat_file(found, column, size, rows), nl=False)
         return
-    chosen_rows = tables.pick(rows, found.rows(), "row")
-    chosen_columns = tables.pick(columns, list(found.columns), "column")
-    from fedul_flwr.comparison.plan import parse_seeds
-    from fedul_flwr.reproduction.render import check_results, print_lines
-    from fedul_flwr.reproduction.results import read_results, results_file
-    from fedul_flwr.reproduction.side_by_side import lines
-
+    chosen_rows = pick(rows, found.rows(), "row")
+    chosen_columns = pick(columns, list(found.columns), "column")
     if measured := found.settings.benchmark:
-        options = {"--quick": quick, "--device": device != "auto", "--seeds": seeds != "0"}
-        options["--tuned"] = tuned
-        for option, given in {**options, "--dataset": bool(dataset)}.items():
-            if given:
-                raise UserError(f"{option} has no effect on {table}: a benchmark measures it.")
+        refuse_given({"--quick": quick, **given}, f"on {table}: a benchmark measures it")
         typer.echo(f"A benchmark measures {table}: {measured}")
         print_lines(found, None, list(lines(found, {}, chosen_rows, chosen_columns)))
         return
-    failed = _run(
-        found, size, experiments, results, device, seeds, dataset or [],
-        chosen_rows, chosen_columns, verbose, tuned,
-    )  # fmt: skip
-    chosen_seeds = parse_seeds(seeds)
-    file = results_file(results, table, size, tuned=tuned)
+    from fedul_flwr.engine.simulate import run_here
+    from fedul_flwr.experiments.table_plan import Device
+    from fedul_flwr.experiments.table_runs import Reproduction
+
+    numbers = parse_seeds(seeds)
+    file = ResultFile(results, table, size, tuned)
+    task = Reproduction(
+        found,
+        file,
+        Device(device, local_copies(dataset)),
+        run=lambda config, clients, title: run_here(config, clients, verbose, title),
+        say=typer.echo,
+    )
+    failed = _run(task, chosen_rows, chosen_columns, numbers)
     chosen = {
         (row, column, seed): result
-        for (row, column, seed), result in read_results(file).items()
-        if row in chosen_rows and column in chosen_columns and seed in chosen_seeds
+        for (row, column, seed), result in file.read().items()
+        if row in chosen_rows and column in chosen_columns and seed in numbers
     }
-    check_results(experiments, found, size, chosen, results if tuned else None)
+    tables_page.check_results(found, file, chosen)
     shown = list(lines(found, {size: chosen}, chosen_rows, chosen_columns))
     print_lines(found, size, shown, tuned=tuned)
     if failed:
         raise typer.Exit(1)
 
 
-def _run(
-    table: Table,
-    size: Size,
-    experiments: Path,
-    results: Path,
-    device: Literal["auto", "cpu", "cuda"],
-    seeds: str,
-    dataset: list[str],
-    rows: list[str],
-    columns: list[str],
-    verbose: bool,
-    tuned: bool,
-) -> int:
-    from fedul_flwr.comparison.plan import parse_seeds
-    from fedul_flwr.engine.simulate import run_here
-    from fedul_flwr.reproduction.execute import Reproduction, missing, reproduce
-    from fedul_flwr.reproduction.plan import Machine, plan_columns
-    from fedul_flwr.reproduction.results import results_file
+def _run(task: Reproduction, rows: list[str], columns: list[str], seeds: tuple[int, ...]) -> int:
+    """Run the missing trials, and return how many failed."""
+    from fedul_flwr.experiments.search_file import tuned_rows
+    from fedul_flwr.experiments.table_plan import plan_columns
 
-    machine = Machine(experiments, datasets(dataset), device)
-    numbers = parse_seeds(seeds)
+    table, size = task.table, task.file.size
     chosen = None
-    if tuned:
-        from fedul_flwr.tuning.use import tuned_rows
-
-        wanted = {
-            column: [row for row in rows if row in table.rows_of(column, size)]
-            for column in columns
-        }
-        chosen = tuned_rows(table, wanted, size, numbers, machine, results)
-    plans = plan_columns(table, columns, size, numbers, machine, chosen)
-    task = Reproduction(
-        table, size, results, machine,
-        run=lambda config, clients, title: run_here(config, clients, verbose, title),
-        say=typer.echo, tuned=tuned,
-    )  # fmt: skip
-    if size == "full" and any(missing(task, plan, rows) for plan in plans):
-        _warn(device)
-    try:
-        failed = reproduce(task, plans, rows)
-    except KeyboardInterrupt:
-        typer.echo("The same command goes on from here.", err=True)
-        raise
-    file = results_file(results, table.name, size, tuned=tuned)
-    typer.echo(f"Results: {file}; fedul-flwr reproduce --render writes them to docs/tables.md.")
+    if task.file.tuned:
+        chosen = {}
+        for column in columns:
+            known = table.rows_of(column, size)
+            wanted = {row: seeds for row in rows if row in known}
+            chosen[column] = tuned_rows(table, column, task.file, wanted)
+    plans = plan_columns(table, columns, size, seeds, task.device, chosen)
+    if size == "full" and any(task.missing(plan, rows) for plan in plans):
+        _warn(task.device.name)
+    with resumable():
+        failed = task.run_missing(plans, rows)
+    typer.echo(f"Results: {task.file.path}; reproduce --render writes them to docs/tables.md.")
     return failed
-
-
-def datasets(values: list[str]) -> dict[str, Path]:
-    """Local copies of data sets by name, from options such as ``ylecun/mnist=data/mnist``.
-
-    Raises
-    ------
-    UserError
-        If one has another form, or its path is not a folder.
-    """
-    found = {}
-    for value in values:
-        name, sign, path = value.partition("=")
-        if not (name and sign and path):
-            raise UserError(
-                f"--dataset {value!r} must be NAME=PATH, as in ylecun/mnist=data/mnist."
-            )
-        place = Path(path).expanduser()
-        if not place.is_dir():
-            raise UserError(f"--dataset {value!r}: {place} is not a folder.")
-        found[name] = place
-    return found
 
 
 def _warn(device: str) -> None:
@@ -192,20 +148,20 @@ def _warn(device: str) -> None:
 
     if device == "cpu" or not torch.cuda.is_available():
         typer.echo(
-            "Warning: full size without a GPU takes hours to days a run; "
-            "--quick has it at a size for two cores.",
+            "Warning: without a GPU each run at full size takes hours to days. "
+            "--quick runs a small size made for two cores.",
             err=True,
         )
 
 
 def _list(experiments: Path, results: Path) -> None:
-    from fedul_flwr.reproduction.results import read_results, results_file
-    from fedul_flwr.reproduction.tables import read_table, table_names
+    from fedul_flwr.experiments.matrix import SIZES
+    from fedul_flwr.experiments.result_file import ResultFile
+    from fedul_flwr.experiments.table_file import read_table, table_names
 
     for name in table_names(experiments):
         table = read_table(experiments, name)
         runs = sum(len(table.rows_of(column, "full")) for column in table.columns)
-        full = len(read_results(results_file(results, name, "full")))
-        quick = len(read_results(results_file(results, name, "quick")))
-        what = "a benchmark" if table.settings.benchmark else f"{runs} runs a seed"
-        typer.echo(f"{name}: {table.settings.title} ({what}; results: {full} full, {quick} quick)")
+        full, quick = (len(ResultFile(results, name, size).read()) for size in SIZES)
+        kind = "a benchmark" if table.settings.benchmark else f"{runs} runs a seed"
+        typer.echo(f"{name}: {table.settings.title} ({kind}; results: {full} full, {quick} quick)")

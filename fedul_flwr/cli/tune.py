@@ -1,128 +1,139 @@
-"""The command line's ``tune``; see :mod:`fedul_flwr.tuning`."""
+"""The command ``fedul-flwr tune``."""
 
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from fedul_flwr.cli.options import RunConfigs
+from fedul_flwr.cli.options import (
+    EXPERIMENTS,
+    RESULTS,
+    Columns,
+    Datasets,
+    DeviceName,
+    Experiments,
+    Quick,
+    Results,
+    Rows,
+    RunConfigs,
+    local_copies,
+    refuse_given,
+    resumable,
+)
 from fedul_flwr.errors import UserError
 
 if TYPE_CHECKING:
-    from fedul_flwr.tuning.criterion import Name
-    from fedul_flwr.tuning.plan import StudyPlan
-    from fedul_flwr.tuning.space import Search
+    from fedul_flwr.experiments.matrix import Size
+    from fedul_flwr.experiments.row_search import RowSearch
+    from fedul_flwr.experiments.trial_plan import Plan
 
 
 def tune(
     table: Annotated[
-        str | None, typer.Argument(metavar="TABLE", help="As fedul/table-1; see reproduce --list.")
+        str | None,
+        typer.Argument(metavar="TABLE", help="Table, as fedul/table-1; see reproduce --list."),
     ] = None,
-    quick: Annotated[
-        bool, typer.Option("--quick", help="The table at a size for two cores.")
-    ] = False,
-    rows: Annotated[str | None, typer.Option(help="Only these, separated by commas.")] = None,
-    columns: Annotated[str | None, typer.Option(help="Only these, separated by commas.")] = None,
-    dataset: Annotated[
-        list[str] | None,
-        typer.Option(metavar="NAME=PATH", help="Local copy of a data set; may be repeated."),
-    ] = None,
+    quick: Quick = False,
+    rows: Rows = None,
+    columns: Columns = None,
+    dataset: Datasets = None,
     runs: Annotated[
         Path | None,
         typer.Option(dir_okay=False, help="Instead of TABLE: TOML file of runs, as in compare."),
     ] = None,
     run_config: RunConfigs = None,
     num_supernodes: Annotated[
-        int | None, typer.Option(min=1, help="With --runs: number of simulated clients; 10.")
+        int | None,
+        typer.Option(min=1, help="With --runs: number of simulated clients, 10 by default."),
     ] = None,
     output: Annotated[
         Path | None,
         typer.Option(file_okay=False, help="With --runs: directory of trials and search.json."),
     ] = None,
     trials: Annotated[
-        int | None, typer.Option(min=1, help="Trials of every row; the search file has 12.")
+        int | None,
+        typer.Option(min=1, help="Number of trials of every row in place of the search file's."),
     ] = None,
     seed: Annotated[int, typer.Option(min=0, help="Seed of the search and of all its trials.")] = 0,
     criterion: Annotated[
         Literal["validation", "heldout"],
-        typer.Option(help="Validation error, or held-out loss where no label is allowed."),
+        typer.Option(help="Measure: validation error, or held-out loss, which needs no label."),
     ] = "validation",
     search: Annotated[
-        Path | None, typer.Option(dir_okay=False, help="In place of the table's searches.")
+        Path | None,
+        typer.Option(dir_okay=False, help="File of the search in place of the table's searches."),
     ] = None,
-    jobs: Annotated[int, typer.Option(min=1, help="Rows that are searched side by side.")] = 1,
-    device: Annotated[
-        Literal["auto", "cpu", "cuda"], typer.Option(help="What models are trained on.")
-    ] = "auto",
-    results: Annotated[Path, typer.Option(file_okay=False, help="Where results are kept.")] = Path(
-        "results"
-    ),
-    experiments: Annotated[
-        Path, typer.Option(file_okay=False, help="Where tables are described.")
-    ] = Path("experiments"),
+    jobs: Annotated[
+        int, typer.Option(min=1, help="Number of rows that are searched at the same time.")
+    ] = 1,
+    device: DeviceName = "auto",
+    results: Results = RESULTS,
+    experiments: Experiments = EXPERIMENTS,
 ) -> None:
-    """Search settings for every row of a table, by the same trials and never by test error."""
+    """Search settings for every row of TABLE, as fedul/table-1, without using test errors."""
     if (table is None) == (runs is None):
         raise UserError("tune takes either TABLE or --runs FILE.")
-    from fedul_flwr.tuning.execute import refuse_missing, run_searches
-    from fedul_flwr.tuning.space import FILE, read_search, search_files
-    from fedul_flwr.tuning.study import quiet
+    from fedul_flwr.experiments.row_search import silence_logs
+    from fedul_flwr.experiments.run_searches import refuse_without_optuna, run_searches
+    from fedul_flwr.experiments.search_plan import plan_searches
+    from fedul_flwr.experiments.search_space import FILE, read_search, search_files
 
-    refuse_missing()
-    quiet()
-    of_runs = {"-c": run_config, "--num-supernodes": num_supernodes, "--output": output}
-    of_table = {"--quick": quick, "--rows": rows, "--columns": columns, "--dataset": dataset}
+    refuse_without_optuna()
+    silence_logs()
     if table is not None:
-        _refuse(of_runs, table)
-        found = read_search([search] if search else search_files(experiments, table), trials)
-        target = _table(
-            table, quick, rows, columns, dataset or [], found, criterion, seed, device,
-            experiments, results,
-        )  # fmt: skip
+        of_runs = {"-c": run_config, "--num-supernodes": num_supernodes, "--output": output}
+        refuse_given(of_runs, f"with {table}: leave it out")
+        files = [search] if search else search_files(experiments, table)
+        copies = local_copies(dataset)
+        target = _table(table, quick, rows, columns, copies, seed, device, experiments, results)
     else:
         assert runs is not None
-        _refuse(of_table, "--runs")
-        found = read_search([search or experiments / FILE], trials)
-        target = _runs(
-            runs, run_config or [], num_supernodes or 10, output, found, criterion, seed, device
-        )
+        of_table = {"--quick": quick, "--rows": rows, "--columns": columns, "--dataset": dataset}
+        refuse_given(of_table, "with --runs: leave it out")
+        files = [search or experiments / FILE]
+        target = _runs(runs, run_config or [], num_supernodes or 10, output, seed, device)
+    found = read_search(files, trials)
+    tasks = plan_searches(target.plans, target.rows, found, criterion, target.directory)
     again: dict[str, object] = {"--trials": trials, "--seed": seed or None, "--search": search}
     again |= {"--criterion": None if criterion == "validation" else criterion}
     options = [str(part) for pair in again.items() if pair[1] is not None for part in pair]
-    try:
-        failed = run_searches(
-            target.plans, target.file, target.name, jobs, typer.echo,
-            lambda plan: shlex.join([*target.words(plan), *options]),
-        )  # fmt: skip
-    except KeyboardInterrupt:
-        typer.echo("The same command goes on from here.", err=True)
-        raise
-    used = shlex.join(target.used)
-    typer.echo(f"Search: {target.file}; {used} takes what it chose, with other --seeds.")
+
+    def command(task: RowSearch) -> str:
+        row = ["--rows", task.row, "--columns", task.column] if task.column else []
+        return shlex.join([*target.command, *row, *options])
+
+    with resumable():
+        failed = run_searches(tasks, target.file, target.name, jobs, typer.echo, command)
+    use = shlex.join(target.use)
+    typer.echo(f"Search: {target.file}; {use} runs the chosen settings, with other --seeds.")
     if failed:
         raise typer.Exit(1)
 
 
 @dataclass(frozen=True)
 class _Target:
-    """Target of a search: its studies, their folder and name, the command that runs them (for a
-    table followed by row and column), and the command that uses the chosen settings."""
+    """The rows of a search.
 
-    plans: Sequence[StudyPlan]
+    Attributes
+    ----------
+    plans, rows : columns of a table, or a comparison of runs, and the rows to search.
+    directory, file, name : directory of the trials, file of the searches, and its name.
+    command, use : command of the search without its options, and the command that runs the chosen
+        settings.
+    """
+
+    plans: Sequence[Plan]
+    rows: Sequence[str]
+    directory: Path
     file: Path
     name: str
     command: Sequence[str]
-    used: Sequence[str]
-
-    def words(self, plan: StudyPlan) -> list[str]:
-        """The command that searches one row."""
-        of_row = ["--rows", plan.task.row, "--columns", plan.task.column]
-        return [*self.command, *(of_row if plan.task.column else [])]
+    use: Sequence[str]
 
 
 def _table(
@@ -130,36 +141,31 @@ def _table(
     quick: bool,
     rows: str | None,
     columns: str | None,
-    dataset: list[str],
-    search: Search,
-    criterion: Name,
+    copies: dict[str, Path],
     seed: int,
     device: str,
     experiments: Path,
     results: Path,
 ) -> _Target:
-    from fedul_flwr.cli.reproduce import datasets
-    from fedul_flwr.reproduction import tables
-    from fedul_flwr.reproduction.plan import Machine, plan_columns
-    from fedul_flwr.tuning.plan import TRIALS, plan_table
-    from fedul_flwr.tuning.results import searches_file
+    from fedul_flwr.experiments.result_file import ResultFile
+    from fedul_flwr.experiments.search_plan import TRIALS
+    from fedul_flwr.experiments.table_file import pick, read_table
+    from fedul_flwr.experiments.table_plan import Device, plan_columns
 
-    table = tables.read_table(experiments, name)
+    table = read_table(experiments, name)
+    size: Size = "quick" if quick else "full"
     if table.settings.benchmark:
         raise UserError(f"A benchmark measures {name}: there is nothing to search.")
-    size: tables.Size = "quick" if quick else "full"
-    chosen_rows = tables.pick(rows, table.rows(), "row")
-    chosen_columns = tables.pick(columns, list(table.columns), "column")
-    machine = Machine(experiments, datasets(dataset), device)
-    of_columns = plan_columns(table, chosen_columns, size, (seed,), machine)
-    plans = plan_table(of_columns, chosen_rows, search, criterion, TRIALS / name / size)
-    of_size = ["--quick"] if quick else []
+    chosen = pick(columns, list(table.columns), "column")
+    option = ["--quick"] if quick else []
     return _Target(
-        plans,
-        searches_file(results, name, size),
+        plan_columns(table, chosen, size, (seed,), Device(device, copies)),
+        pick(rows, table.rows(), "row"),
+        TRIALS / name / size,
+        ResultFile(results, name, size).searches,
         name,
-        ["fedul-flwr", "tune", name, *of_size],
-        ["fedul-flwr", "reproduce", name, *of_size, "--tuned"],
+        ["fedul-flwr", "tune", name, *option],
+        ["fedul-flwr", "reproduce", name, *option, "--tuned"],
     )
 
 
@@ -168,32 +174,24 @@ def _runs(
     run_config: list[str],
     num_supernodes: int,
     output: Path | None,
-    search: Search,
-    criterion: Name,
     seed: int,
     device: str,
 ) -> _Target:
-    from fedul_flwr.comparison.plan import make_plan, read_runs
     from fedul_flwr.config.overrides import parse_overrides
-    from fedul_flwr.tuning.plan import plan_runs
+    from fedul_flwr.experiments.trial_plan import make_plan, read_runs
 
     place = output or Path("runs") / f"tune-{file.stem}"
     shared = {"device": device, **parse_overrides(run_config)}
     plan = make_plan(read_runs(file), shared, (seed,), num_supernodes, place)
-    plans = plan_runs(plan, search, criterion, place)
     given = ["--runs", str(file), *(part for text in run_config for part in ("-c", text))]
     given += ["--num-supernodes", str(num_supernodes)]
     kept = place / "search.json"
     return _Target(
-        plans,
+        [plan],
+        list(plan.rows),
+        place,
         kept,
         file.stem,
         ["fedul-flwr", "tune", *given],
         ["fedul-flwr", "compare", *given, "--tuned", str(kept)],
     )
-
-
-def _refuse(options: Mapping[str, Any], what: str) -> None:
-    for option, given in options.items():
-        if given:
-            raise UserError(f"{option} has no effect with {what}: leave it out.")

@@ -26,7 +26,10 @@ POINTLESS = {
         *(key for key in _LABELS if key not in ("labels.split", "labels.new-fraction")),
         "uda.signal-annealing",
     ),
-    "xclp.secure = 'plaintext', which hides nothing": ("xclp.codes-seed", "xclp.fewest-labeled"),
+    "xclp.secure = 'plaintext', which hides nothing": (
+        "xclp.codes-seed",
+        "xclp.min-labeled-clients",
+    ),
     "labels.split, which says who holds what": (
         *_POINTS,
         "validation-fraction",

@@ -60,27 +60,27 @@ class ViewSettings(SupervisedPartSettings):
     rotations)."""
     operations: Annotated[int, Field(ge=1, le=13)] = 6
     """Number of RandAugment's 13 operations applied to every image."""
-    least_magnitude: Annotated[int, Field(ge=0, le=10)] = 2
+    min_magnitude: Annotated[int, Field(ge=0, le=10)] = 2
     """Smallest magnitude of an operation, of 10; each is drawn at random. With `ssl.randaugment =
     "release"` it is the smallest bound: a bound is drawn per image, and magnitudes are below it."""
-    most_magnitude: Annotated[int, Field(ge=0, le=10)] = 5
+    max_magnitude: Annotated[int, Field(ge=0, le=10)] = 5
     """Largest magnitude of an operation, or largest bound."""
 
     @property
     def magnitudes(self) -> tuple[int, int]:
         """Smallest and largest magnitude."""
-        return self.least_magnitude, self.most_magnitude
+        return self.min_magnitude, self.max_magnitude
 
     @model_validator(mode="after")
     def _check_magnitudes(self) -> Self:
-        if self.least_magnitude > self.most_magnitude:
+        if self.min_magnitude > self.max_magnitude:
             raise ValueError(
-                f"ssl.least-magnitude = {self.least_magnitude} must not be above "
-                f"ssl.most-magnitude = {self.most_magnitude}"
+                f"ssl.min-magnitude = {self.min_magnitude} must not be above "
+                f"ssl.max-magnitude = {self.max_magnitude}"
             )
-        if self.randaugment == "release" and self.least_magnitude == 0:
+        if self.randaugment == "release" and self.min_magnitude == 0:
             raise ValueError(
-                "ssl.least-magnitude = 0 is no bound: with ssl.randaugment = 'release' it must be "
+                "ssl.min-magnitude = 0 is no bound: with ssl.randaugment = 'release' it must be "
                 "at least 1"
             )
         return self

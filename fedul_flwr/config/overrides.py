@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from fedul_flwr.config.renamed import current_names
 from fedul_flwr.errors import UserError
 
 _PAIR = re.compile(r"""\s*([\w.-]+)\s*=\s*("[^"]*"|'[^']*'|\S+)(?:\s+|$)""")
@@ -47,7 +48,7 @@ def parse_overrides(values: Sequence[str]) -> dict[str, bool | int | float | str
                 )
             settings |= flatten(_parse_pair(*pair.groups()))
             position = pair.end()
-    return settings
+    return current_names(settings)
 
 
 def _parse_pair(key: str, value: str) -> dict[str, Any]:

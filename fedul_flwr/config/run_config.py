@@ -15,6 +15,7 @@ from fedul_flwr.config.base import Scalar, Settings, unknown_key
 from fedul_flwr.config.ineffective import refuse_pointless
 from fedul_flwr.config.labels import LabelSettings
 from fedul_flwr.config.privacy import DPSettings, refuse_unaccounted
+from fedul_flwr.config.renamed import current_names
 from fedul_flwr.config.sections import SECTIONS, ScaffoldSettings
 from fedul_flwr.config.server import ServerTrainingSettings
 from fedul_flwr.config.shared import PRETRAINED, SharedSettings
@@ -87,6 +88,7 @@ def parse_flat(flat: Mapping[str, Any]) -> RunConfig:
     UserError
         For an unknown key, a wrong type, a value out of range, or a key without effect in this run.
     """
+    flat = current_names(flat)
     shared_values = {key: value for key, value in flat.items() if "." not in key}
     shared = SharedSettings.parse(shared_values)
     method = find_method(shared.method)
@@ -160,7 +162,7 @@ def resolve(overrides: Mapping[str, Any], base_dir: Path) -> RunConfig:
         With the setting that is unknown, not allowed or cannot change, or the directory without a
         run to resume.
     """
-    defaults = default_flat()
+    defaults, overrides = default_flat(), current_names(overrides)
     for key in overrides:
         if key not in defaults:
             raise unknown_key(key, defaults)
@@ -180,6 +182,7 @@ def _resume(
         saved = json.loads((directory / "config.json").read_text())["settings"]
     except (OSError, ValueError, KeyError):
         raise UserError(f"{directory} holds no interrupted run: config.json is missing.") from None
+    saved = current_names(saved)
     saved = {key: value for key, value in saved.items() if key in defaults}  # drop old keys
     given = dict(overrides)
     for key in ("dataset", "server.dataset"):

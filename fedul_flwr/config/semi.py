@@ -30,7 +30,7 @@ class SamplingSettings(StageSettings):
 class PseudoLabelSettings(StageSettings):
     """Use of pseudo labels in local training."""
 
-    surest: Annotated[float, Field(gt=0, le=1)] = 1.0
+    top_fraction: Annotated[float, Field(gt=0, le=1)] = 1.0
     """Fraction of a client's pseudo-labeled points to train on, those of highest confidence; 1
     takes all, as in the text."""
     operations: Annotated[int, Field(ge=0, le=13)] = 0
@@ -47,7 +47,7 @@ class PropagatedLabelSettings(PseudoLabelSettings):
 
     relative_confidence: bool = True
     """Divide confidences by the largest one of the client's points: of all its points in
-    `perclient-lp`, as in the authors' code; of its unlabeled ones in `xclp`, where that code takes
+    `local-lp`, as in the authors' code; of its unlabeled ones in `xclp`, where that code takes
     the largest of all clients. The text does not divide."""
 
 
@@ -85,7 +85,7 @@ class XCLPSettings(PropagationSettings):
     """How similarities are computed and labels summed: encrypted with ring-LWE, with Paillier's
     scheme, with oblivious transfer (docs/privacy.md), or `plaintext`, which shows the server all
     codes (the paper's placeholder, for simulations)."""
-    fewest_labeled: Annotated[int, Field(ge=1)] = 3
+    min_labeled_clients: Annotated[int, Field(ge=1)] = 3
     """Fewest clients with labels in an encrypted propagation: with two, each can compute what the
     other's labels contribute; with one, every client can. Against t clients that share their
     knowledge, set it to t + 2 (docs/privacy.md)."""

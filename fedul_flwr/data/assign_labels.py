@@ -12,7 +12,7 @@ from fedul_flwr.data.types import UNLABELED, Bools, Floats, Ints
 from fedul_flwr.errors import UserError
 
 
-def deal_labels(
+def assign_labels_to_clients(
     labels: Sequence[Ints], options: LabelSettings, seed: int
 ) -> tuple[list[Ints], list[Bools]]:
     """Assign labels to clients' points, and set their new points aside.

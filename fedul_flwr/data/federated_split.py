@@ -49,7 +49,7 @@ class Holdings(NamedTuple):
     server: Ints
 
 
-def deal_points(source: Source, num_clients: int, config: RunConfig) -> Holdings:
+def assign_points(source: Source, num_clients: int, config: RunConfig) -> Holdings:
     """Assign the training points to clients and server, by the shared settings of data."""
     labels = np.asarray(source.train.labels)
     training, validation, server = set_aside(labels, config)

@@ -19,12 +19,12 @@ from numpy.typing import NDArray
 from fedul_flwr.config.labels import LabelSettings
 from fedul_flwr.config.matching import LabelPlaceSettings
 from fedul_flwr.config.run_config import RunConfig
-from fedul_flwr.data.assign_labels import deal_labels
+from fedul_flwr.data.assign_labels import assign_labels_to_clients
 from fedul_flwr.data.cache import open_array
 from fedul_flwr.data.federated_split import (
     ClientTruth,
+    assign_points,
     bounds_of,
-    deal_points,
     part_of,
     read_arrays,
 )
@@ -50,7 +50,7 @@ class LabelTruth(ClientTruth):
     new: Bools
 
 
-class Dealt(NamedTuple):
+class LabelAssignment(NamedTuple):
     """Clients with their labels, and the rows that the server keeps."""
 
     clients: tuple[LabelTruth, ...]
@@ -82,17 +82,17 @@ def write_given(folder: Path, source: Source, num_clients: int, config: RunConfi
     )
 
 
-def _deal(source: Source, num_clients: int, config: RunConfig) -> Dealt:
-    held, validation, server = deal_points(source, num_clients, config)
+def _deal(source: Source, num_clients: int, config: RunConfig) -> LabelAssignment:
+    held, validation, server = assign_points(source, num_clients, config)
     truth = [np.asarray(source.train.labels)[points] for points in held]
     options = config[LabelSettings]
     if (
         who_has_labels(config) != "clients"
     ):  # no labels are assigned, so the number cannot be too large
         options = options.model_copy(update={"total": 0, "fraction": 0.0})
-    given, new = deal_labels(truth, options, config.seed)
+    given, new = assign_labels_to_clients(truth, options, config.seed)
     clients = tuple(LabelTruth(*parts) for parts in zip(held, truth, given, new, strict=True))
-    return Dealt(clients, validation, server)
+    return LabelAssignment(clients, validation, server)
 
 
 def who_has_labels(config: RunConfig) -> str:
@@ -175,7 +175,7 @@ def open_partly_labeled_points(files: Mapping[str, str], client: int) -> PartlyL
 # The file of a run
 
 
-def save_split(file: Path, dealt: Dealt, train_labels: Ints) -> None:
+def save_split(file: Path, dealt: LabelAssignment, train_labels: Ints) -> None:
     """Write ``dealt`` for `labels.split` of later runs; ``train_labels``: all of the data set."""
     partial = file.with_name(f".{file.name}.partial")
     with partial.open("wb") as stream:
@@ -203,7 +203,7 @@ def split_file(config: RunConfig) -> list[Path]:
     return [Path(named)] if named else []
 
 
-def load_split(file: Path, num_clients: int, train_labels: Ints) -> Dealt:
+def load_split(file: Path, num_clients: int, train_labels: Ints) -> LabelAssignment:
     """Read a file of :func:`save_split`; true labels come from ``train_labels``.
 
     Raises
@@ -223,7 +223,7 @@ def load_split(file: Path, num_clients: int, train_labels: Ints) -> Dealt:
     clients = _clients(arrays, train_labels[arrays["points"]])
     if len(clients) != num_clients:
         raise _refusal(file, f"it is of {len(clients)} clients, and this run has {num_clients}")
-    return Dealt(clients, arrays["validation"], arrays["server"])
+    return LabelAssignment(clients, arrays["validation"], arrays["server"])
 
 
 def _fingerprint(labels: Ints) -> str:

@@ -19,8 +19,8 @@ from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.data.cache import open_array
 from fedul_flwr.data.federated_split import (
     ClientTruth,
+    assign_points,
     bounds_of,
-    deal_points,
     part_of,
     read_arrays,
 )
@@ -54,7 +54,7 @@ def write_sets(folder: Path, source: Source, num_clients: int, config: RunConfig
             "A simulation makes unlabeled sets of known class priors, so it needs the label of "
             f"every training point; {int((labels == UNLABELED).sum())} have none."
         )
-    held, validation, server = deal_points(source, num_clients, config)
+    held, validation, server = assign_points(source, num_clients, config)
     settings = config[UnlabeledSetSettings]
     clients = [
         generate_sets(

@@ -25,16 +25,9 @@ from fedul_flwr.data.content import Content, Value
 from fedul_flwr.data.types import Arrays
 from fedul_flwr.errors import OwnDataError, UserError
 from fedul_flwr.federated.client import MethodClient
-from fedul_flwr.federated.disclosure import (
-    EVALUATE,
-    HELLO,
-    PREPARE,
-    TRAIN,
-    Sent,
-    disclosures,
-)
+from fedul_flwr.federated.disclosure import EVALUATE, TRAIN, Sent, disclosures
 from fedul_flwr.federated.flower_internals import parse_config_args
-from fedul_flwr.federated.messages import CONFIG, payload_bytes, to_record
+from fedul_flwr.federated.messages import CONFIG, DESCRIBE, SETUP, payload_bytes, to_record
 from fedul_flwr.federated.nodes import DataShape, setup_content
 from fedul_flwr.learning.local_plan import local_plan
 from fedul_flwr.methods import find_method
@@ -142,7 +135,7 @@ def _shape(settings: RunConfig, class_names: str, image_shape: str) -> DataShape
 def _prepared(
     node_config: Mapping[str, Any], settings: RunConfig, shape: DataShape
 ) -> tuple[MethodClient, Mapping[str, Value]]:
-    """The client after ``hello`` and ``prepare``, and its answer to the latter."""
+    """The client after ``describe`` and ``setup``, and its answer to the latter."""
     context = Context(
         run_id=0,
         node_id=0,
@@ -150,9 +143,9 @@ def _prepared(
         state=RecordDict(),
         run_config=dict(settings.to_flat()),
     )
-    build_client(context).on_phase(HELLO, Content())
+    build_client(context).on_phase(DESCRIBE, Content())
     with redirect_stdout(io.StringIO()):  # the report has what it would print
-        answer = build_client(context).on_phase(PREPARE, setup_content(settings, shape))
+        answer = build_client(context).on_phase(SETUP, setup_content(settings, shape))
     return build_client(context), answer.values
 
 
@@ -167,11 +160,11 @@ def _outgoing(
     sends: list[Sent], answer: Mapping[str, Value], client: MethodClient
 ) -> Iterator[str]:
     """The declared entries, with values and sizes that are known before the run."""
-    order = {HELLO: 0, PREPARE: 1, TRAIN: 3, EVALUATE: 4}  # 2: phases of the method
+    order = {DESCRIBE: 0, SETUP: 1, TRAIN: 3, EVALUATE: 4}  # 2: phases of the method
     for sent in sorted(sends, key=lambda sent: order.get(sent.phase, 2)):
         yield f"  {sent.what}: to {sent.reader}; {sent.often} ({sent.phase})"
-        if sent.phase == PREPARE:
-            covered = (name for name in answer if sent.covers(PREPARE, CONFIG, name))
+        if sent.phase == SETUP:
+            covered = (name for name in answer if sent.covers(SETUP, CONFIG, name))
             yield from (f"    {_value(name, answer[name])}" for name in covered)
         elif sent.size != "none":
             arrays = largest_update(client, sent.size)
@@ -180,7 +173,7 @@ def _outgoing(
         else:
             yield f"    {', '.join(sent.names)}"
     for name, value in answer.items():
-        if not any(sent.covers(PREPARE, CONFIG, name) for sent in sends):
+        if not any(sent.covers(SETUP, CONFIG, name) for sent in sends):
             yield f"  not declared by the method: {_value(name, value)}"
 
 

@@ -24,15 +24,9 @@ from fedul_flwr.data.content import Content, Value
 from fedul_flwr.data.seeds import stream
 from fedul_flwr.data.types import Arrays
 from fedul_flwr.errors import UserError
+from fedul_flwr.federated import messages
 from fedul_flwr.federated.client_data import ClientData
 from fedul_flwr.federated.client_state import ClientState
-from fedul_flwr.federated.messages import (
-    FEDERATION,
-    FORGETFUL,
-    OWN_MODEL,
-    PREPARED_BEFORE,
-    RATE_FACTOR,
-)
 from fedul_flwr.learning.stages import training_stage
 from fedul_flwr.learning.variates import CONTROL, KEPT_ROUNDS, kept_rounds
 
@@ -101,16 +95,16 @@ class MethodClient(NumPyClient):
         return self.data.register()
 
     def on_phase(self, name: str, content: Content) -> Content:
-        """Answer phase ``name``: ``hello`` (partition) or ``prepare`` (setup and registration)."""
+        """Answer phase ``name``: ``describe`` (partition) or ``setup`` (setup and registration)."""
         partition: dict[str, Value] = {
             "partition-id": self.node.partition_id,
             "num-partitions": self.node.num_partitions,
             "own-data": bool(self.node.data),
         }
         match name:
-            case "hello":
+            case messages.DESCRIBE:
                 return Content(values=partition)
-            case "prepare":
+            case messages.SETUP:
                 self._set_up(dict(content.values))
                 return Content(values={**partition, **self._kept_variates(), **self.register()})
             case _:
@@ -134,18 +128,18 @@ class MethodClient(NumPyClient):
 
     @property
     def setup(self) -> dict[str, Any]:
-        """The setup from phase ``prepare``: :func:`fedul_flwr.federated.nodes.setup_content`.
+        """The setup from phase ``setup``: :func:`fedul_flwr.federated.nodes.setup_content`.
 
         Raises
         ------
         UserError
             If the client has not got it yet, or its device has lost its state since.
         """
-        found = self.state.values(FEDERATION)
+        found = self.state.values(messages.SETUP)
         if not found:
             raise UserError(
-                f"Client {self.node.partition_id} was not prepared for this run, or has forgotten "
-                "it: a client has to be told what it takes part in."
+                f"Client {self.node.partition_id} has no setup of this run, or has lost it: the "
+                "server has to send it first."
             )
         return found
 
@@ -178,12 +172,16 @@ class MethodClient(NumPyClient):
         received : arrays that it sent beside the model, by name of their record.
         """
         from fedul_flwr.federated.local_training import train_task
+        from fedul_flwr.learning.device import keep_freed_memory, release_freed_memory
         from fedul_flwr.learning.local import dump_arrays, load_arrays
-        from fedul_flwr.learning.machine import keep_freed_memory, release_freed_memory
 
         keep_freed_memory()
         round, model = self.round(config, received), self.model
-        own = self.state.recall(OWN_MODEL, round.number) if config.get(OWN_MODEL) else {}
+        own = (
+            self.state.load(messages.OWN_MODEL, round.number)
+            if config.get(messages.OWN_MODEL)
+            else {}
+        )
         load_arrays(model, own or arrays)
         arrays.clear()
         task = self.task(round)
@@ -191,8 +189,8 @@ class MethodClient(NumPyClient):
             return Update(dump_arrays(model), 0, {"loss": 0.0, "steps": 0, "normalizer": 0.0})
         rng = stream(self.settings.seed, "local", round.number, self.node.partition_id)
         metrics, records = train_task(model, task, round, self.state, rng)
-        if config.get(OWN_MODEL):
-            self.state.keep(OWN_MODEL, round.number, dump_arrays(model))
+        if config.get(messages.OWN_MODEL):
+            self.state.save(messages.OWN_MODEL, round.number, dump_arrays(model))
         release_freed_memory()
         return Update(dump_arrays(model), task.num_examples, metrics, records)
 
@@ -203,7 +201,7 @@ class MethodClient(NumPyClient):
 
         number = int(config["server-round"])
         stage = training_stage(self.settings, number)
-        factor = float(config.get(RATE_FACTOR, 1.0))
+        factor = float(config.get(messages.RATE_FACTOR, 1.0))
         if self.settings.learning_rate_patience_scope == "client":
             from fedul_flwr.federated.own_patience import own_rate_factor
 
@@ -214,10 +212,10 @@ class MethodClient(NumPyClient):
 
     def _set_up(self, told: dict[str, Value]) -> None:
         """Store the setup, and whether the state from an earlier setup is lost."""
-        known = self.state.values(FEDERATION)
-        if told.pop(PREPARED_BEFORE, False) and (not known or known.get(FORGETFUL)):
-            told[FORGETFUL] = True
-        self.state.set_values(FEDERATION, told)
+        known = self.state.values(messages.SETUP)
+        if told.pop(messages.SETUP_BEFORE, False) and (not known or known.get(messages.FORGETFUL)):
+            told[messages.FORGETFUL] = True
+        self.state.set_values(messages.SETUP, told)
         if "memory" in told:  # a simulation that resumes may have state there
             own = Path(str(told["memory"])) / str(self.node.partition_id)
             self.state = self.state.within(own)
@@ -226,14 +224,14 @@ class MethodClient(NumPyClient):
         """With SCAFFOLD: the rounds whose variates this client has."""
         if self.settings.base != "scaffold":
             return {}
-        return {KEPT_ROUNDS: kept_rounds(self.state.recall(CONTROL, sys.maxsize))}
+        return {KEPT_ROUNDS: kept_rounds(self.state.load(CONTROL, sys.maxsize))}
 
 
 @lru_cache(maxsize=2)
 def _model(
     name: str, image_shape: tuple[int, int, int], num_classes: int, threads: int
 ) -> nn.Module:
-    from fedul_flwr.learning.machine import set_threads
+    from fedul_flwr.learning.device import set_threads
     from fedul_flwr.models import build_model
 
     set_threads(threads)

@@ -49,17 +49,17 @@ class ClientState:
         """Store values under ``name``."""
         self._records[name] = ConfigRecord(dict(values))
 
-    def recall(self, name: str, server_round: int) -> Arrays:
+    def load(self, name: str, server_round: int) -> Arrays:
         """The arrays stored under ``name`` in the last round before ``server_round``; {} if none.
 
         Arrays in files are memory-mapped, copy on write: changing them does not change the files.
         """
         if self._directory is None:
-            return self.secrets(name)
+            return self.ephemeral(name)
         earlier = [number for number in self._rounds(name) if number < server_round]
         return _mapped_arrays(self._file(name, max(earlier))) if earlier else {}
 
-    def keep(self, name: str, server_round: int, arrays: Arrays) -> None:
+    def save(self, name: str, server_round: int, arrays: Arrays) -> None:
         """Store arrays under ``name`` as of the end of ``server_round``.
 
         In a simulation the server removes earlier versions once the round is complete on disk
@@ -67,7 +67,7 @@ class ClientState:
         resumes from the end of the last complete one.
         """
         if self._directory is None:
-            self.set_secrets(name, arrays)
+            self.set_ephemeral(name, arrays)
             return
         from safetensors.numpy import save_file
 
@@ -77,21 +77,21 @@ class ClientState:
         save_file({key: np.asarray(array, order="C") for key, array in arrays.items()}, partial)
         partial.replace(file)
 
-    def secrets(self, name: str) -> Arrays:
+    def ephemeral(self, name: str) -> Arrays:
         """Arrays stored in Flower's state, in a simulation too, never in a file; {} if none."""
         record = self._records.get(name)
         return to_arrays(cast(ArrayRecord, record)) if record is not None else {}
 
-    def set_secrets(self, name: str, arrays: Arrays) -> None:
+    def set_ephemeral(self, name: str, arrays: Arrays) -> None:
         """Store arrays in Flower's state only; an empty mapping deletes the stored ones."""
         self._records.pop(name, None)
         if arrays:
             self._records[name] = to_record(arrays)
 
-    def leave(self, name: str, server_round: int, arrays: Arrays) -> None:
+    def publish(self, name: str, server_round: int, arrays: Arrays) -> None:
         """Write arrays for a simulation's reports; the client itself does not read them."""
         if self._directory is not None:
-            self.keep(name, server_round, arrays)
+            self.save(name, server_round, arrays)
 
     def _file(self, name: str, server_round: int) -> Path:
         assert self._directory is not None

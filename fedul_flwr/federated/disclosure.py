@@ -14,12 +14,19 @@ from typing import Literal
 from fedul_flwr.config.fedul import AdmissionSettings
 from fedul_flwr.config.references import load_reference
 from fedul_flwr.config.run_config import RunConfig
-from fedul_flwr.federated.messages import ARRAYS, CONFIG, DIAGNOSTICS, METRICS
+from fedul_flwr.federated.messages import (
+    ARRAYS,
+    CONFIG,
+    DESCRIBE,
+    DIAGNOSTICS,
+    METRICS,
+    SETUP,
+)
 from fedul_flwr.learning.variates import CONTROL, KEPT_ROUNDS
 from fedul_flwr.methods import find_method
 
-EVALUATE, HELLO, PREPARE, TRAIN = "evaluate", "hello", "prepare", "train"
-"""Messages that every method may have, besides its own phases."""
+EVALUATE, TRAIN = "evaluate", "train"
+"""Messages that every method may have, besides phases."""
 
 ONCE = "once, before round 1"
 EVERY_ROUND = "every round that it trains in"
@@ -95,14 +102,16 @@ def _averaged(settings: RunConfig) -> bool:
 
 _WHO = ("partition-id", "num-partitions", "own-data")
 
-HELLO_ONLY = (Sent(HELLO, _WHO, "which client it is", often="once, asked of one of the clients"),)
+DESCRIBE_ONLY = (
+    Sent(DESCRIBE, _WHO, "which client it is", often="once, asked of one of the clients"),
+)
 """Sent by a client that takes part in nothing."""
 
 REGISTRATION = (
-    *HELLO_ONLY,
-    Sent(PREPARE, _WHO, "which client it is"),
+    *DESCRIBE_ONLY,
+    Sent(SETUP, _WHO, "which client it is"),
     Sent(
-        PREPARE,
+        SETUP,
         (KEPT_ROUNDS,),
         "in which rounds it had a variate it has",
         when=_with_scaffold,
@@ -155,12 +164,12 @@ def _shares_priors(settings: RunConfig) -> bool:
 UNLABELED_SETS = (
     *TRAINING,
     Sent(
-        PREPARE,
+        SETUP,
         ("reason", "num-sets", "num-points", "condition-number"),
         "whether its sets can be used",
     ),
     Sent(
-        PREPARE,
+        SETUP,
         ("priors", "set-sizes"),
         "class priors and size of every set",
         when=_shares_priors,
@@ -168,7 +177,7 @@ UNLABELED_SETS = (
 )
 """Sent by a client that trains on unlabeled sets."""
 
-COUNTS = Sent(PREPARE, ("num-points", "num-labeled"), "how many points and labels")
+COUNTS = Sent(SETUP, ("num-points", "num-labeled"), "how many points and labels")
 
 PARTLY_LABELED = (*TRAINING, COUNTS)
 """Sent by a client that trains on points with labels for some of them."""

@@ -81,11 +81,11 @@ def make_client_app(build: ClientBuilder, *train_mods: Mod) -> ClientApp:
         record = MetricRecord({"num-examples": num_examples, "loss": loss, **_numbers(metrics)})
         return Message(RecordDict({METRICS: record}), reply_to=message)
 
-    @app.query("step")
+    @app.query("phase")
     @_discreetly
-    def step(message: Message, context: Context) -> Message:
+    def phase(message: Message, context: Context) -> Message:
         content = from_records(message.content)
-        name = str(content.values.pop("step"))
+        name = str(content.values.pop("phase"))
         answer = build(context).on_phase(name, content)
         return Message(to_records(answer), reply_to=message)
 

@@ -50,7 +50,7 @@ def _corrected(
     rng: np.random.Generator,
 ) -> tuple[LocalResult, Records]:
     used = int(round.config[USED_ROUND])
-    own = confirmed(state.recall(CONTROL, round.number), used)
+    own = confirmed(state.load(CONTROL, round.number), used)
     result, renewed, change = train_with_variates(
         model,
         task.batches,
@@ -61,5 +61,5 @@ def _corrected(
         own=own,
         option=str(round.config["scaffold-option"]),
     )
-    state.keep(CONTROL, round.number, proposal(own, used, renewed, round.number))
+    state.save(CONTROL, round.number, proposal(own, used, renewed, round.number))
     return result, {CONTROL: change}

@@ -22,11 +22,12 @@ MODEL, OTHER = "model", "other"
 WEIGHT, NORMALIZER = "num-examples", "normalizer"
 """Metrics of an update: number of points, which is its weight, and FedNova's a_i."""
 
-FEDERATION = "federation"
-"""Name under which a client stores the setup from phase ``prepare``."""
+DESCRIBE, SETUP = "describe", "setup"
+"""Phases before round 1: a client says which one it is; it gets the setup and registers. A client
+stores the setup under the name of its phase."""
 
-PREPARED_BEFORE, FORGETFUL = "prepared-before", "forgetful"
-"""Value of phase ``prepare`` if the server has prepared this client before, and the value that a
+SETUP_BEFORE, FORGETFUL = "setup-before", "forgetful"
+"""Value of phase ``setup`` if the server has sent this client a setup before, and the value that a
 client stores with its setup if it has no state from that time."""
 
 CLASS_MASSES, TEST_PRIOR = "class-masses", "test-prior"
@@ -46,30 +47,30 @@ which it stores that model."""
 PSEUDO_LABELS = "pseudo-labels"
 """Name under which a simulation's clients write a round's pseudo labels, to be scored."""
 
-STEP = "query.step"
+PHASE = "query.phase"
 """Message type of a method's extra phases."""
 
 
-def step_messages(name: str, contents: Mapping[int, Content]) -> list[Message]:
+def phase_messages(name: str, contents: Mapping[int, Content]) -> list[Message]:
     """Messages for phase ``name``; an array that several nodes get is encoded once."""
     encoded: dict[int, Array] = {}
     messages = []
     for node, content in contents.items():
-        records = to_records(Content(values={**content.values, "step": name}))
+        records = to_records(Content(values={**content.values, "phase": name}))
         if content.arrays:
             for array in content.arrays.values():
                 if id(array) not in encoded:
                     encoded[id(array)] = PlainArray.of(array)
             found = {key: encoded[id(array)] for key, array in content.arrays.items()}
             records[ARRAYS] = ArrayRecord(found)
-        messages.append(Message(records, node, STEP))
+        messages.append(Message(records, node, PHASE))
     return messages
 
 
 def phase_of(message: Message) -> str | None:
     """Name of the extra phase that a message asks for; ``None`` for other messages."""
     config: Mapping[str, Any] = message.content.config_records.get(CONFIG) or {}
-    return config.get("step")
+    return config.get("phase")
 
 
 def to_records(content: Content) -> RecordDict:

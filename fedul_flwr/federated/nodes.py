@@ -14,6 +14,7 @@ from flwr.serverapp import Grid
 from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.data.content import Content, count, number
 from fedul_flwr.errors import UserError
+from fedul_flwr.federated.messages import DESCRIBE
 from fedul_flwr.federated.phases import run_phase
 
 
@@ -65,15 +66,15 @@ def find_nodes(grid: Grid, settings: RunConfig) -> tuple[list[int], bool]:
     nodes = _wait_for_nodes(grid, 1, deadline)
     if not nodes:
         raise UserError(_too_few(0, 1, settings))
-    hello = _first_answer(grid, nodes, settings)
-    expected = number(hello, "num-partitions")
+    answer = _first_answer(grid, nodes, settings)
+    expected = number(answer, "num-partitions")
     nodes = _wait_for_nodes(grid, max(expected, 1), deadline)
     if len(nodes) < max(expected, 1):
         text = _too_few(len(nodes), expected, settings)
         if settings.on_client_failure == "stop" or not nodes:
             raise UserError(text)
         log(WARNING, "%s The run starts with them; others may join later.", text)
-    return nodes, bool(hello.values.get("own-data"))
+    return nodes, bool(answer.values.get("own-data"))
 
 
 def _first_answer(grid: Grid, nodes: Sequence[int], settings: RunConfig) -> Content:
@@ -83,7 +84,7 @@ def _first_answer(grid: Grid, nodes: Sequence[int], settings: RunConfig) -> Cont
     """
     for asked in (nodes[:1], nodes[1:]):
         contents = dict.fromkeys(asked, Content())
-        phase = run_phase(grid, contents, "hello", settings.connect_timeout / 2, _check_hello)
+        phase = run_phase(grid, contents, DESCRIBE, settings.connect_timeout / 2, _check_answer)
         for node, reason in {**phase.failures, **phase.refusals}.items():
             if settings.on_client_failure == "stop":
                 raise UserError(f"The first client failed: {reason}")
@@ -93,7 +94,7 @@ def _first_answer(grid: Grid, nodes: Sequence[int], settings: RunConfig) -> Cont
     raise UserError("No client has said who it is.")
 
 
-def _check_hello(node: int, answer: Content) -> None:
+def _check_answer(node: int, answer: Content) -> None:
     del node
     count(answer, "num-partitions")
 

@@ -36,12 +36,12 @@ def own_rate_factor(
     server_round : the current round, from 1.
     stage_start : first round whose loss counts; each training stage starts a new count.
     """
-    kept = state.recall(COUNTED, server_round)
+    kept = state.load(COUNTED, server_round)
     rounds = kept.get("rounds", np.zeros(0, np.int64))
     losses = kept.get("losses", np.zeros(0))
     if kept and VALIDATED_ROUND in told and told[VALIDATED_ROUND] not in rounds:
         rounds = np.append(rounds, np.int64(told[VALIDATED_ROUND]))
         losses = np.append(losses, told[VALIDATION_LOSS])
-    state.keep(COUNTED, server_round, {"rounds": rounds, "losses": losses})
+    state.save(COUNTED, server_round, {"rounds": rounds, "losses": losses})
     counted = losses[rounds >= stage_start].tolist()
     return plateau(counted, settings.learning_rate_patience, settings.learning_rate_factor)

@@ -60,11 +60,11 @@ class ClientModelCache:
         """The parts that ``client`` has; empty if it has none."""
         if client not in self.rounds:
             return {}
-        return unflatten(self._state(client).recall(HELD, self.rounds[client] + 1))
+        return unflatten(self._state(client).load(HELD, self.rounds[client] + 1))
 
-    def keep(self, client: int, server_round: int, parts: Parts) -> None:
+    def save(self, client: int, server_round: int, parts: Parts) -> None:
         """Record that ``client`` has ``parts`` after its exchange in ``server_round``."""
-        self._state(client).keep(HELD, server_round, flatten(parts))
+        self._state(client).save(HELD, server_round, flatten(parts))
         self.rounds[client] = server_round
 
     def forget(self, client: int) -> None:
@@ -168,7 +168,7 @@ class PartsCodec(UpdateCodec):
         self._on_update(number, parts | returned)
         for part in returned:
             record.nonzero_up[part] += _count_changed(returned[part], parts[part])
-        self.cache.keep(number, record.round, parts | returned)
+        self.cache.save(number, record.round, parts | returned)
         del self._sent[number]
         metrics = MetricRecord(dict(content.metric_records[METRICS]))
         metrics.pop(STALE)  # must not be averaged with the metrics

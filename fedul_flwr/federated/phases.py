@@ -10,7 +10,7 @@ from flwr.serverapp import Grid
 
 from fedul_flwr.data.content import Content
 from fedul_flwr.errors import BadMessageError
-from fedul_flwr.federated.messages import from_records, payload_bytes, step_messages
+from fedul_flwr.federated.messages import from_records, payload_bytes, phase_messages
 
 Check = Callable[[int, Content], None]
 """``(node, its answer)``: raises a :class:`~fedul_flwr.errors.BadMessageError` to refuse it."""
@@ -51,7 +51,7 @@ def run_phase(
     check : raises a :class:`~fedul_flwr.errors.BadMessageError` to refuse an answer.
     """
     phase = Phase()
-    messages = step_messages(name, contents)
+    messages = phase_messages(name, contents)
     phase.bytes_down = sum(payload_bytes(message.content) for message in messages)
     strays = []  # errors about nodes that are gone do not come from those nodes
     received = grid.send_and_receive(messages, timeout=timeout)

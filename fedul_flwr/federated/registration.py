@@ -12,7 +12,7 @@ from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.data.content import Content, count, number
 from fedul_flwr.errors import UserError
 from fedul_flwr.federated.grid import registered
-from fedul_flwr.federated.messages import PREPARED_BEFORE
+from fedul_flwr.federated.messages import DESCRIBE, SETUP, SETUP_BEFORE
 from fedul_flwr.federated.phases import NO_ANSWER, run_phase
 from fedul_flwr.federated.registry import ClientRef, ClientRegistry
 from fedul_flwr.federated.round_record import RoundLog
@@ -27,7 +27,7 @@ class Registration:
     registry : where clients are kept.
     rounds : where failures are counted.
     nodes : node ids that take part in round 1; others may join later.
-    setup : content of phase ``prepare``.
+    setup : content of phase ``setup``.
 
     Attributes
     ----------
@@ -63,7 +63,7 @@ class Registration:
         """Send the setup to all nodes, and register those whose answers are accepted."""
         self._named = registered(grid)
         everyone = dict.fromkeys(self.nodes, self._setup)
-        phase = run_phase(grid, everyone, "prepare", self._settings.round_timeout, _check_answer)
+        phase = run_phase(grid, everyone, SETUP, self._settings.round_timeout, _check_answer)
         self._rounds.fail_phase(phase, {})
         nodes = self._by_partition(phase.answers)
         refused = self._registry.register_all(
@@ -122,7 +122,7 @@ class Registration:
         matched to another one.
         """
         self._named |= registered(grid)
-        answers = self._query(grid, "hello", dict.fromkeys(nodes, Content()))
+        answers = self._query(grid, DESCRIBE, dict.fromkeys(nodes, Content()))
         node_of = {client.partition_id: client.node_id for client in self._registry.clients}
         taken = {partition: node for partition, node in node_of.items() if node in connected}
         found = {}
@@ -151,9 +151,9 @@ class Registration:
         """Send the setup to new clients, and register those that are accepted."""
         contents = {}
         for node, client in found.items():
-            before = {PREPARED_BEFORE: client.partition_id in self._registry.answers}
+            before = {SETUP_BEFORE: client.partition_id in self._registry.answers}
             contents[node] = Content(self._setup.arrays, {**self._setup.values, **before})
-        answers = self._query(grid, "prepare", contents)
+        answers = self._query(grid, SETUP, contents)
         joined = [
             client.partition_id
             for client in sorted(found.values())
@@ -165,7 +165,7 @@ class Registration:
             log(INFO, "Round %s: clients that have joined: %s", self._rounds.record.round, names)
 
     def _query(self, grid: Grid, name: str, contents: Mapping[int, Content]) -> dict[int, Content]:
-        """Answers to ``hello`` or ``prepare`` from nodes that are not registered, or to be again.
+        """Answers to ``describe`` or ``setup`` from nodes that are not registered, or to be again.
 
         A node that reports an error is asked again before the next round. One that does not answer
         within ``connect-timeout``, or not validly, is asked again only after a reconnect: a node

@@ -11,7 +11,7 @@ from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.data.content import Content, number
 from fedul_flwr.data.seeds import stream
 from fedul_flwr.errors import BadMessageError, UserError
-from fedul_flwr.federated.messages import step_messages
+from fedul_flwr.federated.messages import phase_messages
 from fedul_flwr.federated.phases import run_phase
 from fedul_flwr.federated.round_record import RoundLog
 
@@ -61,7 +61,7 @@ class ClientRegistry:
     Attributes
     ----------
     clients : in the order of their partitions.
-    answers : their answers to phase ``prepare``, by partition.
+    answers : their answers to phase ``setup``, by partition.
     failed : clients that have not answered since their last setup and may have lost their state.
     """
 
@@ -221,6 +221,6 @@ class ClientRegistry:
     def broadcast(self, grid: Grid, name: str, clients: Iterable[ClientRef]) -> None:
         """Send phase ``name`` to clients without waiting for answers; some may be disconnected."""
         nodes = [client.node_id for client in clients if client not in self._absent]
-        messages = step_messages(name, dict.fromkeys(nodes, Content()))
+        messages = phase_messages(name, dict.fromkeys(nodes, Content()))
         if messages:
             grid.push_messages(messages)

@@ -29,7 +29,7 @@ def staged_points(
     found = PseudoLabels.none(len(data.unlabeled)) if first_stage else label()
     unlabeled = examples.points[data.unlabeled]
     written = {"points": unlabeled, "labels": found.labels, "confidence": found.confidence}
-    state.leave(PSEUDO_LABELS, round.number, written)
+    state.publish(PSEUDO_LABELS, round.number, written)
     return weighted_points(
         examples.images,
         examples.points[data.labeled],

@@ -49,7 +49,7 @@ class MethodStrategy(Strategy):
     settings : the run's settings, with ``selection`` resolved.
     base : the strategy that aggregates.
     nodes : node ids that take part in round 1; others may join later.
-    setup : what clients are told in phase ``prepare``.
+    setup : what clients are told in phase ``setup``.
     buffers : names of arrays that are averaged but kept from the base (batch-norm statistics: an
         adaptive base could turn a variance negative).
     round_offset : rounds already done, when a run resumes.
@@ -159,7 +159,7 @@ class MethodStrategy(Strategy):
         return self.policy.stage_start(round_number)
 
     def accept_client(self, report: ClientReport, answer: Content) -> None:
-        """Check a client's answer to ``prepare``; set ``report.reason`` to refuse the client.
+        """Check a client's answer to ``setup``; set ``report.reason`` to refuse the client.
 
         It is called again for a client that was restarted.
 

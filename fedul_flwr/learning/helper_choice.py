@@ -12,10 +12,10 @@ from scipy.spatial import KDTree
 from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.data.seeds import stream
 from fedul_flwr.data.types import Arrays, Floats
+from fedul_flwr.learning.device import place
 from fedul_flwr.learning.embedding import embed, noise_image
 from fedul_flwr.learning.local import load_arrays
 from fedul_flwr.learning.local_plan import local_plan
-from fedul_flwr.learning.machine import place
 from fedul_flwr.models import build_model
 
 EMBEDDED, EMBEDDINGS = "embedded-clients", "embeddings"

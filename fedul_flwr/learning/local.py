@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from fedul_flwr.errors import UserError
 from fedul_flwr.learning.batches import Batches, evaluation_batches
 from fedul_flwr.learning.corrections import anchor_of, correct_gradients
-from fedul_flwr.learning.machine import place
+from fedul_flwr.learning.device import place
 from fedul_flwr.learning.network import Network, frozen_statistics
 from fedul_flwr.learning.optimizers import SGD, Adam, LocalOptimizer
 from fedul_flwr.learning.plan import LocalPlan

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from fedul_flwr.config.run_config import RunConfig
-from fedul_flwr.learning.machine import choose_device
+from fedul_flwr.learning.device import choose_device
 from fedul_flwr.learning.plan import LocalPlan
 from fedul_flwr.learning.schedules import cosine
 

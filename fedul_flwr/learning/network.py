@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from fedul_flwr.learning.bfloat16 import has_strides
-from fedul_flwr.learning.machine import autocast, choose_dtype
+from fedul_flwr.learning.device import autocast, choose_dtype
 
 
 class Network:
@@ -20,7 +20,7 @@ class Network:
     ----------
     model : the class model.
     device, precision : its device, and its number format
-        (:func:`~fedul_flwr.learning.machine.choose_dtype`).
+        (:func:`~fedul_flwr.learning.device.choose_dtype`).
     """
 
     def __init__(self, model: nn.Module, device: torch.device, precision: str) -> None:

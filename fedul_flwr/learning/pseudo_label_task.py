@@ -124,5 +124,5 @@ def _usable(found: PseudoLabels, settings: StageSettings) -> Bools:
     least = 0.0
     if isinstance(settings, PseudoLabelSettings) and usable.any():
         confidence = found.confidence[usable]
-        least = float(np.quantile(confidence, 1 - settings.surest, method="higher"))
+        least = float(np.quantile(confidence, 1 - settings.top_fraction, method="higher"))
     return np.asarray(usable & (found.confidence >= least))

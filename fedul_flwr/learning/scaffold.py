@@ -11,13 +11,13 @@ from torch import Tensor, nn
 
 from fedul_flwr.learning.batches import Batches
 from fedul_flwr.learning.corrections import local_normalizer
+from fedul_flwr.learning.device import place
 from fedul_flwr.learning.local import (
     LocalResult,
     Objective,
     mean_gradient,
     train_local,
 )
-from fedul_flwr.learning.machine import place
 from fedul_flwr.learning.plan import LocalPlan
 from fedul_flwr.learning.variates import Variate
 

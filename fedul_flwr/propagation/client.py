@@ -15,6 +15,7 @@ from fedul_flwr.errors import UserError
 from fedul_flwr.propagation.client_noise import ClientNoise, Store
 from fedul_flwr.propagation.codes import checked_features, encode
 from fedul_flwr.propagation.labels import labels_from_scores, one_hot, reweigh_by_prior
+from fedul_flwr.propagation.partial_sums import label_part, own_rows, scores_of
 from fedul_flwr.propagation.phases import (
     ATTEMPT,
     COLUMNS,
@@ -31,7 +32,6 @@ from fedul_flwr.propagation.phases import (
     UNLABELED_POINTS,
     WITHHELD,
 )
-from fedul_flwr.propagation.shares import label_part, own_rows, scores_of
 from fedul_flwr.secure.backends import BACKENDS
 from fedul_flwr.secure.rowsums import open_rows, pair_masks, split_share
 from fedul_flwr.secure.similarity import Encode, SimilarityBackend, Task
@@ -53,7 +53,7 @@ Features = Callable[[Arrays], NDArray[np.floating[Any]]]
 
 def end_propagation(store: Store) -> None:
     """Delete a client's keys, codes and all other state of a propagation."""
-    store.set_secrets(STORED, {})
+    store.set_ephemeral(STORED, {})
 
 
 class PropagationClient:
@@ -191,21 +191,21 @@ class PropagationClient:
             server_round=number(content, ROUND),
             num_points=int(present.sum()),
             num_bits=self._options.num_bits,
-            fewest_labeled=self._options.fewest_labeled,
+            min_labeled_clients=self._options.min_labeled_clients,
             seed_is_public=self._options.seed_is_public,
             encode=codes,
         )
 
     def _stored(self) -> Arrays:
         """Stored arrays of the current propagation."""
-        stored = self._store.secrets(STORED)
+        stored = self._store.ephemeral(STORED)
         if not stored:
             raise UserError(f"{self._name} has no part in the propagation that it is asked about.")
         return stored
 
     def _store_arrays(self, own: Arrays, backend: Mapping[str, NDArray[Any]]) -> None:
         of_backend = {BACKEND + name: array for name, array in backend.items()}
-        self._store.set_secrets(STORED, own | of_backend)
+        self._store.set_ephemeral(STORED, own | of_backend)
 
 
 def _counts(content: Content, key: str) -> list[int]:

@@ -32,16 +32,16 @@ class Store(Protocol):
     def directory(self) -> Path | None:
         """Where a simulation keeps it; ``None`` on a device."""
 
-    def recall(self, name: str, server_round: int) -> Arrays:
+    def load(self, name: str, server_round: int) -> Arrays:
         """Arrays stored before ``server_round``."""
 
-    def keep(self, name: str, server_round: int, arrays: Arrays) -> None:
+    def save(self, name: str, server_round: int, arrays: Arrays) -> None:
         """Store arrays as of the end of ``server_round``."""
 
-    def secrets(self, name: str) -> Arrays:
+    def ephemeral(self, name: str) -> Arrays:
         """Arrays that are never written to a file."""
 
-    def set_secrets(self, name: str, arrays: Arrays) -> None:
+    def set_ephemeral(self, name: str, arrays: Arrays) -> None:
         """Store such arrays; an empty mapping deletes them."""
 
 
@@ -79,7 +79,7 @@ class ClientNoise:
         plan = self.plan
         if not plan.codes_epsilon:
             return features
-        stored = self._store.recall(NOISY_FEATURES, server_round + 1)
+        stored = self._store.load(NOISY_FEATURES, server_round + 1)
         if stored and stored[RELEASES] != plan.releases:
             raise UserError(
                 f"{self._name}: num-rounds has changed, and the noise of xclp.codes-epsilon is for "
@@ -95,7 +95,7 @@ class ClientNoise:
             AT_ROUND: np.array(server_round),
             RELEASES: np.array(plan.releases),
         }
-        self._store.keep(NOISY_FEATURES, server_round, dict(drawn))
+        self._store.save(NOISY_FEATURES, server_round, dict(drawn))
         return noisy
 
     def labels(self, labels: Ints, num_classes: int, server_round: int) -> Ints:
@@ -109,11 +109,11 @@ class ClientNoise:
         epsilon = self.plan.labels_epsilon
         if not epsilon:
             return labels
-        drawn = self._store.recall(RANDOMISED_LABELS, server_round + 1).get(LABELS)
+        drawn = self._store.load(RANDOMISED_LABELS, server_round + 1).get(LABELS)
         if drawn is None:
             self._refuse_second_draw()
             drawn = randomised_labels(labels, num_classes, epsilon)
-            self._store.keep(RANDOMISED_LABELS, server_round, {LABELS: drawn})
+            self._store.save(RANDOMISED_LABELS, server_round, {LABELS: drawn})
         self._refuse_change(np.array_equal(drawn != UNLABELED, labels != UNLABELED))
         return drawn
 

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from fedul_flwr.data.types import Bytes, Floats
 from fedul_flwr.errors import UserError
-from fedul_flwr.propagation.draws import gaussians
+from fedul_flwr.propagation.random_floats import gaussians
 
 SEED_BYTES = 32
 NUM_BITS = 4096
@@ -28,7 +28,7 @@ def projections(seed: bytes, num_features: int, num_bits: int) -> Iterator[Float
 
     The numbers are the same for all who have the seed: NumPy guarantees a stable raw stream of a
     bit generator, but not of ``standard_normal``. Gaussians are therefore computed from that stream
-    (:func:`~fedul_flwr.propagation.draws.gaussians`). Projection l does not depend on
+    (:func:`~fedul_flwr.propagation.random_floats.gaussians`). Projection l does not depend on
     ``num_bits``: a short code is the start of a long one.
 
     Parameters

@@ -19,8 +19,8 @@ from scipy.special import erfcx
 from fedul_flwr.data.types import UNLABELED, Ints
 from fedul_flwr.errors import UserError
 from fedul_flwr.propagation.codes import blocks, checked_features, directions
-from fedul_flwr.propagation.draws import gaussians, uniforms
 from fedul_flwr.propagation.labels import checked_classes
+from fedul_flwr.propagation.random_floats import gaussians, uniforms
 from fedul_flwr.secure.randomness import Entropy, fresh
 
 SENSITIVITY = 2.0

@@ -17,6 +17,7 @@ from fedul_flwr.data.content import Content
 from fedul_flwr.data.types import Arrays
 from fedul_flwr.errors import BadMessageError, UserError
 from fedul_flwr.propagation.graph import normalised_graph
+from fedul_flwr.propagation.partial_sums import JointGraph, propagation_weights
 from fedul_flwr.propagation.phases import (
     ATTEMPT,
     COLUMNS,
@@ -33,9 +34,8 @@ from fedul_flwr.propagation.phases import (
     WITHHELD,
 )
 from fedul_flwr.propagation.privacy_plan import privacy_plan
-from fedul_flwr.propagation.shares import JointGraph, influences
 from fedul_flwr.secure.backends import BACKENDS
-from fedul_flwr.secure.rowsums import combine
+from fedul_flwr.secure.rowsums import sum_shares
 from fedul_flwr.secure.similarity import SimilarityServer, TooFewClientsError
 
 log = logging.getLogger("flwr").log
@@ -104,10 +104,10 @@ def refuse_beyond_reach(options: XCLPSettings, sizes: Sequence[int], labeled: in
         )
     if options.secure == "plaintext":
         return
-    if labeled < options.fewest_labeled:
+    if labeled < options.min_labeled_clients:
         raise UserError(
-            f"Setting xclp.fewest-labeled = {options.fewest_labeled}: only {labeled} client(s) "
-            "of a propagation would have labels, and others could tell what one of them "
+            f"Setting xclp.min-labeled-clients = {options.min_labeled_clients}: only {labeled} "
+            "client(s) of a propagation would have labels, and others could tell what one of them "
             "contributed."
         )
     cost = backend.cost(list(sizes), options.num_bits)
@@ -206,7 +206,7 @@ class LabelPropagation(Generic[ClientT]):
         left = sorted(members)
         while len(left) >= self._backend.fewest and self._labeled(left, joint):
             clients = [member.partition_id for member in left]
-            found = influences(joint, clients, self._options.alpha, withheld=withheld)
+            found = propagation_weights(joint, clients, self._options.alpha, withheld=withheld)
             contents = {
                 member: Content(
                     arrays={COLUMNS: found.columns[member.partition_id]},
@@ -225,7 +225,7 @@ class LabelPropagation(Generic[ClientT]):
             answers = self._ask(SUM, contents, partial(self._check_share, rows))
             if len(answers) == len(left):
                 sent = {member.partition_id: answers[member].arrays[SENT] for member in left}
-                sums = combine(sent, rows)
+                sums = sum_shares(sent, rows)
                 return {m: Content(arrays={ROWS: sums[m.partition_id]}) for m in left}
             left = [member for member in left if member in answers]
         raise TooFewClientsError(
@@ -252,12 +252,12 @@ class LabelPropagation(Generic[ClientT]):
             return True
         owners = np.unique(joint.owners[joint.labeled])
         labeled = sum(member.partition_id in owners for member in left)
-        return labeled >= self._options.fewest_labeled
+        return labeled >= self._options.min_labeled_clients
 
     def _of_whom(self) -> str:
         if self._options.secure == "plaintext":
             return ""
-        return f", {self._options.fewest_labeled} or more of them with labels"
+        return f", {self._options.min_labeled_clients} or more of them with labels"
 
 
 def _check_compared(

@@ -82,7 +82,7 @@ def propagate(
     return _solve(graph, given, alpha, tolerance)
 
 
-def influence(
+def propagation_columns(
     graph: sparse.csr_array,
     labeled: ArrayLike,
     alpha: float = ALPHA,
@@ -91,9 +91,9 @@ def influence(
 ) -> Floats:
     """Influence of labels of some points on all points: columns of S = (I - alpha W)^-1 (phase 3).
 
-    Client i gets it as S_i: ``influence(graph, labeled) @ Y[labeled]`` is its part of the scores,
-    and the parts of all clients sum to ``propagate(…, class_scaling=False)``. Counts of labels per
-    class can be summed as well, for :func:`scaled_by_class`.
+    Client i gets it as S_i: ``propagation_columns(graph, labeled) @ Y[labeled]`` is its part of the
+    scores, and the parts of all clients sum to ``propagate(…, class_scaling=False)``. Counts of
+    labels per class can be summed as well, for :func:`scaled_by_class`.
 
     Parameters
     ----------

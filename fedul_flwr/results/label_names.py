@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from fedul_flwr.federated.messages import PSEUDO_LABELS
 
-XCLP, LEFT_OUT, PERCLIENT_LP, NETWORK = "xclp", "left-out", "perclient-lp", "network"
+XCLP, LEFT_OUT, LOCAL_LP, NETWORK = "xclp", "left-out", "local-lp", "network"
 """Sources of the labels in a file: propagation across clients, the same without this client's
 labels, propagation within the client, and the model."""
 
-SOURCES = (XCLP, LEFT_OUT, PERCLIENT_LP, NETWORK)
+SOURCES = (XCLP, LEFT_OUT, LOCAL_LP, NETWORK)
 
 SOURCE_WORDS = {
     XCLP: "across clients",
     LEFT_OUT: "from others' labels",
-    PERCLIENT_LP: "within each client",
+    LOCAL_LP: "within each client",
     NETWORK: "by the model itself",
 }
 """Their names in figures and tables."""

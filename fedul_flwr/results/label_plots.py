@@ -23,7 +23,7 @@ from fedul_flwr.results.figure_style import (
     style,
 )
 from fedul_flwr.results.label_names import (
-    PERCLIENT_LP,
+    LOCAL_LP,
     SOURCE_WORDS,
     SOURCES,
     XCLP,
@@ -92,19 +92,19 @@ def clients_figure(scores: Mapping[str, Any]) -> Figure:
     first = XCLP if XCLP in scored else next(iter(scored))
     of_first, of_second = (
         {client["id"]: 100 - client["error"] for client in scored.get(name, {}).get("clients", ())}
-        for name in (first, PERCLIENT_LP)
+        for name in (first, LOCAL_LP)
     )
     clients = sorted(of_first, key=lambda client: (of_first[client], client))
     figure = new_figure(7.2, 4.0)
     axes = style(figure.add_subplot())
     entries: list[Line2D | Patch] = []
     size = 6.5 if len(clients) <= _ALL_NUMBERS else 4.0
-    if first != PERCLIENT_LP and of_second:
+    if first != LOCAL_LP and of_second:
         pairs = [place for place, client in enumerate(clients) if client in of_second]
         below = [of_second[clients[place]] for place in pairs]
         above = [of_first[clients[place]] for place in pairs]
         axes.vlines(pairs, below, above, color=GREY, linewidth=1.2, alpha=0.6, zorder=2)
-        entries.append(_dots(axes, pairs, below, PERCLIENT_LP, 1, size))
+        entries.append(_dots(axes, pairs, below, LOCAL_LP, 1, size))
     values = [of_first[client] for client in clients]
     entries.insert(0, _dots(axes, range(len(clients)), values, first, 0, size))
     # Numbers of many clients would overlap; labels.json has the values in order.

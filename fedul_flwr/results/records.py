@@ -14,6 +14,7 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
+from fedul_flwr.config.renamed import current_names
 from fedul_flwr.errors import UserError
 from fedul_flwr.methods import METHODS
 
@@ -160,7 +161,7 @@ def read_config(directory: Path) -> tuple[dict[str, Any], dict[str, Any]]:
     settings, data = config.get("settings"), config.get("data")
     if not isinstance(settings, dict) or not isinstance(data, dict):
         raise UserError(f'{path} needs the objects "settings" and "data".')
-    return settings, data
+    return current_names(settings), data
 
 
 def read_summary(directory: Path) -> dict[str, Any] | None:

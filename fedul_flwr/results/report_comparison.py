@@ -9,8 +9,8 @@ from pathlib import Path
 
 from fedul_flwr.errors import UserError
 
-_TABLE, _CELLS, _PICTURE = "comparison.md", "cells.csv", "comparison.png"
-_CELL_COLUMNS = {
+_TABLE, _TRIALS, _PICTURE = "comparison.md", "trials.csv", "comparison.png"
+_TRIAL_COLUMNS = {
     "run": "run",
     "seed": "seed",
     "status": "status",
@@ -30,7 +30,7 @@ class Comparison:
     head, rows : the table as printed; the first cell of a row is the run's name.
     marked : for each row, whether the run is among the best.
     notes : sentences below the table, in two groups: its meaning, and its conditions.
-    cells : one row per training, by column names.
+    trials : one row per trial, by column names.
     picture : PNG; None if it is missing.
     """
 
@@ -39,17 +39,17 @@ class Comparison:
     rows: list[list[str]]
     marked: list[bool]
     notes: tuple[list[str], list[str]]
-    cells: list[dict[str, str]]
+    trials: list[dict[str, str]]
     picture: bytes | None
 
 
 def is_comparison(directory: Path) -> bool:
     """Whether the directory was written by ``fedul-flwr compare``."""
-    return (directory / _TABLE).is_file() and (directory / _CELLS).is_file()
+    return (directory / _TABLE).is_file() and (directory / _TRIALS).is_file()
 
 
 def read_comparison(directory: Path) -> Comparison:
-    """Read ``comparison.md``, ``cells.csv`` and ``comparison.png``.
+    """Read ``comparison.md``, ``trials.csv`` and ``comparison.png``.
 
     Raises
     ------
@@ -58,9 +58,9 @@ def read_comparison(directory: Path) -> Comparison:
     """
     try:
         text = (directory / _TABLE).read_text(encoding="utf-8")
-        with (directory / _CELLS).open(encoding="utf-8", newline="") as file:
-            cells = [
-                {words: _rounded(key, row.get(key) or "–") for key, words in _CELL_COLUMNS.items()}
+        with (directory / _TRIALS).open(encoding="utf-8", newline="") as file:
+            trials = [
+                {words: _rounded(key, row.get(key) or "–") for key, words in _TRIAL_COLUMNS.items()}
                 for row in csv.DictReader(file)
             ]
         picture = directory / _PICTURE
@@ -78,7 +78,7 @@ def read_comparison(directory: Path) -> Comparison:
         rows=[[_plain(cell) for cell in row] for row in rows],
         marked=[any(cell.startswith("**") for cell in row) for row in rows],
         notes=(_notes(above), _notes(below)),
-        cells=cells,
+        trials=trials,
         picture=png,
     )
 

@@ -12,6 +12,8 @@ from fedul_flwr.results import store
 from fedul_flwr.results.label_names import SOURCE_WORDS, XCLP, count_in_words
 
 if TYPE_CHECKING:  # the command line prints summaries without importing torch
+    from rich.table import Table
+
     from fedul_flwr.config.run_config import RunConfig
     from fedul_flwr.federated.round_record import RoundRecord
     from fedul_flwr.results.recorder import Recorder
@@ -135,17 +137,24 @@ def _mean_shares(lines: list[dict[str, Any]]) -> dict[str, float]:
 
 def print_summary(directory: Path) -> None:
     """Print the results of a finished run and its directory."""
-    from rich.console import Console
     from rich.table import Table
 
     table = Table(show_header=False, box=None, padding=(0, 2))
     for name, value in summary_rows(directory).items():
         table.add_row(name, value)
-    console = Console(soft_wrap=True, highlight=False)
-    # Lines may be wider than the terminal: a truncated path would be useless.
+    print_wide(table)
+
+
+def print_wide(table: Table, *lines: str) -> None:
+    """Print a table, wider than the terminal if it must be, and lines of text below it."""
+    from rich.console import Console
+
+    console = Console(soft_wrap=True, highlight=False, markup=False)
+    # A line that wraps can still be read; a path that is cut off cannot.
     unlimited = console.options.update(max_width=10_000)
     console.width = max(console.width, console.measure(table, options=unlimited).maximum)
-    console.print(table)
+    for item in (table, *lines):
+        console.print(item)
 
 
 def summary_rows(directory: Path) -> dict[str, str]:

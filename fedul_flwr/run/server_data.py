@@ -11,7 +11,7 @@ from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.config.server import ServerTrainingSettings
 from fedul_flwr.config.shared import SharedSettings
 from fedul_flwr.data.federated_split import set_aside, without_sample
-from fedul_flwr.data.label_split import Dealt, LabelTruth, save_split
+from fedul_flwr.data.label_split import LabelAssignment, LabelTruth, save_split
 from fedul_flwr.data.local_data import client_folders
 from fedul_flwr.data.seeds import derived_seed
 from fedul_flwr.data.set_split import SetTruth
@@ -140,7 +140,7 @@ class ServerData:
             return
         clients = tuple(client for client in self.split.clients if isinstance(client, LabelTruth))
         if clients:
-            dealt = Dealt(clients, self.split.validation, self.split.server)
+            dealt = LabelAssignment(clients, self.split.validation, self.split.server)
             save_split(file, dealt, np.asarray(self.source.train.labels))
 
     def complete(self, report: ClientReport) -> None:

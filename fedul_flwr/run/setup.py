@@ -16,7 +16,7 @@ from fedul_flwr.data.types import Floats
 from fedul_flwr.errors import UserError
 from fedul_flwr.federated.nodes import find_nodes, setup_content
 from fedul_flwr.federated.strategy import MethodStrategy
-from fedul_flwr.learning.machine import choose_device, choose_dtype
+from fedul_flwr.learning.device import choose_device, choose_dtype
 from fedul_flwr.methods import find_method
 from fedul_flwr.models import build_model
 from fedul_flwr.results import store

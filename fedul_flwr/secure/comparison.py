@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from fedul_flwr.data.types import Bytes, below
 from fedul_flwr.errors import UserError
 from fedul_flwr.secure import channels
-from fedul_flwr.secure.hamming.pairwise import PairwiseHamming, Seat, Turn
+from fedul_flwr.secure.hamming.pairwise import PairwiseHamming, Party, StepResult
 from fedul_flwr.secure.messages import checked_array
 from fedul_flwr.secure.randomness import KEY_BYTES
 from fedul_flwr.secure.session import (
@@ -115,10 +115,10 @@ def mask_keys(
     if task.own not in unlabeled or not known:
         raise UserError("The server named others for the sum of labels than for the comparison.")
     labeled = sum(sizes[client] > count for client, count in unlabeled.items())
-    if labeled < task.fewest_labeled:
+    if labeled < task.min_labeled_clients:
         raise UserError(
             f"The server asked for a sum of the labels of {labeled} client(s): "
-            f"xclp.fewest-labeled = {task.fewest_labeled}."
+            f"xclp.min-labeled-clients = {task.min_labeled_clients}."
         )
     keys = {
         peer: mask_key(roots[peer].tobytes(), attempt) for peer in unlabeled if peer != task.own
@@ -153,10 +153,10 @@ def _shares(
     private, nonce = remembered[PRIVATE].tobytes(), remembered[NONCE].tobytes()
     session = join(task.own, task.server_round, private, nonce, message, task.num_points)
     share = bytes_array(os.urandom(KEY_BYTES))
-    turn = protocol.prepare(_seat(session, session.peers, task))
-    reply = _post(session, SHARES, turn, session.peers, {SHARE: share})
+    result = protocol.prepare(_party(session, session.peers, task))
+    reply = _post(session, SHARES, result, session.peers, {SHARE: share})
     kept = {name: remembered[name] for name in (SEED,) if name in remembered}
-    return {**kept, **session.as_arrays(), SHARE: share, **_state(turn)}, reply
+    return {**kept, **session.as_arrays(), SHARE: share, **_state(result)}, reply
 
 
 def _offer(
@@ -168,10 +168,10 @@ def _offer(
     seed = session.seed({**shares, task.own: remembered[SHARE].tobytes()})
     confirm = {CONFIRM: bytes_array(_confirmation(seed))}
     codes = task.encode(remembered[SEED].tobytes() if task.seed_is_public else seed)
-    turn = protocol.offer(_seat(session, inbox, task), below(STATE, remembered), codes, inbox)
-    reply = _post(session, OFFER, turn, inbox, confirm)
+    result = protocol.offer(_party(session, inbox, task), below(STATE, remembered), codes, inbox)
+    reply = _post(session, OFFER, result, inbox, confirm)
     reply[OWN] = _within(codes, task.num_bits)
-    return {**session.as_arrays(), **confirm, CODES: codes, **_state(turn)}, reply
+    return {**session.as_arrays(), **confirm, CODES: codes, **_state(result)}, reply
 
 
 def _answer(
@@ -184,9 +184,9 @@ def _answer(
         if not hmac.compare_digest(confirmed, remembered[CONFIRM].tobytes()):
             raise UserError(f"Clients {task.own} and {peer} have made different seeds.")
     codes = remembered[CODES]
-    turn = protocol.answer(_seat(session, inbox, task), below(STATE, remembered), codes, inbox)
-    reply = _post(session, ANSWER, turn, inbox, {})
-    return {**session.as_arrays(), CODES: codes, **_state(turn)}, reply
+    result = protocol.answer(_party(session, inbox, task), below(STATE, remembered), codes, inbox)
+    reply = _post(session, ANSWER, result, inbox, {})
+    return {**session.as_arrays(), CODES: codes, **_state(result)}, reply
 
 
 def _reveal(
@@ -194,9 +194,9 @@ def _reveal(
 ) -> tuple[Arrays, dict[str, NDArray[Any]]]:
     session = Session.from_arrays(task.own, task.server_round, remembered)
     inbox = _open(session, ANSWER, message)
-    seat = _seat(session, inbox, task)
-    turn = protocol.reveal(seat, below(STATE, remembered), remembered[CODES], inbox)
-    return session.mask_roots(), _post(session, REVEAL, turn, (), {})
+    party = _party(session, inbox, task)
+    result = protocol.reveal(party, below(STATE, remembered), remembered[CODES], inbox)
+    return session.mask_roots(), _post(session, REVEAL, result, (), {})
 
 
 _HANDLERS: Mapping[str, Handler] = dict(
@@ -207,10 +207,10 @@ _HANDLERS: Mapping[str, Handler] = dict(
 # Helpers of all steps
 
 
-def _seat(session: Session, present: Mapping[int, Any] | list[int], task: Task) -> Seat:
+def _party(session: Session, present: Mapping[int, Any] | list[int], task: Task) -> Party:
     """This client's view of the remaining peers."""
     evaluators, owners = pairs_of(task.own, list(session.public))
-    return Seat(
+    return Party(
         own=task.own,
         evaluators=tuple(peer for peer in evaluators if peer in present),
         owners=tuple(peer for peer in owners if peer in present),
@@ -221,15 +221,15 @@ def _seat(session: Session, present: Mapping[int, Any] | list[int], task: Task) 
 
 
 def _post(
-    session: Session, step: str, turn: Turn, peers: Iterable[int], besides: Arrays
+    session: Session, step: str, result: StepResult, peers: Iterable[int], besides: Arrays
 ) -> dict[str, NDArray[Any]]:
     """Messages of a step: encrypted ones, with ``besides`` for each of ``peers``; the server's."""
     reply: dict[str, NDArray[Any]] = {}
-    private = {peer: {**besides, **turn.to_peers.get(peer, {})} for peer in peers}
+    private = {peer: {**besides, **result.to_peers.get(peer, {})} for peer in peers}
     groups = zip(
         (EVALUATORS, OWNERS),
         pairs_of(session.own, list(session.public)),
-        (turn.to_evaluators, turn.to_owners),
+        (result.to_evaluators, result.to_owners),
         strict=True,
     )
     for role, readers, shared in groups:
@@ -240,7 +240,7 @@ def _post(
                     private[peer][CONTENT_KEY] = bytes_array(key)
     for peer, arrays in private.items():
         reply[f"{TO}{peer}"] = session.seal(peer, step, arrays, os.urandom)
-    for peer, told in turn.to_server.items():
+    for peer, told in result.to_server.items():
         reply |= {f"{TELL}{peer}/{name}": array for name, array in told.items()}
     return reply
 
@@ -261,8 +261,8 @@ def _open(session: Session, step: str, message: Arrays) -> dict[int, dict[str, N
     return inbox
 
 
-def _state(turn: Turn) -> dict[str, NDArray[Any]]:
-    return {STATE + name: array for name, array in turn.state.items()}
+def _state(result: StepResult) -> dict[str, NDArray[Any]]:
+    return {STATE + name: array for name, array in result.state.items()}
 
 
 def _confirmation(seed: bytes) -> bytes:

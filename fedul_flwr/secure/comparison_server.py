@@ -32,7 +32,14 @@ from fedul_flwr.secure.comparison import (
 from fedul_flwr.secure.hamming.pairwise import PairwiseHamming
 from fedul_flwr.secure.messages import checked_array
 from fedul_flwr.secure.randomness import KEY_BYTES
-from fedul_flwr.secure.session import FEWEST, NONCE, PUBLIC, bytes_array, pairs_of, roster
+from fedul_flwr.secure.session import (
+    FEWEST,
+    NONCE,
+    PUBLIC,
+    bytes_array,
+    pairs_of,
+    participants_message,
+)
 from fedul_flwr.secure.similarity import Arrays, TooFewClientsError
 
 Sent = dict[str, NDArray[Any]]
@@ -72,7 +79,7 @@ class ComparisonServer:
         self._seed = seed
         self._left = list(clients)
         self._step = 0
-        self._roster: list[int] = []
+        self._participants: list[int] = []
         self._public: dict[int, bytes] = {}
         self._sizes: dict[int, int] = {}
         self._sent: dict[int, Sent] = {}
@@ -89,8 +96,8 @@ class ComparisonServer:
             nonce = bytes_array(os.urandom(KEY_BYTES))
             return {client: {**step, NONCE: nonce, **public} for client in self._left}
         if self._step == 1:
-            self._roster = sorted(self._left)
-            everybody = roster({c: self._public[c] for c in self._left}, self._sizes)
+            self._participants = sorted(self._left)
+            everybody = participants_message({c: self._public[c] for c in self._left}, self._sizes)
             return {client: {**step, **everybody} for client in self._left}
         messages = {client: {**step, **self._post(client)} for client in self._left}
         self._sent = {}
@@ -134,7 +141,7 @@ class ComparisonServer:
                 raise BadMessageError(
                     f"{origin} no distances of its points; they must be symmetric and at most L."
                 )
-        peers = {str(peer) for peer in self._roster if peer != client}
+        peers = {str(peer) for peer in self._participants if peer != client}
         for name in answer:
             if name.startswith(TELL) and name.removeprefix(TELL).partition("/")[0] not in peers:
                 raise BadMessageError(f"Client {client} told of no pair in step {step!r}.")
@@ -160,7 +167,7 @@ class ComparisonServer:
         found = np.zeros((ends[-1], ends[-1]), dtype=np.uint16)
         for owner in sizes:
             found[place[owner], place[owner]] = self._own[owner]
-            for evaluator in pairs_of(owner, self._roster)[0]:
+            for evaluator in pairs_of(owner, self._participants)[0]:
                 if evaluator in sizes:
                     block = self._pair(owner, evaluator)
                     found[place[owner], place[evaluator]] = block
@@ -193,7 +200,7 @@ class ComparisonServer:
             if f"{TO}{client}" in sent:
                 post[f"{FROM}{sender}"] = sent[f"{TO}{client}"]
             for role, readers in zip(
-                (EVALUATORS, OWNERS), pairs_of(sender, self._roster), strict=True
+                (EVALUATORS, OWNERS), pairs_of(sender, self._participants), strict=True
             ):
                 if role in sent and client in readers:
                     post[f"{GROUP}{sender}"] = sent[role]

@@ -77,7 +77,7 @@ def pair_masks(keys: Mapping[int, bytes], own: int, shape: tuple[int, int]) -> W
     return mask
 
 
-def combine(sent: Mapping[int, Words], sizes: Mapping[int, int]) -> dict[int, Words]:
+def sum_shares(sent: Mapping[int, Words], sizes: Mapping[int, int]) -> dict[int, Words]:
     """For every client, sum the others' values for its rows.
 
     Parameters

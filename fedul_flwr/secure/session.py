@@ -92,7 +92,7 @@ class Session:
         For each participant 32 bytes shared with this client, zeros for this client itself.
         """
         roots = [bytes(KEY_BYTES) if c == self.own else self._mask_root(c) for c in self.public]
-        everybody = roster(self.public, self.sizes)
+        everybody = participants_message(self.public, self.sizes)
         return {
             PARTICIPANTS: everybody[PARTICIPANTS],
             SIZES: everybody[SIZES],
@@ -138,7 +138,7 @@ class Session:
         return {
             PRIVATE: bytes_array(self.private),
             NONCE: bytes_array(self.nonce),
-            **roster(self.public, self.sizes),
+            **participants_message(self.public, self.sizes),
         }
 
     def _secret(self, peer: int) -> bytes:
@@ -154,7 +154,9 @@ def mask_key(root: bytes, attempt: int) -> bytes:
     return channels.derive(root, place.info("mask"))
 
 
-def roster(public: Mapping[int, bytes], sizes: Mapping[int, int]) -> dict[str, NDArray[Any]]:
+def participants_message(
+    public: Mapping[int, bytes], sizes: Mapping[int, int]
+) -> dict[str, NDArray[Any]]:
     """The server's message to all clients about the participants."""
     who = sorted(public)
     return {

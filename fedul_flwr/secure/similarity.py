@@ -35,7 +35,7 @@ class Task:
     server_round : round of the run.
     num_points : n_i, the points that it compares.
     num_bits : L.
-    fewest_labeled : fewest clients with labels in a masked sum.
+    min_labeled_clients : fewest clients with labels in a masked sum.
     seed_is_public : whether the server chooses the seed of the codes, so that runs are repeatable.
     encode : computes the codes; called once, when the seed is known.
     """
@@ -44,7 +44,7 @@ class Task:
     server_round: int
     num_points: int
     num_bits: int
-    fewest_labeled: int
+    min_labeled_clients: int
     seed_is_public: bool
     encode: Encode
 

@@ -48,7 +48,7 @@ def client(settings: Callable[..., RunConfig]) -> Build:
         built = kind(
             config, NodeConfig(partition_id=number, num_partitions=3), ClientState(RecordDict())
         )
-        built.on_phase("prepare", setup_content(config, shape, files))
+        built.on_phase("setup", setup_content(config, shape, files))
         return built
 
     return build
@@ -183,7 +183,7 @@ def test_what_only_a_simulation_knows_is_refused_on_an_owners_device(
     built.__dict__.pop("data", None)  # of the simulation that it was prepared for
     shape = DataShape((8, 8, 1), CLASSES)
     with pytest.raises(UserError, match=message):
-        built.on_phase("prepare", setup_content(built.settings, shape, {}))
+        built.on_phase("setup", setup_content(built.settings, shape, {}))
 
 
 @pytest.mark.parametrize("kind", [FedLLPClient, FedLLPVATClient])

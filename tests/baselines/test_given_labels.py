@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 
 from baselines.given_labels import GivenLabels
-from fedul_flwr.comparison.plan import make_plan
 from fedul_flwr.config.run_config import RunConfig, default_flat, parse_flat
 from fedul_flwr.data.label_split import LabelTruth
 from fedul_flwr.errors import UserError
+from fedul_flwr.experiments.trial_plan import make_plan
 from fedul_flwr.run.server_data import open_server_data
 from tests.runs import last_model, metrics, train
 
@@ -116,11 +116,11 @@ def test_all_rows_of_a_comparison_have_the_same_labeled_points(place: str, tmp_p
     assert plan.split_warnings == ()
     for seed in (0, 3):
         labeled, clients, validation = [], [], []
-        for cell in plan.cells:
-            if cell.seed != seed:
+        for trial in plan.trials:
+            if trial.seed != seed:
                 continue
-            data = open_server_data(cell.config).split_over(4, cell.config)
-            found = data.labeled(cell.config) if place == "server" else data.given()
+            data = open_server_data(trial.config).split_over(4, trial.config)
+            found = data.labeled(trial.config) if place == "server" else data.given()
             assert found is not None
             assert data.split is not None
             labeled.append((found.points.tolist(), found.labels.tolist()))

@@ -61,7 +61,7 @@ def client(settings: Settings) -> Callable[..., Any]:
         built = KINDS[method](
             config, NodeConfig(partition_id=number, num_partitions=3), ClientState(RecordDict())
         )
-        built.on_phase("prepare", setup_content(config, shape, files))
+        built.on_phase("setup", setup_content(config, shape, files))
         load_arrays(built.model, weights())
         return built
 
@@ -124,7 +124,7 @@ def owner(settings: Settings, root: Path, method: str, **options: Any) -> Any:
     config = settings(**shown, model="mlp", method=method, **options)
     node = NodeConfig(data=str(folder), num_partitions=1)
     built = KINDS[method](config, node, ClientState(RecordDict()))
-    built.on_phase("prepare", setup_content(config, DataShape((8, 8, 1), ("a", "b"))))
+    built.on_phase("setup", setup_content(config, DataShape((8, 8, 1), ("a", "b"))))
     return built
 
 
@@ -307,7 +307,7 @@ def test_views_are_drawn_as_the_settings_say(
         return inputs
 
     monkeypatch.setattr(views, "randaugment", spy)
-    options = {"ssl.operations": 3, "ssl.least-magnitude": 1, "ssl.most-magnitude": 9}
+    options = {"ssl.operations": 3, "ssl.min-magnitude": 1, "ssl.max-magnitude": 9}
     found = client("fixmatch", **options, **{"fixmatch.threshold": 0.0})
     task_of(found, 1).objective(network(found), *batch(found))
     views.strong_view(client("uda").settings[ViewSettings])(torch.zeros(1, 1, 8, 8))
@@ -325,7 +325,7 @@ def test_views_of_the_release_are_made_where_they_are_asked_for(
         return inputs
 
     monkeypatch.setattr(views, "released_randaugment", spy)
-    options = {"ssl.randaugment": "release", "ssl.operations": 4, "ssl.most-magnitude": 7}
+    options = {"ssl.randaugment": "release", "ssl.operations": 4, "ssl.max-magnitude": 7}
     found = client(method, **options, **{f"{method}.threshold": 0.0})
     task_of(found, 1).objective(network(found), *batch(found))
     assert asked == [(4, (2, 7))]
@@ -341,7 +341,7 @@ def test_a_client_without_labels_learns_from_the_rest(client: Build) -> None:
 
 
 def test_the_server_hears_no_label(client: Build) -> None:
-    told = client("uda").on_phase("prepare", Content(values=client("uda").setup)).values
+    told = client("uda").on_phase("setup", Content(values=client("uda").setup)).values
     assert set(told) == {
         *("partition-id", "num-partitions", "own-data"),
         *("num-points", "num-labeled"),

@@ -15,8 +15,8 @@ from torch import Tensor
 
 from baselines.fedsem import LABEL, FedSemClient
 from baselines.labels_only import LabelsOnlyClient
-from baselines.network_labels import NetworkLabelsClient
-from baselines.perclient_lp import PerClientLPClient
+from baselines.local_lp import LocalLPClient
+from baselines.pseudo_label import PseudoLabelClient
 from client_apps.xclp import XCLPClient
 from fedul_flwr.config.node_config import NodeConfig
 from fedul_flwr.config.run_config import RunConfig
@@ -63,7 +63,7 @@ def client(settings: Settings) -> Callable[..., Any]:
         built = kind(
             config, NodeConfig(partition_id=number, num_partitions=3), ClientState(RecordDict())
         )
-        built.on_phase("prepare", setup_content(config, shape, files))
+        built.on_phase("setup", setup_content(config, shape, files))
         load_arrays(built.model, weights())
         return built
 
@@ -82,10 +82,10 @@ def none(count: int) -> PseudoLabels:
     return PseudoLabels.none(count)
 
 
-@pytest.mark.parametrize("kind", [LabelsOnlyClient, NetworkLabelsClient, PerClientLPClient])
+@pytest.mark.parametrize("kind", [LabelsOnlyClient, PseudoLabelClient, LocalLPClient])
 def test_in_the_first_stage_labels_count_alone_and_as_one(client: Build, kind: Any) -> None:
-    names: dict[Any, str] = {LabelsOnlyClient: "labels-only", NetworkLabelsClient: "network-labels"}
-    built = client(kind, names.get(kind, "perclient-lp"))
+    names: dict[Any, str] = {LabelsOnlyClient: "labels-only", PseudoLabelClient: "pseudo-label"}
+    built = client(kind, names.get(kind, "local-lp"))
     found, own = weighted_points(built, FIRST), built.data.examples
     given = own.labels >= 0
     assert given.sum() == 20
@@ -99,7 +99,7 @@ def test_in_the_first_stage_labels_count_alone_and_as_one(client: Build, kind: A
 def test_weights_of_network_labels_by_hand(client: Build, by_class: bool) -> None:
     """Confidences as they are: neither text nor code divides those of a network."""
     options = {"semi.class-weights": by_class}
-    built = client(NetworkLabelsClient, "network-labels", **options)
+    built = client(PseudoLabelClient, "pseudo-label", **options)
     found, own = weighted_points(built, SECOND), built.data.examples
     asked = (own.labels < 0) & ~own.new
     assert (asked.sum(), own.new.sum()) == (70, 10)
@@ -135,7 +135,7 @@ def test_weights_of_network_labels_by_hand(client: Build, by_class: bool) -> Non
 def test_the_surest_pseudo_labels_alone_are_trained_on(
     client: Build, surest: float, kept: list[int]
 ) -> None:
-    built = client(NetworkLabelsClient, "network-labels", **{"semi.surest": surest})
+    built = client(PseudoLabelClient, "pseudo-label", **{"semi.top-fraction": surest})
     data = built.data
     guess = none(len(data.unlabeled))
     guess.labels[:6] = [3, 1, 4, -1, 5, 9]  # one without a label, and all others as well
@@ -175,14 +175,14 @@ def test_pseudo_labeled_points_alone_are_seen_in_strong_views(
         return images - num_operations
 
     monkeypatch.setattr(pseudo_label_task, "randaugment", darkened)
-    found = client(NetworkLabelsClient, "network-labels", **{"semi.operations": 3})
+    found = client(PseudoLabelClient, "pseudo-label", **{"semi.operations": 3})
     inputs = torch.rand(4, 1, 8, 8)
     before = inputs.clone()
     changed = seen(found, inputs, [19, 20, 3, 89])  # 20 points are labeled
     torch.testing.assert_close(changed, before - torch.tensor([0, 3, 0, 3]).view(4, 1, 1, 1))
     assert inputs.equal(before)
     assert seen(found, inputs, [0, 1, 2, 3]).equal(before)
-    plain = client(NetworkLabelsClient, "network-labels")
+    plain = client(PseudoLabelClient, "pseudo-label")
     assert seen(plain, inputs, [19, 20, 3, 89]).equal(before)
 
 
@@ -192,7 +192,7 @@ def test_images_are_labeled_as_they_are(client: Build, monkeypatch: pytest.Monke
 
     monkeypatch.setattr(pseudo_label_task, "randaugment", never)
     found = [
-        weighted_points(client(NetworkLabelsClient, "network-labels", **options), SECOND)
+        weighted_points(client(PseudoLabelClient, "pseudo-label", **options), SECOND)
         for options in ({"semi.operations": 13}, {})
     ]
     np.testing.assert_array_equal(found[0].classes, found[1].classes)
@@ -203,7 +203,7 @@ def test_strong_views_train_to_another_model_that_can_be_repeated(settings: Sett
     """Of a whole run, so that the setting reaches clients; three runs, two of them alike."""
     plan: dict[str, Any] = {"model": "mlp", "num_rounds": 2, "semi.labels-only-rounds": 1}
     one, other, plain = (
-        last_model(train(settings(**plan, method="network-labels", **options), 2))
+        last_model(train(settings(**plan, method="pseudo-label", **options), 2))
         for options in ({"semi.operations": 2}, {"semi.operations": 2}, {})
     )
     for name, array in one.items():
@@ -212,12 +212,12 @@ def test_strong_views_train_to_another_model_that_can_be_repeated(settings: Sett
 
 
 def test_of_no_pseudo_labels_none_is_surest(client: Build) -> None:
-    built = client(NetworkLabelsClient, "network-labels", **{"semi.surest": 0.5})
+    built = client(PseudoLabelClient, "pseudo-label", **{"semi.top-fraction": 0.5})
     assert len(labeled_by(built, none(len(built.data.unlabeled))).points) == 20
 
 
 def test_the_loss_of_a_step_weighs_points(client: Build) -> None:
-    built = client(NetworkLabelsClient, "network-labels")
+    built = client(PseudoLabelClient, "pseudo-label")
     found, task = weighted_points(built, SECOND), task_of(built, SECOND)
     chosen = np.array([3, 85, 40])
     inputs = to_input(torch.from_numpy(found.images[found.points[chosen]]))
@@ -236,7 +236,7 @@ def test_perclient_lp_is_label_propagation_of_its_own_points(
 ) -> None:
     options = {"xclp.num-bits": 256, "xclp.k": 5, "xclp.alpha": alpha, "xclp.power": power}
     options |= {"xclp.class-scaling": scaled}
-    found = client(PerClientLPClient, "perclient-lp", **options)
+    found = client(LocalLPClient, "local-lp", **options)
     own = found.data.examples
     shown = ~own.new
     model = build_model("mlp", (8, 8, 1), 10)
@@ -275,7 +275,7 @@ def test_confidences_of_perclient_lp_are_over_the_largest_of_all_its_points(
     client: Build, relative: bool
 ) -> None:
     options = {"xclp.num-bits": 256, "semi.relative-confidence": relative}
-    built = client(PerClientLPClient, "perclient-lp", **options)
+    built = client(LocalLPClient, "local-lp", **options)
     guess, found = built.pseudo_labels(), weighted_points(built, SECOND)
     graph = GraphPoints.of_training(built.data.examples, 10)
     features = extract_features(built.model, built.data.examples.images, graph.rows)
@@ -293,14 +293,14 @@ def test_confidences_of_perclient_lp_are_over_the_largest_of_all_its_points(
 @pytest.mark.parametrize(
     ("kind", "method"),
     [
-        (NetworkLabelsClient, "network-labels"),
+        (PseudoLabelClient, "pseudo-label"),
         (FedSemClient, "fedsem"),
-        (PerClientLPClient, "perclient-lp"),
+        (LocalLPClient, "local-lp"),
     ],
 )
 def test_all_points_labeled_train_as_labels_do(client: Build, kind: Any, method: str) -> None:
     full: dict[str, Any] = {"labels.total": 300, "labels.new-fraction": 0.0}
-    bits = {"xclp.num-bits": 256} if method == "perclient-lp" else {}
+    bits = {"xclp.num-bits": 256} if method == "local-lp" else {}
     built = client(kind, method, **full, **bits)
     if method == "fedsem":
         built.on_phase(LABEL, Content(weights(), {"after-round": FIRST}))
@@ -311,9 +311,7 @@ def test_all_points_labeled_train_as_labels_do(client: Build, kind: Any, method:
 
 def test_without_a_label_there_is_nothing_to_learn_at_first(client: Build) -> None:
     options = {"labels.labeled-clients": 0.4, "labels.total": 20}
-    kinds = [
-        client(NetworkLabelsClient, "network-labels", number, **options) for number in (0, 1, 2)
-    ]
+    kinds = [client(PseudoLabelClient, "pseudo-label", number, **options) for number in (0, 1, 2)]
     (found, *_) = [one for one in kinds if not len(one.data.labeled)]
     given = list(weights(5).values())
     arrays, examples, numbers = found.fit([a.copy() for a in given], {"server-round": FIRST})
@@ -342,7 +340,7 @@ def test_fedsem_labels_once_by_the_first_stages_model(settings: Settings) -> Non
     # Of its pseudo labels a client keeps those of the last round.
     runs, others = (
         {n: train(settings(**plan, **stage, method=method, num_rounds=n), 2) for n in (3, 4)}
-        for method in ("fedsem", "network-labels")
+        for method in ("fedsem", "pseudo-label")
     )
     model = build_model("mlp", (8, 8, 1), 10)
     load_arrays(model, last_model(first))

@@ -52,7 +52,7 @@ class Device:
         self.node = NodeConfig.parse({"partition-id": 0, "num-partitions": 2, **node})
         source = load_source("digits")
         shape = DataShape(source.image_shape, source.class_names)
-        self.answer = self.client().on_phase("prepare", setup_content(config, shape, files))
+        self.answer = self.client().on_phase("setup", setup_content(config, shape, files))
 
     def client(self) -> FedMatchClient:
         return FedMatchClient(self.config, self.node, ClientState(self.state))
@@ -73,7 +73,7 @@ class Device:
 
     @property
     def held(self) -> Arrays:
-        return ClientState(self.state).recall(HELD, 99)
+        return ClientState(self.state).load(HELD, 99)
 
 
 @pytest.fixture
@@ -115,7 +115,7 @@ def test_differences_build_on_what_it_holds(device: Build) -> None:
         one = device()
         received, since = parts(), 0
         if known is not None:
-            ClientState(one.state).keep(HELD, 1, flatten(known) | {BASE_ROUND: np.array(1)})
+            ClientState(one.state).save(HELD, 1, flatten(known) | {BASE_ROUND: np.array(1)})
             received = {part: encode(parts()[part], known[part], 0.0).record for part in known}
             since = 1
         returned, _, _ = one.fit(2, since, received)
@@ -135,7 +135,7 @@ def test_who_holds_another_round_says_so(device: Build, held_since: int | None, 
     one = device()
     if held_since is not None:
         kept = flatten(parts()) | {BASE_ROUND: np.array(held_since)}
-        ClientState(one.state).keep(HELD, held_since, kept)
+        ClientState(one.state).save(HELD, held_since, kept)
     before = {name: array.copy() for name, array in one.held.items()}
     returned, examples, figures = one.fit(3, said, NOTHING)
     assert (examples, returned, figures[STALE]) == (0, {}, 1)
@@ -170,7 +170,7 @@ def test_the_server_hears_of_changes_above_the_threshold_alone(device: Build) ->
     [
         ({}, "randaugment", (6, (2, 5))),
         (
-            {"ssl.randaugment": "release", "ssl.operations": 4, "ssl.most-magnitude": 7},
+            {"ssl.randaugment": "release", "ssl.operations": 4, "ssl.max-magnitude": 7},
             "released_randaugment",
             (4, (2, 7)),
         ),

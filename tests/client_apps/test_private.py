@@ -16,7 +16,7 @@ from fedul_flwr.data.content import Content
 from fedul_flwr.data.seeds import stream
 from fedul_flwr.errors import UserError
 from fedul_flwr.federated.client_state import ClientState
-from fedul_flwr.federated.messages import PREPARED_BEFORE
+from fedul_flwr.federated.messages import SETUP_BEFORE
 from fedul_flwr.propagation import client_noise
 from fedul_flwr.propagation.central import label_propagation
 from fedul_flwr.propagation.client_noise import (
@@ -56,7 +56,7 @@ def parties(**options: Any) -> Parties:
 
 def remembered(built: Parties, name: str, key: str) -> np.ndarray[Any, Any]:
     """What all parties remember, client after client."""
-    return np.concatenate([built.state(client).recall(name, 99)[key] for client in range(3)])
+    return np.concatenate([built.state(client).load(name, 99)[key] for client in range(3)])
 
 
 def answers(built: Parties, phase: str) -> list[dict[str, bytes]]:
@@ -197,13 +197,11 @@ def test_a_device_that_has_forgotten_its_noise_draws_none(name: str) -> None:
         {f"xclp.{name}-epsilon": 1.0},
     )
     told = {"class-names": ["a", "b"]}
-    again = {**told, PREPARED_BEFORE: True}
-    played.client(1).on_phase("prepare", Content(values=dict(told)))
-    played.client(1).on_phase(
-        "prepare", Content(values=dict(again))
-    )  # it has not forgotten anything
+    again = {**told, SETUP_BEFORE: True}
+    played.client(1).on_phase("setup", Content(values=dict(told)))
+    played.client(1).on_phase("setup", Content(values=dict(again)))  # it has not forgotten anything
     for _ in range(2):  # nor does it remember what it forgot by being told twice
-        played.client(2).on_phase("prepare", Content(values=dict(again)))
+        played.client(2).on_phase("setup", Content(values=dict(again)))
     with pytest.raises(UserError) as error:
         played.propagate()
     assert str(error.value) == (

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedul_flwr.config.labels import LabelSettings
-from fedul_flwr.data.assign_labels import deal_labels, label_shares
+from fedul_flwr.data.assign_labels import assign_labels_to_clients, label_shares
 from fedul_flwr.data.types import Ints
 from fedul_flwr.errors import UserError
 
@@ -52,19 +52,21 @@ def test_who_has_labels_is_drawn() -> None:
 def test_balanced_labels_by_hand() -> None:
     # Classes of 1, 4 and 9 points: 9 labels are 1 + 4 + 4, for the first two have no more.
     truth = np.repeat([0, 1, 2], [1, 4, 9])
-    (labels,), (new,) = deal_labels([truth], options(total=9), seed=3)
+    (labels,), (new,) = assign_labels_to_clients([truth], options(total=9), seed=3)
     assert counts(labels, 3) == [1, 4, 4]
     assert not new.any()
-    (labels,), _ = deal_labels([truth], options(total=3), seed=3)
+    (labels,), _ = assign_labels_to_clients([truth], options(total=3), seed=3)
     assert counts(labels, 3) == [1, 1, 1]
-    (labels,), _ = deal_labels([truth], options(total=14), seed=3)
+    (labels,), _ = assign_labels_to_clients([truth], options(total=14), seed=3)
     np.testing.assert_array_equal(labels, truth)
 
 
 def test_random_labels_have_the_clients_proportions() -> None:
     truth = np.repeat([0, 1], [50, 150])
     found = [
-        counts(deal_labels([truth], options(total=20, sampling="random"), seed)[0][0], 2)[0]
+        counts(
+            assign_labels_to_clients([truth], options(total=20, sampling="random"), seed)[0][0], 2
+        )[0]
         for seed in range(200)
     ]
     # A quarter of 20; one label's deviation is 0.43, so the mean's is 0.13.
@@ -74,7 +76,7 @@ def test_random_labels_have_the_clients_proportions() -> None:
 
 def test_remainders_favour_no_class() -> None:
     clients = [np.repeat(np.arange(4), 10)] * 300
-    given_labels, _ = deal_labels(clients, options(total=300 * 6), seed=0)
+    given_labels, _ = assign_labels_to_clients(clients, options(total=300 * 6), seed=0)
     assert {tuple(sorted(counts(labels, 4))) for labels in given_labels} == {(1, 1, 2, 2)}
     total = np.sum([counts(labels, 4) for labels in given_labels], axis=0)
     # 1.5 per client; one deviation of the sum is 300**0.5 / 2 = 8.7.
@@ -83,7 +85,7 @@ def test_remainders_favour_no_class() -> None:
 
 def test_new_points_have_no_label() -> None:
     truth = [np.repeat([0, 1], 10), np.repeat([0, 1], [5, 10])]
-    given_labels, new = deal_labels(truth, options(total=20, new_fraction=0.3), seed=0)
+    given_labels, new = assign_labels_to_clients(truth, options(total=20, new_fraction=0.3), seed=0)
     assert [part.sum() for part in new] == [6, 4]  # 0.3 of 20, and 4.5 rounds to even
     assert [sum(counts(labels, 2)) for labels in given_labels] == [10, 10]
     for labels, part in zip(given_labels, new, strict=True):
@@ -92,23 +94,23 @@ def test_new_points_have_no_label() -> None:
 
 def test_new_points_do_not_depend_on_labels() -> None:
     truth = np.repeat([0, 1], 10)
-    _, few = deal_labels([truth], options(total=2, new_fraction=0.5), seed=0)
-    _, many = deal_labels([truth[::-1]], options(total=9, new_fraction=0.5), seed=0)
+    _, few = assign_labels_to_clients([truth], options(total=2, new_fraction=0.5), seed=0)
+    _, many = assign_labels_to_clients([truth[::-1]], options(total=9, new_fraction=0.5), seed=0)
     np.testing.assert_array_equal(few, many)
 
 
 def test_points_without_truth_get_no_label() -> None:
     truth = np.array([-1, 0, -1, 1, -1, 0])
-    (labels,), _ = deal_labels([truth], options(total=3), seed=0)
+    (labels,), _ = assign_labels_to_clients([truth], options(total=3), seed=0)
     np.testing.assert_array_equal(labels, truth)
     with pytest.raises(UserError, match="client 0 is 4 labels, and it has only 3 points that can"):
-        deal_labels([truth], options(total=4), seed=0)
+        assign_labels_to_clients([truth], options(total=4), seed=0)
 
 
 def test_a_client_with_fewer_points_than_its_share_is_named() -> None:
     truth = [np.zeros(10, dtype=np.int64), np.zeros(4, dtype=np.int64)]
     with pytest.raises(UserError) as error:
-        deal_labels(truth, options(total=10), seed=0)
+        assign_labels_to_clients(truth, options(total=10), seed=0)
     assert str(error.value) == (
         "Setting labels.total = 10: the share of client 1 is 5 labels, and it has only 4 points "
         "that can have one."
@@ -135,7 +137,7 @@ def test_what_always_holds(
     table: dict[str, Any] = {"labeled_clients": part, "sampling": sampling}
     table |= {"new_fraction": new_fraction}
     try:
-        found, new = deal_labels(truth, options(total=total, **table), seed)
+        found, new = assign_labels_to_clients(truth, options(total=total, **table), seed)
     except UserError:  # shares of `total` labels that some client cannot have
         shares = label_shares(len(truth), options(total=total, **table), seed)
         held = [(labels >= 0).sum() for labels in truth]
@@ -154,6 +156,6 @@ def test_what_always_holds(
             dealt = np.array(counts(labels, 4))
             assert ((dealt == able) | (dealt >= dealt.max() - 1)).all()
     if total:
-        fewer, _ = deal_labels(truth, options(total=total - 1, **table), seed)
+        fewer, _ = assign_labels_to_clients(truth, options(total=total - 1, **table), seed)
         for less, more in zip(fewer, found, strict=True):
             assert ((less == more) | (less == -1)).all()

@@ -12,7 +12,12 @@ import pytest
 from fedul_flwr.config.labels import LabelSettings
 from fedul_flwr.config.run_config import RunConfig, default_flat, parse_flat
 from fedul_flwr.data.federated_split import read_arrays
-from fedul_flwr.data.label_split import Dealt, LabelTruth, open_partly_labeled_points, save_split
+from fedul_flwr.data.label_split import (
+    LabelAssignment,
+    LabelTruth,
+    open_partly_labeled_points,
+    save_split,
+)
 from fedul_flwr.data.set_split import open_labeled_points
 from fedul_flwr.data.split import (
     Split,
@@ -258,7 +263,7 @@ def test_points_need_no_file_that_holds_other_labels(place: Path) -> None:
 
 def write_saved(file: Path, split: Split, labels: Any = LABELS) -> None:
     clients = tuple(client for client in split.clients if isinstance(client, LabelTruth))
-    save_split(file, Dealt(clients, split.validation, split.server), labels)
+    save_split(file, LabelAssignment(clients, split.validation, split.server), labels)
 
 
 @pytest.fixture

@@ -128,7 +128,7 @@ def test_keys_that_flower_does_not_take(authority: Identity) -> None:
     assert public_key_fault(key_pem(authority.key)) == "is a private key"
     for text in (
         b"",
-        b"hello",
+        b"describe",
         public[:50],
         b"\xff\xfe",
         public_key_to_bytes(authority.key.public_key()),

@@ -19,7 +19,7 @@ from tests.end_to_end.conftest import OWNERS
 from tests.end_to_end.test_ray_xclp import text
 from tests.learnable_owners import NO_DATA, found_in, write_labeled
 from tests.runs import last_model, own_data_app, summary, train
-from tests.strategies.test_dropouts import LOST, PREPARE, losing
+from tests.strategies.test_dropouts import LOST, SETUP, losing
 from tests.watched_app import RECORDED, make_app, recorded
 
 ANSWER = 5
@@ -107,7 +107,7 @@ def test_a_node_that_is_killed_while_points_are_compared(tmp_path: Path) -> None
         deployment.kill(f"node-{LOST}")
         said = deployment.wait(run)
     assert "1 client(s) failed in round 0: Error: Node Unavailable" in said
-    in_the_clear(settings, tmp_path, 4, **losing(PREPARE, LOST))
+    in_the_clear(settings, tmp_path, 4, **losing(SETUP, LOST))
     assert written(tmp_path / "there") == written(tmp_path / "here"), said
     assert sorted(written(tmp_path / "there")) == ["0.csv", "1.csv", "3.csv"]
     found = summary(tmp_path / "secret")

@@ -12,10 +12,10 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from fedul_flwr.comparison.plan import make_plan, read_runs
 from fedul_flwr.config.overrides import parse_overrides
 from fedul_flwr.config.run_config import resolve
 from fedul_flwr.data.sources import load_source
+from fedul_flwr.experiments.trial_plan import make_plan, read_runs
 from tests.runs import last_model, metrics, summary, train
 
 pytestmark = pytest.mark.ray
@@ -126,9 +126,9 @@ def test_a_comparison_on_ray(tmp_path: Path) -> None:
     plan = make_plan(
         read_runs(tmp_path / "runs.toml"), parse_overrides([shared]), (0,), 10, tmp_path / "here"
     )
-    failed, *others = plan.cells
+    failed, *others = plan.trials
     where = failed.directory.relative_to(plan.output)
     assert not (tmp_path / "out" / where / "summary.json").exists()
-    for cell in others:
-        there = tmp_path / "out" / cell.directory.relative_to(plan.output)
-        assert metrics(train(cell.config, 10)) == metrics(there), cell.run
+    for trial in others:
+        there = tmp_path / "out" / trial.directory.relative_to(plan.output)
+        assert metrics(train(trial.config, 10)) == metrics(there), trial.row

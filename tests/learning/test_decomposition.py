@@ -21,8 +21,8 @@ from fedul_flwr.learning.decomposition import (
     unflatten,
     unlabeled_part,
 )
+from fedul_flwr.learning.device import place
 from fedul_flwr.learning.local import dump_arrays
-from fedul_flwr.learning.machine import place
 
 BUFFERS = ("norm.mean", "norm.count")
 MODEL = {

@@ -15,6 +15,7 @@ from torch.nn import functional
 from fedul_flwr.errors import UserError
 from fedul_flwr.learning.batches import Batches, matching_batches
 from fedul_flwr.learning.decomposition import PSI, SIGMA, THETA, Decomposed, decompose, flatten
+from fedul_flwr.learning.device import place
 from fedul_flwr.learning.disjoint import (
     Consistency,
     DisjointResult,
@@ -23,7 +24,6 @@ from fedul_flwr.learning.disjoint import (
     train_disjoint,
 )
 from fedul_flwr.learning.local import dump_arrays, on_logits, train_local
-from fedul_flwr.learning.machine import place
 from fedul_flwr.learning.network import Network
 from fedul_flwr.learning.plan import CPU, LocalPlan
 from fedul_flwr.learning.weighted import scaled_cross_entropy

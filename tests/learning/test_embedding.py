@@ -9,8 +9,8 @@ import pytest
 import torch
 from torch import nn
 
+from fedul_flwr.learning.device import place
 from fedul_flwr.learning.embedding import embed, noise_image
-from fedul_flwr.learning.machine import place
 from fedul_flwr.learning.plan import CPU, LocalPlan
 
 

@@ -18,6 +18,7 @@ from torch.nn import functional
 from fedul_flwr.errors import UserError
 from fedul_flwr.learning.batches import point_batches
 from fedul_flwr.learning.corrections import correct_gradients
+from fedul_flwr.learning.device import place
 from fedul_flwr.learning.local import (
     LocalResult,
     Loss,
@@ -28,7 +29,6 @@ from fedul_flwr.learning.local import (
     predict_logits,
     train_local,
 )
-from fedul_flwr.learning.machine import place
 from fedul_flwr.learning.optimizers import SGD, Adam
 from fedul_flwr.learning.plan import LocalPlan
 

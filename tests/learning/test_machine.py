@@ -12,7 +12,7 @@ from torch import nn
 
 from fedul_flwr.errors import UserError
 from fedul_flwr.learning import machine
-from fedul_flwr.learning.machine import (
+from fedul_flwr.learning.device import (
     autocast,
     choose_device,
     choose_dtype,

@@ -10,16 +10,16 @@ from numpy.typing import NDArray
 
 from fedul_flwr.errors import UserError
 from fedul_flwr.propagation.labels import one_hot
-from fedul_flwr.propagation.shares import (
+from fedul_flwr.propagation.partial_sums import (
     Influences,
     JointGraph,
-    influences,
     label_part,
     own_rows,
+    propagation_weights,
     scores_of,
 )
 from fedul_flwr.propagation.solve import propagate
-from fedul_flwr.secure.rowsums import combine, open_rows, split_share
+from fedul_flwr.secure.rowsums import open_rows, split_share, sum_shares
 from tests.propagation.conftest import Floats, cluster_graph, clusters, dense_inverse
 
 SIZE = 240
@@ -49,7 +49,7 @@ def summed(
         counts = given.sum(axis=0) + (0 if outside is None else outside)
         part = label_part(found.columns[client], given, counts, unlabeled)
         shares[client] = split_share(part, own_rows(unlabeled, position), len(clients))
-    sums = combine({client: share.sent for client, share in shares.items()}, found.rows())
+    sums = sum_shares({client: share.sent for client, share in shares.items()}, found.rows())
     return {client: open_rows(shares[client].kept, sums[client]) for client in clients}
 
 
@@ -65,7 +65,7 @@ PARTITIONS: dict[str, list[tuple[int, int]]] = {
 @pytest.mark.parametrize("parts", PARTITIONS.values(), ids=PARTITIONS)
 def test_shares_add_up_to_the_whole(parts: list[tuple[int, int]], class_scaling: bool) -> None:
     owners = np.repeat(*np.array(parts).T)
-    found = influences(joint(owners), [client for client, _ in parts])
+    found = propagation_weights(joint(owners), [client for client, _ in parts])
     whole = propagate(cluster_graph(SIZE), one_hot(LABELS, 5), class_scaling=class_scaling)
     for client, rows in summed(found, owners).items():
         expected = whole[(owners == client) & (LABELS < 0)]
@@ -77,7 +77,7 @@ def test_shares_add_up_to_the_whole(parts: list[tuple[int, int]], class_scaling:
 
 def test_columns_are_those_of_the_dense_inverse() -> None:
     owners = np.repeat([0, 1, 2], [100, 60, 80])
-    found = influences(joint(owners), [0, 1, 2], 0.9)
+    found = propagation_weights(joint(owners), [0, 1, 2], 0.9)
     inverse = dense_inverse(cluster_graph(SIZE), 0.9)
     for client in range(3):
         expected = inverse[LABELS < 0][:, (owners == client) & (LABELS >= 0)]
@@ -89,13 +89,13 @@ def test_columns_are_those_of_the_dense_inverse() -> None:
 
 def test_nobody_is_sent_rows_of_labeled_points() -> None:
     owners = np.repeat([0, 1, 2], 80)
-    found = influences(joint(owners), [0, 1, 2])
+    found = propagation_weights(joint(owners), [0, 1, 2])
     assert all(len(columns) == (LABELS < 0).sum() for columns in found.columns.values())
 
 
 def test_a_withheld_client_is_as_if_it_had_no_labels() -> None:
     owners = np.repeat([0, 1, 2], 80)
-    found = influences(joint(owners), [0, 1, 2], withheld=1)
+    found = propagation_weights(joint(owners), [0, 1, 2], withheld=1)
     assert found.unlabeled[1] == 80
     assert found.columns[1].shape[1] == 0
     whole = propagate(cluster_graph(SIZE), one_hot(np.where(owners == 1, -1, LABELS), 5))
@@ -107,7 +107,7 @@ def test_a_withheld_client_is_as_if_it_had_no_labels() -> None:
 
 def test_who_drops_out_takes_its_labels_and_leaves_its_points() -> None:
     owners = np.repeat([0, 1, 2], 80)
-    found = influences(joint(owners), [0, 2])
+    found = propagation_weights(joint(owners), [0, 2])
     assert list(found.unlabeled) == list(found.columns) == [0, 2]
     # The whole graph, without the labels of client 1.
     whole = propagate(cluster_graph(SIZE), one_hot(np.where(owners == 1, -1, LABELS), 5))
@@ -123,7 +123,7 @@ def test_who_drops_out_takes_its_labels_and_leaves_its_points() -> None:
 
 def test_labels_of_points_outside_the_graph_count() -> None:
     owners = np.repeat([0, 1], 120)
-    found = influences(joint(owners), [0, 1])
+    found = propagation_weights(joint(owners), [0, 1])
     plain = summed(found, owners)
     # Two more labels of class 3 at each of two clients: four in all.
     more = summed(found, owners, outside=np.array([0, 0, 0, 2.0, 0]))

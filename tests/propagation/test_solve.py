@@ -15,7 +15,7 @@ from fedul_flwr.propagation import solve as module
 from fedul_flwr.propagation.graph import normalised_graph
 from fedul_flwr.propagation.labels import one_hot
 from fedul_flwr.propagation.neighbours import neighbours_by_cosine
-from fedul_flwr.propagation.solve import influence, propagate, scaled_by_class
+from fedul_flwr.propagation.solve import propagate, propagation_columns, scaled_by_class
 from tests.propagation.conftest import Floats, cluster_graph, clusters, dense_inverse
 
 
@@ -33,7 +33,9 @@ def test_equals_the_dense_inverse(alpha: float, power: float) -> None:
     plain = propagate(graph, given, alpha, class_scaling=False)
     np.testing.assert_allclose(plain, inverse @ given, rtol=0, atol=1e-6)
     points = np.array([3, 499, 0, 42])
-    np.testing.assert_allclose(influence(graph, points, alpha), inverse[:, points], 0, 1e-6)
+    np.testing.assert_allclose(
+        propagation_columns(graph, points, alpha), inverse[:, points], 0, 1e-6
+    )
     scaled = propagate(graph, given, alpha)
     np.testing.assert_allclose(scaled, inverse @ (given / given.sum(axis=0)), rtol=0, atol=1e-6)
 
@@ -64,7 +66,7 @@ def test_equals_the_dense_inverse_of_2000_points() -> None:
     graph = cluster_graph(2000)
     inverse = dense_inverse(graph)
     points = np.arange(0, 2000, 13)
-    found = influence(graph, points)
+    found = propagation_columns(graph, points)
     np.testing.assert_allclose(found, inverse[:, points], rtol=0, atol=1e-6)
     # Far points too: every entry to a relative 1e-4, not only the large ones.
     np.testing.assert_allclose(found, inverse[:, points], rtol=1e-4, atol=0)
@@ -113,7 +115,7 @@ def test_shares_of_clients_add_up(class_scaling: bool) -> None:
     total, counts = np.zeros_like(given), np.zeros(5)
     for points in clients:
         own = points[given[points].any(axis=1)]
-        total += influence(graph, own) @ given[own]
+        total += propagation_columns(graph, own) @ given[own]
         counts += given[own].sum(axis=0)
     if class_scaling:
         total = scaled_by_class(total, counts)
@@ -154,7 +156,7 @@ def test_where_no_label_reaches_is_exactly_zero() -> None:
 
 def test_isolated_points_keep_their_own_label_alone() -> None:
     graph = two_components()
-    found = influence(graph, [100, 5])
+    found = propagation_columns(graph, [100, 5])
     assert found[100].tolist() == [1, 0]
     assert np.flatnonzero(found[:, 0]).tolist() == [100]
     assert found[101].tolist() == [0, 0]
@@ -164,21 +166,21 @@ def test_no_labels_no_columns_no_points() -> None:
     graph = cluster_graph(50)
     assert not propagate(graph, np.zeros((50, 4))).any()
     assert propagate(graph, np.zeros((50, 0))).shape == (50, 0)
-    assert influence(graph, []).shape == (50, 0)
+    assert propagation_columns(graph, []).shape == (50, 0)
     assert propagate(sparse.csr_array((0, 0)), np.zeros((0, 4))).shape == (0, 4)
 
 
 def test_results_do_not_depend_on_the_cores(monkeypatch: pytest.MonkeyPatch) -> None:
     graph, points = cluster_graph(300), np.arange(200)
-    found = influence(graph, points)
+    found = propagation_columns(graph, points)
     for cores in (1, 3):
         monkeypatch.setattr(module.os, "cpu_count", lambda cores=cores: cores)
-        assert (influence(graph, points) == found).all()
+        assert (propagation_columns(graph, points) == found).all()
 
 
 def test_influence_is_symmetric_and_positive() -> None:
     graph = cluster_graph(300)
-    found = influence(graph, np.arange(300))
+    found = propagation_columns(graph, np.arange(300))
     assert (found >= 0).all()
     np.testing.assert_allclose(found, found.T, rtol=0, atol=1e-6)
 
@@ -217,7 +219,7 @@ def test_any_small_graph(size: int, density: float, alpha: float, seed: int) -> 
     rng = np.random.default_rng(seed)
     chosen = rng.random((size, size)) * (rng.random((size, size)) < density)
     graph = normalised_graph(sparse.csr_array(chosen), 1)
-    found = influence(graph, np.arange(size), alpha)
+    found = propagation_columns(graph, np.arange(size), alpha)
     np.testing.assert_allclose(found, dense_inverse(graph, alpha), 0, 1e-8 / (1 - alpha))
 
 
@@ -257,7 +259,7 @@ def test_refuses_labels_of_another_shape(labels: Floats) -> None:
 )
 def test_refuses_points_that_are_none(points: object, message: str) -> None:
     with pytest.raises(UserError, match=message):
-        influence(cluster_graph(50), points)  # type: ignore[arg-type]
+        propagation_columns(cluster_graph(50), points)  # type: ignore[arg-type]
 
 
 def test_refuses_graphs() -> None:

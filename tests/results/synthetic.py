@@ -125,7 +125,7 @@ def write_json(path: Path, value: object) -> None:
 
 def label_scores(
     clients: int = 6,
-    sources: tuple[str, ...] = ("xclp", "left-out", "perclient-lp", "network"),
+    sources: tuple[str, ...] = ("xclp", "left-out", "local-lp", "network"),
     points: str = "unlabeled",
     seed: int = 0,
 ) -> dict[str, Any]:

@@ -78,5 +78,5 @@ def test_a_file_that_cannot_be_written_is_refused(tmp_path: Path) -> None:
 def test_sources_have_files_of_their_own() -> None:
     assert [file_name(source) for source in SOURCES] == [
         *("labels.csv", "labels-left-out.csv"),
-        *("labels-perclient-lp.csv", "labels-network.csv"),
+        *("labels-local-lp.csv", "labels-network.csv"),
     ]

@@ -58,7 +58,7 @@ def test_dots_of_a_client_are_above_each_other(clients: int) -> None:
     }
     order = sorted(of_source["xclp"], key=lambda client: of_source["xclp"][client])
     np.testing.assert_allclose(across[:, 1], [of_source["xclp"][client] for client in order])
-    np.testing.assert_allclose(within[:, 1], [of_source["perclient-lp"][c] for c in order])
+    np.testing.assert_allclose(within[:, 1], [of_source["local-lp"][c] for c in order])
     np.testing.assert_array_equal(within[:, 0], across[:, 0])
     figure.draw_without_rendering()
     if clients <= 40:
@@ -70,7 +70,7 @@ def test_dots_of_a_client_are_above_each_other(clients: int) -> None:
 
 
 def test_one_source_is_enough() -> None:
-    for name in ("xclp", "perclient-lp"):
+    for name in ("xclp", "local-lp"):
         (line,) = clients_figure(label_scores(sources=(name,))).axes[0].get_lines()
         assert len(line.get_xdata()) == 6  # type: ignore[arg-type]
 

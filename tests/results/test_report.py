@@ -330,7 +330,7 @@ def write_comparison(directory: Path, name: str) -> Path:
         "- Bold: the best.\n\n## Conditions\n\n- Settings of all runs: `num-rounds = 3`\n"
     )
     (directory / "comparison.md").write_text(table)
-    (directory / "cells.csv").write_text(
+    (directory / "trials.csv").write_text(
         "run,seed,status,test_error,best_round,directory\n"
         '"a | b",0,finished,1.23456,3,a-b/seed-0\nother,0,failed,,,other/seed-0\n'
     )

@@ -44,7 +44,7 @@ def test_the_newest_version_up_to_a_round_stays_and_later_ones(tmp_path: Path) -
     [
         {"method": "xclp", "xclp.num-bits": 256, "labels.labeled-clients": 0.5},
         {"method": "fedsem"},
-        {"method": "network-labels", "base": "local", "evaluate": "local"},
+        {"method": "pseudo-label", "base": "local", "evaluate": "local"},
     ],
     ids=lambda options: options["method"],
 )

@@ -11,10 +11,17 @@ from numpy.typing import NDArray
 from fedul_flwr.config.semi import XCLPSettings
 from fedul_flwr.errors import UserError
 from fedul_flwr.propagation.labels import one_hot
+from fedul_flwr.propagation.partial_sums import label_part, own_rows, propagation_weights
 from fedul_flwr.propagation.server import LabelPropagation
-from fedul_flwr.propagation.shares import influences, label_part, own_rows
 from fedul_flwr.secure.comparison import mask_keys
-from fedul_flwr.secure.rowsums import Words, combine, open_rows, pair_masks, split_share, to_words
+from fedul_flwr.secure.rowsums import (
+    Words,
+    open_rows,
+    pair_masks,
+    split_share,
+    sum_shares,
+    to_words,
+)
 from tests.parties import SEED
 from tests.secure.test_masks import keys_of
 from tests.secure.test_why_labeled_rows_stay import CLASSES, World, world
@@ -36,7 +43,7 @@ def summed(held: World) -> tuple[dict[int, Words], dict[int, Words], dict[int, s
     """A sum under masks: parts of all clients in the clear, sums as opened, and whose rows."""
     clients = np.unique(held.owners).tolist()
     joint = replace(held.joint, clients=tuple(clients))
-    found = influences(joint, clients)
+    found = propagation_weights(joint, clients)
     unlabeled = list(found.unlabeled.values())
     parts, shares, rows = {}, {}, {}
     for position, client in enumerate(clients):
@@ -47,7 +54,7 @@ def summed(held: World) -> tuple[dict[int, Words], dict[int, Words], dict[int, s
         mask = pair_masks(keys_of(client, clients), client, part.shape)
         shares[client] = split_share(part, rows[client], len(clients), mask)
         parts[client] = to_words(part, len(clients))
-    sums = combine({c: share.sent for c, share in shares.items()}, found.rows())
+    sums = sum_shares({c: share.sent for c, share in shares.items()}, found.rows())
     opened = {c: to_words(open_rows(shares[c].kept, sums[c])) for c in clients}
     return parts, opened, rows
 
@@ -98,7 +105,7 @@ def test_a_client_itself_refuses_a_sum_with_fewer_labeled_clients_than_its_setti
     unlabeled = {
         client: size - (number < labeled) for number, (client, size) in enumerate(FOUR.items())
     }
-    task = replace(played.task(1), fewest_labeled=fewest)
+    task = replace(played.task(1), min_labeled_clients=fewest)
     if labeled >= fewest:
         _, keys = mask_keys(played.memories[1], task, unlabeled, 0)
         assert set(keys) == {4, 9, 2}
@@ -107,7 +114,7 @@ def test_a_client_itself_refuses_a_sum_with_fewer_labeled_clients_than_its_setti
         mask_keys(played.memories[1], task, unlabeled, 0)
     assert str(error.value) == (
         f"The server asked for a sum of the labels of {labeled} client(s): "
-        f"xclp.fewest-labeled = {fewest}."
+        f"xclp.min-labeled-clients = {fewest}."
     )
 
 
@@ -115,10 +122,12 @@ def test_a_client_goes_by_its_own_setting_whatever_the_server_asks(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     # Three of the four have labels. The server is content with one, the clients want four.
-    clients = parties(borrowed(monkeypatch), options={"xclp.fewest-labeled": 4})
+    clients = parties(borrowed(monkeypatch), options={"xclp.min-labeled-clients": 4})
     options = clients.settings[XCLPSettings]
-    careless = options.model_copy(update={"fewest_labeled": 1})
+    careless = options.model_copy(update={"min_labeled_clients": 1})
     propagation = LabelPropagation(clients.ask, careless, 1, SEED, clients.classes)
     left, joint = propagation.join(clients.members, {})
-    with pytest.raises(UserError, match=r"labels of 3 client\(s\): xclp\.fewest-labeled = 4\.$"):
+    with pytest.raises(
+        UserError, match=r"labels of 3 client\(s\): xclp\.min-labeled-clients = 4\.$"
+    ):
         propagation.sum_labels(left, joint)

@@ -1,7 +1,8 @@
 """Negative control: with ``leave-one-out`` a client reads labels of others in what it was sent.
 
-Where client j's labels are withheld, all of its points count as unlabeled, so influences on its
-labeled points are sent out, too (:func:`~fedul_flwr.propagation.shares.influences`). A client i
+Where client j's labels are withheld, all of its points count as unlabeled, so weights on its
+labeled points are sent out, too (:func:`fedul_flwr.propagation.partial_sums.propagation_weights`).
+A client i
 
 - gets S[L_j, L_i] when j's turn comes. Which rows these are it sees by comparison with the first
   sum, where all rows but these were there, in the same order;

@@ -12,10 +12,10 @@ from fedul_flwr.secure.randomness import keystream
 from fedul_flwr.secure.rowsums import (
     LARGEST_SUM,
     Words,
-    combine,
     open_rows,
     pair_masks,
     split_share,
+    sum_shares,
     to_words,
 )
 
@@ -78,7 +78,7 @@ def summed(
         for client, part in parts.items()
     }
     sent = {client: share.sent for client, share in shares.items()}
-    sums = combine(sent, sizes)
+    sums = sum_shares(sent, sizes)
     return sent, {client: open_rows(shares[client].kept, sums[client]) for client in parts}
 
 

@@ -12,10 +12,10 @@ from fedul_flwr.errors import UserError
 from fedul_flwr.secure.rowsums import (
     LARGEST_SUM,
     Words,
-    combine,
     from_words,
     open_rows,
     split_share,
+    sum_shares,
     to_words,
 )
 
@@ -86,7 +86,7 @@ def run(parts: list[Floats], sizes: list[int], masks: list[Words] | None) -> lis
         for i, client in enumerate(ids)
     }
     sent = {client: share.sent for client, share in shares.items()}
-    sums = combine(sent, dict(zip(ids, sizes, strict=True)))
+    sums = sum_shares(sent, dict(zip(ids, sizes, strict=True)))
     assert list(sums) == ids
     return [open_rows(shares[client].kept, sums[client]) for client in ids]
 
@@ -162,12 +162,12 @@ def test_combine_by_hand() -> None:
         2: np.array([[7]], np.uint64),
         5: np.array([[2**64 - 1], [3]], np.uint64),
     }
-    sums = combine(sent, {5: 1, 2: 2})
+    sums = sum_shares(sent, {5: 1, 2: 2})
     assert {client: rows.tolist() for client, rows in sums.items()} == {
         5: [[7]],
         2: [[2**64 - 1], [3]],
     }
-    assert combine({}, {}) == {}
+    assert sum_shares({}, {}) == {}
 
 
 @pytest.mark.parametrize(
@@ -189,7 +189,7 @@ def test_combine_refuses_another_shape_and_says_whose(wrong: Words, first: bool)
     sent = {8: wrong, 4: right, 6: right} if first else {6: right, 4: right, 8: wrong}
     message = r"Client 8 sent a share .*; it must be uint64 \(2, 2\)\."
     with pytest.raises(UserError, match=message):
-        combine(sent, dict.fromkeys(sent, 1))
+        sum_shares(sent, dict.fromkeys(sent, 1))
 
 
 @pytest.mark.parametrize("wrong", [np.zeros((3, 2), np.uint64), np.zeros((2, 2), np.int64)])
@@ -201,7 +201,7 @@ def test_opening_refuses_rows_of_another_kind(wrong: Words) -> None:
 def test_where_nobody_sent_a_matrix_the_first_is_named() -> None:
     vectors = {client: np.zeros(2, np.uint64) for client in (4, 1)}
     with pytest.raises(UserError) as error:
-        combine(vectors, {4: 1, 1: 2})
+        sum_shares(vectors, {4: 1, 1: 2})
     assert str(error.value) == "Client 4 sent a share uint64 (2,); it must be uint64 (2, 0)."
 
 

@@ -26,8 +26,8 @@ from fedul_flwr.secure.session import (
     join,
     mask_key,
     pairs_of,
+    participants_message,
     require_enough,
-    roster,
 )
 
 CLIENTS = [2, 5, 9, 11]
@@ -35,7 +35,7 @@ KEYS = {client: bytes([client]) * 32 for client in CLIENTS}
 PUBLIC_KEYS = {client: public_key(key) for client, key in KEYS.items()}
 POINTS = {2: 30, 5: 0, 9: 7, 11: 7}
 ROUND, SERVERS = 4, bytes(range(32))
-TOLD = roster(PUBLIC_KEYS, POINTS)
+TOLD = participants_message(PUBLIC_KEYS, POINTS)
 
 
 def joined(own: int, told: Mapping[str, NDArray[Any]] = TOLD, **other: Any) -> Session:
@@ -44,7 +44,7 @@ def joined(own: int, told: Mapping[str, NDArray[Any]] = TOLD, **other: Any) -> S
 
 
 def test_the_list_of_participants_by_hand() -> None:
-    told = roster({7: b"b" * 32, 3: b"a" * 32}, {7: 1, 3: 2, 5: 9})
+    told = participants_message({7: b"b" * 32, 3: b"a" * 32}, {7: 1, 3: 2, 5: 9})
     assert told[PARTICIPANTS].tolist() == [3, 7]
     assert told[SIZES].tolist() == [2, 1]
     assert told[PUBLIC].tobytes() == b"a" * 32 + b"b" * 32

@@ -11,8 +11,9 @@ has one unknown only: S is symmetric, and S[L_o, L_i] is in what client i was se
 not negative and add up to 1, and its columns add up to counts that are known, so non-negative least
 squares find the labels, here with 10 equations for the 30 labels of each class.
 
-Without those rows, as :func:`~fedul_flwr.propagation.shares.influences` has it, R are its unlabeled
-points U_i. Of S[U_i, L_o] client i holds nothing: columns of L_o are sent to their owners alone,
+Without those rows, as :func:`~fedul_flwr.propagation.partial_sums.propagation_weights` has it, R
+are its unlabeled points U_i. Of S[U_i, L_o] client i holds nothing: columns of L_o are sent to
+their owners alone,
 and rows of L_o to nobody. More than that: labeled points of others could trade places, labels and
 all, and client i would hold the very same numbers. Over all such exchanges the expected share of
 labels that it guesses right, however it does it, is at most that of the most frequent class.
@@ -31,9 +32,14 @@ from scipy.optimize import nnls
 from fedul_flwr.propagation.graph import normalised_graph
 from fedul_flwr.propagation.labels import one_hot
 from fedul_flwr.propagation.neighbours import neighbours_by_cosine
-from fedul_flwr.propagation.shares import JointGraph, influences, label_part, own_rows
-from fedul_flwr.propagation.solve import influence, propagate
-from fedul_flwr.secure.rowsums import combine, from_words, open_rows, split_share, to_words
+from fedul_flwr.propagation.partial_sums import (
+    JointGraph,
+    label_part,
+    own_rows,
+    propagation_weights,
+)
+from fedul_flwr.propagation.solve import propagate, propagation_columns
+from fedul_flwr.secure.rowsums import from_words, open_rows, split_share, sum_shares, to_words
 from tests.propagation.conftest import Floats, clusters
 
 Ints = NDArray[np.int64]
@@ -129,7 +135,7 @@ class View:
 
 def view(of: World) -> View:
     """By the protocol as it is: only unlabeled points have rows."""
-    found = influences(of.joint, range(CLIENTS))
+    found = propagation_weights(of.joint, range(CLIENTS))
     unlabeled, shares, mine = list(found.unlabeled.values()), {}, np.empty(0)
     for client in range(CLIENTS):
         labels = of.labels[of.owners == client]
@@ -138,14 +144,14 @@ def view(of: World) -> View:
         shares[client] = split_share(part, own_rows(unlabeled, client), CLIENTS)
         if client == ATTACKER:
             mine = part[own_rows(unlabeled, client)]
-    received = combine({client: share.sent for client, share in shares.items()}, found.rows())
+    received = sum_shares({client: share.sent for client, share in shares.items()}, found.rows())
     rows = open_rows(shares[ATTACKER].kept, received[ATTACKER]) - mine
     return View(found.columns[ATTACKER].astype(np.float64), rows[:-1], rows[-1])
 
 
 def view_with_labeled_rows(of: World) -> View:
     """By a protocol in which all points have rows: ``columns`` of all, ``sums`` of L_i."""
-    columns = influence(of.joint.graph, of.own).astype(np.float32).astype(np.float64)
+    columns = propagation_columns(of.joint.graph, of.own).astype(np.float32).astype(np.float64)
     rows = propagate(of.joint.graph, of.given, class_scaling=False)[of.own]
     sums = from_words(to_words(rows)) - columns[of.own] @ of.given[of.own]
     return View(columns, sums, of.given[of.others].sum(axis=0))
@@ -219,7 +225,7 @@ def test_with_what_is_missing_the_same_solver_finds_all_labels() -> None:
     def attack(of: World) -> Ints:
         held = view(of)
         unlabeled = np.flatnonzero((of.labels < 0) & (of.owners == ATTACKER))
-        missing = influence(of.joint.graph, of.others)[unlabeled]
+        missing = propagation_columns(of.joint.graph, of.others)[unlabeled]
         return solve(missing, held.sums, held.counts)
 
     right, _ = shares_right(attack)

@@ -15,7 +15,7 @@ from fedul_flwr.federated.messages import to_arrays, to_record
 from fedul_flwr.propagation.codes import encode
 from fedul_flwr.secure.comparison import STEP, STEPS, respond
 from fedul_flwr.secure.comparison_server import ComparisonServer
-from fedul_flwr.secure.hamming.pairwise import Inbox, Seat, Turn
+from fedul_flwr.secure.hamming.pairwise import Inbox, Party, StepResult
 from fedul_flwr.secure.messages import checked_array
 from fedul_flwr.secure.similarity import Arrays, Cost, Task
 from tests.propagation.conftest import Floats
@@ -35,34 +35,36 @@ class Toy:
 
     name = "toy"
 
-    def prepare(self, seat: Seat) -> Turn:
-        peers = [peer for peer in seat.sizes if peer != seat.own]
-        to_peers = {peer: {"pair": np.array([seat.own, peer])} for peer in peers}
-        session = np.frombuffer(seat.session, np.uint8)
-        state = {"prepared": np.array(seat.own), "session": session}
-        return Turn(state=state, to_peers=to_peers)
+    def prepare(self, party: Party) -> StepResult:
+        peers = [peer for peer in party.sizes if peer != party.own]
+        to_peers = {peer: {"pair": np.array([party.own, peer])} for peer in peers}
+        session = np.frombuffer(party.session, np.uint8)
+        state = {"prepared": np.array(party.own), "session": session}
+        return StepResult(state=state, to_peers=to_peers)
 
-    def offer(self, seat: Seat, state: Arrays, codes: Bytes, inbox: Inbox) -> Turn:
-        assert state["prepared"] == seat.own
-        assert {*seat.evaluators, *seat.owners} == {*inbox}
+    def offer(self, party: Party, state: Arrays, codes: Bytes, inbox: Inbox) -> StepResult:
+        assert state["prepared"] == party.own
+        assert {*party.evaluators, *party.owners} == {*inbox}
         for peer, arrays in inbox.items():
-            assert arrays["pair"].tolist() == [peer, seat.own]
-        assert seat.num_bits == 8 * codes.shape[1]
-        return Turn(state=state, to_evaluators={"codes": codes} if seat.evaluators else {})
+            assert arrays["pair"].tolist() == [peer, party.own]
+        assert party.num_bits == 8 * codes.shape[1]
+        return StepResult(state=state, to_evaluators={"codes": codes} if party.evaluators else {})
 
-    def answer(self, seat: Seat, state: Arrays, codes: Bytes, inbox: Inbox) -> Turn:
-        assert state["session"].tobytes() == seat.session
+    def answer(self, party: Party, state: Arrays, codes: Bytes, inbox: Inbox) -> StepResult:
+        assert state["session"].tobytes() == party.session
         to_peers, to_server = {}, {}
-        for owner in seat.owners:
+        for owner in party.owners:
             found = np.bitwise_count(inbox[owner]["codes"][:, None] ^ codes).sum(-1, np.uint16)
-            mask = np.frombuffer(seat.entropy(found.nbytes), np.uint16).reshape(found.shape)
+            mask = np.frombuffer(party.entropy(found.nbytes), np.uint16).reshape(found.shape)
             to_peers[owner], to_server[owner] = {"masked": found + mask}, {"mask": mask}
         state = {"answered": codes}
-        return Turn(state=state, to_peers=to_peers, to_server=to_server)
+        return StepResult(state=state, to_peers=to_peers, to_server=to_server)
 
-    def reveal(self, seat: Seat, state: Arrays, codes: Bytes, inbox: Inbox) -> Turn:
+    def reveal(self, party: Party, state: Arrays, codes: Bytes, inbox: Inbox) -> StepResult:
         np.testing.assert_array_equal(state["answered"], codes, strict=True)
-        return Turn(to_server={peer: {"masked": inbox[peer]["masked"]} for peer in seat.evaluators})
+        return StepResult(
+            to_server={peer: {"masked": inbox[peer]["masked"]} for peer in party.evaluators}
+        )
 
     def distances(
         self, sizes: tuple[int, int], num_bits: int, by_owner: Arrays, by_evaluator: Arrays

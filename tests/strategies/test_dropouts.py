@@ -34,7 +34,7 @@ from tests.strategies.test_label_propagation import (
 
 Settings = Callable[..., RunConfig]
 WrapGrid = Callable[[Grid], Grid]
-PREPARE, AT_COMPARE, AT_SUM, LAST = 1, 2, 3, 4
+SETUP, AT_COMPARE, AT_SUM, LAST = 1, 2, 3, 4
 """Calls of a run whose first round propagates: hello, these, and training or the labels."""
 PHASES = {"compare": AT_COMPARE, "sum": AT_SUM, "last": LAST}
 LOST = 2
@@ -134,7 +134,7 @@ def written(directory: Path) -> dict[int, str]:
 def test_predictions_of_the_others_when_one_drops_out(settings: Settings) -> None:
     whole = written(train(settings(**PREDICT), 4))
     assert list(whole) == [0, 1, 2, 3]
-    never = train(settings(**PREDICT), 4, **losing(PREPARE, LOST))
+    never = train(settings(**PREDICT), 4, **losing(SETUP, LOST))
     lost = train(settings(**PREDICT), 4, **losing(AT_COMPARE, LOST))
     assert written(lost) == written(never)
     assert list(written(lost)) == [0, 1, 3]
@@ -165,7 +165,7 @@ def same(one: Path, other: Path) -> bool:
 
 
 def test_models_when_one_drops_out(settings: Settings) -> None:
-    never = train(settings(**TRAIN), 4, **losing(PREPARE, LOST))
+    never = train(settings(**TRAIN), 4, **losing(SETUP, LOST))
     lost = train(settings(**TRAIN), 4, **losing(AT_COMPARE, LOST))
     assert same(lost, never)
     assert [(line["clients"], line["failures"]) for line in metrics(lost)] == [(3, 1)]
@@ -319,7 +319,7 @@ def test_a_group_that_is_lost_leaves_the_other_groups_their_labels(settings: Set
 
 def test_all_groups_are_lost(settings: Settings) -> None:
     def lose(call: int, replies: list[Message]) -> list[Message]:
-        return [as_error(reply, "gone") if call > PREPARE else reply for reply in replies]
+        return [as_error(reply, "gone") if call > SETUP else reply for reply in replies]
 
     with pytest.raises(UserError, match=r"^No client of any group got labels\.$"):
         train(settings(**PREDICT), 4, wrap_grid=lambda grid: MeddlingGrid(grid, lose))

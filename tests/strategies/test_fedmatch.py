@@ -29,13 +29,13 @@ from fedul_flwr.learning.decomposition import (
     flatten,
     unflatten,
 )
+from fedul_flwr.learning.device import place
 from fedul_flwr.learning.disjoint import Penalties, no_consistency, train_disjoint
 from fedul_flwr.learning.embedding import embed, noise_image
 from fedul_flwr.learning.helper_choice import nearest_clients
 from fedul_flwr.learning.inter_client import InterClientConsistency
 from fedul_flwr.learning.local import dump_arrays, load_arrays, on_logits, train_local
 from fedul_flwr.learning.local_plan import local_plan
-from fedul_flwr.learning.machine import place
 from fedul_flwr.learning.weighted import scaled_cross_entropy
 from fedul_flwr.models import build_model
 from fedul_flwr.results.recorder import Recorder

@@ -166,7 +166,7 @@ def test_held_out_points_are_not_trained_on(settings: Settings) -> None:
         config, NodeConfig(partition_id=0, num_partitions=2), ClientState(RecordDict())
     )
     shape = DataShape(source.image_shape, source.class_names)
-    client.on_phase("prepare", setup_content(config, shape, client_files(place, split.directory)))
+    client.on_phase("setup", setup_content(config, shape, client_files(place, split.directory)))
     held = set(client.data.sets.points[client.held_out])
     assert (
         0.05 * len(client.data.sets.points)

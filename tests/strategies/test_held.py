@@ -37,11 +37,11 @@ def test_nobody_holds_anything_at_first(tmp_path: Path) -> None:
 
 def test_what_was_kept_is_held(tmp_path: Path) -> None:
     held = ClientModelCache(tmp_path / "held")
-    held.keep(3, 1, parts(0.1))
-    held.keep(11, 1, parts(np.nan, "f8"))
+    held.save(3, 1, parts(0.1))
+    held.save(11, 1, parts(np.nan, "f8"))
     assert_same(held.of(3), parts(0.1))
     assert_same(held.of(11), parts(np.nan, "f8"))
-    held.keep(3, 7, parts(0.2))
+    held.save(3, 7, parts(0.2))
     assert_same(held.of(3), parts(0.2))
     assert held.rounds == {3: 7, 11: 1}
     assert held.of(1) == {}
@@ -49,10 +49,10 @@ def test_what_was_kept_is_held(tmp_path: Path) -> None:
 
 def test_what_is_forgotten_is_not_held(tmp_path: Path) -> None:
     held = ClientModelCache(tmp_path / "held")
-    held.keep(3, 1, parts(0.1))
+    held.save(3, 1, parts(0.1))
     held.forget(3)
     assert held.of(3) == {}
-    held.keep(3, 9, parts(0.3))
+    held.save(3, 9, parts(0.3))
     assert_same(held.of(3), parts(0.3))
 
 
@@ -60,12 +60,12 @@ def test_a_server_that_was_cut_off_inside_a_round_goes_on_from_the_one_before(
     tmp_path: Path,
 ) -> None:
     first = ClientModelCache(tmp_path / "held")
-    first.keep(3, 1, parts(0.1))
-    first.keep(4, 2, parts(0.2))
+    first.save(3, 1, parts(0.1))
+    first.save(4, 2, parts(0.2))
     state = first.state_dict()
     assert state[ROUNDS].tolist() == [[3, 1], [4, 2]]
-    first.keep(3, 3, parts(0.3))  # of the round that is cut off
-    first.keep(5, 3, parts(0.5))
+    first.save(3, 3, parts(0.3))  # of the round that is cut off
+    first.save(5, 3, parts(0.5))
     first.forget(4)
 
     resumed = ClientModelCache(tmp_path / "held")
@@ -74,7 +74,7 @@ def test_a_server_that_was_cut_off_inside_a_round_goes_on_from_the_one_before(
     assert_same(resumed.of(3), parts(0.1))
     assert_same(resumed.of(4), parts(0.2))
     assert resumed.of(5) == {}
-    resumed.keep(3, 3, parts(0.4))  # the same round again
+    resumed.save(3, 3, parts(0.4))  # the same round again
     assert_same(resumed.of(3), parts(0.4))
     fresh = ClientModelCache(tmp_path / "held")
     fresh.load_state_dict({})

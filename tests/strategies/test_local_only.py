@@ -117,7 +117,7 @@ def test_one_client_alone_is_a_federation_of_one(settings: Settings) -> None:
 
 
 def test_a_client_labels_its_points_by_its_own_model(settings: Settings) -> None:
-    plan = {"method": "network-labels", "semi.labels-only-rounds": 1, "labels.total": 20}
+    plan = {"method": "pseudo-label", "semi.labels-only-rounds": 1, "labels.total": 20}
     before, after = (
         train(settings(**{**ALONE, **plan, "model": "mlp", "num_rounds": number}), 2)
         for number in (2, 3)

@@ -199,7 +199,7 @@ def test_a_run_with_labels_at_clients(settings: Settings) -> None:
                 {"ssl.unlabeled-batch-size": 7},
                 {"ssl.unlabeled-batch-size": 0},
                 {"ssl.operations": 2},
-                {"ssl.most-magnitude": 9},
+                {"ssl.max-magnitude": 9},
                 {"ssl.randaugment": "release"},
                 {"ssl.supervised-weight": 1.0},
                 {"ssl.unsupervised-weight": 9.0},

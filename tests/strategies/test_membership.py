@@ -15,7 +15,7 @@ from baselines.labels_only import LabelsOnly
 from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.data.content import Content
 from fedul_flwr.errors import UserError
-from fedul_flwr.federated.messages import CONFIG, PREPARED_BEFORE, phase_of
+from fedul_flwr.federated.messages import CONFIG, SETUP_BEFORE, phase_of
 from fedul_flwr.methods import METHODS, Method
 from tests.flock import OWNERS, Flock, write_owners
 from tests.runs import last_model, metrics, summary, train
@@ -80,7 +80,7 @@ def same(one: Path, other: Path) -> bool:
 
 def test_where_nothing_changes_nobody_is_asked_again(run: Run) -> None:
     directory, flock = run()
-    assert flock.heard[1] == [("hello", 0), *[("prepare", n) for n in ALL], *flock.heard[1][5:]]
+    assert flock.heard[1] == [("describe", 0), *[("setup", n) for n in ALL], *flock.heard[1][5:]]
     for number in (2, 3, 4):
         assert sorted(flock.heard[number]) == [("train", node) for node in ALL]
     assert counts(directory) == [(4, 0)] * 4
@@ -97,7 +97,7 @@ def test_who_comes_late_joins(run: Run, caplog: pytest.LogCaptureFixture) -> Non
     caplog.set_level("INFO", logger="flwr")
     directory, flock = run(late, **LENIENT)
     assert counts(directory) == [(3, 0), (3, 0), (4, 0), (4, 0)]
-    assert flock.heard[3][:2] == [("hello", 3), ("prepare", 3)]
+    assert flock.heard[3][:2] == [("describe", 3), ("setup", 3)]
     assert flock.asked(3, "train") == [0, 1, 2, 3]
     assert len(flock.heard[2]) == 3
     assert len(flock.heard[4]) == 4
@@ -134,18 +134,18 @@ def test_who_was_restarted_is_prepared_again(run: Run) -> None:
     away = lambda round: [0, 2, 3] if round == 2 else ALL  # noqa: E731
     directory, flock = run(away, forgets=[(3, 1)], **LENIENT)
     assert counts(directory) == [(4, 0), (4, 1), (4, 0), (4, 0)]
-    assert flock.heard[3][0] == ("prepare", 1)
-    assert flock.asked(3, "prepare") == [1]
+    assert flock.heard[3][0] == ("setup", 1)
+    assert flock.asked(3, "setup") == [1]
     assert flock.asked(3, "train") == [0, 1, 2, 3]
-    prepared = [message for message in flock.told if phase_of(message) == "prepare"]
-    before = [message.content[CONFIG].get(PREPARED_BEFORE) for message in prepared]
+    prepared = [message for message in flock.told if phase_of(message) == "setup"]
+    before = [message.content[CONFIG].get(SETUP_BEFORE) for message in prepared]
     assert before == [None, None, None, None, True]
 
 
 def test_who_failed_is_prepared_again_once(run: Run) -> None:
     directory, flock = run(fails=[(2, 1)], forgets=[(3, 1)], **LENIENT)
     assert counts(directory) == [(4, 0), (4, 1), (4, 0), (4, 0)]
-    assert [flock.asked(number, "prepare") for number in (2, 3, 4)] == [[], [1], []]
+    assert [flock.asked(number, "setup") for number in (2, 3, 4)] == [[], [1], []]
 
 
 def test_without_being_prepared_a_client_says_so(
@@ -155,8 +155,8 @@ def test_without_being_prepared_a_client_says_so(
     directory, _ = run(forgets=[(2, 1)], **LENIENT)
     assert counts(directory) == [(4, 0), (4, 1), (4, 0), (4, 0)]
     assert (
-        "1 client(s) failed in round 2: Client 1 was not prepared for this run, or has forgotten "
-        "it: a client has to be told what it takes part in"
+        "1 client(s) failed in round 2: Client 1 has no setup of this run, or has lost it: the "
+        "server has to send it first"
     ) in caplog.text
 
 
@@ -210,9 +210,9 @@ def test_a_member_that_hangs_holds_up_one_round(run: Run) -> None:
         num_rounds=8,
         **LENIENT,
     )
-    asked = [flock.asked(number, "prepare") for number in range(2, 9)]
+    asked = [flock.asked(number, "setup") for number in range(2, 9)]
     assert asked == [[], [1], [], [], [], [1], []]
-    assert flock.bounds[3, "prepare"] == 0.05  # connect-timeout
+    assert flock.bounds[3, "setup"] == 0.05  # connect-timeout
     assert flock.bounds[2, "train"] == 3600  # round-timeout
     assert counts(directory) == [(4, 0), *[(4, 1)] * 5, (4, 0), (4, 0)]
     assert flock.asked(7, "train") == [0, 1, 2, 3]
@@ -220,8 +220,8 @@ def test_a_member_that_hangs_holds_up_one_round(run: Run) -> None:
 
 def test_a_newcomer_that_hangs_holds_up_one_round(run: Run) -> None:
     directory, flock = run(late, silent=[(number, 3) for number in (3, 4)], announced=3)
-    assert [flock.asked(number, "hello") for number in (3, 4)] == [[3], []]
-    assert flock.bounds[3, "hello"] == 0.05
+    assert [flock.asked(number, "describe") for number in (3, 4)] == [[3], []]
+    assert flock.bounds[3, "describe"] == 0.05
     assert counts(directory) == [(3, 0)] * 4
 
 
@@ -230,8 +230,8 @@ def test_a_run_begins_where_the_first_nodes_hang(
 ) -> None:
     caplog.set_level("WARNING", logger="flwr")
     directory, flock = run(silent=[(1, 0), (1, 1), (2, 1)], **LENIENT)
-    assert flock.heard[1][:4] == [("hello", node) for node in ALL]
-    assert flock.bounds[1, "hello"] == 0.025  # half of connect-timeout, twice at most
+    assert flock.heard[1][:4] == [("describe", node) for node in ALL]
+    assert flock.bounds[1, "describe"] == 0.025  # half of connect-timeout, twice at most
     assert "Node 1001 does not say who it is: no answer" in caplog.text
     # Node 0 is heard again before round 2, as a newcomer; node 1 is silent then too.
     assert counts(directory) == [(2, 2), (3, 0), (3, 0), (3, 0)]
@@ -252,8 +252,8 @@ def test_another_node_of_a_client_that_is_there_is_refused_once(
     five = lambda round: range(5) if round > 1 else ALL  # noqa: E731
     directory, flock = run(five, partitions=[0, 1, 2, 3, 2])
     assert caplog.text.count("Node 1004 takes no part: another one has its partition-id, 2.") == 1
-    assert [flock.asked(number, "hello") for number in (2, 3, 4)] == [[4], [], []]
-    assert ("prepare", 4) not in flock.heard[2]
+    assert [flock.asked(number, "describe") for number in (2, 3, 4)] == [[4], [], []]
+    assert ("setup", 4) not in flock.heard[2]
     assert same(directory, run()[0])
 
 
@@ -263,7 +263,7 @@ def test_a_client_without_a_key_comes_back_as_another_node(run: Run) -> None:
     moved = lambda round: there[min(round, 4) - 1]  # noqa: E731
     directory, flock = run(moved, partitions=[0, 1, 2, 3, 1], **LENIENT)
     assert counts(directory) == [(4, 0), (4, 1), (4, 0), (4, 0)]
-    assert flock.heard[3][:2] == [("hello", 4), ("prepare", 4)]
+    assert flock.heard[3][:2] == [("describe", 4), ("setup", 4)]
     assert flock.asked(4, "train") == [0, 2, 3, 4]
     assert federation(directory) == dict.fromkeys(ALL, "accepted")
     assert summary(directory)["num_clients"] == 4
@@ -288,7 +288,7 @@ def test_a_registered_node_neither_loses_its_place_nor_takes_one(
     )
     assert caplog.text.count(said) == 1
     assert [flock.asked(number, "train") for number in (2, 3)] == [[1, 2, 3], [0, 1, 2, 3]]
-    assert [flock.asked(number, "hello") for number in (2, 3, 4)] == [[4], [], []]
+    assert [flock.asked(number, "describe") for number in (2, 3, 4)] == [[4], [], []]
     assert counts(directory) == [(4, 0), (4, 1), (4, 0), (4, 0)]
 
 
@@ -312,7 +312,7 @@ def test_a_client_without_a_key_comes_back_before_its_old_node_is_given_up(run: 
         num_rounds=5,
         **LENIENT,
     )
-    assert [flock.asked(number, "hello") for number in (3, 4, 5)] == [[4], [4], []]
+    assert [flock.asked(number, "describe") for number in (3, 4, 5)] == [[4], [4], []]
     assert counts(directory) == [(4, 0), (4, 1), (4, 1), (4, 0), (4, 0)]
     assert flock.asked(4, "train") == [0, 2, 3, 4]
 
@@ -396,7 +396,7 @@ def test_a_newcomer_that_the_method_refuses_leaves_all_as_it_was(
     directory, flock = run(late, announced=3, **method)
     assert counts(directory) == [(3, 0)] * 4
     assert caplog.text.count("Client 3 takes no part: Client 3 is one too many.") == 1
-    assert flock.asked(4, "hello") == []
+    assert flock.asked(4, "describe") == []
     without, _ = run(lambda round: range(3), announced=3)
     assert same(directory, without)
     with pytest.raises(UserError, match=r"^Client 3 is one too many\.$"):

@@ -60,7 +60,7 @@ def test_the_server_cannot_tell_classes_by_the_order_of_points(
             if folder.is_dir():
                 swap_classes(folder)
     before, after = (
-        [m for m in messages if m.phase in ("prepare", "xclp-compare")] for messages in seen
+        [m for m in messages if m.phase in ("setup", "xclp-compare")] for messages in seen
     )
     assert len(before) == len(after) == 2 * OWNERS
     for one, other in zip(before, after, strict=True):

@@ -42,7 +42,7 @@ def strategy(settings: Settings) -> Callable[..., Stages]:
     """``strategy(labeled, clients, **settings)``: clients that have labels, and how many."""
 
     def build(labeled: set[int], clients: int, kind: type[Stages] = Stages, **more: Any) -> Stages:
-        config = settings(method="network-labels", **more)
+        config = settings(method="pseudo-label", **more)
         built = kind(config, build_base(config), [], Content())
         built.registry.clients = [ClientRef(number, 1000 - number) for number in range(clients)]
         built.on_clients_changed(
@@ -154,14 +154,14 @@ def same(one: Path, other: Path) -> bool:
     return all(np.array_equal(a, b) for a, b in pairs)
 
 
-METHODS = ("xclp", "network-labels", "fedsem", "perclient-lp")
+METHODS = ("xclp", "pseudo-label", "fedsem", "local-lp")
 
 
 @pytest.mark.parametrize("method", METHODS)
 def test_the_first_stage_is_training_on_labels_alone(settings: Settings, method: str) -> None:
     plan = {**QUICK, "labels.labeled-clients": 0.5, "fraction_train": 0.5, "num_rounds": 2}
     plan["augment"] = "rotate"
-    bits = {"xclp.num-bits": 256} if method in ("xclp", "perclient-lp") else {}
+    bits = {"xclp.num-bits": 256} if method in ("xclp", "local-lp") else {}
     only = train(settings(**plan, method="labels-only"), 6)
     first = train(settings(**plan, **bits, method=method, **{"semi.labels-only-rounds": 2}), 6)
     assert same(only, first)
@@ -174,7 +174,7 @@ def test_the_step_size_begins_anew_with_the_second_stage(settings: Settings) -> 
     """A model that starts where stage one ends goes on as stage two does: no round remembers."""
     schedule = {"learning_rate_schedule": "cosine", "learning_rate_rounds": 4}
     plan = {**QUICK, **schedule, "optimizer": "sgd", "learning_rate": 0.1, "precision": "float64"}
-    plan |= {"method": "network-labels", "batch_size": 0}
+    plan |= {"method": "pseudo-label", "batch_size": 0}
     plan |= {"labels.fraction": 1.0}  # one batch of all points: nothing is drawn
     del plan["labels.total"]
     first = train(settings(**plan, num_rounds=2, **{"semi.labels-only-rounds": 2}), 2)
@@ -255,7 +255,7 @@ def test_bases_train_with_it(settings: Settings) -> None:
 
 
 @pytest.mark.parametrize("base", ["fedavg", "scaffold"])
-@pytest.mark.parametrize("method", ["network-labels", "fedsem", "fedsiam", "xclp"])
+@pytest.mark.parametrize("method", ["pseudo-label", "fedsem", "fedsiam", "xclp"])
 def test_a_client_with_nothing_to_learn_from_is_left_out(
     settings: Settings, tmp_path: Path, method: str, base: str
 ) -> None:
@@ -282,7 +282,7 @@ def test_nobody_has_anything_to_learn_from(settings: Settings, tmp_path: Path) -
     # Client 0 has the only label, client 1 nothing; and client 0 does not answer.
     arrays["bounds"] = np.append(arrays["bounds"][[0, -1]], arrays["bounds"][-1])
     np.savez(tmp_path / "split.npz", **arrays)
-    plan = {"model": "mlp", "num_rounds": 1, "method": "network-labels", "local_epochs": 1}
+    plan = {"model": "mlp", "num_rounds": 1, "method": "pseudo-label", "local_epochs": 1}
     plan |= {"labels.split": str(tmp_path / "split.npz"), "on_client_failure": "continue"}
 
     def lose(call: int, replies: list[Message]) -> list[Message]:

@@ -13,7 +13,7 @@ from flwr.app import ArrayRecord, Message
 from fedul_flwr.config.run_config import RunConfig, resolve
 from fedul_flwr.errors import UserError
 from fedul_flwr.federated.aggregation import refuse_non_finite
-from fedul_flwr.federated.messages import ARRAYS, STEP, to_record
+from fedul_flwr.federated.messages import ARRAYS, PHASE, to_record
 from fedul_flwr.federated.reply_checks import update_norm
 from fedul_flwr.results.store import RunDirectory
 from tests.runs import MeddlingGrid, is_train, metrics, train
@@ -34,7 +34,7 @@ def norms_of(settings: Settings) -> list[float]:
             self, messages: Iterable[Message], *, timeout: float | None = None
         ) -> Iterable[Message]:
             messages = list(messages)
-            if messages and messages[0].metadata.message_type != STEP:
+            if messages and messages[0].metadata.message_type != PHASE:
                 sent.append(messages[0].content[ARRAYS])
             return super().send_and_receive(messages, timeout=timeout)
 

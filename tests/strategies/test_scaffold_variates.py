@@ -217,7 +217,7 @@ def test_a_restarted_device_makes_all_variates_begin_anew(
     directory, flock, kept = run(forgets={(3, 2)}, num_rounds=rounds)
     assert "Client 2 has lost its variate: SCAFFOLD begins anew with all 0." in caplog.text
     # It fails in round 3, as it was told nothing yet, and is prepared again before round 4.
-    assert flock.asked(4, "prepare") == [2]
+    assert flock.asked(4, "setup") == [2]
     assert [line["failures"] for line in metrics(directory)] == [0, 0, 1, 0, 0, 0][:rounds]
     assert used(directory, rounds) == dict.fromkeys(range(4), rounds)
     if rounds == 4:  # of round 4, which began from zeros, and of nothing before it

@@ -105,7 +105,7 @@ def test_fewer_than_three_are_too_few(secure: str, phase: str) -> None:
     assert str(error.value) == TOO_FEW[phase]
 
 
-@pytest.mark.parametrize(("key", "value"), [("codes-seed", "run"), ("fewest-labeled", 2)])
+@pytest.mark.parametrize(("key", "value"), [("codes-seed", "run"), ("min-labeled-clients", 2)])
 def test_what_has_no_effect_in_the_clear_is_refused(key: str, value: Any) -> None:
     with pytest.raises(UserError, match=f"^Setting xclp.{key} = .* has no effect with xclp.secure"):
         parties("plaintext", options={f"xclp.{key}": value})
@@ -150,7 +150,7 @@ def test_a_client_remembers_nothing_of_a_propagation_that_has_ended(secure: str)
     left, joint = propagation.join(played.members, {})
     for member, content in propagation.sum_labels(left, joint).items():
         client = played.client(member.partition_id)
-        assert client.state.secrets(STORED)
+        assert client.state.ephemeral(STORED)
         client._pseudo_labels(client.round({"server-round": 1}, {ROWS: content.arrays}))
         assert len(played.states[member.partition_id]) == 0
 
@@ -161,12 +161,12 @@ def test_a_new_propagation_begins_with_nothing_of_the_one_before(secure: str) ->
     played.lost = lambda phase, number, client: phase == SUM
     with pytest.raises(TooFewClientsError):
         played.propagate()
-    before = [played.state(client).secrets(STORED) for client in range(4)]
+    before = [played.state(client).ephemeral(STORED) for client in range(4)]
     played.lost = lambda phase, number, client: False
     assert_same(played.propagate(), parties("plaintext").propagate())
     keys = "backend/mask-roots"
     for client, memory in enumerate(before):
-        assert memory[keys].tobytes() != played.state(client).secrets(STORED)[keys].tobytes()
+        assert memory[keys].tobytes() != played.state(client).ephemeral(STORED)[keys].tobytes()
 
 
 def test_what_clients_send_for_the_sum_is_not_what_they_send_in_the_clear(secure: str) -> None:

@@ -117,7 +117,7 @@ def test_other_sums_are_refused(toy: str, change: Change, message: str) -> None:
         played.propagate()
     assert str(error.value) == message
     # Nothing of it is remembered: not even that there was an attempt.
-    assert {KEPT, "backend/attempt"}.isdisjoint(played.state(0).secrets(STORED))
+    assert {KEPT, "backend/attempt"}.isdisjoint(played.state(0).ephemeral(STORED))
 
 
 def meddled(secure: str, change: Change) -> Meddled:
@@ -182,10 +182,10 @@ def test_who_is_prepared_anew_has_left_what_was_under_way(toy: str, phase: str) 
     propagation = played.propagation()
     left, joint = propagation.join(played.members, {})
     propagation.sum_labels(left, joint)
-    assert played.state(0).secrets(STORED)
+    assert played.state(0).ephemeral(STORED)
     later = [content for name, client, content, _ in played.heard if (name, client) == (phase, 0)]
-    played.client(0).on_phase("prepare", Content(values={"class-names": ["a", "b"]}))
-    assert not played.state(0).secrets(STORED)
+    played.client(0).on_phase("setup", Content(values={"class-names": ["a", "b"]}))
+    assert not played.state(0).ephemeral(STORED)
     with pytest.raises(UserError) as error:
         played.client(0).on_phase(phase, later[-1])
     assert str(error.value) == "Client 0 has no part in the propagation that it is asked about."
@@ -196,7 +196,7 @@ def test_a_propagation_after_that_has_other_keys_and_masks(toy: str) -> None:
     sent = []
     for _ in range(2):  # the same round, and points: all that is new is the session
         played.heard.clear()
-        played.client(0).on_phase("prepare", Content(values={"class-names": ["a", "b"]}))
+        played.client(0).on_phase("setup", Content(values={"class-names": ["a", "b"]}))
         propagation = played.propagation()
         left, joint = propagation.join(played.members, {})
         propagation.sum_labels(left, joint)

@@ -26,7 +26,7 @@ from tests.strategies.test_dropouts import (
     LAST,
     LOST,
     PREDICT,
-    PREPARE,
+    SETUP,
     TRAIN,
     Settings,
     losing,
@@ -41,7 +41,7 @@ SECRET_SUM, SECRET_LAST = 7, 8
 
 @pytest.mark.parametrize("at", STEPS.values(), ids=STEPS)
 def test_who_fails_while_points_are_compared_was_never_there(settings: Settings, at: int) -> None:
-    never = train(settings(**PREDICT), 4, **losing(PREPARE, LOST))
+    never = train(settings(**PREDICT), 4, **losing(SETUP, LOST))
     lost = train(settings(**PREDICT, **SECRET), 4, **losing(at, LOST))
     assert written(lost) == written(never)
     assert list(written(lost)) == [0, 1, 3]
@@ -102,7 +102,7 @@ def test_whose_labels_could_be_told_is_refused(settings: Settings) -> None:
     with pytest.raises(UserError, match="No client of any group got labels"):
         train(settings(**options), 5, **losing(SECRET_SUM, labeled[0]))
     allowed = train(
-        settings(**options, **{"xclp.fewest-labeled": 2}), 5, **losing(SECRET_SUM, labeled[0])
+        settings(**options, **{"xclp.min-labeled-clients": 2}), 5, **losing(SECRET_SUM, labeled[0])
     )
     assert list(written(allowed)) == [c for c in range(5) if c != labeled[0]]
 
@@ -205,13 +205,13 @@ def test_two_secret_runs_have_other_codes(settings: Settings) -> None:
         (
             {**PREDICT, **SECRET, "labels.labeled-clients": 0.5},
             4,
-            r"Setting xclp.fewest-labeled = 3: only 2 client\(s\) of a propagation would have "
+            r"Setting xclp.min-labeled-clients = 3: only 2 client\(s\) of a propagation would have "
             r"labels, and others could tell what one of them contributed\.$",
         ),
         (
             {**TRAIN, **SECRET, "labels.labeled-clients": 0.5, "semi.labeled-share": 0.5},
             4,
-            "Setting xclp.fewest-labeled = 3: only 2 client",
+            "Setting xclp.min-labeled-clients = 3: only 2 client",
         ),
         (
             {**PREDICT, "xclp.secure": "ot", "xclp.num-bits": 4096},

@@ -22,7 +22,7 @@ from fedul_flwr.learning.pseudo_labels import network_labels
 from fedul_flwr.models import build_model
 from fedul_flwr.propagation.central import label_propagation
 from fedul_flwr.results.label_files import HEADER, read_labels
-from fedul_flwr.results.label_names import LEFT_OUT, NETWORK, PERCLIENT_LP, SOURCES, XCLP, file_name
+from fedul_flwr.results.label_names import LEFT_OUT, LOCAL_LP, NETWORK, SOURCES, XCLP, file_name
 from tests.runs import last_model, summary, train
 
 Settings = Callable[..., RunConfig]
@@ -99,8 +99,8 @@ def test_files_hold_what_propagation_in_one_place_says(settings: Settings, group
     # On its own each client finds something else, or nothing.
     for client in range(5):
         own = central(held, [client], seed=bytes(32))[client]
-        assert_file(directory, client, own, held.labels[client] < 0, PERCLIENT_LP)
-        reached = read(directory, client, PERCLIENT_LP)[1].labels >= 0
+        assert_file(directory, client, own, held.labels[client] < 0, LOCAL_LP)
+        reached = read(directory, client, LOCAL_LP)[1].labels >= 0
         assert reached.any() == (held.labels[client] >= 0).any()
     assert summary(directory)["status"] == "completed"
 
@@ -177,7 +177,7 @@ def test_features_and_labels_of_a_model(settings: Settings) -> None:
 def test_all_points_labeled_leave_none_to_label(settings: Settings) -> None:
     directory = train(settings(**BARE, points_per_client=80, **{"labels.fraction": 1.0}), 2)
     for client in range(2):
-        for source in (XCLP, PERCLIENT_LP):
+        for source in (XCLP, LOCAL_LP):
             text = (directory / "clients" / str(client) / file_name(source)).read_text()
             assert text == ",".join(HEADER) + "\n"
 
@@ -197,7 +197,7 @@ def test_a_client_without_points_changes_nothing(settings: Settings, tmp_path: P
             for run, client in ((whole, before), (other, now))
         )
         assert one == two
-    for source in (XCLP, PERCLIENT_LP, LEFT_OUT):
+    for source in (XCLP, LOCAL_LP, LEFT_OUT):
         assert read(other, 1, source)[0] == []
 
 

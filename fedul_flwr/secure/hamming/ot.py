@@ -35,7 +35,7 @@ from fedul_flwr.secure.hamming.extension import (
     receive_correlated,
     rows_of,
 )
-from fedul_flwr.secure.hamming.pairwise import Inbox, Seat, Turn
+from fedul_flwr.secure.hamming.pairwise import Inbox, Party, StepResult
 from fedul_flwr.secure.messages import checked_array
 from fedul_flwr.secure.similarity import Arrays, Cost
 
@@ -57,70 +57,70 @@ class ObliviousTransfer:
 
     name = "ot"
 
-    def prepare(self, seat: Seat) -> Turn:
+    def prepare(self, party: Party) -> StepResult:
         """As owner: a secret for each evaluator, and the base transfers' first message."""
-        _check_num_bits(seat.num_bits)
+        _check_num_bits(party.num_bits)
         state: dict[str, NDArray[Any]] = {}
         to_peers = {}
-        for peer in seat.evaluators:
-            secret = np.frombuffer(seat.entropy(ROW_BYTES), dtype=np.uint8)
-            context = _context("base", seat, seat.own, peer)
-            seeds, points = choose(context, np.unpackbits(secret), seat.entropy)
+        for peer in party.evaluators:
+            secret = np.frombuffer(party.entropy(ROW_BYTES), dtype=np.uint8)
+            context = _context("base", party, party.own, peer)
+            seeds, points = choose(context, np.unpackbits(secret), party.entropy)
             for name, array in ((SECRET, secret), (SEEDS, seeds), (POINTS, points)):
                 state[_of(name, peer)] = array
             to_peers[peer] = {POINTS: points}
-        return Turn(state, to_peers)
+        return StepResult(state, to_peers)
 
-    def offer(self, seat: Seat, state: Arrays, codes: Bytes, inbox: Inbox) -> Turn:
+    def offer(self, party: Party, state: Arrays, codes: Bytes, inbox: Inbox) -> StepResult:
         """As evaluator: choices by the bits of all codes, hidden by fresh keys."""
         remembered = dict(state)
         to_peers = {}
-        for owner in (peer for peer in seat.owners if peer in inbox):
+        for owner in (peer for peer in party.owners if peer in inbox):
             origin = f"Client {owner} sent in step 'prepare'"
             shape = (SECURITY_BITS, POINT_BYTES)
             points = checked_array(origin, inbox[owner], POINTS, np.uint8, shape)
             with _points_checked(origin):
                 point, keys = sender_keys(
-                    _context("base", seat, owner, seat.own), points, seat.entropy
+                    _context("base", party, owner, party.own), points, party.entropy
                 )
             remembered[_of(KEYS, owner)] = keys[0]
             to_peers[owner] = {POINT: point, CHOICES: hide_choices(keys, codes.ravel())}
-        return Turn(remembered, to_peers)
+        return StepResult(remembered, to_peers)
 
-    def answer(self, seat: Seat, state: Arrays, codes: Bytes, inbox: Inbox) -> Turn:
+    def answer(self, party: Party, state: Arrays, codes: Bytes, inbox: Inbox) -> StepResult:
         """As owner: corrections for the evaluator, sums of r for the server."""
         bits = np.unpackbits(codes, axis=1).T.astype(np.uint16)
         to_peers, to_server = {}, {}
-        for peer in (peer for peer in seat.evaluators if peer in inbox):
+        for peer in (peer for peer in party.evaluators if peer in inbox):
             origin = f"Client {peer} sent in step 'offer'"
-            shape = (SECURITY_BITS, seat.sizes[peer] * codes.shape[1])
+            shape = (SECURITY_BITS, party.sizes[peer] * codes.shape[1])
             choices = checked_array(origin, inbox[peer], CHOICES, np.uint8, shape)
             point = checked_array(origin, inbox[peer], POINT, np.uint8, (POINT_BYTES,))
             secret, seeds, points = (state[_of(name, peer)] for name in (SECRET, SEEDS, POINTS))
             with _points_checked(origin):
-                keys = receiver_keys(_context("base", seat, seat.own, peer), seeds, points, point)
+                keys = receiver_keys(_context("base", party, party.own, peer), seeds, points, point)
             corrections, sums = _correct(
-                _context("pads", seat, seat.own, peer),
+                _context("pads", party, party.own, peer),
                 hidden_columns(keys, secret, choices),
                 secret,
                 bits,
             )
             to_peers[peer] = {CORRECTIONS: corrections}
             to_server[peer] = {SUMS: sums}
-        kept = {_of(KEYS, owner) for owner in seat.owners} & set(state)
-        return Turn({name: state[name] for name in kept}, to_peers, to_server=to_server)
+        kept = {_of(KEYS, owner) for owner in party.owners} & set(state)
+        return StepResult({name: state[name] for name in kept}, to_peers, to_server=to_server)
 
-    def reveal(self, seat: Seat, state: Arrays, codes: Bytes, inbox: Inbox) -> Turn:
+    def reveal(self, party: Party, state: Arrays, codes: Bytes, inbox: Inbox) -> StepResult:
         """As evaluator: sums of the received vectors, for the server."""
         to_server = {}
-        for owner in (peer for peer in seat.owners if peer in inbox and _of(KEYS, peer) in state):
+        for owner in (peer for peer in party.owners if peer in inbox and _of(KEYS, peer) in state):
             origin = f"Client {owner} sent in step 'answer'"
-            shape = (len(codes) * seat.num_bits, seat.sizes[owner])
+            shape = (len(codes) * party.num_bits, party.sizes[owner])
             corrections = checked_array(origin, inbox[owner], CORRECTIONS, np.uint16, shape)
             streams = columns(state[_of(KEYS, owner)], codes.size)
-            context = _context("pads", seat, owner, seat.own)
+            context = _context("pads", party, owner, party.own)
             to_server[owner] = {SUMS: _receive(context, streams, codes, corrections)}
-        return Turn(to_server=to_server)
+        return StepResult(to_server=to_server)
 
     def distances(
         self, sizes: tuple[int, int], num_bits: int, by_owner: Arrays, by_evaluator: Arrays
@@ -195,9 +195,9 @@ def _of(name: str, peer: int) -> str:
     return f"{name} {peer}"
 
 
-def _context(purpose: str, seat: Seat, owner: int, evaluator: int) -> bytes:
+def _context(purpose: str, party: Party, owner: int, evaluator: int) -> bytes:
     """Prefix of a pair's hash inputs; everything after the names has a fixed length."""
-    return f"fedul-flwr ot {purpose} {owner} {evaluator} ".encode() + seat.session
+    return f"fedul-flwr ot {purpose} {owner} {evaluator} ".encode() + party.session
 
 
 def _check_num_bits(num_bits: int) -> None:

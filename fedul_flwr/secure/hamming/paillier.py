@@ -37,7 +37,7 @@ from fedul_flwr.secure.hamming.paillier_scheme import (
     to_bytes,
     uniform_below,
 )
-from fedul_flwr.secure.hamming.pairwise import Inbox, PairwiseHamming, Seat, Turn
+from fedul_flwr.secure.hamming.pairwise import Inbox, PairwiseHamming, Party, StepResult
 from fedul_flwr.secure.messages import checked_array
 from fedul_flwr.secure.similarity import Arrays, Cost
 
@@ -68,64 +68,66 @@ class Paillier:
     modulus_bits: int = 3072
     name = "paillier"
 
-    def prepare(self, seat: Seat) -> Turn:
+    def prepare(self, party: Party) -> StepResult:
         """Send nothing."""
-        _check_num_bits(seat.num_bits)
-        return Turn()
+        _check_num_bits(party.num_bits)
+        return StepResult()
 
-    def offer(self, seat: Seat, state: Arrays, codes: Bytes, inbox: Inbox) -> Turn:
+    def offer(self, party: Party, state: Arrays, codes: Bytes, inbox: Inbox) -> StepResult:
         """As owner: a new key, and ciphertexts of all bits, uint8 ``(chunks, L, 768)``."""
         del state, inbox
-        if not seat.evaluators:
-            return Turn()
-        key = generate_key(self.modulus_bits, seat.entropy)
+        if not party.evaluators:
+            return StepResult()
+        key = generate_key(self.modulus_bits, party.entropy)
         bits = np.unpackbits(codes, axis=1)
         ciphertexts = [
-            key.encrypt(plaintext, seat.entropy)
+            key.encrypt(plaintext, party.entropy)
             for points in self._chunks(len(codes))
             for plaintext in pack(bits[points].T)
         ]
         width = self._width
-        return Turn(
+        return StepResult(
             state={"p": to_bytes([key.p], width // 2)[0], "q": to_bytes([key.q], width // 2)[0]},
             to_evaluators={
                 MODULUS: to_bytes([key.n], width)[0],
-                CIPHERTEXTS: to_bytes(ciphertexts, 2 * width).reshape(-1, seat.num_bits, 2 * width),
+                CIPHERTEXTS: to_bytes(ciphertexts, 2 * width).reshape(
+                    -1, party.num_bits, 2 * width
+                ),
             },
         )
 
-    def answer(self, seat: Seat, state: Arrays, codes: Bytes, inbox: Inbox) -> Turn:
+    def answer(self, party: Party, state: Arrays, codes: Bytes, inbox: Inbox) -> StepResult:
         """Masked distances, encrypted, ``(chunks, n_own, 768)``; masks ``(chunks, n_own, 384)``."""
         bits = np.unpackbits(codes, axis=1)
         found = {
-            owner: self._answer(seat, owner, bits, inbox[owner])
-            for owner in seat.owners
+            owner: self._answer(party, owner, bits, inbox[owner])
+            for owner in party.owners
             if owner in inbox
         }
-        return Turn(
+        return StepResult(
             state=state,
             to_peers={owner: {CIPHERTEXTS: sent} for owner, (sent, _) in found.items()},
             to_server={owner: {MASKS: masks} for owner, (_, masks) in found.items()},
         )
 
-    def reveal(self, seat: Seat, state: Arrays, codes: Bytes, inbox: Inbox) -> Turn:
+    def reveal(self, party: Party, state: Arrays, codes: Bytes, inbox: Inbox) -> StepResult:
         """Decrypted: masked distances ``(chunks, n_evaluator, 384)`` and the modulus."""
-        if not seat.evaluators:
-            return Turn()
+        if not party.evaluators:
+            return StepResult()
         key = PrivateKey(*from_bytes(np.stack([state["p"], state["q"]])))
         chunks = len(self._chunks(len(codes)))
         told = {}
-        for evaluator in seat.evaluators:
+        for evaluator in party.evaluators:
             if evaluator not in inbox:
                 continue
             message = _Message(f"Client {evaluator} sent in step 'answer'", inbox[evaluator])
-            shape = (chunks, seat.sizes[evaluator], 2 * self._width)
+            shape = (chunks, party.sizes[evaluator], 2 * self._width)
             sums = [key.decrypt(c) for c in message.ciphertexts(shape, key.n)]
             told[evaluator] = {
                 MODULUS: to_bytes([key.n], self._width)[0],
                 SUMS: to_bytes(sums, self._width).reshape(*shape[:2], self._width),
             }
-        return Turn(to_server=told)
+        return StepResult(to_server=told)
 
     def distances(
         self, sizes: tuple[int, int], num_bits: int, by_owner: Arrays, by_evaluator: Arrays
@@ -175,21 +177,21 @@ class Paillier:
         """Groups of an owner's points in one plaintext, below 2^(bits - 1) and so below n."""
         return list(blocks(num_points, (self.modulus_bits - 1) // SLOT_BITS))
 
-    def _answer(self, seat: Seat, owner: int, bits: Bytes, arrays: Arrays) -> tuple[Bytes, Bytes]:
+    def _answer(self, party: Party, owner: int, bits: Bytes, arrays: Arrays) -> tuple[Bytes, Bytes]:
         """The ciphertexts for one owner and the masks for the server."""
         message = _Message(f"Client {owner} sent in step 'offer'", arrays)
-        chunks = self._chunks(seat.sizes[owner])
+        chunks = self._chunks(party.sizes[owner])
         n = message.modulus(self.modulus_bits)
-        offered = message.ciphertexts((len(chunks), seat.num_bits, 2 * self._width), n)
+        offered = message.ciphertexts((len(chunks), party.num_bits, 2 * self._width), n)
         weights = bits.sum(axis=1, dtype=np.int64).tolist()
         sent, masks = [], []
         for chunk, points in enumerate(chunks):
             ones = pack(np.ones((1, points.stop - points.start), dtype=np.uint8))[0]
-            own = offered[chunk * seat.num_bits : (chunk + 1) * seat.num_bits]
+            own = offered[chunk * party.num_bits : (chunk + 1) * party.num_bits]
             for product, weight in zip(signed_products(own, bits, n), weights, strict=True):
-                mask = uniform_below(n, seat.entropy)
+                mask = uniform_below(n, party.entropy)
                 masked = add_plaintext(product, weight * ones + mask, n)
-                sent.append(masked * nth_residue(n, seat.entropy) % n**2)
+                sent.append(masked * nth_residue(n, party.entropy) % n**2)
                 masks.append(mask)
         shape = (len(chunks), len(bits))
         return (

@@ -25,7 +25,7 @@ Inbox = Mapping[int, Arrays]
 
 
 @dataclass(frozen=True)
-class Seat:
+class Party:
     """A client's view of the participants of a comparison.
 
     Attributes
@@ -49,15 +49,15 @@ class Seat:
 
 
 @dataclass(frozen=True)
-class Turn:
+class StepResult:
     """Result of one step at a client.
 
     Attributes
     ----------
     state : state until the next step, secrets included.
     to_peers : messages to single peers, encrypted by the caller.
-    to_evaluators, to_owners : messages to all :attr:`Seat.evaluators`, or all :attr:`Seat.owners`;
-        encrypted and sent once.
+    to_evaluators, to_owners : messages to all :attr:`Party.evaluators`, or all
+        :attr:`Party.owners`; encrypted and sent once.
     to_server : unencrypted messages to the server, by the other peer of the pair.
     """
 
@@ -77,16 +77,16 @@ class PairwiseHamming(Protocol):
 
     name: str
 
-    def prepare(self, seat: Seat) -> Turn:
+    def prepare(self, party: Party) -> StepResult:
         """Step before codes are known; its messages are sent along with earlier ones."""
 
-    def offer(self, seat: Seat, state: Arrays, codes: Bytes, inbox: Inbox) -> Turn:
+    def offer(self, party: Party, state: Arrays, codes: Bytes, inbox: Inbox) -> StepResult:
         """Step 1, with this client's codes ``(n_own, L / 8)``; the inbox is from ``prepare``."""
 
-    def answer(self, seat: Seat, state: Arrays, codes: Bytes, inbox: Inbox) -> Turn:
+    def answer(self, party: Party, state: Arrays, codes: Bytes, inbox: Inbox) -> StepResult:
         """Step 2; the inbox is from ``offer``."""
 
-    def reveal(self, seat: Seat, state: Arrays, codes: Bytes, inbox: Inbox) -> Turn:
+    def reveal(self, party: Party, state: Arrays, codes: Bytes, inbox: Inbox) -> StepResult:
         """Step 3; the inbox is from ``answer``. Sends messages to the server only."""
 
     def distances(

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from fedul_flwr.data.types import Bytes, Ints
 from fedul_flwr.errors import UserError
 from fedul_flwr.propagation.codes import blocks
-from fedul_flwr.secure.hamming.pairwise import Inbox, Seat, Turn
+from fedul_flwr.secure.hamming.pairwise import Inbox, Party, StepResult
 from fedul_flwr.secure.hamming.ring import DIGITS, N
 from fedul_flwr.secure.hamming.rlwe_scheme import (
     Offer,
@@ -41,37 +41,37 @@ class RingLWE:
 
     name = "rlwe"
 
-    def prepare(self, seat: Seat) -> Turn:
+    def prepare(self, party: Party) -> StepResult:
         """Check L; send nothing."""
-        packing(seat.sizes, seat.num_bits)
-        return Turn()
+        packing(party.sizes, party.num_bits)
+        return StepResult()
 
-    def offer(self, seat: Seat, state: Arrays, codes: Bytes, inbox: Inbox) -> Turn:
+    def offer(self, party: Party, state: Arrays, codes: Bytes, inbox: Inbox) -> StepResult:
         """The owner encrypts its bits, once for all evaluators.
 
         They get ``keys`` ``(3, chunks, N)`` and ``bits`` ``(3, n_own, L)``, uint32.
         """
         del state, inbox
-        layout = packing(seat.sizes, seat.num_bits)
-        if not seat.evaluators:
-            return Turn()
-        secrets, offer = encrypt(layout, seat.session, codes, seat.entropy)
-        return Turn({SECRETS: secrets}, to_evaluators={KEYS: offer.keys, BITS: offer.bits})
+        layout = packing(party.sizes, party.num_bits)
+        if not party.evaluators:
+            return StepResult()
+        secrets, offer = encrypt(layout, party.session, codes, party.entropy)
+        return StepResult({SECRETS: secrets}, to_evaluators={KEYS: offer.keys, BITS: offer.bits})
 
-    def answer(self, seat: Seat, state: Arrays, codes: Bytes, inbox: Inbox) -> Turn:
+    def answer(self, party: Party, state: Arrays, codes: Bytes, inbox: Inbox) -> StepResult:
         """The evaluator computes encrypted distances and masks them.
 
         All owners get ``a`` ``(n_own, N)``, each owner ``b`` ``(n_own, n_owner)``, uint32; the
         server gets ``masks`` ``(n_own, n_owner)``, uint16 below t.
         """
-        layout = packing(seat.sizes, seat.num_bits)
+        layout = packing(party.sizes, party.num_bits)
         offers = {
-            owner: _checked_offer(layout, seat.sizes[owner], owner, inbox[owner])
-            for owner in seat.owners
+            owner: _checked_offer(layout, party.sizes[owner], owner, inbox[owner])
+            for owner in party.owners
             if owner in inbox
         }
         sizes = {owner: (len(codes), offer.bits.shape[1]) for owner, offer in offers.items()}
-        masks = {owner: _masks(shape, seat.entropy) for owner, shape in sizes.items()}
+        masks = {owner: _masks(shape, party.entropy) for owner, shape in sizes.items()}
         a = np.empty((len(codes), N), dtype=np.uint32)
         b = {owner: np.empty(shape, dtype=np.uint32) for owner, shape in sizes.items()}
         for rows in blocks(len(codes), _ROWS) if offers else ():
@@ -79,29 +79,29 @@ class RingLWE:
             number = ones.sum(axis=1, keepdims=True)
             added = [number + masks[owner][rows] for owner in offers]
             a[rows], found = evaluate(
-                list(offers.values()), seat.session, 1 - 2 * ones, added, seat.entropy
+                list(offers.values()), party.session, 1 - 2 * ones, added, party.entropy
             )
             for owner, digits in zip(offers, found, strict=True):
                 b[owner][rows] = digits
-        return Turn(
+        return StepResult(
             state,
             to_peers={owner: {B: b[owner]} for owner in offers},
             to_owners={A: a} if offers else {},
             to_server={owner: {MASKS: masks[owner]} for owner in offers},
         )
 
-    def reveal(self, seat: Seat, state: Arrays, codes: Bytes, inbox: Inbox) -> Turn:
+    def reveal(self, party: Party, state: Arrays, codes: Bytes, inbox: Inbox) -> StepResult:
         """The owner decrypts distances + masks: ``revealed`` ``(n_evaluator, n_own)``, uint16."""
-        layout = packing(seat.sizes, seat.num_bits)
+        layout = packing(party.sizes, party.num_bits)
         to_server = {}
-        for peer in seat.evaluators:
+        for peer in party.evaluators:
             if peer in inbox:
-                num_rows = seat.sizes[peer]
+                num_rows = party.sizes[peer]
                 origin = f"Client {peer} sent in step 'answer'"
                 a = checked_array(origin, inbox[peer], A, np.uint32, (num_rows, N))
                 b = checked_array(origin, inbox[peer], B, np.uint32, (num_rows, len(codes)))
                 to_server[peer] = {REVEALED: decrypt(layout, state[SECRETS], a, b)}
-        return Turn(to_server=to_server)
+        return StepResult(to_server=to_server)
 
     def distances(
         self, sizes: tuple[int, int], num_bits: int, by_owner: Arrays, by_evaluator: Arrays

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedul_flwr.data.types import Bytes, Ints
-from fedul_flwr.secure.hamming.pairwise import Arrays, Inbox, PairwiseHamming, Seat, Turn
+from fedul_flwr.secure.hamming.pairwise import Arrays, Inbox, PairwiseHamming, Party, StepResult
 from fedul_flwr.secure.randomness import Entropy
 
 STEPS = ("prepare", "offer", "answer", "reveal")
@@ -29,7 +29,7 @@ class Played:
 
     Attributes
     ----------
-    protocol, codes, seats : what was played, and of each client its codes and its place.
+    protocol, codes, parties : what was played, and of each client its codes and its place.
     distances : of each pair whose both clients stayed.
     turns : by step, then client: all that a client remembers and sends.
     inboxes : by step, then client: what it had from its peers when that step began.
@@ -38,27 +38,27 @@ class Played:
 
     protocol: PairwiseHamming
     codes: Mapping[int, Bytes]
-    seats: dict[int, Seat]
+    parties: dict[int, Party]
     distances: dict[Pair, Ints] = field(default_factory=dict)
-    turns: dict[str, dict[int, Turn]] = field(default_factory=dict)
+    turns: dict[str, dict[int, StepResult]] = field(default_factory=dict)
     inboxes: dict[str, dict[int, Inbox]] = field(default_factory=dict)
     server: dict[Pair, dict[int, dict[str, NDArray[Any]]]] = field(default_factory=dict)
 
-    def turn(self, step: str, client: int, inbox: Inbox | None = None) -> Turn:
+    def turn(self, step: str, client: int, inbox: Inbox | None = None) -> StepResult:
         """A client's step from the state before it, with what its peers sent or another inbox."""
-        seat = self.seats[client]
+        party = self.parties[client]
         if step == "prepare":
-            return sent(self.protocol.prepare(seat))
+            return sent(self.protocol.prepare(party))
         state = self.turns[STEPS[STEPS.index(step) - 1]][client].state
         inbox = self.inboxes[step][client] if inbox is None else inbox
-        return sent(getattr(self.protocol, step)(seat, state, self.codes[client], inbox))
+        return sent(getattr(self.protocol, step)(party, state, self.codes[client], inbox))
 
     def compare(self, owner: int, evaluator: int) -> Ints:
         """The distances that the server finds in what both have told it."""
         said = self.server[owner, evaluator]
         sizes = len(self.codes[owner]), len(self.codes[evaluator])
         told = (said.get(client, {}) for client in (owner, evaluator))
-        return self.protocol.distances(sizes, self.seats[owner].num_bits, *told)
+        return self.protocol.distances(sizes, self.parties[owner].num_bits, *told)
 
 
 def play(
@@ -76,7 +76,7 @@ def play(
     gone : clients that drop out, by the first step they take no part in.
     """
     gone = gone or {}
-    played = Played(protocol, codes, seats(codes, session, entropy))
+    played = Played(protocol, codes, parties(codes, session, entropy))
     there = list(codes)
     for step in STEPS:
         there = [client for client in there if client not in gone.get(step, ())]
@@ -123,11 +123,11 @@ def pairs(clients: list[int]) -> Iterator[Pair]:
         yield (first, second) if (i + j) % 2 else (second, first)
 
 
-def seats(codes: Mapping[int, Bytes], session: bytes, entropy: Entropy) -> dict[int, Seat]:
+def parties(codes: Mapping[int, Bytes], session: bytes, entropy: Entropy) -> dict[int, Party]:
     """Everybody's place; L is that of the codes."""
     among = list(pairs(list(codes)))
     return {
-        client: Seat(
+        client: Party(
             own=client,
             evaluators=tuple(evaluator for owner, evaluator in among if owner == client),
             owners=tuple(owner for owner, evaluator in among if evaluator == client),
@@ -148,31 +148,31 @@ def delivered(played: Played, there: list[int]) -> Iterator[tuple[int, Inbox]]:
     last = list(played.turns.values())[-1] if played.turns else {}
     for client in there:
         inbox: dict[int, Arrays] = {}
-        for peer, turn in last.items():
-            owned = client in played.seats[peer].evaluators
-            to_all = turn.to_evaluators if owned else turn.to_owners
-            if message := {**to_all, **turn.to_peers.get(client, {})}:
+        for peer, result in last.items():
+            owned = client in played.parties[peer].evaluators
+            to_all = result.to_evaluators if owned else result.to_owners
+            if message := {**to_all, **result.to_peers.get(client, {})}:
                 inbox[peer] = message
         yield client, inbox
 
 
-def hand_in(played: Played, turns: Mapping[int, Turn]) -> None:
+def hand_in(played: Played, turns: Mapping[int, StepResult]) -> None:
     """Put what clients told the server to the pairs it is about."""
-    for pair in pairs(list(played.seats)):
+    for pair in pairs(list(played.parties)):
         said = played.server.setdefault(pair, {})
         for client, peer in (pair, pair[::-1]):
             if client in turns and peer in turns[client].to_server:
                 said.setdefault(client, {}).update(turns[client].to_server[peer])
 
 
-def sent(turn: Turn) -> Turn:
-    """A turn as it comes out of messages: read-only, and nobody else's memory."""
-    return Turn(
-        state=copied(turn.state),
-        to_peers={peer: copied(arrays) for peer, arrays in turn.to_peers.items()},
-        to_evaluators=copied(turn.to_evaluators),
-        to_owners=copied(turn.to_owners),
-        to_server={peer: copied(arrays) for peer, arrays in turn.to_server.items()},
+def sent(result: StepResult) -> StepResult:
+    """A result as it comes out of messages: read-only, and nobody else's memory."""
+    return StepResult(
+        state=copied(result.state),
+        to_peers={peer: copied(arrays) for peer, arrays in result.to_peers.items()},
+        to_evaluators=copied(result.to_evaluators),
+        to_owners=copied(result.to_owners),
+        to_server={peer: copied(arrays) for peer, arrays in result.to_server.items()},
     )
 
 
@@ -187,15 +187,15 @@ def copied(arrays: Arrays) -> dict[str, NDArray[Any]]:
 
 def messages(played: Played) -> list[Arrays]:
     """All that clients sent; what goes to several comes once."""
-    turns = [turn for by_client in played.turns.values() for turn in by_client.values()]
+    turns = [result for by_client in played.turns.values() for result in by_client.values()]
     return [
         message
-        for turn in turns
+        for result in turns
         for message in (
-            turn.to_evaluators,
-            turn.to_owners,
-            *turn.to_peers.values(),
-            *turn.to_server.values(),
+            result.to_evaluators,
+            result.to_owners,
+            *result.to_peers.values(),
+            *result.to_server.values(),
         )
     ]
 

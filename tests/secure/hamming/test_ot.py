@@ -134,7 +134,7 @@ def test_an_answer_that_was_not_asked_for_is_left_out() -> None:
 def test_no_secret_is_kept_after_its_use() -> None:
     played = play(OT, THREE)
     assert all(
-        "array" not in repr(turn) for turns in played.turns.values() for turn in turns.values()
+        "array" not in repr(result) for turns in played.turns.values() for result in turns.values()
     )
     # Client 6 is the evaluator of 4 and the owner of 8.
     left = [sorted(played.turns[step][6].state) for step in STEPS]

@@ -13,7 +13,7 @@ from fedul_flwr.data.types import Bytes
 from fedul_flwr.errors import UserError
 from fedul_flwr.secure.hamming.edwards import compress
 from fedul_flwr.secure.hamming.ot import CHOICES, CORRECTIONS, OT, POINT, POINTS, SUMS
-from fedul_flwr.secure.hamming.pairwise import Seat
+from fedul_flwr.secure.hamming.pairwise import Party
 from tests.secure.hamming.pairs import SESSION, STEPS, Played, changed, play, random_codes
 from tests.secure.hamming.test_edwards import small_order_points
 
@@ -116,7 +116,7 @@ def test_the_server_refuses_what_is_no_distance() -> None:
 def test_refuses_codes_longer_than_the_ring() -> None:
     message = "codes have 65536 bits; L must be at most 65535 for backend 'ot'"
     with pytest.raises(UserError) as error:
-        OT.prepare(Seat(0, (), (), {0: 1}, 2**16, SESSION))
+        OT.prepare(Party(0, (), (), {0: 1}, 2**16, SESSION))
     assert str(error.value) == message
     sums = {SUMS: np.zeros((1, 1), np.uint16)}
     with pytest.raises(UserError) as error:

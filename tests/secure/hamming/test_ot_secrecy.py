@@ -12,7 +12,7 @@ from scipy.stats import chisquare
 from fedul_flwr.data.types import Bytes
 from fedul_flwr.secure.hamming.extension import _pads, columns, rows_of
 from fedul_flwr.secure.hamming.ot import CHOICES, CORRECTIONS, OT, SUMS, _context
-from fedul_flwr.secure.hamming.pairwise import Seat
+from fedul_flwr.secure.hamming.pairwise import Party
 from tests.secure.hamming.pairs import (
     SESSION,
     Played,
@@ -98,12 +98,12 @@ def test_pads_used_twice_show_in_what_the_owners_codes_differ() -> None:
 
 
 def test_no_two_hashes_begin_alike() -> None:
-    seats = [Seat(0, (), (), {}, 8, session) for session in (SESSION, bytes(32))]
+    parties = [Party(0, (), (), {}, 8, session) for session in (SESSION, bytes(32))]
     pairs = [(1, 2), (2, 1), (1, 23), (12, 3), (-1, 2)]
     contexts = [
-        _context(purpose, seat, *pair)
+        _context(purpose, party, *pair)
         for purpose in ("base", "pads")
-        for seat in seats
+        for party in parties
         for pair in pairs
     ]
     assert len(set(contexts)) == 20
@@ -127,17 +127,17 @@ def bits_read(played: Played, owner: int, evaluator: int, secret: Bytes) -> NDAr
     Of the pads A of row h of Q and B of that row plus s, choice 0 gives it A, choice 1 gives it B,
     and with s it has the row of the other, too. From corrections A - B + 1 - 2 b, b are left.
     """
-    seat, codes = played.seats[evaluator], played.codes[evaluator]
+    party, codes = played.parties[evaluator], played.codes[evaluator]
     keys = played.turns["offer"][evaluator].state[f"keys {owner}"]
-    own = rows_of(columns(keys, codes.size))[: seat.num_bits]  # of its first point
+    own = rows_of(columns(keys, codes.size))[: party.num_bits]  # of its first point
     other = own ^ secret
     ones = np.unpackbits(codes[0])[:, np.newaxis]
-    context, width = _context("pads", seat, owner, evaluator), seat.sizes[owner]
+    context, width = _context("pads", party, owner, evaluator), party.sizes[owner]
     a, b = (
         _pads(context, 0, np.where(ones == choice, own, other), width).astype(np.int64)
         for choice in (0, 1)
     )
-    sent = played.inboxes["reveal"][evaluator][owner][CORRECTIONS][: seat.num_bits]
+    sent = played.inboxes["reveal"][evaluator][owner][CORRECTIONS][: party.num_bits]
     return (a - b + 1 - sent) % 2**16 / 2
 
 

@@ -24,7 +24,7 @@ from fedul_flwr.secure.hamming.paillier_scheme import (
     signed_products,
     to_bytes,
 )
-from fedul_flwr.secure.hamming.pairwise import Turn
+from fedul_flwr.secure.hamming.pairwise import StepResult
 from fedul_flwr.secure.randomness import Entropy
 from tests.secure.hamming.pairs import (
     Played,
@@ -47,10 +47,10 @@ def pair(codes: Bytes, others: Bytes, protocol: Paillier = SMALL) -> Played:
     return play(protocol, {OWNER: codes, EVALUATOR: others})
 
 
-def answer(played: Played, others: Bytes, entropy: Entropy = os.urandom) -> Turn:
+def answer(played: Played, others: Bytes, entropy: Entropy = os.urandom) -> StepResult:
     """What the evaluator would answer to the same offer, with these codes and this randomness."""
-    seat = replace(played.seats[EVALUATOR], entropy=entropy)
-    return SMALL.answer(seat, {}, others, played.inboxes["answer"][EVALUATOR])
+    party = replace(played.parties[EVALUATOR], entropy=entropy)
+    return SMALL.answer(party, {}, others, played.inboxes["answer"][EVALUATOR])
 
 
 def modulus(played: Played) -> Number:
@@ -62,7 +62,7 @@ def private_key(played: Played) -> PrivateKey:
     return PrivateKey(*from_bytes(np.stack([state[name] for name in "pq"])))
 
 
-def seen_by_owner(played: Played, answered: Turn) -> list[Number]:
+def seen_by_owner(played: Played, answered: StepResult) -> list[Number]:
     """Plaintexts of what the owner gets."""
     ciphertexts = from_bytes(answered.to_peers[OWNER]["ciphertexts"].reshape(-1, 128))
     return [private_key(played).decrypt(c) for c in ciphertexts]
@@ -141,8 +141,8 @@ def test_four_clients_of_whom_one_drops_out() -> None:
 
 def test_who_owns_no_pair_has_no_key_and_reveals_nothing() -> None:
     played = pair(random_codes(2, 16), random_codes(3, 16))
-    assert played.turns["offer"][EVALUATOR] == Turn()
-    assert played.turns["reveal"][EVALUATOR] == Turn()
+    assert played.turns["offer"][EVALUATOR] == StepResult()
+    assert played.turns["reveal"][EVALUATOR] == StepResult()
 
 
 def test_slots_by_hand() -> None:
@@ -182,7 +182,7 @@ def scripted(masks: list[Number], size: int = 64) -> Entropy:
     return draw
 
 
-def masks_of(answered: Turn) -> list[Number]:
+def masks_of(answered: StepResult) -> list[Number]:
     return from_bytes(answered.to_server[OWNER]["masks"].reshape(-1, 64))
 
 
@@ -234,11 +234,11 @@ def test_equal_plaintexts_are_not_equal_ciphertexts() -> None:
     masks = masks_of(played.turns["answer"][EVALUATOR])
     one, other = (answer(played, others, scripted(masks)) for _ in range(2))
     assert seen_by_owner(played, one) == seen_by_owner(played, other)
-    rows = [turn.to_peers[OWNER]["ciphertexts"] for turn in (one, other)]
+    rows = [result.to_peers[OWNER]["ciphertexts"] for result in (one, other)]
     assert (rows[0] != rows[1]).any(axis=2).all()
 
 
-def passes(played: Played, answered: Turn, guess: Bytes) -> bool:
+def passes(played: Played, answered: StepResult, guess: Bytes) -> bool:
     """The owner's test of a guess: (1 + n)^m is 1 modulo n, so masks drop out of what it gets."""
     n, offered = modulus(played), played.turns["offer"][OWNER].to_evaluators["ciphertexts"]
     product = signed_products(from_bytes(offered[0]), np.unpackbits(guess, axis=1), n)[0]
@@ -269,7 +269,7 @@ def test_secrets_are_in_no_message_and_no_repr() -> None:
     for name in "pq":
         assert played.turns["offer"][OWNER].state[name].tobytes() not in joined
     for turns in played.turns.values():
-        assert all(repr(turn) == "Turn()" for turn in turns.values())
+        assert all(repr(result) == "StepResult()" for result in turns.values())
 
 
 def test_cost_counts_what_is_sent() -> None:

@@ -14,7 +14,7 @@ from fedul_flwr.data.types import Bytes
 from fedul_flwr.errors import UserError
 from fedul_flwr.secure.hamming.paillier import Paillier
 from fedul_flwr.secure.hamming.paillier_scheme import to_bytes
-from fedul_flwr.secure.hamming.pairwise import Arrays, Seat, Turn
+from fedul_flwr.secure.hamming.pairwise import Arrays, Party, StepResult
 from tests.secure.hamming.pairs import changed, random_codes
 from tests.secure.hamming.test_paillier import EVALUATOR, OWNER, SMALL, pair, private_key
 
@@ -52,11 +52,11 @@ def with_number(array: Bytes, number: int | mpz) -> Bytes:
     return copy
 
 
-def answer_to(offered: Arrays) -> Turn:
+def answer_to(offered: Arrays) -> StepResult:
     return PLAYED.turn("answer", EVALUATOR, {OWNER: offered})
 
 
-def reveal_of(answered: Arrays) -> Turn:
+def reveal_of(answered: Arrays) -> StepResult:
     return PLAYED.turn("reveal", OWNER, {EVALUATOR: answered})
 
 
@@ -163,8 +163,8 @@ def test_masks_of_another_session_do_not_go_with_the_sums() -> None:
 def test_refuses_longer_codes(num_bits: int) -> None:
     message = rf"^codes have {num_bits} bits; paillier compares at most 8191$"
     with pytest.raises(UserError, match=message):
-        SMALL.prepare(Seat(0, (1,), (), {0: 1, 1: 1}, num_bits, bytes(32)))
+        SMALL.prepare(Party(0, (1,), (), {0: 1, 1: 1}, num_bits, bytes(32)))
     with pytest.raises(UserError, match=message):
         SMALL.distances((1, 1), num_bits, {}, {})
     for longest in (8184, 8191):
-        assert SMALL.prepare(Seat(0, (1,), (), {0: 1, 1: 1}, longest, bytes(32))) == Turn()
+        assert SMALL.prepare(Party(0, (1,), (), {0: 1, 1: 1}, longest, bytes(32))) == StepResult()

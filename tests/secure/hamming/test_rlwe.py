@@ -19,10 +19,10 @@ from tests.secure.hamming.pairs import (
     Played,
     changed,
     check,
+    parties,
     plain_distances,
     play,
     random_codes,
-    seats,
     seeded,
     traffic,
 )
@@ -117,9 +117,9 @@ class TestPacking:
         [(8192, "codes have 8192 bits; the protocol 'rlwe' takes less than 8192"), (12, "12 bits")],
     )
     def test_refuses_codes_of_other_lengths(self, num_bits: int, reason: str) -> None:
-        seat = seats(some_codes([1, 1], 8), SESSION, seeded(0))[3]
+        party = parties(some_codes([1, 1], 8), SESSION, seeded(0))[3]
         with pytest.raises(UserError, match=reason):
-            RLWE.prepare(replace(seat, num_bits=num_bits))
+            RLWE.prepare(replace(party, num_bits=num_bits))
 
 
 def offered_noise(session: bytes, secrets: Any, offer: rlwe_scheme.Offer) -> Floats:
@@ -140,12 +140,12 @@ def centred(words: Any) -> Floats:
 
 def decryption_noise(played: Played, owner: int, evaluator: int) -> Floats:
     """b' - a' s less the nearest multiple of Delta, in units of 2^64."""
-    seat = played.seats[owner]
-    layout = packing(seat.sizes, seat.num_bits)
+    party = played.parties[owner]
+    layout = packing(party.sizes, party.num_bits)
     message = played.inboxes["reveal"][owner][evaluator]
     secret = played.turns["offer"][owner].state["secrets"][0]
     product = np.rint(coefficients(spectrum(message["a"]) * spectrum(secret), layout.beta))
-    noisy = message["b"] - product[:, : seat.sizes[owner]]
+    noisy = message["b"] - product[:, : party.sizes[owner]]
     return noisy - DELTA * np.rint(noisy / DELTA)
 
 

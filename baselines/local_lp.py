@@ -1,0 +1,51 @@
+"""FedAvg+perclientLP: pseudo labels by label propagation within each client (XCLP, section 4.2)."""
+
+from __future__ import annotations
+
+from functools import cached_property
+
+from fedul_flwr.config.semi import PropagationSettings
+from fedul_flwr.federated.client import MethodClient
+from fedul_flwr.federated.client_data import PartlyLabeledData
+from fedul_flwr.federated.client_policy import LabeledClientStages
+from fedul_flwr.federated.staged_training import staged_task
+from fedul_flwr.federated.strategy import MethodStrategy
+from fedul_flwr.learning.features import extract_features
+from fedul_flwr.learning.local_plan import local_plan
+from fedul_flwr.learning.pseudo_label_task import PseudoLabels
+from fedul_flwr.learning.task import LocalTask, Round
+from fedul_flwr.propagation.graph_points import GraphPoints
+from fedul_flwr.propagation.labels import labels_from_scores
+
+
+class LocalLP(MethodStrategy):
+    """The base strategy on clients that have labels to propagate."""
+
+    policy_class = LabeledClientStages
+    policy: LabeledClientStages
+
+
+class LocalLPClient(MethodClient):
+    """Propagates labels on the graph of its own points, with features of the round's model."""
+
+    @cached_property
+    def data(self) -> PartlyLabeledData:
+        """Its points."""
+        return PartlyLabeledData(self.settings, self.node, self.setup)
+
+    def task(self, round: Round) -> LocalTask:
+        """Training on given labels, and on those propagated from them."""
+        return staged_task(self.data, self.state, round, self.pseudo_labels)
+
+    def pseudo_labels(self) -> PseudoLabels:
+        """Labels of its unlabeled points, propagated from its own labeled ones."""
+        data, settings = self.data, self.settings
+        graph = GraphPoints.of_training(data.examples, data.num_classes)
+        features = extract_features(
+            self.model, data.examples.images, graph.rows, local_plan(settings)
+        )
+        scores = graph.own_scores(features, settings[PropagationSettings])
+        found = graph.of_unlabeled(labels_from_scores(scores, graph.labels))
+        # Of all points in the graph, labeled ones included.
+        largest = float(labels_from_scores(scores).confidence.max())
+        return PseudoLabels(*found, largest=largest)

@@ -1,0 +1,49 @@
+"""FedAvg+network: pseudo labels from predictions of the round's model (XCLP, section 4.2)."""
+
+from __future__ import annotations
+
+from functools import cached_property
+
+from torch import nn
+
+from fedul_flwr.federated.client import MethodClient
+from fedul_flwr.federated.client_data import PartlyLabeledData
+from fedul_flwr.federated.client_policy import LabelStages
+from fedul_flwr.federated.staged_training import staged_task
+from fedul_flwr.federated.strategy import MethodStrategy
+from fedul_flwr.learning.local import predict_logits
+from fedul_flwr.learning.local_plan import local_plan
+from fedul_flwr.learning.pseudo_label_task import PseudoLabels
+from fedul_flwr.learning.pseudo_labels import network_labels
+from fedul_flwr.learning.task import LocalTask, Round
+
+
+class PseudoLabel(MethodStrategy):
+    """The base strategy, unchanged; clients label their points."""
+
+    policy_class = LabelStages
+    policy: LabelStages
+
+
+class PseudoLabelClient(MethodClient):
+    """Trains on the global model's predictions with confidence 1 - entropy / log K."""
+
+    @cached_property
+    def data(self) -> PartlyLabeledData:
+        """Its points."""
+        return PartlyLabeledData(self.settings, self.node, self.setup)
+
+    def task(self, round: Round) -> LocalTask:
+        """Training on given labels and on those by the model at the start of the round."""
+        return staged_task(
+            self.data, self.state, round, lambda: label_by_network(self.model, self.data)
+        )
+
+
+def label_by_network(model: nn.Module, data: PartlyLabeledData) -> PseudoLabels:
+    """Predictions of ``model`` for a client's unlabeled training points."""
+    points = data.examples.points[data.unlabeled]
+    if len(points) == 0:  # all have labels, or there are none
+        return PseudoLabels.none(0)
+    logits = predict_logits(model, data.examples.images, points, local_plan(data.settings))
+    return PseudoLabels.of(network_labels(logits))

@@ -1,1 +1,0 @@
-"""Several methods on the same splits and seeds: plan, execution, statistics, table and figure."""

@@ -1,0 +1,47 @@
+"""Names that settings and methods had in earlier versions; they work for one version more."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from logging import getLogger
+from typing import Any
+
+from fedul_flwr.errors import UserError
+
+RENAMED_KEYS = {
+    "semi.surest": "semi.top-fraction",
+    "ssl.least-magnitude": "ssl.min-magnitude",
+    "ssl.most-magnitude": "ssl.max-magnitude",
+    "xclp.fewest-labeled": "xclp.min-labeled-clients",
+}
+"""Keys of settings, old and new."""
+
+RENAMED_METHODS = {"perclient-lp": "local-lp", "network-labels": "pseudo-label"}
+"""Values of `method`, old and new."""
+
+
+def current_names(flat: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings under their current names; logs a warning for each old one.
+
+    Raises
+    ------
+    UserError
+        If a setting is there under both names.
+    """
+    found = {}
+    for key, value in flat.items():
+        name = RENAMED_KEYS.get(key, key)
+        if name != key:
+            if name in flat:
+                raise UserError(f"Setting {key} is the old name of {name}: leave it out.")
+            _warn(f"Setting {key} is called {name} now")
+        found[name] = value
+    method = found.get("method")
+    if method in RENAMED_METHODS:
+        found["method"] = RENAMED_METHODS[method]
+        _warn(f"Method {method!r} is called {found['method']!r} now")
+    return found
+
+
+def _warn(text: str) -> None:
+    getLogger("flwr").warning("%s; the next version will not know the old name.", text)

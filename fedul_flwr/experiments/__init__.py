@@ -1,0 +1,1 @@
+"""Experiments: compare methods, reproduce the papers' tables, search settings."""

@@ -1,0 +1,112 @@
+"""The files of a comparison: the table as Markdown and CSV, the trials as CSV, and the plot."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from fedul_flwr.experiments.compare_table import Row, headings, make_rows, notes, texts
+from fedul_flwr.experiments.run_trials import Say, Simulate, run_trials
+from fedul_flwr.experiments.text_table import csv_text, markdown_table, markdown_text
+from fedul_flwr.experiments.trial import TrialResult, check_unchanged
+from fedul_flwr.experiments.trial_plan import Plan
+from fedul_flwr.experiments.trial_plots import compare_figure
+from fedul_flwr.results.plots import draw_png
+from fedul_flwr.results.records import write_atomically
+from fedul_flwr.results.store import RunDirectory
+from fedul_flwr.results.summary import SHARES
+
+_TRAFFIC = ("bytes_up", "bytes_down", *SHARES)
+
+
+def compare(plan: Plan, simulate: Simulate, say: Say) -> list[Row]:
+    """Run the trials that are not finished, and save the files of the comparison after each.
+
+    Returns
+    -------
+    Rows of the table.
+
+    Raises
+    ------
+    UserError
+        If a directory was written with other settings; then no trial starts.
+    """
+    check_unchanged(plan.trials)
+    results = run_trials(plan.trials, simulate, say, lambda found: _save(plan, found))
+    return make_rows(plan, results)
+
+
+def _save(plan: Plan, results: Sequence[TrialResult]) -> None:
+    rows = make_rows(plan, results)
+    RunDirectory(plan.output).create()
+    for name, content in (
+        ("comparison.md", markdown(plan, rows)),
+        ("comparison.csv", _runs_csv(rows)),
+        ("trials.csv", _trials_csv(plan, results)),
+        ("comparison.png", draw_png(compare_figure(rows))),
+    ):
+        write_atomically(plan.output / name, content)
+
+
+def markdown(plan: Plan, rows: Sequence[Row]) -> str:
+    """The table with its notes, and the settings of the runs."""
+    lines = []
+    for row in rows:
+        name, error, *rest = (markdown_text(text) for text in texts(row))
+        lines.append([name, f"**{error}**" if row.ranking.marked else error, *rest])
+    head = headings(rows)
+    return "\n".join(
+        [
+            *("# Comparison", ""),
+            *markdown_table(head, lines, numbers=len(head) - 1),
+            "",
+            *(f"- {markdown_text(note)}" for note in notes(plan, rows, "Bold")),
+            *("", "## Conditions", ""),
+            f"- Clients: {plan.num_clients}",
+            f"- Seeds: {', '.join(map(str, plan.seeds))}",
+            f"- Settings of all runs: {_settings(plan.shared)}",
+            *(f"- {markdown_text(name)}: {_settings(own)}" for name, own in plan.rows.items()),
+            "- All other settings have their defaults. Time and traffic are means over trials.",
+            "",
+        ]
+    )
+
+
+def _runs_csv(rows: Sequence[Row]) -> str:
+    """A line for each run, with numbers in full precision."""
+    return csv_text(
+        {
+            "run": row.name,
+            "mean": row.ranking.error.mean,
+            "std": row.ranking.error.std,
+            "half_width": row.ranking.error.half_width,
+            "p_value": row.ranking.p_value,
+            "marked": str(row.ranking.marked).lower(),
+            "seconds": row.mean("seconds_total"),
+            **{key: row.mean(key) for key in ("seconds_per_round", *_TRAFFIC)},
+            "n_seeds": len(row.ranking.seeds),
+        }
+        for row in rows
+    )
+
+
+def _trials_csv(plan: Plan, results: Sequence[TrialResult]) -> str:
+    """A line for each trial; its directory is relative to that of the comparison."""
+    keys = ("test_error", "best_round", "seconds_total", *_TRAFFIC)
+    return csv_text(
+        {
+            "run": result.trial.row,
+            "seed": result.trial.seed,
+            "status": result.status,
+            **{key: ((result.run and result.run.summary) or {}).get(key) for key in keys},
+            "directory": result.trial.directory.relative_to(plan.output).as_posix(),
+        }
+        for result in results
+    )
+
+
+def _settings(values: Mapping[str, object]) -> str:
+    return ", ".join(f"`{key} = {_toml(value)}`" for key, value in values.items()) or "none"
+
+
+def _toml(value: object) -> str:
+    return f'"{value}"' if isinstance(value, str) else str(value).lower()

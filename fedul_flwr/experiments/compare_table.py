@@ -1,0 +1,184 @@
+"""The table of a comparison: a row for each run, and the notes that explain it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from fedul_flwr.experiments.ranking import LEVEL, Ranking, rank
+from fedul_flwr.experiments.text_table import print_table
+from fedul_flwr.experiments.trial import TrialResult
+from fedul_flwr.experiments.trial_plan import Plan
+from fedul_flwr.results.plots import format_bytes
+from fedul_flwr.results.summary import duration
+
+_FORM = "mean (sample standard deviation) over seeds."
+_LABELS = (
+    "It is the error of the labels that clients gave their new points, or their unlabeled points "
+    "if they have no new ones. A point without a label counts as wrong."
+)
+
+
+@dataclass(frozen=True)
+class Row:
+    """One run of a comparison with the results of its trials."""
+
+    name: str
+    ranking: Ranking
+    results: tuple[TrialResult, ...]
+
+    @property
+    def finished(self) -> tuple[TrialResult, ...]:
+        """Its finished trials."""
+        return tuple(result for result in self.results if result.status == "finished")
+
+    @property
+    def failed(self) -> int:
+        """Number of its failed trials."""
+        return sum(result.status == "failed" for result in self.results)
+
+    @property
+    def trains(self) -> bool:
+        """Whether the errors are of models; if not, they are of labels for clients' points."""
+        return all(result.trial.trains for result in self.results)
+
+    @property
+    def best_rounds(self) -> list[int]:
+        """The round of the saved model of each finished trial."""
+        rounds = (result.metric("best_round") for result in self.finished)
+        return [int(best) for best in rounds if best is not None]
+
+    def mean(self, key: str) -> float | None:
+        """Mean over the finished trials of a number such as ``seconds_total``."""
+        values = [value for result in self.finished if (value := result.metric(key)) is not None]
+        return sum(values) / len(values) if values else None
+
+
+def make_rows(plan: Plan, results: Sequence[TrialResult]) -> list[Row]:
+    """A row for each run, in their order; trials without a known test error are not ranked."""
+    of_row = {name: tuple(r for r in results if r.trial.row == name) for name in plan.rows}
+    ranked = rank(
+        {
+            name: {r.trial.seed: e for r in found if (e := r.metric("test_error")) is not None}
+            for name, found in of_row.items()
+        }
+    )
+    return [Row(name, ranked[name], found) for name, found in of_row.items()]
+
+
+def headings(rows: Sequence[Row]) -> tuple[str, ...]:
+    """Headings of :func:`texts`; the first column is text, the others are numbers."""
+    error = "test error (%)" if all(row.trains for row in rows) else "error (%)"
+    return ("run", error, "95 %", "p", "best round", "time", "a round", "up", "down", "seeds")
+
+
+def texts(row: Row) -> tuple[str, ...]:
+    """A row of the table."""
+    up, down = (row.mean(key) for key in ("bytes_up", "bytes_down"))
+    known, half = len(row.ranking.seeds), row.ranking.error.half_width
+    return (
+        row.name,
+        _error(row),
+        "–" if half is None else f"± {half:.2f}",
+        _p_value(row.ranking),
+        ", ".join(map(str, row.best_rounds)) or "–",
+        duration(row.mean("seconds_total")),
+        duration(row.mean("seconds_per_round")),
+        "–" if up is None else format_bytes(up),
+        "–" if down is None else format_bytes(down),
+        str(known) if known == len(row.results) else f"{known} of {len(row.results)}",
+    )
+
+
+def notes(plan: Plan, rows: Sequence[Row], mark: str) -> list[str]:
+    """Sentences that explain the table; ``mark`` says how it marks the best runs."""
+    found = [*_error_notes(rows)]
+    if any(row.ranking.error.half_width is not None for row in rows):
+        found.append("95 %: half of the mean's confidence interval over seeds, by Student's t.")
+    found.append(f"{mark}: {_mark_note(rows)}")
+    local = [r.name for r in rows if any(s.trial.config.evaluate == "local" for s in r.results)]
+    if local:
+        found.append(
+            f"The errors of {'; '.join(local)} are means over the models of a round's clients, not "
+            "errors of the combined model (evaluate = 'local')."
+        )
+    found += [*plan.split_warnings, *_test_notes(rows)]
+    results = [result for row in rows for result in row.results]
+    found += [f"Failed: {r.trial.title}: {r.reason}" for r in results if r.status == "failed"]
+    waiting = [r.trial.title for r in results if r.status in ("to do", "interrupted")]
+    if waiting:
+        found.append(f"Not finished: {'; '.join(waiting)}.")
+    unknown = [r for r in results if r.status == "finished" and r.metric("test_error") is None]
+    for trains, missing in (
+        (True, "No test error was measured in the best round of"),
+        (False, "There are no true labels to score the labels of"),
+    ):
+        titles = [result.trial.title for result in unknown if result.trial.trains == trains]
+        if titles:
+            found.append(f"{missing}: {'; '.join(titles)}.")
+    return found
+
+
+def print_rows(plan: Plan, rows: Sequence[Row]) -> None:
+    """Print the table and its notes; a star marks the best runs."""
+    lines = []
+    for row in rows:
+        name, error, *rest = texts(row)
+        lines.append([name, f"{error} {'*' if row.ranking.marked else ' '}", *rest])
+    head = headings(rows)
+    print_table(f"{plan.num_clients} clients", head, lines, len(head) - 1, notes(plan, rows, "*"))
+
+
+def _error_notes(rows: Sequence[Row]) -> Iterator[str]:
+    labeling = [row.name for row in rows if not row.trains]
+    if not labeling:
+        yield f"Test error in percent: {_FORM}"
+        return
+    yield f"Error in percent: {_FORM}"
+    if len(labeling) == len(rows):
+        yield _LABELS
+        return
+    yield f"{'; '.join(labeling)}: {_LABELS}"
+    yield (
+        "The other runs: It is the test error of the model of the best round. It is measured on "
+        "other points, so compare with care."
+    )
+
+
+def _error(row: Row) -> str:
+    error = row.ranking.error
+    if error.mean is None:
+        return "failed" if row.failed else "–"
+    return f"{error.mean:.2f}" + ("" if error.std is None else f" ({error.std:.2f})")
+
+
+def _p_value(ranking: Ranking) -> str:
+    if ranking.p_value is None:
+        return "best" if ranking.best else "–"
+    return "< 0.001" if ranking.p_value < 0.001 else f"{ranking.p_value:.3f}"
+
+
+def _mark_note(rows: Sequence[Row]) -> str:
+    if any(row.ranking.p_value is not None for row in rows):
+        return (
+            "the lowest mean, and the means that a two-sided paired t-test over seeds does not "
+            f"tell apart from it at the {LEVEL * 100:.0f} % level (p is its p-value). "
+            "With fewer seeds the test tells fewer runs apart."
+        )
+    return "the lowest mean. There was no test: it needs two runs with two seeds in common."
+
+
+def _test_notes(rows: Sequence[Row]) -> Iterator[str]:
+    """The seeds of each test that is not over all seeds of the best run."""
+    best = next((row for row in rows if row.ranking.best), None)
+    for row in rows:
+        ranking = row.ranking
+        if best is None or not ranking.seeds or {*ranking.seeds} == {*best.ranking.seeds}:
+            continue
+        if ranking.p_value is None:
+            yield f"{row.name} was not tested: it has fewer than two seeds in common with the best."
+        else:
+            seeds = ", ".join(map(str, ranking.pairs))
+            yield (
+                f"{row.name} was tested against {best.name} over the seeds that both have: {seeds}."
+            )

@@ -1,0 +1,114 @@
+"""The measure of a search: an error or a loss in the round that a run keeps, never a test error."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from fedul_flwr.config.base import Scalar
+from fedul_flwr.config.references import load_reference
+from fedul_flwr.config.run_config import RunConfig
+from fedul_flwr.errors import UserError
+from fedul_flwr.methods import find_method
+from fedul_flwr.results.recorder import CRITERION
+
+Name = Literal["validation", "heldout"]
+Line = Mapping[str, Any]
+"""A line of ``metrics.jsonl``."""
+
+_LOSSES = ("loss", "surrogate_loss", "heldout_loss", "validation_loss")
+
+
+@dataclass(frozen=True)
+class Criterion:
+    """The measure by which trials are compared.
+
+    Attributes
+    ----------
+    name : ``validation`` is the error on the server's labeled validation points in percent;
+        ``heldout`` is the loss on the clients' held-out unlabeled sets.
+    selection : criterion by which a run chooses its round: ``validation``, ``heldout``, ``last``.
+    """
+
+    name: Name
+    selection: str
+
+    @property
+    def key(self) -> str:
+        """Key of the measure in a line of ``metrics.jsonl``."""
+        return CRITERION[self.name]
+
+    def text(self, value: float) -> str:
+        """A value for messages."""
+        if self.name == "validation":
+            return f"validation error {value:.2f} %"
+        return f"held-out loss {value:.4f}"
+
+    def settings(self) -> dict[str, Scalar]:
+        """Settings of every trial: it takes the measure, and it does not measure the test error."""
+        measured = "heldout" if self.name == "heldout" else self.selection
+        return {"selection": measured, "measure-test-error": False}
+
+    def kept(self, lines: Sequence[Line]) -> tuple[int, float] | None:
+        """The round that a run keeps of the rounds so far, and the measure in it.
+
+        It is None if no round was measured. Of equal rounds a run keeps the first.
+        """
+        key = CRITERION[self.selection]
+        known = [line for line in lines if _is_finite(line, self.key) and _is_finite(line, key)]
+        if not known:
+            return None
+        best = known[-1] if key == "round" else min(known, key=lambda line: float(line[key]))
+        return int(best["round"]), float(best[self.key])
+
+
+def make_criterion(name: Name, own: RunConfig, trial: RunConfig) -> Criterion:
+    """Make the criterion ``name`` for a row.
+
+    A run that keeps its last round is measured in its last round. With ``heldout`` other runs
+    choose their round by the held-out loss, so that the choice uses no label.
+
+    Parameters
+    ----------
+    own : settings of the row.
+    trial : settings of the row with those that the search sets for all of its trials.
+
+    Raises
+    ------
+    UserError
+        If a trial cannot take the measure, or the method does not train.
+    """
+    from fedul_flwr.run.training import choose_selection
+
+    method = find_method(own.method)
+    if not method.trains:
+        raise UserError(f"Method {own.method!r} does not train, so it has no settings to search.")
+    can_hold_out = load_reference(method.strategy, "method").can_hold_out
+    if name == "validation" and not _validates(trial):
+        raise UserError(
+            "There are no validation points: set validation-fraction above 0 in the experiment, or "
+            "in [settings] of the search, which applies to its trials alone."
+        )
+    if name == "heldout" and not can_hold_out:
+        raise UserError(
+            f"Method {own.method!r} has no held-out loss: search it with --criterion validation."
+        )
+    chosen = choose_selection(own, can_hold_out, has_validation=_validates(own))
+    return Criterion(name, "heldout" if name == "heldout" and chosen != "last" else chosen)
+
+
+def _validates(config: RunConfig) -> bool:
+    return config.validation_fraction > 0 and config.dataset != "none"
+
+
+def is_diverged(line: Line) -> bool:
+    """Whether a loss of a round is infinite or NaN."""
+    values = [line.get(key) for key in _LOSSES]
+    return any(isinstance(value, float) and not math.isfinite(value) for value in values)
+
+
+def _is_finite(line: Line, key: str) -> bool:
+    value = line.get(key)
+    return isinstance(value, int | float) and math.isfinite(value)

@@ -1,0 +1,278 @@
+"""The settings that a search tries: ``search.toml``, and the points drawn from its space."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from pydantic import Field
+
+from fedul_flwr.config.base import Scalar, Settings, unknown_key
+from fedul_flwr.config.overrides import flatten, read_toml
+from fedul_flwr.config.run_config import default_flat
+from fedul_flwr.config.shared import OF_SCHEDULES
+from fedul_flwr.errors import UserError
+from fedul_flwr.experiments.table_file import table_file
+from fedul_flwr.experiments.trial_plan import Overrides
+
+FILE = "search.toml"
+ROUNDS = "rounds"
+"""Key of an option: share of the experiment's rounds, in (0, 1]."""
+OWN = "as the experiment"
+"""Name of an option without settings."""
+
+
+Point = Mapping[str, int]
+"""The position of an option for each dimension of the space."""
+
+_SCALED = ("num-rounds", "learning-rate-rounds", "semi.labels-only-rounds")
+"""Settings in rounds; a share of the rounds scales all of them."""
+_DRAWN = 10
+"""Maximum number of points drawn for each trial, if the row refuses most of them."""
+_FIXED = {
+    "num-rounds": f"write {ROUNDS}, a share of the experiment's rounds",
+    "seed": "--seed sets it",
+    "output": "every trial has a directory of its own",
+    "resume": "interrupted trials resume by themselves",
+    "selection": "the experiment and --criterion choose the best round",
+    "measure-test-error": "no trial measures the test error",
+    "evaluate-every": "the experiment sets which rounds are measured",
+    "method": "every method has a search of its own",
+    "dataset": "every data set has a search of its own",
+}
+"""Settings that no option may have, and why."""
+
+
+class SearchSettings(Settings):
+    """Content of a ``search.toml``; :func:`read_search` makes settings and options flat."""
+
+    noun = "key"
+    page = "docs/tune.md"
+
+    trials: int = Field(default=12, ge=1)
+    """Number of trials of every row; the first has the experiment's own settings."""
+    reduction_factor: int = Field(default=2, ge=2)
+    """About one of so many trials continues after a rung."""
+    rungs: int = Field(default=2, ge=0)
+    """Number of rungs: rounds R/factor^rungs, …, R/factor of R rounds; 0: no trial stops early."""
+    settings: dict[str, Any] = Field(default_factory=dict)
+    """Settings of all trials; runs with the chosen settings do not have them."""
+    space: dict[str, list[dict[str, Any]]] = Field(min_length=1)
+    """Options of each dimension by name; an option is a table of settings."""
+
+    def labels(self, name: str) -> list[str]:
+        """Names of the options of a dimension."""
+        return [label(option) for option in self.space[name]]
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """The settings of a trial.
+
+    Attributes
+    ----------
+    options : name of its option of each dimension; empty for the experiment's own settings.
+    changes : settings that differ from the experiment's.
+    dropped : options that the row refuses and the candidate leaves out, with the reason.
+    """
+
+    options: Mapping[str, str]
+    changes: Overrides
+    dropped: Mapping[str, str]
+
+
+def label(option: Overrides) -> str:
+    """Name of an option: ``optimizer = sgd, learning-rate = 0.1``."""
+    return ", ".join(f"{key} = {value}" for key, value in option.items()) or OWN
+
+
+def search_files(experiments: Path, table: str) -> list[Path]:
+    """The files ``search.toml`` in ``experiments`` and the folders down to the table's.
+
+    The table's own file comes last if it has a search.
+
+    Raises
+    ------
+    UserError
+        If there is no file.
+    """
+    own = table_file(experiments, table)
+    folders = [folder for folder in own.parents if folder.is_relative_to(experiments)]
+    found = [folder / FILE for folder in reversed(folders) if (folder / FILE).is_file()]
+    if own.is_file() and _content(own):
+        found.append(own)
+    if not found:
+        raise UserError(f"{own} has no search and no {FILE} above it: name one with --search.")
+    return found
+
+
+def _content(file: Path) -> dict[str, Any]:
+    """The search of a file: all of a ``search.toml``, or ``[search]`` of a table's file."""
+    content = read_toml(file)
+    return content.get("search", {}) if "title" in content else content
+
+
+def read_search(files: Sequence[Path], trials: int | None = None) -> SearchSettings:
+    """Read and check a search.
+
+    Parameters
+    ----------
+    files : a later file replaces keys of the earlier ones.
+    trials : number of trials in place of that of the files.
+
+    Raises
+    ------
+    UserError
+        Naming the last file and the key that is wrong.
+    """
+    try:
+        content: dict[str, Any] = {}
+        for file in files:
+            content |= _content(file)
+        found = SearchSettings.parse(content | ({} if trials is None else {"trials": trials}))
+        space = {
+            name: [_option(name, option) for option in options]
+            for name, options in found.space.items()
+        }
+        for name, options in space.items():
+            if len(options) < 2 or len({*map(label, options)}) < len(options):
+                raise UserError(f"Key space.{name} needs two or more different options.")
+        settings = flatten(found.settings)
+        _check_keys("settings", settings, {"seed": _FIXED["seed"], "output": _FIXED["output"]})
+    except UserError as error:
+        text, file = str(error), files[-1]
+        raise UserError(text if text.startswith(str(file)) else f"{file}: {text}") from None
+    return found.model_copy(update={"settings": settings, "space": space})
+
+
+def _option(name: str, option: dict[str, Any]) -> dict[str, Scalar]:
+    flat = flatten(option)
+    share = flat.get(ROUNDS, 1.0)
+    if isinstance(share, bool) or not isinstance(share, int | float) or not 0 < share <= 1:
+        raise UserError(f"Key space.{name}: {ROUNDS} = {share!r} must be a share in (0, 1].")
+    _check_keys(f"space.{name}", {key: v for key, v in flat.items() if key != ROUNDS}, _FIXED)
+    return flat
+
+
+def _check_keys(place: str, flat: Overrides, refused: Mapping[str, str]) -> None:
+    defaults = default_flat()
+    for key in flat:
+        if key in refused:
+            raise UserError(f"Key {place}: {key} cannot be searched or set here: {refused[key]}.")
+        if key not in defaults:
+            raise unknown_key(key, defaults)
+
+
+def points(search: SearchSettings, seed: int) -> Iterator[Point]:
+    """Draw points without end; every row tries them in this order.
+
+    They are a scrambled Sobol sequence (Optuna's ``QMCSampler``): the first eight points contain
+    each option of a dimension with two, four or eight options equally often.
+    """
+    import optuna
+
+    with warnings.catch_warnings():  # a test holds the points of this experimental class
+        warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
+        sampler = optuna.samplers.QMCSampler(
+            qmc_type="sobol", scramble=True, seed=seed, warn_independent_sampling=False
+        )
+    study = optuna.create_study(sampler=sampler)
+    choices: dict[str, optuna.distributions.BaseDistribution] = {
+        name: optuna.distributions.CategoricalDistribution(range(len(options)))
+        for name, options in search.space.items()
+    }
+    # The sampler draws its first trial at random; the sequence begins with the second.
+    study.enqueue_trial(dict.fromkeys(choices, 0))
+    study.tell(study.ask(choices), 0.0)
+    while True:
+        trial = study.ask(choices)
+        study.tell(trial, 0.0)
+        yield {name: int(trial.params[name]) for name in choices}
+
+
+def candidates(
+    search: SearchSettings,
+    seed: int,
+    given: Overrides,
+    resolved: Callable[[Overrides], Overrides],
+) -> list[Candidate]:
+    """The trials of a row: the experiment's own settings, then points of the space.
+
+    An option that the row refuses by itself, or that belongs to another method, is dropped from
+    the points. A point is skipped if the row refuses it as a whole, or if an earlier point gives
+    the same settings.
+
+    Parameters
+    ----------
+    given : all settings of the row.
+    resolved : checks settings and returns those that have an effect, or raises UserError.
+    """
+    refusals: dict[tuple[str, int], str] = {}
+    for name, options in search.space.items():
+        for position, option in enumerate(options):
+            changed = {**given, **changes(given, option)}
+            if reason := _refusal(resolved, changed) or _unused(resolved(changed), option):
+                refusals[name, position] = reason
+    found = [Candidate({}, {}, {})]
+    known = [dict(resolved(given))]
+    for point in islice(points(search, seed), _DRAWN * search.trials):
+        if len(found) >= search.trials:
+            break
+        kept = {name: at for name, at in point.items() if (name, at) not in refusals}
+        drawn: dict[str, Scalar] = {}
+        for name, at in kept.items():
+            drawn |= search.space[name][at]
+        changed = changes(given, drawn)
+        if _refusal(resolved, {**given, **changed}):
+            continue
+        settings = dict(resolved({**given, **changed}))
+        if settings in known:
+            continue
+        known.append(settings)
+        words = {name: search.labels(name)[at] for name, at in kept.items()}
+        dropped = {
+            f"{name}: {search.labels(name)[at]}": refusals[name, at]
+            for name, at in point.items()
+            if name not in kept
+        }
+        found.append(Candidate(words, changed, dropped))
+    return found
+
+
+def _refusal(resolved: Callable[[Overrides], Overrides], settings: Overrides) -> str:
+    try:
+        resolved(settings)
+    except UserError as error:
+        return str(error)
+    return ""
+
+
+def _unused(settings: Overrides, option: Overrides) -> str:
+    """Name the keys of ``option`` in tables that the row's method does not use."""
+    keys = [key for key in option if key != ROUNDS and key not in settings]
+    return f"no effect on this row: {', '.join(keys)}" if keys else ""
+
+
+def changes(given: Overrides, option: Overrides) -> dict[str, Scalar]:
+    """The settings that ``option`` changes in ``given``.
+
+    Settings of a replaced optimizer or schedule get their defaults, such as the momentum of SGD. A
+    share of the rounds scales the rounds, stages and schedules.
+    """
+    defaults = default_flat()
+    share = float(option.get(ROUNDS, 1.0))
+    wanted = {key: value for key, value in option.items() if key != ROUNDS}
+    for key in _SCALED if share != 1 else ():
+        if key in given and given[key] and key not in wanted:
+            wanted[key] = max(1, round(int(given[key]) * share))
+    result = {**given, **wanted}
+    gone = [] if result["optimizer"] == "sgd" else ["momentum"]
+    for schedule, names in OF_SCHEDULES.items():
+        if result["learning-rate-schedule"] != schedule:
+            gone += [name.replace("_", "-") for name in names]
+    result |= {key: defaults[key] for key in gone if key not in option}
+    return {key: value for key, value in result.items() if given.get(key) != value}

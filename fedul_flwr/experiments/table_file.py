@@ -1,0 +1,275 @@
+"""Read the tables of the papers; each is a TOML file below ``experiments/``."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+from pydantic import BeforeValidator, Field
+
+from fedul_flwr.config.base import Scalar, Settings
+from fedul_flwr.config.overrides import read_toml
+from fedul_flwr.errors import UserError
+from fedul_flwr.experiments.matrix import SIZES, Column, Size, expand, flat_settings, part
+from fedul_flwr.experiments.metrics import METRICS
+from fedul_flwr.experiments.trial_plan import Overrides, read_runs, slug
+
+PaperFigure = Annotated[
+    list[float],
+    Field(min_length=1, max_length=2),
+    BeforeValidator(lambda value: value if isinstance(value, list) else [value]),
+]
+"""A mean, or a list of the mean and the standard deviation if the paper has one."""
+START_FROM = "start-from"
+"""Setting with the weights that runs start from."""
+_VALUE = re.compile(r"\{([\w.-]+)\}")
+
+
+class TableSettings(Settings):
+    """Content of a table's file."""
+
+    noun = "key"
+    page = "docs/reproduce.md"
+
+    title: str
+    """Title of the table."""
+    source: str
+    """Paper and number of the table."""
+    measures: list[str] = Field(min_length=1)
+    """Names of :data:`~fedul_flwr.experiments.metrics.METRICS`."""
+    note: str = ""
+    """Remarks for comparing the figures."""
+    picture: str = ""
+    """Column whose errors over rounds are plotted; empty: no plot."""
+    benchmark: str = ""
+    """Command that measures the table; such a table has no runs."""
+    clients: int = Field(default=0, ge=0)
+    """Number of clients."""
+    rows: str | dict[str, dict[str, Any]] = ""
+    """Own settings of every row by name, or a file of named runs, relative to this file."""
+    only: list[str] = Field(default_factory=list)
+    """Rows of such a file that the table has; empty: all."""
+    settings: dict[str, Any] = Field(default_factory=dict)
+    """Settings of all columns."""
+    matrix: dict[str, dict[str, dict[str, Any]]] = Field(default_factory=dict)
+    """Settings by axis and value. A column is a value of each axis, in the order of the axes."""
+    when: dict[str, dict[str, Any]] = Field(default_factory=dict)
+    """Settings of columns with all named values, or of the named row in them."""
+    quick: dict[str, Any] = Field(default_factory=dict)
+    """Settings of quick runs; it may have ``when``, too."""
+    start: dict[str, Any] = Field(default_factory=dict)
+    """Settings of the runs whose models the columns start from, on top of the column's."""
+    paper: dict[str, dict[str, dict[str, PaperFigure]]] = Field(default_factory=dict)
+    """The paper's figures by metric, column and row."""
+    search: dict[str, Any] = Field(default_factory=dict)
+    """The search of ``fedul-flwr tune`` for this table alone, as in a ``search.toml``."""
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table.
+
+    Attributes
+    ----------
+    experiments : folder of all tables.
+    name : path of the file below ``experiments`` without its ending, ``fedul/table-1``.
+    settings : content of the file.
+    columns : columns by name; those of a table that a benchmark measures have no settings.
+    """
+
+    experiments: Path
+    name: str
+    settings: TableSettings
+    columns: Mapping[str, Column]
+
+    @property
+    def file(self) -> Path:
+        """File of the table."""
+        return table_file(self.experiments, self.name)
+
+    def rows_of(self, column: str, size: Size) -> Mapping[str, Overrides]:
+        """Own settings of every row of a column."""
+        return self.columns[column].rows[size]
+
+    def rows(self) -> list[str]:
+        """All rows in the order in which the columns have them."""
+        return list(
+            dict.fromkeys(row for column in self.columns for row in self.rows_of(column, "full"))
+        )
+
+    def settings_of(self, column: str, size: Size) -> dict[str, Scalar]:
+        """Settings that the rows of a column share.
+
+        ``{KEY}`` in ``start-from`` is replaced by the number that the setting KEY has.
+        """
+        found = dict(self.columns[column].settings[size])
+        if START_FROM in found:
+            found[START_FROM] = _VALUE.sub(
+                lambda match: _number(found, match[1]), str(found[START_FROM])
+            )
+        return found
+
+    def start_of(self, size: Size) -> dict[str, Scalar]:
+        """Own settings of the runs whose models the columns start from."""
+        own = flat_settings("start", self.settings.start)
+        if size == "quick":
+            own |= flat_settings("quick.start", part(self.settings.quick, "quick.start"))
+        return own
+
+    def num_clients(self, column: str, size: Size) -> int:
+        """Number of clients of a column."""
+        return self.columns[column].clients[size]
+
+    def paper(self, metric: str, column: str, row: str) -> Sequence[float]:
+        """The paper's mean and, if it has one, standard deviation; empty without a figure."""
+        return self.settings.paper.get(metric, {}).get(column, {}).get(row, ())
+
+
+def table_names(experiments: Path) -> list[str]:
+    """Names of all tables below a folder: the TOML files that have a title.
+
+    Raises
+    ------
+    UserError
+        If there is no table.
+    """
+    files = sorted(experiments.rglob("*.toml"))
+    found = [file for file in files if _is_table(read_toml(file))]
+    if not found:
+        raise UserError(f"{experiments} holds no tables: name their folder with --experiments.")
+    return sorted(file.relative_to(experiments).with_suffix("").as_posix() for file in found)
+
+
+def _number(settings: Overrides, key: str) -> str:
+    value = settings.get(key)
+    if isinstance(value, int | float):
+        return f"{value:g}"
+    raise UserError(f"Key start-from: {{{key}}} is not a setting with a number.")
+
+
+def _is_table(content: Mapping[str, Any]) -> bool:
+    return isinstance(content.get("title"), str)
+
+
+def table_file(experiments: Path, name: str) -> Path:
+    """File of the table ``name``."""
+    return experiments / f"{name}.toml"
+
+
+def read_table(experiments: Path, name: str) -> Table:
+    """Read and check one table.
+
+    Raises
+    ------
+    UserError
+        Naming the tables that exist, or the file and the key that is wrong.
+    """
+    file = table_file(experiments, name)
+    content = read_toml(file) if file.is_file() else {}
+    if not _is_table(content):
+        known = ", ".join(table_names(experiments))
+        raise UserError(f"Unknown table {name!r}; there are {known}.")
+    try:
+        settings = TableSettings.parse(content)
+        table = Table(experiments, name, settings, _columns(file, settings))
+        _check(table)
+    except UserError as error:
+        text = str(error)
+        raise UserError(text if text.startswith(str(experiments)) else f"{file}: {text}") from None
+    return table
+
+
+def _columns(file: Path, settings: TableSettings) -> dict[str, Column]:
+    if bool(settings.rows) == bool(settings.benchmark):
+        raise UserError("The file needs one of the keys rows and benchmark.")
+    if settings.benchmark:
+        if idle := {"clients", "settings", "matrix", "when", "quick"} & settings.model_fields_set:
+            raise UserError(f"Key {min(idle)} has no effect with benchmark: leave it out.")
+        return _measured(settings)
+    if not settings.matrix:
+        raise UserError("Key matrix is missing: its values name the columns.")
+    if isinstance(settings.rows, str):
+        rows: Mapping[str, Overrides] = read_runs(file.parent / settings.rows)
+    else:
+        rows = {row: flat_settings(f"rows.{row!r}", own) for row, own in settings.rows.items()}
+    return expand(settings.model_dump(by_alias=True), rows)
+
+
+def _measured(settings: TableSettings) -> dict[str, Column]:
+    """The columns and rows that the paper has figures for."""
+    found: dict[str, dict[str, Overrides]] = {}
+    for columns in settings.paper.values():
+        for column, figures in columns.items():
+            found.setdefault(column, {}).update({row: {} for row in figures})
+    return {
+        column: Column({}, dict.fromkeys(SIZES, rows), dict.fromkeys(SIZES, 0))
+        for column, rows in found.items()
+    }
+
+
+def pick(wanted: str | None, known: Sequence[str], noun: str) -> list[str]:
+    """Names of a list such as ``FedUL,FedPL`` in the order of ``known``; None: all names.
+
+    Raises
+    ------
+    UserError
+        Naming the ``noun``, such as a row, that is not ``known``.
+    """
+    if wanted is None:
+        return list(known)
+    names = [part.strip() for part in wanted.split(",") if part.strip()]
+    for name in names or [wanted]:
+        if name not in known:
+            raise UserError(f"Unknown {noun} {name!r}; there are {', '.join(known)}.")
+    return [name for name in known if name in names]
+
+
+def _check_start(table: Table) -> None:
+    own = f"runs/{table.name}/"
+    given = table.settings.start
+    for size in SIZES if not table.settings.benchmark else ():
+        columns = [table.settings_of(label, size) for label in table.columns]
+        started = [one for one in columns if str(one.get(START_FROM, "")).startswith(own)]
+        if not started and (given or part(table.settings.quick, "quick.start")):
+            raise UserError(f"Key start has no effect: no column has a start-from below {own}.")
+        if started and not given:
+            raise UserError("Key start is missing: columns start from a run of this table.")
+        for key, value in table.start_of(size).items():
+            if key != START_FROM and all(one.get(key) == value for one in started):
+                raise UserError(f"Key start: the columns have the same {key}: leave it out.")
+    full, quick = table.start_of("full"), table.start_of("quick")
+    for key in flat_settings("quick.start", part(table.settings.quick, "quick.start")):
+        if key in full and full[key] == quick[key]:
+            raise UserError(f"Key quick.start: start has the same {key}: leave it out.")
+
+
+def _check(table: Table) -> None:
+    settings = table.settings
+    for metric in [*settings.measures, *settings.paper]:
+        if metric not in METRICS:
+            raise UserError(f"Unknown measure {metric!r}; there are {', '.join(METRICS)}.")
+    if settings.picture and settings.picture not in table.columns:
+        raise UserError(f"Key picture: there is no column {settings.picture!r}.")
+    _check_start(table)
+    folders: dict[str, str] = {}
+    for label in table.columns:
+        if "," in label:
+            raise UserError(f"Column {label!r}: a comma separates columns on the command line.")
+        other = folders.setdefault(slug(label), label)
+        if other != label:
+            raise UserError(f"Columns {other!r} and {label!r} would share a directory.")
+    if found := next((row for row in table.rows() if "," in row), None):
+        raise UserError(f"Row {found!r}: a comma separates rows on the command line.")
+    for metric, columns in settings.paper.items():
+        if metric not in settings.measures:
+            raise UserError(f"Key paper.{metric}: measures does not have it.")
+        for label, figures in columns.items():
+            place = f"Key paper.{metric}.{label!r}"
+            if label not in table.columns:
+                raise UserError(f"{place}: there is no such column.")
+            rows = table.rows_of(label, "full")
+            if unknown := next((row for row in figures if row not in rows), None):
+                raise UserError(f"{place}.{unknown}: there is no such row.")

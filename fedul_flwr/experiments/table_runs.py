@@ -1,0 +1,100 @@
+"""Run the trials of a table that have no valid result, and store each result."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from fedul_flwr.config.run_config import LAST_MODEL, RunConfig
+from fedul_flwr.experiments.result_file import ResultFile, differences, edited
+from fedul_flwr.experiments.run_trials import Save, Say, run_trials
+from fedul_flwr.experiments.table_file import Table
+from fedul_flwr.experiments.table_plan import Device, local_settings
+from fedul_flwr.experiments.trial import Trial, TrialResult, digest, prepare_directory, read_trial
+from fedul_flwr.experiments.trial_plan import Plan
+from fedul_flwr.results.store import CONFIG, RunDirectory
+
+SETTINGS = "settings.sha256"
+"""File of a run's directory with the digest of the trial's settings."""
+
+
+@dataclass(frozen=True)
+class Reproduction:
+    """Runs of a table at one size.
+
+    Attributes
+    ----------
+    file : file of the results.
+    run : runs a configuration with a number of clients under a title, and raises an error if the
+        run fails.
+    say : prints a line.
+    """
+
+    table: Table
+    file: ResultFile
+    device: Device
+    run: Callable[[RunConfig, int, str], None]
+    say: Say
+
+    def missing(self, plan: Plan, rows: Sequence[str]) -> list[Trial]:
+        """Trials of ``rows`` without a stored result of the same settings."""
+        known = self.file.read()
+        return [
+            trial
+            for trial in plan.trials
+            if trial.row in rows
+            and (
+                (result := known.get(trial.key)) is None
+                or edited(result)
+                or differences(result["settings"], trial.settings)
+            )
+        ]
+
+    def run_missing(self, plans: Sequence[Plan], rows: Sequence[str]) -> int:
+        """Run the trials of ``rows`` without a valid result.
+
+        The directory of an earlier run of the same settings is used: a finished run is stored, an
+        interrupted one resumes. A directory of other settings is emptied.
+
+        Returns
+        -------
+        Number of trials that failed, or that start from a run that failed.
+        """
+        return sum(self._run_column(plan, self.missing(plan, rows)) for plan in plans)
+
+    def _run_column(self, plan: Plan, trials: Sequence[Trial]) -> int:
+        if not trials:
+            return 0
+        self.say(f"{self.table.name}, {self.file.size}, {plan.column}: {len(trials)} to run.")
+        ready = set(plan.seeds)
+        if plan.start is not None:
+            seeds = {trial.seed for trial in trials}
+            first = [trial for trial in plan.start.trials if trial.seed in seeds]
+            ready = {result.trial.seed for result in self._run(plan, first, lambda _: None)}
+        begin = [trial for trial in trials if trial.seed in ready]
+        if waiting := len(trials) - len(begin):
+            self.say(f"{waiting} not run: the run that they start from failed.")
+        return len(trials) - len(self._run(plan, begin, self._store))
+
+    def _run(self, plan: Plan, trials: Sequence[Trial], save: Save) -> list[TrialResult]:
+        """Run trials, and return those that finished."""
+        for trial in trials:
+            self._prepare(trial)
+        found = run_trials(
+            trials, lambda config, title: self.run(config, plan.num_clients, title), self.say, save
+        )
+        return [result for result in found if result.status == "finished"]
+
+    def _store(self, found: Sequence[TrialResult]) -> None:
+        if finished := [result for result in found if result.status == "finished"]:
+            self.file.add(finished, self.device.datasets)
+
+    def _prepare(self, trial: Trial) -> None:
+        """Empty the directory if it has other settings; let a run that resumes use this device."""
+        if prepare_directory(trial.directory, SETTINGS, digest(trial.settings)):
+            self.say(f"{trial.title}: an earlier run had other settings; it starts again.")
+        if (trial.directory / LAST_MODEL).exists() and read_trial(trial).status != "finished":
+            directory = RunDirectory(trial.directory)
+            saved = directory.read_json(CONFIG)
+            saved["settings"] |= local_settings(trial)
+            directory.write_json(CONFIG, saved)

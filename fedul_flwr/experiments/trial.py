@@ -1,0 +1,242 @@
+"""A trial: one run of a row with one seed, and the state of its directory."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from fedul_flwr.config.base import Scalar
+from fedul_flwr.config.run_config import (
+    LAST_MODEL,
+    OF_THE_MACHINE,
+    RunConfig,
+    default_flat,
+    resolve,
+)
+from fedul_flwr.engine.simulate import plan_rounds
+from fedul_flwr.errors import UserError
+from fedul_flwr.methods import find_method
+from fedul_flwr.results.records import Run, number, read_config, read_run, write_atomically
+from fedul_flwr.results.store import CONFIG, ERROR, SUMMARY, RunDirectory
+
+Status = Literal["finished", "failed", "interrupted", "to do"]
+Key = tuple[str, str, int]
+"""Row, column and seed."""
+Change = tuple[str, Any, Any]
+"""Key of a setting, its earlier and its present value."""
+CLIENTS = "num-supernodes"
+"""Key of the number of clients in :attr:`Trial.settings`."""
+
+
+@dataclass(frozen=True)
+class Trial:
+    """One run of a row with one seed.
+
+    Attributes
+    ----------
+    row, seed : the row of the table, and the seed of the run.
+    directory : directory of the run; ``config.output`` is the same.
+    config : settings of the run on this computer.
+    settings : flat settings and :data:`CLIENTS`, without those that do not change the result. A
+        stored result is valid as long as they are the same.
+    column : the column of a paper's table; empty in a comparison of runs.
+    """
+
+    row: str
+    seed: int
+    directory: Path
+    config: RunConfig
+    settings: Mapping[str, Scalar]
+    column: str = ""
+
+    @property
+    def key(self) -> Key:
+        """Row, column and seed."""
+        return self.row, self.column, self.seed
+
+    @property
+    def title(self) -> str:
+        """Row and seed for messages."""
+        return f"{self.row}, seed {self.seed}"
+
+    @property
+    def trains(self) -> bool:
+        """Whether the method trains; if not, its clients label their points once."""
+        return find_method(self.config.method).trains
+
+
+@dataclass(frozen=True)
+class TrialResult:
+    """State of a trial.
+
+    Attributes
+    ----------
+    trial : the trial.
+    status : only a finished trial has a result.
+    run : content of the directory of a finished trial.
+    reason : why a trial failed, in one line.
+    """
+
+    trial: Trial
+    status: Status
+    run: Run | None = None
+    reason: str = ""
+
+    def metric(self, key: str) -> float | None:
+        """A number of the run's summary, such as ``test_error``; None if it is not known."""
+        return number((self.run.summary or {}).get(key)) if self.run else None
+
+
+def read_trial(trial: Trial) -> TrialResult:
+    """Read a trial's directory, which need not exist.
+
+    A run with fewer rounds than ``trial.config`` asks for is interrupted. A run of a method that
+    does not train is either finished or has to start again.
+    """
+    run = read_run(trial.directory) if (trial.directory / CONFIG).exists() else None
+    if run and run.summary and _is_complete(trial, run.summary):
+        return TrialResult(trial, "finished", run)
+    reason = _read_reason(trial.directory)
+    if reason:
+        return TrialResult(trial, "failed", reason=reason)
+    return TrialResult(trial, "interrupted" if _has_model(trial) else "to do")
+
+
+def check_unchanged(trials: Iterable[Trial]) -> None:
+    """Refuse trials whose directory was written with other settings.
+
+    A directory without a trained round is ignored: its trial starts again.
+
+    Raises
+    ------
+    UserError
+        Naming the directory, the setting and both values.
+    """
+    for trial in trials:
+        if not (_has_model(trial) or (trial.directory / SUMMARY).exists()):
+            continue
+        for key, then, now in _changes_on_disk(trial):
+            raise UserError(
+                f"{trial.directory} was run with {key} = {then!r}, not {now!r}: "
+                "name another --output for a comparison with changed settings, or remove that one."
+            )
+
+
+def starting_config(trial: Trial) -> RunConfig:
+    """Configuration that starts the trial, or resumes it after its last complete round.
+
+    A resumed run stays on the device on which it began.
+    """
+    if not _has_model(trial):
+        return trial.config
+    config = resolve({"resume": str(trial.directory)}, Path.cwd())
+    if config.num_rounds != trial.config.num_rounds:
+        config = plan_rounds(config, trial.config.num_rounds)
+    return config
+
+
+def one_line(error: Exception) -> str:
+    """The message of an error in one line, with the type of an unexpected one."""
+    text = str(error) if isinstance(error, UserError) else f"{type(error).__name__}: {error}"
+    return " ".join(text.split())
+
+
+def write_reason(trial: Trial, error: Exception) -> str:
+    """Write why a trial failed to its directory, unless the run did; return it in one line."""
+    if not _read_reason(trial.directory):
+        trial.directory.mkdir(parents=True, exist_ok=True)
+        RunDirectory(trial.directory).write_error(one_line(error))
+    return _read_reason(trial.directory)
+
+
+def remove_reason(trial: Trial) -> None:
+    """Remove the reason of an earlier failure before the trial runs again."""
+    (trial.directory / ERROR).unlink(missing_ok=True)
+
+
+def digest(content: Mapping[str, Any]) -> str:
+    """SHA-256 in hexadecimal of the JSON of ``content`` with sorted keys and no spaces."""
+    text = json.dumps(content, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def prepare_directory(directory: Path, file: str, identity: str) -> bool:
+    """Make ``directory`` with ``identity`` in ``file``, and empty it if ``file`` holds another one.
+
+    Returns
+    -------
+    Whether earlier files were removed.
+    """
+    mark = directory / file
+    outdated = directory.exists() and not (mark.exists() and mark.read_text() == identity)
+    if outdated:
+        shutil.rmtree(directory)
+    directory.mkdir(parents=True, exist_ok=True)
+    write_atomically(mark, identity)
+    return outdated
+
+
+def changed_settings(then: Mapping[str, Any], now: Mapping[str, Any]) -> Iterator[Change]:
+    """Key and both values of each difference between two flat settings.
+
+    A setting that exists on one side only is newer than the other side, where it had the effect of
+    its default. A setting that no longer exists is ignored.
+    """
+    defaults = default_flat()
+    for key in {**now, **then}:
+        if key not in now and key not in defaults:
+            continue
+        before, after = (flat.get(key, defaults.get(key)) for flat in (then, now))
+        if before != after:
+            yield key, before, after
+
+
+def changes_text(changes: Iterable[Change]) -> str:
+    """The first three changes for a message."""
+    return "; ".join(f"{key} was {then!r}, is {now!r}" for key, then, now in list(changes)[:3])
+
+
+def _is_complete(trial: Trial, summary: Mapping[str, Any]) -> bool:
+    if not trial.trains:
+        return summary.get("status") == "completed"
+    if summary.get("budget_exhausted"):
+        return True
+    return int(summary.get("rounds", 0)) >= trial.config.num_rounds
+
+
+def _has_model(trial: Trial) -> bool:
+    return (trial.directory / LAST_MODEL).exists()
+
+
+def _read_reason(directory: Path) -> str:
+    try:
+        text = (directory / ERROR).read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return ""
+    return " ".join(text.split())
+
+
+def _changes_on_disk(trial: Trial) -> Iterator[Change]:
+    """Differences between the settings in the directory and the trial's that change a result."""
+    saved, _ = read_config(trial.directory)
+    for key, then, now in changed_settings(saved, trial.config.to_flat()):
+        if key in OF_THE_MACHINE:
+            continue
+        if key == "selection" and now == "auto":  # the run writes which criterion it took
+            continue
+        if key == "num-rounds" and not trial.trains:
+            continue
+        if key == "num-rounds" and isinstance(then, int) and then < trial.config.num_rounds:
+            continue
+        yield key, then, now
+    run = read_run(trial.directory)
+    clients = (run.summary or {}).get("num_clients")
+    if clients is None and run.federation and trial.config.on_client_failure == "stop":
+        clients = len(run.federation.clients)
+    if clients not in (None, trial.settings[CLIENTS]):
+        yield CLIENTS, clients, trial.settings[CLIENTS]

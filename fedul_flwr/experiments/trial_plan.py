@@ -1,0 +1,241 @@
+"""The trials of named runs with several seeds; all settings are checked before one starts."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import chain
+from pathlib import Path
+from typing import TypeVar
+
+from fedul_flwr.config.base import Scalar, unknown_key
+from fedul_flwr.config.overrides import flatten, read_toml
+from fedul_flwr.config.run_config import (
+    OF_THE_MACHINE,
+    RunConfig,
+    default_flat,
+    keys_in_use,
+    resolve,
+)
+from fedul_flwr.data.split import split_settings
+from fedul_flwr.errors import UserError
+from fedul_flwr.experiments.trial import CLIENTS, Trial
+
+Overrides = Mapping[str, Scalar]
+T = TypeVar("T")
+
+_NOT_SETTABLE = {
+    "seed": "every run gets each of --seeds",
+    "output": "every run has a directory below --output",
+    "resume": "interrupted runs resume by themselves",
+}
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Checked trials of named runs.
+
+    Attributes
+    ----------
+    rows : own settings of every run by its name.
+    shared : settings of all runs as they were given.
+    seeds : every run is trained with each of them.
+    num_clients : number of clients.
+    output : directory of the tables; the trials' directories lie below it.
+    trials : in the order in which they run: all runs with the first seed first.
+    split_warnings : a sentence for each setting by which the data splits of the runs differ.
+    column : the column of a paper's table that they are; empty in a comparison of runs.
+    start : runs whose models these runs start from, one for each seed.
+    """
+
+    rows: Mapping[str, Overrides]
+    shared: Overrides
+    seeds: tuple[int, ...]
+    num_clients: int
+    output: Path
+    trials: tuple[Trial, ...]
+    split_warnings: tuple[str, ...]
+    column: str = ""
+    start: Plan | None = None
+
+
+def read_runs(path: Path) -> dict[str, dict[str, Scalar]]:
+    """Read named runs from a TOML file: every top-level table holds the settings of one run.
+
+    Raises
+    ------
+    UserError
+        If the file cannot be read, has no table, or a setting outside of the tables.
+    """
+    content = read_toml(path)
+    for key, value in content.items():
+        if not isinstance(value, dict):
+            raise UserError(
+                f"{path}: {key} = {value!r} is in no table. Each table is a run; "
+                "give settings of all runs with --run-config."
+            )
+    if not content:
+        raise UserError(f"{path} has no table; each table is a run.")
+    return {name: flatten(table) for name, table in content.items()}
+
+
+def method_runs(text: str) -> dict[str, dict[str, Scalar]]:
+    """A run with default settings for each method of a list such as ``fedul,supervised``."""
+    return {name: {"method": name} for name in _distinct(_parts(text), "--methods")}
+
+
+def parse_seeds(text: str) -> tuple[int, ...]:
+    """Read seeds from a list such as ``0,1,2``.
+
+    Raises
+    ------
+    UserError
+        If the list is empty, names a seed twice, or holds anything but whole numbers from 0 on.
+    """
+    try:
+        seeds = [int(part) for part in _parts(text)]
+    except ValueError:
+        seeds = []
+    if not seeds or min(seeds) < 0:
+        raise UserError(f"--seeds {text!r} must be whole numbers from 0 on, such as 0,1,2.")
+    return tuple(_distinct(seeds, "--seeds"))
+
+
+def slug(name: str) -> str:
+    """A directory name of ``name``: lower-case letters, digits and dashes."""
+    return re.sub(r"[\W_]+", "-", name.lower()).strip("-")[:80]
+
+
+def make_plan(
+    rows: Mapping[str, Overrides],
+    shared: Overrides,
+    seeds: Sequence[int],
+    num_clients: int,
+    output: Path,
+    column: str = "",
+) -> Plan:
+    """Check all settings of all trials before one starts.
+
+    Parameters
+    ----------
+    rows : own settings of each run; they win over shared ones.
+    shared : settings of all runs; a key of a table applies to the runs that use the table.
+    output : relative paths here and in settings start from the working directory.
+
+    Raises
+    ------
+    UserError
+        Naming the run and the setting that is refused.
+    """
+    _check_names(rows)
+    owners = {"--run-config": shared} | {f"run {name!r}": own for name, own in rows.items()}
+    for owner, settings in owners.items():
+        for key in settings.keys() & _NOT_SETTABLE.keys():
+            raise UserError(f"Setting {key} cannot be in {owner}: {_NOT_SETTABLE[key]}.")
+    applied = _applied(rows, shared)
+    output = Path.cwd() / output.expanduser()
+    trials = tuple(
+        _trial(row, column, seed, settings, num_clients, output / slug(row) / f"seed-{seed}")
+        for seed in seeds
+        for row, settings in applied.items()
+    )
+    first = {trial.row: trial.config for trial in reversed(trials)}
+    warnings = _split_warnings({row: first[row] for row in rows})
+    return Plan(rows, shared, tuple(seeds), num_clients, output, trials, tuple(warnings), column)
+
+
+def _check_names(runs: Iterable[str]) -> None:
+    by_slug: dict[str, str] = {}
+    for name in runs:
+        if not slug(name) or not name.isprintable():
+            raise UserError(f"Run {name!r} needs a name in one line with a letter or a digit.")
+        other = by_slug.setdefault(slug(name), name)
+        if other != name:
+            raise UserError(
+                f"Runs {other!r} and {name!r} would share the directory {slug(name)!r}: "
+                "rename one of them."
+            )
+
+
+def apply(shared: Overrides, own: Overrides) -> dict[str, Scalar]:
+    """Own settings on top of the shared settings that the method, base and partition use."""
+    defaults = default_flat()
+    known = {key: value for key, value in {**shared, **own}.items() if key in defaults}
+    in_use = keys_in_use(known)
+    return {**{key: shared[key] for key in shared if key in in_use}, **own}
+
+
+def _applied(runs: Mapping[str, Overrides], shared: Overrides) -> dict[str, dict[str, Scalar]]:
+    """Settings of each run: its own, and the shared ones that it uses."""
+    defaults = default_flat()
+    for key in shared:
+        if key not in defaults:
+            raise unknown_key(key, defaults)
+    applied = {}
+    used: set[str] = set()
+    for name, own in runs.items():
+        try:
+            applied[name] = apply(shared, own)
+        except UserError as error:
+            raise _of_run(name, error) from None
+        used |= applied[name].keys()
+    for key in shared:
+        if key not in used:
+            raise UserError(
+                f"Setting {key} in --run-config has no effect in any of the runs: leave it out."
+            )
+    return applied
+
+
+def _trial(
+    row: str, column: str, seed: int, settings: Overrides, num_clients: int, directory: Path
+) -> Trial:
+    try:
+        # Without the output, which may hold a run already.
+        config = resolve({**settings, "seed": seed}, Path.cwd())
+    except UserError as error:
+        raise _of_run(row, error) from None
+    flat = {key: value for key, value in config.to_flat().items() if key not in OF_THE_MACHINE}
+    config = config.model_copy(update={"output": str(directory)})
+    return Trial(row, seed, directory, config, flat | {CLIENTS: num_clients}, column)
+
+
+def _of_run(name: str, error: UserError) -> UserError:
+    return UserError(f"Run {name!r}: {error}")
+
+
+def _split_warnings(configs: Mapping[str, RunConfig]) -> Iterable[str]:
+    data = {
+        name: {
+            "dataset": config.dataset,
+            "image-size": config.image_size,
+            "client-data": config.client_data,
+            **split_settings(config),
+        }
+        for name, config in configs.items()
+    }
+    for key in dict.fromkeys(chain.from_iterable(data.values())):
+        # Only runs with a partition have settings of its table.
+        names_by_value: dict[Scalar, list[str]] = {}
+        for name, settings in data.items():
+            if key in settings:
+                names_by_value.setdefault(settings[key], []).append(name)
+        if len(names_by_value) > 1:
+            values = "; ".join(
+                f"{value!r} for {', '.join(names)}" for value, names in names_by_value.items()
+            )
+            yield f"The runs do not share their data splits, {key} differs: {values}."
+
+
+def _parts(text: str) -> list[str]:
+    return [part.strip() for part in text.split(",") if part.strip()]
+
+
+def _distinct(values: Sequence[T], option: str) -> Sequence[T]:
+    if not values:
+        raise UserError(f"{option} names nothing; separate names by commas.")
+    for value in values:
+        if values.count(value) > 1:
+            raise UserError(f"{option} names {value} twice.")
+    return values

@@ -1,0 +1,212 @@
+"""Plots of test errors: of the runs of a comparison, and of a column of a paper's table."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.ticker import MaxNLocator
+from numpy.typing import NDArray
+
+from fedul_flwr.experiments.compare_table import Row
+from fedul_flwr.experiments.matrix import Size
+from fedul_flwr.experiments.paper_table import mean_curves
+from fedul_flwr.experiments.ranking import stack_curves
+from fedul_flwr.experiments.result_file import Result
+from fedul_flwr.experiments.table_file import Table
+from fedul_flwr.experiments.trial import Key
+from fedul_flwr.results.figure_style import (
+    COLOURS,
+    DASHES,
+    GREY,
+    MARKERS,
+    legend_below,
+    new_figure,
+    one_line,
+    say_nothing_recorded,
+    scale_errors,
+    set_title,
+    style,
+)
+
+_NAME_LENGTH = 32
+_LABEL_DISTANCE = 0.045
+"""Minimum distance of two labels beside a plot, as a share of its height."""
+
+
+def compare_figure(rows: Sequence[Row]) -> Figure:
+    """Plot a comparison: on the left errors over rounds, on the right the errors of all seeds.
+
+    On the left are the mean and a band of one standard deviation. Without a run that trains, only
+    the right plot is drawn.
+
+    Parameters
+    ----------
+    rows : runs in the order of the table; a run without a finished trial keeps its color.
+    """
+    height = max(3.8, 0.34 * len(rows) + 1.4)
+    if any(row.trains for row in rows):
+        figure = new_figure(11.0, height)
+        left, right = (style(axes) for axes in figure.subplots(1, 2, width_ratios=(1.15, 1)))
+        _draw_rounds(left, rows)
+    else:
+        figure = new_figure(7.2, height)
+        right = style(figure.add_subplot())
+    _draw_ends(right, rows)
+    set_title(figure, "Comparison", "mean and standard deviation over seeds")
+    entries = [
+        Line2D([], [], label=one_line(row.name, 60), markersize=5, **_look(position))
+        for position, row in enumerate(rows)
+    ]
+    legend_below(figure, entries, width=150 if figure.get_figwidth() > 8 else 105)
+    return figure
+
+
+def _look(position: int) -> dict[str, Any]:
+    """Color, dashes and marker of a run: with more than seven runs colors repeat, pairs do not."""
+    cycle = position // len(COLOURS)
+    return {
+        "color": COLOURS[position % len(COLOURS)],
+        "linestyle": DASHES[cycle % len(DASHES)],
+        "marker": MARKERS[cycle % len(MARKERS)],
+        "linewidth": 1.8,
+    }
+
+
+def _draw_rounds(axes: Axes, rows: Sequence[Row]) -> None:
+    curves = [
+        stack_curves(
+            dict(zip(*result.run.series("test_error"), strict=True))
+            for result in row.finished
+            if result.run is not None
+        )
+        for row in rows
+    ]
+    shown = [value for _, values in curves for value in values.ravel()]
+    axes.set_xlabel("round")
+    axes.set_ylabel("mean test error (%)")
+    if not shown:
+        say_nothing_recorded(axes)
+        return
+    for position, (rounds, values) in enumerate(curves):
+        if not rounds:
+            continue
+        mean = values.mean(axis=0)
+        axes.plot(
+            rounds, mean, markersize=4, markevery=max(1, len(rounds) // 12), **_look(position)
+        )
+        if len(values) > 1:
+            std = values.std(axis=0, ddof=1)
+            # A logarithmic axis cannot show values at or below 0.
+            low = np.maximum(mean - std, values.min(axis=0) / 2)
+            color = COLOURS[position % len(COLOURS)]
+            axes.fill_between(rounds, low, mean + std, color=color, alpha=0.13, linewidth=0)
+    axes.margins(x=0.02)
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True, steps=[1, 2, 5, 10]))
+    scale_errors(axes, "y", shown)
+
+
+def _draw_ends(axes: Axes, rows: Sequence[Row]) -> None:
+    values = []
+    for position, row in enumerate(rows):
+        errors = [value for r in row.finished if (value := r.metric("test_error")) is not None]
+        values += errors
+        look = _look(position)
+        if not errors:
+            continue
+        # Dots of equal errors would hide each other.
+        heights = position + np.linspace(-0.2, 0.2, len(errors)) if len(errors) > 1 else [position]
+        dots = {"color": look["color"], "marker": look["marker"], "linestyle": "none"}
+        axes.plot(errors, heights, markersize=5, alpha=0.5, markeredgewidth=0, **dots)
+        axes.errorbar(
+            row.ranking.error.mean or 0.0,
+            position,
+            xerr=row.ranking.error.std,
+            color=look["color"],
+            elinewidth=1.8,
+            capsize=4,
+            marker="|",
+            markersize=15,
+            markeredgewidth=2,
+        )
+    trained = {row.trains for row in rows}
+    if trained == {False}:
+        axes.set_xlabel("error of labels of each seed (%)")
+    elif False in trained:
+        axes.set_xlabel("error of labels, or test error, of each seed (%)")
+    else:
+        axes.set_xlabel("test error in the best round of each seed (%)")
+    axes.set_ylim(len(rows) - 0.4, -0.6)  # the first run on top, as in the table
+    if not values:
+        say_nothing_recorded(axes)
+        return
+    scale_errors(axes, "x", values)
+    names = [one_line(row.name, _NAME_LENGTH) for row in rows]
+    axes.set_yticks(range(len(rows)), names)
+    for label in axes.get_yticklabels():
+        label.set_parse_math(False)
+    axes.grid(visible=False, axis="y")
+
+
+def column_figure(
+    table: Table, column: str, size: Size, results: Mapping[Key, Result], *, tuned: bool = False
+) -> Figure:
+    """Plot the mean test error over the rounds of every row of a column that has a result.
+
+    Parameters
+    ----------
+    results : of the table at ``size``; at least one of ``column`` with a test error.
+    tuned : whether the rows have the settings that a search chose for them.
+    """
+    curves = mean_curves(table, column, results)
+    colors = dict(zip(curves, [*COLOURS] * len(curves), strict=False))
+    figure = new_figure(8.4, 4.4)
+    axes = style(figure.add_subplot())
+    axes.set_xlabel("round")
+    axes.set_ylabel("test error (%)")
+    for row, (rounds, errors) in curves.items():
+        axes.plot(rounds, errors, color=colors[row], linewidth=2.2, marker="o", markersize=2.5)
+    scale_errors(axes, "y", [error for _, errors in curves.values() for error in errors])
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    axes.margins(x=0.02)
+    _label_ends(figure, axes, {row: errors[-1] for row, (_, errors) in curves.items()}, colors)
+    set_title(figure, table.settings.title, column)
+    seeds = {seed for _, name, seed in results if name == column}
+    means = ", mean over a row's seeds" if len(seeds) > 1 else ""
+    quick = "quick size, " if size == "quick" else ""
+    searched = ", every row with settings that one search chose for it" if tuned else ""
+    subtitle = f"{quick}{table.num_clients(column, size)} clients{means}{searched}"
+    axes.set_title(subtitle, loc="left", fontsize=9, color=GREY)
+    return figure
+
+
+def _label_ends(
+    figure: Figure, axes: Axes, ends: Mapping[str, float], colors: Mapping[str, str]
+) -> None:
+    """Write each row's name and last error beside the end of its line."""
+    figure.canvas.draw()  # it sets the transformations of the axes
+    ordered = sorted(ends, key=lambda row: -ends[row])
+    heights = axes.transAxes.inverted().transform(
+        axes.transData.transform([(0, ends[row]) for row in ordered])
+    )[:, 1]
+    for row, height in zip(ordered, _spread(heights), strict=True):
+        label = axes.text(
+            *(1.015, height, f"{row}  {ends[row]:.2f}"),
+            transform=axes.transAxes,
+            color=colors[row],
+            va="center",
+            fontsize=10,
+        )
+        label.set_parse_math(False)
+
+
+def _spread(heights: NDArray[np.float64]) -> list[float]:
+    """Move falling ``heights`` apart by the minimum distance, from the lowest upwards."""
+    placed: list[float] = []
+    for height in heights[::-1]:
+        placed.append(max(height, placed[-1] + _LABEL_DISTANCE) if placed else max(height, 0.0))
+    return placed[::-1]

@@ -1,1 +1,0 @@
-"""The papers' tables: their figures, the runs behind ours, and both side by side."""

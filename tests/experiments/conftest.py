@@ -1,0 +1,30 @@
+"""Working directories with the miniature table of digits."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.support.digits_table import FILE, METHODS, SEARCH, TABLE
+
+
+@pytest.fixture
+def digits_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A working directory with the miniature table and a page to render to."""
+    monkeypatch.chdir(tmp_path)
+    FILE.parent.mkdir(parents=True)
+    FILE.write_text(TABLE)
+    (FILE.parent / "methods.toml").write_text(METHODS)
+    (tmp_path / "docs").mkdir()
+    (tmp_path / "docs" / "tables.md").write_text(
+        "before\n<!-- tables: begin -->\nold\n<!-- tables: end -->\nafter\n"
+    )
+    return tmp_path
+
+
+@pytest.fixture
+def digits_search(digits_table: Path) -> Path:
+    """The same with a search of three trials for each of the table's two methods."""
+    (digits_table / "experiments" / "search.toml").write_text(SEARCH)
+    return digits_table

@@ -1,0 +1,197 @@
+"""``fedul-flwr compare``: its options, and the real thing in process."""
+
+from __future__ import annotations
+
+import csv
+import itertools
+from pathlib import Path
+from typing import Any, Self
+
+import pytest
+from typer.testing import CliRunner
+
+from fedul_flwr.cli.main import app
+from fedul_flwr.config.run_config import RunConfig
+from fedul_flwr.engine import in_process as simulation
+from fedul_flwr.engine import submit as launcher
+from fedul_flwr.engine.submit import RunOutcome
+from tests.runs import MeddlingGrid, is_train, last_model, metrics, summary
+
+runner = CliRunner()
+QUICK = 'num-rounds=2 local-epochs=1 model="mlp"'
+TWO = ("--methods", "fedul,supervised", "--seeds", "0,1", "--num-supernodes", "3")
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.fixture
+def ran(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Records each simulated run as ``method-seed``."""
+    started: list[str] = []
+    real = simulation.run_in_process
+
+    def count(config: RunConfig, clients: int, **options: Any) -> None:
+        started.append(f"{config.method}-{config.seed}")
+        real(config, clients, **options)
+
+    monkeypatch.setattr(simulation, "run_in_process", count)
+    return started
+
+
+def compare(*arguments: str) -> Any:
+    return runner.invoke(app, ["compare", *arguments])
+
+
+def rows(path: Path) -> list[dict[str, str]]:
+    with path.open() as file:
+        return list(csv.DictReader(file))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ([], "takes either --runs FILE or --methods"),
+        (["--methods", "fedul", "--runs", "x.toml"], "takes either --runs FILE or --methods"),
+        (["--runs", "absent.toml"], "absent.toml cannot be read: No such file or directory"),
+        (["--methods", "fedul", "--seeds", "x"], "must be whole numbers"),
+        (["--methods", "fedul,x"], "Run 'x': Setting method = 'x': must be one of fedul"),
+        (["--methods", "fedul", "-c", "seed=1"], "seed cannot be in --run-config"),
+    ],
+)
+def test_given_wrong_arguments_then_they_are_refused_and_nothing_is_written(
+    arguments: list[str], words: str, here: Path
+) -> None:
+    done = compare(*arguments)
+    assert done.exit_code == 1
+    assert words in done.stderr
+    assert list(here.iterdir()) == []
+
+
+def test_given_two_methods_and_seeds_then_each_trial_is_the_run_of_the_run_command(
+    here: Path, ran: list[str]
+) -> None:
+    arguments = (*TWO, "-c", QUICK, "--in-process")
+    done = compare(*arguments)
+    assert done.exit_code == 0, done.output
+    assert ran == ["fedul-0", "supervised-0", "fedul-1", "supervised-1"]
+    output = here / "runs" / "compare-fedul-supervised"
+    assert "trial 4 of 4: supervised, seed 1, about " in done.output
+    assert "round 2/2: test error" in done.output
+    assert f"Saved: {output}" in done.output
+    fedul, supervised = rows(output / "comparison.csv")
+    trials = rows(output / "trials.csv")
+    errors = [float(trial["test_error"]) for trial in trials if trial["run"] == "fedul"]
+    assert float(fedul["mean"]) == pytest.approx(sum(errors) / 2)
+    assert (supervised["marked"], supervised["n_seeds"]) == ("true", "2")
+
+    # A trial is the run that `run` makes of the same settings.
+    plain = ["run", "-c", QUICK, "-c", "seed=1 method='fedul'", "--num-supernodes", "3"]
+    assert runner.invoke(app, [*plain, "--in-process", "--output", "plain"]).exit_code == 0
+    trial = output / "fedul" / "seed-1"
+    assert metrics(trial) == metrics(here / "plain")
+    one, two = last_model(trial), last_model(here / "plain")
+    assert all((one[name] == two[name]).all() for name in two)
+
+    ran.clear()
+    again = compare(*arguments)
+    assert again.exit_code == 0
+    assert ran == []
+    assert "4 of 4 trials are finished already." in again.output
+
+
+def test_given_ctrl_c_then_the_same_command_resumes(
+    here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = simulation.run_in_process
+
+    def interrupted(config: RunConfig, clients: int, **_: Any) -> None:
+        rounds = itertools.count(1)
+
+        def stop_in_round_2(call: int, replies: list[Any]) -> list[Any]:
+            if is_train(replies) and next(rounds) == 2:
+                raise KeyboardInterrupt
+            return replies
+
+        real(config, clients, wrap_grid=lambda grid: MeddlingGrid(grid, stop_in_round_2))
+
+    monkeypatch.setattr(simulation, "run_in_process", interrupted)
+    arguments = ("--methods", "fedul", "--seeds", "0", "--num-supernodes", "3", "-c", QUICK)
+    done = compare(*arguments, "--in-process")
+    assert done.exit_code == 130
+    assert "The same command resumes from here." in done.stderr
+    trial = here / "runs" / "compare-fedul" / "fedul" / "seed-0"
+    assert not (trial / "summary.json").exists()
+    before = metrics(trial)
+    assert [line["round"] for line in before] == [1]
+
+    monkeypatch.setattr(simulation, "run_in_process", real)
+    assert compare(*arguments, "--in-process").exit_code == 0
+    assert metrics(trial)[0] == before[0]
+    assert summary(trial)["rounds"] == 2
+
+
+def test_given_a_failing_run_then_the_table_is_printed_and_the_exit_code_is_1(
+    here: Path, ran: list[str]
+) -> None:
+    (here / "runs.toml").write_text('[good]\nmethod = "supervised"\n[bad]\nmodel = "x:y"\n')
+    arguments = ("--runs", "runs.toml", "--seeds", "0", "--num-supernodes", "2", "-c", QUICK)
+    done = compare(*arguments, "--in-process", "--output", "here")
+    assert done.exit_code == 1, done.output
+    assert "Failed: bad, seed 0: " in done.output
+    assert "failed" in (here / "here" / "comparison.md").read_text()
+    compare(*arguments, "--in-process", "--output", "here")
+    assert ran == ["supervised-0", "fedul-0", "fedul-0"]
+
+
+def test_given_simulations_then_they_share_a_superlink_and_a_dead_one_is_replaced(
+    here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    links: list[Any] = []
+    used: list[tuple[Any, dict[str, Any]]] = []
+
+    class FakeSuperLink:
+        code: int | None = None
+
+        def __enter__(self) -> Self:
+            links.append(self)
+            return self
+
+        def __exit__(self, *_: object) -> None:
+            links.append("stopped")
+
+        def exit_code(self) -> int | None:
+            return self.code
+
+    def run_app(superlink: Any, app_dir: Path, flat: Any, **options: Any) -> RunOutcome:
+        used.append((superlink, options))
+        if len(used) == 2:
+            superlink.code = 1
+        return RunOutcome("lost", "It died.")
+
+    monkeypatch.setattr(launcher, "LocalSuperLink", FakeSuperLink)
+    monkeypatch.setattr(launcher, "run_app", run_app)
+    done = compare(*TWO, "--client-cpus", "2", "--client-gpus", "0.5", "-c", QUICK)
+    assert done.exit_code == 1
+    assert done.output.count("It died. The log of the run is ") == 8  # at once, and at the end
+    first, second = links[:2]  # the dead one is replaced
+    assert [link for link, _ in used] == [first, first, second, second]
+    assert links[2:] == ["stopped", "stopped"]
+    sizes = [used[0][1][key] for key in ("num_supernodes", "client_cpus", "client_gpus")]
+    assert sizes == [3, 2, 0.5]
+
+
+def test_given_finished_trials_then_no_superlink_starts(
+    here: Path, monkeypatch: pytest.MonkeyPatch, ran: list[str]
+) -> None:
+    arguments = ("--methods", "supervised", "--seeds", "0", "--num-supernodes", "2", "-c", QUICK)
+    assert compare(*arguments, "--in-process").exit_code == 0
+
+    def refuse(*_: object) -> None:
+        raise AssertionError("nothing is left to simulate")
+
+    monkeypatch.setattr(launcher, "LocalSuperLink", refuse)
+    assert compare(*arguments).exit_code == 0

@@ -1,0 +1,140 @@
+"""Comparisons with methods that label and do not train."""
+
+from __future__ import annotations
+
+import csv
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from PIL import Image
+from typer.testing import CliRunner
+
+from fedul_flwr.cli.main import app
+from fedul_flwr.config.run_config import RunConfig
+from fedul_flwr.engine import in_process as simulation
+from fedul_flwr.experiments.compare_table import headings, make_rows, notes
+from fedul_flwr.experiments.trial import read_trial
+from fedul_flwr.experiments.trial_plan import Plan, make_plan
+from fedul_flwr.experiments.trial_plots import compare_figure
+from tests.results.synthetic import write_label_run
+from tests.runs import summary
+
+RUNS = """
+["3 neighbours"]
+method = "xclp-predict"
+xclp.k = 3
+["10 neighbours"]
+method = "xclp-predict"
+"""
+OPTIONS = ("--runs", "runs.toml", "--seeds", "0,1", "--num-supernodes", "3", "--in-process")
+QUICK = ("-c", 'labels.total=30 xclp-predict.compare=false xclp.secure="plaintext"')
+LABELS = {"method": "xclp-predict"}
+MODEL = {"method": "labels-only"}
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "runs.toml").write_text(RUNS)
+    return tmp_path
+
+
+@pytest.fixture
+def ran(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    started: list[str] = []
+    real = simulation.run_in_process
+
+    def count(config: RunConfig, clients: int, **options: Any) -> None:
+        started.append(Path(config.output).relative_to(Path.cwd() / "out").as_posix())
+        real(config, clients, **options)
+
+    monkeypatch.setattr(simulation, "run_in_process", count)
+    return started
+
+
+def compare(*more: str) -> Any:
+    return CliRunner().invoke(app, ["compare", *OPTIONS, *QUICK, "--output", "out", *more])
+
+
+def plan(tmp_path: Path, *runs: dict[str, Any], num_rounds: int = 2) -> Plan:
+    named = {str(run["method"]): run for run in runs}
+    return make_plan(named, {"num-rounds": num_rounds}, (0,), 3, tmp_path / "out")
+
+
+def test_given_two_settings_and_seeds_then_their_labels_are_compared(
+    here: Path, ran: list[str]
+) -> None:
+    done = compare()
+    assert done.exit_code == 0, done.output
+    trials = [f"{run}-neighbours/seed-{seed}" for seed in (0, 1) for run in (3, 10)]
+    assert ran == trials
+    assert "3 neighbours, seed 0: error of labels " in done.output
+    assert "rounds" not in done.output
+    with (here / "out" / "trials.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    assert [row["status"] for row in rows] == ["finished"] * 4
+    for row in rows:
+        scores = json.loads((here / "out" / row["directory"] / "labels.json").read_text())
+        assert float(row["test_error"]) == scores["sources"]["xclp"]["error"]
+    text = (here / "out" / "comparison.md").read_text()
+    assert text.splitlines()[2].startswith("| run | error (%) | 95 % | p | best round |")
+    assert "It is the error of the labels that clients gave their new points" in text
+    assert "test error" not in text
+
+    # Nothing runs twice, whatever num-rounds is: there are no rounds.
+    ran.clear()
+    assert compare("-c", "num-rounds=7").exit_code == 0
+    assert ran == []
+
+
+def test_given_an_interrupted_labeling_then_it_starts_again(here: Path, ran: list[str]) -> None:
+    assert compare().exit_code == 0
+    trial = here / "out" / "3-neighbours" / "seed-1"
+    before = (trial / "labels.json").read_bytes()
+    error = summary(trial)["test_error"]
+    (trial / "summary.json").unlink()
+    (trial / "clients" / "0" / "labels.csv").write_text("half")
+    ran.clear()
+    done = compare()
+    assert done.exit_code == 0, done.output
+    assert ran == ["3-neighbours/seed-1"]
+    assert (trial / "labels.json").read_bytes() == before
+    assert summary(trial)["test_error"] == error
+
+
+def test_given_a_labeling_then_the_status_in_its_summary_counts(here: Path) -> None:
+    (trial,) = plan(here, LABELS).trials
+    assert read_trial(trial).status == "to do"
+    write_label_run(trial.directory)
+    assert read_trial(trial).status == "finished"
+    (trial.directory / "summary.json").write_text('{"status": "other"}')
+    assert read_trial(trial).status == "to do"
+
+
+def test_given_training_and_labeling_runs_then_the_notes_say_what_each_error_is(here: Path) -> None:
+    asked = plan(here, LABELS, MODEL)
+    write_label_run(asked.trials[0].directory)
+    rows = make_rows(asked, [read_trial(trial) for trial in asked.trials])
+    assert headings(rows)[1] == "error (%)"
+    said = notes(asked, rows, "Bold")
+    assert said[1].startswith("xclp-predict: It is the error of the labels that clients gave ")
+    assert said[2].startswith(
+        "The other runs: It is the test error of the model of the best round."
+    )
+    figure = compare_figure(rows)
+    assert len(figure.axes) == 2
+    assert "error of labels, or test error" in figure.axes[1].get_xlabel()
+
+
+def test_given_labels_without_true_labels_then_a_note_says_so(here: Path) -> None:
+    asked = plan(here, LABELS)
+    write_label_run(asked.trials[0].directory, scored=False)
+    rows = make_rows(asked, [read_trial(trial) for trial in asked.trials])
+    assert "There are no true labels to score the labels of: xclp-predict, seed 0." in notes(
+        asked, rows, "Bold"
+    )
+    compare_figure(rows).savefig(here / "figure.png")
+    with Image.open(here / "figure.png") as picture:
+        assert picture.width < 800

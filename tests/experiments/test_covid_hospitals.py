@@ -1,0 +1,210 @@
+"""experiments/covid_hospitals.py on made-up images: who holds what, and who can read it."""
+
+from __future__ import annotations
+
+import csv
+import importlib.util
+import io
+import json
+from collections import defaultdict
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from PIL import Image
+
+from fedul_flwr.config.run_config import RunConfig
+from fedul_flwr.data.local_data import load_unlabeled_sets
+from fedul_flwr.data.local_labels import load_partly_labeled
+from fedul_flwr.experiments.matrix import Size
+from fedul_flwr.experiments.table_file import read_table
+from fedul_flwr.experiments.table_plan import Device, plan_column
+from tests.runs import metrics, train
+
+ROOT = Path(__file__).parents[2]
+EXPERIMENTS = ROOT / "experiments"
+NAMES = ["none", "covid", "other"]
+SHAPE = (8, 8, 1)
+
+
+def load_script() -> ModuleType:
+    path = ROOT / "experiments" / "covid_hospitals.py"
+    spec = importlib.util.spec_from_file_location("covid_hospitals", path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+script = load_script()
+
+
+def png(label: int, number: int) -> dict[str, Any]:
+    """An image that no other has: its number is in two pixels, its class in a third."""
+    pixels = np.zeros(SHAPE[:2], dtype=np.uint8)
+    pixels[0, :3] = number // 256, number % 256, label
+    buffer = io.BytesIO()
+    Image.fromarray(pixels).save(buffer, "png")
+    return {"bytes": buffer.getvalue(), "path": None}
+
+
+def write(path: Path, patients: list[str], first: int, rng: np.random.Generator) -> None:
+    label_of = {patient: int(rng.choice(3, p=[0.5, 0.15, 0.35])) for patient in set(patients)}
+    labels = [label_of[patient] for patient in patients]
+    images = [png(label, first + row) for row, label in enumerate(labels)]
+    about = {"info": {"features": {"label": {"names": NAMES, "_type": "ClassLabel"}}}}
+    table = pa.table({"image": images, "label": labels, "group_id": patients})
+    pq.write_table(table.replace_schema_metadata({"huggingface": json.dumps(about)}), path)
+
+
+@pytest.fixture(scope="module")
+def hospitals(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    place = tmp_path_factory.mktemp("covid")
+    rng = np.random.default_rng(0)
+    of_train = [f"p{rng.integers(500)}" for _ in range(900)]
+    write(place / "train.parquet", of_train, 0, rng)
+    write(place / "test.parquet", [f"t{row // 2}" for row in range(60)], 900, rng)
+    script.write_hospitals(place, place / "covid-hospitals")
+    return place / "covid-hospitals"
+
+
+def folders(hospitals: Path, name: str) -> list[Path]:
+    return sorted((hospitals / name).iterdir())
+
+
+def numbers(images: np.ndarray[Any, Any]) -> list[int]:
+    return (256 * images[:, 0, 0, 0].astype(int) + images[:, 0, 1, 0]).tolist()
+
+
+def test_given_patients_then_each_is_at_one_place_and_classes_are_spread_evenly() -> None:
+    rng = np.random.default_rng(1)
+    patients = [f"p{rng.integers(300)}" for _ in range(600)]
+    labels = rng.choice(3, 600, p=[0.6, 0.1, 0.3])
+    places = script.deal_patients(labels, patients, 6, seed=0)
+    assert sorted(np.concatenate(places)) == list(range(600))
+    homes = defaultdict(set)
+    for place, rows in enumerate(places):
+        for row in rows:
+            homes[patients[row]].add(place)
+    assert all(len(found) == 1 for found in homes.values())
+    counts = np.array([np.bincount(labels[rows], minlength=3) for rows in places])
+    # A patient has two images on average and seven at most; 60 of the rarest class are 10 a place.
+    assert np.ptp(counts[:, 1]) <= 4
+    assert np.ptp(counts.sum(axis=1)) <= 30
+
+
+def test_given_as_many_patients_as_places_then_each_place_has_one_of_each_class() -> None:
+    # The rarest class, 1, goes first: one of its patients to each place; then classes 2 and 0.
+    labels = np.array([0, 0, 0, 0, 0, 0, 1, 1, 2, 2, 2, 2])
+    patients = ["a", "a", "a", "b", "b", "b", "c", "d", "e", "e", "f", "f"]
+    for rows in script.deal_patients(labels, patients, 2, seed=3):
+        np.testing.assert_array_equal(np.bincount(labels[rows]), [3, 1, 2])
+
+
+def test_given_the_written_folders_then_no_two_places_share_an_image(hospitals: Path) -> None:
+    for many in ("10-hospitals-all", "5-hospitals-all"):
+        found = [
+            numbers(load_partly_labeled(folder, NAMES, SHAPE).images)
+            for folder in folders(hospitals, many)
+        ]
+        everything = [number for inside in found for number in inside]
+        server = pq.read_table(hospitals / "server" / "train.parquet").num_rows
+        assert len(everything) == len(set(everything)) == 900 - server
+        assert 150 < server < 210
+
+
+def test_given_few_labels_then_each_hospital_has_five_right_ones_of_each_class(
+    hospitals: Path,
+) -> None:
+    few = folders(hospitals, "10-hospitals-few")
+    assert len(few) == 10
+    for folder in few:
+        data = load_partly_labeled(folder, NAMES, SHAPE)
+        known = data.labels >= 0
+        np.testing.assert_array_equal(np.bincount(data.labels[known], minlength=3), [5, 5, 5])
+        np.testing.assert_array_equal(data.images[data.points[known]][:, 0, 2, 0],
+                                      data.labels[known])  # fmt: skip
+        everything = load_partly_labeled(hospitals / "10-hospitals-all" / folder.name, NAMES, SHAPE)
+        assert sorted(numbers(data.images)) == sorted(numbers(everything.images))
+        assert (everything.labels >= 0).all()
+
+
+@pytest.mark.parametrize("count", [6, 12])
+def test_given_unlabeled_sets_then_their_class_shares_are_those_in_the_file(
+    hospitals: Path, count: int
+) -> None:
+    places = folders(hospitals, f"5-hospitals-sets-{count}")
+    assert len(places) == 5
+    for folder in places:
+        sets = load_unlabeled_sets(folder, NAMES, 3, SHAPE)
+        assert sets.priors.shape == (count, 3)
+        for number, shares in enumerate(sets.priors):
+            inside = sets.images[sets.points[sets.sets == number]]
+            counts = np.bincount(inside[:, 0, 2, 0], minlength=3)
+            np.testing.assert_allclose(counts / counts.sum(), shares, atol=1e-12)
+        everything = load_partly_labeled(hospitals / "5-hospitals-all" / folder.name, NAMES, SHAPE)
+        assert sorted(numbers(sets.images)) == sorted(numbers(everything.images))
+
+
+def test_given_a_hospitals_images_then_no_label_is_among_them(hospitals: Path) -> None:
+    for file in hospitals.glob("*-hospitals-*/*/*.parquet"):
+        assert pq.read_schema(file).names == ["image"]
+    with (hospitals / "10-hospitals-few" / "hospital-0" / "labels.csv").open() as file:
+        assert {row["label"] for row in csv.DictReader(file)} == set(NAMES)
+
+
+def test_given_a_patient_in_training_and_test_images_then_it_is_refused(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    write(tmp_path / "train.parquet", ["a", "b"], 0, rng)
+    write(tmp_path / "test.parquet", ["b", "c"], 2, rng)
+    with pytest.raises(ValueError, match="1 patients are among training and test images"):
+        script.write_hospitals(tmp_path, tmp_path / "out")
+
+
+@pytest.mark.parametrize(("recipe", "clients"), [("covid-fedmatch", 10), ("covid-fedul", 5)])
+@pytest.mark.parametrize("size", ["full", "quick"])
+def test_given_a_recipe_then_all_its_rows_have_the_same_hospitals(
+    recipe: str, clients: int, size: Size
+) -> None:
+    table = read_table(EXPERIMENTS, f"recipes/{recipe}")
+    for column in table.columns:
+        plan = plan_column(table, column, size, (0,), Device())
+        assert plan.num_clients == clients
+        # Hospitals are the same, and the folder with all labels is another.
+        assert all("client-data differs" in warning for warning in plan.split_warnings)
+        assert {trial.config.learning_rate_schedule for trial in plan.trials} == {"constant"}
+
+
+@pytest.mark.parametrize(
+    ("method", "place", "clients", "options"),
+    [
+        ("fedmatch", "10-hospitals-few", 10, {}),
+        ("given-labels", "10-hospitals-few", 10, {}),
+        ("given-labels", "10-hospitals-few", 10,
+         {"scenario.labels-at": "server", "server_fraction": 0.4}),
+        ("fedul", "5-hospitals-sets-6", 5, {}),
+        ("supervised", "5-hospitals-all", 5, {}),
+    ],
+)  # fmt: skip
+def test_given_a_method_then_it_runs_at_the_hospitals(
+    settings: Callable[..., RunConfig],
+    hospitals: Path,
+    method: str,
+    place: str,
+    clients: int,
+    options: dict[str, Any],
+) -> None:
+    config = settings(
+        method=method, dataset=str(hospitals / "server"), client_data=str(hospitals / place),
+        model="mlp", num_rounds=1, local_epochs=1, validation_fraction=0.5, **options,
+    )  # fmt: skip
+    (line,) = metrics(train(config, clients))
+    at_server = "server_fraction" in options
+    assert line["clients"] == (0 if at_server else clients)
+    assert 0 <= line["test_error"] <= 100

@@ -1,0 +1,89 @@
+"""The measure of a trial in the round that its run keeps."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+
+from fedul_flwr.config.run_config import RunConfig, parse_flat
+from fedul_flwr.errors import UserError
+from fedul_flwr.experiments.criterion import Criterion, is_diverged, make_criterion
+
+LINES = [
+    {"round": 1, "validation_error": 9.0, "heldout_loss": 0.9, "test_error": 1.0},
+    {"round": 2, "validation_error": 5.0, "heldout_loss": 0.7, "test_error": 1.0},
+    {"round": 3, "validation_error": None, "heldout_loss": 0.1, "test_error": 1.0},
+    {"round": 4, "validation_error": 5.0, "heldout_loss": 0.5, "test_error": 1.0},
+    {"round": 5, "validation_error": 7.0, "heldout_loss": 0.8, "test_error": 1.0},
+]
+
+
+def config(**overrides: Any) -> RunConfig:
+    return parse_flat({key.replace("_", "-"): value for key, value in overrides.items()})
+
+
+@pytest.mark.parametrize(
+    ("name", "selection", "kept"),
+    [
+        ("validation", "validation", (2, 5.0)),  # the first of equals
+        ("validation", "last", (5, 7.0)),
+        ("validation", "heldout", (4, 5.0)),  # of rounds with both figures
+        ("heldout", "heldout", (3, 0.1)),
+        ("heldout", "last", (5, 0.8)),
+    ],
+)
+def test_given_a_selection_then_the_measure_is_that_of_the_round_the_run_keeps(
+    name: Any, selection: str, kept: tuple[int, float]
+) -> None:
+    assert Criterion(name, selection).kept(LINES) == kept
+
+
+def test_given_rounds_without_a_number_then_they_are_ignored() -> None:
+    lines = [{"round": 1, "heldout_loss": math.nan}, {"round": 2, "heldout_loss": 3.0}]
+    assert Criterion("heldout", "heldout").kept(lines) == (2, 3.0)
+    assert Criterion("heldout", "heldout").kept(lines[:1]) is None
+    assert Criterion("validation", "validation").kept([]) is None
+
+
+def test_given_a_loss_that_is_not_finite_then_the_run_has_diverged() -> None:
+    assert is_diverged({"round": 1, "surrogate_loss": math.nan})
+    assert is_diverged({"round": 1, "loss": math.inf})
+    assert not is_diverged({"round": 1, "loss": 2.0, "heldout_loss": None, "test_error": math.nan})
+
+
+@pytest.mark.parametrize(
+    ("name", "settings", "selection"),
+    [
+        ("validation", {}, "validation"),
+        ("validation", {"selection": "last"}, "last"),
+        ("heldout", {}, "heldout"),
+        ("heldout", {"selection": "validation"}, "heldout"),
+        ("heldout", {"selection": "last"}, "last"),
+    ],
+)
+def test_given_heldout_then_no_label_chooses_the_round_and_else_the_runs_own_selection(
+    name: Any, settings: dict[str, Any], selection: str
+) -> None:
+    found = make_criterion(name, config(**settings), config(**settings))
+    assert (found.name, found.selection) == (name, selection)
+    measured = "heldout" if name == "heldout" else selection
+    assert found.settings() == {"selection": measured, "measure-test-error": False}
+
+
+def test_given_validation_points_of_trials_alone_then_runs_choose_their_round_as_before() -> None:
+    own = config(method="supervised", validation_fraction=0.0)
+    trial = config(method="supervised", validation_fraction=0.1)
+    assert make_criterion("validation", own, trial).selection == "last"
+    with pytest.raises(UserError, match="There are no validation points"):
+        make_criterion("validation", own, own)
+
+
+def test_given_a_method_without_the_measure_then_it_is_refused() -> None:
+    supervised = config(method="supervised")
+    with pytest.raises(UserError, match="'supervised' has no held-out loss"):
+        make_criterion("heldout", supervised, supervised)
+    labeling = config(method="xclp-predict")
+    with pytest.raises(UserError, match="'xclp-predict' does not train"):
+        make_criterion("validation", labeling, labeling)

@@ -1,0 +1,236 @@
+"""The tables of FedUL and of the bi-objective report have the settings of the papers."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from fedul_flwr.config.base import Scalar
+from fedul_flwr.config.overrides import parse_overrides
+from fedul_flwr.experiments.table_file import table_names
+from fedul_flwr.experiments.trial_plan import make_plan, read_runs
+from fedul_flwr.methods import METHODS, PARTLY_LABELED
+from tests.support.paper_tables import (
+    EXPERIMENTS,
+    changed_by_quick,
+    column_settings,
+    columns,
+    row_settings,
+    table,
+)
+
+OVERVIEW = EXPERIMENTS / "overview"
+COLUMNS = {
+    "bi-objective/table-1": 2,
+    "fedmatch/figure-6ab": 1,
+    "fedmatch/figure-6c": 1,
+    "fedmatch/figure-9": 2,
+    "fedmatch/table-1": 4,
+    "fedmatch/table-2": 2,
+    "fedmatch/table-5": 4,
+    "fedmatch/table-6": 5,
+    "fedul/figure-3": 10,
+    "fedul/table-1": 12,
+    "fedul/table-2": 3,
+    "fedul/table-d8": 5,
+    "fedul/table-e10": 5,
+    "fedul/table-e11": 9,
+    "fedul/table-e12": 4,
+    "fedul/table-e13": 12,
+    "fedul/table-e9": 5,
+    "recipes/bi-objective-mnist": 2,
+    "recipes/covid-fedmatch": 2,
+    "recipes/covid-fedul": 2,
+    "recipes/fedmatch-cifar10": 2,
+    "recipes/fedul-mnist": 2,
+    "recipes/xclp-cifar10": 2,
+    "xclp/table-1": 8,
+    "xclp/table-2": 7,
+    "xclp/table-3": 3,
+    "xclp/table-4": 8,
+    "xclp/table-5": 4,
+    "xclp/table-6": 6,
+}
+FEDUL = columns("fedul/", "bi-objective/")
+WITH_RIVALS = [(name, column) for name, column in FEDUL if "FedPL" in table(name).rows()]
+REDUCED = {
+    *("model", "num-rounds", "evaluate-every", "points-per-client", "learning-rate", "image-size"),
+}
+MNIST_L1 = {10: 1e-5, 20: 5e-6, 40: 2e-6}
+CIFAR_L1 = {10: 2e-5, 20: 1e-5, 40: 4e-6}
+HOSPITAL_L1 = {12: 2e-6, 24: 8e-7, 48: 4e-7}
+"""The paper's weights of the L1 penalty by the number of sets M."""
+
+
+def test_given_all_tables_then_each_has_its_columns_and_is_in_the_guide() -> None:
+    names = table_names(EXPERIMENTS)
+    assert {name: len(table(name).columns) for name in names} == COLUMNS
+    guide = (EXPERIMENTS / "README.md").read_text()
+    named = {*re.findall(r"^\| `([\w-]+/[\w-]+)` \|", guide, flags=re.MULTILINE)}
+    assert named == {name for name in names if not name.startswith("recipes/")}
+    for file in EXPERIMENTS.rglob("*.toml"):
+        place = file.relative_to(EXPERIMENTS)
+        is_table = place.with_suffix("").as_posix() in names
+        assert is_table or "overview" in place.parts or f"`{place.as_posix()}`" in guide
+
+
+def settings_in_name(name: str, column: str) -> dict[str, Scalar]:
+    """Settings that the names of a table and a column state."""
+    found: dict[str, Scalar] = {"fedul.num-sets": 10, "partition": "majority"}
+    for word in column.split():
+        if word in ("IID", "Non-IID"):
+            found["partition"] = "majority" if word == "Non-IID" else "iid"
+        elif match := re.fullmatch(r"M=(\d+)", word):
+            found["fedul.num-sets"] = int(match[1])
+        elif match := re.fullmatch(r"E=(\d+)", word):
+            found["local-epochs"] = int(match[1])
+        elif match := re.fullmatch(r"B=(\d+|all)", word):
+            found["batch-size"] = 0 if match[1] == "all" else int(match[1])
+        elif match := re.fullmatch(r"epsilon=([\d.]+)", word):
+            found["fedul.prior-noise"] = float(match[1])
+    if name == "fedul/table-2":
+        found["partition"] = "iid"
+    if name == "fedul/table-e10":
+        found["points-per-client"] = 500
+    if name == "fedul/table-e12":
+        found |= {"fedul.num-sets-max": 50, "fedul.num-sets-spread": "even"}
+    if name == "bi-objective/table-1":
+        found |= {"batch-size": 100, "server-fraction": 0.2}
+    return found
+
+
+def num_clients(name: str, column: str) -> int:
+    """Clients of a column in the paper."""
+    if name == "fedul/table-e10":  # of 500 points each
+        return int(column.partition("k")[0]) * 1000 // 500
+    return 10 if name == "fedul/table-e13" else 5
+
+
+@pytest.mark.parametrize(("name", "column"), FEDUL)
+def test_given_a_column_of_fedul_then_it_has_the_papers_settings(name: str, column: str) -> None:
+    flat = column_settings(name, column)
+    expected: dict[str, Scalar] = {
+        **{"batch-size": 128, "local-epochs": 1, "fedul.prior-noise": 0.0, "points-per-client": 0},
+        **{"server-fraction": 0.0, "fedul.num-sets-max": 0, "num-rounds": 100, "optimizer": "adam"},
+        **{"learning-rate": 1e-4, "fedul.overlap": "shared", "validation-fraction": 0.2},
+        **settings_in_name(name, column),
+    }
+    assert {key: flat[key] for key in expected} == expected
+    assert table(name).num_clients(column, "full") == num_clients(name, column)
+    # Table E.12 has no weights of its own; it takes those of M = 20.
+    sets = flat["fedul.num-sets"] if name != "fedul/table-e12" else 20
+    form = (flat["model"], flat["augment"], flat["fedul.priors"], flat["image-size"])
+    assert isinstance(sets, int)
+    if name == "fedul/table-2":
+        assert (*form, flat["l1"]) == ("resnet18", "none", "uniform", 224, HOSPITAL_L1[sets])
+    elif column.startswith("CIFAR-10"):
+        assert (*form, flat["l1"]) == ("resnet18", "flip", "dominant", 0, CIFAR_L1[sets])
+    else:
+        assert (*form, flat["l1"]) == ("cnn6", "rotate", "dominant", 0, MNIST_L1[sets])
+    # The authors' code shares one matrix of priors among the clients of MNIST, IID: the sum of a
+    # draw for each client.
+    is_shared = str(flat["dataset"]).endswith("mnist") and flat["partition"] == "iid"
+    assert flat["fedul.same-priors"] == is_shared
+    assert flat["fedul.prior-draws"] == (num_clients(name, column) if is_shared else 1)
+
+
+@pytest.mark.parametrize(("name", "column"), FEDUL)
+def test_given_quick_then_columns_of_fedul_are_smaller_and_have_the_same_clients(
+    name: str, column: str
+) -> None:
+    changed = changed_by_quick(name, column)
+    assert {"model", "num-rounds", "evaluate-every"} <= changed <= REDUCED
+    assert table(name).num_clients(column, "quick") == num_clients(name, column)
+
+
+@pytest.mark.parametrize(("name", "column"), WITH_RIVALS)
+def test_given_a_rival_of_fedul_then_it_has_the_settings_of_the_authors_code(
+    name: str, column: str
+) -> None:
+    found = {row: row_settings(name, column, row) for row in table(name).rows_of(column, "full")}
+    released = {"labels": "drawn", "relabel": True, "mix": "outputs", "pairing": "shorter"}
+    assert {key: found["FedPL"][f"fedpl.{key}"] for key in released} == released
+    assert found["FedPL"]["l1"] == 0
+    assert {flat["l1"] for row, flat in found.items() if row != "FedPL"} == {found["FedUL"]["l1"]}
+    vat = found["FedLLP-VAT"]
+    assert found["FedLLP"]["fedllp.dropout"] == vat["fedllp.dropout"] == 0.2
+    # Appendix D.2; MNIST's are the method's defaults.
+    weights = (5e-4, 0.01) if column.startswith("MNIST") else (0.05, 6.0)
+    assert (vat["fedllp-vat.alpha"], vat["fedllp-vat.radius"]) == weights
+    assert found["FedAvg 10 %"]["supervised.label-fraction"] == 0.1
+    assert found["FedAvg 10 %"]["supervised.steps"] == "labeled"
+    assert found["FedAvg 100 %"]["supervised.label-fraction"] == 1.0
+
+
+@pytest.mark.parametrize(("name", "column"), [*WITH_RIVALS, *columns("recipes/fedul-mnist")])
+def test_given_quick_then_rivals_of_fedul_differ_in_steps_and_evaluation_alone(
+    name: str, column: str
+) -> None:
+    full, quick = (table(name).rows_of(column, size) for size in ("full", "quick"))
+    assert list(full) == list(quick)
+    for row in full:
+        changed = {
+            "FedAvg 10 %": {"supervised.steps": "sets"},
+            "FedPL": {"evaluate-every": 1},
+        }.get(row, {})
+        assert quick[row] == {**full[row], **changed}
+
+
+def test_given_the_file_of_bases_then_it_runs_over_a_column(tmp_path: Path) -> None:
+    runs = read_runs(EXPERIMENTS / "fedul" / "bases.toml")
+    over = table("fedul/table-1").settings_of("MNIST Non-IID M=10", "full")
+    plan = make_plan(runs, over, (0,), 5, tmp_path)
+    bases = ["fedavg", "fedprox", "scaffold", "fedavg", "scaffold", "fednova"]
+    assert [cell.config.base for cell in plan.trials] == bases
+
+
+@pytest.mark.parametrize("file", sorted(EXPERIMENTS.glob("*/methods*.toml")), ids=str)
+def test_given_a_file_of_methods_then_each_run_has_a_method(file: Path) -> None:
+    for name, own in tomllib.loads(file.read_text()).items():
+        assert "method" in own, name
+
+
+def test_given_the_overview_then_every_method_of_unlabeled_sets_has_the_same_split(
+    tmp_path: Path,
+) -> None:
+    runs = read_runs(OVERVIEW / "runs.toml")
+    over = parse_overrides([str(OVERVIEW / "mnist-noniid.toml")])
+    plan = make_plan(runs, over, (0, 1), 5, tmp_path)
+    on_sets = {name for name, method in METHODS.items() if method.data not in PARTLY_LABELED}
+    assert {cell.config.method for cell in plan.trials} == on_sets
+    assert plan.split_warnings == ()
+
+
+def test_given_the_private_runs_then_they_differ_in_their_noise_alone(tmp_path: Path) -> None:
+    plan = make_plan(read_runs(OVERVIEW / "private-runs.toml"), {}, (0,), 20, tmp_path)
+    plain, *private = [cell.config.to_flat() for cell in plan.trials]
+    of_noise = {"dp.clipping", "dp.norm", "dp.noise-multiplier", "output"}
+    for flat in private:
+        assert {key for key in flat if flat[key] != plain[key]} <= of_noise
+    assert [flat["dp.noise-multiplier"] for flat in private] == [0.3, 1.0]
+
+
+@pytest.mark.parametrize(
+    ("runs", "over"),
+    [("xclp-runs", "xclp-mnist"), ("xclp-runs", "xclp-cifar10"), ("labeling-runs", "labeling")],
+)
+def test_given_an_overview_of_partly_labeled_data_then_its_methods_have_the_same_split(
+    runs: str, over: str, tmp_path: Path
+) -> None:
+    found = read_runs(OVERVIEW / f"{runs}.toml")
+    settings = parse_overrides([str(OVERVIEW / f"{over}.toml")])
+    plan = make_plan(found, settings, (0, 1), 20, tmp_path)
+    trains = runs == "xclp-runs"
+    # Methods without FedMatch's scenarios.
+    expected = {
+        name
+        for name, method in METHODS.items()
+        if method.data == "partly-labeled"
+        and "scenario" not in method.tables
+        and method.trains == trains
+    }
+    assert {cell.config.method for cell in plan.trials} == expected
+    assert plan.split_warnings == ()

@@ -1,0 +1,144 @@
+"""``fedul-flwr reproduce TABLE --print COLUMN``: the settings of a row as a flat TOML file."""
+
+from __future__ import annotations
+
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from fedul_flwr.config.overrides import flatten, parse_overrides
+from fedul_flwr.config.run_config import resolve
+from fedul_flwr.experiments.matrix import Size
+from fedul_flwr.experiments.table_file import read_table
+from fedul_flwr.experiments.table_plan import Device, plan_columns
+from fedul_flwr.experiments.trial_plan import Overrides
+from tests.support.digits_table import (
+    FILE,
+    START,
+    TABLE,
+    change_table,
+    invoke,
+    output_of,
+    start_from_another,
+)
+
+ROOT = Path(__file__).parents[2]
+EXPERIMENTS = Path("experiments")
+
+
+def printed(*arguments: str) -> tuple[str, Overrides]:
+    """The comments of a printed file, and its settings as the commands read them."""
+    result = invoke("reproduce", *arguments)
+    assert result.exit_code == 0, result.output
+    Path("cell.toml").write_text(result.output)
+    comments = [line for line in result.output.splitlines() if line.startswith("#")]
+    return "\n".join(comments), parse_overrides(["cell.toml"])
+
+
+def test_given_a_row_then_its_file_has_its_settings_in_the_column(digits_table: Path) -> None:
+    comments, settings = printed("mini/table-1", "--print", "M=12", "--rows", "FedUL")
+    assert settings == {
+        "dataset": "digits", "points-per-client": 150, "num-rounds": 2, "model": "mlp",
+        "fedul.num-sets": 12, "method": "fedul",
+    }  # fmt: skip
+    assert comments == (
+        "# mini/table-1, M=12, FedUL.\n"
+        "# Digits. A paper, table 1.\n"
+        "# fedul-flwr run -c FILE --num-supernodes 3\n"
+        "# flwr run . --run-config FILE --federation-config 'num-supernodes=3' --stream"
+    )
+
+
+def test_given_quick_then_the_file_has_what_quick_runs_change(digits_table: Path) -> None:
+    FILE.write_text(TABLE + "\n[quick]\nclients = 2\nnum-rounds = 1\n")
+    comments, settings = printed("mini/table-1", "--print", "M=10", "--rows", "FedUL", "--quick")
+    assert settings["num-rounds"] == 1
+    assert "--num-supernodes 2" in comments
+
+
+def test_given_no_row_then_the_file_has_what_all_rows_share(digits_table: Path) -> None:
+    comments, settings = printed("mini/table-1", "--print", "M=10")
+    assert "method" not in settings
+    assert settings["fedul.num-sets"] == 10
+    assert "--rows ROW has the settings of one" in comments
+
+
+def test_given_a_method_without_a_setting_of_the_column_then_its_file_has_it_not(
+    digits_table: Path,
+) -> None:
+    change_table("{ fedul.num-sets = 10 }", "{ fedpl.threshold = 0.5 }")
+    (FILE.parent / "methods.toml").write_text(
+        '[FedPL]\nmethod = "fedpl"\n[FedUL]\nmethod = "fedul"\n'
+    )
+    _, other = printed("mini/table-1", "--print", "M=10", "--rows", "FedUL")
+    _, own = printed("mini/table-1", "--print", "M=10", "--rows", "FedPL")
+    assert own["fedpl.threshold"] == 0.5
+    assert "fedpl.threshold" not in other
+
+
+def test_given_a_column_that_starts_from_a_run_then_that_run_is_printed_too(
+    digits_table: Path,
+) -> None:
+    start_from_another("learning-rate = 0.25")
+    comments, settings = printed("mini/table-1", "--print", "M=10", "--rows", "FedUL")
+    assert settings["start-from"] == START
+    command = "fedul-flwr reproduce mini/table-1 --print M=10 --rows start"
+    assert f"Run first what this prints: {command}" in comments
+    comments, first = printed("mini/table-1", "--print", "M=10", "--rows", "start")
+    assert first == {
+        "dataset": "digits", "points-per-client": 150, "num-rounds": 2, "model": "mlp",
+        "fedul.num-sets": 10, "method": "supervised", "learning-rate": 0.25, "output": START,
+    }  # fmt: skip
+    assert "Run first" not in comments
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--print", "M=1"], "Unknown column 'M=1'; there are M=10, M=12."),
+        (["--print", "M=10,M=12"], "--print takes one column, not M=10, M=12."),
+        (["--print", "M=10", "--rows", "FedPL"], "Unknown row 'FedPL'; there are FedUL, all"),
+        (["--print", "M=10", "--rows", "start"], "Unknown row 'start'; there are FedUL, all"),
+        (
+            ["--print", "M=10", "--rows", "all labels,FedUL"],
+            "--print takes one row, not FedUL, all",
+        ),
+        (["--print", "M=10", "--seeds", "1"], "--seeds has no effect with --print: leave it out."),
+        (["--print", "M=10", "--columns", "M=10"], "--columns has no effect with --print"),
+        (["--print", "M=10", "--tuned"], "--tuned has no effect with --print"),
+    ],
+)
+def test_given_a_wrong_name_or_an_option_without_effect_then_print_is_refused(
+    digits_table: Path, arguments: list[str], words: str
+) -> None:
+    refused = invoke("reproduce", "mini/table-1", *arguments)
+    assert refused.exit_code == 1
+    assert words in output_of(refused)
+
+
+def test_given_no_table_then_print_is_refused(digits_table: Path) -> None:
+    assert "--print takes a TABLE." in output_of(invoke("reproduce", "--list", "--print", "M=10"))
+
+
+@pytest.mark.parametrize("size", ["full", "quick"])
+@pytest.mark.parametrize(
+    ("name", "column"),
+    [
+        ("fedul/table-1", "CIFAR-10 Non-IID M=20"),
+        ("fedmatch/table-2", "Streaming-NonIID labels at server"),
+        ("xclp/table-5", "Mini-ImageNet 5000 labels 50 clients"),
+    ],
+)
+def test_given_a_table_of_a_paper_then_each_rows_file_is_what_reproduce_runs(
+    name: str, column: str, size: Size, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(ROOT)
+    (plan,) = plan_columns(read_table(EXPERIMENTS, name), [column], size, (0,), Device())
+    for trial in plan.trials:
+        quick = ["--quick"] if size == "quick" else []
+        text = invoke("reproduce", name, "--print", column, "--rows", trial.row, *quick).output
+        settings = flatten(tomllib.loads(text))
+        found = resolve({**settings, "seed": 0}, ROOT).to_flat() | {"output": ""}
+        assert found == trial.config.to_flat() | {"output": ""}
+        assert f"--num-supernodes {plan.num_clients}\n" in text

@@ -1,0 +1,109 @@
+"""Means over seeds, and the paired t-test: by hand, against SciPy, and in limit cases."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from scipy.stats import ttest_rel
+
+from fedul_flwr.experiments.ranking import Estimate, Ranking, paired_p_value, rank
+
+
+def marked(ranked: dict[str, Ranking]) -> set[str]:
+    return {name for name, ranking in ranked.items() if ranking.marked}
+
+
+def test_given_three_pairs_then_the_p_value_is_that_of_a_calculation_by_hand() -> None:
+    # Differences 1, 2, 3: mean 2, standard deviation 1, so t = 2 / (1 / sqrt(3)) = sqrt(12).
+    # With 2 degrees of freedom the two-sided p-value is 1 - t / sqrt(t^2 + 2).
+    expected = 1 - math.sqrt(12 / 14)
+    assert expected == pytest.approx(0.0742, abs=1e-4)
+    assert paired_p_value([2, 4, 6], [1, 2, 3]) == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_given_random_pairs_then_the_p_value_is_scipys(seed: int) -> None:
+    first, second = np.random.default_rng(seed).normal(5, 1, (2, 4 + seed))
+    expected = float(ttest_rel(first, second).pvalue)
+    assert paired_p_value(list(first), list(second)) == pytest.approx(expected)
+
+
+def test_given_equal_differences_then_the_p_value_is_its_limit() -> None:
+    assert paired_p_value([3, 4, 5], [3, 4, 5]) == 1
+    assert paired_p_value([4, 5, 6], [3, 4, 5]) == 0
+    # Equal but for rounding (0.3 - 0.2 is not 0.2 - 0.1): SciPy's own limit.
+    assert paired_p_value([0.3, 0.2], [0.2, 0.1]) < 1e-10
+
+
+def test_given_three_errors_then_the_deviation_is_that_of_a_sample() -> None:
+    ranking = rank({"a": {0: 1.0, 1: 2.0, 2: 6.0}})["a"]
+    # Deviations from 3 are -2, -1, 3: sqrt((4 + 1 + 9) / 2).
+    assert (ranking.error.mean, ranking.error.std) == (3.0, pytest.approx(math.sqrt(7)))
+    assert (ranking.best, ranking.marked, ranking.p_value) == (True, True, None)
+
+
+def test_given_five_seeds_then_the_interval_is_that_of_tables_of_student_t() -> None:
+    # Mean 3, s = sqrt((4 + 1 + 0 + 1 + 4) / 4) = sqrt(2.5), and in tables of Student's t the 0.975
+    # quantile of 4 degrees of freedom is 2.776.
+    half = Estimate.of([1, 2, 3, 4, 5]).half_width
+    assert half == pytest.approx(2.776 * math.sqrt(2.5 / 5), abs=1e-3)
+    assert rank({"a": dict(enumerate([1.0, 2, 3, 4, 5]))})["a"].error.half_width == half
+
+
+def test_given_one_seed_then_there_is_no_interval() -> None:
+    assert Estimate.of([1.0]) == Estimate(1.0, None, 1, None)
+    assert Estimate.of([]) == Estimate()
+    assert Estimate.of([2.0, 2.0]).half_width == 0.0
+    assert rank({"a": {0: 1.0}, "b": {}})["a"].error.half_width is None
+
+
+def test_given_a_run_that_the_test_does_not_tell_from_the_best_then_both_are_marked() -> None:
+    ranked = rank(
+        {
+            "worse": {0: 9.0, 1: 9.3, 2: 9.1},
+            "best": {0: 1.0, 1: 1.5, 2: 1.2},
+            "close": {0: 1.4, 1: 1.3, 2: 1.3},
+        }
+    )
+    assert marked(ranked) == {"best", "close"}
+    assert ranked["best"].p_value is None
+    assert ranked["worse"].p_value == pytest.approx(ttest_rel([9, 9.3, 9.1], [1, 1.5, 1.2])[1])
+
+
+def test_given_one_seed_then_the_lowest_error_alone_is_marked() -> None:
+    ranked = rank({"a": {0: 1.0}, "b": {0: 1.001}})
+    assert marked(ranked) == {"a"}
+    assert {s.p_value for s in ranked.values()} == {None}
+    assert {s.error.std for s in ranked.values()} == {None}
+
+
+def test_given_equal_errors_then_all_are_marked() -> None:
+    assert marked(rank({"a": {0: 1.0}, "b": {0: 1.0}, "c": {0: 2.0}})) == {"a", "b"}
+    assert marked(rank({"a": {0: 1.0, 1: 2.0}, "b": {0: 1.0, 1: 2.0}})) == {"a", "b"}
+
+
+def test_given_the_same_difference_at_all_seeds_then_the_worse_run_is_not_marked() -> None:
+    assert marked(rank({"a": {0: 1.0, 1: 2.0}, "b": {0: 2.0, 1: 3.0}})) == {"a"}
+
+
+def test_given_different_seeds_then_runs_are_tested_over_those_that_both_have() -> None:
+    ranked = rank(
+        {
+            "a": {0: 1.0, 1: 1.2, 2: 1.1},
+            "some": {0: 2.0, 2: 2.3},
+            "one": {1: 5.0},
+            "none": {},
+        }
+    )
+    assert ranked["some"].pairs == (0, 2)
+    # Differences 1 and 1.2: t = 11 with one degree of freedom.
+    assert ranked["some"].p_value == pytest.approx(1 - 2 / math.pi * math.atan(11))
+    assert ranked["one"].p_value is None
+    assert (ranked["none"].error.mean, ranked["none"].pairs) == (None, ())
+    assert marked(ranked) == {"a", "some"}
+
+
+def test_given_no_errors_then_nothing_is_marked() -> None:
+    assert marked(rank({"a": {}, "b": {}})) == set()

@@ -1,0 +1,194 @@
+"""``fedul-flwr reproduce`` on a miniature table: runs, page, refusals."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import Result
+
+from fedul_flwr.config.run_config import RunConfig
+from fedul_flwr.engine import in_process as simulation
+from fedul_flwr.experiments.trial import digest
+from tests.support.digits_table import (
+    FILE,
+    RESULTS,
+    change_result,
+    change_table,
+    invoke,
+    output_of,
+    stored_results,
+)
+
+MINI = ("mini/table-1", "--device", "cpu")
+
+
+def reproduce(*arguments: str) -> Result:
+    return invoke("reproduce", *arguments)
+
+
+@pytest.fixture
+def ran(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Records number of sets and method of each simulated run; ``fail`` in it makes runs fail."""
+    started: list[str] = []
+    real = simulation.run_in_process
+
+    def count(config: RunConfig, clients: int, **options: Any) -> None:
+        if "fail" in started:
+            raise RuntimeError("no more")
+        started.append(Path(config.output).parent.parent.name + " " + config.method)
+        real(config, clients, **options)
+
+    monkeypatch.setattr(simulation, "run_in_process", count)
+    return started
+
+
+def test_given_missing_results_then_they_run_and_the_page_shows_them(
+    digits_table: Path, ran: list[str]
+) -> None:
+    first = reproduce(*MINI)
+    assert first.exit_code == 0, first.output
+    assert ran == ["m-10 fedul", "m-10 supervised", "m-12 fedul", "m-12 supervised"]
+    assert "--quick runs a small size made for two cores" in output_of(first)
+    kept = stored_results()
+    assert [(run["column"], run["row"]) for run in kept] == [
+        *(("M=10", "FedUL"), ("M=10", "all labels"), ("M=12", "FedUL"), ("M=12", "all labels"))
+    ]
+    assert kept[0]["command"] == (
+        "fedul-flwr reproduce mini/table-1 --rows FedUL --columns M=10 --seeds 0"
+    )
+    assert kept[0]["curve"]["rounds"] == [1, 2]
+    assert kept[0]["figures"]["test_error"] in kept[0]["curve"]["test_error"]
+    assert kept[0]["settings"]["num-supernodes"] == 3
+    assert kept[0]["hardware"]["arithmetic"] == "float32"
+    assert not {"output", "resume", "device"} & set(kept[0]["settings"])
+    assert str(digits_table) not in RESULTS.read_text()
+
+    # Nothing is missing: neither run again nor written again.
+    before = RESULTS.read_bytes()
+    assert reproduce(*MINI).exit_code == 0
+    assert len(ran) == 4
+    assert RESULTS.read_bytes() == before
+
+    # One result and its run are gone: one runs. Without its result alone the run left is taken.
+    RESULTS.write_text(json.dumps({"table": "mini/table-1", "runs": kept[1:]}))
+    shutil.rmtree("runs/reproduce/mini/table-1/full/m-10/fedul")
+    assert reproduce(*MINI).exit_code == 0
+    assert ran[4:] == ["m-10 fedul"]
+    RESULTS.unlink()
+    assert reproduce(*MINI).exit_code == 0
+    assert len(ran) == 5
+    assert [run["figures"] for run in stored_results()] == [run["figures"] for run in kept]
+
+    rendered = reproduce("--render")
+    assert rendered.exit_code == 0, rendered.output
+    page = Path("docs/tables.md").read_text()
+    assert page.startswith("before\n<!-- tables: begin -->\n\n### mini/table-1\n")
+    assert page.endswith("<!-- tables: end -->\nafter\n")
+    error = kept[0]["figures"]["test_error"]
+    far = f"{error - 2.5:+.2f}"
+    assert f"| M=10 | FedUL | 2.50 (0.50) | {error:.2f}, 1 seed | {far} |" in page
+
+    # Quick results are shown beside full ones and change nothing about them.
+    quick = reproduce(*MINI, "--quick", "--rows", "FedUL", "--columns", "M=12")
+    assert quick.exit_code == 0, quick.output
+    assert ran[5:] == ["m-12 fedul"]
+    assert Path("results/mini/table-1.quick.json").exists()
+    assert len(stored_results()) == 4
+
+    # A file of results says what it was made with.
+    settings = {**kept[0]["settings"], "learning-rate": 0.5}
+    change_result(0, settings=settings)
+    refused = reproduce("--render")
+    assert refused.exit_code == 1
+    assert "does not have the hash of its settings, so it was edited" in output_of(refused)
+    change_result(0, hash=digest(settings))
+    refused = reproduce("--render")
+    assert "row 'FedUL', column 'M=10', seed 0 was made with other settings" in output_of(refused)
+    assert re.search(
+        r"\(learning-rate was 0.5, is [\d.]+\): run it again: fedul-flwr", output_of(refused)
+    )
+
+    # A setting that is newer than the result had its default's effect; another value has not.
+    old = {key: value for key, value in kept[0]["settings"].items() if key != "momentum"}
+    change_result(0, settings=old, hash=digest(old))
+    assert reproduce("--render").exit_code == 0
+    change_table("num-rounds = 2", 'num-rounds = 2\noptimizer = "sgd"\nmomentum = 0.9')
+    refused = reproduce("--render")
+    assert "momentum was 0.0, is 0.9" in output_of(refused)
+
+
+def test_given_a_failure_then_the_others_run_and_nothing_is_stored(
+    digits_table: Path, ran: list[str]
+) -> None:
+    ran.append("fail")
+    result = reproduce(*MINI, "--quick", "--columns", "M=10")
+    assert result.exit_code == 1
+    assert result.output.count("failed: RuntimeError: no more") == 2
+    assert "not run" in result.output
+    assert not Path("results").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ([], "reproduce takes one of TABLE, --render and --list."),
+        (["mini/table-2"], "Unknown table 'mini/table-2'; there are mini/table-1."),
+        (["mini/table-1", "--rows", "FedPL"], "Unknown row 'FedPL'; there are FedUL, all labels."),
+        (["mini/table-1", "--columns", "M=1"], "Unknown column 'M=1'; there are M=10, M=12."),
+        (["mini/table-1", "--dataset", "digits"], "--dataset 'digits' must be NAME=PATH"),
+        (["mini/table-1", "--dataset", "a=."], "--dataset a: the runs use digits."),
+        (["mini/table-1", "--dataset", "digits=no"], "--dataset 'digits=no': no is not a folder."),
+        (["mini/table-1", "--experiments", "docs"], "docs holds no tables: name their folder"),
+    ],
+)
+def test_given_wrong_arguments_then_the_refusal_names_them(
+    digits_table: Path, arguments: list[str], words: str
+) -> None:
+    result = reproduce(*arguments)
+    assert result.exit_code == 1
+    assert words in output_of(result)
+
+
+BENCHMARK = """
+title = "Cost"
+source = "A paper, table 2"
+measures = ["gflops"]
+benchmark = "python -m benchmarks method_cost"
+
+[paper.gflops]
+MNIST = { FedUL = 0.048, FedPL = 0.05 }
+"""
+
+
+def test_given_a_table_of_a_benchmark_then_the_papers_figures_are_shown(digits_table: Path) -> None:
+    FILE.write_text(BENCHMARK)
+    shown = reproduce("mini/table-1", "--rows", "FedUL")
+    assert shown.exit_code == 0, shown.output
+    assert "A benchmark measures mini/table-1: python -m benchmarks method_cost" in output_of(shown)
+    assert "0.048" in shown.output
+    for absent in ("0.050", "ours", "not run", "difference"):
+        assert absent not in shown.output
+
+
+@pytest.mark.parametrize(
+    "option", [["--quick"], ["--device", "cpu"], ["--seeds", "1"], ["--dataset", "digits=docs"]]
+)
+def test_given_a_table_of_a_benchmark_then_options_of_runs_are_refused(
+    digits_table: Path, option: list[str]
+) -> None:
+    FILE.write_text(BENCHMARK)
+    refused = reproduce("mini/table-1", *option)
+    assert refused.exit_code == 1
+    words = f"{option[0]} has no effect on mini/table-1: a benchmark measures it."
+    assert words in output_of(refused)
+
+
+def test_given_list_then_each_table_has_a_line(digits_table: Path) -> None:
+    assert output_of(reproduce("--list")) == (
+        "mini/table-1: Digits (4 runs a seed; results: 0 full, 0 quick)"
+    )

@@ -1,0 +1,277 @@
+"""The search of one row: trials stop early, resume, fail or are chosen. Training is replaced."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+from filelock import FileLock
+
+from fedul_flwr.config.run_config import resolve
+from fedul_flwr.engine import in_process as simulation
+from fedul_flwr.errors import UserError
+from fedul_flwr.experiments.criterion import Criterion
+from fedul_flwr.experiments.row_search import RowSearch, best_of, run_search
+from fedul_flwr.experiments.search_space import SearchSettings
+from tests.support.fake_training import FakeSearchTraining
+
+RATES = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7)
+
+
+@pytest.fixture
+def runs(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> FakeSearchTraining:
+    found = FakeSearchTraining()
+    monkeypatch.setattr(simulation, "run_in_process", found)
+    monkeypatch.chdir(tmp_path)
+    return found
+
+
+def task(
+    tmp_path: Path,
+    rates: tuple[float, ...] = RATES,
+    factor: int = 2,
+    rungs: int = 1,
+    selection: str = "validation",
+    **settings: Any,
+) -> RowSearch:
+    overrides = {"num-rounds": 4, **{key.replace("_", "-"): v for key, v in settings.items()}}
+    given = resolve(overrides, Path.cwd()).to_flat()
+    space = {"step": [{"learning-rate": rate} for rate in rates]}
+    return RowSearch(
+        row="row",
+        column="",
+        settings={"learning-rate": 3e-3},
+        given={key: value for key, value in given.items() if key != "output"},
+        num_clients=3,
+        directory=tmp_path / "study",
+        search=SearchSettings(trials=8, reduction_factor=factor, rungs=rungs, space=space),
+        criterion=Criterion("validation", selection),
+        seed=0,
+    )
+
+
+def tried(asked: RowSearch) -> list[float]:
+    return [float(one.changes.get("learning-rate", 0.0)) for one in asked.candidates()]
+
+
+def nothing(_: str) -> None:
+    """Prints nothing."""
+
+
+def test_given_eight_trials_then_those_that_continue_after_the_rung_are_as_calculated_by_hand(
+    runs: FakeSearchTraining, tmp_path: Path
+) -> None:
+    asked = task(tmp_path)
+    order = tried(asked)
+    assert sorted(order) == [0.0, *RATES]
+    # Rung at round 2 of 4. In the order of trials, with the best ⌊n/2⌋ of n (at least 1) going on:
+    values = [10.0, 12.0, 9.0, 9.5, 11.0, 9.4, 8.0, 9.45]
+    # 10 goes on alone; 12 is second of 2; 9 is first of 3; 9.5 is second of 4; 11 is fourth of 5;
+    # 9.4 is second of 6; 8 is first of 7; 9.45 is fourth of 8, of whom four go on.
+    goes_on = [True, False, True, True, False, True, True, True]
+    error = dict(zip(order, values, strict=True))
+    runs.error = lambda rate, step: error[rate]
+    records = run_search(asked, nothing)
+    assert [record["state"] == "complete" for record in records] == goes_on
+    assert [record["rounds"] for record in records] == [4 if on else 2 for on in goes_on]
+    assert {record["state"] for record in records} == {"complete", "pruned"}
+    assert records[1]["reports"] == {"1": 12.0, "2": 12.0}
+    best = best_of(records)
+    assert best is not None
+    assert (best["trial"], best["value"], best["round"]) == (6, 8.0, 1)
+    assert best["settings"] == {"learning-rate": order[6]}
+
+
+def test_given_two_rungs_then_worse_trials_stop_at_the_first_or_the_second(
+    runs: FakeSearchTraining, tmp_path: Path
+) -> None:
+    # Factor 3: rungs at 9/9 = 1 and 9/3 = 3. The second trial is better at 1 and worse at 3.
+    asked = task(tmp_path, rates=RATES[:2], factor=3, rungs=2, num_rounds=9)
+    order = tried(asked)
+    runs.error = lambda rate, step: {order[0]: 5.0 - step / 10, order[1]: 4.85, order[2]: 7.0}[rate]
+    records = run_search(asked, nothing)
+    assert [record["rounds"] for record in records] == [9, 3, 1]
+
+
+def test_given_no_rungs_then_all_trials_are_complete(
+    runs: FakeSearchTraining, tmp_path: Path
+) -> None:
+    records = run_search(task(tmp_path, rungs=0), nothing)
+    assert {record["state"] for record in records} == {"complete"}
+
+
+def test_given_no_evaluation_at_the_rung_then_the_next_evaluation_decides(
+    runs: FakeSearchTraining, tmp_path: Path
+) -> None:
+    # Rung at round 4 of 8; evaluated in rounds 3, 6 and 8.
+    asked = task(tmp_path, num_rounds=8, evaluate_every=3)
+    order = tried(asked)
+    runs.error = lambda rate, step: float(order.index(rate))
+    records = run_search(asked, nothing)
+    assert records[1]["rounds"] == 6
+    assert records[1]["reports"] == {"3": 1.0, "6": 1.0}
+
+
+def test_given_the_best_round_before_the_rung_then_its_value_counts_if_the_run_keeps_it(
+    runs: FakeSearchTraining, tmp_path: Path
+) -> None:
+    runs.error = lambda rate, step: 10.0 * step
+    by_validation = run_search(task(tmp_path), nothing)[0]
+    assert (by_validation["value"], by_validation["round"]) == (10.0, 1)
+    last = task(tmp_path, selection="last")
+    by_last = run_search(last, nothing)[0]
+    assert (by_last["value"], by_last["round"]) == (40.0, 4)
+
+
+def test_given_equal_values_then_the_first_trial_is_chosen(
+    runs: FakeSearchTraining, tmp_path: Path
+) -> None:
+    runs.error = lambda rate, step: 3.0
+    records = run_search(task(tmp_path), nothing)
+    assert {record["state"] for record in records} == {"complete"}  # ties are not worse
+    best = best_of(records)
+    assert best is not None
+    assert best["trial"] == 0
+
+
+def test_trials_have_the_searchs_seed_and_measure_no_test_error(
+    runs: FakeSearchTraining, tmp_path: Path
+) -> None:
+    run_search(task(tmp_path), nothing)
+    assert {config.measure_test_error for config in runs.configs} == {False}
+    assert {config.seed for config in runs.configs} == {0}
+
+
+def test_given_an_ended_search_then_nothing_runs_again(
+    runs: FakeSearchTraining, tmp_path: Path
+) -> None:
+    said: list[str] = []
+    first = run_search(task(tmp_path), said.append)
+    assert len(said) == len(runs.started) == 8
+    runs.started.clear()
+    assert run_search(task(tmp_path), said.append) == first
+    assert runs.started == []
+
+
+def test_given_the_same_seed_then_two_searches_have_the_same_records(
+    runs: FakeSearchTraining, tmp_path: Path
+) -> None:
+    runs.error = lambda rate, step: 50 * rate + step
+    first, second = (run_search(task(tmp_path / name), nothing) for name in "ab")
+    assert first == second
+
+
+def test_given_an_interrupted_trial_then_it_resumes_and_the_records_are_those_without_interruption(
+    runs: FakeSearchTraining, tmp_path: Path
+) -> None:
+    runs.error = lambda rate, step: 60 - 50 * rate + step / 7
+    whole = run_search(task(tmp_path / "whole"), nothing)
+    for position, step in ((0, 3), (2, 2), (5, 1)):
+        folder = tmp_path / f"cut-{position}-{step}"
+        asked = task(folder)
+        rate = tried(asked)[position]
+        runs.interrupted_at = (rate, step)
+        with pytest.raises(KeyboardInterrupt):
+            run_search(asked, nothing)
+        runs.interrupted_at = None
+        runs.started.clear()
+        assert run_search(asked, nothing) == whole
+        assert runs.started[0][:2] == (rate, step > 1)
+        assert len(runs.started) == len(whole) - position
+
+
+def test_given_an_interruption_after_the_last_round_then_the_trial_does_not_run_again(
+    runs: FakeSearchTraining, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = run_search(task(tmp_path / "whole"), nothing)
+
+    def run_and_stop(*given: Any, **more: Any) -> None:
+        runs(*given, **more)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(simulation, "run_in_process", run_and_stop)
+    asked = task(tmp_path / "cut")
+    with pytest.raises(KeyboardInterrupt):
+        run_search(asked, nothing)
+    monkeypatch.setattr(simulation, "run_in_process", runs)
+    runs.started.clear()
+    assert run_search(asked, nothing) == whole
+    assert tried(asked)[0] not in [rate for rate, *_ in runs.started]
+
+
+def test_given_a_loss_of_nan_then_the_trial_ends_at_once_and_is_not_chosen(
+    runs: FakeSearchTraining, tmp_path: Path
+) -> None:
+    runs.error = lambda rate, step: math.nan if rate > 0.5 else 5.0
+    said: list[str] = []
+    records = run_search(task(tmp_path), said.append)
+    states = {record["settings"].get("learning-rate", 0.0): record for record in records}
+    for rate in (0.6, 0.7):
+        assert (states[rate]["state"], states[rate]["value"]) == ("diverged", None)
+    assert {reached for rate, _, reached in runs.started if rate > 0.5} == {1}
+    assert sum("diverged" in line for line in said) == 2
+    best = best_of(records)
+    assert best is not None
+    assert best["value"] == 5.0
+
+
+def test_given_an_error_after_weights_of_nan_then_the_trial_has_diverged(
+    runs: FakeSearchTraining, tmp_path: Path
+) -> None:
+    runs.error = lambda rate, step: 5.0
+    runs.broken = {0.4}
+    records = run_search(task(tmp_path), nothing)
+    assert [r["settings"] for r in records if r["state"] == "diverged"] == [{"learning-rate": 0.4}]
+    assert not [r for r in records if r["state"] == "failed"]
+
+
+def test_given_a_failed_trial_then_others_run_and_the_next_call_repeats_it(
+    runs: FakeSearchTraining, tmp_path: Path
+) -> None:
+    runs.failing = {0.3}
+    said: list[str] = []
+    records = run_search(task(tmp_path), said.append)
+    (failed,) = [record for record in records if record["state"] == "failed"]
+    assert failed["reason"] == "RuntimeError: no memory"
+    assert failed["value"] is None
+    assert any("failed: RuntimeError: no memory" in line for line in said)
+    assert len(records) == 8
+
+    runs.failing = set()
+    runs.started.clear()
+    again = run_search(task(tmp_path), nothing)
+    assert [rate for rate, *_ in runs.started] == [0.3]
+    assert {record["state"] for record in again} <= {"complete", "pruned"}
+    assert [r for r in again if r["trial"] != failed["trial"]] == [
+        r for r in records if r is not failed
+    ]
+
+
+def test_given_a_running_search_of_the_row_then_another_process_is_refused(
+    runs: FakeSearchTraining, tmp_path: Path
+) -> None:
+    with (
+        FileLock(tmp_path / ".study.lock"),
+        pytest.raises(UserError, match=r"Another search is running in .*study: wait for its end"),
+    ):
+        run_search(task(tmp_path), nothing)
+    assert len(run_search(task(tmp_path), nothing)) == 8
+
+
+def test_given_files_of_another_search_then_they_are_removed(
+    runs: FakeSearchTraining, tmp_path: Path
+) -> None:
+    run_search(task(tmp_path), nothing)
+    runs.started.clear()
+    run_search(task(tmp_path, rungs=0), nothing)
+    assert len(runs.started) == 8
+
+
+def test_given_ended_trials_then_their_models_are_removed(
+    runs: FakeSearchTraining, tmp_path: Path
+) -> None:
+    run_search(task(tmp_path), nothing)
+    left = {path.name for path in (tmp_path / "study").rglob("*") if path.is_file()}
+    assert left == {*("search.sha256", "study.log", "config.json", "metrics.jsonl", "summary.json")}

@@ -1,0 +1,215 @@
+"""The settings that a search tries: its file, the drawn points, and the changes in a row."""
+
+from __future__ import annotations
+
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fedul_flwr.config.run_config import resolve
+from fedul_flwr.errors import UserError
+from fedul_flwr.experiments.search_space import (
+    SearchSettings,
+    candidates,
+    changes,
+    points,
+    read_search,
+    search_files,
+)
+
+ROOT = Path(__file__).parents[2]
+OURS = read_search([ROOT / "experiments" / "search.toml"])
+STEPS = ({"optimizer": "sgd", "momentum": 0.9, "learning-rate": 0.1}, {"optimizer": "adam"})
+
+
+def search(trials: int = 12, **space: tuple[dict[str, Any], ...]) -> SearchSettings:
+    named = {name.replace("_", "-"): [*options] for name, options in space.items()}
+    return SearchSettings(trials=trials, space=named)
+
+
+def resolved(flat: Any) -> dict[str, Any]:
+    return dict(resolve({**flat, "output": "x"}, Path.cwd()).to_flat())
+
+
+def flat(**overrides: Any) -> dict[str, Any]:
+    return resolved({key.replace("_", "-"): value for key, value in overrides.items()})
+
+
+def test_given_the_first_eight_points_then_each_option_occurs_equally_often() -> None:
+    for seed in range(5):
+        first = list(islice(points(OURS, seed), 8))
+        assert sorted(point["step"] for point in first) == list(range(8))
+        for name in ("schedule", "augmentation", "rounds"):
+            assert sum(point[name] for point in first) == 4
+        assert sorted(point["weight-decay"] for point in first) == [0, 0, 1, 1, 2, 2, 3, 3]
+
+
+def test_given_the_same_seed_then_the_points_are_the_same() -> None:
+    one, again, other = (list(islice(points(OURS, seed), 12)) for seed in (3, 3, 4))
+    assert one == again
+    assert one != other
+
+
+def test_given_the_shipped_search_then_it_has_twelve_trials_and_two_rungs_of_halving() -> None:
+    assert (OURS.trials, OURS.reduction_factor, OURS.rungs, OURS.settings) == (12, 2, 2, {})
+    assert read_search([ROOT / "experiments" / "search.toml"], trials=5).trials == 5
+
+
+def test_given_another_optimizer_or_schedule_then_settings_of_the_replaced_one_are_defaults() -> (
+    None
+):
+    given = flat(
+        optimizer="sgd", momentum=0.9, learning_rate_schedule="plateau", learning_rate_patience=7
+    )
+    assert changes(given, {"optimizer": "adam"}) == {"optimizer": "adam", "momentum": 0.0}
+    assert changes(given, {"learning-rate-schedule": "cosine"}) == {
+        "learning-rate-schedule": "cosine",
+        "learning-rate-patience": 5,
+    }
+    assert changes(given, {"optimizer": "sgd", "momentum": 0.9}) == {}
+
+
+def test_given_a_share_of_the_rounds_then_stages_and_schedules_are_scaled_too() -> None:
+    staged: dict[str, Any] = {
+        "method": "labels-only",
+        "num-rounds": 160,
+        "semi.labels-only-rounds": 100,
+        "learning-rate-schedule": "cosine",
+        "learning-rate-rounds": 15,
+    }
+    assert changes(resolved(staged), {"rounds": 0.5}) == {
+        "num-rounds": 80,
+        "semi.labels-only-rounds": 50,
+        "learning-rate-rounds": 8,  # 7.5, to the even one
+    }
+    assert changes(flat(num_rounds=1), {"rounds": 0.5}) == {}
+    assert changes(flat(num_rounds=5), {"rounds": 1.0}) == {}
+
+
+def test_candidates_begin_with_the_own_settings_and_have_no_settings_twice() -> None:
+    # Own settings: adam, weight decay 0. Of the four points one leaves these, so four candidates.
+    space = search(step=STEPS, decay=({"weight-decay": 0.0}, {"weight-decay": 1e-3}))
+    found = candidates(space, 0, flat(), resolved)
+    assert found[0].changes == {}
+    assert found[0].options == {}
+    assert len(found) == 4
+    changed = [tuple(sorted(one.changes.items())) for one in found]
+    assert len(set(changed)) == 4
+    assert [one.changes for one in candidates(space, 0, flat(), resolved)] == [
+        one.changes for one in found
+    ]
+
+
+def test_given_two_methods_then_they_try_the_same_points() -> None:
+    of_fedul, of_fedpl = (
+        candidates(OURS, 0, flat(method=method), resolved) for method in ("fedul", "fedpl")
+    )
+    assert len(of_fedul) == 12
+    assert [one.options for one in of_fedul] == [one.options for one in of_fedpl]
+    assert [one.changes for one in of_fedul] == [one.changes for one in of_fedpl]
+
+
+def test_given_an_option_that_the_row_refuses_then_it_is_dropped_from_the_points() -> None:
+    given = flat(base="fednova", optimizer="sgd", learning_rate=0.01)
+    space = search(step=STEPS, decay=({"weight-decay": 0.0}, {"weight-decay": 1e-3}))
+    found = candidates(space, 0, given, resolved)
+    assert all("optimizer" not in one.changes for one in found)
+    # Own, the other step, the other decay, both.
+    assert len(found) == 4
+    (alone,) = [one for one in found if one.changes == {"weight-decay": 1e-3}]
+    (name, why), *_ = alone.dropped.items()
+    assert name == "step: optimizer = adam"
+    assert "base = 'fednova' needs optimizer = 'sgd'" in why
+
+
+def test_given_a_setting_of_another_method_then_it_is_dropped() -> None:
+    space = search(threshold=({"fedpl.threshold": 0.5}, {"fedpl.threshold": 0.6}))
+    assert [one.changes for one in candidates(space, 0, flat(), resolved)] == [{}]
+    of_fedpl = candidates(space, 0, flat(method="fedpl"), resolved)
+    assert sorted(one.changes.get("fedpl.threshold", 0) for one in of_fedpl) == [0, 0.5, 0.6]
+
+
+def test_given_another_methods_setting_at_its_default_then_it_is_dropped_too() -> None:
+    # Nothing refuses it, as it changes nothing: 0.4 is the default.
+    thresholds = ({"fedpl.threshold": 0.4}, {"fedpl.threshold": 0.6})
+    decays = ({"weight-decay": 0.0}, {"weight-decay": 1e-3})
+    found = candidates(search(threshold=thresholds, decay=decays), 0, flat(), resolved)
+    assert [one.changes for one in found] == [{}, {"weight-decay": 1e-3}]
+    (reason,) = found[1].dropped.values()
+    assert "fedpl.threshold" in reason
+
+
+def test_given_a_point_that_is_refused_as_a_whole_then_it_is_skipped() -> None:
+    def refusing(settings: Any) -> dict[str, Any]:
+        if settings["weight-decay"] and settings["optimizer"] == "sgd":
+            raise UserError("Not both.")
+        return resolved(settings)
+
+    space = search(step=STEPS, decay=({"weight-decay": 0.0}, {"weight-decay": 1e-3}))
+    found = candidates(space, 0, flat(), refusing)
+    assert len(found) == 3
+    assert not any({"momentum", "weight-decay"} <= set(one.changes) for one in found)
+
+
+def test_given_a_number_of_trials_then_there_are_no_more_candidates() -> None:
+    assert len(candidates(OURS, 0, flat(), resolved)) == 12
+    assert len(candidates(search(1, step=STEPS), 0, flat(), resolved)) == 1
+
+
+def test_given_several_search_files_then_the_nearest_one_with_a_key_wins(tmp_path: Path) -> None:
+    experiments = tmp_path / "experiments"
+    folder = experiments / "mini"
+    folder.mkdir(parents=True)
+    (tmp_path / "search.toml").write_text("not read")  # above the experiments
+    inner, plain = folder / "table-1.toml", folder / "table-2.toml"
+    for file in (inner, plain):
+        file.write_text('title = "Digits"\n')
+    with pytest.raises(UserError, match=r"table-1\.toml has no search and no search\.toml above"):
+        search_files(experiments, "mini/table-1")
+    outer = experiments / "search.toml"
+    outer.write_text("trials = 5\nrungs = 1\n[space]\na = [{}, { l1 = 1.0 }]\n")
+    inner.write_text(
+        'title = "Digits"\n[search]\ntrials = 7\n[search.settings]\nvalidation-fraction = 0.1\n'
+    )
+    assert search_files(experiments, "mini/table-1") == [outer, inner]
+    assert search_files(experiments, "mini/table-2") == [outer]
+    found = read_search([outer, inner])
+    assert (found.trials, found.rungs, found.reduction_factor) == (7, 1, 2)
+    assert found.settings == {"validation-fraction": 0.1}
+    assert found.space == {"a": [{}, {"l1": 1.0}]}
+    (folder / "search.toml").write_text("[space]\nb = [{}, { l1 = 2.0 }]\n")
+    assert list(read_search(search_files(experiments, "mini/table-1")).space) == ["b"]
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("trial = 3\n[space]\na = []", "Unknown key 'trial'; did you mean 'trials'?"),
+        ("[space]\na = [{}]", "Key space.a needs two or more different options."),
+        ("[space]\na = [{}, {}]", "Key space.a needs two or more different options."),
+        (
+            "[space]\na = [{}, {learning-rat = 1.0}]",
+            "Unknown setting 'learning-rat'; did you mean 'learning-rate'?",
+        ),
+        (
+            "[space]\na = [{}, {num-rounds = 3}]",
+            "Key space.a: num-rounds cannot be searched or set here: write rounds, a share of",
+        ),
+        ("[space]\na = [{}, {seed = 3}]", "Key space.a: seed cannot be searched or set here"),
+        ("[space]\na = [{}, {rounds = 2}]", "Key space.a: rounds = 2 must be a share in (0, 1]."),
+        ("[space]\na = [{}, {rounds = true}]", "rounds = True must be a share in (0, 1]."),
+        ("reduction-factor = 1\n[space]\na = []", "Key reduction-factor = 1: must be at least 2."),
+        ("[settings]\nseed = 1\n[space]\na = [{}, {l1 = 1.0}]", "Key settings: seed cannot be"),
+    ],
+)
+def test_given_a_wrong_key_then_the_refusal_names_file_and_key(
+    tmp_path: Path, text: str, words: str
+) -> None:
+    file = tmp_path / "search.toml"
+    file.write_text(text)
+    with pytest.raises(UserError) as refused:
+        read_search([file])
+    assert str(refused.value).startswith(f"{file}: ")
+    assert words in str(refused.value)

@@ -1,0 +1,103 @@
+"""The file of a table: its content, and refusals that name file and key."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from fedul_flwr.errors import UserError
+from fedul_flwr.experiments.table_file import pick, read_table, table_names
+from tests.support.digits_table import FILE, TABLE
+
+ROOT = Path(__file__).parents[2]
+EXPERIMENTS = Path("experiments")
+
+
+def test_given_table_1_of_fedul_then_it_has_the_papers_figures() -> None:
+    table = read_table(ROOT / EXPERIMENTS, "fedul/table-1")
+    of_row = {row: table.paper("test-error", "MNIST Non-IID M=10", row) for row in table.rows()}
+    assert (of_row["FedUL"], of_row["FedLLP-VAT"]) == ([2.98, 1.72], [23.39, 15.34])
+    assert of_row["FedAvg 100 %"] == ()
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "words"),
+    [
+        ("clients = 3", "client = 3", "Unknown key 'client'; did you mean 'clients'?"),
+        ("clients = 3", "", "Key clients is missing, and column 'M=10' has none of its own."),
+        ("clients = 3", "clients = -3", "Key clients = -3: must be at least 0."),
+        ('["test-error"]', '["error"]', "Unknown measure 'error'; there are test-error,"),
+        ("methods.toml", "rows.toml", f"{FILE.parent}/rows.toml cannot be read: No such file"),
+        ('rows = "methods.toml"', "", "The file needs one of the keys rows and benchmark."),
+        ("rows", 'benchmark = "x"\nrows', "The file needs one of the keys rows and benchmark."),
+        (
+            'rows = "methods.toml"',
+            'benchmark = "x"',
+            "Key clients has no effect with benchmark: leave it out.",
+        ),
+        ('"M=12"', '"M, 12"', "Column 'M, 12': a comma separates columns"),
+        ('"M=12"', '"m 10"', "Columns 'M=10' and 'm 10' would share a directory."),
+        ("{ FedUL", "{ FedLU", "Key paper.test-error.'M=10'.FedLU: there is no such row."),
+        (
+            '"M=10" = { FedUL',
+            '"M=11" = { FedUL',
+            "Key paper.test-error.'M=11': there is no such column.",
+        ),
+        ("paper.test-error", "paper.accuracy", "Key paper.accuracy: measures does not have it."),
+        ("[settings]", "[start]", "Key start has no effect: no column has a start-from"),
+        (
+            'dataset = "digits"',
+            'start-from = "runs/x-{model}"',
+            "Key start-from: {model} is not a setting with a number.",
+        ),
+    ],
+)
+def test_given_a_wrong_key_then_the_refusal_names_file_and_key(
+    digits_table: Path, old: str, new: str, words: str
+) -> None:
+    assert TABLE.count(old) == 1
+    FILE.write_text(TABLE.replace(old, new))
+    with pytest.raises(UserError) as refused:
+        read_table(EXPERIMENTS, "mini/table-1")
+    where = "" if words.startswith(str(FILE.parent)) else f"{FILE}: "
+    assert str(refused.value).startswith(where + words)
+
+
+@pytest.mark.parametrize(
+    ("start", "words"),
+    [
+        (
+            'method = "supervised"\nmodel = "mlp"',
+            "Key start: the columns have the same model: leave it out.",
+        ),
+        (
+            'method = "supervised"\n[quick.start]\nmethod = "supervised"',
+            "Key quick.start: start has the same method: leave it out.",
+        ),
+        ("model = 3\n[quick]\nstart = 3", "Key quick.start = 3 must be a table."),
+        ("", "Key start is missing: columns start from a run of this table."),
+    ],
+)
+def test_given_a_wrong_start_then_the_refusal_names_its_key(
+    digits_table: Path, start: str, words: str
+) -> None:
+    own = '{ fedul.num-sets = 10, start-from = "runs/mini/table-1/base" }'
+    text = TABLE.replace("{ fedul.num-sets = 10 }", own)
+    FILE.write_text(f"{text}\n[start]\n{start}\n")
+    with pytest.raises(UserError) as refused:
+        read_table(EXPERIMENTS, "mini/table-1")
+    assert str(refused.value).startswith(f"{FILE}: {words}")
+
+
+def test_given_a_file_without_a_title_then_it_is_not_a_table(
+    digits_table: Path,
+) -> None:
+    assert table_names(EXPERIMENTS) == ["mini/table-1"]
+    with pytest.raises(UserError, match="Unknown table 'mini/methods'; there are mini/table-1"):
+        read_table(EXPERIMENTS, "mini/methods")
+
+
+def test_picked_names_have_the_order_of_the_table() -> None:
+    assert pick("c, a", ["a", "b", "c"], "row") == ["a", "c"]
+    assert pick(None, ["a", "b"], "row") == ["a", "b"]

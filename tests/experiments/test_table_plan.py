@@ -1,0 +1,62 @@
+"""The trials of the papers' tables: accepted settings without paths of this computer."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from fedul_flwr.experiments.matrix import SIZES
+from fedul_flwr.experiments.table_file import read_table, table_names
+from fedul_flwr.experiments.table_plan import Device, plan_columns
+
+ROOT = Path(__file__).parents[2]
+EXPERIMENTS = Path("experiments")
+
+
+RUN = [
+    name
+    for name in table_names(ROOT / EXPERIMENTS)
+    if not read_table(ROOT / EXPERIMENTS, name).settings.benchmark
+]
+
+
+@pytest.mark.parametrize("name", RUN)
+def test_given_any_table_then_the_settings_of_all_its_rows_are_accepted(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(ROOT)
+    table = read_table(EXPERIMENTS, name)
+    for size in SIZES:
+        plans = plan_columns(table, list(table.columns), size, (0,), Device())
+        rows = [trial.row for plan in plans for trial in plan.trials]
+        assert rows == [row for column in table.columns for row in table.rows_of(column, size)]
+        for plan in plans:
+            starts = {str(trial.settings["start-from"]) for trial in plan.trials}
+            assert (plan.start is not None) == any(start.startswith("runs/") for start in starts)
+            assert not any(str(ROOT) in str(trial.settings.values()) for trial in plan.trials)
+            # The hospitals' rows with all labels have a folder of their own.
+            assert not plan.split_warnings or name.startswith("recipes/covid")
+
+
+def test_given_a_run_that_starts_from_another_then_its_settings_include_that_ones(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(ROOT)
+    table = read_table(EXPERIMENTS, "xclp/table-3")
+    plan, *_ = plan_columns(table, ["finetuned 10 %"], "quick", (4,), Device())
+    settings = {trial.key: trial.settings for trial in plan.trials}["XCLP", "finetuned 10 %", 4]
+    assert (settings["method"], settings["start-from:method"]) == ("xclp-predict", "labels-only")
+    assert settings["start-from:seed"] == 4
+    assert plan.start is not None
+    assert plan.trials[0].config.start_from == str(plan.start.trials[0].directory)
+
+
+def test_given_tuned_rows_of_one_column_then_the_other_columns_are_left_out(
+    digits_table: Path,
+) -> None:
+    table = read_table(EXPERIMENTS, "mini/table-1")
+    tuned = {"M=10": {"FedUL": {"learning-rate": 0.5}}, "M=12": {}}
+    (plan,) = plan_columns(table, list(table.columns), "full", (1, 2), Device(), tuned)
+    assert [trial.key for trial in plan.trials] == [("FedUL", "M=10", 1), ("FedUL", "M=10", 2)]
+    assert {trial.settings["learning-rate"] for trial in plan.trials} == {0.5}

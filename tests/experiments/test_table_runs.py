@@ -1,0 +1,169 @@
+"""Earlier results and runs of a table, and runs that others start from.
+
+Training is replaced, except in the test of a run that resumes.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fedul_flwr.config.run_config import RunConfig
+from fedul_flwr.engine import in_process as simulation
+from tests.support.digits_table import (
+    change_result,
+    change_table,
+    invoke,
+    output_of,
+    start_from_another,
+    stored_results,
+)
+
+MINI = ("mini/table-1", "--device", "cpu")
+ONE = (*MINI, "--columns", "M=10", "--rows", "all labels")
+
+
+@pytest.fixture
+def ran(digits_table: Path, monkeypatch: pytest.MonkeyPatch) -> list[RunConfig]:
+    """Replace training: the n-th run has the test error n. Column M=10 starts from another run."""
+    configs: list[RunConfig] = []
+
+    def run(config: RunConfig, clients: int, **options: Any) -> None:
+        configs.append(config)
+        directory = Path(config.output)
+        write(directory / "config.json", {"settings": config.to_flat(), "data": {}})
+        (directory / "last.safetensors").touch()
+        metrics = {"round": 2, "test_error": float(len(configs))}
+        write(directory / "metrics.jsonl", metrics)
+        write(directory / "summary.json", {"rounds": 2, "test_error": float(len(configs))})
+
+    monkeypatch.setattr(simulation, "run_in_process", run)
+    start_from_another("learning-rate = 0.25")
+    return configs
+
+
+def write(file: Path, content: Any) -> None:
+    file.write_text(json.dumps(content))
+
+
+def places(configs: list[RunConfig]) -> list[str]:
+    return ["start" if "/reproduce/start/" in run.output else "trial" for run in configs]
+
+
+def test_given_a_failed_start_then_the_runs_that_start_from_it_wait(
+    ran: list[RunConfig], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = simulation.run_in_process
+
+    def half(config: RunConfig, clients: int, **options: Any) -> None:
+        whole(config, clients, **options)
+        (Path(config.output) / "summary.json").unlink()
+        raise RuntimeError("disk full")
+
+    monkeypatch.setattr(simulation, "run_in_process", half)
+    failed = invoke("reproduce", *ONE)
+    assert failed.exit_code == 1
+    assert places(ran) == ["start"]
+    assert "1 not run: the run that they start from failed." in output_of(failed)
+    assert not Path("results").exists()
+
+    monkeypatch.setattr(simulation, "run_in_process", whole)
+    assert invoke("reproduce", *ONE).exit_code == 0
+    assert places(ran[1:]) == ["start", "trial"]
+    assert len(stored_results()) == 1
+
+
+def test_given_a_directory_of_other_settings_then_its_run_starts_again(
+    ran: list[RunConfig],
+) -> None:
+    assert invoke("reproduce", *ONE).exit_code == 0
+    assert places(ran) == ["start", "trial"]
+    assert not list(Path("runs").rglob("comparison.md"))
+
+    # The start's settings are settings of what starts from it.
+    change_table("learning-rate = 0.25", "learning-rate = 0.5")
+    again = invoke("reproduce", *ONE)
+    assert again.exit_code == 0, again.output
+    assert places(ran[2:]) == ["start", "trial"]
+    assert output_of(again).count("an earlier run had other settings; it starts again.") == 2
+    (kept,) = stored_results()
+    assert (kept["settings"]["start-from:learning-rate"], kept["figures"]["test_error"]) == (0.5, 4)
+
+    # What is finished is taken on another device too.
+    Path("results/mini/table-1.json").unlink()
+    assert invoke("reproduce", *ONE[:1], *ONE[3:]).exit_code == 0
+    assert len(ran) == 4
+    assert stored_results() == [kept]
+
+
+def test_given_an_interrupted_run_then_it_resumes_on_another_device(
+    digits_table: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = simulation.run_in_process
+
+    def half(config: RunConfig, clients: int, **options: Any) -> None:
+        real(config.model_copy(update={"num_rounds": 1}), clients, **options)
+        (Path(config.output) / "summary.json").unlink()
+        raise KeyboardInterrupt
+
+    resumed: list[str] = []
+
+    def rest(config: RunConfig, clients: int, **options: Any) -> None:
+        resumed.append(config.resume)
+        real(config, clients, **options)
+
+    monkeypatch.setattr(simulation, "run_in_process", half)
+    chosen = ("mini/table-1", "--columns", "M=10", "--rows", "all labels")
+    assert invoke("reproduce", *chosen).exit_code != 0
+    monkeypatch.setattr(simulation, "run_in_process", rest)
+    done = invoke("reproduce", *chosen, "--device", "cpu")
+    assert done.exit_code == 0, done.output
+    (directory,) = Path("runs").rglob("seed-0")
+    assert resumed == [str(directory.resolve())]
+    assert json.loads((directory / "config.json").read_text())["settings"]["device"] == "cpu"
+    assert stored_results()[0]["curve"]["rounds"] == [1, 2]
+
+
+def test_given_picked_rows_and_seeds_then_no_other_result_is_checked_or_shown(
+    ran: list[RunConfig],
+) -> None:
+    other = (*MINI, "--columns", "M=12", "--rows", "all labels")
+    for seed in ("0", "1"):
+        assert invoke("reproduce", *other, "--seeds", seed).exit_code == 0
+    assert invoke("reproduce", *ONE).exit_code == 0
+    figures = stored_results()[1]["figures"]
+    change_result(1, figures={**figures, "test_error": 0.1})  # column M=12, seed 0
+    shown = invoke("reproduce", *other, "--seeds", "1")
+    assert shown.exit_code == 0, shown.output
+    assert "2.00, 1 seed" in output_of(shown)
+    assert "M=10" not in output_of(shown)
+    refused = invoke("reproduce", "--render")
+    assert refused.exit_code == 1
+    assert (
+        "column 'M=12', seed 0 does not have the hash of its figures, so it was edited"
+        in output_of(refused)
+    )
+    # Its run still lies there: it is taken again.
+    assert len(ran) == 4
+    assert invoke("reproduce", *other).exit_code == 0
+    assert len(ran) == 4
+    assert stored_results()[1]["figures"] == figures
+
+
+def test_given_a_result_without_a_key_then_it_is_refused(ran: list[RunConfig]) -> None:
+    assert invoke("reproduce", *ONE).exit_code == 0
+    change_result(0, curve=None)
+    for arguments in (("--render",), ONE, ("--list",)):
+        refused = invoke("reproduce", *arguments)
+        assert refused.exit_code == 1
+        assert "table-1.json, run 1: key 'curve' is missing or has a wrong type." in output_of(
+            refused
+        )
+
+
+def test_given_nothing_to_run_then_there_is_no_warning_of_days(ran: list[RunConfig]) -> None:
+    assert "hours to days" in output_of(invoke("reproduce", *ONE))
+    assert "hours to days" not in output_of(invoke("reproduce", *ONE))

@@ -1,0 +1,201 @@
+"""Runs and seeds, and the trials that they make."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fedul_flwr.errors import UserError
+from fedul_flwr.experiments.trial_plan import (
+    Plan,
+    make_plan,
+    method_runs,
+    parse_seeds,
+    read_runs,
+    slug,
+)
+from tests.partly_labeled import GIVEN_METHOD
+
+TWO = {"F": {"method": "fedul"}, "S": {"method": "supervised"}}
+
+
+def plan(
+    tmp_path: Path, runs: dict[str, dict[str, Any]] = TWO, seeds: Any = (0,), **shared: Any
+) -> Plan:
+    flat = {key.replace("__", ".").replace("_", "-"): value for key, value in shared.items()}
+    return make_plan(runs, flat, seeds, 4, tmp_path / "out")
+
+
+def test_given_runs_and_seeds_then_there_is_a_trial_of_each_run_with_each_seed(
+    tmp_path: Path,
+) -> None:
+    found = plan(tmp_path, seeds=(3, 5))
+    assert [(trial.row, trial.seed) for trial in found.trials] == [
+        ("F", 3),
+        ("S", 3),
+        ("F", 5),
+        ("S", 5),
+    ]
+    trial = found.trials[3]
+    assert trial.directory == tmp_path / "out" / "s" / "seed-5"
+    assert (trial.config.method, trial.config.seed) == ("supervised", 5)
+    assert trial.config.output == str(trial.directory)
+    assert found.split_warnings == ()
+
+
+def test_given_a_file_then_each_table_is_a_run(tmp_path: Path) -> None:
+    file = tmp_path / "runs.toml"
+    file.write_text(
+        '[FedUL]\nmethod = "fedul"\n["FedAvg 10 %"]\nmethod = "supervised"\n'
+        '["FedUL, FedProx"]\nbase = "fedprox"\n["FedUL, FedProx".fedprox]\nproximal-mu = 0.1\n'
+    )
+    assert read_runs(file) == {
+        "FedUL": {"method": "fedul"},
+        "FedAvg 10 %": {"method": "supervised"},
+        "FedUL, FedProx": {"base": "fedprox", "fedprox.proximal-mu": 0.1},
+    }
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("seed-of-all = 3\n[a]\n", "seed-of-all = 3 is in no table. Each table is a run"),
+        ("", "has no table; each table is a run"),
+        ("[a", "is not a valid TOML file"),
+        ("[a]\nx = [1]\n", "must be true, false, a number or text"),
+    ],
+)
+def test_given_a_wrong_file_then_it_is_refused(tmp_path: Path, text: str, words: str) -> None:
+    file = tmp_path / "runs.toml"
+    file.write_text(text)
+    with pytest.raises(UserError, match=words):
+        read_runs(file)
+
+
+def test_given_a_list_of_methods_then_each_is_a_run() -> None:
+    assert method_runs("fedul, supervised") == {
+        "fedul": {"method": "fedul"},
+        "supervised": {"method": "supervised"},
+    }
+    with pytest.raises(UserError, match="--methods names fedul twice"):
+        method_runs("fedul,fedul")
+    with pytest.raises(UserError, match="--methods names nothing"):
+        method_runs(",")
+
+
+def test_given_a_list_of_seeds_then_wrong_ones_are_refused() -> None:
+    assert parse_seeds("4, 0") == (4, 0)
+    for text in ("", "a", "1.5", "-1"):
+        with pytest.raises(UserError, match="must be whole numbers from 0 on, such as 0,1,2"):
+            parse_seeds(text)
+    with pytest.raises(UserError, match="--seeds names 1 twice"):
+        parse_seeds("1,1")
+
+
+@pytest.mark.parametrize(
+    ("runs", "shared", "words"),
+    [
+        (TWO, {"seed": 1}, "seed cannot be in --run-config: every run gets each of --seeds"),
+        ({"F": {"output": "x"}}, {}, "output cannot be in run 'F': every run has a directory"),
+        ({"F": {"resume": "x"}}, {}, "resume cannot be in run 'F': interrupted runs resume"),
+        (TWO, {"nonsense": 1}, "Unknown setting 'nonsense'"),
+        (TWO, {"fedul.nonsense": 1}, "Unknown setting 'fedul.nonsense'"),
+        (TWO, {"fedprox.proximal-mu": 1.0}, "has no effect in any of the runs"),
+        ({"F": {"nonsense": 1}}, {}, "Run 'F': Unknown setting 'nonsense'"),
+        ({"F": {"num-sets": 1}}, {}, "did you mean 'fedul.num-sets'"),
+        ({"F": {"method": "feedul"}}, {}, "Run 'F': Setting method = 'feedul': must be one of"),
+        ({"F": {"batch-size": -1}}, {}, "Run 'F': Setting batch-size = -1: must be at least 0"),
+        ({"S": {"method": "supervised", "fedul.strict-rank": True}}, {}, "Run 'S': .*no effect"),
+        ({"A": {}, "a": {}}, {}, "Runs 'A' and 'a' would share the directory 'a'"),
+        ({"%": {}}, {}, "Run '%' needs a name in one line with a letter"),
+    ],
+)
+def test_given_a_wrong_setting_then_it_is_refused_before_a_trial_starts(
+    tmp_path: Path, runs: dict[str, Any], shared: dict[str, Any], words: str
+) -> None:
+    with pytest.raises(UserError, match=words):
+        make_plan(runs, shared, (0,), 4, tmp_path)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_given_a_seed_out_of_range_then_it_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="seed = 4294967296: must be less than"):
+        plan(tmp_path, seeds=(2**32,))
+
+
+def test_given_a_key_of_a_table_then_it_applies_to_runs_that_use_the_table(tmp_path: Path) -> None:
+    runs = {**TWO, "P": {"base": "fedprox", "num-rounds": 7}}
+    found = plan(
+        tmp_path,
+        runs,
+        num_rounds=5,
+        fedprox__proximal_mu=0.3,
+        fedul__strict_rank=True,
+        fedul__num_sets=20,
+    )
+    flat = {trial.row: trial.config.to_flat() for trial in found.trials}
+    assert flat["P"]["fedprox.proximal-mu"] == 0.3
+    assert [flat[name]["num-rounds"] for name in "FSP"] == [5, 5, 7]  # a run's own wins
+    assert [flat[name]["fedul.num-sets"] for name in "FSP"] == [20, 20, 20]
+    assert [flat[name].get("fedul.strict-rank") for name in "FSP"] == [True, None, True]
+
+
+def test_given_runs_on_different_splits_then_there_is_a_warning(tmp_path: Path) -> None:
+    runs = {
+        "F": {},
+        "S": {"method": "supervised"},
+        "D": {"partition": "dirichlet", "fedul.num-sets": 20},
+    }
+    assert plan(tmp_path, runs).split_warnings == (
+        "The runs do not share their data splits, partition differs: 'iid' for F, S; "
+        "'dirichlet' for D.",
+        "The runs do not share their data splits, fedul.num-sets differs: 10 for F, S; 20 for D.",
+    )
+    same = {"F": {"learning-rate": 0.1}, "S": {"method": "supervised", "model": "mlp"}}
+    assert plan(tmp_path, same, partition="dirichlet").split_warnings == ()
+    labels = {
+        "F": {},
+        "G": {"method": GIVEN_METHOD},
+        "H": {"method": GIVEN_METHOD, "labels.total": 20},
+    }
+    assert plan(tmp_path, labels).split_warnings == (
+        "The runs do not share their data splits, labels.total differs: 100 for G; 20 for H.",
+    )
+
+
+def test_given_labels_at_different_places_then_there_is_a_warning(tmp_path: Path) -> None:
+    at_server = {"method": "fixmatch", "scenario.labels-at": "server"}
+    runs = {"U": {"method": "uda"}, "X": {"method": "xclp"}, "F": at_server}
+    assert plan(tmp_path, runs).split_warnings == (
+        "The runs do not share their data splits, scenario.labels-at differs: 'clients' for U, X; "
+        "'server' for F.",
+    )
+
+
+def test_given_a_run_with_all_labels_then_its_split_counts_as_the_same(tmp_path: Path) -> None:
+    few = {"U": {"method": "uda", "labels.total": 20}, "A": {"method": "all-labels"}}
+    server = {"method": "fixmatch", "scenario.labels-at": "server"}
+    assert plan(tmp_path, few).split_warnings == ()
+    assert plan(tmp_path, {"F": server, "A": few["A"]}, server_fraction=0.1).split_warnings == ()
+    other = {**few, "A": {"method": "all-labels", "server-fraction": 0.1}}
+    assert plan(tmp_path, other).split_warnings == (
+        "The runs do not share their data splits, server-fraction differs: 0.0 for U; 0.1 for A.",
+    )
+    # Points that are kept for prediction are kept from it as well.
+    new = {**few, "U": {"method": "uda", "labels.new-fraction": 0.1}}
+    assert plan(tmp_path, new).split_warnings == (
+        "The runs do not share their data splits, labels.new-fraction differs: 0.1 for U; "
+        "0.0 for A.",
+    )
+
+
+def test_given_names_then_their_directories_have_plain_characters() -> None:
+    assert [slug(name) for name in ("FedAvg 10 %", "my.methods:CALM", "a_b", "../x", "Größe")] == [
+        "fedavg-10",
+        "my-methods-calm",
+        "a-b",
+        "x",
+        "größe",
+    ]

@@ -1,0 +1,64 @@
+"""The plot of a table's column."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fedul_flwr.experiments.matrix import Size
+from fedul_flwr.experiments.table_file import Table, read_table
+from fedul_flwr.experiments.trial_plots import column_figure
+from tests.support.digits_table import FILE, TABLE
+
+
+def run(rounds: list[int], errors: list[float]) -> dict[str, Any]:
+    return {"curve": {"rounds": rounds, "test_error": errors}}
+
+
+def test_given_two_seeds_then_a_rows_line_is_their_mean_in_rounds_that_both_measured(
+    digits_table: Path,
+) -> None:
+    table = read_table(digits_table / "experiments", "mini/table-1")
+    results = {
+        ("FedUL", "M=10", 0): run([1, 2, 3], [8.0, 4.0, 3.0]),
+        ("FedUL", "M=10", 1): run([2, 3], [6.0, 2.0]),  # round 1 was not measured: left out
+        ("all labels", "M=12", 0): run([1], [1.0]),  # of another column
+    }
+    figure = column_figure(table, "M=10", "full", results)
+    (axes,) = figure.axes
+    (line,) = axes.lines
+    assert list(line.get_xdata()) == [2, 3]
+    assert list(line.get_ydata()) == [5.0, 2.5]  # (4 + 6)/2, (3 + 2)/2
+    assert [text.get_text() for text in axes.texts] == ["FedUL  2.50"]
+
+
+def test_given_equal_last_errors_then_the_labels_do_not_overlap(digits_table: Path) -> None:
+    table = read_table(digits_table / "experiments", "mini/table-1")
+    results = {(row, "M=10", 0): run([1], [5.0]) for row in ("FedUL", "all labels")}
+    figure = column_figure(table, "M=10", "full", results)
+    heights = sorted(text.get_position()[1] for text in figure.axes[0].texts)
+    assert heights[1] - heights[0] == pytest.approx(0.045)
+
+
+def subtitle_of(table: Table, size: Size) -> str:
+    results = {("FedUL", "M=10", 0): run([1], [5.0])}
+    return str(column_figure(table, "M=10", size, results).axes[0].get_title(loc="left"))
+
+
+def test_the_subtitle_names_the_size(digits_table: Path) -> None:
+    FILE.write_text(TABLE + "\n[quick]\nclients = 2\n")
+    table = read_table(digits_table / "experiments", "mini/table-1")
+    assert subtitle_of(table, "full") == "3 clients"
+    assert subtitle_of(table, "quick") == "quick size, 2 clients"
+
+
+def test_given_tuned_runs_then_the_subtitle_says_that_every_row_was_searched(
+    digits_table: Path,
+) -> None:
+    table = read_table(digits_table / "experiments", "mini/table-1")
+    results = {("FedUL", "M=10", 0): run([1], [5.0])}
+    figure = column_figure(table, "M=10", "full", results, tuned=True)
+    said = figure.axes[0].get_title(loc="left")
+    assert said == "3 clients, every row with settings that one search chose for it"

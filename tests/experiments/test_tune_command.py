@@ -1,0 +1,448 @@
+"""``fedul-flwr tune`` on a miniature table of digits, and runs with the chosen settings."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import psutil
+import pytest
+
+from fedul_flwr.config.run_config import RunConfig
+from fedul_flwr.engine import in_process as simulation
+from fedul_flwr.experiments.search_file import outcome_hash
+from fedul_flwr.run.evaluation import Errors, Evaluator
+from tests.support.digits_table import (
+    FILE,
+    SEARCH,
+    change_table,
+    invoke,
+    output_of,
+    start_from_another,
+)
+
+MINI = ("mini/table-1", "--device", "cpu")
+COLUMN = (*MINI, "--columns", "M=10")
+FOUND = Path("results/mini/table-1.search.json")
+TUNED = Path("results/mini/table-1.tuned.json")
+STEP = "[space]\nstep = [{ learning-rate = 0.01 }, { learning-rate = 1e-6 }]\n"
+
+
+def searches(file: Path = FOUND) -> list[dict[str, Any]]:
+    return list(json.loads(file.read_text())["searches"])
+
+
+def without_clocks(found: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    clocks = {"seconds", "date", "outcome-hash"}
+    kept = [{key: value for key, value in one.items() if key not in clocks} for one in found]
+    return [
+        {**one, "trials": [{k: v for k, v in trial.items() if k != "seconds"}
+                           for trial in one["trials"]]}
+        for one in kept
+    ]  # fmt: skip
+
+
+@pytest.fixture
+def ran(monkeypatch: pytest.MonkeyPatch) -> list[RunConfig]:
+    """Configurations that were simulated."""
+    configs: list[RunConfig] = []
+    real = simulation.run_in_process
+
+    def count(config: RunConfig, clients: int, **options: Any) -> None:
+        configs.append(config)
+        real(config, clients, **options)
+
+    monkeypatch.setattr(simulation, "run_in_process", count)
+    return configs
+
+
+def test_given_a_search_then_reproduce_runs_its_choice_and_the_page_shows_both(
+    digits_search: Path, ran: list[RunConfig]
+) -> None:
+    first = invoke("tune", *COLUMN)
+    assert first.exit_code == 0, first.output
+    assert len(ran) == 6
+    assert {config.measure_test_error for config in ran} == {False}
+    for row in ("FedUL", "all labels"):
+        for number in (1, 2, 3):
+            assert first.output.count(f"M=10, {row}: trial {number} of 3, ") == 1
+    assert "test error" not in first.output
+    found = searches()
+    assert [(one["column"], one["row"], one["criterion"]) for one in found] == [
+        ("M=10", "FedUL", "validation"),
+        ("M=10", "all labels", "validation"),
+    ]
+    fedul, labels = found
+    assert [t["settings"] for t in fedul["trials"]] == [t["settings"] for t in labels["trials"]]
+    assert fedul["trials"][0]["settings"] == {}
+    assert (fedul["seed"], fedul["seeds"], fedul["settings"]["num-supernodes"]) == (0, [0], 3)
+    complete = [t for t in fedul["trials"] if t["state"] == "complete"]
+    assert fedul["chosen"]["value"] == min(t["value"] for t in complete)
+    assert fedul["versions"]["optuna"]
+    assert str(digits_search) not in FOUND.read_text()
+    for metrics in Path("runs/tune").rglob("metrics.jsonl"):
+        lines = [json.loads(line) for line in metrics.read_text().splitlines()]
+        assert {line["test_error"] for line in lines} == {None}
+        assert all(line["validation_error"] is not None for line in lines)
+
+    # Nothing is run or changed by the same command.
+    ran.clear()
+    assert invoke("tune", *COLUMN).exit_code == 0
+    assert ran == []
+    assert without_clocks(searches()) == without_clocks(found)
+
+    # Its seed is refused, others run with what it chose, apart from untuned results.
+    refused = invoke("reproduce", *COLUMN, "--tuned")
+    assert refused.exit_code == 1
+    assert "Seed 0 was used by the search; choose others with --seeds." in output_of(refused)
+    assert ran == []
+    tuned = invoke("reproduce", *COLUMN, "--tuned", "--seeds", "1,2")
+    assert tuned.exit_code == 0, tuned.output
+    assert [(config.method, config.seed) for config in ran] == [
+        ("fedul", 1), ("supervised", 1), ("fedul", 2), ("supervised", 2),
+    ]  # fmt: skip
+    assert {config.measure_test_error for config in ran} == {True}
+    chosen = fedul["chosen"]["settings"]
+    assert ran[0].to_flat() | chosen == ran[0].to_flat()
+    assert not Path("results/mini/table-1.json").exists()
+    runs = json.loads(TUNED.read_text())["runs"]
+    assert runs[0]["command"] == (
+        "fedul-flwr reproduce mini/table-1 --tuned --rows FedUL --columns M=10 --seeds 1"
+    )
+    assert invoke("reproduce", *COLUMN, "--rows", "FedUL").exit_code == 0
+
+    rendered = invoke("reproduce", "--render")
+    assert rendered.exit_code == 0, rendered.output
+    page = Path("docs/tables.md").read_text()
+    assert "| full | difference | full, tuned |" in page
+    errors = [run["figures"]["test_error"] for run in runs if run["row"] == "FedUL"]
+    # Of two seeds s/sqrt(2) is half of their distance, and the quantile of t 12.706.
+    half = 12.7062 * abs(errors[0] - errors[1]) / 2
+    assert f"| {np.mean(errors):.2f} ± {half:.2f} ({np.std(errors, ddof=1):.2f}), 2 seeds |" in page
+    assert "`results/mini/table-1.search.json` has all trials." in page
+    assert f"validation error (%): {fedul['chosen']['value']:.4g} | 3: " in page
+
+    # A search that chooses something else makes tuned results stale, as changed settings do.
+    other = searches()
+    other[0]["chosen"]["settings"] = {**chosen, "l1": 0.5}
+    other[0]["outcome-hash"] = outcome_hash(other[0])
+    FOUND.write_text(json.dumps({"table": "mini/table-1", "searches": other}))
+    refused = invoke("reproduce", "--render")
+    assert "The tuned full result of mini/table-1, row 'FedUL'" in output_of(refused)
+    assert "l1 was 0.0, is 0.5" in output_of(refused)
+
+
+def test_given_changed_settings_then_their_earlier_search_is_refused(
+    digits_search: Path, ran: list[RunConfig]
+) -> None:
+    asked = (*COLUMN, "--rows", "all labels")
+    missing = invoke("reproduce", *asked, "--tuned", "--seeds", "1")
+    assert "has no search of row 'all labels', column 'M=10': search it with" in output_of(missing)
+    assert invoke("tune", *asked, "--trials", "1").exit_code == 0
+    change_table("num-rounds = 2", "num-rounds = 2\nbatch-size = 32")
+    refused = invoke("reproduce", *asked, "--tuned", "--seeds", "1")
+    assert refused.exit_code == 1
+    assert (
+        "The search of row 'all labels', column 'M=10' was made with other settings "
+        "(batch-size was 16, is 32): search it with fedul-flwr tune mini/table-1"
+    ) in output_of(refused)
+    ran.clear()
+    assert invoke("tune", *asked, "--trials", "1").exit_code == 0
+    assert [config.batch_size for config in ran] == [32]
+
+
+def test_given_two_searches_of_a_row_then_the_seeds_of_both_are_refused(
+    digits_search: Path,
+) -> None:
+    asked = (*COLUMN, "--rows", "all labels")
+    for seed in ("0", "7"):
+        assert invoke("tune", *asked, "--trials", "1", "--seed", seed).exit_code == 0
+    (found,) = searches()
+    assert (found["seed"], found["seeds"]) == (7, [0, 7])
+    assert found["command"] == (
+        "fedul-flwr tune mini/table-1 --rows 'all labels' --columns M=10 --trials 1 --seed 7"
+    )
+    refused = invoke("reproduce", *asked, "--tuned", "--seeds", "3,0")
+    assert "Seed 0 was used by the search" in output_of(refused)
+
+
+def test_given_an_edited_search_then_it_is_refused(digits_search: Path) -> None:
+    asked = (*COLUMN, "--rows", "all labels")
+    assert invoke("tune", *asked, "--trials", "1").exit_code == 0
+    for key, value in (("seeds", [5]), ("criterion", "heldout"), ("chosen", None), ("trials", [])):
+        edited = searches()[0] | {key: value}
+        kept = FOUND.read_text()
+        FOUND.write_text(json.dumps({"table": "mini/table-1", "searches": [edited]}))
+        refused = invoke("reproduce", *asked, "--tuned", "--seeds", "1")
+        assert "does not have its hashes, so it was edited" in output_of(refused), key
+        FOUND.write_text(kept)
+    FOUND.write_text('{"searches": [{"row": "FedUL"}]}')
+    refused = invoke("reproduce", *asked, "--tuned", "--seeds", "1")
+    assert "search 1: key 'column' is missing or has a wrong type." in output_of(refused)
+
+
+def test_given_random_test_errors_then_the_search_is_the_same(
+    digits_search: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert invoke("tune", *COLUMN).exit_code == 0
+    honest = without_clocks(searches())
+    real = Evaluator.errors
+    draws = np.random.default_rng(0)
+
+    def nonsense(self: Evaluator, models: Any) -> Errors:
+        return real(self, models)._replace(test=float(draws.uniform(0, 100)))
+
+    monkeypatch.setattr(Evaluator, "errors", nonsense)
+    assert invoke("tune", *COLUMN, "--results", "other").exit_code == 0  # nothing is run again
+    for folder in Path("runs/tune").rglob("search.sha256"):
+        folder.write_text("of another search")
+    assert invoke("tune", *COLUMN, "--results", "other").exit_code == 0
+    measured = [
+        json.loads(line)["test_error"]
+        for file in Path("runs/tune").rglob("metrics.jsonl")
+        for line in file.read_text().splitlines()
+    ]
+    assert len(set(measured)) > 5  # the nonsense was there to be read
+    assert without_clocks(searches(Path("other/mini/table-1.search.json"))) == honest
+
+
+def test_given_a_search_then_no_trial_reads_the_test_set(
+    digits_search: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from fedul_flwr.run import evaluation
+
+    read: list[int] = []
+    real = evaluation._points
+
+    def points(data: Any, rows: Any) -> Any:
+        read.append(len(rows))
+        return real(data, rows)
+
+    monkeypatch.setattr(evaluation, "_points", points)
+    (digits_search / "runs.toml").write_text('[A]\nmethod = "supervised"\n')
+    given = ("-c", 'num-rounds=1 model="mlp" points-per-client=50', "--num-supernodes", "2")
+    assert invoke("tune", "--runs", "runs.toml", *given, "--trials", "1").exit_code == 0
+    assert len(read) == 1  # validation alone
+    read.clear()
+    given = (*given, "--in-process", "--seeds", "1")
+    assert invoke("compare", "--runs", "runs.toml", *given).exit_code == 0
+    assert len(read) == 2
+
+
+def test_given_the_heldout_criterion_then_no_label_chooses_and_supervised_methods_are_refused(
+    digits_search: Path, ran: list[RunConfig]
+) -> None:
+    refused = invoke("tune", *COLUMN, "--criterion", "heldout")
+    assert refused.exit_code == 1
+    assert (
+        "Row 'all labels', column 'M=10': Method 'supervised' has no held-out loss: "
+        "search it with --criterion validation." in output_of(refused)
+    )
+    asked = (*COLUMN, "--rows", "FedUL")
+    done = invoke("tune", *asked, "--criterion", "heldout", "--trials", "1")
+    assert done.exit_code == 0, done.output
+    assert "held-out loss " in done.output
+    assert [config.selection for config in ran] == ["heldout"]
+    (found,) = searches()
+    assert found["chosen"]["settings"] == {"selection": "heldout"}
+    assert found["command"].endswith("--trials 1 --criterion heldout")
+    ran.clear()
+    assert invoke("reproduce", *asked, "--tuned", "--seeds", "1").exit_code == 0
+    assert [config.selection for config in ran] == ["heldout"]
+
+
+def test_given_settings_of_the_search_then_trials_have_them_and_tuned_runs_do_not(
+    digits_search: Path, ran: list[RunConfig]
+) -> None:
+    change_table("num-rounds = 2", "num-rounds = 2\nvalidation-fraction = 0.0")
+    asked = (*COLUMN, "--rows", "all labels")
+    refused = invoke("tune", *asked)
+    assert "There are no validation points: set validation-fraction above 0" in output_of(refused)
+    own = Path("experiments/mini/search.toml")
+    own.write_text(f"trials = 1\n[settings]\nvalidation-fraction = 0.25\n{STEP}")
+    assert invoke("tune", *asked).exit_code == 0
+    assert [config.validation_fraction for config in ran] == [0.25]
+    assert searches()[0]["settings"]["validation-fraction"] == 0.0
+    ran.clear()
+    assert invoke("reproduce", *asked, "--tuned", "--seeds", "1").exit_code == 0
+    assert [config.validation_fraction for config in ran] == [0.0]
+
+
+def test_given_ctrl_c_then_the_same_command_ends_with_the_same_search(
+    digits_search: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = (*COLUMN, "--rows", "FedUL")
+    assert invoke("tune", *asked, "--results", "whole").exit_code == 0
+    for mark in Path("runs/tune").rglob("search.sha256"):
+        mark.write_text("of another search")
+    real = simulation.run_in_process
+    calls: list[str] = []
+
+    def cut(config: RunConfig, clients: int, **options: Any) -> None:
+        calls.append(config.resume)
+        if len(calls) != 1:
+            real(config, clients, **options)
+            return
+        watch = options.pop("watch")
+
+        def until_round_1(lines: Any) -> None:
+            watch(lines)
+            raise KeyboardInterrupt
+
+        real(config, clients, watch=until_round_1, **options)
+
+    monkeypatch.setattr(simulation, "run_in_process", cut)
+    stopped = invoke("tune", *asked)
+    assert stopped.exit_code == 130
+    assert "The same command resumes from here." in stopped.output
+    assert not FOUND.exists()
+    done = invoke("tune", *asked)
+    assert done.exit_code == 0, done.output
+    assert [bool(resume) for resume in calls] == [False, True, False, False]
+    assert without_clocks(searches()) == without_clocks(
+        searches(Path("whole/mini/table-1.search.json"))
+    )
+
+
+def test_given_a_failed_trial_then_the_exit_code_is_1(
+    digits_search: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = simulation.run_in_process
+
+    def fail(config: RunConfig, clients: int, **options: Any) -> None:
+        if config.weight_decay:
+            raise RuntimeError("no memory")
+        real(config, clients, **options)
+
+    monkeypatch.setattr(simulation, "run_in_process", fail)
+    done = invoke("tune", *COLUMN)
+    assert done.exit_code == 1
+    assert "failed: RuntimeError: no memory" in done.output
+    states = [[trial["state"] for trial in one["trials"]] for one in searches()]
+    assert all("failed" in of_row and "complete" in of_row for of_row in states)
+    assert all(one["chosen"] for one in searches())
+
+
+@pytest.mark.slow
+def test_given_two_jobs_then_the_searches_are_those_of_one(digits_search: Path) -> None:
+    asked = (*COLUMN, "--trials", "2")
+    assert invoke("tune", *asked, "--results", "turn").exit_code == 0
+    for mark in Path("runs/tune").rglob("search.sha256"):
+        mark.write_text("of another search")
+    done = invoke("tune", *asked, "--jobs", "2")
+    assert done.exit_code == 0, done.output
+    assert without_clocks(searches()) == without_clocks(
+        searches(Path("turn/mini/table-1.search.json"))
+    )
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("end", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
+def test_given_the_end_of_the_first_process_then_the_others_end_too(
+    digits_search: Path, end: signal.Signals
+) -> None:
+    words = [sys.executable, "-m", "fedul_flwr.cli.main", "tune", *COLUMN, "--jobs", "2"]
+    Path("experiments/search.toml").write_text(SEARCH.replace("rungs = 1", "rungs = 0"))
+    change_table("num-rounds = 2", "num-rounds = 3000")
+    with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT) as first:
+        deadline = time.monotonic() + 300
+        while not (started := list(Path("runs/tune").rglob("metrics.jsonl"))):
+            assert first.poll() is None
+            assert time.monotonic() < deadline
+            time.sleep(0.2)
+        others = psutil.Process(first.pid).children(recursive=True)
+        assert started
+        assert len(others) >= 2
+        first.send_signal(end)
+        first.wait(60)
+    _, alive = psutil.wait_procs(others, timeout=60)
+    assert alive == []
+
+
+RUNS = '[FedUL]\nmethod = "fedul"\n\n["All labels"]\nmethod = "supervised"\n'
+SETTINGS = 'num-rounds=2 model="mlp" points-per-client=150'
+
+
+def test_given_a_file_of_runs_then_compare_takes_the_chosen_settings(
+    digits_search: Path, ran: list[RunConfig]
+) -> None:
+    Path("runs.toml").write_text(RUNS)
+    given = ("--runs", "runs.toml", "-c", SETTINGS, "--num-supernodes", "3")
+    done = invoke("tune", *given, "--trials", "2")
+    assert done.exit_code == 0, done.output
+    file = Path("runs/tune-runs/search.json")
+    assert [one["row"] for one in searches(file)] == ["All labels", "FedUL"]
+    ran.clear()
+    compared = ("--tuned", str(file), "--in-process")
+    refused = invoke("compare", *given, *compared)
+    assert "Seed 0 was used by the search; choose others with --seeds." in output_of(refused)
+    assert ran == []
+    done = invoke("compare", *given, *compared, "--seeds", "1")
+    assert done.exit_code == 0, done.output
+    chosen = {one["row"]: one["chosen"]["settings"] for one in searches(file)}
+    for config, row in zip(ran, ("FedUL", "All labels"), strict=True):
+        assert config.to_flat() | chosen[row] == config.to_flat()
+        assert "compare-runs-tuned" in config.output
+    other = invoke("compare", *given, "-c", "l1=0.1", *compared, "--seeds", "1")
+    assert (
+        "The search of row 'FedUL' was made with other settings (l1 was 0.0, is 0.1)"
+        in output_of(other)
+    )
+    gone = invoke("compare", *given, "--tuned", "no.json", "--seeds", "1")
+    assert "--tuned no.json is no file: fedul-flwr tune --runs writes one." in output_of(gone)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ([], "tune takes either TABLE or --runs FILE."),
+        ([*MINI, "--runs", "runs.toml"], "tune takes either TABLE or --runs FILE."),
+        ([*MINI, "-c", "l1=0.1"], "-c has no effect with mini/table-1: leave it out."),
+        ([*MINI, "--output", "x"], "--output has no effect with mini/table-1: leave it out."),
+        (["--runs", "runs.toml", "--quick"], "--quick has no effect with --runs: leave it out."),
+        ([*MINI, "--rows", "FedPL"], "Unknown row 'FedPL'; there are FedUL, all labels."),
+        ([*MINI, "--search", "no.toml"], "no.toml cannot be read"),
+        (["mini/table-2"], "Unknown table 'mini/table-2'"),
+    ],
+)
+def test_given_wrong_arguments_then_the_refusal_names_them(
+    digits_search: Path, arguments: list[str], words: str
+) -> None:
+    Path("runs.toml").write_text(RUNS)
+    result = invoke("tune", *arguments)
+    assert result.exit_code == 1
+    assert words in output_of(result)
+
+
+def test_given_a_column_that_starts_from_another_run_then_it_is_refused(
+    digits_search: Path,
+) -> None:
+    start_from_another()
+    refused = invoke("tune", *COLUMN)
+    assert "Column 'M=10' starts from the model of another run, which no search" in output_of(
+        refused
+    )
+
+
+def test_given_no_optuna_then_the_refusal_says_how_to_install_it(
+    digits_search: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "optuna", None)
+    refused = invoke("tune", *MINI)
+    assert refused.exit_code == 1
+    assert "fedul-flwr tune needs Optuna: pip install 'fedul-flwr[tune]'" in output_of(refused)
+
+
+def test_given_a_search_in_the_tables_file_then_it_wins(digits_search: Path) -> None:
+    assert "trials = 3" in SEARCH
+    step = STEP.replace("[space]", "[search.space]")
+    FILE.write_text(f"{FILE.read_text()}\n[search]\ntrials = 1\n{step}")
+    assert invoke("tune", *COLUMN, "--rows", "FedUL").exit_code == 0
+    assert len(searches()[0]["trials"]) == 1
+    assert list(searches()[0]["search"]["space"]) == ["step"]
