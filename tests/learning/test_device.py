@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from fedul_flwr.errors import UserError
-from fedul_flwr.learning import machine
+from fedul_flwr.learning import device
 from fedul_flwr.learning.device import (
     autocast,
     choose_device,
@@ -119,7 +119,7 @@ def test_freed_memory_is_kept_and_released_where_glibc_is(
 ) -> None:
     assert isinstance(keep_freed_memory(), bool)
     release_freed_memory()
-    monkeypatch.setattr(machine, "_glibc", lambda: None)  # musl, macOS
+    monkeypatch.setattr(device, "_glibc", lambda: None)  # musl, macOS
     assert keep_freed_memory.__wrapped__() is False
     release_freed_memory()
 
@@ -137,7 +137,7 @@ def test_memory_is_kept_by_both_thresholds_of_glibc(
         told[name] = value
         return int(name not in refused)
 
-    monkeypatch.setattr(machine, "_glibc", lambda: SimpleNamespace(mallopt=mallopt))
+    monkeypatch.setattr(device, "_glibc", lambda: SimpleNamespace(mallopt=mallopt))
     assert keep_freed_memory.__wrapped__() is done
     if done:
         assert told == {-3: 32 * 2**20, -1: 2**31 - 1}
@@ -146,7 +146,7 @@ def test_memory_is_kept_by_both_thresholds_of_glibc(
 @pytest.mark.parametrize("name", ["", "musl", "glibc"])
 def test_only_glibc_is_asked_for_its_thresholds(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     monkeypatch.setattr("platform.libc_ver", lambda: (name, "2.36"))
-    assert (machine._glibc.__wrapped__() is not None) == (name == "glibc")
+    assert (device._glibc.__wrapped__() is not None) == (name == "glibc")
 
 
 class Libc:
@@ -170,17 +170,17 @@ def test_only_much_freed_memory_is_released(
     monkeypatch: pytest.MonkeyPatch, freed: int | None, trims: int
 ) -> None:
     libc = Libc(freed)
-    monkeypatch.setattr(machine, "_glibc", lambda: libc)
+    monkeypatch.setattr(device, "_glibc", lambda: libc)
     release_freed_memory()
     assert libc.trims == trims
 
 
 def test_glibc_counts_what_was_freed() -> None:
-    libc = machine._glibc()
+    libc = device._glibc()
     if libc is None or not hasattr(libc, "mallinfo2") or not keep_freed_memory():
         pytest.skip("another libc")
     blocks = [torch.ones(2**18) for _ in range(72)]  # 72 MiB in pieces below every threshold
-    before = machine._freed_bytes(libc)
+    before = device._freed_bytes(libc)
     del blocks
-    assert machine._freed_bytes(libc) >= before + 72 * 2**20
+    assert device._freed_bytes(libc) >= before + 72 * 2**20
     release_freed_memory()
