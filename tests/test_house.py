@@ -137,37 +137,24 @@ def test_what_flower_does_not_document_is_imported_in_one_module_and_is_five_nam
     assert not {path: names for path, names in found.items() if names}
 
 
-@pytest.mark.parametrize(
-    "source",
-    [
+def test_given_imports_of_what_flower_does_not_document_then_each_is_found() -> None:
+    for source in (
         *("from flwr.supercore.run import Run", "import flwr.proto", "import flwr"),
-        *(
-            "from flwr.common import constant",
-            "from flwr.app import message",
-        ),
+        *("from flwr.common import constant", "from flwr.app import message"),
         "def f():\n    from flwr.common.serde import fab_to_proto",
         "PROGRAM = 'import os\\nfrom flwr.superlink.cli import flower_superlink'",
-    ],
-)
-def test_given_an_import_of_what_flower_does_not_document_then_it_is_found(source: str) -> None:
-    assert len(undocumented(source)) == 1
+    ):
+        assert len(undocumented(source)) == 1, source
 
 
-@pytest.mark.parametrize(
-    "source",
-    [
+def test_given_imports_of_what_flower_documents_then_none_is_found() -> None:
+    for source in (
         *("from flwr.common import log", "from flwr.serverapp import Grid, RdpAccountant"),
         *("from flwr.serverapp import strategy", "from flwr.clientapp.typing import Mod"),
-        *(
-            "import flwr_datasets",
-            "from flwr import common",
-            "from fedul_flwr import errors",
-            "'Ask flwr list.'",
-        ),
-    ],
-)
-def test_given_an_import_of_what_flower_documents_then_it_is_none(source: str) -> None:
-    assert undocumented(source) == []
+        *("import flwr_datasets", "from flwr import common"),
+        *("from fedul_flwr import errors", "'Ask flwr list.'"),
+    ):
+        assert undocumented(source) == [], source
 
 
 def test_the_packages_root_has_six_modules() -> None:

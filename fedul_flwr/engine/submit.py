@@ -210,7 +210,6 @@ def _start_copy(flwr: FlowerProgram, run_id: str, log_file: Path, start: int) ->
         log_file.touch()
         with log_file.open("r+", encoding="utf-8") as out, contextlib.suppress(UserError):
             out.seek(start)
-            out.truncate()
             for line in flwr.lines("log", run_id, "--stream"):
                 out.write(_COLOURS.sub("", line))
                 out.flush()

@@ -474,6 +474,8 @@ def test_given_weights_of_either_sign_then_their_mean_is_weighted() -> None:
     records = [to_record({"w": np.array(w, np.float32)}) for w in ([1, 2], [5, 0])]
     found = weighted_mean(records, [3.0, -1.0])["w"].numpy()
     assert (found.dtype, found.tolist()) == (np.float32, [-1.0, 3.0])
+    with pytest.raises(ValueError, match="shorter"):
+        weighted_mean(records, [1.0])
 
 
 def test_a_weighted_mean_has_the_bits_of_flowers() -> None:
