@@ -30,7 +30,7 @@ def prepared_clients(settings: RunConfig, num_clients: int) -> list[MethodClient
         for i in range(num_clients)
     ]
     for client in clients:
-        client.on_phase("prepare", told)
+        client.on_phase("setup", told)
     return clients
 
 

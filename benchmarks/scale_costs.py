@@ -41,7 +41,7 @@ class Plan:
 
 def exchanges(plan: Plan) -> dict[str, int]:
     """Exchanges of a run by phase: 1 + C + R (S + E)."""
-    found = {"hello": 1, "prepare": plan.clients, "train": plan.rounds * plan.sampled}
+    found = {"describe": 1, "setup": plan.clients, "train": plan.rounds * plan.sampled}
     return found | ({"evaluate": plan.rounds * plan.evaluating} if plan.evaluating else {})
 
 

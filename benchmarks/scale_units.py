@@ -84,8 +84,8 @@ def _run(clients: int, sampled: int, rounds: int) -> dict[str, float]:
         "once": sum(seconds for _, seconds in grid.seconds[1:2]) + trains[0],
         "round": median(trains[1:] or trains),
         "described": described,
-        "prepare_down": grid.down["prepare"] / clients,
-        "prepare_up": grid.up["prepare"] / clients,
+        "prepare_down": grid.down["setup"] / clients,
+        "prepare_up": grid.up["setup"] / clients,
     }
 
 

@@ -20,9 +20,10 @@ WATCHED = ("torch", "torchvision", "sklearn", "datasets", "ray", "matplotlib", "
 OWN = ("client_apps", "baselines")
 
 MODULES = {
-    "fedul": {"fedul", "unlabeled_sets"},
-    "xclp": {"labeled_points", "partly_labeled", "private", "propagating", "xclp"},
-    "fedmatch": {"fedmatch", "labeled_points", "matching"},
+    "fedul": {"fedul"},
+    "xclp": {"xclp"},
+    "fedmatch": {"fedmatch"},
+    "fixmatch": {"fixmatch"},
 }
 
 

@@ -11,7 +11,7 @@ import pytest
 from fedul_flwr.data.content import Content
 from fedul_flwr.errors import UserError
 from fedul_flwr.federated.registry import CheckAnswer, ClientRef
-from fedul_flwr.propagation.client import KEPT, STORED
+from fedul_flwr.propagation.client import KEPT, STORED, end_propagation
 from fedul_flwr.propagation.phases import (
     ATTEMPT,
     COLUMNS,
@@ -148,7 +148,7 @@ def test_phases_of_a_propagation_that_was_not_begun_are_refused(toy: str, phase:
     played = parties(toy)
     played.propagate()
     later = [content for name, client, content, _ in played.heard if (name, client) == (phase, 0)]
-    played.client(0).end_propagation()
+    end_propagation(played.state(0))
     with pytest.raises(UserError) as error:
         played.client(0).on_phase(phase, later[-1])
     assert str(error.value) == "Client 0 has no part in the propagation that it is asked about."
@@ -161,18 +161,18 @@ def test_rows_without_a_sum_are_refused(toy: str) -> None:
     message = "Client 0 was sent no rows of a sum that it has a part in."
     for received in ({ROWS: np.zeros((14, 5), np.uint64)}, {}):
         with pytest.raises(UserError) as error:
-            played.client(0).open(received)
+            played.client(0).propagation.open(received)
         assert str(error.value) == message
     rows = propagation.sum_labels(left, joint)
     with pytest.raises(UserError) as error:
-        played.client(0).open({})
+        played.client(0).propagation.open({})
     assert str(error.value) == message
     # Rows that are somebody else's do not fit; rows that are random show that they are.
     with pytest.raises(UserError, match="they must be uint64"):
-        played.client(0).open(rows[left[1]].arrays)
+        played.client(0).propagation.open(rows[left[1]].arrays)
     random = np.random.default_rng(0).integers(0, 2**64, (14, 5), np.uint64)
     with pytest.raises(UserError, match="masks did not cancel"):
-        played.client(0).open({ROWS: random})
+        played.client(0).propagation.open({ROWS: random})
 
 
 @pytest.mark.parametrize("phase", [COMPARE, SUM])
