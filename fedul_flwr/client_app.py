@@ -40,14 +40,14 @@ def clip(message: Message, context: Context, call_next: ClientAppCallable) -> Me
         return call_next(message, context)
     from flwr.clientapp.mod import fixedclipping_mod
 
-    from fedul_flwr.federated.clipping import step_off
+    from fedul_flwr.federated.clipping import avoid_zero_norm
 
     start = cast(ArrayRecord, message.content[ARRAYS])
 
     def train(message: Message, context: Context) -> Message:
         reply = call_next(message, context)
         if not reply.has_error():
-            step_off(cast(ArrayRecord, reply.content[ARRAYS]), start)
+            avoid_zero_norm(cast(ArrayRecord, reply.content[ARRAYS]), start)
         return reply
 
     return fixedclipping_mod(message, context, train)

@@ -7,13 +7,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fedul_flwr.federated.clipping import step_off
+from fedul_flwr.federated.clipping import avoid_zero_norm
 from fedul_flwr.federated.messages import to_arrays, to_record
 
 
 def stepped(update: dict[str, Any], start: dict[str, Any]) -> dict[str, Any]:
     record = to_record(update)
-    step_off(record, to_record(start))
+    avoid_zero_norm(record, to_record(start))
     return to_arrays(record)
 
 

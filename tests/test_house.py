@@ -9,8 +9,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 
-import pytest
-
 ROOT = Path(__file__).parents[1]
 FLOORS = {
     "errors": 0,

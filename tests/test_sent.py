@@ -1,4 +1,4 @@
-"""What clients declare that they send is what transcripts of runs contain, no less and no more."""
+"""What clients declare that they send is what message logs of runs contain, no less and no more."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from fedul_flwr.config.references import load_reference
 from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.data.sources import load_source
 from fedul_flwr.deploy.check import largest_update
-from fedul_flwr.engine.message_log import TO_SERVER, Recorded, read_transcript
+from fedul_flwr.engine.message_log import TO_SERVER, Recorded, read_message_log
 from fedul_flwr.federated.client_state import ClientState
 from fedul_flwr.federated.disclosure import REGISTRATION, Sent, disclosures, only_when
 from fedul_flwr.federated.messages import ARRAYS
@@ -78,7 +78,7 @@ RUNS: dict[str, dict[str, Any]] = {
 
 
 def answers(directory: Path) -> list[Recorded]:
-    return [m for m in read_transcript(directory) if m.direction == TO_SERVER]
+    return [m for m in read_message_log(directory) if m.direction == TO_SERVER]
 
 
 def parts(messages: Iterable[Recorded]) -> set[tuple[str, str, str]]:
@@ -95,7 +95,7 @@ def parts(messages: Iterable[Recorded]) -> set[tuple[str, str, str]]:
 def test_what_is_sent_is_what_is_declared(settings: Settings, tmp_path: Path, run: str) -> None:
     method = run.partition(",")[0]
     config = settings(**{"method": method, **RUNS[run]})
-    train(config, 3, transcript=tmp_path / "t")
+    train(config, 3, message_log=tmp_path / "t")
     sent, entries = parts(answers(tmp_path / "t")), disclosures(config)
     assert {part for part in sent if not any(entry.covers(*part) for entry in entries)} == set()
     for entry in entries:
@@ -113,7 +113,7 @@ def test_every_method_is_compared() -> None:
 )
 def test_an_update_is_as_large_as_it_says(settings: Settings, tmp_path: Path, run: str) -> None:
     config = settings(**{"method": run.partition(",")[0], **RUNS[run]})
-    train(config, 3, transcript=tmp_path / "t")
+    train(config, 3, message_log=tmp_path / "t")
     first = next(message for message in answers(tmp_path / "t") if message.type == "train")
     client_class = load_reference(find_method(config.method).client, "method")
     client = client_class(config, NodeConfig(), ClientState(RecordDict()))

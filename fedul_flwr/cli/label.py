@@ -12,10 +12,10 @@ from fedul_flwr.cli.options import (
     ClientCpus,
     ClientGpus,
     InProcess,
+    MessageLog,
     NumSupernodes,
     Output,
     RunConfigs,
-    Transcript,
     Verbose,
 )
 from fedul_flwr.config.overrides import parse_overrides
@@ -40,7 +40,7 @@ def label(
     client_gpus: ClientGpus = 0.0,
     verbose: Verbose = False,
     in_process: InProcess = False,
-    transcript: Transcript = None,
+    message_log: MessageLog = None,
 ) -> None:
     """Let clients label their unlabeled points from each other's labels, without training."""
     from fedul_flwr.config.run_config import resolve
@@ -62,7 +62,7 @@ def label(
         client_gpus,
         verbose,
         in_process=in_process,
-        transcript=transcript,
+        message_log=message_log,
     )
     from fedul_flwr.results.summary import print_summary
 

@@ -21,10 +21,10 @@ from fedul_flwr.cli.options import (
     ClientCpus,
     ClientGpus,
     InProcess,
+    MessageLog,
     NumSupernodes,
     Output,
     RunConfigs,
-    Transcript,
     Verbose,
 )
 from fedul_flwr.cli.reproduce import reproduce
@@ -88,7 +88,7 @@ def run(
     ] = False,
     verbose: Verbose = False,
     in_process: InProcess = False,
-    transcript: Transcript = None,
+    message_log: MessageLog = None,
 ) -> None:
     """Simulate a federation and print a summary."""
     from fedul_flwr.config.run_config import resolve
@@ -108,7 +108,7 @@ def run(
         verbose,
         in_process=in_process,
         keep_superlink=keep_superlink,
-        transcript=transcript,
+        message_log=message_log,
     )
     from fedul_flwr.results.summary import print_summary
 

@@ -30,9 +30,10 @@ Verbose = Annotated[bool, typer.Option("--verbose", help="Show Flower's log.")]
 InProcess = Annotated[
     bool, typer.Option("--in-process", help="Simulate in this process, for debugging.")
 ]
-Transcript = Annotated[
+MessageLog = Annotated[
     Path | None,
     typer.Option(
+        "--message-log",
         file_okay=False,
         help="New directory for a record of all messages; needs --in-process. Messages that secure "
         "aggregation does not hide, such as updates, are readable there: for simulations only.",

@@ -13,7 +13,7 @@ from flwr.clientapp import ClientApp
 from flwr.serverapp import Grid
 
 from fedul_flwr.config.run_config import RunConfig, resolve
-from fedul_flwr.engine.message_log import TO_CLIENT, TO_SERVER, Transcript
+from fedul_flwr.engine.message_log import TO_CLIENT, TO_SERVER, MessageLog
 from fedul_flwr.federated.flower_internals import ErrorCode, TaskIdentity
 from fedul_flwr.federated.messages import phase_of
 
@@ -34,7 +34,7 @@ class InProcessGrid(Grid):
     client_app : app that answers.
     num_supernodes : number of nodes; node i has partition i.
     run_config : flat run config that clients see.
-    transcript : records every message.
+    message_log : records every message.
     """
 
     def __init__(
@@ -42,10 +42,10 @@ class InProcessGrid(Grid):
         client_app: ClientApp,
         num_supernodes: int,
         run_config: dict[str, Any],
-        transcript: Transcript | None = None,
+        message_log: MessageLog | None = None,
     ):
         self._client_app = client_app
-        self._transcript = transcript
+        self._message_log = message_log
         self.contexts = {
             FIRST_NODE_ID + index: Context(
                 run_id=0,
@@ -103,12 +103,12 @@ class InProcessGrid(Grid):
 
     def _answer(self, message: Message) -> Message:
         context = self.contexts[message.metadata.dst_node_id]
-        if self._transcript is None:
+        if self._message_log is None:
             return self._reply(message, context)
         client, phase = int(context.node_config["partition-id"]), phase_of(message)
-        self._transcript.add(TO_CLIENT, client, phase, message)
+        self._message_log.add(TO_CLIENT, client, phase, message)
         reply = self._reply(message, context)
-        self._transcript.add(TO_SERVER, client, phase, reply)
+        self._message_log.add(TO_SERVER, client, phase, reply)
         return reply
 
     def _reply(self, message: Message, context: Context) -> Message:
@@ -137,7 +137,7 @@ def run_in_process(
     num_supernodes: int,
     client_app: ClientApp | None = None,
     wrap_grid: Callable[[Grid], Grid] = lambda grid: grid,
-    transcript: Path | None = None,
+    message_log: Path | None = None,
     watch: Watch | None = None,
 ) -> None:
     """Run the app in this process.
@@ -148,20 +148,20 @@ def run_in_process(
     num_supernodes : number of clients.
     client_app : replaces the app's own (tests).
     wrap_grid : wraps the grid that the server uses (tests).
-    transcript : a new or empty directory in which all messages are recorded, see
+    message_log : a new or empty directory in which all messages are recorded, see
         :mod:`fedul_flwr.engine.message_log`.
     watch : follows the rounds, see :data:`fedul_flwr.run.training.Watch`.
 
     Raises
     ------
     UserError
-        As the server app does, and if the transcript's directory is not empty.
+        As the server app does, and if the log's directory is not empty.
     """
     from fedul_flwr.client_app import app as own_client_app
     from fedul_flwr.server_app import serve
 
     flat = dict(settings.to_flat())
-    record = None if transcript is None else Transcript(transcript)
+    record = None if message_log is None else MessageLog(message_log)
     grid = InProcessGrid(client_app or own_client_app, num_supernodes, flat, record)
     with task_identity():
         serve(wrap_grid(grid), resolve(flat, Path.cwd()), watch)

@@ -1,4 +1,4 @@
-"""Transcripts: all messages of a simulation on disk, to check what the server and clients saw.
+"""Message logs: all messages of a simulation on disk, to check what the server and clients saw.
 
 ``DIR/messages.jsonl`` has a line of JSON for each message, in the order of sending:
 
@@ -35,7 +35,7 @@ MESSAGES, ARRAYS = "messages.jsonl", "arrays"
 TO_CLIENT, TO_SERVER = "to client", "to server"
 
 
-class Transcript:
+class MessageLog:
     """Writes messages to a directory, which is created if it does not exist.
 
     Raises
@@ -48,7 +48,7 @@ class Transcript:
         try:
             directory.mkdir(parents=True, exist_ok=True)
             if any(directory.iterdir()):
-                raise UserError(f"Transcript {directory} must be a new or an empty directory.")
+                raise UserError(f"MessageLog {directory} must be a new or an empty directory.")
             (directory / ARRAYS).mkdir()
             (directory / MESSAGES).touch()
         except OSError as err:
@@ -118,16 +118,16 @@ class Recorded:
     error: str | None
 
 
-def read_transcript(directory: Path) -> Iterator[Recorded]:
+def read_message_log(directory: Path) -> Iterator[Recorded]:
     """Messages in the order in which they were sent; an incomplete last line is skipped.
 
     Raises
     ------
     UserError
-        If the directory has no transcript.
+        If the directory has no message_log.
     """
     if not (directory / MESSAGES).is_file():
-        raise UserError(f"{directory} holds no transcript.")
+        raise UserError(f"{directory} holds no message log.")
     with (directory / MESSAGES).open() as file:
         for line in file:
             if line.endswith("\n"):

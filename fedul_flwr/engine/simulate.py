@@ -39,17 +39,17 @@ def simulate(
     *,
     in_process: bool = False,
     keep_superlink: bool = False,
-    transcript: Path | None = None,
+    message_log: Path | None = None,
 ) -> None:
     """Run on a new SuperLink, or in this process, which can also record messages."""
     from fedul_flwr.results.tracking import refuse_missing
 
     refuse_missing(config.tracking)
     if in_process:
-        run_here(config, num_supernodes, verbose, transcript=transcript)
+        run_here(config, num_supernodes, verbose, message_log=message_log)
         return
-    if transcript is not None:
-        raise UserError(f"--transcript {transcript} needs --in-process.")
+    if message_log is not None:
+        raise UserError(f"--message-log {message_log} needs --in-process.")
     from fedul_flwr.engine.submit import LocalSuperLink
 
     print("Starting Flower's simulation …", flush=True)
@@ -102,7 +102,7 @@ def run_here(
     num_supernodes: int,
     verbose: bool = False,
     title: str = "",
-    transcript: Path | None = None,
+    message_log: Path | None = None,
 ) -> None:
     """Run in this process, without Ray, and show the same progress."""
     import logging
@@ -120,7 +120,7 @@ def run_here(
         thread = threading.Thread(target=poll, daemon=True)
         thread.start()
         try:
-            run_in_process(config, num_supernodes, transcript=transcript)
+            run_in_process(config, num_supernodes, message_log=message_log)
         finally:
             finished.set()
             thread.join()

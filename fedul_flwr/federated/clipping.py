@@ -11,7 +11,7 @@ SHORTEST = 1e-18
 """Smallest step of a weight: its square is still above zero in float32."""
 
 
-def step_off(update: ArrayRecord, start: ArrayRecord) -> None:
+def avoid_zero_norm(update: ArrayRecord, start: ArrayRecord) -> None:
     """Where ``update`` equals ``start``, move one of its weights by the smallest step, in place.
 
     Flower multiplies an update by min(1, C / its norm). A step this small is never clipped.

@@ -30,7 +30,7 @@ from numpy.typing import NDArray
 from fedul_flwr.config.privacy import DPSettings
 from fedul_flwr.data.content import Content
 from fedul_flwr.errors import UserError
-from fedul_flwr.federated.clipping import step_off
+from fedul_flwr.federated.clipping import avoid_zero_norm
 from fedul_flwr.federated.messages import ARRAYS
 from fedul_flwr.federated.registry import ClientRef
 
@@ -129,7 +129,7 @@ class PrivateMean(Strategy):
         received = list(replies)
         for reply in received:
             if self.settings.clipping == "server" and not reply.has_error():
-                step_off(cast(ArrayRecord, reply.content[ARRAYS]), self._start)
+                avoid_zero_norm(cast(ArrayRecord, reply.content[ARRAYS]), self._start)
         arrays, metrics = self._noisy.aggregate_train(server_round, received)
         if arrays is None:
             log(WARNING, "Round %s: an update is missing, so nothing is released.", server_round)

@@ -16,7 +16,7 @@ from torch.nn import functional
 
 from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.data.sources import load_source
-from fedul_flwr.engine.message_log import TO_SERVER, read_transcript
+from fedul_flwr.engine.message_log import TO_SERVER, read_message_log
 from fedul_flwr.errors import UserError
 from fedul_flwr.learning.batches import to_input
 from fedul_flwr.models import build_model
@@ -112,9 +112,9 @@ def test_teachers_with_batch_norm_are_averaged_with_their_buffers(
 ) -> None:
     options = {"model": "tests.exchanges:tiny", "num_rounds": 2, "client_weights": "examples"}
     config = settings(**{**QUICK, **options, "partition": "dirichlet", "points_per_client": 0})
-    directory = train(config, 3, transcript=tmp_path / "t")
+    directory = train(config, 3, message_log=tmp_path / "t")
     sizes, returned = {}, {}
-    for message in read_transcript(tmp_path / "t"):
+    for message in read_message_log(tmp_path / "t"):
         if (message.type, message.direction) == ("train", TO_SERVER):  # of round 2 in the end
             sizes[message.client] = message.values["metrics"]["num-examples"]
             returned[message.client] = {

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedul_flwr.engine.message_log import Recorded, read_transcript
+from fedul_flwr.engine.message_log import Recorded, read_message_log
 
 SHORTEST = 8
 """Bytes of a secret, below which it would be found by chance."""
@@ -40,10 +40,12 @@ def contains(haystack: Iterable[Any], *secrets: bytes) -> bool:
     return any(word in text for item in haystack for text in _texts(item) for word in wanted)
 
 
-def messages_with(transcript: Path, *secrets: bytes) -> list[Recorded]:
-    """Messages of a transcript that hold a secret in an array, a value, a name or an error."""
+def messages_with(message_log: Path, *secrets: bytes) -> list[Recorded]:
+    """Messages of a message log that hold a secret in an array, a value, a name or an error."""
     return [
-        message for message in read_transcript(transcript) if contains(_content(message), *secrets)
+        message
+        for message in read_message_log(message_log)
+        if contains(_content(message), *secrets)
     ]
 
 

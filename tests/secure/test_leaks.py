@@ -1,4 +1,4 @@
-"""The search for secrets finds them in usual forms, and in a transcript without protection."""
+"""The search for secrets finds them in usual forms, and in a message log without protection."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pytest
 from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.data.seeds import stream
 from fedul_flwr.data.sources import load_source
-from fedul_flwr.engine.message_log import read_transcript
+from fedul_flwr.engine.message_log import read_message_log
 from fedul_flwr.learning.features import pixel_features
 from fedul_flwr.propagation.codes import encode
 from fedul_flwr.propagation.labels import one_hot
@@ -76,18 +76,18 @@ def test_refuses_what_would_be_found_by_chance(secret: bytes) -> None:
         contains([], secret)
 
 
-def test_a_transcript_without_protection(
+def test_a_message_log_without_protection(
     settings: Callable[..., RunConfig], tmp_path: Path
 ) -> None:
     """Codes and who is labeled are there; labels not as such, though shares tell of them."""
     options = {"method": "xclp-predict", "xclp.num-bits": 256, "xclp-predict.compare": False}
     config = settings(**options, **{"labels.total": 60, "points_per_client": 80})
-    directory = train(config, 3, transcript=tmp_path / "t")
+    directory = train(config, 3, message_log=tmp_path / "t")
     images, seed = load_source("digits").train.images, stream(0, "codes", 0).bytes(32)
     with np.load(directory / "split.npz") as split:
         cuts = split["bounds"][1:-1]
         points, labels = (np.split(split[name], cuts) for name in ("points", "labels"))
-    compared = [m.number for m in read_transcript(tmp_path / "t") if m.phase == "xclp-compare"]
+    compared = [m.number for m in read_message_log(tmp_path / "t") if m.phase == "xclp-compare"]
     assert numbers(tmp_path / "t", seed) == compared[::2]
     for client in range(3):
         features = pixel_features(images, points[client])
@@ -103,5 +103,5 @@ def test_a_transcript_without_protection(
             assert numbers(tmp_path / "t", secret.astype(np.int8).tobytes()) == []
 
 
-def numbers(transcript: Path, secret: bytes) -> list[int]:
-    return [message.number for message in messages_with(transcript, secret)]
+def numbers(message_log: Path, secret: bytes) -> list[int]:
+    return [message.number for message in messages_with(message_log, secret)]

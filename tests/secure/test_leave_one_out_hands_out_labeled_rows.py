@@ -11,7 +11,7 @@ A client i
 
 That is the system of equations of :mod:`tests.secure.test_why_labeled_rows_stay`, complete. So a
 backend that is to protect labels has to refuse leave-one-out. Each attacker below knows its own
-labels, and from a transcript the messages of its own.
+labels, and from a message log the messages of its own.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedul_flwr.config.run_config import RunConfig
-from fedul_flwr.engine.message_log import Recorded, read_transcript
+from fedul_flwr.engine.message_log import Recorded, read_message_log
 from fedul_flwr.propagation.phases import COLUMNS, LABEL, OWN_LABELS, ROWS, SUM, UNLABELED_POINTS
 from fedul_flwr.secure.rowsums import from_words
 from tests.runs import train
@@ -41,11 +41,11 @@ def array(message: Recorded, name: str) -> NDArray[np.generic]:
     return found.numpy()
 
 
-def sent_to(client: int, phase: str, transcript: Path) -> list[Recorded]:
+def sent_to(client: int, phase: str, message_log: Path) -> list[Recorded]:
     """Messages of a phase that ``client`` gets."""
     return [
         message
-        for message in read_transcript(transcript)
+        for message in read_message_log(message_log)
         if (message.client, message.phase, message.direction) == (client, phase, "to client")
     ]
 
@@ -69,15 +69,15 @@ def added(rows: Floats, before: Floats) -> list[int]:
     return found
 
 
-def attack(client: int, own_labeled: Ints, transcript: Path) -> dict[int, dict[int, int]]:
+def attack(client: int, own_labeled: Ints, message_log: Path) -> dict[int, dict[int, int]]:
     """For each other client, labels by the position of its points, as ``client`` finds them."""
-    first, *turns = (influences_on(m) for m in sent_to(client, SUM, transcript))
+    first, *turns = (influences_on(m) for m in sent_to(client, SUM, message_log))
     others = [j for j in range(CLIENTS) if j != client]
     where = {j: added(turns[j][j], first[j]) for j in others}
     known = np.concatenate([turns[j][j][where[j]] for j in others]).T
     (told,) = (
         message
-        for message in sent_to(client, LABEL, transcript)
+        for message in sent_to(client, LABEL, message_log)
         if not message.values["config"][OWN_LABELS]
     )
     rows = from_words(array(told, ROWS))  # its own part of them is 0
@@ -87,7 +87,7 @@ def attack(client: int, own_labeled: Ints, transcript: Path) -> dict[int, dict[i
 
 def test_every_client_reads_all_labels(settings: Callable[..., RunConfig], tmp_path: Path) -> None:
     config = settings(**PLAN, **{"xclp-predict.leave-one-out": True})
-    directory = train(config, CLIENTS, transcript=tmp_path / "t")
+    directory = train(config, CLIENTS, message_log=tmp_path / "t")
     with np.load(directory / "split.npz") as split:
         labels = np.split(split["labels"], split["bounds"][1:-1])
     truth = {
@@ -103,7 +103,7 @@ def test_every_client_reads_all_labels(settings: Callable[..., RunConfig], tmp_p
 def test_without_it_nobody_is_sent_a_row_of_a_labeled_point(
     settings: Callable[..., RunConfig], tmp_path: Path
 ) -> None:
-    train(settings(**PLAN), CLIENTS, transcript=tmp_path / "t")
+    train(settings(**PLAN), CLIENTS, message_log=tmp_path / "t")
     for client in range(CLIENTS):
         (asked,) = sent_to(client, SUM, tmp_path / "t")
         (told,) = sent_to(client, LABEL, tmp_path / "t")

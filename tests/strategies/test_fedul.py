@@ -16,7 +16,7 @@ from PIL import Image
 from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.data.sources import load_source, source_directory
 from fedul_flwr.data.split import build_split, client_files
-from fedul_flwr.engine.message_log import TO_CLIENT, read_transcript
+from fedul_flwr.engine.message_log import TO_CLIENT, read_message_log
 from fedul_flwr.errors import UserError
 from fedul_flwr.federated.messages import from_records
 from tests.runs import MeddlingGrid, last_model, metrics, own_data_app, summary, train
@@ -129,10 +129,10 @@ def test_a_fraction_of_the_clients_evaluates_the_same_in_every_round(
     settings: Settings, tmp_path: Path
 ) -> None:
     options = {"validation_fraction": 0.0, "fraction_evaluate": 0.4}
-    directory = train(settings(**QUICK, **options), 5, transcript=tmp_path / "t")
+    directory = train(settings(**QUICK, **options), 5, message_log=tmp_path / "t")
     asked = [
         message.client
-        for message in read_transcript(tmp_path / "t")
+        for message in read_message_log(tmp_path / "t")
         if message.type == "evaluate" and message.direction == TO_CLIENT
     ]
     rounds = [asked[2 * index : 2 * index + 2] for index in range(len(metrics(directory)))]

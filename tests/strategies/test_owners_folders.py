@@ -11,7 +11,7 @@ import pytest
 from flwr.clientapp import ClientApp
 
 from fedul_flwr.config.run_config import RunConfig
-from fedul_flwr.engine.message_log import TO_SERVER, read_transcript
+from fedul_flwr.engine.message_log import TO_SERVER, read_message_log
 from fedul_flwr.results.label_files import read_labels
 from tests.owners import CLASSES, NO_DATA, write_folders
 from tests.runs import last_model, own_data_app, train
@@ -54,8 +54,8 @@ def test_the_server_cannot_tell_classes_by_the_order_of_points(
     for number in range(2):
         there = tmp_path / f"t{number}"
         config = settings(**PREDICT, **NO_DATA)
-        train(config, OWNERS, client_app=owners_app(place), transcript=there)
-        seen.append([m for m in read_transcript(there) if m.direction == TO_SERVER])
+        train(config, OWNERS, client_app=owners_app(place), message_log=there)
+        seen.append([m for m in read_message_log(there) if m.direction == TO_SERVER])
         for folder in place.iterdir():
             if folder.is_dir():
                 swap_classes(folder)

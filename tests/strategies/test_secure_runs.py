@@ -157,14 +157,14 @@ def test_what_the_server_sees(
 
     place = tmp_path / "transcript"
     secret = settings(**options, **{"xclp.secure": "rlwe"})
-    train(secret, 4, transcript=place, wrap_grid=remember)
+    train(secret, 4, message_log=place, wrap_grid=remember)
     assert [len(found) for found in secrets.values()] == [4 * 30, 4, 4 * 5]
     hidden = [*secrets["codes"][::10], *secrets["keys"], *secrets["seed"]]
     assert not messages_with(place, *hidden)
     # Codes are found where nothing is encrypted, so the search can find them.
     for found in secrets.values():
         found.clear()
-    train(settings(**options), 4, transcript=tmp_path / "clear")
+    train(settings(**options), 4, message_log=tmp_path / "clear")
     assert len(secrets["codes"]) == 4 * 30
     for client in range(4):
         code = secrets["codes"][30 * client]

@@ -1,4 +1,4 @@
-"""Transcripts: what travels, once and in order; secrets are found where they are sent."""
+"""Message logs: what travels, once and in order; secrets are found where they are sent."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from fedul_flwr.data.content import Content
 from fedul_flwr.data.seeds import stream
 from fedul_flwr.data.sources import load_source
 from fedul_flwr.engine.in_process import FIRST_NODE_ID, InProcessGrid, task_identity
-from fedul_flwr.engine.message_log import Transcript, read_transcript
+from fedul_flwr.engine.message_log import MessageLog, read_message_log
 from fedul_flwr.errors import UserError
 from fedul_flwr.federated.messages import phase_messages, to_record
 from fedul_flwr.learning.features import pixel_features
@@ -73,11 +73,11 @@ def train_message(client: int) -> Message:
 
 @pytest.mark.usefixtures("identity")
 def test_all_that_travels_once_and_in_order(tmp_path: Path) -> None:
-    grid = InProcessGrid(answering(), 3, {}, Transcript(tmp_path))
+    grid = InProcessGrid(answering(), 3, {}, MessageLog(tmp_path))
     list(grid.send_and_receive([train_message(2), train_message(0)]))
     (asked,) = phase_messages("greet", {FIRST_NODE_ID + 1: Content(values={"n": 1})})
     assert len(list(grid.pull_messages(grid.push_messages([asked])))) == 1
-    found = list(read_transcript(tmp_path))
+    found = list(read_message_log(tmp_path))
     assert [message.number for message in found] == [1, 2, 3, 4, 5, 6]
     assert [message.direction for message in found] == ["to client", "to server"] * 3
     assert [message.client for message in found] == [2, 2, 0, 0, 1, 1]
@@ -99,7 +99,7 @@ def test_all_that_travels_once_and_in_order(tmp_path: Path) -> None:
 
 @pytest.mark.usefixtures("identity")
 def test_what_lies_on_disk(tmp_path: Path) -> None:
-    grid = InProcessGrid(answering(), 1, {}, Transcript(tmp_path))
+    grid = InProcessGrid(answering(), 1, {}, MessageLog(tmp_path))
     message = train_message(0)
     data = [array.data for array in message.content.array_records["arrays"].values()]
     list(grid.send_and_receive([message]))
@@ -113,7 +113,7 @@ def test_what_lies_on_disk(tmp_path: Path) -> None:
     }
     with np.load(tmp_path / "arrays" / "000001.npz") as file:
         np.testing.assert_array_equal(file["arr_2"], COLUMN_BY_COLUMN)
-    first = next(read_transcript(tmp_path))
+    first = next(read_message_log(tmp_path))
     assert [array.travelled() for array in first.arrays[:4]] == data
 
 
@@ -122,18 +122,18 @@ def test_what_is_hidden_behind_an_array_is_there(tmp_path: Path) -> None:
     message = train_message(0)
     array = message.content.array_records["rows"]["x"]
     array.data += b"behind"
-    list(InProcessGrid(answering(), 1, {}, Transcript(tmp_path)).send_and_receive([message]))
-    recorded = next(read_transcript(tmp_path)).arrays[-1]
+    list(InProcessGrid(answering(), 1, {}, MessageLog(tmp_path)).send_and_receive([message]))
+    recorded = next(read_message_log(tmp_path)).arrays[-1]
     assert recorded.numpy().shape == (0,)
     assert recorded.travelled().endswith(b"behind")
 
 
 @pytest.mark.usefixtures("identity")
 def test_a_client_that_fails(tmp_path: Path) -> None:
-    grid = InProcessGrid(answering(fails=1), 2, {}, Transcript(tmp_path))
+    grid = InProcessGrid(answering(fails=1), 2, {}, MessageLog(tmp_path))
     replies = list(grid.send_and_receive([train_message(1), train_message(0)]))
     assert [reply.has_error() for reply in replies] == [True, False]
-    sent, failed, *others = read_transcript(tmp_path)
+    sent, failed, *others = read_message_log(tmp_path)
     # The client had emptied its message before it failed.
     assert sent.values == {"config": VALUES}
     assert len(sent.arrays) == 5
@@ -151,22 +151,22 @@ def test_lines_are_there_as_messages_are_sent(tmp_path: Path) -> None:
         seen.append(len((tmp_path / "messages.jsonl").read_text().splitlines()))
         return Message(RecordDict(), reply_to=message)
 
-    grid = InProcessGrid(app, 2, {}, Transcript(tmp_path))
+    grid = InProcessGrid(app, 2, {}, MessageLog(tmp_path))
     list(grid.send_and_receive([train_message(0), train_message(1)]))
     assert seen == [1, 3]
     with (tmp_path / "messages.jsonl").open("a") as file:
         file.write('{"number": 5, "direc')  # it ended in the midst of a line
-    assert [message.number for message in read_transcript(tmp_path)] == [1, 2, 3, 4]
+    assert [message.number for message in read_message_log(tmp_path)] == [1, 2, 3, 4]
 
 
 def test_codes_are_found_where_they_are_sent(settings: Settings, tmp_path: Path) -> None:
     plain = train(settings(**PREDICT), 3)
-    recorded = train(settings(**PREDICT), 3, transcript=tmp_path / "t")
+    recorded = train(settings(**PREDICT), 3, message_log=tmp_path / "t")
     assert written(recorded) == written(plain)
     images, seed = load_source("digits").train.images, stream(0, "codes", 0).bytes(32)
     with np.load(recorded / "split.npz") as split:
         points = np.split(split["points"], split["bounds"][1:-1])
-    found = [m for m in read_transcript(tmp_path / "t") if m.phase == "xclp-compare"]
+    found = [m for m in read_message_log(tmp_path / "t") if m.phase == "xclp-compare"]
     assert [message.client for message in found] == [0, 0, 1, 1, 2, 2]
     for asked, answer in zip(found[::2], found[1::2], strict=True):
         assert {array.name: array.numpy().tobytes() for array in asked.arrays} == {"seed": seed}
@@ -179,11 +179,11 @@ def test_codes_are_found_where_they_are_sent(settings: Settings, tmp_path: Path)
 def test_training_is_the_same_and_models_are_recorded(settings: Settings, tmp_path: Path) -> None:
     plan = {**TRAIN, "num_rounds": 2}
     plain = train(settings(**plan), 3)
-    recorded = train(settings(**plan), 3, transcript=tmp_path / "t")
+    recorded = train(settings(**plan), 3, message_log=tmp_path / "t")
     assert metrics(recorded) == metrics(plain)
     for name, array in last_model(plain).items():
         np.testing.assert_array_equal(last_model(recorded)[name], array)
-    found = list(read_transcript(tmp_path / "t"))
+    found = list(read_message_log(tmp_path / "t"))
     trained = [m for m in found if m.type == "train" and m.direction == "to server"]
     for part in (trained[:3], trained[3:]):  # in each round, in the order of sending
         assert sorted(message.client for message in part) == [0, 1, 2]
@@ -197,25 +197,25 @@ def test_training_is_the_same_and_models_are_recorded(settings: Settings, tmp_pa
 
 
 def test_a_directory_must_be_empty(settings: Settings, tmp_path: Path) -> None:
-    Transcript(tmp_path / "new" / "below")
+    MessageLog(tmp_path / "new" / "below")
     (tmp_path / "empty").mkdir()
-    Transcript(tmp_path / "empty")
+    MessageLog(tmp_path / "empty")
     config = settings(**PREDICT)
     with pytest.raises(UserError) as error:
-        train(config, 3, transcript=tmp_path / "empty")
-    words = f"Transcript {tmp_path / 'empty'} must be a new or an empty directory."
+        train(config, 3, message_log=tmp_path / "empty")
+    words = f"MessageLog {tmp_path / 'empty'} must be a new or an empty directory."
     assert str(error.value) == words
     assert not Path(config.output).exists()
     (tmp_path / "file").touch()
     with pytest.raises(UserError, match=r"Cannot write to .*file \(File exists\)\.$"):
-        Transcript(tmp_path / "file")
+        MessageLog(tmp_path / "file")
 
 
 def test_nothing_to_read(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=r"none holds no transcript\.$"):
-        list(read_transcript(tmp_path / "none"))
-    Transcript(tmp_path / "new")
-    assert list(read_transcript(tmp_path / "new")) == []
+    with pytest.raises(UserError, match=r"none holds no message log\.$"):
+        list(read_message_log(tmp_path / "none"))
+    MessageLog(tmp_path / "new")
+    assert list(read_message_log(tmp_path / "new")) == []
 
 
 @pytest.mark.parametrize("command", ["run", "label"])
@@ -224,19 +224,19 @@ def test_from_the_command_line(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     method = 'method="xclp-predict" xclp.num-bits=256 xclp-predict.compare=false'
-    options = ["--num-supernodes", "3", "--output", "out", "-c", method, "--transcript", "t"]
+    options = ["--num-supernodes", "3", "--output", "out", "-c", method, "--message-log", "t"]
     refused = CliRunner().invoke(command_line, [command, *options])
     assert refused.exit_code == 1
-    assert refused.stderr == "Error: --transcript t needs --in-process.\n"
+    assert refused.stderr == "Error: --message-log t needs --in-process.\n"
     assert list(tmp_path.iterdir()) == []
     done = CliRunner().invoke(command_line, [command, "--in-process", *options])
     assert done.exit_code == 0, done.output
-    phases = [message.phase for message in read_transcript(tmp_path / "t")]
+    phases = [message.phase for message in read_message_log(tmp_path / "t")]
     # Each of three clients is asked and answers; the first says hello.
     names = ("setup", *["xclp-compare"] * 5, "xclp-sum", "xclp-label")
     assert phases == ["describe"] * 2 + [name for name in names for _ in range(6)]
     options[3] = "o"
     again = CliRunner().invoke(command_line, [command, "--in-process", *options])
     assert again.exit_code == 1
-    assert again.stderr == "Error: Transcript t must be a new or an empty directory.\n"
+    assert again.stderr == "Error: MessageLog t must be a new or an empty directory.\n"
     assert not (tmp_path / "o").exists()
