@@ -1,0 +1,126 @@
+"""Size and shape of the code, counted: ``python -m benchmarks.house``.
+
+"Files for a round" are those whose functions run while one round of a method is trained in one
+process, after the clients have registered: the server's part, a client's part and the mathematics.
+"""
+
+from __future__ import annotations
+
+import ast
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+ROOT = Path(__file__).parents[1]
+PACKAGES = ("fedul_flwr", "strategies", "client_apps", "baselines")
+CONFIG: dict[str, Any] = {"model": "mlp", "num-rounds": 2, "local-epochs": 1, "evaluate-every": 2}
+ROUNDS: Mapping[str, Mapping[str, Any]] = {
+    "FedUL": {"method": "fedul", "selection": "last"},
+    "XCLP": {
+        "method": "xclp",
+        "labels.total": 60,
+        "semi.labels-only-rounds": 0,
+        "xclp.num-bits": 64,
+        "selection": "last",
+    },
+}
+
+
+def modules(folder: str) -> list[Path]:
+    """Modules directly in a folder, without ``__init__``."""
+    return sorted(p for p in (ROOT / folder).glob("*.py") if p.stem != "__init__")
+
+
+def lines() -> int:
+    """Lines of the four packages."""
+    files = (file for package in PACKAGES for file in (ROOT / package).rglob("*.py"))
+    return sum(len(file.read_text().splitlines()) for file in files)
+
+
+def own_depth(folders: tuple[str, ...], base: str) -> dict[str, int]:
+    """For each class below ``base``: number of own classes from ``base`` to it, both included."""
+    parents: dict[str, list[str]] = {}
+    for package in PACKAGES:
+        for file in (ROOT / package).rglob("*.py"):
+            for node in ast.walk(ast.parse(file.read_text())):
+                if isinstance(node, ast.ClassDef):
+                    parents[node.name] = [ast.unparse(b).split("[")[0] for b in node.bases]
+
+    def depth(name: str) -> int | None:
+        if name == base:
+            return 1
+        found = [d for parent in parents.get(name, []) if (d := depth(parent)) is not None]
+        return 1 + max(found) if found else None
+
+    names = {
+        node.name
+        for folder in folders
+        for file in modules(folder)
+        for node in ast.parse(file.read_text()).body
+        if isinstance(node, ast.ClassDef)
+    }
+    return {name: d for name in sorted(names) if (d := depth(name)) is not None}
+
+
+def files_of_a_round(overrides: Mapping[str, Any]) -> set[str]:
+    """Our files whose functions run in round 2 of a run in this process."""
+    from fedul_flwr.config.run_config import resolve
+    from fedul_flwr.engine.in_process import run_in_process
+
+    seen: set[str] = set()
+    within = False
+
+    def watch(frame: FrameType, event: str, argument: object) -> None:
+        del argument
+        nonlocal within
+        code = frame.f_code
+        if code.co_name == "configure_train" and event == "call":
+            within = True
+        if event == "call" and within:
+            file = Path(code.co_filename)
+            if file.is_relative_to(ROOT) and file.relative_to(ROOT).parts[0] in PACKAGES:
+                seen.add(str(file.relative_to(ROOT)))
+        if code.co_name == "aggregate_train" and event == "return":
+            within = False
+
+    with tempfile.TemporaryDirectory() as folder:
+        config = resolve({**CONFIG, **overrides, "output": f"{folder}/run"}, Path.cwd())
+        sys.setprofile(watch)
+        try:
+            run_in_process(config, 3)
+        finally:
+            sys.setprofile(None)
+    return seen
+
+
+def rows() -> Iterator[tuple[str, object]]:
+    """Names of figures and their values."""
+    yield "root modules of fedul_flwr", len(modules("fedul_flwr"))
+    yield (
+        "modules in strategies / client_apps",
+        f"{len(modules('strategies'))} / {len(modules('client_apps'))}",
+    )
+    for side, base in (("server", "MethodStrategy"), ("client", "MethodClient")):
+        found = own_depth(("strategies", "client_apps", "baselines"), base)
+        deeper = [name for name, depth in found.items() if depth > 2]
+        yield f"own classes deep, {side}", f"{max(found.values())} ({', '.join(deeper)}; others 2)"
+    yield "lines of the four packages", f"{lines():,}"
+    yield "experiment files", len(list((ROOT / "experiments").rglob("*.toml")))
+    for name, overrides in ROUNDS.items():
+        files = files_of_a_round(overrides)
+        yield f"files whose code runs in a round, {name}", len(files)
+        if "--files" in sys.argv:
+            yield "", " ".join(sorted(files))
+
+
+def main() -> None:
+    """Print the figures."""
+    for name, value in rows():
+        print(f"{name:45} {value}")
+
+
+if __name__ == "__main__":
+    main()
