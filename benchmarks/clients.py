@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from flwr.app import RecordDict
-from flwr.common.typing import NDArrays
+from flwr.common import NDArrays
 
 from fedul_flwr.config.node_config import NodeConfig
 from fedul_flwr.config.references import load_reference

@@ -9,7 +9,7 @@ from statistics import median
 from typing import Any
 
 import torch
-from flwr.common.typing import NDArrays
+from flwr.common import NDArrays
 from torch.utils.flop_counter import FlopCounterMode
 
 from benchmarks.clients import fresh_weights, prepared_clients

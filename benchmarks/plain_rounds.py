@@ -10,7 +10,7 @@ from typing import Any, Self
 
 import numpy as np
 import torch
-from flwr.common.typing import NDArrays
+from flwr.common import NDArrays
 from torch import Tensor, nn
 
 from baselines.supervised import LabeledData

@@ -9,7 +9,7 @@ from functools import cached_property, partial
 from typing import Any, Literal
 
 import numpy as np
-from flwr.common.typing import Scalar as FlowerScalar
+from flwr.common import Scalar as FlowerScalar
 from torch import nn
 
 from fedul_flwr.config.matching import FedMatchSettings, ScenarioSettings, ViewSettings

@@ -7,8 +7,8 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from flwr.common.typing import NDArrays
-from flwr.common.typing import Scalar as FlowerScalar
+from flwr.common import NDArrays
+from flwr.common import Scalar as FlowerScalar
 
 from fedul_flwr.config.fedul import FedULSettings
 from fedul_flwr.config.run_config import RunConfig

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 from flwr.app import RecordDict
-from flwr.common.typing import NDArrays
+from flwr.common import NDArrays
 
 from baselines import fedsem
 from baselines.all_labels import AllLabelsClient

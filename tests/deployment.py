@@ -7,7 +7,6 @@ import re
 import socket
 import subprocess
 import sys
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
@@ -18,6 +17,7 @@ from fedul_flwr.deploy.files import CONNECTION
 from fedul_flwr.deploy.init import plan, write
 from fedul_flwr.engine.app_files import app_directory
 from fedul_flwr.engine.process_tree import MARK, PREFIX, end_superlink
+from tests.support.patience import quiet_seconds, wait_for_end
 
 PROGRAMS = Path(sys.executable).parent
 START_SECONDS, RUN_SECONDS = 120.0, 600.0
@@ -56,7 +56,7 @@ class Deployment:
     def register(self) -> str:
         """Register the owners' keys; what the script says."""
         done = self._start("register", [self.files / "server" / "register-owners.sh"])
-        done.wait(START_SECONDS)
+        wait_for_end(done, START_SECONDS)
         return self.said("register")
 
     def start_node(self, client: int, data: Path, labels: Path | None = None, **env: str) -> None:
@@ -81,7 +81,7 @@ class Deployment:
         for name in nodes:
             self.processes[name].terminate()
         for name in nodes:
-            self.processes.pop(name).wait(START_SECONDS)
+            wait_for_end(self.processes.pop(name), START_SECONDS)
 
     def submit(self, config: str, app: Path | None = None, name: str = "run") -> Process:
         """Start a run of the app; the process ends with the run."""
@@ -90,7 +90,7 @@ class Deployment:
 
     def wait(self, run: Process, name: str = "run") -> str:
         """What a run has said when it has ended."""
-        run.wait(RUN_SECONDS)
+        wait_for_end(run, RUN_SECONDS)
         return self.said(name)
 
     def said(self, name: str) -> str:
@@ -99,11 +99,10 @@ class Deployment:
 
     def wait_for(self, name: str, pattern: str, seconds: float = START_SECONDS) -> re.Match[str]:
         """Where a program has said what it is waited for."""
-        deadline = time.monotonic() + seconds
-        while not (found := re.search(pattern, self.said(name), re.DOTALL)):
-            assert time.monotonic() < deadline, f"{name}: {self.said(name)}"
-            time.sleep(0.1)
-        return found
+        for _ in quiet_seconds(seconds):
+            if found := re.search(pattern, self.said(name), re.DOTALL):
+                return found
+        raise AssertionError(f"{name}: {self.said(name)}")
 
     def wait_for_messages(self, client: int, count: int) -> None:
         """Wait until a SuperNode has received ``count`` messages, hello not counted.

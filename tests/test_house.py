@@ -88,7 +88,7 @@ def test_below_federated_nobody_imports_flower() -> None:
 
 
 PUBLIC = {
-    *("flwr.app", "flwr.client", "flwr.common", "flwr.common.typing", "flwr.simulation"),
+    *("flwr.app", "flwr.client", "flwr.common", "flwr.simulation"),
     *("flwr.clientapp", "flwr.clientapp.mod", "flwr.clientapp.typing"),
     *("flwr.serverapp", "flwr.serverapp.exception", "flwr.serverapp.strategy"),
 }

@@ -11,7 +11,6 @@ import sys
 import tempfile
 import textwrap
 import threading
-import time
 import tomllib
 import uuid
 from collections.abc import Callable, Iterator
@@ -29,6 +28,7 @@ from fedul_flwr.engine.process_tree import end_superlink
 from fedul_flwr.engine.submit import LocalSuperLink, RunOutcome, app_directory, run_app
 from fedul_flwr.engine.superlink import _is_compiled
 from fedul_flwr.errors import UserError
+from tests.support.patience import quiet_seconds
 
 # Flower's and typer's own, about libraries that they call.
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
@@ -256,12 +256,10 @@ def test_a_signal_leaves_no_process(
 
 
 def wait_for(condition: Callable[[], bool], seconds: float = 60) -> None:
-    deadline = time.monotonic() + seconds
-    while time.monotonic() < deadline:
+    for _ in quiet_seconds(seconds):
         with contextlib.suppress(psutil.Error):
             if condition():
                 return
-        time.sleep(0.05)
     raise AssertionError("waited in vain")
 
 

@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from flwr.client import NumPyClient
-from flwr.common.typing import NDArrays
-from flwr.common.typing import Scalar as FlowerScalar
+from flwr.common import NDArrays
+from flwr.common import Scalar as FlowerScalar
 
 from fedul_flwr.config.node_config import NodeConfig
 from fedul_flwr.config.run_config import RunConfig

@@ -21,6 +21,7 @@ from tests.deployment import RUN_SECONDS, START_SECONDS, Deployment
 from tests.end_to_end.test_ray_xclp import text
 from tests.learnable_owners import NO_DATA, found_in, write_sets
 from tests.runs import last_model, metrics, own_data_app, summary, train
+from tests.support.patience import wait_for_end
 from tests.watched_app import RECORDED, SPOILED, make_app, recorded
 
 CLIENTS = 3
@@ -79,12 +80,12 @@ def test_strangers_are_refused(deployment: Deployment, owners: list[Path], tmp_p
     write(plan(address, CLIENTS, [], [], [], 1, insecure=False), tmp_path / "others")
     others = replace(deployment, files=tmp_path / "others", processes={})
     others.start_node(0, owners[0])
-    assert others.processes["node-0"].wait(START_SECONDS) != 0
+    assert wait_for_end(others.processes["node-0"], START_SECONDS) != 0
     assert "certificate verify failed" in others.said("node-0")
     # With the right certificate it finds the SuperLink, which does not know its key.
     shutil.copyfile(deployment.owner(0) / "ca.pem", others.owner(0) / "ca.pem")
     others.start_node(0, owners[0])
-    assert others.processes["node-0"].wait(START_SECONDS) != 0
+    assert wait_for_end(others.processes["node-0"], START_SECONDS) != 0
     assert "Failed to activate SuperNode" in others.said("node-0")
 
 

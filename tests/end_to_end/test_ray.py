@@ -17,6 +17,7 @@ from fedul_flwr.config.run_config import resolve
 from fedul_flwr.data.sources import load_source
 from fedul_flwr.experiments.trial_plan import make_plan, read_runs
 from tests.runs import last_model, metrics, summary, train
+from tests.support.patience import quiet_seconds
 
 pytestmark = pytest.mark.ray
 QUICK = "model='mlp' num-rounds=2 local-epochs=1"
@@ -27,15 +28,22 @@ ALL_CPUS = str(os.cpu_count() or 1)
 def fedul(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
     """Run the command line as a user does; its output is not a terminal."""
     command = Path(sys.executable).with_name("fedul-flwr")
-    return subprocess.run(
+    with subprocess.Popen(
         [str(command), *arguments],
         cwd=cwd,
-        check=False,
-        capture_output=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
         text=True,
-        timeout=240,
         env={**os.environ, "COLUMNS": "200"},
-    )
+    ) as process:
+        for _ in quiet_seconds(240):
+            try:
+                out, errors = process.communicate(timeout=1)
+            except subprocess.TimeoutExpired:
+                continue
+            return subprocess.CompletedProcess(process.args, process.returncode, out, errors)
+        process.kill()
+    raise AssertionError(f"{arguments} did not end")
 
 
 def in_process(place: Path, num_rounds: int) -> Path:

@@ -6,7 +6,6 @@ import json
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +25,7 @@ from tests.support.digits_table import (
     output_of,
     start_from_another,
 )
+from tests.support.patience import wait_until
 
 MINI = ("mini/table-1", "--device", "cpu")
 COLUMN = (*MINI, "--columns", "M=10")
@@ -351,11 +351,9 @@ def test_given_the_end_of_the_first_process_then_the_others_end_too(
     Path("experiments/search.toml").write_text(SEARCH.replace("rungs = 1", "rungs = 0"))
     change_table("num-rounds = 2", "num-rounds = 3000")
     with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT) as first:
-        deadline = time.monotonic() + 300
-        while not (started := list(Path("runs/tune").rglob("metrics.jsonl"))):
-            assert first.poll() is None
-            assert time.monotonic() < deadline
-            time.sleep(0.2)
+        metrics = Path("runs/tune")
+        started = wait_until(lambda: list(metrics.rglob("metrics.jsonl")), 300, "a trial's start")
+        assert first.poll() is None
         others = psutil.Process(first.pid).children(recursive=True)
         assert started
         assert len(others) >= 2

@@ -1,0 +1,51 @@
+"""Waiting for real programs: as long as a quiet machine needs, however busy this one is.
+
+A second counts as much less as there are more processes that want to run than there are cores.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+STEP = 0.1
+"""Seconds between two looks."""
+
+
+def quiet_seconds(
+    seconds: float,
+    clock: Callable[[], float] = time.monotonic,
+    sleep: Callable[[float], None] = time.sleep,
+    load: Callable[[], float] = lambda: os.getloadavg()[0],
+) -> Iterator[float]:
+    """Yield the seconds that are left until a quiet machine would have had ``seconds``."""
+    cores, left, before = os.cpu_count() or 1, seconds, clock()
+    while left > 0:
+        yield left
+        sleep(STEP)
+        now = clock()
+        left -= (now - before) / max(1.0, load() / cores)
+        before = now
+
+
+def wait_until(condition: Callable[[], Any], seconds: float, what: str) -> Any:
+    """The first true result of ``condition``, looked at for so many quiet seconds.
+
+    Raises
+    ------
+    AssertionError
+        With ``what`` did not happen.
+    """
+    for _ in quiet_seconds(seconds):
+        if found := condition():
+            return found
+    raise AssertionError(f"{what}: not in {seconds:g} seconds of a quiet machine")
+
+
+def wait_for_end(process: subprocess.Popen[Any], seconds: float) -> int:
+    """Exit code of a process that ends within so many quiet seconds."""
+    wait_until(lambda: process.poll() is not None, seconds, f"the end of {process.args}")
+    return int(process.returncode)
