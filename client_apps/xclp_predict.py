@@ -46,12 +46,11 @@ class XCLPPredictClient(MethodClient):
     @cached_property
     def graph(self) -> GraphPoints:
         """Its points in the graph: all, or all except unlabeled training points."""
-        examples, num_classes = self.data.examples, self.data.num_classes
-        everything = np.arange(len(examples.points))
+        examples = self.data.examples
+        positions = np.arange(len(examples.points))
         if not self.settings[XCLPPredictSettings].use_unlabeled:
-            chosen = np.flatnonzero((examples.labels != UNLABELED) | examples.new)
-            return GraphPoints(examples, chosen, num_classes)
-        return GraphPoints(examples, everything, num_classes)
+            positions = np.delete(positions, examples.unlabeled)
+        return GraphPoints(examples, positions, self.data.num_classes)
 
     @property
     def propagation(self) -> PropagationClient:

@@ -124,6 +124,11 @@ class PartlyLabeledPoints:
     new: Bools
     names: tuple[str, ...] = ()
 
+    @property
+    def unlabeled(self) -> Ints:
+        """Positions of the unlabeled points that may be used in training."""
+        return np.flatnonzero((self.labels == UNLABELED) & ~self.new)
+
     def without_labels(self) -> PartlyLabeledPoints:
         """The same points, all of them unlabeled."""
         return replace(self, labels=np.full_like(self.labels, UNLABELED))

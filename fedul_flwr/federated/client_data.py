@@ -190,7 +190,7 @@ class PartlyLabeledData(ClientData):
     @cached_property
     def unlabeled(self) -> Ints:
         """Positions of the unlabeled points that may be used in training."""
-        return np.flatnonzero((self.examples.labels == UNLABELED) & ~self.examples.new)
+        return self.examples.unlabeled
 
     def register(self) -> dict[str, Value]:
         """Numbers of points and of labels."""

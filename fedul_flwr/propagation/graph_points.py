@@ -50,7 +50,7 @@ class GraphPoints:
         count = len(self.examples.points)
         labels, confidence = np.full(count, UNLABELED, dtype=np.int64), np.zeros(count)
         labels[self.positions], confidence[self.positions] = found
-        unlabeled = (self.examples.labels == UNLABELED) & ~self.examples.new
+        unlabeled = self.examples.unlabeled
         return Propagated(labels[unlabeled], confidence[unlabeled])
 
     def own_scores(self, features: NDArray[np.float32], options: PropagationSettings) -> Floats:
