@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from fedul_flwr.methods import METHODS
-from tests.deploy.checks import WHERE, ready, refused
-from tests.owners import write_folders, write_points, write_sets
-from tests.strategies.own_method import MIRROR
+from tests.support.deploy_checks import WHERE, ready, refused
+from tests.support.own_method import MIRROR
+from tests.support.owner_files import write_folders, write_points, write_sets
 
 
 def test_unlabeled_sets(here: Path) -> None:
@@ -138,7 +138,7 @@ def test_every_method(here: Path, method: str) -> None:
 def test_a_method_of_ones_own_that_does_not_say_all(
     here: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from tests.strategies.own_method import MirrorClient
+    from tests.support.own_method import MirrorClient
 
     def register(self: Any) -> dict[str, Any]:
         return {**super(MirrorClient, self).register(), "mood": "x" * 99}
@@ -146,5 +146,5 @@ def test_a_method_of_ones_own_that_does_not_say_all(
     monkeypatch.setattr(MirrorClient, "register", register)
     write_sets(here / "ward")
     assert MIRROR.name == "mirror"
-    lines = ready("tests.strategies.own_method:MIRROR")
+    lines = ready("tests.support.own_method:MIRROR")
     assert f"not declared by the method: mood = '{'x' * 58}… (99 bytes)" in lines

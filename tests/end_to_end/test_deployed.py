@@ -17,12 +17,12 @@ import pytest
 
 from fedul_flwr.config.run_config import resolve
 from fedul_flwr.deploy.init import plan, write
-from tests.deployment import RUN_SECONDS, START_SECONDS, Deployment
 from tests.end_to_end.test_ray_xclp import text
-from tests.learnable_owners import NO_DATA, found_in, write_sets
-from tests.runs import last_model, metrics, own_data_app, summary, train
+from tests.support.deployment import RUN_SECONDS, START_SECONDS, Deployment
+from tests.support.learnable_owners import NO_DATA, found_in, write_sets
 from tests.support.patience import wait_for_end
-from tests.watched_app import RECORDED, SPOILED, make_app, recorded
+from tests.support.runs import last_model, metrics, own_data_app, summary, train
+from tests.support.watched_app import RECORDED, SPOILED, make_app, recorded
 
 CLIENTS = 3
 SETTINGS = {

@@ -16,8 +16,8 @@ from fedul_flwr.config.overrides import parse_overrides
 from fedul_flwr.config.run_config import resolve
 from fedul_flwr.data.sources import load_source
 from fedul_flwr.experiments.trial_plan import make_plan, read_runs
-from tests.runs import last_model, metrics, summary, train
 from tests.support.patience import quiet_seconds
+from tests.support.runs import last_model, metrics, summary, train
 
 pytestmark = pytest.mark.ray
 QUICK = "model='mlp' num-rounds=2 local-epochs=1"

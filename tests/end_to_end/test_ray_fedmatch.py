@@ -9,8 +9,8 @@ import pytest
 
 from tests.end_to_end.test_ray import assert_same_numbers
 from tests.end_to_end.test_ray_xclp import CLIENTS, in_process, on_ray
-from tests.exchanges import LC, LS, assert_in_step
-from tests.runs import metrics
+from tests.support.fedmatch_exchanges import LC, LS, assert_in_step
+from tests.support.runs import metrics
 
 pytestmark = pytest.mark.ray
 

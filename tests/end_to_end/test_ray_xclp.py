@@ -10,7 +10,7 @@ import pytest
 
 from fedul_flwr.config.run_config import resolve
 from tests.end_to_end.test_ray import fedul
-from tests.runs import last_model, metrics, summary, train
+from tests.support.runs import last_model, metrics, summary, train
 
 pytestmark = pytest.mark.ray
 CLIENTS = 20
