@@ -63,6 +63,8 @@ def check_owner(
     settings, otherwise = _settings(overrides, base_dir)
     shape = _shape(settings, class_names, image_shape)
     refuse_other_classes(settings, shape)
+    yield "Limits of this node:"
+    yield from (f"  {key} = {value!r}" for key, value in NodeConfig.parse(where).limits.items())
     client, answer = _prepared(where, settings, shape)
     yield "Found, for your eyes only:"
     yield from (f"  {line}" for line in client.describe())

@@ -14,7 +14,7 @@ from flwr.serverapp import Grid
 from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.data.content import Content, count, number
 from fedul_flwr.errors import UserError
-from fedul_flwr.federated.messages import DESCRIBE
+from fedul_flwr.federated.messages import DESCRIBE, SETTINGS
 from fedul_flwr.federated.phases import run_phase
 
 
@@ -37,7 +37,7 @@ def setup_content(
     height, width, channels = data.image_shape
     content = Content(
         values={
-            "settings": json.dumps(settings.to_flat(), sort_keys=True),
+            SETTINGS: json.dumps(settings.to_flat(), sort_keys=True),
             "height": height,
             "width": width,
             "channels": channels,

@@ -5,8 +5,11 @@ Every message has a process of its own there; most of the time goes into startin
 
 from __future__ import annotations
 
+import http.client
+import os
 import re
 import shutil
+import ssl
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -20,6 +23,7 @@ from fedul_flwr.deploy.init import plan, write
 from tests.end_to_end.test_ray_xclp import text
 from tests.support.deployment import RUN_SECONDS, START_SECONDS, Deployment
 from tests.support.learnable_owners import NO_DATA, found_in, write_sets
+from tests.support.other_user import as_other_user
 from tests.support.patience import wait_for_end
 from tests.support.runs import last_model, metrics, own_data_app, summary, train
 from tests.support.watched_app import RECORDED, SPOILED, make_app, recorded
@@ -87,6 +91,28 @@ def test_strangers_are_refused(deployment: Deployment, owners: list[Path], tmp_p
     others.start_node(0, owners[0])
     assert wait_for_end(others.processes["node-0"], START_SECONDS) != 0
     assert "Failed to activate SuperNode" in others.said("node-0")
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can act as another user")
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # a fork beside threads
+def test_given_another_user_when_it_submits_a_run_then_the_superlink_refuses(
+    deployment: Deployment,
+) -> None:
+    port = deployment.ports[0]
+    assert as_other_user(lambda: status_of(port, "/v1/control/start-run")) == 403
+    # The paths that SuperNodes use are open; what they do not understand they refuse themselves.
+    assert as_other_user(lambda: status_of(port, "/v1/fleet/activate-node")) not in (0, 403, 404)
+    assert status_of(port, "/v1/control/start-run") not in (0, 403, 404)
+
+
+def status_of(port: int, path: str) -> int:
+    trusting = ssl._create_unverified_context()
+    connection = http.client.HTTPSConnection("127.0.0.1", port, timeout=20, context=trusting)
+    try:
+        connection.request("POST", path)
+        return connection.getresponse().status
+    finally:
+        connection.close()
 
 
 def test_a_superlink_that_died_goes_on_with_what_it_knew(

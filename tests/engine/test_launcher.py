@@ -268,7 +268,10 @@ def test_no_start_is_a_user_error(
 ) -> None:
     monkeypatch.setattr("fedul_flwr.engine.superlink._PROGRAM", "no.luck")
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    with pytest.raises(UserError, match=r"exit code 1(?s:.*)No module named 'no'"), LocalSuperLink():
+    with (
+        pytest.raises(UserError, match=r"exit code 1(?s:.*)No module named 'no'"),
+        LocalSuperLink(),
+    ):
         pass
     assert list(tmp_path.glob("fedul-*")) == []
 

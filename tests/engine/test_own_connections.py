@@ -7,7 +7,7 @@ import os
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -23,29 +23,10 @@ from fedul_flwr.engine.own_connections import (
     guard_servers,
 )
 from fedul_flwr.engine.superlink import LocalSuperLink
+from tests.support.other_user import as_other_user
 from tests.support.patience import quiet_seconds
 
-NOBODY = 65534
 needs_root = pytest.mark.skipif(os.getuid() != 0, reason="only root can act as another user")
-
-
-def as_other_user(ask: Callable[[], int]) -> int:
-    """Status that ``ask`` returns in a process of another user."""
-    reader, writer = os.pipe()
-    child = os.fork()
-    if child == 0:  # pragma: no cover
-        status = 0
-        try:
-            os.setgid(NOBODY)
-            os.setuid(NOBODY)
-            status = ask()
-        finally:
-            os.write(writer, str(status).encode())
-            os._exit(0)
-    os.close(writer)
-    os.waitpid(child, 0)
-    with os.fdopen(reader) as answer:
-        return int(answer.read())
 
 
 def ask(address: Address, path: str = "/", headers: Mapping[str, str] | None = None) -> int:
