@@ -63,11 +63,11 @@ def check_owner(
     settings, otherwise = _settings(overrides, base_dir)
     shape = _shape(settings, class_names, image_shape)
     refuse_other_classes(settings, shape)
-    yield "Limits of this node:"
-    yield from (f"  {key} = {value!r}" for key, value in NodeConfig.parse(where).limits.items())
     client, answer = _prepared(where, settings, shape)
     yield "Found, for your eyes only:"
     yield from (f"  {line}" for line in client.describe())
+    yield "Limits of this node:"
+    yield from (f"  {key} = {value!r}" for key, value in NodeConfig.parse(where).limits.items())
     local_plan(settings)  # checks that the chosen device exists
     yield "Would leave this machine:"
     yield from _outgoing(_declared(settings, otherwise), answer, client)
