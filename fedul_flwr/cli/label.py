@@ -19,7 +19,7 @@ from fedul_flwr.cli.options import (
     Verbose,
 )
 from fedul_flwr.config.overrides import parse_overrides
-from fedul_flwr.engine.simulate import simulate
+from fedul_flwr.engine.simulate import simulate, with_own_output
 from fedul_flwr.errors import UserError
 
 _METHOD = "xclp-predict"
@@ -55,6 +55,8 @@ def label(
     if model is not None:
         overrides = with_model(overrides, model.resolve())
     config = resolve(overrides, base_dir=Path.cwd())
+    if not overrides.get("output"):
+        config = with_own_output(config)
     simulate(
         config,
         num_supernodes,

@@ -17,11 +17,12 @@ from torch import nn
 
 from fedul_flwr.config.class_priors import checked_prior, parse_prior
 from fedul_flwr.data.local_data import load_images
+from fedul_flwr.data.safe_files import write_atomically
 from fedul_flwr.errors import UserError
 from fedul_flwr.learning.batches import to_input
 from fedul_flwr.learning.class_priors import estimate_prior, reweigh
 from fedul_flwr.models import build_model
-from fedul_flwr.results.records import read_config, read_summary, write_atomically
+from fedul_flwr.results.records import read_config, read_summary
 
 __all__ = ["Predictor", "load_model", "predict"]
 

@@ -111,7 +111,7 @@ def test_given_a_run_within_the_limits_when_checked_then_it_passes(
 
 def test_given_a_method_of_ones_own_when_not_named_then_it_is_refused(tmp_path: Path) -> None:
     run = settings({}, tmp_path).model_copy(update={"method": "tests.support.own:METHOD"})
-    with pytest.raises(UserError, match="does not allow method = 'tests.support.own:METHOD'"):
+    with pytest.raises(UserError, match=r"does not allow method = .tests\.support\.own:METHOD"):
         node().check_run(run, 2)
 
 
