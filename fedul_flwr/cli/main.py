@@ -177,11 +177,17 @@ def predict(
             help="Class priors of these images: re-weigh for K numbers, or for an estimate.",
         ),
     ] = None,
+    trust_modules: Annotated[
+        bool,
+        typer.Option("--trust-modules", help="Run the modules that somebody else's run names."),
+    ] = False,
 ) -> None:
     """Label images with a trained model."""
     from fedul_flwr.results.predict import predict as write_predictions
 
-    path = write_predictions(model, input_path, output, batch_size, priors)
+    path = write_predictions(
+        model, input_path, output, batch_size, priors, trust_modules=trust_modules
+    )
     typer.echo(f"Predictions: {path}")
 
 

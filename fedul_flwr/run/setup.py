@@ -9,6 +9,7 @@ from flwr.common import log
 from flwr.serverapp import Grid
 from torch import nn
 
+from fedul_flwr.config.own_modules import remember_run
 from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.data.content import Content
 from fedul_flwr.data.label_split import LabelTruth
@@ -99,6 +100,7 @@ def describe(
             },
         },
     )
+    remember_run(directory.path, flat)
     arithmetic = None if model is None else _arithmetic(settings, model)
     directory.write_json(store.ENVIRONMENT, describe_environment() | {"arithmetic": arithmetic})
 
