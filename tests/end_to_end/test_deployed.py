@@ -17,7 +17,7 @@ import pytest
 
 from fedul_flwr.config.run_config import resolve
 from fedul_flwr.deploy.init import plan, write
-from tests.end_to_end.test_ray_xclp import text
+from tests.end_to_end.test_ray import text
 from tests.support.deployment import RUN_SECONDS, START_SECONDS, Deployment
 from tests.support.learnable_owners import NO_DATA, found_in, write_sets
 from tests.support.patience import wait_for_end
