@@ -29,7 +29,8 @@ TESTS = (
     *("tests/deploy/test_scripts.py", "tests/deploy/test_init.py"),
     "tests/engine/test_launcher.py::test_success_then_failure_on_one_superlink",
     "tests/end_to_end/test_ray.py::test_a_run_leaves_what_it_promises",
-    "tests/end_to_end/test_deployed.py::test_nothing_but_the_model_leaves_an_owner",
+    "tests/end_to_end/test_deployed.py"
+    "::test_nothing_but_the_model_leaves_an_owner_though_the_superlink_dies",
 )
 UNMET = """\
 from importlib.metadata import PackageNotFoundError, requires, version

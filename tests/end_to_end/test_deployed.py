@@ -10,7 +10,7 @@ import os
 import re
 import shutil
 import ssl
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,7 @@ import pytest
 
 from fedul_flwr.config.run_config import resolve
 from fedul_flwr.deploy.init import plan, write
-from tests.end_to_end.test_ray_xclp import text
+from tests.end_to_end.test_ray import text
 from tests.support.deployment import RUN_SECONDS, START_SECONDS, Deployment
 from tests.support.learnable_owners import NO_DATA, found_in, write_sets
 from tests.support.other_user import as_other_user
@@ -53,29 +53,6 @@ def in_process(settings: dict[str, Any], owners: Sequence[Path], output: Path) -
     """The same run in this process."""
     config = resolve({**settings, "output": str(output)}, output.parent)
     return train(config, len(owners), client_app=own_data_app(owners))
-
-
-def start(deployment: Deployment, owners: Iterable[Path], **env: str) -> None:
-    for client, folder in enumerate(owners):
-        deployment.start_node(client, folder, **env)
-
-
-def test_nothing_but_the_model_leaves_an_owner(
-    deployment: Deployment, owners: list[Path], app: Path, tmp_path: Path
-) -> None:
-    for client, folder in enumerate(owners):
-        deployment.start_node(client, folder, **{RECORDED: str(tmp_path / f"sent-{client}")})
-    settings = {**SETTINGS, "num-rounds": 1}
-    run = deployment.submit(text({**settings, "output": str(tmp_path / "there")}), app)
-    said = deployment.wait(run)
-    here = in_process(settings, owners, tmp_path / "here")
-    assert metrics(tmp_path / "there") == metrics(here), said
-    for name, array in last_model(here).items():
-        np.testing.assert_array_equal(array, last_model(tmp_path / "there")[name])
-    for client, folder in enumerate(owners):
-        sent = recorded(tmp_path / f"sent-{client}")
-        assert b"num-points" in sent  # the search finds what is there
-        assert found_in(sent, folder) == set()
 
 
 def test_strangers_are_refused(deployment: Deployment, owners: list[Path], tmp_path: Path) -> None:
@@ -115,12 +92,13 @@ def status_of(port: int, path: str) -> int:
         connection.close()
 
 
-def test_a_superlink_that_died_goes_on_with_what_it_knew(
-    deployment: Deployment, owners: list[Path], tmp_path: Path
+def test_nothing_but_the_model_leaves_an_owner_though_the_superlink_dies(
+    deployment: Deployment, owners: list[Path], app: Path, tmp_path: Path
 ) -> None:
     settings = {**SETTINGS, "num-rounds": 2}
-    start(deployment, owners)
-    broken = deployment.submit(text({**settings, "output": str(tmp_path / "there")}))
+    for client, folder in enumerate(owners):
+        deployment.start_node(client, folder, **{RECORDED: str(tmp_path / f"sent-{client}")})
+    broken = deployment.submit(text({**settings, "output": str(tmp_path / "there")}), app)
     deployment.wait_for("run", r"\[ROUND 2/2\]", RUN_SECONDS)
     deployment.kill("superlink")
     said = deployment.wait(broken)
@@ -129,11 +107,15 @@ def test_a_superlink_that_died_goes_on_with_what_it_knew(
     assert [line["round"] for line in metrics(tmp_path / "there")] == [1]
     # Owners need do nothing: their SuperNodes find it again, and it still knows their keys.
     deployment.start_superlink()
-    said = deployment.wait(deployment.submit(text({"resume": str(tmp_path / "there")})))
+    said = deployment.wait(deployment.submit(text({"resume": str(tmp_path / "there")}), app))
     here = in_process(settings, owners, tmp_path / "here")
     assert metrics(tmp_path / "there") == metrics(here), said
     for name, array in last_model(here).items():
         np.testing.assert_array_equal(array, last_model(tmp_path / "there")[name])
+    for client, folder in enumerate(owners):
+        sent = recorded(tmp_path / f"sent-{client}")
+        assert b"num-points" in sent  # the search finds what is there
+        assert found_in(sent, folder) == set()
 
 
 def test_a_run_goes_on_without_those_who_fail_and_with_those_who_come(

@@ -15,7 +15,7 @@ import pytest
 
 from fedul_flwr.config.run_config import resolve
 from tests.end_to_end.conftest import OWNERS
-from tests.end_to_end.test_ray_xclp import text
+from tests.end_to_end.test_ray import text
 from tests.strategies.test_dropouts import LOST, SETUP, losing
 from tests.support.deployment import Deployment, consortium
 from tests.support.learnable_owners import NO_DATA, found_in, write_labeled
