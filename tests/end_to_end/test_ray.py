@@ -127,7 +127,7 @@ def test_a_comparison_on_ray(tmp_path: Path) -> None:
     done = fedul("compare", *arguments, "--client-cpus", ALL_CPUS, cwd=tmp_path)
     assert done.returncode == 1, done.stdout + done.stderr
     assert "Warning: The runs do not share their data splits, fedul.num-sets differs" in done.stderr
-    refused = "Client 0 cannot take part: it has 5 sets, fewer than the 10 classes."
+    refused = 'Client 0 cannot take part: it says "it has 5 sets, fewer than the 10 classes".'
     assert f"Failed: five sets, seed 0: {refused}" in done.stdout
     assert "Traceback" not in done.stdout + done.stderr
     assert done.stdout.count("Starting Flower's simulation") == 1
