@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +15,18 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 import pytest
 
 from fedul_flwr.config.run_config import RunConfig, resolve
+from fedul_flwr.engine.in_process import task_identity
 from fedul_flwr.results import plots
 
 REPOSITORY = Path(__file__).parents[1]
+
+
+@pytest.fixture(scope="session", autouse=True)
+def nothing_noted_at_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Keep the list of runs with modules of their own out of the user's home."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_STATE_HOME", str(tmp_path_factory.mktemp("state")))
+        yield
 
 
 @pytest.hookimpl(trylast=True)  # when the slow ones are out
@@ -80,6 +90,19 @@ def settings(tmp_path: Path) -> Callable[..., RunConfig]:
         return resolve(flat, tmp_path)
 
     return build
+
+
+@pytest.fixture
+def identity() -> Iterator[None]:
+    """For tests that make messages, which name who sends them."""
+    with task_identity():
+        yield
+
+
+@pytest.fixture
+def no_collection(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Flower's Bulyan collects garbage for every client, which takes longer than all else here."""
+    monkeypatch.setattr(gc, "collect", lambda: 0)
 
 
 @pytest.fixture

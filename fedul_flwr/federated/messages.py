@@ -29,6 +29,9 @@ DESCRIBE, SETUP = "describe", "setup"
 """Phases before round 1: a client says which one it is; it gets the setup and registers. A client
 stores the setup under the name of its phase."""
 
+SETTINGS = "settings"
+"""Value of phase ``setup``: the run's settings, flat, as JSON."""
+
 SETUP_BEFORE, FORGETFUL = "setup-before", "forgetful"
 """Value of phase ``setup`` if the server has sent this client a setup before, and the value that a
 client stores with its setup if it has no state from that time."""

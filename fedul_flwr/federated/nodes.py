@@ -18,7 +18,7 @@ from fedul_flwr.data.content import Content, count, number
 from fedul_flwr.errors import BadMessageError, UserError
 from fedul_flwr.federated.blame import about, called
 from fedul_flwr.federated.grid import owner_names
-from fedul_flwr.federated.messages import DESCRIBE
+from fedul_flwr.federated.messages import DESCRIBE, SETTINGS
 from fedul_flwr.federated.phases import run_phase
 
 MOST_ASKED = 11
@@ -46,7 +46,7 @@ def setup_content(
     height, width, channels = data.image_shape
     content = Content(
         values={
-            "settings": json.dumps(settings.to_flat(), sort_keys=True),
+            SETTINGS: json.dumps(settings.to_flat(), sort_keys=True),
             "height": height,
             "width": width,
             "channels": channels,

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import numpy as np
 
+from fedul_flwr.data.safe_files import write_atomically
 from fedul_flwr.data.types import UNLABELED, Propagated
 from fedul_flwr.errors import UserError
-from fedul_flwr.results.records import write_atomically
 
 HEADER = ("name", "label", "class", "confidence")
 

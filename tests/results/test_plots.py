@@ -21,7 +21,7 @@ from fedul_flwr.results.plots import (
     time_traffic_figure,
 )
 from fedul_flwr.results.records import Run, read_run
-from tests.results.synthetic import write_json, write_run
+from tests.support.synthetic_results import write_json, write_run
 
 
 def _lines(axes: Axes) -> dict[str, tuple[list[float], list[float]]]:

@@ -18,7 +18,7 @@ from fedul_flwr.results import report as report_module
 from fedul_flwr.results.records import Run, read_run
 from fedul_flwr.results.report import report
 from fedul_flwr.results.report_tables import settings_rows, summaries
-from tests.results.synthetic import label_scores, write_json, write_label_run, write_run
+from tests.support.synthetic_results import label_scores, write_json, write_label_run, write_run
 
 TEXT = pytest.mark.usefixtures("undrawn")
 """Of tests that look at the page alone: drawing its pictures is most of the time it takes."""

@@ -20,8 +20,8 @@ from fedul_flwr.results.plots import draw_plots
 from fedul_flwr.results.records import read_run
 from fedul_flwr.results.store import RunDirectory
 from fedul_flwr.results.tracking import refuse_missing, tools, tracked
-from tests.results.synthetic import write_label_run, write_run
-from tests.runs import metrics, train
+from tests.support.runs import metrics, train
+from tests.support.synthetic_results import write_label_run, write_run
 
 SUMMARY = {"rounds": 2, "test_error": 3.5, "errors": {"xclp": 4.0}, "test_prior": [0.1, 0.9]}
 

@@ -22,11 +22,11 @@ from fedul_flwr.secure.rowsums import (
     sum_shares,
     to_words,
 )
-from tests.parties import SEED
 from tests.secure.test_masks import keys_of
 from tests.secure.test_why_labeled_rows_stay import CLASSES, World, world
-from tests.secure.toy import FOUR, group
-from tests.secure_parties import borrowed, parties
+from tests.support.secure_parties import borrowed, parties
+from tests.support.toy_protocol import FOUR, group
+from tests.support.xclp_parties import SEED
 
 HONEST, COLLUDING = 3, 2
 """Of the first kind, the one that others try to read; one of those who try."""

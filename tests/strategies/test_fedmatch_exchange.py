@@ -25,7 +25,7 @@ from fedul_flwr.learning.decomposition import PSI, SIGMA, unflatten
 from fedul_flwr.learning.helper_choice import nearest_clients
 from fedul_flwr.results.recorder import Recorder
 from strategies.fedmatch import PARTS
-from tests.exchanges import (
+from tests.support.fedmatch_exchanges import (
     LC,
     LS,
     SCENARIOS,
@@ -35,7 +35,7 @@ from tests.exchanges import (
     held_by_server,
     watched,
 )
-from tests.runs import last_model, metrics, train
+from tests.support.runs import last_model, metrics, train
 
 Settings = Callable[..., RunConfig]
 THRESHOLD = 5e-5

@@ -19,8 +19,8 @@ from fedul_flwr.data.split import build_split, client_files
 from fedul_flwr.engine.message_log import TO_CLIENT, read_message_log
 from fedul_flwr.errors import UserError
 from fedul_flwr.federated.messages import from_records
-from tests.runs import MeddlingGrid, last_model, metrics, own_data_app, summary, train
 from tests.support.local_tasks import training_points
+from tests.support.runs import MeddlingGrid, last_model, metrics, own_data_app, summary, train
 
 Settings = Callable[..., RunConfig]
 QUICK = {"model": "mlp", "num_rounds": 2, "local_epochs": 1}
@@ -267,10 +267,10 @@ def test_a_method_of_ones_own(settings: Settings) -> None:
     from tests.strategies import own_method
 
     config = settings(
-        **QUICK, method="tests.strategies.own_method:MIRROR", method_options="factor=0.5"
+        **QUICK, method="tests.support.own_method:MIRROR", method_options="factor=0.5"
     )
     directory = train(config, 2)
     assert own_method.SEEN == [0.5]
-    assert summary(directory)["method"] == "tests.strategies.own_method:MIRROR"
+    assert summary(directory)["method"] == "tests.support.own_method:MIRROR"
     for array in last_model(directory).values():
         assert torch.from_numpy(array).isfinite().all()

@@ -21,8 +21,8 @@ from fedul_flwr.federated.messages import Content
 from fedul_flwr.federated.registry import ClientReport
 from fedul_flwr.results.predict import load_model
 from strategies.fedul import FedUL
-from tests.runs import MeddlingGrid, last_model, metrics, summary, train
 from tests.strategies.test_fedul import answers_to_prepare
+from tests.support.runs import MeddlingGrid, last_model, metrics, summary, train
 
 Settings = Callable[..., RunConfig]
 QUICK = {"model": "mlp", "num_rounds": 2, "local_epochs": 1}

@@ -1,0 +1,306 @@
+"""The command line with the launcher replaced: parsing, progress, exit codes."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import types
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, Self
+
+import pytest
+from typer.testing import CliRunner
+
+from fedul_flwr.cli.main import app
+from fedul_flwr.config.overrides import parse_overrides
+from fedul_flwr.engine import progress
+from fedul_flwr.engine import submit as launcher
+from fedul_flwr.engine.progress import RunProgress
+from fedul_flwr.engine.submit import RunOutcome
+from fedul_flwr.errors import UserError
+
+runner = CliRunner()
+
+
+class FakeConfig(SimpleNamespace):
+    tracking = "none"
+
+    def model_copy(self, update: dict[str, Any]) -> FakeConfig:
+        return FakeConfig(**{**vars(self), **update})
+
+    def to_flat(self) -> dict[str, Any]:
+        return {"method": self.method, "output": self.output}
+
+
+class FakeSuperLink:
+    home = Path("superlink")
+
+    def __init__(self, keep: bool = False) -> None:
+        self.keep = keep
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+
+class Stage:
+    """What the commands call, replaced; a test says what the run writes and how it ends."""
+
+    def __init__(self) -> None:
+        self.overrides: list[dict[str, Any]] = []
+        self.calls: list[dict[str, Any]] = []
+        self.summaries: list[Path] = []
+        self.outcome = RunOutcome("finished:completed", "")
+        self.write: Callable[[Path], None] = lambda output: rounds(output, 1, 2)
+
+    def resolve(self, overrides: dict[str, Any], base_dir: Path) -> FakeConfig:
+        self.overrides.append(overrides)
+        if "bad" in overrides:
+            raise UserError("Unknown setting 'bad'.")
+        return FakeConfig(
+            method=overrides.get("method", "fedul"),
+            dataset="digits",
+            num_rounds=2,
+            output=str((base_dir / overrides.get("output", "out")).resolve()),
+            resume=overrides.get("resume", ""),
+        )
+
+    def run_app(self, superlink: Any, app_dir: Path, flat: Any, **kwargs: Any) -> RunOutcome:
+        self.calls.append({"superlink": superlink, "flat": flat, **kwargs})
+        kwargs["log_file"].parent.mkdir(parents=True, exist_ok=True)
+        kwargs["log_file"].write_text("a log line\n")
+        self.write(Path(flat["output"]))
+        kwargs["on_poll"]()
+        return self.outcome
+
+
+def rounds(output: Path, *steps: int) -> None:
+    output.mkdir(parents=True, exist_ok=True)
+    with (output / "metrics.jsonl").open("a") as file:
+        for step in steps:
+            file.write(
+                json.dumps({"round": step, "test_error": 8.0 / max(step, 1), "seconds": 1.5}) + "\n"
+            )
+
+
+@pytest.fixture
+def stage(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Stage:
+    stage = Stage()
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("fedul_flwr.config.run_config.resolve", stage.resolve)
+    monkeypatch.setattr(launcher, "LocalSuperLink", FakeSuperLink)
+    monkeypatch.setattr(launcher, "run_app", stage.run_app)
+    summary = types.ModuleType("summary")
+    summary.print_summary = stage.summaries.append  # type: ignore[attr-defined]
+    summary.print_comparison = lambda outputs, seconds: stage.summaries.append(outputs)  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "fedul_flwr.results.summary", summary)
+    return stage
+
+
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        ([], {}),
+        (["a=1 b=2.5", "c=true"], {"a": 1, "b": 2.5, "c": True}),
+        (["m=\"x y\" n='z'"], {"m": "x y", "n": "z"}),
+        (["fedul.num-sets=20", "fedul.num-sets = 5"], {"fedul.num-sets": 5}),
+        (["FILE", "num-rounds=7"], {"num-rounds": 7, "fedul.num-sets": 3}),
+        (["num-rounds=7", "FILE"], {"num-rounds": 9, "fedul.num-sets": 3}),
+    ],
+)
+def test_overrides(values: list[str], expected: dict[str, Any], tmp_path: Path) -> None:
+    file = tmp_path / "x.toml"
+    file.write_text("num-rounds = 9\n[fedul]\nnum-sets = 3\n")
+    assert parse_overrides([str(file) if v == "FILE" else v for v in values]) == expected
+
+
+@pytest.mark.parametrize(
+    ("value", "words"),
+    [
+        ("method=fedul", "quotes"),
+        ("just-a-word", "key=value"),
+        ("a=1 b", "from 'b' on"),
+        ("absent.toml", "cannot be read"),
+        ("a=[1,2]", "a number or text"),
+    ],
+)
+def test_overrides_refused(value: str, words: str) -> None:
+    with pytest.raises(UserError, match=words):
+        parse_overrides([value])
+
+
+def test_run_passes_everything_on(stage: Stage, tmp_path: Path) -> None:
+    options = ["-c", "seed=3", "--run-config", "seed=4", "--num-supernodes", "6"]
+    more = ["--output", "here", "--client-cpus", "2", "--client-gpus", "0.5", "--keep-superlink"]
+    result = runner.invoke(app, ["run", *options, *more])
+    assert result.exit_code == 0, result.output
+    assert stage.overrides == [{"seed": 4, "output": "here"}]
+    call = stage.calls[0]
+    assert (call["num_supernodes"], call["client_cpus"], call["client_gpus"]) == (6, 2, 0.5)
+    assert call["superlink"].keep
+    assert call["log_file"] == tmp_path / "here" / "flower.log"
+    assert stage.summaries == [tmp_path / "here"]
+    assert "round 1/2: test error 8.00 %, 1.5 s" in result.output
+    assert "round 2/2: test error 4.00 %, 1.5 s" in result.output
+    assert "a log line" not in result.output
+
+
+def test_run_shows_the_log_if_asked(stage: Stage) -> None:
+    assert "a log line" in runner.invoke(app, ["run", "--verbose"]).output
+
+
+def test_failure_tells_flowers_reason(stage: Stage, tmp_path: Path) -> None:
+    stage.outcome = RunOutcome("finished:failed", "ValueError: broken")
+    result = runner.invoke(app, ["run"])
+    assert result.exit_code == 1
+    assert "Error: ValueError: broken\n" in result.stderr
+    assert str(tmp_path / "out" / "flower.log") in result.stderr
+    assert "Traceback" not in result.output
+    assert stage.summaries == []
+    assert (tmp_path / "out" / "metrics.jsonl").exists()
+
+
+def test_failure_before_a_round_leaves_the_log_only(stage: Stage, tmp_path: Path) -> None:
+    def write(output: Path) -> None:
+        rounds(output, 0)  # the untrained model was evaluated
+        (output / "plots").mkdir()
+        (output / "error.txt").write_text("No client can take part.\n")
+
+    stage.write = write
+    stage.outcome = RunOutcome("finished:failed", "UserError: another")
+    result = runner.invoke(app, ["run"])
+    assert result.exit_code == 1
+    assert "Error: No client can take part.\n" in result.stderr
+    names = sorted(path.name for path in (tmp_path / "out").iterdir())
+    assert names == [".lock", "error.txt", "flower.log"]
+
+
+def test_an_old_error_and_old_results_are_left_alone(stage: Stage, tmp_path: Path) -> None:
+    rounds(tmp_path / "out", 1)
+    (tmp_path / "out" / "error.txt").write_text("Old.")
+    stage.write = lambda output: None
+    stage.outcome = RunOutcome("lost", "It died.")
+    result = runner.invoke(app, ["run", "--output", "out"])
+    assert "It died." in result.stderr
+    assert "round 1" not in result.output
+    assert (tmp_path / "out" / "metrics.jsonl").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code"),
+    [
+        (["run", "-c", "bad=1"], 1),
+        (["run", "--num-supernodes", "0"], 2),
+        (["run", "--nonsense"], 2),
+        (["predict"], 2),
+        (["report"], 2),
+        (["--version"], 0),
+        (["--help"], 0),
+    ],
+)
+def test_exit_codes(stage: Stage, arguments: list[str], code: int) -> None:
+    result = runner.invoke(app, arguments)
+    assert result.exit_code == code, result.output
+    if code == 1:
+        assert result.stderr == "Error: Unknown setting 'bad'.\n"
+
+
+def test_ctrl_c_is_130(stage: Stage) -> None:
+    def write(output: Path) -> None:
+        raise KeyboardInterrupt
+
+    stage.write = write
+    assert runner.invoke(app, ["run"]).exit_code == 130
+
+
+def test_in_process(stage: Stage, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    module = types.ModuleType("simulation")
+    module.run_in_process = lambda config, n, **_: rounds(Path(config.output), n)  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "fedul_flwr.engine.in_process", module)
+    result = runner.invoke(app, ["run", "--in-process", "--num-supernodes", "2"])
+    assert result.exit_code == 0, result.output
+    assert "round 2/2" in result.output
+    assert stage.calls == []
+    assert stage.summaries == [tmp_path / "out"]
+
+
+def test_demo_compares_with_the_ceiling(stage: Stage, tmp_path: Path) -> None:
+    stale = tmp_path / "runs" / "demo" / "fedul" / "stale.png"
+    stale.parent.mkdir(parents=True)
+    stale.touch()
+
+    def write(output: Path) -> None:
+        rounds(output, 1, 2)
+        (output / "config.json").write_text('{"settings": {"method": "x"}, "data": {}}')
+
+    stage.write = write
+    result = runner.invoke(app, ["demo", "--num-supernodes", "4"])
+    assert result.exit_code == 0, result.output
+    assert [call["flat"]["method"] for call in stage.calls] == ["fedul", "supervised"]
+    # No label has a part in FedUL's figure, not even in which round it is of.
+    assert [overrides["selection"] for overrides in stage.overrides] == ["heldout", "validation"]
+    assert stage.calls[0]["superlink"] is stage.calls[1]["superlink"]
+    assert not stale.exists()
+    demo = tmp_path / "runs" / "demo"
+    assert stage.summaries == [{name: demo / name for name in ("fedul", "supervised")}]
+
+
+def test_predict_and_report(stage: Stage, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    predict = types.ModuleType("predict")
+    predict.predict = lambda m, i, o, b, p: tmp_path / f"{b}{p or ''}.csv"  # type: ignore[attr-defined]
+    report = types.ModuleType("report")
+    report.report = lambda dirs, output: tmp_path / f"{len(dirs)}.html"  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "fedul_flwr.results.predict", predict)
+    monkeypatch.setitem(sys.modules, "fedul_flwr.results.report", report)
+    here = str(tmp_path)
+    one = runner.invoke(app, ["predict", "--model", here, "--input", here, "--batch-size", "8"])
+    assert (one.exit_code, one.stdout) == (0, f"Predictions: {tmp_path / '8.csv'}\n")
+    to = ["predict", "--model", here, "--input", here, "--priors", "estimate"]
+    assert runner.invoke(app, to).stdout == f"Predictions: {tmp_path / '256estimate.csv'}\n"
+    two = runner.invoke(app, ["report", here, here])
+    assert (two.exit_code, two.stdout) == (0, f"Report: {tmp_path / '2.html'}\n")
+
+
+def test_bar_starts_where_a_resumed_run_stopped(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    rounds(tmp_path, 1, 2, 3)
+    settings = {"method": "fedul", "dataset": "digits", "num_rounds": 5, "output": str(tmp_path)}
+    for resume, first in ((str(tmp_path), 3), ("", 0)):
+        with RunProgress(FakeConfig(**settings, resume=resume)) as progress:  # type: ignore[arg-type]
+            assert progress._bar is not None
+            task = progress._bar.tasks[0]
+            assert (task.completed, task.total) == (first, 5)
+            with (tmp_path / "metrics.jsonl").open("a") as file:
+                file.write('{"round": 4, "test_error": null, "surrogate_loss": 0.5}\n{"round": 5')
+            progress.poll()
+            assert task.completed == 4
+            assert task.fields["note"] == "surrogate loss 0.5000"
+            assert progress.rounds_seen == 1
+        (tmp_path / "metrics.jsonl").unlink()
+        rounds(tmp_path, 1, 2, 3)
+
+
+def test_metrics_written_anew_are_read_from_the_start(tmp_path: Path) -> None:
+    path = tmp_path / "lines"
+    tail = progress._Tail(path)
+    assert tail.lines() == []
+    path.write_text("one\ntwo\n")
+    assert tail.lines() == ["one", "two"]
+    path.write_text("new\n")
+    assert tail.lines() == ["new"]
+
+
+def test_help_imports_nothing_heavy() -> None:
+    code = (
+        "import sys; import fedul_flwr.cli.main; "
+        "print([m for m in ('torch', 'flwr', 'ray', 'pydantic', 'pandas') if m in sys.modules])"
+    )
+    output = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True).stdout
+    assert output.strip() == b"[]"
