@@ -139,8 +139,7 @@ class MethodClient(NumPyClient):
         found = self.state.values(messages.SETUP)
         if not found:
             raise UserError(
-                f"Client {self.node.partition_id} has no setup of this run, or has lost it: the "
-                "server has to send it first."
+                "It has no setup of this run, or has lost it: the server has to send it first."
             )
         return found
 

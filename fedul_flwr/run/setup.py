@@ -29,7 +29,7 @@ from fedul_flwr.run.server_data import ServerData, open_server_data
 
 def open_data(
     grid: Grid, settings: RunConfig, directory: store.RunDirectory
-) -> tuple[ServerData, list[int]]:
+) -> tuple[ServerData, dict[int, int | None]]:
     """The server's data, split over the nodes if these bring none of their own; and the nodes.
 
     Raises

@@ -74,12 +74,11 @@ def test_updates_beyond_the_bound_are_refused(settings: Settings) -> None:
 @pytest.mark.parametrize(
     "options",
     [
-        {"method": "fedmatch"},
         {"method": "server-only", "server_fraction": 0.2},
         {"method": "xclp-predict"},
         {"base": "local", "evaluate": "local"},
     ],
-    ids=["fedmatch", "server-only", "xclp-predict", "local"],
+    ids=["server-only", "xclp-predict", "local"],
 )
 def test_a_bound_without_models_to_measure_is_refused(
     settings: Settings, options: dict[str, Any]
