@@ -117,7 +117,10 @@ def test_test_prior_that_is_not_uniform(tmp_path: Path) -> None:
 
 
 def test_page_needs_nothing_from_outside(tmp_path: Path) -> None:
-    runs = [write_run(tmp_path / "a", class_names=HOSTILE), write_run(tmp_path / "b", seed=1)]
+    runs = [
+        write_run(tmp_path / "a", rounds=3, sets=2, class_names=HOSTILE),
+        write_run(tmp_path / "b", rounds=3, sets=2, seed=1),
+    ]
     page = _Page(report(runs, tmp_path / "out.html"))
     for source in page.images():
         start = "data:image/svg+xml;base64,"
@@ -213,6 +216,7 @@ def test_round_zero_can_be_the_best(tmp_path: Path) -> None:
     assert tiles["error, best round (%)"] == "9.00"
 
 
+@TEXT
 def test_refusals(tmp_path: Path) -> None:
     directory = write_run(tmp_path / "run", rounds=1, sets=1)
     with pytest.raises(UserError, match="at least one run"):
@@ -225,6 +229,7 @@ def test_refusals(tmp_path: Path) -> None:
         report([directory, tmp_path])
 
 
+@TEXT
 def test_a_run_that_labels(tmp_path: Path) -> None:
     page = _Page(report([write_label_run(tmp_path / "run")]))
     assert len(page.images()) == 4  # three of labels, and the clients' points
