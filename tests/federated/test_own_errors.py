@@ -20,7 +20,6 @@ from fedul_flwr.federated.client import MethodClient
 from fedul_flwr.federated.dispatch import make_client_app
 from fedul_flwr.federated.messages import phase_messages
 from fedul_flwr.federated.nodes import DataShape, setup_content
-from fedul_flwr.federated.phases import failure_reason
 from tests.support.owner_files import CLASSES, NO_DATA, PRIORS, write_points, write_sets
 from tests.support.runs import train
 
