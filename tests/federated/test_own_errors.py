@@ -20,14 +20,8 @@ from fedul_flwr.federated.client import MethodClient
 from fedul_flwr.federated.dispatch import make_client_app
 from fedul_flwr.federated.messages import phase_messages
 from fedul_flwr.federated.nodes import DataShape, setup_content
-<<<<<<< HEAD:tests/test_own_errors.py
-from tests.owners import CLASSES, NO_DATA, PRIORS, write_points, write_sets
-from tests.runs import train
-=======
-from fedul_flwr.federated.phases import failure_reason
 from tests.support.owner_files import CLASSES, NO_DATA, PRIORS, write_points, write_sets
 from tests.support.runs import train
->>>>>>> main:tests/federated/test_own_errors.py
 
 SECRETS = ("january", "0.7", "0.3", "1.25", "cyst", "scan-7", "clinic", "/")
 """Parts of the data and their places; "/" is in every path."""
