@@ -79,9 +79,10 @@ def find_nodes(grid: Grid, settings: RunConfig) -> tuple[dict[int, int | None], 
     nodes = _wait_for_nodes(grid, 1, deadline)
     if not nodes:
         raise UserError(_too_few(0, 1, settings))
-    claims = _claims(grid, nodes[:MOST_ASKED], settings)
+    asked = nodes[:MOST_ASKED]
+    claims = _claims(grid, asked, settings)
     nodes = _wait_for_nodes(grid, _expected(claims), deadline)
-    if others := [node for node in nodes[:MOST_ASKED] if node not in claims]:
+    if others := [node for node in nodes if node not in asked][: MOST_ASKED - len(claims)]:
         claims |= _claims(grid, others, settings)
         nodes = _wait_for_nodes(grid, _expected(claims), deadline)
     if not claims:
