@@ -10,7 +10,7 @@ from statistics import median
 
 from benchmarks.inputs import DIGITS, write_wards
 from benchmarks.report import Bar, Outcome
-from tests.deployment import Deployment, consortium
+from tests.support.deployment import Deployment, consortium
 
 OWNERS = 3
 LIMIT = 8.0

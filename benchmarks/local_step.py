@@ -6,7 +6,6 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from statistics import median
@@ -90,6 +89,7 @@ def measure(quick: bool) -> Outcome:
                     seconds[side] += worker.ask("steps", per_turn)
             peaks = {side: worker.ask("memory") for side, worker in workers.items()}
             if threads == 1:
+                _whole_machine(outcome, cores, workers, task, quick)
                 _learn(outcome, workers, quick)
         ratios = {side: median(seconds[REFERENCE]) / median(seconds[side]) for side in sides}
         for side, taken in seconds.items():
@@ -101,27 +101,24 @@ def measure(quick: bool) -> Outcome:
         if threads == cores:
             what = f"speed-up with {threads} threads"
             outcome.bars.append(Bar(what, ratios[OURS], BAR, "×", True))
-    _whole_machine(outcome, cores, sides, task, quick)
     return outcome
 
 
 def _whole_machine(
-    outcome: Outcome, cores: int, sides: Sequence[str], task: tuple[str, str], quick: bool
+    outcome: Outcome, cores: int, single: dict[str, Worker], task: tuple[str, str], quick: bool
 ) -> None:
     """Steps per second when the clients of a round use all cores.
 
-    A plain loop trains clients one after the other with all cores; ours runs one per core.
+    A plain loop trains clients one after the other with all cores; ours runs one per core. The
+    workers of one thread, ``single``, wait meanwhile, but are all there is on one core.
     """
     turns, per_turn = (1, 2) if quick else (4, 4)
-    rates: dict[str, list[float]] = {side: [] for side in sides}
+    rates: dict[str, list[float]] = {side: [] for side in single}
     with ExitStack() as stack:
-        teams = {
-            side: [
-                stack.enter_context(Worker(side, cores if side == REFERENCE else 1, *task))
-                for _ in range(1 if side == REFERENCE else cores)
-            ]
-            for side in sides
-        }
+        teams = {side: [worker] for side, worker in single.items()}
+        for side in single if cores > 1 else ():
+            threads, count = (cores, 1) if side == REFERENCE else (1, cores)
+            teams[side] = [stack.enter_context(Worker(side, threads, *task)) for _ in range(count)]
         for turn in range(turns + 1):
             for side, workers in teams.items():
                 for worker in workers:

@@ -35,7 +35,7 @@ METHODS: dict[str, dict[str, Any]] = {
 
 def measure(quick: bool) -> Outcome:
     """Methods in turns, several times, so that other load on the machine affects all equally."""
-    model, points, turns = ("cnn6-quarter", 500, 1) if quick else ("cnn6", 2000, 2)
+    model, points, turns = ("cnn6-quarter", 100, 1) if quick else ("cnn6", 2000, 2)
     folder, name = mnist_like()
     with tempfile.TemporaryDirectory() as place:
         shared = {

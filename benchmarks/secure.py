@@ -18,6 +18,7 @@ import numpy as np
 from benchmarks.figures import Growth
 from benchmarks.propagation import GIBIBYTE, peak_memory, seconds
 from benchmarks.report import Bar, Outcome
+from fedul_flwr.config.base import Scalar
 from fedul_flwr.config.run_config import resolve
 from fedul_flwr.data.types import Bytes
 from fedul_flwr.engine.in_process import run_in_process
@@ -32,7 +33,8 @@ MEGABYTE = 1e6
 BITS = (1024, 2048, 4096)
 GROUPS = {"rlwe": [(5, 500, 4096), *((3, 100, bits) for bits in BITS)]}
 PAIRS = {"ot": (100, 1024), "paillier": (20, 256)}
-QUICK_GROUPS, QUICK_PAIRS = {"rlwe": [(3, 20, 128), (3, 20, 256)]}, {"ot": (20, 64)}
+QUICK_GROUPS, QUICK_PAIRS = {"rlwe": [(3, 20, 128)]}, {"ot": (20, 64)}
+QUICK_ROUND = {"model": "mlp", "local-epochs": 1, "points-per-client": 40, "xclp.num-bits": 128}
 LIMITS = {
     ("rlwe", 5, 500, 4096): {"s": 40, "MB": 350, "GiB": 1},
     ("rlwe", 3, 100, 1024): {"s": 4},
@@ -54,7 +56,7 @@ def measure(quick: bool) -> Outcome:
         _compare(outcome, *job)
     _growth(outcome, [size for size in groups["rlwe"] if size[0] == 3])
     _sums(outcome, 3 if quick else 15)
-    _round(outcome, 1 if quick else 8)
+    _round(outcome, 1 if quick else 8, QUICK_ROUND if quick else {})
     outcome.notes.append("distances were checked against those of the codes themselves")
     return outcome
 
@@ -135,9 +137,9 @@ def _sums(outcome: Outcome, turns: int) -> None:
     outcome.figures[what] = {"seconds": taken, "bytes": ratio}
 
 
-def _round(outcome: Outcome, rounds: int) -> None:
-    """FedAvg+XCLP on digits with 5 clients and otherwise default settings, in one process."""
-    taken = {name: _round_seconds(name, rounds) for name in ("plaintext", "rlwe")}
+def _round(outcome: Outcome, rounds: int, changed: Mapping[str, Scalar]) -> None:
+    """FedAvg+XCLP on digits with 5 clients in one process; settings but ``changed`` are default."""
+    taken = {name: _round_seconds(name, rounds, changed) for name in ("plaintext", "rlwe")}
     ratio = median(taken["rlwe"]) / median(taken["plaintext"])
     figures = " and ".join(f"{median(times):.2f} s ({name})" for name, times in taken.items())
     outcome.notes.append(f"a FedAvg+XCLP round on digits: {figures}")
@@ -145,11 +147,11 @@ def _round(outcome: Outcome, rounds: int) -> None:
     outcome.figures["rounds"] = taken
 
 
-def _round_seconds(secure: str, rounds: int) -> list[float]:
+def _round_seconds(secure: str, rounds: int, changed: Mapping[str, Scalar]) -> list[float]:
     """Seconds of every round but the first, in which loops are compiled."""
     with tempfile.TemporaryDirectory() as directory:
         flat = {"method": "xclp", "num-rounds": rounds + 1, "output": f"{directory}/run"}
-        flat |= {"semi.labels-only-rounds": 0, "xclp.secure": secure}
+        flat |= {"semi.labels-only-rounds": 0, "xclp.secure": secure, **changed}
         settings = resolve(flat, Path(directory))
         run_in_process(settings, 5)
         lines = (Path(directory) / "run" / "metrics.jsonl").read_text().splitlines()

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 # Networks and inputs here are tiny: two threads wait for each other a hundred times as long. It
 # counts for the programs that tests start, too, and must stand before torch is loaded.
@@ -13,10 +14,18 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import pytest
 
-from fedul_flwr.config.run_config import RunConfig, resolve
-from fedul_flwr.results import plots
+if TYPE_CHECKING:  # fixtures import what they need: the process that only deals out tests does not
+    from fedul_flwr.config.run_config import RunConfig
 
 REPOSITORY = Path(__file__).parents[1]
+
+
+@pytest.fixture(scope="session", autouse=True)
+def nothing_noted_at_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Keep the list of runs with modules of their own out of the user's home."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_STATE_HOME", str(tmp_path_factory.mktemp("state")))
+        yield
 
 
 @pytest.hookimpl(trylast=True)  # when the slow ones are out
@@ -61,6 +70,8 @@ def no_plots(monkeypatch: pytest.MonkeyPatch) -> None:
 
     Tests of pictures call what draws them; runs of the real programs draw theirs.
     """
+    from fedul_flwr.results import plots
+
     monkeypatch.setattr(plots, "draw_plots", lambda run, directory: [])
 
 
@@ -71,6 +82,7 @@ def settings(tmp_path: Path) -> Callable[..., RunConfig]:
     Similarities are compared in the clear, which is quick and can be repeated, unless
     ``xclp.secure`` is named.
     """
+    from fedul_flwr.config.run_config import resolve
 
     def build(**overrides: Any) -> RunConfig:
         flat = {key.replace("_", "-"): value for key, value in overrides.items()}
@@ -80,6 +92,21 @@ def settings(tmp_path: Path) -> Callable[..., RunConfig]:
         return resolve(flat, tmp_path)
 
     return build
+
+
+@pytest.fixture
+def identity() -> Iterator[None]:
+    """For tests that make messages, which name who sends them."""
+    from fedul_flwr.engine.in_process import task_identity
+
+    with task_identity():
+        yield
+
+
+@pytest.fixture
+def no_collection(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Flower's Bulyan collects garbage for every client, which takes longer than all else here."""
+    monkeypatch.setattr(gc, "collect", lambda: 0)
 
 
 @pytest.fixture

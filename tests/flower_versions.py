@@ -22,13 +22,15 @@ ENVIRONMENT = ROOT / ".venv-flower"
 UV = Path(sys.executable).with_name("uv")  # Flower itself depends on it
 TESTS = (
     "tests/test_house.py",  # what we import is public there, too
-    *("tests/test_grids.py", "tests/test_packing.py", "tests/strategies/test_rounds_by_hand.py"),
-    "tests/test_packed_runs.py",  # a run in process of FedUL, of FedMatch and of XCLP
-    *("tests/strategies/test_own_bases.py", "tests/strategies/test_private_mean.py"),
+    *("tests/federated/test_grids.py", "tests/federated/test_packing.py"),
+    *("tests/federated/test_rounds_by_hand.py", "tests/federated/test_private_mean.py"),
+    "tests/federated/test_packed_runs.py",  # a run in process of FedUL, of FedMatch and of XCLP
+    "tests/strategies/test_own_bases.py",
     *("tests/deploy/test_scripts.py", "tests/deploy/test_init.py"),
-    "tests/test_launcher.py::test_success_then_failure_on_one_superlink",
+    "tests/engine/test_launcher.py::test_success_then_failure_on_one_superlink",
     "tests/end_to_end/test_ray.py::test_a_run_leaves_what_it_promises",
-    "tests/end_to_end/test_deployed.py::test_nothing_but_the_model_leaves_an_owner",
+    "tests/end_to_end/test_deployed.py"
+    "::test_nothing_but_the_model_leaves_an_owner_though_the_superlink_dies",
 )
 UNMET = """\
 from importlib.metadata import PackageNotFoundError, requires, version

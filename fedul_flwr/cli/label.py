@@ -83,6 +83,7 @@ def with_model(overrides: Mapping[str, Any], directory: Path) -> dict[str, Any]:
     UserError
         If it is not a run with a model, or ``overrides`` contradict its settings.
     """
+    from fedul_flwr.config.own_modules import name_again, refuse_strange_modules
     from fedul_flwr.methods import find_method
     from fedul_flwr.results.records import read_config
     from fedul_flwr.results.store import BEST_MODEL
@@ -92,6 +93,8 @@ def with_model(overrides: Mapping[str, Any], directory: Path) -> dict[str, Any]:
         raise UserError(f"--model {directory}: the run holds no {BEST_MODEL}.")
     if not isinstance(saved.get("model"), str):
         raise UserError(f'{directory / "config.json"}: needs the setting "model".')
+    used = {"model": saved["model"]}
+    refuse_strange_modules(directory, used, name_again(used), overrides)
     implied = {"start-from": str(directory), "model": saved["model"]}
     if _METHOD in find_method(str(overrides["method"])).tables:
         implied[_FEATURES] = "model"

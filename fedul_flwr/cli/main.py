@@ -185,11 +185,17 @@ def predict(
             help="Class priors of these images: re-weigh for K numbers, or for an estimate.",
         ),
     ] = None,
+    trust_modules: Annotated[
+        bool,
+        typer.Option("--trust-modules", help="Run the modules that somebody else's run names."),
+    ] = False,
 ) -> None:
     """Label images with a trained model."""
     from fedul_flwr.results.predict import predict as write_predictions
 
-    path = write_predictions(model, input_path, output, batch_size, priors)
+    path = write_predictions(
+        model, input_path, output, batch_size, priors, trust_modules=trust_modules
+    )
     typer.echo(f"Predictions: {path}")
 
 
@@ -204,6 +210,19 @@ def report(
     from fedul_flwr.results.report import report as write_report
 
     typer.echo(f"Report: {write_report(directories, output)}")
+
+
+@app.command()
+def cache(
+    clear: Annotated[bool, typer.Option("--clear", help="Delete all of it.")] = False,
+) -> None:
+    """Show where decoded data are kept between runs, and how much; delete them."""
+    from fedul_flwr.data.cache import cache_directory, clear_cache, measure_cache
+    from fedul_flwr.results.plots import format_bytes
+
+    found = clear_cache() if clear else measure_cache()
+    amount = f"{found.entries} data sets and splits, {format_bytes(found.num_bytes)}"
+    typer.echo(f"{'Deleted from' if clear else 'Cache in'} {cache_directory()}: {amount}")
 
 
 if __name__ == "__main__":

@@ -13,6 +13,7 @@ from pydantic import Field
 from fedul_flwr.config.base import Scalar, Settings, unknown_key
 from fedul_flwr.config.ineffective import refuse_pointless
 from fedul_flwr.config.labels import LabelSettings
+from fedul_flwr.config.own_modules import name_again, refuse_strange_modules
 from fedul_flwr.config.privacy import DPSettings, refuse_unaccounted
 from fedul_flwr.config.renamed import current_names
 from fedul_flwr.config.sections import SECTIONS, ScaffoldSettings
@@ -190,6 +191,7 @@ def _resume(
             "or begin anew in another output."
         )
     saved = current_names(saved)
+    refuse_strange_modules(directory, saved, name_again(saved), overrides)
     saved = {key: value for key, value in saved.items() if key in defaults}  # drop old keys
     given = dict(overrides)
     for key in ("dataset", "server.dataset"):

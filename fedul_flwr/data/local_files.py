@@ -12,6 +12,7 @@ import numpy as np
 
 from fedul_flwr.config.user_files import regular_file
 from fedul_flwr.data.cache import build_once, cache_directory, write_image_blocks
+from fedul_flwr.data.csv_cells import read_cell
 from fedul_flwr.data.decode import Images, Shape
 from fedul_flwr.data.formats import npz_images
 from fedul_flwr.errors import OwnDataError, Refusal, UserError
@@ -58,7 +59,9 @@ def read_rows(file: Path, refusal: Refusal) -> list[list[str]]:
     """
     try:
         with regular_file(file).open(encoding="utf-8-sig", newline="") as stream:
-            return [[cell.strip() for cell in row] for row in csv.reader(stream) if any(row)]
+            return [
+                [read_cell(cell.strip()) for cell in row] for row in csv.reader(stream) if any(row)
+            ]
     except (OSError, UnicodeDecodeError, csv.Error, UserError) as error:
         raise OwnDataError(f"{file} cannot be read as a CSV file in UTF-8.", refusal) from error
 

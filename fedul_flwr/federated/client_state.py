@@ -37,7 +37,7 @@ class ClientState:
         """This client's own directory in a simulation; ``None`` on a device."""
         return self._directory
 
-    def within(self, directory: Path) -> ClientState:
+    def within(self, directory: Path | None) -> ClientState:
         """The same state with its arrays in ``directory``."""
         return ClientState(self._records, directory)
 

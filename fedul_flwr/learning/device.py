@@ -129,6 +129,17 @@ def place(model: nn.Module, device: torch.device, precision: str) -> nn.Module:
     return model.to(device, wide).to(memory_format=torch.channels_last)
 
 
+def seed_draws(device: torch.device, seed: int) -> None:
+    """Seed torch's global generators, from which dropout and random objectives draw.
+
+    Where there is no GPU, ``torch.manual_seed`` keeps a stack trace for every call.
+    """
+    if device.type == "cpu":
+        torch.default_generator.manual_seed(seed)
+    else:
+        torch.manual_seed(seed)
+
+
 def set_threads(count: int) -> None:
     """Let torch use ``count`` CPU threads; 0 keeps torch's own choice."""
     if count and torch.get_num_threads() != count:

@@ -13,6 +13,7 @@ from fedul_flwr.errors import UserError
 from fedul_flwr.learning.batches import Batches
 from fedul_flwr.learning.corrections import anchor_of, correct_gradients
 from fedul_flwr.learning.decomposition import PSI, SIGMA, Decomposed, unlabeled_part
+from fedul_flwr.learning.device import seed_draws
 from fedul_flwr.learning.local import Loss, build_optimizer
 from fedul_flwr.learning.network import Network
 from fedul_flwr.learning.plan import LocalPlan
@@ -123,7 +124,7 @@ def train_disjoint(
     network = Network(decomposed.model, plan.device, plan.precision)
     decomposed.model.train()
     decomposed.model.zero_grad()
-    torch.manual_seed(int(rng.integers(2**63)))  # for dropout and the consistency loss
+    seed_draws(plan.device, int(rng.integers(2**63)))  # for dropout and the consistency loss
     for _ in range(plan.local_epochs):
         for inputs, labels in batches(rng):
             known = labels >= 0

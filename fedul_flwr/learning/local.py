@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from fedul_flwr.errors import UserError
 from fedul_flwr.learning.batches import Batches, evaluation_batches
 from fedul_flwr.learning.corrections import anchor_of, correct_gradients
-from fedul_flwr.learning.device import place
+from fedul_flwr.learning.device import place, seed_draws
 from fedul_flwr.learning.network import Network, frozen_statistics
 from fedul_flwr.learning.optimizers import SGD, Adam, LocalOptimizer
 from fedul_flwr.learning.plan import LocalPlan
@@ -123,7 +123,7 @@ def _begin(
     """Prepare ``model`` for training; returns the network and the trainable weights."""
     place(model, plan.device, plan.precision)
     model.train()
-    torch.manual_seed(int(rng.integers(2**63)))  # for dropout and random objectives
+    seed_draws(plan.device, int(rng.integers(2**63)))  # for dropout and random objectives
     weights = [weight for weight in model.parameters() if weight.requires_grad]
     return Network(model, plan.device, plan.precision), weights
 

@@ -15,6 +15,7 @@ from fedul_flwr.config.renamed import current_names
 from fedul_flwr.config.user_files import parse_json, read_object, read_text
 from fedul_flwr.errors import UserError
 from fedul_flwr.methods import METHODS
+from fedul_flwr.results.best_round import CRITERION, best_line
 
 
 class Client(BaseModel):
@@ -112,12 +113,10 @@ class Run:
         if self.summary is not None:
             best = number(self.summary.get("best_round"))
             return None if best is None else int(best)
-        keys = {"validation": ["validation_error"], "heldout": ["heldout_loss"], "last": ["round"]}
-        automatic = ["validation_error", "heldout_loss"]
-        for key in keys.get(str(self.settings.get("selection")), automatic):
-            rounds, values = self.series(key)
-            if rounds:
-                return rounds[-1] if key == "round" else rounds[values.index(min(values))]
+        chosen = str(self.settings.get("selection"))
+        for selection in [chosen] if chosen in CRITERION else ["validation", "heldout"]:
+            if kept := best_line(self.metrics, selection):
+                return int(kept["round"])
         return None
 
 

@@ -9,6 +9,7 @@ from flwr.common import log
 from flwr.serverapp import Grid
 from torch import nn
 
+from fedul_flwr.config.own_modules import remember_run
 from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.data.content import Content
 from fedul_flwr.data.label_split import LabelTruth
@@ -28,7 +29,7 @@ from fedul_flwr.run.server_data import ServerData, open_server_data
 
 def open_data(
     grid: Grid, settings: RunConfig, directory: store.RunDirectory
-) -> tuple[ServerData, list[int]]:
+) -> tuple[ServerData, dict[int, int | None]]:
     """The server's data, split over the nodes if these bring none of their own; and the nodes.
 
     Raises
@@ -99,6 +100,7 @@ def describe(
             },
         },
     )
+    remember_run(directory.path, flat)
     arithmetic = None if model is None else _arithmetic(settings, model)
     directory.write_json(store.ENVIRONMENT, describe_environment() | {"arithmetic": arithmetic})
 

@@ -33,6 +33,7 @@ from fedul_flwr.federated.strategy import MethodStrategy
 from fedul_flwr.learning.schedules import plateau
 from fedul_flwr.methods import find_method
 from fedul_flwr.results import store
+from fedul_flwr.results.best_round import LOSSES
 from fedul_flwr.results.label_scores import score_pseudo_labels
 from fedul_flwr.results.recorder import AddRound, Recorder
 from fedul_flwr.results.summary import write_summary
@@ -158,11 +159,13 @@ def _after_round(
             **{_metric_name(strategy, key): value for key, value in record.metrics.items()},
             **_about_pseudo_labels(strategy, recorder.directory, data),
             "heldout_loss": record.heldout_loss,
+            **({LOSSES: record.heldout_losses} if record.heldout_losses else {}),
             "seconds": reached - before,
             "seconds_fit": record.seconds_fit(),
             **record.traffic(),
             "clients": record.clients,
             "failures": record.failures,
+            **record.incidents(),
         }
         if _has_rate_factor(strategy):
             line["rate_factor"] = strategy.rate_factor

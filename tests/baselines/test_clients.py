@@ -27,8 +27,8 @@ from fedul_flwr.federated.nodes import DataShape, setup_content
 from fedul_flwr.learning import dropout
 from fedul_flwr.learning.local import dump_arrays, load_arrays, predict_logits
 from fedul_flwr.models import build_model
-from tests.owners import CLASSES, write_points, write_sets
 from tests.support.local_tasks import task_of, training_points
+from tests.support.owner_files import CLASSES, write_points, write_sets
 
 C = TypeVar("C", bound=MethodClient)
 Build = Callable[..., Any]

@@ -20,7 +20,8 @@ from fedul_flwr.engine.message_log import TO_SERVER, read_message_log
 from fedul_flwr.errors import UserError
 from fedul_flwr.learning.batches import to_input
 from fedul_flwr.models import build_model
-from tests.runs import MeddlingGrid, is_train, last_model, metrics, train
+from tests.support.fedmatch_exchanges import TINY
+from tests.support.runs import MeddlingGrid, is_train, last_model, metrics, train
 
 Settings = Callable[..., RunConfig]
 Weights = dict[str, torch.Tensor]
@@ -110,7 +111,7 @@ def test_decay_has_an_effect_and_no_weight_has_none(settings: Settings) -> None:
 def test_teachers_with_batch_norm_are_averaged_with_their_buffers(
     settings: Settings, tmp_path: Path
 ) -> None:
-    options = {"model": "tests.exchanges:tiny", "num_rounds": 2, "client_weights": "examples"}
+    options = {"model": TINY, "num_rounds": 2, "client_weights": "examples"}
     config = settings(**{**QUICK, **options, "partition": "dirichlet", "points_per_client": 0})
     directory = train(config, 3, message_log=tmp_path / "t")
     sizes, returned = {}, {}

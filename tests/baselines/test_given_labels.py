@@ -15,7 +15,7 @@ from fedul_flwr.data.label_split import LabelTruth
 from fedul_flwr.errors import UserError
 from fedul_flwr.experiments.trial_plan import make_plan
 from fedul_flwr.run.server_data import open_server_data
-from tests.runs import last_model, metrics, train
+from tests.support.runs import last_model, metrics, train
 
 Settings = Callable[..., RunConfig]
 QUICK: dict[str, Any] = {

@@ -11,7 +11,7 @@ import pytest
 
 from fedul_flwr.config.run_config import RunConfig, default_flat, parse_flat
 from fedul_flwr.errors import UserError
-from tests.runs import last_model, metrics, summary, train
+from tests.support.runs import last_model, metrics, summary, train
 
 Settings = Callable[..., RunConfig]
 SHORT: dict[str, Any] = {"model": "mlp", "num_rounds": 2, "local_epochs": 1}

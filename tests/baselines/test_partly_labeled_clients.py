@@ -40,8 +40,8 @@ from fedul_flwr.learning.pseudo_label_task import PseudoLabels, WeightedPoints
 from fedul_flwr.models import build_model
 from fedul_flwr.propagation.central import label_propagation
 from fedul_flwr.propagation.graph_points import GraphPoints
-from tests.runs import last_model, train
 from tests.support.local_tasks import task_of, weighted_points
+from tests.support.runs import last_model, train
 
 Settings = Callable[..., RunConfig]
 C = TypeVar("C", bound=MethodClient)

@@ -9,7 +9,7 @@ import numpy as np
 from benchmarks.clients import prepared_clients
 from benchmarks.plain_rounds import PlainRounds
 from fedul_flwr.config.run_config import RunConfig
-from tests.runs import last_model, train
+from tests.support.runs import last_model, train
 
 
 def test_a_plain_round_of_our_clients_is_a_round(settings: Callable[..., RunConfig]) -> None:

@@ -14,7 +14,7 @@ from benchmarks.metered import MeteredGrid
 from benchmarks.scale_costs import Group, Plan, exchanges, run_bytes, sparse_bytes
 from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.propagation.phases import COMPARE, ROWS, SUM
-from tests.runs import metrics
+from tests.support.runs import metrics
 
 Settings = Callable[..., RunConfig]
 QUICK: dict[str, Any] = {

@@ -16,7 +16,7 @@ from benchmarks.__main__ import NAMES
 from benchmarks.flower_runs import Rounds, Watch
 from benchmarks.inputs import experiment
 from fedul_flwr.config.run_config import RunConfig, resolve
-from tests.runs import metrics_and_times, train
+from tests.support.runs import metrics_and_times, train
 
 MARKS = {"many_clients": pytest.mark.ray, "deployed_round": pytest.mark.slow}
 IN_PROCESS = {"fedul_round", "small_clients"}

@@ -28,7 +28,7 @@ from fedul_flwr.learning.decomposition import PSI, SIGMA, decompose, flatten, un
 from fedul_flwr.learning.inter_client import InterClientConsistency
 from fedul_flwr.learning.local import dump_arrays
 from fedul_flwr.models import build_model
-from tests.exchanges import LC, LS, SCENARIOS
+from tests.support.fedmatch_exchanges import LC, LS, SCENARIOS
 from tests.support.local_tasks import points_of
 
 Settings = Callable[..., RunConfig]

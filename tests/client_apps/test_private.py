@@ -30,8 +30,6 @@ from fedul_flwr.propagation.phases import COMPARE, LABELED, SUM
 from fedul_flwr.results.label_files import read_labels
 from fedul_flwr.results.label_names import XCLP, file_name
 from fedul_flwr.secure.hamming.plaintext import CODES
-from tests.parties import BITS, SEED, Parties, split
-from tests.runs import MeddlingGrid, metrics, train
 from tests.strategies.test_label_propagation import (
     FEATURES as POINTS,
 )
@@ -43,6 +41,8 @@ from tests.strategies.test_label_propagation import (
     central,
     together,
 )
+from tests.support.runs import MeddlingGrid, metrics, train
+from tests.support.xclp_parties import BITS, SEED, Parties, split
 
 Settings = Callable[..., RunConfig]
 SIZES = [90, 110, 200]

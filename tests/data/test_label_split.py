@@ -30,7 +30,7 @@ from fedul_flwr.errors import UserError
 from fedul_flwr.federated.registry import ClientReport
 from fedul_flwr.run.server_data import open_server_data
 from tests.data.conftest import write_source
-from tests.partly_labeled import GIVEN_METHOD
+from tests.support.given_labels_method import GIVEN_METHOD
 
 COUNTS = [160, 120, 80, 40]
 LABELS = np.random.default_rng(0).permutation(np.repeat(np.arange(4), COUNTS))

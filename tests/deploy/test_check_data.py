@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.deploy.checks import WHERE, ready, refused
-from tests.owners import LABELS, PRIORS, write_folders, write_points, write_sets
+from tests.support.deploy_checks import WHERE, ready, refused
+from tests.support.owner_files import LABELS, PRIORS, write_folders, write_points, write_sets
 
 SETS, POINTS = "fedul", "xclp"
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from tests.deploy.checks import WHERE, ready, refused
-from tests.owners import write_points, write_sets
+from tests.support.deploy_checks import WHERE, ready, refused
+from tests.support.owner_files import write_points, write_sets
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.deployment import Deployment, consortium
+from tests.support.deployment import Deployment, consortium
 
 OWNERS = 3
 

@@ -11,7 +11,7 @@ from PIL import Image
 from typer.testing import CliRunner
 
 from fedul_flwr.cli.main import app
-from tests.runs import summary
+from tests.support.runs import summary
 
 QUICK = "model='mlp' num-rounds=1 local-epochs=1"
 

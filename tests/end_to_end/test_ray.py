@@ -7,17 +7,16 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from PIL import Image
 
-from fedul_flwr.config.overrides import parse_overrides
 from fedul_flwr.config.run_config import resolve
 from fedul_flwr.data.sources import load_source
-from fedul_flwr.experiments.trial_plan import make_plan, read_runs
-from tests.runs import last_model, metrics, summary, train
 from tests.support.patience import quiet_seconds
+from tests.support.runs import last_model, metrics, summary, train
 
 pytestmark = pytest.mark.ray
 QUICK = "model='mlp' num-rounds=2 local-epochs=1"
@@ -46,9 +45,17 @@ def fedul(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
     raise AssertionError(f"{arguments} did not end")
 
 
-def in_process(place: Path, num_rounds: int) -> Path:
+def text(settings: dict[str, Any]) -> str:
+    """Settings as ``-c`` takes them."""
+    return " ".join(
+        f"{key}={repr(value) if isinstance(value, str) else str(value).lower()}"
+        for key, value in settings.items()
+    )
+
+
+def in_process(place: Path, num_rounds: int, **more: Any) -> Path:
     """Directory of the run of 10 clients that takes so many rounds."""
-    settings = {"model": "mlp", "num-rounds": num_rounds, "local-epochs": 1}
+    settings = {"model": "mlp", "num-rounds": num_rounds, "local-epochs": 1, **more}
     return train(resolve({**settings, "output": str(place / f"here-{num_rounds}")}, place), 10)
 
 
@@ -60,8 +67,12 @@ def assert_same_numbers(one: Path, other: Path) -> None:
 
 
 def test_a_run_leaves_what_it_promises(tmp_path: Path) -> None:
-    """Files, a summary, a report, and the numbers of the in-process grid."""
-    done = fedul("run", "-c", QUICK, "--output", "result", cwd=tmp_path)
+    """Files, a summary, a report, and the numbers of the in-process grid.
+
+    The server, too, trains.
+    """
+    finetuned = {"method": "fedul-finetune", "server-fraction": 0.2}
+    done = fedul("run", "-c", f"{QUICK} {text(finetuned)}", "--output", "result", cwd=tmp_path)
     assert done.returncode == 0, done.stdout + done.stderr
     directory = tmp_path / "result"
     files = {str(path.relative_to(directory)) for path in directory.rglob("*") if path.is_file()}
@@ -82,20 +93,24 @@ def test_a_run_leaves_what_it_promises(tmp_path: Path) -> None:
     assert found["bytes_up"] > 2 * 10 * 4 * 25_000  # the model has over 25,000 weights
     for promised in (str(directory / "model.safetensors"), f"{found['test_error']:.2f} %"):
         assert promised in done.stdout
-    assert_same_numbers(directory, in_process(tmp_path, 2))
+    assert_same_numbers(directory, in_process(tmp_path, 2, **finetuned))
     done = fedul("report", str(directory), cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert (directory / "report.html").stat().st_size > 10_000
 
 
 def test_a_run_on_ray_resumes_and_its_model_predicts(tmp_path: Path) -> None:
-    """Two rounds in process and one more on Ray equal three; the longer plan is kept."""
-    directory = in_process(tmp_path, 2)
+    """Two rounds in process and one more on Ray equal three; the longer plan is kept.
+
+    Clients keep control variates from round to round.
+    """
+    variates = {"base": "scaffold", "scaffold.option": "I"}
+    directory = in_process(tmp_path, 2, **variates)
     more = ("--resume", str(directory), "-c", "num-rounds=3", "--client-cpus", ALL_CPUS)
     done = fedul("run", *more, cwd=tmp_path)
     assert done.returncode == 0, done.stdout + done.stderr
     assert json.loads((directory / "config.json").read_text())["settings"]["num-rounds"] == 3
-    assert_same_numbers(directory, in_process(tmp_path, 3))
+    assert_same_numbers(directory, in_process(tmp_path, 3, **variates))
 
     source = load_source("digits")
     (tmp_path / "images").mkdir()
@@ -106,37 +121,3 @@ def test_a_run_on_ray_resumes_and_its_model_predicts(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     lines = (tmp_path / "images-predictions.csv").read_text().splitlines()
     assert len(lines) == 6
-
-
-RUNS = """
-["five sets"]
-fedul.num-sets = 5
-["variates at clients"]
-base = "scaffold"
-scaffold.option = "I"
-["fine-tuned at the server"]
-method = "fedul-finetune"
-"""
-
-
-def test_a_comparison_on_ray(tmp_path: Path) -> None:
-    """A failing run costs no other; all others have the numbers of the in-process grid."""
-    (tmp_path / "runs.toml").write_text(RUNS)
-    shared = f"{QUICK} server-fraction=0.2"
-    arguments = ("--runs", "runs.toml", "--seeds", "0", "-c", shared, "--output", "out")
-    done = fedul("compare", *arguments, "--client-cpus", ALL_CPUS, cwd=tmp_path)
-    assert done.returncode == 1, done.stdout + done.stderr
-    assert "Warning: The runs do not share their data splits, fedul.num-sets differs" in done.stderr
-    refused = "Client 0 cannot take part: it has 5 sets, fewer than the 10 classes."
-    assert f"Failed: five sets, seed 0: {refused}" in done.stdout
-    assert "Traceback" not in done.stdout + done.stderr
-    assert done.stdout.count("Starting Flower's simulation") == 1
-    plan = make_plan(
-        read_runs(tmp_path / "runs.toml"), parse_overrides([shared]), (0,), 10, tmp_path / "here"
-    )
-    failed, *others = plan.trials
-    where = failed.directory.relative_to(plan.output)
-    assert not (tmp_path / "out" / where / "summary.json").exists()
-    for trial in others:
-        there = tmp_path / "out" / trial.directory.relative_to(plan.output)
-        assert metrics(train(trial.config, 10)) == metrics(there), trial.row

@@ -1,4 +1,7 @@
-"""FedMatch through the command line and Ray, in three scenarios, against the in-process grid."""
+"""FedMatch through the command line and Ray, against the in-process grid.
+
+The comparison of :mod:`tests.end_to_end.test_ray_compare` runs it with labels at clients.
+"""
 
 from __future__ import annotations
 
@@ -9,8 +12,8 @@ import pytest
 
 from tests.end_to_end.test_ray import assert_same_numbers
 from tests.end_to_end.test_ray_xclp import CLIENTS, in_process, on_ray
-from tests.exchanges import LC, LS, assert_in_step
-from tests.runs import metrics
+from tests.support.fedmatch_exchanges import LC, LS, assert_in_step
+from tests.support.runs import metrics
 
 pytestmark = pytest.mark.ray
 
@@ -25,17 +28,19 @@ STREAMING = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "settings",
     [
-        pytest.param({**AT_CLIENTS, "labels.total": 100}, id="clients"),
-        pytest.param(AT_SERVER, id="server", marks=pytest.mark.slow),
-        pytest.param(STREAMING, id="streaming", marks=pytest.mark.slow),
+        pytest.param(AT_SERVER, id="server"),
+        pytest.param(STREAMING, id="streaming"),
     ],
 )
 def test_scenarios(tmp_path: Path, settings: dict[str, Any]) -> None:
-    there = on_ray(settings, tmp_path)
-    here = in_process(settings, tmp_path)
+    assert_same_run(on_ray(settings, tmp_path), in_process(settings, tmp_path), settings)
+
+
+def assert_same_run(there: Path, here: Path, settings: dict[str, Any]) -> None:
     assert [line["clients"] for line in metrics(there)] == [CLIENTS // 2] * settings["num-rounds"]
     assert_same_numbers(there, here)
     assert metrics(there)[1]["num_helpers"] > 0

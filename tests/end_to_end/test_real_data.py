@@ -11,7 +11,7 @@ from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.data.federated_split import set_aside
 from fedul_flwr.data.partition import partition_points
 from fedul_flwr.data.sources import load_source
-from tests.runs import metrics, summary, train
+from tests.support.runs import metrics, summary, train
 
 pytestmark = pytest.mark.realdata
 

@@ -15,7 +15,7 @@ from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.engine import in_process as simulation
 from fedul_flwr.engine import submit as launcher
 from fedul_flwr.engine.submit import RunOutcome
-from tests.runs import MeddlingGrid, is_train, last_model, metrics, summary
+from tests.support.runs import MeddlingGrid, is_train, last_model, metrics, summary
 
 runner = CliRunner()
 QUICK = 'num-rounds=2 local-epochs=1 model="mlp"'

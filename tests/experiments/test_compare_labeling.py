@@ -18,8 +18,8 @@ from fedul_flwr.experiments.compare_table import headings, make_rows, notes
 from fedul_flwr.experiments.trial import read_trial
 from fedul_flwr.experiments.trial_plan import Plan, make_plan
 from fedul_flwr.experiments.trial_plots import compare_figure
-from tests.results.synthetic import write_label_run
-from tests.runs import summary
+from tests.support.runs import summary
+from tests.support.synthetic_results import write_label_run
 
 RUNS = """
 ["3 neighbours"]

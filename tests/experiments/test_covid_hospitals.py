@@ -24,7 +24,7 @@ from fedul_flwr.data.local_labels import load_partly_labeled
 from fedul_flwr.experiments.matrix import Size
 from fedul_flwr.experiments.table_file import read_table
 from fedul_flwr.experiments.table_plan import Device, plan_column
-from tests.runs import metrics, train
+from tests.support.runs import metrics, train
 
 ROOT = Path(__file__).parents[2]
 EXPERIMENTS = ROOT / "experiments"

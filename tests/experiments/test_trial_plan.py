@@ -16,7 +16,7 @@ from fedul_flwr.experiments.trial_plan import (
     read_runs,
     slug,
 )
-from tests.partly_labeled import GIVEN_METHOD
+from tests.support.given_labels_method import GIVEN_METHOD
 
 TWO = {"F": {"method": "fedul"}, "S": {"method": "supervised"}}
 

@@ -20,6 +20,7 @@ from fedul_flwr.learning.device import (
     keep_freed_memory,
     place,
     release_freed_memory,
+    seed_draws,
     set_threads,
 )
 
@@ -103,6 +104,20 @@ def threads() -> Iterator[int]:
     before = torch.get_num_threads()
     yield before
     torch.set_num_threads(before)
+
+
+@pytest.mark.parametrize("kind", ["cpu", "cuda"])
+def test_given_a_seed_then_draws_are_those_of_torchs_seed_and_only_a_gpu_in_use_is_seeded(
+    monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    seeded: list[int] = []
+    monkeypatch.setattr(torch.cuda, "manual_seed_all", seeded.append)
+    with torch.random.fork_rng(devices=[]):
+        torch.default_generator.manual_seed(7)
+        expected = torch.rand(4)
+        seed_draws(torch.device(kind), 7)
+        assert torch.equal(torch.rand(4), expected)
+    assert seeded == ([7] if kind == "cuda" else [])
 
 
 def test_threads(threads: int) -> None:

@@ -15,7 +15,7 @@ from fedul_flwr.errors import UserError
 from fedul_flwr.learning.features import feature_layer
 from fedul_flwr.models import build_model
 from fedul_flwr.models.two_heads import TwoHeads
-from tests.runs import last_model, train
+from tests.support.runs import last_model, train
 
 INPUTS = torch.rand(4, 1, 12, 12, generator=torch.Generator().manual_seed(0))
 

@@ -17,7 +17,7 @@ from fedul_flwr.results.label_plots import (
 )
 from fedul_flwr.results.plots import draw_plots, save_plots
 from fedul_flwr.results.records import read_run
-from tests.results.synthetic import label_scores, write_label_run
+from tests.support.synthetic_results import label_scores, write_label_run
 
 NAMES = ["label_accuracy.png", "label_clients.png", "label_coverage.png"]
 

@@ -16,7 +16,7 @@ from fedul_flwr.errors import UserError
 from fedul_flwr.learning.batches import to_input
 from fedul_flwr.models import build_model
 from fedul_flwr.results.predict import load_model, predict
-from tests.results.synthetic import write_json
+from tests.support.synthetic_results import write_json
 
 CLASSES = ("zero", "one, or so", "2")
 

@@ -8,7 +8,7 @@ import pytest
 from fedul_flwr.data.safe_files import write_atomically
 from fedul_flwr.errors import UserError
 from fedul_flwr.results.records import distinct_labels, read_run
-from tests.results.synthetic import write_json, write_run
+from tests.support.synthetic_results import write_json, write_run
 
 
 def test_reads_what_was_written(tmp_path: Path) -> None:

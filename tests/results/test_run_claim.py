@@ -19,7 +19,7 @@ from fedul_flwr.engine.process_tree import MARK
 from fedul_flwr.errors import StorageError, UserError
 from fedul_flwr.results.run_claim import HeldError, Role, claim, own_directory, refuse_held
 from fedul_flwr.server_app import main
-from tests.runs import train
+from tests.support.runs import train
 
 Settings = Callable[..., RunConfig]
 QUICK: dict[str, Any] = {"model": "mlp", "num_rounds": 2, "local_epochs": 1, "fedul.num-sets": 10}

@@ -11,7 +11,7 @@ import pytest
 from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.results.recorder import Recorder
 from fedul_flwr.results.store import RunDirectory
-from tests.runs import train
+from tests.support.runs import train
 
 Settings = Callable[..., RunConfig]
 

@@ -8,7 +8,7 @@ from fedul_flwr.secure.backends import BACKENDS, PROTOCOLS, secure_backend
 from fedul_flwr.secure.comparison import SENDS, mask_keys
 from fedul_flwr.secure.comparison_server import ComparisonServer
 from fedul_flwr.secure.similarity import Arrays
-from tests.secure.toy import FOUR, PUBLIC_SEED, Toy, group
+from tests.support.toy_protocol import FOUR, PUBLIC_SEED, Toy, group
 
 
 @pytest.mark.parametrize("name", PROTOCOLS)

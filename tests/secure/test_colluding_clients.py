@@ -22,11 +22,11 @@ from fedul_flwr.secure.rowsums import (
     sum_shares,
     to_words,
 )
-from tests.parties import SEED
 from tests.secure.test_masks import keys_of
 from tests.secure.test_why_labeled_rows_stay import CLASSES, World, world
-from tests.secure.toy import FOUR, group
-from tests.secure_parties import borrowed, parties
+from tests.support.secure_parties import borrowed, parties
+from tests.support.toy_protocol import FOUR, group
+from tests.support.xclp_parties import SEED
 
 HONEST, COLLUDING = 3, 2
 """Of the first kind, the one that others try to read; one of those who try."""
@@ -125,7 +125,8 @@ def test_a_client_goes_by_its_own_setting_whatever_the_server_asks(
     clients = parties(borrowed(monkeypatch), options={"xclp.min-labeled-clients": 4})
     options = clients.settings[XCLPSettings]
     careless = options.model_copy(update={"min_labeled_clients": 1})
-    propagation = LabelPropagation(clients.ask, careless, 1, SEED, clients.classes)
+    announced = {number: len(found) for number, found in enumerate(clients.labels)}
+    propagation = LabelPropagation(clients.ask, careless, announced, 1, SEED, clients.classes)
     left, joint = propagation.join(clients.members, {})
     with pytest.raises(
         UserError, match=r"labels of 3 client\(s\): xclp\.min-labeled-clients = 4\.$"

@@ -25,7 +25,7 @@ from fedul_flwr.secure.comparison import (
 from fedul_flwr.secure.comparison_server import ComparisonServer
 from fedul_flwr.secure.session import MASK_ROOTS, PRIVATE, PUBLIC, Session
 from fedul_flwr.secure.similarity import TooFewClientsError
-from tests.secure.toy import BITS, FOUR, PUBLIC_SEED, Group, group
+from tests.support.toy_protocol import BITS, FOUR, PUBLIC_SEED, Group, group
 
 GROUPS: dict[str, dict[int, int]] = {
     "three": {0: 4, 1: 7, 2: 5},

@@ -25,7 +25,7 @@ from fedul_flwr.secure.comparison import (
 )
 from fedul_flwr.secure.session import CONTENT_KEY, NONCE, PUBLIC, Session
 from fedul_flwr.secure.similarity import Arrays
-from tests.secure.toy import FOUR, PUBLIC_SEED, Group, Toy, group
+from tests.support.toy_protocol import FOUR, PUBLIC_SEED, Group, Toy, group
 
 
 def told_so_far(until: str, client: int = 1, **options: Any) -> tuple[Group, Arrays]:

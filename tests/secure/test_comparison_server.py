@@ -20,7 +20,7 @@ from fedul_flwr.secure.comparison import (
 )
 from fedul_flwr.secure.comparison_server import ComparisonServer
 from fedul_flwr.secure.session import PUBLIC
-from tests.secure.toy import BITS, FOUR, Toy, group
+from tests.support.toy_protocol import BITS, FOUR, Toy, group
 
 Change = dict[str, NDArray[Any] | None]
 IN_KEYS, IN_OFFER = "Client 1 sent in step 'keys'", "Client 1 sent in step 'offer'"

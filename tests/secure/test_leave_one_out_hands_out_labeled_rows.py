@@ -26,8 +26,8 @@ from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.engine.message_log import Recorded, read_message_log
 from fedul_flwr.propagation.phases import COLUMNS, LABEL, OWN_LABELS, ROWS, SUM, UNLABELED_POINTS
 from fedul_flwr.secure.rowsums import from_words
-from tests.runs import train
 from tests.secure.test_why_labeled_rows_stay import Floats, Ints, solve
+from tests.support.runs import train
 
 CLIENTS = 4
 PLAN = {

@@ -1,27 +1,10 @@
-"""Runs here are looked at by their numbers: leave out the pictures, half of a short run's time."""
+"""Protocols that propagations are tested with."""
 
 from __future__ import annotations
 
-import gc
-from collections.abc import Iterator
-
 import pytest
 
-from fedul_flwr.engine.in_process import task_identity
-from tests.secure_parties import PROTOCOLS, TOY, borrowed
-
-
-@pytest.fixture
-def no_collection(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Flower's Bulyan collects garbage for every client, which takes longer than all else here."""
-    monkeypatch.setattr(gc, "collect", lambda: 0)
-
-
-@pytest.fixture
-def identity() -> Iterator[None]:
-    """For tests that make messages, which name who sends them."""
-    with task_identity():
-        yield
+from tests.support.secure_parties import PROTOCOLS, TOY, borrowed
 
 
 @pytest.fixture(params=PROTOCOLS)

@@ -23,7 +23,7 @@ from fedul_flwr.learning import batches
 from fedul_flwr.learning.batches import to_input
 from fedul_flwr.models import build_model
 from strategies.fedul_mix import mix
-from tests.runs import MeddlingGrid, last_model, metrics, summary, train
+from tests.support.runs import MeddlingGrid, last_model, metrics, summary, train
 
 Settings = Callable[..., RunConfig]
 QUICK = {"model": "mlp", "num_rounds": 2, "local_epochs": 1, "server_fraction": 0.2}

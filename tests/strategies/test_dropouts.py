@@ -21,8 +21,6 @@ from fedul_flwr.federated.registry import ClientRef
 from fedul_flwr.propagation.phases import COMPARE, SUM
 from fedul_flwr.results.label_files import read_labels
 from fedul_flwr.results.label_names import XCLP, file_name
-from tests.parties import Parties, split
-from tests.runs import MeddlingGrid, as_error, is_train, last_model, metrics, summary, train
 from tests.strategies.test_label_propagation import (
     CLASSES,
     FEATURES,
@@ -31,6 +29,8 @@ from tests.strategies.test_label_propagation import (
     central,
     together,
 )
+from tests.support.runs import MeddlingGrid, as_error, is_train, last_model, metrics, summary, train
+from tests.support.xclp_parties import Parties, split
 
 Settings = Callable[..., RunConfig]
 WrapGrid = Callable[[Grid], Grid]

@@ -40,8 +40,16 @@ from fedul_flwr.learning.weighted import scaled_cross_entropy
 from fedul_flwr.models import build_model
 from fedul_flwr.results.recorder import Recorder
 from strategies.fedmatch import PARTS, FedMatch
-from tests.exchanges import LC, LS, SCENARIOS, TINY, Exchange, assert_in_step, watched
-from tests.runs import last_model, metrics, summary, train
+from tests.support.fedmatch_exchanges import (
+    LC,
+    LS,
+    SCENARIOS,
+    TINY,
+    Exchange,
+    assert_in_step,
+    watched,
+)
+from tests.support.runs import last_model, metrics, summary, train
 
 Settings = Callable[..., RunConfig]
 EXACT: dict[str, Any] = {"fedmatch.difference-threshold": 0.0}

@@ -20,8 +20,8 @@ from fedul_flwr.propagation.codes import encode
 from fedul_flwr.propagation.graph import graph_from_codes
 from fedul_flwr.propagation.hamming import hamming
 from fedul_flwr.propagation.labels import labels_from_scores, one_hot
-from tests.parties import BITS, SEED, Parties, split
 from tests.propagation.conftest import Floats, clusters, dense_inverse
+from tests.support.xclp_parties import BITS, SEED, Parties, split
 
 
 def blurred(size: int) -> tuple[Floats, NDArray[np.int64]]:

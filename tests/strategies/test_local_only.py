@@ -21,7 +21,7 @@ from fedul_flwr.engine.in_process import FIRST_NODE_ID
 from fedul_flwr.errors import UserError
 from fedul_flwr.learning.batches import to_input
 from fedul_flwr.models import build_model
-from tests.runs import MeddlingGrid, is_train, last_model, metrics, train
+from tests.support.runs import MeddlingGrid, is_train, last_model, metrics, train
 
 Settings = Callable[..., RunConfig]
 WIDE: dict[str, Any] = {

@@ -22,7 +22,7 @@ from fedul_flwr.errors import UserError
 from fedul_flwr.federated.server_training import ServerTrainer
 from fedul_flwr.learning.batches import to_input
 from fedul_flwr.models import build_model
-from tests.runs import MeddlingGrid, last_model, metrics, summary, train
+from tests.support.runs import MeddlingGrid, last_model, metrics, summary, train
 
 Settings = Callable[..., RunConfig]
 METHODS = ("uda", "fixmatch", "all-labels")

@@ -23,7 +23,7 @@ from fedul_flwr.learning.batches import to_input
 from fedul_flwr.models import build_model
 from strategies.fednova import FedNova
 from strategies.scaffold import Scaffold
-from tests.runs import last_model, metrics, train
+from tests.support.runs import last_model, metrics, train
 
 Settings = Callable[..., RunConfig]
 SGD = {

@@ -17,9 +17,9 @@ from fedul_flwr.config.run_config import RunConfig, resolve
 from fedul_flwr.data.types import Arrays
 from fedul_flwr.engine.in_process import FIRST_NODE_ID
 from fedul_flwr.learning.variates import CONTROL, confirmed
-from tests.exchanges import Exchange, Fate, watched
-from tests.flock import OWNERS, Flock, write_owners
-from tests.runs import MeddlingGrid, last_model, metrics, train
+from tests.support.fake_fleet import OWNERS, Flock, write_owners
+from tests.support.fedmatch_exchanges import Exchange, Fate, watched
+from tests.support.runs import MeddlingGrid, last_model, metrics, train
 
 Settings = Callable[..., RunConfig]
 PLAN: dict[str, Any] = {

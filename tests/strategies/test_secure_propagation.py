@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import fedul_flwr.propagation.client
-import tests.parties
+import tests.support.xclp_parties
 from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.config.semi import XCLPSettings
 from fedul_flwr.errors import UserError
@@ -25,8 +25,8 @@ from fedul_flwr.results.label_names import XCLP, file_name
 from fedul_flwr.secure.comparison import STEPS
 from fedul_flwr.secure.rowsums import pair_masks
 from fedul_flwr.secure.similarity import TooFewClientsError
-from tests.runs import last_model, train
-from tests.secure_parties import BITS, assert_same, parties
+from tests.support.runs import last_model, train
+from tests.support.secure_parties import BITS, assert_same, parties
 
 # Equal to the clear
 
@@ -60,7 +60,7 @@ def test_with_a_secret_seed_they_are_those_in_the_clear_with_that_seed(
     played = parties(secure, options={"xclp.codes-seed": "secret"})
     found = played.propagate()
     (seed,) = seeds
-    monkeypatch.setattr(tests.parties, "SEED", seed)
+    monkeypatch.setattr(tests.support.xclp_parties, "SEED", seed)
     assert_same(found, parties("plaintext").propagate())
     for *_, message, answer in played.heard:
         for content in (message, answer):

@@ -23,8 +23,8 @@ from fedul_flwr.propagation.phases import (
     UNLABELED_POINTS,
     WITHHELD,
 )
-from tests.parties import Parties
-from tests.secure_parties import parties
+from tests.support.secure_parties import parties
+from tests.support.xclp_parties import Parties
 
 Change = Callable[[Content], None]
 

@@ -18,8 +18,6 @@ from fedul_flwr.federated.messages import to_arrays
 from fedul_flwr.propagation.codes import encode
 from fedul_flwr.secure import channels
 from fedul_flwr.secure.session import Session
-from tests.runs import last_model, metrics, train
-from tests.secure.leaks import messages_with
 from tests.strategies.test_dropouts import (
     AT_COMPARE,
     AT_SUM,
@@ -32,6 +30,8 @@ from tests.strategies.test_dropouts import (
     losing,
     written,
 )
+from tests.support.leaks import messages_with
+from tests.support.runs import last_model, metrics, train
 
 SECRET = {"xclp.secure": "rlwe", "xclp.codes-seed": "run"}
 STEPS = {"keys": 2, "shares": 3, "offer": 4, "answer": 5, "reveal": 6}

@@ -21,8 +21,8 @@ from fedul_flwr.federated.messages import Content
 from fedul_flwr.federated.registry import ClientReport
 from fedul_flwr.results.predict import load_model
 from strategies.fedul import FedUL
-from tests.runs import MeddlingGrid, last_model, metrics, summary, train
 from tests.strategies.test_fedul import answers_to_prepare
+from tests.support.runs import MeddlingGrid, last_model, metrics, summary, train
 
 Settings = Callable[..., RunConfig]
 QUICK = {"model": "mlp", "num_rounds": 2, "local_epochs": 1}
@@ -139,7 +139,7 @@ def test_sets_survive_a_resume(settings: Settings) -> None:
 def hearing(settings: Settings, **options: Any) -> FedUL:
     """FedUL's server side before it has heard a client; two classes."""
     config = settings(**QUICK, **{"test_prior": "sets", **options})
-    return FedUL(config, FedAvg(), [], Content(values={"class-names": ["a", "b"]}))
+    return FedUL(config, FedAvg(), {}, Content(values={"class-names": ["a", "b"]}))
 
 
 def verdict(reason: str = "", **more: Any) -> Content:

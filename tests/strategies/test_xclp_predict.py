@@ -23,7 +23,7 @@ from fedul_flwr.models import build_model
 from fedul_flwr.propagation.central import label_propagation
 from fedul_flwr.results.label_files import HEADER, read_labels
 from fedul_flwr.results.label_names import LEFT_OUT, LOCAL_LP, NETWORK, SOURCES, XCLP, file_name
-from tests.runs import last_model, summary, train
+from tests.support.runs import last_model, summary, train
 
 Settings = Callable[..., RunConfig]
 BARE: dict[str, Any] = {"method": "xclp-predict", "xclp.num-bits": 256}

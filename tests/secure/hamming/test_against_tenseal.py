@@ -13,7 +13,7 @@ import pytest
 
 from fedul_flwr.data.types import Bytes, Ints
 from fedul_flwr.secure.backends import PROTOCOLS
-from tests.secure.hamming.pairs import plain_distances, play, random_codes
+from tests.support.hamming.pairs import plain_distances, play, random_codes
 
 tenseal: Any = pytest.importorskip("tenseal", reason="TenSEAL is not installed (make crosscheck)")
 

@@ -18,8 +18,8 @@ from fedul_flwr.secure.hamming.edwards import (
     hashed_point,
     negative,
 )
-from tests.secure.hamming.pairs import seeded
 from tests.secure.hamming.test_edwards import BASE, clamped, small_order_points, times
+from tests.support.hamming.pairs import seeded
 
 CONTEXT = b"a context"
 

@@ -21,9 +21,9 @@ from fedul_flwr.secure.hamming.ot import OT
 from fedul_flwr.secure.hamming.ring import N, carry
 from fedul_flwr.secure.hamming.rlwe_scheme import Packing, T
 from fedul_flwr.secure.randomness import Entropy
-from tests.secure.hamming.pairs import plain_distances, play
-from tests.secure.hamming.reference import Ints, Q, chacha, integers, product, public, words
-from tests.secure.hamming.reference_ot import transfer
+from tests.support.hamming.pairs import plain_distances, play
+from tests.support.hamming.reference import Ints, Q, chacha, integers, product, public, words
+from tests.support.hamming.reference_ot import transfer
 
 STORED: dict[str, Any] = json.loads((Path(__file__).parent / "known_answers.json").read_text())
 SESSION = bytes.fromhex(STORED["session"])

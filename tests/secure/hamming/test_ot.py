@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from fedul_flwr.secure.hamming import extension, ot
 from fedul_flwr.secure.hamming.ot import CORRECTIONS, OT
-from tests.secure.hamming.pairs import (
+from tests.support.hamming.pairs import (
     STEPS,
     Pair,
     check,

@@ -14,8 +14,8 @@ from fedul_flwr.errors import UserError
 from fedul_flwr.secure.hamming.edwards import compress
 from fedul_flwr.secure.hamming.ot import CHOICES, CORRECTIONS, OT, POINT, POINTS, SUMS
 from fedul_flwr.secure.hamming.pairwise import Party
-from tests.secure.hamming.pairs import SESSION, STEPS, Played, changed, play, random_codes
 from tests.secure.hamming.test_edwards import small_order_points
+from tests.support.hamming.pairs import SESSION, STEPS, Played, changed, play, random_codes
 
 CODES = {3: random_codes(2, 16), 9: random_codes(3, 16)}
 OFF_CURVE = np.frombuffer((2).to_bytes(32, "little"), np.uint8)

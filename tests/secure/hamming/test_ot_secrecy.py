@@ -13,7 +13,7 @@ from fedul_flwr.data.types import Bytes
 from fedul_flwr.secure.hamming.extension import _pads, columns, rows_of
 from fedul_flwr.secure.hamming.ot import CHOICES, CORRECTIONS, OT, SUMS, _context
 from fedul_flwr.secure.hamming.pairwise import Party
-from tests.secure.hamming.pairs import (
+from tests.support.hamming.pairs import (
     SESSION,
     Played,
     messages,

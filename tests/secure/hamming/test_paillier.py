@@ -26,7 +26,7 @@ from fedul_flwr.secure.hamming.paillier_scheme import (
 )
 from fedul_flwr.secure.hamming.pairwise import StepResult
 from fedul_flwr.secure.randomness import Entropy
-from tests.secure.hamming.pairs import (
+from tests.support.hamming.pairs import (
     Played,
     check,
     messages,

@@ -15,8 +15,8 @@ from fedul_flwr.errors import UserError
 from fedul_flwr.secure.hamming.paillier import Paillier
 from fedul_flwr.secure.hamming.paillier_scheme import to_bytes
 from fedul_flwr.secure.hamming.pairwise import Arrays, Party, StepResult
-from tests.secure.hamming.pairs import changed, random_codes
 from tests.secure.hamming.test_paillier import EVALUATOR, OWNER, SMALL, pair, private_key
+from tests.support.hamming.pairs import changed, random_codes
 
 PLAYED = pair(random_codes(41, 8), random_codes(3, 8, 1))
 """Two chunks of 39 and 2 points, 8 bits, 3 rows."""

@@ -23,7 +23,7 @@ from fedul_flwr.secure.hamming.paillier_scheme import (
     to_bytes,
     uniform_below,
 )
-from tests.secure.hamming.pairs import seeded
+from tests.support.hamming.pairs import seeded
 
 TINY = PrivateKey(mpz(5), mpz(7))
 KEY = generate_key(512, os.urandom)

@@ -15,7 +15,7 @@ from fedul_flwr.secure.hamming.ring import (
     ternary,
     weighted_sums,
 )
-from tests.secure.hamming.pairs import SESSION
+from tests.support.hamming.pairs import SESSION
 
 Q = 2**96
 

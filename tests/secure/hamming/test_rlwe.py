@@ -14,7 +14,7 @@ from fedul_flwr.secure.hamming.pairwise import Arrays
 from fedul_flwr.secure.hamming.ring import N, carry, coefficients, public_polynomials, spectrum
 from fedul_flwr.secure.hamming.rlwe import RLWE
 from fedul_flwr.secure.hamming.rlwe_scheme import DELTA, FLOOD, Packing, T, packing
-from tests.secure.hamming.pairs import (
+from tests.support.hamming.pairs import (
     SESSION,
     Played,
     changed,

@@ -20,8 +20,8 @@ from fedul_flwr.secure.hamming import ring, rlwe, rlwe_scheme
 from fedul_flwr.secure.hamming.ring import CBD_BITS, N, carry
 from fedul_flwr.secure.hamming.rlwe import RLWE
 from fedul_flwr.secure.hamming.rlwe_scheme import DELTA, FLOOD, Offer, Packing, T
-from tests.secure.hamming.pairs import play, random_codes, seeded
-from tests.secure.hamming.reference import Ints, inverse, product, public
+from tests.support.hamming.pairs import play, random_codes, seeded
+from tests.support.hamming.reference import Ints, inverse, product, public
 
 BITS = 24
 LAYOUT = Packing(1, BITS)

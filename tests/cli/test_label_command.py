@@ -1,0 +1,144 @@
+"""``fedul-flwr label``: what it refuses and implies, its progress, and real runs."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from fedul_flwr.cli.label import with_model
+from fedul_flwr.cli.main import app
+from fedul_flwr.config.run_config import resolve
+from fedul_flwr.engine.progress import RunProgress
+from fedul_flwr.errors import UserError
+from tests.support.runs import summary
+
+runner = CliRunner()
+METHOD = {"method": "xclp-predict"}
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def label(*arguments: str) -> Any:
+    return runner.invoke(app, ["label", "--in-process", "--num-supernodes", "3", *arguments])
+
+
+def write_model(directory: Path, **settings: Any) -> Path:
+    """A run as far as --model looks at it."""
+    directory.mkdir()
+    saved = {"model": "mlp", "image-size": 0, "image-shape": "", "class-names": "", **settings}
+    (directory / "config.json").write_text(json.dumps({"settings": saved, "data": {}}))
+    (directory / "model.safetensors").touch()
+    return directory
+
+
+def test_labels_across_clients_without_rounds(here: Path) -> None:
+    done = label("--output", "out", "-c", "labels.total=60")
+    assert done.exit_code == 0, done.output
+    assert "xclp-predict on digits: asking clients\n" in done.output
+    assert "xclp-predict on digits: points are labeled, " in done.output
+    assert "round" not in done.output
+    assert summary(here / "out")["method"] == "xclp-predict"
+    words = " ".join(done.output.split())
+    assert re.search(r"across clients [\d.]+ % of 1,090 unlabeled points right, balanced ", words)
+    assert "3 of 3 clients" in words
+    assert f"{here}/out/clients/*/labels.csv" in words
+    assert len(list((here / "out" / "clients").glob("*/labels.csv"))) == 3
+
+
+def test_left_out_labels_are_of_all_points(here: Path) -> None:
+    options = "labels.total=60 xclp-predict.leave-one-out=true xclp-predict.compare=false"
+    options += ' xclp.secure="plaintext"'
+    done = label("--output", "out", "-c", options)
+    assert done.exit_code == 0, done.output
+    words = " ".join(done.output.split())
+    assert re.search(r"from others' labels [\d.]+ % of all 1,150 points right", words)
+    assert "within each client" not in words
+
+
+def test_features_of_an_earlier_run(here: Path) -> None:
+    first = 'method="labels-only" model="mlp" num-rounds=1 local-epochs=1'
+    trained = ["run", "--in-process", "--num-supernodes", "3", "-c", first, "--output", "first"]
+    assert runner.invoke(app, trained).exit_code == 0
+    done = label("--model", "first", "--output", "out")
+    assert done.exit_code == 0, done.output
+    saved = json.loads((here / "out" / "config.json").read_text())["settings"]
+    assert saved["start-from"] == str(here / "first")
+    assert (saved["model"], saved["xclp-predict.features"]) == ("mlp", "model")
+    assert "by the model itself" in done.output
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["-c", 'method="fedul"'], "method = 'fedul' trains a model: use fedul-flwr run."),
+        (["-c", 'method="x"'], "method = 'x': must be one of fedul"),
+        (["-c", "num-round=1"], "num-round"),
+        (["--model", "empty"], "is not the directory of a run: it holds no config.json."),
+        (["--model", "none"], "the run holds no model.safetensors."),
+        (["--model", "run", "-c", 'model="lenet"'], "'lenet' contradicts --model, which means"),
+        (["--model", "run", "-c", 'start-from="empty"'], "start-from = 'empty' contradicts"),
+        (["--model", "run", "-c", 'xclp-predict.features="pixels"'], "'pixels' contradicts"),
+        (["--model", "run", "-c", "image-size=32"], "image-size = 32 contradicts"),
+    ],
+)
+def test_refused_in_one_sentence(arguments: list[str], words: str, here: Path) -> None:
+    write_model(here / "run", **{"image-size": 16})
+    (write_model(here / "none") / "model.safetensors").unlink()
+    (here / "empty").mkdir()
+    done = label(*arguments)
+    assert done.exit_code == 1
+    assert words in done.stderr
+    assert done.stderr.count("\n") == 1
+    assert not (here / "runs").exists()
+
+
+def test_what_a_model_implies(tmp_path: Path) -> None:
+    run = write_model(tmp_path / "run", **{"image-size": 16, "image-shape": "16x16x1"})
+    found = with_model(METHOD, run)
+    assert found == {
+        **METHOD,
+        "start-from": str(run),
+        "model": "mlp",
+        "image-size": 16,
+        "xclp-predict.features": "model",
+    }
+    without_data = with_model({**METHOD, "dataset": "none"}, run)
+    assert without_data["image-shape"] == "16x16x1"
+    assert "image-size" not in without_data
+    same = {**METHOD, "start-from": str(run), "model": "mlp", "image-size": 16}
+    assert with_model(same, run) == found
+    with pytest.raises(UserError, match="contradicts --model"):
+        with_model({**METHOD, "model": "lenet"}, run)
+
+
+def test_a_second_run_in_one_directory_is_refused(here: Path) -> None:
+    assert label("--output", "out").exit_code == 0
+    before = (here / "out" / "summary.json").read_bytes()
+    done = label("--output", "out")
+    assert done.exit_code == 1
+    assert "name another output" in done.stderr
+    assert "points are labeled" not in done.output
+    assert (here / "out" / "summary.json").read_bytes() == before
+
+
+def test_bar_without_rounds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    config = resolve({**METHOD, "output": str(tmp_path)}, tmp_path)
+    with RunProgress(config) as progress:
+        assert progress._bar is not None
+        task = progress._bar.tasks[0]
+        progress.poll()
+        assert (task.total, task.fields["note"]) == (None, "asking clients")
+        (tmp_path / "summary.json").write_text("{}")
+        progress.poll()
+        assert (task.completed, task.total, task.finished) == (1, 1, True)
+        assert task.fields["note"] == "points are labeled"

@@ -1,0 +1,573 @@
+"""Settings: what is refused and in which words, methods of one's own, round trips."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from collections.abc import Callable
+from itertools import product
+from pathlib import Path
+from typing import Any, get_args
+
+import pytest
+from pydantic import ValidationError
+
+from fedul_flwr.config.base import Settings
+from fedul_flwr.config.fedul import FedULSettings, UnlabeledSetSettings
+from fedul_flwr.config.run_config import (
+    RunConfig,
+    all_sections,
+    default_flat,
+    parse_flat,
+    resolve,
+)
+from fedul_flwr.config.sections import SECTIONS, FedProxSettings
+from fedul_flwr.config.semi import XCLPSettings
+from fedul_flwr.config.shared import BaseName, PartitionName, SharedSettings
+from fedul_flwr.errors import UserError
+from fedul_flwr.methods import METHODS, Method
+from tests.support.given_labels_method import GIVEN_METHOD
+
+
+def parse(overrides: dict[str, Any] | None = None, **more: Any) -> RunConfig:
+    return parse_flat({**default_flat(), **(overrides or {}), **more})
+
+
+def refused(key: str, value: Any, rule: str, **context: Any) -> None:
+    """Assert that the whole message is that ``key = value`` breaks ``rule``."""
+    with pytest.raises(UserError) as error:
+        parse({**context, key: value})
+    end = "" if rule.endswith("?") else "."
+    assert str(error.value) == f"Setting {key} = {value!r}: {rule}{end}"
+
+
+WHOLE, NUMBER, TEXT = "must be a whole number", "must be a number", "must be a string"
+PRIOR = "needs every class prior between 0 and 1, both excluded"
+REFUSALS: list[tuple[str, Any, str]] = [
+    ("method", 3, TEXT),
+    ("method", "fedull", f"must be one of {', '.join(METHODS)} or 'package.module:NAME'; "
+     "did you mean 'fedul'?"),
+    ("method-options", 3, TEXT),
+    ("dataset", 3, TEXT),
+    ("class-names", 3, TEXT),
+    ("image-shape", 28, TEXT),
+    *[
+        ("image-shape", text,
+         "must be height x width x channels, such as 28x28x1 (channels 1 or 3)")
+        for text in ("28", "28x28", "28x28x2", "0x28x1", "28X28x1", "28x28x1 ")
+    ],
+    ("image-size", -1, "must be at least 0"),
+    ("image-size", 1025, "must be at most 1024"),
+    ("image-size", "28", WHOLE),
+    ("client-data", 3, TEXT),
+    ("partition", True, "must be one of 'iid', 'dirichlet', 'pathological', 'shard', "
+     "'natural', 'majority' or 'imbalanced'"),
+    ("points-per-client", -1, "must be at least 0"),
+    ("points-per-client", 1.0, WHOLE),
+    ("validation-fraction", 1, "must be less than 1.0"),
+    ("validation-fraction", -0.1, "must be at least 0.0"),
+    ("validation-fraction", "0.2", NUMBER),
+    ("server-fraction", 1, "must be less than 1.0"),
+    ("server-fraction", -0.1, "must be at least 0.0"),
+    ("test-prior", 0.5, TEXT),
+    ("test-prior", "0.5;0.5", "must be 'uniform', 'sets', 'em' or numbers separated by commas"),
+    ("test-prior", "set", "must be 'uniform', 'sets', 'em' or numbers separated by commas"),
+    ("test-prior", "0.5,0.5,", "must be 'uniform', 'sets', 'em' or numbers separated by commas"),
+    ("test-prior", "0.5,0.5,0", PRIOR),
+    ("test-prior", "1", PRIOR),
+    ("test-prior", "nan,0.5", PRIOR),
+    ("test-prior", "1.5,-0.5", PRIOR),
+    ("test-prior", "0.5,0.4998", "must be class priors that sum to 1"),
+    ("model", False, TEXT),
+    ("start-from", 3, TEXT),
+    ("init-scale", 0, "must be greater than 0.0"),
+    ("num-rounds", 0, "must be at least 1"),
+    ("num-rounds", True, WHOLE),
+    ("num-rounds", 2.0, WHOLE),
+    ("num-rounds", "2", WHOLE),
+    ("local-epochs", 0, "must be at least 1"),
+    ("batch-size", -1, "must be at least 0"),
+    ("optimizer", "Adam", "must be one of 'adam' or 'sgd'; did you mean 'adam'?"),
+    ("learning-rate", 0, "must be greater than 0.0"),
+    ("learning-rate", True, NUMBER),
+    ("learning-rate", "0.1", NUMBER),
+    ("learning-rate", float("nan"), "must be a finite number"),
+    ("learning-rate", float("inf"), "must be a finite number"),
+    ("learning-rate-schedule", "linear", "must be one of 'constant', 'cosine' or 'plateau'"),
+    ("learning-rate-rounds", -1, "must be at least 0"),
+    ("learning-rate-rounds", 2.0, WHOLE),
+    ("learning-rate-patience", 0, "must be at least 1"),
+    ("learning-rate-patience", 2.5, WHOLE),
+    ("learning-rate-patience-scope", "round", "must be one of 'server' or 'client'"),
+    ("learning-rate-factor", 1, "must be greater than 1.0"),
+    ("learning-rate-factor", "3", NUMBER),
+    ("momentum", 1.0, "must be less than 1.0"),
+    ("weight-decay", -1e-9, "must be at least 0.0"),
+    ("l1", float("-inf"), "must be a finite number"),
+    ("augment", "rotation", "must be one of 'none', 'rotate', 'flip', 'translate-flip', "
+     "'rotate-flip' or 'affine'; did you mean 'rotate'?"),
+    ("base", "FedAvg", "must be one of 'fedavg', 'fedprox', 'fedadam', 'fedavgm', 'fedyogi', "
+     "'fedadagrad', 'fedmedian', 'fedtrimmedavg', 'krum', 'multikrum', 'bulyan', 'scaffold', "
+     "'fednova' or 'local'; did you mean 'fedavg'?"),
+    ("fraction-train", 0.0, "must be greater than 0.0"),
+    ("fraction-evaluate", 0.0, "must be greater than 0.0"),
+    ("fraction-train", 1.5, "must be at most 1.0"),
+    ("fraction-evaluate", 1.5, "must be at most 1.0"),
+    ("client-weights", "n", "must be one of 'uniform' or 'examples'"),
+    ("selection", "best", "must be one of 'auto', 'validation', 'heldout' or 'last'"),
+    ("evaluate", "clients", "must be one of 'global' or 'local'"),
+    ("evaluate-every", 0, "must be at least 1"),
+    ("measure-test-error", 1, "must be true or false"),
+    ("measure-forgetting", 1, "must be true or false"),
+    ("on-client-failure", "drop", "must be one of 'stop' or 'continue'"),
+    ("connect-timeout", 0, "must be greater than 0.0"),
+    ("round-timeout", 0, "must be greater than 0.0"),
+    ("max-update-norm", -1, "must be at least 0.0"),
+    ("seed", -1, "must be at least 0"),
+    ("seed", 2**32, "must be less than 4294967296"),
+    ("device", "gpu", "must be one of 'auto', 'cpu' or 'cuda'; did you mean 'cpu'?"),
+    ("precision", "fp16", "must be one of 'auto', 'float32', 'bfloat16' or 'float64'"),
+    ("client-threads", -1, "must be at least 0"),
+    ("output", 1, TEXT),
+    ("resume", True, TEXT),
+    ("tracking", "wandb", "must be one of 'none', 'tensorboard', 'mlflow' or 'tensorboard,mlflow'"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("key", "value", "rule"), REFUSALS)
+def test_a_shared_setting_is_refused_by_name_value_and_rule(
+    key: str, value: Any, rule: str
+) -> None:
+    refused(key, value, rule)
+
+
+def test_every_shared_setting_is_refused_for_something() -> None:
+    assert {key for key, *_ in REFUSALS} == set(SharedSettings.names())
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "rule", "context"),
+    [
+        ("fedul.num-sets", 0, "must be at least 1", {}),
+        ("fedul.num-sets", 10.0, WHOLE, {}),
+        ("fedul.strict-rank", 1, "must be true or false", {}),
+        ("fedul.strict-rank", "true", "must be true or false", {}),
+        ("fedul.overlap", "none", "must be one of 'disjoint' or 'shared'", {}),
+        ("fedul.heldout-fraction", 1, "must be less than 1.0", {}),
+        ("fedprox.proximal-mu", -1, "must be at least 0.0", {"base": "fedprox"}),
+        ("fedtrimmedavg.beta", 0.5, "must be less than 0.5", {"base": "fedtrimmedavg"}),
+        ("dirichlet.alpha", 0, "must be greater than 0.0", {"partition": "dirichlet"}),
+        ("natural.column", 1, TEXT, {"partition": "natural"}),
+        ("supervised.label-fraction", 0.0, "must be greater than 0.0", {"method": "supervised"}),
+        ("supervised.label-fraction", 1.5, "must be at most 1.0", {"method": "supervised"}),
+        ("fedpl.threshold", 1, "must be less than 1.0", {"method": "fedpl"}),
+        ("fedpl.mixup-alpha", 0, "must be greater than 0.0", {"method": "fedpl"}),
+        ("fedpl.mix", "both", "must be one of 'inputs' or 'outputs'", {"method": "fedpl"}),
+        ("fedpl.labels", "told", "must be one of 'realized' or 'drawn'", {"method": "fedpl"}),
+        ("supervised.steps", "all", "must be one of 'labeled' or 'sets'", {"method": "supervised"}),
+        ("fedul.prior-draws", 0, "must be at least 1", {}),
+        ("fedllp.dropout", 1, "must be less than 1.0", {"method": "fedllp"}),
+        ("fedllp.dropout", -0.1, "must be at least 0.0", {"method": "fedllp-vat"}),
+        ("fedllp-vat.radius", 0, "must be greater than 0.0", {"method": "fedllp-vat"}),
+        ("fedul-consistency.form", "mse", "must be one of 'fixmatch' or 'uda'",
+         {"method": "fedul-consistency"}),
+        ("labels.total", -1, "must be at least 0", {"method": GIVEN_METHOD}),
+        ("labels.labeled-clients", 0, "must be greater than 0.0", {"method": GIVEN_METHOD}),
+        ("labels.labeled-clients", 1.5, "must be at most 1.0", {"method": GIVEN_METHOD}),
+        ("labels.sampling", "all", "must be one of 'balanced' or 'random'",
+         {"method": GIVEN_METHOD}),
+        ("labels.new-fraction", 1, "must be less than 1.0", {"method": GIVEN_METHOD}),
+        ("labels.without-client", -2, "must be at least -1", {"method": GIVEN_METHOD}),
+        ("labels.split", 1, TEXT, {"method": GIVEN_METHOD}),
+    ],
+)  # fmt: skip
+def test_a_setting_of_a_table_is_refused_likewise(
+    key: str, value: Any, rule: str, context: dict[str, Any]
+) -> None:
+    refused(key, value, rule, **context)
+
+
+def test_rules_over_several_settings_name_them() -> None:
+    with pytest.raises(UserError) as error:
+        parse({"fedul.num-sets-max": 9})
+    assert str(error.value) == (
+        "Setting fedul.num-sets-max = 9 must be 0 or at least fedul.num-sets = 10."
+    )
+    assert parse({"fedul.num-sets-max": 10})[FedULSettings].num_sets_max == 10
+    with pytest.raises(UserError, match=r"spread = 'even' needs fedul\.num-sets-max above 0"):
+        parse({"fedul.num-sets-spread": "even"})
+    with pytest.raises(UserError, match=r"prior-draws above 1 needs fedul\.same-priors = true"):
+        parse({"fedul.prior-draws": 5})
+    with pytest.raises(UserError, match="Setting dataset = 'none' needs class-names and image-sh"):
+        parse({"dataset": "none", "class-names": "a,b"})
+    with pytest.raises(UserError, match="class-names and image-shape are for dataset = 'none'"):
+        parse({"image-shape": "8x8x1"})
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "schedule"),
+    [
+        ("learning-rate-rounds", 5, "cosine"),
+        ("learning-rate-patience", 20, "plateau"),
+        ("learning-rate-factor", 2.0, "plateau"),
+        ("learning-rate-patience-scope", "client", "plateau"),
+    ],
+)
+def test_parts_of_a_schedule_need_that_schedule(
+    key: str, value: float | str, schedule: str
+) -> None:
+    for other in {"constant", "cosine", "plateau"} - {schedule}:
+        with pytest.raises(UserError) as error:
+            parse({"learning-rate-schedule": other, key: value})
+        assert str(error.value) == f"Setting {key} is for learning-rate-schedule = {schedule!r}."
+    assert parse({"learning-rate-schedule": schedule, key: value}).to_flat()[key] == value
+
+
+def test_pretrained_weights_are_for_models_of_torchvision() -> None:
+    with pytest.raises(UserError) as error:
+        parse({"start-from": "torchvision", "model": "resnet18"})
+    assert str(error.value) == (
+        "Setting start-from = 'torchvision' is for models of torchvision, and model = 'resnet18' "
+        "is none: choose 'torchvision:NAME'."
+    )
+    for model in ("torchvision:resnet18", "torchvision:resnet18+head"):
+        assert parse({"start-from": "torchvision", "model": model}).start_from == "torchvision"
+
+
+@pytest.mark.parametrize(
+    ("key", "hint"),
+    [
+        ("num-round", "did you mean 'num-rounds'?"),
+        ("num_rounds", "did you mean 'num-rounds'?"),
+        ("learningrate", "did you mean 'learning-rate'?"),
+        ("fedul.num-set", "did you mean 'fedul.num-sets'?"),
+        ("fedul.num_sets", "did you mean 'fedul.num-sets'?"),
+        ("fedprox.mu", "did you mean 'fedprox.proximal-mu'?"),
+        ("zzz.qqq", "docs/settings.md lists all."),
+        ("zzz", "docs/settings.md lists all."),
+    ],
+)
+@pytest.mark.parametrize("how", ["parse", "resolve"])
+def test_an_unknown_key_names_the_nearest(how: str, key: str, hint: str, tmp_path: Path) -> None:
+    with pytest.raises(UserError) as error:
+        _ = parse({key: 1}) if how == "parse" else resolve({key: 1}, tmp_path)
+    assert str(error.value) == f"Unknown setting {key!r}; {hint}"
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "choice"),
+    [
+        ("fedprox.proximal-mu", 0.5, "base = 'fedavg'"),
+        ("fedadam.eta", 0.5, "base = 'fedavg'"),
+        ("dirichlet.alpha", 0.1, "partition = 'iid'"),
+        ("majority.mild", True, "partition = 'iid'"),
+        ("natural.column", "writer", "partition = 'iid'"),
+        ("fedpl.threshold", 0.5, "method = 'fedul'"),
+        ("fedllp.dropout", 0.2, "method = 'fedul'"),
+        ("fedllp-vat.alpha", 0.5, "method = 'fedul'"),
+        ("fedul-consistency.weight", 0.5, "method = 'fedul'"),
+        ("supervised.label-fraction", 0.5, "method = 'fedul'"),
+        ("labels.total", 50, "method = 'fedul'"),
+    ],
+)
+def test_a_key_of_another_choice_is_refused(key: str, value: Any, choice: str) -> None:
+    with pytest.raises(UserError) as error:
+        parse({key: value})
+    assert str(error.value) == (
+        f"Setting {key} = {value!r} has no effect with {choice}: "
+        "leave it out or choose what it belongs to."
+    )
+
+
+def test_a_key_of_another_method_is_refused() -> None:
+    with pytest.raises(UserError, match="has no effect with method = 'supervised'"):
+        parse({"method": "supervised", "fedul.share-priors": True})
+    sets = parse({"method": "supervised", "fedul.num-sets": 20})[UnlabeledSetSettings]
+    assert sets.num_sets == 20  # the same federation as FedUL's, so this has an effect
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("partition", "majority"),
+        ("points-per-client", 500),
+        ("fedul.num-sets", 12),
+        ("fedul.overlap", "shared"),
+        ("fedul.prior-noise", 0.2),
+    ],
+)
+def test_what_makes_clients_data_is_refused_where_they_have_their_own(key: str, value: Any) -> None:
+    with pytest.raises(UserError) as error:
+        parse({"client-data": "systems", key: value})
+    assert str(error.value) == (
+        f"Setting {key} = {value!r} has no effect with client-data, where clients bring their own "
+        "data: leave it out."
+    )
+    parse({"client-data": "systems", "fedul.share-priors": True, "validation-fraction": 0.1})
+
+
+@pytest.mark.parametrize(
+    ("method", "key", "value"),
+    [("fedpl", "fedpl.labels", "drawn"), ("supervised", "supervised.steps", "sets")],
+)
+def test_what_a_simulation_alone_knows_is_refused_where_clients_have_their_own_data(
+    method: str, key: str, value: str
+) -> None:
+    with pytest.raises(UserError, match=f"Setting {key} = '{value}' has no effect with client-dat"):
+        parse({"client-data": "systems", "method": method, key: value})
+    assert parse({"method": method, key: value}).to_flat()[key] == value
+
+
+OTHER_LABELS: dict[str, Any] = {
+    "labels.total": 50,
+    "labels.labeled-clients": 0.5,
+    "labels.sampling": "random",
+    "labels.new-fraction": 0.1,
+}
+OTHER_SPLITS: dict[str, Any] = {"labels.without-client": 1, "labels.split": "split.npz"}
+
+
+@pytest.mark.parametrize(("key", "value"), {**OTHER_LABELS, **OTHER_SPLITS}.items())
+def test_owners_bring_the_labels_of_partly_labeled_data(key: str, value: Any) -> None:
+    own = {"client-data": "systems", "method": GIVEN_METHOD}
+    assert parse(own).client_data == "systems"
+    with pytest.raises(UserError) as error:
+        parse({**own, key: value})
+    assert str(error.value) == (
+        f"Setting {key} = {value!r} has no effect with client-data, where clients bring their own "
+        "data: leave it out."
+    )
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        *OTHER_LABELS.items(),
+        ("partition", "majority"),
+        ("points-per-client", 50),
+        ("validation-fraction", 0.1),
+        ("server-fraction", 0.1),
+    ],
+)
+def test_an_earlier_split_leaves_nothing_to_deal(key: str, value: Any) -> None:
+    earlier = {"labels.split": "split.npz", "method": GIVEN_METHOD}
+    parse({**earlier, "labels.without-client": 3, "seed": 7})
+    with pytest.raises(UserError) as error:
+        parse({**earlier, key: value})
+    assert str(error.value) == (
+        f"Setting {key} = {value!r} has no effect with labels.split, which says who holds what: "
+        "leave it out."
+    )
+
+
+def test_integers_are_accepted_for_numbers() -> None:
+    config = parse({"learning-rate": 1, "momentum": 0, "round-timeout": 60})
+    assert (config.learning_rate, config.momentum, config.round_timeout) == (1.0, 0.0, 60.0)
+    assert isinstance(config.learning_rate, float)
+
+
+def test_test_priors_as_numbers() -> None:
+    assert parse().class_priors() is None
+    assert parse({"test-prior": "0.2, 0.3,0.5"}).class_priors() == [0.2, 0.3, 0.5]
+    assert parse({"test-prior": "0.33333,0.33333,0.33333"}).class_priors() is not None  # 1e-5 off
+
+
+def test_sources_of_test_priors() -> None:
+    for word in ("uniform", "sets", "em"):
+        config = parse({"test-prior": word})
+        assert (config.class_priors(), config.test_prior_source) == (None, word)
+    assert parse({"test-prior": "0.5,0.5"}).test_prior_source == "given"
+
+
+def test_em_needs_images_at_the_server() -> None:
+    devices = {"dataset": "none", "class-names": "a,b", "image-shape": "8x8x1"}
+    with pytest.raises(UserError, match="Setting test-prior = 'em' needs test images at the serv"):
+        parse({**devices, "test-prior": "em"})
+    assert parse({**devices, "test-prior": "sets"}).test_prior == "sets"
+
+
+# A method of one's own
+
+
+class OwnSettings(Settings):
+    table = "own"
+    strength: float = 1.0
+    word: str = "plain"
+    twice: bool = False
+
+
+OWN = Method("own", "m:S", "m:C", (OwnSettings, UnlabeledSetSettings))
+BARE = Method("bare", "m:S", "m:C")
+NO_METHOD = 3
+
+
+@pytest.fixture
+def own(monkeypatch: pytest.MonkeyPatch) -> Callable[..., RunConfig]:
+    """Settings for a method of this module, as of a package of the user's."""
+    monkeypatch.setitem(sys.modules, "users_package.methods", sys.modules[__name__])
+    monkeypatch.setitem(sys.modules, "users_package", sys.modules[__name__])
+
+    def build(options: str = "", name: str = "OWN", **more: Any) -> RunConfig:
+        return parse({"method": f"users_package.methods:{name}", "method-options": options, **more})
+
+    return build
+
+
+Own = Callable[..., RunConfig]
+
+
+def test_options_of_a_method_of_ones_own(own: Own) -> None:
+    config = own("strength=2.5  word='red'\ttwice=true")
+    assert config[OwnSettings] == OwnSettings(strength=2.5, word="red", twice=True)
+    assert own()[OwnSettings] == OwnSettings()
+    assert config[UnlabeledSetSettings].num_sets == 10
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ("strength=true", "Setting own.strength = True: must be a number."),
+        ("strenth=1", "Unknown setting 'own.strenth'; did you mean 'own.strength'?"),
+        ("word='two words'", "must be 'key=value key=value …' with TOML values and no spaces"),
+        ("strength=1 strength=2", "Setting method-options = 'strength=1 strength=2': must be"),
+        ("strength", "Setting method-options = 'strength': must be"),
+    ],
+)
+def test_bad_options_of_a_method_of_ones_own(own: Own, options: str, message: str) -> None:
+    with pytest.raises(UserError, match=re.escape(message)):
+        own(options)
+
+
+def test_options_that_no_table_takes_are_refused(own: Own) -> None:
+    assert own(name="BARE").sections == {}
+    with pytest.raises(UserError, match="methods:BARE' has no table 'bare'"):
+        own("strength=1", name="BARE")
+
+
+def test_a_settings_class_without_a_table_is_refused() -> None:
+    class Nameless(Settings):
+        strength: float = 1.0
+
+    message = "Method 'own': settings class Nameless names no table; give it table = 'own'."
+    with pytest.raises(UserError, match=re.escape(message)):
+        Method("own", "m:S", "m:C", (Nameless,))
+
+
+def test_settings_of_another_class_than_the_runs_are_a_programming_error() -> None:
+    config = parse({"method": "local-lp"})
+    with pytest.raises(TypeError, match="table 'xclp' is a PropagationSettings, not XCLPSettings"):
+        _ = config[XCLPSettings]
+
+
+def test_options_are_not_for_built_in_methods() -> None:
+    with pytest.raises(UserError, match="method-options is for methods of your own; 'fedul' has"):
+        parse({"method-options": "num-sets=3"})
+
+
+def test_a_method_of_ones_own_makes_a_round_trip(own: Own) -> None:
+    config = own("strength=2.5", **{"fedul.num-sets": 12})
+    flat = config.to_flat()
+    assert not any(key.startswith("own.") for key in flat)  # Flower knows no such key
+    assert set(flat) <= set(default_flat())
+    assert parse_flat(flat) == config
+
+
+@pytest.mark.parametrize(
+    ("reference", "message"),
+    [
+        ("users_package.methods:NO_METHOD", "does not refer to a fedul_flwr.methods.Method."),
+        ("users_package.methods:MISSING", "module 'users_package.methods' has no 'MISSING'."),
+        ("no_such_package:OWN", "cannot import it (No module named 'no_such_package')."),
+        (":OWN", "must be 'package.module:name'."),
+        (".relative:OWN", "must be 'package.module:name'."),
+        ("a-b:OWN", "must be 'package.module:name'."),
+    ],
+)
+def test_bad_references_of_methods(own: Own, reference: str, message: str) -> None:
+    with pytest.raises(UserError, match=re.escape(message)) as error:
+        parse(method=reference)
+    assert str(error.value).startswith(f"Setting method = {reference!r}")
+
+
+# Round trips
+
+
+BASES, PARTITIONS = get_args(BaseName), get_args(PartitionName)
+
+
+def combinations(method: str) -> list[tuple[str, str]]:
+    """Each base strategy once, with partitions that begin at another one for each method."""
+    first = list(METHODS).index(method)
+    return [
+        (base, PARTITIONS[(first + position) % len(PARTITIONS)])
+        for position, base in enumerate(BASES)
+    ]
+
+
+def test_methods_meet_every_base_and_partition_and_these_each_other() -> None:
+    found = {(method, *pair) for method in METHODS for pair in combinations(method)}
+    assert {(method, base) for method, base, _ in found} == {*product(METHODS, BASES)}
+    assert {(method, partition) for method, _, partition in found} == {
+        *product(METHODS, PARTITIONS)
+    }
+    assert {(base, partition) for _, base, partition in found} == {*product(BASES, PARTITIONS)}
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_given_any_method_base_and_partition_then_settings_make_a_round_trip(method: str) -> None:
+    for base, partition in combinations(method):
+        evaluate = "local" if base == "local" else "global"
+        choices = {"method": method, "base": base, "partition": partition, "evaluate": evaluate}
+        config = parse(choices, optimizer="sgd")
+        flat = config.to_flat()
+        assert parse_flat(flat) == config
+        assert parse_flat({**default_flat(), **flat}) == config
+        assert parse_flat(json.loads(json.dumps(flat))) == config
+        used = {name for name in (base, partition) if name in SECTIONS} | {*METHODS[method].tables}
+        assert set(config.sections) == used
+        assert {key.partition(".")[0] for key in flat if "." in key} == used
+
+
+def test_every_value_makes_a_round_trip() -> None:
+    changed = {
+        **{"base": "fedprox", "fedprox.proximal-mu": 0.5, "partition": "shard"},
+        **{"shard.shards-per-client": 3, "fedul.num-sets": 11, "fedul.overlap": "shared"},
+        **{"learning-rate": 1e-5, "seed": 2**32 - 1, "test-prior": "0.1,0.9", "output": "o"},
+    }
+    config = parse(changed)
+    flat = config.to_flat()
+    assert {key: flat[key] for key in changed} == changed
+    assert parse_flat(flat) == config
+    assert parse_flat({**flat, "seed": 0}) != config
+    assert parse_flat({**flat, "fedprox.proximal-mu": 0.4}) != config
+
+
+def test_tables_of_a_choice_exist_only_for_choices() -> None:
+    choices = {*get_args(BaseName), *get_args(PartitionName)}
+    assert set(SECTIONS) <= choices
+    defaults = {"fedavg", "fedmedian", "fednova", "local", "iid", "imbalanced"}
+    assert choices - set(SECTIONS) == defaults
+    of_methods = {name for method in METHODS.values() for name in method.tables}
+    # The labels of partly labeled data are there for methods of one's own, too.
+    assert set(all_sections()) == {*SECTIONS, "labels", *of_methods}
+    assert all_sections()["fedul"] is FedULSettings
+
+
+def test_settings_are_frozen() -> None:
+    config = parse(base="fedprox")
+    with pytest.raises(ValidationError):
+        config.seed = 3  # type: ignore[misc]
+    with pytest.raises(ValidationError):
+        config[FedProxSettings].proximal_mu = 3.0  # type: ignore[misc]
+    assert config.seed == 0
+
+
+def test_a_table_not_in_use_is_its_defaults() -> None:
+    assert parse()[FedProxSettings] == FedProxSettings()
+
+
+@pytest.mark.parametrize("method", ["pseudo-label", "fedsem", "fedsiam"])
+def test_confidences_of_a_network_cannot_be_made_relative(method: str) -> None:
+    with pytest.raises(UserError, match=r"semi\.relative-confidence = False has no effect with m"):
+        parse_flat({**default_flat(), "method": method, "semi.relative-confidence": False})

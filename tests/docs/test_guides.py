@@ -1,0 +1,152 @@
+"""What the guides show works as shown."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from fedul_flwr.config.run_config import RunConfig
+from fedul_flwr.errors import UserError
+from fedul_flwr.experiments.metrics import METRICS
+from fedul_flwr.experiments.table_file import TableSettings, read_table
+from fedul_flwr.experiments.tables_page import render
+from fedul_flwr.models import MODELS, build_model
+from tests.support.runs import summary, train
+
+ROOT = Path(__file__).parents[2]
+PAGES = [
+    *("README.md", "CONTRIBUTING.md", "experiments/README.md"),
+    *sorted(path.relative_to(ROOT).as_posix() for path in ROOT.glob("docs/**/*.md")),
+]
+
+
+def blocks(page: str, language: str) -> list[str]:
+    return re.findall(rf"```{language}\n(.*?)```", text_of(page), flags=re.DOTALL)
+
+
+def text_of(page: str) -> str:
+    return (ROOT / page).read_text()
+
+
+def anchors(text: str) -> list[str]:
+    """Anchors of the headings of a page, as repository hosts and the site make them."""
+    prose = re.sub(r"^```.*?^```$", "", text, flags=re.DOTALL | re.MULTILINE)
+    found: list[str] = []
+    for heading in re.findall(r"^#+ (.+)$", prose, flags=re.MULTILINE):
+        anchor = re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")
+        again = sum(re.sub(r"-\d+$", "", other) == anchor for other in found)
+        found.append(f"{anchor}-{again}" if again else anchor)
+    return found
+
+
+def test_the_method_of_ones_own(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    settings: Callable[..., RunConfig],
+) -> None:
+    (tmp_path / "my_methods.py").write_text(blocks("docs/own-method.md", "python")[0])
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    config = settings(
+        method="my_methods:CALM", method_options="weight=0.2", num_rounds=1, local_epochs=1
+    )
+    assert summary(train(config, 2))["method"] == "my_methods:CALM"
+    assert "2 clients take part" in capsys.readouterr().out
+
+
+def test_the_example_of_label_propagation(capsys: pytest.CaptureFixture[str]) -> None:
+    exec(blocks("docs/propagation.md", "python")[0], {})
+    printed = capsys.readouterr().out.strip()
+    assert f"`{printed}`" in text_of("docs/propagation.md")
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_links_lead_somewhere(page: str) -> None:
+    for target, anchor in re.findall(r"\]\((?!https?:)([^)#]*)#?([^)]*)\)", text_of(page)):
+        file = (ROOT / page).parent / target if target else ROOT / page
+        assert file.exists(), target
+        assert not anchor or anchor in anchors(file.read_text()), f"{target}#{anchor}"
+
+
+def test_anchors_are_those_of_the_host() -> None:
+    text = "# A\n## On Flower's `x-y`, z\n```\n# no heading\n```\n## A\n"
+    assert anchors(text) == ["a", "on-flowers-x-y-z", "a-1"]
+
+
+def test_the_site_is_built_without_a_warning(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(tmp_path)]
+    built = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert built.returncode == 0, built.stderr
+    fetched = re.compile(r"<(?:script|link|img)[^>]*(?:src|href)=\"?https?://")
+    pages = {path.relative_to(tmp_path).as_posix(): path for path in tmp_path.rglob("*.html")}
+    assert {"index.html", "choose.html", "experiments.html", "api/surrogate.html"} <= set(pages)
+    assert [name for name, path in pages.items() if fetched.search(path.read_text())] == []
+
+
+def test_docstrings_in_the_words_of_numpydoc() -> None:
+    spec = importlib.util.spec_from_file_location("docstrings", ROOT / "docs/hooks/docstrings.py")
+    assert spec is not None
+    assert spec.loader is not None
+    hook = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(hook)
+    text = (
+        "Sum, see :func:`~a.b`.\n\nParameters\n----------\nx, y : numbers,\n    any.\n\n"
+        "Returns\n-------\nx + y.\n"
+    )
+    assert hook.numpydoc(text) == (
+        "Sum, see `a.b`.\n\nParameters\n----------\nx, y\n    numbers,\n    any.\n\n"
+        "Returns\n-------\n:\n    x + y.\n"
+    )
+
+
+def test_the_table_of_models() -> None:
+    cells = r"^\| `([\w-]+)`(?: \(default\))? \| ([\d,]+) \| (\d+) \|"
+    text = (ROOT / "docs/methods.md").read_text()
+    rows = re.findall(cells, text, flags=re.MULTILINE)
+    assert {name for name, _, _ in rows} == set(MODELS)
+    for name, weights, least in rows:
+        model = build_model(name, (32, 32, 3), 10)
+        assert f"{sum(weight.numel() for weight in model.parameters()):,}" == weights, name
+        if (side := int(least)) > 1:
+            build_model(name, (side, side, 3), 10)
+            with pytest.raises(UserError, match=f"at least {side} x {side} pixels"):
+                build_model(name, (side - 1, side, 3), 10)
+
+
+def test_the_runs_of_a_comparison(tmp_path: Path) -> None:
+    from fedul_flwr.experiments.trial_plan import make_plan, read_runs
+
+    (tmp_path / "runs.toml").write_text(blocks("docs/compare.md", "toml")[0])
+    runs = read_runs(tmp_path / "runs.toml")
+    plan = make_plan(runs, {"fedul.num-sets": 20}, (0,), 10, tmp_path)
+    assert [trial.row for trial in plan.trials] == ["FedUL", "All labels", "FedUL, FedProx"]
+    assert plan.split_warnings == ()
+
+
+def test_the_example_of_a_tables_file(tmp_path: Path) -> None:
+    (tmp_path / "methods.toml").write_text(text_of("experiments/fedul/methods.toml"))
+    (tmp_path / "table.toml").write_text(blocks("docs/reproduce.md", "toml")[0])
+    table = read_table(tmp_path, "table")
+    text = text_of("docs/reproduce.md")
+    assert list(table.columns) == ["MNIST M=10", "MNIST M=20", "CIFAR-10 M=10", "CIFAR-10 M=20"]
+    assert "`MNIST M=10`, `MNIST M=20`, `CIFAR-10 M=10` and `CIFAR-10 M=20`" in text
+    assert table.settings_of("CIFAR-10 M=10", "full")["l1"] == 2e-5
+    named = set(re.findall(r"`\[?([\w-]+)", text.partition("## The file of a table")[2]))
+    assert set(TableSettings.names()) | set(METRICS) <= named
+
+
+def test_the_papers_tables_are_those_of_the_results(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    page = tmp_path / "tables.md"
+    page.write_text((ROOT / "docs/tables.md").read_text())
+    monkeypatch.chdir(ROOT)
+    render(Path("experiments"), Path("results"), page)
+    assert page.read_text() == (ROOT / "docs/tables.md").read_text(), "make docs"

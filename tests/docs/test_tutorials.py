@@ -1,0 +1,36 @@
+"""Every tutorial does what it says, block by block."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from fedul_flwr.cli.main import app
+
+TUTORIALS = Path(__file__).parents[2] / "docs" / "tutorials"
+BLOCK = re.compile(r'^```(\w+)(?: title="([^"]+)")?\n(.*?)^```$', flags=re.DOTALL | re.MULTILINE)
+
+
+def run_commands(script: str) -> None:
+    for line in script.replace("\\\n", " ").splitlines():
+        program, *arguments = shlex.split(line)
+        assert program == "fedul-flwr"
+        result = CliRunner().invoke(app, arguments)
+        assert result.exit_code == 0, result.output
+
+
+@pytest.mark.parametrize("page", sorted(path.stem for path in TUTORIALS.glob("[!i]*.md")))
+def test_tutorial(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    names: dict[str, object] = {}
+    for language, title, text in BLOCK.findall((TUTORIALS / f"{page}.md").read_text()):
+        if title:
+            (tmp_path / title).write_text(text)
+        elif language == "python":
+            exec(text, names)
+        else:
+            run_commands(text)

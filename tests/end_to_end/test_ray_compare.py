@@ -1,0 +1,76 @@
+"""A comparison through the command line and Ray: three methods' runs on one SuperLink."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from fedul_flwr.experiments.trial_plan import make_plan, read_runs
+from tests.end_to_end.test_ray import ALL_CPUS, fedul, text
+from tests.end_to_end.test_ray_fedmatch import AT_CLIENTS, assert_same_run
+from tests.end_to_end.test_ray_xclp import CLIENTS, SHARED, in_process
+from tests.support.runs import last_model, metrics
+
+pytestmark = pytest.mark.ray
+
+FEDMATCH = {**AT_CLIENTS, "labels.total": 100}
+IN_THE_CLEAR = {
+    **{**SHARED, "method": "xclp", "model": "mlp", "local-epochs": 1, "num-rounds": 3},
+    **{"semi.labels-only-rounds": 1, "fraction-train": 0.25},
+}
+IN_SECRET = {**IN_THE_CLEAR, "xclp.secure": "rlwe", "xclp.codes-seed": "run"}
+ROWS = {"five sets": {"fedul.num-sets": 5}, "FedMatch": FEDMATCH, "XCLP": IN_SECRET}
+
+
+def test_a_failing_run_costs_no_other_and_all_others_have_the_numbers_of_the_in_process_grid(
+    tmp_path: Path,
+) -> None:
+    rows = [f'["{name}"]\n' + text(own).replace(" ", "\n") for name, own in ROWS.items()]
+    (tmp_path / "runs.toml").write_text("\n".join(rows) + "\n")
+    arguments = ("--runs", "runs.toml", "--seeds", "0", "--num-supernodes", str(CLIENTS))
+    arguments += ("--output", "out", "--client-cpus", ALL_CPUS)
+    done = fedul("compare", *arguments, cwd=tmp_path)
+    assert done.returncode == 1, done.stdout + done.stderr
+    warned = "Warning: The runs do not share their data splits, points-per-client differs"
+    assert warned in done.stderr
+    refused = 'Client 0 cannot take part: it says "it has 5 sets, fewer than the 10 classes".'
+    assert f"Failed: five sets, seed 0: {refused}" in done.stdout
+    assert "Traceback" not in done.stdout + done.stderr
+    assert done.stdout.count("Starting Flower's simulation") == 1
+    plan = make_plan(read_runs(tmp_path / "runs.toml"), {}, (0,), CLIENTS, tmp_path / "here")
+    failed, fedmatch, xclp = (
+        tmp_path / "out" / trial.directory.relative_to(plan.output) for trial in plan.trials
+    )
+    assert not (failed / "summary.json").exists()
+    (tmp_path / "fedmatch").mkdir()
+    assert_same_run(fedmatch, in_process(FEDMATCH, tmp_path / "fedmatch"), FEDMATCH)
+    assert_as_in_the_clear(xclp, in_process(IN_THE_CLEAR, tmp_path))
+
+
+def assert_as_in_the_clear(there: Path, here: Path) -> None:
+    """The run in secret, bit by bit."""
+    assert [line["clients"] for line in metrics(there)] == [5, 5, 5]
+    assert but_for_traffic(there) == but_for_traffic(here)
+    for name, array in last_model(here).items():
+        np.testing.assert_array_equal(array, last_model(there)[name])
+    assert sum(name.endswith("-3.safetensors") for name in pseudo_labels(there)) == 5
+    assert pseudo_labels(there) == pseudo_labels(here)
+    # Of a session no more is left behind than without one.
+    left = [{file.name for file in (run / "clients").glob("*/*")} for run in (there, here)]
+    assert left[0] == left[1]
+
+
+def but_for_traffic(directory: Path) -> list[dict[str, Any]]:
+    """Figures of all rounds; secrecy costs bytes."""
+    return [
+        {key: line[key] for key in line if not key.startswith(("bytes", "percent"))}
+        for line in metrics(directory)
+    ]
+
+
+def pseudo_labels(directory: Path) -> dict[str, bytes]:
+    files = (directory / "clients").glob("*/pseudo-labels-*")
+    return {str(file.relative_to(directory)): file.read_bytes() for file in files}

@@ -1,0 +1,471 @@
+"""The launcher against a tiny Flower app: verdicts, and nothing left behind."""
+
+from __future__ import annotations
+
+import contextlib
+import http.server
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import textwrap
+import threading
+import tomllib
+import uuid
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from fedul_flwr.config.overrides import flatten
+from fedul_flwr.engine import app_files as app_bundle
+from fedul_flwr.engine import submit as launcher
+from fedul_flwr.engine.flower_program import FlowerProgram
+from fedul_flwr.engine.process_tree import end_superlink
+from fedul_flwr.engine.submit import LocalSuperLink, RunOutcome, app_directory, run_app
+from fedul_flwr.engine.superlink import _is_compiled
+from fedul_flwr.errors import UserError
+from tests.support.patience import quiet_seconds
+
+# Flower's and typer's own, about libraries that they call.
+pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
+
+PYPROJECT = """
+[project]
+name = "miniapp"
+version = "0.1.0"
+
+[tool.flwr.app]
+publisher = "tests"
+
+[tool.flwr.app.components]
+serverapp = "miniapp.apps:server"
+clientapp = "miniapp.apps:client"
+
+[tool.flwr.app.config]
+output = ""
+fail = false
+num-rounds = 2
+"""
+
+APPS = """
+import json
+import time
+import uuid
+from pathlib import Path
+
+from flwr.app import ConfigRecord, Message, RecordDict
+from flwr.clientapp import ClientApp
+from flwr.serverapp import ServerApp
+
+client = ClientApp()
+server = ServerApp()
+
+
+def record():
+    return RecordDict({"a": ConfigRecord({"x": 1})})
+
+
+@client.query()
+def answer(message, context):
+    return Message(record(), reply_to=message)
+
+
+@server.main()
+def main(grid, context):
+    if context.run_config["fail"]:
+        raise ValueError("broken on purpose")
+    while len(nodes := list(grid.get_node_ids())) < 2:
+        time.sleep(0.05)
+    with Path(context.run_config["output"], "metrics.jsonl").open("a") as file:
+        for step in range(1, context.run_config["num-rounds"] + 1):
+            messages = [Message(record(), dst_node_id=n, message_type="query") for n in nodes]
+            replies = list(grid.send_and_receive(messages))
+            assert not any(reply.has_error() for reply in replies)
+            print(f"mini round {step} with {len(replies)} replies")
+            file.write(json.dumps({"round": step, "test_error": 10.0 / step}) + "\\n")
+            file.flush()
+"""
+
+
+@pytest.fixture(scope="module", autouse=True)
+def one_bytecode_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Where Python may not write bytecode, let all SuperLinks here share one cache of it."""
+    with pytest.MonkeyPatch.context() as patch:
+        if "PYTHONDONTWRITEBYTECODE" in os.environ and not _is_compiled():
+            patch.setenv("PYTHONPYCACHEPREFIX", str(tmp_path_factory.mktemp("pycache")))
+        yield
+
+
+@pytest.fixture(scope="module")
+def mini_app(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("miniapp")
+    (root / "miniapp").mkdir()
+    (root / "pyproject.toml").write_text(PYPROJECT)
+    (root / "miniapp" / "__init__.py").touch()
+    (root / "miniapp" / "apps.py").write_text(APPS)
+    return root
+
+
+@pytest.fixture
+def started(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[], set[int]]]:
+    """Ids of all live processes that a test started, which must be none at its end."""
+    token = uuid.uuid4().hex  # inherited by whatever is started, and by nobody else's processes
+    monkeypatch.setenv("FEDUL_TEST", token)
+
+    def ids() -> set[int]:
+        found = set()
+        for process in psutil.process_iter():
+            with contextlib.suppress(psutil.Error, OSError):
+                alive = process.status() != psutil.STATUS_ZOMBIE
+                if alive and process.environ().get("FEDUL_TEST") == token:
+                    found.add(process.pid)
+        return found
+
+    yield ids
+    assert ids() == set()
+
+
+def start(superlink: LocalSuperLink, app: Path, output: Path, **options: object) -> RunOutcome:
+    on_poll = options.pop("on_poll", lambda: None)
+    assert callable(on_poll)
+    return run_app(
+        superlink,
+        app,
+        {"output": str(output), **options},  # type: ignore[dict-item]
+        num_supernodes=2,
+        client_cpus=os.cpu_count() or 1,  # one Ray worker: each takes seconds to start
+        on_poll=on_poll,
+        log_file=output / "flower.log",
+    )
+
+
+class Foreign(http.server.BaseHTTPRequestHandler):
+    """Someone else's SuperLink: healthy, and counts who talks to it."""
+
+    calls = 0
+
+    def do_GET(self) -> None:
+        type(self).calls += 1
+        self.send_response(200)
+        self.end_headers()
+
+    do_POST = do_GET
+
+
+@pytest.mark.ray
+def test_success_then_failure_on_one_superlink(
+    mini_app: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, started: Callable[[], set[int]]
+) -> None:
+    home = tmp_path / "users-home"
+    home.mkdir()
+    monkeypatch.setenv("FLWR_HOME", str(home))
+    monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:9")
+    monkeypatch.setenv("RAY_ADDRESS", "127.0.0.1:9")
+    foreign = None
+    with contextlib.suppress(OSError):  # the port may be in use on a developer's machine
+        foreign = http.server.HTTPServer(("127.0.0.1", 39091), Foreign)
+        threading.Thread(target=foreign.serve_forever, daemon=True).start()
+    polls = 0
+
+    def on_poll() -> None:
+        nonlocal polls
+        polls += 1
+
+    with LocalSuperLink() as superlink:
+        own_home = superlink.home
+        assert (own_home / "config.toml").is_file()
+        assert superlink.pid in started()
+        outcome = start(superlink, mini_app, tmp_path, on_poll=on_poll)
+        assert outcome == RunOutcome("finished:completed", "")
+        assert outcome.succeeded
+        failed = start(superlink, mini_app, tmp_path, fail=True)
+        assert failed == RunOutcome("finished:failed", "ValueError: broken on purpose")
+        assert not failed.succeeded
+    if foreign is not None:
+        foreign.shutdown()
+        foreign.server_close()
+    assert polls > 5
+    assert len((tmp_path / "metrics.jsonl").read_text().splitlines()) == 2
+    log = (tmp_path / "flower.log").read_text()
+    assert "mini round 2 with 2 replies" in log
+    assert "\x1b" not in log
+    assert list(home.iterdir()) == []
+    assert Foreign.calls == 0
+    assert not own_home.exists()
+
+
+@pytest.mark.ray
+@pytest.mark.parametrize("victim", ["superlink", "simulation"])
+def test_a_dead_process_is_a_failure_with_a_reason(
+    victim: str, mini_app: Path, tmp_path: Path, started: Callable[[], set[int]]
+) -> None:
+    with LocalSuperLink() as superlink:
+
+        def kill() -> None:
+            with contextlib.suppress(psutil.Error):  # already dead: this is called again and again
+                if simulation := superlink.simulation():
+                    dying = psutil.Process(superlink.pid) if victim == "superlink" else simulation
+                    dying.kill()
+
+        outcome = start(superlink, mini_app, tmp_path, on_poll=kill)
+    assert outcome.status == "lost"
+    assert ("SuperLink died" if victim == "superlink" else "was killed") in outcome.details
+
+
+@pytest.mark.ray
+@pytest.mark.parametrize(
+    ("number", "target", "exit_code"),
+    [
+        (signal.SIGTERM, "python", 128 + signal.SIGTERM),  # while the SuperLink starts
+        (signal.SIGINT, "raylet", -signal.SIGINT),  # Ctrl-C once Ray is there
+        (signal.SIGKILL, "flwr-simulation", -signal.SIGKILL),
+    ],
+)
+def test_a_signal_leaves_no_process(
+    number: signal.Signals,
+    target: str,
+    exit_code: int,
+    mini_app: Path,
+    tmp_path: Path,
+    started: Callable[[], set[int]],
+) -> None:
+    # What is started in the background of a shell ignores Ctrl-C, and so would its children.
+    program = f"""
+    import signal
+    from pathlib import Path
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    from fedul_flwr.engine.submit import LocalSuperLink, run_app
+    with LocalSuperLink() as superlink:
+        run_app(superlink, Path({str(mini_app)!r}), {{"output": {str(tmp_path)!r}}},
+                num_supernodes=2, on_poll=lambda: None, log_file=Path({str(tmp_path / "l")!r}))
+    """
+    process = subprocess.Popen(
+        [sys.executable, "-c", textwrap.dedent(program)], stderr=subprocess.PIPE
+    )
+    own = psutil.Process(process.pid)
+    wait_for(lambda: any(p.name().startswith(target) for p in own.children(recursive=True)))
+    process.send_signal(number)
+    _, errors = process.communicate(timeout=30)
+    assert process.returncode == exit_code, errors.decode()
+    if number == signal.SIGKILL:  # the SuperLink itself sees to it
+        wait_for(lambda: not started(), seconds=20)
+
+
+def wait_for(condition: Callable[[], bool], seconds: float = 60) -> None:
+    for _ in quiet_seconds(seconds):
+        with contextlib.suppress(psutil.Error):
+            if condition():
+                return
+    raise AssertionError("waited in vain")
+
+
+def test_no_start_is_a_user_error(
+    monkeypatch: pytest.MonkeyPatch, started: Callable[[], set[int]], tmp_path: Path
+) -> None:
+    monkeypatch.setattr("fedul_flwr.engine.superlink._PROGRAM", "no.luck")
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    with (
+        pytest.raises(UserError, match=r"exit code 1(?s:.*)No module named 'no'"),
+        LocalSuperLink(),
+    ):
+        pass
+    assert list(tmp_path.glob("fedul-*")) == []
+
+
+def test_only_a_superlinks_own_home_is_removed(tmp_path: Path) -> None:
+    for name in ("fedul-", "other"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "other" / "config.toml").touch()
+    for path in tmp_path.iterdir():
+        end_superlink(path)
+        assert path.exists()
+
+
+@pytest.fixture(scope="module")
+def nobody(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalSuperLink]:
+    """A SuperLink that does not answer."""
+    superlink = LocalSuperLink()
+    superlink.home = tmp_path_factory.mktemp("home")
+    (superlink.home / "config.toml").write_text(
+        '[superlink]\ndefault = "none"\n\n'
+        '[superlink.none]\naddress = "127.0.0.1:9"\ninsecure = true\n'
+    )
+    superlink._flwr = FlowerProgram(superlink._environment(), superlink.home / "flwr.log")
+    yield superlink
+    superlink.flwr.close()
+
+
+def test_given_no_superlink_when_an_app_is_submitted_then_the_run_is_refused(
+    mini_app: Path, tmp_path: Path, nobody: LocalSuperLink
+) -> None:
+    with pytest.raises(UserError, match=r"^Flower refused the run: Connection to the SuperLink is"):
+        start(nobody, mini_app, tmp_path)
+
+
+def test_given_an_app_that_flower_does_not_take_then_its_reason_is_told(
+    tmp_path: Path, nobody: LocalSuperLink
+) -> None:
+    with pytest.raises(UserError, match=r"cannot be packed.*No such file"):
+        start(nobody, tmp_path, tmp_path)
+    (tmp_path / "pyproject.toml").write_text(PYPROJECT.replace('publisher = "tests"', ""))
+    with pytest.raises(UserError, match=r'^Flower refused the run: (?s:.*)"publisher" missing'):
+        start(nobody, tmp_path, tmp_path)
+
+
+@pytest.mark.parametrize("cpus", [0.5, 10**6])
+def test_given_impossible_cpus_then_the_run_is_refused(
+    cpus: float, mini_app: Path, tmp_path: Path, nobody: LocalSuperLink
+) -> None:
+    with pytest.raises(UserError, match="client CPUs"):
+        run_app(
+            nobody,
+            mini_app,
+            {},
+            num_supernodes=2,
+            client_cpus=cpus,
+            on_poll=lambda: None,
+            log_file=tmp_path / "log",
+        )
+
+
+def test_given_a_command_that_flwr_does_not_know_then_its_words_are_told(
+    nobody: LocalSuperLink,
+) -> None:
+    with pytest.raises(UserError, match=r"`flwr juggle` gave no answer(?s:.*)No such command"):
+        nobody.flwr.ask("juggle")
+
+
+def test_given_a_program_that_has_ended_when_it_is_asked_then_an_error_says_so(
+    tmp_path: Path, started: Callable[[], set[int]]
+) -> None:
+    program = FlowerProgram(os.environ, tmp_path / "log")
+    psutil.Process(started().pop()).kill()
+    with pytest.raises(UserError, match="flwr has ended"):
+        program.ask("list")
+    program.close()
+
+
+def test_settings_reach_flower_as_they_are(tmp_path: Path) -> None:
+    """As a TOML file, which ``flwr run --run-config`` reads."""
+    settings = {
+        **{"text": 'it\'s "ü"\\ \n\t\x01\x7f 😀', "empty": "", "on": True, "off": False},
+        **{"whole": -3, "part": 1e-05, "much": float("inf"), "table.of-one": 0.1},
+    }
+    assert flatten(tomllib.loads(launcher._toml(settings))) == settings
+
+
+class ScriptedProgram:
+    """A program ``flwr`` whose first log breaks off while the run goes on; it notes its orders."""
+
+    def __init__(self) -> None:
+        self.asked: list[tuple[str, ...]] = []
+        self.logs = 0
+        self.end = "finished:completed"
+
+    def lines(self, *arguments: str) -> Iterator[str]:
+        self.logs += 1
+        yield from ["one\n", "\x1b[32mtwo\x1b[0m\n"][: self.logs]
+
+    def ask(self, *arguments: str) -> dict[str, Any]:
+        self.asked.append(arguments)
+        status = self.end if self.logs > 1 else "running"
+        return {"run-id": 7, "runs": [{"status": status, "status-details": "N/A"}]}
+
+
+@pytest.fixture
+def scripted(monkeypatch: pytest.MonkeyPatch) -> LocalSuperLink:
+    """A SuperLink that is kept, with a simulation, and a scripted program."""
+    superlink = LocalSuperLink(keep=True)
+    superlink._flwr = ScriptedProgram()  # type: ignore[assignment]
+    monkeypatch.setattr(LocalSuperLink, "simulation", lambda self: psutil.Process())
+    return superlink
+
+
+def test_given_a_log_that_breaks_off_then_it_is_copied_anew(
+    mini_app: Path, tmp_path: Path, scripted: LocalSuperLink
+) -> None:
+    (tmp_path / "flower.log").write_text("earlier\n")
+    assert start(scripted, mini_app, tmp_path) == RunOutcome("finished:completed", "")
+    assert (tmp_path / "flower.log").read_text() == "earlier\none\ntwo\n"
+
+
+def test_given_a_run_that_was_stopped_then_it_is_a_failure(
+    mini_app: Path, tmp_path: Path, scripted: LocalSuperLink
+) -> None:
+    program: Any = scripted.flwr
+    program.end = "finished:stopped"
+    outcome = start(scripted, mini_app, tmp_path)
+    assert outcome == RunOutcome(
+        "finished:stopped", "Flower reports finished:stopped without a reason."
+    )
+
+
+def test_given_a_superlink_that_is_kept_when_a_run_is_interrupted_then_the_run_is_stopped(
+    mini_app: Path, tmp_path: Path, scripted: LocalSuperLink
+) -> None:
+    def interrupt() -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        start(scripted, mini_app, tmp_path, on_poll=interrupt)
+    program: Any = scripted.flwr
+    assert program.asked[0][0] == "run"
+    assert program.asked[-1] == ("stop", "7")
+
+
+def test_the_cause_of_a_chain_is_told() -> None:
+    log = f"Traceback\n  x\nValueError: no CPUs\nThen\nRuntimeError: {launcher._GENERIC}\n"
+    failed = RunOutcome("finished:failed", launcher._GENERIC)
+    assert launcher._explained(failed, log).details == "ValueError: no CPUs"
+    assert launcher._explained(failed, "") == failed
+
+
+def test_app_files_leave_out_virtual_environments(tmp_path: Path) -> None:
+    for name in ("app/a.py", "env/pyvenv.cfg", "env/b.py", ".hidden/c.py", "pyproject.toml"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).touch()
+    assert copied(tmp_path) == {"app/a.py", "pyproject.toml"}
+
+
+def copied(app: Path) -> set[str]:
+    """Files of the copy of an app."""
+    with tempfile.TemporaryDirectory() as place:
+        app_bundle.copy_app(app, Path(place))
+        return {
+            path.relative_to(place).as_posix() for path in Path(place).rglob("*") if path.is_file()
+        }
+
+
+def test_given_an_app_that_names_its_files_then_no_others_are_copied(tmp_path: Path) -> None:
+    names = ("app/a.py", "app/deep/b.py", "app/deep/c.txt", "runs/d.py", ".gitignore", "README.md")
+    for name in names:
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).touch()
+    (tmp_path / "pyproject.toml").write_text('[tool.flwr.app]\nfab-include = ["app/**/*.py"]\n')
+    assert copied(tmp_path) == {"app/a.py", "app/deep/b.py", ".gitignore", "pyproject.toml"}
+
+
+def test_app_directory_of_a_checkout() -> None:
+    assert app_directory() == Path(__file__).resolve().parents[2]
+
+
+def test_app_directory_of_a_wheel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("fedul_flwr", "strategies", "client_apps", "baselines"):
+        (tmp_path / name / "__pycache__").mkdir(parents=True)
+        (tmp_path / name / "__init__.py").touch()
+    package = tmp_path / "fedul_flwr"
+    monkeypatch.setattr(app_bundle, "__file__", str(package / "engine" / "app_files.py"))
+    with pytest.raises(UserError, match="install"):
+        app_directory()
+    (package / "app_pyproject.toml").write_text("[tool.flwr.app]\n")
+    (package / "app_README.md").write_text("# App\n")
+    app = app_directory()
+    names = {path.relative_to(app).as_posix() for path in app.rglob("*") if path.is_file()}
+    assert names == {
+        *("pyproject.toml", "README.md", "fedul_flwr/__init__.py", "strategies/__init__.py"),
+        *("client_apps/__init__.py", "baselines/__init__.py"),
+    }

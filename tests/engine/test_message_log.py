@@ -1,0 +1,242 @@
+"""Message logs: what travels, once and in order; secrets are found where they are sent."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from flwr.app import ConfigRecord, Context, Message, MetricRecord, RecordDict
+from flwr.clientapp import ClientApp
+from typer.testing import CliRunner
+
+from fedul_flwr.cli.main import app as command_line
+from fedul_flwr.config.run_config import RunConfig
+from fedul_flwr.data.content import Content
+from fedul_flwr.data.seeds import stream
+from fedul_flwr.data.sources import load_source
+from fedul_flwr.engine.in_process import FIRST_NODE_ID, InProcessGrid, task_identity
+from fedul_flwr.engine.message_log import MessageLog, read_message_log
+from fedul_flwr.errors import UserError
+from fedul_flwr.federated.messages import phase_messages, to_record
+from fedul_flwr.learning.features import pixel_features
+from fedul_flwr.propagation.codes import encode
+from tests.strategies.test_dropouts import PREDICT, TRAIN, written
+from tests.support.runs import last_model, metrics, train
+
+Settings = Callable[..., RunConfig]
+COLUMN_BY_COLUMN = np.arange(6, dtype=np.uint64).reshape(2, 3).T
+ODD = {
+    "scalar": np.array(2.5, dtype=np.float32),
+    "none": np.zeros((0, 3)),
+    "by columns": COLUMN_BY_COLUMN,
+    "a/b": np.array([True, False]),
+}
+"""Arrays without axes, without entries, in another order, and with a name like a path."""
+VALUES = {
+    **{"number": 2**62, "third": 1 / 3, "text": "\u00fc\n", "yes": True, "key": b"\x00\xff"},
+    **{"numbers": [1, 2], "texts": ["a", "b"], "keys": [b"", b"\x01"], "none": [0.5, float("inf")]},
+}
+
+
+@pytest.fixture
+def identity() -> Iterator[None]:
+    with task_identity():
+        yield
+
+
+def answering(fails: int | None = None) -> ClientApp:
+    """An app that sends back what it gets, and its number; one client of it fails."""
+    app = ClientApp()
+
+    def answer(message: Message, context: Context) -> Message:
+        number = int(context.node_config["partition-id"])
+        content, message.content = message.content, RecordDict()
+        if number == fails:
+            raise ValueError("no power")
+        content["numbers"] = MetricRecord({"client": number})
+        return Message(content, reply_to=message)
+
+    app.train()(answer)
+    app.query("phase")(answer)
+    return app
+
+
+def train_message(client: int) -> Message:
+    content = {"config": ConfigRecord(dict(VALUES)), "rows": to_record({"x": np.arange(client)})}
+    return Message(RecordDict({"arrays": to_record(ODD), **content}), client + 1000, "train")
+
+
+@pytest.mark.usefixtures("identity")
+def test_all_that_travels_once_and_in_order(tmp_path: Path) -> None:
+    grid = InProcessGrid(answering(), 3, {}, MessageLog(tmp_path))
+    list(grid.send_and_receive([train_message(2), train_message(0)]))
+    (asked,) = phase_messages("greet", {FIRST_NODE_ID + 1: Content(values={"n": 1})})
+    assert len(list(grid.pull_messages(grid.push_messages([asked])))) == 1
+    found = list(read_message_log(tmp_path))
+    assert [message.number for message in found] == [1, 2, 3, 4, 5, 6]
+    assert [message.direction for message in found] == ["to client", "to server"] * 3
+    assert [message.client for message in found] == [2, 2, 0, 0, 1, 1]
+    assert [message.type for message in found] == ["train"] * 4 + ["query.phase"] * 2
+    assert [message.phase for message in found] == [None] * 4 + ["greet"] * 2
+    assert [message.error for message in found] == [None] * 6
+    for message in found[:4]:
+        told = {"numbers": {"client": message.client}} if message.direction == "to server" else {}
+        assert message.values == {"config": VALUES, **told}
+        names = [("arrays", name) for name in ODD] + [("rows", "x")]
+        assert [(array.record, array.name) for array in message.arrays] == names
+        all_sent = [*ODD.values(), np.arange(message.client)]
+        for array, sent in zip(message.arrays, all_sent, strict=True):
+            assert array.numpy().dtype == sent.dtype
+            np.testing.assert_array_equal(array.numpy(), sent, strict=True)
+    assert found[4].values == {"config": {"n": 1, "phase": "greet"}}
+    assert found[5].arrays == ()
+
+
+@pytest.mark.usefixtures("identity")
+def test_what_lies_on_disk(tmp_path: Path) -> None:
+    grid = InProcessGrid(answering(), 1, {}, MessageLog(tmp_path))
+    message = train_message(0)
+    data = [array.data for array in message.content.array_records["arrays"].values()]
+    list(grid.send_and_receive([message]))
+    line = json.loads((tmp_path / "messages.jsonl").read_text().split("\n")[0])
+    assert line["values"]["config"]["key"] == {"hex": "00ff"}
+    assert line["values"]["config"]["keys"] == [{"hex": ""}, {"hex": "01"}]
+    assert line["arrays"][2] == {
+        **{"record": "arrays", "name": "by columns", "dtype": "uint64", "shape": [3, 2]},
+        **{"bytes": len(data[2]), "sha256": sha256(data[2]).hexdigest()},
+        "file": "arrays/000001.npz",
+    }
+    with np.load(tmp_path / "arrays" / "000001.npz") as file:
+        np.testing.assert_array_equal(file["arr_2"], COLUMN_BY_COLUMN)
+    first = next(read_message_log(tmp_path))
+    assert [array.travelled() for array in first.arrays[:4]] == data
+
+
+@pytest.mark.usefixtures("identity")
+def test_what_is_hidden_behind_an_array_is_there(tmp_path: Path) -> None:
+    message = train_message(0)
+    array = message.content.array_records["rows"]["x"]
+    array.data += b"behind"
+    list(InProcessGrid(answering(), 1, {}, MessageLog(tmp_path)).send_and_receive([message]))
+    recorded = next(read_message_log(tmp_path)).arrays[-1]
+    assert recorded.numpy().shape == (0,)
+    assert recorded.travelled().endswith(b"behind")
+
+
+@pytest.mark.usefixtures("identity")
+def test_a_client_that_fails(tmp_path: Path) -> None:
+    grid = InProcessGrid(answering(fails=1), 2, {}, MessageLog(tmp_path))
+    replies = list(grid.send_and_receive([train_message(1), train_message(0)]))
+    assert [reply.has_error() for reply in replies] == [True, False]
+    sent, failed, *others = read_message_log(tmp_path)
+    # The client had emptied its message before it failed.
+    assert sent.values == {"config": VALUES}
+    assert len(sent.arrays) == 5
+    assert (failed.direction, failed.client, failed.type) == ("to server", 1, "train")
+    assert (failed.error, failed.values, failed.arrays) == ("no power", {}, ())
+    assert [message.error for message in others] == [None, None]
+
+
+@pytest.mark.usefixtures("identity")
+def test_lines_are_there_as_messages_are_sent(tmp_path: Path) -> None:
+    app, seen = ClientApp(), []
+
+    @app.train()
+    def answer(message: Message, context: Context) -> Message:
+        seen.append(len((tmp_path / "messages.jsonl").read_text().splitlines()))
+        return Message(RecordDict(), reply_to=message)
+
+    grid = InProcessGrid(app, 2, {}, MessageLog(tmp_path))
+    list(grid.send_and_receive([train_message(0), train_message(1)]))
+    assert seen == [1, 3]
+    with (tmp_path / "messages.jsonl").open("a") as file:
+        file.write('{"number": 5, "direc')  # it ended in the midst of a line
+    assert [message.number for message in read_message_log(tmp_path)] == [1, 2, 3, 4]
+
+
+def test_codes_are_found_where_they_are_sent(settings: Settings, tmp_path: Path) -> None:
+    plain = train(settings(**PREDICT), 3)
+    recorded = train(settings(**PREDICT), 3, message_log=tmp_path / "t")
+    assert written(recorded) == written(plain)
+    images, seed = load_source("digits").train.images, stream(0, "codes", 0).bytes(32)
+    with np.load(recorded / "split.npz") as split:
+        points = np.split(split["points"], split["bounds"][1:-1])
+    found = [m for m in read_message_log(tmp_path / "t") if m.phase == "xclp-compare"]
+    assert [message.client for message in found] == [0, 0, 1, 1, 2, 2]
+    for asked, answer in zip(found[::2], found[1::2], strict=True):
+        assert {array.name: array.numpy().tobytes() for array in asked.arrays} == {"seed": seed}
+        codes, labeled = answer.arrays
+        assert (codes.name, labeled.name) == ("codes", "labeled")
+        features = pixel_features(images, points[answer.client])
+        np.testing.assert_array_equal(codes.numpy(), encode(features, seed, 256))
+
+
+def test_training_is_the_same_and_models_are_recorded(settings: Settings, tmp_path: Path) -> None:
+    plan = {**TRAIN, "num_rounds": 2}
+    plain = train(settings(**plan), 3)
+    recorded = train(settings(**plan), 3, message_log=tmp_path / "t")
+    assert metrics(recorded) == metrics(plain)
+    for name, array in last_model(plain).items():
+        np.testing.assert_array_equal(last_model(recorded)[name], array)
+    found = list(read_message_log(tmp_path / "t"))
+    trained = [m for m in found if m.type == "train" and m.direction == "to server"]
+    for part in (trained[:3], trained[3:]):  # in each round, in the order of sending
+        assert sorted(message.client for message in part) == [0, 1, 2]
+    # Clients weigh alike: the last model is the mean of the three that were sent last.
+    sent: list[dict[str, Any]] = [
+        {array.name: array.numpy() for array in message.arrays} for message in trained[3:]
+    ]
+    for name, array in last_model(recorded).items():
+        mean = np.mean([arrays[name] for arrays in sent], axis=0)
+        np.testing.assert_allclose(array, mean, rtol=1e-5, atol=1e-7)
+
+
+def test_a_directory_must_be_empty(settings: Settings, tmp_path: Path) -> None:
+    MessageLog(tmp_path / "new" / "below")
+    (tmp_path / "empty").mkdir()
+    MessageLog(tmp_path / "empty")
+    config = settings(**PREDICT)
+    with pytest.raises(UserError) as error:
+        train(config, 3, message_log=tmp_path / "empty")
+    words = f"MessageLog {tmp_path / 'empty'} must be a new or an empty directory."
+    assert str(error.value) == words
+    assert not Path(config.output).exists()
+    (tmp_path / "file").touch()
+    with pytest.raises(UserError, match=r"Cannot write to .*file \(File exists\)\.$"):
+        MessageLog(tmp_path / "file")
+
+
+def test_nothing_to_read(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"none holds no message log\.$"):
+        list(read_message_log(tmp_path / "none"))
+    MessageLog(tmp_path / "new")
+    assert list(read_message_log(tmp_path / "new")) == []
+
+
+@pytest.mark.parametrize("command", ["run", "label"])
+def test_from_the_command_line(
+    command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    method = 'method="xclp-predict" xclp.num-bits=256 xclp-predict.compare=false'
+    options = ["--num-supernodes", "3", "--output", "out", "-c", method, "--message-log", "t"]
+    refused = CliRunner().invoke(command_line, [command, *options])
+    assert refused.exit_code == 1
+    assert refused.stderr == "Error: --message-log t needs --in-process.\n"
+    assert list(tmp_path.iterdir()) == []
+    done = CliRunner().invoke(command_line, [command, "--in-process", *options])
+    assert done.exit_code == 0, done.output
+    phases = [message.phase for message in read_message_log(tmp_path / "t")]
+    # Each of three clients is asked and answers; the first says hello.
+    names = ("setup", *["xclp-compare"] * 5, "xclp-sum", "xclp-label")
+    assert phases == ["describe"] * 2 + [name for name in names for _ in range(6)]
+    options[3] = "o"
+    again = CliRunner().invoke(command_line, [command, "--in-process", *options])
+    assert again.exit_code == 1
+    assert again.stderr == "Error: MessageLog t must be a new or an empty directory.\n"
+    assert not (tmp_path / "o").exists()

@@ -1,0 +1,327 @@
+"""The labels of "unlabeled" data never reach a client's code: by type, by import, by file."""
+
+from __future__ import annotations
+
+import ast
+import dataclasses
+import inspect
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import baselines.all_labels
+import baselines.fedllp
+import baselines.fedpl
+import baselines.fedsem
+import baselines.fedsiam
+import baselines.fixmatch
+import baselines.labels_only
+import baselines.local_lp
+import baselines.pseudo_label
+import baselines.uda
+import client_apps.fedmatch
+import client_apps.fedul
+import client_apps.fedul_consistency
+import client_apps.xclp
+import client_apps.xclp_predict
+import fedul_flwr.federated.client
+import fedul_flwr.federated.client_data
+import fedul_flwr.federated.local_training
+import fedul_flwr.federated.staged_training
+import fedul_flwr.federated.streamed_training
+import fedul_flwr.learning.pseudo_label_task
+import fedul_flwr.propagation.client
+import fedul_flwr.propagation.client_noise
+import fedul_flwr.propagation.graph_points
+from baselines.supervised import SupervisedClient
+from client_apps.fedul import FedULClient
+from fedul_flwr.config.fedul import UnlabeledSetSettings
+from fedul_flwr.data.content import Content
+from fedul_flwr.data.set_generator import generate_sets
+from fedul_flwr.data.types import UnlabeledSets
+from fedul_flwr.federated.client_data import PartlyLabeledData
+from fedul_flwr.federated.streamed_training import streamed_batches
+from fedul_flwr.methods import METHODS
+from tests.support.given_labels_method import GIVEN, GIVEN_METHOD
+from tests.support.label_audit import (
+    AUDITED,
+    PARTLY_LABELED,
+    UNLABELED,
+    Build,
+    build_federation,
+    files_opened,
+    names_below,
+)
+from tests.support.local_tasks import points_of, training_points
+
+
+@pytest.fixture
+def federation(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Build:
+    monkeypatch.setenv("FEDUL_CACHE", str(tmp_path / "federation" / "cache"))
+    return partial(build_federation, tmp_path / "federation")
+
+
+def test_unlabeled_sets_have_no_place_for_a_label() -> None:
+    fields = {field.name for field in dataclasses.fields(UnlabeledSets)}
+    # Priors, told and drawn, have a row for a set, none for a point.
+    assert fields == {"images", "points", "sets", "priors", "drawn_priors", "names"}
+    none: Any = 0
+    with pytest.raises(TypeError, match="'labels'"):
+        UnlabeledSets(*[none] * 4, labels=none)  # type: ignore[call-arg]
+
+
+FORBIDDEN = {
+    *("open_labeled_points", "LabeledPoints", "build_split", "read_split", "Split"),
+    *("ClientTruth", "SetTruth", "LabelTruth", "read_sets", "read_given", "load_split"),
+    *("read_source", "load_source", "Source", "ImageArrays", "GeneratedSets", "generate_sets"),
+    *("server_data", "evaluation", "truth", "true_priors"),
+}
+
+
+@pytest.mark.parametrize(
+    "module",
+    [
+        *(fedul_flwr.federated.client, fedul_flwr.federated.client_data),
+        *(fedul_flwr.federated.local_training, fedul_flwr.federated.staged_training),
+        *(fedul_flwr.federated.streamed_training, fedul_flwr.learning.pseudo_label_task),
+        *(fedul_flwr.propagation.client, fedul_flwr.propagation.client_noise),
+        fedul_flwr.propagation.graph_points,
+        *(client_apps.fedul, client_apps.fedul_consistency),
+        *(baselines.fedpl, baselines.fedllp),
+        *(client_apps.xclp, client_apps.xclp_predict),
+        *(baselines.labels_only, baselines.local_lp, baselines.pseudo_label),
+        *(baselines.fedsem, baselines.fedsiam),
+        client_apps.fedmatch,
+        *(baselines.uda, baselines.fixmatch, baselines.all_labels),
+    ],
+)
+def test_clients_import_nothing_that_carries_labels(module: Any) -> None:
+    names: set[str] = set()
+    for node in ast.walk(ast.parse(inspect.getsource(module))):
+        if isinstance(node, (ast.Import, ast.ImportFrom)):
+            names |= {part for alias in node.names for part in alias.name.split(".")}
+            names |= set((getattr(node, "module", "") or "").split("."))
+        elif isinstance(node, ast.Attribute):
+            names.add(node.attr)
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+            names |= {Path(node.value).stem}
+    assert "set_generator" not in names
+    assert names & FORBIDDEN == set()
+
+
+@pytest.mark.parametrize("overlap", ["disjoint", "shared"])
+@pytest.mark.parametrize("selection", ["auto", "heldout"])
+def test_no_phase_opens_a_file_with_labels(federation: Build, selection: str, overlap: str) -> None:
+    run = federation(selection=selection, **{"fedul.overlap": overlap})
+    with files_opened() as paths:
+        run.client().on_phase("describe", Content())
+        run.prepare()
+        run.fit()
+        run.client().evaluate(run.parameters(), {"server-round": 1})
+    assert names_below(paths, run.root) == {"train_images.npy", "sets.npz"}
+
+
+@pytest.mark.parametrize("method", UNLABELED)
+def test_no_method_on_unlabeled_sets_opens_a_file_with_labels(
+    federation: Build, method: str
+) -> None:
+    # The second round of FedPL takes its labels from the model.
+    of_fedpl = {"fedpl.warm-up-rounds": 1, "fedpl.relabel": True} if method == "fedpl" else {}
+    run, kind = federation(method=method, **of_fedpl), UNLABELED[method]
+    with files_opened() as paths:
+        run.prepare(kind=kind)
+        for server_round in (1, 2):
+            run.client(kind=kind).fit(run.parameters(), {"server-round": server_round})
+    assert names_below(paths, run.root) == {"train_images.npy", "sets.npz"}
+
+
+@pytest.mark.parametrize("method", PARTLY_LABELED)
+def test_no_method_on_partly_labeled_points_opens_a_file_with_all_labels(
+    federation: Build, method: str
+) -> None:
+    run, kind = federation(method=method), PARTLY_LABELED[method]
+    with files_opened() as paths:
+        run.rounds(kind)
+    assert names_below(paths, run.root) == {"train_images.npy", "given.npz"}
+
+
+@pytest.mark.parametrize("method", ["fedmatch", "uda", "fixmatch"])
+def test_with_labels_at_the_server_clients_have_none(federation: Build, method: str) -> None:
+    at_server = {"scenario.labels-at": "server", "server-fraction": 0.1}
+    run, kind = federation(method=method, **at_server), PARTLY_LABELED[method]
+    with files_opened() as paths:
+        before = run.rounds(kind)
+        client = run.client(kind=kind)
+        assert isinstance(client.data, PartlyLabeledData)
+        assert client.register()["num-labeled"] == 0
+        now = client.round({"server-round": 1})
+        data = points_of(streamed_batches(client.data, now)[0])
+    assert len(data.points) == len(client.data.examples.points)
+    assert (data.targets == -1).all()
+    opened = {file for file in map(Path, paths) if file.is_relative_to(run.root)}
+    assert {file.name for file in opened} == {"train_images.npy", "given.npz"}
+    with np.load(run.split / "given.npz") as given, np.load(run.split / "truth.npz") as truth:
+        assert (given["labels"] == -1).all()
+        # Nor has a client one of the server's points.
+        assert len(truth["server"]) == 30
+        assert not np.isin(given["points"], truth["server"]).any()
+    run.permute_truth()
+    assert equal(before, run.rounds(kind))
+
+
+def test_the_clients_of_all_methods_but_supervised_are_audited() -> None:
+    clients = {method.client for method in METHODS.values() if method.data != "labels"}
+    clients -= {METHODS["server-only"].client}  # the bare base class: it has no training at all
+    audited = {GIVEN_METHOD: GIVEN} | METHODS
+    assert clients | {GIVEN.client} == {audited[name].client for name in AUDITED}
+    assert all(audited[name].client.endswith(f":{kind.__name__}") for name, kind in AUDITED.items())
+
+
+def test_the_audit_notices_labels_that_are_read(federation: Build) -> None:
+    run = federation(method="supervised")
+    run.prepare(kind=SupervisedClient)
+    with files_opened() as paths:
+        run.fit(kind=SupervisedClient)
+    assert "labels.npz" in names_below(paths, run.root)
+    assert "truth.npz" not in names_below(paths, run.root)  # the server's part is in there
+    with files_opened() as paths:
+        np.load(run.source / "train_labels.npy", mmap_mode="r")
+    assert names_below(paths, run.root) == {"train_labels.npy"}
+
+
+def equal(one: list[Any], other: list[Any]) -> bool:
+    return all(np.array_equal(a, b) for a, b in zip(one, other, strict=True))
+
+
+@pytest.mark.parametrize("method", AUDITED)
+def test_other_labels_on_disk_change_nothing_that_a_client_sends(
+    federation: Build, method: str
+) -> None:
+    run, kind = federation(method=method), AUDITED[method]
+    before = run.rounds(kind)
+    assert equal(before, run.rounds(kind))
+    run.permute_truth()
+    assert equal(before, run.rounds(kind))
+
+
+@pytest.mark.parametrize("method", PARTLY_LABELED)
+def test_other_given_labels_do_change_what_is_sent(federation: Build, method: str) -> None:
+    run, kind = federation(method=method), PARTLY_LABELED[method]
+    before = run.rounds(kind)
+    run.change_given()
+    assert not equal(before, run.rounds(kind))
+
+
+def test_other_labels_do_change_a_supervised_client(federation: Build) -> None:
+    run = federation(method="supervised")
+    before = run.rounds(SupervisedClient)
+    run.permute_truth()
+    assert not equal(before, run.rounds(SupervisedClient))
+
+
+def test_training_works_where_there_are_no_labels_at_all(federation: Build) -> None:
+    run = federation()
+    for file in [*run.source.iterdir(), *run.split.iterdir()]:
+        if file.name not in ("train_images.npy", "sets.npz"):
+            file.unlink()
+    run.prepare()
+    _, examples, metrics = run.fit()
+    assert examples > 100
+    assert 0 < metrics["loss"] < 10
+
+
+def test_targets_are_indices_of_sets(federation: Build) -> None:
+    run = federation(**{"fedul.num-sets": 9})
+    run.prepare()
+    client = run.client()
+    assert isinstance(client, FedULClient)
+    data = training_points(client)
+    np.testing.assert_array_equal(data.targets, client.data.sets.sets)
+    np.testing.assert_array_equal(data.points, client.data.sets.points)
+    assert set(data.targets) == set(range(9))  # more than there are classes
+
+
+def test_the_server_hears_a_verdict_and_no_priors(federation: Build) -> None:
+    values = federation().prepare().values
+    assert set(values) == {
+        *("partition-id", "num-partitions", "own-data"),
+        *("reason", "num-sets", "num-points", "condition-number"),
+    }
+    assert values["num-sets"] == 5
+    assert values["reason"] == ""
+
+
+def test_priors_are_sent_where_that_is_asked_for(federation: Build) -> None:
+    run = federation(**{"fedul.share-priors": True})
+    values = run.prepare().values
+    client = run.client()
+    assert isinstance(client, FedULClient)
+    np.testing.assert_array_equal(np.reshape(values["priors"], (5, 4)), client.data.sets.priors)
+    assert values["set-sizes"] == client.data.sets.set_sizes.tolist()
+
+
+@pytest.mark.parametrize("overlap", ["disjoint", "shared"])
+def test_held_out_points_are_trained_on_in_no_set(federation: Build, overlap: str) -> None:
+    options = {"fedul.overlap": overlap, "fedul.heldout-fraction": 0.5, "fedul.num-sets": 12}
+    run = federation(selection="heldout", **options)
+    run.prepare()
+    client = run.client()
+    assert isinstance(client, FedULClient)
+    sets, mask = client.data.sets, client.held_out
+    data = training_points(client)
+    assert mask.sum() > 20
+    assert not np.isin(data.points, sets.points[mask]).any()
+    if overlap == "disjoint":
+        assert len(data.points) + mask.sum() == len(sets.points)
+        assert mask.sum() == len(sets.points) // 2
+    else:
+        assert len(np.unique(sets.points)) < len(sets.points)
+    again = run.client()
+    assert isinstance(again, FedULClient)
+    np.testing.assert_array_equal(again.held_out, mask)
+
+
+def test_holding_out_keeps_the_class_priors_of_shared_sets(federation: Build) -> None:
+    run = federation(selection="heldout")
+    run.prepare()
+    client = run.client()
+    assert isinstance(client, FedULClient)
+    # Client 0 of the paper's Non-IID benchmark (table D.5), M = 10, one tenth held out.
+    labels = np.repeat(np.arange(10), [4498, 4646, 56, 56, 54, 57, 54, 60, 60, 54])
+    table = UnlabeledSetSettings.parse({"overlap": "shared"})
+    made = generate_sets(labels, np.arange(len(labels)), 10, 0, table, seed=0)
+    images = np.zeros((len(labels), 1, 1, 1), dtype=np.uint8)
+    client.data.__dict__["sets"] = UnlabeledSets(images, made.points, made.sets, made.priors)
+    data = training_points(client)
+    for m in range(10):
+        left = np.bincount(labels[data.points[data.targets == m]], minlength=10)
+        # Sets of 250 points and more: leaving out a tenth moves a share by 0.01 (one deviation).
+        np.testing.assert_allclose(left / left.sum(), made.priors[m], atol=0.05)
+
+
+def test_nothing_held_out_is_an_answer_without_weight(federation: Build) -> None:
+    run = federation(selection="heldout", **{"fedul.heldout-fraction": 0.001})
+    run.prepare()
+    client = run.client()
+    assert isinstance(client, FedULClient)
+    assert len(client.data.sets.points) < 1000  # int(0.001 · n) = 0
+    loss, examples, metrics = client.evaluate(run.parameters(), {"server-round": 1})
+    assert (loss, examples, metrics) == (0.0, 0, {})
+
+
+def test_no_set_is_held_out_whole(federation: Build) -> None:
+    # 40 sets of about four points, half of the points held out: some set would lose all.
+    run = federation(selection="heldout", **{"fedul.num-sets": 40, "fedul.heldout-fraction": 0.5})
+    run.prepare()
+    client = run.client()
+    assert isinstance(client, FedULClient)
+    left = np.bincount(training_points(client).targets, minlength=40)
+    assert (left[client.data.sets.set_sizes > 0] > 0).all()
+    assert (
+        0.3 * len(client.data.sets.points)
+        < client.held_out.sum()
+        < 0.5 * len(client.data.sets.points)
+    )

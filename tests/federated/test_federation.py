@@ -1,0 +1,83 @@
+"""Finding the nodes of a run, and numbers that come with their messages."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from flwr.app import Message
+from flwr.serverapp import Grid
+
+from fedul_flwr.config.run_config import RunConfig
+from fedul_flwr.data.content import Content, count, number, numbers
+from fedul_flwr.engine.in_process import FIRST_NODE_ID
+from fedul_flwr.errors import BadMessageError, UserError
+from tests.support.runs import MeddlingGrid, as_error, metrics, train
+
+Settings = Callable[..., RunConfig]
+QUICK: dict[str, Any] = {
+    **{"model": "mlp", "num_rounds": 1, "local_epochs": 1, "points_per_client": 60},
+}
+
+
+def failing(change: Callable[[Message], Message]) -> Callable[[Grid], Grid]:
+    """The first node's answer to ``describe`` is another."""
+
+    def meddle(call: int, replies: list[Message]) -> list[Message]:
+        return [change(replies[0]), *replies[1:]] if call == 0 else replies
+
+    return lambda grid: MeddlingGrid(grid, meddle)
+
+
+def silent_about_itself(reply: Message) -> Message:
+    del reply.content["config"]["num-partitions"]
+    return reply
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        (lambda reply: as_error(reply, "disk full"), 'it says "disk full"'),
+        (silent_about_itself, "A message came with no valid num-partitions."),
+    ],
+)
+def test_the_first_node_fails(
+    settings: Settings, change: Callable[[Message], Message], reason: str
+) -> None:
+    with pytest.raises(UserError) as error:
+        train(settings(**QUICK), 3, wrap_grid=failing(change))
+    assert str(error.value) == f"Node {FIRST_NODE_ID}: {reason}"
+    # Another one knows as well how many there are.
+    config = settings(**QUICK, on_client_failure="continue")
+    directory = train(config, 3, wrap_grid=failing(change))
+    assert [line["clients"] for line in metrics(directory)] == [3]
+
+
+def test_no_node_says_who_it_is(settings: Settings) -> None:
+    def lose(call: int, replies: list[Message]) -> list[Message]:
+        return [as_error(reply, "disk full") for reply in replies]
+
+    config = settings(**QUICK, on_client_failure="continue")
+    with pytest.raises(UserError, match=r"^No client has said who it is\.$"):
+        train(config, 1, wrap_grid=lambda grid: MeddlingGrid(grid, lose))
+
+
+def test_numbers_that_come_with_a_message() -> None:
+    content = Content(values={"n": 0, "below": -1, "x": 1.5, "all": [1, 2.5], "none": []})
+    assert (number(content, "below"), count(content, "n")) == (-1, 0)
+    np.testing.assert_array_equal(numbers(content, "all"), [1.0, 2.5])
+    assert numbers(content, "none").shape == (0,)
+    with pytest.raises(BadMessageError, match=r"^A message came with below below 0\.$"):
+        count(content, "below")
+    for read in (number, count):
+        for key in ("x", "all", "gone"):
+            with pytest.raises(BadMessageError, match=rf"^A message came with no valid {key}\.$"):
+                read(content, key)
+
+
+@pytest.mark.parametrize("value", [3.0, "x", [1.0, float("nan")], ["1"], None])
+def test_what_is_no_list_of_numbers(value: Any) -> None:
+    with pytest.raises(BadMessageError, match=r"^A message came with no valid priors\.$"):
+        numbers(Content(values={"priors": value}), "priors")

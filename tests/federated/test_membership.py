@@ -1,0 +1,408 @@
+"""Clients that come late, go, come back, or are somebody else."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from flwr.serverapp import Grid
+
+from baselines.labels_only import LabelsOnly
+from fedul_flwr.config.run_config import RunConfig
+from fedul_flwr.data.content import Content
+from fedul_flwr.errors import UserError
+from fedul_flwr.federated.messages import CONFIG, SETUP_BEFORE, phase_of
+from fedul_flwr.methods import METHODS, Method
+from tests.support.fake_fleet import OWNERS, Flock, write_owners
+from tests.support.runs import last_model, metrics, summary, train
+
+Settings = Callable[..., RunConfig]
+Run = Callable[..., tuple[Path, Flock]]
+ALL = range(4)
+LENIENT = {"on_client_failure": "continue"}
+
+
+@pytest.fixture
+def run(settings: Settings, tmp_path: Path) -> Run:
+    """``run(there=…, **settings)`` of four owners; results, and what was heard."""
+    write_owners(tmp_path / "owners", 4)
+
+    def start(
+        there: Callable[[int], Any] = lambda round: ALL,
+        partitions: Any = ALL,
+        announced: int = 4,
+        forgets: Any = (),
+        fails: Any = (),
+        silent: Any = (),
+        registered: Any = (),
+        **options: Any,
+    ) -> tuple[Path, Flock]:
+        flocks: list[Flock] = []
+
+        def wrap(grid: Grid) -> Grid:
+            flocks.append(
+                Flock(
+                    grid,
+                    tmp_path / "owners",
+                    partitions=partitions,
+                    announced=announced,
+                    there=there,
+                    forgets=forgets,
+                    fails=fails,
+                    silent=silent,
+                    registered=registered,
+                )
+            )
+            return flocks[-1]
+
+        return train(settings(**{**OWNERS, **options}), 1, wrap_grid=wrap), flocks[-1]
+
+    return start
+
+
+def counts(directory: Path) -> list[tuple[int, int]]:
+    return [(line["clients"], line["failures"]) for line in metrics(directory)]
+
+
+def federation(directory: Path) -> dict[int, str]:
+    found = json.loads((directory / "federation.json").read_text())["clients"]
+    return {client["id"]: client["status"] for client in found}
+
+
+def same(one: Path, other: Path) -> bool:
+    pairs = [(array, last_model(other)[name]) for name, array in last_model(one).items()]
+    return all(np.array_equal(a, b) for a, b in pairs)
+
+
+def test_where_nothing_changes_nobody_is_asked_again(run: Run) -> None:
+    directory, flock = run()
+    assert flock.heard[1] == [
+        *[("describe", n) for n in ALL],
+        *[("setup", n) for n in ALL],
+        *flock.heard[1][8:],
+    ]
+    for number in (2, 3, 4):
+        assert sorted(flock.heard[number]) == [("train", node) for node in ALL]
+    assert counts(directory) == [(4, 0)] * 4
+
+
+# Late
+
+
+def late(round: int) -> range:
+    return ALL if round > 2 else range(3)
+
+
+def test_who_comes_late_joins(run: Run, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO", logger="flwr")
+    directory, flock = run(late, **LENIENT)
+    assert counts(directory) == [(3, 0), (3, 0), (4, 0), (4, 0)]
+    assert flock.heard[3][:2] == [("describe", 3), ("setup", 3)]
+    assert flock.asked(3, "train") == [0, 1, 2, 3]
+    assert len(flock.heard[2]) == 3
+    assert len(flock.heard[4]) == 4
+    assert federation(directory) == dict.fromkeys(ALL, "accepted")
+    assert summary(directory)["num_clients"] == 4
+    started = "Only 3 of 4 nodes connected within connect-timeout = 0.05 s. The run starts with"
+    assert started in caplog.text
+    assert "Round 3: clients that have joined: 3" in caplog.text
+
+
+def test_with_stop_all_have_to_be_there_at_first(run: Run) -> None:
+    with pytest.raises(UserError) as error:
+        run(late)
+    assert str(error.value) == "Only 3 of 4 nodes connected within connect-timeout = 0.05 s."
+
+
+@pytest.mark.parametrize("policy", ["stop", "continue"])
+def test_more_than_announced_may_join(run: Run, policy: str) -> None:
+    directory, _ = run(late, announced=3, on_client_failure=policy)
+    assert counts(directory) == [(3, 0), (3, 0), (4, 0), (4, 0)]
+
+
+@pytest.mark.parametrize("policy", ["stop", "continue"])
+def test_nobody_comes(run: Run, policy: str) -> None:
+    with pytest.raises(UserError, match=r"^Only 0 of 1 nodes connected within connect-timeout"):
+        run(lambda round: [], on_client_failure=policy)
+
+
+# Back again
+
+
+def test_who_was_restarted_is_prepared_again(run: Run) -> None:
+    """Node 1 is gone in round 2, and back in round 3 without a memory."""
+    away = lambda round: [0, 2, 3] if round == 2 else ALL  # noqa: E731
+    directory, flock = run(away, forgets=[(3, 1)], **LENIENT)
+    assert counts(directory) == [(4, 0), (3, 1), (4, 0), (4, 0)]
+    assert flock.heard[3][0] == ("setup", 1)
+    assert flock.asked(3, "setup") == [1]
+    assert flock.asked(3, "train") == [0, 1, 2, 3]
+    prepared = [message for message in flock.told if phase_of(message) == "setup"]
+    before = [message.content[CONFIG].get(SETUP_BEFORE) for message in prepared]
+    assert before == [None, None, None, None, True]
+
+
+def test_who_failed_is_prepared_again_once(run: Run) -> None:
+    directory, flock = run(fails=[(2, 1)], forgets=[(3, 1)], **LENIENT)
+    assert counts(directory) == [(4, 0), (3, 1), (4, 0), (4, 0)]
+    assert [flock.asked(number, "setup") for number in (2, 3, 4)] == [[], [1], []]
+
+
+def test_without_being_prepared_a_client_says_so(
+    run: Run, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("WARNING", logger="flwr")
+    directory, _ = run(forgets=[(2, 1)], **LENIENT)
+    assert counts(directory) == [(4, 0), (3, 1), (4, 0), (4, 0)]
+    assert (
+        '1 client(s) failed in round 2: Client 1: it says "It has no setup of this run, or has '
+        'lost it: the server has to send it first"'
+    ) in caplog.text
+
+
+def test_with_stop_a_node_that_is_gone_ends_the_run(run: Run) -> None:
+    with pytest.raises(UserError) as error:
+        run(lambda round: [0, 2, 3] if round == 2 else ALL)
+    assert str(error.value) == (
+        "1 client(s) failed in round 2: Client 1: its node is not connected "
+        "(on-client-failure = 'continue' goes on without)."
+    )
+
+
+def test_all_are_gone(run: Run) -> None:
+    with pytest.raises(UserError, match=r"^Round 2: no client is left to train\.$"):
+        run(lambda round: ALL if round == 1 else [], **LENIENT)
+
+
+def test_who_is_away_is_not_drawn_where_others_are(run: Run) -> None:
+    """Half of four is two, and three are there; in round 1 and from round 4 on all are."""
+    half = {"fraction_train": 0.5, "num_rounds": 6, **LENIENT}
+    full = run(**half)[1]
+    away = full.asked(2, "train")[0]
+    rest = [node for node in ALL if node != away]
+    directory, flock = run(lambda round: rest if round in (2, 3) else ALL, **half)
+    assert counts(directory) == [(2, 0)] * 6
+    assert all(away not in flock.asked(number, "train") for number in (2, 3))
+    for number in (1, 4, 5, 6):
+        assert flock.asked(number, "train") == full.asked(number, "train")
+
+
+def test_where_too_few_are_there_they_are_drawn_from_all(run: Run) -> None:
+    """Three quarters of four are three, and only two are there: one or two of them are drawn."""
+    plan = {"fraction_train": 0.75, **LENIENT}
+    full = run(**plan)[1]
+    directory, flock = run(lambda round: [0, 1] if round > 1 else ALL, **plan)
+    for number in (2, 3, 4):
+        drawn = full.asked(number, "train")
+        here = [node for node in drawn if node in (0, 1)]
+        assert flock.asked(number, "train") == here
+        assert counts(directory)[number - 1] == (len(here), 3 - len(here))
+
+
+# There, and silent
+
+
+def test_a_member_that_hangs_holds_up_one_round(run: Run) -> None:
+    """Node 1 is silent in rounds 2 to 5, gone in round 6, and back from then on."""
+    directory, flock = run(
+        lambda round: [0, 2, 3] if round == 6 else ALL,
+        silent=[(number, 1) for number in range(2, 6)],
+        num_rounds=8,
+        **LENIENT,
+    )
+    asked = [flock.asked(number, "setup") for number in range(2, 9)]
+    assert asked == [[], [1], [], [], [], [1], []]
+    assert flock.bounds[3, "setup"] == 0.05  # connect-timeout
+    assert flock.bounds[2, "train"] == 3600  # round-timeout
+    assert counts(directory) == [(4, 0), *[(3, 1)] * 5, (4, 0), (4, 0)]
+    assert flock.asked(7, "train") == [0, 1, 2, 3]
+
+
+def test_a_newcomer_that_hangs_holds_up_one_round(run: Run) -> None:
+    directory, flock = run(late, silent=[(number, 3) for number in (3, 4)], announced=3)
+    assert [flock.asked(number, "describe") for number in (3, 4)] == [[3], []]
+    assert flock.bounds[3, "describe"] == 0.05
+    assert counts(directory) == [(3, 0)] * 4
+
+
+def test_a_run_begins_where_the_first_nodes_hang(
+    run: Run, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("WARNING", logger="flwr")
+    directory, flock = run(silent=[(1, 0), (1, 1), (2, 1)], **LENIENT)
+    assert flock.heard[1][:4] == [("describe", node) for node in ALL]
+    assert flock.bounds[1, "describe"] == 0.025  # half of connect-timeout, twice at most
+    assert "Node 1001 does not say who it is: no answer" in caplog.text
+    # Node 0 is heard again before round 2, as a newcomer; node 1 is silent then too.
+    assert counts(directory) == [(2, 2), (3, 0), (3, 0), (3, 0)]
+
+
+def test_with_stop_a_first_node_that_hangs_ends_the_run(run: Run) -> None:
+    with pytest.raises(UserError, match=r"^Node 1000: no answer$"):
+        run(silent=[(1, 0)])
+
+
+# Somebody else
+
+
+def test_another_node_of_a_client_that_is_there_is_refused_once(
+    run: Run, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("WARNING", logger="flwr")
+    five = lambda round: range(5) if round > 1 else ALL  # noqa: E731
+    directory, flock = run(five, partitions=[0, 1, 2, 3, 2])
+    assert caplog.text.count("Node 1004 takes no part: another one has its partition-id, 2.") == 1
+    assert [flock.asked(number, "describe") for number in (2, 3, 4)] == [[4], [], []]
+    assert ("setup", 4) not in flock.heard[2]
+    assert same(directory, run()[0])
+
+
+def test_a_client_without_a_key_comes_back_as_another_node(run: Run) -> None:
+    """Node 1 had partition 1, node 4 has it from round 3 on."""
+    there = [ALL, [0, 2, 3], [0, 2, 3, 4], [0, 2, 3, 4]]
+    moved = lambda round: there[min(round, 4) - 1]  # noqa: E731
+    directory, flock = run(moved, partitions=[0, 1, 2, 3, 1], **LENIENT)
+    assert counts(directory) == [(4, 0), (3, 1), (4, 0), (4, 0)]
+    assert flock.heard[3][:2] == [("describe", 4), ("setup", 4)]
+    assert flock.asked(4, "train") == [0, 2, 3, 4]
+    assert federation(directory) == dict.fromkeys(ALL, "accepted")
+    assert summary(directory)["num_clients"] == 4
+    stays = run(lambda round: [0, 2, 3] if round == 2 else ALL, **LENIENT)[0]
+    assert same(directory, stays)
+
+
+def impostor(round: int) -> Any:
+    """Node 4 comes in round 2, while node 0 is gone; from round 3 on both are there."""
+    return {1: ALL, 2: range(1, 5)}.get(round, range(5))
+
+
+@pytest.mark.parametrize("registered", [[0], [4], range(5)])
+def test_a_registered_node_neither_loses_its_place_nor_takes_one(
+    run: Run, caplog: pytest.LogCaptureFixture, registered: Any
+) -> None:
+    caplog.set_level("WARNING", logger="flwr")
+    directory, flock = run(impostor, partitions=[0, 1, 2, 3, 0], registered=registered, **LENIENT)
+    name = " (owner-4)" if 4 in registered else ""
+    said = (
+        f"Node 1004{name} takes no part: partition-id 0 is that of a node that is gone, and "
+        "registered nodes keep theirs."
+    )
+    assert caplog.text.count(said) == 1
+    assert [flock.asked(number, "train") for number in (2, 3)] == [[1, 2, 3], [0, 1, 2, 3]]
+    assert [flock.asked(number, "describe") for number in (2, 3, 4)] == [[4], [], []]
+    assert counts(directory) == [(4, 0), (3, 1), (4, 0), (4, 0)]
+
+
+def test_who_takes_the_place_of_a_node_without_a_name_is_seen(
+    run: Run, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("WARNING", logger="flwr")
+    _, flock = run(impostor, partitions=[0, 1, 2, 3, 0], registered=[1, 2, 3], **LENIENT)
+    assert "Node 1004 says that it is client 0, which was node 1000." in caplog.text
+    assert "Node 1000 takes no part: another one has its partition-id, 0." in caplog.text
+    assert flock.asked(3, "train") == [1, 2, 3, 4]
+
+
+def test_a_client_without_a_key_comes_back_before_its_old_node_is_given_up(run: Run) -> None:
+    """Node 1 dies in round 2 and is listed until round 4; it is node 4 from round 3 on."""
+    there = {1: ALL, 2: ALL, 3: range(5)}
+    directory, flock = run(
+        lambda round: there.get(round, [0, 2, 3, 4]),
+        partitions=[0, 1, 2, 3, 1],
+        silent=[(2, 1), (3, 1)],
+        num_rounds=5,
+        **LENIENT,
+    )
+    assert [flock.asked(number, "describe") for number in (3, 4, 5)] == [[4], [4], []]
+    assert counts(directory) == [(4, 0), (3, 1), (3, 1), (4, 0), (4, 0)]
+    assert flock.asked(4, "train") == [0, 2, 3, 4]
+
+
+def test_who_lost_its_place_has_it_back_when_the_other_one_goes(run: Run) -> None:
+    """Node 4 takes the place of node 0 in round 2, and is gone from round 4 on."""
+    directory, flock = run(
+        lambda round: impostor(round) if round < 4 else ALL,
+        partitions=[0, 1, 2, 3, 0],
+        **LENIENT,
+    )
+    assert [flock.asked(number, "train") for number in (2, 3, 4)] == [
+        [1, 2, 3, 4],
+        [1, 2, 3, 4],
+        [0, 1, 2, 3],
+    ]
+    assert counts(directory) == [(4, 0)] * 4
+
+
+def test_two_nodes_with_one_partition_at_the_start(
+    run: Run, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Nodes 2 and 3 say that they are client 2; node 2 is gone from round 3 on."""
+    caplog.set_level("WARNING", logger="flwr")
+    options = {"partitions": [0, 1, 2, 2], "announced": 4}
+    directory, flock = run(lambda round: ALL if round < 3 else [0, 1, 3], **options, **LENIENT)
+    assert caplog.text.count("Node 1003 takes no part: another one has its partition-id, 2.") == 1
+    assert [flock.asked(number, "train") for number in (1, 2, 3)] == [
+        [0, 1, 2],
+        [0, 1, 2],
+        [0, 1, 3],
+    ]
+    assert counts(directory) == [(3, 0)] * 4
+    assert summary(directory)["num_clients"] == 3
+    with pytest.raises(UserError, match=r"^Two nodes have partition-id 2 in their node config\.$"):
+        run(**options)
+
+
+def test_two_newcomers_with_one_partition(run: Run) -> None:
+    six = lambda round: range(5) if round > 1 else range(3)  # noqa: E731
+    directory, flock = run(six, partitions=[0, 1, 2, 3, 3], announced=3)
+    assert counts(directory) == [(3, 0), (4, 0), (4, 0), (4, 0)]
+    assert flock.asked(2, "train") == [0, 1, 2, 3]
+
+
+# Newcomers that are refused
+
+
+def test_a_newcomer_whose_data_cannot_be_read_ends_no_run(
+    run: Run, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("WARNING", logger="flwr")
+    (tmp_path / "owners" / "3" / "labels.csv").write_text("name,label\n0,nothing\n")
+    directory, _ = run(late, announced=3)
+    assert counts(directory) == [(3, 0)] * 4
+    assert "Node 1003 takes no part: " in caplog.text
+    assert federation(directory) == dict.fromkeys(range(3), "accepted")
+
+
+class Picky(LabelsOnly):
+    def on_clients_changed(self, answers: Mapping[int, Content]) -> None:
+        super().on_clients_changed(answers)
+        if 3 in answers:
+            raise UserError("Client 3 is one too many.")
+
+
+PICKY = Method(
+    name="picky",
+    strategy="tests.federated.test_membership:Picky",
+    client="baselines.labels_only:LabelsOnlyClient",
+    settings=METHODS["labels-only"].settings,
+    data="partly-labeled",
+)
+
+
+def test_a_newcomer_that_the_method_refuses_leaves_all_as_it_was(
+    run: Run, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("WARNING", logger="flwr")
+    method = {"method": "tests.federated.test_membership:PICKY"}
+    directory, flock = run(late, announced=3, **method)
+    assert counts(directory) == [(3, 0)] * 4
+    assert caplog.text.count("Client 3 takes no part: Client 3 is one too many.") == 1
+    assert flock.asked(4, "describe") == []
+    without, _ = run(lambda round: range(3), announced=3)
+    assert same(directory, without)
+    with pytest.raises(UserError, match=r"^Client 3 is one too many\.$"):
+        run(**method)

@@ -1,0 +1,159 @@
+"""What is wrong at an owner's is written to its own log, and the server hears none of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from flwr.app import Context, Message
+
+from fedul_flwr.client_app import app as own_app
+from fedul_flwr.client_app import build_client
+from fedul_flwr.config.run_config import RunConfig, resolve
+from fedul_flwr.data.content import Content
+from fedul_flwr.engine.in_process import FIRST_NODE_ID, InProcessGrid, task_identity
+from fedul_flwr.errors import UserError
+from fedul_flwr.federated.blame import failure_reason
+from fedul_flwr.federated.client import MethodClient
+from fedul_flwr.federated.dispatch import make_client_app
+from fedul_flwr.federated.messages import phase_messages
+from fedul_flwr.federated.nodes import DataShape, setup_content
+from tests.support.owner_files import CLASSES, NO_DATA, PRIORS, write_points, write_sets
+from tests.support.runs import train
+
+SECRETS = ("january", "0.7", "0.3", "1.25", "cyst", "scan-7", "clinic", "/")
+"""Parts of the data and their places; "/" is in every path."""
+UNUSABLE = "The client cannot use its data or node config; its own log says why."
+
+
+@pytest.fixture(autouse=True)
+def identity() -> Iterator[None]:
+    with task_identity():
+        yield
+
+
+def plan(method: str, base: Path) -> RunConfig:
+    return resolve({**NO_DATA, "method": method}, base)
+
+
+def ask(config: RunConfig, node_config: dict[str, Any], app: Any = own_app) -> Message:
+    """The answer of a node to ``setup``."""
+    grid = InProcessGrid(app, 1, dict(config.to_flat()))
+    told = setup_content(config, DataShape((8, 8, 1), CLASSES))
+    context: Context = grid.contexts[FIRST_NODE_ID]
+    context.node_config.clear()
+    context.node_config.update({"partition-id": 2, "num-partitions": 3, **node_config})
+    (reply,) = grid.send_and_receive(phase_messages("setup", {FIRST_NODE_ID: told}))
+    return reply
+
+
+@pytest.mark.parametrize(
+    ("method", "name", "text", "logged"),
+    [
+        ("fedul", "priors.csv", PRIORS.replace("0.7", "1.25?"), "january' in "),
+        ("fedul", "priors.csv", PRIORS.replace("ill", "cyst"), "are sound, cyst; they must"),
+        ("fedul", "priors.csv", PRIORS + "cyst,0.7,0.3\n", "holds no set 'cyst'"),
+        ("xclp", "labels.csv", "name,label\n0,cyst\n", "gives '0' the label 'cyst'"),
+        ("xclp", "labels.csv", "name,label\nscan-7,ill\n", "names 'scan-7', which"),
+        ("supervised", "labels.csv", "name,label\n0,ill\n", "11 of the 12 points in"),
+        ("fedmatch", "scans.npz", "no archive", "cannot be read as an .npz file"),
+    ],
+)
+def test_bad_files_stay_at_home(
+    tmp_path: Path,
+    capfd: pytest.CaptureFixture[str],
+    method: str,
+    name: str,
+    text: str,
+    logged: str,
+) -> None:
+    write = write_sets if method == "fedul" else write_points
+    folder = write(tmp_path / "clinic")
+    (folder / name).write_text(text)
+    reply = ask(plan(method, tmp_path), {"data": str(folder)})
+    assert str(reply.error.reason) == UNUSABLE
+    assert not any(secret in str(reply.error) for secret in SECRETS)
+    assert failure_reason(reply, FIRST_NODE_ID) == f'it says "{UNUSABLE[:-1]}"'
+    (line,) = [line for line in capfd.readouterr().err.splitlines() if line.startswith("Client 2:")]
+    assert logged in line
+
+
+@pytest.mark.parametrize(
+    "node_config",
+    [{"dta": "/clinic"}, {"data": "/clinic", "known-labels": "/scan-7"}, {"data": "/clinic"}],
+)
+def test_bad_node_configs_stay_at_home(tmp_path: Path, node_config: dict[str, Any]) -> None:
+    reply = ask(plan("xclp", tmp_path), node_config)
+    assert str(reply.error.reason) == UNUSABLE
+
+
+def test_a_verdict_names_no_set(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = write_sets(tmp_path / "clinic")
+    (folder / "priors.csv").write_text(PRIORS.replace("0.7", "0.65"))
+    reply = ask(plan("fedul", tmp_path), {"data": str(folder)})
+    values = dict(reply.content.config_records["config"])
+    assert values["reason"] == "the class priors of set '0' do not sum to 1"
+    assert "january" not in str(values)
+    said = "Client 2: the class priors of set 'january' do not sum to 1\n"
+    assert said in capsys.readouterr().out
+
+
+def failing(error: Exception) -> Any:
+    """An app whose clients raise ``error``."""
+
+    def build(context: Context) -> MethodClient:
+        client = build_client(context)
+
+        def on_phase(name: str, content: Content) -> Content:
+            raise error
+
+        client.on_phase = on_phase  # type: ignore[method-assign]
+        return client
+
+    return make_client_app(build)
+
+
+def test_errors_that_nobody_thought_of_stay_at_home(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    own = {"data": str(write_points(tmp_path / "clinic"))}
+    broken = failing(KeyError("cyst"))
+    reply = ask(plan("xclp", tmp_path), own, broken)
+    assert str(reply.error.reason) == "The client failed; its own log says why."
+    assert "Client 2: 'cyst'\n" in capfd.readouterr().err
+    # What a protocol refuses is no secret, and the server has to know it.
+    told = failing(UserError("The server sent no step of a comparison."))
+    reply = ask(plan("xclp", tmp_path), own, told)
+    assert str(reply.error.reason) == "The server sent no step of a comparison."
+
+
+def test_in_a_simulation_all_is_said(tmp_path: Path) -> None:
+    reply = ask(plan("xclp", tmp_path), {}, failing(KeyError("cyst")))
+    assert str(reply.error.reason) == "'cyst'"
+
+
+@pytest.mark.parametrize("method", ["fedul", "xclp"])
+def test_a_run_ends_with_that_sentence(
+    settings: Callable[..., RunConfig], tmp_path: Path, method: str
+) -> None:
+    write = {"fedul": write_sets, "xclp": write_points}[method]
+    folder = write(tmp_path / "clinic")
+    for name in ("priors.csv", "labels.csv"):
+        (folder / name).write_text("cyst\n")
+
+    def build(context: Context) -> MethodClient:
+        context.node_config["data"] = str(folder)
+        return build_client(context)
+
+    config = settings(**NO_DATA, method=method)
+    with pytest.raises(UserError) as error:
+        train(config, 1, client_app=make_client_app(build))
+    said = 'Client 0: it says "The client cannot use its data or node config; its own log says why"'
+    assert said in str(error.value)
+    written = [file for file in Path(config.output).rglob("*") if file.is_file()]
+    assert written
+    for file in written:
+        assert b"cyst" not in file.read_bytes()
+        assert b"clinic" not in file.read_bytes()

@@ -1,0 +1,294 @@
+"""Two stages and who is sampled in them: by hand, at their borders, over bases, resumed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from flwr.app import Message
+
+from fedul_flwr.config.run_config import RunConfig, resolve
+from fedul_flwr.data.content import Content
+from fedul_flwr.engine.in_process import FIRST_NODE_ID
+from fedul_flwr.errors import UserError
+from fedul_flwr.federated.base_strategies import build_base
+from fedul_flwr.federated.client_policy import LabeledClientStages, LabelStages
+from fedul_flwr.federated.registry import ClientRef
+from fedul_flwr.federated.strategy import MethodStrategy
+from tests.support.runs import MeddlingGrid, last_model, metrics, train
+
+Settings = Callable[..., RunConfig]
+QUICK: dict[str, Any] = {
+    **{"model": "mlp", "local_epochs": 1, "points_per_client": 60, "labels.total": 60},
+}
+SECOND = 11
+"""First round of the second stage by default."""
+
+
+class Stages(MethodStrategy):
+    policy_class = LabelStages
+    policy: LabelStages
+
+
+class LabeledOnly(Stages):
+    policy_class = LabeledClientStages
+
+
+@pytest.fixture
+def strategy(settings: Settings) -> Callable[..., Stages]:
+    """``strategy(labeled, clients, **settings)``: clients that have labels, and how many."""
+
+    def build(labeled: set[int], clients: int, kind: type[Stages] = Stages, **more: Any) -> Stages:
+        config = settings(method="pseudo-label", **more)
+        built = kind(config, build_base(config), [], Content())
+        built.registry.clients = [ClientRef(number, 1000 - number) for number in range(clients)]
+        built.on_clients_changed(
+            {n: Content(values={"num-labeled": 3 * (n in labeled)}) for n in range(clients)}
+        )
+        return built
+
+    return build
+
+
+Build = Callable[..., Stages]
+TEN = set(range(0, 20, 2))
+
+
+def kinds(strategy: Stages, round_number: int) -> tuple[int, int]:
+    """How many of a round's clients have labels and how many have none."""
+    chosen = strategy.sample(round_number)
+    assert chosen == sorted(set(chosen))
+    with_labels = sum(member in strategy.policy.labeled for member in chosen)
+    return with_labels, len(chosen) - with_labels
+
+
+@pytest.mark.parametrize(
+    ("labeled", "clients", "more", "first", "second"),
+    [
+        # Five of twenty a round: 3 with and 2 without labels, as in the paper.
+        (TEN, 20, {"fraction_train": 0.25}, (5, 0), (3, 2)),
+        (TEN, 20, {"fraction_train": 0.25, "semi.labeled-share": 1.0}, (5, 0), (5, 0)),
+        # At least one has labels, however small the share is: ceil(0.01 · 5) = 1.
+        (TEN, 20, {"fraction_train": 0.25, "semi.labeled-share": 0.01}, (5, 0), (1, 4)),
+        # ceil(0.6 · 4) = 3 and ceil(0.6 · 1) = 1.
+        (TEN, 20, {"fraction_train": 0.2}, (4, 0), (3, 1)),
+        (TEN, 20, {"fraction_train": 0.05}, (1, 0), (1, 0)),
+        # 0.56 · 25 is 14 and not 14.000000000000002.
+        (
+            set(range(20)),
+            50,
+            {"fraction_train": 0.5, "semi.labeled-share": 0.56},
+            (20, 0),
+            (14, 11),
+        ),
+        # All have labels.
+        (set(range(5)), 5, {}, (5, 0), (5, 0)),
+        (set(range(5)), 5, {"fraction_train": 0.6}, (3, 0), (3, 0)),
+        # Fewer with labels than the share: all of them, and others instead.
+        ({1}, 20, {"fraction_train": 0.25}, (1, 0), (1, 4)),
+        # Fewer without labels than their share.
+        (set(range(19)), 20, {"fraction_train": 0.25}, (5, 0), (4, 1)),
+        # Everybody in every round.
+        ({1, 3}, 5, {}, (2, 0), (2, 3)),
+    ],
+)
+def test_how_many_of_each_kind(
+    strategy: Build,
+    labeled: set[int],
+    clients: int,
+    more: dict[str, Any],
+    first: tuple[int, int],
+    second: tuple[int, int],
+) -> None:
+    built = strategy(labeled, clients, **more)
+    assert {kinds(built, number) for number in range(1, SECOND)} == {first}
+    assert {kinds(built, number) for number in range(SECOND, SECOND + 10)} == {second}
+
+
+def test_a_method_for_labeled_clients_samples_no_others(strategy: Build) -> None:
+    built = strategy(TEN, 20, kind=LabeledOnly, fraction_train=0.25)
+    assert {kinds(built, number) for number in range(1, 31)} == {(5, 0)}
+
+
+def test_rounds_and_seeds_draw_others_and_the_same_ones_again(strategy: Build) -> None:
+    runs = [strategy(TEN, 20, fraction_train=0.25, seed=seed) for seed in (0, 0, 1)]
+    drawn = [[tuple(run.sample(number)) for number in range(1, 31)] for run in runs]
+    assert drawn[0] == drawn[1]
+    assert drawn[0] != drawn[2]
+    assert len(set(drawn[0][SECOND - 1 :])) > 10
+    # Everybody's turn comes.
+    assert {member for chosen in drawn[0] for member in chosen} == set(runs[0].registry.clients)
+
+
+def test_of_either_kind_those_are_drawn_that_are_there(strategy: Build) -> None:
+    """Ten of twenty have labels; of five a round 3 have labels and 2 have none."""
+    built = strategy(TEN, 20, fraction_train=0.25)
+    whole = [built.sample(number) for number in range(SECOND, SECOND + 10)]
+    built.registry.failed = {*built.policy.labeled[3:], *built.policy.unlabeled[1:]}
+    built.registry.leave_out_failed()
+    for number, before in enumerate(whole, SECOND):
+        chosen = built.sample(number)
+        assert [
+            member for member in chosen if member in built.policy.labeled
+        ] == built.policy.labeled[:3]
+        # Only one without labels is there: those two are drawn as if all were.
+        assert [member for member in chosen if member in built.policy.unlabeled] == [
+            member for member in before if member in built.policy.unlabeled
+        ]
+
+
+def test_nobody_has_a_label(strategy: Build) -> None:
+    with pytest.raises(UserError) as error:
+        strategy(set(), 3)
+    assert str(error.value) == "No client has a label: there is nothing to learn classes from."
+
+
+# Whole runs
+
+
+def same(one: Path, other: Path) -> bool:
+    pairs = [(array, last_model(other)[name]) for name, array in last_model(one).items()]
+    return all(np.array_equal(a, b) for a, b in pairs)
+
+
+METHODS = ("xclp", "pseudo-label", "fedsem", "local-lp")
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_the_first_stage_is_training_on_labels_alone(settings: Settings, method: str) -> None:
+    plan = {**QUICK, "labels.labeled-clients": 0.5, "fraction_train": 0.5, "num_rounds": 2}
+    plan["augment"] = "rotate"
+    bits = {"xclp.num-bits": 256} if method in ("xclp", "local-lp") else {}
+    only = train(settings(**plan, method="labels-only"), 6)
+    first = train(settings(**plan, **bits, method=method, **{"semi.labels-only-rounds": 2}), 6)
+    assert same(only, first)
+    both = train(settings(**plan, **bits, method=method, **{"semi.labels-only-rounds": 1}), 6)
+    assert metrics(both)[0] == metrics(only)[0]
+    assert not same(only, both)
+
+
+def test_the_step_size_begins_anew_with_the_second_stage(settings: Settings) -> None:
+    """A model that starts where stage one ends goes on as stage two does: no round remembers."""
+    schedule = {"learning_rate_schedule": "cosine", "learning_rate_rounds": 4}
+    plan = {**QUICK, **schedule, "optimizer": "sgd", "learning_rate": 0.1, "precision": "float64"}
+    plan |= {"method": "pseudo-label", "batch_size": 0}
+    plan |= {"labels.fraction": 1.0}  # one batch of all points: nothing is drawn
+    del plan["labels.total"]
+    first = train(settings(**plan, num_rounds=2, **{"semi.labels-only-rounds": 2}), 2)
+    whole = train(settings(**plan, num_rounds=4, **{"semi.labels-only-rounds": 2}), 2)
+    start = {"start_from": str(first), "semi.labels-only-rounds": 0}
+    second = train(settings(**plan, num_rounds=2, **start), 2)
+    for name, array in last_model(whole).items():
+        np.testing.assert_allclose(array, last_model(second)[name], rtol=1e-9, atol=1e-12)
+    # With a schedule that went on, or none, the second stage would be another.
+    other = {**start, "learning_rate_schedule": "constant", "learning_rate_rounds": 0}
+    steady = train(settings(**{**plan, **other}, num_rounds=2), 2)
+    assert any(
+        np.abs(array - last_model(steady)[name]).max() > 1e-4
+        for name, array in last_model(whole).items()
+    )
+
+
+XCLP: dict[str, Any] = {
+    **QUICK,
+    **{"method": "xclp", "xclp.num-bits": 256, "semi.labels-only-rounds": 1, "num_rounds": 4},
+    **{"labels.labeled-clients": 0.5, "fraction_train": 0.75},
+}
+
+
+class Cut(Exception):
+    """Stands for whatever interrupts a run."""
+
+
+RESUMED: dict[str, tuple[dict[str, Any], int]] = {
+    # Calls: hello, prepare, round 1; then compare, sum, train in rounds 2, 3 and 4.
+    "xclp before the sum": (XCLP, 7),
+    "xclp after the sum": (XCLP, 8),
+    "xclp over scaffold": (
+        {**XCLP, "base": "scaffold", "optimizer": "sgd", "learning_rate": 0.1},
+        8,
+    ),
+    # Hello, prepare, round 1, labels, rounds 2, 3 and 4.
+    "fedsem before its labels are used": ({**QUICK, "method": "fedsem"}, 4),
+    # Hello, prepare, rounds 1 to 4: the teacher of round 2 is lost and found again.
+    "fedsiam": ({**QUICK, "method": "fedsiam", "fraction_train": 0.5}, 4),
+    "fedsem later": ({**QUICK, "method": "fedsem", "fraction_train": 0.5}, 5),
+}
+
+
+@pytest.mark.parametrize(("options", "at"), RESUMED.values(), ids=RESUMED)
+def test_a_resumed_run_ends_as_an_uninterrupted_one(
+    settings: Settings, options: dict[str, Any], at: int
+) -> None:
+    plan = {**options, "num_rounds": 4, "semi.labels-only-rounds": 1}
+    whole = train(settings(**plan), 4)
+
+    def cut(call: int, replies: list[Message]) -> list[Message]:
+        if call == at:
+            raise Cut
+        return replies
+
+    config = settings(**plan)
+    with pytest.raises(Cut):
+        train(config, 4, wrap_grid=lambda grid: MeddlingGrid(grid, cut))
+    directory = Path(config.output)
+    assert 1 <= len(metrics(directory)) < 4
+    train(resolve({"resume": str(directory)}, Path.cwd()), 4)
+    assert metrics(directory) == metrics(whole)
+    assert same(directory, whole)
+
+
+def test_bases_train_with_it(settings: Settings) -> None:
+    plan = {**XCLP, "num_rounds": 3, "optimizer": "sgd", "learning_rate": 0.1}
+    plain = train(settings(**plan), 4)
+    bases: dict[str, dict[str, Any]] = {"fedprox": {"fedprox.proximal-mu": 1.0}, "scaffold": {}}
+    bases["fedadam"] = {}
+    runs = {base: train(settings(**plan, base=base, **more), 4) for base, more in bases.items()}
+    for run in runs.values():
+        assert not same(run, plain)
+        assert all(np.isfinite(array).all() for array in last_model(run).values())
+        assert [line["failures"] for line in metrics(run)] == [0, 0, 0]
+    assert same(train(settings(**plan, base="fedprox", **{"fedprox.proximal-mu": 0.0}), 4), plain)
+
+
+@pytest.mark.parametrize("base", ["fedavg", "scaffold"])
+@pytest.mark.parametrize("method", ["pseudo-label", "fedsem", "fedsiam", "xclp"])
+def test_a_client_with_nothing_to_learn_from_is_left_out(
+    settings: Settings, tmp_path: Path, method: str, base: str
+) -> None:
+    plan = {"model": "mlp", "local_epochs": 1, "num_rounds": 2, "method": method, "base": base}
+    plan |= {"semi.labels-only-rounds": 0, "optimizer": "sgd", "learning_rate": 0.1}
+    plan |= {"xclp.num-bits": 256} if method == "xclp" else {}
+    two = train(settings(**plan, **{"labels.total": 20}, points_per_client=30), 2)
+    with np.load(two / "split.npz") as archive:
+        arrays = dict(archive)
+    arrays["bounds"] = np.append(arrays["bounds"], arrays["bounds"][-1])  # client 2 has no point
+    np.savez(tmp_path / "split.npz", **arrays)
+    three = train(settings(**plan, **{"labels.split": str(tmp_path / "split.npz")}), 3)
+    assert [line["clients"] for line in metrics(three)] == [3, 3]
+    assert [line["failures"] for line in metrics(three)] == [0, 0]
+    if base == "fedavg":  # SCAFFOLD divides by the number of all clients
+        assert same(two, three)
+    assert metrics(two)[0]["loss"] == metrics(three)[0]["loss"]
+
+
+def test_nobody_has_anything_to_learn_from(settings: Settings, tmp_path: Path) -> None:
+    first = train(settings(**QUICK, method="labels-only", num_rounds=1), 2)
+    with np.load(first / "split.npz") as archive:
+        arrays = dict(archive)
+    # Client 0 has the only label, client 1 nothing; and client 0 does not answer.
+    arrays["bounds"] = np.append(arrays["bounds"][[0, -1]], arrays["bounds"][-1])
+    np.savez(tmp_path / "split.npz", **arrays)
+    plan = {"model": "mlp", "num_rounds": 1, "method": "pseudo-label", "local_epochs": 1}
+    plan |= {"labels.split": str(tmp_path / "split.npz"), "on_client_failure": "continue"}
+
+    def lose(call: int, replies: list[Message]) -> list[Message]:
+        lost = FIRST_NODE_ID if call == 2 else None
+        return [reply for reply in replies if reply.metadata.src_node_id != lost]
+
+    config = settings(**plan, **{"semi.labels-only-rounds": 0})
+    with pytest.raises(UserError, match="Round 1: no client had anything to learn from"):
+        train(config, 2, wrap_grid=lambda grid: MeddlingGrid(grid, lose))

@@ -1,0 +1,299 @@
+"""Step sizes that follow the validation loss: what rounds train with, stages, resumed runs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from flwr.app import Context, Message, RecordDict
+from torch.nn import functional
+
+from fedul_flwr.client_app import build_client
+from fedul_flwr.config.run_config import RunConfig, resolve
+from fedul_flwr.data.seeds import stream
+from fedul_flwr.data.sources import load_source, source_directory
+from fedul_flwr.data.split import build_split
+from fedul_flwr.errors import UserError
+from fedul_flwr.federated.client_state import ClientState
+from fedul_flwr.federated.dispatch import make_client_app
+from fedul_flwr.federated.messages import VALIDATED_ROUND, VALIDATION_LOSS
+from fedul_flwr.federated.own_patience import own_rate_factor
+from fedul_flwr.federated.server_training import ServerTrainer
+from fedul_flwr.learning.batches import to_input
+from fedul_flwr.learning.schedules import plateau
+from fedul_flwr.models import build_model
+from tests.support.runs import MeddlingGrid, last_model, metrics, train
+
+Settings = Callable[..., RunConfig]
+PLATEAU = {
+    **{"learning_rate_schedule": "plateau", "learning_rate_patience": 1},
+    "learning_rate_factor": 2.0,
+}
+# Steps so long that the loss rises again and again.
+WILD: dict[str, Any] = {
+    **{"model": "mlp", "method": "supervised", "optimizer": "sgd", "learning_rate": 3.0},
+    **{"batch_size": 0, "local_epochs": 1, "num_rounds": 6, "precision": "float64"},
+    **PLATEAU,
+}
+
+
+def columns(directory: Path, *keys: str) -> list[list[Any]]:
+    return [[line[key] for line in metrics(directory)] for key in keys]
+
+
+@pytest.mark.parametrize("method", ["supervised", "server-only"])
+def test_a_plain_loop_with_these_step_sizes_gives_the_same(settings: Settings, method: str) -> None:
+    config = settings(**{**WILD, "method": method, "server_fraction": 0.3})
+    directory = train(config, 1)
+    losses, factors = columns(directory, "validation_loss", "rate_factor")
+    assert factors == [plateau(losses[:number], 1, 2.0) for number in range(6)]
+    assert len(set(factors)) > 2
+
+    source = load_source("digits")
+    split = build_split(source_directory("digits"), 1, config)
+    rows = split.clients[0].points if method == "supervised" else split.server
+    model = build_model("mlp", source.image_shape, 10, config.seed).double()
+
+    def loss_of(points: Any) -> torch.Tensor:
+        inputs = to_input(torch.from_numpy(source.train.images[points])).double()
+        labels = torch.from_numpy(np.asarray(source.train.labels)[points])
+        return functional.cross_entropy(model(inputs), labels)
+
+    for number, factor in enumerate(factors):
+        optimizer = torch.optim.SGD(model.parameters(), lr=3.0 * factor)
+        optimizer.zero_grad()
+        loss_of(np.unique(rows)).backward()
+        optimizer.step()
+        assert losses[number] == pytest.approx(loss_of(split.validation).item(), rel=1e-6)
+    for name, array in last_model(directory).items():
+        np.testing.assert_allclose(array, model.state_dict()[name].numpy(), rtol=1e-6, atol=1e-8)
+
+
+class Cut(Exception):
+    """Stands for whatever interrupts a run."""
+
+
+@pytest.mark.parametrize("every", [1, 2])
+def test_a_resumed_run_ends_as_an_uninterrupted_one(settings: Settings, every: int) -> None:
+    plan = {**WILD, "evaluate_every": every}
+    whole = train(settings(**plan), 2)
+
+    def cut(call: int, replies: list[Message]) -> list[Message]:
+        if call == 6:  # hello, prepare and four rounds are over
+            raise Cut
+        return replies
+
+    config = settings(**plan)
+    with pytest.raises(Cut):
+        train(config, 2, wrap_grid=lambda grid: MeddlingGrid(grid, cut))
+    directory = Path(config.output)
+    assert metrics(whole)[4]["rate_factor"] < 1
+    train(resolve({"resume": str(directory)}, Path.cwd()), 2)
+    assert metrics(directory) == metrics(whole)
+    # One that had fewer rounds at first, of which the last was evaluated out of turn.
+    shorter = train(settings(**{**plan, "num_rounds": 3}), 2)
+    train(resolve({"resume": str(shorter), "num-rounds": 6}, Path.cwd()), 2)
+    assert columns(shorter, "rate_factor") == columns(whole, "rate_factor")
+
+
+def test_it_begins_anew_with_a_second_stage(settings: Settings) -> None:
+    plan = {**WILD, "method": "pseudo-label", "semi.labels-only-rounds": 3}
+    plan |= {"learning_rate": 10.0}
+    losses, factors = columns(train(settings(**plan), 2), "validation_loss", "rate_factor")
+    stages = losses[:3], losses[3:]
+    assert factors == [plateau(stage[:n], 1, 2.0) for stage in stages for n in range(3)]
+    assert factors[2] < factors[3] == 1.0
+
+
+def test_it_needs_labels_at_the_server(settings: Settings) -> None:
+    with pytest.raises(UserError) as error:
+        train(settings(**WILD, validation_fraction=0.0), 2)
+    assert str(error.value) == (
+        "Setting learning-rate-schedule = 'plateau' needs labeled data at the server and "
+        "validation-fraction above 0."
+    )
+
+
+# Clients that count themselves
+
+OWN = {"learning_rate_patience_scope": "client"}
+
+
+def plain_averaging(
+    config: RunConfig, samples: list[list[int]], losses: list[float]
+) -> tuple[Any, list[list[float]]]:
+    """Federated averaging whose clients count by hand the losses of the models they are sent.
+
+    Returns
+    -------
+    The last model's arrays, and the factor of every client's step in every round.
+    """
+    source = load_source("digits")
+    split = build_split(source_directory("digits"), 4, config)
+    model = build_model("mlp", source.image_shape, 10, config.seed).double()
+    seen: dict[int, list[float]] = {}
+    factors: list[list[float]] = []
+    for number, sample in enumerate(samples, start=1):
+        start = {name: array.clone() for name, array in model.state_dict().items()}
+        ends, used = [], []
+        for client in sample:
+            if client in seen:
+                seen[client].append(losses[number - 2])
+            told = seen.setdefault(client, [])
+            used.append(plateau(told, 1, 2.0))
+            points = np.unique(split.clients[client].points)
+            model.load_state_dict(start)
+            inputs = to_input(torch.from_numpy(source.train.images[points])).double()
+            labels = torch.from_numpy(np.asarray(source.train.labels)[points])
+            optimizer = torch.optim.SGD(model.parameters(), lr=config.learning_rate * used[-1])
+            optimizer.zero_grad()
+            functional.cross_entropy(model(inputs), labels).backward()
+            optimizer.step()
+            ends.append({name: array.clone() for name, array in model.state_dict().items()})
+        model.load_state_dict(
+            {name: torch.stack([end[name] for end in ends]).mean(dim=0) for name in start}
+        )
+        factors.append(used)
+    return model.state_dict(), factors
+
+
+def samples_of(config: RunConfig, clients: int, rounds: int) -> list[list[int]]:
+    count = round(config.fraction_train * clients)
+    drawn = [stream(config.seed, "sample", number) for number in range(1, rounds + 1)]
+    return [sorted(rng.choice(clients, count, replace=False).tolist()) for rng in drawn]
+
+
+def test_a_client_divides_its_own_step_by_the_losses_that_it_was_told(settings: Settings) -> None:
+    config = settings(**{**WILD, **OWN, "num_rounds": 8, "fraction_train": 0.5})
+    directory = train(config, 4)
+    (losses,) = columns(directory, "validation_loss")
+    model, factors = plain_averaging(config, samples_of(config, 4, 8), losses)
+    # Clients of one round differ, so one counter for all would not do.
+    assert any(len(set(used)) > 1 for used in factors)
+    for name, array in last_model(directory).items():
+        np.testing.assert_allclose(array, model[name].numpy(), rtol=1e-6, atol=1e-8)
+    assert all("rate_factor" not in line for line in metrics(directory))
+
+
+@pytest.mark.parametrize("method", ["supervised", "pseudo-label"])
+def test_where_all_clients_take_part_all_count_what_the_server_counts(
+    settings: Settings, method: str
+) -> None:
+    plan = {**WILD, "method": method}
+    if method == "pseudo-label":  # in two stages, each with a count of its own
+        plan |= {"semi.labels-only-rounds": 3, "learning_rate": 10.0}
+    shared, own = train(settings(**plan), 2), train(settings(**plan, **OWN), 2)
+    assert min(columns(shared, "rate_factor")[0]) < 1
+    assert columns(shared, "validation_loss") == columns(own, "validation_loss")
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"method": "supervised"},
+        {"method": "uda", "scenario.labels-at": "server", "server_fraction": 0.2},
+        {"method": "fixmatch"},
+        {"method": "all-labels"},
+        {"method": "fedmatch", "fedmatch.l2-weight": 0.0, "ssl.supervised-weight": 1.0},
+    ],
+    ids=lambda options: options["method"],
+)
+def test_clients_that_count_themselves_go_on_counting_when_a_run_resumes(
+    settings: Settings, options: dict[str, Any]
+) -> None:
+    plan = {**WILD, **OWN, **options, "fraction_train": 0.5, "evaluate_every": 2, "num_rounds": 8}
+    whole = train(settings(**plan), 4)
+
+    def cut(call: int, replies: list[Message]) -> list[Message]:
+        if call == 6:
+            raise Cut
+        return replies
+
+    config = settings(**plan)
+    with pytest.raises(Cut):
+        train(config, 4, wrap_grid=lambda grid: MeddlingGrid(grid, cut))
+    train(resolve({"resume": config.output}, Path.cwd()), 4)
+    assert metrics(Path(config.output)) == metrics(whole)
+    for name, array in last_model(whole).items():
+        np.testing.assert_array_equal(array, last_model(Path(config.output))[name])
+    # Neither one counter for all nor none gives the same model.
+    shared = {**plan, "learning_rate_patience_scope": "server"}
+    of_schedule = {"learning_rate_schedule": "constant", "learning_rate_patience": 5}
+    constant = {**shared, **of_schedule, "learning_rate_factor": 3.0}
+    for other in (shared, constant):
+        arrays = last_model(train(settings(**other), 4))
+        assert any((array != arrays[n]).any() for n, array in last_model(whole).items())
+
+
+def test_on_devices_whose_memory_is_flowers_clients_count_the_same(settings: Settings) -> None:
+    plan = {**WILD, **OWN, "fraction_train": 0.5}
+
+    def on_device(context: Context) -> Any:
+        client: Any = build_client(context)
+        client.state = ClientState(context.state)
+        return client
+
+    here = train(settings(**plan), 4)
+    there = train(settings(**plan), 4, client_app=make_client_app(on_device))
+    assert metrics(here) == metrics(there)
+    assert not (there / "clients").exists()
+
+
+def test_clients_that_share_nothing_count_the_losses_of_their_rounds(settings: Settings) -> None:
+    """The same as one counter for all, where all take part: with ``base = "local"``, too."""
+    plan = {**WILD, "base": "local", "evaluate": "local"}
+    shared, own = train(settings(**plan), 2), train(settings(**plan, **OWN), 2)
+    assert min(columns(shared, "rate_factor")[0]) < 1
+    assert columns(shared, "validation_loss") == columns(own, "validation_loss")
+
+
+def test_the_server_counts_for_its_own_training_alone(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rates: list[float] = []
+    learn = ServerTrainer.train
+
+    def spy(self: ServerTrainer, arrays: Any, number: int, told: float, *rest: Any) -> Any:
+        rates.append(self.plan(number, told).learning_rate)
+        return learn(self, arrays, number, told, *rest)
+
+    monkeypatch.setattr(ServerTrainer, "train", spy)
+    plan = {**WILD, **OWN, "method": "all-labels", "ssl.supervised-weight": 1.0}
+    plan |= {"scenario.labels-at": "server", "server_fraction": 0.2, "fraction_train": 0.5}
+    losses, factors = columns(train(settings(**plan), 4), "validation_loss", "rate_factor")
+    assert factors == [plateau(losses[:number], 1, 2.0) for number in range(6)]
+    assert rates == [3.0 * factor for factor in factors]
+    assert min(factors) < 1
+
+
+def test_a_client_counts_each_loss_once_and_none_in_its_first_round(settings: Settings) -> None:
+    config = settings(**WILD, **OWN)
+    state = ClientState(RecordDict())
+
+    def told(number: int, loss: float) -> dict[str, Any]:
+        return {VALIDATED_ROUND: number, VALIDATION_LOSS: loss}
+
+    def factor(round_number: int, message: dict[str, Any], start: int = 1) -> float:
+        return own_rate_factor(config, state, message, round_number, start)
+
+    # Patience 1, divided by 2. The first round's loss is not counted, so 5 is the least so far.
+    assert factor(3, told(2, 1.0)) == 1
+    assert factor(5, told(4, 5.0)) == 1
+    assert factor(6, told(4, 5.0)) == 1  # the same evaluation again
+    assert factor(7, told(6, 5.0)) == 1 / 2
+    assert factor(8, {}) == 1 / 2
+    assert factor(9, told(8, float("nan"))) == 1 / 4
+    assert factor(11, told(10, 9.0), start=9) == 1  # a stage that began in round 9
+    assert factor(12, told(11, 9.0), start=9) == 1 / 2
+
+
+def test_without_clients_that_train_there_is_nobody_to_count(settings: Settings) -> None:
+    with pytest.raises(UserError) as error:
+        train(settings(**{**WILD, **OWN, "method": "server-only", "server_fraction": 0.3}), 2)
+    assert str(error.value) == (
+        "Setting learning-rate-patience-scope = 'client': no client trains in method 'server-only'."
+    )

@@ -1,0 +1,196 @@
+"""Updates that go too far and models that are not finite take the place of no good one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from flwr.app import ArrayRecord, Message
+
+from fedul_flwr.config.run_config import RunConfig, resolve
+from fedul_flwr.errors import StorageError, UserError
+from fedul_flwr.federated.aggregation import refuse_non_finite
+from fedul_flwr.federated.messages import ARRAYS, PHASE, to_record
+from fedul_flwr.federated.reply_checks import update_norm
+from fedul_flwr.results.store import RunDirectory
+from tests.federated.test_reception import IN_ROUND_1, LENIENT, QUICK, replacing, same
+from tests.support.runs import MeddlingGrid, is_train, metrics, train
+
+Settings = Callable[..., RunConfig]
+
+
+# Bounds
+
+
+def norms_of(settings: Settings) -> list[float]:
+    """Norms of the clients' updates in round 1."""
+    sent: list[ArrayRecord] = []
+
+    class Watching(MeddlingGrid):
+        def send_and_receive(
+            self, messages: Iterable[Message], *, timeout: float | None = None
+        ) -> Iterable[Message]:
+            messages = list(messages)
+            if messages and messages[0].metadata.message_type != PHASE:
+                sent.append(messages[0].content[ARRAYS])
+            return super().send_and_receive(messages, timeout=timeout)
+
+    found: list[float] = []
+
+    def watch(_: int, replies: list[Message]) -> list[Message]:
+        if is_train(replies):
+            replies.sort(key=lambda reply: reply.metadata.src_node_id)
+            found.extend(update_norm(reply.content[ARRAYS], sent[-1]) for reply in replies)
+        return replies
+
+    train(settings(**{**QUICK, "num_rounds": 1}), 3, wrap_grid=lambda g: Watching(g, watch))
+    return found
+
+
+def test_updates_beyond_the_bound_are_refused(settings: Settings) -> None:
+    norms = norms_of(settings)
+    assert len(norms) == 3
+    least, middle, most = sorted(norms)
+    plan = {**LENIENT, "num_rounds": 1}
+    free = train(settings(**plan), 3)
+    assert same(free, train(settings(**plan, max_update_norm=1.0001 * most), 3))
+    bounded = train(settings(**plan, max_update_norm=(middle + most) / 2), 3)
+    assert metrics(bounded)[0]["failures"] == 1
+    farthest = norms.index(most)
+    with pytest.raises(UserError) as error:
+        train(settings(**QUICK, max_update_norm=(middle + most) / 2), 3)
+    assert str(error.value) == (
+        f"1 client(s) failed in round 1: Client {farthest}: its update has norm {most:.6g}, above "
+        f"max-update-norm = {(middle + most) / 2:g} (on-client-failure = 'continue' goes on "
+        "without)."
+    )
+    with pytest.raises(UserError, match=r"^Round 1: no client returned an update\.$"):
+        train(settings(**plan, max_update_norm=least / 2), 3)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"method": "server-only", "server_fraction": 0.2},
+        {"method": "xclp-predict"},
+        {"base": "local", "evaluate": "local"},
+    ],
+    ids=["server-only", "xclp-predict", "local"],
+)
+def test_a_bound_without_models_to_measure_is_refused(
+    settings: Settings, options: dict[str, Any]
+) -> None:
+    config = settings(**{**options, "max_update_norm": 5.0})
+    with pytest.raises(UserError) as error:
+        train(config, 2)
+    assert str(error.value) == (
+        f"Setting max-update-norm = 5: method {config.method!r} with base = {config.base!r} "
+        "combines no clients' models."
+    )
+
+
+@pytest.mark.parametrize(
+    ("base", "reason"),
+    [
+        ("scaffold", "adds up changes of variates, which have other units"),
+        ("fednova", "scales updates by the normalisers that clients claim"),
+    ],
+)
+def test_a_bound_of_models_alone_is_refused_where_clients_return_more(
+    settings: Settings, base: str, reason: str
+) -> None:
+    with pytest.raises(UserError) as error:
+        settings(base=base, optimizer="sgd", max_update_norm=5.0)
+    assert str(error.value) == (
+        f"Setting max-update-norm = 5 measures models alone, and base = {base!r} also {reason}: "
+        "leave it out or choose another base."
+    )
+
+
+# Never a poisoned model
+
+
+@pytest.mark.filterwarnings("ignore:overflow encountered", "ignore:invalid value")
+def test_a_model_that_is_not_finite_ends_the_run_and_is_not_kept(settings: Settings) -> None:
+    """Updates are finite and their mean is; a server's step of 10 times their length is not."""
+    kept: list[bytes] = []
+    base: dict[str, Any] = {"base": "fedavgm", "fedavgm.server-learning-rate": 10.0}
+    config = settings(**{**QUICK, **base, "num_rounds": 3})
+    model = Path(config.output) / "last.safetensors"
+
+    def poison(call: int, replies: list[Message]) -> list[Message]:
+        if call == IN_ROUND_1 + 1:
+            kept.append(model.read_bytes())
+            for reply in replies:
+                replacing("1.bias", np.full(128, 3e38, np.float32))(reply)
+        return replies
+
+    with pytest.raises(UserError) as error:
+        train(config, 3, wrap_grid=lambda grid: MeddlingGrid(grid, poison))
+    assert str(error.value) == (
+        "Round 2: the combined model is not finite and was not kept; the last good model is round "
+        f"1's, in {model}."
+    )
+    assert [model.read_bytes()] == kept
+    assert [line["round"] for line in metrics(model.parent)] == [1]
+    assert (model.parent / "error.txt").read_text() == f"{error.value}\n"
+    assert not list(model.parent.glob(".*.part"))
+    # And the run goes on from there, with what the base remembered of round 1.
+    train(resolve({"resume": config.output}, Path.cwd()), 3)
+    assert [line["round"] for line in metrics(model.parent)] == [1, 2, 3]
+
+
+@pytest.mark.filterwarnings("ignore:overflow encountered")
+def test_memory_that_is_not_finite_ends_the_run_and_is_not_kept(settings: Settings) -> None:
+    """A step of FedAdam is m/(sqrt(v) + tau), which is 0 where v has overflowed: the model is
+    sound, and these weights would never move again."""
+    config = settings(**{**QUICK, "base": "fedadam", "num_rounds": 3})
+    directory = Path(config.output)
+
+    def poison(call: int, replies: list[Message]) -> list[Message]:
+        for reply in replies if call == IN_ROUND_1 + 1 else ():
+            replacing("1.bias", np.full(128, 1e25, np.float32))(reply)
+        return replies
+
+    with pytest.raises(UserError) as error:
+        train(config, 3, wrap_grid=lambda grid: MeddlingGrid(grid, poison))
+    assert str(error.value) == (
+        "Round 2: 'base/v_t/dict/1.bias', which the next round needs, is not finite and was not "
+        f"kept; the last good model is round 1's, in {directory / 'last.safetensors'}."
+    )
+    assert [file.name for file in directory.glob("state-*")] == ["state-1.safetensors"]
+    train(resolve({"resume": config.output}, Path.cwd()), 3)
+    assert [line["round"] for line in metrics(directory)] == [1, 2, 3]
+
+
+def test_the_servers_variate_is_looked_at_too(tmp_path: Path) -> None:
+    model, last = to_record({"w": np.ones(2)}), tmp_path / "last.safetensors"
+    sound = {"base/control/dict/w": np.ones(2), "held/rounds": np.array([[0, 1]])}
+    refuse_non_finite(model, sound, 2, last)
+    with pytest.raises(UserError) as error:
+        refuse_non_finite(model, {**sound, "base/control/dict/w": np.array([0.0, np.inf])}, 1, last)
+    assert str(error.value) == (
+        "Round 1: 'base/control/dict/w', which the next round needs, is not finite and was not "
+        "kept; the last good model is the one that the run began with."
+    )
+
+
+def test_a_model_that_was_not_written_whole_replaces_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    directory = RunDirectory(tmp_path)
+    directory.save_model("last.safetensors", {"w": np.ones(3)}, {"round": 1})
+
+    def cut(tensors: Any, file: Path, **about: Any) -> None:
+        file.write_bytes(b"half")
+        raise OSError("disk full")
+
+    monkeypatch.setattr("safetensors.numpy.save_file", cut)
+    with pytest.raises(StorageError, match=r"Cannot write .*last.safetensors: disk full."):
+        directory.save_model("last.safetensors", {"w": np.zeros(3)}, {"round": 2})
+    arrays, about = directory.load_model("last.safetensors")
+    assert about == {"round": 1}
+    np.testing.assert_array_equal(arrays["w"], np.ones(3))

@@ -1,0 +1,140 @@
+"""Differential privacy where a client has failed, or its update goes nowhere."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import cast
+
+import numpy as np
+import pytest
+from flwr.app import ArrayRecord, Context, RecordDict
+
+from client_apps.fedul import FedULClient
+from fedul_flwr.client_app import clip
+from fedul_flwr.config.run_config import RunConfig, default_flat, resolve
+from fedul_flwr.errors import UserError
+from fedul_flwr.federated.dp import privacy_spent
+from fedul_flwr.federated.messages import ARRAYS, to_arrays
+from fedul_flwr.learning.task import LocalTask, Round
+from tests.federated.test_private_mean import (
+    ALMOST_NONE,
+    FAR,
+    MEAN,
+    NEAR,
+    QUICK,
+    SERVER,
+    START,
+    a_round,
+    answer,
+    ask,
+    length,
+    private_mean,
+)
+from tests.support.fedmatch_exchanges import Exchange, watched
+from tests.support.runs import as_error, metrics, summary, train
+
+Settings = Callable[..., RunConfig]
+
+pytestmark = pytest.mark.usefixtures("identity")
+
+
+def test_a_missing_update_releases_nothing() -> None:
+    strategy = private_mean(2)
+    a_round(strategy, START, [FAR, NEAR])
+    spent = privacy_spent(strategy)
+    for number, silent in ((2, True), (3, False)):
+        first, second = ask(strategy, number, MEAN)
+        errors = [] if silent else [as_error(answer(second, FAR), "disk full")]
+        arrays, found = strategy.aggregate_train(number, [answer(first, FAR), *errors])
+        assert found is None
+        for name, array in to_arrays(cast(ArrayRecord, arrays)).items():
+            np.testing.assert_array_equal(array, MEAN[name])
+        assert privacy_spent(strategy) == spent
+
+
+def test_an_update_of_zero_is_one_of_the_mean() -> None:
+    """The other one is clipped to (0.8, 0; 0.6), and half of it is added."""
+    found = a_round(private_mean(2, noise_multiplier=ALMOST_NONE), START, [FAR, START])
+    np.testing.assert_allclose(found["a"], [1.4, 1.0], atol=1e-5)
+    np.testing.assert_allclose(found["b"], [[2.3]], atol=1e-5)
+
+
+def test_a_client_whose_update_is_zero_clips_it_itself() -> None:
+    (message,) = ask(private_mean(1, clipping="client"), 1, START)
+    flat = {**default_flat(), "dp.clipping": "client"}
+    context = Context(0, 0, {}, RecordDict(), flat)
+    reply = clip(message, context, lambda asked, _: answer(asked, START))
+    sent = to_arrays(cast(ArrayRecord, reply.content[ARRAYS]))
+    assert sent["a"].tolist() == [1 + 2**-52, 1.0]
+    assert sent["b"].tolist() == START["b"].tolist()
+
+
+# Whole runs
+
+
+def test_a_round_with_a_failure_leaves_the_model(settings: Settings) -> None:
+    exchanges: list[Exchange] = []
+    lossy = watched(exchanges, fate=lambda at, who: "lost" if (at, who) == (2, 1) else "answers")
+    config = settings(**QUICK, **SERVER, on_client_failure="continue")
+    directory = train(config, 3, **lossy)
+    models = [e.down[ARRAYS] for e in exchanges if e.client == 0]
+    assert length(models[2], models[1]) == 0 < length(models[1], models[0])
+    assert [line["failures"] for line in metrics(directory)] == [0, 1, 0]
+    found = summary(directory)
+    assert (found["rounds"], found["releases"]) == (3, 2)
+    with pytest.raises(UserError, match=r'round 2: Client 1: it says "no connection"'):
+        train(settings(**QUICK, **SERVER), 3, **lossy)
+
+
+@pytest.fixture
+def idle(monkeypatch: pytest.MonkeyPatch) -> set[int]:
+    """Rounds in which client 1 has nothing to learn from."""
+    rounds: set[int] = set()
+    own = FedULClient.task
+
+    def task(client: FedULClient, round: Round) -> LocalTask:
+        nothing = client.node.partition_id == 1 and round.number in rounds
+        return replace(own(client, round), num_examples=0) if nothing else own(client, round)
+
+    monkeypatch.setattr(FedULClient, "task", task)
+    return rounds
+
+
+@pytest.mark.parametrize("clipping", ["server", "client"])
+def test_a_client_with_nothing_to_learn_from_has_failed(
+    settings: Settings, idle: set[int], caplog: pytest.LogCaptureFixture, clipping: str
+) -> None:
+    idle.add(2)
+    caplog.set_level("WARNING", logger="flwr")
+    private = {**QUICK, "dp.clipping": clipping}
+    directory = train(settings(**private, on_client_failure="continue"), 3)
+    assert [line["failures"] for line in metrics(directory)] == [0, 1, 0]
+    assert summary(directory)["releases"] == 2
+    message = (
+        "1 client(s) failed in round 2: Client 1: it had nothing to learn from, and with "
+        f"dp.clipping = {clipping!r} every client of a round must return an update"
+    )
+    assert message in caplog.messages
+    with pytest.raises(UserError) as error:
+        train(settings(**private), 3)
+    assert str(error.value) == f"{message} (on-client-failure = 'continue' goes on without)."
+
+
+def test_a_run_without_any_release_does_not_end_well(settings: Settings, idle: set[int]) -> None:
+    idle.update((1, 2))
+    config = settings(**{**QUICK, **SERVER, "num_rounds": 2, "on_client_failure": "continue"})
+    message = (
+        "Setting dp.clipping = 'server': an update was missing in every round, so nothing was "
+        "released and the model is the one that the run began with."
+    )
+    with pytest.raises(UserError, match=f"^{message}$"):
+        train(config, 3)
+    with pytest.raises(UserError, match=f"^{message}$"):
+        train(resolve({"resume": config.output}, Path.cwd()), 3)
+    directory = Path(config.output)
+    assert [line["failures"] for line in metrics(directory)] == [1, 1]
+    assert not (directory / "summary.json").exists()
+    train(resolve({"resume": config.output, "num-rounds": 3}, Path.cwd()), 3)
+    assert summary(directory)["releases"] == 1

@@ -1,0 +1,309 @@
+"""Differential privacy: what clipping bounds, how large the noise is, and what epsilon is spent."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, cast
+
+import numpy as np
+import pytest
+from flwr.app import ArrayRecord, ConfigRecord, Context, Message, MetricRecord, RecordDict
+from flwr.clientapp import ClientApp
+from flwr.serverapp.exception import PrivacyBudgetExhausted
+from flwr.serverapp.strategy import FedAvg
+
+from fedul_flwr.client_app import clip
+from fedul_flwr.config.privacy import DPSettings
+from fedul_flwr.config.run_config import RunConfig, default_flat, resolve
+from fedul_flwr.data.types import Arrays
+from fedul_flwr.engine.in_process import InProcessGrid
+from fedul_flwr.errors import UserError
+from fedul_flwr.federated.buffers import WEIGHT
+from fedul_flwr.federated.dp import PrivateMean, build_accountant, privacy_spent
+from fedul_flwr.federated.messages import ARRAYS, CONFIG, METRICS, to_arrays, to_record
+from tests.support.fedmatch_exchanges import TINY, Exchange, watched
+from tests.support.runs import last_model, summary, train
+
+Settings = Callable[..., RunConfig]
+QUICK: dict[str, Any] = {"model": "mlp", "num_rounds": 3, "local_epochs": 1}
+SERVER = {"dp.clipping": "server"}
+ALMOST_NONE = 1e-7
+"""A noise multiplier, which must be positive."""
+
+pytestmark = pytest.mark.usefixtures("identity")
+
+
+def private_mean(num_clients: int, **settings: Any) -> PrivateMean:
+    base = FedAvg(fraction_train=1.0, min_train_nodes=1, min_available_nodes=1)
+    built = PrivateMean(base, DPSettings(**{"clipping": "server", **settings}))
+    built.num_clients = num_clients
+    return built
+
+
+def ask(
+    strategy: PrivateMean, number: int, start: Arrays, sampled: int | None = None
+) -> list[Message]:
+    grid = InProcessGrid(ClientApp(), sampled or strategy.num_clients, {})
+    return list(strategy.configure_train(number, to_record(start), ConfigRecord(), grid))
+
+
+def answer(message: Message, arrays: Arrays) -> Message:
+    weight = MetricRecord({"num-examples": 1.0})
+    return Message(RecordDict({ARRAYS: to_record(arrays), METRICS: weight}), reply_to=message)
+
+
+def a_round(
+    strategy: PrivateMean, start: Arrays, returned: list[Arrays], number: int = 1
+) -> Arrays:
+    """The model after a round in which clients return ``returned``."""
+    messages = ask(strategy, number, start, len(returned))
+    replies = [answer(*pair) for pair in zip(messages, returned, strict=True)]
+    arrays, _ = strategy.aggregate_train(number, replies)
+    return to_arrays(cast(ArrayRecord, arrays))
+
+
+START = {"a": np.array([1.0, 1.0]), "b": np.array([[2.0]])}
+FAR = {"a": np.array([3.0, 1.0]), "b": np.array([[3.5]])}  # moved by (2, 0; 1.5), of norm 2.5
+NEAR = {"a": np.array([1.0, 1.3]), "b": np.array([[2.4]])}  # moved by (0, 0.3; 0.4), of norm 0.5
+MEAN = {"a": np.array([1.4, 1.15]), "b": np.array([[2.5]])}
+"""With norm 1 the first moves by (2, 0; 1.5)/2.5 = (0.8, 0; 0.6), the second as it did:
+1 + 0.8/2 = 1.4, 1 + 0.3/2 = 1.15, 2 + (0.6 + 0.4)/2 = 2.5."""
+
+
+@pytest.mark.filterwarnings("error")  # Flower divides by the length of an update
+def test_a_client_that_returns_the_model_as_it_was_has_its_part_in_the_mean() -> None:
+    returned = [{name: array.copy() for name, array in START.items()}, NEAR]
+    found = a_round(private_mean(2, noise_multiplier=ALMOST_NONE), START, returned)
+    for name, array in found.items():
+        np.testing.assert_allclose(array, (START[name] + NEAR[name]) / 2, atol=1e-5)
+
+
+def test_a_client_moves_the_model_by_the_norm_at_most() -> None:
+    found = a_round(private_mean(2, noise_multiplier=ALMOST_NONE), START, [FAR, NEAR])
+    for name, array in MEAN.items():
+        np.testing.assert_allclose(found[name], array, atol=1e-5)
+
+
+def test_clients_that_clip_themselves_give_the_same_mean() -> None:
+    settings = {"clipping": "client", "noise_multiplier": ALMOST_NONE}
+    strategy = private_mean(2, **settings)
+    messages = ask(strategy, 1, START)
+    flat = {**default_flat(), "dp.clipping": "client"}
+    context = Context(0, 0, {}, RecordDict(), flat)
+    replies = [
+        clip(message, context, lambda asked, _, moved=moved: answer(asked, moved))
+        for message, moved in zip(messages, [FAR, NEAR], strict=True)
+    ]
+    sent = to_arrays(cast(ArrayRecord, replies[0].content[ARRAYS]))
+    np.testing.assert_allclose(sent["a"], [1.8, 1.0])
+    np.testing.assert_allclose(sent["b"], [[2.6]])
+    arrays, _ = strategy.aggregate_train(1, replies)
+    for name, array in to_arrays(cast(ArrayRecord, arrays)).items():
+        np.testing.assert_allclose(array, MEAN[name], atol=1e-5)
+
+
+def test_noise_has_the_stated_deviation_and_nobodys_seed() -> None:
+    """z·C/n = 2·3/4 = 1.5. Of 100,000 numbers the deviation is known within 1.5/√200,000 = 0.003,
+    their mean within 1.5/√100,000 = 0.005; tolerances are ten times as wide."""
+    start = {"w": np.zeros(100_000)}
+    moved = {"w": np.eye(1, 100_000)[0]}
+    drawn = []
+    for _ in range(2):
+        np.random.seed(0)  # noqa: NPY002
+        strategy = private_mean(4, norm=3.0, noise_multiplier=2.0)
+        drawn.append(a_round(strategy, start, [moved] * 4)["w"] - moved["w"])
+    for noise in drawn:
+        assert abs(noise.std() - 1.5) < 0.03
+        assert abs(noise.mean()) < 0.05
+    assert abs(np.corrcoef(*drawn)[0, 1]) < 0.03
+
+
+def gaussian_epsilon(releases: int, noise_multiplier: float, delta: float) -> float:
+    """Least epsilon over orders: R·alpha/(2·z²) by Mironov 2017, from there to (epsilon, delta) by
+    Canonne, Kamath and Steinke 2020, proposition 12."""
+    return min(
+        releases * order / (2 * noise_multiplier**2)
+        + math.log1p(-1 / order)
+        - math.log(delta * order) / (order - 1)
+        for order in np.arange(1.01, 60, 0.01)
+    )
+
+
+@pytest.mark.parametrize("clipping", ["server", "client"])
+def test_epsilon_is_that_of_the_rounds_released(clipping: str) -> None:
+    strategy = private_mean(2, clipping=clipping, noise_multiplier=1.3, delta=1e-4)
+    assert privacy_spent(strategy) == {}
+    for number in (1, 2, 3):
+        a_round(strategy, START, [FAR, NEAR], number)
+        spent = privacy_spent(strategy)
+        assert (spent["delta"], spent["releases"]) == (1e-4, number)
+        assert spent["budget_exhausted"] is False
+        # Flower looks at fewer orders, so its bound may lie a little higher.
+        least = gaussian_epsilon(number, 1.3, 1e-4)
+        assert least * (1 - 1e-9) <= spent["epsilon"] < 1.01 * least
+    assert privacy_spent(strategy.base) == {}
+
+
+def test_sampling_some_clients_costs_as_much() -> None:
+    """Nothing is counted in favour of those who were not sampled; the noise is that of two."""
+    some, both = private_mean(50), private_mean(2)
+    a_round(some, START, [FAR, NEAR])
+    a_round(both, START, [FAR, NEAR])
+    assert privacy_spent(some)["epsilon"] == privacy_spent(both)["epsilon"]
+
+
+def test_a_budget_ends_before_it_is_exceeded() -> None:
+    two, three = (gaussian_epsilon(releases, 1.0, 1e-5) for releases in (2, 3))
+    strategy = private_mean(2, max_epsilon=(two + three) / 2)
+    for number in (1, 2):
+        a_round(strategy, START, [FAR, NEAR], number)
+    with pytest.raises(PrivacyBudgetExhausted):
+        ask(strategy, 3, START)
+    spent = privacy_spent(strategy)
+    assert (spent["releases"], spent["budget_exhausted"]) == (2, True)
+
+
+def test_a_budget_for_no_round_is_refused() -> None:
+    with pytest.raises(UserError) as error:
+        ask(private_mean(2, max_epsilon=0.5), 1, START)
+    assert str(error.value) == (
+        "Setting dp.max-epsilon = 0.5: one round alone exceeds it; raise it or dp.noise-multiplier."
+    )
+
+
+def test_what_was_spent_is_remembered() -> None:
+    strategy, again = private_mean(2), private_mean(2)
+    assert strategy.ledger == {}
+    a_round(strategy, START, [FAR, NEAR])
+    again.ledger = strategy.ledger
+    assert privacy_spent(again) == privacy_spent(strategy)
+    for one in (strategy, again):
+        a_round(one, START, [FAR, NEAR], 2)
+    assert privacy_spent(again) == privacy_spent(strategy)
+    assert privacy_spent(again)["releases"] == 2
+
+
+def test_releases_that_were_spent_at_once_are_all_remembered() -> None:
+    settings = DPSettings(clipping="server", noise_multiplier=1.3, delta=1e-4)
+    event = {"noise_multiplier": 1.3}
+    state = {"compositions": [{"event": event, "count": 3}, {"event": event, "count": 1}]}
+    spent = build_accountant(settings, 7, state).get_privacy_spent()
+    assert spent.num_releases == 4
+    assert spent.epsilon == pytest.approx(gaussian_epsilon(4, 1.3, 1e-4), rel=0.01)
+
+
+@pytest.mark.parametrize("clipping", ["server", "client"])
+def test_held_out_losses_are_asked_for_and_averaged_as_the_base_does(clipping: str) -> None:
+    """Nothing of them is noisy: epsilon does not cover them."""
+    strategy = private_mean(2, clipping=clipping)
+    grid = InProcessGrid(ClientApp(), 2, {})
+    messages = list(strategy.configure_evaluate(3, to_record(START), ConfigRecord({"a": 1}), grid))
+    assert sorted(message.metadata.dst_node_id for message in messages) == sorted(grid.contexts)
+    for message in messages:
+        assert message.metadata.message_type == "evaluate"
+        assert message.content[CONFIG] == ConfigRecord({"a": 1, "server-round": 3})
+        for name, array in to_arrays(cast(ArrayRecord, message.content[ARRAYS])).items():
+            np.testing.assert_array_equal(array, START[name])
+    replies = [
+        Message(RecordDict({METRICS: MetricRecord({"loss": loss, WEIGHT: size})}), reply_to=message)
+        for message, loss, size in zip(messages, (2.0, 6.0), (3, 1), strict=True)
+    ]
+    # (3·2 + 1·6)/4
+    assert strategy.aggregate_evaluate(3, replies) == MetricRecord({"loss": 3.0})
+    assert strategy.aggregate_evaluate(3, []) is None
+    heard: list[int] = []
+    strategy.base.aggregate_evaluate = lambda number, _: heard.append(number)  # type: ignore[assignment,func-returns-value]
+    strategy.aggregate_evaluate(5, [])
+    assert heard == [5]
+
+
+@pytest.mark.parametrize("after", [2, 4])
+def test_clients_that_come_or_go_change_the_noise_and_not_epsilon(after: int) -> None:
+    changing, staying = private_mean(3), private_mean(3)
+    a_round(changing, START, [FAR, NEAR, NEAR])
+    changing.num_clients = after
+    ask(changing, 2, START)
+    assert changing._noisy.num_sampled_clients == after  # type: ignore[union-attr]
+    for strategy, clients in ((changing, after), (staying, 3), (staying, 3)):
+        a_round(strategy, START, [FAR] * clients, 3)
+    assert privacy_spent(changing) == privacy_spent(staying)
+    assert privacy_spent(changing)["releases"] == 2
+
+
+# Whole runs
+
+
+@pytest.mark.parametrize("clipping", ["server", "client"])
+def test_a_wide_norm_without_noise_is_fedavg(settings: Settings, clipping: str) -> None:
+    wide = {"dp.clipping": clipping, "dp.norm": 1e3, "dp.noise-multiplier": 1e-12}
+    plain, private = train(settings(**QUICK), 3), train(settings(**QUICK, **wide), 3)
+    for name, array in last_model(plain).items():
+        np.testing.assert_allclose(last_model(private)[name], array, rtol=1e-4, atol=1e-6)
+    assert "epsilon" not in summary(plain)
+
+
+def length(update: Arrays, start: Arrays) -> float:
+    return float(np.sqrt(sum(((update[name] - start[name]) ** 2).sum() for name in start)))
+
+
+@pytest.mark.parametrize(("clipping", "longest"), [("server", 100.0), ("client", 0.1)])
+def test_what_the_server_is_sent(settings: Settings, clipping: str, longest: float) -> None:
+    exchanges: list[Exchange] = []
+    private = {"dp.clipping": clipping, "dp.norm": 0.1, "dp.noise-multiplier": 1e-9}
+    directory = train(settings(**QUICK, **private), 3, **watched(exchanges))
+    for exchange in exchanges:
+        moved = length(exchange.up[ARRAYS], exchange.down[ARRAYS])
+        assert moved < longest * (1 + 1e-4)
+        assert clipping == "client" or moved > 0.2  # so that it had something to clip
+    # The mean of updates that are no longer than 0.1 is not longer either.
+    first, second = (e.down[ARRAYS] for e in exchanges if e.client == 0 and e.round < 3)
+    assert length(second, first) < 0.1 * (1 + 1e-4)
+    assert summary(directory)["releases"] == 3
+
+
+@pytest.mark.parametrize(
+    "method", ["fedul-consistency", "fedpl", "fedllp", "fedllp-vat", "supervised"]
+)
+def test_methods_beside_fedul(settings: Settings, method: str) -> None:
+    directory = train(settings(**{**QUICK, "num_rounds": 1}, **SERVER, method=method), 2)
+    assert summary(directory)["releases"] == 1
+
+
+@pytest.mark.parametrize("method", ["fedul-finetune", "fedul-mix"])
+def test_what_the_server_does_with_a_model_costs_nothing(settings: Settings, method: str) -> None:
+    plan = {**QUICK, "num_rounds": 2, "server_fraction": 0.1, "base": "fedprox"}
+    found = summary(train(settings(**plan, **SERVER, method=method), 2))
+    assert found["epsilon"] == pytest.approx(gaussian_epsilon(2, 1.0, 1e-5), rel=0.01)
+
+
+def test_halves_spend_what_the_whole_does(settings: Settings) -> None:
+    whole = summary(train(settings(**{**QUICK, "num_rounds": 4}, **SERVER), 2))
+    half = train(settings(**{**QUICK, "num_rounds": 2}, **SERVER), 2)
+    train(resolve({"resume": str(half), "num-rounds": 4}, Path.cwd()), 2)
+    both = summary(half)
+    assert both["releases"] == 4
+    assert both["epsilon"] == whole["epsilon"]
+
+
+def test_a_run_ends_with_its_budget(settings: Settings) -> None:
+    budget = {"dp.max-epsilon": (gaussian_epsilon(2, 1, 1e-5) + gaussian_epsilon(3, 1, 1e-5)) / 2}
+    directory = train(settings(**{**QUICK, "num_rounds": 5}, **SERVER, **budget), 2)
+    found, model = summary(directory), last_model(directory)
+    assert (found["rounds"], found["releases"], found["budget_exhausted"]) == (2, 2, True)
+    assert found["epsilon"] < budget["dp.max-epsilon"]
+    # To resume it changes nothing.
+    train(resolve({"resume": str(directory)}, Path.cwd()), 2)
+    assert summary(directory)["epsilon"] == found["epsilon"]
+    for name, array in model.items():
+        np.testing.assert_array_equal(last_model(directory)[name], array)
+
+
+def test_statistics_of_batch_norm_would_travel_beside_the_noise(settings: Settings) -> None:
+    with pytest.raises(UserError) as error:
+        train(settings(**{**QUICK, "model": TINY}, **SERVER), 2)
+    assert str(error.value) == (
+        f"Setting model = {TINY!r} has batch-norm statistics, which dp.clipping = 'server' leaves "
+        "without noise: choose one without, such as 'cnn-small'."
+    )

@@ -1,0 +1,165 @@
+"""FedUL around bases that one client cannot lead astray, and what these bases need."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from flwr.app import Array, ArrayRecord, Message
+
+from fedul_flwr.config.run_config import RunConfig
+from fedul_flwr.engine.in_process import FIRST_NODE_ID
+from fedul_flwr.errors import UserError
+from fedul_flwr.federated.aggregation import average_buffers
+from fedul_flwr.federated.base_strategies import ROBUST, fewest_updates
+from fedul_flwr.federated.messages import ARRAYS, to_record
+from tests.support.fedmatch_exchanges import TINY
+from tests.support.runs import MeddlingGrid, as_error, is_train, last_model, metrics, train
+
+Settings = Callable[..., RunConfig]
+Attack = Callable[[Any], Any]
+PLAN: dict[str, Any] = {
+    **{"model": "mlp", "num_rounds": 4, "local_epochs": 2, "points_per_client": 150},
+    **{"evaluate_every": 4},
+}
+CLIENTS = {"multikrum": 6, "bulyan": 7}
+"""With one that may send anything; five for the others."""
+ATTACKS: dict[str, Attack] = {
+    "huge": lambda array: np.full_like(array, 1e4),
+    "flipped": lambda array: -20 * array,
+}
+
+pytestmark = pytest.mark.usefixtures("no_collection")
+
+
+def attacked(attack: Attack) -> dict[str, Any]:
+    """Options of a run in which client 1 always returns something else."""
+
+    def meddle(_: int, replies: list[Message]) -> list[Message]:
+        for reply in replies if is_train(replies) else ():
+            if reply.metadata.src_node_id == FIRST_NODE_ID + 1:
+                record = reply.content[ARRAYS]
+                for name, array in record.items():
+                    record[name] = Array(attack(array.numpy()).astype(array.dtype))
+        return replies
+
+    return {"wrap_grid": lambda grid: MeddlingGrid(grid, meddle)}
+
+
+@pytest.fixture
+def error_of(settings: Settings) -> Callable[..., float]:
+    """``error_of(base, attack) -> test error`` in percent of the last round."""
+
+    def run(base: str, attack: Attack | None = None) -> float:
+        options = attacked(attack) if attack else {}
+        directory = train(settings(**PLAN, base=base), CLIENTS.get(base, 5), **options)
+        return float(metrics(directory)[-1]["test_error"])
+
+    return run
+
+
+@pytest.mark.parametrize("attack", ATTACKS.values(), ids=ATTACKS)
+def test_a_mean_is_led_astray(error_of: Callable[..., float], attack: Attack) -> None:
+    assert error_of("fedavg", attack) > error_of("fedavg") + 25
+
+
+@pytest.mark.parametrize("attack", ATTACKS.values(), ids=ATTACKS)
+@pytest.mark.parametrize("base", sorted(ROBUST))
+def test_robust_bases_stay_near_the_run_without_attack(
+    error_of: Callable[..., float], base: str, attack: Attack
+) -> None:
+    assert error_of(base, attack) < error_of(base) + 10
+
+
+def test_krum_takes_one_of_the_models_that_clients_returned(settings: Settings) -> None:
+    sent: list[ArrayRecord] = []
+
+    def watch(_: int, replies: list[Message]) -> list[Message]:
+        if is_train(replies):
+            sent.extend(reply.content[ARRAYS] for reply in replies)
+        return replies
+
+    config = settings(**{**PLAN, "num_rounds": 1}, base="krum")
+    model = last_model(train(config, 5, wrap_grid=lambda grid: MeddlingGrid(grid, watch)))
+    same = [all((model[name] == found[name].numpy()).all() for name in model) for found in sent]
+    assert sum(same) == 1
+
+
+def test_batch_norm_statistics_are_medians_of_all_clients(settings: Settings) -> None:
+    sent: list[ArrayRecord] = []
+
+    def watch(_: int, replies: list[Message]) -> list[Message]:
+        if is_train(replies):
+            sent.extend(reply.content[ARRAYS] for reply in replies)
+        return replies
+
+    config = settings(**{**PLAN, "num_rounds": 1, "model": TINY}, base="krum")
+    model = last_model(train(config, 5, wrap_grid=lambda grid: MeddlingGrid(grid, watch)))
+    for name in ("1.running_mean", "1.running_var"):
+        median = np.median([record[name].numpy() for record in sent], axis=0)
+        np.testing.assert_array_equal(model[name], median)
+    assert model["1.num_batches_tracked"] == 0
+
+
+def test_a_median_of_buffers_by_hand() -> None:
+    records = [to_record({"v": np.array([value, 1.0]), "n": np.array(9)}) for value in (1, 2, 1e9)]
+    kept = to_record({"v": np.zeros(2), "n": np.array(4)})
+    weights = np.array([1.0, 1.0, 98.0])  # have no say
+    found = average_buffers(records, weights, ["v", "n"], kept, robust=True)
+    np.testing.assert_array_equal(found["v"].numpy(), [2.0, 1.0])
+    assert found["n"].numpy() == 4
+
+
+# How many it takes
+
+NEEDED: list[tuple[dict[str, Any], int]] = [
+    ({"base": "fedavg"}, 1),
+    ({"base": "fedmedian"}, 1),
+    ({"base": "krum"}, 5),  # 2·1 + 3
+    ({"base": "krum", "krum.num-malicious-nodes": 0}, 3),
+    ({"base": "multikrum"}, 6),  # 2·1 + 2 + 2
+    ({"base": "multikrum", "multikrum.num-nodes-to-select": 1}, 5),  # is Krum
+    ({"base": "bulyan", "bulyan.num-malicious-nodes": 2}, 11),  # 4·2 + 3
+    ({"base": "fedtrimmedavg"}, 5),  # floor(0.2·4) is 0
+    ({"base": "fedtrimmedavg", "fedtrimmedavg.beta": 0.3}, 4),  # floor(0.3·4) is 1
+    ({"base": "fedtrimmedavg", "fedtrimmedavg.beta": 0.0}, 1),  # is a mean
+]
+
+
+@pytest.mark.parametrize(("options", "needed"), NEEDED)
+def test_updates_that_a_base_needs(
+    settings: Settings, options: dict[str, Any], needed: int
+) -> None:
+    assert fewest_updates(settings(**options)) == needed
+
+
+def test_too_few_clients_are_refused_before_they_train(settings: Settings) -> None:
+    config = settings(**PLAN, base="multikrum")
+    with pytest.raises(UserError) as error:
+        train(config, 5)
+    assert str(error.value) == (
+        "Setting base = 'multikrum' needs 6 clients or more in a round with "
+        "multikrum.num-malicious-nodes = 1 and multikrum.num-nodes-to-select = 2: there are 5."
+    )
+
+
+def test_a_round_that_is_left_with_too_few_ends_the_run(settings: Settings) -> None:
+    def lose(call: int, replies: list[Message]) -> list[Message]:
+        return [as_error(replies[0], "gone"), *replies[1:]] if call == 3 else replies
+
+    config = settings(**PLAN, base="krum", on_client_failure="continue")
+    message = r"needs 5 clients .* krum.num-malicious-nodes = 1: there are 4\."
+    with pytest.raises(UserError, match=message):
+        train(config, 5, wrap_grid=lambda grid: MeddlingGrid(grid, lose))
+
+
+@pytest.mark.parametrize("base", ["krum", "bulyan", "fedmedian", "fedtrimmedavg"])
+def test_weights_without_effect_are_refused(settings: Settings, base: str) -> None:
+    with pytest.raises(UserError) as error:
+        settings(base=base, client_weights="examples")
+    assert str(error.value) == (
+        f"Setting client-weights = 'examples' has no effect on base = {base!r}, which weighs no "
+        "client more than another."
+    )

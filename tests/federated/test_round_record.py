@@ -1,0 +1,173 @@
+"""Traffic of a round by part: totals, percents of a dense model, and what real runs count."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from flwr.app import Array, ArrayRecord, ConfigRecord, MetricRecord, RecordDict
+
+from fedul_flwr.config.run_config import RunConfig
+from fedul_flwr.federated.messages import payload_bytes, payload_parts
+from fedul_flwr.federated.round_record import RoundRecord
+from fedul_flwr.federated.strategy import MethodStrategy
+from fedul_flwr.results.summary import summary_rows
+from tests.support.runs import metrics, summary, train
+
+Settings = Callable[..., RunConfig]
+QUICK: dict[str, Any] = {"model": "mlp", "num_rounds": 1, "local_epochs": 1}
+HEADER = 128
+"""Bytes with which NumPy's format begins an array: type, shape, padding."""
+MLP = 64 * 128 + 128 + 128 * 128 + 128 + 128 * 10 + 10
+"""26,122 values in 6 arrays."""
+
+
+def parts(line: dict[str, Any], way: str) -> dict[str, int]:
+    prefix = f"bytes_{way}_"
+    return {key.removeprefix(prefix): line[key] for key in line if key.startswith(prefix)}
+
+
+def test_a_message_by_part() -> None:
+    records = RecordDict(
+        {
+            "arrays": ArrayRecord({"w": Array(np.zeros((3, 2), np.float32))}),
+            "sigma": ArrayRecord({"w": Array(np.zeros(5)), "b": Array(np.zeros(0))}),
+            "config": ConfigRecord({"name": "né", "on": True, "rates": [0.5, 0.25]}),
+            "metrics": MetricRecord({"loss": 1.0}),
+        }
+    )
+    expected = {
+        "model": HEADER + 6 * 4,
+        "sigma": 2 * HEADER + 5 * 8,
+        "other": 3 + 8 + 2 * 8 + 8,  # the text has three bytes
+    }
+    assert payload_parts(records) == expected
+    assert payload_bytes(records) == sum(expected.values())
+    assert payload_parts(RecordDict()) == {"other": 0}
+    # A model that travels as something else is no part; another record that is empty is one.
+    without = RecordDict({"arrays": ArrayRecord(), "psi": ArrayRecord()})
+    assert payload_parts(without) == {"psi": 0, "other": 0}
+
+
+def test_percents_by_hand() -> None:
+    record = RoundRecord(
+        round=3,
+        model_bytes=1000,
+        model_values=250,
+        clients=2,
+        down=Counter(sigma=500, psi=300, other=200),
+        up=Counter(sigma=100),
+        nonzero_down=Counter(sigma=100, psi=25),
+    )
+    assert record.traffic() == {
+        "model_bytes": 1000,
+        "bytes_up": 100,
+        "bytes_up_sigma": 100,
+        "percent_up": 5.0,  # 100 of 2·1000
+        "bytes_down": 1000,
+        "bytes_down_sigma": 500,
+        "bytes_down_psi": 300,
+        "bytes_down_other": 200,
+        "percent_down": 50.0,
+        "nonzero_down_percent": 25.0,  # 125 of 2·250
+        "nonzero_down_percent_sigma": 20.0,
+        "nonzero_down_percent_psi": 5.0,
+    }
+    assert (record.bytes_up, record.bytes_down) == (100, 1000)
+
+
+def test_nothing_sent() -> None:
+    """A round without clients, and one whose differences are all zero: they were counted."""
+    empty = RoundRecord(round=1, model_bytes=10, model_values=2, nonzero_up=Counter(sigma=0))
+    assert empty.traffic() == {
+        "model_bytes": 10,
+        "bytes_up": 0,
+        "percent_up": 0.0,
+        "nonzero_up_percent": 0.0,
+        "nonzero_up_percent_sigma": 0.0,
+        "bytes_down": 0,
+        "percent_down": 0.0,
+    }
+
+
+def test_a_run_counts_its_models(settings: Settings) -> None:
+    (line,) = metrics(train(settings(**QUICK, method="supervised", selection="last"), 3))
+    dense = 4 * MLP + 6 * HEADER
+    assert line["model_bytes"] == dense
+    for way in ("up", "down"):
+        found = parts(line, way)
+        assert set(found) == {"model", "other"}
+        assert found["model"] == 3 * dense
+        assert 0 < found["other"] < 3 * 200
+        assert line[f"bytes_{way}"] == sum(found.values())
+        assert line[f"percent_{way}"] == pytest.approx(100 * line[f"bytes_{way}"] / (3 * dense))
+    assert not any(key.startswith("nonzero") for key in line)
+
+
+def test_the_summary_has_means_over_rounds(settings: Settings) -> None:
+    plan = {**QUICK, "num_rounds": 2, "method": "supervised", "selection": "last"}
+    directory = train(settings(**plan), 2)
+    found = summary(directory)
+    for way in ("up", "down"):
+        key = f"percent_{way}"
+        assert found[key] == pytest.approx(sum(line[key] for line in metrics(directory)) / 2)
+    assert not any(key.startswith("nonzero") for key in found)
+    rows = summary_rows(directory)
+    up, down = found["percent_up"], found["percent_down"]
+    assert rows["of the model"] == f"{up:.2f} % up, {down:.2f} % down, per client and round"
+    assert "values changed" not in rows
+
+
+def test_values_that_a_method_counts(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In round t every client got t quarters of the model's values, all from one method's part."""
+    sample = MethodStrategy.sample
+
+    def counting(self: MethodStrategy, round_number: int) -> Any:
+        chosen = sample(self, round_number)
+        self.record.nonzero_down["sigma"] += len(chosen) * round_number * MLP // 4
+        return chosen
+
+    monkeypatch.setattr(MethodStrategy, "sample", counting)
+    plan = {**QUICK, "num_rounds": 2, "method": "supervised", "selection": "last"}
+    directory = train(settings(**plan), 2)
+    first, second = metrics(directory)
+    assert first["nonzero_down_percent"] == first["nonzero_down_percent_sigma"] == 25.0
+    assert second["nonzero_down_percent"] == 50.0
+    assert summary(directory)["nonzero_down_percent"] == 37.5
+    changed = summary_rows(directory)["values changed"]
+    assert changed == "– up, 37.50 % down, per client and round"
+
+
+def test_percents_are_of_the_rounds_clients(settings: Settings) -> None:
+    """One of three trains; all three evaluate on held-out sets, and that is told apart."""
+    plan = {**QUICK, "method": "fedul", "selection": "heldout", "fraction_train": 0.34}
+    (line,) = metrics(train(settings(**plan, **{"fedul.num-sets": 10}), 3))
+    found = parts(line, "down")
+    assert found["model"] == line["model_bytes"]
+    assert found["evaluation"] >= 3 * line["model_bytes"]
+    assert line["bytes_down"] == sum(found.values())
+    assert line["percent_down"] == pytest.approx(100 * line["bytes_down"] / line["model_bytes"])
+
+
+def test_records_and_phases_of_a_method_are_parts(settings: Settings) -> None:
+    """The first round is on labels alone, the second begins with a propagation."""
+    plan = {**QUICK, "num_rounds": 2, "points_per_client": 60, "labels.total": 60}
+    more = {"method": "xclp", "semi.labels-only-rounds": 1}
+    first, line = metrics(train(settings(**plan, **more), 3))
+    assert set(parts(first, "down")) == {"model", "other"}
+    assert set(parts(line, "down")) == {"model", "rows", "phases", "other"}
+    assert set(parts(line, "up")) == {"model", "phases", "other"}
+    for way in ("up", "down"):
+        assert line[f"bytes_{way}"] == sum(parts(line, way).values())
+        assert min(parts(line, way).values()) > 0
+
+
+def test_variates_are_a_part(settings: Settings) -> None:
+    plan = {**QUICK, "base": "scaffold", "optimizer": "sgd", "momentum": 0.0}
+    (line,) = metrics(train(settings(**plan, method="supervised", selection="last"), 2))
+    for way in ("up", "down"):
+        assert parts(line, way)["control"] == parts(line, way)["model"]
+        assert 200 < line[f"percent_{way}"] < 201

@@ -1,0 +1,646 @@
+"""Rounds by hand: three nodes, a model of four numbers, replies made up here."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Any, cast
+
+import numpy as np
+import pytest
+from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
+from flwr.clientapp import ClientApp
+from flwr.serverapp import Grid
+from flwr.serverapp.exception import InconsistentMessageReplies
+from flwr.serverapp.strategy import FedAdam, FedAvg, MultiKrum
+from numpy.typing import ArrayLike
+
+from fedul_flwr.config.run_config import RunConfig
+from fedul_flwr.data.types import Arrays, Floats
+from fedul_flwr.engine.in_process import FIRST_NODE_ID, InProcessGrid
+from fedul_flwr.errors import NoUpdateError, UserError
+from fedul_flwr.federated.aggregation import average_buffers, merge, weighted_mean
+from fedul_flwr.federated.base_state import dump_base_state, load_base_state
+from fedul_flwr.federated.base_strategies import BASES, build_base, refuse_too_few
+from fedul_flwr.federated.dp import PrivateMean
+from fedul_flwr.federated.messages import (
+    ARRAYS,
+    CONFIG,
+    DIAGNOSTICS,
+    METRICS,
+    Content,
+    to_arrays,
+    to_record,
+)
+from fedul_flwr.federated.registry import ClientRef
+from fedul_flwr.federated.strategy import MethodStrategy
+from fedul_flwr.learning.variates import KEPT_ROUNDS
+from strategies.fednova import FedNova
+from strategies.scaffold import Scaffold
+
+Settings = Callable[..., RunConfig]
+MODEL: Arrays = {
+    "w": np.array([1.0, 2.0], np.float32),
+    "mean": np.array([4.0], np.float32),
+    "count": np.array(5),
+}
+BUFFERS = frozenset({"mean", "count"})
+BYTES = 128 * 3 + 2 * 4 + 4 + 8
+"""Of the model: a header for each array, and the numbers."""
+
+pytestmark = pytest.mark.usefixtures("identity")
+
+
+@pytest.fixture
+def grid() -> InProcessGrid:
+    return InProcessGrid(ClientApp(), 3, {})
+
+
+def strategy_of(settings: Settings, offset: int = 0, **options: Any) -> MethodStrategy:
+    config = settings(method="supervised", **options)
+    built = MethodStrategy(
+        config, build_base(config), {}, Content(), buffers=BUFFERS, round_offset=offset
+    )
+    built.registry.clients = [ClientRef(client, FIRST_NODE_ID + client) for client in range(3)]
+    built.registry.answers = dict.fromkeys(range(3), Content(values={"num-points": 1000}))
+    return built
+
+
+def by_node(messages: Iterable[Message]) -> list[Message]:
+    """Flower asks nodes in a random order."""
+    return sorted(messages, key=lambda message: message.metadata.dst_node_id)
+
+
+def answer(message: Message, w: ArrayLike, mean: float, size: int, loss: float) -> Message:
+    """An update that began and ended as many seconds after 10 as its client's number says."""
+    arrays = {
+        "w": np.array(w, np.float32),
+        "mean": np.array([mean], np.float32),
+        "count": np.array(99),
+    }
+    figures = {"num-examples": size, "loss": loss, "steps": 2, "normalizer": 2.0}
+    client = message.metadata.dst_node_id - FIRST_NODE_ID
+    spans = MetricRecord({"started": 10.0 + client, "ended": 12.0 + client})
+    content = {ARRAYS: to_record(arrays), METRICS: MetricRecord(figures), DIAGNOSTICS: spans}
+    return Message(RecordDict(dict(content)), reply_to=message)
+
+
+def a_round(
+    strategy: MethodStrategy, grid: InProcessGrid, number: int = 1
+) -> tuple[Arrays, MetricRecord | None]:
+    """Two clients learn from 3 points and 1 point, the last one from none."""
+    messages = by_node(strategy.configure_train(number, to_record(MODEL), ConfigRecord(), grid))
+    replies = [
+        answer(messages[2], [50.0, 50.0], 50.0, 0, 0.0),
+        answer(messages[1], [5.0, 0.0], 8.0, 1, 6.0),
+        answer(messages[0], [1.0, 4.0], 0.0, 3, 2.0),
+    ]
+    arrays, metrics = strategy.aggregate_train(number, replies)
+    return to_arrays(cast(ArrayRecord, arrays)), metrics
+
+
+@pytest.mark.parametrize(
+    ("weights", "w", "mean", "loss"),
+    [
+        ("uniform", [3.0, 2.0], 4.0, 4.0),  # (1 + 5)/2, (4 + 0)/2, (0 + 8)/2, (2 + 6)/2
+        ("examples", [2.0, 3.0], 2.0, 3.0),  # (3·1 + 5)/4, (3·4 + 0)/4, (0 + 8)/4, (3·2 + 6)/4
+    ],
+)
+def test_a_round_is_the_mean_of_those_that_learned_something(
+    settings: Settings, grid: InProcessGrid, weights: str, w: list[float], mean: float, loss: float
+) -> None:
+    strategy = strategy_of(settings, client_weights=weights)
+    model, metrics = a_round(strategy, grid)
+    assert list(model) == ["w", "mean", "count"]
+    np.testing.assert_allclose(model["w"], w)
+    np.testing.assert_allclose(model["mean"], [mean])
+    assert model["count"] == 5  # a counter is not averaged
+    assert [array.dtype for array in model.values()] == [array.dtype for array in MODEL.values()]
+    assert metrics is not None
+    record = strategy.record
+    assert (record.round, record.clients, record.failures) == (1, 3, 0)
+    assert (record.model_bytes, record.model_values) == (BYTES, 4)
+    assert record.metrics == {"loss": loss, "steps": 2.0}
+    assert record.spans == [(10.0, 12.0), (11.0, 13.0), (12.0, 14.0)]
+    assert record.heldout_loss is None
+
+
+class Noting(MethodStrategy):
+    """Notes what a method is told before a round, and asked to combine by itself."""
+
+    def before_train(self, round_number: int, arrays: ArrayRecord, grid: Grid) -> list[ClientRef]:
+        self.told = round_number, arrays, grid
+        return super().before_train(round_number, arrays, grid)
+
+    def before_aggregate(self, replies: Sequence[Message], weights: Floats) -> None:
+        nodes = [reply.metadata.src_node_id for reply in replies]
+        self.noted = list(zip(nodes, weights.tolist(), strict=True))
+
+
+def test_a_method_is_told_the_model_of_the_round_and_the_weights_of_the_replies(
+    settings: Settings, grid: InProcessGrid
+) -> None:
+    config = settings(method="supervised", client_weights="examples")
+    strategy = Noting(config, build_base(config), {}, Content(), buffers=BUFFERS)
+    strategy.registry.clients = strategy_of(settings).registry.clients
+    strategy.registry.answers = strategy_of(settings).registry.answers
+    a_round(strategy, grid)
+    assert strategy.told == (1, strategy.global_arrays, grid)
+    assert strategy.noted == [(1000, 3.0), (1001, 1.0)]
+
+
+def test_messages_have_the_whole_model_and_what_the_server_says(
+    settings: Settings, grid: InProcessGrid
+) -> None:
+    strategy = strategy_of(settings, offset=3)
+    strategy.plateau_config = {"rate-factor": 0.5}
+    told = ConfigRecord({"own": 1})
+    messages = by_node(strategy.configure_train(2, to_record(MODEL), told, grid))
+    assert [message.metadata.dst_node_id for message in messages] == [1000, 1001, 1002]
+    for message in messages:
+        assert message.metadata.message_type == "train"
+        sent = to_arrays(cast(ArrayRecord, message.content[ARRAYS]))
+        assert list(sent) == list(MODEL)
+        for name, array in MODEL.items():
+            np.testing.assert_array_equal(sent[name], array)
+        assert message.content[CONFIG] == ConfigRecord(
+            {"own": 1, "rate-factor": 0.5, "server-round": 5}
+        )
+    assert strategy.record.round == 5
+    assert strategy.record.down == {"model": 3 * BYTES, "other": 3 * 3 * 8}
+
+
+def test_the_base_hears_of_the_round_of_the_run(settings: Settings, grid: InProcessGrid) -> None:
+    """FedAdam's first step has a bias that its round number takes away."""
+    strategy, heard = strategy_of(settings, offset=7), []
+    strategy.base.aggregate_train = lambda number, replies: (  # type: ignore[method-assign]
+        heard.append((number, [list(reply.content[ARRAYS]) for reply in replies]))  # type: ignore[call-overload]
+        or (to_record({"w": np.zeros(2)}), None)
+    )
+    model, metrics = a_round(strategy, grid, 2)
+    assert heard == [(9, [["w"], ["w"]])]  # no buffer, and nobody who learned nothing
+    assert metrics is None
+    assert model["w"].dtype == np.float32
+    np.testing.assert_allclose(model["mean"], [4.0])
+
+
+def test_a_round_of_one_client_is_its_model(settings: Settings, grid: InProcessGrid) -> None:
+    strategy = strategy_of(settings)
+    strategy.registry.clients = strategy.registry.clients[1:2]
+    grid.contexts = {1001: grid.contexts[1001]}
+    (message,) = strategy.configure_train(1, to_record(MODEL), ConfigRecord(), grid)
+    arrays, _ = strategy.aggregate_train(1, [answer(message, [5.0, 0.0], 8.0, 1, 6.0)])
+    assert arrays is not None
+    assert to_arrays(arrays)["w"].tolist() == [5.0, 0.0]
+
+
+def test_a_base_can_use_the_grid_and_sees_the_nodes_of_the_round_alone(
+    settings: Settings, grid: InProcessGrid
+) -> None:
+    strategy, seen = strategy_of(settings, selection="heldout", validation_fraction=0.0), []
+    strategy.registry.clients = strategy.registry.clients[:2]
+    for hook in ("configure_train", "configure_evaluate"):
+        plain = getattr(strategy.base, hook)
+
+        def spy(number: int, arrays: Any, config: Any, view: Grid, plain: Any = plain) -> Any:
+            seen.append((list(view.get_node_ids()), list(view.push_messages([]))))
+            return plain(number, arrays, config, view)
+
+        setattr(strategy.base, hook, spy)
+    grid.contexts.pop(1002)
+    strategy.configure_train(1, to_record(MODEL), ConfigRecord(), grid)
+    strategy.configure_evaluate(1, to_record(MODEL), ConfigRecord(), grid)
+    assert seen == [([1000, 1001], [])] * 2
+
+
+def test_a_base_that_combines_nothing_ends_the_run(settings: Settings, grid: InProcessGrid) -> None:
+    strategy = strategy_of(settings)
+    strategy.base.aggregate_train = lambda number, replies: (None, None)  # type: ignore[method-assign]
+    with pytest.raises(UserError, match=r"^Round 1: the base strategy combined no update\.$"):
+        a_round(strategy, grid)
+
+
+def test_a_round_without_a_client_ends_the_run(settings: Settings, grid: InProcessGrid) -> None:
+    strategy = strategy_of(settings, on_client_failure="continue")
+    strategy.registry.failed = set(strategy.registry.clients)  # and their nodes do not answer
+    with pytest.raises(NoUpdateError, match=r"^Round 1: no client is left to train\.$"):
+        a_round(strategy, grid)
+
+
+def test_clients_models_are_kept_for_the_rounds_that_are_evaluated(
+    settings: Settings, grid: InProcessGrid
+) -> None:
+    strategy = strategy_of(settings, evaluate="local", evaluate_every=2, num_rounds=5)
+    kept = []
+    for number in (1, 2, 3):
+        a_round(strategy, grid, number)
+        kept.append([model["w"].tolist() for model in strategy.local_models])
+    assert kept == [[], [[1.0, 4.0], [5.0, 0.0]], []]
+    assert [list(model) for model in strategy.local_models] == []
+    other = strategy_of(settings, evaluate_every=2, num_rounds=5)  # the global model is evaluated
+    a_round(other, grid, 2)
+    assert other.local_models == []
+
+
+# Held-out losses
+
+
+def losses(messages: list[Message], figures: list[tuple[float, int]]) -> list[Message]:
+    """Replies with a loss and the number of points that it is of."""
+    return [
+        Message(
+            RecordDict({METRICS: MetricRecord({"loss": loss, "num-examples": size})}),
+            reply_to=message,
+        )
+        for message, (loss, size) in zip(messages, figures, strict=True)
+    ]
+
+
+def test_the_held_out_loss_is_the_median_over_clients_whatever_points_they_claim(
+    settings: Settings, grid: InProcessGrid
+) -> None:
+    strategy = strategy_of(settings, offset=2, selection="heldout", validation_fraction=0.0)
+    strategy.plateau_config = {"rate-factor": 0.5}
+    strategy.begin_round(1, to_record(MODEL))
+    told = ConfigRecord({"own": 1})
+    messages = by_node(strategy.configure_evaluate(1, to_record(MODEL), told, grid))
+    assert [message.metadata.dst_node_id for message in messages] == [1000, 1001, 1002]
+    for message in messages:
+        assert message.metadata.message_type == "evaluate"
+        assert list(cast(ArrayRecord, message.content[ARRAYS])) == list(MODEL)
+        assert message.content[CONFIG] == ConfigRecord(
+            {"own": 1, "rate-factor": 0.5, "server-round": 3}
+        )
+    assert strategy.record.down == {"evaluation": 3 * (BYTES + 3 * 8)}
+    metrics = strategy.aggregate_evaluate(1, losses(messages, [(2.0, 3), (6.0, 1), (-1e30, 900)]))
+    assert metrics == MetricRecord({"loss": 2.0})  # the middle one of -1e30, 2 and 6
+    assert strategy.record.heldout_loss == 2.0
+    assert strategy.record.heldout_losses == [(0, 2.0), (1, 6.0), (2, -1e30)]
+
+
+def test_who_has_held_out_nothing_has_no_part_in_the_held_out_loss(
+    settings: Settings, grid: InProcessGrid
+) -> None:
+    strategy = strategy_of(settings, selection="heldout", validation_fraction=0.0)
+    strategy.begin_round(1, to_record(MODEL))
+    messages = by_node(strategy.configure_evaluate(1, to_record(MODEL), ConfigRecord(), grid))
+    strategy.aggregate_evaluate(1, losses(messages, [(2.0, 3), (6.0, 1), (0.0, 0)]))
+    assert strategy.record.heldout_loss == 4.0  # the median of two is their mean
+    assert strategy.record.heldout_losses == [(0, 2.0), (1, 6.0)]
+
+
+def test_without_held_out_points_there_is_no_loss(settings: Settings, grid: InProcessGrid) -> None:
+    strategy = strategy_of(settings, selection="heldout", validation_fraction=0.0)
+    strategy.begin_round(1, to_record(MODEL))
+    messages = by_node(strategy.configure_evaluate(1, to_record(MODEL), ConfigRecord(), grid))
+    nothing = losses(messages, [(1.0, 0)] * 3)
+    assert strategy.aggregate_evaluate(1, nothing) is None
+    assert strategy.record.heldout_loss is None
+
+
+@pytest.mark.parametrize(
+    ("number", "options"),
+    [
+        (1, {"selection": "last"}),
+        (1, {"selection": "heldout", "validation_fraction": 0.0, "evaluate_every": 2}),
+    ],
+    ids=["nobody wants it", "not in this round"],
+)
+def test_no_loss_is_asked_for_where_none_is_wanted(
+    settings: Settings, grid: InProcessGrid, number: int, options: dict[str, Any]
+) -> None:
+    strategy = strategy_of(settings, num_rounds=5, **options)
+    assert strategy.configure_evaluate(number, to_record(MODEL), ConfigRecord(), grid) == []
+    assert strategy.aggregate_evaluate(number, []) is None
+
+
+def test_a_combined_model_that_is_not_finite_ends_the_run(
+    settings: Settings, grid: InProcessGrid
+) -> None:
+    strategy = strategy_of(settings, offset=4)
+    poisoned = to_record({**MODEL, "w": np.array([1.0, np.inf], np.float32)})
+    with pytest.raises(UserError) as error:
+        strategy.configure_evaluate(2, poisoned, ConfigRecord(), grid)
+    last = Path(strategy.settings.output) / "last.safetensors"
+    assert str(error.value) == (
+        "Round 6: the combined model is not finite and was not kept; the last good model is round "
+        f"5's, in {last}."
+    )
+    strategy.base.m_t = {"w": np.array([np.nan])}  # type: ignore[attr-defined]
+    with pytest.raises(UserError, match=r"^Round 5: 'base/m_t/dict/w', which the next round needs"):
+        strategy.configure_evaluate(1, to_record(MODEL), ConfigRecord(), grid)
+
+
+def test_hooks_in_the_wrong_order_are_slips_of_the_program(settings: Settings) -> None:
+    with pytest.raises(RuntimeError, match="configure_train has to come before"):
+        _ = strategy_of(settings).global_arrays
+    with pytest.raises(RuntimeError, match="MethodStrategy needs a trainer and a model"):
+        strategy_of(settings).train_at_server(to_record(MODEL))
+
+
+def test_the_server_trains_in_the_round_of_the_run_with_the_step_that_is_left(
+    settings: Settings,
+) -> None:
+    asked: list[Any] = []
+
+    class Trainer:
+        def train(self, arrays: ArrayRecord, number: int, factor: float) -> Any:
+            asked.append((arrays, number, factor))
+            return to_record({"w": np.ones(2)}), 0.25
+
+    strategy, model = strategy_of(settings, offset=3), to_record(MODEL)
+    strategy.trainer, strategy.rate_factor = cast(Any, Trainer()), 0.5
+    strategy.begin_round(2, model)
+    trained = strategy.train_at_server(model)
+    assert to_arrays(trained)["w"].tolist() == [1.0, 1.0]
+    assert asked == [(model, 5, 0.5)]
+    assert strategy.record.metrics == {"server-loss": 0.25}
+    with pytest.raises(RuntimeError, match="needs a trainer and a model"):
+        strategy.train_at_server(None)
+
+
+def test_training_is_one_stage_unless_a_method_has_more(settings: Settings) -> None:
+    assert [strategy_of(settings).stage_start(number) for number in (1, 7)] == [1, 1]
+
+
+# What a method can have
+
+
+class AtServer(MethodStrategy):
+    trains_at_server = True
+
+
+class Perhaps(MethodStrategy):
+    @classmethod
+    def learns_at_server(cls, settings: RunConfig) -> bool:
+        return settings.seed == 7
+
+
+class Apart(MethodStrategy):
+    returns_models = False
+
+
+class Together(MethodStrategy):
+    can_train_alone = False
+
+
+def test_settings_without_effect_on_a_method_are_refused(settings: Settings) -> None:
+    plain = settings(method="supervised")
+    for kind in (MethodStrategy, AtServer, Apart, Together):
+        kind.validate(plain)
+    local = settings(method="supervised", base="local", evaluate="local")
+    MethodStrategy.validate(local)
+    Apart.validate(local)
+    for kind in (AtServer, Together):
+        with pytest.raises(UserError, match=r"base = 'local': method 'supervised' is not one of"):
+            kind.validate(local)
+    Perhaps.validate(local)
+    with pytest.raises(UserError, match="is not one of clients alone"):
+        Perhaps.validate(settings(method="supervised", base="local", evaluate="local", seed=7))
+    alone = {"base": "local", "evaluate": "local", "max_update_norm": 2.0}
+    with pytest.raises(UserError, match="with base = 'local' combines no clients' models"):
+        MethodStrategy.validate(settings(method="supervised", **alone))
+    bounded = settings(method="supervised", max_update_norm=2.0)
+    for kind in (MethodStrategy, AtServer, Together):
+        kind.validate(bounded)
+    with pytest.raises(UserError, match=r"max-update-norm = 2: method 'supervised' with base = "):
+        Apart.validate(bounded)
+    prior = settings(method="supervised", test_prior="em")
+    with pytest.raises(UserError, match=r"test-prior = 'em': 'supervised' has no transition"):
+        MethodStrategy.validate(prior)
+
+
+# Pieces of it
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"base": "fedadam", "fedadam.eta": 0.25},
+        {"base": "multikrum", "multikrum.num-malicious-nodes": 2},
+        {"dp.clipping": "server"},
+    ],
+    ids=["fedavg", "fedadam", "multikrum", "private"],
+)
+def test_a_base_asks_all_nodes_that_it_sees_were_it_one(
+    settings: Settings, options: dict[str, Any]
+) -> None:
+    built = build_base(settings(**options))
+    base = built.base if isinstance(built, PrivateMean) else built
+    assert isinstance(built, PrivateMean) == ("dp.clipping" in options)
+    assert isinstance(base, BASES[options.get("base", "fedavg")])
+    assert (base.fraction_train, base.fraction_evaluate) == (1.0, 1.0)
+    assert (base.min_train_nodes, base.min_evaluate_nodes, base.min_available_nodes) == (1, 1, 1)
+    if isinstance(base, FedAdam):
+        assert base.eta == 0.25
+    if isinstance(base, MultiKrum):
+        assert base.num_malicious_nodes == 2
+
+
+@pytest.mark.parametrize("updates", [5, 6])
+def test_a_base_that_one_of_its_clients_could_lead_is_refused(
+    settings: Settings, updates: int
+) -> None:
+    config = settings(base="multikrum")  # 2·1 + 2 + 2 = 6
+    refuse_too_few(settings(), 1)  # FedAvg's mean is anybody's
+    if updates == 6:
+        refuse_too_few(config, updates)
+        return
+    with pytest.raises(UserError) as error:
+        refuse_too_few(config, updates)
+    assert str(error.value) == (
+        "Setting base = 'multikrum' needs 6 clients or more in a round with "
+        "multikrum.num-malicious-nodes = 1 and multikrum.num-nodes-to-select = 2: there are 5."
+    )
+
+
+def test_memory_of_a_base_comes_back_as_it_was() -> None:
+    """Moments by name, and momentum in the model's order, of which there are more than ten."""
+    base, again = FedAvg(), FedAvg()
+    assert dump_base_state(base) == {}
+    moments = {"0.weight": np.array([1.0]), "a/b": np.array([2.0])}
+    momentum = [np.array([float(i)]) for i in range(12)]
+    base.m_t, base.momentum_vector, base.v_t = moments, momentum, None  # type: ignore[attr-defined]
+    kept = dump_base_state(base)
+    assert len(kept) == 14
+    assert all(isinstance(array, np.ndarray) for array in kept.values())
+    load_base_state(again, dict(reversed(kept.items())))
+    assert again.m_t == moments  # type: ignore[attr-defined]
+    assert again.momentum_vector == momentum  # type: ignore[attr-defined]
+    assert not hasattr(again, "v_t")
+
+
+def test_a_strategy_keeps_its_bases_memory_under_a_name_of_its_own(settings: Settings) -> None:
+    strategy, again = strategy_of(settings), strategy_of(settings)
+    strategy.base.m_t = {"w": np.array([7.0])}  # type: ignore[attr-defined]
+    assert strategy.state_dict() == {"base/m_t/dict/w": np.array([7.0])}
+    again.load_state_dict({**strategy.state_dict(), "independent/w": np.array([1.0])})
+    assert again.state_dict() == strategy.state_dict()
+
+
+def test_given_weights_of_either_sign_then_their_mean_is_weighted() -> None:
+    """(3·[1, 2] - 1·[5, 0])/(3 - 1) = [-1, 3]."""
+    records = [to_record({"w": np.array(w, np.float32)}) for w in ([1, 2], [5, 0])]
+    found = weighted_mean(records, [3.0, -1.0])["w"].numpy()
+    assert (found.dtype, found.tolist()) == (np.float32, [-1.0, 3.0])
+    with pytest.raises(ValueError, match="shorter"):
+        weighted_mean(records, [1.0])
+
+
+def test_a_weighted_mean_has_the_bits_of_flowers() -> None:
+    """Weights are divided before they multiply, and products are added one after the other."""
+    rng = np.random.default_rng(0)
+    records = [to_record({"w": rng.normal(size=99).astype(np.float32)}) for _ in range(5)]
+    weights = [3.0, 0.1, 7.0, 11.0, 0.7]
+    replies = [
+        Message(
+            RecordDict({"arrays": record, "metrics": MetricRecord({"num-examples": weight})}),
+            reply_to=Message(RecordDict(), dst_node_id=1, message_type="train"),
+        )
+        for record, weight in zip(records, weights, strict=True)
+    ]
+    flowers, _ = FedAvg().aggregate_train(1, replies)
+    assert flowers is not None
+    mean = weighted_mean(records, weights)["w"].numpy()
+    np.testing.assert_array_equal(mean, flowers["w"].numpy(), strict=True)
+
+
+def test_a_mean_of_buffers_is_taken_in_wide_numbers() -> None:
+    """float16 has 11 bits: 2048 + 1 is 2048 there. (1·2048 + 3·2050)/4 = 2049.5, which is 2050."""
+    records = [to_record({"v": np.array([value], np.float16)}) for value in (2048, 2050)]
+    found = average_buffers(records, np.array([1.0, 3.0]), ["v"], records[0])
+    assert found["v"].numpy().tolist() == [2050.0]
+    assert found["v"].dtype == "float16"
+
+
+def test_weights_and_buffers_come_together_in_the_models_order() -> None:
+    wide = to_record({"w": np.array([0.1, 0.2])})
+    buffers = {name: to_record(MODEL)[name] for name in ("count", "mean")}
+    found = merge(wide, buffers, to_record(MODEL))
+    assert list(found) == ["w", "mean", "count"]
+    assert [array.dtype for array in found.values()] == ["float32", "float32", "int64"]
+    np.testing.assert_array_equal(found["w"].numpy(), np.array([0.1, 0.2], np.float32))
+
+
+# SCAFFOLD's c
+
+
+def scaffold(clients: int, c: float, used: dict[str, int]) -> Scaffold:
+    base = Scaffold(fraction_train=1.0, min_train_nodes=1, min_available_nodes=1)
+    base.clients = {FIRST_NODE_ID + number: number for number in range(clients)}
+    base.control = {"w": np.array([c, -c], np.float32)}
+    base.used = {client: np.array(number) for client, number in used.items()}
+    return base
+
+
+def test_clients_that_join_have_variates_of_0_and_c_is_the_mean_over_more(
+    grid: InProcessGrid,
+) -> None:
+    """(c_0 + c_1)/2 = 3 is (c_0 + c_1 + 0)/3 = 2 with a third one."""
+    base = scaffold(3, 3.0, {"0": 4, "1": 0})
+    x = to_record({"w": np.zeros(2, np.float32)})
+    messages = by_node(base.configure_train(6, x, ConfigRecord(), grid))
+    assert {key: int(number) for key, number in base.used.items()} == {"0": 4, "1": 0, "2": 0}
+    for client, message in enumerate(messages):
+        c = to_arrays(cast(ArrayRecord, message.content["control"]))["w"]
+        assert (c.tolist(), c.dtype) == ([2.0, -2.0], np.float32)
+        told = cast(ConfigRecord, message.content[CONFIG])
+        assert told["variate-round"] == (4, 0, 0)[client]
+        assert told["scaffold-option"] == "II"
+    list(base.configure_train(7, x, ConfigRecord(), grid))  # nobody is new: c stays
+    assert base.control["w"].tolist() == [2.0, -2.0]
+
+
+def test_a_second_client_halves_the_c_of_the_first(grid: InProcessGrid) -> None:
+    base = scaffold(2, 3.0, {"0": 4})
+    grid.contexts.pop(FIRST_NODE_ID + 2)
+    list(base.configure_train(6, to_record({"w": np.zeros(2)}), ConfigRecord(), grid))
+    assert base.control["w"].tolist() == [1.5, -1.5]
+
+
+@pytest.mark.parametrize(
+    ("client", "rounds", "lost"), [(0, [4, 3], False), (0, [3, 5], True), (1, [], False)]
+)
+def test_a_client_that_has_lost_its_variate_begins_all_anew(
+    client: int, rounds: list[int], lost: bool
+) -> None:
+    """Client 1 has none that is used, and client 7 is not known."""
+    base = scaffold(2, 3.0, {"0": 4, "1": 0})
+    base.check_client(client, Content(values={KEPT_ROUNDS: rounds}))
+    base.check_client(7, Content(values={KEPT_ROUNDS: []}))
+    assert base.control["w"].tolist() == ([0.0, 0.0] if lost else [3.0, -3.0])
+    assert base.control["w"].dtype == np.float32
+    expected = {"0": 0, "1": 0} if lost else {"0": 4, "1": 0}
+    assert {key: int(number) for key, number in base.used.items()} == expected
+
+
+def answers_of_scaffold(
+    messages: list[Message], models: list[list[float]], changes: list[list[float]]
+) -> list[Message]:
+    """As many replies as there are models and changes of c_i."""
+    replies = []
+    for message, w, change in zip(messages, models, changes, strict=False):
+        records = {
+            ARRAYS: to_record({"w": np.array(w, np.float32)}),
+            "control": to_record({"w": np.array(change, np.float32)}),
+            METRICS: MetricRecord({"num-examples": 1.0}),
+        }
+        replies.append(Message(RecordDict(dict(records)), reply_to=message))
+    return replies
+
+
+def test_of_two_replies_and_an_error_c_moves_by_two_changes(grid: InProcessGrid) -> None:
+    """C = 3: c = 0 + (1 + 5)/3 = 2; the client of the error is told that it was not used."""
+    base = scaffold(3, 0.0, {})
+    base.control = {}
+    x = to_record({"w": np.array([10.0, 20.0], np.float32)})
+    messages = by_node(base.configure_train(2, x, ConfigRecord(), grid))
+    replies = answers_of_scaffold(messages, [[8.0, 8.0], [4.0, 6.0]], [[1.0, 1.0], [5.0, 5.0]])
+    failed = grid.send_and_receive(messages[2:])  # the app is empty: it raises
+    arrays, _ = base.aggregate_train(2, [*replies, *failed])
+    np.testing.assert_allclose(to_arrays(cast(ArrayRecord, arrays))["w"], [6.0, 7.0])
+    assert base.control["w"].tolist() == [2.0, 2.0]
+    assert base.control["w"].dtype == np.float32
+    assert {key: int(number) for key, number in base.used.items()} == {"0": 2, "1": 2, "2": 0}
+
+
+def test_changes_of_variates_are_added_in_wide_numbers(grid: InProcessGrid) -> None:
+    """In float32 2^25 + 3 - 2^25 is 4."""
+    base = scaffold(3, 0.0, {})
+    messages = by_node(
+        base.configure_train(1, to_record({"w": np.zeros(1, np.float32)}), ConfigRecord(), grid)
+    )
+    changes = [[2.0**25], [3.0], [-(2.0**25)]]
+    base.aggregate_train(1, answers_of_scaffold(messages, [[0.0]] * 3, changes))
+    assert base.control["w"].tolist() == [1.0, 1.0]
+
+
+def test_fednova_reports_the_means_of_the_clients_figures(grid: InProcessGrid) -> None:
+    """x = 2, y = 4 after 1 step and 8 after 3: tau = 2, x + 2·(2/1 + 6/3)/2 = 6."""
+    base = FedNova(fraction_train=1.0, min_train_nodes=1, min_available_nodes=1)
+    x = to_record({"w": np.array([2.0])})
+    messages = by_node(base.configure_train(1, x, ConfigRecord({"own": 1}), grid))
+    assert messages[0].content[CONFIG] == ConfigRecord({"own": 1, "server-round": 1})
+    replies = []
+    for message, y, steps in zip(messages, (4.0, 8.0), (1.0, 3.0), strict=False):
+        figures = {"num-examples": 2.0, "normalizer": steps, "loss": y}
+        content = {ARRAYS: to_record({"w": np.array([y])}), METRICS: MetricRecord(figures)}
+        replies.append(Message(RecordDict(dict(content)), reply_to=message))
+    failed = grid.send_and_receive(messages[2:])
+    arrays, metrics = base.aggregate_train(1, [*replies, *failed])
+    assert to_arrays(cast(ArrayRecord, arrays))["w"].tolist() == [6.0]
+    assert metrics == MetricRecord({"normalizer": 2.0, "loss": 6.0})
+
+
+def test_fednova_combines_models_alone_that_go_together(grid: InProcessGrid) -> None:
+    base = FedNova(fraction_train=1.0, min_train_nodes=1, min_available_nodes=1)
+    x = to_record({"w": np.array([2.0])})
+    messages = by_node(base.configure_train(1, x, ConfigRecord(), grid))
+    figures = MetricRecord({"num-examples": 1.0, "normalizer": 1.0})
+    replies = [
+        Message(RecordDict({ARRAYS: to_record({name: np.ones(1)}), METRICS: figures}), reply_to=one)
+        for one, name in zip(messages, ("w", "v"), strict=False)
+    ]
+    with pytest.raises(InconsistentMessageReplies):
+        base.aggregate_train(1, replies)

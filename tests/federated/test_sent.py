@@ -1,0 +1,160 @@
+"""What clients declare that they send is what message logs of runs contain, no less and no more."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from flwr.app import RecordDict
+
+from fedul_flwr.config.node_config import NodeConfig
+from fedul_flwr.config.references import load_reference
+from fedul_flwr.config.run_config import RunConfig
+from fedul_flwr.data.sources import load_source
+from fedul_flwr.deploy.check import largest_update
+from fedul_flwr.engine.message_log import TO_SERVER, Recorded, read_message_log
+from fedul_flwr.federated.client_state import ClientState
+from fedul_flwr.federated.disclosure import REGISTRATION, Sent, disclosures, only_when
+from fedul_flwr.federated.messages import ARRAYS
+from fedul_flwr.federated.nodes import DataShape, setup_content
+from fedul_flwr.methods import METHODS, find_method
+from tests.support.fedmatch_exchanges import TINY
+from tests.support.runs import train
+
+Settings = Callable[..., RunConfig]
+QUICK: dict[str, Any] = {
+    **{"model": "mlp", "num_rounds": 1, "local_epochs": 1, "points_per_client": 60},
+    **{"precision": "float32", "selection": "last"},
+}
+SETS = {**QUICK, "fedul.num-sets": 10}
+STAGED = {**QUICK, "labels.total": 60, "semi.labels-only-rounds": 1, "num_rounds": 2}
+MATCHED = {**QUICK, "labels.total": 60}
+BY_LABELS_AT_SERVER = {**QUICK, "scenario.labels-at": "server", "server_fraction": 0.03}
+XCLP = {**QUICK, "labels.total": 60, "semi.labels-only-rounds": 0, "xclp.num-bits": 64}
+PREDICT = {
+    **{"method": "xclp-predict", "labels.total": 18, "points_per_client": 12},
+    **{"xclp.num-bits": 64, "xclp-predict.compare": False},
+}
+SMALL = {**PREDICT, "points_per_client": 4, "labels.total": 6, "xclp.num-bits": 8}
+RUNS: dict[str, dict[str, Any]] = {
+    "fedul": SETS,
+    "fedul, held-out losses": {**SETS, "selection": "heldout"},
+    "fedul, priors": {**SETS, "fedul.share-priors": True, "test_prior": "sets"},
+    "fedul, scaffold": {**SETS, "base": "scaffold", "optimizer": "sgd"},
+    "fedul, batch norm": {**SETS, "model": TINY, "base": "scaffold", "optimizer": "sgd"},
+    "fedul, float64": {**SETS, "precision": "float64"},
+    "fedul, local": {**SETS, "base": "local", "evaluate": "local"},
+    "fedul-finetune": {**SETS, "server_fraction": 0.05},
+    "fedul-mix": {**SETS, "server_fraction": 0.05},
+    "fedul-consistency": SETS,
+    "fedpl": SETS,
+    "fedllp": SETS,
+    "fedllp-vat": SETS,
+    "server-only": {**SETS, "server_fraction": 0.05},
+    "supervised": SETS,
+    "xclp": {**XCLP, "xclp.secure": "plaintext"},
+    "xclp, rlwe": {**XCLP, "xclp.secure": "rlwe"},
+    "xclp-predict": {**PREDICT, "xclp.secure": "plaintext"},
+    "xclp-predict, rlwe": {**PREDICT, "xclp.secure": "rlwe"},
+    "xclp-predict, ot": {**SMALL, "xclp.secure": "ot"},
+    "xclp-predict, paillier": {**SMALL, "xclp.secure": "paillier"},
+    "labels-only": STAGED,
+    "local-lp": STAGED,
+    "pseudo-label": STAGED,
+    "fedsem": STAGED,
+    "fedsiam": STAGED,
+    "fedmatch": MATCHED,
+    "fedmatch, one part": {**MATCHED, "fedmatch.decomposition": False},
+    "fedmatch, labels at the server": BY_LABELS_AT_SERVER,
+    "uda": MATCHED,
+    "fixmatch": MATCHED,
+    "all-labels": QUICK,
+    "given-labels": MATCHED,
+    "given-labels, labels at the server": BY_LABELS_AT_SERVER,
+}
+"""A run in which every client sends all that it declares."""
+
+
+def answers(directory: Path) -> list[Recorded]:
+    return [m for m in read_message_log(directory) if m.direction == TO_SERVER]
+
+
+def parts(messages: Iterable[Recorded]) -> set[tuple[str, str, str]]:
+    """Phase, record and name of all that clients sent."""
+    found = set()
+    for message in messages:
+        phase = message.phase or message.type
+        found |= {(phase, r, name) for r, of in message.values.items() for name in of}
+        found |= {(phase, array.record, array.name) for array in message.arrays}
+    return found
+
+
+@pytest.mark.parametrize("run", RUNS)
+def test_what_is_sent_is_what_is_declared(settings: Settings, tmp_path: Path, run: str) -> None:
+    method = run.partition(",")[0]
+    config = settings(**{"method": method, **RUNS[run]})
+    train(config, 3, message_log=tmp_path / "t")
+    sent, entries = parts(answers(tmp_path / "t")), disclosures(config)
+    assert {part for part in sent if not any(entry.covers(*part) for entry in entries)} == set()
+    for entry in entries:
+        for name in entry.names:
+            one = Sent(entry.phase, (name,), "", entry.record)
+            assert any(one.covers(*part) for part in sent), (entry.phase, name)
+
+
+def test_every_method_is_compared() -> None:
+    assert {run.partition(",")[0] for run in RUNS} == set(METHODS)
+
+
+@pytest.mark.parametrize(
+    "run", ["fedul", "fedul, batch norm", "fedul, float64", "fedmatch", "fedmatch, one part"]
+)
+def test_an_update_is_as_large_as_it_says(settings: Settings, tmp_path: Path, run: str) -> None:
+    config = settings(**{"method": run.partition(",")[0], **RUNS[run]})
+    train(config, 3, message_log=tmp_path / "t")
+    first = next(message for message in answers(tmp_path / "t") if message.type == "train")
+    client_class = load_reference(find_method(config.method).client, "method")
+    client = client_class(config, NodeConfig(), ClientState(RecordDict()))
+    source = load_source("digits")
+    shape = DataShape(source.image_shape, source.class_names)
+    client.state.set_values("setup", setup_content(config, shape).values)
+    found: dict[str, dict[str, Any]] = {}
+    for array in first.arrays:
+        found.setdefault(array.record, {})[array.name] = array.numpy()
+    expected = {
+        entry.record: largest_update(client, entry.size)
+        for entry in disclosures(config)
+        if entry.size != "none"
+    }
+    assert expected.keys() == found.keys()
+    for record, arrays in expected.items():
+        total = sum(array.nbytes for array in found[record].values())
+        # FedMatch's differences are at most the parts; all else is as large.
+        largest = sum(array.nbytes for array in arrays.values())
+        assert total <= largest if run.startswith("fedmatch") else total == largest
+        if not run.startswith("fedmatch"):
+            assert {n: a.shape for n, a in arrays.items()} == {
+                n: a.shape for n, a in found[record].items()
+            }
+
+
+def test_entries_by_hand(settings: Settings) -> None:
+    entry = Sent("train", ("tell/*", "x"), "", ARRAYS)
+    assert entry.covers("train", ARRAYS, "tell/3/masks")
+    assert not entry.covers("train", ARRAYS, "telling")
+    assert not entry.covers("train", "config", "x")
+    assert not entry.covers("setup", ARRAYS, "x")
+
+
+def test_an_entry_is_sent_only_where_both_conditions_hold(settings: Settings) -> None:
+    def of_fedpl(config: RunConfig) -> bool:
+        return config.method == "fedpl"
+
+    with_scaffold = [entry for entry in REGISTRATION if "variate-rounds" in entry.names]
+    (entry,) = only_when(of_fedpl, with_scaffold)
+    scaffold = {"base": "scaffold", "optimizer": "sgd"}
+    assert entry.when(settings(method="fedpl", **scaffold))
+    assert not entry.when(settings(method="fedul", **scaffold))
+    assert not entry.when(settings(method="fedpl"))

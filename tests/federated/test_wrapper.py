@@ -1,0 +1,312 @@
+"""The wrapping strategy: what the base combines, what it never sees, order, failures, resuming."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, cast
+
+import numpy as np
+import pytest
+import torch
+from flwr.app import Array, ArrayRecord, Message
+from safetensors.numpy import load_file
+
+from fedul_flwr.config.run_config import RunConfig, resolve
+from fedul_flwr.data.sources import load_source, source_directory
+from fedul_flwr.data.split import build_split
+from fedul_flwr.errors import UserError
+from fedul_flwr.federated.base_strategies import BASES
+from fedul_flwr.federated.messages import ARRAYS, METRICS
+from fedul_flwr.learning.batches import to_input
+from fedul_flwr.models import build_model
+from fedul_flwr.surrogate import SurrogateLoss
+from tests.support.runs import MeddlingGrid, as_error, is_train, last_model, metrics, summary, train
+
+Settings = Callable[..., RunConfig]
+QUICK = {"model": "mlp", "num_rounds": 2, "local_epochs": 1}
+
+
+def one_step(settings: Settings, **more: Any) -> RunConfig:
+    """Full-batch SGD in float64: one step a round, nothing random left."""
+    plain = {
+        "model": "mlp",
+        "num_rounds": 2,
+        "local_epochs": 1,
+        "batch_size": 0,
+        "optimizer": "sgd",
+        "learning_rate": 0.5,
+        "precision": "float64",
+    }
+    return settings(**{**plain, **more})
+
+
+@pytest.mark.parametrize("weights", ["uniform", "examples"])
+def test_a_plain_loop_gives_the_same_weights(settings: Settings, weights: str) -> None:
+    config = one_step(settings, client_weights=weights, partition="dirichlet")
+    directory = train(config, 3)
+
+    source = load_source("digits")
+    split = build_split(source_directory("digits"), 3, config)
+    model = build_model("mlp", source.image_shape, 10, config.seed).double()
+    for _ in range(2):
+        start, trained, sizes = model.state_dict(), [], []
+        for client in split.clients:
+            local = copy.deepcopy(model)
+            loss = SurrogateLoss(
+                torch.from_numpy(client.priors), torch.from_numpy(np.bincount(client.sets))
+            )
+            inputs = to_input(torch.from_numpy(source.train.images[client.points])).double()
+            loss(local(inputs), torch.from_numpy(client.sets)).backward()
+            trained.append({n: (p - 0.5 * p.grad).detach() for n, p in local.named_parameters()})
+            sizes.append(len(client.points) if weights == "examples" else 1)
+        share = [size / sum(sizes) for size in sizes]
+        mean = {n: sum(s * t[n] for s, t in zip(share, trained, strict=True)) for n in start}
+        model.load_state_dict(mean)
+    for name, array in last_model(directory).items():
+        assert array.dtype == np.float64
+        np.testing.assert_allclose(array, model.state_dict()[name].numpy(), rtol=1e-12, atol=1e-14)
+
+
+def test_same_seed_same_numbers_and_another_seed_others(settings: Settings) -> None:
+    first, again, other = (train(settings(**QUICK, seed=s), 3) for s in (1, 1, 2))
+    assert metrics(first) == metrics(again)
+    for name, array in last_model(first).items():
+        np.testing.assert_array_equal(array, last_model(again)[name])
+    assert metrics(first) != metrics(other)
+
+
+def test_the_order_of_replies_changes_nothing(settings: Settings) -> None:
+    straight = train(settings(**QUICK), 4)
+    turned = train(
+        settings(**QUICK),
+        4,
+        wrap_grid=lambda grid: MeddlingGrid(grid, lambda _, replies: replies[::-1]),
+    )
+    for name, array in last_model(straight).items():
+        np.testing.assert_array_equal(array, last_model(turned)[name])
+
+
+@pytest.mark.usefixtures("no_collection")
+@pytest.mark.parametrize("base", sorted(BASES))
+def test_every_base_trains(settings: Settings, base: str) -> None:
+    sgd = {"optimizer": "sgd", "learning_rate": 0.1} if base in ("scaffold", "fednova") else {}
+    local = {"evaluate": "local"} if base == "local" else {}
+    clients = {"fedtrimmedavg": 5, "krum": 5, "multikrum": 6, "bulyan": 7}.get(base, 3)
+    directory = train(settings(**{**QUICK, **sgd, **local, "num_rounds": 3}, base=base), clients)
+    lines = metrics(directory)
+    assert lines[-1]["surrogate_loss"] < lines[0]["surrogate_loss"]
+    assert summary(directory)["base"] == base
+
+
+def test_fedprox_without_its_term_is_fedavg(settings: Settings) -> None:
+    plain = train(settings(**QUICK), 3)
+    prox = train(settings(**QUICK, base="fedprox", **{"fedprox.proximal-mu": 0.0}), 3)
+    strong = train(settings(**QUICK, base="fedprox", **{"fedprox.proximal-mu": 10.0}), 3)
+    for name, array in last_model(plain).items():
+        np.testing.assert_array_equal(array, last_model(prox)[name])
+    assert any((last_model(strong)[n] != array).any() for n, array in last_model(plain).items())
+
+
+@pytest.mark.parametrize("weights", ["uniform", "examples"])
+def test_buffers_are_averaged_and_never_reach_an_adaptive_base(
+    settings: Settings, weights: str
+) -> None:
+    """An adaptive step of 100 would throw a running mean far off; it stays the clients' mean."""
+    sent: list[dict[str, np.ndarray]] = []
+    sizes: list[float] = []
+
+    def watch(_: int, replies: list[Message]) -> list[Message]:
+        if is_train(replies):
+            for reply in replies:
+                record = cast(ArrayRecord, reply.content[ARRAYS])
+                sent.append({name: array.numpy() for name, array in record.items()})
+                sizes.append(float(reply.content.metric_records[METRICS]["num-examples"]))  # type: ignore[arg-type]
+        return replies
+
+    config = settings(
+        **{"model": "cnn6-quarter", "num_rounds": 1, "local_epochs": 1, "base": "fedadam"},
+        **{"fedadam.eta": 100.0, "partition": "dirichlet", "client_weights": weights},
+    )
+    directory = train(config, 2, wrap_grid=lambda grid: MeddlingGrid(grid, watch))
+    model = last_model(directory)
+    assert max(sizes) > 1.2 * min(sizes)
+    first = sizes[0] / sum(sizes) if weights == "examples" else 0.5
+    for name in ("1.running_mean", "1.running_var"):
+        mean = first * sent[0][name] + (1 - first) * sent[1][name]
+        np.testing.assert_allclose(model[name], mean, rtol=1e-5)
+        assert np.abs(sent[0][name] - sent[1][name]).max() > 1e-3
+    assert (model["1.running_var"] > 0).all()
+    assert model["1.num_batches_tracked"] == 0  # a counter is kept, not averaged
+    moved = np.abs(model["0.weight"] - (sent[0]["0.weight"] + sent[1]["0.weight"]) / 2).max()
+    assert moved > 1  # the adaptive base did act on the weights
+    assert {array.dtype for n, array in model.items() if "tracked" not in n} == {
+        np.dtype(np.float32)
+    }
+
+
+def test_a_failing_client_stops_the_run_and_leaves_the_last_model(settings: Settings) -> None:
+    def fail(call: int, replies: list[Message]) -> list[Message]:
+        # Calls: 0 hello, 1 prepare, 2 round 1, 3 round 2.
+        return [as_error(replies[0], "disk full"), *replies[1:]] if call == 3 else replies
+
+    config = settings(**QUICK)
+    with pytest.raises(UserError, match=r"1 client\(s\) failed in round 2: disk full"):
+        train(config, 3, wrap_grid=lambda grid: MeddlingGrid(grid, fail))
+    directory = Path(config.output)
+    assert [line["round"] for line in metrics(directory)] == [1]
+    assert "disk full" in (directory / "error.txt").read_text()
+    assert not (directory / "summary.json").exists()
+
+
+def test_a_failing_client_is_tolerated_if_so_configured(settings: Settings) -> None:
+    def fail(call: int, replies: list[Message]) -> list[Message]:
+        return [as_error(replies[0], "disk full"), *replies[1:]] if call == 3 else replies
+
+    directory = train(
+        settings(**QUICK, on_client_failure="continue"),
+        3,
+        wrap_grid=lambda grid: MeddlingGrid(grid, fail),
+    )
+    assert [line["failures"] for line in metrics(directory)] == [0, 1]
+    assert summary(directory)["failures"] == 1
+
+
+def test_an_update_that_is_not_finite_is_refused(settings: Settings) -> None:
+    def poison(call: int, replies: list[Message]) -> list[Message]:
+        if call == 2:
+            record = cast(ArrayRecord, replies[1].content[ARRAYS])
+            name = next(iter(record))
+            record[name] = Array(np.full_like(record[name].numpy(), np.nan))
+        return replies
+
+    with pytest.raises(UserError, match="its update is not finite"):
+        train(settings(**QUICK), 3, wrap_grid=lambda grid: MeddlingGrid(grid, poison))
+    directory = train(
+        settings(**QUICK, on_client_failure="continue"),
+        3,
+        wrap_grid=lambda grid: MeddlingGrid(grid, poison),
+    )
+    assert all(np.isfinite(array).all() for array in last_model(directory).values())
+
+
+def test_clients_that_never_reply_are_counted(settings: Settings) -> None:
+    with pytest.raises(UserError, match="no reply within round-timeout"):
+        train(
+            settings(**QUICK),
+            3,
+            wrap_grid=lambda grid: MeddlingGrid(
+                grid, lambda call, replies: replies[1:] if call == 2 else replies
+            ),
+        )
+
+
+def test_sampling_goes_by_partition_and_seed(settings: Settings) -> None:
+    seen: list[list[int]] = []
+
+    def watch(_: int, replies: list[Message]) -> list[Message]:
+        if is_train(replies):
+            seen.append(sorted(reply.metadata.src_node_id for reply in replies))
+        return replies
+
+    config = {**QUICK, "num_rounds": 4, "fraction_train": 0.3, "evaluate_every": 4}
+    for _ in range(2):
+        train(settings(**config), 10, wrap_grid=lambda grid: MeddlingGrid(grid, watch))
+    assert seen[:4] == seen[4:]
+    assert all(len(nodes) == 3 for nodes in seen)
+    assert len({tuple(nodes) for nodes in seen[:4]}) > 1
+
+
+def test_evaluation_is_done_when_due_and_at_the_end(settings: Settings) -> None:
+    directory = train(settings(**{**QUICK, "num_rounds": 5, "evaluate_every": 2}), 2)
+    known = [line["round"] for line in metrics(directory) if line["test_error"] is not None]
+    assert known == [2, 4, 5]
+    assert summary(directory)["best_round"] in known
+
+
+class Cut(Exception):
+    """Stands for whatever interrupts a run."""
+
+
+RESUMED: dict[str, dict[str, Any]] = {
+    "fedavg": {},
+    "fedadam": {"base": "fedadam", "model": "cnn6-quarter"},
+    "fedavgm": {"base": "fedavgm"},
+    # Clients have variates of their own, and those of a round that was cut off must not count.
+    "scaffold": {"base": "scaffold", "scaffold.option": "I", "fraction_train": 0.7},
+    # Their models are theirs, buffers too.
+    "local": {
+        **{"base": "local", "evaluate": "local", "model": "cnn6-quarter"},
+        "fraction_train": 0.7,
+    },
+    "persistent": {
+        **{"method": "fedul-mix", "fedul-mix.independent": "persistent"},
+        "server_fraction": 0.2,
+    },
+}
+
+
+@pytest.mark.parametrize("options", RESUMED.values(), ids=RESUMED)
+def test_a_resumed_run_ends_as_an_uninterrupted_one(
+    settings: Settings, options: dict[str, Any]
+) -> None:
+    plan = {**QUICK, "num_rounds": 4, **options}
+    whole = train(settings(**plan), 3)
+
+    def cut(call: int, replies: list[Message]) -> list[Message]:
+        if call == 4:  # hello, prepare, rounds 1 and 2 are over
+            raise Cut
+        return replies
+
+    config = settings(**plan)
+    with pytest.raises(Cut):
+        train(config, 3, wrap_grid=lambda grid: MeddlingGrid(grid, cut))
+    directory = Path(config.output)
+    assert not (directory / "summary.json").exists()
+    train(resolve({"resume": str(directory)}, Path.cwd()), 3)
+    assert metrics(directory) == metrics(whole)
+    for file in ("last.safetensors", "model.safetensors"):
+        resumed = load_file(directory / file)
+        for name, array in load_file(whole / file).items():
+            np.testing.assert_array_equal(array, resumed[name])
+    ends, was = summary(directory), summary(whole)
+    same = [key for key in was if not key.startswith("seconds")]
+    assert {key: ends[key] for key in same} == {key: was[key] for key in same}
+
+
+def test_resuming_evaluates_a_round_that_was_cut_off_before(settings: Settings) -> None:
+    config = settings(**QUICK, seed=3)
+    directory = train(config, 3)
+    lines = (directory / "metrics.jsonl").read_text().splitlines(keepends=True)
+    (directory / "metrics.jsonl").write_text(lines[0])
+    before = metrics(directory)
+    longer = resolve({"resume": str(directory), "num-rounds": 3}, Path.cwd())
+    train(longer, 3)
+    after = metrics(directory)
+    assert after[0] == before[0]
+    assert [line["round"] for line in after] == [1, 2, 3]
+    assert after[1]["test_error"] is not None
+
+
+def test_a_run_cut_off_before_its_summary_only_wants_that(settings: Settings) -> None:
+    directory = train(settings(**QUICK), 2)
+    was, lines = summary(directory), metrics(directory)
+    (directory / "summary.json").unlink()
+    train(resolve({"resume": str(directory)}, Path.cwd()), 2)
+    assert metrics(directory) == lines
+    assert summary(directory)["test_error"] == was["test_error"]
+
+
+def test_a_finished_run_does_not_resume(settings: Settings) -> None:
+    directory = train(settings(**QUICK), 2)
+    with pytest.raises(UserError, match="has finished its 2 rounds; raise num-rounds"):
+        train(resolve({"resume": str(directory)}, Path.cwd()), 2)
+
+
+def test_results_are_never_overwritten(settings: Settings) -> None:
+    directory = train(settings(**QUICK), 2)
+    before = {file: file.read_bytes() for file in directory.glob("[!.]*.*")}
+    with pytest.raises(UserError, match="holds a run already"):
+        settings(**QUICK, output=str(directory))
+    assert {file: file.read_bytes() for file in directory.glob("[!.]*.*")} == before

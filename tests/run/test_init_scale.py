@@ -1,0 +1,81 @@
+"""`init-scale`: what is multiplied, by how much, and what it does not go with."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from torch import nn
+
+from fedul_flwr.config.run_config import RunConfig, default_flat, parse_flat
+from fedul_flwr.errors import UserError
+from fedul_flwr.learning.decomposition import compose, decompose
+from fedul_flwr.learning.local import dump_arrays
+from fedul_flwr.models import build_model
+from fedul_flwr.run.server_data import open_server_data
+from fedul_flwr.run.setup import fresh_model
+from tests.support.runs import last_model, train
+
+Settings = Callable[..., RunConfig]
+
+
+def fresh(settings: Settings, **options: Any) -> nn.Module:
+    config = settings(**options)
+    return fresh_model(config, open_server_data(config))
+
+
+def test_by_default_first_weights_are_as_the_model_draws_them(settings: Settings) -> None:
+    assert settings().init_scale == 1.0
+    drawn = dump_arrays(build_model("mlp", (8, 8, 1), 10, seed=5))
+    for name, array in dump_arrays(fresh(settings, model="mlp", seed=5)).items():
+        np.testing.assert_array_equal(array, drawn[name])
+
+
+def test_every_parameter_is_multiplied_and_no_buffer(settings: Settings) -> None:
+    wide: dict[str, Any] = {"model": "cnn13-quarter", "image_size": 12}
+    plain = fresh(settings, **wide)
+    scaled = fresh(settings, **wide, init_scale=3.0)
+    buffers = dict(plain.named_buffers())
+    assert any(name.endswith("running_var") for name in buffers)
+    for name, array in dump_arrays(scaled).items():
+        before = dump_arrays(plain)[name]
+        np.testing.assert_array_equal(array, before if name in buffers else 3 * before)
+    biases = [p for name, p in plain.named_parameters() if name.endswith("bias")]
+    assert any(bias.abs().sum() > 0 for bias in biases)
+
+
+def test_it_gives_the_sum_that_fedmatch_begins_with(settings: Settings) -> None:
+    # First psi is 0.2 * sigma, so theta = sigma + psi = 1.2 * sigma.
+    parts = decompose(dump_arrays(fresh(settings, model="mlp")), (), 0.2)
+    whole = dump_arrays(fresh(settings, model="mlp", init_scale=1.2))
+    for name, array in compose(parts).items():
+        np.testing.assert_allclose(array, whole[name], rtol=1e-6)
+
+
+def test_a_run_begins_with_the_multiplied_weights(settings: Settings) -> None:
+    slow: dict[str, Any] = {"optimizer": "sgd", "learning_rate": 1e-30, "labels.total": 20}
+    config = settings(
+        method="given-labels", model="mlp", num_rounds=1, init_scale=2.0, seed=4, **slow
+    )
+    drawn = dump_arrays(build_model("mlp", (8, 8, 1), 10, seed=4))
+    for name, array in last_model(train(config, 2)).items():
+        np.testing.assert_allclose(array, 2 * drawn[name], rtol=1e-6)
+
+
+def test_trained_weights_are_not_multiplied() -> None:
+    flat = {**default_flat(), "start-from": "runs/earlier", "init-scale": 2.0}
+    with pytest.raises(UserError) as error:
+        parse_flat(flat)
+    assert str(error.value) == (
+        "Setting init-scale = 2 is for fresh weights, and start-from = 'runs/earlier' names "
+        "trained ones: leave one of both out."
+    )
+    parse_flat({**flat, "init-scale": 1.0})
+
+
+@pytest.mark.parametrize("value", [0.0, -1.0])
+def test_a_scale_is_above_0(value: float) -> None:
+    with pytest.raises(UserError, match=r"init-scale = .*: must be greater than 0"):
+        parse_flat({**default_flat(), "init-scale": value})

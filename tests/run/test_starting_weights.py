@@ -1,0 +1,224 @@
+"""First weights from another run, a file or torchvision: what is taken, what stays, what not."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from torch import Tensor, nn
+
+from fedul_flwr.config.run_config import RunConfig
+from fedul_flwr.errors import UserError
+from fedul_flwr.models import build_model
+from fedul_flwr.run.initial_weights import load_starting_weights
+from tests.support.runs import last_model, train
+
+SMALL = "mobilenet_v3_small"
+Settings = Callable[..., RunConfig]
+
+
+def model(name: str = "mlp", num_classes: int = 10, seed: int = 0) -> nn.Module:
+    return build_model(name, (12, 12, 1), num_classes, seed)
+
+
+def copy_of(found: nn.Module) -> dict[str, Tensor]:
+    return {name: array.clone() for name, array in found.state_dict().items()}
+
+
+@pytest.fixture
+def saved(tmp_path: Path) -> Callable[..., str]:
+    """``saved(arrays)``: path of a file that holds them."""
+
+    def write(arrays: dict[str, Tensor]) -> str:
+        save_file(arrays, tmp_path / "weights.safetensors")
+        return str(tmp_path / "weights.safetensors")
+
+    return write
+
+
+Saved = Callable[..., str]
+
+
+@pytest.mark.parametrize("name", ["mlp", "cnn6-quarter", "cnn13-quarter", "mlp+head"])
+def test_all_weights_and_buffers_of_the_same_model_are_taken(saved: Saved, name: str) -> None:
+    source, target = copy_of(model(name, seed=1)), model(name, seed=2)
+    assert load_starting_weights(target, saved(source)) == []
+    assert all(array.equal(source[key]) for key, array in target.state_dict().items())
+
+
+@pytest.mark.parametrize(
+    ("name", "head"),
+    [
+        ("mlp", ["5.weight", "5.bias"]),
+        ("cnn13-quarter", ["34.bias", "34.parametrizations.weight.original0",
+                           "34.parametrizations.weight.original1"]),
+        ("mlp+head", ["second.weight", "second.bias", "model.5.weight", "model.5.bias"]),
+    ],
+)  # fmt: skip
+def test_heads_of_other_classes_stay_fresh(saved: Saved, name: str, head: list[str]) -> None:
+    source, target = copy_of(model(name, num_classes=7, seed=1)), model(name, seed=2)
+    before = copy_of(target)
+    assert load_starting_weights(target, saved(source)) == head
+    for key, array in target.state_dict().items():
+        assert array.equal(before[key] if key in head else source[key]), key
+
+
+def test_a_second_head_is_added_to_a_model_with_one(saved: Saved) -> None:
+    source, target = copy_of(model(seed=1)), model("mlp+head", seed=2)
+    before = copy_of(target)
+    fresh = load_starting_weights(target, saved(source))
+    assert fresh == ["second.weight", "second.bias"]
+    for key, array in target.state_dict().items():
+        plain = key.removeprefix("model.")
+        assert array.equal(before[key] if key in fresh else source[plain]), key
+
+
+def test_other_precision_is_converted(saved: Saved) -> None:
+    source = {name: array.double() for name, array in copy_of(model(seed=1)).items()}
+    target = model(seed=2)
+    load_starting_weights(target, saved(source))
+    assert target.state_dict()["1.weight"].dtype == torch.float32
+    assert target.state_dict()["1.weight"].equal(source["1.weight"].float())
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"1.bias": None}, "array '1.bias' of the model is not there."),
+        ({"7.bias": torch.zeros(3)}, "array '7.bias' is not in the model."),
+        ({"1.bias": torch.zeros(3)}, "array '1.bias' has shape (3,), the model's has (128,)."),
+        # Other classes, but also other features: not the head of this model.
+        ({"5.weight": torch.zeros(7, 3)}, "array '5.weight' has shape (7, 3), the model's has "
+                                          "(10, 128)."),
+        ({"5.bias": None}, "array '5.bias' of the model is not there."),
+    ],
+)  # fmt: skip
+def test_weights_of_another_model_are_refused_by_array(
+    saved: Saved, change: dict[str, Tensor | None], message: str
+) -> None:
+    changed: dict[str, Any] = copy_of(model(seed=1)) | change
+    path = saved({name: array for name, array in changed.items() if array is not None})
+    target = model(seed=2)
+    before = copy_of(target)
+    with pytest.raises(UserError) as error:
+        load_starting_weights(target, path)
+    assert str(error.value) == f"Setting start-from = {path!r}: {message}"
+    assert all(array.equal(before[key]) for key, array in target.state_dict().items())
+
+
+def test_a_source_that_holds_nothing_is_refused(tmp_path: Path) -> None:
+    broken = tmp_path / "broken.safetensors"
+    broken.write_text("no weights")
+    for path, message in {
+        tmp_path: "holds no model.safetensors.",
+        tmp_path / "missing": "there is no such file or directory.",
+        broken: "broken.safetensors is no readable safetensors file (",
+    }.items():
+        with pytest.raises(UserError) as error:
+            load_starting_weights(model(), str(path))
+        assert str(error.value).startswith(f"Setting start-from = {str(path)!r}: {message}")
+
+
+# torchvision's own weights
+
+
+@pytest.fixture
+def pretrained(monkeypatch: pytest.MonkeyPatch) -> dict[str, Tensor]:
+    """What a download gives: a model of ImageNet's classes."""
+    from torchvision import models
+    from torchvision.models import _api
+
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(9)
+        weights: dict[str, Tensor] = models.get_model(SMALL, weights=None).state_dict()
+    monkeypatch.setattr(_api, "load_state_dict_from_url", lambda *_, **__: weights)
+    return weights
+
+
+@pytest.mark.parametrize("suffix", ["", "+head"])
+@pytest.mark.parametrize("num_classes", [7, 1000])
+def test_pretrained_weights_with_a_fresh_classifier(
+    pretrained: dict[str, Tensor], suffix: str, num_classes: int
+) -> None:
+    target = model(f"torchvision:{SMALL}{suffix}", num_classes, seed=2)
+    before, place = copy_of(target), "model.net." if suffix else "net."
+    fresh = load_starting_weights(target, "torchvision")
+    second = ["second.weight", "second.bias"] if suffix else []
+    assert fresh == [*second, f"{place}classifier.3.weight", f"{place}classifier.3.bias"]
+    for key, array in target.state_dict().items():
+        expected = before[key] if key in fresh else pretrained[key.removeprefix(place)]
+        assert array.equal(expected), key
+
+
+def test_a_download_that_fails_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    from torchvision.models import _api
+
+    def fail(*_: Any, **__: Any) -> None:
+        raise OSError("no route to host")
+
+    monkeypatch.setattr(_api, "load_state_dict_from_url", fail)
+    with pytest.raises(UserError) as error:
+        load_starting_weights(model(f"torchvision:{SMALL}"), "torchvision")
+    assert str(error.value) == (
+        "Setting start-from = 'torchvision': cannot load weights of 'mobilenet_v3_small' "
+        "(no route to host)."
+    )
+
+
+# Through a run
+
+
+@pytest.fixture
+def run(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Path]:
+
+    def start(**options: Any) -> Path:
+        return train(settings(**{"model": "mlp", "num_rounds": 1, "local_epochs": 1, **options}), 2)
+
+    return start
+
+
+STILL = {"optimizer": "sgd", "learning_rate": 1e-30}
+"""A step size that no weight feels."""
+
+
+@pytest.mark.parametrize("precision", ["float32", "float64"])
+def test_a_run_starts_where_another_ended(run: Callable[..., Path], precision: str) -> None:
+    first = run(precision="float32")
+    best = load_file(first / "model.safetensors")
+    for source in (first, first / "model.safetensors"):
+        found = last_model(run(start_from=str(source), precision=precision, **STILL))
+        assert found.keys() == best.keys()
+        for name, array in found.items():
+            np.testing.assert_array_equal(array, best[name])
+    elsewhere = last_model(run(**STILL))
+    assert not np.array_equal(elsewhere["1.weight"], best["1.weight"])
+
+
+def test_a_resumed_run_does_not_start_again(run: Callable[..., Path]) -> None:
+    first = run()
+    twice = run(start_from=str(first), num_rounds=2)
+    once = run(start_from=str(first))
+    (first / "model.safetensors").unlink()
+    resumed = run(resume=str(once), output=str(once), num_rounds=2)
+    for name, array in last_model(twice).items():
+        np.testing.assert_array_equal(last_model(resumed)[name], array)
+
+
+def test_a_run_from_nowhere_says_why_it_ended(run: Callable[..., Path], tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="there is no such file or directory"):
+        run(start_from="nowhere", output=str(tmp_path / "out"))
+    assert "start-from" in (tmp_path / "out" / "error.txt").read_text()
+
+
+def test_a_run_of_a_torchvision_model_starts_pretrained(
+    run: Callable[..., Path], pretrained: dict[str, Tensor]
+) -> None:
+    found = last_model(run(model=f"torchvision:{SMALL}", start_from="torchvision", **STILL))
+    name = "features.0.0.weight"
+    np.testing.assert_array_equal(found[f"net.{name}"], pretrained[name])
+    assert found["net.classifier.3.weight"].shape == (10, 1024)

@@ -1,0 +1,37 @@
+"""``fedul-flwr deploy check`` as an owner runs it."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from typer.testing import CliRunner
+
+from fedul_flwr.cli.main import app
+from tests.support.owner_files import NO_DATA
+
+WHERE = 'data="ward" partition-id=1 num-partitions=3'
+
+
+def check(method: str, node_config: str = WHERE, *options: str, **settings: Any) -> Any:
+    told = {**NO_DATA, "method": method, **settings}
+    text = " ".join(f"{key}={json.dumps(value)}" for key, value in told.items())
+    return CliRunner().invoke(
+        app, ["deploy", "check", "--node-config", node_config, "-c", text, *options]
+    )
+
+
+def ready(method: str, *arguments: str, **settings: Any) -> list[str]:
+    done = check(method, *arguments, **settings)
+    assert done.exit_code == 0, done.output
+    assert done.stdout.endswith("\nReady.\n")
+    return [line.strip() for line in done.stdout.splitlines()]
+
+
+def refused(expected: str, method: str, *arguments: str, **settings: Any) -> str:
+    """The message of a refusal, which is one line and begins with its class ``expected``."""
+    done = check(method, *arguments, **settings)
+    (line,) = [said for said in done.stderr.splitlines() if said.startswith(f"{expected}: ")]
+    assert (done.exit_code, done.stderr.endswith(f"{line}\n")) == (1, True)
+    assert "Ready." not in done.stdout
+    return str(line.removeprefix(f"{expected}: "))

@@ -1,0 +1,121 @@
+"""A grid whose nodes come, go and forget, and data owners to run on them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable
+from pathlib import Path
+from typing import Any
+
+from flwr.app import Context, Message, RecordDict
+from flwr.proto.node_pb2 import NodeInfo
+from flwr.serverapp import Grid
+
+from fedul_flwr.engine.in_process import FIRST_NODE_ID, InProcessGrid
+from fedul_flwr.federated.messages import phase_of
+from fedul_flwr.federated.sampled_grid import SampledGrid
+from tests.support.learnable_owners import NAMES, write_labeled
+from tests.support.runs import as_error
+
+OWNERS: dict[str, Any] = {
+    **{"method": "labels-only", "dataset": "none", "class_names": ",".join(NAMES)},
+    **{"image_shape": "8x8x1", "model": "mlp", "num_rounds": 4, "local_epochs": 1},
+    **{"connect_timeout": 0.05},
+}
+"""A run of owners who have images of three classes, some with a label."""
+
+
+def write_owners(root: Path, count: int) -> None:
+    """A folder for each: 12 images, 6 with their label."""
+    for client in range(count):
+        write_labeled(root / str(client), seed=client, points=12)
+
+
+class Flock(SampledGrid):
+    """A grid on which ``there(round)`` says which nodes are connected; rounds count from 1.
+
+    Parameters
+    ----------
+    place : folders of the owners, named by partition.
+    partitions : that of each node, counted from 0.
+    announced : ``num-partitions`` of all node configs, more where a partition is beyond it.
+    there : nodes, counted from 0.
+    forgets : ``(round, node)``: the node has lost its memory since the round before.
+    fails : ``(round, node)``: its reply to training is an error.
+    silent : ``(round, node)``: it hears what it is sent, and says nothing.
+    registered : nodes with a name at the SuperLink.
+    heard : ``(phase or "train", node)`` of every message, in order, and by round.
+    bounds : seconds that replies were waited for, by round and phase.
+    """
+
+    def __init__(
+        self,
+        grid: Grid,
+        place: Path,
+        *,
+        partitions: Collection[int],
+        announced: int,
+        there: Callable[[int], Collection[int]],
+        forgets: Collection[tuple[int, int]] = (),
+        fails: Collection[tuple[int, int]] = (),
+        silent: Collection[tuple[int, int]] = (),
+        registered: Collection[int] = (),
+    ) -> None:
+        super().__init__(grid, [])
+        assert isinstance(grid, InProcessGrid)
+        self._inner, self._there, self._forgets, self._fails = grid, there, forgets, fails
+        self._silent, self._registered = silent, registered
+        self.round = 1
+        self.heard: dict[int, list[tuple[str, int]]] = {}
+        self.bounds: dict[tuple[int, str], float | None] = {}
+        self.told: list[Message] = []
+        template = next(iter(grid.contexts.values()))
+        grid.contexts.clear()
+        for node, partition in enumerate(partitions):
+            config = {"partition-id": partition, "num-partitions": max(announced, partition + 1)}
+            grid.contexts[FIRST_NODE_ID + node] = Context(
+                run_id=0,
+                node_id=FIRST_NODE_ID + node,
+                node_config={**config, "data": str(place / str(partition))},
+                state=RecordDict(),
+                run_config=dict(template.run_config),
+            )
+
+    def get_node_ids(self) -> Iterable[int]:
+        return [FIRST_NODE_ID + node for node in self._there(self.round)]
+
+    def get_nodes(self) -> Iterable[NodeInfo]:
+        for node in self.get_node_ids():
+            number = node - FIRST_NODE_ID
+            yield NodeInfo(node_id=node, name=f"owner-{number}" * (number in self._registered))
+
+    def send_and_receive(
+        self, messages: Iterable[Message], *, timeout: float | None = None
+    ) -> Iterable[Message]:
+        sent, replies = list(messages), []
+        for message in sent:
+            node = message.metadata.dst_node_id - FIRST_NODE_ID
+            assert node in self._there(self.round), "nobody sends to a node that is gone"
+            if (self.round, node) in self._forgets and not self._asked(node):
+                self._inner.contexts[FIRST_NODE_ID + node].state = RecordDict()
+            self.told.append(message)
+            self.heard.setdefault(self.round, []).append((self._name(message), node))
+            self.bounds[self.round, self._name(message)] = timeout
+            if (self.round, node) in self._silent:
+                continue
+            replies += self._inner.send_and_receive([message], timeout=timeout)
+            if self._name(message) == "train" and (self.round, node) in self._fails:
+                replies[-1] = as_error(replies[-1], "no connection")
+        if sent and self._name(sent[0]) == "train":
+            self.round += 1
+        return replies
+
+    def asked(self, round: int, phase: str) -> list[int]:
+        """Nodes that heard ``phase`` in a round."""
+        return sorted(node for name, node in self.heard.get(round, []) if name == phase)
+
+    def _asked(self, node: int) -> bool:
+        return any(node == other for _, other in self.heard.get(self.round, []))
+
+    @staticmethod
+    def _name(message: Message) -> str:
+        return phase_of(message) or message.metadata.message_type

@@ -1,0 +1,48 @@
+"""The simplest method on partly labeled data, for tests of what its clients are given."""
+
+from __future__ import annotations
+
+from functools import cached_property
+
+import numpy as np
+from torch.nn import functional
+
+from fedul_flwr.config.labels import LabelSettings
+from fedul_flwr.data.content import Value
+from fedul_flwr.data.types import PartlyLabeledPoints
+from fedul_flwr.federated.client import MethodClient
+from fedul_flwr.federated.client_data import PartlyLabeledData
+from fedul_flwr.learning.batches import point_batches
+from fedul_flwr.learning.local import on_logits
+from fedul_flwr.learning.task import LocalTask, Round
+from fedul_flwr.methods import Method
+
+SEEN: dict[int, PartlyLabeledPoints] = {}
+"""What clients trained on, by their number."""
+
+
+class GivenClient(MethodClient):
+    """Trains on the given labels, and takes class 0 for all others: its model shows what it saw."""
+
+    @cached_property
+    def data(self) -> PartlyLabeledData:
+        return PartlyLabeledData(self.settings, self.node, self.setup)
+
+    def register(self) -> dict[str, Value]:
+        return {"num-points": len(self.data.examples.points)}
+
+    def task(self, round: Round) -> LocalTask:
+        own = SEEN[self.node.partition_id] = self.data.examples
+        points, labels = own.points[~own.new], np.maximum(own.labels[~own.new], 0)
+        batches = point_batches(own.images, points, labels, round.plan)
+        return LocalTask(len(points), batches, on_logits(functional.cross_entropy))
+
+
+GIVEN = Method(
+    name="given",
+    strategy="fedul_flwr.federated.strategy:MethodStrategy",
+    client="tests.support.given_labels_method:GivenClient",
+    settings=(LabelSettings,),
+    data="partly-labeled",
+)
+GIVEN_METHOD = "tests.support.given_labels_method:GIVEN"

@@ -1,0 +1,34 @@
+"""A method as a user would write one."""
+
+from __future__ import annotations
+
+from client_apps.fedul import FedULClient
+from fedul_flwr.config.base import Settings
+from fedul_flwr.config.fedul import FedULSettings
+from fedul_flwr.methods import Method
+from strategies.fedul import FedUL
+
+SEEN: list[float] = []
+
+
+class MirrorSettings(Settings):
+    table = "mirror"
+    factor: float = 1.0
+    """What it is."""
+
+
+class Mirror(FedUL):
+    def on_clients_changed(self, answers: object) -> None:
+        SEEN.append(self.settings[MirrorSettings].factor)
+
+
+class MirrorClient(FedULClient):
+    pass
+
+
+MIRROR = Method(
+    name="mirror",
+    strategy="tests.support.own_method:Mirror",
+    client="tests.support.own_method:MirrorClient",
+    settings=(FedULSettings, MirrorSettings),
+)
