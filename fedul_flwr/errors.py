@@ -48,3 +48,22 @@ class BadMessageError(UserError):
 
 class NoUpdateError(UserError):
     """A round in which no client sent an update that can be combined."""
+
+
+def in_one_sentence(error: BaseException) -> UserError | None:
+    """``error`` if it is a :class:`UserError`, one in its place if the machine or its files are at
+    fault, or ``None`` if it is a mistake in a program."""
+    if isinstance(error, UserError):
+        return error
+    of_torch = isinstance(error, RuntimeError) and "allocate memory" in str(error)
+    if isinstance(error, MemoryError) or of_torch:
+        detail = f" ({str(error).splitlines()[0]})" if str(error) else ""
+        return UserError(f"This needs more memory than there is{detail}: choose smaller settings.")
+    if isinstance(error, OSError):
+        names = [str(name) for name in (error.filename, error.filename2) if name is not None]
+        where = f"{' and '.join(names)}: " if names else ""
+        return StorageError(f"{where}{error.strerror or error}.")
+    if isinstance(error, UnicodeEncodeError):
+        text = str(error.object)
+        return UserError(f"{text!r} is not valid text: its name is not UTF-8.")
+    return None

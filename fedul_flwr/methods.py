@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from fedul_flwr.config.base import Settings
+from fedul_flwr.config.base import Settings, nearest, shown
 from fedul_flwr.config.baselines import (
     FedLLPSettings,
     FedLLPVATSettings,
@@ -288,9 +288,10 @@ def find_method(name: str) -> Method:
     if name in METHODS:
         return METHODS[name]
     if ":" not in name:
+        hint = nearest(name, METHODS)
         raise UserError(
-            f"Setting method = {name!r}: must be one of {', '.join(METHODS)} "
-            "or 'package.module:NAME'."
+            f"Setting method = {shown(name)}: must be one of {', '.join(METHODS)} "
+            f"or 'package.module:NAME'{hint or '.'}"
         )
     found = load_reference(name, "method")
     if not isinstance(found, Method):

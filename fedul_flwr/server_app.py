@@ -11,7 +11,7 @@ from flwr.common import log
 from flwr.serverapp import Grid, ServerApp
 
 from fedul_flwr.config.run_config import LAST_MODEL, RunConfig, refuse_existing, resolve
-from fedul_flwr.errors import StorageError, UserError
+from fedul_flwr.errors import StorageError, UserError, in_one_sentence
 from fedul_flwr.federated.grid import for_devices
 from fedul_flwr.learning.device import keep_freed_memory, set_threads
 from fedul_flwr.methods import find_method
@@ -67,12 +67,15 @@ def serve(grid: Grid, settings: RunConfig, watch: Watch | None = None) -> None:
                     label(for_devices(grid), settings, directory)
             for name, value in summary_rows(directory.path).items():
                 log(INFO, "%-12s %s", name, value)
-        except UserError as err:
-            end = _with_remedy(err, directory.path)
+        except Exception as err:
+            sentence = in_one_sentence(err)
+            if sentence is None:
+                raise
+            end = _with_remedy(sentence, directory.path)
             with suppress(StorageError):
                 check()
                 directory.write_error(str(end))
-            raise end from err.__cause__
+            raise end from (err if sentence is not err else err.__cause__)
 
 
 def _with_remedy(error: UserError, directory: Path) -> UserError:

@@ -21,10 +21,11 @@ from fedul_flwr.cli.options import (
     resumable,
 )
 from fedul_flwr.config.overrides import parse_overrides
-from fedul_flwr.engine.simulate import run_here, run_on
+from fedul_flwr.engine.simulate import check_start, refuse_cpus, run_here, run_on
 from fedul_flwr.errors import UserError
 
 if TYPE_CHECKING:
+    from fedul_flwr.config.run_config import RunConfig
     from fedul_flwr.engine.submit import LocalSuperLink
     from fedul_flwr.experiments.run_trials import Simulate
 
@@ -75,6 +76,8 @@ def compare(
         plan = trial_plan.make_plan(chosen, shared, numbers, num_supernodes, place)
     for trial in plan.trials:
         refuse_missing(trial.config.tracking)
+    if not in_process:
+        refuse_cpus(client_cpus)
     for warning in plan.split_warnings:
         typer.echo(f"Warning: {warning}", err=True)
 
@@ -84,15 +87,13 @@ def compare(
             yield lambda config, title: run_here(config, num_supernodes, verbose, title)
             return
         with _SuperLinks() as superlinks:
-            yield lambda config, title: run_on(
-                superlinks.running(),
-                config,
-                num_supernodes,
-                client_cpus,
-                client_gpus,
-                verbose,
-                title,
-            )
+
+            def run(config: RunConfig, title: str) -> None:
+                check_start(config, num_supernodes)
+                running = superlinks.running()
+                run_on(running, config, num_supernodes, client_cpus, client_gpus, verbose, title)
+
+            yield run
 
     with resumable(), simulation() as simulate:
         found = compare_files.compare(plan, simulate, typer.echo)

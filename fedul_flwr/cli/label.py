@@ -19,7 +19,7 @@ from fedul_flwr.cli.options import (
     Verbose,
 )
 from fedul_flwr.config.overrides import parse_overrides
-from fedul_flwr.engine.simulate import simulate, with_own_output
+from fedul_flwr.engine.simulate import simulate
 from fedul_flwr.errors import UserError
 
 _METHOD = "xclp-predict"
@@ -55,20 +55,19 @@ def label(
     if model is not None:
         overrides = with_model(overrides, model.resolve())
     config = resolve(overrides, base_dir=Path.cwd())
-    if not overrides.get("output"):
-        config = with_own_output(config)
-    simulate(
+    place = simulate(
         config,
         num_supernodes,
         client_cpus,
         client_gpus,
         verbose,
+        named=bool(overrides.get("output")),
         in_process=in_process,
         message_log=message_log,
     )
     from fedul_flwr.results.summary import print_summary
 
-    print_summary(Path(config.output))
+    print_summary(place)
 
 
 def with_model(overrides: Mapping[str, Any], directory: Path) -> dict[str, Any]:
@@ -92,6 +91,8 @@ def with_model(overrides: Mapping[str, Any], directory: Path) -> dict[str, Any]:
     saved, _ = read_config(directory)
     if not (directory / BEST_MODEL).is_file():
         raise UserError(f"--model {directory}: the run holds no {BEST_MODEL}.")
+    if not isinstance(saved.get("model"), str):
+        raise UserError(f'{directory / "config.json"}: needs the setting "model".')
     used = {"model": saved["model"]}
     refuse_strange_modules(directory, used, name_again(used), overrides)
     implied = {"start-from": str(directory), "model": saved["model"]}

@@ -18,6 +18,7 @@ from fedul_flwr.cli.compare import compare
 from fedul_flwr.cli.deploy import deploy
 from fedul_flwr.cli.label import label
 from fedul_flwr.cli.options import (
+    MOST_CLIENTS,
     ClientCpus,
     ClientGpus,
     InProcess,
@@ -35,9 +36,8 @@ from fedul_flwr.engine.simulate import (
     plan_rounds,
     run_on,
     simulate,
-    with_own_output,
 )
-from fedul_flwr.errors import UserError
+from fedul_flwr.errors import in_one_sentence
 
 _DEMO_DIRECTORY = Path("runs/demo")
 _DEMO_SELECTION = {"fedul": "heldout", "supervised": "validation"}
@@ -51,12 +51,17 @@ class _Group(TyperGroup):
     def invoke(self, ctx: Any) -> Any:
         try:
             return super().invoke(ctx)
-        except UserError as error:
-            typer.echo(f"Error: {error}", err=True)
-            raise typer.Exit(1) from None
         except KeyboardInterrupt:
             typer.echo("Stopped.", err=True)
             raise typer.Exit(130) from None
+        except BrokenPipeError:  # the reader of our output has gone
+            raise
+        except Exception as error:
+            sentence = in_one_sentence(error)
+            if sentence is None:
+                raise
+            typer.echo(f"Error: {sentence}", err=True)
+            raise typer.Exit(1) from None
 
 
 app = typer.Typer(
@@ -84,7 +89,11 @@ def run(
     run_config: RunConfigs = None,
     num_supernodes: Annotated[
         int | None,
-        typer.Option(min=1, help="Number of simulated clients, 10 by default; --resume knows it."),
+        typer.Option(
+            min=1,
+            max=MOST_CLIENTS,
+            help="Number of simulated clients, 10 by default; --resume knows it.",
+        ),
     ] = None,
     output: Output = None,
     resume: Annotated[
@@ -110,21 +119,20 @@ def run(
     clients = number_of_clients(config, num_supernodes)
     if config.resume and "num-rounds" in overrides:
         config = plan_rounds(config, int(overrides["num-rounds"]))
-    if not (config.resume or overrides.get("output")):
-        config = with_own_output(config)
-    simulate(
+    place = simulate(
         config,
         clients,
         client_cpus,
         client_gpus,
         verbose,
+        named=bool(config.resume or overrides.get("output")),
         in_process=in_process,
         keep_superlink=keep_superlink,
         message_log=message_log,
     )
     from fedul_flwr.results.summary import print_summary
 
-    print_summary(Path(config.output))
+    print_summary(place)
 
 
 app.command()(label)

@@ -20,7 +20,10 @@ RunConfigs = Annotated[
         help="Settings; may be repeated, the later one wins.",
     ),
 ]
-NumSupernodes = Annotated[int, typer.Option(min=1, help="Number of simulated clients.")]
+MOST_CLIENTS = 1_000_000
+NumSupernodes = Annotated[
+    int, typer.Option(min=1, max=MOST_CLIENTS, help="Number of simulated clients.")
+]
 Output = Annotated[Path | None, typer.Option(file_okay=False, help="Directory of the results.")]
 ClientCpus = Annotated[int, typer.Option(min=1, help="CPUs that a client uses.")]
 ClientGpus = Annotated[

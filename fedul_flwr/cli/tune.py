@@ -12,6 +12,7 @@ import typer
 
 from fedul_flwr.cli.options import (
     EXPERIMENTS,
+    MOST_CLIENTS,
     RESULTS,
     Columns,
     Datasets,
@@ -49,7 +50,11 @@ def tune(
     run_config: RunConfigs = None,
     num_supernodes: Annotated[
         int | None,
-        typer.Option(min=1, help="With --runs: number of simulated clients, 10 by default."),
+        typer.Option(
+            min=1,
+            max=MOST_CLIENTS,
+            help="With --runs: number of simulated clients, 10 by default.",
+        ),
     ] = None,
     output: Annotated[
         Path | None,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Iterable, Mapping
 from typing import Any, ClassVar, Self
 
@@ -58,6 +59,11 @@ class Settings(BaseModel):
             if key not in cls.names():
                 known = [prefix + name for name in cls.names()]
                 raise unknown_key(prefix + key, known, cls.noun, cls.page)
+        for key, value in values.items():
+            if isinstance(value, int) and abs(value) >= 2**63:  # Flower's messages have 64 bits
+                raise UserError(
+                    f"{cls.noun.capitalize()} {prefix}{key} = {shown(value)}: must fit in 64 bits."
+                )
         try:
             return cls.model_validate(dict(values))
         except ValidationError as err:
@@ -101,10 +107,26 @@ def _sentence(error: ValidationError, prefix: str, noun: str) -> str:
             rule = f"must be less than {context['lt']}"
         case "literal_error":
             rule = f"must be one of {context['expected']}"
+            allowed = re.findall(r"'([^']*)'", str(context["expected"]))
+            rule += nearest(str(first["input"]), allowed)
         case "value_error":
             rule = str(context["error"])
         case kind:
             rule = _TYPES.get(kind, first["msg"])
+    if not rule.endswith("?"):
+        rule += "."
     if not first["loc"]:  # a rule over several keys; its message names them
-        return f"{noun.capitalize()} {rule}."
-    return f"{noun.capitalize()} {key} = {first['input']!r}: {rule}."
+        return f"{noun.capitalize()} {rule}"
+    return f"{noun.capitalize()} {key} = {shown(first['input'])}: {rule}"
+
+
+def nearest(name: str, known: Iterable[str]) -> str:
+    """The most similar known name as the end of a message; empty if none is similar."""
+    close = difflib.get_close_matches(name[:100], list(known), n=1)
+    return f"; did you mean {close[0]!r}?" if close else ""
+
+
+def shown(value: object) -> str:
+    """A value for a message, cut at 100 characters."""
+    text = repr(value)
+    return text if len(text) <= 100 else f"{text[:100]}…"

@@ -16,9 +16,9 @@ class UnlabeledSetSettings(Settings):
     """
 
     table: ClassVar[str] = "fedul"
-    num_sets: Annotated[int, Field(ge=1)] = 10
+    num_sets: Annotated[int, Field(ge=1, le=1_000_000)] = 10
     """Unlabeled sets per client (M)."""
-    num_sets_max: Annotated[int, Field(ge=0)] = 0
+    num_sets_max: Annotated[int, Field(ge=0, le=1_000_000)] = 0
     """If set, M differs between clients, from `num-sets` to this."""
     num_sets_spread: Literal["random", "even"] = "random"
     """How M differs: drawn at random per client, or in equal steps from the first client to the
@@ -29,12 +29,12 @@ class UnlabeledSetSettings(Settings):
     """All clients assign their points to sets by one matrix whose columns sum to 1 (authors' code,
     MNIST IID). With `overlap = "shared"` the sets of a client then contain K/M of its points: all
     for M = K, half for M = 2K. A client with fewer sets than others takes the first rows."""
-    prior_draws: Annotated[int, Field(ge=1)] = 1
+    prior_draws: Annotated[int, Field(ge=1, le=1_000_000)] = 1
     """Number of draws of Pi that are summed for `same-priors` (authors' code: the number of
     clients, so 5 in table 1 and 10 in table E.13). More draws make Pi easier to invert."""
     overlap: Literal["disjoint", "shared"] = "disjoint"
     """Whether sets of one client may share points (`shared`: the paper's benchmark)."""
-    prior_noise: Annotated[float, Field(ge=0)] = 0.0
+    prior_noise: Annotated[float, Field(ge=0, le=1e6)] = 0.0
     """Noise epsilon on the priors that clients use (table E.9); 0 is exact."""
     prior_noise_form: Literal["symmetric", "literal"] = "symmetric"
     """Factor of the noise: 1 + eps·(2·gamma − 1), or the text's 1 + (2·eps − 1)·gamma."""

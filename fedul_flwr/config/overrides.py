@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from fedul_flwr.config.renamed import current_names
+from fedul_flwr.config.user_files import read_text, reason, user_path
 from fedul_flwr.errors import UserError
 
 _PAIR = re.compile(r"""\s*([\w.-]+)\s*=\s*("[^"]*"|'[^']*'|\S+)(?:\s+|$)""")
@@ -36,7 +37,7 @@ def parse_overrides(values: Sequence[str]) -> dict[str, bool | int | float | str
     settings: dict[str, bool | int | float | str] = {}
     for value in values:
         if value.endswith(".toml") and "=" not in value:
-            settings |= flatten(read_toml(Path(value).expanduser()))
+            settings |= flatten(read_toml(user_path(value)))
             continue
         position = 0
         while value[position:].strip():
@@ -54,26 +55,31 @@ def parse_overrides(values: Sequence[str]) -> dict[str, bool | int | float | str
 def _parse_pair(key: str, value: str) -> dict[str, Any]:
     try:
         return tomllib.loads(f"{key} = {value}")
-    except tomllib.TOMLDecodeError:
+    except (ValueError, RecursionError):  # ValueError: a number of more than 4300 digits, too
         raise UserError(
-            f"Setting {key}={value} is not valid: "
-            f"text needs quotes inside the shell's own, as in -c '{key}=\"{value}\"'."
+            f"Setting {key}={value[:100]} is not valid: "
+            f"text needs quotes inside the shell's own, as in -c '{key}=\"{value[:100]}\"'."
         ) from None
 
 
 def read_toml(path: Path) -> dict[str, Any]:
     """Content of a TOML file; UserError if it cannot be read."""
+    text = read_text(path)
+    if text is None:
+        raise UserError(f"{path} cannot be read: No such file or directory.")
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise UserError(f"{path} cannot be read: {error.strerror}.") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise UserError(f"{path} is not a valid TOML file: {error}.") from None
+        return tomllib.loads(text)
+    except RecursionError:
+        raise UserError(f"{path} is not a valid TOML file: it is nested too deeply.") from None
+    except ValueError as error:
+        raise UserError(f"{path} is not a valid TOML file: {reason(error)}.") from None
 
 
 def flatten(table: dict[str, Any], prefix: str = "") -> dict[str, bool | int | float | str]:
     """Tables within tables as dotted keys; UserError for a value that no setting can have."""
     flat: dict[str, bool | int | float | str] = {}
+    if prefix.count(".") > 2:  # no setting lies so deep
+        raise UserError(f"Setting {prefix[:100]}… lies in too many tables.")
     for key, value in table.items():
         if isinstance(value, dict):
             flat |= flatten(value, f"{prefix}{key}.")

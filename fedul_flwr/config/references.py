@@ -5,6 +5,9 @@ from __future__ import annotations
 import importlib
 import os
 import sys
+import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -22,13 +25,43 @@ def load_reference(reference: str, setting: str) -> Any:
         sys.path.append(own)  # last, so that it cannot shadow an installed module
     if not all(part.isidentifier() for part in module.split(".")):
         raise UserError(f"Setting {setting} = {reference!r}: must be 'package.module:name'.")
-    try:
-        imported = importlib.import_module(module)
-    except ImportError as err:
-        raise UserError(f"Setting {setting} = {reference!r}: cannot import it ({err}).") from err
+    with own_code(f"Setting {setting} = {reference!r}"):
+        try:
+            imported = importlib.import_module(module)
+        except ImportError as err:
+            raise UserError(
+                f"Setting {setting} = {reference!r}: cannot import it ({err})."
+            ) from err
     try:
         return getattr(imported, attribute)
     except AttributeError:
         raise UserError(
             f"Setting {setting} = {reference!r}: module {module!r} has no {attribute!r}."
         ) from None
+
+
+@contextmanager
+def own_code(what: str) -> Iterator[None]:
+    """Context for a user's own code: its errors, and its attempts to exit, become sentences.
+
+    Parameters
+    ----------
+    what : begins the sentence.
+    """
+    try:
+        yield
+    except UserError:
+        raise
+    except (Exception, SystemExit) as error:
+        place = _last_place(error)
+        why = " ".join(str(error).split())
+        raised = f"{type(error).__name__}{f': {why}' if why else ''}".rstrip(".")
+        raise UserError(f"{what} raises {raised}{place}.") from error
+
+
+def _last_place(error: BaseException) -> str:
+    frames = traceback.extract_tb(error.__traceback__)
+    if isinstance(error, SyntaxError):
+        return f" (line {error.lineno} of {error.filename})" if error.filename else ""
+    own = [frame for frame in frames if not frame.filename.startswith("<")]
+    return f" (line {own[-1].lineno} of {own[-1].filename})" if own else ""

@@ -19,7 +19,7 @@ from fedul_flwr.config.renamed import current_names
 from fedul_flwr.config.sections import SECTIONS, ScaffoldSettings
 from fedul_flwr.config.server import ServerTrainingSettings
 from fedul_flwr.config.shared import PRETRAINED, SharedSettings
-from fedul_flwr.config.user_files import read_object
+from fedul_flwr.config.user_files import read_object, user_path
 from fedul_flwr.errors import UserError
 from fedul_flwr.methods import METHODS, Method, find_method
 
@@ -170,7 +170,7 @@ def resolve(overrides: Mapping[str, Any], base_dir: Path) -> RunConfig:
         if key not in defaults:
             raise unknown_key(key, defaults)
     if overrides.get("resume"):
-        directory = (base_dir / Path(str(overrides["resume"])).expanduser()).resolve()
+        directory = user_path(str(overrides["resume"]), base_dir)
         return _resume(overrides, defaults, directory, base_dir)
     return with_absolute_paths(parse_flat({**defaults, **overrides}), base_dir)
 
@@ -214,7 +214,7 @@ def _resume(
             f"Setting {refused[0]} cannot change when a run resumes (only num-rounds can)."
         )
     output = overrides.get("output")
-    if output and (base_dir / Path(str(output)).expanduser()).resolve() != directory:
+    if output and user_path(str(output), base_dir) != directory:
         raise UserError("Settings output and resume exclude each other: a run resumes in place.")
     place = {"resume": str(directory), "output": str(directory)}
     return parse_flat({**defaults, **saved, **asked, **place})
@@ -225,11 +225,11 @@ def with_absolute_paths(config: RunConfig, base_dir: Path) -> RunConfig:
 
     A data set stays a name if it is not an existing path and does not look like one.
     """
+    dataset = _absolute_dataset(config.dataset, base_dir)
     name = f"{config.method}-{Path(config.dataset).name}".replace(":", ".")
     stamp = datetime.now().strftime("%Y%m%d-%H%M%S")
-    output = (base_dir / Path(config.output or f"runs/{name}-{stamp}").expanduser()).resolve()
+    output = user_path(config.output or f"runs/{name}-{stamp}", base_dir)
     refuse_existing(output)
-    dataset = _absolute_dataset(config.dataset, base_dir)
     changed: dict[str, Any] = {"dataset": dataset, "output": str(output)}
     if config.client_data:
         changed["client_data"] = _absolute(config.client_data, base_dir)
@@ -256,7 +256,7 @@ def refuse_existing(output: Path) -> None:
 
 
 def _absolute(path: str, base_dir: Path) -> str:
-    return str((base_dir / Path(path).expanduser()).resolve())
+    return str(user_path(path, base_dir))
 
 
 def _absolute_start(source: str, base_dir: Path) -> str:
@@ -264,11 +264,10 @@ def _absolute_start(source: str, base_dir: Path) -> str:
 
 
 def _absolute_dataset(name: str, base_dir: Path) -> str:
-    path = base_dir / Path(name).expanduser()
-    is_path = name.startswith(("/", ".", "~"))
-    if is_path or (name not in ("digits", "none") and path.exists()):
-        return str(path.resolve())
-    return name
+    if name in ("", "digits", "none"):
+        return name
+    path = user_path(name, base_dir)
+    return str(path) if name.startswith(("/", ".", "~")) or path.exists() else name
 
 
 def _sections_in_use(shared: SharedSettings, method: Method) -> dict[str, type[Settings]]:

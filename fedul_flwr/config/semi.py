@@ -65,7 +65,7 @@ class PropagationSettings(Settings):
     table: ClassVar[str] = "xclp"
     k: Annotated[int, Field(ge=1)] = 10
     """Number of neighbors of a point in the graph."""
-    num_bits: Annotated[int, Field(ge=8, multiple_of=8)] = 4096
+    num_bits: Annotated[int, Field(ge=8, le=2**20, multiple_of=8)] = 4096
     """Length of the codes in bits (L)."""
     alpha: Annotated[float, Field(ge=0, lt=1)] = 0.99
     """How far labels spread along the graph (0: not at all)."""

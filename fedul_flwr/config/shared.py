@@ -182,7 +182,7 @@ class SharedSettings(Settings):
     """Number format in training; `auto` takes bfloat16 for models of 150,000 weights or more if the
     processor multiplies it faster. Each process decides for itself: choose one explicitly if
     results must be bit-identical across machines (different CPUs, a run resumed elsewhere)."""
-    client_threads: Annotated[int, Field(ge=0)] = 1
+    client_threads: Annotated[int, Field(ge=0, le=4096)] = 1
     """CPU threads of one client; 0 takes all. Results can differ between thread counts."""
     output: str = ""
     """Directory of results; empty takes `runs/<method>-<dataset>-<time>`."""

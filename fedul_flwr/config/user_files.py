@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +31,26 @@ def regular_file(path: Path) -> Path:
     return path
 
 
-def read_text(path: Path, errors: str = "strict") -> str | None:
+def user_path(text: str, base: Path = Path()) -> Path:
+    """The absolute path that a user means by ``text``, with ``~`` and relative to ``base``.
+
+    Raises
+    ------
+    UserError
+        If no file can have this path.
+    """
+    try:
+        path = (base / Path(text).expanduser()).resolve()
+        path.exists()  # raises an error for a name that is too long
+        os.fsencode(path)
+    except (OSError, ValueError, RuntimeError) as error:  # a loop of links; a user without a home
+        raise UserError(f"{text!r} cannot be used as a path: {reason(error)}.") from None
+    if "\0" in text:
+        raise UserError(f"{text!r} cannot be used as a path: it contains a NUL character.")
+    return path
+
+
+def read_text(path: Path, errors: str = "strict", newline: str | None = None) -> str | None:
     """Content of a text file in UTF-8; None if there is no such file.
 
     Raises
@@ -39,7 +59,7 @@ def read_text(path: Path, errors: str = "strict") -> str | None:
         If it cannot be read, or is not UTF-8 text and ``errors`` is ``"strict"``.
     """
     try:
-        with regular_file(path).open(encoding="utf-8", errors=errors) as file:
+        with regular_file(path).open(encoding="utf-8", errors=errors, newline=newline) as file:
             text = file.read(LARGEST_TEXT)
             if file.read(1):
                 raise UserError(f"{path} cannot be read: it is larger than {LARGEST_TEXT} bytes.")

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fedul_flwr.config.user_files import regular_file
 from fedul_flwr.data.decode import BLOCK, EncodedImages, Images, Item
 from fedul_flwr.data.formats import Split, check_labels
 from fedul_flwr.data.types import UNLABELED
@@ -71,7 +72,7 @@ def open_parquet(path: Path) -> ArrowTable:
     import pyarrow.parquet as pq  # type: ignore[import-untyped]
 
     with _readable_parquet(path):
-        file = pq.ParquetFile(path)
+        file = pq.ParquetFile(regular_file(path))
         metadata = file.schema_arrow.metadata or {}
     try:
         features = json.loads(metadata[b"huggingface"])["info"]["features"]

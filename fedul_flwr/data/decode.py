@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
+from fedul_flwr.config.user_files import regular_file
 from fedul_flwr.data.types import Bytes
 from fedul_flwr.errors import UserError
 
@@ -154,6 +155,11 @@ class PixelImages:
             yield block
 
 
+def join_blocks(images: Images, shape: Shape) -> Bytes:
+    """All images in order, uint8 ``(n, *shape)``."""
+    return np.concatenate(list(images.blocks(shape)))
+
+
 def list_batches(items: Sequence[Item]) -> Iterator[list[Item]]:
     """Cut ``items`` into lists of at most ``BLOCK``."""
     for start in range(0, len(items), BLOCK):
@@ -237,7 +243,8 @@ def _decode_into(block: Bytes, batch: list[Item]) -> None:
 def _open(content: bytes | Path) -> Image.Image:
     from PIL import Image
 
-    return Image.open(BytesIO(content) if isinstance(content, bytes) else content)
+    # A pipe would never end.
+    return Image.open(BytesIO(content) if isinstance(content, bytes) else regular_file(content))
 
 
 def _orientation(image: Image.Image) -> int:

@@ -5,10 +5,12 @@ Images and labels are read separately: a function that returns images never open
 
 from __future__ import annotations
 
+import math
 import os
 import zipfile
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -17,6 +19,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fedul_flwr.config.user_files import regular_file
 from fedul_flwr.data.decode import (
     BLOCK,
     EncodedImages,
@@ -165,25 +168,54 @@ def check_labels(raw: NDArray[Any], count: int, where: str) -> Ints:
 
 
 def _npz_names(path: Path) -> list[str]:
-    try:
-        with np.load(path, allow_pickle=False) as file:
-            return list(file.files)
-    except (OSError, ValueError, EOFError, TypeError, zipfile.BadZipFile) as error:
-        # TypeError: a plain .npy array under this name is not a context manager.
-        raise UserError(f"{path} cannot be read as an .npz file; it may be damaged.") from error
+    unreadable = f"{path} cannot be read as an .npz file; it may be damaged."
+    with (
+        _readable_npz(path, unreadable),
+        np.load(regular_file(path), allow_pickle=False) as file,
+    ):
+        return list(file.files)
 
 
 def _npz_array(path: Path, name: str) -> NDArray[Any]:
     names = _npz_names(path)
     if name not in names:
         raise UserError(f"{path} has no array {name!r}; its arrays are: {', '.join(names)}.")
-    try:
+    unreadable = f"Array {name!r} of {path} cannot be read; it must hold numbers and be whole."
+    with _readable_npz(path, unreadable):
+        _check_size(path, name)
         with np.load(path, allow_pickle=False) as file:
             return np.asarray(file[name])
-    except (OSError, ValueError, EOFError, zipfile.BadZipFile, zlib.error) as error:
-        raise UserError(
-            f"Array {name!r} of {path} cannot be read; it must hold numbers and be whole."
-        ) from error
+
+
+@contextmanager
+def _readable_npz(path: Path, unreadable: str) -> Iterator[None]:
+    try:
+        yield
+    except MemoryError as error:
+        raise UserError(f"{path} needs more memory than there is ({error}).") from error
+    except (OSError, ValueError, EOFError, TypeError, zipfile.BadZipFile, zlib.error) as error:
+        # TypeError: a plain .npy array under this name is not a context manager.
+        raise UserError(unreadable) from error
+
+
+def _check_size(path: Path, name: str) -> None:
+    """Raise a ValueError if an array's header promises another size than its file has.
+
+    NumPy would allocate what the header says.
+    """
+    with zipfile.ZipFile(path) as file:
+        member = next(m for m in file.namelist() if m in (name, f"{name}.npy"))
+        with file.open(member) as stream:
+            version = np.lib.format.read_magic(stream)
+            read = np.lib.format.read_array_header_1_0
+            if version > (1, 0):
+                read = np.lib.format.read_array_header_2_0
+            shape, _, dtype = read(stream)
+            if min(shape, default=0) < 0:
+                raise ValueError("negative shape")
+            held = file.getinfo(member).file_size - stream.tell()
+        if not dtype.hasobject and math.prod(shape) * dtype.itemsize != held:
+            raise ValueError("the header promises another size")
 
 
 def _image_bytes(array: NDArray[Any], path: Path) -> Bytes:

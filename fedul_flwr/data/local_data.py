@@ -9,8 +9,9 @@ from pathlib import Path
 
 import numpy as np
 
+from fedul_flwr.config.user_files import user_path
 from fedul_flwr.data.cache import cache_key, open_array
-from fedul_flwr.data.decode import Images
+from fedul_flwr.data.decode import Images, join_blocks
 from fedul_flwr.data.formats import IMAGE_SUFFIXES, file_images, is_hidden, list_images
 from fedul_flwr.data.local_files import (
     TABLES,
@@ -131,7 +132,20 @@ def load_images(
     UserError
         If the path does not exist, has no images, or one that cannot be read.
     """
-    root = Path(path).expanduser()
+    names, images = open_images(path)
+    shape = images.survey().shape(images.where) if image_shape is None else image_shape
+    return names, join_blocks(images, shape)
+
+
+def open_images(path: str | Path) -> tuple[list[str], Images]:
+    """The same images before they are decoded, and their names.
+
+    Raises
+    ------
+    UserError
+        If the path does not exist, or has no images.
+    """
+    root = user_path(str(path))
     if not root.exists():
         raise UserError(
             f"{path} does not exist; give an image, a folder of images, a .parquet or an .npz file."
@@ -151,8 +165,7 @@ def load_images(
             f"{path} has an unknown type; allowed are {', '.join((*IMAGE_SUFFIXES, *TABLES))}."
         )
     refuse_empty(images)
-    shape = images.survey().shape(images.where) if image_shape is None else image_shape
-    return names, np.concatenate(list(images.blocks(shape)))
+    return names, images
 
 
 def _read_priors(file: Path, class_names: list[str]) -> tuple[list[str], Floats]:

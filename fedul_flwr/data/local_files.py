@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
+from fedul_flwr.config.user_files import regular_file
 from fedul_flwr.data.cache import build_once, cache_directory, write_image_blocks
 from fedul_flwr.data.csv_cells import read_cell
 from fedul_flwr.data.decode import Images, Shape
@@ -57,11 +58,11 @@ def read_rows(file: Path, refusal: Refusal) -> list[list[str]]:
         If it cannot be read, with ``refusal`` as kind of error.
     """
     try:
-        with file.open(encoding="utf-8-sig", newline="") as stream:
+        with regular_file(file).open(encoding="utf-8-sig", newline="") as stream:
             return [
                 [read_cell(cell.strip()) for cell in row] for row in csv.reader(stream) if any(row)
             ]
-    except (OSError, UnicodeDecodeError, csv.Error) as error:
+    except (OSError, UnicodeDecodeError, csv.Error, UserError) as error:
         raise OwnDataError(f"{file} cannot be read as a CSV file in UTF-8.", refusal) from error
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import os
 from collections.abc import Callable, Mapping
@@ -30,6 +31,7 @@ def replace_file(path: Path, write: Callable[[Path], object], *, sync: bool = Tr
     """
     part = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
+        refuse_strange(path)
         part.unlink(missing_ok=True)  # in a stranger's folder it may be a link
         write(part)
         if sync:
@@ -42,6 +44,15 @@ def replace_file(path: Path, write: Callable[[Path], object], *, sync: bool = Tr
     finally:
         with contextlib.suppress(OSError):
             part.unlink()
+
+
+def refuse_strange(path: Path) -> None:
+    """Raise an OSError if ``path`` is a device, a pipe, a folder or a link to nowhere.
+
+    Such a thing must not be replaced by a file.
+    """
+    if not path.is_file() and os.path.lexists(path):
+        raise OSError(errno.EEXIST, "there is something that is not a file")
 
 
 def make_folder(path: Path) -> None:

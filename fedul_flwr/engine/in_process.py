@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+import os
 import traceback
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -14,6 +16,7 @@ from flwr.serverapp import Grid
 
 from fedul_flwr.config.run_config import RunConfig, resolve
 from fedul_flwr.engine.message_log import TO_CLIENT, TO_SERVER, MessageLog
+from fedul_flwr.errors import in_one_sentence
 from fedul_flwr.federated.flower_internals import ErrorCode, TaskIdentity
 from fedul_flwr.federated.messages import phase_of
 
@@ -115,7 +118,8 @@ class InProcessGrid(Grid):
         try:
             return self._client_app(message=message, context=context)
         except Exception as err:
-            traceback.print_exc()
+            if in_one_sentence(err) is None:
+                traceback.print_exc()
             return Message(Error(ErrorCode.CLIENT_APP_RAISED_EXCEPTION, str(err)), reply_to=message)
 
 
@@ -130,6 +134,14 @@ def task_identity() -> Iterator[None]:
     finally:
         for name, value in before.items():
             setattr(TaskIdentity, name, value)
+
+
+def _plain_log() -> None:
+    """Print Flower's log without colors, unless it goes to a terminal that wants them."""
+    for handler in logging.getLogger("flwr").handlers:
+        if isinstance(handler, logging.StreamHandler) and hasattr(handler, "colored"):
+            is_terminal = getattr(handler.stream, "isatty", lambda: False)()
+            handler.colored = is_terminal and not os.environ.get("NO_COLOR")
 
 
 def run_in_process(
@@ -160,6 +172,7 @@ def run_in_process(
     from fedul_flwr.client_app import app as own_client_app
     from fedul_flwr.server_app import serve
 
+    _plain_log()
     flat = dict(settings.to_flat())
     record = None if message_log is None else MessageLog(message_log)
     grid = InProcessGrid(client_app or own_client_app, num_supernodes, flat, record)

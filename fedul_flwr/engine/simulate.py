@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import threading
 from pathlib import Path
@@ -37,13 +38,6 @@ def number_of_clients(config: RunConfig, given: int | None) -> int:
     return known or given or DEFAULT_CLIENTS
 
 
-def with_own_output(config: RunConfig) -> RunConfig:
-    """``config`` with an output directory that nobody else has, for a run that names none."""
-    from fedul_flwr.results.run_claim import own_directory
-
-    return config.model_copy(update={"output": str(own_directory(Path(config.output)))})
-
-
 def plan_rounds(config: RunConfig, num_rounds: int) -> RunConfig:
     """Write a changed number of rounds into the directory of the run to resume.
 
@@ -68,26 +62,59 @@ def simulate(
     client_gpus: float = 0.0,
     verbose: bool = False,
     *,
+    named: bool = True,
     in_process: bool = False,
     keep_superlink: bool = False,
     message_log: Path | None = None,
-) -> None:
-    """Run on a new SuperLink, or in this process, which can also record messages."""
-    from fedul_flwr.results.run_claim import refuse_held
+) -> Path:
+    """Run on a new SuperLink, or in this process, which can also record messages.
+
+    Parameters
+    ----------
+    named : whether the user has named ``config.output``; if not, it gets a suffix where it exists.
+
+    Returns
+    -------
+    The directory of the results.
+    """
+    from fedul_flwr.results.run_claim import claim, own_directory, refuse_held
     from fedul_flwr.results.tracking import refuse_missing
 
     refuse_missing(config.tracking)
+    if message_log is not None and not in_process:
+        raise UserError(f"--message-log {message_log} needs --in-process.")
+    if not in_process:
+        refuse_cpus(client_cpus)
     refuse_held(Path(config.output))
+    check_start(config, num_supernodes)
+    if not named:
+        config = config.model_copy(update={"output": str(own_directory(Path(config.output)))})
+    with claim(Path(config.output), "command"):  # refuses a place that cannot be written
+        pass
     if in_process:
         run_here(config, num_supernodes, verbose, message_log=message_log)
-        return
-    if message_log is not None:
-        raise UserError(f"--message-log {message_log} needs --in-process.")
+        return Path(config.output)
     from fedul_flwr.engine.submit import LocalSuperLink
 
     print("Starting Flower's simulation …", flush=True)
     with LocalSuperLink(keep=keep_superlink) as superlink:
         run_on(superlink, config, num_supernodes, client_cpus, client_gpus, verbose)
+    return Path(config.output)
+
+
+def check_start(config: RunConfig, num_supernodes: int) -> None:
+    """Refuse a run that cannot begin: :func:`fedul_flwr.run.preflight.check_start`."""
+    from fedul_flwr.run.preflight import check_start  # torch takes seconds to load
+
+    check_start(config, num_supernodes)
+
+
+def refuse_cpus(client_cpus: float) -> None:
+    """Refuse a number of CPUs for a client that Flower does not take or this machine lacks."""
+    if client_cpus != int(client_cpus) or client_cpus < 1:
+        raise UserError(f"client CPUs is {client_cpus}; Flower takes whole CPUs, at least 1.")
+    if client_cpus > (available := os.cpu_count() or 1):
+        raise UserError(f"client CPUs is {client_cpus}; this machine has {available}.")
 
 
 def run_on(

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 import re
 import tempfile
 import threading
@@ -19,6 +18,7 @@ from pathlib import Path
 
 from fedul_flwr.engine.app_files import app_directory, copy_app
 from fedul_flwr.engine.flower_program import FlowerProgram
+from fedul_flwr.engine.simulate import refuse_cpus
 from fedul_flwr.engine.superlink import LocalSuperLink
 from fedul_flwr.errors import UserError
 
@@ -114,10 +114,7 @@ def _submit(
     client_gpus: float,
 ) -> str:
     """Start the run and return its id."""
-    if client_cpus != int(client_cpus) or client_cpus < 1:
-        raise UserError(f"client CPUs is {client_cpus}; Flower takes whole CPUs, at least 1.")
-    if client_cpus > (available := os.cpu_count() or 1):
-        raise UserError(f"client CPUs is {client_cpus}; this machine has {available}.")
+    refuse_cpus(client_cpus)
     federation = (
         f"num-supernodes={num_supernodes} client-resources-num-cpus={int(client_cpus)} "
         f'client-resources-num-gpus={float(client_gpus)} backend="ray"'

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from fedul_flwr.config.renamed import current_names
+from fedul_flwr.config.user_files import read_object
 from fedul_flwr.data.safe_files import write_atomically
 from fedul_flwr.errors import UserError
 from fedul_flwr.experiments.matrix import Size
@@ -177,12 +178,12 @@ def read_records(
     UserError
         Naming the file, and the record and key that is wrong.
     """
-    if not file.exists():
+    known = read_object(file)
+    if known is None:
         return []
-    try:
-        found = list(json.loads(file.read_text(encoding="utf-8"))[key])
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise UserError(f"{file} is not a file of {content}: {error!r}.") from None
+    found = known.get(key)
+    if not isinstance(found, list):
+        raise UserError(f"{file} is not a file of {content}: it has no list {key!r}.")
     for position, record in enumerate(found, start=1):
         for part, kind in parts.items():
             if not isinstance(record, dict) or not isinstance(record.get(part), kind):

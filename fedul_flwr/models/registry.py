@@ -8,7 +8,8 @@ from functools import partial
 import torch
 from torch import nn
 
-from fedul_flwr.config.references import load_reference
+from fedul_flwr.config.base import nearest, shown
+from fedul_flwr.config.references import load_reference, own_code
 from fedul_flwr.errors import UserError
 from fedul_flwr.models.alexnet_like import alexnet_like
 from fedul_flwr.models.cnn4 import cnn4
@@ -67,10 +68,43 @@ def build_model(name: str, image_shape: ImageShape, num_classes: int, seed: int 
     # Models draw weights from torch's global generator: fork it, so that the caller's is unchanged.
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
+        if _is_own(plain):
+            model = _try_own(plain, builder, image_shape, num_classes)
+        else:
+            model = builder(image_shape, num_classes)
+        return model if plain == name else TwoHeads(model, num_classes)
+
+
+def check_name(name: str) -> None:
+    """Refuse the name of a model that does not exist, without building it."""
+    _find(name.removesuffix(SUFFIX))
+
+
+def _is_own(name: str) -> bool:
+    return ":" in name and not name.startswith(PREFIX)
+
+
+def _try_own(name: str, builder: Builder, image_shape: ImageShape, num_classes: int) -> nn.Module:
+    """A user's own model, which has labeled a black image."""
+    height, width, channels = image_shape
+    what = f"Setting model = {name!r}"
+    with own_code(what):
         model = builder(image_shape, num_classes)
         if not isinstance(model, nn.Module):
-            raise UserError(f"Setting model = {name!r} returned no torch.nn.Module.")
-        return model if plain == name else TwoHeads(model, num_classes)
+            raise UserError(f"{what} returned no torch.nn.Module.")
+        if not any(True for _ in model.parameters()):
+            raise UserError(f"{what} returned a module without weights.")
+        training = model.training
+        with torch.no_grad():
+            logits = model.eval()(torch.zeros(2, channels, height, width))
+        model.train(training)
+    if not isinstance(logits, torch.Tensor) or logits.shape != (2, num_classes):
+        form = tuple(logits.shape) if isinstance(logits, torch.Tensor) else type(logits).__name__
+        raise UserError(
+            f"{what} returned {form} for two images of {num_classes} classes; logits of shape "
+            f"(2, {num_classes}) are needed."
+        )
+    return model
 
 
 def _find(name: str) -> Builder:
@@ -83,7 +117,8 @@ def _find(name: str) -> Builder:
         if not callable(builder):
             raise UserError(f"Setting model = {name!r} does not refer to a function.")
         return builder
+    hint = nearest(name, MODELS)
     raise UserError(
-        f"Setting model = {name!r}: must be one of {', '.join(MODELS)}, 'torchvision:NAME' "
-        "or 'package.module:function'."
+        f"Setting model = {shown(name)}: must be one of {', '.join(MODELS)}, 'torchvision:NAME' "
+        f"or 'package.module:function'{hint or '.'}"
     )

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import csv
 import io
+import sys
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,8 +19,10 @@ from torch import nn
 
 from fedul_flwr.config.class_priors import checked_prior, parse_prior
 from fedul_flwr.config.own_modules import refuse_strange_modules
+from fedul_flwr.config.user_files import regular_file
 from fedul_flwr.data.csv_cells import write_cell
-from fedul_flwr.data.local_data import load_images
+from fedul_flwr.data.decode import Survey, join_blocks
+from fedul_flwr.data.local_data import open_images
 from fedul_flwr.data.safe_files import write_atomically
 from fedul_flwr.errors import UserError
 from fedul_flwr.learning.batches import to_input
@@ -217,7 +221,10 @@ def predict(
         raise UserError(f"Cannot write {output}: it must be a file in an existing directory.")
     predictor = load_model(model_dir, trust_modules=trust_modules)
     wanted = _parse_priors(priors, predictor)
-    names, images = load_images(input_path, predictor.image_shape)
+    names, pictures = open_images(input_path)
+    for note in _differences(pictures.survey(), predictor.image_shape):
+        print(f"Note: {note}", file=sys.stderr)
+    images = join_blocks(pictures, predictor.image_shape)
     probabilities = predictor.predict_proba(images, batch_size, wanted)
     if priors == ESTIMATE:
         found = predictor.estimate_priors(probabilities)
@@ -226,6 +233,24 @@ def predict(
         print("Estimated class priors: " + ", ".join(f"{name} {p:.4f}" for name, p in shares))
     write_atomically(output, _table(names, probabilities, predictor.class_names))
     return output
+
+
+def _differences(survey: Survey, shape: tuple[int, int, int]) -> Iterator[str]:
+    """Sentences about images of another form than the model was trained on."""
+    height, width, channels = shape
+    others = [size for size in survey.sizes if size != (height, width)]
+    if others:
+        (high, wide), more = others[0], f" and {len(others) - 1} more" if len(others) > 1 else ""
+        yield (
+            f"images of {high} x {wide} pixels{more} are resized to {height} x {width}, which the "
+            "model was trained on."
+        )
+    if survey.channels != channels:
+        kinds = {1: "gray", 3: "RGB"}
+        yield (
+            f"{kinds[survey.channels]} images are converted to {kinds.get(channels, channels)}, "
+            "which the model was trained on."
+        )
 
 
 def _table(names: list[str], probabilities: NDArray[np.float64], classes: tuple[str, ...]) -> str:
@@ -277,9 +302,12 @@ def _describe(path: Path, data: dict[str, Any]) -> tuple[tuple[int, int, int], t
 
 def _load_weights(model: nn.Module, path: Path, name: str) -> None:
     try:
-        state = load_file(path)
+        state = load_file(regular_file(path))
     except (SafetensorError, OSError) as error:
         raise UserError(f"Cannot read {path} as a safetensors file ({error}).") from error
+    for key, array in state.items():
+        if array.is_floating_point() and not array.isfinite().all():
+            raise UserError(f"{path}: array {key!r} is not finite, so the model can label nothing.")
     try:
         model.load_state_dict(state, strict=True)
     except RuntimeError as error:

@@ -174,7 +174,11 @@ def known_clients(directory: Path) -> int | None:
     else:  # a run of an earlier version
         found = (read_object(directory / "federation.json") or {}).get("clients")
         count = len(found) if isinstance(found, list) else None
-    return count if isinstance(count, int) and count > 0 else None
+    if count is None or (isinstance(count, int) and not isinstance(count, bool) and count > 0):
+        return count
+    raise UserError(
+        f'{directory / "config.json"}: "num_clients" must be a number of clients, not {count!r}.'
+    )
 
 
 def distinct_labels(runs: Sequence[Run]) -> list[str]:

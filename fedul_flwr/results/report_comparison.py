@@ -7,6 +7,7 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
+from fedul_flwr.config.user_files import regular_file
 from fedul_flwr.data.csv_cells import read_cell
 from fedul_flwr.errors import UserError
 
@@ -58,8 +59,8 @@ def read_comparison(directory: Path) -> Comparison:
         If a file cannot be read or has no table.
     """
     try:
-        text = (directory / _TABLE).read_text(encoding="utf-8")
-        with (directory / _TRIALS).open(encoding="utf-8", newline="") as file:
+        text = regular_file(directory / _TABLE).read_text(encoding="utf-8")
+        with regular_file(directory / _TRIALS).open(encoding="utf-8", newline="") as file:
             trials = [
                 {
                     words: _rounded(key, read_cell(row.get(key) or "–"))
@@ -69,7 +70,7 @@ def read_comparison(directory: Path) -> Comparison:
             ]
         picture = directory / _PICTURE
         png = picture.read_bytes() if picture.is_file() else None
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, csv.Error) as error:
         raise UserError(f"Cannot read the comparison in {directory}: {error}.") from error
     above, _, below = text.partition("\n## ")
     lines = [line for line in above.splitlines() if line.startswith("|")]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -167,7 +166,7 @@ def print_wide(table: Table, *lines: str) -> None:
 
 def summary_rows(directory: Path) -> dict[str, str]:
     """Results of a finished run and its directory, as text."""
-    summary = json.loads((directory / store.SUMMARY).read_text())
+    summary = store.RunDirectory(directory).read_json(store.SUMMARY)
     if "best_round" not in summary:
         return _labeling_rows(directory, summary)
     best = f"round {summary['best_round']} of {summary['rounds']}, by {summary['selection']}"
@@ -236,7 +235,7 @@ def _share_rows(summary: Mapping[str, Any]) -> dict[str, str]:
 def _labeling_rows(directory: Path, summary: Mapping[str, Any]) -> dict[str, str]:
     rows = {}
     if summary["errors"]:
-        found = json.loads((directory / store.LABELS).read_text())
+        found = store.RunDirectory(directory).read_json(store.LABELS)
         for source, scores in found["sources"].items():
             if "error" not in scores:
                 continue
@@ -293,7 +292,7 @@ def print_comparison(outputs: Mapping[str, Path], seconds: float) -> None:
     criteria = {"heldout": "held-out loss", "validation": "validation labels"}
     console = Console(soft_wrap=True, highlight=False)
     for method, output in outputs.items():
-        summary = json.loads((output / store.SUMMARY).read_text())
+        summary = store.RunDirectory(output).read_json(store.SUMMARY)
         best = f"{summary['best_round']} of {summary['rounds']}"
         chosen_by = criteria[summary["selection"]]
         table.add_row(method, labels[method], percent(summary["test_error"]), best, chosen_by)

@@ -103,8 +103,12 @@ def _read(source: str) -> dict[str, Tensor]:
         what = f"holds no {BEST_MODEL}" if path.is_dir() else "there is no such file or directory"
         raise UserError(f"Setting start-from = {source!r}: {what}.")
     try:
-        return load_file(file)
+        found = load_file(file)
     except (SafetensorError, OSError) as err:
         raise UserError(
             f"Setting start-from = {source!r}: {file.name} is no readable safetensors file ({err})."
         ) from err
+    for name, array in found.items():
+        if array.is_floating_point() and not array.isfinite().all():
+            raise UserError(f"Setting start-from = {source!r}: array {name!r} is not finite.")
+    return found

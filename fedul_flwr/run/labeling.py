@@ -47,6 +47,12 @@ class LabelingStrategy(MethodStrategy):
         """
 
 
+def needs_model(settings: RunConfig) -> bool:
+    """Whether the run's method trains nothing and yet needs the weights of a model."""
+    found = load_reference(find_method(settings.method).strategy, "method")
+    return not find_method(settings.method).trains and bool(found.needs_model(settings))
+
+
 def label(grid: Grid, settings: RunConfig, directory: store.RunDirectory) -> None:
     """Let clients label their points; write the labels' scores and other results."""
     began = time.time()
@@ -66,7 +72,7 @@ def label(grid: Grid, settings: RunConfig, directory: store.RunDirectory) -> Non
     data, nodes = open_data(grid, settings, directory)
     weights: Arrays = {}
     model = None
-    if strategy_class.needs_model(settings):
+    if needs_model(settings):
         model = fresh_model(settings, data)
         start_elsewhere(model, settings.start_from)
         weights = dump_arrays(model)

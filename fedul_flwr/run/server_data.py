@@ -194,6 +194,10 @@ def open_server_data(settings: RunConfig) -> ServerData:
         place = source_directory(settings.dataset, image_size=settings.image_size)
         source = read_source(place)
         data = ServerData(DataShape(source.image_shape, source.class_names), place, source)
+    if len(data.shape.class_names) < 2:
+        raise UserError(
+            f"Setting dataset = {settings.dataset!r}: there is one class; two or more are needed."
+        )
     refuse_other_classes(settings, data.shape)
     return data
 

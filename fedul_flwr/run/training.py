@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from logging import WARNING
-from typing import Any
+from typing import Any, NamedTuple
 
 from flwr.app import ArrayRecord, MetricRecord
 from flwr.common import log
@@ -67,15 +67,7 @@ def train(
     strategy_class.validate(settings)
     data, nodes = open_data(grid, settings, directory)
     model = fresh_model(settings, data)
-    _refuse_blind_plateau(settings, data)
-    _refuse_private_statistics(settings, model)
-    chosen = choose_selection(
-        settings, strategy_class.can_hold_out, has_validation=len(data.validation) > 0
-    )
-    settings = settings.model_copy(update={"selection": chosen})
-    trains = strategy_class.learns_at_server(settings)
-    of_server = data.labeled(settings) if trains else None
-    learned_from = _labeled_points(settings, data, of_server)
+    settings, of_server, learned_from = settle(settings, strategy_class, data, model)
     evaluator = data.evaluator(settings, learned_from)
     recorder = Recorder(directory, settings, evaluator, add_round)
     start = starting_point(directory, recorder, model)
@@ -112,6 +104,29 @@ def train(
     write_summary(
         directory, settings, recorder, len(strategy.registration.nodes), time.time() - began, about
     )
+
+
+class Settled(NamedTuple):
+    """Settings with ``selection`` resolved; the labeled points that the server trains on, and those
+    whose error is measured, or ``None``."""
+
+    settings: RunConfig
+    of_server: LabeledPoints | None
+    learned_from: LabeledPoints | None
+
+
+def settle(
+    settings: RunConfig, strategy: type[MethodStrategy], data: ServerData, model: nn.Module
+) -> Settled:
+    """Choose what settings leave to the data, and refuse settings that the data or model forbid."""
+    _refuse_blind_plateau(settings, data)
+    _refuse_private_statistics(settings, model)
+    chosen = choose_selection(
+        settings, strategy.can_hold_out, has_validation=len(data.validation) > 0
+    )
+    settings = settings.model_copy(update={"selection": chosen})
+    of_server = data.labeled(settings) if strategy.learns_at_server(settings) else None
+    return Settled(settings, of_server, _labeled_points(settings, data, of_server))
 
 
 def _averaged_buffers(settings: RunConfig, model: nn.Module) -> frozenset[str]:

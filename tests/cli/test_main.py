@@ -95,6 +95,7 @@ def stage(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Stage:
     monkeypatch.setattr("fedul_flwr.config.run_config.resolve", stage.resolve)
     monkeypatch.setattr(launcher, "LocalSuperLink", FakeSuperLink)
     monkeypatch.setattr(launcher, "run_app", stage.run_app)
+    monkeypatch.setattr("fedul_flwr.engine.simulate.check_start", lambda config, clients: None)
     summary = types.ModuleType("summary")
     summary.print_summary = stage.summaries.append  # type: ignore[attr-defined]
     summary.print_comparison = lambda outputs, seconds: stage.summaries.append(outputs)  # type: ignore[attr-defined]

@@ -38,14 +38,16 @@ def refused(key: str, value: Any, rule: str, **context: Any) -> None:
     """Assert that the whole message is that ``key = value`` breaks ``rule``."""
     with pytest.raises(UserError) as error:
         parse({**context, key: value})
-    assert str(error.value) == f"Setting {key} = {value!r}: {rule}."
+    end = "" if rule.endswith("?") else "."
+    assert str(error.value) == f"Setting {key} = {value!r}: {rule}{end}"
 
 
 WHOLE, NUMBER, TEXT = "must be a whole number", "must be a number", "must be a string"
 PRIOR = "needs every class prior between 0 and 1, both excluded"
 REFUSALS: list[tuple[str, Any, str]] = [
     ("method", 3, TEXT),
-    ("method", "fedull", f"must be one of {', '.join(METHODS)} or 'package.module:NAME'"),
+    ("method", "fedull", f"must be one of {', '.join(METHODS)} or 'package.module:NAME'; "
+     "did you mean 'fedul'?"),
     ("method-options", 3, TEXT),
     ("dataset", 3, TEXT),
     ("class-names", 3, TEXT),
@@ -86,7 +88,7 @@ REFUSALS: list[tuple[str, Any, str]] = [
     ("num-rounds", "2", WHOLE),
     ("local-epochs", 0, "must be at least 1"),
     ("batch-size", -1, "must be at least 0"),
-    ("optimizer", "Adam", "must be one of 'adam' or 'sgd'"),
+    ("optimizer", "Adam", "must be one of 'adam' or 'sgd'; did you mean 'adam'?"),
     ("learning-rate", 0, "must be greater than 0.0"),
     ("learning-rate", True, NUMBER),
     ("learning-rate", "0.1", NUMBER),
@@ -104,10 +106,10 @@ REFUSALS: list[tuple[str, Any, str]] = [
     ("weight-decay", -1e-9, "must be at least 0.0"),
     ("l1", float("-inf"), "must be a finite number"),
     ("augment", "rotation", "must be one of 'none', 'rotate', 'flip', 'translate-flip', "
-     "'rotate-flip' or 'affine'"),
+     "'rotate-flip' or 'affine'; did you mean 'rotate'?"),
     ("base", "FedAvg", "must be one of 'fedavg', 'fedprox', 'fedadam', 'fedavgm', 'fedyogi', "
      "'fedadagrad', 'fedmedian', 'fedtrimmedavg', 'krum', 'multikrum', 'bulyan', 'scaffold', "
-     "'fednova' or 'local'"),
+     "'fednova' or 'local'; did you mean 'fedavg'?"),
     ("fraction-train", 0.0, "must be greater than 0.0"),
     ("fraction-evaluate", 0.0, "must be greater than 0.0"),
     ("fraction-train", 1.5, "must be at most 1.0"),
@@ -124,7 +126,7 @@ REFUSALS: list[tuple[str, Any, str]] = [
     ("max-update-norm", -1, "must be at least 0.0"),
     ("seed", -1, "must be at least 0"),
     ("seed", 2**32, "must be less than 4294967296"),
-    ("device", "gpu", "must be one of 'auto', 'cpu' or 'cuda'"),
+    ("device", "gpu", "must be one of 'auto', 'cpu' or 'cuda'; did you mean 'cpu'?"),
     ("precision", "fp16", "must be one of 'auto', 'float32', 'bfloat16' or 'float64'"),
     ("client-threads", -1, "must be at least 0"),
     ("output", 1, TEXT),

@@ -1,0 +1,35 @@
+"""Refuse a simulation that cannot begin, before Flower is started for it."""
+
+from __future__ import annotations
+
+from fedul_flwr.config.references import load_reference
+from fedul_flwr.config.run_config import RunConfig
+from fedul_flwr.learning.device import choose_device
+from fedul_flwr.methods import find_method
+from fedul_flwr.run.labeling import needs_model
+from fedul_flwr.run.server_data import open_server_data
+from fedul_flwr.run.setup import fresh_model, start_elsewhere
+from fedul_flwr.run.training import settle
+
+
+def check_start(settings: RunConfig, num_clients: int) -> None:
+    """Take the server app's steps before its first message; data are decoded and split for it.
+
+    Raises
+    ------
+    UserError
+        As the server app would: for a device, method, data set, model or first weights that do not
+        exist, or do not go with each other.
+    """
+    choose_device(settings.device)
+    method = find_method(settings.method)
+    strategy = load_reference(method.strategy, "method")
+    strategy.validate(settings)
+    data = open_server_data(settings).split_over(num_clients, settings)
+    if not (method.trains or needs_model(settings)):
+        return
+    model = fresh_model(settings, data)
+    if not settings.resume:
+        start_elsewhere(model, settings.start_from)
+    if method.trains:
+        settle(settings, strategy, data, model)
