@@ -6,7 +6,7 @@ import gc
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 # Networks and inputs here are tiny: two threads wait for each other a hundred times as long. It
 # counts for the programs that tests start, too, and must stand before torch is loaded.
@@ -14,9 +14,8 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import pytest
 
-from fedul_flwr.config.run_config import RunConfig, resolve
-from fedul_flwr.engine.in_process import task_identity
-from fedul_flwr.results import plots
+if TYPE_CHECKING:  # fixtures import what they need: the process that only deals out tests does not
+    from fedul_flwr.config.run_config import RunConfig
 
 REPOSITORY = Path(__file__).parents[1]
 
@@ -71,6 +70,8 @@ def no_plots(monkeypatch: pytest.MonkeyPatch) -> None:
 
     Tests of pictures call what draws them; runs of the real programs draw theirs.
     """
+    from fedul_flwr.results import plots
+
     monkeypatch.setattr(plots, "draw_plots", lambda run, directory: [])
 
 
@@ -81,6 +82,7 @@ def settings(tmp_path: Path) -> Callable[..., RunConfig]:
     Similarities are compared in the clear, which is quick and can be repeated, unless
     ``xclp.secure`` is named.
     """
+    from fedul_flwr.config.run_config import resolve
 
     def build(**overrides: Any) -> RunConfig:
         flat = {key.replace("_", "-"): value for key, value in overrides.items()}
@@ -95,6 +97,8 @@ def settings(tmp_path: Path) -> Callable[..., RunConfig]:
 @pytest.fixture
 def identity() -> Iterator[None]:
     """For tests that make messages, which name who sends them."""
+    from fedul_flwr.engine.in_process import task_identity
+
     with task_identity():
         yield
 

@@ -204,5 +204,18 @@ def report(
     typer.echo(f"Report: {write_report(directories, output)}")
 
 
+@app.command()
+def cache(
+    clear: Annotated[bool, typer.Option("--clear", help="Delete all of it.")] = False,
+) -> None:
+    """Show where decoded data are kept between runs, and how much; delete them."""
+    from fedul_flwr.data.cache import cache_directory, clear_cache, measure_cache
+    from fedul_flwr.results.plots import format_bytes
+
+    found = clear_cache() if clear else measure_cache()
+    amount = f"{found.entries} data sets and splits, {format_bytes(found.num_bytes)}"
+    typer.echo(f"{'Deleted from' if clear else 'Cache in'} {cache_directory()}: {amount}")
+
+
 if __name__ == "__main__":
     app()

@@ -51,7 +51,7 @@ class OwnerLimits(Settings):
         """Every limit by key."""
         return {key: value for key, value in self.to_flat().items() if key in _KEYS}
 
-    def check_run(self, settings: RunConfig, client: int) -> None:
+    def check_run(self, settings: RunConfig) -> None:
         """Refuse a run that does less than the owner wants.
 
         Raises
@@ -69,7 +69,7 @@ class OwnerLimits(Settings):
         for is_broken, has, key in rules:
             if is_broken:
                 raise UserError(
-                    f"Client {client}'s owner does not allow {has}: its node config has "
+                    f"The node's owner does not allow {has}: its node config has "
                     f"{key} = {self.limits[key]!r}."
                 )
 

@@ -30,6 +30,7 @@ def replace_file(path: Path, write: Callable[[Path], object], *, sync: bool = Tr
     """
     part = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
+        part.unlink(missing_ok=True)  # in a stranger's folder it may be a link
         write(part)
         if sync:
             _sync(part)

@@ -217,7 +217,7 @@ class MethodClient(NumPyClient):
             told[messages.FORGETFUL] = True
         if self.node.data:
             wanted = parse_flat(json.loads(str(told[messages.SETTINGS])))
-            self.node.check_run(wanted, self.node.partition_id)
+            self.node.check_run(wanted)
         self.state.set_values(messages.SETUP, told)
         # A simulation that resumes may have state there.
         self.state = self.state.within(state_directory(told, self.node))

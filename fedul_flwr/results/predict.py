@@ -17,6 +17,7 @@ from torch import nn
 
 from fedul_flwr.config.class_priors import checked_prior, parse_prior
 from fedul_flwr.config.own_modules import refuse_strange_modules
+from fedul_flwr.data.csv_cells import write_cell
 from fedul_flwr.data.local_data import load_images
 from fedul_flwr.data.safe_files import write_atomically
 from fedul_flwr.errors import UserError
@@ -234,7 +235,7 @@ def _table(names: list[str], probabilities: NDArray[np.float64], classes: tuple[
     for name, row in zip(names, probabilities, strict=True):
         label = int(row.argmax())
         numbers = (f"{value:.6g}" for value in (row[label], *row))
-        writer.writerow([name, label, classes[label], *numbers])
+        writer.writerow([write_cell(name), label, write_cell(classes[label]), *numbers])
     return text.getvalue()
 
 

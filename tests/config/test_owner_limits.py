@@ -76,9 +76,9 @@ def test_given_a_run_beyond_a_limit_when_checked_then_setting_and_limit_are_name
     limits: dict[str, Any], run: dict[str, Any], words: str, tmp_path: Path
 ) -> None:
     with pytest.raises(UserError) as refused:
-        node(**limits).check_run(settings(run, tmp_path), 2)
+        node(**limits).check_run(settings(run, tmp_path))
     assert not isinstance(refused.value, OwnDataError)  # the server is told the whole sentence
-    text = f"Client 2's owner does not allow {words.format('its node config has ')}"
+    text = f"The node's owner does not allow {words.format('its node config has ')}"
     assert str(refused.value).startswith(text)
 
 
@@ -106,13 +106,13 @@ def test_given_a_run_beyond_a_limit_when_checked_then_setting_and_limit_are_name
 def test_given_a_run_within_the_limits_when_checked_then_it_passes(
     limits: dict[str, Any], run: dict[str, Any], tmp_path: Path
 ) -> None:
-    node(**limits).check_run(settings(run, tmp_path), 2)
+    node(**limits).check_run(settings(run, tmp_path))
 
 
 def test_given_a_method_of_ones_own_when_not_named_then_it_is_refused(tmp_path: Path) -> None:
     run = settings({}, tmp_path).model_copy(update={"method": "tests.support.own:METHOD"})
     with pytest.raises(UserError, match=r"does not allow method = .tests\.support\.own:METHOD"):
-        node().check_run(run, 2)
+        node().check_run(run)
 
 
 @pytest.mark.parametrize("key", ["allow-plaintext", "allow-priors", "allow-known-seed"])

@@ -149,7 +149,7 @@ def test_a_method_of_ones_own_that_does_not_say_all(
     assert MIRROR.name == "mirror"
     method = "tests.support.own_method:MIRROR"
     told = refused("settings", method)
-    assert told.startswith(f"Client 1's owner does not allow method = {method!r}")
+    assert told.startswith(f"The node's owner does not allow method = {method!r}")
     lines = ready(method, f'{WHERE} allow-methods="{method}"')
     assert f"not declared by the method: mood = '{'x' * 58}… (99 bytes)" in lines
 
@@ -171,6 +171,6 @@ def test_given_limits_when_checked_then_they_are_shown_and_held(here: Path) -> N
     ]
     told = refused("settings", "xclp", f"{WHERE} min-labeled-clients=4")
     assert told == (
-        "Client 1's owner does not allow xclp.min-labeled-clients = 3: its node config has "
+        "The node's owner does not allow xclp.min-labeled-clients = 3: its node config has "
         "min-labeled-clients = 4."
     )

@@ -312,6 +312,9 @@ def test_units_and_containers(secure: Path, plain: Path) -> None:
             assert shell == "/bin/sh"
             assert Path(script).parent == Path("/opt/fedul") / name
             assert (unit.parent / Path(script).name).is_file()
+            # It can write to its own folder and nowhere else.
+            limits = {"ProtectSystem": "strict", "ReadWritePaths": f"/opt/fedul/{name}"}
+            assert limits.items() <= dict(parser["Service"]).items()
         for compose in folder.rglob("compose.yaml"):
             ((_, service),) = yaml.safe_load(compose.read_text())["services"].items()
             (command,) = service["command"]

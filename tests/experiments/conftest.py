@@ -1,4 +1,4 @@
-"""Working directories with the miniature table of digits."""
+"""Working directories with the miniature table of digits; comparisons whose plot is not drawn."""
 
 from __future__ import annotations
 
@@ -6,7 +6,14 @@ from pathlib import Path
 
 import pytest
 
+from fedul_flwr.experiments import compare_files
 from tests.support.digits_table import FILE, METHODS, SEARCH, TABLE
+
+
+@pytest.fixture(autouse=True)
+def no_comparison_plot(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The figure is made after every trial, but its file is empty."""
+    monkeypatch.setattr(compare_files, "draw_png", lambda figure: b"")
 
 
 @pytest.fixture

@@ -259,7 +259,9 @@ def test_bytes_are_readable(count: float, text: str) -> None:
     assert format_bytes(count) == text
 
 
-def test_draw_plots_writes_pictures(run: Run, tmp_path: Path) -> None:
+def test_draw_plots_writes_pictures_and_does_not_touch_pyplot(run: Run, tmp_path: Path) -> None:
+    import matplotlib._pylab_helpers as helpers
+
     paths = draw_plots(run, tmp_path / "new" / "plots")
     assert [path.name for path in paths] == [
         "error.png",
@@ -271,6 +273,7 @@ def test_draw_plots_writes_pictures(run: Run, tmp_path: Path) -> None:
         with Image.open(path) as picture:
             # Not one colour: something was drawn.
             assert len(picture.convert("RGB").getcolors(1 << 24) or ()) > 10
+    assert helpers.Gcf.figs == {}
 
 
 def test_what_was_not_recorded_is_not_drawn(tmp_path: Path) -> None:
@@ -288,13 +291,6 @@ def test_names_are_no_formulas(tmp_path: Path) -> None:
     assert len(draw_plots(run, tmp_path / "plots")) == 4
     two = [run, read_run(write_run(tmp_path / "other", dataset="$\\oops{"))]
     error_figure(two).savefig(tmp_path / "two.png")
-
-
-def test_pyplot_is_not_touched(run: Run, tmp_path: Path) -> None:
-    import matplotlib._pylab_helpers as helpers
-
-    draw_plots(run, tmp_path / "plots")
-    assert helpers.Gcf.figs == {}
 
 
 def test_directory_that_cannot_be_written(run: Run, tmp_path: Path) -> None:

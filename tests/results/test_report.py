@@ -3,6 +3,7 @@ from __future__ import annotations
 import base64
 import html
 import json
+import os
 import re
 import shutil
 import subprocess
@@ -116,7 +117,10 @@ def test_test_prior_that_is_not_uniform(tmp_path: Path) -> None:
 
 
 def test_page_needs_nothing_from_outside(tmp_path: Path) -> None:
-    runs = [write_run(tmp_path / "a", class_names=HOSTILE), write_run(tmp_path / "b", seed=1)]
+    runs = [
+        write_run(tmp_path / "a", rounds=3, sets=2, class_names=HOSTILE),
+        write_run(tmp_path / "b", rounds=3, sets=2, seed=1),
+    ]
     page = _Page(report(runs, tmp_path / "out.html"))
     for source in page.images():
         start = "data:image/svg+xml;base64,"
@@ -212,6 +216,7 @@ def test_round_zero_can_be_the_best(tmp_path: Path) -> None:
     assert tiles["error, best round (%)"] == "9.00"
 
 
+@TEXT
 def test_refusals(tmp_path: Path) -> None:
     directory = write_run(tmp_path / "run", rounds=1, sets=1)
     with pytest.raises(UserError, match="at least one run"):
@@ -224,6 +229,7 @@ def test_refusals(tmp_path: Path) -> None:
         report([directory, tmp_path])
 
 
+@TEXT
 def test_a_run_that_labels(tmp_path: Path) -> None:
     page = _Page(report([write_label_run(tmp_path / "run")]))
     assert len(page.images()) == 4  # three of labels, and the clients' points
@@ -403,3 +409,31 @@ def test_nothing_is_wider_than_a_phone(tmp_path: Path, kind: str) -> None:
     assert title is not None
     assert title[1] == "400 wide, 0 broken"
     assert "CONSOLE" not in done.stderr
+
+
+def test_given_plots_that_are_a_link_when_reported_then_nothing_is_written_through_it(
+    tmp_path: Path,
+) -> None:
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    directory = write_run(tmp_path / "run")
+    shutil.rmtree(directory / "plots", ignore_errors=True)
+    (directory / "plots").symlink_to(elsewhere)
+    with pytest.raises(UserError, match="plots is a link to another place"):
+        report([directory])
+    assert list(elsewhere.iterdir()) == []
+
+
+def test_given_a_page_or_picture_that_is_a_link_when_reported_then_its_target_is_unchanged(
+    tmp_path: Path,
+) -> None:
+    secret = tmp_path / "secret"
+    secret.write_text("mine")
+    directory = write_run(tmp_path / "run")
+    (directory / "plots").mkdir(exist_ok=True)
+    for name in ("report.html", "plots/error.png", f".report.html.{os.getpid()}.part"):
+        (directory / name).unlink(missing_ok=True)
+        (directory / name).symlink_to(secret)
+    report([directory])
+    assert secret.read_text() == "mine"
+    assert not (directory / "report.html").is_symlink()
