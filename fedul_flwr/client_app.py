@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from functools import lru_cache
-from pathlib import Path
 from typing import Any, cast
 
 from flwr.app import ArrayRecord, Context, Message
@@ -14,13 +13,11 @@ from fedul_flwr.config.node_config import NodeConfig
 from fedul_flwr.config.privacy import DPSettings
 from fedul_flwr.config.references import load_reference
 from fedul_flwr.config.run_config import RunConfig, parse_flat
-from fedul_flwr.federated.client import MethodClient
+from fedul_flwr.federated.client import MethodClient, state_directory
 from fedul_flwr.federated.client_state import ClientState
 from fedul_flwr.federated.dispatch import make_client_app
-from fedul_flwr.federated.messages import ARRAYS, SETUP
+from fedul_flwr.federated.messages import ARRAYS, SETTINGS, SETUP
 from fedul_flwr.methods import find_method
-
-SETTINGS = "settings"
 
 
 def build_client(context: Context) -> MethodClient:
@@ -28,8 +25,8 @@ def build_client(context: Context) -> MethodClient:
     node = NodeConfig.parse(context.node_config)
     told, settings = _told(context)
     client: Any = load_reference(find_method(settings.method).client, "method")
-    memory = Path(str(told["memory"])) / str(node.partition_id) if "memory" in told else None
-    built: MethodClient = client(settings, node, ClientState(context.state, memory))
+    state = ClientState(context.state, state_directory(told, node))
+    built: MethodClient = client(settings, node, state)
     return built
 
 

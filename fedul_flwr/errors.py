@@ -35,6 +35,10 @@ class OwnDataError(UserError):
         self.refusal = refusal
 
 
+class StorageError(UserError):
+    """A file that cannot be written: a full disk, a folder that is gone or must not be changed."""
+
+
 class BadMessageError(UserError):
     """An invalid message; only its sender counts as failed.
 

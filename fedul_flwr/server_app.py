@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from logging import ERROR, INFO
 from pathlib import Path
 
@@ -9,12 +10,13 @@ from flwr.app import Context
 from flwr.common import log
 from flwr.serverapp import Grid, ServerApp
 
-from fedul_flwr.config.run_config import RunConfig, resolve
-from fedul_flwr.errors import UserError
+from fedul_flwr.config.run_config import LAST_MODEL, RunConfig, refuse_existing, resolve
+from fedul_flwr.errors import StorageError, UserError
 from fedul_flwr.federated.grid import for_devices
 from fedul_flwr.learning.device import keep_freed_memory, set_threads
 from fedul_flwr.methods import find_method
 from fedul_flwr.results import store
+from fedul_flwr.results.run_claim import claim, own_directory
 from fedul_flwr.results.summary import summary_rows
 from fedul_flwr.results.tracking import refuse_missing, tracked
 from fedul_flwr.run.labeling import label
@@ -26,7 +28,15 @@ app = ServerApp()
 @app.main()
 def main(grid: Grid, context: Context) -> None:
     """Start the run that the context's run config describes."""
-    serve(grid, resolve(context.run_config, Path.cwd()))
+    settings = resolve(context.run_config, Path.cwd())
+    if not (context.run_config.get("output") or settings.resume):
+        output = own_directory(Path(settings.output))
+        settings = settings.model_copy(update={"output": str(output)})
+    try:
+        serve(grid, settings)
+    except UserError as err:
+        log(ERROR, "%s", err)
+        raise
 
 
 def serve(grid: Grid, settings: RunConfig, watch: Watch | None = None) -> None:
@@ -35,21 +45,41 @@ def serve(grid: Grid, settings: RunConfig, watch: Watch | None = None) -> None:
     Parameters
     ----------
     watch : called after every round of training, see :data:`fedul_flwr.run.training.Watch`.
+
+    Raises
+    ------
+    UserError
+        Why the run ended early; ``error.txt`` says it, too, unless another run has the directory.
     """
     refuse_missing(settings.tracking)
-    directory = store.RunDirectory(Path(settings.output))
-    directory.create()
-    set_threads(settings.client_threads)
-    keep_freed_memory()
-    try:
-        with tracked(settings.tracking, directory) as add_round:
-            if find_method(settings.method).trains:
-                train(for_devices(grid), settings, directory, add_round, watch)
-            else:
-                label(for_devices(grid), settings, directory)
-        for name, value in summary_rows(directory.path).items():
-            log(INFO, "%-12s %s", name, value)
-    except UserError as err:
-        log(ERROR, "%s", err)
-        directory.write_error(str(err))
-        raise
+    with claim(Path(settings.output), "server") as check:
+        if not settings.resume:
+            refuse_existing(Path(settings.output))  # it may have ended since
+        directory = store.RunDirectory(Path(settings.output), check)
+        directory.forget_error()
+        set_threads(settings.client_threads)
+        keep_freed_memory()
+        try:
+            with tracked(settings.tracking, directory) as add_round:
+                if find_method(settings.method).trains:
+                    train(for_devices(grid), settings, directory, add_round, watch)
+                else:
+                    label(for_devices(grid), settings, directory)
+            for name, value in summary_rows(directory.path).items():
+                log(INFO, "%-12s %s", name, value)
+        except UserError as err:
+            end = _with_remedy(err, directory.path)
+            with suppress(StorageError):
+                check()
+                directory.write_error(str(end))
+            raise end from err.__cause__
+
+
+def _with_remedy(error: UserError, directory: Path) -> UserError:
+    """``error``; if a file could not be written, with the command that goes on later."""
+    if not isinstance(error, StorageError) or not (directory / LAST_MODEL).exists():
+        return error
+    return StorageError(
+        f"{error} Complete rounds stay as they are: once files can be written again, "
+        f"fedul-flwr run --resume {directory} goes on after them."
+    )

@@ -7,8 +7,10 @@ from collections.abc import Iterable, Mapping
 from functools import cached_property
 from logging import WARNING
 from pathlib import Path
+from statistics import median
 from typing import Any
 
+import numpy as np
 from flwr.app import ArrayRecord, Message, MetricRecord
 from flwr.common import log
 from numpy.typing import NDArray
@@ -17,6 +19,7 @@ from fedul_flwr.config.matching import FedMatchSettings, SupervisedPartSettings
 from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.data.types import Arrays, below
 from fedul_flwr.errors import NoUpdateError, UserError
+from fedul_flwr.federated.base_strategies import ROBUST
 from fedul_flwr.federated.label_place import LabelPlaceStrategy
 from fedul_flwr.federated.messages import to_arrays, to_record
 from fedul_flwr.federated.parts_codec import ClientModelCache, PartsCodec, is_stale
@@ -38,6 +41,9 @@ from fedul_flwr.results.store import RunDirectory
 
 PARTS = "parts/"
 """Prefix of the parts in a resumed run's state."""
+FARTHEST = 3.0
+"""With a robust base: largest distance of a helper's parts from the combined ones, in median
+distances of the round's clients."""
 UNFIT_BASES = ("scaffold", "fednova", "local")
 """Bases that depend on local training, and so need a whole model."""
 
@@ -48,7 +54,6 @@ class FedMatch(LabelPlaceStrategy):
     Flower's rounds pass on the evaluated model theta; its parts are stored here.
     """
 
-    returns_models = False
     codec: PartsCodec
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -162,7 +167,11 @@ class FedMatch(LabelPlaceStrategy):
             if not stale:
                 raise  # else the model stays
         else:
-            self.codec.parts |= unflatten(to_arrays(combined))
+            found = to_arrays(combined)
+            if self.settings.base in ROBUST and self.options.helpers:
+                self._leave_out_far_helpers(found)
+            self.codec.parts |= unflatten(found)
+        self.record.clients -= stale
         self.codec.forget_silent()
         return self.after_train(to_record(self._model(self.codec.parts))), metrics
 
@@ -180,6 +189,32 @@ class FedMatch(LabelPlaceStrategy):
             return []
         chosen = self.helpers.helpers_of(client, options.helpers, codec.cache.rounds)
         return [codec.cache.of(helper)[unlabeled_part(codec.parts)] for helper in chosen]
+
+    def _leave_out_far_helpers(self, combined: Arrays) -> None:
+        """With a robust base: let nobody be a helper whose parts it would hardly have counted.
+
+        A client is left out if the distance of its parts from the combined ones is more than
+        :data:`FARTHEST` times the median distance. The combined parts and the median are within the
+        range of the honest clients as long as these are more than half.
+
+        Parameters
+        ----------
+        combined : the parts that clients return, flat, as the base has combined them.
+        """
+        distances = {
+            client: _distance(flatten(parts), combined)
+            for client, parts in self.codec.received.items()
+        }
+        middle = median(distances.values())
+        names = {client.partition_id: client for client in self.registry.clients}
+        for client, distance in sorted(distances.items()):
+            if distance > FARTHEST * middle:
+                self.helpers.forget(client)
+                text = (
+                    "Round %s: %s helps nobody: its weights are %.3g from the combined ones, the "
+                )
+                text += "median is %.3g."
+                log(WARNING, text, self.record.round, names[client], distance, middle)
 
     def _on_update(self, client: int, parts: Parts) -> None:
         if self.options.helpers:
@@ -199,3 +234,9 @@ class FedMatch(LabelPlaceStrategy):
         self.codec.parts = unflatten(below(PARTS, state))
         self.codec.cache.load_state_dict(state)
         self.helpers.load_state_dict(state)
+
+
+def _distance(parts: Arrays, combined: Arrays) -> float:
+    """L2 distance of those of a client's parts that were combined."""
+    changes = (parts[name].astype(np.float64) - array for name, array in combined.items())
+    return math.sqrt(sum(float(np.vdot(change, change)) for change in changes))

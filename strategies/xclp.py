@@ -15,7 +15,7 @@ from fedul_flwr.config.semi import XCLPSettings
 from fedul_flwr.data.content import Content, number
 from fedul_flwr.data.seeds import stream
 from fedul_flwr.federated.client_policy import LabelStages
-from fedul_flwr.federated.messages import payload_parts, to_arrays, to_record
+from fedul_flwr.federated.messages import NUM_POINTS, payload_parts, to_arrays, to_record
 from fedul_flwr.federated.registry import ClientRef
 from fedul_flwr.federated.strategy import MethodStrategy
 from fedul_flwr.propagation.codes import SEED_BYTES
@@ -51,7 +51,7 @@ class XCLP(MethodStrategy):
         """Also refuse rounds whose propagation would take too long."""
         super().on_clients_changed(answers)
         if not self.policy.on_labels_only(self.settings.num_rounds):
-            most = sorted(number(answer, "num-points") for answer in answers.values())
+            most = sorted(number(answer, NUM_POINTS) for answer in answers.values())
             sampled = self.sample(self.settings.num_rounds)
             labeled = sum(member in self.policy.labeled for member in sampled)
             refuse_beyond_reach(self.settings[XCLPSettings], most[-len(sampled) :], labeled)
@@ -77,6 +77,7 @@ class XCLP(MethodStrategy):
         propagation = LabelPropagation(
             partial(self.registry.query, grid),
             self.settings[XCLPSettings],
+            {c: number(answer, NUM_POINTS) for c, answer in self.registry.answers.items()},
             round_number,
             stream(self.settings.seed, "codes", round_number).bytes(SEED_BYTES),
             self.num_classes,

@@ -16,8 +16,9 @@ from fedul_flwr.config.semi import XCLPPredictSettings, XCLPSettings
 from fedul_flwr.data.content import Content, count, number
 from fedul_flwr.data.seeds import stream
 from fedul_flwr.data.types import Arrays
-from fedul_flwr.errors import UserError
+from fedul_flwr.errors import BadMessageError, UserError
 from fedul_flwr.federated.client_policy import LabelStages
+from fedul_flwr.federated.messages import NUM_POINTS
 from fedul_flwr.federated.registry import ClientRef, ClientReport
 from fedul_flwr.federated.strategy import MethodStrategy
 from fedul_flwr.propagation.codes import SEED_BYTES
@@ -85,7 +86,8 @@ class XCLPPredict(MethodStrategy):
     def accept_client(self, report: ClientReport, answer: Content) -> None:
         """Also store the number of points in the graph, which must be a valid count."""
         super().accept_client(report, answer)
-        count(answer, "num-compared")
+        if count(answer, "num-compared") > count(answer, NUM_POINTS):
+            raise BadMessageError("it announced more points to compare than points")
 
     def on_clients_changed(self, answers: Mapping[int, Content]) -> None:
         """Store the number of points of each client in the graph."""
@@ -124,6 +126,7 @@ class XCLPPredict(MethodStrategy):
         propagation = LabelPropagation(
             partial(self.registry.query, grid),
             self.settings[XCLPSettings],
+            self._compared,
             1,
             stream(self.settings.seed, "codes", position).bytes(SEED_BYTES),
             self.num_classes,

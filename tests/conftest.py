@@ -20,6 +20,14 @@ if TYPE_CHECKING:  # fixtures import what they need: the process that only deals
 REPOSITORY = Path(__file__).parents[1]
 
 
+@pytest.fixture(scope="session", autouse=True)
+def nothing_noted_at_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Keep the list of runs with modules of their own out of the user's home."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_STATE_HOME", str(tmp_path_factory.mktemp("state")))
+        yield
+
+
 @pytest.hookimpl(trylast=True)  # when the slow ones are out
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Deal real programs to all workers, first of all: they wait a lot while others compute.

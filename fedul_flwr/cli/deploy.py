@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
 from fedul_flwr.cli.options import RunConfigs
 from fedul_flwr.errors import UserError
+
+Program = Literal["superlink", "supernode"]
 
 deploy = typer.Typer(no_args_is_help=True, help="Set up machines of data owners who work together.")
 
@@ -41,6 +43,10 @@ def init(
         list[str] | None,
         typer.Option(metavar="NAME=FILE", help="Key of an owner who makes it; may be repeated."),
     ] = None,
+    method: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME", help="The only method owners allow; may be repeated."),
+    ] = None,
     days: Annotated[int, typer.Option(help="Validity of the server's certificate.")] = 365,
     insecure: Annotated[
         bool, typer.Option("--insecure", help="Without TLS and keys, for trials on made-up data.")
@@ -50,7 +56,15 @@ def init(
     from fedul_flwr.deploy.init import describe, plan, write
 
     consortium = plan(
-        address, owners, owner or [], also or [], public_key or [], days, insecure, listen
+        address,
+        owners,
+        owner or [],
+        also or [],
+        public_key or [],
+        days,
+        insecure,
+        listen,
+        method or [],
     )
     directory = directory.resolve()
     certificates = write(consortium, directory)
@@ -82,3 +96,21 @@ def check(
     except UserError as error:
         typer.echo(f"{error.refusal}: {error}", err=True)
         raise typer.Exit(1) from None
+
+
+@deploy.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True})
+def start(
+    context: typer.Context,
+    program: Annotated[Program, typer.Argument(help="Which of Flower's two programs.")],
+    runs_from_anywhere: Annotated[
+        bool,
+        typer.Option("--runs-from-anywhere", help="Let everybody who reaches it start runs."),
+    ] = False,
+) -> None:
+    """Start a SuperLink or SuperNode that takes orders from this user alone.
+
+    Further options are those of flower-superlink or flower-supernode.
+    """
+    from fedul_flwr.deploy.start import start
+
+    start(program, context.args, runs_from_anywhere=runs_from_anywhere)

@@ -19,7 +19,7 @@ from fedul_flwr.cli.options import (
     Verbose,
 )
 from fedul_flwr.config.overrides import parse_overrides
-from fedul_flwr.engine.simulate import simulate
+from fedul_flwr.engine.simulate import simulate, with_own_output
 from fedul_flwr.errors import UserError
 
 _METHOD = "xclp-predict"
@@ -55,6 +55,8 @@ def label(
     if model is not None:
         overrides = with_model(overrides, model.resolve())
     config = resolve(overrides, base_dir=Path.cwd())
+    if not overrides.get("output"):
+        config = with_own_output(config)
     simulate(
         config,
         num_supernodes,
@@ -82,6 +84,7 @@ def with_model(overrides: Mapping[str, Any], directory: Path) -> dict[str, Any]:
     UserError
         If it is not a run with a model, or ``overrides`` contradict its settings.
     """
+    from fedul_flwr.config.own_modules import name_again, refuse_strange_modules
     from fedul_flwr.methods import find_method
     from fedul_flwr.results.records import read_config
     from fedul_flwr.results.store import BEST_MODEL
@@ -89,6 +92,8 @@ def with_model(overrides: Mapping[str, Any], directory: Path) -> dict[str, Any]:
     saved, _ = read_config(directory)
     if not (directory / BEST_MODEL).is_file():
         raise UserError(f"--model {directory}: the run holds no {BEST_MODEL}.")
+    used = {"model": saved["model"]}
+    refuse_strange_modules(directory, used, name_again(used), overrides)
     implied = {"start-from": str(directory), "model": saved["model"]}
     if _METHOD in find_method(str(overrides["method"])).tables:
         implied[_FEATURES] = "model"

@@ -30,7 +30,13 @@ from fedul_flwr.cli.options import (
 from fedul_flwr.cli.reproduce import reproduce
 from fedul_flwr.cli.tune import tune
 from fedul_flwr.config.overrides import parse_overrides
-from fedul_flwr.engine.simulate import plan_rounds, run_on, simulate
+from fedul_flwr.engine.simulate import (
+    number_of_clients,
+    plan_rounds,
+    run_on,
+    simulate,
+    with_own_output,
+)
 from fedul_flwr.errors import UserError
 
 _DEMO_DIRECTORY = Path("runs/demo")
@@ -76,7 +82,10 @@ def main(
 @app.command()
 def run(
     run_config: RunConfigs = None,
-    num_supernodes: NumSupernodes = 10,
+    num_supernodes: Annotated[
+        int | None,
+        typer.Option(min=1, help="Number of simulated clients, 10 by default; --resume knows it."),
+    ] = None,
     output: Output = None,
     resume: Annotated[
         Path | None, typer.Option(file_okay=False, help="Interrupted run to go on with.")
@@ -98,11 +107,14 @@ def run(
         if path is not None:
             overrides[key] = str(path)
     config = resolve(overrides, base_dir=Path.cwd())
-    if resume is not None and "num-rounds" in overrides:
+    clients = number_of_clients(config, num_supernodes)
+    if config.resume and "num-rounds" in overrides:
         config = plan_rounds(config, int(overrides["num-rounds"]))
+    if not (config.resume or overrides.get("output")):
+        config = with_own_output(config)
     simulate(
         config,
-        num_supernodes,
+        clients,
         client_cpus,
         client_gpus,
         verbose,
@@ -165,11 +177,17 @@ def predict(
             help="Class priors of these images: re-weigh for K numbers, or for an estimate.",
         ),
     ] = None,
+    trust_modules: Annotated[
+        bool,
+        typer.Option("--trust-modules", help="Run the modules that somebody else's run names."),
+    ] = False,
 ) -> None:
     """Label images with a trained model."""
     from fedul_flwr.results.predict import predict as write_predictions
 
-    path = write_predictions(model, input_path, output, batch_size, priors)
+    path = write_predictions(
+        model, input_path, output, batch_size, priors, trust_modules=trust_modules
+    )
     typer.echo(f"Predictions: {path}")
 
 
@@ -184,6 +202,19 @@ def report(
     from fedul_flwr.results.report import report as write_report
 
     typer.echo(f"Report: {write_report(directories, output)}")
+
+
+@app.command()
+def cache(
+    clear: Annotated[bool, typer.Option("--clear", help="Delete all of it.")] = False,
+) -> None:
+    """Show where decoded data are kept between runs, and how much; delete them."""
+    from fedul_flwr.data.cache import cache_directory, clear_cache, measure_cache
+    from fedul_flwr.results.plots import format_bytes
+
+    found = clear_cache() if clear else measure_cache()
+    amount = f"{found.entries} data sets and splits, {format_bytes(found.num_bytes)}"
+    typer.echo(f"{'Deleted from' if clear else 'Cache in'} {cache_directory()}: {amount}")
 
 
 if __name__ == "__main__":

@@ -7,7 +7,7 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
-from fedul_flwr.config.base import Settings
+from fedul_flwr.config.owner_limits import OwnerLimits
 from fedul_flwr.errors import OwnDataError, UserError
 
 Format = Literal["auto", "sets", "files", "class-folders"]
@@ -17,8 +17,10 @@ SET_FORMATS: tuple[Format, ...] = ("sets",)
 POINT_FORMATS: tuple[Format, ...] = ("files", "class-folders")
 """Formats of points that may have labels."""
 
+_WITHOUT_DATA = ("partition-id", "num-partitions", "data", "labels")
 
-class NodeConfig(Settings):
+
+class NodeConfig(OwnerLimits):
     """Settings of a node. Flower's simulation sets only the two numbers."""
 
     noun: ClassVar[str] = "node config"
@@ -63,8 +65,9 @@ class NodeConfig(Settings):
 
     @model_validator(mode="after")
     def _check_data(self) -> Self:
-        for key, value in (("format", self.format), ("known-labels", self.known_labels)):
-            if not self.data and value not in ("auto", ""):
+        default = NodeConfig.model_construct().to_flat()
+        for key, value in self.to_flat().items():
+            if not self.data and key not in _WITHOUT_DATA and value != default[key]:
                 raise ValueError(f"{key} = {value!r}: needs data, the folder that it is about")
         return self
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import tomllib
 from collections.abc import Mapping
 from datetime import datetime
@@ -14,11 +13,13 @@ from pydantic import Field
 from fedul_flwr.config.base import Scalar, Settings, unknown_key
 from fedul_flwr.config.ineffective import refuse_pointless
 from fedul_flwr.config.labels import LabelSettings
+from fedul_flwr.config.own_modules import name_again, refuse_strange_modules
 from fedul_flwr.config.privacy import DPSettings, refuse_unaccounted
 from fedul_flwr.config.renamed import current_names
 from fedul_flwr.config.sections import SECTIONS, ScaffoldSettings
 from fedul_flwr.config.server import ServerTrainingSettings
 from fedul_flwr.config.shared import PRETRAINED, SharedSettings
+from fedul_flwr.config.user_files import read_object
 from fedul_flwr.errors import UserError
 from fedul_flwr.methods import METHODS, Method, find_method
 
@@ -26,6 +27,8 @@ S = TypeVar("S", bound=Settings)
 
 LAST_MODEL = "last.safetensors"
 """Model after the last complete round; a directory with this file is a run."""
+METRICS = "metrics.jsonl"
+"""One line for each round that is complete and evaluated."""
 OF_THE_MACHINE = ("output", "resume", "tracking", "device")
 """Settings about a run's place and machine; they do not change its results."""
 
@@ -178,11 +181,17 @@ def _resume(
     directory: Path,
     base_dir: Path,
 ) -> RunConfig:
-    try:
-        saved = json.loads((directory / "config.json").read_text())["settings"]
-    except (OSError, ValueError, KeyError):
-        raise UserError(f"{directory} holds no interrupted run: config.json is missing.") from None
+    written = read_object(directory / "config.json")
+    if written is None:
+        raise UserError(f"{directory} holds no interrupted run: config.json is missing.")
+    saved = written.get("settings")
+    if not isinstance(saved, dict) or not saved:
+        raise UserError(
+            f'{directory / "config.json"} is damaged: it needs the object "settings". Restore it, '
+            "or begin anew in another output."
+        )
     saved = current_names(saved)
+    refuse_strange_modules(directory, saved, name_again(saved), overrides)
     saved = {key: value for key, value in saved.items() if key in defaults}  # drop old keys
     given = dict(overrides)
     for key in ("dataset", "server.dataset"):
@@ -219,10 +228,7 @@ def with_absolute_paths(config: RunConfig, base_dir: Path) -> RunConfig:
     name = f"{config.method}-{Path(config.dataset).name}".replace(":", ".")
     stamp = datetime.now().strftime("%Y%m%d-%H%M%S")
     output = (base_dir / Path(config.output or f"runs/{name}-{stamp}").expanduser()).resolve()
-    if (output / LAST_MODEL).exists():
-        raise UserError(
-            f"{output} holds a run already: name another output, or continue it with resume."
-        )
+    refuse_existing(output)
     dataset = _absolute_dataset(config.dataset, base_dir)
     changed: dict[str, Any] = {"dataset": dataset, "output": str(output)}
     if config.client_data:
@@ -238,6 +244,15 @@ def with_absolute_paths(config: RunConfig, base_dir: Path) -> RunConfig:
             place = _absolute(table.split, base_dir)
             sections[name] = table.model_copy(update={"split": place})
     return config.model_copy(update={**changed, "sections": sections})
+
+
+def refuse_existing(output: Path) -> None:
+    """Refuse a directory of results that has a model of a round, or a round's metrics."""
+    metrics = output / METRICS
+    if (output / LAST_MODEL).exists() or (metrics.is_file() and metrics.stat().st_size):
+        raise UserError(
+            f"{output} holds a run already: name another output, or continue it with resume."
+        )
 
 
 def _absolute(path: str, base_dir: Path) -> str:

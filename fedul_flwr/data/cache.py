@@ -5,8 +5,10 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +18,8 @@ from numpy.typing import NDArray
 from fedul_flwr.data.types import Bytes
 from fedul_flwr.errors import UserError
 
+KINDS = ("owned", "sources", "splits")
+"""Folders of the cache."""
 FORMAT_VERSION = 1
 """Part of every key: increase it whenever the format of the cached files changes."""
 
@@ -76,6 +80,53 @@ def build_once(directory: Path, build: Callable[[Path], None], *, private: bool 
             "set FEDUL_CACHE to a folder that is writable and has room."
         ) from error
     return directory
+
+
+@dataclass(frozen=True)
+class CacheUse:
+    """What the cache holds.
+
+    Attributes
+    ----------
+    entries : number of decoded data sets and splits.
+    num_bytes : their size.
+    """
+
+    entries: int
+    num_bytes: int
+
+
+def measure_cache() -> CacheUse:
+    """Number and size of this user's cached data."""
+    found = list(_entries())
+    files = (file for entry in found for file in entry.rglob("*") if file.is_file())
+    return CacheUse(len(found), sum(file.stat().st_size for file in files))
+
+
+def clear_cache() -> CacheUse:
+    """Delete all cached data; returns what was deleted. A run that is using them goes on.
+
+    Raises
+    ------
+    UserError
+        If something cannot be deleted.
+    """
+    found = measure_cache()
+    try:
+        for entry in _entries():
+            shutil.rmtree(entry)
+    except OSError as error:
+        raise UserError(f"Cannot delete {error.filename}: {error.strerror or error}.") from error
+    return found
+
+
+def _entries() -> Iterator[Path]:
+    """Complete folders of the cache, and nothing else that may lie beside them."""
+    for kind in KINDS:
+        folder = cache_directory() / kind
+        for path in sorted(folder.iterdir()) if folder.is_dir() else ():
+            if re.fullmatch(r"[0-9a-f]{24}(-[a-z]+)?", path.name) and not path.is_symlink():
+                yield path
 
 
 def write_image_blocks(file: Path, shape: Sequence[int], blocks: Iterator[Bytes]) -> None:

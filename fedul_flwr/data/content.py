@@ -22,6 +22,9 @@ Value = (
     | list[bool]
 )
 
+LARGEST_COUNT = 10**12
+"""Largest number of points, sets or clients: sums over a million of them are exact in float64."""
+
 
 @dataclass
 class Content:
@@ -40,16 +43,18 @@ def number(content: Content, key: str) -> int:
         If there is none.
     """
     value = content.values.get(key)
-    if not isinstance(value, int):
+    if not isinstance(value, int) or isinstance(value, bool):
         raise BadMessageError(f"A message came with no valid {key}.")
     return value
 
 
 def count(content: Content, key: str) -> int:
-    """A whole number that is not negative; see :func:`number`."""
+    """A whole number that is not negative, and that sums of floats keep; see :func:`number`."""
     value = number(content, key)
     if value < 0:
         raise BadMessageError(f"A message came with {key} below 0.")
+    if value > LARGEST_COUNT:
+        raise BadMessageError(f"A message came with {key} above {LARGEST_COUNT:,}.")
     return value
 
 
@@ -57,6 +62,10 @@ def numbers(content: Content, key: str) -> Floats:
     """``(n,)``, finite numbers that came with a message; see :func:`number`."""
     value = content.values.get(key)
     of_numbers = isinstance(value, list) and all(isinstance(item, (int, float)) for item in value)
-    if not of_numbers or not np.isfinite(found := np.array(value, dtype=np.float64)).all():
+    try:
+        found = np.array(value if of_numbers else [np.nan], dtype=np.float64)
+    except OverflowError:  # a whole number beyond every float
+        found = np.array([np.inf])
+    if not np.isfinite(found).all():
         raise BadMessageError(f"A message came with no valid {key}.")
     return found

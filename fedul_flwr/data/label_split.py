@@ -28,6 +28,7 @@ from fedul_flwr.data.federated_split import (
     part_of,
     read_arrays,
 )
+from fedul_flwr.data.safe_files import replace_file
 from fedul_flwr.data.types import UNLABELED, Bools, Ints, PartlyLabeledPoints, Source
 from fedul_flwr.errors import UserError
 from fedul_flwr.methods import find_method
@@ -177,16 +178,17 @@ def open_partly_labeled_points(files: Mapping[str, str], client: int) -> PartlyL
 
 def save_split(file: Path, dealt: LabelAssignment, train_labels: Ints) -> None:
     """Write ``dealt`` for `labels.split` of later runs; ``train_labels``: all of the data set."""
-    partial = file.with_name(f".{file.name}.partial")
-    with partial.open("wb") as stream:
-        np.savez(
-            stream,
-            **_given_arrays(dealt.clients),
-            validation=dealt.validation,
-            server=dealt.server,
-            fingerprint=np.array(_fingerprint(train_labels)),
-        )
-    partial.replace(file)
+    arrays = _given_arrays(dealt.clients) | {
+        "validation": dealt.validation,
+        "server": dealt.server,
+        "fingerprint": np.array(_fingerprint(train_labels)),
+    }
+
+    def write(part: Path) -> None:
+        with part.open("wb") as stream:
+            np.savez(stream, **arrays)
+
+    replace_file(file, write)
 
 
 def split_file(config: RunConfig) -> list[Path]:

@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from fedul_flwr.data.cache import build_once, cache_directory, write_image_blocks
+from fedul_flwr.data.csv_cells import read_cell
 from fedul_flwr.data.decode import Images, Shape
 from fedul_flwr.data.formats import npz_images
 from fedul_flwr.errors import OwnDataError, Refusal, UserError
@@ -57,7 +58,9 @@ def read_rows(file: Path, refusal: Refusal) -> list[list[str]]:
     """
     try:
         with file.open(encoding="utf-8-sig", newline="") as stream:
-            return [[cell.strip() for cell in row] for row in csv.reader(stream) if any(row)]
+            return [
+                [read_cell(cell.strip()) for cell in row] for row in csv.reader(stream) if any(row)
+            ]
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         raise OwnDataError(f"{file} cannot be read as a CSV file in UTF-8.", refusal) from error
 

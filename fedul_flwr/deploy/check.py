@@ -66,6 +66,8 @@ def check_owner(
     client, answer = _prepared(where, settings, shape)
     yield "Found, for your eyes only:"
     yield from (f"  {line}" for line in client.describe())
+    yield "Limits of this node:"
+    yield from (f"  {key} = {value!r}" for key, value in NodeConfig.parse(where).limits.items())
     local_plan(settings)  # checks that the chosen device exists
     yield "Would leave this machine:"
     yield from _outgoing(_declared(settings, otherwise), answer, client)

@@ -45,6 +45,7 @@ class Consortium:
     public_keys : public keys of owners who generated their own keys, by name.
     days : validity of the server's certificate in days.
     insecure : whether TLS, keys and authentication are off.
+    methods : names of the methods that owners allow; empty allows every built-in one.
     """
 
     address: Address
@@ -54,6 +55,7 @@ class Consortium:
     public_keys: Mapping[str, bytes]
     days: int
     insecure: bool
+    methods: tuple[str, ...] = ()
 
     @property
     def hosts(self) -> list[str]:
@@ -103,6 +105,7 @@ def make_files(consortium: Consortium, certificates: Certificates | None) -> Ite
         "listen": consortium.listen,
         "count": len(consortium.owners),
         "insecure": consortium.insecure,
+        "methods": ",".join(consortium.methods),
         "warning": INSECURE,
         "connection": CONNECTION,
     }

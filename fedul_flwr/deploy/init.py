@@ -21,6 +21,7 @@ from fedul_flwr.deploy.files import (
     make_files,
 )
 from fedul_flwr.errors import UserError
+from fedul_flwr.methods import METHODS
 
 _MOST_OWNERS = 1000
 _NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,62}[A-Za-z0-9])?")
@@ -35,6 +36,7 @@ def plan(
     days: int,
     insecure: bool,
     listen: str | None = None,
+    methods: Sequence[str] = (),
 ) -> Consortium:
     """Check the user's options.
 
@@ -56,6 +58,8 @@ def plan(
     listen
         ``HOST[:PORT]`` at which the SuperLink listens, an IP address; by default all interfaces
         with the port of ``address``, or only loopback if ``address`` is loopback.
+    methods
+        Names of the methods that owners allow; empty allows every built-in one.
 
     Raises
     ------
@@ -82,6 +86,7 @@ def plan(
         _public_keys(public_keys, owners),
         days,
         insecure,
+        tuple(_known_method(name) for name in methods),
     )
 
 
@@ -137,11 +142,7 @@ def describe(
         yield f"Certificate for {', '.join(consortium.hosts)}: {validity(certificates.server)}"
         yield f"Certificate of the authority: {validity(certificates.authority)}"
         yield "Keep ca/ca.key offline; each node.key is its owner's secret."
-    if not listen.is_loopback:
-        yield (
-            f"WARNING: whoever reaches port {listen.port} of the server can start runs, and so "
-            "run programs at every owner (see README.md)."
-        )
+    yield "Runs start on the server alone, by the user who runs the SuperLink (see README.md)."
     entry = shlex.quote(str(directory / "server" / "connection.sh"))
     yield f'For flwr run: {entry} >>"${{FLWR_HOME:-$HOME/.flwr}}/config.toml"'
 
@@ -174,6 +175,15 @@ def _owners(count: int | None, names: Sequence[str]) -> tuple[str, ...]:
             raise UserError(f"--owner {name!r} is there twice: every owner has a name of its own.")
         seen.add(name.lower())
     return tuple(names or (f"owner-{number}" for number in range(count or 0)))
+
+
+def _known_method(name: str) -> str:
+    # A method of the consortium's own need not be installed here.
+    if name not in METHODS and not re.fullmatch(r"[A-Za-z0-9_.]+:[A-Za-z0-9_]+", name):
+        raise UserError(
+            f"--method {name!r}: must be one of {', '.join(METHODS)} or 'package.module:NAME'."
+        )
+    return name
 
 
 def _public_keys(given: Sequence[str], owners: Sequence[str]) -> dict[str, bytes]:

@@ -144,7 +144,7 @@ def _rounds(lines: Sequence[str]) -> list[dict[str, Any]]:
     for line in lines:
         try:
             row = json.loads(line)
-        except ValueError:
+        except (ValueError, RecursionError):
             continue
         if isinstance(row, dict) and isinstance(row.get("round"), int):
             rows.append(row)

@@ -10,9 +10,38 @@ from typing import TYPE_CHECKING
 from fedul_flwr.engine.progress import RunProgress
 from fedul_flwr.errors import UserError
 
+DEFAULT_CLIENTS = 10
+"""Number of simulated clients if none is given."""
+
 if TYPE_CHECKING:
     from fedul_flwr.config.run_config import RunConfig
     from fedul_flwr.engine.submit import LocalSuperLink
+
+
+def number_of_clients(config: RunConfig, given: int | None) -> int:
+    """Number of simulated clients: that of the run to resume, else ``given``, else 10.
+
+    Raises
+    ------
+    UserError
+        If ``given`` is not the number of the run to resume.
+    """
+    from fedul_flwr.results.records import known_clients
+
+    known = known_clients(Path(config.resume)) if config.resume else None
+    if known is not None and given not in (None, known):
+        raise UserError(
+            f"--num-supernodes {given}: the run in {config.resume} has {known} clients, and goes "
+            "on with as many: leave the option out."
+        )
+    return known or given or DEFAULT_CLIENTS
+
+
+def with_own_output(config: RunConfig) -> RunConfig:
+    """``config`` with an output directory that nobody else has, for a run that names none."""
+    from fedul_flwr.results.run_claim import own_directory
+
+    return config.model_copy(update={"output": str(own_directory(Path(config.output)))})
 
 
 def plan_rounds(config: RunConfig, num_rounds: int) -> RunConfig:
@@ -21,12 +50,14 @@ def plan_rounds(config: RunConfig, num_rounds: int) -> RunConfig:
     Flower passes every setting to the server app, defaults included, so the server app cannot tell
     whether the number of rounds was set.
     """
+    from fedul_flwr.results.run_claim import claim
     from fedul_flwr.results.store import CONFIG, RunDirectory
 
     directory = RunDirectory(Path(config.output))
-    saved = directory.read_json(CONFIG)
-    saved["settings"]["num-rounds"] = num_rounds
-    directory.write_json(CONFIG, saved)
+    with claim(directory.path, "command"):
+        saved = directory.read_json(CONFIG)
+        saved["settings"]["num-rounds"] = num_rounds
+        directory.write_json(CONFIG, saved)
     return config.model_copy(update={"num_rounds": num_rounds})
 
 
@@ -42,9 +73,11 @@ def simulate(
     message_log: Path | None = None,
 ) -> None:
     """Run on a new SuperLink, or in this process, which can also record messages."""
+    from fedul_flwr.results.run_claim import refuse_held
     from fedul_flwr.results.tracking import refuse_missing
 
     refuse_missing(config.tracking)
+    refuse_held(Path(config.output))
     if in_process:
         run_here(config, num_supernodes, verbose, message_log=message_log)
         return
@@ -68,32 +101,34 @@ def run_on(
 ) -> None:
     """Run on a SuperLink; a failure raises a UserError with its reason and the log's path."""
     from fedul_flwr.engine.submit import app_directory, run_app
+    from fedul_flwr.results.run_claim import LOCKS, claim
 
     output = Path(config.output)
-    is_new = not output.exists()
-    log = output / "flower.log"
-    if not config.resume:
-        log.unlink(missing_ok=True)
-    error_file = output / "error.txt"
-    error_before = _stamp(error_file)
-    with RunProgress(config, log_to_show=log if verbose else None, title=title) as progress:
-        outcome = run_app(
-            superlink,
-            app_directory(),
-            config.to_flat(),
-            num_supernodes=num_supernodes,
-            client_cpus=client_cpus,
-            client_gpus=client_gpus,
-            on_poll=progress.poll,
-            log_file=log,
-        )
-    if outcome.succeeded:
-        return
-    reason = outcome.details
-    if _stamp(error_file) not in (None, error_before):
-        reason = error_file.read_text(encoding="utf-8").strip() or reason
-    if is_new and not progress.rounds_seen:
-        _keep_only(output, {log.name, error_file.name})
+    log, error_file = output / "flower.log", output / "error.txt"
+    with claim(output, "command", str(superlink.home)) as check:
+        is_new = [path.name for path in output.iterdir()] == [LOCKS]
+        if not config.resume:
+            log.unlink(missing_ok=True)
+        error_before = _stamp(error_file)
+        with RunProgress(config, log_to_show=log if verbose else None, title=title) as progress:
+            outcome = run_app(
+                superlink,
+                app_directory(),
+                config.to_flat(),
+                num_supernodes=num_supernodes,
+                client_cpus=client_cpus,
+                client_gpus=client_gpus,
+                on_poll=progress.poll,
+                log_file=log,
+            )
+        if outcome.succeeded:
+            return
+        reason = outcome.details
+        if _stamp(error_file) not in (None, error_before):
+            reason = error_file.read_text(encoding="utf-8", errors="replace").strip() or reason
+        check()
+        if is_new and not progress.rounds_seen:
+            _keep_only(output, {log.name, error_file.name, LOCKS})
     raise UserError(f"{reason}\nThe log of the run is {log}.")
 
 
@@ -108,10 +143,14 @@ def run_here(
     import logging
 
     from fedul_flwr.engine.in_process import run_in_process
+    from fedul_flwr.results.run_claim import claim
 
     logging.getLogger("flwr").setLevel(logging.INFO if verbose else logging.ERROR)
     finished = threading.Event()
-    with RunProgress(config, title=title) as progress:
+    with (
+        claim(Path(config.output), "command"),
+        RunProgress(config, title=title) as progress,
+    ):
 
         def poll() -> None:
             while not finished.wait(0.2):
@@ -137,8 +176,10 @@ def _stamp(path: Path) -> tuple[int, int] | None:
 
 def _keep_only(directory: Path, names: set[str]) -> None:
     """Clear a directory that the failed run created, so that it is not taken for a result."""
-    for path in directory.iterdir() if directory.is_dir() else ():
+    for path in directory.iterdir():
+        if path.name in names:
+            continue
         if path.is_dir() and not path.is_symlink():
             shutil.rmtree(path, ignore_errors=True)
-        elif path.name not in names:
+        else:
             path.unlink(missing_ok=True)

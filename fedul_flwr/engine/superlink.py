@@ -12,6 +12,7 @@ import contextlib
 import http.client
 import importlib.util
 import os
+import secrets
 import shutil
 import signal
 import socket
@@ -36,23 +37,8 @@ from fedul_flwr.results.environment import COMMIT, git_commit
 
 _HOST = "127.0.0.1"
 _ENDING_SIGNALS = ("SIGTERM", "SIGHUP")
-
-# The program `flower-superlink`, run by our own interpreter. If this process is killed before it
-# can clean up, the program does it instead. (Flower's processes would then end by themselves, but
-# Ray's agents would not.)
-_PROGRAM = """\
-import importlib.metadata, os, subprocess, sys, threading, time
-parent, home = int(sys.argv.pop(1)), sys.argv.pop(1)
-def clean_up():
-    while os.getppid() == parent:
-        time.sleep(0.5)
-    subprocess.Popen([sys.executable, "-P", "-m", "fedul_flwr.engine.process_tree", home])
-if parent:
-    threading.Thread(target=clean_up, daemon=True).start()
-[entry] = importlib.metadata.entry_points(group="console_scripts", name="flower-superlink")
-sys.argv[0] = entry.name
-sys.exit(entry.load()())
-"""
+_RAY_TOKEN = "ray-token"
+_PROGRAM = "fedul_flwr.engine.superlink_program"
 
 
 class LocalSuperLink:
@@ -197,7 +183,7 @@ class LocalSuperLink:
         with (self.home / "superlink.log").open("wb") as log:
             return subprocess.Popen(
                 # -P: modules in the user's directory must not shadow those that Flower imports.
-                [sys.executable, "-P", "-c", _PROGRAM, str(parent), str(self.home), *arguments],
+                [sys.executable, "-P", "-m", _PROGRAM, str(parent), str(self.home), *arguments],
                 env=self._environment(),
                 stdin=subprocess.DEVNULL,
                 stdout=log,
@@ -215,6 +201,10 @@ class LocalSuperLink:
         env["FLWR_DISABLE_UPDATE_CHECK"] = "1"
         env["FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION"] = "1"
         env["RAY_TMPDIR"] = str(self.home)
+        # Without its token other users of the machine could run programs by Ray's ports, too.
+        env["RAY_AUTH_MODE"] = "token"
+        env["RAY_AUTH_TOKEN_PATH"] = str(self.home / _RAY_TOKEN)
+        env.pop("RAY_AUTH_TOKEN", None)
         env["RAY_USAGE_STATS_ENABLED"] = "0"
         env["RAY_DISABLE_DASHBOARD_LOG_INFO"] = "1"
         # Silences Ray's warning about a future change in hiding GPUs.
@@ -293,6 +283,9 @@ def _new_home() -> Path:
         path.rmdir()
         path = Path(tempfile.mkdtemp(prefix=PREFIX, dir="/tmp"))
     (path / "config.toml").touch()
+    token = path / _RAY_TOKEN
+    token.touch(mode=0o600)
+    token.write_text(secrets.token_hex(32))
     return path
 
 

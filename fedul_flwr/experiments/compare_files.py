@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from fedul_flwr.data.safe_files import make_folder, write_atomically
 from fedul_flwr.experiments.compare_table import Row, headings, make_rows, notes, texts
 from fedul_flwr.experiments.run_trials import Say, Simulate, run_trials
 from fedul_flwr.experiments.text_table import csv_text, markdown_table, markdown_text
@@ -11,8 +12,6 @@ from fedul_flwr.experiments.trial import TrialResult, check_unchanged
 from fedul_flwr.experiments.trial_plan import Plan
 from fedul_flwr.experiments.trial_plots import compare_figure
 from fedul_flwr.results.plots import draw_png
-from fedul_flwr.results.records import write_atomically
-from fedul_flwr.results.store import RunDirectory
 from fedul_flwr.results.summary import SHARES
 
 _TRAFFIC = ("bytes_up", "bytes_down", *SHARES)
@@ -37,7 +36,7 @@ def compare(plan: Plan, simulate: Simulate, say: Say) -> list[Row]:
 
 def _save(plan: Plan, results: Sequence[TrialResult]) -> None:
     rows = make_rows(plan, results)
-    RunDirectory(plan.output).create()
+    make_folder(plan.output)
     for name, content in (
         ("comparison.md", markdown(plan, rows)),
         ("comparison.csv", _runs_csv(rows)),

@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 from fedul_flwr.config.base import Scalar
 from fedul_flwr.config.references import load_reference
 from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.errors import UserError
 from fedul_flwr.methods import find_method
-from fedul_flwr.results.recorder import CRITERION
+from fedul_flwr.results.best_round import CRITERION, Line, best_line
 
 Name = Literal["validation", "heldout"]
-Line = Mapping[str, Any]
-"""A line of ``metrics.jsonl``."""
 
 _LOSSES = ("loss", "surrogate_loss", "heldout_loss", "validation_loss")
 
@@ -56,12 +54,8 @@ class Criterion:
 
         It is None if no round was measured. Of equal rounds a run keeps the first.
         """
-        key = CRITERION[self.selection]
-        known = [line for line in lines if _is_finite(line, self.key) and _is_finite(line, key)]
-        if not known:
-            return None
-        best = known[-1] if key == "round" else min(known, key=lambda line: float(line[key]))
-        return int(best["round"]), float(best[self.key])
+        best = best_line([line for line in lines if _is_finite(line, self.key)], self.selection)
+        return None if best is None else (int(best["round"]), float(best[self.key]))
 
 
 def make_criterion(name: Name, own: RunConfig, trial: RunConfig) -> Criterion:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from fedul_flwr.config.renamed import current_names
+from fedul_flwr.data.safe_files import write_atomically
 from fedul_flwr.errors import UserError
 from fedul_flwr.experiments.matrix import Size
 from fedul_flwr.experiments.metrics import metrics_of
@@ -23,7 +24,6 @@ from fedul_flwr.experiments.trial import (
     changes_text,
     digest,
 )
-from fedul_flwr.results.records import write_atomically
 from fedul_flwr.results.store import SUMMARY
 
 Result = Mapping[str, Any]

@@ -16,6 +16,7 @@ from fedul_flwr.experiments.trial import (
     starting_config,
     write_reason,
 )
+from fedul_flwr.results.run_claim import HeldError, refuse_held
 from fedul_flwr.results.summary import duration, percent
 
 Simulate = Callable[[RunConfig, str], None]
@@ -52,6 +53,7 @@ def run_trials(
         title = f"trial {list(results).index(trial.key) + 1} of {len(results)}: {trial.title}"
         began = time.monotonic()
         try:
+            refuse_held(trial.directory)
             remove_reason(trial)
             simulate(starting_config(trial), title + _time_left(todo[position:], seconds))
             result = results[trial.key] = read_trial(trial)
@@ -61,7 +63,7 @@ def run_trials(
             )
             measured = "test error" if trial.trains else "error of labels"
             say(f"{trial.title}: {measured} {percent(result.metric('test_error'))}")
-        except KeyboardInterrupt:
+        except (KeyboardInterrupt, HeldError):
             results[trial.key] = read_trial(trial)
             save(list(results.values()))
             raise

@@ -11,7 +11,8 @@ import numpy as np
 
 from fedul_flwr.config.run_config import LAST_MODEL, RunConfig, resolve
 from fedul_flwr.errors import UserError
-from fedul_flwr.experiments.criterion import Line, is_diverged
+from fedul_flwr.experiments.criterion import is_diverged
+from fedul_flwr.results.best_round import Line
 from fedul_flwr.results.store import ENVIRONMENT, SUMMARY, RunDirectory
 
 Lines = Sequence[Line]

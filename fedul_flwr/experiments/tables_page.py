@@ -8,6 +8,7 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
+from fedul_flwr.data.safe_files import write_atomically
 from fedul_flwr.errors import UserError
 from fedul_flwr.experiments.matrix import SIZES, Size
 from fedul_flwr.experiments.metrics import METRICS
@@ -22,7 +23,6 @@ from fedul_flwr.experiments.table_file import Table, read_table, table_names
 from fedul_flwr.experiments.table_plan import Device, plan_column
 from fedul_flwr.experiments.text_table import markdown_table, markdown_text
 from fedul_flwr.experiments.trial import Key
-from fedul_flwr.results.records import write_atomically
 
 PAGE = Path("docs/tables.md")
 """The page, from the working directory."""

@@ -6,6 +6,7 @@ import csv
 import io
 from collections.abc import Iterable, Mapping, Sequence
 
+from fedul_flwr.data.csv_cells import write_cell
 from fedul_flwr.results.summary import print_wide
 
 Lines = Iterable[Iterable[str]]
@@ -45,5 +46,7 @@ def csv_text(lines: Iterable[Mapping[str, object]]) -> str:
     out = io.StringIO()
     writer = csv.DictWriter(out, first, lineterminator="\n")
     writer.writeheader()
-    writer.writerows([first, *others])
+    for line in (first, *others):
+        cells = line.items()
+        writer.writerow({k: write_cell(v) if isinstance(v, str) else v for k, v in cells})
     return out.getvalue()

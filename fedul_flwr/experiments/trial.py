@@ -18,10 +18,12 @@ from fedul_flwr.config.run_config import (
     default_flat,
     resolve,
 )
+from fedul_flwr.data.safe_files import write_atomically
 from fedul_flwr.engine.simulate import plan_rounds
 from fedul_flwr.errors import UserError
 from fedul_flwr.methods import find_method
-from fedul_flwr.results.records import Run, number, read_config, read_run, write_atomically
+from fedul_flwr.results.records import Run, number, read_config, read_run
+from fedul_flwr.results.run_claim import refuse_held
 from fedul_flwr.results.store import CONFIG, ERROR, SUMMARY, RunDirectory
 
 Status = Literal["finished", "failed", "interrupted", "to do"]
@@ -175,6 +177,7 @@ def prepare_directory(directory: Path, file: str, identity: str) -> bool:
     mark = directory / file
     outdated = directory.exists() and not (mark.exists() and mark.read_text() == identity)
     if outdated:
+        refuse_held(directory)
         shutil.rmtree(directory)
     directory.mkdir(parents=True, exist_ok=True)
     write_atomically(mark, identity)

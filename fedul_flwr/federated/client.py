@@ -7,6 +7,7 @@ model.
 
 from __future__ import annotations
 
+import json
 import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -19,7 +20,7 @@ from flwr.common import NDArrays
 from flwr.common import Scalar as FlowerScalar
 
 from fedul_flwr.config.node_config import NodeConfig
-from fedul_flwr.config.run_config import RunConfig
+from fedul_flwr.config.run_config import RunConfig, parse_flat
 from fedul_flwr.data.content import Content, Value
 from fedul_flwr.data.seeds import stream
 from fedul_flwr.data.types import Arrays
@@ -138,8 +139,7 @@ class MethodClient(NumPyClient):
         found = self.state.values(messages.SETUP)
         if not found:
             raise UserError(
-                f"Client {self.node.partition_id} has no setup of this run, or has lost it: the "
-                "server has to send it first."
+                "It has no setup of this run, or has lost it: the server has to send it first."
             )
         return found
 
@@ -215,16 +215,31 @@ class MethodClient(NumPyClient):
         known = self.state.values(messages.SETUP)
         if told.pop(messages.SETUP_BEFORE, False) and (not known or known.get(messages.FORGETFUL)):
             told[messages.FORGETFUL] = True
+        if self.node.data:
+            wanted = parse_flat(json.loads(str(told[messages.SETTINGS])))
+            self.node.check_run(wanted)
         self.state.set_values(messages.SETUP, told)
-        if "memory" in told:  # a simulation that resumes may have state there
-            own = Path(str(told["memory"])) / str(self.node.partition_id)
-            self.state = self.state.within(own)
+        # A simulation that resumes may have state there.
+        self.state = self.state.within(state_directory(told, self.node))
 
     def _kept_variates(self) -> dict[str, Value]:
         """With SCAFFOLD: the rounds whose variates this client has."""
         if self.settings.base != "scaffold":
             return {}
         return {KEPT_ROUNDS: kept_rounds(self.state.load(CONTROL, sys.maxsize))}
+
+
+def state_directory(setup: Mapping[str, Any], node: NodeConfig) -> Path | None:
+    """Directory that keeps a simulated client's state; a node with own data keeps it in memory.
+
+    Parameters
+    ----------
+    setup : the setup from phase ``setup``. It comes from the server, which must not name a path on
+        an owner's machine.
+    """
+    if node.data or "memory" not in setup:
+        return None
+    return Path(str(setup["memory"])) / str(node.partition_id)
 
 
 @lru_cache(maxsize=2)

@@ -17,6 +17,7 @@ from fedul_flwr.config.semi import SamplingSettings, StageSettings
 from fedul_flwr.data.content import Content, count, number, numbers
 from fedul_flwr.data.set_check import ILL_CONDITIONED, stacked_rank
 from fedul_flwr.errors import BadMessageError, UserError
+from fedul_flwr.federated.blame import called, own_words
 from fedul_flwr.federated.registry import ClientRef, ClientRegistry, ClientReport
 
 
@@ -68,12 +69,14 @@ class SetAdmission(ClientPolicy):
         if not isinstance(condition, float) or not isinstance(reason, str):
             raise BadMessageError("its verdict on its sets is missing")
         report.condition_number = condition if np.isfinite(condition) else None
-        report.reason = reason
+        report.reason = own_words(reason) if reason else ""
         if self.options.share_priors:
             report.priors = self._priors(answer).tolist()
             report.set_sizes = [int(size) for size in numbers(answer, "set-sizes")]
+            if min(report.set_sizes, default=0) < 0 or sum(report.set_sizes) != report.num_points:
+                raise BadMessageError("the sizes of its sets are not those of its points")
         if report.reason:
-            text = f"Client {report.id} cannot take part: {report.reason}."
+            text = f"{called('Client', report.id, report.name)} cannot take part: {report.reason}."
             if self.options.on_refusal == "stop":
                 raise UserError(text)
             log(WARNING, text)
@@ -124,6 +127,8 @@ class LabeledClients(ClientPolicy):
     def accept(self, report: ClientReport, answer: Content) -> None:
         """Take how many labels a client has."""
         report.num_labeled = count(answer, "num-labeled")
+        if report.num_points is not None and report.num_labeled > report.num_points:
+            raise BadMessageError("it announced more labels than points")
 
     def changed(self, answers: Mapping[int, Content]) -> None:
         """Remember who has labels.

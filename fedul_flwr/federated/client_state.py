@@ -6,11 +6,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import cast
 
-import numpy as np
 from flwr.app import ArrayRecord, ConfigRecord, RecordDict
 
 from fedul_flwr.data.content import Value
+from fedul_flwr.data.safe_files import make_folder, save_arrays
 from fedul_flwr.data.types import Arrays
+from fedul_flwr.errors import UserError
 from fedul_flwr.federated.messages import to_arrays, to_record
 
 
@@ -36,7 +37,7 @@ class ClientState:
         """This client's own directory in a simulation; ``None`` on a device."""
         return self._directory
 
-    def within(self, directory: Path) -> ClientState:
+    def within(self, directory: Path | None) -> ClientState:
         """The same state with its arrays in ``directory``."""
         return ClientState(self._records, directory)
 
@@ -69,13 +70,9 @@ class ClientState:
         if self._directory is None:
             self.set_ephemeral(name, arrays)
             return
-        from safetensors.numpy import save_file
-
-        self._directory.mkdir(parents=True, exist_ok=True)
-        file = self._file(name, server_round)
-        partial = file.with_suffix(".partial")
-        save_file({key: np.asarray(array, order="C") for key, array in arrays.items()}, partial)
-        partial.replace(file)
+        make_folder(self._directory)
+        # Not synced: hundreds of clients would wait for the disk in every round.
+        save_arrays(self._file(name, server_round), arrays, sync=False)
 
     def ephemeral(self, name: str) -> Arrays:
         """Arrays stored in Flower's state, in a simulation too, never in a file; {} if none."""
@@ -104,7 +101,12 @@ class ClientState:
 
 
 def _mapped_arrays(file: Path) -> Arrays:
-    from safetensors.torch import load_file  # on devices there are no files, nor need for torch
+    # On devices there are no files, nor need for torch.
+    from safetensors import SafetensorError
+    from safetensors.torch import load_file
 
     # Torch's loader maps the file into memory, copy on write; numpy's loader reads all of it.
-    return {name: tensor.numpy() for name, tensor in load_file(file).items()}
+    try:
+        return {name: tensor.numpy() for name, tensor in load_file(file).items()}
+    except (OSError, SafetensorError) as error:
+        raise UserError(f"{file} is damaged: begin the run anew in another output.") from error

@@ -59,6 +59,20 @@ class UpdateCodec:
             If the reply is invalid; the client counts as failed.
         """
 
+    def keeps(self, reply: Message) -> bool:
+        """Whether something of a decoded reply is kept even if its update is not used."""
+        del reply
+        return False
+
+    def keep(self, client: ClientRef, reply: Message) -> None:
+        """Keep what later rounds need of a decoded reply; it has passed all other checks.
+
+        Raises
+        ------
+        ValueError, BadMessageError
+            If it cannot be kept; the client counts as failed.
+        """
+
     def model(self, reply: Message) -> Arrays:
         """The model that a client returned, by name, from its decoded reply."""
         return to_arrays(cast(ArrayRecord, reply.content[ARRAYS]))

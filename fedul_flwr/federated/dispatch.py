@@ -108,8 +108,9 @@ def _discreetly(answer: Answer) -> Answer:
             print(f"{who}: {error}", file=sys.stderr, flush=True)
             known = isinstance(error, OwnDataError)
             problem = "cannot use its data or node config" if known else "failed"
-            # Flower sends only this text, and logs the whole chain of errors on the device.
-            raise UserError(f"{who} {problem}; its own log says why.") from error
+            # Flower sends only this text, and logs the whole chain of errors on the device. The
+            # server says which client it comes from.
+            raise UserError(f"The client {problem}; its own log says why.") from error
 
     return guarded
 

@@ -7,10 +7,11 @@ from collections.abc import Iterable
 from itertools import groupby
 from typing import Any
 
-from flwr.app import Error, Message, RecordDict
+from flwr.app import Message, RecordDict
 from flwr.serverapp import Grid
 
 from fedul_flwr.errors import BadMessageError
+from fedul_flwr.federated.blame import VerdictError
 from fedul_flwr.federated.flower_internals import ErrorCode, HttpGrid, make_message
 from fedul_flwr.federated.packing import pack, unpack
 
@@ -95,12 +96,12 @@ class PromptGrid(GridProxy):
         return replies
 
 
-def registered(grid: Grid) -> set[int]:
-    """Connected nodes that were registered at the SuperLink by name.
+def owner_names(grid: Grid) -> dict[int, str]:
+    """Names of the connected nodes that were registered at the SuperLink by name.
 
     A SuperNode without a key gets a new id at each start, and has no name.
     """
-    return {node.node_id for node in grid.get_nodes() if node.name}
+    return {node.node_id: node.name for node in grid.get_nodes() if node.name}
 
 
 class PackingGrid(PromptGrid):
@@ -133,10 +134,8 @@ def _unpacked(reply: Message) -> Message:
     try:
         reply.content = unpack(reply.content)
     except BadMessageError as error:
-        reason = f"Node {reply.metadata.src_node_id}: {error}"
-        return make_message(
-            reply.metadata, error=Error(ErrorCode.REPLY_MESSAGE_UNAVAILABLE, reason)
-        )
+        judged = VerdictError(ErrorCode.REPLY_MESSAGE_UNAVAILABLE, str(error))
+        return make_message(reply.metadata, error=judged)
     return reply
 
 

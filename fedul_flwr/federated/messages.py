@@ -22,9 +22,15 @@ MODEL, OTHER = "model", "other"
 WEIGHT, NORMALIZER = "num-examples", "normalizer"
 """Metrics of an update: number of points, which is its weight, and FedNova's a_i."""
 
+NUM_POINTS = "num-points"
+"""Value of a client's answer to phase ``setup``: its number of points. No later count is above."""
+
 DESCRIBE, SETUP = "describe", "setup"
 """Phases before round 1: a client says which one it is; it gets the setup and registers. A client
 stores the setup under the name of its phase."""
+
+SETTINGS = "settings"
+"""Value of phase ``setup``: the run's settings, flat, as JSON."""
 
 SETUP_BEFORE, FORGETFUL = "setup-before", "forgetful"
 """Value of phase ``setup`` if the server has sent this client a setup before, and the value that a

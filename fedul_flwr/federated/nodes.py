@@ -4,18 +4,27 @@ from __future__ import annotations
 
 import json
 import time
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from logging import WARNING
+from typing import cast
 
 from flwr.common import log
 from flwr.serverapp import Grid
 
 from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.data.content import Content, count, number
-from fedul_flwr.errors import UserError
-from fedul_flwr.federated.messages import DESCRIBE
+from fedul_flwr.errors import BadMessageError, UserError
+from fedul_flwr.federated.blame import about, called
+from fedul_flwr.federated.grid import owner_names
+from fedul_flwr.federated.messages import DESCRIBE, SETTINGS
 from fedul_flwr.federated.phases import run_phase
+
+MOST_ASKED = 11
+"""Most nodes that are asked, before the setup, how many there are: a majority of them is enough."""
+NUM_PARTITIONS, OWN_DATA = "num-partitions", "own-data"
+"""Values of a node's answer that must be the same for all."""
 
 
 @dataclass(frozen=True)
@@ -37,7 +46,7 @@ def setup_content(
     height, width, channels = data.image_shape
     content = Content(
         values={
-            "settings": json.dumps(settings.to_flat(), sort_keys=True),
+            SETTINGS: json.dumps(settings.to_flat(), sort_keys=True),
             "height": height,
             "width": width,
             "channels": channels,
@@ -48,55 +57,113 @@ def setup_content(
     return content
 
 
-def find_nodes(grid: Grid, settings: RunConfig) -> tuple[list[int], bool]:
+def find_nodes(grid: Grid, settings: RunConfig) -> tuple[dict[int, int | None], bool]:
     """Wait for the nodes of the run; returns them, and whether they bring their own data.
 
-    A simulation is still registering nodes when the server app starts, so the first node is asked
-    for their number. On a device it comes from ``num-partitions`` of the node config; without that
-    all connected nodes take part.
+    Each node comes with the number of its client, ``None`` if it was not asked or another node says
+    that it runs the same client.
+
+    A simulation is still registering nodes when the server app starts, so the nodes that are there
+    are asked for their number. On a device it comes from ``num-partitions`` of the node config;
+    without that all connected nodes take part. No single node decides: most of up to
+    :data:`MOST_ASKED` do, and :func:`refuse_odd` finds those who say something else.
 
     Raises
     ------
     UserError
         If no node connects within ``connect-timeout``, or none answers; with
-        ``on-client-failure = "stop"`` also if there are fewer than announced, or the first one
-        fails.
+        ``on-client-failure = "stop"`` also if there are fewer than announced, or one of those that
+        were asked fails.
     """
     deadline = time.monotonic() + settings.connect_timeout
     nodes = _wait_for_nodes(grid, 1, deadline)
     if not nodes:
         raise UserError(_too_few(0, 1, settings))
-    answer = _first_answer(grid, nodes, settings)
-    expected = number(answer, "num-partitions")
-    nodes = _wait_for_nodes(grid, max(expected, 1), deadline)
-    if len(nodes) < max(expected, 1):
+    asked = nodes[:MOST_ASKED]
+    claims = _claims(grid, asked, settings)
+    nodes = _wait_for_nodes(grid, _expected(claims), deadline)
+    if others := [node for node in nodes if node not in asked][: MOST_ASKED - len(claims)]:
+        claims |= _claims(grid, others, settings)
+        nodes = _wait_for_nodes(grid, _expected(claims), deadline)
+    if not claims:
+        raise UserError("No client has said who it is.")
+    expected = _expected(claims)
+    if len(nodes) < expected:
         text = _too_few(len(nodes), expected, settings)
         if settings.on_client_failure == "stop" or not nodes:
             raise UserError(text)
         log(WARNING, "%s The run starts with them; others may join later.", text)
-    return nodes, bool(answer.values.get("own-data"))
+    told = {node: number(answer, "partition-id") for node, answer in claims.items()}
+    times = Counter(told.values())
+    clear = {node: client for node, client in told.items() if times[client] == 1}
+    return {node: clear.get(node) for node in nodes}, bool(_common(OWN_DATA, claims))
 
 
-def _first_answer(grid: Grid, nodes: Sequence[int], settings: RunConfig) -> Content:
-    """The first node's answer; if it is unusable, that of another node, all asked at once.
+def _claims(grid: Grid, nodes: Sequence[int], settings: RunConfig) -> dict[int, Content]:
+    """What ``nodes`` say of themselves and of the run; waits for ``connect-timeout / 2``."""
+    contents = dict.fromkeys(nodes, Content())
+    phase = run_phase(grid, contents, DESCRIBE, settings.connect_timeout / 2, _check_answer)
+    names = owner_names(grid)
+    for node, reason in {**phase.failures, **phase.refusals}.items():
+        who = called("Node", node, names.get(node, ""))
+        if settings.on_client_failure == "stop":
+            raise UserError(about(who, reason))
+        log(WARNING, "%s does not say who it is: %s", who, reason)
+    return phase.answers
 
-    Each of the two attempts waits for at most ``connect-timeout / 2``.
+
+def _expected(claims: Mapping[int, Content]) -> int:
+    """Number of nodes to wait for, at least 1."""
+    return max(1, int(_common(NUM_PARTITIONS, claims))) if claims else 1
+
+
+def _common(key: str, answers: Mapping[int, Content]) -> int | bool:
+    """The value of ``key`` that most of ``answers`` have; of equally frequent ones the smallest.
+
+    A ``num-partitions`` of 0 leaves the number open and does not count where others name one.
     """
-    for asked in (nodes[:1], nodes[1:]):
-        contents = dict.fromkeys(asked, Content())
-        phase = run_phase(grid, contents, DESCRIBE, settings.connect_timeout / 2, _check_answer)
-        for node, reason in {**phase.failures, **phase.refusals}.items():
-            if settings.on_client_failure == "stop":
-                raise UserError(f"The first client failed: {reason}")
-            log(WARNING, "Node %s does not say who it is: %s", node, reason)
-        if phase.answers:
-            return phase.answers[min(phase.answers)]
-    raise UserError("No client has said who it is.")
+    found = [answer.values[key] for answer in answers.values()]
+    known = [value for value in found if value] if key == NUM_PARTITIONS else found
+    votes = Counter(cast(list[int], known or found))
+    return min(votes, key=lambda value: (-votes[value], value))
+
+
+def refuse_odd(answers: Mapping[int, Content]) -> dict[int, str]:
+    """Nodes whose ``num-partitions`` or ``own-data`` differs from that of most, and how.
+
+    Parameters
+    ----------
+    answers : to phase ``setup``, by node, at least one.
+    """
+    odd: dict[int, str] = {}
+    for key in (NUM_PARTITIONS, OWN_DATA):
+        common = _common(key, answers)
+        for node, answer in answers.items():
+            value = answer.values[key]
+            if value != common and (key == OWN_DATA or value):
+                odd[node] = (
+                    f"it says {key} = {json.dumps(value)}, and most say {json.dumps(common)}"
+                )
+    return odd
 
 
 def _check_answer(node: int, answer: Content) -> None:
     del node
-    count(answer, "num-partitions")
+    check_claim(answer)
+
+
+def check_claim(answer: Content) -> None:
+    """Check what a node says of itself and of the run.
+
+    Raises
+    ------
+    BadMessageError
+        If its number, the number of clients, or whether it has own data is missing.
+    """
+    count(answer, "partition-id")
+    count(answer, NUM_PARTITIONS)
+    if not isinstance(answer.values.get(OWN_DATA), bool):
+        raise BadMessageError(f"A message came with no valid {OWN_DATA}.")
 
 
 def _wait_for_nodes(grid: Grid, count: int, deadline: float) -> list[int]:

@@ -116,6 +116,7 @@ class PartsCodec(UpdateCodec):
         self._helpers_of, self._on_update = helpers_of, on_update
         self.parts: Parts = {}
         self._sent: dict[int, dict[str, Arrays]] = {}
+        self._decoded: dict[int, tuple[int, Parts]] = {}
 
     def encode(
         self,
@@ -151,7 +152,7 @@ class PartsCodec(UpdateCodec):
         return RecordDict({ARRAYS: ArrayRecord(), CONFIG: told, **records})
 
     def decode(self, client: ClientRef, reply: Message, record: RoundRecord) -> None:
-        """Apply a client's differences to the parts it was sent; store the result in the cache."""
+        """Apply a client's differences to the parts it was sent."""
         if is_stale(reply):
             return
         number, content = client.partition_id, reply.content
@@ -165,11 +166,9 @@ class PartsCodec(UpdateCodec):
             returned[part] = decode(to_arrays(content.array_records[part]), parts[part])
         if not all(np.isfinite(array).all() for array in flatten(returned).values()):
             raise ValueError("its update is not finite")
-        self._on_update(number, parts | returned)
         for part in returned:
             record.nonzero_up[part] += _count_changed(returned[part], parts[part])
-        self.cache.save(number, record.round, parts | returned)
-        del self._sent[number]
+        self._decoded[number] = record.round, parts | returned
         metrics = MetricRecord(dict(content.metric_records[METRICS]))
         metrics.pop(STALE)  # must not be averaged with the metrics
         reply.content = RecordDict(
@@ -180,11 +179,30 @@ class PartsCodec(UpdateCodec):
             }
         )
 
+    def keeps(self, reply: Message) -> bool:
+        """The parts of every client that has some, for the next differences and for helpers."""
+        return not is_stale(reply)
+
+    def keep(self, client: ClientRef, reply: Message) -> None:
+        """Store the parts that a client has now."""
+        del reply
+        number = client.partition_id
+        if number in self._decoded:  # else it holds none
+            server_round, parts = self._decoded[number]
+            self._on_update(number, parts)
+            self.cache.save(number, server_round, parts)
+            del self._sent[number]
+
+    @property
+    def received(self) -> Mapping[int, Parts]:
+        """The parts that clients have returned in this round, by client."""
+        return {client: parts for client, (_, parts) in self._decoded.items()}
+
     def forget_silent(self) -> None:
-        """Drop cached parts of clients that did not answer: they may or may not have new ones."""
+        """Drop cached parts of clients without a valid reply: they may or may not have new ones."""
         for client in self._sent:
             self.cache.forget(client)
-        self._sent = {}
+        self._sent, self._decoded = {}, {}
 
     def model(self, reply: Message) -> Arrays:
         """The model from a client's parts; those that clients do not return are the server's."""

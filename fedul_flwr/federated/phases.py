@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from flwr.app import Message, Metadata
@@ -10,6 +10,7 @@ from flwr.serverapp import Grid
 
 from fedul_flwr.data.content import Content
 from fedul_flwr.errors import BadMessageError
+from fedul_flwr.federated.blame import failure_reason, printable
 from fedul_flwr.federated.messages import from_records, payload_bytes, phase_messages
 
 Check = Callable[[int, Content], None]
@@ -22,7 +23,11 @@ NO_ANSWER = "no answer"
 
 @dataclass
 class Phase:
-    """Answers of an extra phase by node id, and reasons of failure for all other nodes."""
+    """Answers of an extra phase by node id, and reasons of failure for all other nodes.
+
+    Reasons are printable (:mod:`fedul_flwr.federated.blame`): ``failures`` of nodes that did not
+    answer or reported an error, ``refusals`` of those whose answer is not what it must be.
+    """
 
     answers: dict[int, Content] = field(default_factory=dict)
     failures: dict[int, str] = field(default_factory=dict)
@@ -31,10 +36,24 @@ class Phase:
     bytes_up: int = 0
 
 
-def replies_to(sent: Iterable[Metadata], replies: Iterable[Message]) -> Iterator[Message]:
-    """Those of ``replies`` that answer one of the messages ``sent``, not an earlier one."""
-    numbers = {metadata.message_id for metadata in sent}
-    return (reply for reply in replies if reply.metadata.reply_to_message_id in numbers)
+def replies_to(
+    sent: Sequence[Metadata], replies: Iterable[Message]
+) -> Iterator[tuple[int, Message]]:
+    """Those of ``replies`` that answer one of the messages ``sent``, each with the node asked.
+
+    A reply to an earlier message is left out, and one from another node than was asked: no node can
+    answer for another. Errors about a node may come from the SuperLink.
+    """
+    asked = {metadata.message_id: metadata.dst_node_id for metadata in sent}
+    numbered = len(asked) == len(sent)
+    nodes = {metadata.dst_node_id for metadata in sent}
+    for reply in replies:
+        number, source = reply.metadata.reply_to_message_id, reply.metadata.src_node_id
+        if number not in asked:
+            continue
+        node = asked[number] if numbered else source
+        if node in nodes and (source == node or reply.has_error()):
+            yield node, reply
 
 
 def run_phase(
@@ -53,32 +72,21 @@ def run_phase(
     phase = Phase()
     messages = phase_messages(name, contents)
     phase.bytes_down = sum(payload_bytes(message.content) for message in messages)
-    strays = []  # errors about nodes that are gone do not come from those nodes
     received = grid.send_and_receive(messages, timeout=timeout)
-    for reply in replies_to([message.metadata for message in messages], received):
-        node = reply.metadata.src_node_id
-        if reply.has_error() and node not in contents:
-            strays.append(failure_reason(reply))
-        elif reply.has_error():
-            phase.failures[node] = failure_reason(reply)
-        elif node in contents:
-            phase.bytes_up += payload_bytes(reply.content)
-            try:
-                answer = from_records(reply.content)
-                if check is not None:
-                    check(node, answer)
-                phase.answers[node] = answer
-            except BadMessageError as error:
-                phase.refusals[node] = str(error)
+    for node, reply in replies_to([message.metadata for message in messages], received):
+        if node in phase.answers or node in phase.failures or node in phase.refusals:
+            continue  # the first reply counts
+        if reply.has_error():
+            phase.failures[node] = failure_reason(reply, node)
+            continue
+        phase.bytes_up += payload_bytes(reply.content)
+        try:
+            answer = from_records(reply.content)
+            if check is not None:
+                check(node, answer)
+            phase.answers[node] = answer
+        except BadMessageError as error:
+            phase.refusals[node] = printable(str(error))
     heard = phase.answers.keys() | phase.failures.keys() | phase.refusals.keys()
-    for node in contents:
-        if node not in heard:
-            phase.failures[node] = strays.pop(0) if strays else NO_ANSWER
+    phase.failures |= {node: NO_ANSWER for node in contents if node not in heard}
     return phase
-
-
-def failure_reason(reply: Message) -> str:
-    """The last line of a failed client's error, without the text that Flower adds."""
-    lines = [line.strip() for line in str(reply.error.reason).splitlines() if line.strip()]
-    text = lines[-1] if lines else "unknown error"
-    return text.replace("Exception ClientAppException occurred. Message: ", "").removesuffix("'>")

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from logging import INFO, WARNING
 
 from flwr.common import log
 from flwr.serverapp import Grid
 
 from fedul_flwr.config.run_config import RunConfig
-from fedul_flwr.data.content import Content, count, number
+from fedul_flwr.data.content import Content, number
 from fedul_flwr.errors import UserError
-from fedul_flwr.federated.grid import registered
+from fedul_flwr.federated.blame import called
+from fedul_flwr.federated.grid import owner_names
 from fedul_flwr.federated.messages import DESCRIBE, SETUP, SETUP_BEFORE
+from fedul_flwr.federated.nodes import check_claim, refuse_odd
 from fedul_flwr.federated.phases import NO_ANSWER, run_phase
 from fedul_flwr.federated.registry import ClientRef, ClientRegistry
 from fedul_flwr.federated.round_record import RoundLog
@@ -26,7 +28,8 @@ class Registration:
     settings : the run's settings.
     registry : where clients are kept.
     rounds : where failures are counted.
-    nodes : node ids that take part in round 1; others may join later.
+    nodes : nodes that take part in round 1, with the clients that they say they run, as
+        :func:`fedul_flwr.federated.nodes.find_nodes` returns them; others may join later.
     setup : content of phase ``setup``.
 
     Attributes
@@ -39,18 +42,19 @@ class Registration:
         settings: RunConfig,
         registry: ClientRegistry,
         rounds: RoundLog,
-        nodes: Iterable[int],
+        nodes: Mapping[int, int | None],
         setup: Content,
     ) -> None:
         self.nodes = list(nodes)
+        self._claimed = nodes
         self._settings, self._registry, self._rounds = settings, registry, rounds
         self._setup = setup
         self._refused: set[int] = set()
         """Connected nodes that were refused; they are asked again only after a reconnect."""
         self._holders: dict[int, int] = {}
         """Refused nodes, each with the node that has its partition; retried once that leaves."""
-        self._named: set[int] = set()
-        """All nodes so far that have a name at the SuperLink."""
+        self._named: dict[int, str] = {}
+        """Names at the SuperLink, of all nodes so far that have one."""
 
     def update(self, grid: Grid) -> None:
         """Register clients: all nodes in the first round, later those that joined or failed."""
@@ -61,16 +65,26 @@ class Registration:
 
     def register_all(self, grid: Grid) -> None:
         """Send the setup to all nodes, and register those whose answers are accepted."""
-        self._named = registered(grid)
+        self._named = owner_names(grid)
         everyone = dict.fromkeys(self.nodes, self._setup)
         phase = run_phase(grid, everyone, SETUP, self._settings.round_timeout, _check_answer)
-        self._rounds.fail_phase(phase, {})
-        nodes = self._by_partition(phase.answers)
+        self._rounds.fail_phase(phase, {node: self._first_called(node) for node in self.nodes})
+        answers = self._agreeing(phase.answers)
+        nodes = self._by_partition(answers)
         refused = self._registry.register_all(
-            {ClientRef(partition, node): phase.answers[node] for partition, node in nodes.items()}
+            {self._client(partition, node): answers[node] for partition, node in nodes.items()}
         )
         self._refused |= {client.node_id for client in refused}
         self._rounds.record.joined = sorted(self._registry.answers)
+
+    def _agreeing(self, answers: Mapping[int, Content]) -> dict[int, Content]:
+        """Answers without those that contradict most others about the run (``num-partitions``)."""
+        odd = refuse_odd(answers) if answers else {}
+        if odd:
+            self._rounds.fail({self._first_called(node): odd[node] for node in sorted(odd)})
+            self._refused |= odd.keys()
+            self.nodes = [node for node in self.nodes if node not in odd]
+        return {node: answer for node, answer in answers.items() if node not in odd}
 
     def _by_partition(self, answers: Mapping[int, Content]) -> dict[int, int]:
         """Nodes by partition; of two nodes with the same partition the second is refused."""
@@ -98,10 +112,10 @@ class Registration:
         for client in registry.clients:
             if client.node_id not in connected and client not in registry.failed:
                 registry.failed.add(client)
-                text = f"Client {client.partition_id}: its node is not connected"
+                text = "its node is not connected"
                 if self._settings.on_client_failure == "stop":
-                    self._rounds.fail(text)
-                log(WARNING, text)
+                    self._rounds.fail({str(client): text})
+                log(WARNING, "%s: %s", client, text)
         known = {client.node_id for client in registry.clients}
         candidates = connected - self._refused - self._holders.keys()
         found = {
@@ -121,7 +135,7 @@ class Registration:
         A client may reconnect under a new node id. A registered node keeps its id, so it is never
         matched to another one.
         """
-        self._named |= registered(grid)
+        self._named |= owner_names(grid)
         answers = self._query(grid, DESCRIBE, dict.fromkeys(nodes, Content()))
         node_of = {client.partition_id: client.node_id for client in self._registry.clients}
         taken = {partition: node for partition, node in node_of.items() if node in connected}
@@ -130,21 +144,21 @@ class Registration:
             partition = number(answers[node], "partition-id")
             if partition in taken:
                 self._turn_away(node, partition, taken[partition])
-            elif partition in node_of and self._named & {node, node_of[partition]}:
-                text = "Node %s takes no part: partition-id %s is that of a node that is gone, and "
-                log(WARNING, text + "registered nodes keep theirs.", node, partition)
+            elif partition in node_of and self._named.keys() & {node, node_of[partition]}:
+                text = "%s takes no part: partition-id %s is that of a node that is gone, and "
+                log(WARNING, text + "registered nodes keep theirs.", self._called(node), partition)
                 self._refused.add(node)
             else:
                 if partition in node_of:
-                    text = "Node %s says that it is client %s, which was node %s."
-                    log(WARNING, text, node, partition, node_of[partition])
+                    text = "%s says that it is client %s, which was node %s."
+                    log(WARNING, text, self._called(node), partition, node_of[partition])
                 taken[partition] = node
-                found[node] = ClientRef(partition, node)
+                found[node] = self._client(partition, node)
         return found
 
     def _turn_away(self, node: int, partition: int, holder: int) -> None:
-        text = "Node %s takes no part: another one has its partition-id, %s."
-        log(WARNING, text, node, partition)
+        text = "%s takes no part: another one has its partition-id, %s."
+        log(WARNING, text, self._called(node), partition)
         self._holders[node] = holder
 
     def _register_later(self, grid: Grid, found: Mapping[int, ClientRef]) -> None:
@@ -173,7 +187,7 @@ class Registration:
         """
         phase = run_phase(grid, contents, name, self._settings.connect_timeout, _check_answer)
         for node, reason in {**phase.failures, **phase.refusals}.items():
-            log(WARNING, "Node %s takes no part: %s", node, reason)
+            log(WARNING, "%s takes no part: %s", self._called(node), reason)
         self._refused |= {node for node, reason in phase.failures.items() if reason == NO_ANSWER}
         self._refused |= phase.refusals.keys()
         return phase.answers
@@ -183,14 +197,27 @@ class Registration:
         partition = client.partition_id
         before = {c.node_id for c in self._registry.clients if c.partition_id == partition}
         if reason := self._registry.register(client, answer):
-            log(WARNING, "Client %s takes no part: %s", partition, reason)
+            log(WARNING, "%s takes no part: %s", client, reason)
             self._refused.add(client.node_id)
             return False
         self.nodes = [node for node in self.nodes if node not in before | {client.node_id}]
         self.nodes.append(client.node_id)
         return True
 
+    def _client(self, partition: int, node: int) -> ClientRef:
+        return ClientRef(partition, node, self._named.get(node, ""))
+
+    def _called(self, node: int) -> str:
+        return called("Node", node, self._named.get(node, ""))
+
+    def _first_called(self, node: int) -> str:
+        """A node's name before it is registered: that of its client, if no other one claims it."""
+        client = self._claimed.get(node)
+        if client is None:
+            return self._called(node)
+        return called("Client", client, self._named.get(node, ""))
+
 
 def _check_answer(node: int, answer: Content) -> None:
     del node
-    count(answer, "partition-id")
+    check_claim(answer)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from flwr.serverapp import Grid
 
@@ -11,6 +11,7 @@ from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.data.content import Content, number
 from fedul_flwr.data.seeds import stream
 from fedul_flwr.errors import BadMessageError, UserError
+from fedul_flwr.federated.blame import about, called, printable
 from fedul_flwr.federated.messages import phase_messages
 from fedul_flwr.federated.phases import run_phase
 from fedul_flwr.federated.round_record import RoundLog
@@ -18,17 +19,29 @@ from fedul_flwr.federated.round_record import RoundLog
 
 @dataclass(frozen=True, order=True)
 class ClientRef:
-    """A client and the node it runs on, ordered by partition (node ids are random)."""
+    """A client and the node it runs on, ordered by partition (node ids are random).
+
+    ``name`` is its owner's at the SuperLink, empty without one.
+    """
 
     partition_id: int
     node_id: int
+    name: str = field(default="", compare=False)
+
+    def __str__(self) -> str:
+        """``Client 3``, or ``Client 3 (st-mary)``."""
+        return called("Client", self.partition_id, self.name)
 
 
 @dataclass
 class ClientReport:
-    """A client's entry in ``federation.json``; ``None`` for values that it did not share."""
+    """A client's entry in ``federation.json``; ``None`` for values that it did not share.
+
+    ``name`` is its owner's, empty without one.
+    """
 
     id: int
+    name: str = ""
     num_points: int | None = None
     num_labeled: int | None = None
     set_sizes: list[int] | None = None
@@ -93,12 +106,13 @@ class ClientRegistry:
         """
         refused = []
         for client, answer in sorted(found.items()):
-            report = ClientReport(id=client.partition_id)
+            report = ClientReport(client.partition_id, printable(client.name, 64))
             try:
                 self._accept(report, answer)
             except BadMessageError as error:
-                report.reason = f"Client {client.partition_id}: {error}"
-                self._rounds.fail(report.reason)
+                reason = printable(str(error))
+                report.reason = about(str(client), reason)
+                self._rounds.fail({str(client): reason})
             self._note(report)
             if report.reason:
                 refused.append(client)
@@ -115,7 +129,7 @@ class ClientRegistry:
         clients, answers = self.clients, dict(self.answers)
         partition = client.partition_id
         others = [other for other in clients if other.partition_id != partition]
-        report = ClientReport(id=partition)
+        report = ClientReport(partition, printable(client.name, 64))
         try:
             if number(answer, "partition-id") != partition:
                 raise BadMessageError("its partition-id has changed")
@@ -125,7 +139,7 @@ class ClientRegistry:
                 self.answers[partition] = answer
                 self._tell()
         except UserError as error:  # before round 1 this error ends the run
-            report.reason = str(error)
+            report.reason = printable(str(error))
             self.clients, self.answers = clients, answers
             self._tell()
         self._note(report)
@@ -136,6 +150,7 @@ class ClientRegistry:
     def leave_out_failed(self) -> None:
         """Exclude failed clients that have not come back from this round."""
         self._absent = frozenset(self.failed)
+        self._rounds.record.away = [str(client) for client in sorted(self.failed)]
 
     def _note(self, report: ClientReport) -> None:
         report.status = "dropped" if report.reason else "accepted"
@@ -180,9 +195,8 @@ class ClientRegistry:
         chosen = list(clients)
         here = [client for client in chosen if client not in self._absent]
         if len(here) < len(chosen):
-            gone = next(client for client in chosen if client in self._absent)
-            text = f"Client {gone.partition_id}: it has not come back since it failed"
-            self._rounds.fail(text, len(chosen) - len(here))
+            gone = [str(client) for client in chosen if client in self._absent]
+            self._rounds.fail(dict.fromkeys(gone, "it has not come back since it failed"))
         return here
 
     # Extra phases
@@ -211,7 +225,7 @@ class ClientRegistry:
         record.down["phases"] += phase.bytes_down
         record.up["phases"] += phase.bytes_up
         self.failed.update(asked[node] for node in phase.failures)
-        self._rounds.fail_phase(phase, {node: c.partition_id for node, c in asked.items()})
+        self._rounds.fail_phase(phase, {node: str(client) for node, client in asked.items()})
         return {
             client: phase.answers[client.node_id]
             for client in sorted(contents)

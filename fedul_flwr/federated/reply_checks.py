@@ -7,17 +7,21 @@ the client.
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
-from statistics import mode
+from typing import cast
 
 import numpy as np
 from flwr.app import ArrayRecord, MetricRecord, RecordDict
 
+from fedul_flwr.data.content import LARGEST_COUNT
 from fedul_flwr.errors import BadMessageError
 from fedul_flwr.federated.aggregation import is_finite
 from fedul_flwr.federated.arrays import PlainArray, check_bytes
 from fedul_flwr.federated.messages import ARRAYS, DIAGNOSTICS, METRICS, NORMALIZER, WEIGHT
 
+LARGEST = float(np.finfo(np.float32).max)
+"""Largest metric: sums of them over clients stay finite in float64."""
 LOSS, STEPS, NUMBER = "loss", "steps", "num-"
 """Metrics: the loss; numbers of steps; prefix of the names of all other counts."""
 STARTED, ENDED = "started", "ended"
@@ -74,7 +78,8 @@ def check_all_bytes(content: RecordDict) -> None:
 
 
 def check_metrics(content: RecordDict, *, trained: bool) -> None:
-    """Check that a reply has metrics, that they are finite, and that counts are not negative.
+    """Check that a reply has metrics, that they are finite, and that counts are not negative or
+    beyond :data:`~fedul_flwr.data.content.LARGEST_COUNT`.
 
     Parameters
     ----------
@@ -101,17 +106,69 @@ def check_metrics(content: RecordDict, *, trained: bool) -> None:
         for name in names:
             if not isinstance(records[record_name].get(name), (int, float)):
                 raise BadMessageError(f"its reply has no {name}")
+    if not isinstance(metrics[WEIGHT], int):
+        raise BadMessageError(f"its {WEIGHT} is no whole number")
     if metrics[WEIGHT] != 0 and metrics.get(NORMALIZER) == 0:
         raise BadMessageError(f"its {NORMALIZER} is 0, and it has trained")
 
 
 def _check_metric(name: str, value: int | float | list[int] | list[float]) -> None:
     found = value if isinstance(value, list) else [value]
-    if not all(math.isfinite(number) for number in found):
+    if any(number != number or abs(number) == math.inf for number in found):
         raise BadMessageError(f"its {name} is not finite")
+    if any(abs(number) > LARGEST for number in found):
+        raise BadMessageError(f"its {name} is beyond float32")
     counts = name in (STEPS, NORMALIZER) or name.startswith(NUMBER)
     if counts and any(number < 0 for number in found):
         raise BadMessageError(f"its {name} is below 0")
+    if counts and any(number > LARGEST_COUNT for number in found):
+        raise BadMessageError(f"its {name} is above {LARGEST_COUNT:,}")
+
+
+def check_points(metrics: MetricRecord, announced: int) -> None:
+    """Check that a reply counts no more points than its client announced before round 1.
+
+    Raises
+    ------
+    BadMessageError
+        If it does. The text has neither number.
+    """
+    if cast(int, metrics[WEIGHT]) > announced:
+        raise BadMessageError(f"its {WEIGHT} is above the num-points that it announced")
+
+
+def check_normalizer(metrics: MetricRecord, momentum: float, most_steps: float) -> None:
+    """Check FedNova's a_i of a client that has trained: it follows from the number of steps.
+
+    Parameters
+    ----------
+    momentum : rho of the run, below 1.
+    most_steps : largest number of steps that the client can have made.
+
+    Raises
+    ------
+    BadMessageError
+        If it does not, or the number of steps is missing, below 1 or above ``most_steps``.
+    """
+    steps, found = metrics.get(STEPS), metrics.get(NORMALIZER)
+    if not isinstance(steps, (int, float)) or not isinstance(found, (int, float)):
+        raise BadMessageError(f"its reply has no {STEPS} or no {NORMALIZER}")
+    if steps < 1 or steps != int(steps):
+        raise BadMessageError(f"its {STEPS} is no whole number above 0, and it has trained")
+    if steps > most_steps:
+        raise BadMessageError(f"its {STEPS} is more than its points allow")
+    if not math.isclose(found, normalizer_of(steps, momentum), rel_tol=1e-6):
+        raise BadMessageError(f"its {NORMALIZER} does not follow from its {STEPS}")
+
+
+def normalizer_of(steps: float, momentum: float) -> float:
+    """FedNova's a_i of ``steps`` steps of SGD, (s − rho·(1 − rho^s)/(1 − rho))/(1 − rho).
+
+    It is the sum of the velocities (1 − rho^k)/(1 − rho), k = 1 … s (Wang et al. 2020, section
+    4.1), as :func:`fedul_flwr.learning.corrections.local_normalizer` adds them up.
+    """
+    rest = momentum * (1 - math.pow(momentum, steps)) / (1 - momentum)
+    return (steps - rest) / (1 - momentum)
 
 
 def form_of(metrics: MetricRecord) -> Form:
@@ -122,8 +179,32 @@ def form_of(metrics: MetricRecord) -> Form:
 
 
 def common_form(forms: Sequence[Form]) -> Form:
-    """The most frequent form, the first one on ties; ``forms`` must not be empty."""
-    return mode(forms)
+    """The most frequent form, on ties one with fewer lists; ``forms`` must not be empty."""
+    votes = Counter(forms)
+    return max(forms, key=lambda form: (votes[form], -sum(size >= 0 for _, size in form)))
+
+
+def check_clipped(update: ArrayRecord, start: ArrayRecord, norm: float) -> None:
+    """Check that a client has clipped its update to ``norm``, as ``dp.clipping = "client"`` says.
+
+    Clipping in float32 is not exact: a thousandth of ``norm`` is allowed, and the rounding of
+    ``start``'s values, to which the clipped update was added.
+
+    Raises
+    ------
+    BadMessageError
+        With both norms.
+    """
+    found = update_norm(update, start)
+    rounding = math.sqrt(
+        sum(
+            float(np.finfo(array.dtype).eps * np.linalg.norm(array.numpy().astype(np.float64))) ** 2
+            for array in start.values()
+            if np.issubdtype(np.dtype(array.dtype), np.floating)
+        )
+    )
+    if found > 1.001 * norm + rounding:
+        raise BadMessageError(f"its update has norm {found:.6g}, above dp.norm = {norm:g}")
 
 
 def update_norm(update: ArrayRecord, start: ArrayRecord) -> float:

@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from logging import WARNING
 
 from flwr.common import log
 
 from fedul_flwr.errors import UserError
+from fedul_flwr.federated.blame import about
 from fedul_flwr.federated.phases import Phase
+
+FAILED, AWAY = "failed", "away"
+"""Keys of a metrics line: names of the clients that failed in the round, or were away."""
+_MOST_NAMED = 20
+"""Most clients that one line of the log names."""
 
 
 @dataclass
@@ -20,23 +26,30 @@ class RoundRecord:
     Attributes
     ----------
     model_bytes, model_values : payload of one dense model in bytes, and its number of values.
-    clients : number of clients sampled for training.
-    failures : number of failures among them, and in extra phases.
+    asked : number of clients sampled for training.
+    clients : number of clients that took part: their replies are valid.
+    failures : number of failures among those asked, and in extra phases.
+    failed : who has failed, each with the last reason.
+    away : clients that were not connected when the round began.
     joined : partitions of the clients that joined or rejoined in this round.
     down, up : bytes to and from all clients together, by part: the name of the record of arrays
         (``model`` for the model's), ``phases``, ``evaluation``, ``other``.
     nonzero_down, nonzero_up : number of values sent because they differ from the receiver's, by
         part; counted only by methods that send sparse differences.
     metrics : means over clients, from the base.
-    heldout_loss : mean over clients, if measured.
+    heldout_loss : median over clients, if measured.
+    heldout_losses : number and held-out loss of each client that measured one.
     spans : start and end of each client's training, in seconds.
     """
 
     round: int
     model_bytes: int = 0
     model_values: int = 0
+    asked: int = 0
     clients: int = 0
     failures: int = 0
+    failed: dict[str, str] = field(default_factory=dict)
+    away: list[str] = field(default_factory=list)
     joined: list[int] = field(default_factory=list)
     down: Counter[str] = field(default_factory=Counter)
     up: Counter[str] = field(default_factory=Counter)
@@ -44,6 +57,7 @@ class RoundRecord:
     nonzero_up: Counter[str] = field(default_factory=Counter)
     metrics: dict[str, float] = field(default_factory=dict)
     heldout_loss: float | None = None
+    heldout_losses: list[tuple[int, float]] = field(default_factory=list)
     spans: list[tuple[float, float]] = field(default_factory=list)
 
     @property
@@ -75,8 +89,13 @@ class RoundRecord:
                 line[f"nonzero_{way}_percent_{part}"] = percent
         return line
 
+    def incidents(self) -> dict[str, list[str]]:
+        """The keys of a metrics line about clients that failed or were away; none without any."""
+        found = {FAILED: sorted(self.failed), AWAY: self.away}
+        return {key: names for key, names in found.items() if names}
+
     def _percent(self, amount: int, dense: int) -> float:
-        return 100 * amount / (self.clients * dense) if self.clients else 0.0
+        return 100 * amount / (self.asked * dense) if self.asked else 0.0
 
     def seconds_fit(self) -> float:
         """Seconds in which at least one client was training."""
@@ -100,24 +119,33 @@ class RoundLog:
         self.record = RoundRecord(round=rounds_done)
         self._stop = stop
 
-    def fail(self, reason: str, count: int = 1) -> None:
-        """Count ``count`` clients as failed because of ``reason``.
+    def fail(self, failures: Mapping[str, str]) -> None:
+        """Count clients as failed: a printable reason for each, by what the client is called.
 
         Raises
         ------
         UserError
             If failures stop the run.
         """
-        self.record.failures += count
-        text = f"{count} client(s) failed in round {self.record.round}: {reason.removesuffix('.')}"
-        if self._stop:
-            raise UserError(f"{text} (on-client-failure = 'continue' goes on without).")
-        log(WARNING, text)
+        self.record.failures += len(failures)
+        self.record.failed |= failures
+        alike: dict[str, list[str]] = {}
+        for who, reason in failures.items():
+            alike.setdefault(reason.removesuffix("."), []).append(who)
+        for reason, those in alike.items():
+            told = f"{len(those)} client(s) failed in round {self.record.round}: "
+            text = told + about(_enumerated(those), reason)
+            if self._stop:
+                raise UserError(f"{text} (on-client-failure = 'continue' goes on without).")
+            log(WARNING, text)
 
-    def fail_phase(self, phase: Phase, clients: Mapping[int, int]) -> None:
-        """Count the clients that failed in an extra phase; ``clients`` has partitions by node."""
-        if phase.failures:
-            self.fail(next(iter(phase.failures.values())), len(phase.failures))
-        for node, reason in phase.refusals.items():
-            name = f"Client {clients[node]}" if node in clients else f"Node {node}"
-            self.fail(reason if reason.startswith(name) else f"{name}: {reason}")
+    def fail_phase(self, phase: Phase, called: Mapping[int, str]) -> None:
+        """Count the clients that failed in an extra phase; ``called`` has their names by node."""
+        reasons = {**phase.failures, **phase.refusals}
+        if found := {called[node]: reasons[node] for node in called if node in reasons}:
+            self.fail(found)
+
+
+def _enumerated(names: Sequence[str]) -> str:
+    shown = ", ".join(names[:_MOST_NAMED])
+    return shown if len(names) <= _MOST_NAMED else f"{shown} and {len(names) - _MOST_NAMED} more"

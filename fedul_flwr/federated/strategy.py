@@ -11,6 +11,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from logging import INFO
 from pathlib import Path
+from statistics import median
 from typing import Any, cast
 
 from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
@@ -29,9 +30,16 @@ from fedul_flwr.federated.base_strategies import ROBUST, KnowsClients, refuse_to
 from fedul_flwr.federated.buffers import client_weights, strip
 from fedul_flwr.federated.client_policy import ClientPolicy
 from fedul_flwr.federated.codec import UpdateCodec
-from fedul_flwr.federated.messages import ARRAYS, NORMALIZER, payload_bytes
+from fedul_flwr.federated.messages import (
+    ARRAYS,
+    METRICS,
+    NORMALIZER,
+    NUM_POINTS,
+    payload_bytes,
+)
 from fedul_flwr.federated.registration import Registration
 from fedul_flwr.federated.registry import ClientRef, ClientRegistry, ClientReport
+from fedul_flwr.federated.reply_checks import LOSS
 from fedul_flwr.federated.round_record import RoundLog, RoundRecord
 from fedul_flwr.federated.sampled_grid import SampledGrid
 from fedul_flwr.federated.server_training import ServerTrainer
@@ -48,7 +56,8 @@ class MethodStrategy(Strategy):
     ----------
     settings : the run's settings, with ``selection`` resolved.
     base : the strategy that aggregates.
-    nodes : node ids that take part in round 1; others may join later.
+    nodes : nodes that take part in round 1, with the clients that they say they run, as
+        :func:`fedul_flwr.federated.nodes.find_nodes` returns them; others may join later.
     setup : what clients are told in phase ``setup``.
     buffers : names of arrays that are averaged but kept from the base (batch-norm statistics: an
         adaptive base could turn a variance negative).
@@ -86,7 +95,7 @@ class MethodStrategy(Strategy):
         self,
         settings: RunConfig,
         base: Strategy,
-        nodes: Iterable[int],
+        nodes: Mapping[int, int | None],
         setup: Content,
         *,
         buffers: frozenset[str] = frozenset(),
@@ -264,7 +273,7 @@ class MethodStrategy(Strategy):
         round_number = self.begin_round(server_round, arrays)
         self.registration.update(grid)
         chosen = self.before_train(round_number, arrays, grid)
-        self.record.clients = len(chosen)
+        self.record.asked = len(chosen)
         refuse_too_few(self.settings, len(chosen))
         present = self.registry.present(chosen)
         if not present:
@@ -344,14 +353,24 @@ class MethodStrategy(Strategy):
     def aggregate_evaluate(
         self, server_round: int, replies: Iterable[Message]
     ) -> MetricRecord | None:
-        """Mean held-out loss, weighted by points."""
+        """Median of the clients' held-out losses: no single client moves it at will.
+
+        It counts every client once, for their numbers of points are their own word. The base, which
+        would take a mean, is not asked.
+        """
+        del server_round
         usable = self.validator.evaluations(replies)
         if not usable:
             return None
-        metrics = self.base.aggregate_evaluate(server_round + self.round_offset, usable)
-        if metrics is not None:
-            self.record.heldout_loss = float(cast(float, metrics["loss"]))
-        return metrics
+        losses = {
+            client.partition_id: float(
+                cast(float, cast(MetricRecord, reply.content[METRICS])[LOSS])
+            )
+            for client, reply in usable
+        }
+        self.record.heldout_losses = sorted(losses.items())
+        self.record.heldout_loss = float(median(losses.values()))
+        return MetricRecord({LOSS: self.record.heldout_loss})
 
     def summary(self) -> None:
         """Log which method wraps which base."""
@@ -361,7 +380,7 @@ class MethodStrategy(Strategy):
     # Inside
 
     def _accept(self, report: ClientReport, answer: Content) -> None:
-        report.num_points = count(answer, "num-points")
+        report.num_points = count(answer, NUM_POINTS)
         self.accept_client(report, answer)
         if isinstance(self.base, KnowsClients) and not report.reason:
             self.base.check_client(report.id, answer)

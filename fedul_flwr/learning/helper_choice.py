@@ -72,6 +72,10 @@ class HelperChoice:
             raise ValueError("its model's outputs are not finite")
         self._embeddings[client] = embedding
 
+    def forget(self, client: int) -> None:
+        """Delete the embedding of ``client``, which helps nobody until it is embedded again."""
+        self._embeddings.pop(client, None)
+
     def helpers_of(self, client: int, count: int, among: Mapping[int, int]) -> list[int]:
         """The nearest other clients of those in ``among``, at most ``count``."""
         known = {other: self._embeddings[other] for other in self._embeddings if other in among}

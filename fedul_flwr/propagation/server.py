@@ -128,6 +128,7 @@ class LabelPropagation(Generic[ClientT]):
     ----------
     ask : sends a phase and collects answers.
     options : settings of the propagation.
+    announced : largest number of points in the graph by client, as it said before the first round.
     server_round : identifies the propagation for clients.
     seed : 32 bytes for the codes, if their seed is not secret.
     num_classes : number of classes K.
@@ -137,10 +138,12 @@ class LabelPropagation(Generic[ClientT]):
         self,
         ask: Ask[ClientT],
         options: XCLPSettings,
+        announced: Mapping[int, int],
         server_round: int,
         seed: bytes,
         num_classes: int,
     ) -> None:
+        self._announced = announced
         self._num_classes = num_classes
         self._ask = ask
         self._options = options
@@ -174,7 +177,7 @@ class LabelPropagation(Generic[ClientT]):
                 )
                 for client, message in messages.items()
             }
-            found = self._ask(COMPARE, contents, partial(_check_compared, server, first))
+            found = self._ask(COMPARE, contents, partial(self._check_compared, server, first))
             answers = {member.partition_id: answer.arrays for member, answer in found.items()}
             if not answers:
                 raise TooFewClientsError("No client took part in the propagation.", ())
@@ -234,6 +237,24 @@ class LabelPropagation(Generic[ClientT]):
             [member.partition_id for member in left],
         )
 
+    def _check_compared(
+        self, server: SimilarityServer, first: bool, member: ClientT, answer: Content
+    ) -> None:
+        """Refuse an invalid answer for the backend; the first one lists the labeled points.
+
+        A client may have fewer points than it announced, as some have no direction, never more: the
+        cost of a propagation was checked for the announced numbers.
+        """
+        client = member.partition_id
+        size = server.check(client, answer.arrays)
+        if size > self._announced[client]:
+            raise BadMessageError(f"Client {client} sent more points than it announced.")
+        found = answer.arrays.get(LABELED)
+        if first and (found is None or found.dtype != np.bool_ or found.shape != (size,)):
+            raise BadMessageError(
+                f"Client {client} did not say which of its {size} points it knows."
+            )
+
     def _check_share(self, rows: Mapping[int, int], member: ClientT, answer: Content) -> None:
         """Refuse an answer that is not a valid partial sum for the others' ``rows``."""
         client, share = member.partition_id, answer.arrays.get(SENT)
@@ -258,14 +279,3 @@ class LabelPropagation(Generic[ClientT]):
         if self._options.secure == "plaintext":
             return ""
         return f", {self._options.min_labeled_clients} or more of them with labels"
-
-
-def _check_compared(
-    server: SimilarityServer, first: bool, member: Participant, answer: Content
-) -> None:
-    """Refuse an invalid answer for the backend; the first one lists the labeled points."""
-    client = member.partition_id
-    size = server.check(client, answer.arrays)
-    found = answer.arrays.get(LABELED)
-    if first and (found is None or found.dtype != np.bool_ or found.shape != (size,)):
-        raise BadMessageError(f"Client {client} did not say which of its {size} points it knows.")

@@ -9,9 +9,10 @@ from pathlib import Path
 
 import numpy as np
 
+from fedul_flwr.data.csv_cells import read_cell, write_cell
+from fedul_flwr.data.safe_files import write_atomically
 from fedul_flwr.data.types import UNLABELED, Propagated
 from fedul_flwr.errors import UserError
-from fedul_flwr.results.records import write_atomically
 
 HEADER = ("name", "label", "class", "confidence")
 
@@ -31,7 +32,7 @@ def write_labels(
     writer.writerow(HEADER)
     for name, label, confidence in zip(names, found.labels, found.confidence, strict=True):
         of_class = "" if label == UNLABELED else class_names[label]
-        writer.writerow([name, label, of_class, f"{confidence:.6g}"])
+        writer.writerow([write_cell(name), label, write_cell(of_class), f"{confidence:.6g}"])
     write_atomically(path, text.getvalue())
 
 
@@ -52,4 +53,4 @@ def read_labels(path: Path) -> tuple[list[str], Propagated]:
         confidence = np.array([float(row[3]) for row in rows[1:]], dtype=np.float64)
     except (OSError, ValueError, IndexError) as error:
         raise UserError(f"{path} is no file of labels ({','.join(HEADER)}).") from error
-    return [row[0] for row in rows[1:]], Propagated(labels, confidence)
+    return [read_cell(row[0]) for row in rows[1:]], Propagated(labels, confidence)

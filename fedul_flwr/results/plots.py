@@ -103,10 +103,15 @@ def save_plots(figures: Mapping[str, Figure], directory: Path) -> list[Path]:
     Raises
     ------
     UserError
-        If they cannot be written.
+        If they cannot be written, or ``directory`` is a link: a stranger's folder could lead
+        anywhere.
     """
+    if directory.is_symlink():
+        raise UserError(f"{directory} is a link to another place: nothing is written through it.")
     try:
         directory.mkdir(parents=True, exist_ok=True)
+        for name in figures:
+            (directory / f"{name}.png").unlink(missing_ok=True)  # it may be a link, too
         return [save(figure, directory / f"{name}.png") for name, figure in figures.items()]
     except OSError as error:
         raise UserError(f"Cannot write plots to {directory}: {error.strerror or error}.") from error

@@ -16,12 +16,15 @@ from safetensors.torch import load_file
 from torch import nn
 
 from fedul_flwr.config.class_priors import checked_prior, parse_prior
+from fedul_flwr.config.own_modules import refuse_strange_modules
+from fedul_flwr.data.csv_cells import write_cell
 from fedul_flwr.data.local_data import load_images
+from fedul_flwr.data.safe_files import write_atomically
 from fedul_flwr.errors import UserError
 from fedul_flwr.learning.batches import to_input
 from fedul_flwr.learning.class_priors import estimate_prior, reweigh
 from fedul_flwr.models import build_model
-from fedul_flwr.results.records import read_config, read_summary, write_atomically
+from fedul_flwr.results.records import read_config, read_summary
 
 __all__ = ["Predictor", "load_model", "predict"]
 
@@ -132,8 +135,14 @@ class Predictor:
         return result
 
 
-def load_model(model_dir: str | Path) -> Predictor:
+def load_model(model_dir: str | Path, *, trust_modules: bool = False) -> Predictor:
     """Load the best model of the run in ``model_dir``: ``load_model(d).predict(images)``.
+
+    Parameters
+    ----------
+    model_dir : output directory of a run.
+    trust_modules : whether a module that the directory's settings name may be imported, and so run,
+        even if no run of this user on this machine has named it.
 
     Raises
     ------
@@ -151,6 +160,8 @@ def load_model(model_dir: str | Path) -> Predictor:
     name = settings.get("model")
     if not isinstance(name, str):
         raise UserError(f'{directory / "config.json"}: needs the setting "model".')
+    if not trust_modules:
+        refuse_strange_modules(directory, {"model": name}, "use --trust-modules")
     model = build_model(name, image_shape, len(class_names))
     _load_weights(model, weights, name)
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
@@ -170,6 +181,8 @@ def predict(
     output: Path | None = None,
     batch_size: int = 256,
     priors: str | None = None,
+    *,
+    trust_modules: bool = False,
 ) -> Path:
     """Label the images at ``input_path`` with the model of a run, and write a CSV file.
 
@@ -182,6 +195,7 @@ def predict(
     batch_size : number of images that the model processes at once.
     priors : class priors of these images, by which probabilities are re-weighed: K numbers
         separated by commas, or ``estimate`` to estimate them from the images and print them.
+    trust_modules : see :func:`load_model`.
 
     Returns
     -------
@@ -201,7 +215,7 @@ def predict(
         output = Path(f"{stem or 'images'}-predictions.csv")
     if output.is_dir() or not output.parent.is_dir():
         raise UserError(f"Cannot write {output}: it must be a file in an existing directory.")
-    predictor = load_model(model_dir)
+    predictor = load_model(model_dir, trust_modules=trust_modules)
     wanted = _parse_priors(priors, predictor)
     names, images = load_images(input_path, predictor.image_shape)
     probabilities = predictor.predict_proba(images, batch_size, wanted)
@@ -221,7 +235,7 @@ def _table(names: list[str], probabilities: NDArray[np.float64], classes: tuple[
     for name, row in zip(names, probabilities, strict=True):
         label = int(row.argmax())
         numbers = (f"{value:.6g}" for value in (row[label], *row))
-        writer.writerow([name, label, classes[label], *numbers])
+        writer.writerow([write_cell(name), label, write_cell(classes[label]), *numbers])
     return text.getvalue()
 
 

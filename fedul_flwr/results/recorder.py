@@ -13,14 +13,11 @@ from flwr.common import log
 
 from fedul_flwr.config.run_config import LAST_MODEL, RunConfig
 from fedul_flwr.data.types import Arrays
-from fedul_flwr.results.store import BEST_MODEL, RunDirectory
+from fedul_flwr.results.best_round import best_line
+from fedul_flwr.results.store import BEST_MODEL, HAS_STATE, RunDirectory
 from fedul_flwr.run.evaluation import Errors, Evaluator
 
 AddRound = Callable[[Mapping[str, Any]], None]
-
-CRITERION = {"validation": "validation_error", "heldout": "heldout_loss", "last": "round"}
-"""Key of a metrics line that selects the best round, by ``selection``; the smallest value is best,
-except with ``last``."""
 
 
 class Recorder:
@@ -70,12 +67,13 @@ class Recorder:
         local_models : models of the round's clients, evaluated instead with ``evaluate = "local"``.
         """
         self.wait()
+        self.directory.check()
         number = line["round"]
         local = self.settings.evaluate == "local"
         if local:  # first, because they are not saved: a run interrupted here repeats this round
             self._evaluate(dict(line), arrays, local_models)
         self.directory.save_state(number, state)
-        self.directory.save_model(LAST_MODEL, arrays, line)
+        self.directory.save_model(LAST_MODEL, arrays, {**line, HAS_STATE: bool(state)})
         self.directory.drop_states_before(number)
         self.directory.drop_client_versions(number)
         if not local:
@@ -94,15 +92,9 @@ class Recorder:
         finally:
             self._pool.shutdown()
 
-    def best(self) -> dict[str, Any] | None:
+    def best(self) -> Mapping[str, Any] | None:
         """Line of the best round so far."""
-        key = CRITERION[self.settings.selection]
-        known = [line for line in self.lines if line.get(key) is not None]
-        if not known:
-            return None
-        if key == "round":
-            return known[-1]
-        return min(known, key=lambda line: float(line[key]))  # the earliest round on ties
+        return best_line(self.lines, self.settings.selection)
 
     def _evaluate(self, line: dict[str, Any], arrays: Arrays, measured: Sequence[Arrays]) -> None:
         number = line["round"]

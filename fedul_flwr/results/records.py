@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
-import json
 import math
-import os
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -15,8 +12,10 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from fedul_flwr.config.renamed import current_names
+from fedul_flwr.config.user_files import parse_json, read_object, read_text
 from fedul_flwr.errors import UserError
 from fedul_flwr.methods import METHODS
+from fedul_flwr.results.best_round import CRITERION, best_line
 
 
 class Client(BaseModel):
@@ -114,12 +113,10 @@ class Run:
         if self.summary is not None:
             best = number(self.summary.get("best_round"))
             return None if best is None else int(best)
-        keys = {"validation": ["validation_error"], "heldout": ["heldout_loss"], "last": ["round"]}
-        automatic = ["validation_error", "heldout_loss"]
-        for key in keys.get(str(self.settings.get("selection")), automatic):
-            rounds, values = self.series(key)
-            if rounds:
-                return rounds[-1] if key == "round" else rounds[values.index(min(values))]
+        chosen = str(self.settings.get("selection"))
+        for selection in [chosen] if chosen in CRITERION else ["validation", "heldout"]:
+            if kept := best_line(self.metrics, selection):
+                return int(kept["round"])
         return None
 
 
@@ -137,25 +134,25 @@ def read_run(directory: Path) -> Run:
     if not directory.is_dir():
         raise UserError(f"{directory} is not a directory; name the output directory of a run.")
     settings, data = read_config(directory)
-    federation_json = _read_object(directory / "federation.json")
+    federation_json = read_object(directory / "federation.json")
     return Run(
         directory=directory,
         settings=settings,
         data=data,
-        metrics=_read_metrics(directory / "metrics.jsonl"),
+        metrics=read_metrics(directory / "metrics.jsonl"),
         summary=read_summary(directory),
         federation=_federation(directory / "federation.json", federation_json),
-        environment=_read_object(directory / "environment.json"),
+        environment=read_object(directory / "environment.json"),
         label=_label(settings),
-        error=(_read_text(directory / "error.txt", errors="replace") or "").strip() or None,
-        labels=_read_object(directory / "labels.json"),
+        error=(read_text(directory / "error.txt", errors="replace") or "").strip() or None,
+        labels=read_object(directory / "labels.json"),
     )
 
 
 def read_config(directory: Path) -> tuple[dict[str, Any], dict[str, Any]]:
     """Settings and data description of a run, ``config.json``."""
     path = directory / "config.json"
-    config = _read_object(path)
+    config = read_object(path)
     if config is None:
         raise UserError(f"{directory} is not the directory of a run: it holds no config.json.")
     settings, data = config.get("settings"), config.get("data")
@@ -166,7 +163,18 @@ def read_config(directory: Path) -> tuple[dict[str, Any], dict[str, Any]]:
 
 def read_summary(directory: Path) -> dict[str, Any] | None:
     """The outcome of a run, ``summary.json``; None while it is unfinished."""
-    return _read_object(directory / "summary.json")
+    return read_object(directory / "summary.json")
+
+
+def known_clients(directory: Path) -> int | None:
+    """Number of clients of a simulation, from its directory; None where it is not recorded."""
+    _, data = read_config(directory)
+    if "num_clients" in data:
+        count = data["num_clients"]
+    else:  # a run of an earlier version
+        found = (read_object(directory / "federation.json") or {}).get("clients")
+        count = len(found) if isinstance(found, list) else None
+    return count if isinstance(count, int) and count > 0 else None
 
 
 def distinct_labels(runs: Sequence[Run]) -> list[str]:
@@ -190,28 +198,6 @@ def number(value: object) -> float | None:
     return float(value)
 
 
-def write_atomically(path: Path, content: str | bytes) -> None:
-    """Write ``content``, text as UTF-8; ``path`` is always the complete old or new file.
-
-    Raises
-    ------
-    UserError
-        If the file cannot be written.
-    """
-    if isinstance(content, str):
-        # Names of classes and folders can contain lone surrogates, which UTF-8 cannot encode.
-        content = content.encode("utf-8", "replace")
-    part = path.with_name(f".{path.name}.{os.getpid()}.part")
-    try:
-        part.write_bytes(content)
-        part.replace(path)
-    except OSError as error:
-        raise UserError(f"Cannot write {path}: {error.strerror or error}.") from error
-    finally:
-        with contextlib.suppress(OSError):
-            part.unlink()
-
-
 def _label(settings: dict[str, Any]) -> str:
     method = str(settings.get("method", "run"))
     # A path of a data set is long and the same in a comparison: take its last part.
@@ -222,33 +208,18 @@ def _label(settings: dict[str, Any]) -> str:
     return " · ".join(parts)
 
 
-def _read_text(path: Path, errors: str = "strict") -> str | None:
-    try:
-        return path.read_text(encoding="utf-8", errors=errors)
-    except FileNotFoundError:
-        return None
-    except UnicodeDecodeError as error:
-        raise UserError(f"{path} is not UTF-8 text (byte {error.start}).") from error
-    except OSError as error:
-        raise UserError(f"Cannot read {path}: {error.strerror or error}.") from error
+def read_metrics(path: Path) -> list[dict[str, Any]]:
+    """The rounds in a file ``metrics.jsonl`` in their order, the last line of each round.
 
+    An incomplete last line is skipped: it is being written, or its process was killed.
 
-def _read_object(path: Path) -> dict[str, Any] | None:
-    text = _read_text(path)
-    if text is None:
-        return None
-    try:
-        value = json.loads(text)
-    except json.JSONDecodeError as error:
-        raise UserError(f"{path}, line {error.lineno}: not valid JSON ({error.msg}).") from error
-    if not isinstance(value, dict):
-        raise UserError(f"{path}, line 1: must hold a JSON object.")
-    return value
-
-
-def _read_metrics(path: Path) -> list[dict[str, Any]]:
+    Raises
+    ------
+    UserError
+        If another line is no round, with its number.
+    """
     # A line that is being written may end within a character.
-    text = _read_text(path, errors="replace") or ""
+    text = read_text(path, errors="replace") or ""
     rounds: dict[int, dict[str, Any]] = {}
     # Not splitlines(): it also splits at characters that JSON strings may contain.
     lines = text.split("\n")
@@ -256,11 +227,11 @@ def _read_metrics(path: Path) -> list[dict[str, Any]]:
         if not line.strip():
             continue
         try:
-            row = json.loads(line)
-        except json.JSONDecodeError as error:
+            row = parse_json(line, f"{path}, line {position}")
+        except UserError:
             if position == len(lines):
                 break
-            raise UserError(f"{path}, line {position}: not valid JSON ({error.msg}).") from error
+            raise
         step = row.get("round") if isinstance(row, dict) else None
         if isinstance(step, bool) or not isinstance(step, int):
             raise UserError(f'{path}, line {position}: needs an object with an integer "round".')

@@ -7,6 +7,7 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
+from fedul_flwr.data.csv_cells import read_cell
 from fedul_flwr.errors import UserError
 
 _TABLE, _TRIALS, _PICTURE = "comparison.md", "trials.csv", "comparison.png"
@@ -60,7 +61,10 @@ def read_comparison(directory: Path) -> Comparison:
         text = (directory / _TABLE).read_text(encoding="utf-8")
         with (directory / _TRIALS).open(encoding="utf-8", newline="") as file:
             trials = [
-                {words: _rounded(key, row.get(key) or "–") for key, words in _TRIAL_COLUMNS.items()}
+                {
+                    words: _rounded(key, read_cell(row.get(key) or "–"))
+                    for key, words in _TRIAL_COLUMNS.items()
+                }
                 for row in csv.DictReader(file)
             ]
         picture = directory / _PICTURE

@@ -4,23 +4,31 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from numpy.typing import NDArray
-from safetensors.numpy import load_file, save_file
 
+from fedul_flwr.config.run_config import METRICS as METRICS
+from fedul_flwr.config.user_files import read_object
+from fedul_flwr.data.safe_files import append_line, load_arrays_of, save_arrays, write_atomically
 from fedul_flwr.errors import UserError
-from fedul_flwr.results.records import write_atomically
+from fedul_flwr.results.records import read_metrics
 
 NamedArrays = Mapping[str, NDArray[Any]]
 
-CONFIG, ENVIRONMENT, METRICS = "config.json", "environment.json", "metrics.jsonl"
+CONFIG, ENVIRONMENT = "config.json", "environment.json"
 FEDERATION, SUMMARY, ERROR = "federation.json", "summary.json", "error.txt"
 BEST_MODEL = "model.safetensors"
+HAS_STATE = "has_state"
+"""Key in the header of ``last.safetensors``: whether a state of the strategy lies beside it."""
 SPLIT, LABELS = "split.npz", "labels.json"
+
+
+def state_file(round_number: int) -> str:
+    """Name of the file with a strategy's state after a round."""
+    return f"state-{round_number}.safetensors"
 
 
 class RunDirectory:
@@ -28,26 +36,30 @@ class RunDirectory:
 
     Files are replaced atomically, so a reader or a resumed run sees the complete old or new file.
     A run resumes from ``last.safetensors``, whose header has its round.
+
+    Parameters
+    ----------
+    check : raises an error if the directory is no longer this run's.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, check: Callable[[], None] = lambda: None) -> None:
         self.path = path
+        self.check = check
 
-    def create(self) -> None:
-        """Create the directory if necessary; delete the error of an earlier attempt."""
-        try:
-            self.path.mkdir(parents=True, exist_ok=True)
-            (self.path / ERROR).unlink(missing_ok=True)
-        except OSError as err:
-            raise UserError(f"Cannot write to {self.path} ({err.strerror or err}).") from err
+    def forget_error(self) -> None:
+        """Delete the error of an earlier attempt."""
+        (self.path / ERROR).unlink(missing_ok=True)
 
     def write_json(self, name: str, content: Any, *, indent: int | None = 2) -> None:
         """Replace JSON file ``name``; without ``indent`` it has one line."""
         self._replace(name, json.dumps(content, indent=indent) + "\n")
 
-    def read_json(self, name: str) -> Any:
-        """Content of JSON file ``name``."""
-        return json.loads((self.path / name).read_text())
+    def read_json(self, name: str) -> dict[str, Any]:
+        """The object in JSON file ``name``; UserError if it is missing or damaged."""
+        content = read_object(self.path / name)
+        if content is None:
+            raise UserError(f"{self.path / name} is missing.")
+        return content
 
     def write_error(self, text: str) -> None:
         """Write the sentence that says why the run ended."""
@@ -55,14 +67,11 @@ class RunDirectory:
 
     def append_metrics(self, line: Mapping[str, Any]) -> None:
         """Add a round's line to ``metrics.jsonl``."""
-        with (self.path / METRICS).open("a") as file:
-            file.write(json.dumps(dict(line)) + "\n")
+        append_line(self.path / METRICS, json.dumps(dict(line)))
 
     def read_metrics(self) -> list[dict[str, Any]]:
-        """Complete lines of ``metrics.jsonl``."""
-        path = self.path / METRICS
-        lines = path.read_text().split("\n")[:-1] if path.exists() else []
-        return [json.loads(line) for line in lines]
+        """Lines of ``metrics.jsonl`` in the order of their rounds."""
+        return read_metrics(self.path / METRICS)
 
     def keep_metrics(self, lines: list[dict[str, Any]]) -> None:
         """Replace ``metrics.jsonl`` by ``lines``."""
@@ -70,22 +79,11 @@ class RunDirectory:
 
     def save_model(self, name: str, arrays: NamedArrays, about: Mapping[str, Any]) -> None:
         """Replace model ``name``; its header gets ``about`` as JSON."""
-        partial = self.path / f".{name}.partial"
-        # (np.ascontiguousarray would turn scalars into vectors.)
-        tensors = {key: np.asarray(array, order="C") for key, array in arrays.items()}
-        save_file(tensors, partial, metadata={"fedul": json.dumps(dict(about))})
-        partial.replace(self.path / name)
+        save_arrays(self.path / name, arrays, about)
 
     def load_model(self, name: str) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
         """Arrays of model ``name``, and the content of its header."""
-        path = self.path / name
-        try:
-            arrays = load_file(path)
-            with path.open("rb") as file:
-                header = json.loads(file.read(int.from_bytes(file.read(8), "little")))
-        except (OSError, ValueError) as err:
-            raise UserError(f"{path} is missing or damaged.") from err
-        return arrays, json.loads(header.get("__metadata__", {}).get("fedul", "{}"))
+        return load_arrays_of(self.path / name)
 
     def save_state(self, round_number: int, arrays: NamedArrays) -> None:
         """Save a strategy's state after ``round_number``, if it has any.
@@ -94,18 +92,46 @@ class RunDirectory:
         the two always match.
         """
         if arrays:
-            self.save_model(f"state-{round_number}.safetensors", arrays, {"round": round_number})
+            self.save_model(state_file(round_number), arrays, {"round": round_number})
 
     def load_state(self, round_number: int) -> dict[str, NDArray[Any]]:
         """The state saved after ``round_number``; empty if there is none."""
-        name = f"state-{round_number}.safetensors"
+        name = state_file(round_number)
         return self.load_model(name)[0] if (self.path / name).exists() else {}
 
     def drop_states_before(self, round_number: int) -> None:
         """Delete states of earlier rounds."""
         for path in self.path.glob("state-*.safetensors"):
-            if path.name != f"state-{round_number}.safetensors":
+            if path.name != state_file(round_number):
                 path.unlink()
+
+    @property
+    def plots(self) -> Path:
+        """Folder of the pictures; it exists once all are drawn."""
+        return self.path / "plots"
+
+    def replace_plots(self, draw: Callable[[Path], object]) -> None:
+        """Let ``draw`` fill a folder with pictures, then replace the earlier ones by it.
+
+        Raises
+        ------
+        UserError
+            If the pictures cannot be drawn or written: the run itself is complete.
+        """
+        part = self.path / ".plots.part"
+        try:
+            for earlier in (part, self.plots):
+                shutil.rmtree(earlier, ignore_errors=True)
+            part.mkdir()
+            draw(part)
+            part.replace(self.plots)
+        except Exception as error:  # of matplotlib, its fonts, the disk
+            shutil.rmtree(part, ignore_errors=True)
+            why = str(error).strip().rstrip(".") or type(error).__name__
+            raise UserError(
+                f"The run in {self.path} is complete, but not its pictures ({why}): "
+                f"fedul-flwr run --resume {self.path} draws them."
+            ) from error
 
     @property
     def clients(self) -> Path:

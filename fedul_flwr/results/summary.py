@@ -74,10 +74,7 @@ def write_summary(
             "failures": _total(lines, "failures"),
         },
     )
-    from fedul_flwr.results.plots import draw_plots
-    from fedul_flwr.results.records import read_run
-
-    draw_plots(read_run(directory.path), directory.path / "plots")
+    draw_pictures(directory)
 
 
 def write_labeling_summary(
@@ -119,10 +116,21 @@ def write_labeling_summary(
             "failures": record.failures,
         },
     )
+    draw_pictures(directory)
+
+
+def draw_pictures(directory: store.RunDirectory) -> None:
+    """Draw the plots of a run that has its summary.
+
+    Raises
+    ------
+    UserError
+        If they cannot be drawn or written, with the command that tries again.
+    """
     from fedul_flwr.results.plots import draw_plots
     from fedul_flwr.results.records import read_run
 
-    draw_plots(read_run(directory.path), directory.path / "plots")
+    directory.replace_plots(lambda folder: draw_plots(read_run(directory.path), folder))
 
 
 def _total(lines: list[dict[str, Any]], key: str) -> Any:

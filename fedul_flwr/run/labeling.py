@@ -17,7 +17,7 @@ from fedul_flwr.learning.local import dump_arrays
 from fedul_flwr.methods import find_method
 from fedul_flwr.results import store
 from fedul_flwr.results.label_scores import score_labels
-from fedul_flwr.results.summary import write_labeling_summary
+from fedul_flwr.results.summary import draw_pictures, write_labeling_summary
 from fedul_flwr.run.setup import (
     describe,
     fresh_model,
@@ -50,7 +50,11 @@ class LabelingStrategy(MethodStrategy):
 def label(grid: Grid, settings: RunConfig, directory: store.RunDirectory) -> None:
     """Let clients label their points; write the labels' scores and other results."""
     began = time.time()
-    if settings.resume or (directory.path / store.SUMMARY).exists():
+    labeled = (directory.path / store.SUMMARY).exists()
+    if labeled and settings.resume and not directory.plots.exists():
+        draw_pictures(directory)
+        return
+    if labeled or settings.resume:
         raise UserError(
             f"{directory.path} holds a run already, and method {settings.method!r} has no rounds "
             "to go on with: name another output."

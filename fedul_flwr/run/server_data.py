@@ -37,6 +37,7 @@ class ServerData:
     client_data : folder with the simulated clients' own data, if they have their own.
     validation : rows of the training images that select the best round.
     server : rows of the training images for training at the server.
+    num_clients : number of simulated clients; ``None`` if real ones bring their own data.
     """
 
     shape: DataShape
@@ -46,19 +47,27 @@ class ServerData:
     client_data: str = ""
     validation: Ints = field(default_factory=lambda: np.empty(0, dtype=np.int64))
     server: Ints = field(default_factory=lambda: np.empty(0, dtype=np.int64))
+    num_clients: int | None = None
 
     def split_over(self, num_clients: int, settings: RunConfig) -> ServerData:
         """A copy with a simulated federation of ``num_clients``."""
         if settings.client_data:
             client_folders(settings.client_data, num_clients)
-            return replace(self._with_validation(settings), client_data=settings.client_data)
+            data = self._with_validation(settings)
+            return replace(data, client_data=settings.client_data, num_clients=num_clients)
         if self.place is None:
             raise UserError(
                 "Setting dataset = 'none' is for clients that bring their own data; "
                 "a simulation needs a data set or client-data."
             )
         split = build_split(self.place, num_clients, settings)
-        return replace(self, split=split, validation=split.validation, server=split.server)
+        return replace(
+            self,
+            split=split,
+            validation=split.validation,
+            server=split.server,
+            num_clients=num_clients,
+        )
 
     def without_split(self, settings: RunConfig) -> ServerData:
         """A copy without a federation, for clients with their own data."""

@@ -9,6 +9,7 @@ from flwr.common import log
 from flwr.serverapp import Grid
 from torch import nn
 
+from fedul_flwr.config.own_modules import remember_run
 from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.data.content import Content
 from fedul_flwr.data.label_split import LabelTruth
@@ -21,16 +22,29 @@ from fedul_flwr.methods import find_method
 from fedul_flwr.models import build_model
 from fedul_flwr.results import store
 from fedul_flwr.results.environment import describe_environment
+from fedul_flwr.results.records import known_clients
 from fedul_flwr.run.initial_weights import load_starting_weights
 from fedul_flwr.run.server_data import ServerData, open_server_data
 
 
 def open_data(
     grid: Grid, settings: RunConfig, directory: store.RunDirectory
-) -> tuple[ServerData, list[int]]:
-    """The server's data, split over the nodes if these bring none of their own; and the nodes."""
+) -> tuple[ServerData, dict[int, int | None]]:
+    """The server's data, split over the nodes if these bring none of their own; and the nodes.
+
+    Raises
+    ------
+    UserError
+        If data or nodes cannot be used, or a simulation resumes with another number of clients.
+    """
     data = open_server_data(settings)
     nodes, own_data = find_nodes(grid, settings)
+    known = known_clients(directory.path) if settings.resume and not own_data else None
+    if known not in (None, len(nodes)):
+        raise UserError(
+            f"The run in {directory.path} has {known} clients and cannot go on with {len(nodes)}: "
+            f"resume it with num-supernodes = {known}."
+        )
     data = data.without_split(settings) if own_data else data.split_over(len(nodes), settings)
     data.save_split(directory.path / store.SPLIT)
     return data, nodes
@@ -81,10 +95,12 @@ def describe(
                 "image_shape": list(data.shape.image_shape),
                 "num_classes": len(names),
                 "class_names": names,
+                "num_clients": data.num_clients,
                 "test_prior": None if prior is None else prior.tolist(),
             },
         },
     )
+    remember_run(directory.path, flat)
     arithmetic = None if model is None else _arithmetic(settings, model)
     directory.write_json(store.ENVIRONMENT, describe_environment() | {"arithmetic": arithmetic})
 

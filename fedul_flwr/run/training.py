@@ -30,20 +30,20 @@ from fedul_flwr.federated.messages import (
 )
 from fedul_flwr.federated.server_training import ServerTrainer
 from fedul_flwr.federated.strategy import MethodStrategy
-from fedul_flwr.learning.local import dump_arrays
 from fedul_flwr.learning.schedules import plateau
 from fedul_flwr.methods import find_method
 from fedul_flwr.results import store
+from fedul_flwr.results.best_round import LOSSES
 from fedul_flwr.results.label_scores import score_pseudo_labels
 from fedul_flwr.results.recorder import AddRound, Recorder
 from fedul_flwr.results.summary import write_summary
+from fedul_flwr.run.resume import is_summarised, starting_point
 from fedul_flwr.run.server_data import ServerData
 from fedul_flwr.run.setup import (
     describe,
     fresh_model,
     label_truths,
     open_data,
-    start_elsewhere,
     told,
     write_federation,
 )
@@ -78,8 +78,9 @@ def train(
     learned_from = _labeled_points(settings, data, of_server)
     evaluator = data.evaluator(settings, learned_from)
     recorder = Recorder(directory, settings, evaluator, add_round)
-    arrays, done, state = _starting_point(directory, recorder, model)
-    if done >= settings.num_rounds and _is_summarised(directory, done):
+    start = starting_point(directory, recorder, model)
+    done = start.done
+    if done >= settings.num_rounds and is_summarised(directory, done):
         raise UserError(f"{directory.path} has finished its {done} rounds; raise num-rounds.")
     strategy = strategy_class(
         settings,
@@ -90,13 +91,13 @@ def train(
         round_offset=done,
         trainer=ServerTrainer(settings, data.shape, of_server) if of_server else None,
     )
-    strategy.load_state_dict(state)
+    strategy.load_state_dict(start.state)
     describe(directory, settings, data, strategy.test_prior, model)
     try:
         if done < settings.num_rounds:  # else it was interrupted during the last evaluation
             strategy.start(
                 grid,
-                to_record(arrays),
+                to_record(start.arrays),
                 num_rounds=settings.num_rounds - done,
                 timeout=settings.round_timeout,
                 evaluate_fn=_after_round(strategy, recorder, data, watch),
@@ -143,11 +144,13 @@ def _after_round(
             **{_metric_name(strategy, key): value for key, value in record.metrics.items()},
             **_about_pseudo_labels(strategy, recorder.directory, data),
             "heldout_loss": record.heldout_loss,
+            **({LOSSES: record.heldout_losses} if record.heldout_losses else {}),
             "seconds": reached - before,
             "seconds_fit": record.seconds_fit(),
             **record.traffic(),
             "clients": record.clients,
             "failures": record.failures,
+            **record.incidents(),
         }
         if _has_rate_factor(strategy):
             line["rate_factor"] = strategy.rate_factor
@@ -274,33 +277,6 @@ def choose_selection(settings: RunConfig, can_hold_out: bool, *, has_validation:
     if chosen == "heldout" and not can_hold_out:
         raise UserError(f"Setting selection = 'heldout': {settings.method!r} has no such loss.")
     return str(chosen)
-
-
-def _starting_point(
-    directory: store.RunDirectory, recorder: Recorder, model: nn.Module
-) -> tuple[dict[str, Any], int, dict[str, Any]]:
-    """Arrays, rounds done and base's state: of the last complete round, if there is one."""
-    if not recorder.settings.resume or not (directory.path / LAST_MODEL).exists():
-        directory.keep_metrics([])
-        directory.forget_clients()
-        recorder.lines = []
-        start_elsewhere(model, recorder.settings.start_from)
-        return dump_arrays(model), 0, {}
-    arrays, line = directory.load_model(LAST_MODEL)
-    done = int(line["round"])
-    recorder.lines = [known for known in recorder.lines if known["round"] <= done]
-    directory.keep_metrics(recorder.lines)
-    state = directory.load_state(done)
-    if not recorder.lines or recorder.lines[-1]["round"] < done:
-        # The run was interrupted after training and before evaluating this round.
-        recorder.record(line, arrays, state)
-    return {name: arrays[name] for name in model.state_dict()}, done, state
-
-
-def _is_summarised(directory: store.RunDirectory, done: int) -> bool:
-    if not (directory.path / store.SUMMARY).exists():
-        return False
-    return int(directory.read_json(store.SUMMARY)["rounds"]) >= done
 
 
 def _about_prior(

@@ -28,11 +28,16 @@ runner = CliRunner()
 class FakeConfig(SimpleNamespace):
     tracking = "none"
 
+    def model_copy(self, update: dict[str, Any]) -> FakeConfig:
+        return FakeConfig(**{**vars(self), **update})
+
     def to_flat(self) -> dict[str, Any]:
         return {"method": self.method, "output": self.output}
 
 
 class FakeSuperLink:
+    home = Path("superlink")
+
     def __init__(self, keep: bool = False) -> None:
         self.keep = keep
 
@@ -171,7 +176,8 @@ def test_failure_before_a_round_leaves_the_log_only(stage: Stage, tmp_path: Path
     result = runner.invoke(app, ["run"])
     assert result.exit_code == 1
     assert "Error: No client can take part.\n" in result.stderr
-    assert sorted(p.name for p in (tmp_path / "out").iterdir()) == ["error.txt", "flower.log"]
+    names = sorted(path.name for path in (tmp_path / "out").iterdir())
+    assert names == [".lock", "error.txt", "flower.log"]
 
 
 def test_an_old_error_and_old_results_are_left_alone(stage: Stage, tmp_path: Path) -> None:
@@ -179,7 +185,7 @@ def test_an_old_error_and_old_results_are_left_alone(stage: Stage, tmp_path: Pat
     (tmp_path / "out" / "error.txt").write_text("Old.")
     stage.write = lambda output: None
     stage.outcome = RunOutcome("lost", "It died.")
-    result = runner.invoke(app, ["run"])
+    result = runner.invoke(app, ["run", "--output", "out"])
     assert "It died." in result.stderr
     assert "round 1" not in result.output
     assert (tmp_path / "out" / "metrics.jsonl").exists()

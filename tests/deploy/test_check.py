@@ -17,7 +17,8 @@ from tests.support.owner_files import write_folders, write_points, write_sets
 
 def test_unlabeled_sets(here: Path) -> None:
     write_sets(here / "ward")
-    lines = ready("fedul", **{"fedul.share-priors": True, "test-prior": "sets"})
+    shared = {"fedul.share-priors": True, "test-prior": "sets"}
+    lines = ready("fedul", f"{WHERE} allow-priors=true", **shared)
     # Singular values of [[.7, .3], [.2, .8]]: s1² + s2² = 1.26 and s1·s2 = |det| = 0.5, so
     # (s1/s2)² = (0.63 + √(0.63² − 0.25)) / (0.63 − √(0.63² − 0.25)) = 2.0266².
     assert lines[1:5] == [
@@ -106,7 +107,7 @@ def test_points_of_which_some_have_a_label(
 )
 def test_backends_of_xclp(here: Path, secure: str, shown: str, hidden: str) -> None:
     write_points(here / "ward")
-    lines = ready("xclp-predict", **{"xclp.secure": secure})
+    lines = ready("xclp-predict", f"{WHERE} allow-plaintext=true", **{"xclp.secure": secure})
     assert shown in lines
     assert hidden not in lines
     assert not any("(train)" in line for line in lines)
@@ -146,5 +147,30 @@ def test_a_method_of_ones_own_that_does_not_say_all(
     monkeypatch.setattr(MirrorClient, "register", register)
     write_sets(here / "ward")
     assert MIRROR.name == "mirror"
-    lines = ready("tests.support.own_method:MIRROR")
+    method = "tests.support.own_method:MIRROR"
+    told = refused("settings", method)
+    assert told.startswith(f"The node's owner does not allow method = {method!r}")
+    lines = ready(method, f'{WHERE} allow-methods="{method}"')
     assert f"not declared by the method: mood = '{'x' * 58}… (99 bytes)" in lines
+
+
+def test_given_limits_when_checked_then_they_are_shown_and_held(here: Path) -> None:
+    write_points(here / "ward")
+    lines = ready("xclp", f"{WHERE} min-labeled-clients=4", **{"xclp.min-labeled-clients": 4})
+    start = lines.index("Limits of this node:")
+    assert lines[start + 1 : start + 10] == [
+        "allow-methods = ''",
+        "allow-plaintext = False",
+        "allow-known-seed = False",
+        "allow-priors = False",
+        "min-labeled-clients = 4",
+        "max-codes-epsilon = 0.0",
+        "max-labels-epsilon = 0.0",
+        "max-clipping-norm = 0.0",
+        "min-noise-multiplier = 0.0",
+    ]
+    told = refused("settings", "xclp", f"{WHERE} min-labeled-clients=4")
+    assert told == (
+        "The node's owner does not allow xclp.min-labeled-clients = 3: its node config has "
+        "min-labeled-clients = 4."
+    )

@@ -94,27 +94,15 @@ def test_what_is_printed(tmp_path: Path) -> None:
     assert found == ["192.0.2.7", "127.0.0.1", "::1"]
 
 
-REACHED = (
-    "whoever reaches port 8000 of the server can start runs, and so run programs at every owner"
-)
-
-
-@pytest.mark.parametrize(
-    ("options", "warned"),
-    [
-        (ADDRESS, True),
-        (["--address", "localhost"], False),
-        (["--address", "localhost", "--listen", "0.0.0.0"], True),
-        ([*ADDRESS, "--listen", "10.0.0.7"], True),
-        ([*ADDRESS, "--listen", "127.0.0.1"], False),
-        ([*ADDRESS, "--insecure"], True),
-    ],
-)
-def test_who_can_start_runs(tmp_path: Path, options: list[str], warned: bool) -> None:
+@pytest.mark.parametrize("options", [ADDRESS, ["--address", "localhost"], [*ADDRESS, "--insecure"]])
+def test_given_any_address_when_written_then_runs_start_on_the_server_alone(
+    tmp_path: Path, options: list[str]
+) -> None:
     done = run(tmp_path / "c", *TWO, *options)
     assert done.exit_code == 0, done.output
-    warnings = [line for line in done.stdout.splitlines() if REACHED in line]
-    assert warnings == [f"WARNING: {REACHED} (see README.md)."] * warned
+    assert "Runs start on the server alone, by the user who runs the SuperLink" in done.stdout
+    assert "RUNS_FROM='here'" in (tmp_path / "c" / "server" / "server.env").read_text()
+    assert "the user who runs it, on this machine" in (tmp_path / "c" / "README.md").read_text()
 
 
 def test_behind_a_proxy(tmp_path: Path) -> None:

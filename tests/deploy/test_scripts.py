@@ -35,10 +35,9 @@ esac
 def programs(tmp_path: Path) -> Path:
     """An environment of Python with Flower's programs."""
     (tmp_path / "my venv" / "bin").mkdir(parents=True)
-    for name in ("flower-superlink", "flower-supernode", "fedul-flwr"):
-        program = tmp_path / "my venv" / "bin" / name
-        program.write_text(PROGRAM)
-        program.chmod(0o755)
+    program = tmp_path / "my venv" / "bin" / "fedul-flwr"
+    program.write_text(PROGRAM)
+    program.chmod(0o755)
     return tmp_path / "my venv"
 
 
@@ -66,7 +65,14 @@ def run(script: Path, *words: str, **environment: str) -> subprocess.CompletedPr
     return subprocess.run(command, cwd="/", env=env, capture_output=True, text=True, check=False)
 
 
-def arguments(done: subprocess.CompletedProcess[str]) -> list[str]:
+def arguments(done: subprocess.CompletedProcess[str], program: str) -> list[str]:
+    """What Flower's program is told."""
+    words = all_arguments(done)
+    assert words[:3] == ["deploy", "start", program]
+    return words[3:]
+
+
+def all_arguments(done: subprocess.CompletedProcess[str]) -> list[str]:
     assert done.returncode == 7, done.stderr  # of the program itself
     return [line[1:-1] for line in done.stdout.splitlines() if line.startswith("<")]
 
@@ -82,7 +88,7 @@ def test_the_superlink(secure: Path, programs: Path) -> None:
     server = secure / "server"
     fill(server / "server.env", VENV=programs)
     done = run(server / "start-superlink.sh", NO_PROXY="10.0.0.1")
-    parsed = _parse_args_run_superlink().parse_args(arguments(done))
+    parsed = _parse_args_run_superlink().parse_args(arguments(done, "superlink"))
     assert (parsed.host, parsed.port) == ("127.0.0.1", 9123)
     assert (parsed.insecure, parsed.enable_supernode_auth) == (False, True)
     for name, value in (("ca", "ssl_ca_certfile"), ("server", "ssl_certfile")):
@@ -97,12 +103,33 @@ def test_the_superlink(secure: Path, programs: Path) -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("value", "option"), [("here", []), ("anywhere", ["--runs-from-anywhere"])]
+)
+def test_given_who_may_start_runs_when_started_then_the_superlink_is_told(
+    secure: Path, programs: Path, value: str, option: list[str]
+) -> None:
+    server = secure / "server"
+    fill(server / "server.env", VENV=programs, RUNS_FROM=value)
+    told = arguments(run(server / "start-superlink.sh"), "superlink")
+    assert told[: told.index("--host")] == option
+
+
+def test_given_nonsense_about_who_may_start_runs_when_started_then_it_is_refused(
+    secure: Path, programs: Path
+) -> None:
+    server = secure / "server"
+    fill(server / "server.env", VENV=programs, RUNS_FROM="all")
+    words = f"RUNS_FROM = all in {server}/server.env must be here or anywhere"
+    assert words in refused(server / "start-superlink.sh", PATH="/usr/bin:/bin")
+
+
 def test_a_supernode(secure: Path, programs: Path, tmp_path: Path) -> None:
     owner, data = secure / "owners" / "owner-1", tmp_path / "it's data=of $HOME, a `ward`"
     data.mkdir()
     fill(owner / "node.env", VENV=programs, DATA=data, LABELS=tmp_path / "l.csv", PORT=9095)
     done = run(owner / "start-supernode.sh")
-    parsed = _parse_args_run_supernode().parse_args(arguments(done))
+    parsed = _parse_args_run_supernode().parse_args(arguments(done, "supernode"))
     assert (parsed.superlink, parsed.port) == ("localhost:9123", 9095)
     assert parsed.root_certificates == str(owner / "ca.pem")
     assert parsed.auth_supernode_private_key == str(owner / "node.key")
@@ -124,13 +151,13 @@ def test_data_are_checked_as_the_supernode_would_use_them(
     known.touch()
     values = {"DATA": tmp_path, "FORMAT": "files", "KNOWN_LABELS": known, "PORT": 9095}
     fill(owner / "node.env", VENV=programs, **values)
-    checked = arguments(run(owner / "check-data.sh"))
+    checked = all_arguments(run(owner / "check-data.sh"))
     assert checked[:3] == ["deploy", "check", "--node-config"]
     assert parse_config_args([checked[3]]) == {
         **{"data": str(tmp_path), "format": "files", "known-labels": str(known)},
         **{"partition-id": 1, "num-partitions": 2},
     }
-    used = arguments(run(owner / "start-supernode.sh"))[-1]
+    used = all_arguments(run(owner / "start-supernode.sh"))[-1]
     assert used == checked[3]
 
 
@@ -141,7 +168,7 @@ def test_settings_are_read_where_the_caller_is(
     fill(owner / "node.env", VENV=programs, DATA=tmp_path)
     done = run(owner / "check-data.sh", "-c", "run.toml")
     assert done.stdout.startswith("in /;")  # where it was called
-    assert arguments(done)[4:] == ["-c", "run.toml"]
+    assert all_arguments(done)[4:] == ["-c", "run.toml"]
 
 
 def test_a_folder_may_be_moved(
@@ -150,7 +177,7 @@ def test_a_folder_may_be_moved(
     owner = tmp_path / "elsewhere"
     (written() / "owners" / "owner-0").rename(owner)
     fill(owner / "node.env", VENV=programs, DATA=tmp_path, PORT=9094)
-    called = arguments(run(owner / "start-supernode.sh"))
+    called = arguments(run(owner / "start-supernode.sh"), "supernode")
     assert str(owner / "node.key") in called
     assert called[-1] == f'data="{tmp_path}" partition-id=0 num-partitions=2'
 
@@ -158,7 +185,7 @@ def test_a_folder_may_be_moved(
 def test_without_tls(plain: Path, programs: Path, tmp_path: Path) -> None:
     fill(plain / "server/server.env", VENV=programs)
     server = run(plain / "server/start-superlink.sh")
-    parsed = _parse_args_run_superlink().parse_args(arguments(server))
+    parsed = _parse_args_run_superlink().parse_args(arguments(server, "superlink"))
     assert (parsed.insecure, parsed.enable_supernode_auth, parsed.ssl_certfile) == (
         True,
         False,
@@ -166,7 +193,7 @@ def test_without_tls(plain: Path, programs: Path, tmp_path: Path) -> None:
     )
     fill(plain / "owners/owner-0/node.env", VENV=programs, DATA=tmp_path, PORT=9094)
     node = run(plain / "owners/owner-0/start-supernode.sh")
-    named = _parse_args_run_supernode().parse_args(arguments(node))
+    named = _parse_args_run_supernode().parse_args(arguments(node, "supernode"))
     assert (named.insecure, named.root_certificates) == (True, None)
     for done in (server, node):
         assert done.stderr.startswith("WARNING: without encryption and authentication")
@@ -198,7 +225,7 @@ def refused(script: Path, *words: str, **environment: str) -> str:
         ({"PORT": ""}, "PORT =  in {owner}/node.env must be a number"),
         ({"PORT": "80a"}, "PORT = 80a in {owner}/node.env must be a number"),
         ({"VENV": "venv"}, "VENV = venv in {owner}/node.env is no absolute path"),
-        ({"VENV": "/absent"}, "flower-supernode was not found: name the environment"),
+        ({"VENV": "/absent"}, "fedul-flwr was not found: name the environment"),
     ],
 )
 def test_what_an_owner_has_to_put_right(
@@ -281,6 +308,9 @@ def test_units_and_containers(secure: Path, plain: Path) -> None:
             assert shell == "/bin/sh"
             assert Path(script).parent == Path("/opt/fedul") / name
             assert (unit.parent / Path(script).name).is_file()
+            # It can write to its own folder and nowhere else.
+            limits = {"ProtectSystem": "strict", "ReadWritePaths": f"/opt/fedul/{name}"}
+            assert limits.items() <= dict(parser["Service"]).items()
         for compose in folder.rglob("compose.yaml"):
             ((_, service),) = yaml.safe_load(compose.read_text())["services"].items()
             (command,) = service["command"]

@@ -5,8 +5,11 @@ Every message has a process of its own there; most of the time goes into startin
 
 from __future__ import annotations
 
+import http.client
+import os
 import re
 import shutil
+import ssl
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -20,6 +23,7 @@ from fedul_flwr.deploy.init import plan, write
 from tests.end_to_end.test_ray import text
 from tests.support.deployment import RUN_SECONDS, START_SECONDS, Deployment
 from tests.support.learnable_owners import NO_DATA, found_in, write_sets
+from tests.support.other_user import as_other_user
 from tests.support.patience import wait_for_end
 from tests.support.runs import last_model, metrics, own_data_app, summary, train
 from tests.support.watched_app import RECORDED, SPOILED, make_app, recorded
@@ -66,6 +70,28 @@ def test_strangers_are_refused(deployment: Deployment, owners: list[Path], tmp_p
     assert "Failed to activate SuperNode" in others.said("node-0")
 
 
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can act as another user")
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # a fork beside threads
+def test_given_another_user_when_it_submits_a_run_then_the_superlink_refuses(
+    deployment: Deployment,
+) -> None:
+    port = deployment.ports[0]
+    assert as_other_user(lambda: status_of(port, "/v1/control/start-run")) == 403
+    # The paths that SuperNodes use are open; what they do not understand they refuse themselves.
+    assert as_other_user(lambda: status_of(port, "/v1/fleet/activate-node")) not in (0, 403, 404)
+    assert status_of(port, "/v1/control/start-run") not in (0, 403, 404)
+
+
+def status_of(port: int, path: str) -> int:
+    trusting = ssl._create_unverified_context()
+    connection = http.client.HTTPSConnection("127.0.0.1", port, timeout=20, context=trusting)
+    try:
+        connection.request("POST", path)
+        return connection.getresponse().status
+    finally:
+        connection.close()
+
+
 def test_nothing_but_the_model_leaves_an_owner_though_the_superlink_dies(
     deployment: Deployment, owners: list[Path], app: Path, tmp_path: Path
 ) -> None:
@@ -108,15 +134,17 @@ def test_a_run_goes_on_without_those_who_fail_and_with_those_who_come(
     deployment.wait_for("run", r"\[ROUND 2/4\].*Sampled", RUN_SECONDS)
     deployment.wait_for("node-0", r"\[RUN [^]]*\].*Receiving: train.*" * 2, RUN_SECONDS)
     deployment.kill("node-0")
-    deployment.wait_for("run", r"failed in round 2: Error: Node Unavailable", RUN_SECONDS)
+    deployment.wait_for(
+        "run", r"failed in round 2: Client 0[^:]*: Error: Node Unavailable", RUN_SECONDS
+    )
     deployment.start_node(0, owners[0])
     said = deployment.wait(run)
     found = metrics(tmp_path / "there")
     assert (found[0]["clients"], found[0]["failures"]) == (2, 0), said
     assert "Only 2 of 3 nodes connected within connect-timeout = 20 s" in said
     assert "clients that have joined: 2" in said
-    assert "1 client(s) failed in round 2: Client 1: its update is not finite" in said
-    assert (found[1]["clients"], found[1]["failures"]) == (3, 2)
+    assert "1 client(s) failed in round 2: Client 1 (owner-1): its update is not finite" in said
+    assert (found[1]["clients"], found[1]["failures"]) == (1, 2)
     assert re.search(r"Round [34]: clients that have joined: 0", said)
     assert (found[3]["clients"], found[3]["failures"]) == (3, 0)
     assert all(np.isfinite(array).all() for array in last_model(tmp_path / "there").values())

@@ -106,7 +106,7 @@ def test_a_node_that_is_killed_while_points_are_compared(tmp_path: Path) -> None
         deployment.wait_for_messages(LOST, ANSWER)
         deployment.kill(f"node-{LOST}")
         said = deployment.wait(run)
-    assert "1 client(s) failed in round 0: Error: Node Unavailable" in said
+    assert "Error: Node Unavailable" in said
     in_the_clear(settings, tmp_path, 4, **losing(SETUP, LOST))
     assert written(tmp_path / "there") == written(tmp_path / "here"), said
     assert sorted(written(tmp_path / "there")) == ["0.csv", "1.csv", "3.csv"]

@@ -36,7 +36,7 @@ def test_a_failing_run_costs_no_other_and_all_others_have_the_numbers_of_the_in_
     assert done.returncode == 1, done.stdout + done.stderr
     warned = "Warning: The runs do not share their data splits, points-per-client differs"
     assert warned in done.stderr
-    refused = "Client 0 cannot take part: it has 5 sets, fewer than the 10 classes."
+    refused = 'Client 0 cannot take part: it says "it has 5 sets, fewer than the 10 classes".'
     assert f"Failed: five sets, seed 0: {refused}" in done.stdout
     assert "Traceback" not in done.stdout + done.stderr
     assert done.stdout.count("Starting Flower's simulation") == 1

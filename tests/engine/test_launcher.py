@@ -266,9 +266,12 @@ def wait_for(condition: Callable[[], bool], seconds: float = 60) -> None:
 def test_no_start_is_a_user_error(
     monkeypatch: pytest.MonkeyPatch, started: Callable[[], set[int]], tmp_path: Path
 ) -> None:
-    monkeypatch.setattr("fedul_flwr.engine.superlink._PROGRAM", "raise SystemExit('no luck')")
+    monkeypatch.setattr("fedul_flwr.engine.superlink._PROGRAM", "no.luck")
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    with pytest.raises(UserError, match=r"exit code 1(?s:.*)no luck"), LocalSuperLink():
+    with (
+        pytest.raises(UserError, match=r"exit code 1(?s:.*)No module named 'no'"),
+        LocalSuperLink(),
+    ):
         pass
     assert list(tmp_path.glob("fedul-*")) == []
 

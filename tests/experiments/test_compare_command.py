@@ -155,6 +155,7 @@ def test_given_simulations_then_they_share_a_superlink_and_a_dead_one_is_replace
 
     class FakeSuperLink:
         code: int | None = None
+        home = Path("superlink")
 
         def __enter__(self) -> Self:
             links.append(self)

@@ -12,6 +12,7 @@ from flwr.serverapp import Grid
 
 from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.data.content import Content, count, number, numbers
+from fedul_flwr.engine.in_process import FIRST_NODE_ID
 from fedul_flwr.errors import BadMessageError, UserError
 from tests.support.runs import MeddlingGrid, as_error, metrics, train
 
@@ -22,10 +23,10 @@ QUICK: dict[str, Any] = {
 
 
 def failing(change: Callable[[Message], Message]) -> Callable[[Grid], Grid]:
-    """The first node's hello is another."""
+    """The first node's answer to ``describe`` is another."""
 
     def meddle(call: int, replies: list[Message]) -> list[Message]:
-        return [change(reply) for reply in replies] if call == 0 else replies
+        return [change(replies[0]), *replies[1:]] if call == 0 else replies
 
     return lambda grid: MeddlingGrid(grid, meddle)
 
@@ -38,7 +39,7 @@ def silent_about_itself(reply: Message) -> Message:
 @pytest.mark.parametrize(
     ("change", "reason"),
     [
-        (lambda reply: as_error(reply, "disk full"), "disk full"),
+        (lambda reply: as_error(reply, "disk full"), 'it says "disk full"'),
         (silent_about_itself, "A message came with no valid num-partitions."),
     ],
 )
@@ -47,7 +48,7 @@ def test_the_first_node_fails(
 ) -> None:
     with pytest.raises(UserError) as error:
         train(settings(**QUICK), 3, wrap_grid=failing(change))
-    assert str(error.value) == f"The first client failed: {reason}"
+    assert str(error.value) == f"Node {FIRST_NODE_ID}: {reason}"
     # Another one knows as well how many there are.
     config = settings(**QUICK, on_client_failure="continue")
     directory = train(config, 3, wrap_grid=failing(change))

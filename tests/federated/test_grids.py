@@ -17,7 +17,7 @@ from fedul_flwr.federated import grid as grids
 from fedul_flwr.federated.client import MethodClient
 from fedul_flwr.federated.client_state import ClientState
 from fedul_flwr.federated.dispatch import make_client_app
-from fedul_flwr.federated.grid import GridProxy, PackingGrid, PromptGrid, for_devices, registered
+from fedul_flwr.federated.grid import GridProxy, PackingGrid, PromptGrid, for_devices, owner_names
 from fedul_flwr.federated.messages import from_records, phase_messages
 from fedul_flwr.federated.packing import PACKED
 from fedul_flwr.federated.registry import ClientRef
@@ -195,9 +195,7 @@ def test_what_cannot_be_unpacked_is_an_error_of_the_same_node(wire: WireGrid) ->
     for reply in wire.replies.values():
         reply.content[PACKED] = ArrayRecord({"x": Array(np.zeros(1))})
     (reply,) = PackingGrid(wire).pull_messages(ids)
-    assert reply.error.reason == (
-        f"Node {FIRST_NODE_ID}: its packed arrays are not in the format of this app"
-    )
+    assert reply.error.reason == "its packed arrays are not in the format of this app"
     assert reply.metadata.src_node_id == FIRST_NODE_ID
     assert [reply.metadata.reply_to_message_id] == ids
 
@@ -209,7 +207,7 @@ def test_grids_of_devices_pack(wire: WireGrid, monkeypatch: pytest.MonkeyPatch) 
 
 def test_nodes_with_a_name_are_registered(clock: Clock) -> None:
     grid = PromptGrid(SlowGrid([], clock))
-    assert registered(grid) == {1}
+    assert owner_names(grid) == {1: "north"}
     members = [ClientRef(0, 2), ClientRef(1, 1)]
-    assert registered(SampledGrid(grid, members)) == {1}
-    assert registered(SampledGrid(grid, members[:1])) == set()
+    assert owner_names(SampledGrid(grid, members)) == {1: "north"}
+    assert owner_names(SampledGrid(grid, members[:1])) == {}

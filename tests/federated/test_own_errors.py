@@ -15,17 +15,17 @@ from fedul_flwr.config.run_config import RunConfig, resolve
 from fedul_flwr.data.content import Content
 from fedul_flwr.engine.in_process import FIRST_NODE_ID, InProcessGrid, task_identity
 from fedul_flwr.errors import UserError
+from fedul_flwr.federated.blame import failure_reason
 from fedul_flwr.federated.client import MethodClient
 from fedul_flwr.federated.dispatch import make_client_app
 from fedul_flwr.federated.messages import phase_messages
 from fedul_flwr.federated.nodes import DataShape, setup_content
-from fedul_flwr.federated.phases import failure_reason
 from tests.support.owner_files import CLASSES, NO_DATA, PRIORS, write_points, write_sets
 from tests.support.runs import train
 
 SECRETS = ("january", "0.7", "0.3", "1.25", "cyst", "scan-7", "clinic", "/")
 """Parts of the data and their places; "/" is in every path."""
-UNUSABLE = "Client 2 cannot use its data or node config; its own log says why."
+UNUSABLE = "The client cannot use its data or node config; its own log says why."
 
 
 @pytest.fixture(autouse=True)
@@ -75,7 +75,7 @@ def test_bad_files_stay_at_home(
     reply = ask(plan(method, tmp_path), {"data": str(folder)})
     assert str(reply.error.reason) == UNUSABLE
     assert not any(secret in str(reply.error) for secret in SECRETS)
-    assert failure_reason(reply) == UNUSABLE
+    assert failure_reason(reply, FIRST_NODE_ID) == f'it says "{UNUSABLE[:-1]}"'
     (line,) = [line for line in capfd.readouterr().err.splitlines() if line.startswith("Client 2:")]
     assert logged in line
 
@@ -121,7 +121,7 @@ def test_errors_that_nobody_thought_of_stay_at_home(
     own = {"data": str(write_points(tmp_path / "clinic"))}
     broken = failing(KeyError("cyst"))
     reply = ask(plan("xclp", tmp_path), own, broken)
-    assert str(reply.error.reason) == "Client 2 failed; its own log says why."
+    assert str(reply.error.reason) == "The client failed; its own log says why."
     assert "Client 2: 'cyst'\n" in capfd.readouterr().err
     # What a protocol refuses is no secret, and the server has to know it.
     told = failing(UserError("The server sent no step of a comparison."))
@@ -150,7 +150,8 @@ def test_a_run_ends_with_that_sentence(
     config = settings(**NO_DATA, method=method)
     with pytest.raises(UserError) as error:
         train(config, 1, client_app=make_client_app(build))
-    assert "Client 0 cannot use its data or node config; its own log says why" in str(error.value)
+    said = 'Client 0: it says "The client cannot use its data or node config; its own log says why"'
+    assert said in str(error.value)
     written = [file for file in Path(config.output).rglob("*") if file.is_file()]
     assert written
     for file in written:

@@ -84,7 +84,7 @@ def test_a_round_with_a_failure_leaves_the_model(settings: Settings) -> None:
     assert [line["failures"] for line in metrics(directory)] == [0, 1, 0]
     found = summary(directory)
     assert (found["rounds"], found["releases"]) == (3, 2)
-    with pytest.raises(UserError, match=r"^1 client\(s\) failed in round 2: no connection"):
+    with pytest.raises(UserError, match=r'round 2: Client 1: it says "no connection"'):
         train(settings(**QUICK, **SERVER), 3, **lossy)
 
 

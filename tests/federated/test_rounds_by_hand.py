@@ -59,9 +59,10 @@ def grid() -> InProcessGrid:
 def strategy_of(settings: Settings, offset: int = 0, **options: Any) -> MethodStrategy:
     config = settings(method="supervised", **options)
     built = MethodStrategy(
-        config, build_base(config), [], Content(), buffers=BUFFERS, round_offset=offset
+        config, build_base(config), {}, Content(), buffers=BUFFERS, round_offset=offset
     )
     built.registry.clients = [ClientRef(client, FIRST_NODE_ID + client) for client in range(3)]
+    built.registry.answers = dict.fromkeys(range(3), Content(values={"num-points": 1000}))
     return built
 
 
@@ -140,8 +141,9 @@ def test_a_method_is_told_the_model_of_the_round_and_the_weights_of_the_replies(
     settings: Settings, grid: InProcessGrid
 ) -> None:
     config = settings(method="supervised", client_weights="examples")
-    strategy = Noting(config, build_base(config), [], Content(), buffers=BUFFERS)
+    strategy = Noting(config, build_base(config), {}, Content(), buffers=BUFFERS)
     strategy.registry.clients = strategy_of(settings).registry.clients
+    strategy.registry.answers = strategy_of(settings).registry.answers
     a_round(strategy, grid)
     assert strategy.told == (1, strategy.global_arrays, grid)
     assert strategy.noted == [(1000, 3.0), (1001, 1.0)]
@@ -254,7 +256,9 @@ def losses(messages: list[Message], figures: list[tuple[float, int]]) -> list[Me
     ]
 
 
-def test_held_out_losses_are_averaged_over_points(settings: Settings, grid: InProcessGrid) -> None:
+def test_the_held_out_loss_is_the_median_over_clients_whatever_points_they_claim(
+    settings: Settings, grid: InProcessGrid
+) -> None:
     strategy = strategy_of(settings, offset=2, selection="heldout", validation_fraction=0.0)
     strategy.plateau_config = {"rate-factor": 0.5}
     strategy.begin_round(1, to_record(MODEL))
@@ -268,15 +272,21 @@ def test_held_out_losses_are_averaged_over_points(settings: Settings, grid: InPr
             {"own": 1, "rate-factor": 0.5, "server-round": 3}
         )
     assert strategy.record.down == {"evaluation": 3 * (BYTES + 3 * 8)}
-    replies = losses(messages, [(2.0, 3), (6.0, 1), (0.0, 0)])  # the last has held out nothing
-    heard, plain = [], strategy.base.aggregate_evaluate
-    strategy.base.aggregate_evaluate = lambda number, usable: (  # type: ignore[method-assign]
-        heard.append((number, len(list(usable)))) or plain(number, usable)  # type: ignore[func-returns-value]
-    )
-    metrics = strategy.aggregate_evaluate(1, replies)
-    assert metrics == MetricRecord({"loss": 3.0})  # (3·2 + 6)/4
-    assert strategy.record.heldout_loss == 3.0
-    assert heard == [(3, 2)]
+    metrics = strategy.aggregate_evaluate(1, losses(messages, [(2.0, 3), (6.0, 1), (-1e30, 900)]))
+    assert metrics == MetricRecord({"loss": 2.0})  # the middle one of -1e30, 2 and 6
+    assert strategy.record.heldout_loss == 2.0
+    assert strategy.record.heldout_losses == [(0, 2.0), (1, 6.0), (2, -1e30)]
+
+
+def test_who_has_held_out_nothing_has_no_part_in_the_held_out_loss(
+    settings: Settings, grid: InProcessGrid
+) -> None:
+    strategy = strategy_of(settings, selection="heldout", validation_fraction=0.0)
+    strategy.begin_round(1, to_record(MODEL))
+    messages = by_node(strategy.configure_evaluate(1, to_record(MODEL), ConfigRecord(), grid))
+    strategy.aggregate_evaluate(1, losses(messages, [(2.0, 3), (6.0, 1), (0.0, 0)]))
+    assert strategy.record.heldout_loss == 4.0  # the median of two is their mean
+    assert strategy.record.heldout_losses == [(0, 2.0), (1, 6.0)]
 
 
 def test_without_held_out_points_there_is_no_loss(settings: Settings, grid: InProcessGrid) -> None:

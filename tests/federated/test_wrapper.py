@@ -306,7 +306,7 @@ def test_a_finished_run_does_not_resume(settings: Settings) -> None:
 
 def test_results_are_never_overwritten(settings: Settings) -> None:
     directory = train(settings(**QUICK), 2)
-    before = {file: file.read_bytes() for file in directory.glob("*.*")}
+    before = {file: file.read_bytes() for file in directory.glob("[!.]*.*")}
     with pytest.raises(UserError, match="holds a run already"):
         settings(**QUICK, output=str(directory))
-    assert {file: file.read_bytes() for file in directory.glob("*.*")} == before
+    assert {file: file.read_bytes() for file in directory.glob("[!.]*.*")} == before

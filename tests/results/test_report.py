@@ -3,6 +3,7 @@ from __future__ import annotations
 import base64
 import html
 import json
+import os
 import re
 import shutil
 import subprocess
@@ -408,3 +409,31 @@ def test_nothing_is_wider_than_a_phone(tmp_path: Path, kind: str) -> None:
     assert title is not None
     assert title[1] == "400 wide, 0 broken"
     assert "CONSOLE" not in done.stderr
+
+
+def test_given_plots_that_are_a_link_when_reported_then_nothing_is_written_through_it(
+    tmp_path: Path,
+) -> None:
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    directory = write_run(tmp_path / "run")
+    shutil.rmtree(directory / "plots", ignore_errors=True)
+    (directory / "plots").symlink_to(elsewhere)
+    with pytest.raises(UserError, match="plots is a link to another place"):
+        report([directory])
+    assert list(elsewhere.iterdir()) == []
+
+
+def test_given_a_page_or_picture_that_is_a_link_when_reported_then_its_target_is_unchanged(
+    tmp_path: Path,
+) -> None:
+    secret = tmp_path / "secret"
+    secret.write_text("mine")
+    directory = write_run(tmp_path / "run")
+    (directory / "plots").mkdir(exist_ok=True)
+    for name in ("report.html", "plots/error.png", f".report.html.{os.getpid()}.part"):
+        (directory / name).unlink(missing_ok=True)
+        (directory / name).symlink_to(secret)
+    report([directory])
+    assert secret.read_text() == "mine"
+    assert not (directory / "report.html").is_symlink()

@@ -139,7 +139,7 @@ def test_sets_survive_a_resume(settings: Settings) -> None:
 def hearing(settings: Settings, **options: Any) -> FedUL:
     """FedUL's server side before it has heard a client; two classes."""
     config = settings(**QUICK, **{"test_prior": "sets", **options})
-    return FedUL(config, FedAvg(), [], Content(values={"class-names": ["a", "b"]}))
+    return FedUL(config, FedAvg(), {}, Content(values={"class-names": ["a", "b"]}))
 
 
 def verdict(reason: str = "", **more: Any) -> Content:

@@ -124,7 +124,8 @@ class Parties:
 
     def propagation(self, server_round: int = 1) -> LabelPropagation:
         options = self.settings[XCLPSettings]
-        return LabelPropagation(self.ask, options, server_round, SEED, self.classes)
+        announced = {number: len(found) for number, found in enumerate(self.labels)}
+        return LabelPropagation(self.ask, options, announced, server_round, SEED, self.classes)
 
     def propagate(self, *, withheld: int | None = None) -> dict[int, Propagated]:
         """Labels and confidences of all points of every client that is left."""

@@ -1,0 +1,127 @@
+"""Limits that a data owner sets in its node config; its client refuses a run beyond them."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import Field
+
+from fedul_flwr.config.base import Settings
+from fedul_flwr.config.fedul import AdmissionSettings
+from fedul_flwr.config.privacy import DPSettings
+from fedul_flwr.config.run_config import RunConfig
+from fedul_flwr.config.semi import XCLPSettings
+from fedul_flwr.errors import UserError
+from fedul_flwr.methods import METHODS, find_method
+
+NotNegative = Annotated[float, Field(ge=0)]
+Rule = tuple[bool, str, str]
+
+
+class OwnerLimits(Settings):
+    """The least that a run must do for the privacy of an owner's data.
+
+    The server chooses a run's settings. The client checks them against these limits before it sends
+    anything about its data. They apply to nodes with own data.
+    """
+
+    allow_methods: str = ""
+    """Names of the allowed methods, separated by commas; empty allows every built-in one. A method
+    of somebody's own is allowed by its name `package.module:NAME`."""
+    allow_plaintext: bool = False
+    """Whether `xclp.secure = "plaintext"` is allowed, which shows the server all codes."""
+    allow_known_seed: bool = False
+    """Whether `xclp.codes-seed = "run"` is allowed, with which the server can test guesses."""
+    allow_priors: bool = False
+    """Whether `fedul.share-priors` is allowed, which tells the server every set's class priors."""
+    min_labeled_clients: Annotated[int, Field(ge=1)] = 3
+    """Least allowed `xclp.min-labeled-clients`; t + 2 against t owners who work together."""
+    max_codes_epsilon: NotNegative = 0.0
+    """If set, XCLP needs a `codes-epsilon` from above 0 to this."""
+    max_labels_epsilon: NotNegative = 0.0
+    """If set, XCLP needs a `labels-epsilon` from above 0 to this."""
+    max_clipping_norm: NotNegative = 0.0
+    """If set, training needs `dp.clipping = "client"` with a `dp.norm` of at most this."""
+    min_noise_multiplier: NotNegative = 0.0
+    """If set, training needs `dp.clipping` with at least this `dp.noise-multiplier`. The server
+    adds the noise, so this is its promise."""
+
+    @property
+    def limits(self) -> dict[str, bool | int | float | str]:
+        """Every limit by key."""
+        return {key: value for key, value in self.to_flat().items() if key in _KEYS}
+
+    def check_run(self, settings: RunConfig) -> None:
+        """Refuse a run that does less than the owner wants.
+
+        Raises
+        ------
+        UserError
+            With the setting and the limit. It says nothing about the data.
+        """
+        rules = [self._method_rule(settings), *self._privacy_rules(settings)]
+        for section in settings.sections.values():
+            if isinstance(section, XCLPSettings):
+                rules += self._propagation_rules(section)
+            if isinstance(section, AdmissionSettings):
+                shares = section.share_priors and not self.allow_priors
+                rules.append((shares, "fedul.share-priors = true", "allow-priors"))
+        for is_broken, has, key in rules:
+            if is_broken:
+                raise UserError(
+                    f"The node's owner does not allow {has}: its node config has "
+                    f"{key} = {self.limits[key]!r}."
+                )
+
+    # A rule: whether the run breaks it, the run's setting, and the key of the limit.
+
+    def _method_rule(self, settings: RunConfig) -> Rule:
+        allowed = [name.strip() for name in self.allow_methods.split(",") if name.strip()]
+        is_broken = settings.method not in (allowed or METHODS)
+        return is_broken, f"method = {settings.method!r}", "allow-methods"
+
+    def _propagation_rules(self, xclp: XCLPSettings) -> list[Rule]:
+        public = xclp.secure == "plaintext"
+        known = xclp.codes_seed == "run"
+        labeled = xclp.min_labeled_clients
+        rules = [
+            (public and not self.allow_plaintext, "xclp.secure = 'plaintext'", "allow-plaintext"),
+            (known and not self.allow_known_seed, "xclp.codes-seed = 'run'", "allow-known-seed"),
+            (
+                labeled < self.min_labeled_clients,
+                f"xclp.min-labeled-clients = {labeled}",
+                "min-labeled-clients",
+            ),
+        ]
+        for name, epsilon, largest in (
+            ("codes-epsilon", xclp.codes_epsilon, self.max_codes_epsilon),
+            ("labels-epsilon", xclp.labels_epsilon, self.max_labels_epsilon),
+        ):
+            is_broken = largest > 0 and not 0 < epsilon <= largest  # 0 adds no noise
+            rules.append((is_broken, f"xclp.{name} = {epsilon:g}", f"max-{name}"))
+        return rules
+
+    def _privacy_rules(self, settings: RunConfig) -> list[Rule]:
+        found = settings.sections.get(DPSettings.table)
+        privacy = found if isinstance(found, DPSettings) else DPSettings()
+        clips, noise = privacy.clipping, privacy.noise_multiplier
+        limits_norm = self.max_clipping_norm > 0 and find_method(settings.method).trains
+        limits_noise = self.min_noise_multiplier > 0 and find_method(settings.method).trains
+        none = f"dp.clipping = {clips!r}"
+        return [
+            (limits_norm and clips != "client", none, "max-clipping-norm"),
+            (
+                limits_norm and privacy.norm > self.max_clipping_norm,
+                f"dp.norm = {privacy.norm:g}",
+                "max-clipping-norm",
+            ),
+            (limits_noise and clips == "none", none, "min-noise-multiplier"),
+            (
+                limits_noise and noise < self.min_noise_multiplier,
+                f"dp.noise-multiplier = {noise:g}",
+                "min-noise-multiplier",
+            ),
+        ]
+
+
+_KEYS = frozenset(OwnerLimits.names())

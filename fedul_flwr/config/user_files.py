@@ -1,0 +1,97 @@
+"""Read files that a user names, or that lie in a run's folder: every failure is one sentence."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from fedul_flwr.errors import UserError
+
+LARGEST_TEXT = 2**30
+"""Bytes of the largest text file that is read."""
+
+
+def regular_file(path: Path) -> Path:
+    """Return ``path`` if it is a file that can be read to its end, as a pipe or a device cannot.
+
+    Raises
+    ------
+    UserError
+        If it is a folder, a pipe or a device, or leads to itself. A missing file is not refused.
+    """
+    try:
+        strange = path.exists() and not path.is_file()
+    except (OSError, ValueError, RuntimeError) as error:  # a loop of links, a NUL, a name too long
+        raise UserError(f"{path} cannot be read: {reason(error)}.") from None
+    if strange:
+        what = "a folder" if path.is_dir() else "a pipe or a device"
+        raise UserError(f"{path} cannot be read: it is {what}, not a file.")
+    return path
+
+
+def read_text(path: Path, errors: str = "strict") -> str | None:
+    """Content of a text file in UTF-8; None if there is no such file.
+
+    Raises
+    ------
+    UserError
+        If it cannot be read, or is not UTF-8 text and ``errors`` is ``"strict"``.
+    """
+    try:
+        with regular_file(path).open(encoding="utf-8", errors=errors) as file:
+            text = file.read(LARGEST_TEXT)
+            if file.read(1):
+                raise UserError(f"{path} cannot be read: it is larger than {LARGEST_TEXT} bytes.")
+            return text
+    except FileNotFoundError:
+        return None
+    except UnicodeDecodeError as error:
+        raise UserError(f"{path} is not UTF-8 text (byte {error.start}).") from error
+    except OSError as error:
+        raise UserError(f"Cannot read {path}: {reason(error)}.") from error
+
+
+def read_object(path: Path) -> dict[str, Any] | None:
+    """The JSON object in a file; None if there is no such file.
+
+    Raises
+    ------
+    UserError
+        If the file cannot be read or holds anything else, with the line.
+    """
+    text = read_text(path)
+    if text is None:
+        return None
+    value = parse_json(text, f"{path}, line {{line}}")
+    if not isinstance(value, dict):
+        raise UserError(f"{path}, line 1: must hold a JSON object.")
+    return value
+
+
+def parse_json(text: str, where: str) -> Any:
+    """Parse JSON.
+
+    Parameters
+    ----------
+    where : begins the message of an error; ``{line}`` in it becomes the line within ``text``.
+
+    Raises
+    ------
+    UserError
+        If the text is no JSON, or nested too deeply to be read.
+    """
+    try:
+        return json.loads(text)
+    except json.JSONDecodeError as error:
+        place = where.replace("{line}", str(error.lineno))
+        raise UserError(f"{place}: not valid JSON ({error.msg}).") from error
+    except (RecursionError, ValueError) as error:  # nested too deeply; a number of 5000 digits
+        why = "nested too deeply" if isinstance(error, RecursionError) else "a number is too long"
+        raise UserError(f"{where.replace('{line}', '1')}: not valid JSON ({why}).") from error
+
+
+def reason(error: Exception) -> str:
+    """Why a file could not be used, without its name."""
+    text = getattr(error, "strerror", None) or str(error) or type(error).__name__
+    return str(text).rstrip(".")

@@ -1,0 +1,154 @@
+"""Write files that are always complete: the old content or the new one, also after a crash."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedul_flwr.errors import StorageError, UserError
+
+
+def replace_file(path: Path, write: Callable[[Path], object], *, sync: bool = True) -> None:
+    """Let ``write`` fill a new file, then give it the name ``path``.
+
+    Parameters
+    ----------
+    write : writes the whole content to the path that it gets, which does not exist yet.
+    sync : wait until content and name are on the disk, so that they outlast a loss of power.
+
+    Raises
+    ------
+    StorageError
+        If the file cannot be written; an existing one is unchanged.
+    """
+    part = path.with_name(f".{path.name}.{os.getpid()}.part")
+    try:
+        part.unlink(missing_ok=True)  # in a stranger's folder it may be a link
+        write(part)
+        if sync:
+            _sync(part)
+        part.replace(path)
+        if sync:
+            sync_folder(path.parent)
+    except OSError as error:
+        raise StorageError(f"Cannot write {path}: {error.strerror or error}.") from error
+    finally:
+        with contextlib.suppress(OSError):
+            part.unlink()
+
+
+def make_folder(path: Path) -> None:
+    """Create a folder and those above it, unless they exist.
+
+    Raises
+    ------
+    StorageError
+        If it cannot be created.
+    """
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise StorageError(f"Cannot create {path}: {error.strerror or error}.") from error
+
+
+def write_atomically(path: Path, content: str | bytes) -> None:
+    """Write ``content``, text as UTF-8; ``path`` is always the complete old or new file.
+
+    Raises
+    ------
+    StorageError
+        If the file cannot be written.
+    """
+    if isinstance(content, str):
+        # Names of classes and folders can contain lone surrogates, which UTF-8 cannot encode.
+        content = content.encode("utf-8", "replace")
+    replace_file(path, lambda part: part.write_bytes(content))
+
+
+def append_line(path: Path, line: str) -> None:
+    """Add a line to a file, and wait until it is on the disk.
+
+    Raises
+    ------
+    StorageError
+        If it cannot be written; a part of the line may then be at the end of the file.
+    """
+    try:
+        with path.open("a", encoding="utf-8") as file:
+            file.write(line + "\n")
+            file.flush()
+            os.fsync(file.fileno())
+    except OSError as error:
+        raise StorageError(f"Cannot write {path}: {error.strerror or error}.") from error
+
+
+def save_arrays(
+    path: Path,
+    arrays: Mapping[str, NDArray[Any]],
+    about: Mapping[str, Any] | None = None,
+    *,
+    sync: bool = True,
+) -> None:
+    """Write named arrays as a safetensors file whose header has ``about`` as JSON.
+
+    Raises
+    ------
+    StorageError
+        If the file cannot be written; an existing one is unchanged.
+    """
+    from safetensors import SafetensorError
+    from safetensors.numpy import save_file
+
+    # (np.ascontiguousarray would turn scalars into vectors.)
+    tensors = {key: np.asarray(array, order="C") for key, array in arrays.items()}
+    metadata = None if about is None else {"fedul": json.dumps(dict(about))}
+
+    def write(part: Path) -> None:
+        try:
+            save_file(tensors, part, metadata=metadata)
+        except SafetensorError as error:  # a full disk, too
+            raise OSError(str(error)) from error
+
+    replace_file(path, write, sync=sync)
+
+
+def load_arrays_of(path: Path) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
+    """Arrays of a safetensors file, and the JSON object in its header; empty if it has none.
+
+    Raises
+    ------
+    UserError
+        If the file is missing or damaged.
+    """
+    from safetensors import SafetensorError
+    from safetensors.numpy import load_file
+
+    try:
+        arrays = load_file(path)
+        with path.open("rb") as file:
+            header = json.loads(file.read(int.from_bytes(file.read(8), "little")))
+        about = json.loads(header.get("__metadata__", {}).get("fedul", "{}"))
+    except (OSError, ValueError, RecursionError, SafetensorError) as error:
+        raise UserError(f"{path} is missing or damaged.") from error
+    return arrays, about if isinstance(about, dict) else {}
+
+
+def sync_folder(folder: Path) -> None:
+    """Wait until the names in ``folder`` are on the disk, where the system can do that."""
+    with contextlib.suppress(OSError):  # some file systems, and Windows, cannot
+        _sync(folder)
+
+
+def _sync(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,120 @@
+"""A guard for a local server: it answers only processes of the user who started it.
+
+Every user of a machine can connect to its loopback ports. A SuperLink runs the programs that it is
+sent, so one without accounts must not answer other users.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import sys
+from collections.abc import Awaitable, Callable, MutableMapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+Scope = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
+Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+App = Callable[[Scope, Receive, Send], Awaitable[None]]
+Address = tuple[str, int]
+
+KERNEL_TABLES = {
+    socket.AF_INET: Path("/proc/net/tcp"),
+    socket.AF_INET6: Path("/proc/net/tcp6"),
+}
+"""Linux's tables of connections, with the user that each one belongs to."""
+REFUSED = b"This server answers only the user who started it.\n"
+
+
+class OwnConnectionsOnly:
+    """ASGI application that answers other users' requests with 403.
+
+    Parameters
+    ----------
+    app : the application that answers this user's requests.
+    open_paths : beginnings of paths that everybody is answered at.
+    """
+
+    def __init__(self, app: App, open_paths: Sequence[str] = ()) -> None:
+        self._app = app
+        self._open_paths = tuple(open_paths)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass a request on, or refuse it."""
+        # Everything else, such as the start of the server, comes from the server itself.
+        if scope["type"] not in ("http", "websocket") or self._may_pass(scope):
+            await self._app(scope, receive, send)
+        elif scope["type"] == "websocket":
+            await send({"type": "websocket.close", "code": 1008})
+        else:
+            headers = [(b"content-type", b"text/plain")]
+            await send({"type": "http.response.start", "status": 403, "headers": headers})
+            await send({"type": "http.response.body", "body": REFUSED})
+
+    def _may_pass(self, scope: Scope) -> bool:
+        path = str(scope["path"])
+        if path.startswith(self._open_paths) and "/.." not in path:
+            return True
+        client, server = scope.get("client"), scope.get("server")
+        if client is None or server is None or server[1] is None:
+            return False
+        return belongs_to_user((client[0], client[1]), (server[0], server[1]))
+
+
+def guard_servers(open_paths: Sequence[str] = ()) -> None:
+    """Guard every server that uvicorn, which carries Flower's interfaces, makes from now on."""
+    import uvicorn
+
+    make = uvicorn.Config.__init__
+
+    def make_guarded(config: Any, app: App, *args: Any, **options: Any) -> None:
+        # With these headers any user could claim to be another connection.
+        options["proxy_headers"] = False
+        make(config, OwnConnectionsOnly(app, open_paths), *args, **options)
+
+    setattr(uvicorn.Config, "__init__", make_guarded)  # noqa: B010
+
+
+def belongs_to_user(client: Address, server: Address) -> bool:
+    """Whether the client's end of a connection belongs to a process of this user.
+
+    Parameters
+    ----------
+    client, server : IP address and port of the two ends.
+    """
+    family = socket.AF_INET6 if ":" in client[0] else socket.AF_INET
+    try:
+        rows = KERNEL_TABLES[family].read_text(encoding="ascii").splitlines()[1:]
+    except OSError:  # another system than Linux
+        return _is_in_a_process(client, server)
+    wanted = [_kernel_form(family, client), _kernel_form(family, server)]
+    for row in rows:
+        columns = row.split()
+        if columns[1:3] == wanted:
+            # Without an inode its process has closed it; the kernel may then show another user.
+            return int(columns[7]) == os.getuid() and int(columns[9]) != 0
+    return False
+
+
+def _kernel_form(family: socket.AddressFamily, address: Address) -> str:
+    packed = socket.inet_pton(family, address[0])
+    words = (packed[start : start + 4] for start in range(0, len(packed), 4))
+    text = "".join(f"{int.from_bytes(word, sys.byteorder):08X}" for word in words)
+    return f"{text}:{address[1]:04X}"
+
+
+def _is_in_a_process(client: Address, server: Address) -> bool:
+    """The same, found in the processes of this user, which takes longer."""
+    for process in psutil.process_iter():
+        try:
+            if process.uids().real != os.getuid():
+                continue
+            connections = process.net_connections(kind="tcp")
+        except (psutil.Error, OSError):
+            continue
+        if any((found.laddr, found.raddr) == (client, server) for found in connections):
+            return True
+    return False

@@ -1,0 +1,168 @@
+"""Who may write to a run's directory: one command, and the one server app that it started.
+
+Both hold a lock while they live; the operating system releases it when a process ends in any way.
+``fedul-flwr run`` starts the server app as another process, so that there are two locks. Plain
+``flwr run`` has the server app alone.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import socket
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Literal
+
+from filelock import FileLock, Timeout
+
+from fedul_flwr.config.user_files import read_object
+from fedul_flwr.data.safe_files import write_atomically
+from fedul_flwr.engine.process_tree import MARK
+from fedul_flwr.errors import StorageError, UserError
+
+LOCKS = ".lock"
+"""Folder of the locks in a run's directory."""
+
+Role = Literal["command", "server"]
+
+
+class HeldError(UserError):
+    """A directory to which another process writes."""
+
+
+@dataclass(frozen=True)
+class _Holder:
+    """The process that holds a lock; ``superlink`` is the home of the SuperLink it started."""
+
+    process: int
+    host: str
+    start: str
+    superlink: str = ""
+
+
+@contextlib.contextmanager
+def claim(directory: Path, role: Role, superlink: str = "") -> Iterator[Callable[[], None]]:
+    """Create ``directory`` if necessary, and let nobody else write to it within this context.
+
+    Parameters
+    ----------
+    role : ``"command"`` starts a run, in this process or on a SuperLink; ``"server"`` writes its
+        results.
+    superlink : home of the SuperLink on which a command starts the run, empty in this process.
+
+    Yields
+    ------
+    A function that raises a :class:`StorageError` if the directory was deleted since.
+
+    Raises
+    ------
+    HeldError
+        If another process holds the directory, with its process id, host and start.
+    StorageError
+        If the directory cannot be created or written to.
+    """
+    folder = directory / LOCKS
+    other: Role = "server" if role == "command" else "command"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with _lock(folder, role, directory):
+            # Tried while one's own is held: of two processes that try, one is first.
+            if not _is_ours(_holder(folder, other)):
+                with _lock(folder, other, directory):
+                    pass
+            started = time.strftime("%Y-%m-%d %H:%M:%S")
+            holder = _Holder(os.getpid(), socket.gethostname(), started, superlink)
+            write_atomically(folder / f"{role}.json", json.dumps(asdict(holder)))
+            mark = (folder / role).stat()
+
+            def check() -> None:
+                if not _is_still(folder / role, mark):
+                    raise StorageError(f"{directory} was deleted while the run wrote to it.")
+
+            try:
+                yield check
+            finally:
+                with contextlib.suppress(OSError):
+                    (folder / f"{role}.json").unlink()
+    except OSError as error:
+        if error.filename is None or not str(error.filename).startswith(str(directory)):
+            raise
+        raise StorageError(f"Cannot write to {directory} ({error.strerror or error}).") from error
+
+
+def refuse_held(directory: Path) -> None:
+    """Refuse a directory to which a run writes; it need not exist."""
+    if (directory / LOCKS).is_dir():
+        with claim(directory, "command"):
+            pass
+
+
+def own_directory(path: Path) -> Path:
+    """Create a directory of the name ``path`` or, if it exists, with ``-2``, ``-3``, … behind it.
+
+    Raises
+    ------
+    StorageError
+        If it cannot be created.
+    """
+    number, candidate = 1, path
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        while True:
+            with contextlib.suppress(FileExistsError):
+                candidate.mkdir()
+                return candidate
+            number += 1
+            candidate = path.with_name(f"{path.name}-{number}")
+    except OSError as error:
+        raise StorageError(f"Cannot create {candidate} ({error.strerror or error}).") from error
+
+
+@contextlib.contextmanager
+def _lock(folder: Path, role: Role, directory: Path) -> Iterator[None]:
+    lock = FileLock(folder / role)
+    try:
+        lock.acquire(timeout=0)
+    except Timeout:
+        raise HeldError(_who(directory, _holder(folder, role))) from None
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+def _is_still(file: Path, then: os.stat_result) -> bool:
+    try:
+        return os.path.samestat(file.stat(), then)
+    except OSError:
+        return False
+
+
+def _holder(folder: Path, role: Role) -> _Holder | None:
+    try:
+        found = read_object(folder / f"{role}.json") or {}
+        return _Holder(**{name: found[name] for name in _Holder.__dataclass_fields__})
+    except (UserError, KeyError):
+        return None
+
+
+def _is_ours(holder: _Holder | None) -> bool:
+    """Whether the holder of the other lock is this process, or the command that started it."""
+    if holder is None or holder.host != socket.gethostname():
+        return False
+    if holder.process == os.getpid():
+        return True
+    return bool(holder.superlink) and holder.superlink == os.environ.get(MARK)
+
+
+def _who(directory: Path, holder: _Holder | None) -> str:
+    if holder is None:
+        return f"Another process runs in {directory}: wait for its end, or name another output."
+    return (
+        f"Process {holder.process} on {holder.host} runs in {directory} since {holder.start}: "
+        "wait for its end, or name another output."
+    )

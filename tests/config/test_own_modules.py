@@ -1,0 +1,133 @@
+"""Modules that a run's folder names run only if this user named them, here or before."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+from typer.testing import CliRunner, Result
+
+from fedul_flwr.cli.main import app
+from fedul_flwr.config.own_modules import list_file, refuse_strange_modules, remember_run
+from fedul_flwr.config.run_config import resolve
+from fedul_flwr.errors import UserError
+from fedul_flwr.results.predict import load_model
+from tests.support.runs import train
+
+MODULE = """
+from pathlib import Path
+from fedul_flwr.models import build_model
+
+Path(__file__).with_suffix(".ran").touch()
+
+def build(image_shape, num_classes):
+    return build_model("mlp", image_shape, num_classes)
+"""
+OWN = "strangers_model:build"
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """The folder of a run with a model of one's own, whose module lies beside it."""
+    (tmp_path / "strangers_model.py").write_text(MODULE)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("FEDUL_PATH", str(tmp_path))
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    overrides = {
+        **{"model": OWN, "num-rounds": 1, "points-per-client": 60, "output": "run"},
+        "fedul.num-sets": 10,
+    }
+    train(resolve(overrides, tmp_path), 2)
+    (tmp_path / "strangers_model.ran").unlink()
+    sys.modules.pop("strangers_model")
+    Image.fromarray(np.zeros((8, 8), np.uint8)).save(tmp_path / "image.png")
+    yield tmp_path
+    sys.modules.pop("strangers_model", None)
+
+
+def ran(folder: Path) -> bool:
+    return (folder / "strangers_model.ran").exists()
+
+
+def predict(*options: str) -> Result:
+    words = ["predict", "--model", *options, "--input", "image.png", "--output", "p.csv"]
+    return CliRunner().invoke(app, words)
+
+
+def test_given_a_run_of_ones_own_when_predicting_then_its_module_runs(folder: Path) -> None:
+    done = predict("run")
+    assert done.exit_code == 0, done.output
+    assert ran(folder)
+
+
+def test_given_a_folder_from_elsewhere_when_predicting_then_nothing_of_it_runs(
+    folder: Path,
+) -> None:
+    (folder / "run").rename(folder / "copied")
+    with pytest.raises(UserError) as refused:
+        load_model(folder / "copied")
+    assert str(refused.value) == (
+        f"{folder / 'copied'} names the module {OWN!r}, which would run as you, and is not known "
+        "to be of a run of yours on this machine: if you trust that module, use --trust-modules."
+    )
+    assert not ran(folder)
+    assert predict("copied").exit_code != 0
+    assert predict("copied", "--trust-modules").exit_code == 0
+    assert ran(folder)
+
+
+def test_given_a_folder_from_elsewhere_when_resumed_then_its_module_has_to_be_named(
+    folder: Path,
+) -> None:
+    shutil.copytree(folder / "run", folder / "copied")
+    words = {"resume": "copied", "num-rounds": 2}
+    with pytest.raises(UserError, match=rf"name it again with -c 'model=\"{OWN}\"'"):
+        resolve(words, folder)
+    assert resolve({**words, "model": OWN}, folder).model == OWN
+    assert resolve({**words, "resume": "run"}, folder).model == OWN
+    assert not ran(folder)
+
+
+def test_given_a_folder_from_elsewhere_when_labeling_then_its_module_has_to_be_named(
+    folder: Path,
+) -> None:
+    (folder / "run").rename(folder / "copied")
+    words = ["label", "--model", "copied", "--in-process", "--num-supernodes", "3"]
+    done = CliRunner().invoke(app, words)
+    assert done.exit_code == 1
+    assert "names the module 'strangers_model:build'" in done.stderr
+    assert not ran(folder)
+
+
+def test_given_another_module_in_the_same_place_when_checked_then_it_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    remember_run(tmp_path / "run", {"model": "mine:build", "method": "fedul"})
+    refuse_strange_modules(tmp_path / "run", {"model": "mine:build"}, "…")
+    refuse_strange_modules(tmp_path / "elsewhere", {"model": "mlp", "method": "fedul"}, "…")
+    with pytest.raises(UserError, match="names the module 'other:build'"):
+        refuse_strange_modules(tmp_path / "run", {"model": "other:build"}, "…")
+
+
+def test_given_junk_in_the_list_when_read_then_the_rest_counts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    remember_run(tmp_path / "run", {"method": "mine:METHOD"})
+    list_file().write_bytes(b'\xff\n{"run": 3}\n[]\n' + list_file().read_bytes())
+    refuse_strange_modules(tmp_path / "run", {"method": "mine:METHOD"}, "…")
+
+
+def test_given_only_built_in_names_when_run_then_nothing_is_noted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    remember_run(tmp_path / "run", {"method": "fedul", "model": "mlp"})
+    assert not list_file().exists()

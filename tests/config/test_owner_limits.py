@@ -1,0 +1,121 @@
+"""An owner's limits: what they refuse, and what they let pass."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fedul_flwr.config.node_config import NodeConfig
+from fedul_flwr.config.run_config import RunConfig, resolve
+from fedul_flwr.errors import OwnDataError, UserError
+
+XCLP: dict[str, Any] = {"method": "xclp"}
+CLIPPED: dict[str, Any] = {"dp.clipping": "client", "dp.norm": 0.5, "dp.noise-multiplier": 1.5}
+
+
+def settings(overrides: dict[str, Any], directory: Path) -> RunConfig:
+    return resolve({**overrides, "output": str(directory / "run")}, directory)
+
+
+def node(**limits: Any) -> NodeConfig:
+    values = {key.replace("_", "-"): value for key, value in limits.items()}
+    return NodeConfig.parse({"data": "/data", "partition-id": 2, **values})
+
+
+@pytest.mark.parametrize(
+    ("limits", "run", "words"),
+    [
+        ({}, {**XCLP, "xclp.secure": "plaintext"}, "xclp.secure = 'plaintext': {}allow-plaintext"),
+        ({}, {**XCLP, "xclp.codes-seed": "run"}, "xclp.codes-seed = 'run': {}allow-known-seed"),
+        (
+            {},
+            {**XCLP, "xclp.min-labeled-clients": 2},
+            "xclp.min-labeled-clients = 2: {}min-labeled-clients = 3",
+        ),
+        (
+            {"min_labeled_clients": 5},
+            {**XCLP, "xclp.min-labeled-clients": 4},
+            "xclp.min-labeled-clients = 4: {}min-labeled-clients = 5",
+        ),
+        ({}, {"fedul.share-priors": True}, "fedul.share-priors = true: {}allow-priors = False"),
+        ({"allow_methods": "fedpl, xclp"}, {}, "method = 'fedul': {}allow-methods = 'fedpl, xclp'"),
+        (
+            {"max_codes_epsilon": 8.0},
+            XCLP,
+            "xclp.codes-epsilon = 0: {}max-codes-epsilon = 8.0",
+        ),
+        (
+            {"max_labels_epsilon": 1.0},
+            {"method": "xclp-predict", "xclp.labels-epsilon": 2.0},
+            "xclp.labels-epsilon = 2: {}max-labels-epsilon = 1.0",
+        ),
+        ({"max_clipping_norm": 1.0}, {}, "dp.clipping = 'none': {}max-clipping-norm = 1.0"),
+        (
+            {"max_clipping_norm": 1.0},
+            {**CLIPPED, "dp.clipping": "server"},
+            "dp.clipping = 'server': {}max-clipping-norm = 1.0",
+        ),
+        ({"max_clipping_norm": 0.4}, CLIPPED, "dp.norm = 0.5: {}max-clipping-norm = 0.4"),
+        # FedMatch has no differential privacy at all.
+        (
+            {"max_clipping_norm": 1.0},
+            {"method": "fedmatch"},
+            "dp.clipping = 'none': {}max-clipping-norm = 1.0",
+        ),
+        ({"min_noise_multiplier": 1.0}, {}, "dp.clipping = 'none': {}min-noise-multiplier = 1.0"),
+        (
+            {"min_noise_multiplier": 2.0},
+            CLIPPED,
+            "dp.noise-multiplier = 1.5: {}min-noise-multiplier = 2.0",
+        ),
+    ],
+)
+def test_given_a_run_beyond_a_limit_when_checked_then_setting_and_limit_are_named(
+    limits: dict[str, Any], run: dict[str, Any], words: str, tmp_path: Path
+) -> None:
+    with pytest.raises(UserError) as refused:
+        node(**limits).check_run(settings(run, tmp_path))
+    assert not isinstance(refused.value, OwnDataError)  # the server is told the whole sentence
+    text = f"The node's owner does not allow {words.format('its node config has ')}"
+    assert str(refused.value).startswith(text)
+
+
+@pytest.mark.parametrize(
+    ("limits", "run"),
+    [
+        ({}, {}),
+        ({}, XCLP),
+        ({}, {"method": "local-lp"}),  # a table `xclp` of its own, nothing of which leaves a client
+        ({"allow_plaintext": True}, {**XCLP, "xclp.secure": "plaintext"}),
+        ({"allow_known_seed": True}, {**XCLP, "xclp.codes-seed": "run"}),
+        ({"min_labeled_clients": 1}, {**XCLP, "xclp.min-labeled-clients": 1}),
+        ({"allow_priors": True}, {"fedul.share-priors": True}),
+        ({"allow_methods": "fedul"}, {}),
+        ({"max_clipping_norm": 0.5, "min_noise_multiplier": 1.5}, CLIPPED),
+        ({"min_noise_multiplier": 1.5}, {**CLIPPED, "dp.clipping": "server"}),
+        # Nobody trains, so there is no update to clip.
+        ({"max_clipping_norm": 1.0, "min_noise_multiplier": 1.0}, {"method": "xclp-predict"}),
+        (
+            {"max_codes_epsilon": 8.0, "max_labels_epsilon": 2.0},
+            {"method": "xclp-predict", "xclp.codes-epsilon": 8.0, "xclp.labels-epsilon": 1.0},
+        ),
+    ],
+)
+def test_given_a_run_within_the_limits_when_checked_then_it_passes(
+    limits: dict[str, Any], run: dict[str, Any], tmp_path: Path
+) -> None:
+    node(**limits).check_run(settings(run, tmp_path))
+
+
+def test_given_a_method_of_ones_own_when_not_named_then_it_is_refused(tmp_path: Path) -> None:
+    run = settings({}, tmp_path).model_copy(update={"method": "tests.support.own:METHOD"})
+    with pytest.raises(UserError, match=r"does not allow method = .tests\.support\.own:METHOD"):
+        node().check_run(run)
+
+
+@pytest.mark.parametrize("key", ["allow-plaintext", "allow-priors", "allow-known-seed"])
+def test_given_no_data_when_a_limit_is_set_then_it_is_refused(key: str) -> None:
+    with pytest.raises(OwnDataError, match=f"{key} = True: needs data"):
+        NodeConfig.parse({key: True})

@@ -1,0 +1,184 @@
+"""A local server answers the user who started it, and nobody else."""
+
+from __future__ import annotations
+
+import http.client
+import os
+import socket
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+import uvicorn
+
+from fedul_flwr.engine.own_connections import (
+    KERNEL_TABLES,
+    Address,
+    OwnConnectionsOnly,
+    Scope,
+    belongs_to_user,
+    guard_servers,
+)
+from fedul_flwr.engine.superlink import LocalSuperLink
+from tests.support.other_user import as_other_user
+from tests.support.patience import quiet_seconds
+
+needs_root = pytest.mark.skipif(os.getuid() != 0, reason="only root can act as another user")
+
+
+def ask(address: Address, path: str = "/", headers: Mapping[str, str] | None = None) -> int:
+    connection = http.client.HTTPConnection(*address, timeout=20)
+    try:
+        connection.request("POST", path, headers=dict(headers or {}))
+        return connection.getresponse().status
+    finally:
+        connection.close()
+
+
+async def hello(scope: Scope, receive: Any, send: Any) -> None:
+    if scope["type"] == "http":
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await send({"type": "http.response.body", "body": b"hello"})
+
+
+@pytest.fixture(params=["127.0.0.1", "::1"])
+def address(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[Address]:
+    """Address of a server that was made as Flower makes its own."""
+    monkeypatch.setattr(uvicorn.Config, "__init__", uvicorn.Config.__init__)  # restored at the end
+    guard_servers(open_paths=["/open"])
+    config = uvicorn.Config(hello, host=request.param, port=0, log_level="error", lifespan="off")
+    server = uvicorn.Server(config)
+    thread = threading.Thread(target=server.run, daemon=True)
+    thread.start()
+    for _ in quiet_seconds(20):
+        if server.started:
+            break
+        time.sleep(0.01)
+    yield request.param, int(server.servers[0].sockets[0].getsockname()[1])
+    server.should_exit = True
+    thread.join()
+
+
+def test_given_the_same_user_when_it_asks_then_it_is_answered(address: Address) -> None:
+    assert ask(address) == 200
+
+
+@needs_root
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # a fork beside threads
+def test_given_another_user_when_it_asks_then_it_is_refused(address: Address) -> None:
+    assert as_other_user(lambda: ask(address)) == 403
+
+
+@needs_root
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_given_another_user_when_it_asks_at_an_open_path_then_it_is_answered(
+    address: Address,
+) -> None:
+    assert as_other_user(lambda: ask(address, "/open/door")) == 200
+    assert as_other_user(lambda: ask(address, "/open/../other")) == 403
+    assert as_other_user(lambda: ask(address, "//open")) == 403
+
+
+@needs_root
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_given_another_user_when_it_claims_our_connection_then_it_is_refused(
+    address: Address,
+) -> None:
+    """A proxy's headers would put another address in place of the true one."""
+    with socket.create_connection(address) as ours:
+        claim = {"X-Forwarded-For": f"{address[0]}:{ours.getsockname()[1]}"}
+        assert as_other_user(lambda: ask(address, headers=claim)) == 403
+
+
+@needs_root
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_given_another_user_when_it_submits_a_run_then_the_superlink_refuses() -> None:
+    with LocalSuperLink() as superlink:
+        address = "127.0.0.1", int(superlink.address.rpartition(":")[2])
+        path = "/v1/control/start-run"
+        assert as_other_user(lambda: ask(address, path)) == 403
+        assert ask(address, path) not in (403, 404)  # it exists, and we are let through
+
+
+@pytest.mark.parametrize("has_tables", [True, False])
+def test_given_a_connection_of_this_process_when_looked_up_then_it_is_ours(
+    monkeypatch: pytest.MonkeyPatch, has_tables: bool
+) -> None:
+    if not has_tables:
+        monkeypatch.setitem(KERNEL_TABLES, socket.AF_INET, Path("/no/such/table"))
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        with socket.create_connection(server.getsockname()) as client:
+            ends = client.getsockname(), client.getpeername()
+            assert belongs_to_user(*ends)
+        port = client_port_of_nobody()
+        assert not belongs_to_user(("127.0.0.1", port), ends[1])
+
+
+def client_port_of_nobody() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        return int(server.getsockname()[1])
+
+
+@pytest.mark.parametrize(
+    ("user", "inode", "ours"),
+    [
+        (0, "55", True),
+        (1, "55", False),
+        # The process has closed its end: whose it was is not known.
+        (0, "0", False),
+    ],
+)
+def test_given_a_row_of_the_kernel_when_read_then_user_and_process_count(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, user: int, inode: str, ours: bool
+) -> None:
+    # 127.0.0.1 is 0100007F in the byte order of this machine, port 40000 is 9C40, port 80 is 0050.
+    row = (
+        "0: 0100007F:9C40 0100007F:0050 01 00000000:00000000 00:00000000 00000000"
+        f" {os.getuid() + user} 0 {inode}"
+    )
+    table = tmp_path / "tcp"
+    table.write_text(f"header\n{row}\n")
+    monkeypatch.setitem(KERNEL_TABLES, socket.AF_INET, table)
+    assert belongs_to_user(("127.0.0.1", 40000), ("127.0.0.1", 80)) is ours
+
+
+@pytest.mark.parametrize("missing", ["client", "server"])
+def test_given_a_request_without_addresses_when_it_comes_then_it_is_refused(missing: str) -> None:
+    import asyncio
+
+    scope = {
+        "type": "http",
+        "path": "/",
+        "client": ("127.0.0.1", 1),
+        "server": ("127.0.0.1", 2),
+        missing: None,
+    }
+    sent: list[Any] = []
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    async def receive() -> Any:
+        raise AssertionError("nothing is read")
+
+    asyncio.run(OwnConnectionsOnly(hello)(scope, receive, send))
+    assert sent[0]["status"] == 403
+
+
+def test_given_a_superlink_when_it_starts_ray_then_ray_asks_for_a_secret_token() -> None:
+    superlink = LocalSuperLink()
+    from fedul_flwr.engine.superlink import _new_home
+
+    superlink.home = _new_home()
+    try:
+        environment = superlink._environment()
+        token = Path(environment["RAY_AUTH_TOKEN_PATH"])
+        assert environment["RAY_AUTH_MODE"] == "token"
+        assert len(token.read_text()) == 64
+        assert token.stat().st_mode & 0o077 == 0
+        assert superlink.home.stat().st_mode & 0o077 == 0
+    finally:
+        superlink.stop()

@@ -1,0 +1,141 @@
+"""Errors name the client that they come from, and its words cannot mislead the reader."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from flwr.app import Error, Message, RecordDict
+
+from fedul_flwr.config.run_config import RunConfig
+from fedul_flwr.engine.in_process import FIRST_NODE_ID, task_identity
+from fedul_flwr.errors import UserError
+from fedul_flwr.federated.blame import LONGEST, about, called, failure_reason, own_words, printable
+from fedul_flwr.federated.flower_internals import ErrorCode
+from fedul_flwr.federated.messages import METRICS
+from fedul_flwr.federated.phases import replies_to
+from tests.support.runs import MeddlingGrid, as_error, is_train, metrics, train
+
+Settings = Callable[..., RunConfig]
+QUICK: dict[str, Any] = {
+    **{"model": "mlp", "num_rounds": 1, "local_epochs": 1, "points_per_client": 60},
+}
+
+
+def test_given_control_characters_then_they_are_shown_as_codes() -> None:
+    assert printable("a\nb\x1b[31m\u202e\ud800ü") == r"a\nb\x1b[31m\u202e\ud800ü"
+
+
+def test_given_a_long_text_then_it_is_cut_at_the_stated_length() -> None:
+    assert printable("x" * LONGEST) == "x" * LONGEST
+    assert printable("x" * 10**6) == "x" * (LONGEST - 1) + "…"
+    assert len(printable("\n" * 10**6)) == LONGEST  # escapes count
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("Client 2: its update is not finite", "its update is not finite"),
+        ("client 2 (st-mary): Node 7: gone.", "gone"),
+        ('no" (client 2) says "yes', "no' (client 2) says 'yes"),
+        ("It has no setup, or has lost it: send it.", "It has no setup, or has lost it: send it"),
+    ],
+)
+def test_given_a_clients_words_then_they_are_a_quote_without_a_sender(
+    text: str, shown: str
+) -> None:
+    assert own_words(text) == f'it says "{shown}"'
+
+
+def test_given_an_owners_name_then_it_stands_behind_the_number() -> None:
+    assert called("Client", 3, "st-mary") == "Client 3 (st-mary)"
+    assert called("Client", 3) == "Client 3"
+    assert called("Node", 3, "a\nb") == r"Node 3 (a\nb)"
+    assert about("Client 3 (st-mary)", "no reply") == "Client 3 (st-mary): no reply"
+    assert about("Client 3 (st-mary)", "Client 3 sent nothing") == "Client 3 (st-mary) sent nothing"
+    assert about("Client 3", "Client 31 sent nothing") == "Client 3: Client 31 sent nothing"
+
+
+def messages(*ids: str) -> list[Message]:
+    """Messages with ``ids`` to nodes 1, 2, …"""
+    sent = [Message(RecordDict(), node, "query") for node in range(1, len(ids) + 1)]
+    for message, number in zip(sent, ids, strict=True):
+        message.metadata.__dict__["_message_id"] = number
+    return sent
+
+
+def test_given_a_reply_in_another_nodes_name_then_it_answers_for_nobody() -> None:
+    with task_identity():
+        sent = messages("a", "b")
+        honest, forged = (Message(RecordDict(), reply_to=message) for message in sent)
+        forged.metadata.__dict__["_src_node_id"] = 1
+        gone = Message(Error(ErrorCode.NODE_UNAVAILABLE, "Node Unavailable"), reply_to=sent[1])
+        gone.metadata.__dict__["_src_node_id"] = 99  # the SuperLink's
+        found = list(replies_to([m.metadata for m in sent], [forged, honest, gone]))
+    assert [(node, reply is gone) for node, reply in found] == [(1, False), (2, True)]
+    assert failure_reason(gone, 2) == "Node Unavailable"
+    assert failure_reason(gone, 99) == 'it says "Node Unavailable"'
+
+
+FORGED = "Client 2: its data are stolen\x1b[2J\nClient 2: its update is not finite"
+
+
+def raising(at: Callable[[list[Message]], bool], text: str) -> dict[str, Any]:
+    """Options of a run in which client 1 answers with an error where ``at`` says so."""
+
+    def meddle(call: int, replies: list[Message]) -> list[Message]:
+        del call
+        return [
+            as_error(reply, text)
+            if at(replies) and reply.metadata.src_node_id == FIRST_NODE_ID + 1
+            else reply
+            for reply in replies
+        ]
+
+    return {"wrap_grid": lambda grid: MeddlingGrid(grid, meddle)}
+
+
+def test_given_an_error_that_names_another_client_then_its_sender_is_named(
+    settings: Settings, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("WARNING", logger="flwr")
+    hostile = raising(is_train, FORGED)
+    directory = train(settings(**QUICK, on_client_failure="continue"), 3, **hostile)
+    (line,) = metrics(directory)
+    assert (line["clients"], line["failures"], line["failed"]) == (2, 1, ["Client 1"])
+    said = '1 client(s) failed in round 1: Client 1: it says "its update is not finite"'
+    assert [record.getMessage() for record in caplog.records if "failed" in record.message] == [
+        said
+    ]
+    with pytest.raises(UserError) as error:
+        train(settings(**QUICK), 3, **hostile)
+    assert str(error.value) == f"{said} (on-client-failure = 'continue' goes on without)."
+
+
+def test_given_a_client_that_raises_in_its_setup_then_it_is_named(settings: Settings) -> None:
+    def in_setup(replies: list[Message]) -> bool:
+        return "num-points" in replies[0].content.config_records.get("config", {})
+
+    with pytest.raises(UserError, match=r'Client 1: it says "disk full"'):
+        train(settings(**QUICK), 3, **raising(in_setup, "disk full"))
+
+
+def test_given_names_of_values_with_terminal_codes_then_neither_log_nor_file_has_them(
+    settings: Settings, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("WARNING", logger="flwr")
+
+    def change(call: int, replies: list[Message]) -> list[Message]:
+        for reply in replies if is_train(replies) else ():
+            if reply.metadata.src_node_id == FIRST_NODE_ID + 1:
+                reply.content[METRICS]["\x1b[31m\n" + "x" * 10**5] = 1.0
+        return replies
+
+    config = settings(**QUICK, on_client_failure="continue")
+    train(config, 3, wrap_grid=lambda grid: MeddlingGrid(grid, change))
+    (said,) = [record.getMessage() for record in caplog.records if "failed" in record.message]
+    assert said.isprintable()
+    assert len(said) < LONGEST + 100
+    assert "\x1b" not in (Path(config.output) / "metrics.jsonl").read_text()

@@ -1,0 +1,246 @@
+"""Counts and sizes that clients claim, held against what they announced and what the run allows."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from flwr.app import Array, ArrayRecord, Message, MetricRecord
+
+from fedul_flwr.config.run_config import RunConfig
+from fedul_flwr.engine.in_process import FIRST_NODE_ID
+from fedul_flwr.errors import BadMessageError, UserError
+from fedul_flwr.federated.messages import ARRAYS, CONFIG, METRICS
+from fedul_flwr.federated.reply_checks import (
+    check_clipped,
+    check_normalizer,
+    check_points,
+    normalizer_of,
+)
+from fedul_flwr.learning.corrections import local_normalizer
+from fedul_flwr.learning.plan import LocalPlan
+from tests.federated.test_reception import BAD_CLIENT, LENIENT, QUICK, changing, telling
+from tests.support.runs import MeddlingGrid, last_model, metrics, train
+
+Settings = Callable[..., RunConfig]
+
+
+# FedNova's normalizers
+
+
+@pytest.mark.parametrize("momentum", [0.0, 0.5, 0.9, 0.999])
+@pytest.mark.parametrize("steps", [1, 2, 7, 400])
+def test_given_steps_then_their_normalizer_is_the_one_that_clients_add_up(
+    momentum: float, steps: int
+) -> None:
+    added = local_normalizer(steps, LocalPlan(momentum=momentum))
+    assert normalizer_of(steps, momentum) == pytest.approx(added, rel=1e-9)
+
+
+def test_given_two_steps_then_the_normalizer_by_hand() -> None:
+    # Velocities 1 and 1 + 0.5, in sum 2.5.
+    assert normalizer_of(2, 0.5) == pytest.approx(2.5)
+
+
+def figures(**told: Any) -> MetricRecord:
+    return MetricRecord({"num-examples": 5, "loss": 1.0, "steps": 2, "normalizer": 2.5} | told)
+
+
+@pytest.mark.parametrize(
+    ("told", "message"),
+    [
+        ({"normalizer": 1e-300}, "its normalizer does not follow from its steps"),
+        ({"normalizer": 2.6}, "its normalizer does not follow from its steps"),
+        ({"normalizer": [2.5]}, "its reply has no steps or no normalizer"),
+        ({"steps": 1e9, "normalizer": 2e9}, "its steps is more than its points allow"),
+        ({"steps": 0}, "its steps is no whole number above 0, and it has trained"),
+        ({"steps": 1.5}, "its steps is no whole number above 0, and it has trained"),
+    ],
+)
+def test_given_another_normalizer_then_it_is_refused(told: dict[str, Any], message: str) -> None:
+    check_normalizer(figures(), 0.5, most_steps=10)
+    with pytest.raises(BadMessageError) as error:
+        check_normalizer(figures(**told), 0.5, most_steps=10)
+    assert str(error.value) == message
+
+
+@pytest.mark.parametrize("lie", [{"normalizer": 1e-300}, {"normalizer": 1e9, "steps": 10**9}])
+def test_given_a_false_normalizer_then_fednova_goes_on_without_its_client(
+    settings: Settings, caplog: pytest.LogCaptureFixture, lie: dict[str, Any]
+) -> None:
+    caplog.set_level("WARNING", logger="flwr")
+    plan = {**LENIENT, "base": "fednova", "optimizer": "sgd", "momentum": 0.5}
+    directory = train(settings(**plan), 3, **changing(telling(**lie)))
+    assert [line.get("failed") for line in metrics(directory)] == [["Client 1"], None]
+    assert all(np.abs(array).max() < 10 for array in last_model(directory).values())
+
+
+# Points
+
+
+@pytest.mark.parametrize(
+    ("claim", "message"),
+    [
+        (2**62, "its num-examples is above 1,000,000,000,000"),
+        (10**6, "its num-examples is above the num-points that it announced"),
+        (1e308, "its num-examples is beyond float32"),
+        (3.0, "its num-examples is no whole number"),
+    ],
+)
+def test_given_more_points_than_announced_then_the_client_is_refused_and_no_model_is_zeroed(
+    settings: Settings, caplog: pytest.LogCaptureFixture, claim: float, message: str
+) -> None:
+    caplog.set_level("WARNING", logger="flwr")
+    plan = {**LENIENT, "client_weights": "examples"}
+    directory = train(settings(**plan), 3, **changing(telling(num_examples=claim)))
+    assert f"1 client(s) failed in round 1: Client 1: {message}" in caplog.text
+    assert all(np.isfinite(array).all() for array in last_model(directory).values())
+    assert any(np.abs(array).max() > 0 for array in last_model(directory).values())
+
+
+def test_given_as_many_points_as_announced_then_the_count_is_sound() -> None:
+    check_points(figures(), 5)
+    with pytest.raises(BadMessageError, match=r"^its num-examples is above the num-points that it"):
+        check_points(figures(), 4)
+
+
+@pytest.mark.parametrize("value", [2**62, True, -1])
+def test_given_an_announced_number_beyond_sense_then_the_client_takes_no_part(
+    settings: Settings, value: Any
+) -> None:
+    def change(reply: Message) -> None:
+        reply.content[CONFIG]["num-points"] = value
+
+    directory = train(settings(**LENIENT), 3, **changing(change, at=1))
+    assert [line["clients"] for line in metrics(directory)] == [2, 2]
+
+
+@pytest.mark.parametrize("phase", ["xclp", "xclp-predict"])
+def test_given_more_codes_than_points_announced_then_plaintext_refuses_them(
+    settings: Settings, caplog: pytest.LogCaptureFixture, phase: str
+) -> None:
+    caplog.set_level("WARNING", logger="flwr")
+    plan = {"method": phase, "labels.total": 60, "points_per_client": 40, "model": "mlp"}
+    plan |= {"on_client_failure": "continue"}
+    if phase == "xclp":
+        plan |= {"num_rounds": 1, "local_epochs": 1, "semi.labels-only-rounds": 0}
+
+    def more(call: int, replies: list[Message]) -> list[Message]:
+        del call
+        for reply in replies:
+            arrays = reply.content.array_records.get(ARRAYS, ArrayRecord())
+            if "codes" in arrays and reply.metadata.src_node_id == FIRST_NODE_ID + BAD_CLIENT:
+                for name in ("codes", "labeled"):
+                    arrays[name] = Array(np.concatenate([arrays[name].numpy()] * 3))
+        return replies
+
+    train(settings(**plan), 3, wrap_grid=lambda grid: MeddlingGrid(grid, more))
+    assert "Client 1 sent more points than it announced" in caplog.text
+
+
+# Clipping by clients
+
+
+def test_given_clipped_updates_then_only_those_within_the_norm_and_rounding_are_sound() -> None:
+    def record(values: Any) -> ArrayRecord:
+        return ArrayRecord({"w": Array(np.asarray(values, np.float32))})
+
+    start = record([1.0, 1.0])
+    check_clipped(record([4.0, 5.0]), start, 5.0)  # sqrt(3² + 4²) = 5
+    check_clipped(record([4.0, 5.004]), start, 5.0)  # a thousandth more
+    with pytest.raises(BadMessageError) as error:
+        check_clipped(record([4.0, 5.1]), start, 5.0)
+    # sqrt(3² + 4.1²) = 5.0804
+    assert str(error.value) == "its update has norm 5.08035, above dp.norm = 5"
+    # Around 1e6 neighbors in float32 are 0.0625 apart, and rounding cannot be told from a step.
+    check_clipped(record([1e6 + 0.0625, 1e6]), record([1e6, 1e6]), 1e-3)
+
+
+def test_given_an_update_that_was_not_clipped_then_its_client_has_failed(
+    settings: Settings,
+) -> None:
+    plan = {**QUICK, "dp.clipping": "client", "dp.norm": 0.5, "dp.noise-multiplier": 0.1}
+    train(settings(**plan), 3)  # honest clients clip
+
+    def far(reply: Message) -> None:
+        arrays = reply.content[ARRAYS]
+        arrays["1.bias"] = Array(arrays["1.bias"].numpy() + np.float32(1.0))
+
+    # 128 values are moved by 1 each: by sqrt(128) = 11.3 and what it had learned.
+    with pytest.raises(
+        UserError, match=r"Client 1: its update has norm 11\.\d+, above dp\.norm = "
+    ):
+        train(settings(**plan), 3, **changing(far))
+
+
+# Numbers of clients
+
+
+def claiming(key: str, value: Any, client: int = 0) -> dict[str, Any]:
+    """Options of a run in which ``client`` says of the run that ``key`` is ``value``."""
+
+    def meddle(call: int, replies: list[Message]) -> list[Message]:
+        del call
+        for reply in replies:
+            told = reply.content.config_records.get(CONFIG, {})
+            if reply.metadata.src_node_id == FIRST_NODE_ID + client and key in told:
+                told[key] = value
+        return replies
+
+    return {"wrap_grid": lambda grid: MeddlingGrid(grid, meddle)}
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "said"),
+    [
+        ("num-partitions", 10**6, "num-partitions = 1000000, and most say 3"),
+        ("num-partitions", 1, "num-partitions = 1, and most say 3"),
+        ("own-data", True, "own-data = true, and most say false"),
+    ],
+)
+def test_given_a_first_node_that_lies_about_the_run_then_it_is_named_and_decides_nothing(
+    settings: Settings, caplog: pytest.LogCaptureFixture, key: str, value: Any, said: str
+) -> None:
+    caplog.set_level("WARNING", logger="flwr")
+    lie = claiming(key, value)
+    directory = train(settings(**LENIENT), 3, **lie)
+    assert [line["clients"] for line in metrics(directory)] == [2, 2]
+    assert f"1 client(s) failed in round 1: Client 0: it says {said}" in caplog.text
+    with pytest.raises(UserError, match=rf"Client 0: it says {said} \("):
+        train(settings(**QUICK), 3, **lie)
+
+
+def test_given_a_node_that_leaves_the_number_open_then_it_takes_part(settings: Settings) -> None:
+    directory = train(settings(**QUICK), 3, **claiming("num-partitions", 0))
+    assert [line["clients"] for line in metrics(directory)] == [3, 3]
+
+
+# Held-out losses
+
+
+def test_given_a_liar_then_its_held_out_loss_picks_no_round(settings: Settings) -> None:
+    plan = {**QUICK, "num_rounds": 3, "evaluate_every": 1, "selection": "heldout"}
+    plan |= {"points_per_client": 150, "learning_rate": 3e-3}
+    honest = train(settings(**plan), 3)
+    lines = metrics(honest)
+    assert [line["round"] for line in lines if len(line["heldout_losses"]) == 3] == [1, 2, 3]
+    first = min(range(1, 4), key=lambda number: lines[number - 1]["heldout_loss"])
+    worst = max(range(1, 4), key=lambda number: lines[number - 1]["heldout_loss"])
+    assert first != worst
+
+    def lie(call: int, replies: list[Message]) -> list[Message]:
+        number = math.ceil((call - 1) / 2)  # after two calls, each round has two
+        if replies[0].metadata.message_type == "evaluate" and number == worst:
+            for reply in replies:
+                if reply.metadata.src_node_id == FIRST_NODE_ID + BAD_CLIENT:
+                    reply.content[METRICS]["loss"] = -1e6
+        return replies
+
+    lied = train(settings(**plan), 3, wrap_grid=lambda grid: MeddlingGrid(grid, lie))
+    assert metrics(lied)[worst - 1]["heldout_losses"][1] == [1, -1e6]
+    for directory in (honest, lied):
+        found = (directory / "summary.json").read_text()
+        assert f'"best_round": {worst},' not in found

@@ -1,0 +1,180 @@
+"""One run at a time writes to a directory; who holds it is said, and the dead hold nothing."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from flwr.app import Context, RecordDict
+from typer.testing import CliRunner
+
+from fedul_flwr.cli.main import app
+from fedul_flwr.config.run_config import RunConfig, resolve
+from fedul_flwr.engine.process_tree import MARK
+from fedul_flwr.errors import StorageError, UserError
+from fedul_flwr.results.run_claim import HeldError, Role, claim, own_directory, refuse_held
+from fedul_flwr.server_app import main
+from tests.support.runs import train
+
+Settings = Callable[..., RunConfig]
+QUICK: dict[str, Any] = {"model": "mlp", "num_rounds": 2, "local_epochs": 1, "fedul.num-sets": 10}
+
+
+@pytest.fixture
+def other() -> Iterator[Callable[..., int]]:
+    """``other(directory, role)`` lets another process claim; returns its id. It ends at the end."""
+    children: list[int] = []
+
+    def start(directory: Path, role: Role = "server", superlink: str = "") -> int:
+        read, write = os.pipe()
+        child = os.fork()
+        if child == 0:
+            with claim(directory, role, superlink):
+                os.write(write, b".")
+                signal.pause()
+            os._exit(0)
+        children.append(child)
+        assert os.read(read, 1) == b"."
+        os.close(read)
+        os.close(write)
+        return child
+
+    yield start
+    for child in children:
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+
+
+def contents(directory: Path) -> dict[Path, bytes]:
+    return {path: path.read_bytes() for path in directory.rglob("*") if path.is_file()}
+
+
+@pytest.mark.parametrize("theirs", ["command", "server"])
+@pytest.mark.parametrize("ours", ["command", "server"])
+def test_given_a_run_when_another_starts_there_then_it_is_told_who_holds_it(
+    tmp_path: Path, other: Callable[..., int], theirs: Role, ours: Role
+) -> None:
+    child = other(tmp_path, theirs)
+    with pytest.raises(HeldError) as error, claim(tmp_path, ours):
+        pass
+    said = str(error.value)
+    assert said.startswith(f"Process {child} on {socket.gethostname()} runs in {tmp_path} since 2")
+    assert said.endswith(": wait for its end, or name another output.")
+    with pytest.raises(HeldError):
+        refuse_held(tmp_path)
+
+
+def test_given_a_command_and_its_own_superlink_then_the_server_app_may_write(
+    tmp_path: Path, other: Callable[..., int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other(tmp_path, "command", "/tmp/fedul-x")
+    monkeypatch.setenv(MARK, "/tmp/fedul-x")
+    with claim(tmp_path, "server"):
+        pass
+    monkeypatch.setenv(MARK, "/tmp/fedul-y")
+    with pytest.raises(HeldError), claim(tmp_path, "server"):
+        pass
+
+
+@pytest.mark.parametrize("role", ["command", "server"])
+def test_given_a_process_that_was_killed_then_its_directory_is_free(
+    tmp_path: Path, role: Role
+) -> None:
+    child = os.fork()
+    if child == 0:
+        with claim(tmp_path, role):
+            os.kill(os.getpid(), signal.SIGKILL)
+    os.waitpid(child, 0)
+    assert (tmp_path / ".lock" / f"{role}.json").exists()  # it could not clean up
+    for ours in ("command", "server"):
+        with claim(tmp_path, ours):  # type: ignore[arg-type]
+            pass
+    refuse_held(tmp_path)
+
+
+def test_given_one_process_then_its_command_and_its_server_go_together_and_no_second_of_either(
+    tmp_path: Path,
+) -> None:
+    with claim(tmp_path, "command"), claim(tmp_path, "server"):
+        for role in ("command", "server"):
+            with pytest.raises(HeldError), claim(tmp_path, role):  # type: ignore[arg-type]
+                pass
+
+
+def test_given_two_runs_of_one_second_then_each_has_its_own_directory(tmp_path: Path) -> None:
+    name = tmp_path / "runs" / "fedul-digits-20260101-000000"
+    made = [own_directory(name) for _ in range(3)]
+    assert [path.name.removeprefix(name.name) for path in made] == ["", "-2", "-3"]
+    assert all(path.is_dir() for path in made)
+
+
+def test_given_plain_flwr_run_without_an_output_then_it_never_takes_an_existing_directory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    taken = tmp_path / "taken"
+    taken.mkdir()
+    used: list[str] = []
+    monkeypatch.setattr(
+        "fedul_flwr.server_app.serve", lambda grid, found: used.append(found.output)
+    )
+    monkeypatch.setattr(
+        "fedul_flwr.server_app.resolve",
+        lambda flat, place: resolve({**flat, "output": str(taken)}, place),
+    )
+    main_of_app: Any = main
+    for output in ("", str(taken)):
+        main_of_app(None, Context(0, 0, {}, RecordDict(), {"output": output}))
+    assert used == [f"{taken}-2", str(taken)]
+
+
+def test_given_a_run_when_a_second_one_starts_or_resumes_there_then_nothing_changes(
+    tmp_path: Path, settings: Settings, other: Callable[..., int]
+) -> None:
+    directory = train(settings(**QUICK), 2)
+    (directory / "error.txt").write_text("of the first")
+    other(directory)
+    before = contents(directory)
+    with pytest.raises(HeldError):
+        train(resolve({"resume": str(directory), "num-rounds": 3}, Path.cwd()), 2)
+    run = ["run", "--in-process", "--resume", str(directory), "-c", "num-rounds=3"]
+    said = CliRunner().invoke(app, run)
+    assert (said.exit_code, said.stderr.count("Error: Process ")) == (1, 1)
+    empty = tmp_path / "empty"
+    other(empty)
+    said = CliRunner().invoke(app, ["run", "--in-process", "--output", str(empty)])
+    assert (said.exit_code, said.stderr.count("Error: Process ")) == (1, 1)
+    assert contents(directory) == before
+    assert [path.name for path in empty.iterdir()] == [".lock"]
+
+
+def test_given_a_directory_deleted_in_mid_run_then_the_run_ends_and_does_not_make_it_anew(
+    settings: Settings,
+) -> None:
+    config = settings(**QUICK)
+    directory, moved = Path(config.output), Path(config.output).with_name("moved")
+
+    def delete(lines: Any) -> None:
+        if lines[-1]["round"] == 1:
+            directory.rename(moved)
+            (directory / "clients").mkdir(parents=True)  # as a client may
+
+    with pytest.raises(StorageError, match="was deleted while the run wrote to it"):
+        train(config, 2, watch=delete)
+    assert [path.name for path in directory.iterdir()] == ["clients"]
+    train(resolve({"resume": str(moved)}, Path.cwd()), 2)  # what was there resumes
+
+
+def test_given_a_directory_that_cannot_be_made_then_one_sentence_says_so(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with (
+        pytest.raises(UserError, match="Cannot write to"),
+        claim(tmp_path / "file" / "x", "server"),
+    ):
+        pass
+    with pytest.raises(UserError, match="Cannot create"):
+        own_directory(tmp_path / "file" / "x")

@@ -1,0 +1,314 @@
+"""Runs that resume: how many clients, files that are damaged or gone, a disk that is full."""
+
+from __future__ import annotations
+
+import errno
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file, save_file
+from typer.testing import CliRunner
+
+from fedul_flwr.cli.main import app
+from fedul_flwr.config.run_config import RunConfig, resolve
+from fedul_flwr.engine.simulate import number_of_clients
+from fedul_flwr.errors import UserError
+from fedul_flwr.results import plots
+from fedul_flwr.results.records import known_clients
+from tests.support.runs import last_model, metrics, train
+
+QUICK = "model='mlp' num-rounds=2 local-epochs=1 base='fedadam'"
+CLIENTS = 3
+
+
+def run(*arguments: str) -> tuple[int, str]:
+    result = CliRunner().invoke(app, ["run", "--in-process", *arguments])
+    return result.exit_code, result.output
+
+
+def sentence(output: str) -> str:
+    assert "Traceback" not in output
+    errors = [line for line in output.splitlines() if line.startswith("Error: ")]
+    assert len(errors) == 1, output
+    return errors[0]
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run of two rounds with three clients, for copies."""
+    output = tmp_path_factory.mktemp("resume") / "run"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(plots, "draw_plots", lambda found, directory: [])
+        code, said = run("-c", QUICK, "--num-supernodes", str(CLIENTS), "--output", str(output))
+    assert code == 0, said
+    return output
+
+
+@pytest.fixture
+def copy(finished: Path, tmp_path: Path) -> Path:
+    shutil.copytree(finished, tmp_path / "run")
+    return tmp_path / "run"
+
+
+def contents(directory: Path) -> dict[str, bytes]:
+    """Files of a run, without the note of why it ended and the locks."""
+    return {
+        str(path.relative_to(directory)): path.read_bytes()
+        for path in directory.rglob("*")
+        if path.is_file() and path.name != "error.txt" and ".lock" not in path.parts
+    }
+
+
+def test_given_a_run_that_resumes_then_its_number_of_clients_is_the_runs(copy: Path) -> None:
+    assert known_clients(copy) == CLIENTS
+    code, said = run("--resume", str(copy), "-c", "num-rounds=3")  # no number: not 10
+    assert code == 0, said
+    assert [line["clients"] for line in metrics(copy)] == [CLIENTS] * 3
+    code, said = run("--resume", str(copy), "-c", "num-rounds=4", "--num-supernodes", "2")
+    assert code == 1
+    assert sentence(said) == (
+        f"Error: --num-supernodes 2: the run in {copy} has 3 clients, and goes on with as many: "
+        "leave the option out."
+    )
+    code, said = run("--resume", str(copy), "-c", "num-rounds=4", "--num-supernodes", "3")
+    assert code == 0, said
+
+
+def test_given_plain_flwr_run_with_another_number_of_clients_then_the_server_refuses(
+    copy: Path,
+) -> None:
+    before = contents(copy)
+    with pytest.raises(UserError, match="has 3 clients and cannot go on with 2: resume it with"):
+        train(resolve({"resume": str(copy), "num-rounds": 3}, Path.cwd()), 2)
+    assert contents(copy) == before
+
+
+def test_given_a_run_of_an_earlier_version_then_its_federation_tells_the_number(copy: Path) -> None:
+    config = json.loads((copy / "config.json").read_text())
+    del config["data"]["num_clients"]
+    (copy / "config.json").write_text(json.dumps(config))
+    assert known_clients(copy) == CLIENTS
+    (copy / "federation.json").unlink()
+    assert known_clients(copy) is None
+    resumed = RunConfig.model_construct(resume=str(copy))
+    fresh = RunConfig.model_construct(resume="")
+    assert [number_of_clients(resumed, given) for given in (None, 4)] == [10, 4]
+    assert [number_of_clients(fresh, given) for given in (None, 4)] == [10, 4]
+
+
+def cut(file: Path, size: int) -> None:
+    file.write_bytes(file.read_bytes()[:size])
+
+
+def last(directory: Path, change: Callable[[dict[str, Any]], object], about: str | None) -> None:
+    file = directory / "last.safetensors"
+    arrays = load_file(file)
+    change(arrays)
+    save_file(arrays, file, metadata=None if about is None else {"fedul": about})
+
+
+def keep(arrays: dict[str, Any]) -> None:
+    pass
+
+
+def lines(directory: Path, change: Callable[[list[str]], list[str]]) -> None:
+    file = directory / "metrics.jsonl"
+    file.write_text("".join(line + "\n" for line in change(file.read_text().splitlines())))
+
+
+def about_round_2(directory: Path) -> str:
+    return (directory / "metrics.jsonl").read_text().splitlines()[1]
+
+
+DAMAGES: dict[str, tuple[Callable[[Path], object], str]] = {
+    "an empty model": (
+        lambda d: cut(d / "last.safetensors", 0),
+        "last.safetensors is missing or damaged",
+    ),
+    "half a model": (
+        lambda d: cut(d / "last.safetensors", 5000),
+        "last.safetensors is missing or damaged",
+    ),
+    "half a header": (
+        lambda d: cut(d / "last.safetensors", 60),
+        "last.safetensors is missing or damaged",
+    ),
+    "a model without a round": (lambda d: last(d, keep, None), "does not say of which round it is"),
+    "a model of round 'two'": (
+        lambda d: last(d, keep, '{"round": "two"}'),
+        "does not say of which round it is",
+    ),
+    "a list for a header": (lambda d: last(d, keep, "[1]"), "does not say of which round it is"),
+    "a model without an array": (
+        lambda d: last(d, lambda arrays: arrays.pop("1.bias"), about_round_2(d)),
+        "is of another model: it has no array '1.bias'",
+    ),
+    "an array of another shape": (
+        lambda d: last(
+            d, lambda a: a.__setitem__("1.bias", np.zeros(7, np.float32)), about_round_2(d)
+        ),
+        "array '1.bias' is float32 (7,) there, and float32 (128,) in this run",
+    ),
+    "an array of another type": (
+        lambda d: last(d, lambda a: a.__setitem__("1.bias", np.zeros(128)), about_round_2(d)),
+        "array '1.bias' is float64 (128,) there",
+    ),
+    "no model": (
+        lambda d: (d / "last.safetensors").unlink(),
+        "last.safetensors is missing, and 2 rounds are complete",
+    ),
+    "no memory of the base": (
+        lambda d: (d / "state-2.safetensors").unlink(),
+        "state-2.safetensors is missing",
+    ),
+    "a damaged memory": (
+        lambda d: cut(d / "state-2.safetensors", 9),
+        "state-2.safetensors is missing or damaged",
+    ),
+    "junk in the metrics": (
+        lambda d: lines(d, lambda found: ["junk", *found]),
+        "metrics.jsonl, line 1: not valid JSON",
+    ),
+    "NUL in the metrics": (
+        lambda d: lines(d, lambda found: [*found, "\0" * 80]),
+        "metrics.jsonl, line 3: not valid JSON",
+    ),
+    "a number in the metrics": (
+        lambda d: lines(d, lambda found: [*found, "3"]),
+        'line 3: needs an object with an integer "round"',
+    ),
+    "deep metrics": (
+        lambda d: lines(d, lambda found: ["[" * 100_000, *found]),
+        "line 1: not valid JSON (nested too deeply)",
+    ),
+    "metrics without round 1": (
+        lambda d: lines(d, lambda found: found[1:]),
+        "metrics.jsonl does not have round 1 once",
+    ),
+    "metrics without values": (
+        lambda d: lines(d, lambda found: ['{"round": 1}', *found[1:]]),
+        "metrics.jsonl lacks values of round 1",
+    ),
+    "settings that are a list": (
+        lambda d: (d / "config.json").write_text('{"settings": [1], "data": {}}'),
+        'config.json is damaged: it needs the object "settings". Restore it',
+    ),
+    "settings that are a text": (
+        lambda d: (d / "config.json").write_text('"settings"'),
+        "config.json, line 1: must hold a JSON object",
+    ),
+    "half a configuration": (
+        lambda d: cut(d / "config.json", 100),
+        "config.json, line 6: not valid JSON",
+    ),
+    "no configuration": (
+        lambda d: (d / "config.json").unlink(),
+        "holds no interrupted run: config.json is missing",
+    ),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_given_damaged_files_then_one_sentence_names_them_and_nothing_is_erased(
+    copy: Path, damage: str
+) -> None:
+    spoil, expected = DAMAGES[damage]
+    spoil(copy)
+    before = contents(copy)
+    code, said = run("--resume", str(copy), "-c", "num-rounds=3")
+    assert code == 1
+    assert expected in sentence(said)
+    planned = {"config.json"}  # has the new number of rounds
+    after = contents(copy)
+    assert {n: after[n] for n in after if n not in planned} == {
+        n: before[n] for n in before if n not in planned
+    }
+
+
+def test_given_a_torn_last_line_then_that_round_is_evaluated_again(copy: Path) -> None:
+    whole = metrics(copy)
+    cut(copy / "metrics.jsonl", len((copy / "metrics.jsonl").read_bytes()) - 40)
+    (copy / "summary.json").unlink()
+    code, said = run("--resume", str(copy))
+    assert code == 0, said
+    assert metrics(copy) == whole
+
+
+@pytest.mark.parametrize("file", ["last.safetensors", "metrics.jsonl", "state-4.safetensors"])
+def test_given_a_full_disk_then_what_was_there_stays_and_resumes(
+    copy: Path, file: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The disk is full in round 4, whichever file comes first."""
+    own = Path.replace, Path.open
+
+    def is_full(path: Path) -> bool:
+        rounds = (copy / "metrics.jsonl").read_text().count("\n")
+        return file in path.name and rounds >= 3
+
+    def replace(path: Path, target: Path) -> Path:
+        if is_full(path):
+            raise OSError(errno.ENOSPC, "No space left on device", str(path))
+        return own[0](path, target)
+
+    def opened(path: Path, mode: str = "r", *args: Any, **options: Any) -> Any:
+        if mode == "a" and is_full(path):
+            raise OSError(errno.ENOSPC, "No space left on device", str(path))
+        return own[1](path, mode, *args, **options)
+
+    monkeypatch.setattr(Path, "replace", replace)
+    monkeypatch.setattr(Path, "open", opened)
+    code, said = run("--resume", str(copy), "-c", "num-rounds=5")
+    assert code == 1
+    assert sentence(said).startswith(f"Error: Cannot write {copy / file}: No space left on device.")
+    assert f"fedul-flwr run --resume {copy}" in said
+    monkeypatch.undo()
+    monkeypatch.setattr(plots, "draw_plots", lambda found, directory: [])
+    code, said = run("--resume", str(copy))
+    assert code == 0, said
+    assert [line["round"] for line in metrics(copy)] == [1, 2, 3, 4, 5]
+
+
+def test_given_a_disk_that_was_full_then_the_model_is_that_of_a_run_without_a_break(
+    finished: Path, copy: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shutil.copytree(finished, tmp_path / "whole")
+    code, said = run("--resume", str(tmp_path / "whole"), "-c", "num-rounds=3")
+    assert code == 0, said
+    with monkeypatch.context() as patch:
+        full = OSError(errno.ENOSPC, "No space left on device")
+        patch.setattr("os.fsync", lambda file: (_ for _ in ()).throw(full))
+        assert run("--resume", str(copy), "-c", "num-rounds=3")[0] == 1
+    code, said = run("--resume", str(copy), "-c", "num-rounds=3")
+    assert code == 0, said
+    whole = last_model(tmp_path / "whole")
+    for name, array in last_model(copy).items():
+        np.testing.assert_array_equal(array, whole[name])
+
+
+def test_given_pictures_that_fail_then_resume_draws_them(
+    copy: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(found: Any, directory: Path) -> list[Path]:
+        raise RuntimeError("no fonts")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(plots, "draw_plots", fail)
+        code, said = run("--resume", str(copy), "-c", "num-rounds=3")
+    assert code == 1
+    assert sentence(said) == (
+        f"Error: The run in {copy} is complete, but not its pictures (no fonts): "
+        f"fedul-flwr run --resume {copy} draws them."
+    )
+    before = contents(copy)
+    drawn: list[int] = []
+    monkeypatch.setattr(plots, "draw_plots", lambda found, place: drawn.append(len(found.metrics)))
+    code, said = run("--resume", str(copy))
+    assert (code, drawn) == (0, [3]), said
+    assert (copy / "plots").is_dir()
+    assert contents(copy)["last.safetensors"] == before["last.safetensors"]
+    assert "has finished its 3 rounds" in run("--resume", str(copy))[1]
