@@ -152,7 +152,7 @@ def print_summary(directory: Path) -> None:
     table = Table(show_header=False, box=None, padding=(0, 2))
     for name, value in summary_rows(directory).items():
         table.add_row(name, value)
-    said = incidents_in_words(json.loads((directory / store.SUMMARY).read_text()))
+    said = incidents_in_words(store.RunDirectory(directory).read_json(store.SUMMARY))
     print_wide(table, *([f"Finished, with {said}."] if said else []))
 
 
