@@ -52,8 +52,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def is_real(item: pytest.Item) -> bool:
-    """Whether a test starts Ray or a SuperLink."""
-    return "end_to_end" in item.path.parts or item.get_closest_marker("ray") is not None
+    """Whether a test starts Ray, a SuperLink or other programs, or takes ten seconds by itself."""
+    long = {"end_to_end", "benchmarks", "docs"} & set(item.path.parts)
+    return bool(long) or item.get_closest_marker("ray") is not None
 
 
 @pytest.fixture(autouse=True, scope="session")

@@ -98,6 +98,33 @@ def check(
         raise typer.Exit(1) from None
 
 
+@deploy.command()
+def status(
+    directory: Annotated[
+        Path,
+        typer.Argument(
+            metavar="DIR",
+            exists=True,
+            file_okay=False,
+            help="Folder of deploy init.",
+        ),
+    ],
+) -> None:
+    """List owners with their nodes at the SuperLink and the nodes' states."""
+    from rich.table import Table
+
+    from fedul_flwr.deploy.status import OwnerState
+    from fedul_flwr.deploy.status import status as states
+    from fedul_flwr.results.summary import print_wide
+
+    table = Table(box=None, padding=(0, 2))
+    for name in OwnerState._fields:
+        table.add_column(name)
+    for row in states(directory.resolve()):
+        table.add_row(*row)
+    print_wide(table)
+
+
 @deploy.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True})
 def start(
     context: typer.Context,

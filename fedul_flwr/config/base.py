@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Iterable, Mapping
+from functools import cache
 from typing import Any, ClassVar, Self
 
 from pydantic import BaseModel, ConfigDict, ValidationError
@@ -42,6 +43,7 @@ class Settings(BaseModel):
     """Noun for a key in errors, and the page that documents all keys."""
 
     @classmethod
+    @cache
     def names(cls) -> tuple[str, ...]:
         """All keys, as they are written in a run config."""
         return tuple(_kebab(name) for name in cls.model_fields)

@@ -104,6 +104,7 @@ def make_files(consortium: Consortium, certificates: Certificates | None) -> Ite
         "address": consortium.address,
         "listen": consortium.listen,
         "count": len(consortium.owners),
+        "owners": consortium.owners,
         "insecure": consortium.insecure,
         "methods": ",".join(consortium.methods),
         "warning": INSECURE,
@@ -141,6 +142,8 @@ def _certificates(certificates: Certificates, values: Mapping[str, Any]) -> Iter
 def _server(values: Mapping[str, Any]) -> Iterator[File]:
     yield from _machine("server", "superlink", values)
     yield File("server/server.env", _text("server.env", values))
+    names = "".join(f"{number} {name}\n" for number, name in enumerate(values["owners"]))
+    yield File("server/owners.txt", names.encode())
     yield _script("server/connection.sh", values)
     if not values["insecure"]:
         yield _script("server/register-owners.sh", values)

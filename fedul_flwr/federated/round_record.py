@@ -13,8 +13,6 @@ from fedul_flwr.errors import UserError
 from fedul_flwr.federated.blame import about
 from fedul_flwr.federated.phases import Phase
 
-FAILED, AWAY = "failed", "away"
-"""Keys of a metrics line: names of the clients that failed in the round, or were away."""
 _MOST_NAMED = 20
 """Most clients that one line of the log names."""
 
@@ -91,7 +89,7 @@ class RoundRecord:
 
     def incidents(self) -> dict[str, list[str]]:
         """The keys of a metrics line about clients that failed or were away; none without any."""
-        found = {FAILED: sorted(self.failed), AWAY: self.away}
+        found = {"failed": list(self.failed), "away": self.away}
         return {key: names for key, names in found.items() if names}
 
     def _percent(self, amount: int, dense: int) -> float:

@@ -7,6 +7,7 @@ import os
 import platform
 import subprocess
 import sys
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -19,23 +20,26 @@ def describe_environment() -> dict[str, Any]:
     import torch
 
     packages = ("fedul-flwr", "flwr", "ray", "torch", "torchvision", "numpy", "scikit-learn")
-    versions = {}
-    for name in packages:
-        try:
-            versions[name] = importlib.metadata.version(name)
-        except importlib.metadata.PackageNotFoundError:
-            versions[name] = "not installed"
     return {
         "python": sys.version.split()[0],
         "platform": platform.platform(),
         "processor": _processor(),
         "cpu_count": os.cpu_count(),
         "gpu": torch.cuda.get_device_name(0) if torch.cuda.is_available() else None,
-        "versions": versions,
+        "versions": {name: _version(name) for name in packages},
         "git_commit": git_commit(),
     }
 
 
+@cache
+def _version(package: str) -> str:
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return "not installed"
+
+
+@cache
 def _processor() -> str:
     info = Path("/proc/cpuinfo")
     if info.exists():
@@ -56,6 +60,11 @@ def git_commit() -> str | None:
     root = Path(__file__).parents[2]
     if not (root / ".git").exists():
         return None  # it may be installed within another project's repository
+    return _describe_commit(root)
+
+
+@cache  # what this process has imported stays as it was
+def _describe_commit(root: Path) -> str | None:
     try:
         found = subprocess.run(
             ["git", "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"],

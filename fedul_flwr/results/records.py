@@ -24,6 +24,7 @@ class Client(BaseModel):
     Attributes
     ----------
     id : the client's number (partition id).
+    name : its owner's name at the SuperLink; empty without one.
     num_points : n_c.
     set_sizes : ``M`` sizes of its unlabeled sets, n_{c,m}; None without such sets.
     priors : ``M`` rows of ``K`` class priors (Pi_c); None if it did not share them.
@@ -37,6 +38,7 @@ class Client(BaseModel):
     model_config = ConfigDict(frozen=True, extra="ignore")
 
     id: int
+    name: str = ""
     num_points: int | None = None
     set_sizes: tuple[int, ...] | None = None
     priors: tuple[tuple[float, ...], ...] | None = None

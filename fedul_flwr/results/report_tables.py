@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from fedul_flwr.config.run_config import OF_THE_MACHINE, default_flat
+from fedul_flwr.results.incidents import incidents, incidents_in_words
 from fedul_flwr.results.label_names import source_in_words
 from fedul_flwr.results.label_plots import scored_sources
 from fedul_flwr.results.records import Client, Run, number
@@ -158,6 +159,7 @@ def tables_of(run: Run) -> dict[str, Any]:
         "sources": _sources(run.labels or {}),
         "rounds": run.metrics[-1]["round"] if run.metrics else 0,
         "clients": _filled([_client(client) for client in clients]),
+        "incidents": incidents_in_words(incidents(run.metrics) | (run.summary or {})),
         "dropped": [row for row, one in enumerate(clients) if one.status == "dropped"],
         "environment": _flat(run.environment or {}),
     }
@@ -191,7 +193,7 @@ def _test_prior(run: Run) -> str:
 def _client(client: Client) -> dict[str, str]:
     sizes = client.set_sizes
     return {
-        "client": str(client.id),
+        "client": f"{client.id} ({client.name})" if client.name else str(client.id),
         "points": _text(client.num_points),
         "sets": NONE if sizes is None else str(len(sizes)),
         "labels": NONE if client.labeled_counts is None else str(sum(client.labeled_counts)),

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from fedul_flwr.config.semi import XCLPSettings
 from fedul_flwr.results import store
+from fedul_flwr.results.incidents import incident_rows, incidents, incidents_in_words
 from fedul_flwr.results.label_names import SOURCE_WORDS, XCLP, count_in_words
 
 if TYPE_CHECKING:  # the command line prints summaries without importing torch
@@ -71,6 +72,7 @@ def write_summary(
             "bytes_down": _total(lines, "bytes_down"),
             **_mean_shares(lines),
             "failures": _total(lines, "failures"),
+            **incidents(lines),
         },
     )
     draw_pictures(directory)
@@ -113,6 +115,7 @@ def write_labeling_summary(
             "bytes_up": record.bytes_up,
             "bytes_down": record.bytes_down,
             "failures": record.failures,
+            **incidents([{"round": 0, **record.incidents()}]),
         },
     )
     draw_pictures(directory)
@@ -149,7 +152,8 @@ def print_summary(directory: Path) -> None:
     table = Table(show_header=False, box=None, padding=(0, 2))
     for name, value in summary_rows(directory).items():
         table.add_row(name, value)
-    print_wide(table)
+    said = incidents_in_words(store.RunDirectory(directory).read_json(store.SUMMARY))
+    print_wide(table, *([f"Finished, with {said}."] if said else []))
 
 
 def print_wide(table: Table, *lines: str) -> None:
@@ -188,6 +192,7 @@ def summary_rows(directory: Path) -> dict[str, str]:
         **_seen(summary),
         **_privacy_rows(summary),
         **_share_rows(summary),
+        **incident_rows(summary),
         "model": str(directory / store.BEST_MODEL),
         "metrics": str(directory / store.METRICS),
         "plots": str(directory / "plots"),
@@ -255,6 +260,7 @@ def _labeling_rows(directory: Path, summary: Mapping[str, Any]) -> dict[str, str
         "time": f"{summary['seconds_total']:.0f} s",
         "traffic": f"{up:.1f} MB up, {down:.1f} MB down",
         **_seen(summary),
+        **incident_rows(summary),
         "labels": f"{clients}/*/labels.csv" if clients.exists() else "where each client runs",
         **({"plots": str(plots)} if any(plots.glob("*.png")) else {}),
     }

@@ -44,7 +44,7 @@ def test_every_machine_has_a_folder(tmp_path: Path) -> None:
         *(f"server/{name}" for name in MACHINE),
         *("server/ca.pem", "server/server.pem", "server/server.key", "server/server.env"),
         *("server/fedul-superlink.service", "server/start-superlink.sh"),
-        *("server/connection.sh", "server/register-owners.sh"),
+        *("server/connection.sh", "server/register-owners.sh", "server/owners.txt"),
         *("server/owners/owner-0.pub", "server/owners/owner-1.pub"),
         *(f"owners/owner-{number}/{name}" for number in range(2) for name in OWNER),
     }

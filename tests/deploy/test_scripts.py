@@ -28,6 +28,7 @@ case $3 in
 *owner-0*) echo "Error: Public key already in use." >&2; exit 1 ;;
 *owner-1*) [ -z "${DOWN:-}" ] || { echo "no connection" >&2; exit 1; } ;;
 esac
+printf '{\n  "success": true,\n  "node-id": 6617551\n}\n'
 """
 
 
@@ -267,6 +268,9 @@ def test_owners_are_registered(secure: Path, programs: Path) -> None:
     done = run(server / "register-owners.sh")
     known = "owner-0: known already, or unregistered before: then its owner needs a new key\n"
     assert done.stdout == f"{known}owner-1: registered\n"
+    # Which node an owner has is known from here alone: `flwr supernode list` gives no names.
+    assert (server / "owners" / "owner-1.node").read_text() == "6617551\n"
+    assert not (server / "owners" / "owner-0.node").exists()
     assert done.returncode == 0
     # A connection of its own, whatever the user's Flower home has.
     config = tomllib.loads((server / "flower" / "config.toml").read_text())["superlink"]

@@ -17,6 +17,7 @@ from fedul_flwr.data.content import Content
 from fedul_flwr.errors import UserError
 from fedul_flwr.federated.messages import CONFIG, SETUP_BEFORE, phase_of
 from fedul_flwr.methods import METHODS, Method
+from fedul_flwr.results.incidents import incidents_in_words
 from tests.support.fake_fleet import OWNERS, Flock, write_owners
 from tests.support.runs import last_model, metrics, summary, train
 
@@ -138,6 +139,12 @@ def test_who_was_restarted_is_prepared_again(run: Run) -> None:
     away = lambda round: [0, 2, 3] if round == 2 else ALL  # noqa: E731
     directory, flock = run(away, forgets=[(3, 1)], **LENIENT)
     assert counts(directory) == [(4, 0), (3, 1), (4, 0), (4, 0)]
+    found = summary(directory)
+    # It was away in round 2, where everybody is drawn: so it also failed.
+    assert (found["failed"], found["away"]) == ({"Client 1": [2]}, {"Client 1": [2]})
+    assert incidents_in_words(found) == (
+        "clients that failed: Client 1 (round 2); clients that were away: Client 1 (round 2)"
+    )
     assert flock.heard[3][0] == ("setup", 1)
     assert flock.asked(3, "setup") == [1]
     assert flock.asked(3, "train") == [0, 1, 2, 3]
@@ -162,6 +169,14 @@ def test_without_being_prepared_a_client_says_so(
         '1 client(s) failed in round 2: Client 1: it says "It has no setup of this run, or has '
         'lost it: the server has to send it first"'
     ) in caplog.text
+
+
+def test_owners_names_are_in_the_metrics_and_the_federation(run: Run) -> None:
+    away = lambda round: [0, 2, 3] if round == 2 else ALL  # noqa: E731
+    directory, _ = run(away, registered=[1], **LENIENT)
+    assert metrics(directory)[1]["away"] == ["Client 1 (owner-1)"]
+    found = json.loads((directory / "federation.json").read_text())["clients"]
+    assert [client["name"] for client in found] == ["", "owner-1", "", ""]
 
 
 def test_with_stop_a_node_that_is_gone_ends_the_run(run: Run) -> None:

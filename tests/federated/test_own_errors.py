@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from flwr.app import Context, Message
@@ -21,7 +21,7 @@ from fedul_flwr.federated.dispatch import make_client_app
 from fedul_flwr.federated.messages import phase_messages
 from fedul_flwr.federated.nodes import DataShape, setup_content
 from tests.support.owner_files import CLASSES, NO_DATA, PRIORS, write_points, write_sets
-from tests.support.runs import train
+from tests.support.runs import EVERYTHING_ALLOWED, metrics, train
 
 SECRETS = ("january", "0.7", "0.3", "1.25", "cyst", "scan-7", "clinic", "/")
 """Parts of the data and their places; "/" is in every path."""
@@ -144,7 +144,7 @@ def test_a_run_ends_with_that_sentence(
         (folder / name).write_text("cyst\n")
 
     def build(context: Context) -> MethodClient:
-        context.node_config["data"] = str(folder)
+        context.node_config |= {"data": str(folder), **EVERYTHING_ALLOWED}
         return build_client(context)
 
     config = settings(**NO_DATA, method=method)
@@ -157,3 +157,23 @@ def test_a_run_ends_with_that_sentence(
     for file in written:
         assert b"cyst" not in file.read_bytes()
         assert b"clinic" not in file.read_bytes()
+
+
+def test_given_an_owner_who_does_not_allow_it_when_run_then_the_others_go_on(
+    settings: Callable[..., RunConfig], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    folders = [write_sets(tmp_path / f"clinic-{client}") for client in range(3)]
+
+    def build(context: Context) -> MethodClient:
+        client = int(cast(int, context.node_config["partition-id"]))
+        context.node_config |= {"data": str(folders[client]), "allow-priors": client != 1}
+        return build_client(context)
+
+    shared = {"fedul.share-priors": True, "on-client-failure": "continue"}
+    config = settings(**{**NO_DATA, **shared})
+    train(config, 3, client_app=make_client_app(build))
+    assert (
+        "Client 1: it says \"The node's owner does not allow fedul.share-priors = true: its node "
+        'config has allow-priors = False"'
+    ) in caplog.text
+    assert [line["clients"] for line in metrics(Path(config.output))] == [2] * config.num_rounds

@@ -14,7 +14,7 @@ from fedul_flwr.engine.in_process import FIRST_NODE_ID, InProcessGrid
 from fedul_flwr.federated.messages import phase_of
 from fedul_flwr.federated.sampled_grid import SampledGrid
 from tests.support.learnable_owners import NAMES, write_labeled
-from tests.support.runs import as_error
+from tests.support.runs import EVERYTHING_ALLOWED, as_error
 
 OWNERS: dict[str, Any] = {
     **{"method": "labels-only", "dataset": "none", "class_names": ",".join(NAMES)},
@@ -72,10 +72,11 @@ class Flock(SampledGrid):
         grid.contexts.clear()
         for node, partition in enumerate(partitions):
             config = {"partition-id": partition, "num-partitions": max(announced, partition + 1)}
+            allowed = {**EVERYTHING_ALLOWED, "allow-methods": template.run_config["method"]}
             grid.contexts[FIRST_NODE_ID + node] = Context(
                 run_id=0,
                 node_id=FIRST_NODE_ID + node,
-                node_config={**config, "data": str(place / str(partition))},
+                node_config={**config, **allowed, "data": str(place / str(partition))},
                 state=RecordDict(),
                 run_config=dict(template.run_config),
             )

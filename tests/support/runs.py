@@ -49,6 +49,13 @@ def summary(directory: Path) -> dict[str, Any]:
     return found
 
 
+EVERYTHING_ALLOWED = {
+    **{"allow-plaintext": True, "allow-known-seed": True, "allow-priors": True},
+    "min-labeled-clients": 1,
+}
+"""Limits of an owner who allows what the built-in methods can be told to do."""
+
+
 def own_data_app(folders: Sequence[Path], **config: str) -> ClientApp:
     """The client app of nodes whose node config names their own data.
 
@@ -58,7 +65,7 @@ def own_data_app(folders: Sequence[Path], **config: str) -> ClientApp:
     def build(context: Context) -> MethodClient:
         client = int(cast(int, context.node_config["partition-id"]))
         named = {key: value.format(client=client) for key, value in config.items()}
-        context.node_config |= {"data": str(folders[client]), **named}
+        context.node_config |= {"data": str(folders[client]), **EVERYTHING_ALLOWED, **named}
         return build_client(context)
 
     return make_client_app(build)

@@ -1,0 +1,117 @@
+"""``fedul-flwr deploy status``: owners of a consortium, their nodes, and the nodes' states."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import tempfile
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from fedul_flwr.engine.flower_program import FlowerProgram
+from fedul_flwr.errors import UserError
+
+OWNERS = "owners.txt"
+"""File in the server's folder, by ``deploy init``: a line with number and name for each owner."""
+NODE = ".node"
+"""Suffix of files in the server's ``owners/``: an owner's node id at the SuperLink, as
+``register-owners.sh`` writes it."""
+_CONNECTION = "here"
+_UNREGISTERED = "not registered"
+NONE = "–"
+
+
+class OwnerState(NamedTuple):
+    """One row: number of the client, name of its owner, its node's id and state, since when."""
+
+    client: str
+    owner: str
+    node: str
+    state: str
+    since: str
+
+
+def status(directory: Path) -> list[OwnerState]:
+    """The state of every owner, and of nodes that belong to no known owner.
+
+    Parameters
+    ----------
+    directory : working folder of ``deploy init``, or its ``server/`` alone.
+
+    Raises
+    ------
+    UserError
+        If it is neither, or the SuperLink gives no answer.
+    """
+    server = directory / "server" if (directory / "server").is_dir() else directory
+    if not (server / OWNERS).is_file():
+        raise UserError(
+            f"{directory} is no folder of a consortium's server: {OWNERS}, which deploy init "
+            "writes into server/, is missing."
+        )
+    return rows(_owners(server), _nodes_of(server), _listed(server))
+
+
+def rows(
+    owners: Mapping[str, str], nodes_of: Mapping[str, str], listed: Iterable[Mapping[str, Any]]
+) -> list[OwnerState]:
+    """Join owners and nodes.
+
+    Parameters
+    ----------
+    owners : number of the client by name of its owner, in order.
+    nodes_of : id of the node by name of its owner, where it was registered.
+    listed : Flower's nodes, with ``node-id``, ``status``, ``online-at`` and ``offline-at``.
+    """
+    nodes: dict[str | None, Mapping[str, Any]] = {str(node["node-id"]): node for node in listed}
+    found = [
+        OwnerState(number, name, nodes_of.get(name, NONE), *_state(nodes.get(nodes_of.get(name))))
+        for name, number in owners.items()
+    ]
+    known = {row.node for row in found}
+    found += [
+        OwnerState(NONE, NONE, str(number), *_state(node))
+        for number, node in nodes.items()
+        if number not in known and node["status"] != "unregistered"
+    ]
+    return found
+
+
+def _state(node: Mapping[str, Any] | None) -> tuple[str, str]:
+    if node is None or node["status"] == "unregistered":
+        return _UNREGISTERED, NONE
+    if node["status"] == "registered":
+        return "registered, never connected", NONE
+    return str(node["status"]), str(node.get(f"{node['status']}-at", NONE))
+
+
+def _owners(server: Path) -> dict[str, str]:
+    lines = (server / OWNERS).read_text(encoding="utf-8").splitlines()
+    pairs = (line.split(maxsplit=1) for line in lines if line.strip())
+    return {name: number for number, name in pairs}
+
+
+def _nodes_of(server: Path) -> dict[str, str]:
+    return {
+        path.name.removesuffix(NODE): path.read_text().strip()
+        for path in (server / "owners").glob(f"*{NODE}")
+    }
+
+
+def _listed(server: Path) -> list[Mapping[str, Any]]:
+    """All nodes that the SuperLink knows."""
+    with tempfile.TemporaryDirectory(prefix="fedul-status-") as place:
+        home = Path(place)
+        script = [str(server / "connection.sh"), _CONNECTION]
+        entry = subprocess.run(script, capture_output=True, text=True, check=False)
+        if entry.returncode:
+            raise UserError(f"{script[0]} failed: {entry.stderr.strip()}")
+        (home / "config.toml").write_text(entry.stdout, encoding="utf-8")
+        quiet = {"FLWR_TELEMETRY_ENABLED": "0", "FLWR_DISABLE_UPDATE_CHECK": "1"}
+        flower = FlowerProgram({**os.environ, **quiet, "FLWR_HOME": place}, home / "flwr.log")
+        try:
+            found: list[Mapping[str, Any]] = flower.ask("supernode", "list", _CONNECTION)["nodes"]
+        finally:
+            flower.close()
+    return found
