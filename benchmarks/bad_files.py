@@ -281,7 +281,7 @@ def _images(root: Path) -> None:
 
 
 def _owners(root: Path) -> None:
-    from tests.owners import PRIORS, write_points, write_sets
+    from tests.support.owners import PRIORS, write_points, write_sets
 
     write_sets(root / "sets")
     write_points(root / "points")
