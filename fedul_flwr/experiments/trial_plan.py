@@ -19,6 +19,7 @@ from fedul_flwr.config.run_config import (
     keys_in_use,
     resolve,
 )
+from fedul_flwr.config.user_files import user_path
 from fedul_flwr.data.split import split_settings
 from fedul_flwr.errors import UserError
 from fedul_flwr.experiments.trial import CLIENTS, Trial
@@ -136,7 +137,7 @@ def make_plan(
         for key in settings.keys() & _NOT_SETTABLE.keys():
             raise UserError(f"Setting {key} cannot be in {owner}: {_NOT_SETTABLE[key]}.")
     applied = _applied(rows, shared)
-    output = Path.cwd() / output.expanduser()
+    output = user_path(output, Path.cwd())
     trials = tuple(
         _trial(row, column, seed, settings, num_clients, output / slug(row) / f"seed-{seed}")
         for seed in seeds
