@@ -76,13 +76,17 @@ def warm_up() -> None:
 
 def prepare(root: Path) -> None:
     """Make all files below ``root``."""
+    modules(root)
+    settings_files(root)
+    data_sets(root / "data")
+    images(root / "images")
+    owners(root / "owners")
+    runs(root)
+
+
+def modules(root: Path) -> None:
     for name, text in MODULES.items():
         (root / f"own_{name}.py").write_text(text)
-    _settings_files(root)
-    _data_sets(root / "data")
-    _images(root / "images")
-    _owners(root / "owners")
-    _runs(root)
 
 
 def png(size: int = 8, mode: str = "L") -> bytes:
@@ -117,7 +121,7 @@ GOOD = np.zeros((40, 8, 8), np.uint8)
 LABELS = np.arange(40) % 4
 
 
-def _settings_files(root: Path) -> None:
+def settings_files(root: Path) -> None:
     (root / "folder.toml").mkdir()
     os.mkfifo(root / "fifo.toml")
     (root / "binary.toml").write_bytes(bytes(range(256)))
@@ -138,7 +142,7 @@ def _settings_files(root: Path) -> None:
     (root / "loop").symlink_to(root / "loop")
 
 
-def _data_sets(root: Path) -> None:
+def data_sets(root: Path) -> None:
     def both(name: str, write: Callable[[Path], object]) -> None:
         (root / name).mkdir(parents=True)
         for split in ("train", "test"):
@@ -258,7 +262,7 @@ def _huge_png() -> bytes:
     return bytes(content)
 
 
-def _images(root: Path) -> None:
+def images(root: Path) -> None:
     root.mkdir()
     (root / "good.png").write_bytes(png())
     (root / "large.png").write_bytes(png(9))
@@ -280,8 +284,8 @@ def _images(root: Path) -> None:
     os.mkfifo(root / "fifo.parquet")
 
 
-def _owners(root: Path) -> None:
-    from tests.owners import PRIORS, write_points, write_sets
+def owners(root: Path) -> None:
+    from tests.support.owner_files import PRIORS, write_points, write_sets
 
     write_sets(root / "sets")
     write_points(root / "points")
@@ -311,23 +315,23 @@ def _owners(root: Path) -> None:
     (root / "clients-file" / "x").touch()
 
 
-def _runs(root: Path) -> None:
+def runs(root: Path) -> None:
     """A finished run, and copies of it with one thing wrong each."""
     from safetensors.numpy import load_file, save_file
 
     from fedul_flwr.config.run_config import resolve
     from fedul_flwr.engine.in_process import run_in_process
 
-    runs = root / "runs-of-others"
-    good = runs / "good"
+    place = root / "runs-of-others"
+    good = place / "good"
     settings = {"model": "mlp", "num-rounds": 2, "local-epochs": 1, "output": str(good)}
     run_in_process(resolve(settings, root), 2)
     config = json.loads((good / "config.json").read_text())
     arrays = load_file(good / "model.safetensors")
 
     def spoiled(name: str, file: str, content: str | bytes | None) -> None:
-        shutil.copytree(good, runs / name)
-        target = runs / name / file
+        shutil.copytree(good, place / name)
+        target = place / name / file
         target.unlink()
         if isinstance(content, str):
             target.write_text(content)
@@ -372,19 +376,19 @@ def _runs(root: Path) -> None:
         spoiled(f"{file}-huge-header", name, struct.pack("<Q", 2**60) + weights[8:])
         spoiled(f"{file}-junk", name, b"\0" * 1000)
         spoiled(f"{file}-fifo", name, None)
-        os.mkfifo(runs / f"{file}-fifo" / name)
+        os.mkfifo(place / f"{file}-fifo" / name)
         spoiled(f"{file}-folder", name, None)
-        (runs / f"{file}-folder" / name).mkdir()
-        shutil.copytree(good, runs / f"{file}-nan")
+        (place / f"{file}-folder" / name).mkdir()
+        shutil.copytree(good, place / f"{file}-nan")
         broken = {key: np.full_like(array, np.nan) for key, array in arrays.items()}
         about = json.dumps({**json.loads(metrics.splitlines()[1]), "round": 2})
-        save_file(broken, runs / f"{file}-nan" / name, metadata={"fedul": about})
-        shutil.copytree(good, runs / f"{file}-other")
-        save_file({"w": np.ones(3)}, runs / f"{file}-other" / name, metadata={"fedul": about})
+        save_file(broken, place / f"{file}-nan" / name, metadata={"fedul": about})
+        shutil.copytree(good, place / f"{file}-other")
+        save_file({"w": np.ones(3)}, place / f"{file}-other" / name, metadata={"fedul": about})
     spoiled("metrics-junk", "metrics.jsonl", "junk\n" + metrics)
     spoiled("metrics-nul", "metrics.jsonl", metrics + "\0\0\n")
     spoiled("metrics-deep", "metrics.jsonl", metrics + "[" * 100_000 + "\n")
     spoiled("metrics-round", "metrics.jsonl", metrics + '{"round": "x"}\n')
     spoiled("metrics-huge", "metrics.jsonl", metrics + '{"round": ' + "9" * 5000 + "}\n")
     spoiled("metrics-fifo", "metrics.jsonl", None)
-    os.mkfifo(runs / "metrics-fifo" / "metrics.jsonl")
+    os.mkfifo(place / "metrics-fifo" / "metrics.jsonl")

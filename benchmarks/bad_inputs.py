@@ -350,7 +350,7 @@ def _data() -> Iterator[list[str]]:
         ),
         *("no-pixels", "none", "one", "int32", "complex", "pq-columns", "pq-null", "pq-text"),
         *("pq-not-images", "pq-labels", "pq-nested", "pq-empty", "pq-half", "pq-junk", "pq-middle"),
-        *("empty", "only-train", "both", "fifo-image", "folder-image", "loop-image", "junk-image"),
+        *("empty", "only-train", "both", "fifo-image", "loop-image", "junk-image"),
         *("empty-image", "text-file", "half-image", "bomb", "sizes", "no-utf8", "socket-image"),
     ):
         assert name not in good

@@ -145,6 +145,7 @@ def demo(
     """Learn handwritten digits without labels, and compare with all labels on the same split."""
     from fedul_flwr.config.run_config import resolve
     from fedul_flwr.engine.submit import LocalSuperLink
+    from fedul_flwr.results.run_claim import refuse_held
 
     start = time.monotonic()
     outputs: dict[str, Path] = {}
@@ -152,6 +153,7 @@ def demo(
     with LocalSuperLink() as superlink:
         for method, selection in _DEMO_SELECTION.items():
             outputs[method] = Path.cwd() / _DEMO_DIRECTORY / method
+            refuse_held(outputs[method])
             shutil.rmtree(outputs[method], ignore_errors=True)
             output = str(outputs[method])
             overrides = {"method": method, "selection": selection, "output": output}

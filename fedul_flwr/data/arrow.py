@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fedul_flwr.config.base import nearest
 from fedul_flwr.config.user_files import regular_file
 from fedul_flwr.data.decode import BLOCK, EncodedImages, Images, Item
 from fedul_flwr.data.formats import Split, check_labels
@@ -167,7 +168,7 @@ def hub_tables(name: str) -> dict[str, ArrowTable]:
         reason = (str(error).strip() or type(error).__name__).splitlines()[0].rstrip(".")
         raise UserError(
             f"{name!r} is neither a folder here nor a data set that could be loaded from the "
-            f"Hugging Face hub ({reason})."
+            f"Hugging Face hub ({reason}){nearest(name, ('digits', 'none')) or '.'}"
         ) from error
     finally:
         log.setLevel(level)

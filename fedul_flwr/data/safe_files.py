@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fedul_flwr.config.user_files import regular_file
 from fedul_flwr.errors import StorageError, UserError
 
 
@@ -142,11 +143,11 @@ def load_arrays_of(path: Path) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]
     from safetensors.numpy import load_file
 
     try:
-        arrays = load_file(path)
+        arrays = load_file(regular_file(path))
         with path.open("rb") as file:
             header = json.loads(file.read(int.from_bytes(file.read(8), "little")))
         about = json.loads(header.get("__metadata__", {}).get("fedul", "{}"))
-    except (OSError, ValueError, RecursionError, SafetensorError) as error:
+    except (OSError, ValueError, RecursionError, SafetensorError, UserError) as error:
         raise UserError(f"{path} is missing or damaged.") from error
     return arrays, about if isinstance(about, dict) else {}
 

@@ -78,9 +78,9 @@ def check_owner(
 def _read_node_config(text: str) -> dict[str, Any]:
     """Node config as parsed by Flower, which ignores invalid parts; here they are refused."""
     try:
+        wanted = parse_overrides([text])  # first: it refuses files that Flower would wait for
         found = dict(parse_config_args([text]))
-        wanted = parse_overrides([text])
-    except (UserError, click.ClickException, OSError, ValueError):
+    except (UserError, click.ClickException, OSError, ValueError, RecursionError):
         found, wanted = {}, {"": text}
     if found != wanted:
         raise OwnDataError(

@@ -9,6 +9,7 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from fedul_flwr.config.user_files import regular_file
 from fedul_flwr.deploy.address import check_host, parse_address, parse_listen
 from fedul_flwr.deploy.certificates import public_key_fault, validity
 from fedul_flwr.deploy.files import (
@@ -206,7 +207,7 @@ def _public_keys(given: Sequence[str], owners: Sequence[str]) -> dict[str, bytes
 def _public_key(file: Path) -> bytes:
     """The key without its comment."""
     try:
-        content = file.read_bytes()
+        content = regular_file(file).read_bytes()
     except OSError as error:
         raise UserError(f"Public key {file} cannot be read: {error.strerror}.") from None
     if fault := public_key_fault(content):

@@ -127,6 +127,8 @@ class _Tail:
 
     def lines(self) -> list[str]:
         try:
+            if not self._path.is_file():
+                return []
             with self._path.open("rb") as file:
                 if file.seek(0, 2) < self._position:  # the file was replaced
                     self._position = 0

@@ -204,12 +204,17 @@ def _start_copy(flwr: FlowerProgram, run_id: str, log_file: Path, start: int) ->
     """Copy the run's log into ``log_file`` from position ``start`` on, in a thread."""
 
     def copy() -> None:
-        log_file.touch()
-        with log_file.open("r+", encoding="utf-8") as out, contextlib.suppress(UserError):
-            out.seek(start)
+        with contextlib.suppress(UserError), contextlib.ExitStack() as stack:
+            out = None
+            # The run's end is told by the end of these lines, also where they cannot be written.
+            with contextlib.suppress(OSError):
+                log_file.touch()
+                out = stack.enter_context(log_file.open("r+b", buffering=0))
+                out.seek(start)
             for line in flwr.lines("log", run_id, "--stream"):
-                out.write(_COLOURS.sub("", line))
-                out.flush()
+                with contextlib.suppress(OSError):
+                    if out is not None:
+                        out.write(_COLOURS.sub("", line).encode("utf-8", "replace"))
 
     thread = threading.Thread(target=copy, daemon=True)
     thread.start()

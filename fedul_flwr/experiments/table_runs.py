@@ -12,6 +12,7 @@ from fedul_flwr.experiments.table_file import Table
 from fedul_flwr.experiments.table_plan import Device, local_settings
 from fedul_flwr.experiments.trial import Trial, TrialResult, digest, prepare_directory, read_trial
 from fedul_flwr.experiments.trial_plan import Plan
+from fedul_flwr.results.run_claim import refuse_held
 from fedul_flwr.results.store import CONFIG, RunDirectory
 
 SETTINGS = "settings.sha256"
@@ -91,6 +92,7 @@ class Reproduction:
 
     def _prepare(self, trial: Trial) -> None:
         """Empty the directory if it has other settings; let a run that resumes use this device."""
+        refuse_held(trial.directory)
         if prepare_directory(trial.directory, SETTINGS, digest(trial.settings)):
             self.say(f"{trial.title}: an earlier run had other settings; it starts again.")
         if (trial.directory / LAST_MODEL).exists() and read_trial(trial).status != "finished":

@@ -96,7 +96,7 @@ def parse_seeds(text: str) -> tuple[int, ...]:
         If the list is empty, names a seed twice, or holds anything but whole numbers from 0 on.
     """
     try:
-        seeds = [int(part) for part in _parts(text)]
+        seeds = [int(part) for part in text.split(",")]
     except ValueError:
         seeds = []
     if not seeds or min(seeds) < 0:

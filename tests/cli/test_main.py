@@ -253,7 +253,7 @@ def test_demo_compares_with_the_ceiling(stage: Stage, tmp_path: Path) -> None:
 
 def test_predict_and_report(stage: Stage, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     predict = types.ModuleType("predict")
-    predict.predict = lambda m, i, o, b, p: tmp_path / f"{b}{p or ''}.csv"  # type: ignore[attr-defined]
+    predict.predict = lambda m, i, o, b, p, **_: tmp_path / f"{b}{p or ''}.csv"  # type: ignore[attr-defined]
     report = types.ModuleType("report")
     report.report = lambda dirs, output: tmp_path / f"{len(dirs)}.html"  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "fedul_flwr.results.predict", predict)

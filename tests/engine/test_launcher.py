@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import http.server
+import io
 import os
 import signal
 import subprocess
@@ -391,6 +393,28 @@ def test_given_a_log_that_breaks_off_then_it_is_copied_anew(
     (tmp_path / "flower.log").write_text("earlier\n")
     assert start(scripted, mini_app, tmp_path) == RunOutcome("finished:completed", "")
     assert (tmp_path / "flower.log").read_text() == "earlier\none\ntwo\n"
+
+
+def test_given_a_log_that_cannot_be_written_then_the_run_goes_on_to_its_end(
+    mini_app: Path, tmp_path: Path, scripted: LocalSuperLink, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As on a full disk. No thread prints an error of its own."""
+    told: list[object] = []
+    own = Path.open
+
+    class Full(io.BytesIO):
+        def write(self, content: object) -> int:
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+    def opened(path: Path, mode: str = "r", *args: Any, **options: Any) -> Any:
+        if path.name == "flower.log" and "+" in mode:
+            return Full() if "b" in mode else io.TextIOWrapper(Full(), write_through=True)
+        return own(path, mode, *args, **options)
+
+    monkeypatch.setattr(threading, "excepthook", told.append)
+    monkeypatch.setattr(Path, "open", opened)
+    assert start(scripted, mini_app, tmp_path) == RunOutcome("finished:completed", "")
+    assert told == []
 
 
 def test_given_a_run_that_was_stopped_then_it_is_a_failure(

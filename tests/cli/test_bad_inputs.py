@@ -1,0 +1,207 @@
+"""Some of the inputs of ``python -m benchmarks.faults bad-inputs``: one sentence, nothing begun."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from benchmarks import bad_files
+from benchmarks.bad_inputs import bad_inputs
+from benchmarks.faults import judge
+from fedul_flwr.cli.main import app
+from fedul_flwr.data.safe_files import write_atomically
+from fedul_flwr.engine import submit
+from fedul_flwr.errors import StorageError, UserError, in_one_sentence
+
+RUN = ("run", "--in-process", "--num-supernodes", "2", "-c", "model='mlp' num-rounds=1")
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The attack's files, without its runs."""
+    place = tmp_path_factory.mktemp("bad")
+    bad_files.modules(place)
+    bad_files.settings_files(place)
+    bad_files.data_sets(place / "data")
+    bad_files.images(place / "images")
+    bad_files.owners(place / "owners")
+    return place
+
+
+@pytest.fixture
+def here(root: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(root)
+    monkeypatch.setenv("FEDUL_PATH", str(root))
+    monkeypatch.syspath_prepend(root)
+    return root
+
+
+def sentence(*arguments: str) -> str:
+    """The only line of an error; it is said once, and no traceback is beside it."""
+    result = CliRunner().invoke(app, list(arguments))
+    assert result.exit_code == 1, result.output
+    assert "Traceback" not in result.output
+    errors = [line for line in result.output.splitlines() if line.startswith("Error: ")]
+    assert len(errors) == 1, result.output
+    return errors[0]
+
+
+@pytest.mark.parametrize(
+    ("setting", "said"),
+    [
+        (f"seed={'9' * 5000}", "Setting seed=999"),
+        (f"num-rounds={2**70}", "must fit in 64 bits"),
+        ("fedul.num-sets=1000000000", "must be at most 1000000"),
+        ("client-threads=1000000000", "must be at most 4096"),
+        ("method='xclp' xclp.num-bits=1000000000", "must be at most 1048576"),
+        ("output='loop'", "'loop' cannot be used as a path: Symlink loop"),
+        (f"dataset='/{'x' * 5000}'", "cannot be used as a path: File name too long"),
+        ("dataset='~nobody-at-all/x'", "cannot be used as a path: Could not determine home"),
+        ("dataset='data/huge'", "Array 'images' of"),
+        ("dataset='data/huge-labels'", "Array 'labels' of"),
+        ("dataset='data/negative'", "Array 'images' of"),
+        ("dataset='data/fifos'", "holds no data set"),
+        ("dataset='data/one-class'", "there is one class; two or more are needed"),
+        ("dataset='data/pq-half'", "cannot be read as a parquet file"),
+        ("dataset='data/fifo-image'", "x.png cannot be read as an image"),
+        ("dataset='data/no-utf8'", "is not valid text: its name is not UTF-8"),
+        ("start-from='loop'", "cannot be used as a path"),
+        ("model='own_raises:f'", "raises ValueError: at import (line 1 of"),
+        ("model='own_exits:f'", "raises SystemExit: 0 (line 2 of"),
+        ("model='own_syntax:f'", "raises SyntaxError: "),
+        ("model='own_recurses:f'", "raises RecursionError"),
+        ("model='own_builders:raising'", "raises KeyError: 'no such layer' (line"),
+        ("model='own_builders:exiting'", "raises SystemExit: 0"),
+        ("model='own_builders:Raising'", "raises ValueError: in forward"),
+        ("model='own_builders:Wide'", "returned (2, 20) for two images of 10 classes"),
+        ("model='own_builders:Text'", "returned str for two images"),
+        ("model='own_builders:NoWeights'", "returned a module without weights"),
+        ("method='own_exits:f'", "raises SystemExit: 0"),
+        ("client-data='owners/clients'", "failed in round 1: "),
+        ("init-scale=1e30", "The local loss is no longer finite"),
+    ],
+)
+def test_given_a_bad_setting_then_one_sentence_refuses_it(
+    here: Path, setting: str, said: str
+) -> None:
+    assert said in sentence(*RUN, "-c", setting)
+
+
+@pytest.mark.parametrize(
+    ("file", "said"),
+    [
+        ("fifo.toml", "it is a pipe or a device, not a file"),
+        ("folder.toml", "it is a folder, not a file"),
+        ("loop.toml", "cannot be used as a path"),
+        ("deep.toml", "nested too deeply"),
+        ("deep-table.toml", "lies in too many tables"),
+        ("long-number.toml", "is not a valid TOML file"),
+        ("latin.toml", "is not UTF-8 text (byte 9)"),
+    ],
+)
+def test_given_a_bad_file_of_settings_then_one_sentence_refuses_it(
+    here: Path, file: str, said: str
+) -> None:
+    assert said in sentence(*RUN, "-c", file)
+
+
+@pytest.mark.parametrize(
+    ("setting", "said"),
+    [
+        ("model='lenett'", "did you mean 'lenet'?"),
+        ("method='fedull'", "did you mean 'fedul'?"),
+        ("device='cude'", "did you mean 'cuda'?"),
+        ("base='fedavgg'", "did you mean 'fedavg'?"),
+        ("dataset='digts'", "did you mean 'digits'?"),
+        ("device='cuda'", "this machine has no usable CUDA device"),
+        ("dataset='data/empty'", "holds no data set"),
+        ("model='lenet'", "needs images of at least 12 x 12 pixels"),
+        ("start-from='nowhere'", "there is no such file or directory"),
+        ("test-prior='0.5,0.5'", "the data set has 10 classes"),
+        ("learning-rate-schedule='plateau' validation-fraction=0.0", "needs labeled data"),
+    ],
+)
+def test_given_a_run_that_cannot_begin_then_flower_is_not_started_and_no_folder_is_made(
+    here: Path, setting: str, said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def start(_: Any) -> None:
+        raise AssertionError("Flower was started")
+
+    def not_reached(name: str, config: Any) -> None:
+        raise ConnectionError("no network")
+
+    monkeypatch.setattr(submit.LocalSuperLink, "__enter__", start)
+    monkeypatch.setattr("datasets.load_dataset", not_reached)
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+    before = sorted(here.iterdir())
+    assert said in sentence("run", "-c", setting)
+    assert sorted(here.iterdir()) == before
+
+
+def test_given_an_error_of_a_client_then_it_is_said_once_and_flowers_log_is_silent(
+    here: Path,
+) -> None:
+    records: list[logging.LogRecord] = []
+    handler = logging.Handler()
+    handler.emit = records.append  # type: ignore[method-assign]
+    logger = logging.getLogger("flwr")
+    logger.addHandler(handler)
+    try:
+        sentence(*RUN, "-c", "client-data='owners/clients'")
+    finally:
+        logger.removeHandler(handler)
+    assert [r for r in records if "class columns" in r.getMessage()] == []
+
+
+@pytest.mark.parametrize(
+    ("terminal", "no_color", "colored"),
+    [(True, "", True), (True, "1", False), (False, "", False)],
+)
+def test_given_a_pipe_or_no_color_then_flowers_log_has_no_colours(
+    terminal: bool, no_color: str, colored: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from fedul_flwr.engine.in_process import _plain_log
+
+    found = [h for h in logging.getLogger("flwr").handlers if hasattr(h, "colored")]
+    assert found  # else Flower colors by something else
+    monkeypatch.setenv("NO_COLOR", no_color)
+    for handler in found:
+        monkeypatch.setattr(handler, "stream", type("Out", (), {"isatty": lambda _: terminal})())
+        monkeypatch.setattr(handler, "colored", not colored)
+    _plain_log()
+    assert [handler.colored for handler in found] == [colored] * len(found)  # type: ignore[attr-defined]
+
+
+def test_given_a_device_or_a_dead_link_then_it_is_not_replaced_by_a_file(tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to(tmp_path / "nowhere")
+    (tmp_path / "folder").mkdir()
+    for place in (Path("/dev/null"), tmp_path / "link", tmp_path / "folder"):
+        with pytest.raises(StorageError, match="there is something that is not a file"):
+            write_atomically(place, "x")
+    assert Path("/dev/null").is_char_device()
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["folder", "link"]
+
+
+def test_given_errors_of_the_machine_then_each_is_a_sentence_and_mistakes_are_not() -> None:
+    found = in_one_sentence(np.exceptions.AxisError(1)), in_one_sentence(KeyError("x"))
+    assert found == (None, None)
+    said = UserError("said")
+    assert in_one_sentence(said) is said
+    assert "more memory than there is (64 TiB)" in str(in_one_sentence(MemoryError("64 TiB")))
+    full = OSError(28, "No space left on device", "/x/y")
+    assert str(in_one_sentence(full)) == "/x/y: No space left on device."
+
+
+def test_the_attack_counts_what_it_should() -> None:
+    assert len(bad_inputs()) >= 300
+    assert judge(1, "Error: No.\n") == judge(2, "Usage: fedul-flwr\n") == "refused"
+    assert judge(0, "done") == "accepted"
+    assert judge(1, "Traceback (most recent call last):\nError: x") == "traceback"
+    assert judge(70, "Error: x") == judge(1, "") == judge(-9, "x") == "traceback"
+    assert judge(0, "x", hung=True) == "hang"
+    assert judge(3, "STARTED") == "started"
