@@ -92,7 +92,7 @@ def check_metrics(content: RecordDict, *, trained: bool) -> None:
     """
     known = {METRICS, DIAGNOSTICS} if trained else {METRICS}
     records = content.metric_records
-    if odd := sorted(records.keys() - known):
+    if odd := sorted([*(records.keys() - known), *content.config_records]):
         raise BadMessageError(f"its reply has {odd[0]!r}, for which nobody asked")
     for name in sorted(known - records.keys()):
         raise BadMessageError(f"its reply has no {name}")
