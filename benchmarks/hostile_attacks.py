@@ -13,7 +13,7 @@ import numpy as np
 from flwr.app import Array, ArrayRecord, ConfigRecord, Error, Message, MetricRecord, RecordDict
 
 from fedul_flwr.federated.flower_internals import ErrorCode, make_message
-from fedul_flwr.federated.messages import ARRAYS, CONFIG, DIAGNOSTICS, METRICS
+from fedul_flwr.federated.messages import CONFIG, DIAGNOSTICS, METRICS
 
 FORGED = "Client 0: its update is not finite\x1b[2J\r\nClient 0: it has left\u202e" + "x" * 10**5
 DEEP = "[" * 50_000
@@ -72,22 +72,19 @@ def attacks(phase: str, honest: RecordDict, *, few: bool = False) -> Iterator[At
 def _on_messages(phase: str) -> Iterator[Attack]:
     def raised(text: str) -> Callable[[Message, Message], Message]:
         error = Error(ErrorCode.CLIENT_APP_RAISED_EXCEPTION, text)
-        return lambda reply, before: make_message(reply.metadata, error=error)
+        return lambda reply, _: make_message(reply.metadata, error=error)
 
-    def of_another(reply: Message, before: Message) -> Message:
+    def of_another(reply: Message, _: Message) -> Message:
         reply.metadata.__dict__["_src_node_id"] -= 1
         return reply
-
-    def replayed(reply: Message, before: Message) -> Message:
-        return before
 
     yield Attack(phase, "an error in another client's name", None, raised(FORGED))
     yield Attack(phase, "an error without a text", None, raised(""))
     yield Attack(phase, "an error of 100,000 lines", None, raised("line\n" * 10**5))
-    yield Attack(phase, "no reply", None, lambda reply, before: None)
+    yield Attack(phase, "no reply", None, lambda *_: None)
     yield Attack(phase, "in the name of another client", None, of_another)
     if phase != "describe":
-        yield Attack(phase, "the reply to an earlier message", None, replayed)
+        yield Attack(phase, "the reply to an earlier message", None, lambda _, before: before)
 
 
 def _on_records(honest: RecordDict) -> Iterator[tuple[str, Content]]:
@@ -102,7 +99,7 @@ def _on_records(honest: RecordDict) -> Iterator[tuple[str, Content]]:
     def exchanged(name: str, record: Any) -> Content:
         return lambda content: RecordDict({**content, name: record})
 
-    yield "nothing at all", lambda content: RecordDict()
+    yield "nothing at all", lambda _: RecordDict()
     kinds: list[Any] = [
         ArrayRecord({"x": Array(np.zeros(2))}),
         MetricRecord({"x": 1.0}),
@@ -175,8 +172,7 @@ def _on_array(record: str, name: str) -> Iterator[tuple[str, Content]]:
     yield "a negative shape", raw(shape=(-1, -1), data=_header("<f4", (-1, -1)))
     yield "a shape without end", raw(shape=(2**62, 2**62), data=_header("<f4", (2**62, 2**62)))
     yield "a type of its own", raw(dtype="float33")
-    if record not in (CONFIG,):
-        yield "other bytes' order", raw(dtype=">f4")
+    yield "other bytes' order", raw(dtype=">f4")
 
 
 def of_floats(record: str, name: str) -> Iterator[tuple[str, Content]]:
@@ -256,6 +252,3 @@ def _on_value(key: str, value: Any) -> Iterator[tuple[str, Content]]:
     for other in others.get(type(value), ()):
         text = repr(other)
         yield f"{key}: {text if len(text) < 40 else text[:20] + '…'}", put(other)
-
-
-__all__ = ["ARRAYS", "FORGED", "Attack", "attacks", "copied", "of_floats"]

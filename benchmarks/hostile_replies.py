@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import json
 import logging
+import re
 import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
@@ -40,33 +41,48 @@ LABELS = {**SMALL, "labels.total": 30, "points-per-client": 12}
 XCLP = {**LABELS, "method": "xclp", "semi.labels-only-rounds": 0, "xclp.num-bits": 64, "xclp.k": 3}
 HELDOUT = {"selection": "heldout", "evaluate-every": 1, "fedul.heldout-fraction": 0.2}
 
+MEANS = (
+    *("fedavg", "fedprox", "fedadam", "fedavgm", "fedyogi", "fedadagrad"),
+    *("scaffold", "fednova", "fedmedian"),
+)
+
 
 @dataclass(frozen=True)
 class Family:
     """Runs that are attacked: their settings, number of clients, and the attacked messages.
 
-    ``steps`` says how many messages of a phase there are in one round, 1 by default.
+    ``steps`` says how many messages of a phase there are in one round, 1 by default; ``harmless``
+    has names of attacks that are none here.
     """
 
     settings: dict[str, Any]
     clients: int = 4
     phases: tuple[str, ...] = ("describe", "setup", "train")
     steps: dict[str, int] = field(default_factory=dict)
+    harmless: frozenset[str] = frozenset()
 
+
+UNCHANGED = frozenset(
+    f"{part}/{name}: missing"
+    for part in ("sigma", "psi")
+    for name in ("1.weight", "1.bias", "3.weight", "3.bias", "5.weight", "5.bias")
+)
+"""In FedMatch's messages an array without changes is left out."""
 
 FAMILIES: dict[str, Family] = {
     "FedUL": Family(
-        {**SMALL, "points-per-client": 100, "fedul.share-priors": True, **HELDOUT},
+        {
+            **{**SMALL, "points-per-client": 100, **HELDOUT},
+            **{"fedul.share-priors": True, "fedul.on-refusal": "drop"},
+        },
         phases=("describe", "setup", "train", "evaluate"),
     ),
-    **{name: Family({**BASE, "base": name}) for name in ("fedavg", "fedprox", "fedadam", "fedavgm")},
-    **{name: Family({**BASE, "base": name}) for name in ("fedyogi", "fedadagrad", "scaffold")},
-    "fednova": Family({**BASE, "base": "fednova"}),
-    **{name: Family({**BASE, "base": name}) for name in ("fedmedian", "fedtrimmedavg")},
+    **{name: Family({**BASE, "base": name}) for name in MEANS},
+    "fedtrimmedavg": Family({**BASE, "base": "fedtrimmedavg"}, clients=6),
     "krum": Family({**BASE, "base": "krum"}, clients=7),
     "multikrum": Family({**BASE, "base": "multikrum"}, clients=8),
     "bulyan": Family({**BASE, "base": "bulyan"}, clients=9),
-    "FedMatch": Family({**LABELS, "method": "fedmatch", "learning-rate": 0.01}),
+    "FedMatch": Family({**LABELS, "method": "fedmatch", "learning-rate": 0.01}, harmless=UNCHANGED),
     "XCLP, plaintext": Family(
         {**XCLP, "xclp.secure": "plaintext"},
         phases=("describe", "setup", "compare", "sum", "train"),
@@ -95,6 +111,12 @@ class Result:
         """Whether the server went on without the reply, and named its client alone."""
         return self.alive and self.named and not self.accepted and not self.wrong
 
+    @property
+    def in_words(self) -> str:
+        """What was not met."""
+        flags = {"dead": not self.alive, "accepted": self.accepted, "unnamed": not self.named}
+        return ", ".join([*(word for word, holds in flags.items() if holds), *self.wrong])
+
 
 class HostileGrid(GridProxy):
     """A grid on which the liar's replies are changed: in round ``r`` by the attack ``plan[r - 1]``.
@@ -119,9 +141,7 @@ class HostileGrid(GridProxy):
         if not sent:
             return []
         phase = phase_of(sent[0]) or sent[0].metadata.message_type
-        if phase == "train" and self._phase == "train":  # nothing was in between
-            self.round += 1
-        elif self._phase in ("train", "evaluate") and phase != "evaluate":
+        if self._phase in ("train", "evaluate") and phase != "evaluate":
             self.round += 1
         self._step = self._step + 1 if phase == self._phase != "train" else 0
         self._phase = phase
@@ -147,6 +167,10 @@ class HostileGrid(GridProxy):
         return reply
 
 
+_NODE = re.compile(r"Node \d+(?= takes no part| does not say who it is)")
+"""Of a warning: the node that it is about."""
+
+
 class _Warnings(logging.Handler):
     def __init__(self) -> None:
         super().__init__(logging.WARNING)
@@ -161,7 +185,7 @@ def _quiet() -> Iterator[_Warnings]:
     """Flower's log is kept, nothing is printed and no picture is drawn."""
     flower, heard = logging.getLogger("flwr"), _Warnings()
     handlers, flower.handlers = flower.handlers, [heard]
-    draw, plots.draw_plots = plots.draw_plots, lambda run, directory: []
+    draw, plots.draw_plots = plots.draw_plots, lambda *_: []
     try:
         with redirect_stdout(StringIO()), redirect_stderr(StringIO()):
             yield heard
@@ -202,10 +226,11 @@ def planned(family: Family, *, few: bool = False) -> list[tuple[Attack, int]]:
         if phase in family.phases and step < family.steps.get(phase, 1):
             plan += [(attack, step) for attack in attacks(phase, content, few=few)]
             for name, record in content.array_records.items():
-                for array in list(record)[:1] if phase == "train" else ():
+                weights = [key for key, array in record.items() if array.dtype == "float32"]
+                for array in weights[:1] if phase == "train" else ():
                     found = of_floats(name, array)
                     plan += [(Attack(phase, what, change), step) for what, change in found]
-    return plan
+    return [(attack, step) for attack, step in plan if attack.name not in family.harmless]
 
 
 def attacked(family: Family, plan: Sequence[tuple[Attack, int]]) -> list[Result]:
@@ -217,7 +242,7 @@ def attacked(family: Family, plan: Sequence[tuple[Attack, int]]) -> list[Result]
         results.append(_judged(found[0], lines[:1], said, alive=finished))
     left = [found for found in plan if found not in alone]
     while left:
-        grid, lines, said, finished = _run(family, left, len(left))
+        _, lines, said, finished = _run(family, left, len(left))
         done = len(lines) if not finished else len(left)
         for (attack, _), line in zip(left, lines, strict=False):
             told = [text for text in said if f"ound {line['round']}:" in text]
@@ -234,7 +259,8 @@ def _judged(
 ) -> Result:
     """Whether a round's line and warnings name the liar, and nobody else."""
     named = [name for line in lines for name in line.get("failed", ())]
-    named += [text.split(":")[0].split(" takes")[0].split(" does")[0] for text in said if "ode " in text]
+    found = (_NODE.match(text) for text in said)
+    named += [match[0] for match in found if match]
     mine = [name for name in named if name in (f"Client {LIAR}", f"Node {FIRST_NODE_ID + LIAR}")]
     wrong = tuple(name for name in named if name not in mine and name.startswith("Client"))
     return Result(attack, alive, bool(mine), accepted=alive and not named, wrong=wrong)
@@ -266,7 +292,8 @@ def main() -> int:
         found[name] = attacked(FAMILIES[name], planned(FAMILIES[name], few=chosen.quick))
         for result in found[name]:
             if not result.sound:
-                print(f"{name}, {result.attack.phase}, {result.attack.name}: {result}", flush=True)
+                attack = result.attack
+                print(f"{name}, {attack.phase}, {attack.name}: {result.in_words}", flush=True)
         print(table({name: found[name]}).splitlines()[-1], flush=True)
     print(table(found))
     return int(any(not result.sound for results in found.values() for result in results))

@@ -156,6 +156,8 @@ class PartsCodec(UpdateCodec):
         if is_stale(reply):
             return
         number, content = client.partition_id, reply.content
+        if not isinstance(content.metric_records[METRICS].get(STALE), int):
+            raise ValueError(f"its reply has no {STALE}")
         before = self.cache.of(number)
         sent = self._sent[number].items()
         parts = {part: decode(found, before.get(part, {})) for part, found in sent}
@@ -215,7 +217,8 @@ def is_stale(reply: Message) -> bool:
     if reply.has_error():
         return False
     metrics = reply.content.metric_records.get(METRICS)
-    return metrics is not None and bool(metrics.get(STALE))
+    told = None if metrics is None else metrics.get(STALE)
+    return isinstance(told, int) and told != 0
 
 
 def _count_changed(new: Arrays, before: Arrays) -> int:
