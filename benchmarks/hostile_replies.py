@@ -28,6 +28,7 @@ from fedul_flwr.config.run_config import resolve
 from fedul_flwr.engine.in_process import FIRST_NODE_ID, run_in_process
 from fedul_flwr.federated.grid import GridProxy
 from fedul_flwr.federated.messages import phase_of
+from fedul_flwr.propagation.phases import COMPARE, SUM
 from fedul_flwr.results import plots
 
 LIAR = 1
@@ -41,6 +42,7 @@ LABELS = {**SMALL, "labels.total": 30, "points-per-client": 12}
 XCLP = {**LABELS, "method": "xclp", "semi.labels-only-rounds": 0, "xclp.num-bits": 64, "xclp.k": 3}
 HELDOUT = {"selection": "heldout", "evaluate-every": 1, "fedul.heldout-fraction": 0.2}
 
+LAYERS = ("1.weight", "1.bias", "3.weight", "3.bias", "5.weight", "5.bias")
 MEANS = (
     *("fedavg", "fedprox", "fedadam", "fedavgm", "fedyogi", "fedadagrad"),
     *("scaffold", "fednova", "fedmedian"),
@@ -63,9 +65,9 @@ class Family:
 
 
 UNCHANGED = frozenset(
-    f"{part}/{name}: missing"
+    what
     for part in ("sigma", "psi")
-    for name in ("1.weight", "1.bias", "3.weight", "3.bias", "5.weight", "5.bias")
+    for what in (f"{part}: empty", *(f"{part}/{layer}: missing" for layer in LAYERS))
 )
 """In FedMatch's messages an array without changes is left out."""
 
@@ -85,13 +87,13 @@ FAMILIES: dict[str, Family] = {
     "FedMatch": Family({**LABELS, "method": "fedmatch", "learning-rate": 0.01}, harmless=UNCHANGED),
     "XCLP, plaintext": Family(
         {**XCLP, "xclp.secure": "plaintext"},
-        phases=("describe", "setup", "compare", "sum", "train"),
+        phases=("describe", "setup", COMPARE, SUM, "train"),
     ),
     "XCLP, secure": Family(
         {**XCLP, "xclp.secure": "rlwe", "xclp.codes-seed": "run", "xclp.min-labeled-clients": 1},
         clients=5,
-        phases=("describe", "setup", "compare", "sum", "train"),
-        steps={"compare": 5},
+        phases=("describe", "setup", COMPARE, SUM, "train"),
+        steps={COMPARE: 5},
     ),
 }
 
@@ -167,8 +169,8 @@ class HostileGrid(GridProxy):
         return reply
 
 
-_NODE = re.compile(r"Node \d+(?= takes no part| does not say who it is)")
-"""Of a warning: the node that it is about."""
+_NODE = re.compile(r"(Node|Client) \d+(?= takes no part| does not say who| cannot take part)")
+"""Of a warning: the node or client that it is about."""
 
 
 class _Warnings(logging.Handler):
@@ -221,6 +223,7 @@ def planned(family: Family, *, few: bool = False) -> list[tuple[Attack, int]]:
     """All attacks on a family, each with the number of its message within the phase."""
     grid, _, said, finished = _run(family, [], 2)
     assert finished, said
+    assert {phase for phase, _ in grid.honest} >= {*family.phases}
     plan: list[tuple[Attack, int]] = []
     for (phase, step), content in grid.honest.items():
         if phase in family.phases and step < family.steps.get(phase, 1):

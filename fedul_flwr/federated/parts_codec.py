@@ -161,8 +161,10 @@ class PartsCodec(UpdateCodec):
         before = self.cache.of(number)
         sent = self._sent[number].items()
         parts = {part: decode(found, before.get(part, {})) for part, found in sent}
-        returned = {}
-        for part in self._returned(self.parts):
+        returned, expected = {}, self._returned(self.parts)
+        if odd := sorted(content.array_records.keys() - {ARRAYS, *expected}):
+            raise ValueError(f"its update has {odd[0]!r}, for which nobody asked")
+        for part in expected:
             if part not in content.array_records:
                 raise ValueError(f"its update has no {part}")
             returned[part] = decode(to_arrays(content.array_records[part]), parts[part])
