@@ -5,8 +5,6 @@ It is FedAvg-SL or FedProx-SL of the paper, depending on the base strategy.
 
 from __future__ import annotations
 
-from functools import cached_property
-
 from fedul_flwr.config.matching import SupervisedPartSettings
 from fedul_flwr.data.types import Ints
 from fedul_flwr.federated.client import MethodClient
@@ -18,13 +16,10 @@ from fedul_flwr.learning.task import LocalTask, Round
 from fedul_flwr.learning.weighted import scaled_cross_entropy
 
 
-class AllLabelsClient(MethodClient):
+class AllLabelsClient(MethodClient[PartlyLabeledData]):
     """Trains on its labeled points, which arrive in steps like other methods' unlabeled ones."""
 
-    @cached_property
-    def data(self) -> PartlyLabeledData:
-        """Its points."""
-        return PartlyLabeledData(self.settings, self.node, self.setup)
+    data_class = PartlyLabeledData
 
     def task(self, round: Round) -> LocalTask:
         """The labeled points of this round's streaming step."""

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import cached_property
 
 import torch
 from torch import Tensor
 
 from fedul_flwr.config.baselines import FedLLPSettings, FedLLPVATSettings
 from fedul_flwr.federated.client import MethodClient
-from fedul_flwr.federated.client_data import UnlabeledSetData
+from fedul_flwr.federated.client_data import AnySetsData
 from fedul_flwr.federated.client_policy import SetAdmission
 from fedul_flwr.federated.strategy import MethodStrategy
 from fedul_flwr.learning.adversarial import virtual_adversarial_loss
@@ -29,13 +28,10 @@ class FedLLP(MethodStrategy):
     policy_class = SetAdmission
 
 
-class FedLLPClient(MethodClient):
+class FedLLPClient(MethodClient[AnySetsData]):
     """Trains on label proportions (FedUL paper, eq. 18), one step per set; ignores batch-size."""
 
-    @cached_property
-    def data(self) -> UnlabeledSetData:
-        """Its unlabeled sets, of which one is enough."""
-        return UnlabeledSetData(self.settings, self.node, self.setup, min_sets=1)
+    data_class = AnySetsData
 
     def loss(self) -> Loss:
         """Cross-entropy between a set's class priors and its mean prediction."""

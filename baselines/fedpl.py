@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from functools import cached_property
-
 from torch.nn import functional
 
 from fedul_flwr.config.baselines import FedPLSettings
 from fedul_flwr.data.content import Value
 from fedul_flwr.errors import UserError
 from fedul_flwr.federated.client import MethodClient
-from fedul_flwr.federated.client_data import UnlabeledSetData
+from fedul_flwr.federated.client_data import AnySetsData
 from fedul_flwr.federated.client_policy import SetAdmission
 from fedul_flwr.federated.strategy import MethodStrategy
 from fedul_flwr.learning.batches import point_batches
@@ -25,13 +23,10 @@ class FedPL(MethodStrategy):
     policy_class = SetAdmission
 
 
-class FedPLClient(MethodClient):
+class FedPLClient(MethodClient[AnySetsData]):
     """Trains on pseudo labels, and on mixtures of confident points with others."""
 
-    @cached_property
-    def data(self) -> UnlabeledSetData:
-        """Its unlabeled sets, of which one is enough."""
-        return UnlabeledSetData(self.settings, self.node, self.setup, min_sets=1)
+    data_class = AnySetsData
 
     @property
     def options(self) -> FedPLSettings:

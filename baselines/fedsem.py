@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from functools import cached_property
-
 from flwr.app import ArrayRecord
 from flwr.serverapp import Grid
 
@@ -41,13 +39,10 @@ class FedSem(MethodStrategy):
         return super().before_train(round_number, arrays, grid)
 
 
-class FedSemClient(MethodClient):
+class FedSemClient(MethodClient[PartlyLabeledData]):
     """Labels its points once, and trains on these labels in all later rounds."""
 
-    @cached_property
-    def data(self) -> PartlyLabeledData:
-        """Its points."""
-        return PartlyLabeledData(self.settings, self.node, self.setup)
+    data_class = PartlyLabeledData
 
     def on_phase(self, name: str, content: Content) -> Content:
         """Label all unlabeled points with the received model."""

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterable, Mapping, Sequence
-from functools import cached_property
 from typing import Any, cast
 
 import numpy as np
@@ -153,13 +152,10 @@ DISCLOSURES = (
 """Sent by a client."""
 
 
-class FedSiamClient(MethodClient):
+class FedSiamClient(MethodClient[PartlyLabeledData]):
     """Trains on all its points, labeled or not, in both stages."""
 
-    @cached_property
-    def data(self) -> PartlyLabeledData:
-        """Its points."""
-        return PartlyLabeledData(self.settings, self.node, self.setup)
+    data_class = PartlyLabeledData
 
     def task(self, round: Round) -> LocalTask:
         """Loss on labels plus consistency, whose weight grows over the first rounds.

@@ -6,8 +6,6 @@ that paper, the weak view is the unchanged image.
 
 from __future__ import annotations
 
-from functools import cached_property
-
 from torch.nn import functional
 
 from fedul_flwr.config.matching import ConsistencySettings, FixMatchSettings
@@ -20,13 +18,10 @@ from fedul_flwr.learning.task import LocalTask, Round
 from fedul_flwr.learning.views import strong_view
 
 
-class FixMatchClient(MethodClient):
+class FixMatchClient(MethodClient[PartlyLabeledData]):
     """Trains on given labels, and trains strong views on confident pseudo labels."""
 
-    @cached_property
-    def data(self) -> PartlyLabeledData:
-        """Its points."""
-        return PartlyLabeledData(self.settings, self.node, self.setup)
+    data_class = PartlyLabeledData
 
     def task(self, round: Round) -> LocalTask:
         """Cross-entropy of both kinds of labels."""

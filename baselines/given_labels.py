@@ -5,7 +5,6 @@ FedMatch's comparison, at the clients or at the server.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from functools import cached_property
 from logging import INFO
 
 from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord
@@ -75,13 +74,10 @@ class GivenLabels(LabelPlaceStrategy):
         log(INFO, "\t├──> %s: no client takes part", type(self).__name__)
 
 
-class GivenLabelsClient(MethodClient):
+class GivenLabelsClient(MethodClient[PartlyLabeledData]):
     """Trains on all of its labeled points in every round; they do not arrive in steps."""
 
-    @cached_property
-    def data(self) -> PartlyLabeledData:
-        """Its points."""
-        return PartlyLabeledData(self.settings, self.node, self.setup)
+    data_class = PartlyLabeledData
 
     def task(self, round: Round) -> LocalTask:
         """The labeled points."""

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from functools import cached_property
-
 from fedul_flwr.federated.client import MethodClient
 from fedul_flwr.federated.client_data import PartlyLabeledData
 from fedul_flwr.federated.client_policy import LabeledClientStages
@@ -20,13 +18,10 @@ class LabelsOnly(MethodStrategy):
     policy: LabeledClientStages
 
 
-class LabelsOnlyClient(MethodClient):
+class LabelsOnlyClient(MethodClient[PartlyLabeledData]):
     """Trains without pseudo labels in the second stage, too."""
 
-    @cached_property
-    def data(self) -> PartlyLabeledData:
-        """Its points."""
-        return PartlyLabeledData(self.settings, self.node, self.setup)
+    data_class = PartlyLabeledData
 
     def task(self, round: Round) -> LocalTask:
         """Training on given labels."""

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from functools import cached_property
-
 from fedul_flwr.config.semi import PropagationSettings
 from fedul_flwr.federated.client import MethodClient
 from fedul_flwr.federated.client_data import PartlyLabeledData
@@ -25,13 +23,10 @@ class LocalLP(MethodStrategy):
     policy: LabeledClientStages
 
 
-class LocalLPClient(MethodClient):
+class LocalLPClient(MethodClient[PartlyLabeledData]):
     """Propagates labels on the graph of its own points, with features of the round's model."""
 
-    @cached_property
-    def data(self) -> PartlyLabeledData:
-        """Its points."""
-        return PartlyLabeledData(self.settings, self.node, self.setup)
+    data_class = PartlyLabeledData
 
     def task(self, round: Round) -> LocalTask:
         """Training on given labels, and on those propagated from them."""

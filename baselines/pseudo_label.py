@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from functools import cached_property
-
 from torch import nn
 
 from fedul_flwr.federated.client import MethodClient
@@ -25,13 +23,10 @@ class PseudoLabel(MethodStrategy):
     policy: LabelStages
 
 
-class PseudoLabelClient(MethodClient):
+class PseudoLabelClient(MethodClient[PartlyLabeledData]):
     """Trains on the global model's predictions with confidence 1 - entropy / log K."""
 
-    @cached_property
-    def data(self) -> PartlyLabeledData:
-        """Its points."""
-        return PartlyLabeledData(self.settings, self.node, self.setup)
+    data_class = PartlyLabeledData
 
     def task(self, round: Round) -> LocalTask:
         """Training on given labels and on those by the model at the start of the round."""

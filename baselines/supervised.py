@@ -75,13 +75,10 @@ class LabeledData(ClientData):
         return LabeledPoints(own.images, own.points, own.labels)
 
 
-class SupervisedClient(MethodClient):
+class SupervisedClient(MethodClient[LabeledData]):
     """Trains on this client's points with their labels, or on a part of them."""
 
-    @cached_property
-    def data(self) -> LabeledData:
-        """Its points."""
-        return LabeledData(self.settings, self.node, self.setup)
+    data_class = LabeledData
 
     def task(self, round: Round) -> LocalTask:
         """One pass over the labeled points, or as many steps as FedUL makes over the sets."""

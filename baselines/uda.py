@@ -5,7 +5,7 @@ It is FedAvg-UDA or FedProx-UDA of FedMatch's paper, depending on the base strat
 
 from __future__ import annotations
 
-from functools import cached_property, partial
+from functools import partial
 
 from fedul_flwr.config.matching import ConsistencySettings, UDASettings
 from fedul_flwr.federated.client import MethodClient
@@ -18,13 +18,10 @@ from fedul_flwr.learning.task import LocalTask, Round
 from fedul_flwr.learning.views import strong_view
 
 
-class UDAClient(MethodClient):
+class UDAClient(MethodClient[PartlyLabeledData]):
     """Trains on labels of points it is not confident about yet, and on consistency of views."""
 
-    @cached_property
-    def data(self) -> PartlyLabeledData:
-        """Its points."""
-        return PartlyLabeledData(self.settings, self.node, self.setup)
+    data_class = PartlyLabeledData
 
     def task(self, round: Round) -> LocalTask:
         """Annealed cross-entropy plus the divergence of the strong view's prediction."""

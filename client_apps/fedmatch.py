@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Mapping
 from dataclasses import replace
-from functools import cached_property, partial
+from functools import partial
 from typing import Any, Literal
 
 import numpy as np
@@ -119,17 +119,14 @@ DISCLOSURES = (
 """Sent by a client of FedMatch: parts of the weights in place of a model."""
 
 
-class FedMatchClient(MethodClient):
+class FedMatchClient(MethodClient[PartlyLabeledData]):
     """Trains the parts of the weights separately, and exchanges only their changed values.
 
     Messages contain no whole model: records are named after parts and have sparse differences
     (:mod:`fedul_flwr.federated.sparse`).
     """
 
-    @cached_property
-    def data(self) -> PartlyLabeledData:
-        """Its points."""
-        return PartlyLabeledData(self.settings, self.node, self.setup)
+    data_class = PartlyLabeledData
 
     @property
     def options(self) -> FedMatchSettings:

@@ -49,16 +49,13 @@ DISCLOSURES = (
 """Sent by a client of FedUL."""
 
 
-class FedULClient(MethodClient):
+class FedULClient(MethodClient[UnlabeledSetData]):
     """Trains the class model through the transition of its own sets.
 
     The index of a point's set is its target. Priors and points stay at the client.
     """
 
-    @cached_property
-    def data(self) -> UnlabeledSetData:
-        """Its unlabeled sets."""
-        return UnlabeledSetData(self.settings, self.node, self.setup)
+    data_class = UnlabeledSetData
 
     def register(self) -> dict[str, Value]:
         """The result of the check of its sets, and class masses with ``test-prior = "sets"``."""

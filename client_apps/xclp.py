@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import cached_property, partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -66,13 +66,10 @@ DISCLOSURES = (
 """Sent by a client of XCLP."""
 
 
-class XCLPClient(MethodClient):
+class XCLPClient(MethodClient[PartlyLabeledData]):
     """Takes part in a propagation before training, and trains on the propagated labels."""
 
-    @cached_property
-    def data(self) -> PartlyLabeledData:
-        """Its points."""
-        return PartlyLabeledData(self.settings, self.node, self.setup)
+    data_class = PartlyLabeledData
 
     @cached_property
     def graph(self) -> GraphPoints:
@@ -123,7 +120,7 @@ class XCLPClient(MethodClient):
 
 
 def propagation_client(
-    client: MethodClient, graph: GraphPoints, features: Features
+    client: MethodClient[Any], graph: GraphPoints, features: Features
 ) -> PropagationClient:
     """The part in a propagation of a ``client`` with the points of ``graph``."""
     settings, number = client.settings, client.node.partition_id

@@ -35,13 +35,10 @@ DISCLOSURES = (
 """Sent by a client of XCLP for prediction."""
 
 
-class XCLPPredictClient(MethodClient):
+class XCLPPredictClient(MethodClient[PartlyLabeledData]):
     """Takes part in one propagation and writes labels and confidences of its unlabeled points."""
 
-    @cached_property
-    def data(self) -> PartlyLabeledData:
-        """Its points."""
-        return PartlyLabeledData(self.settings, self.node, self.setup)
+    data_class = PartlyLabeledData
 
     @cached_property
     def graph(self) -> GraphPoints:

@@ -20,13 +20,13 @@ from fedul_flwr.federated.messages import ARRAYS, SETTINGS, SETUP
 from fedul_flwr.methods import find_method
 
 
-def build_client(context: Context) -> MethodClient:
+def build_client(context: Context) -> MethodClient[Any]:
     """Build the client that answers one message."""
     node = NodeConfig.parse(context.node_config)
     told, settings = _told(context)
     client: Any = load_reference(find_method(settings.method).client, "method")
     state = ClientState(context.state, state_directory(told, node))
-    built: MethodClient = client(settings, node, state)
+    built: MethodClient[Any] = client(settings, node, state)
     return built
 
 

@@ -170,9 +170,10 @@ class SharedSettings(Settings):
     round_timeout: Annotated[float, Field(gt=0)] = 3600.0
     """Seconds a round, or the phase before the first one, waits for replies."""
     max_update_norm: Annotated[float, Field(ge=0)] = 0.0
-    """Largest L2 norm of an update, the client's model minus the global one, over all
-    floating-point values (batch-norm statistics too). A larger update is refused, and its client
-    counts as failed; 0 sets no bound. Not for bases whose clients return more than a model."""
+    """Largest L2 norm of an update, the client's model (or FedMatch's parts) minus the global one,
+    over all floating-point values (batch-norm statistics too). A larger update is refused, and its
+    client counts as failed; 0 sets no bound. Not for bases whose clients return more than a
+    model."""
 
     seed: Annotated[int, Field(ge=0, lt=2**32)] = 0
     """Seed of all random numbers."""

@@ -136,7 +136,7 @@ def _shape(settings: RunConfig, class_names: str, image_shape: str) -> DataShape
 
 def _prepared(
     node_config: Mapping[str, Any], settings: RunConfig, shape: DataShape
-) -> tuple[MethodClient, Mapping[str, Value]]:
+) -> tuple[MethodClient[Any], Mapping[str, Value]]:
     """The client after ``describe`` and ``setup``, and its answer to the latter."""
     context = Context(
         run_id=0,
@@ -159,7 +159,7 @@ def _declared(settings: RunConfig, otherwise: RunConfig) -> list[Sent]:
 
 
 def _outgoing(
-    sends: list[Sent], answer: Mapping[str, Value], client: MethodClient
+    sends: list[Sent], answer: Mapping[str, Value], client: MethodClient[Any]
 ) -> Iterator[str]:
     """The declared entries, with values and sizes that are known before the run."""
     order = {DESCRIBE: 0, SETUP: 1, TRAIN: 3, EVALUATE: 4}  # 2: phases of the method
@@ -179,7 +179,7 @@ def _outgoing(
             yield f"  not declared by the method: {_value(name, value)}"
 
 
-def largest_update(client: MethodClient, size: str) -> Arrays:
+def largest_update(client: MethodClient[Any], size: str) -> Arrays:
     """Arrays as large as an update can be, in the run's precision.
 
     Parameters

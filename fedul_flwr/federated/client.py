@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from flwr.client import NumPyClient
 from flwr.common import NDArrays
@@ -37,6 +37,9 @@ if TYPE_CHECKING:
     from fedul_flwr.learning.task import LocalTask, Records, Round
 
 
+D = TypeVar("D", bound=ClientData)
+
+
 @dataclass(frozen=True)
 class Update:
     """What a client returns after a round of training.
@@ -55,10 +58,10 @@ class Update:
     records: Records = field(default_factory=dict)
 
 
-class MethodClient(NumPyClient):
+class MethodClient(NumPyClient, Generic[D]):
     """A client that trains the global model on its own data; built anew for every message.
 
-    A method defines :attr:`data` and :meth:`task`, and may extend :meth:`register`,
+    A method defines :attr:`data_class` and :meth:`task`, and may extend :meth:`register`,
     :meth:`on_phase` and :meth:`evaluate`.
 
     Parameters
@@ -75,10 +78,8 @@ class MethodClient(NumPyClient):
 
     # What a method defines
 
-    @cached_property
-    def data(self) -> ClientData:
-        """The client's data."""
-        return ClientData(self.settings, self.node, self.setup)
+    data_class: Any = ClientData
+    """Class of the client's data."""
 
     def task(self, round: Round) -> LocalTask:
         """What the client trains on in a round; its model has the weights of the round's start.
@@ -126,6 +127,12 @@ class MethodClient(NumPyClient):
         self.data.check()
 
     # Shared by all methods
+
+    @cached_property
+    def data(self) -> D:
+        """The client's data."""
+        data: D = self.data_class(self.settings, self.node, self.setup)
+        return data
 
     @property
     def setup(self) -> dict[str, Any]:

@@ -94,22 +94,10 @@ class ClientData:
 
 
 class UnlabeledSetData(ClientData):
-    """Unlabeled sets with class priors.
+    """Unlabeled sets with class priors; FedUL needs as many sets as classes."""
 
-    Parameters
-    ----------
-    min_sets : fewest sets with which the client can take part; ``None`` is the number of classes.
-    """
-
-    def __init__(
-        self,
-        settings: RunConfig,
-        node: NodeConfig,
-        setup: Mapping[str, Any],
-        min_sets: int | None = None,
-    ) -> None:
-        super().__init__(settings, node, setup)
-        self.min_sets = min_sets
+    min_sets: int | None = None
+    """Fewest sets with which the client can take part; ``None`` is the number of classes."""
 
     @cached_property
     def sets(self) -> UnlabeledSets:
@@ -167,6 +155,12 @@ class UnlabeledSetData(ClientData):
         if not found.accepted:
             text = f"Client {self.node.partition_id} cannot take part: {found.reason}."
             raise OwnDataError(text, found.refusal)
+
+
+class AnySetsData(UnlabeledSetData):
+    """Unlabeled sets with class priors, of which one is enough."""
+
+    min_sets = 1
 
 
 class PartlyLabeledData(ClientData):

@@ -103,7 +103,7 @@ def _averaged(settings: RunConfig) -> bool:
 _WHO = ("partition-id", "num-partitions", "own-data")
 
 DESCRIBE_ONLY = (
-    Sent(DESCRIBE, _WHO, "which client it is", often="once, asked of one of the clients"),
+    Sent(DESCRIBE, _WHO, "which client it is", often="once, asked of some of the clients"),
 )
 """Sent by a client that takes part in nothing."""
 

@@ -28,7 +28,7 @@ from fedul_flwr.federated.messages import (
 )
 from fedul_flwr.federated.packing import packing_mod
 
-ClientBuilder = Callable[[Context], MethodClient]
+ClientBuilder = Callable[[Context], MethodClient[Any]]
 
 
 Answer = Callable[[Message, Context], Message]
@@ -115,7 +115,7 @@ def _discreetly(answer: Answer) -> Answer:
     return guarded
 
 
-def _unpack(message: Message, client: MethodClient) -> tuple[Arrays, dict[str, Any]]:
+def _unpack(message: Message, client: MethodClient[Any]) -> tuple[Arrays, dict[str, Any]]:
     """The model's arrays in the client's order, and the values of a message."""
     assert client.setup  # refuses a client that was not set up
     record = cast(ArrayRecord, message.content[ARRAYS])

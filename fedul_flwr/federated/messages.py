@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from fedul_flwr.data.content import Content
 from fedul_flwr.data.types import Arrays
+from fedul_flwr.errors import BadMessageError
 from fedul_flwr.federated.arrays import PlainArray, check_bytes
 
 ARRAYS, CONFIG, METRICS, DIAGNOSTICS = "arrays", "config", "metrics", "diagnostics"
@@ -93,9 +94,12 @@ def from_records(records: RecordDict) -> Content:
     Raises
     ------
     BadMessageError
-        See :func:`to_arrays`.
+        If there are other records; and see :func:`to_arrays`.
     """
     arrays, values = records.array_records.get(ARRAYS), records.config_records.get(CONFIG)
+    known = {ARRAYS: arrays is not None, CONFIG: values is not None}
+    if odd := sorted(name for name in records if not known.get(name)):
+        raise BadMessageError(f"its answer has {odd[0]!r}, which is not what was asked for")
     return Content(to_arrays(arrays) if arrays else {}, dict(values) if values else {})
 
 

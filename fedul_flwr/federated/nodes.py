@@ -160,8 +160,8 @@ def check_claim(answer: Content) -> None:
     BadMessageError
         If its number, the number of clients, or whether it has own data is missing.
     """
-    count(answer, "partition-id")
-    count(answer, NUM_PARTITIONS)
+    if 0 < count(answer, NUM_PARTITIONS) <= count(answer, "partition-id"):
+        raise BadMessageError("its partition-id is not below its num-partitions")
     if not isinstance(answer.values.get(OWN_DATA), bool):
         raise BadMessageError(f"A message came with no valid {OWN_DATA}.")
 

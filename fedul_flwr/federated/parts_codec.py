@@ -156,11 +156,15 @@ class PartsCodec(UpdateCodec):
         if is_stale(reply):
             return
         number, content = client.partition_id, reply.content
+        if not isinstance(content.metric_records[METRICS].get(STALE), int):
+            raise ValueError(f"its reply has no {STALE}")
         before = self.cache.of(number)
         sent = self._sent[number].items()
         parts = {part: decode(found, before.get(part, {})) for part, found in sent}
-        returned = {}
-        for part in self._returned(self.parts):
+        returned, expected = {}, self._returned(self.parts)
+        if odd := sorted(content.array_records.keys() - {ARRAYS, *expected}):
+            raise ValueError(f"its update has {odd[0]!r}, for which nobody asked")
+        for part in expected:
             if part not in content.array_records:
                 raise ValueError(f"its update has no {part}")
             returned[part] = decode(to_arrays(content.array_records[part]), parts[part])
@@ -215,7 +219,8 @@ def is_stale(reply: Message) -> bool:
     if reply.has_error():
         return False
     metrics = reply.content.metric_records.get(METRICS)
-    return metrics is not None and bool(metrics.get(STALE))
+    told = None if metrics is None else metrics.get(STALE)
+    return isinstance(told, int) and told != 0
 
 
 def _count_changed(new: Arrays, before: Arrays) -> int:

@@ -78,8 +78,8 @@ def check_all_bytes(content: RecordDict) -> None:
 
 
 def check_metrics(content: RecordDict, *, trained: bool) -> None:
-    """Check that a reply has metrics, that they are finite, and that counts are not negative or
-    beyond :data:`~fedul_flwr.data.content.LARGEST_COUNT`.
+    """Check that a reply has metrics and nothing unasked-for, that they are finite, and that counts
+    are neither negative nor beyond :data:`~fedul_flwr.data.content.LARGEST_COUNT`.
 
     Parameters
     ----------
@@ -92,7 +92,8 @@ def check_metrics(content: RecordDict, *, trained: bool) -> None:
     """
     known = {METRICS, DIAGNOSTICS} if trained else {METRICS}
     records = content.metric_records
-    if odd := sorted(records.keys() - known):
+    unasked = [*(records.keys() - known), *content.config_records]
+    if odd := sorted(unasked + ([] if trained else list(content.array_records))):
         raise BadMessageError(f"its reply has {odd[0]!r}, for which nobody asked")
     for name in sorted(known - records.keys()):
         raise BadMessageError(f"its reply has no {name}")

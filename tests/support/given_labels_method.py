@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from functools import cached_property
-
 import numpy as np
 from torch.nn import functional
 
@@ -21,12 +19,10 @@ SEEN: dict[int, PartlyLabeledPoints] = {}
 """What clients trained on, by their number."""
 
 
-class GivenClient(MethodClient):
+class GivenClient(MethodClient[PartlyLabeledData]):
     """Trains on the given labels, and takes class 0 for all others: its model shows what it saw."""
 
-    @cached_property
-    def data(self) -> PartlyLabeledData:
-        return PartlyLabeledData(self.settings, self.node, self.setup)
+    data_class = PartlyLabeledData
 
     def register(self) -> dict[str, Value]:
         return {"num-points": len(self.data.examples.points)}

@@ -1,0 +1,254 @@
+"""Hostile replies: changes of an honest reply that a server must refuse, each with a name.
+
+Changes that are harmless by definition are left out: other finite weights, losses and times, fewer
+points than announced, values that nobody reads, and a second reply after an honest one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple, cast
+
+import numpy as np
+from flwr.app import Array, ArrayRecord, ConfigRecord, Error, Message, MetricRecord, RecordDict
+
+from fedul_flwr.federated.flower_internals import ErrorCode, make_message
+from fedul_flwr.federated.messages import CONFIG, DIAGNOSTICS, METRICS
+
+FORGED = "Client 0: its update is not finite\x1b[2J\r\nClient 0: it has left\u202e" + "x" * 10**5
+DEEP = "[" * 50_000
+HUGE = 2**62
+
+Content = Callable[[RecordDict], RecordDict]
+"""From the honest content of a reply, a copy that may be changed, to the hostile one."""
+
+
+class Attack(NamedTuple):
+    """A hostile reply.
+
+    Attributes
+    ----------
+    phase : of the message that it answers: an extra phase, ``train`` or ``evaluate``.
+    name : what is hostile about it.
+    change : makes its content; ``None`` for attacks on the message itself.
+    message : ``(honest reply, this client's reply to the message before) -> hostile reply``, or
+        ``None`` for no reply.
+    """
+
+    phase: str
+    name: str
+    change: Content | None
+    message: Callable[[Message, Message], Message | None] | None = None
+
+
+def copied(content: RecordDict) -> RecordDict:
+    """A copy whose records can be changed."""
+    return RecordDict({name: type(record)(dict(record)) for name, record in content.items()})
+
+
+def attacks(phase: str, honest: RecordDict, *, few: bool = False) -> Iterator[Attack]:
+    """All attacks on replies of a phase.
+
+    Parameters
+    ----------
+    honest : content of an honest reply to it.
+    few : one array of every record instead of up to four.
+    """
+    yield from _on_messages(phase)
+    yield from (Attack(phase, *found) for found in _on_records(honest))
+    for name, record in honest.array_records.items():
+        names = list(record)
+        chosen = names[:1] if few else dict.fromkeys([*names[:3], *names[-1:]])
+        for array in chosen:
+            for what, change in _on_array(name, array):
+                yield Attack(phase, f"{name}/{array}: {what}", change)
+    for name, table in honest.metric_records.items():
+        for key in table:
+            yield from (Attack(phase, *found) for found in _on_metric(name, key))
+    for key, value in honest.config_records.get(CONFIG, {}).items():
+        yield from (Attack(phase, *found) for found in _on_value(key, value))
+
+
+def _on_messages(phase: str) -> Iterator[Attack]:
+    def raised(text: str) -> Callable[[Message, Message], Message]:
+        error = Error(ErrorCode.CLIENT_APP_RAISED_EXCEPTION, text)
+        return lambda reply, _: make_message(reply.metadata, error=error)
+
+    def of_another(reply: Message, _: Message) -> Message:
+        reply.metadata.__dict__["_src_node_id"] -= 1
+        return reply
+
+    yield Attack(phase, "an error in another client's name", None, raised(FORGED))
+    yield Attack(phase, "an error without a text", None, raised(""))
+    yield Attack(phase, "an error of 100,000 lines", None, raised("line\n" * 10**5))
+    yield Attack(phase, "no reply", None, lambda *_: None)
+    yield Attack(phase, "in the name of another client", None, of_another)
+    if phase != "describe":
+        yield Attack(phase, "the reply to an earlier message", None, lambda _, before: before)
+
+
+def _on_records(honest: RecordDict) -> Iterator[tuple[str, Content]]:
+    def without(name: str) -> Content:
+        return lambda content: RecordDict({k: v for k, v in content.items() if k != name})
+
+    def renamed(name: str) -> Content:
+        return lambda content: RecordDict(
+            {f"{k}s" if k == name else k: v for k, v in content.items()}
+        )
+
+    def exchanged(name: str, record: Any) -> Content:
+        return lambda content: RecordDict({**content, name: record})
+
+    yield "nothing at all", lambda _: RecordDict()
+    kinds: list[Any] = [
+        ArrayRecord({"x": Array(np.zeros(2))}),
+        MetricRecord({"x": 1.0}),
+        ConfigRecord({"x": DEEP}),
+    ]
+    for name, record in honest.items():
+        if len(record):  # an empty one carries nothing
+            yield f"{name}: missing", without(name)
+            yield f"{name}: renamed", renamed(name)
+            yield f"{name}: empty", exchanged(name, type(record)())
+        for other in kinds:
+            if not isinstance(other, type(record)):
+                yield f"{name}: a {type(other).__name__}", exchanged(name, other)
+    if honest.metric_records:  # extra phases: what nobody asks for is not read
+        yield "more arrays", exchanged("more", kinds[0])
+        yield "more metrics", exchanged("more", kinds[1])
+        yield "a config", exchanged("more", kinds[2])
+
+
+def _on_array(record: str, name: str) -> Iterator[tuple[str, Content]]:
+    def put(change: Callable[[Array], Array]) -> Content:
+        def changed(content: RecordDict) -> RecordDict:
+            arrays = cast(ArrayRecord, content[record])
+            arrays[name] = change(arrays[name])
+            return content
+
+        return changed
+
+    def values(change: Callable[[Any], Any]) -> Content:
+        return put(lambda array: Array(np.asarray(change(array.numpy()))))
+
+    def raw(**parts: Any) -> Content:
+        def change(array: Array) -> Array:
+            kept = {"dtype": array.dtype, "shape": array.shape, "stype": array.stype}
+            known = {**kept, "data": array.data, **parts}
+            found = {k: v(array) if callable(v) else v for k, v in known.items()}
+            return Array(found["dtype"], tuple(found["shape"]), found["stype"], found["data"])
+
+        return put(change)
+
+    def without(content: RecordDict) -> RecordDict:
+        del cast(ArrayRecord, content[record])[name]
+        return content
+
+    def renamed(content: RecordDict) -> RecordDict:
+        arrays = cast(ArrayRecord, content[record])
+        arrays[f"{name}\x1b[31m\n"] = arrays[name]
+        return without(content)
+
+    yield "missing", without
+    yield "renamed", renamed
+    yield "a row more", values(lambda a: np.concatenate([a.ravel(), a.ravel()[:1]]))
+    yield "one axis more", values(lambda a: a[None])
+    yield "no values", values(lambda a: a.ravel()[:0])
+    yield "a deep shape", values(lambda a: a.reshape(-1)[:1].reshape((1,) * 32))
+    yield "text", values(lambda a: np.full(a.shape, "x"))
+    yield "complex", values(lambda a: a.astype(np.complex64))
+    yield "dates", values(lambda a: np.zeros(a.shape, "M8[s]"))
+    yield "half precision", values(lambda a: a.astype(np.float16))
+    yield "int32", values(lambda a: a.astype(np.int32))
+    yield "bytes cut off", raw(data=lambda a: a.data[:-1])
+    yield "bytes added", raw(data=lambda a: a.data + b"\0")
+    yield "no bytes", raw(data=b"")
+    yield "no header", raw(data=lambda a: b"x" * len(a.data))
+    yield "a pickle", raw(stype="pickle", data=b"cos\nsystem\n(S'false'\ntR.")
+    yield "another form", raw(stype="torch.Tensor")
+    yield "64 TB announced", raw(shape=(2**44,), data=_header("<f4", (2**44,)))
+    yield "64 TB in the header alone", raw(data=_header("<f4", (2**44,)))
+    yield "objects", raw(dtype="object", data=lambda a: _header("|O", a.shape) + b"\x80\x04N.")
+    yield "a negative shape", raw(shape=(-1, -1), data=_header("<f4", (-1, -1)))
+    yield "a shape without end", raw(shape=(2**62, 2**62), data=_header("<f4", (2**62, 2**62)))
+    yield "a type of its own", raw(dtype="float33")
+    yield "other bytes' order", raw(dtype=">f4")
+
+
+def of_floats(record: str, name: str) -> Iterator[tuple[str, Content]]:
+    """Values that are not finite, for arrays of weights."""
+
+    def first(value: float) -> Content:
+        def change(content: RecordDict) -> RecordDict:
+            arrays = cast(ArrayRecord, content[record])
+            found = arrays[name].numpy().copy()
+            if found.size:
+                found.flat[0] = value
+            arrays[name] = Array(found)
+            return content
+
+        return change
+
+    for value in (np.nan, np.inf, -np.inf):
+        yield f"{record}/{name}: one {value}", first(value)
+
+
+def _header(kind: str, shape: tuple[int, ...]) -> bytes:
+    text = repr({"descr": kind, "fortran_order": False, "shape": tuple(shape)}).encode()
+    padded = text + b" " * (63 - (10 + len(text)) % 64) + b"\n"
+    return b"\x93NUMPY\x01\x00" + len(padded).to_bytes(2, "little") + padded
+
+
+def _on_metric(record: str, key: str) -> Iterator[tuple[str, Content]]:
+    def put(value: Any) -> Content:
+        def change(content: RecordDict) -> RecordDict:
+            cast(MetricRecord, content[record])[key] = value
+            return content
+
+        return change
+
+    def without(content: RecordDict) -> RecordDict:
+        del cast(MetricRecord, content[record])[key]
+        return content
+
+    counts = key in ("num-examples", "steps", "normalizer") or key.startswith("num-")
+    for value in (float("nan"), float("inf"), -float("inf"), 1e300, -1e300):
+        yield f"{key}: {value}", put(value)
+    if record == METRICS:
+        for values in ([], [1.0, 2.0], [1] * 10**5):
+            yield f"{key}: a list of {len(values)}", put(values)
+        yield f"{key}: missing", without
+    if record == DIAGNOSTICS and key != "process":
+        yield f"{key}: missing", without
+        yield f"{key}: a list", put([1.0])
+    if counts:
+        for value in (-1, HUGE, -HUGE, 10**13):
+            yield f"{key}: {value}", put(value)
+    if key == "num-examples":
+        for value in (1.5, 10**9):
+            yield f"{key}: {value}", put(value)
+
+
+def _on_value(key: str, value: Any) -> Iterator[tuple[str, Content]]:
+    def put(value: Any) -> Content:
+        def change(content: RecordDict) -> RecordDict:
+            cast(ConfigRecord, content[CONFIG])[key] = value
+            return content
+
+        return change
+
+    def without(content: RecordDict) -> RecordDict:
+        del cast(ConfigRecord, content[CONFIG])[key]
+        return content
+
+    yield f"{key}: missing", without
+    others: dict[type, list[Any]] = {
+        bool: [1, "yes", DEEP, [True], b"1"],
+        int: [-1, HUGE, -HUGE, 1.5, "1", DEEP, [1], True, b"1", float("nan")],
+        float: ["1.0", DEEP, [1.0], b"1"],
+        str: [1, 1.5, ["x"], b"x", FORGED],
+        list: ["x", 1, ["x"], [float("nan")], [float("inf")], [-1.0], [], [1.0] * 10**5],
+    }
+    for other in others.get(type(value), ()):
+        text = repr(other)
+        yield f"{key}: {text if len(text) < 40 else text[:20] + '…'}", put(other)
