@@ -30,10 +30,10 @@ class BadInput:
 
 
 def bad_inputs() -> list[BadInput]:
-    """All inputs."""
-    return [
+    """All inputs, each once."""
+    found = [
         BadInput(group, tuple(arguments))
-        for group, found in (
+        for group, inputs in (
             ("settings", _settings()),
             ("run", _run()),
             ("before", _before_start()),
@@ -47,8 +47,9 @@ def bad_inputs() -> list[BadInput]:
             ("tables", _tables()),
             ("deploy", _deploy()),
         )
-        for arguments in found
+        for arguments in inputs
     ]
+    return list({bad.arguments: bad for bad in found}.values())
 
 
 def run(*settings: str, more: tuple[str, ...] = ()) -> list[str]:
