@@ -13,7 +13,7 @@ from fedul_flwr.config.base import Scalar, unknown_key
 from fedul_flwr.config.overrides import flatten, read_toml
 from fedul_flwr.config.renamed import current_names
 from fedul_flwr.config.run_config import (
-    OF_THE_MACHINE,
+    PLACE_SETTINGS,
     RunConfig,
     default_flat,
     keys_in_use,
@@ -199,7 +199,7 @@ def _trial(
         config = resolve({**settings, "seed": seed}, Path.cwd())
     except UserError as error:
         raise _of_run(row, error) from None
-    flat = {key: value for key, value in config.to_flat().items() if key not in OF_THE_MACHINE}
+    flat = {key: value for key, value in config.to_flat().items() if key not in PLACE_SETTINGS}
     config = config.model_copy(update={"output": str(directory)})
     return Trial(row, seed, directory, config, flat | {CLIENTS: num_clients}, column)
 

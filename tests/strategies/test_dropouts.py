@@ -229,7 +229,7 @@ def test_with_stop_the_run_ends_in_one_sentence(
     with pytest.raises(UserError) as error:
         train(config, 4, **losing(at, LOST))
     assert str(error.value) == (
-        f"1 client(s) failed in round {number}: gone "
+        f'1 client(s) failed in round {number}: Client {LOST}: it says "gone" '
         "(on-client-failure = 'continue' goes on without)."
     )
     assert not (Path(config.output) / "summary.json").exists()
