@@ -340,4 +340,4 @@ def test_who_is_lost_in_the_sum_is_not_asked_again_without_its_labels(settings: 
     alone = {**PREDICT, "xclp-predict.leave-one-out": True}
     train(settings(**alone), 4, wrap_grid=lambda grid: MeddlingGrid(grid, lose))
     # Hello, prepare, codes, a sum, the sum anew, labels; then a sum and labels for each of three.
-    assert calls == [1, 4, 4, 4, 3, 3, *[3, 1] * 3]
+    assert calls == [4, 4, 4, 4, 3, 3, *[3, 1] * 3]
