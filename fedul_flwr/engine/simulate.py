@@ -172,7 +172,9 @@ def run_here(
     from fedul_flwr.engine.in_process import run_in_process
     from fedul_flwr.results.run_claim import claim
 
-    logging.getLogger("flwr").setLevel(logging.INFO if verbose else logging.ERROR)
+    flower = logging.getLogger("flwr")
+    level = flower.level
+    flower.setLevel(logging.INFO if verbose else logging.ERROR)
     finished = threading.Event()
     with (
         claim(Path(config.output), "command"),
@@ -191,6 +193,7 @@ def run_here(
             finished.set()
             thread.join()
             progress.poll()
+            flower.setLevel(level)
 
 
 def _stamp(path: Path) -> tuple[int, int] | None:

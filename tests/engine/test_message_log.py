@@ -232,9 +232,9 @@ def test_from_the_command_line(
     done = CliRunner().invoke(command_line, [command, "--in-process", *options])
     assert done.exit_code == 0, done.output
     phases = [message.phase for message in read_message_log(tmp_path / "t")]
-    # Each of three clients is asked and answers; the first says hello.
-    names = ("setup", *["xclp-compare"] * 5, "xclp-sum", "xclp-label")
-    assert phases == ["describe"] * 2 + [name for name in names for _ in range(6)]
+    # Each of three clients is asked and answers.
+    names = ("describe", "setup", *["xclp-compare"] * 5, "xclp-sum", "xclp-label")
+    assert phases == [name for name in names for _ in range(6)]
     options[3] = "o"
     again = CliRunner().invoke(command_line, [command, "--in-process", *options])
     assert again.exit_code == 1
