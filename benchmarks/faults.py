@@ -20,12 +20,15 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 from benchmarks.bad_inputs import BadInput, bad_inputs
+from fedul_flwr.errors import Refusal
 
 PATIENCE = 60.0
 """Seconds after which an input counts as a hang; none of them has to train."""
+SENTENCES = tuple(f"{kind}: " for kind in ("Error", "Failed", *get_args(Refusal)))
+"""How a refusal begins: of a command, of a trial of `compare`, of `deploy check` by its kind."""
 NOTES = ("config.json", "error.txt")
 """Files that a refused ``--resume`` may change: the plan of rounds, and why it ended."""
 MEMORY = 8 * 2**30
@@ -60,9 +63,11 @@ def judge(code: int, said: str, *, hung: bool = False) -> str:
         return "traceback"
     if code == 0:
         return "accepted"
-    told = [line for line in said.splitlines() if line.startswith("Error: ")]
-    if code == 1 and len(told) != 1 and "settings: " not in said and ": " not in said:
-        return "traceback"
+    if code == 1:
+        told = [line for line in said.splitlines() if line.startswith(SENTENCES)]
+        errors = [line for line in told if line.startswith("Error: ")]
+        if not told or len(errors) > 1:
+            return "traceback"
     return "refused"
 
 
