@@ -83,6 +83,10 @@ def simulate(
     refuse_missing(config.tracking)
     if message_log is not None and not in_process:
         raise UserError(f"--message-log {message_log} needs --in-process.")
+    if message_log is not None:
+        from fedul_flwr.engine.message_log import refuse_used
+
+        refuse_used(message_log)
     if not in_process:
         refuse_cpus(client_cpus)
     refuse_held(Path(config.output))
