@@ -57,6 +57,7 @@ def serve(grid: Grid, settings: RunConfig, watch: Watch | None = None) -> None:
             refuse_existing(Path(settings.output))  # it may have ended since
         directory = store.RunDirectory(Path(settings.output), check)
         directory.forget_error()
+        directory.forget_unfinished()
         set_threads(settings.client_threads)
         keep_freed_memory()
         try:

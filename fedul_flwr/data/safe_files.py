@@ -16,6 +16,9 @@ from numpy.typing import NDArray
 from fedul_flwr.config.user_files import regular_file
 from fedul_flwr.errors import StorageError, UserError
 
+PARTS = ".*.[0-9]*.part"
+"""Pattern of names of files that are not complete yet."""
+
 
 def replace_file(path: Path, write: Callable[[Path], object], *, sync: bool = True) -> None:
     """Let ``write`` fill a new file, then give it the name ``path``.

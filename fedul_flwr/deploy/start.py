@@ -1,19 +1,34 @@
-"""Flower's programs of a consortium, guarded against other users of their machine."""
+"""Flower's programs of a consortium: guarded against other users, and started again."""
 
 from __future__ import annotations
 
 import importlib.metadata
+import os
 import sys
+import threading
+import time
 from collections.abc import Sequence
-from typing import Literal
+from typing import Literal, NoReturn
+
+import psutil
 
 from fedul_flwr.engine.own_connections import guard_servers
+from fedul_flwr.engine.process_tree import end_processes, is_alive
 from fedul_flwr.errors import UserError
 
 Program = Literal["superlink", "supernode"]
 
 OWNERS_PATHS = ("/v1/fleet/",)
 """Paths of the SuperLink that SuperNodes use."""
+GRACE = 10.0
+"""Seconds that a program has to end by itself: its parts also end when all of it ends."""
+PAUSE = 60.0
+"""Further seconds before a program starts again. So long, two intervals of its heartbeat, a
+SuperLink counts a node as connected that could not say goodbye, and refuses it."""
+WATCH = 2.0
+"""Seconds between two looks at the processes that a program has started."""
+
+_once = threading.Lock()
 
 
 def start(program: Program, options: Sequence[str], *, runs_from_anywhere: bool = False) -> None:
@@ -21,6 +36,9 @@ def start(program: Program, options: Sequence[str], *, runs_from_anywhere: bool 
 
     Both answer only processes of the user who started them, but for the SuperLink's paths for
     SuperNodes: no other user, and nobody elsewhere, can start a run or change who takes part.
+
+    A program of which a part has ended, while the rest of it waits, starts again in this process:
+    Flower's SuperNode stops asking for messages at an answer that it did not expect, and stays.
 
     Parameters
     ----------
@@ -40,4 +58,37 @@ def start(program: Program, options: Sequence[str], *, runs_from_anywhere: bool 
     name = f"flower-{program}"
     [entry] = importlib.metadata.entry_points(group="console_scripts", name=name)
     sys.argv = [name, *options]
+    if program == "supernode":
+        threading.excepthook = _start_again_without_a_thread
+    threading.Thread(target=_watch_processes, daemon=True).start()
     entry.load()()
+    if program == "supernode":  # it raises SystemExit where it means to end
+        start_again("it no longer asks for messages")
+
+
+def start_again(why: str) -> NoReturn:
+    """End the processes of this one and, after a pause, replace it by one with the same command."""
+    with _once:  # never released: the process is replaced
+        time.sleep(GRACE)
+        text = f"This program does not work any more: {why}. It starts again in {PAUSE:g} s."
+        print(text, file=sys.stderr, flush=True)
+        # Flower's processes look for the id of this one, which stays.
+        end_processes(psutil.Process().children(recursive=True))
+        time.sleep(PAUSE)
+        os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])
+
+
+def _start_again_without_a_thread(failed: threading.ExceptHookArgs) -> None:
+    """For an error in a thread, such as the one that sends heartbeats."""
+    threading.__excepthook__(failed)
+    start_again("a thread of it has failed")
+
+
+def _watch_processes() -> None:
+    """Start again when a process that this one has started ends: it starts each once, for good."""
+    known: set[psutil.Process] = set()
+    while True:
+        time.sleep(WATCH)
+        known |= set(psutil.Process().children())
+        if ended := [process for process in known if not is_alive(process)]:
+            start_again(f"its process {ended[0].pid} has ended")

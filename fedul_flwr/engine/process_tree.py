@@ -43,7 +43,7 @@ def end_superlink(
     wait = patience
     # Several passes: a process may be started while the others are being ended.
     while (left := _living(home, known())) and time.monotonic() < deadline:
-        _end(left, wait)
+        end_processes(left, wait)
         wait = 0.2
     shutil.rmtree(home, ignore_errors=True)
 
@@ -62,7 +62,7 @@ def _living(home: Path, known: list[psutil.Process]) -> list[psutil.Process]:
     return [process for process in found.values() if is_alive(process)]
 
 
-def _end(processes: list[psutil.Process], patience: float) -> None:
+def end_processes(processes: list[psutil.Process], patience: float = 3.0) -> None:
     """Ask all to end, then kill those that did not within ``patience`` seconds."""
     for process in processes:
         with contextlib.suppress(psutil.Error):

@@ -12,7 +12,13 @@ from numpy.typing import NDArray
 
 from fedul_flwr.config.run_config import METRICS as METRICS
 from fedul_flwr.config.user_files import read_object
-from fedul_flwr.data.safe_files import append_line, load_arrays_of, save_arrays, write_atomically
+from fedul_flwr.data.safe_files import (
+    PARTS,
+    append_line,
+    load_arrays_of,
+    save_arrays,
+    write_atomically,
+)
 from fedul_flwr.errors import UserError
 from fedul_flwr.results.records import read_metrics
 
@@ -49,6 +55,15 @@ class RunDirectory:
     def forget_error(self) -> None:
         """Delete the error of an earlier attempt."""
         (self.path / ERROR).unlink(missing_ok=True)
+
+    def forget_unfinished(self) -> None:
+        """Delete half-written files of processes that were killed, see :func:`replace_file`.
+
+        Only for who holds the directory's lock, before its clients begin.
+        """
+        for path in self.path.rglob(PARTS):
+            if path.is_file() and not path.is_symlink():
+                path.unlink(missing_ok=True)
 
     def write_json(self, name: str, content: Any, *, indent: int | None = 2) -> None:
         """Replace JSON file ``name``; without ``indent`` it has one line."""

@@ -39,6 +39,20 @@ def test_the_newest_version_up_to_a_round_stays_and_later_ones(tmp_path: Path) -
     RunDirectory(tmp_path / "elsewhere").drop_client_versions(10)  # where no client keeps anything
 
 
+def test_given_half_written_files_of_a_killed_process_when_a_run_resumes_then_they_go(
+    settings: Settings,
+) -> None:
+    directory = train(settings(num_rounds=1), 3)
+    parts = [".state-1.safetensors.123.part", "clients/0/.own-1.safetensors.4.part"]
+    others = ["mine.part", ".mine.part", "clients/0/notes.5.part"]
+    for name in [*parts, *others]:
+        (directory / name).parent.mkdir(parents=True, exist_ok=True)
+        (directory / name).write_text("half")
+    train(settings(num_rounds=2, resume=str(directory)), 3)
+    left = {str(path.relative_to(directory)) for path in directory.rglob("*.part")}
+    assert left == set(others)
+
+
 @pytest.mark.parametrize(
     "options",
     [

@@ -1,0 +1,122 @@
+"""Programs of a consortium of which a part has ended start again, and others end."""
+
+from __future__ import annotations
+
+import http.server
+import subprocess
+import sys
+import textwrap
+import threading
+from collections.abc import Iterator
+
+import pytest
+from flwr.proto.fleet_pb2 import ActivateNodeResponse, RegisterNodeFleetResponse
+
+from tests.support.deployment import free_ports
+from tests.support.patience import wait_until
+
+QUICK = "from fedul_flwr.deploy import start as s; s.GRACE = s.PAUSE = s.WATCH = 0.1"
+FAKE = """
+    import importlib.metadata, subprocess, sys, threading, time
+    {quick}
+    print("started", flush=True)
+
+    def program():
+        # Like the server of Flower's SuperNode it keeps the process alive.
+        threading.Thread(target=time.sleep, args=(60,), daemon={daemon}).start()
+        {end}
+        time.sleep(60)
+
+    class Entry:
+        load = staticmethod(lambda: program)
+
+    importlib.metadata.entry_points = lambda **_: [Entry]
+    s.start({program!r}, [])
+"""
+
+
+def fake(program: str, end: str, *, daemon: bool = False) -> subprocess.Popen[str]:
+    """A program that ends, or a part of it, by the statement ``end``."""
+    code = textwrap.dedent(FAKE).format(quick=QUICK, program=program, end=end, daemon=daemon)
+    return subprocess.Popen(
+        [sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+
+
+@pytest.mark.parametrize(
+    ("program", "end", "why"),
+    [
+        ("supernode", "return", "it no longer asks for messages"),
+        ("supernode", "threading.Thread(target=lambda: 1 / 0).start()", "a thread of it has"),
+        ("supernode", "subprocess.Popen(['sleep', '1'])", "its process "),
+        ("superlink", "subprocess.Popen(['sleep', '1'])", "its process "),
+    ],
+)
+def test_given_a_part_that_ends_then_the_program_starts_again(
+    program: str, end: str, why: str
+) -> None:
+    with fake(program, end) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        said: list[str] = []
+        threading.Thread(target=lambda: said.extend(process.stderr or []), daemon=True).start()
+        threading.Timer(120, process.kill).start()
+        starts = [process.stdout.readline() for _ in range(2)]
+        process.kill()
+    assert starts == ["started\n"] * 2
+    assert any(line.startswith(f"This program does not work any more: {why}") for line in said)
+
+
+def test_given_a_program_that_means_to_end_then_it_ends() -> None:
+    with fake("supernode", "sys.exit(3)", daemon=True) as process:
+        out, _ = process.communicate(timeout=120)
+    assert (process.returncode, out) == (3, "started\n")
+
+
+class Broken(http.server.BaseHTTPRequestHandler):
+    """A SuperLink that lets nodes in and then answers with errors."""
+
+    asked: list[str]
+
+    def do_POST(self) -> None:
+        answers = {
+            "register-node": RegisterNodeFleetResponse(node_id=7),
+            "activate-node": ActivateNodeResponse(node_id=7),
+        }
+        self.rfile.read(int(self.headers.get("content-length", 0)))
+        call = self.path.rpartition("/")[2]
+        self.asked.append(call)
+        answer = answers.get(call)
+        body = b"" if answer is None else answer.SerializeToString()
+        self.send_response(500 if answer is None else 200)
+        self.send_header("content-type", "application/x-protobuf")
+        self.send_header("content-length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_: object) -> None:
+        """Say nothing."""
+
+
+@pytest.fixture
+def asked() -> Iterator[tuple[int, list[str]]]:
+    """Port of a broken SuperLink, and what it was asked."""
+    handler = type("Handler", (Broken,), {"asked": []})
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield server.server_address[1], handler.asked
+        server.shutdown()
+
+
+def test_given_a_superlink_that_answers_with_an_error_then_the_real_supernode_comes_back(
+    asked: tuple[int, list[str]],
+) -> None:
+    port, calls = asked
+    options = ["--insecure", "--superlink", f"127.0.0.1:{port}", "--port", str(free_ports(1)[0])]
+    code = f"{QUICK}; s.start('supernode', {options!r})"
+    with subprocess.Popen([sys.executable, "-c", code], stderr=subprocess.DEVNULL) as process:
+        try:
+            wait_until(lambda: calls.count("activate-node") == 2, 60.0, "the second start")
+        finally:
+            process.terminate()
+    assert "pull-messages" in calls
