@@ -203,7 +203,7 @@ def test_a_directory_must_be_empty(settings: Settings, tmp_path: Path) -> None:
     config = settings(**PREDICT)
     with pytest.raises(UserError) as error:
         train(config, 3, message_log=tmp_path / "empty")
-    words = f"MessageLog {tmp_path / 'empty'} must be a new or an empty directory."
+    words = f"--message-log {tmp_path / 'empty'} must be a new or an empty directory."
     assert str(error.value) == words
     assert not Path(config.output).exists()
     (tmp_path / "file").touch()
@@ -238,5 +238,5 @@ def test_from_the_command_line(
     options[3] = "o"
     again = CliRunner().invoke(command_line, [command, "--in-process", *options])
     assert again.exit_code == 1
-    assert again.stderr == "Error: MessageLog t must be a new or an empty directory.\n"
+    assert again.stderr == "Error: --message-log t must be a new or an empty directory.\n"
     assert not (tmp_path / "o").exists()
