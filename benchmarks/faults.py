@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any, get_args
 
 from benchmarks.bad_inputs import BadInput, bad_inputs
+from benchmarks.process_faults import add_arguments, run_process_faults
 from fedul_flwr.errors import Refusal
 
 PATIENCE = 60.0
@@ -195,7 +196,10 @@ def main() -> None:
     inputs = commands.add_parser("bad-inputs", help="values and files that no run can use")
     inputs.add_argument("groups", nargs="*", metavar="GROUP")
     inputs.add_argument("--list", action="store_true", help="print every answer")
+    add_arguments(commands.add_parser("processes", help="programs that are killed"))
     arguments = parser.parse_args()
+    if arguments.command == "processes":
+        sys.exit(1 if run_process_faults(arguments) else 0)
     sys.exit(1 if run_bad_inputs(arguments.groups, arguments.list) else 0)
 
 

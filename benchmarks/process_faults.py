@@ -124,6 +124,7 @@ def undisturbed(method: str, place: Path) -> tuple[Path, float]:
     """Folder of a run without a fault, and the seconds it took."""
     began = time.monotonic()
     output = place / f"undisturbed-{method}"
+    shutil.rmtree(output, ignore_errors=True)
     log = place / f"undisturbed-{method}.log"
     if wait(command(start_arguments(method, output, in_process=True), log)) != 0:
         raise SystemExit(f"The undisturbed run failed:\n{log.read_text()}")
@@ -186,8 +187,10 @@ def fail_in_process(tries: int, chance: random.Random, place: Path, report: Repo
             if os.waitpid(child, os.WNOHANG)[0] == 0:
                 break
         os.kill(child, hit)
-        codes = [wait(child), go_on(method, output, log)]
-        same = codes[1] == 0 and same_bits(output, whole)
+        codes = [wait(child)]
+        if codes[0] != 0:
+            codes.append(go_on(method, output, log))
+        same = codes[-1] == 0 and same_bits(output, whole)
         left = wait_until_nothing_is_left(output)
         said = "" if same and not left else f"{codes}\n{log.read_text()}"
         report(Fault("in process", "whole program", hit.name, after, same, left, said))
@@ -269,7 +272,8 @@ def run_process_faults(arguments: argparse.Namespace) -> int:
 
     with workplace() as place:
         chance = random.Random(f"{arguments.seed}, {len(found)}")
-        fail_in_process(arguments.in_process, chance, place, report)
+        if arguments.in_process:
+            fail_in_process(arguments.in_process, chance, place, report)
         if arguments.ray:
             fail_on_ray(arguments.ray, chance, place, report)
         if arguments.deployed:

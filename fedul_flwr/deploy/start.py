@@ -7,6 +7,7 @@ import os
 import sys
 import threading
 import time
+import traceback
 from collections.abc import Sequence
 from typing import Literal, NoReturn
 
@@ -61,9 +62,14 @@ def start(program: Program, options: Sequence[str], *, runs_from_anywhere: bool 
     if program == "supernode":
         threading.excepthook = _start_again_without_a_thread
     threading.Thread(target=_watch_processes, daemon=True).start()
-    entry.load()()
-    if program == "supernode":  # it raises SystemExit where it means to end
-        start_again("it no longer asks for messages")
+    if program == "superlink":
+        entry.load()()
+        return
+    try:
+        entry.load()()  # raises SystemExit if it means to end
+    except Exception:
+        traceback.print_exc()
+    start_again("it no longer asks for messages")
 
 
 def start_again(why: str) -> NoReturn:
@@ -73,7 +79,9 @@ def start_again(why: str) -> NoReturn:
         text = f"This program does not work any more: {why}. It starts again in {PAUSE:g} s."
         print(text, file=sys.stderr, flush=True)
         # Flower's processes look for the id of this one, which stays.
-        end_processes(psutil.Process().children(recursive=True))
+        children = psutil.Process().children(recursive=True)
+        end_processes(children)
+        psutil.wait_procs(children, timeout=1)  # else they would be zombies of the next one
         time.sleep(PAUSE)
         os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])
 
@@ -89,6 +97,6 @@ def _watch_processes() -> None:
     known: set[psutil.Process] = set()
     while True:
         time.sleep(WATCH)
-        known |= set(psutil.Process().children())
+        known |= {child for child in psutil.Process().children() if is_alive(child)}
         if ended := [process for process in known if not is_alive(process)]:
             start_again(f"its process {ended[0].pid} has ended")

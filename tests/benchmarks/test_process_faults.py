@@ -1,0 +1,29 @@
+"""A few of the faults of ``benchmarks.process_faults``, with the whole program in one process."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from benchmarks.process_faults import Fault, fail_in_process, table, workplace
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # a fork beside threads
+def test_given_a_program_killed_at_a_random_moment_then_the_resumed_run_has_the_same_bits() -> None:
+    found: list[Fault] = []
+    with workplace() as place:
+        fail_in_process(3, random.Random(0), place, found.append)
+    assert [fault.signal for fault in found] == ["SIGKILL", "SIGKILL", "SIGINT"]
+    for fault in found:
+        assert fault.same, fault.said
+        assert fault.left == [], fault.said
+
+
+def test_the_table_counts_what_went_wrong() -> None:
+    good = Fault("in process", "whole program", "SIGINT", 1.0, True, [])
+    bad = Fault("in process", "whole program", "SIGINT", 2.0, False, [".x.1.part"])
+    assert table([good, bad]).splitlines()[2:] == [
+        "| in process | whole program | SIGINT | 2 | 1 | 1 |",
+        "| all |  |  | 2 | 1 | 1 |",
+    ]
