@@ -85,8 +85,13 @@ def find_nodes(grid: Grid, settings: RunConfig) -> tuple[dict[int, int | None], 
     if others := [node for node in nodes if node not in asked][: MOST_ASKED - len(claims)]:
         claims |= _claims(grid, others, settings)
         nodes = _wait_for_nodes(grid, _expected(claims), deadline)
+    if not claims:  # nodes of a busy machine may need longer than the first half of the time
+        claims = _claims(grid, nodes[:MOST_ASKED], settings)
+        nodes = _wait_for_nodes(grid, _expected(claims), deadline)
     if not claims:
-        raise UserError("No client has said who it is.")
+        raise UserError(
+            f"No client has said who it is within connect-timeout = {settings.connect_timeout:g} s."
+        )
     expected = _expected(claims)
     if len(nodes) < expected:
         text = _too_few(len(nodes), expected, settings)

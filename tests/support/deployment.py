@@ -100,10 +100,13 @@ class Deployment:
         return (self.place / f"{name}.log").read_text()
 
     def wait_for(self, name: str, pattern: str, seconds: float = START_SECONDS) -> re.Match[str]:
-        """Where a program has said what it is waited for."""
+        """Where a program has said what it is waited for; one that has ended says nothing more."""
         for _ in quiet_seconds(seconds):
+            has_ended = self.processes[name].poll() is not None
             if found := re.search(pattern, self.said(name), re.DOTALL):
                 return found
+            if has_ended:
+                break
         raise AssertionError(f"{name}: {self.said(name)}")
 
     def wait_for_messages(self, client: int, count: int) -> None:
