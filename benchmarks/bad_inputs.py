@@ -7,9 +7,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Literal, get_args, get_origin
 
-LONG = "x" * 5000
-UNICODE = "ünï\u202ecödé\U0001f9e8"
-SURROGATE = "caf\udce9"  # a byte that is not UTF-8
+from benchmarks import bad_commands
+from benchmarks.bad_words import SURROGATE, check, texts
 
 
 @dataclass(frozen=True)
@@ -30,25 +29,26 @@ class BadInput:
 
 
 def bad_inputs() -> list[BadInput]:
-    """All inputs."""
-    return [
+    """All inputs, each once."""
+    found = [
         BadInput(group, tuple(arguments))
-        for group, found in (
+        for group, inputs in (
             ("settings", _settings()),
             ("run", _run()),
             ("before", _before_start()),
             ("data", _data()),
             ("modules", _modules()),
             ("resume", _resume()),
-            ("predict", _predict()),
-            ("label", _label()),
-            ("report", _report()),
-            ("compare", _compare()),
-            ("tables", _tables()),
-            ("deploy", _deploy()),
+            ("predict", bad_commands.predict_inputs()),
+            ("label", bad_commands.label_inputs()),
+            ("report", bad_commands.report_inputs()),
+            ("compare", bad_commands.compare_inputs()),
+            ("tables", bad_commands.tables_inputs()),
+            ("deploy", bad_commands.deploy_inputs()),
         )
-        for arguments in found
+        for arguments in inputs
     ]
+    return list({bad.arguments: bad for bad in found}.values())
 
 
 def run(*settings: str, more: tuple[str, ...] = ()) -> list[str]:
@@ -98,150 +98,72 @@ def _wrong(kind: Any) -> tuple[str, ...]:
 
 
 def _run() -> Iterator[list[str]]:
-    for text in (
-        *(
-            "seed",
-            "=1",
-            "seed=",
-            "seed==1",
-            "seed=1,",
-            "'seed'=1",
-            "seed=1=2",
-            "seed = =",
-            "=",
-            ",",
-        ),
-        *("seed=0x", "seed=1e", "seed=-1", "seed=4294967296", "seed=1.0", "seed=true", "seed=[1]"),
-        *(
-            "seed={a=1}",
-            "seed=2026-01-01",
-            f"seed={'9' * 5000}",
-            "a.b.c.d=1",
-            "seed.x=1",
-            "fedul=1",
-        ),
-        *(
-            f"{LONG}=1",
-            f"model='{LONG}'",
-            f"model='{UNICODE}'",
-            f"model='{SURROGATE}'",
-            "model='\\u0000'",
-        ),
-        *("no-such=1", "Seed=1", "num_rounds=1", "fedul.no-such=1", "nosuch.k=1", "fedavg.eta=1"),
-        *("output=''  output=7", "resume='nowhere'", "resume=7", "tracking='wandb'"),
-        *("dataset=''", "dataset='nowhere/at/all'", "dataset='/dev/null'", "dataset='a-file'"),
-        *("dataset='loop'", f"dataset='/{LONG}'", f"dataset='/{SURROGATE}'", "dataset='~nobody/x'"),
-        *("test-prior=''", "test-prior='a,b'", "test-prior='nan,1'", "test-prior='0.5,0.6'"),
-        *("test-prior='-1,2'", "test-prior='1e308,1e308'", "test-prior='1'", "test-prior=','"),
-        *("fedul.num-sets=9", "fedul.num-sets=1000000000", "fedul.num-sets=1000000000000000000"),
-        *("fedul.num-sets-max=5", "fedul.heldout-fraction=1.0", "fedul.prior-noise=1e308"),
-        *("points-per-client=1", "points-per-client=1000000000000000000", "image-size=1025"),
-        *(
-            "validation-fraction=0.999999",
-            "server-fraction=0.9",
-            "client-threads=-1",
-        ),
-        *("client-threads=1000000000", "client-threads=1000000000000000000000"),
-        *(),
-        "partition='dirichlet' dirichlet.min-points=1000000",
-        "partition='pathological' pathological.classes-per-client=11",
-        "partition='pathological' pathological.classes-per-client=100000000000000000000",
-        "partition='shard' shard.shards-per-client=1000000000000",
-        *("partition='natural'", "partition='natural' natural.column='no'"),
-        *("base='krum'", "base='multikrum'", "base='bulyan'", "base='local'", "base='fednova'"),
-        "base='krum' krum.num-malicious-nodes=1000000000000000000000",
-        "base='fedtrimmedavg' fedtrimmedavg.beta=0.5",
-        *("optimizer='sgd' momentum=1.0", "momentum=0.5", "learning-rate=0", "learning-rate=1e400"),
-        *("init-scale=0", "init-scale=1e308", "init-scale=1e30", "batch-size=-1"),
-        *(
-            "num-rounds=0",
-            "num-rounds=-1",
-            "local-epochs=0",
-            "fraction-train=0",
-            "fraction-train=1.1",
-        ),
-        *(
-            "start-from='nowhere'",
-            "start-from='a-file'",
-            "start-from='torchvision'",
-            "start-from='loop'",
-        ),
-        *("start-from='data'", "start-from='runs-of-others/model-half'", "start-from='/dev/zero'"),
-        *("start-from='runs-of-others/model-other'", "start-from='runs-of-others/model-nan'"),
-        *("start-from='runs-of-others/model-huge-header'", "start-from='images/fifo.npz'"),
-        *(
-            "class-names='a,b'",
-            "image-shape='8x8x1'",
-            "dataset='none'",
-            "selection='heldout' evaluate='local'",
-        ),
-        "dataset='none' class-names='a' image-shape='8x8'",
-        "dataset='none' class-names='a,a' image-shape='8x8x1'",
-        "dataset='none' class-names=',,' image-shape='8x8x1'",
-        "dataset='none' class-names='a,b' image-shape='99999999x99999999x3'",
-        *("client-data='nowhere'", "client-data='a-file'", "client-data='owners/clients-file'"),
-        *(
-            "client-data='owners'",
-            "client-data='owners/clients'",
-            "method-options='a=1'",
-            "max-update-norm=1e-300",
-        ),
-        "method='supervised' supervised.label-fraction=0",
-        "method='xclp' labels.total=0",
-        "method='xclp' labels.total=1000000000000000000",
-        "method='xclp' labels.split='nowhere'",
-        "method='xclp' labels.split='a-file'",
-        "method='xclp' labels.split='data/good/train.npz'",
-        "method='xclp' labels.split='data/huge/train.npz'",
-        "method='xclp' labels.split='images/fifo.npz'",
-        "method='xclp' labels.split='data'",
-        "method='xclp' xclp.k=0",
-        "method='xclp' xclp.num-bits=1000000000000",
-        "method='xclp' xclp.num-bits=7",
-        "method='xclp' labels.without-client=99",
-        "method='xclp' xclp.min-labeled-clients=99 semi.labels-only-rounds=0",
-        "method='fedul-mix'",
-        "method='fedul-finetune' server.dataset='nowhere'",
-        "method='fedul-finetune' server.dataset='data/huge'",
-        "method='fedul-finetune' server.dataset='data/good'",
-        "method='fedul-finetune' server-fraction=0.1 server.points=1000000000000",
-        "method='server-only'",
-        "dp.clipping='client' dp.norm=0",
-        "dp.clipping='client' dp.delta=2.0",
-        "dp.clipping='server' dp.noise-multiplier=-1",
-        "learning-rate-schedule='plateau' validation-fraction=0.0",
-        "measure-forgetting=true",
+    for text in texts(
+        r"""
+        seed | =1 | seed= | seed==1 | seed=1, | 'seed'=1 | seed=1=2 | seed = = | = | , | seed=0x |
+        seed=1e | seed=-1 | seed=4294967296 | seed=1.0 | seed=true | seed=[1] | seed={{a=1}} |
+        seed=2026-01-01 | seed={DIGITS} | a.b.c.d=1 | seed.x=1 | fedul=1 | {LONG}=1 | model='{LONG}'
+        | model='{UNICODE}' | model='{SURROGATE}' | model='\u0000' | no-such=1 | Seed=1 |
+        num_rounds=1 | fedul.no-such=1 | nosuch.k=1 | fedavg.eta=1 | output=''  output=7 |
+        resume='nowhere' | resume=7 | tracking='wandb' | dataset='' | dataset='nowhere/at/all' |
+        dataset='/dev/null' | dataset='a-file' | dataset='loop' | dataset='/{LONG}' |
+        dataset='/{SURROGATE}' | dataset='~nobody/x' | test-prior='' | test-prior='a,b' |
+        test-prior='nan,1' | test-prior='0.5,0.6' | test-prior='-1,2' | test-prior='1e308,1e308' |
+        test-prior='1' | test-prior=',' | fedul.num-sets=9 | fedul.num-sets=1000000000 |
+        fedul.num-sets=1000000000000000000 | fedul.num-sets-max=5 | fedul.heldout-fraction=1.0 |
+        fedul.prior-noise=1e308 | points-per-client=1 | points-per-client=1000000000000000000 |
+        image-size=1025 | validation-fraction=0.999999 | server-fraction=0.9 | client-threads=-1 |
+        client-threads=1000000000 | client-threads=1000000000000000000000 |
+        partition='dirichlet' dirichlet.min-points=1000000 |
+        partition='pathological' pathological.classes-per-client=11 |
+        partition='pathological' pathological.classes-per-client=100000000000000000000 |
+        partition='shard' shard.shards-per-client=1000000000000 | partition='natural' |
+        partition='natural' natural.column='no' | base='krum' | base='multikrum' | base='bulyan' |
+        base='local' | base='fednova' | base='krum' krum.num-malicious-nodes=1000000000000000000000
+        | base='fedtrimmedavg' fedtrimmedavg.beta=0.5 | optimizer='sgd' momentum=1.0 | momentum=0.5
+        | learning-rate=0 | learning-rate=1e400 | init-scale=0 | init-scale=1e308 | init-scale=1e30
+        | batch-size=-1 | num-rounds=0 | num-rounds=-1 | local-epochs=0 | fraction-train=0 |
+        fraction-train=1.1 | start-from='nowhere' | start-from='a-file' | start-from='torchvision' |
+        start-from='loop' | start-from='data' | start-from='runs-of-others/model-half' |
+        start-from='/dev/zero' | start-from='runs-of-others/model-other' |
+        start-from='runs-of-others/model-nan' | start-from='runs-of-others/model-huge-header' |
+        start-from='images/fifo.npz' | class-names='a,b' | image-shape='8x8x1' | dataset='none' |
+        selection='heldout' evaluate='local' | dataset='none' class-names='a' image-shape='8x8' |
+        dataset='none' class-names='a,a' image-shape='8x8x1' |
+        dataset='none' class-names=',,' image-shape='8x8x1' |
+        dataset='none' class-names='a,b' image-shape='99999999x99999999x3' | client-data='nowhere' |
+        client-data='a-file' | client-data='owners/clients-file' | client-data='owners' |
+        client-data='owners/clients' | method-options='a=1' | max-update-norm=1e-300 |
+        method='supervised' supervised.label-fraction=0 | method='xclp' labels.total=0 |
+        method='xclp' labels.total=1000000000000000000 | method='xclp' labels.split='nowhere' |
+        method='xclp' labels.split='a-file' | method='xclp' labels.split='data/good/train.npz' |
+        method='xclp' labels.split='data/huge/train.npz' |
+        method='xclp' labels.split='images/fifo.npz' | method='xclp' labels.split='data' |
+        method='xclp' xclp.k=0 | method='xclp' xclp.num-bits=1000000000000 |
+        method='xclp' xclp.num-bits=7 | method='xclp' labels.without-client=99 |
+        method='xclp' xclp.min-labeled-clients=99 semi.labels-only-rounds=0 | method='fedul-mix' |
+        method='fedul-finetune' server.dataset='nowhere' |
+        method='fedul-finetune' server.dataset='data/huge' |
+        method='fedul-finetune' server.dataset='data/good' |
+        method='fedul-finetune' server-fraction=0.1 server.points=1000000000000 |
+        method='server-only' | dp.clipping='client' dp.norm=0 | dp.clipping='client' dp.delta=2.0 |
+        dp.clipping='server' dp.noise-multiplier=-1 |
+        learning-rate-schedule='plateau' validation-fraction=0.0 | measure-forgetting=true
+        """
     ):
         yield run(text)
-    for file in (
-        *(
-            "nowhere.toml",
-            "folder.toml",
-            "fifo.toml",
-            "binary.toml",
-            "deep.toml",
-            "deep-table.toml",
-        ),
-        *(
-            "list.toml",
-            "latin.toml",
-            "long-number.toml",
-            "loop.toml",
-            f"{LONG}.toml",
-            "a-file/x.toml",
-        ),
-        *("/dev/zero/x.toml", "~nobody/x.toml", f"{SURROGATE}.toml", f"{UNICODE}.toml"),
+    for file in texts(
+        """
+        nowhere.toml | folder.toml | fifo.toml | binary.toml | deep.toml | deep-table.toml |
+        list.toml | latin.toml | long-number.toml | loop.toml | {LONG}.toml | a-file/x.toml |
+        /dev/zero/x.toml | ~nobody/x.toml | {SURROGATE}.toml | {UNICODE}.toml
+        """
     ):
         yield run(file)
-    for output in (
-        "a-file",
-        "a-file/x",
-        "/proc/x",
-        "/dev/null/x",
-        f"/tmp/{LONG}",
-        "loop",
-        "loop/x",
-        "/sys/x",
+    for output in texts(
+        """
+        a-file | a-file/x | /proc/x | /dev/null/x | /tmp/{LONG} | loop | loop/x | /sys/x
+        """
     ):
         yield run(more=("--output", output))
     yield run(more=("--output", "runs-of-others/good"))
@@ -259,52 +181,19 @@ def _run() -> Iterator[list[str]]:
 
 def _before_start() -> Iterator[list[str]]:
     """Refused before Flower starts, which takes half a minute."""
-    for text in (
-        *(
-            "model='lenett'",
-            "model='resnet 18'",
-            "model=''",
-            "model='torchvision:resnet1'",
-            "model='a:b'",
-        ),
-        *("model='own_raises:f'", "model='own_builders:absent'", "model='own_builders:number'"),
-        *("model='cnn-small+heads'", "model='torchvision:'", "model=':f'", "model='own_builders:'"),
-        *(
-            "model='lenet'",
-            "method='fedull'",
-            "method='a:b'",
-            "method='own_exits:f'",
-            "method='json:loads'",
-        ),
-        *(
-            "dataset='digit'",
-            "dataset='nowhere/at/all'",
-            "dataset='/nowhere'",
-            "dataset='data/empty'",
-        ),
-        *(
-            "dataset='data/huge'",
-            "dataset='a-file'",
-            "dataset='data/two-channels'",
-            "dataset='Digits'",
-        ),
-        *(
-            "device='cude'",
-            "device='cuda'",
-            "base='fedavgg'",
-            "partition='iidd'",
-            "tracking='mlfloww'",
-        ),
-        *(
-            "start-from='nowhere'",
-            "client-data='nowhere'",
-            "test-prior='0.5,0.5'",
-        ),
-        *(
-            "method='xclp' labels.split='nowhere'",
-            "method='fedul-finetune' server.dataset='nowhere'",
-        ),
-        *("method='fedul-mix'", "selection='validation' validation-fraction=0.0"),
+    for text in texts(
+        """
+        model='lenett' | model='resnet 18' | model='' | model='torchvision:resnet1' | model='a:b' |
+        model='own_raises:f' | model='own_builders:absent' | model='own_builders:number' |
+        model='cnn-small+heads' | model='torchvision:' | model=':f' | model='own_builders:' |
+        model='lenet' | method='fedull' | method='a:b' | method='own_exits:f' | method='json:loads'
+        | dataset='digit' | dataset='nowhere/at/all' | dataset='/nowhere' | dataset='data/empty' |
+        dataset='data/huge' | dataset='a-file' | dataset='data/two-channels' | dataset='Digits' |
+        device='cude' | device='cuda' | base='fedavgg' | partition='iidd' | tracking='mlfloww' |
+        start-from='nowhere' | client-data='nowhere' | test-prior='0.5,0.5' |
+        method='xclp' labels.split='nowhere' | method='fedul-finetune' server.dataset='nowhere' |
+        method='fedul-mix' | selection='validation' validation-fraction=0.0
+        """
     ):
         yield ["run", "--num-supernodes", "2", "-c", "num-rounds=1", "-c", text]
     yield ["run", "--client-cpus", "100000"]
@@ -318,60 +207,28 @@ def _before_start() -> Iterator[list[str]]:
 
 def _data() -> Iterator[list[str]]:
     good = {"good", "pq-good", "loop-folder"}
-    for name in (
-        *(
-            "huge",
-            "huge-labels",
-            "negative",
-            "objects",
-            "truncated",
-            "plain",
-            "empty-file",
-            "folders",
-        ),
-        *(
-            "fifos",
-            "no-labels",
-            "no-images",
-            "few-labels",
-            "text-labels",
-            "huge-label",
-            "negative-label",
-        ),
-        *(
-            "nan-labels",
-            "no-label-known",
-            "one-class",
-            "nan",
-            "range",
-            "flat",
-            "five",
-            "two-channels",
-        ),
-        *("no-pixels", "none", "one", "int32", "complex", "pq-columns", "pq-null", "pq-text"),
-        *("pq-not-images", "pq-labels", "pq-nested", "pq-empty", "pq-half", "pq-junk", "pq-middle"),
-        *("empty", "only-train", "both", "fifo-image", "loop-image", "junk-image"),
-        *("empty-image", "text-file", "half-image", "bomb", "sizes", "no-utf8", "socket-image"),
+    for name in texts(
+        """
+        huge | huge-labels | negative | objects | truncated | plain | empty-file | folders | fifos |
+        no-labels | no-images | few-labels | text-labels | huge-label | negative-label | nan-labels
+        | no-label-known | one-class | nan | range | flat | five | two-channels | no-pixels | none |
+        one | int32 | complex | pq-columns | pq-null | pq-text | pq-not-images | pq-labels |
+        pq-nested | pq-empty | pq-half | pq-junk | pq-middle | empty | only-train | both |
+        fifo-image | loop-image | junk-image | empty-image | text-file | half-image | bomb | sizes |
+        no-utf8 | socket-image
+        """
     ):
         assert name not in good
         yield run(f"dataset='data/{name}'")
-    for name in (
-        *(
-            "nan",
-            "sum",
-            "negative",
-            "missing-set",
-            "twice",
-            "empty",
-            "header",
-            "ragged",
-            "huge-cell",
-        ),
-        *("latin", "fifo"),
+    for name in texts(
+        """
+        nan | sum | negative | missing-set | twice | empty | header | ragged | huge-cell | latin |
+        fifo
+        """
     ):
-        yield _check(f"data='owners/priors-{name}'")
+        yield check(f"data='owners/priors-{name}'")
     for name in ("labels-class", "labels-name", "labels-nul"):
-        yield _check(f"data='owners/{name}'", "method='xclp'")
+        yield check(f"data='owners/{name}'", "method='xclp'")
 
 
 def _modules() -> Iterator[list[str]]:
@@ -383,394 +240,33 @@ def _modules() -> Iterator[list[str]]:
         yield run(f"method='own_{name}:f'")
     for name in (*builders, *models):
         yield run(f"model='own_builders:{name}'")
-    for name in (
-        "own_builders:number",
-        "json:loads",
-        "own_builders:absent",
-        "own_builders",
-        "..:f",
-        "a b:c",
+    for name in texts(
+        """
+        own_builders:number | json:loads | own_builders:absent | own_builders | ..:f | a b:c
+        """
     ):
         yield run(f"method='{name}'")
 
 
 def _resume() -> Iterator[list[str]]:
-    for name in (
-        *(
-            "config-deep",
-            "config-list",
-            "config-half",
-            "config-nul",
-            "config-none",
-            "config-settings",
-        ),
-        *("config-empty", "config-latin", "config-type", "config-method", "config-model"),
-        *(
-            "config-model-list",
-            "last-none",
-            "last-empty",
-            "last-half",
-            "last-huge-header",
-            "last-junk",
-        ),
-        *("last-fifo", "last-folder", "last-nan", "last-other", "metrics-junk", "metrics-nul"),
-        *("metrics-deep", "metrics-round", "metrics-huge", "metrics-fifo", "config-clients"),
+    for name in texts(
+        """
+        config-deep | config-list | config-half | config-nul | config-none | config-settings |
+        config-empty | config-latin | config-type | config-method | config-model | config-model-list
+        | last-none | last-empty | last-half | last-huge-header | last-junk | last-fifo |
+        last-folder | last-nan | last-other | metrics-junk | metrics-nul | metrics-deep |
+        metrics-round | metrics-huge | metrics-fifo | config-clients
+        """
     ):
         yield ["run", "--in-process", "--resume", f"runs-of-others/{name}", "-c", "num-rounds=3"]
     for place in ("data", "images/empty", "nowhere", "a-file", "loop", f"/{SURROGATE}", "/dev"):
         yield ["run", "--in-process", "--resume", place]
-    for more in (
-        "seed=1",
-        "model='lenet'",
-        "method='fedpl'",
-        "output='x'",
-        "num-rounds='x'",
-        "num-rounds=0",
+    for more in texts(
+        """
+        seed=1 | model='lenet' | method='fedpl' | output='x' | num-rounds='x' | num-rounds=0
+        """
     ):
         yield ["run", "--in-process", "--resume", "runs-of-others/good", "-c", more]
     yield ["run", "--in-process", "--resume", "runs-of-others/good"]
     yield ["run", "--in-process", "--resume", "runs-of-others/good", "-c", "num-rounds=1"]
     yield ["run", "--in-process", "--resume", "runs-of-others/good", "--num-supernodes", "3"]
-
-
-def _predict() -> Iterator[list[str]]:
-    def predict(model: str, images: str, *more: str) -> list[str]:
-        return ["predict", "--model", model, "--input", images, *more]
-
-    for name in (
-        *(
-            "config-deep",
-            "config-list",
-            "config-half",
-            "config-nul",
-            "config-none",
-            "config-settings",
-        ),
-        *("config-empty", "config-latin", "config-model", "config-model-list", "config-exits"),
-        *("config-shape", "config-huge-shape", "config-classes", "config-true", "config-prior"),
-        *(
-            "model-none",
-            "model-empty",
-            "model-half",
-            "model-huge-header",
-            "model-junk",
-            "model-fifo",
-        ),
-        *(
-            "model-folder",
-            "model-nan",
-            "model-other",
-            "summary-deep",
-            "summary-list",
-            "summary-half",
-        ),
-    ):
-        yield predict(f"runs-of-others/{name}", "images/good.npz", "--output", "p.csv")
-    good = "runs-of-others/good"
-    for name in (
-        *(
-            "junk.png",
-            "bomb.png",
-            "fifo.png",
-            "unknown.xyz",
-            "empty",
-        ),
-        *(
-            "none.npz",
-            "huge.npz",
-            "junk.npz",
-            "junk.parquet",
-            "fifo.npz",
-            "fifo.parquet",
-            "nowhere",
-        ),
-        *(
-            "folder.png",
-            "../loop",
-            "../data/fifo-image/train/a",
-            "../data/loop-image",
-            "../data/huge/train.npz",
-        ),
-    ):
-        yield predict(good, f"images/{name}", "--output", "p.csv")
-    for priors in (
-        "nan",
-        "",
-        "0.5,0.5",
-        "-1,2",
-        "a",
-        "1e308,1e308",
-        ",".join(["nan"] * 10),
-        "estimated",
-    ):
-        yield predict(good, "images/good.npz", "--output", "p.csv", "--priors", priors)
-    for output in ("data", "nowhere/p.csv", "/dev/full", "loop", "a-file/p.csv", f"{LONG}.csv"):
-        yield predict(good, "images/good.npz", "--output", output)
-    for size in ("0", "-1", "many", "1e3"):
-        yield predict(good, "images/good.npz", "--batch-size", size)
-    yield predict("nowhere", "images/good.npz")
-    yield predict("a-file", "images/good.npz")
-    yield ["predict"]
-
-
-def _label() -> Iterator[list[str]]:
-    quick = ["label", "--in-process", "--num-supernodes", "2", "-c", "xclp.secure='plaintext'"]
-    for text in (
-        *(
-            "method='fedul'",
-            "method='none'",
-            "labels.total=0",
-            "labels.total=1000000000",
-            "xclp.k=0",
-        ),
-        *(
-            "xclp-predict.features='model'",
-            "xclp-predict.features='no'",
-            "xclp.alpha=1.0",
-            "xclp.power=-1",
-        ),
-        *(
-            "xclp-predict.groups=0",
-            "xclp-predict.groups=1000",
-            "xclp.secure='none'",
-            "num-rounds=0",
-        ),
-        *(
-            "dataset='data/huge'",
-            "dataset='data/no-labels'",
-            "output='a-file'",
-            "xclp.labels-epsilon=-1",
-        ),
-    ):
-        yield [*quick, "-c", text]
-    for model in (
-        "nowhere",
-        "a-file",
-        "data",
-        "runs-of-others/config-deep",
-        "runs-of-others/config-empty",
-    ):
-        yield [*quick, "--model", model]
-    for model in ("model-none", "model-half", "model-nan", "model-other", "config-model-list"):
-        yield [*quick, "--model", f"runs-of-others/{model}"]
-
-
-def _report() -> Iterator[list[str]]:
-    for name in (
-        *(
-            "config-deep",
-            "config-list",
-            "config-half",
-            "config-nul",
-            "config-none",
-            "config-settings",
-        ),
-        *("config-latin", "summary-deep", "summary-list", "summary-half", "federation-deep"),
-        *(
-            "federation-list",
-            "federation-half",
-            "federation-nul",
-            "environment-deep",
-            "environment-list",
-        ),
-        *("environment-half", "metrics-junk", "metrics-nul", "metrics-deep", "metrics-round"),
-        *("metrics-huge", "metrics-fifo", "summary-nul"),
-    ):
-        yield ["report", f"runs-of-others/{name}", "--output", "r.html"]
-    for place in ("nowhere", "a-file", "data", "loop", "images/empty"):
-        yield ["report", place]
-    for output in ("data", "nowhere/r.html", "/dev/full", "loop", "a-file/r.html"):
-        yield ["report", "runs-of-others/good", "--output", output]
-    yield ["report"]
-
-
-def _compare() -> Iterator[list[str]]:
-    quick = ["compare", "--in-process", "--num-supernodes", "2", "-c", "model='mlp' num-rounds=1"]
-    for more in (
-        ["--methods", "fedul,nope"],
-        ["--methods", ""],
-        ["--methods", ",,"],
-        ["--methods", "fedul,fedul"],
-        ["--methods", "fedul", "--runs", "runs.toml"],
-        [],
-        *(
-            ["--runs", f]
-            for f in ("nowhere.toml", "folder.toml", "fifo.toml", "binary.toml", "deep.toml")
-        ),
-        *(
-            ["--runs", f]
-            for f in ("empty.toml", "runs-list.toml", "loop.toml", "a-file", "latin.toml")
-        ),
-        *(
-            ["--methods", "fedul", "--seeds", s]
-            for s in ("", "a", "0,0", "-1", "4294967296", "1.5", ",", "1,,2")
-        ),
-        *(
-            ["--methods", "fedul", "-c", t]
-            for t in ("seed=1", "output='x'", "no-such=1", "device='cuda'")
-        ),
-        *(["--methods", "fedul", "--output", o] for o in ("a-file", "a-file/x", "/proc/x", "loop")),
-        *(
-            ["--methods", "fedul", "--tuned", f]
-            for f in (
-                "nowhere.json",
-                "deep.json",
-                "text.json",
-                "nul.json",
-                "folder.toml",
-                "fifo.toml",
-            )
-        ),
-        ["--methods", "fedul", "-c", "dataset='data/huge'"],
-        ["--methods", "fedul", "-c", "model='own_exits:f'"],
-        ["--methods", "fedul", "-c", "model='lenett'"],
-    ):
-        yield [*quick, *more]
-
-
-def _tables() -> Iterator[list[str]]:
-    from pathlib import Path
-
-    home = Path(__file__).parents[1]
-    of_tables = ["--experiments", str(home / "experiments"), "--results", "results-here"]
-    for command in ("reproduce", "tune"):
-        for table in (
-            "",
-            "fedul",
-            "fedul/table-99",
-            "../fedul/table-1",
-            "/etc/passwd",
-            LONG,
-            "fedul/table-1.toml",
-            SURROGATE,
-        ):
-            yield [command, table, *of_tables]
-        for more in (
-            *(["--rows", "nope"], ["--rows", ""], ["--columns", "nope"], ["--columns", ","]),
-            *(
-                ["--dataset", "x"],
-                ["--dataset", "a=nowhere"],
-                ["--dataset", "=x"],
-                ["--device", "tpu"],
-            ),
-            *(["--experiments", "nowhere"], ["--experiments", "data"], ["--results", "a-file"]),
-        ):
-            yield [command, "fedul/table-1", "--quick", *of_tables, *more]
-        yield [command]
-    for more in (
-        *(["--seeds", ""], ["--seeds", "x"], ["--print", "nope"], ["--print", ""], ["--render"]),
-        *(["--list"], ["--tuned"], ["--print", "a", "--tuned"]),
-    ):
-        yield ["reproduce", "fedul/table-1", "--quick", *of_tables, *more]
-    for more in (
-        *(["--trials", "0"], ["--seed", "-1"], ["--criterion", "test"], ["--jobs", "0"]),
-        *(["--search", "nowhere.toml"], ["--search", "deep.toml"], ["--search", "fifo.toml"]),
-        *(
-            ["--search", "empty.toml"],
-            ["--runs", "runs.toml"],
-            ["-c", "seed=1"],
-            ["--num-supernodes", "2"],
-        ),
-    ):
-        yield ["tune", "fedul/table-1", "--quick", *of_tables, *more]
-    yield ["tune", "--runs", "fifo.toml"]
-    yield ["tune", "--runs", "runs-list.toml"]
-    yield ["tune", "--runs", "runs.toml", "--quick"]
-
-
-def _check(node: str, run_config: str = "method='fedul'") -> list[str]:
-    shape = ("--class-names", "sound,ill", "--image-shape", "8x8x1")
-    return ["deploy", "check", "--node-config", node, "-c", f"model='mlp' {run_config}", *shape]
-
-
-def _deploy() -> Iterator[list[str]]:
-    two = ("--owners", "2")
-    for more in (
-        *(
-            (*two, "--address", a)
-            for a in ("", ":", "host:", "host:0", "host:70000", "host:x", "a b", "http://x")
-        ),
-        *(
-            (*two, "--address", a)
-            for a in ("[::1", "-x", "host:-1", UNICODE, SURROGATE, LONG, "a;rm -rf /", "$(x)")
-        ),
-        *(("--address", "h", "--owners", n) for n in ("0", "-1", "x", "1000000000000", "1.5")),
-        *(
-            ("--address", "h", "--owner", n)
-            for n in ("", "../x", "a/b", ".", "..", LONG, "a b", UNICODE, SURROGATE, "-x")
-        ),
-        ("--address", "h", "--owner", "a", "--owner", "a"),
-        ("--address", "h", "--owner", "a", *two),
-        ("--address", "h"),
-        two,
-        *(
-            (*two, "--address", "h", "--days", d)
-            for d in ("0", "-1", "1000000000", "x", "100000000000000000000")
-        ),
-        *((*two, "--address", "h", "--also", a) for a in ("", "a b", ":", LONG)),
-        *((*two, "--address", "h", "--listen", a) for a in ("name", "", "1.2.3.4:x", "999.1.1.1")),
-        *(
-            (*two, "--address", "h", "--public-key", k)
-            for k in (
-                "x",
-                "owner-0=nowhere",
-                "owner-0=a-file",
-                "owner-9=key.pub",
-                "owner-0=key.pub",
-                "owner-0=fifo.toml",
-                "owner-0=data",
-                "=",
-            )
-        ),
-        (*two, "--address", "h", "--insecure", "--public-key", "owner-0=key.pub"),
-    ):
-        yield ["deploy", "init", "new-consortium", *more]
-    for place in ("data", "a-file", "a-file/x", "/proc/x", "loop"):
-        yield ["deploy", "init", place, "--address", "h", *two]
-    yield ["deploy", "init"]
-    for node in (
-        *(
-            "",
-            "x",
-            "data",
-            "data=",
-            "data='nowhere'",
-            "data='a-file'",
-            "data='loop'",
-            "data=7",
-            "nodata='x'",
-        ),
-        *("partition-id=-1", "partition-id=3 num-partitions=2", "partition-id='x'", "format='csv'"),
-        *(
-            "data='owners/sets' format='no'",
-            "data='owners/points'",
-            "data='images'",
-            "data='data/good'",
-        ),
-        *("nowhere.toml", "deep.toml", "fifo.toml", "folder.toml", f"data='/{SURROGATE}'"),
-        *("data='owners/sets' known-labels='x.csv'", "data='owners/sets' labels='/proc/x.csv'"),
-    ):
-        yield _check(node)
-    for text in (
-        "method='nope'",
-        "no-such=1",
-        "model='lenett'",
-        "method='own_exits:f'",
-        "method='xclp'",
-    ):
-        yield _check("data='owners/sets'", text)
-    sets = ("--node-config", "data='owners/sets'")
-    for more in (
-        *(
-            ("--class-names", "a,b"),
-            ("--image-shape", "8x8"),
-            ("--class-names", "", "--image-shape", ""),
-        ),
-        *(
-            ("--class-names", "sound,ill", "--image-shape", s)
-            for s in ("0x0x1", "8x8x2", "x", "8x8x1x1")
-        ),
-        ("--class-names", "sound,ill", "--image-shape", "99999999x99999999x3"),
-        ("--class-names", "sound,sound", "--image-shape", "8x8x1"),
-    ):
-        yield ["deploy", "check", *sets, *more]

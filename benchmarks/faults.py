@@ -20,13 +20,18 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 from benchmarks.bad_inputs import BadInput, bad_inputs
 from benchmarks.process_faults import add_arguments, run_process_faults
+from fedul_flwr.errors import Refusal
 
 PATIENCE = 60.0
 """Seconds after which an input counts as a hang; none of them has to train."""
+SENTENCES = tuple(f"{kind}: " for kind in ("Error", "Failed", *get_args(Refusal)))
+"""How a refusal begins: of a command, of a trial of `compare`, of `deploy check` by its kind."""
+NOTES = ("config.json", "error.txt")
+"""Files that a refused ``--resume`` may change: the plan of rounds, and why it ended."""
 MEMORY = 8 * 2**30
 """Bytes of address space of a fork above those of this process."""
 
@@ -59,9 +64,11 @@ def judge(code: int, said: str, *, hung: bool = False) -> str:
         return "traceback"
     if code == 0:
         return "accepted"
-    told = [line for line in said.splitlines() if line.startswith("Error: ")]
-    if code == 1 and len(told) != 1 and "settings: " not in said and ": " not in said:
-        return "traceback"
+    if code == 1:
+        told = [line for line in said.splitlines() if line.startswith(SENTENCES)]
+        errors = [line for line in told if line.startswith("Error: ")]
+        if not told or len(errors) > 1:
+            return "traceback"
     return "refused"
 
 
@@ -141,7 +148,7 @@ def fingerprint(folder: Path) -> dict[str, str]:
     return {
         str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest()
         for path in sorted(folder.rglob("*"))
-        if path.is_file() and ".lock" not in path.parts
+        if path.is_file() and ".lock" not in path.parts and path.name not in NOTES
     }
 
 
@@ -164,11 +171,12 @@ def run_bad_inputs(groups: Sequence[str], show: bool) -> int:
             if show or ending.verdict != "refused":
                 print(f"{ending.verdict} ({ending.code}, {ending.seconds:.1f} s): {bad}")
                 print("    " + "\n    ".join(ending.said.strip().splitlines()[-6:]), flush=True)
-        changed = fingerprint(root / "runs-of-others") != before
+        after = fingerprint(root / "runs-of-others")
+        changed = sorted(k for k in before | after if before.get(k) != after.get(k))
     return _table(endings, changed)
 
 
-def _table(endings: Sequence[tuple[BadInput, Ending]], changed: bool) -> int:
+def _table(endings: Sequence[tuple[BadInput, Ending]], changed: Sequence[str]) -> int:
     verdicts = ("refused", "traceback", "hang", "accepted", "started")
     counts = Counter((bad.group, ending.verdict) for bad, ending in endings)
     print("group".ljust(12) + "".join(name.rjust(11) for name in ("inputs", *verdicts)))
@@ -178,8 +186,8 @@ def _table(endings: Sequence[tuple[BadInput, Ending]], changed: bool) -> int:
             for verdict in verdicts
         ]
         print(group.ljust(12) + "".join(f"{n:11}" for n in (sum(of_group), *of_group)))
-    print(f"files of others changed: {'yes' if changed else 'no'}")
-    return sum(ending.verdict != "refused" for _, ending in endings) + changed
+    print(f"files of others changed: {', '.join(changed) or 'none'}")
+    return sum(ending.verdict != "refused" for _, ending in endings) + len(changed)
 
 
 def main() -> None:

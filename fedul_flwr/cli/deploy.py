@@ -8,6 +8,7 @@ from typing import Annotated, Literal
 import typer
 
 from fedul_flwr.cli.options import RunConfigs
+from fedul_flwr.config.user_files import user_path
 from fedul_flwr.errors import UserError
 
 Program = Literal["superlink", "supernode"]
@@ -66,7 +67,7 @@ def init(
         listen,
         method or [],
     )
-    directory = directory.resolve()
+    directory = user_path(directory)
     certificates = write(consortium, directory)
     for line in describe(consortium, certificates, directory):
         typer.echo(line)
@@ -120,7 +121,7 @@ def status(
     table = Table(box=None, padding=(0, 2))
     for name in OwnerState._fields:
         table.add_column(name)
-    for row in states(directory.resolve()):
+    for row in states(user_path(directory)):
         table.add_row(*row)
     print_wide(table)
 

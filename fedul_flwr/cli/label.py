@@ -19,6 +19,7 @@ from fedul_flwr.cli.options import (
     Verbose,
 )
 from fedul_flwr.config.overrides import parse_overrides
+from fedul_flwr.config.user_files import user_path
 from fedul_flwr.engine.simulate import simulate
 from fedul_flwr.errors import UserError
 
@@ -53,7 +54,7 @@ def label(
     if output is not None:
         overrides["output"] = str(output)
     if model is not None:
-        overrides = with_model(overrides, model.resolve())
+        overrides = with_model(overrides, user_path(model))
     config = resolve(overrides, base_dir=Path.cwd())
     place = simulate(
         config,
@@ -106,7 +107,7 @@ def with_model(overrides: Mapping[str, Any], directory: Path) -> dict[str, Any]:
     for key, value in implied.items():
         given = overrides.get(key, value)
         if key == "start-from":
-            given = str(Path(given).expanduser().resolve())
+            given = str(user_path(given))
         if given != value:
             raise UserError(
                 f"Setting {key} = {overrides[key]!r} contradicts --model, "

@@ -9,6 +9,7 @@ from typing import Annotated, Literal
 
 import typer
 
+from fedul_flwr.config.user_files import user_path
 from fedul_flwr.errors import UserError
 
 RunConfigs = Annotated[
@@ -79,6 +80,7 @@ def local_copies(options: list[str] | None) -> dict[str, Path]:
             raise UserError(
                 f"--dataset {value!r} must be NAME=PATH, as in ylecun/mnist=data/mnist."
             )
+        user_path(path)  # refuses what no folder can be called
         place = Path(path).expanduser()
         if not place.is_dir():
             raise UserError(f"--dataset {value!r}: {place} is not a folder.")

@@ -29,7 +29,7 @@ LAST_MODEL = "last.safetensors"
 """Model after the last complete round; a directory with this file is a run."""
 METRICS = "metrics.jsonl"
 """One line for each round that is complete and evaluated."""
-OF_THE_MACHINE = ("output", "resume", "tracking", "device")
+PLACE_SETTINGS = ("output", "resume", "tracking", "device")
 """Settings about a run's place and machine; they do not change its results."""
 
 

@@ -31,14 +31,15 @@ def regular_file(path: Path) -> Path:
     return path
 
 
-def user_path(text: str, base: Path = Path()) -> Path:
-    """The absolute path that a user means by ``text``, with ``~`` and relative to ``base``.
+def user_path(named: str | Path, base: Path = Path()) -> Path:
+    """The absolute path that a user means by ``named``, with ``~`` and relative to ``base``.
 
     Raises
     ------
     UserError
         If no file can have this path.
     """
+    text = str(named)
     try:
         path = (base / Path(text).expanduser()).resolve()
         path.exists()  # raises an error for a name that is too long

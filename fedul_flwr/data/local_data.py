@@ -62,7 +62,7 @@ def load_unlabeled_sets(
     OwnDataError
         If the folder, ``priors.csv``, a set or an image is not as described above.
     """
-    root = Path(path).expanduser().resolve()
+    root = user_path(path)
     if not root.is_dir():
         raise UserError(
             f"The data folder {path} does not exist; it must hold {PRIORS_FILE} and the sets."
@@ -145,7 +145,7 @@ def open_images(path: str | Path) -> tuple[list[str], Images]:
     UserError
         If the path does not exist, or has no images.
     """
-    root = user_path(str(path))
+    root = user_path(path)
     if not root.exists():
         raise UserError(
             f"{path} does not exist; give an image, a folder of images, a .parquet or an .npz file."

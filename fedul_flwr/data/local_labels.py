@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
+from fedul_flwr.config.user_files import user_path
 from fedul_flwr.data.cache import build_once, cache_key, open_array
 from fedul_flwr.data.decode import Images
 from fedul_flwr.data.formats import file_images, is_hidden, list_images
@@ -59,7 +60,7 @@ def load_partly_labeled(
         If the folder, the file of labels or an image is not as described above, or if there are
         class folders and a file of labels and ``form`` does not say which to use.
     """
-    root = Path(path).expanduser().resolve()
+    root = user_path(path)
     if not root.is_dir():
         raise UserError(
             f"The data folder {path} does not exist; it must hold images, and {LABELS_FILE} for "
@@ -119,7 +120,7 @@ def _labels_file(root: Path, known_labels: str | Path) -> Path:
     inside = root / LABELS_FILE
     if not known_labels:
         return inside
-    chosen = Path(known_labels).expanduser().resolve()
+    chosen = user_path(known_labels)
     if not chosen.is_file():
         raise OwnDataError(f"Node config known-labels = {known_labels}: no such file.", "labels")
     if inside.exists() and chosen != inside:

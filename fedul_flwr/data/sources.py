@@ -14,6 +14,7 @@ from pathlib import Path
 
 import numpy as np
 
+from fedul_flwr.config.user_files import user_path
 from fedul_flwr.data.cache import (
     build_once,
     cache_directory,
@@ -133,7 +134,7 @@ def read_source(directory: Path) -> Source:
 def _find(dataset: str) -> _Origin:
     if dataset == DIGITS:
         return _Origin(DIGITS, (), read_digits)
-    path = Path(dataset).expanduser()
+    path = user_path(dataset)
     if not dataset:
         raise UserError("The data set has no name; give a folder, a hub name or 'digits'.")
     if not path.exists() and not _looks_like_path(dataset):

@@ -9,7 +9,7 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from fedul_flwr.config.user_files import regular_file
+from fedul_flwr.config.user_files import regular_file, user_path
 from fedul_flwr.deploy.address import check_host, parse_address, parse_listen
 from fedul_flwr.deploy.certificates import public_key_fault, validity
 from fedul_flwr.deploy.files import (
@@ -197,7 +197,7 @@ def _public_keys(given: Sequence[str], owners: Sequence[str]) -> dict[str, bytes
             raise UserError(f"--public-key {text!r}: there is no owner {name!r}.")
         if name in keys:
             raise UserError(f"--public-key {text!r}: {name!r} has two keys.")
-        key = _public_key(Path(file).expanduser())
+        key = _public_key(user_path(file))
         if key in keys.values():
             raise UserError(f"--public-key {text!r}: another owner has the same key.")
         keys[name] = key

@@ -35,6 +35,16 @@ MESSAGES, ARRAYS = "messages.jsonl", "arrays"
 TO_CLIENT, TO_SERVER = "to client", "to server"
 
 
+def refuse_used(directory: Path) -> None:
+    """Refuse a place for a message log that is neither new nor an empty directory."""
+    try:
+        is_free = not directory.exists() or not any(directory.iterdir())
+    except OSError as err:
+        raise UserError(f"--message-log {directory} cannot be read ({err.strerror}).") from err
+    if not is_free:
+        raise UserError(f"--message-log {directory} must be a new or an empty directory.")
+
+
 class MessageLog:
     """Writes messages to a directory, which is created if it does not exist.
 
@@ -45,10 +55,9 @@ class MessageLog:
     """
 
     def __init__(self, directory: Path) -> None:
+        refuse_used(directory)
         try:
             directory.mkdir(parents=True, exist_ok=True)
-            if any(directory.iterdir()):
-                raise UserError(f"MessageLog {directory} must be a new or an empty directory.")
             (directory / ARRAYS).mkdir()
             (directory / MESSAGES).touch()
         except OSError as err:

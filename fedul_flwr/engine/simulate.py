@@ -83,6 +83,10 @@ def simulate(
     refuse_missing(config.tracking)
     if message_log is not None and not in_process:
         raise UserError(f"--message-log {message_log} needs --in-process.")
+    if message_log is not None:
+        from fedul_flwr.engine.message_log import refuse_used
+
+        refuse_used(message_log)
     if not in_process:
         refuse_cpus(client_cpus)
     refuse_held(Path(config.output))
@@ -172,7 +176,9 @@ def run_here(
     from fedul_flwr.engine.in_process import run_in_process
     from fedul_flwr.results.run_claim import claim
 
-    logging.getLogger("flwr").setLevel(logging.INFO if verbose else logging.ERROR)
+    flower = logging.getLogger("flwr")
+    level = flower.level
+    flower.setLevel(logging.INFO if verbose else logging.ERROR)
     finished = threading.Event()
     with (
         claim(Path(config.output), "command"),
@@ -191,6 +197,7 @@ def run_here(
             finished.set()
             thread.join()
             progress.poll()
+            flower.setLevel(level)
 
 
 def _stamp(path: Path) -> tuple[int, int] | None:

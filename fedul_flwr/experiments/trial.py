@@ -13,7 +13,7 @@ from typing import Any, Literal
 from fedul_flwr.config.base import Scalar
 from fedul_flwr.config.run_config import (
     LAST_MODEL,
-    OF_THE_MACHINE,
+    PLACE_SETTINGS,
     RunConfig,
     default_flat,
     resolve,
@@ -228,7 +228,7 @@ def _changes_on_disk(trial: Trial) -> Iterator[Change]:
     """Differences between the settings in the directory and the trial's that change a result."""
     saved, _ = read_config(trial.directory)
     for key, then, now in changed_settings(saved, trial.config.to_flat()):
-        if key in OF_THE_MACHINE:
+        if key in PLACE_SETTINGS:
             continue
         if key == "selection" and now == "auto":  # the run writes which criterion it took
             continue

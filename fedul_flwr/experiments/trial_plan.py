@@ -13,12 +13,13 @@ from fedul_flwr.config.base import Scalar, unknown_key
 from fedul_flwr.config.overrides import flatten, read_toml
 from fedul_flwr.config.renamed import current_names
 from fedul_flwr.config.run_config import (
-    OF_THE_MACHINE,
+    PLACE_SETTINGS,
     RunConfig,
     default_flat,
     keys_in_use,
     resolve,
 )
+from fedul_flwr.config.user_files import user_path
 from fedul_flwr.data.split import split_settings
 from fedul_flwr.errors import UserError
 from fedul_flwr.experiments.trial import CLIENTS, Trial
@@ -136,7 +137,7 @@ def make_plan(
         for key in settings.keys() & _NOT_SETTABLE.keys():
             raise UserError(f"Setting {key} cannot be in {owner}: {_NOT_SETTABLE[key]}.")
     applied = _applied(rows, shared)
-    output = Path.cwd() / output.expanduser()
+    output = user_path(output, Path.cwd())
     trials = tuple(
         _trial(row, column, seed, settings, num_clients, output / slug(row) / f"seed-{seed}")
         for seed in seeds
@@ -198,7 +199,7 @@ def _trial(
         config = resolve({**settings, "seed": seed}, Path.cwd())
     except UserError as error:
         raise _of_run(row, error) from None
-    flat = {key: value for key, value in config.to_flat().items() if key not in OF_THE_MACHINE}
+    flat = {key: value for key, value in config.to_flat().items() if key not in PLACE_SETTINGS}
     config = config.model_copy(update={"output": str(directory)})
     return Trial(row, seed, directory, config, flat | {CLIENTS: num_clients}, column)
 

@@ -32,7 +32,7 @@ ClientBuilder = Callable[[Context], MethodClient[Any]]
 
 
 Answer = Callable[[Message, Context], Message]
-OF_A_SIMULATION = frozenset(("partition-id", "num-partitions"))
+SIMULATION_KEYS = frozenset(("partition-id", "num-partitions"))
 """The only keys that Flower's simulation puts into a node config."""
 
 
@@ -101,7 +101,7 @@ def _discreetly(answer: Answer) -> Answer:
             return answer(message, context)
         except Exception as error:
             harmless = isinstance(error, UserError) and not isinstance(error, OwnDataError)
-            if harmless or context.node_config.keys() <= OF_A_SIMULATION:
+            if harmless or context.node_config.keys() <= SIMULATION_KEYS:
                 raise
             number = context.node_config.get("partition-id", 0)
             who = f"Client {number}" if isinstance(number, int) else "A client"

@@ -20,8 +20,8 @@ from fedul_flwr.federated.aggregation import is_finite
 from fedul_flwr.federated.arrays import PlainArray, check_bytes
 from fedul_flwr.federated.messages import ARRAYS, DIAGNOSTICS, METRICS, NORMALIZER, WEIGHT
 
-LARGEST = float(np.finfo(np.float32).max)
-"""Largest metric: sums of them over clients stay finite in float64."""
+LARGEST = 1e280
+"""Largest metric. Weighted sums of them over clients stay finite; diverging losses are below it."""
 LOSS, STEPS, NUMBER = "loss", "steps", "num-"
 """Metrics: the loss; numbers of steps; prefix of the names of all other counts."""
 STARTED, ENDED = "started", "ended"
@@ -118,7 +118,7 @@ def _check_metric(name: str, value: int | float | list[int] | list[float]) -> No
     if any(number != number or abs(number) == math.inf for number in found):
         raise BadMessageError(f"its {name} is not finite")
     if any(abs(number) > LARGEST for number in found):
-        raise BadMessageError(f"its {name} is beyond float32")
+        raise BadMessageError(f"its {name} is beyond {LARGEST:g}")
     counts = name in (STEPS, NORMALIZER) or name.startswith(NUMBER)
     if counts and any(number < 0 for number in found):
         raise BadMessageError(f"its {name} is below 0")

@@ -185,7 +185,11 @@ class LabelPropagation(Generic[ClientT]):
                 labeled = {client: answer.pop(LABELED) for client, answer in answers.items()}
             server.take(answers)
         sizes = server.sizes()
-        graph = normalised_graph(server.neighbours(self._options.k), self._options.power)
+        try:
+            neighbours = server.neighbours(self._options.k)
+        except UserError as error:  # two clients' numbers do not match: either one may lie
+            raise TooFewClientsError(str(error), sizes) from error
+        graph = normalised_graph(neighbours, self._options.power)
         joint = JointGraph(
             graph=graph,
             clients=tuple(sizes),

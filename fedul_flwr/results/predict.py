@@ -19,7 +19,7 @@ from torch import nn
 
 from fedul_flwr.config.class_priors import checked_prior, parse_prior
 from fedul_flwr.config.own_modules import refuse_strange_modules
-from fedul_flwr.config.user_files import regular_file
+from fedul_flwr.config.user_files import regular_file, user_path
 from fedul_flwr.data.csv_cells import write_cell
 from fedul_flwr.data.decode import Survey, join_blocks
 from fedul_flwr.data.local_data import open_images
@@ -214,7 +214,7 @@ def predict(
     """
     if output is None:
         # The folder "." has no name until it is resolved.
-        source = input_path.expanduser().resolve()
+        source = user_path(input_path)
         stem = source.name if source.is_dir() else source.stem
         output = Path(f"{stem or 'images'}-predictions.csv")
     if output.is_dir() or not output.parent.is_dir():

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from fedul_flwr.config.run_config import OF_THE_MACHINE, default_flat
+from fedul_flwr.config.run_config import PLACE_SETTINGS, default_flat
 from fedul_flwr.results.incidents import incidents, incidents_in_words
 from fedul_flwr.results.label_names import source_in_words
 from fedul_flwr.results.label_plots import scored_sources
@@ -137,7 +137,7 @@ def _setting(
     # A table that a method does not have does not count as a difference.
     shown = set(values) - ({NONE} if "." in name else set())
     default = _text(defaults[name]) if name in defaults else None
-    of_note = name not in OF_THE_MACHINE
+    of_note = name not in PLACE_SETTINGS
     # The run records the resolved value of `selection`.
     changed = name != "selection" and any(value != default for value in shown)
     return SettingRow(name, values, of_note and len(shown) > 1, of_note and changed)

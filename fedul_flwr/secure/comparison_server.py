@@ -14,6 +14,7 @@ from fedul_flwr.errors import BadMessageError, UserError
 from fedul_flwr.propagation.codes import check_num_bits
 from fedul_flwr.propagation.neighbours import neighbours_by_distance
 from fedul_flwr.secure.comparison import (
+    ANSWER,
     EVALUATORS,
     FROM,
     GROUP,
@@ -78,6 +79,7 @@ class ComparisonServer:
         self._num_bits = num_bits
         self._seed = seed
         self._left = list(clients)
+        self._asked = self._left  # those left when the step began: they are told of, if not heard
         self._step = 0
         self._participants: list[int] = []
         self._public: dict[int, bytes] = {}
@@ -88,6 +90,7 @@ class ComparisonServer:
 
     def ask(self) -> Mapping[int, Arrays]:
         """The next step's message to each client."""
+        self._asked = self._left
         if self._step == len(STEPS):
             return {}
         step = {STEP: np.array(self._step, np.int64)}
@@ -141,12 +144,11 @@ class ComparisonServer:
                 raise BadMessageError(
                     f"{origin} no distances of its points; they must be symmetric and at most L."
                 )
-        peers = {str(peer) for peer in self._participants if peer != client}
-        for name in answer:
-            if name.startswith(TELL) and name.removeprefix(TELL).partition("/")[0] not in peers:
-                raise BadMessageError(f"Client {client} told of no pair in step {step!r}.")
-        if step != REVEAL:
-            self._check_post(client, answer)
+        told = self._check_told(origin, client, answer) if step in (ANSWER, REVEAL) else set()
+        sent = self._check_post(client, answer) if step != REVEAL else set()
+        known = told | sent | {OWN} if step == OFFER else told | sent
+        if odd := sorted(answer.keys() - known):
+            raise BadMessageError(f"{origin} {odd[0]!r}, for which nobody asked.")
         return self._sizes[client]
 
     def sizes(self) -> Mapping[int, int]:
@@ -218,12 +220,35 @@ class ComparisonServer:
             pair = f"Comparing owner {owner} and evaluator {evaluator}"
             raise UserError(f"{pair}: {error}") from error
 
-    def _check_post(self, client: int, answer: Arrays) -> None:
-        # A peer without a message would take the client for a dropout; others would not.
-        for peer in self._left:
-            sealed = answer.get(f"{TO}{peer}")
-            if peer != client and (sealed is None or sealed.dtype != np.uint8 or sealed.ndim != 1):
-                step = STEPS[self._step]
-                raise BadMessageError(
-                    f"Client {client} sent client {peer} no message in step {step!r}."
-                )
+    def _peers(self, client: int, role: str) -> list[int]:
+        """Remaining peers of a client with a role in their pair."""
+        evaluators, owners = pairs_of(client, self._participants)
+        return [p for p in (evaluators if role == "evaluators" else owners) if p in self._asked]
+
+    def _check_told(self, origin: str, client: int, answer: Arrays) -> set[str]:
+        """Check what the server is told of pairs; returns the names of the arrays."""
+        step, names = STEPS[self._step], set()
+        role, _ = self._protocol.told(step, 0, 0)
+        for peer in self._peers(client, role):
+            _, forms = self._protocol.told(step, self._sizes[client], self._sizes[peer])
+            for name, (dtype, shape) in forms.items():
+                names.add(f"{TELL}{peer}/{name}")
+                checked_array(origin, answer, f"{TELL}{peer}/{name}", dtype, shape)
+        return names
+
+    def _check_post(self, client: int, answer: Arrays) -> set[str]:
+        """Check that all peers that are left get sealed messages; returns the arrays' names.
+
+        A peer without a message would take the client for a dropout; others would not.
+        """
+        step = STEPS[self._step]
+        names = {f"{TO}{peer}": f"client {peer}" for peer in self._left if peer != client}
+        role = self._protocol.groups.get(step)
+        if role is not None and self._peers(client, role):
+            names[EVALUATORS if role == "evaluators" else OWNERS] = f"its {role}"
+        for name, reader in names.items():
+            sealed = answer.get(name)
+            if sealed is None or sealed.dtype != np.uint8 or sealed.ndim != 1:
+                raise BadMessageError(f"Client {client} sent {reader} no message in step {step!r}.")
+        # Messages to clients that have dropped out meanwhile are passed on to nobody.
+        return names.keys() | {name for name in answer if name.startswith(TO)}

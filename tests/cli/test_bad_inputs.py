@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 from pathlib import Path
 from typing import Any
 
@@ -177,14 +178,35 @@ def test_given_a_pipe_or_no_color_then_flowers_log_has_no_colours(
     assert [handler.colored for handler in found] == [colored] * len(found)  # type: ignore[attr-defined]
 
 
-def test_given_a_device_or_a_dead_link_then_it_is_not_replaced_by_a_file(tmp_path: Path) -> None:
+def test_given_a_pipe_or_a_dead_link_then_it_is_not_replaced_by_a_file(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
     (tmp_path / "link").symlink_to(tmp_path / "nowhere")
     (tmp_path / "folder").mkdir()
-    for place in (Path("/dev/null"), tmp_path / "link", tmp_path / "folder"):
+    for name in ("pipe", "link", "folder"):
         with pytest.raises(StorageError, match="there is something that is not a file"):
-            write_atomically(place, "x")
-    assert Path("/dev/null").is_char_device()
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["folder", "link"]
+            write_atomically(tmp_path / name, "x")
+    assert (tmp_path / "pipe").is_fifo()
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["folder", "link", "pipe"]
+
+
+def test_given_a_file_that_is_replaced_then_it_is_synced_before_and_its_folder_after(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    steps: list[str] = []
+    sync, replace = os.fsync, Path.replace
+
+    def synced(descriptor: int) -> None:
+        steps.append(Path(f"/proc/self/fd/{descriptor}").resolve().name)
+        sync(descriptor)
+
+    def replaced(part: Path, target: Path) -> Path:
+        steps.append(f"-> {target.name}")
+        return replace(part, target)
+
+    monkeypatch.setattr(os, "fsync", synced)
+    monkeypatch.setattr(Path, "replace", replaced)
+    write_atomically(tmp_path / "file", "x")
+    assert steps == [f".file.{os.getpid()}.part", "-> file", tmp_path.name]
 
 
 def test_given_errors_of_the_machine_then_each_is_a_sentence_and_mistakes_are_not() -> None:

@@ -47,7 +47,7 @@ def test_what_a_simulation_gives_and_what_is_left_out() -> None:
         (
             {"data": "/d", "format": "folders"},
             "Node config format = 'folders': must be one of 'auto', 'sets', 'files' or "
-            "'class-folders'.",
+            "'class-folders'; did you mean 'class-folders'?",
         ),
         (
             {"format": "files"},

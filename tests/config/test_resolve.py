@@ -118,7 +118,7 @@ def test_resuming_elsewhere_or_from_nothing_is_refused(interrupted: Path, tmp_pa
     with pytest.raises(UserError, match=r"two holds no interrupted run: config\.json is missing"):
         resolve({"resume": "runs/two"}, tmp_path)
     (interrupted / "config.json").write_text("{broken")
-    with pytest.raises(UserError, match="holds no interrupted run"):
+    with pytest.raises(UserError, match=r"config\.json, line 1: not valid JSON"):
         resolve({"resume": "runs/one"}, tmp_path)
 
 

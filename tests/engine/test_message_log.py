@@ -203,7 +203,7 @@ def test_a_directory_must_be_empty(settings: Settings, tmp_path: Path) -> None:
     config = settings(**PREDICT)
     with pytest.raises(UserError) as error:
         train(config, 3, message_log=tmp_path / "empty")
-    words = f"MessageLog {tmp_path / 'empty'} must be a new or an empty directory."
+    words = f"--message-log {tmp_path / 'empty'} must be a new or an empty directory."
     assert str(error.value) == words
     assert not Path(config.output).exists()
     (tmp_path / "file").touch()
@@ -232,11 +232,11 @@ def test_from_the_command_line(
     done = CliRunner().invoke(command_line, [command, "--in-process", *options])
     assert done.exit_code == 0, done.output
     phases = [message.phase for message in read_message_log(tmp_path / "t")]
-    # Each of three clients is asked and answers; the first says hello.
-    names = ("setup", *["xclp-compare"] * 5, "xclp-sum", "xclp-label")
-    assert phases == ["describe"] * 2 + [name for name in names for _ in range(6)]
+    # Each of three clients is asked and answers.
+    names = ("describe", "setup", *["xclp-compare"] * 5, "xclp-sum", "xclp-label")
+    assert phases == [name for name in names for _ in range(6)]
     options[3] = "o"
     again = CliRunner().invoke(command_line, [command, "--in-process", *options])
     assert again.exit_code == 1
-    assert again.stderr == "Error: MessageLog t must be a new or an empty directory.\n"
+    assert again.stderr == "Error: --message-log t must be a new or an empty directory.\n"
     assert not (tmp_path / "o").exists()

@@ -86,7 +86,7 @@ def test_given_a_false_normalizer_then_fednova_goes_on_without_its_client(
     [
         (2**62, "its num-examples is above 1,000,000,000,000"),
         (10**6, "its num-examples is above the num-points that it announced"),
-        (1e308, "its num-examples is beyond float32"),
+        (1e308, "its num-examples is beyond 1e+280"),
         (3.0, "its num-examples is no whole number"),
     ],
 )

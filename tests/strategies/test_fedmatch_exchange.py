@@ -270,13 +270,14 @@ def test_a_reply_that_does_not_fit_is_that_of_a_failed_client(
 
 
 @pytest.mark.parametrize("name", [SIGMA, HELPERS, "more"])
-def test_records_that_nobody_asked_for_are_not_looked_at(settings: Settings, name: str) -> None:
+def test_records_that_nobody_asked_for_are_refused(settings: Settings, name: str) -> None:
     def meddle(_: Exchange, reply: Message) -> None:
-        reply.content[name] = ArrayRecord({"x": Array(np.full(3, np.nan))})
+        reply.content[name] = ArrayRecord({"x": Array(np.zeros(3))})
 
     plan = {**LS, "num_rounds": 2}
-    meddled = train(settings(**plan), 3, **watched([], meddle=meddle))
-    assert same(meddled, train(settings(**plan), 3))
+    reason = rf"Client 0: its update has '{name}', for which nobody asked"
+    with pytest.raises(UserError, match=reason):
+        train(settings(**plan), 3, **watched([], meddle=meddle))
 
 
 # Labels at the server

@@ -267,7 +267,7 @@ def test_bad_own_data_is_one_sentence(settings: Settings, tmp_path: Path) -> Non
 
 def test_a_method_of_ones_own(settings: Settings) -> None:
     """No fork: a Method object by reference, its settings through method-options."""
-    from tests.strategies import own_method
+    from tests.support import own_method
 
     config = settings(
         **QUICK, method="tests.support.own_method:MIRROR", method_options="factor=0.5"

@@ -192,7 +192,7 @@ def test_masses_that_cannot_be_are_refused(settings: Settings, masses: list[floa
 def test_a_client_that_refuses_itself_needs_no_masses(settings: Settings) -> None:
     strategy, report = hearing(settings, **{"fedul.on-refusal": "drop"}), ClientReport(0)
     strategy.accept_client(report, verdict(reason="too few sets"))
-    assert report.reason == "too few sets"
+    assert report.reason == 'it says "too few sets"'
 
 
 def test_a_client_that_says_nothing_of_masses_is_refused(settings: Settings) -> None:

@@ -224,8 +224,8 @@ def test_features_that_are_no_numbers_are_one_sentence(
         with pytest.raises(UserError) as error:
             train(settings(**QUICK, **{"xclp-predict.compare": compare}), 2)
         assert str(error.value) == (
-            "2 client(s) failed in round 0: Client 0: features of point 3 are not all finite "
-            "numbers (on-client-failure = 'continue' goes on without)."
+            '2 client(s) failed in round 0: Client 0, Client 1: it says "features of point 3 are '
+            "not all finite numbers\" (on-client-failure = 'continue' goes on without)."
         )
 
 

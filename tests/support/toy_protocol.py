@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,7 +15,7 @@ from fedul_flwr.federated.messages import to_arrays, to_record
 from fedul_flwr.propagation.codes import encode
 from fedul_flwr.secure.comparison import STEP, STEPS, respond
 from fedul_flwr.secure.comparison_server import ComparisonServer
-from fedul_flwr.secure.hamming.pairwise import Inbox, Party, StepResult
+from fedul_flwr.secure.hamming.pairwise import Forms, Inbox, Party, StepResult
 from fedul_flwr.secure.messages import checked_array
 from fedul_flwr.secure.similarity import Arrays, Cost, Task
 from tests.propagation.conftest import Floats
@@ -34,6 +34,13 @@ class Toy:
     """
 
     name = "toy"
+
+    groups: ClassVar[Mapping[str, str]] = {"offer": "evaluators"}
+
+    def told(self, step: str, own: int, peer: int) -> tuple[str, Forms]:
+        if step == "answer":
+            return "owners", {"mask": (np.uint16, (peer, own))}
+        return "evaluators", {"masked": (np.uint16, (own, peer))}
 
     def prepare(self, party: Party) -> StepResult:
         peers = [peer for peer in party.sizes if peer != party.own]

@@ -12,9 +12,9 @@ of the evaluator: 2 GB for 500 points each and L = 4096. So this protocol is for
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,7 +35,7 @@ from fedul_flwr.secure.hamming.extension import (
     receive_correlated,
     rows_of,
 )
-from fedul_flwr.secure.hamming.pairwise import Inbox, Party, StepResult
+from fedul_flwr.secure.hamming.pairwise import Forms, Inbox, Party, StepResult
 from fedul_flwr.secure.messages import checked_array
 from fedul_flwr.secure.similarity import Arrays, Cost
 
@@ -56,6 +56,14 @@ class ObliviousTransfer:
     """The protocol; see the module. Both parties and the server are semi-honest."""
 
     name = "ot"
+
+    groups: ClassVar[Mapping[str, str]] = {}
+
+    def told(self, step: str, own: int, peer: int) -> tuple[str, Forms]:
+        """The owner's sums, then the evaluator's."""
+        if step == "answer":
+            return "evaluators", {SUMS: (np.uint16, (own, peer))}
+        return "owners", {SUMS: (np.uint16, (peer, own))}
 
     def prepare(self, party: Party) -> StepResult:
         """As owner: a secret for each evaluator, and the base transfers' first message."""

@@ -16,8 +16,9 @@ by a new r^n.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import NoReturn
+from typing import ClassVar, NoReturn
 
 import numpy as np
 from gmpy2 import mpz
@@ -37,7 +38,7 @@ from fedul_flwr.secure.hamming.paillier_scheme import (
     to_bytes,
     uniform_below,
 )
-from fedul_flwr.secure.hamming.pairwise import Inbox, PairwiseHamming, Party, StepResult
+from fedul_flwr.secure.hamming.pairwise import Forms, Inbox, PairwiseHamming, Party, StepResult
 from fedul_flwr.secure.messages import checked_array
 from fedul_flwr.secure.similarity import Arrays, Cost
 
@@ -67,6 +68,16 @@ class Paillier:
 
     modulus_bits: int = 3072
     name = "paillier"
+
+    groups: ClassVar[Mapping[str, str]] = {"offer": "evaluators"}
+
+    def told(self, step: str, own: int, peer: int) -> tuple[str, Forms]:
+        """The evaluator's masks, then what the owner decrypts, and its modulus."""
+        width = self._width
+        if step == "answer":
+            return "owners", {MASKS: (np.uint8, (len(self._chunks(peer)), own, width))}
+        sums = len(self._chunks(own)), peer, width
+        return "evaluators", {MODULUS: (np.uint8, (width,)), SUMS: (np.uint8, sums)}
 
     def prepare(self, party: Party) -> StepResult:
         """Send nothing."""

@@ -14,7 +14,9 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import ClassVar, Protocol
+
+from numpy.typing import DTypeLike
 
 from fedul_flwr.data.types import Bytes, Ints
 from fedul_flwr.secure.randomness import Entropy
@@ -22,6 +24,9 @@ from fedul_flwr.secure.similarity import Arrays, Cost
 
 Inbox = Mapping[int, Arrays]
 """Messages from each peer, those to this client only and those to several."""
+
+Forms = Mapping[str, tuple[DTypeLike, tuple[int, ...]]]
+"""Type and shape of arrays, by name."""
 
 
 @dataclass(frozen=True)
@@ -76,6 +81,23 @@ class PairwiseHamming(Protocol):
     """
 
     name: str
+    groups: ClassVar[Mapping[str, str]]
+    """Role of the readers, ``"evaluators"`` or ``"owners"``, of the message to several that a step
+    has, by step."""
+
+    def told(self, step: str, own: int, peer: int) -> tuple[str, Forms]:
+        """Messages to the server in a step, which it checks when they come.
+
+        Parameters
+        ----------
+        step : ``"answer"`` or ``"reveal"``.
+        own, peer : numbers of points of the client and of the pair's other one.
+
+        Returns
+        -------
+        The role of the peers that a client tells the server about, ``"evaluators"`` or
+        ``"owners"``, and type and shape of every array about one of them.
+        """
 
     def prepare(self, party: Party) -> StepResult:
         """Step before codes are known; its messages are sent along with earlier ones."""

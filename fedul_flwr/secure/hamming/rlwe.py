@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from math import prod
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,7 +12,7 @@ from numpy.typing import NDArray
 from fedul_flwr.data.types import Bytes, Ints
 from fedul_flwr.errors import UserError
 from fedul_flwr.propagation.codes import blocks
-from fedul_flwr.secure.hamming.pairwise import Inbox, Party, StepResult
+from fedul_flwr.secure.hamming.pairwise import Forms, Inbox, Party, StepResult
 from fedul_flwr.secure.hamming.ring import DIGITS, N
 from fedul_flwr.secure.hamming.rlwe_scheme import (
     Offer,
@@ -40,6 +42,14 @@ class RingLWE:
     """The protocol :class:`~fedul_flwr.secure.hamming.pairwise.PairwiseHamming` by ring-LWE."""
 
     name = "rlwe"
+
+    groups: ClassVar[Mapping[str, str]] = {"offer": "evaluators", "answer": "owners"}
+
+    def told(self, step: str, own: int, peer: int) -> tuple[str, Forms]:
+        """The evaluator's masks, then what the owner decrypts."""
+        if step == "answer":
+            return "owners", {MASKS: (np.uint16, (own, peer))}
+        return "evaluators", {REVEALED: (np.uint16, (peer, own))}
 
     def prepare(self, party: Party) -> StepResult:
         """Check L; send nothing."""
