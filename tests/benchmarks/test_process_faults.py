@@ -6,12 +6,14 @@ import random
 
 import pytest
 
+from benchmarks.bad_files import warm_up
 from benchmarks.process_faults import Fault, fail_in_process, table, workplace
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # a fork beside threads
 def test_given_a_program_killed_at_a_random_moment_then_the_resumed_run_has_the_same_bits() -> None:
     found: list[Fault] = []
+    warm_up()
     with workplace() as place:
         fail_in_process(3, random.Random(0), place, found.append)
     assert [fault.signal for fault in found] == ["SIGKILL", "SIGKILL", "SIGINT"]

@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from fedul_flwr.config.run_config import RunConfig
+from fedul_flwr.config.run_config import RunConfig, resolve
+from fedul_flwr.engine.simulate import plan_rounds
 from fedul_flwr.results.recorder import Recorder
 from fedul_flwr.results.store import RunDirectory
 from tests.support.runs import train
@@ -48,7 +49,7 @@ def test_given_half_written_files_of_a_killed_process_when_a_run_resumes_then_th
     for name in [*parts, *others]:
         (directory / name).parent.mkdir(parents=True, exist_ok=True)
         (directory / name).write_text("half")
-    train(settings(num_rounds=2, resume=str(directory)), 3)
+    train(plan_rounds(resolve({"resume": str(directory)}, directory.parent), 2), 3)
     left = {str(path.relative_to(directory)) for path in directory.rglob("*.part")}
     assert left == set(others)
 
