@@ -86,16 +86,17 @@ def belongs_to_user(client: Address, server: Address) -> bool:
     client, server : IP address and port of the two ends.
     """
     family = socket.AF_INET6 if ":" in client[0] else socket.AF_INET
-    try:
-        rows = KERNEL_TABLES[family].read_text(encoding="ascii").splitlines()[1:]
-    except OSError:  # another system than Linux
-        return _is_in_a_process(client, server)
     wanted = [_kernel_form(family, client), _kernel_form(family, server)]
-    for row in rows:
-        columns = row.split()
-        if columns[1:3] == wanted:
-            # Without an inode its process has closed it; the kernel may then show another user.
-            return int(columns[7]) == os.getuid() and int(columns[9]) != 0
+    for _ in range(2):  # the kernel may skip a row of a table that changes while it is read
+        try:
+            rows = KERNEL_TABLES[family].read_text(encoding="ascii").splitlines()[1:]
+        except OSError:  # another system than Linux
+            return _is_in_a_process(client, server)
+        for row in rows:
+            columns = row.split()
+            if columns[1:3] == wanted:
+                # Without an inode its process has closed it; the kernel may show another user.
+                return int(columns[7]) == os.getuid() and int(columns[9]) != 0
     return False
 
 

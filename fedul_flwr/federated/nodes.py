@@ -7,7 +7,7 @@ import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from logging import WARNING
+from logging import INFO, WARNING
 from typing import cast
 
 from flwr.common import log
@@ -21,6 +21,8 @@ from fedul_flwr.federated.grid import owner_names
 from fedul_flwr.federated.messages import DESCRIBE, SETTINGS
 from fedul_flwr.federated.phases import run_phase
 
+QUIET = 5.0
+"""Seconds of waiting after which the log says what is waited for."""
 MOST_ASKED = 11
 """Most nodes that are asked, before the setup, how many there are: a majority of them is enough."""
 NUM_PARTITIONS, OWN_DATA = "num-partitions", "own-data"
@@ -173,7 +175,12 @@ def check_claim(answer: Content) -> None:
 
 def _wait_for_nodes(grid: Grid, count: int, deadline: float) -> list[int]:
     """The nodes, once ``count`` are connected, or those connected at the deadline."""
+    say = time.monotonic() + QUIET
     while len(nodes := sorted(grid.get_node_ids())) < count and time.monotonic() < deadline:
+        if time.monotonic() > say:
+            say, left = deadline, deadline - time.monotonic()
+            text = "Waiting for %s of %s nodes to connect, for another %.0f s."
+            log(INFO, text, count - len(nodes), count, left)
         time.sleep(0.1)
     return nodes
 
