@@ -82,6 +82,9 @@ def command(arguments: Sequence[str], output: Path) -> int:
         file = os.open(output, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
         os.dup2(file, 1)
         os.dup2(file, 2)
+        # Whoever captures what a test prints has put other files in their places.
+        sys.stdout = open(1, "w", closefd=False)  # noqa: SIM115
+        sys.stderr = open(2, "w", closefd=False, buffering=1)  # noqa: SIM115
         sys.argv = ["fedul-flwr", *arguments]
         from fedul_flwr.cli.main import app
 

@@ -9,6 +9,7 @@ import threading
 import time
 import traceback
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Literal, NoReturn
 
 import psutil
@@ -26,6 +27,8 @@ GRACE = 10.0
 PAUSE = 60.0
 """Further seconds before a program starts again. So long, two intervals of its heartbeat, a
 SuperLink counts a node as connected that could not say goodbye, and refuses it."""
+SUPEREXEC = "flower-superexec"
+"""The program that carries out what either program is sent."""
 WATCH = 2.0
 """Seconds between two looks at the processes that a program has started."""
 
@@ -92,11 +95,21 @@ def _start_again_without_a_thread(failed: threading.ExceptHookArgs) -> None:
     start_again("a thread of it has failed")
 
 
+def _is_superexec(process: psutil.Process) -> bool:
+    """Whether it is a live SuperExec, and not one of the short programs that are started beside."""
+    try:
+        return is_alive(process) and any(
+            Path(part).name == SUPEREXEC for part in process.cmdline()[:3]
+        )
+    except psutil.Error:
+        return False
+
+
 def _watch_processes() -> None:
-    """Start again when a process that this one has started ends: it starts each once, for good."""
+    """Start again when Flower's SuperExec ends, which each program starts once, for good."""
     known: set[psutil.Process] = set()
     while True:
         time.sleep(WATCH)
-        known |= {child for child in psutil.Process().children() if is_alive(child)}
+        known |= {child for child in psutil.Process().children() if _is_superexec(child)}
         if ended := [process for process in known if not is_alive(process)]:
             start_again(f"its process {ended[0].pid} has ended")

@@ -18,6 +18,10 @@ from tests.support.deployment import free_ports
 from tests.support.patience import wait_until
 
 QUICK = "from fedul_flwr.deploy import start as s; s.GRACE = s.PAUSE = s.WATCH = 0.1"
+SUPEREXEC = (
+    "subprocess.Popen(['flower-superexec', '-S', '-c', 'import time; time.sleep(1)'], "
+    "executable=sys.executable)"
+)
 FAKE = """
     import importlib.metadata, subprocess, sys, threading, time
     {quick}
@@ -51,8 +55,8 @@ def fake(program: str, end: str, *, daemon: bool = False) -> subprocess.Popen[st
         ("supernode", "return", "it no longer asks for messages"),
         ("supernode", "1 / 0", "it no longer asks for messages"),
         ("supernode", "threading.Thread(target=lambda: 1 / 0).start()", "a thread of it has"),
-        ("supernode", "subprocess.Popen(['sleep', '1'])", "its process "),
-        ("superlink", "subprocess.Popen(['sleep', '1'])", "its process "),
+        ("supernode", SUPEREXEC, "its process "),
+        ("superlink", SUPEREXEC, "its process "),
     ],
 )
 def test_given_a_part_that_ends_then_the_program_starts_again(
@@ -68,6 +72,13 @@ def test_given_a_part_that_ends_then_the_program_starts_again(
         process.kill()
     assert starts == ["started\n"] * 2
     assert any(line.startswith(f"This program does not work any more: {why}") for line in said)
+
+
+def test_given_a_short_program_beside_that_ends_then_the_program_goes_on() -> None:
+    end = "subprocess.run([sys.executable, '-S', '-c', 'import time; time.sleep(1)']); sys.exit(3)"
+    with fake("supernode", end, daemon=True) as process:
+        out, _ = process.communicate(timeout=120)
+    assert (process.returncode, out) == (3, "started\n")
 
 
 def test_given_a_program_that_means_to_end_then_it_ends() -> None:
