@@ -20,11 +20,12 @@ import pytest
 
 from fedul_flwr.config.run_config import resolve
 from fedul_flwr.deploy.init import plan, write
+from fedul_flwr.results.run_claim import HeldError, refuse_held
 from tests.end_to_end.test_ray import text
 from tests.support.deployment import RUN_SECONDS, START_SECONDS, Deployment
 from tests.support.learnable_owners import NO_DATA, found_in, write_sets
 from tests.support.other_user import as_other_user
-from tests.support.patience import wait_for_end
+from tests.support.patience import wait_for_end, wait_until
 from tests.support.runs import last_model, metrics, own_data_app, summary, train
 from tests.support.watched_app import RECORDED, SPOILED, make_app, recorded
 
@@ -92,6 +93,14 @@ def status_of(port: int, path: str) -> int:
         connection.close()
 
 
+def is_free(directory: Path) -> bool:
+    try:
+        refuse_held(directory)
+    except HeldError:
+        return False
+    return True
+
+
 def test_nothing_but_the_model_leaves_an_owner_though_the_superlink_dies(
     deployment: Deployment, owners: list[Path], app: Path, tmp_path: Path
 ) -> None:
@@ -105,6 +114,8 @@ def test_nothing_but_the_model_leaves_an_owner_though_the_superlink_dies(
     assert "Connection to the SuperLink is unavailable" in said
     assert broken.returncode == 1
     assert [line["round"] for line in metrics(tmp_path / "there")] == [1]
+    # The server app of the dead SuperLink holds the run until it notices.
+    wait_until(lambda: is_free(tmp_path / "there"), START_SECONDS, "the end of the server app")
     # Owners need do nothing: their SuperNodes find it again, and it still knows their keys.
     deployment.start_superlink()
     said = deployment.wait(deployment.submit(text({"resume": str(tmp_path / "there")}), app))
