@@ -114,10 +114,10 @@ def test_nothing_but_the_model_leaves_an_owner_though_the_superlink_dies(
     assert "Connection to the SuperLink is unavailable" in said
     assert broken.returncode == 1
     assert [line["round"] for line in metrics(tmp_path / "there")] == [1]
-    # The server app of the dead SuperLink holds the run until it notices.
-    wait_until(lambda: is_free(tmp_path / "there"), START_SECONDS, "the end of the server app")
     # Owners need do nothing: their SuperNodes find it again, and it still knows their keys.
     deployment.start_superlink()
+    # The server app of the dead SuperLink holds the run until the new one tells it to go.
+    wait_until(lambda: is_free(tmp_path / "there"), START_SECONDS, "the end of the server app")
     said = deployment.wait(deployment.submit(text({"resume": str(tmp_path / "there")}), app))
     here = in_process(settings, owners, tmp_path / "here")
     assert metrics(tmp_path / "there") == metrics(here), said
