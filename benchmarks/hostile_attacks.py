@@ -7,6 +7,7 @@ points than announced, values that nobody reads, and a second reply after an hon
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any, NamedTuple, cast
 
 import numpy as np
@@ -199,18 +200,24 @@ def _header(kind: str, shape: tuple[int, ...]) -> bytes:
     return b"\x93NUMPY\x01\x00" + len(padded).to_bytes(2, "little") + padded
 
 
-def _on_metric(record: str, key: str) -> Iterator[tuple[str, Content]]:
-    def put(value: Any) -> Content:
-        def change(content: RecordDict) -> RecordDict:
-            cast(MetricRecord, content[record])[key] = value
-            return content
-
-        return change
-
-    def without(content: RecordDict) -> RecordDict:
-        del cast(MetricRecord, content[record])[key]
+def _put(record: str, key: str, value: Any) -> Content:
+    def change(content: RecordDict) -> RecordDict:
+        cast(MetricRecord | ConfigRecord, content[record])[key] = value
         return content
 
+    return change
+
+
+def _without(record: str, key: str) -> Content:
+    def change(content: RecordDict) -> RecordDict:
+        del cast(MetricRecord | ConfigRecord, content[record])[key]
+        return content
+
+    return change
+
+
+def _on_metric(record: str, key: str) -> Iterator[tuple[str, Content]]:
+    put, without = partial(_put, record, key), _without(record, key)
     counts = key in ("num-examples", "steps", "normalizer") or key.startswith("num-")
     for value in (float("nan"), float("inf"), -float("inf"), 1e300, -1e300):
         yield f"{key}: {value}", put(value)
@@ -230,18 +237,8 @@ def _on_metric(record: str, key: str) -> Iterator[tuple[str, Content]]:
 
 
 def _on_value(key: str, value: Any) -> Iterator[tuple[str, Content]]:
-    def put(value: Any) -> Content:
-        def change(content: RecordDict) -> RecordDict:
-            cast(ConfigRecord, content[CONFIG])[key] = value
-            return content
-
-        return change
-
-    def without(content: RecordDict) -> RecordDict:
-        del cast(ConfigRecord, content[CONFIG])[key]
-        return content
-
-    yield f"{key}: missing", without
+    put = partial(_put, CONFIG, key)
+    yield f"{key}: missing", _without(CONFIG, key)
     others: dict[type, list[Any]] = {
         bool: [1, "yes", DEEP, [True], b"1"],
         int: [-1, HUGE, -HUGE, 1.5, "1", DEEP, [1], True, b"1", float("nan")],

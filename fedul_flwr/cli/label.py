@@ -86,17 +86,15 @@ def with_model(overrides: Mapping[str, Any], directory: Path) -> dict[str, Any]:
     """
     from fedul_flwr.config.own_modules import name_again, refuse_strange_modules
     from fedul_flwr.methods import find_method
-    from fedul_flwr.results.records import read_config
+    from fedul_flwr.results.records import read_config, saved_model
     from fedul_flwr.results.store import BEST_MODEL
 
     saved, _ = read_config(directory)
     if not (directory / BEST_MODEL).is_file():
         raise UserError(f"--model {directory}: the run holds no {BEST_MODEL}.")
-    if not isinstance(saved.get("model"), str):
-        raise UserError(f'{directory / "config.json"}: needs the setting "model".')
-    used = {"model": saved["model"]}
+    used = {"model": saved_model(directory, saved)}
     refuse_strange_modules(directory, used, name_again(used), overrides)
-    implied = {"start-from": str(directory), "model": saved["model"]}
+    implied = {"start-from": str(directory), **used}
     if _METHOD in find_method(str(overrides["method"])).tables:
         implied[_FEATURES] = "model"
     # Without a data set at the server, settings define the images' shape and classes.

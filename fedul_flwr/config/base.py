@@ -80,9 +80,7 @@ def unknown_key(
     key: str, known: Iterable[str], noun: str = Settings.noun, page: str = Settings.page
 ) -> UserError:
     """An error for an unknown key that suggests the most similar known one."""
-    close = difflib.get_close_matches(key, list(known), n=1)
-    hint = f"did you mean {close[0]!r}?" if close else f"{page} lists all."
-    return UserError(f"Unknown {noun} {key!r}; {hint}")
+    return UserError(f"Unknown {noun} {key!r}{nearest(key, known) or f'; {page} lists all.'}")
 
 
 _TYPES = {

@@ -9,13 +9,12 @@ import threading
 import time
 import traceback
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Literal, NoReturn
 
 import psutil
 
 from fedul_flwr.engine.own_connections import guard_servers
-from fedul_flwr.engine.process_tree import end_processes, is_alive
+from fedul_flwr.engine.process_tree import end_processes, is_alive, runs_program
 from fedul_flwr.errors import UserError
 
 Program = Literal["superlink", "supernode"]
@@ -95,21 +94,12 @@ def _start_again_without_a_thread(failed: threading.ExceptHookArgs) -> None:
     start_again("a thread of it has failed")
 
 
-def _is_superexec(process: psutil.Process) -> bool:
-    """Whether it is a live SuperExec, and not one of the short programs that are started beside."""
-    try:
-        return is_alive(process) and any(
-            Path(part).name == SUPEREXEC for part in process.cmdline()[:3]
-        )
-    except psutil.Error:
-        return False
-
-
 def _watch_processes() -> None:
     """Start again when Flower's SuperExec ends, which each program starts once, for good."""
     known: set[psutil.Process] = set()
     while True:
         time.sleep(WATCH)
-        known |= {child for child in psutil.Process().children() if _is_superexec(child)}
+        # Short programs that are started beside it do not count.
+        known |= {c for c in psutil.Process().children() if runs_program(c, SUPEREXEC)}
         if ended := [process for process in known if not is_alive(process)]:
             start_again(f"its process {ended[0].pid} has ended")

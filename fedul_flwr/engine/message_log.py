@@ -133,7 +133,7 @@ def read_message_log(directory: Path) -> Iterator[Recorded]:
     Raises
     ------
     UserError
-        If the directory has no message_log.
+        If the directory has no message log.
     """
     if not (directory / MESSAGES).is_file():
         raise UserError(f"{directory} holds no message log.")

@@ -31,7 +31,7 @@ import psutil
 
 from fedul_flwr.config.references import USER_PATH
 from fedul_flwr.engine.flower_program import FlowerProgram
-from fedul_flwr.engine.process_tree import MARK, PREFIX, end_superlink, is_alive
+from fedul_flwr.engine.process_tree import MARK, PREFIX, end_superlink, runs_program
 from fedul_flwr.errors import UserError
 from fedul_flwr.results.environment import COMMIT, git_commit
 
@@ -132,11 +132,8 @@ class LocalSuperLink:
     def simulation(self) -> psutil.Process | None:
         """Return the live process of the ServerApp and Ray, if there is one."""
         for process in self._descendants():
-            with contextlib.suppress(psutil.Error):
-                if is_alive(process) and any(
-                    Path(part).name == "flwr-simulation" for part in process.cmdline()[:3]
-                ):
-                    return process
+            if runs_program(process, "flwr-simulation"):
+                return process
         return None
 
     def stop(self) -> None:

@@ -28,7 +28,7 @@ from fedul_flwr.errors import UserError
 from fedul_flwr.learning.batches import to_input
 from fedul_flwr.learning.class_priors import estimate_prior, reweigh
 from fedul_flwr.models import build_model
-from fedul_flwr.results.records import read_config, read_summary
+from fedul_flwr.results.records import read_config, read_summary, saved_model
 
 __all__ = ["Predictor", "load_model", "predict"]
 
@@ -161,9 +161,7 @@ def load_model(model_dir: str | Path, *, trust_modules: bool = False) -> Predict
     if not weights.is_file():
         raise UserError(f"{directory} holds no {MODEL_FILE}: the run has not saved a model yet.")
     image_shape, class_names = _describe(directory / "config.json", data)
-    name = settings.get("model")
-    if not isinstance(name, str):
-        raise UserError(f'{directory / "config.json"}: needs the setting "model".')
+    name = saved_model(directory, settings)
     if not trust_modules:
         refuse_strange_modules(directory, {"model": name}, "use --trust-modules")
     model = build_model(name, image_shape, len(class_names))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -161,6 +161,14 @@ def read_config(directory: Path) -> tuple[dict[str, Any], dict[str, Any]]:
     if not isinstance(settings, dict) or not isinstance(data, dict):
         raise UserError(f'{path} needs the objects "settings" and "data".')
     return current_names(settings), data
+
+
+def saved_model(directory: Path, settings: Mapping[str, Any]) -> str:
+    """The setting ``model`` of the run in ``directory``, from its ``settings``."""
+    name = settings.get("model")
+    if not isinstance(name, str):
+        raise UserError(f'{directory / "config.json"}: needs the setting "model".')
+    return name
 
 
 def read_summary(directory: Path) -> dict[str, Any] | None:

@@ -18,6 +18,7 @@ from fedul_flwr.cli.main import app
 from fedul_flwr.data.safe_files import write_atomically
 from fedul_flwr.engine import submit
 from fedul_flwr.errors import StorageError, UserError, in_one_sentence
+from tests.support.error_line import error_line
 
 RUN = ("run", "--in-process", "--num-supernodes", "2", "-c", "model='mlp' num-rounds=1")
 
@@ -46,10 +47,7 @@ def sentence(*arguments: str) -> str:
     """The only line of an error; it is said once, and no traceback is beside it."""
     result = CliRunner().invoke(app, list(arguments))
     assert result.exit_code == 1, result.output
-    assert "Traceback" not in result.output
-    errors = [line for line in result.output.splitlines() if line.startswith("Error: ")]
-    assert len(errors) == 1, result.output
-    return errors[0]
+    return error_line(result.output)
 
 
 @pytest.mark.parametrize(

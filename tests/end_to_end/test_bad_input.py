@@ -11,6 +11,7 @@ from PIL import Image
 from typer.testing import CliRunner
 
 from fedul_flwr.cli.main import app
+from tests.support.error_line import error_line
 from tests.support.runs import summary
 
 QUICK = "model='mlp' num-rounds=1 local-epochs=1"
@@ -20,14 +21,6 @@ def run(*arguments: str) -> tuple[int, str]:
     """Exit code and what was said, without Ray: what is tested is the same code."""
     result = CliRunner().invoke(app, ["run", "--in-process", "--num-supernodes", "2", *arguments])
     return result.exit_code, result.output
-
-
-def sentence(output: str) -> str:
-    """The error line; there is no traceback beside it."""
-    assert "Traceback" not in output
-    errors = [line for line in output.splitlines() if line.startswith("Error: ")]
-    assert len(errors) == 1, output
-    return errors[0]
 
 
 @pytest.mark.parametrize(
@@ -49,7 +42,7 @@ def sentence(output: str) -> str:
 def test_bad_settings(tmp_path: Path, setting: str, said: str) -> None:
     code, output = run("-c", f"num-rounds=1 local-epochs=1 {setting}", "--output", str(tmp_path))
     assert code == 1
-    assert said in sentence(output)
+    assert said in error_line(output)
 
 
 def write_npz(folder: Path, images: np.ndarray) -> None:
@@ -65,7 +58,7 @@ def test_not_a_number_in_the_images(tmp_path: Path) -> None:
     write_npz(tmp_path / "data", images)
     code, output = run("-c", QUICK, "-c", f"dataset='{tmp_path / 'data'}'")
     assert code == 1
-    assert "train.npz" in sentence(output)
+    assert "train.npz" in error_line(output)
 
 
 def test_a_corrupt_parquet(tmp_path: Path) -> None:
@@ -73,7 +66,7 @@ def test_a_corrupt_parquet(tmp_path: Path) -> None:
         (tmp_path / f"{name}.parquet").write_bytes(b"PAR1 this is none")
     code, output = run("-c", QUICK, "-c", f"dataset='{tmp_path}'")
     assert code == 1
-    assert "parquet" in sentence(output)
+    assert "parquet" in error_line(output)
 
 
 def test_an_unreadable_image(tmp_path: Path) -> None:
@@ -87,7 +80,7 @@ def test_an_unreadable_image(tmp_path: Path) -> None:
     (tmp_path / "train" / "1" / "2.png").write_bytes(b"not a picture")
     code, output = run("-c", QUICK, "-c", f"dataset='{tmp_path}'")
     assert code == 1
-    assert "2.png" in sentence(output)
+    assert "2.png" in error_line(output)
 
 
 def test_earlier_results_stay(tmp_path: Path) -> None:
@@ -98,7 +91,7 @@ def test_earlier_results_stay(tmp_path: Path) -> None:
     for more in ("", "dataset='/no/such/place'", "num-rounds=0"):
         code, said = run("-c", QUICK, "-c", more or "seed=1", "--output", str(output))
         assert code == 1
-        sentence(said)
+        error_line(said)
     assert {path: path.read_bytes() for path in output.rglob("*") if path.is_file()} == before
     assert summary(output)["rounds"] == 1
 
@@ -107,7 +100,7 @@ def test_a_run_that_failed_early_can_be_repeated_in_place(tmp_path: Path) -> Non
     output = tmp_path / "result"
     code, said = run("-c", QUICK, "-c", "fedul.num-sets=5", "--output", str(output))
     assert code == 1
-    assert "fewer than the 10 classes" in sentence(said)
+    assert "fewer than the 10 classes" in error_line(said)
     code, said = run("-c", QUICK, "--output", str(output))
     assert code == 0, said
     assert not (output / "error.txt").exists()

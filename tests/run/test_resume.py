@@ -20,6 +20,7 @@ from fedul_flwr.engine.simulate import number_of_clients
 from fedul_flwr.errors import UserError
 from fedul_flwr.results import plots
 from fedul_flwr.results.records import known_clients
+from tests.support.error_line import error_line
 from tests.support.runs import last_model, metrics, train
 
 QUICK = "model='mlp' num-rounds=2 local-epochs=1 base='fedadam'"
@@ -29,13 +30,6 @@ CLIENTS = 3
 def run(*arguments: str) -> tuple[int, str]:
     result = CliRunner().invoke(app, ["run", "--in-process", *arguments])
     return result.exit_code, result.output
-
-
-def sentence(output: str) -> str:
-    assert "Traceback" not in output
-    errors = [line for line in output.splitlines() if line.startswith("Error: ")]
-    assert len(errors) == 1, output
-    return errors[0]
 
 
 @pytest.fixture(scope="module")
@@ -71,7 +65,7 @@ def test_given_a_run_that_resumes_then_its_number_of_clients_is_the_runs(copy: P
     assert [line["clients"] for line in metrics(copy)] == [CLIENTS] * 3
     code, said = run("--resume", str(copy), "-c", "num-rounds=4", "--num-supernodes", "2")
     assert code == 1
-    assert sentence(said) == (
+    assert error_line(said) == (
         f"Error: --num-supernodes 2: the run in {copy} has 3 clients, and goes on with as many: "
         "leave the option out."
     )
@@ -222,7 +216,7 @@ def test_given_damaged_files_then_one_sentence_names_them_and_nothing_is_erased(
     before = contents(copy)
     code, said = run("--resume", str(copy), "-c", "num-rounds=3")
     assert code == 1
-    assert expected in sentence(said)
+    assert expected in error_line(said)
     planned = {"config.json"}  # has the new number of rounds
     after = contents(copy)
     assert {n: after[n] for n in after if n not in planned} == {
@@ -264,7 +258,9 @@ def test_given_a_full_disk_then_what_was_there_stays_and_resumes(
     monkeypatch.setattr(Path, "open", opened)
     code, said = run("--resume", str(copy), "-c", "num-rounds=5")
     assert code == 1
-    assert sentence(said).startswith(f"Error: Cannot write {copy / file}: No space left on device.")
+    assert error_line(said).startswith(
+        f"Error: Cannot write {copy / file}: No space left on device."
+    )
     assert f"fedul-flwr run --resume {copy}" in said
     monkeypatch.undo()
     monkeypatch.setattr(plots, "draw_plots", lambda found, directory: [])
@@ -300,7 +296,7 @@ def test_given_pictures_that_fail_then_resume_draws_them(
         patch.setattr(plots, "draw_plots", fail)
         code, said = run("--resume", str(copy), "-c", "num-rounds=3")
     assert code == 1
-    assert sentence(said) == (
+    assert error_line(said) == (
         f"Error: The run in {copy} is complete, but not its pictures (no fonts): "
         f"fedul-flwr run --resume {copy} draws them."
     )
