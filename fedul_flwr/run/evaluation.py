@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from torch.nn import functional
 
 from fedul_flwr.config.run_config import RunConfig
-from fedul_flwr.data.types import UNLABELED, Floats, ImageArrays, Ints, LabeledPoints, Source
+from fedul_flwr.data.types import UNLABELED, Floats, Ints, LabeledPoints, PointArrays, Source
 from fedul_flwr.learning.class_priors import estimate_prior, reweigh
 from fedul_flwr.learning.local import load_arrays, predict_logits
 from fedul_flwr.learning.local_plan import local_plan
@@ -58,7 +58,7 @@ class Evaluator:
         validation: Ints,
         labeled: LabeledPoints | None = None,
     ) -> None:
-        self._model = build_model(settings.model, source.image_shape, source.num_classes)
+        self._model = build_model(settings.model, source.input_shape, source.num_classes)
         self._plan = local_plan(settings)
         self._test = _test_points(settings, source)
         self._validation = _points(source.train, validation)
@@ -86,8 +86,8 @@ class Evaluator:
         """
         load_arrays(self._model, arrays)
         test = self._test
-        everything = np.arange(len(test.images), dtype=np.int64)
-        logits = predict_logits(self._model, test.images, everything, self._plan)
+        everything = np.arange(len(test.inputs), dtype=np.int64)
+        logits = predict_logits(self._model, test.inputs, everything, self._plan)
         posterior = logits.double().softmax(dim=1).numpy()
         prior = estimate_prior(posterior, trained)
         guess = reweigh(posterior, trained, prior).argmax(axis=1)[test.points]
@@ -96,20 +96,20 @@ class Evaluator:
     def _error_and_loss(self, data: LabeledPoints) -> tuple[float, float] | tuple[None, None]:
         if len(data.points) == 0:
             return None, None
-        logits = predict_logits(self._model, data.images, data.points, self._plan).double()
+        logits = predict_logits(self._model, data.inputs, data.points, self._plan).double()
         loss = float(functional.cross_entropy(logits, torch.from_numpy(data.labels)))
         return _percent_wrong(logits.argmax(dim=1).numpy(), data.labels), loss
 
 
-def _points(data: ImageArrays, rows: Ints) -> LabeledPoints:
-    return LabeledPoints(data.images, rows, np.asarray(data.labels)[rows])
+def _points(data: PointArrays, rows: Ints) -> LabeledPoints:
+    return LabeledPoints(data.inputs, rows, np.asarray(data.labels)[rows])
 
 
 def _test_points(settings: RunConfig, source: Source) -> LabeledPoints:
     """Test points with a known label; none if the run must not measure test errors."""
     if not settings.measure_test_error:
         none = np.empty(0, dtype=np.int64)
-        return LabeledPoints(source.test.images, none, none)
+        return LabeledPoints(source.test.inputs, none, none)
     known = np.flatnonzero(np.asarray(source.test.labels) != UNLABELED)
     return _points(source.test, known.astype(np.int64))
 
