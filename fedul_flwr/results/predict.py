@@ -18,6 +18,7 @@ from safetensors.torch import load_file
 from torch import nn
 
 from fedul_flwr.config.class_priors import checked_prior, parse_prior
+from fedul_flwr.config.model import recorded_options
 from fedul_flwr.config.own_modules import refuse_strange_modules
 from fedul_flwr.config.user_files import regular_file, user_path
 from fedul_flwr.data.csv_cells import write_cell
@@ -165,7 +166,7 @@ def load_model(model_dir: str | Path, *, trust_modules: bool = False) -> Predict
     name = saved_model(directory, settings)
     if not trust_modules:
         refuse_strange_modules(directory, {"model": name}, "use --trust-modules")
-    model = build_model(name, input_shape, len(class_names))
+    model = build_model(name, input_shape, len(class_names), options=recorded_options(settings))
     _load_weights(model, weights, name)
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     # An unfinished run only has the values from its start.

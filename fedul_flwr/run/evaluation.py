@@ -58,7 +58,9 @@ class Evaluator:
         validation: Ints,
         labeled: LabeledPoints | None = None,
     ) -> None:
-        self._model = build_model(settings.model, source.input_shape, source.num_classes)
+        self._model = build_model(
+            settings.model, source.input_shape, source.num_classes, options=settings.model_options
+        )
         self._plan = local_plan(settings)
         self._test = _test_points(settings, source)
         self._validation = _points(source.train, validation)
