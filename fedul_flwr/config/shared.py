@@ -71,6 +71,11 @@ class SharedSettings(Settings):
     for `dataset = "none"`."""
     image_size: Annotated[int, Field(ge=0, le=1024)] = 0
     """Resize images to squares of this side in pixels; 0 keeps their size."""
+    features: str = ""
+    """Replace points by features of a fixed function, computed once: `efficientnet-lite0`,
+    `torchvision:NAME`, `huggingface:NAME` (pretrained networks), `run:DIRECTORY` (the best model of
+    a run, in simulations), perhaps with `@SIDE` to resize images to that many pixels; or your own
+    `package.module:function`. The model then takes vectors."""
     client_data: str = ""
     """Path of a folder with one sub-folder per simulated client, each in the form of a client's own
     data on a device; `dataset` is then the server's, or `none`."""

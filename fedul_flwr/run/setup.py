@@ -55,7 +55,7 @@ def fresh_model(settings: RunConfig, data: ServerData) -> nn.Module:
     shape = data.shape
     model = build_model(
         settings.model,
-        shape.input_shape,
+        shape.model_shape,
         len(shape.class_names),
         settings.seed,
         settings.model_options,
