@@ -10,7 +10,7 @@ from fedul_flwr.experiments.text_table import print_table
 from fedul_flwr.experiments.trial import TrialResult
 from fedul_flwr.experiments.trial_plan import Plan
 from fedul_flwr.results.plots import format_bytes
-from fedul_flwr.results.summary import duration
+from fedul_flwr.results.printed_summary import duration
 
 _FORM = "mean (sample standard deviation) over seeds."
 _LABELS = (

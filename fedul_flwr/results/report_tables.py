@@ -11,8 +11,8 @@ from fedul_flwr.config.run_config import PLACE_SETTINGS, default_flat
 from fedul_flwr.results.incidents import incidents, incidents_in_words
 from fedul_flwr.results.label_names import source_in_words
 from fedul_flwr.results.label_plots import scored_sources
+from fedul_flwr.results.printed_summary import duration
 from fedul_flwr.results.records import Client, Run, number
-from fedul_flwr.results.summary import duration
 from fedul_flwr.results.traffic_figure import format_bytes
 
 NONE = "–"
@@ -20,6 +20,7 @@ CEILINGS = ("supervised", "all-labels")
 """Methods that use all labels of the clients' points: upper bounds for the others."""
 _CHOSEN = {
     "validation": "by validation error",
+    "balanced": "by balanced validation error",
     "heldout": "by the loss on held-out sets",
     "last": "because it is the last",
 }

@@ -99,7 +99,7 @@ def stage(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Stage:
     summary = types.ModuleType("summary")
     summary.print_summary = stage.summaries.append  # type: ignore[attr-defined]
     summary.print_comparison = lambda outputs, seconds: stage.summaries.append(outputs)  # type: ignore[attr-defined]
-    monkeypatch.setitem(sys.modules, "fedul_flwr.results.summary", summary)
+    monkeypatch.setitem(sys.modules, "fedul_flwr.results.printed_summary", summary)
     return stage
 
 
