@@ -30,6 +30,6 @@ def labeled_task(data: PartlyLabeledData, positions: Ints, round: Round) -> Loca
     """λ_s · cross-entropy of the labeled points at ``positions``, in augmented batches."""
     examples = data.examples
     points, labels = examples.points[positions], examples.labels[positions]
-    batches = point_batches(examples.images, points, labels, round.plan)
+    batches = point_batches(examples.inputs, points, labels, round.plan)
     loss = scaled_cross_entropy(data.settings[SupervisedPartSettings].supervised_weight)
     return LocalTask(len(points), batches, on_logits(loss))

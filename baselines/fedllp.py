@@ -40,7 +40,7 @@ class FedLLPClient(MethodClient[AnySetsData]):
     def task(self, round: Round) -> LocalTask:
         """Every set as one batch, because a part of a set has other proportions."""
         sets, dropout = self.data.sets, self.settings[FedLLPSettings].dropout
-        batches = set_batches(sets.images, sets.points, sets.sets, round.plan)
+        batches = set_batches(sets.inputs, sets.points, sets.sets, round.plan)
         objective = with_dropout(on_logits(self.loss()), dropout)
         return LocalTask(len(sets.points), batches, objective)
 

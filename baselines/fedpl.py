@@ -50,7 +50,7 @@ class FedPLClient(MethodClient[AnySetsData]):
         priors = sets.drawn_priors if drawn else sets.priors
         assert priors is not None, "register() refuses a client without"
         labels = likeliest_classes(priors)[sets.sets]
-        batches = point_batches(sets.images, sets.points, labels, round.plan)
+        batches = point_batches(sets.inputs, sets.points, labels, round.plan)
         return LocalTask(len(sets.points), batches, self._objective(round.number))
 
     def _objective(self, number: int) -> Objective:

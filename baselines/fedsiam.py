@@ -180,5 +180,5 @@ class FedSiamClient(MethodClient[PartlyLabeledData]):
             objective.follow(model)
             return {TEACHER: dump_arrays(objective.teacher)}
 
-        batches = paired_batches(data.examples.images, points, len(data.labeled), plan, views=2)
+        batches = paired_batches(data.examples.inputs, points, len(data.labeled), plan, views=2)
         return LocalTask(len(points), batches, objective, records=records)

@@ -37,7 +37,7 @@ class LocalLPClient(MethodClient[PartlyLabeledData]):
         data, settings = self.data, self.settings
         graph = GraphPoints.of_training(data.examples, data.num_classes)
         features = extract_features(
-            self.model, data.examples.images, graph.rows, local_plan(settings)
+            self.model, data.examples.inputs, graph.rows, local_plan(settings)
         )
         scores = graph.own_scores(features, settings[PropagationSettings])
         found = graph.of_unlabeled(labels_from_scores(scores, graph.labels))

@@ -40,5 +40,5 @@ def label_by_network(model: nn.Module, data: PartlyLabeledData) -> PseudoLabels:
     points = data.examples.points[data.unlabeled]
     if len(points) == 0:  # all have labels, or there are none
         return PseudoLabels.none(0)
-    logits = predict_logits(model, data.examples.images, points, local_plan(data.settings))
+    logits = predict_logits(model, data.examples.inputs, points, local_plan(data.settings))
     return PseudoLabels.of(network_labels(logits))

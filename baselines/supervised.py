@@ -41,7 +41,7 @@ class LabeledData(ClientData):
         )
         chosen = np.sort(order[:count])
         return LabeledPoints(
-            everything.images, everything.points[chosen], everything.labels[chosen]
+            everything.inputs, everything.points[chosen], everything.labels[chosen]
         )
 
     def register(self) -> dict[str, Value]:
@@ -72,7 +72,7 @@ class LabeledData(ClientData):
                 f"{self.settings.method!r} learns from the labels of all points.",
                 "labels",
             )
-        return LabeledPoints(own.images, own.points, own.labels)
+        return LabeledPoints(own.inputs, own.points, own.labels)
 
 
 class SupervisedClient(MethodClient[LabeledData]):
@@ -84,9 +84,9 @@ class SupervisedClient(MethodClient[LabeledData]):
         """One pass over the labeled points, or as many steps as FedUL makes over the sets."""
         found, plan = self.data.examples, round.plan
         if self.settings[SupervisedSettings].steps == "labeled":
-            batches = point_batches(found.images, found.points, found.labels, plan)
+            batches = point_batches(found.inputs, found.points, found.labels, plan)
         else:
             in_sets = open_unlabeled_sets(self.setup, self.node.partition_id).points
             count = num_batches(len(in_sets), plan.batch_size)
-            batches = repeated_batches(found.images, found.points, found.labels, plan, count)
+            batches = repeated_batches(found.inputs, found.points, found.labels, plan, count)
         return LocalTask(len(found.points), batches, on_logits(functional.cross_entropy))

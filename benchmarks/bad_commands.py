@@ -243,14 +243,14 @@ def deploy_inputs() -> Iterator[list[str]]:
     for more in (
         *(
             ("--class-names", "a,b"),
-            ("--image-shape", "8x8"),
-            ("--class-names", "", "--image-shape", ""),
+            ("--input-shape", "8x8"),
+            ("--class-names", "", "--input-shape", ""),
         ),
         *(
-            ("--class-names", "sound,ill", "--image-shape", s)
+            ("--class-names", "sound,ill", "--input-shape", s)
             for s in ("0x0x1", "8x8x2", "x", "8x8x1x1")
         ),
-        ("--class-names", "sound,ill", "--image-shape", "99999999x99999999x3"),
-        ("--class-names", "sound,sound", "--image-shape", "8x8x1"),
+        ("--class-names", "sound,ill", "--input-shape", "99999999x99999999x3"),
+        ("--class-names", "sound,sound", "--input-shape", "8x8x1"),
     ):
         yield ["deploy", "check", *sets, *more]

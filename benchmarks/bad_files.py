@@ -28,14 +28,14 @@ import torch
 from torch import nn
 
 number = 7
-def raising(image_shape, num_classes): raise KeyError("no such layer")
-def exiting(image_shape, num_classes): sys.exit(0)
-def nothing(image_shape, num_classes): return None
-def one_argument(image_shape): return nn.Linear(1, 1)
+def raising(input_shape, num_classes): raise KeyError("no such layer")
+def exiting(input_shape, num_classes): sys.exit(0)
+def nothing(input_shape, num_classes): return None
+def one_argument(input_shape): return nn.Linear(1, 1)
 class Raising(nn.Module):
-    def __init__(self, image_shape, num_classes):
+    def __init__(self, input_shape, num_classes):
         super().__init__()
-        self.layer = nn.Linear(image_shape[0] * image_shape[1] * image_shape[2], num_classes)
+        self.layer = nn.Linear(input_shape[0] * input_shape[1] * input_shape[2], num_classes)
     def forward(self, x): raise ValueError("in forward")
 class Exiting(Raising):
     def forward(self, x): sys.exit(0)
@@ -46,7 +46,7 @@ class Flat(Raising):
 class Text(Raising):
     def forward(self, x): return "logits"
 class NoWeights(nn.Module):
-    def __init__(self, image_shape, num_classes):
+    def __init__(self, input_shape, num_classes):
         super().__init__()
         self.num_classes = num_classes
     def forward(self, x): return x.new_zeros(len(x), self.num_classes)
@@ -363,8 +363,8 @@ def runs(root: Path) -> None:
     configured("config-model", settings={"model": 7})
     configured("config-model-list", settings={"model": ["mlp"]})
     configured("config-exits", settings={"model": "own_exits:f"})
-    configured("config-shape", data={"image_shape": [8, 8]})
-    configured("config-huge-shape", data={"image_shape": [10**6, 10**6, 3]})
+    configured("config-shape", data={"input_shape": [8, 8]})
+    configured("config-huge-shape", data={"input_shape": [10**6, 10**6, 3]})
     configured("config-classes", data={"num_classes": 10**12, "class_names": None})
     configured("config-true", data={"num_classes": True})
     configured("config-clients", data={"num_clients": "two"})

@@ -127,11 +127,11 @@ def _run() -> Iterator[list[str]]:
         start-from='loop' | start-from='data' | start-from='runs-of-others/model-half' |
         start-from='/dev/zero' | start-from='runs-of-others/model-other' |
         start-from='runs-of-others/model-nan' | start-from='runs-of-others/model-huge-header' |
-        start-from='images/fifo.npz' | class-names='a,b' | image-shape='8x8x1' | dataset='none' |
-        selection='heldout' evaluate='local' | dataset='none' class-names='a' image-shape='8x8' |
-        dataset='none' class-names='a,a' image-shape='8x8x1' |
-        dataset='none' class-names=',,' image-shape='8x8x1' |
-        dataset='none' class-names='a,b' image-shape='99999999x99999999x3' | client-data='nowhere' |
+        start-from='images/fifo.npz' | class-names='a,b' | input-shape='8x8x1' | dataset='none' |
+        selection='heldout' evaluate='local' | dataset='none' class-names='a' input-shape='8x8' |
+        dataset='none' class-names='a,a' input-shape='8x8x1' |
+        dataset='none' class-names=',,' input-shape='8x8x1' |
+        dataset='none' class-names='a,b' input-shape='99999999x99999999x3' | client-data='nowhere' |
         client-data='a-file' | client-data='owners/clients-file' | client-data='owners' |
         client-data='owners/clients' | method-options='a=1' | max-update-norm=1e-300 |
         method='supervised' supervised.label-fraction=0 | method='xclp' labels.total=0 |

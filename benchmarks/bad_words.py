@@ -15,5 +15,5 @@ def texts(text: str) -> list[str]:
 
 
 def check(node: str, run_config: str = "method='fedul'") -> list[str]:
-    shape = ("--class-names", "sound,ill", "--image-shape", "8x8x1")
+    shape = ("--class-names", "sound,ill", "--input-shape", "8x8x1")
     return ["deploy", "check", "--node-config", node, "-c", f"model='mlp' {run_config}", *shape]

@@ -37,7 +37,7 @@ def prepared_clients(settings: RunConfig, num_clients: int) -> list[MethodClient
 def fresh_weights(settings: RunConfig) -> NDArrays:
     """Copies of a new model's weights and buffers."""
     shape = open_server_data(settings).shape
-    model = build_model(settings.model, shape.image_shape, len(shape.class_names))
+    model = build_model(settings.model, shape.input_shape, len(shape.class_names))
     return [array.copy() for array in dump_arrays(model).values()]
 
 

@@ -52,7 +52,7 @@ def measure(quick: bool) -> Outcome:
         _add_loops(taken, "ours", settings, forms, warm_up=1, rounds=rounds)
     # A round of the slow loop is long: one round, after a few steps to warm up, is enough.
     _add_loops(taken, "image by image", settings, forms, warm_up=0, rounds=1)
-    shape = open_server_data(settings).shape.image_shape
+    shape = open_server_data(settings).shape.input_shape
     what = f"{shared['model']}, {name}, ours in {arithmetic(shared['model'], shape)}"
     return _judge(taken, runs, cores, what)
 

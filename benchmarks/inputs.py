@@ -71,27 +71,27 @@ def shifted_digits(num_points: int) -> Path:
     digits = load_source("digits")
     train, test = digits.train, digits.test
     rng = np.random.default_rng(0)
-    rows = rng.integers(0, len(train.images), num_points)
+    rows = rng.integers(0, len(train.inputs), num_points)
     shifts = rng.integers(-1, 2, (num_points, 2))
     images = np.stack(
         [
-            np.roll(train.images[row], shift, axis=(0, 1))
+            np.roll(train.inputs[row], shift, axis=(0, 1))
             for row, shift in zip(rows, shifts, strict=True)
         ]
     )
     return write_npz(
-        MADE / f"digits{num_points}", (images, train.labels[rows]), (test.images, test.labels)
+        MADE / f"digits{num_points}", (images, train.labels[rows]), (test.inputs, test.labels)
     )
 
 
-DIGITS = 'dataset="none" class-names="0,1,2,3,4,5,6,7,8,9" image-shape="8x8x1"'
+DIGITS = 'dataset="none" class-names="0,1,2,3,4,5,6,7,8,9" input-shape="8x8x1"'
 """Settings for :func:`write_wards`."""
 
 
 def write_wards(place: Path, count: int, num_sets: int = 10, size: int = 50) -> list[Path]:
     """Folders of data owners with unlabeled sets of digits and their class priors."""
     rng = np.random.default_rng(0)
-    images, labels = (digits := load_source("digits").train).images, digits.labels
+    images, labels = (digits := load_source("digits").train).inputs, digits.labels
     folders = [place / f"ward-{owner}" for owner in range(count)]
     for folder in folders:
         folder.mkdir(parents=True)

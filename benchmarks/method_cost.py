@@ -95,8 +95,8 @@ def _proximal_mu(settings: RunConfig) -> float:
 def _forward_operations(settings: RunConfig) -> int:
     """Multiplications with additions of the model on one image."""
     shape = open_server_data(settings).shape
-    height, width, channels = shape.image_shape
-    model = build_model(settings.model, shape.image_shape, len(shape.class_names)).eval()
+    height, width, channels = shape.input_shape
+    model = build_model(settings.model, shape.input_shape, len(shape.class_names)).eval()
     with FlopCounterMode(display=False) as counter, torch.inference_mode():
         model(torch.zeros(1, channels, height, width))
     return counter.get_total_flops() // 2

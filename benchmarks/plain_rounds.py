@@ -136,7 +136,7 @@ def fit_image_by_image(client: MethodClient, start: NDArrays, number: int) -> ND
     priors, sizes = torch.from_numpy(sets.priors), torch.from_numpy(sets.set_sizes)
     loss = reference_loop.SurrogateLoss(priors, sizes)
     model = _loaded(client, start)
-    reference_loop.train(model, sets.images, sets.points[:count], sets.sets[:count], loss)
+    reference_loop.train(model, sets.inputs, sets.points[:count], sets.sets[:count], loss)
     return list(dump_arrays(model).values())
 
 
@@ -161,7 +161,7 @@ def client_tensors(client: MethodClient) -> tuple[Tensor, Tensor]:
     if kept is None:
         assert isinstance(client.data, LabeledData)
         data = client.data.examples
-        inputs = to_input(gather(data.images, data.points)).contiguous()
+        inputs = to_input(gather(data.inputs, data.points)).contiguous()
         kept = inputs, torch.from_numpy(data.labels)
         client.tensors = kept  # type: ignore[attr-defined]
     return kept

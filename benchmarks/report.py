@@ -80,14 +80,14 @@ def best(taken: Mapping[str, Sequence[float]], side: str) -> str:
     return min((name for name in taken if name.startswith(side)), key=lambda n: median(taken[n]))
 
 
-def arithmetic(model: str, image_shape: tuple[int, int, int]) -> str:
+def arithmetic(model: str, input_shape: tuple[int, int, int]) -> str:
     """Precision that ``"auto"`` chooses for a model of ten classes on this processor."""
     import torch
 
     from fedul_flwr.learning.device import choose_dtype
     from fedul_flwr.models import build_model
 
-    chosen = choose_dtype("auto", build_model(model, image_shape, 10), torch.device("cpu"))
+    chosen = choose_dtype("auto", build_model(model, input_shape, 10), torch.device("cpu"))
     return str(chosen).removeprefix("torch.")
 
 

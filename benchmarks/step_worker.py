@@ -65,7 +65,7 @@ class Side:
             labels, chosen.astype(np.int64), self.source.num_classes, 0, settings, seed
         )
         self.model = build_model(
-            self.architecture, self.source.image_shape, self.source.num_classes, seed
+            self.architecture, self.source.input_shape, self.source.num_classes, seed
         )
         self.rng = stream(seed, "local")
         torch.manual_seed(seed)
@@ -79,7 +79,7 @@ class Side:
 
     def train(self, count: int, loss: Loss, epochs: int = 1) -> None:
         """Train for ``epochs`` on the first ``count`` points, with a new Adam optimizer."""
-        images = self.source.train.images
+        images = self.source.train.inputs
         order = np.random.default_rng(1).permutation(len(self.sets.points))[:count]
         points, sets = self.sets.points[order], self.sets.sets[order]
         if self.kind == "reference":
@@ -108,8 +108,8 @@ class Side:
         test = self.source.test
         points, labels = np.arange(min(num_test, len(test))), np.asarray(test.labels)
         if self.kind == "reference":
-            return reference_loop.error(self.model, test.images, points, labels)
-        guess = predict_logits(self.model, test.images, points, self.plan).argmax(dim=1)
+            return reference_loop.error(self.model, test.inputs, points, labels)
+        guess = predict_logits(self.model, test.inputs, points, self.plan).argmax(dim=1)
         return float(100 * np.mean(guess.numpy() != labels[points]))
 
 

@@ -72,7 +72,7 @@ class FedULClient(MethodClient[UnlabeledSetData]):
 
         sets, kept = self.data.sets, ~self.held_out
         points = sets.points[kept]
-        batches = point_batches(sets.images, points, sets.sets[kept], round.plan)
+        batches = point_batches(sets.inputs, points, sets.sets[kept], round.plan)
         return LocalTask(len(points), batches, on_logits(self.loss(round.config)))
 
     def loss(self, config: Mapping[str, Any]) -> SurrogateLoss:
@@ -129,6 +129,6 @@ class FedULClient(MethodClient[UnlabeledSetData]):
         if not mask.any():  # sets are too small: zero examples means zero weight in the mean
             return 0.0, 0, {}
         plan = local_plan(self.settings)
-        logits = predict_logits(self.model, sets.images, sets.points[mask], plan)
+        logits = predict_logits(self.model, sets.inputs, sets.points[mask], plan)
         loss = self.loss(config)(logits, torch.from_numpy(sets.sets[mask]))
         return float(loss), int(mask.sum()), {}

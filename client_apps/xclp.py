@@ -115,8 +115,8 @@ class XCLPClient(MethodClient[PartlyLabeledData]):
         from fedul_flwr.learning.local_plan import local_plan
 
         load_arrays(self.model, weights)
-        images, plan = self.data.examples.images, local_plan(self.settings)
-        return extract_features(self.model, images, self.graph.rows, plan)
+        inputs, plan = self.data.examples.inputs, local_plan(self.settings)
+        return extract_features(self.model, inputs, self.graph.rows, plan)
 
 
 def propagation_client(

@@ -90,13 +90,13 @@ class XCLPPredictClient(MethodClient[PartlyLabeledData]):
         from fedul_flwr.learning.pseudo_labels import network_labels
 
         options, graph = self.settings[XCLPPredictSettings], self.graph
-        images = self.data.examples.images
+        inputs = self.data.examples.inputs
         if options.features == "pixels":
-            features = pixel_features(images, graph.rows)
+            features = pixel_features(inputs, graph.rows)
         else:
             load_arrays(self.model, weights)
             plan = local_plan(self.settings)
-            features, logits = features_and_logits(self.model, images, graph.rows, plan)
+            features, logits = features_and_logits(self.model, inputs, graph.rows, plan)
             if options.compare:
                 self._write(NETWORK, network_labels(logits))
         if options.compare:

@@ -82,8 +82,14 @@ def check(
     class_names: Annotated[
         str, typer.Option(metavar="A,B,…", help="Classes of the server's data set.")
     ] = "",
-    image_shape: Annotated[
-        str, typer.Option(metavar="HxWxC", help="Shape of the server's images.")
+    input_shape: Annotated[
+        str,
+        typer.Option(
+            "--input-shape",
+            "--image-shape",  # its name in the version before
+            metavar="HxWxC",
+            help="Shape of the server's images.",
+        ),
     ] = "",
 ) -> None:
     """Check on an owner's machine whether its data fit a run, and what would be sent."""
@@ -92,7 +98,7 @@ def check(
 
     try:
         overrides = parse_overrides(run_config or [])
-        for line in check_owner(node_config, overrides, Path.cwd(), class_names, image_shape):
+        for line in check_owner(node_config, overrides, Path.cwd(), class_names, input_shape):
             typer.echo(line)
     except UserError as error:
         typer.echo(f"{error.refusal}: {error}", err=True)

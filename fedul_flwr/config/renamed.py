@@ -9,6 +9,7 @@ from typing import Any
 from fedul_flwr.errors import UserError
 
 RENAMED_KEYS = {
+    "image-shape": "input-shape",
     "semi.surest": "semi.top-fraction",
     "ssl.least-magnitude": "ssl.min-magnitude",
     "ssl.most-magnitude": "ssl.max-magnitude",
@@ -20,8 +21,10 @@ RENAMED_METHODS = {"perclient-lp": "local-lp", "network-labels": "pseudo-label"}
 """Values of `method`, old and new."""
 
 
-def current_names(flat: Mapping[str, Any]) -> dict[str, Any]:
-    """Settings under their current names; logs a warning for each old one.
+def current_names(flat: Mapping[str, Any], *, stored: bool = False) -> dict[str, Any]:
+    """Settings under their current names.
+
+    Logs a warning for each old name, unless a program ``stored`` the settings and no person did.
 
     Raises
     ------
@@ -34,12 +37,14 @@ def current_names(flat: Mapping[str, Any]) -> dict[str, Any]:
         if name != key:
             if name in flat:
                 raise UserError(f"Setting {key} is the old name of {name}: leave it out.")
-            _warn(f"Setting {key} is called {name} now")
+            if not stored:
+                _warn(f"Setting {key} is called {name} now")
         found[name] = value
     method = found.get("method")
     if method in RENAMED_METHODS:
         found["method"] = RENAMED_METHODS[method]
-        _warn(f"Method {method!r} is called {found['method']!r} now")
+        if not stored:
+            _warn(f"Method {method!r} is called {found['method']!r} now")
     return found
 
 

@@ -190,7 +190,7 @@ def _resume(
             f'{directory / "config.json"} is damaged: it needs the object "settings". Restore it, '
             "or begin anew in another output."
         )
-    saved = current_names(saved)
+    saved = current_names(saved, stored=True)
     refuse_strange_modules(directory, saved, name_again(saved), overrides)
     saved = {key: value for key, value in saved.items() if key in defaults}  # drop old keys
     given = dict(overrides)

@@ -65,8 +65,8 @@ class SharedSettings(Settings):
     devices have their own data, it is the server's test data, or `none`."""
     class_names: str = ""
     """Names of the classes, separated by commas; for `dataset = "none"`."""
-    image_shape: str = ""
-    """Height x width x channels such as `28x28x1`; for `dataset = "none"`."""
+    input_shape: str = ""
+    """Height x width x channels of images, such as `28x28x1`; for `dataset = "none"`."""
     image_size: Annotated[int, Field(ge=0, le=1024)] = 0
     """Resize images to squares of this side in pixels; 0 keeps their size."""
     client_data: str = ""
@@ -196,7 +196,7 @@ class SharedSettings(Settings):
     tracking: Literal["none", "tensorboard", "mlflow", "tensorboard,mlflow"] = "none"
     """Tracking tools that also get the metrics of a run: see docs/tracking.md."""
 
-    @field_validator("image_shape")
+    @field_validator("input_shape")
     @classmethod
     def _check_shape(cls, value: str) -> str:
         if value and not re.fullmatch(r"[1-9]\d*x[1-9]\d*x[13]", value):
@@ -277,11 +277,11 @@ class SharedSettings(Settings):
 
     @model_validator(mode="after")
     def _check_dataless(self) -> Self:
-        given = [bool(self.class_names), bool(self.image_shape)]
+        given = [bool(self.class_names), bool(self.input_shape)]
         if self.dataset == "none" and not all(given):
-            raise ValueError("dataset = 'none' needs class-names and image-shape")
+            raise ValueError("dataset = 'none' needs class-names and input-shape")
         if self.dataset != "none" and any(given):
-            raise ValueError("class-names and image-shape are for dataset = 'none'")
+            raise ValueError("class-names and input-shape are for dataset = 'none'")
         if self.dataset == "none" and not self.measure_test_error:
             raise ValueError(
                 "measure-test-error = False has no effect with dataset = 'none', where the server "

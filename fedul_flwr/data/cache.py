@@ -20,7 +20,7 @@ from fedul_flwr.errors import UserError
 
 KINDS = ("owned", "sources", "splits")
 """Folders of the cache."""
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
 """Part of every key: increase it whenever the format of the cached files changes."""
 
 

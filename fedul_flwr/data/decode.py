@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, Protocol
 import numpy as np
 
 from fedul_flwr.config.user_files import regular_file
-from fedul_flwr.data.types import Bytes
+from fedul_flwr.data.types import Bytes, InputShape
 from fedul_flwr.errors import UserError
 
 if TYPE_CHECKING:
     from PIL import Image
 
-Shape = tuple[int, int, int]
+Shape = InputShape
 """``(height, width, channels)``, 1 channel for gray and 3 for RGB."""
 
 Item = tuple[str, "bytes | Path"]

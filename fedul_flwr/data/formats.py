@@ -41,13 +41,13 @@ class Split:
 
     Attributes
     ----------
-    images : the images, not decoded yet.
+    inputs : the images, not decoded yet.
     labels : int64 ``(n,)``, ``-1`` for unlabeled.
     columns : further integer and text columns, ``(n,)`` each.
     class_names : the names of the classes, or None if the format has none.
     """
 
-    images: Images
+    inputs: Images
     labels: Ints
     columns: Mapping[str, NDArray[Any]] = field(default_factory=dict)
     class_names: tuple[str, ...] | None = None

@@ -162,11 +162,11 @@ def _clients(given: Mapping[str, NDArray[Any]], truth: Ints) -> tuple[LabelTruth
 
 
 def open_partly_labeled_points(files: Mapping[str, str], client: int) -> PartlyLabeledPoints:
-    """One client's points, from the files ``images`` and ``given``."""
+    """One client's points, from the files ``inputs`` and ``given``."""
     arrays = read_arrays(Path(files["given"]))
     part = part_of(arrays["bounds"], client)
     return PartlyLabeledPoints(
-        images=open_array(Path(files["images"])),
+        inputs=open_array(Path(files["inputs"])),
         points=arrays["points"][part],
         labels=arrays["labels"][part],
         new=arrays["new"][part],

@@ -21,7 +21,7 @@ from fedul_flwr.data.local_files import (
     refuse_empty,
     table_images,
 )
-from fedul_flwr.data.types import Bytes, Floats, UnlabeledSets
+from fedul_flwr.data.types import Bytes, Floats, InputShape, UnlabeledSets
 from fedul_flwr.errors import OwnDataError, UserError
 
 PRIORS_FILE = "priors.csv"
@@ -32,7 +32,7 @@ def load_unlabeled_sets(
     path: str | Path,
     class_names: Sequence[str] | None,
     num_classes: int,
-    image_shape: tuple[int, int, int],
+    input_shape: InputShape,
     *,
     cache: Path | None = None,
 ) -> UnlabeledSets:
@@ -47,7 +47,7 @@ def load_unlabeled_sets(
         ``set``, the others are the classes by name, or by number from 0, in any order.
     class_names : the model's ``num_classes`` classes in order; None if they only have numbers.
     num_classes : K.
-    image_shape : the model's ``(height, width, channels)``; images of another size are resized
+    input_shape : the model's ``(height, width, channels)``; images of another size are resized
         (bilinear), gray and RGB are converted into each other.
     cache : folder for decoded data; default ``$FEDUL_CACHE`` or ``~/.cache/fedul-flwr``.
 
@@ -73,12 +73,12 @@ def load_unlabeled_sets(
     sets, priors = _read_priors(root / PRIORS_FILE, names)
     collections = _find_sets(root, sets)
     files = [file for paths, _ in collections for file in paths]
-    identity = [str(root), sets, [len(paths) for paths, _ in collections], list(image_shape)]
+    identity = [str(root), sets, [len(paths) for paths, _ in collections], list(input_shape)]
     key = cache_key(identity, files)
-    home = decoded_copy(key, [read for _, read in collections], image_shape, cache)
+    home = decoded_copy(key, [read for _, read in collections], input_shape, cache)
     sizes = open_array(home / "sizes.npy")
     return UnlabeledSets(
-        images=open_array(home / "images.npy"),
+        inputs=open_array(home / "inputs.npy"),
         points=np.arange(sizes.sum(), dtype=np.int64),
         sets=np.repeat(np.arange(len(sets), dtype=np.int64), sizes),
         priors=priors,
@@ -111,15 +111,13 @@ def client_folders(path: str | Path, num_clients: int) -> list[Path]:
     return folders
 
 
-def load_images(
-    path: str | Path, image_shape: tuple[int, int, int] | None = None
-) -> tuple[list[str], Bytes]:
+def load_images(path: str | Path, input_shape: InputShape | None = None) -> tuple[list[str], Bytes]:
     """Load images without labels, for prediction.
 
     Parameters
     ----------
     path : an image file, a folder of images (with its sub-folders), a ``.parquet`` or ``.npz``.
-    image_shape : ``(height, width, channels)`` to convert all images to; None keeps their size,
+    input_shape : ``(height, width, channels)`` to convert all images to; None keeps their size,
         which must then be the same for all, with 3 channels if any image has color.
 
     Returns
@@ -133,7 +131,7 @@ def load_images(
         If the path does not exist, has no images, or one that cannot be read.
     """
     names, images = open_images(path)
-    shape = images.survey().shape(images.where) if image_shape is None else image_shape
+    shape = images.survey().shape(images.where) if input_shape is None else input_shape
     return names, join_blocks(images, shape)
 
 

@@ -71,7 +71,7 @@ def decoded_copy(
 ) -> Path:
     """Folder with the images of all ``readers`` and the number of each, built on first use.
 
-    ``images.npy`` is uint8 ``(n, *shape)``, ``sizes.npy`` int64. Like the originals they are
+    ``inputs.npy`` is uint8 ``(n, *shape)``, ``sizes.npy`` int64. Like the originals they are
     confidential, so no other user can open them.
     """
 
@@ -81,9 +81,9 @@ def decoded_copy(
             refuse_empty(images)
         sizes = np.array([len(images) for images in collections], dtype=np.int64)
         blocks = (block for images in collections for block in images.blocks(shape))
-        write_image_blocks(directory / "images.npy", (int(sizes.sum()), *shape), blocks)
+        write_image_blocks(directory / "inputs.npy", (int(sizes.sum()), *shape), blocks)
         np.save(directory / "sizes.npy", sizes, allow_pickle=False)
-        meta = {"sets": [images.where for images in collections], "image_shape": list(shape)}
+        meta = {"sets": [images.where for images in collections], "input_shape": list(shape)}
         (directory / "meta.json").write_text(json.dumps(meta, indent=1), encoding="utf-8")
 
     caches = cache_directory() if cache is None else cache

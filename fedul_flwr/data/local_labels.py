@@ -14,7 +14,7 @@ from fedul_flwr.data.cache import build_once, cache_key, open_array
 from fedul_flwr.data.decode import Images
 from fedul_flwr.data.formats import file_images, is_hidden, list_images
 from fedul_flwr.data.local_files import TABLES, decoded_copy, own_data, read_rows, table_images
-from fedul_flwr.data.types import UNLABELED, Bytes, Ints, PartlyLabeledPoints
+from fedul_flwr.data.types import UNLABELED, Bytes, InputShape, Ints, PartlyLabeledPoints
 from fedul_flwr.errors import OwnDataError, UserError
 
 LABELS_FILE = "labels.csv"
@@ -26,7 +26,7 @@ UNLABELED_FOLDER = "unlabeled"
 def load_partly_labeled(
     path: str | Path,
     class_names: Sequence[str],
-    image_shape: tuple[int, int, int],
+    input_shape: InputShape,
     cache: Path | None = None,
     *,
     form: str = "auto",
@@ -43,7 +43,7 @@ def load_partly_labeled(
         images for each class, with the name of the class, and optionally one named ``unlabeled``;
         images in their sub-folders count too.
     class_names : the model's K classes in order.
-    image_shape : the model's ``(height, width, channels)``; images are converted to it.
+    input_shape : the model's ``(height, width, channels)``; images are converted to it.
     cache : folder for decoded data; default ``$FEDUL_CACHE`` or ``~/.cache/fedul-flwr``.
     form : ``files``, ``class-folders``, or ``auto``: class folders if there are only such folders,
         at least one of a class, and no file of labels.
@@ -69,9 +69,9 @@ def load_partly_labeled(
     labels_file = _labels_file(root, known_labels)
     by_folder = _has_class_folders(root, class_names, form, labels_file)
     files, read = _find_images(root)
-    key = cache_key(["partly labeled", str(root), list(image_shape)], files)
-    home = decoded_copy(key, [read], image_shape, cache)
-    images = open_array(home / "images.npy")
+    key = cache_key(["partly labeled", str(root), list(input_shape)], files)
+    home = decoded_copy(key, [read], input_shape, cache)
+    images = open_array(home / "inputs.npy")
     if by_folder:
         names = tuple(file.relative_to(root).as_posix() for file in files)
         return _in_order(_order(home), images, _labels_of_folders(names, class_names), names)
@@ -93,7 +93,7 @@ def _order(home: Path) -> Ints:
     """
 
     def build(directory: Path) -> None:
-        images = open_array(home / "images.npy")
+        images = open_array(home / "inputs.npy")
         digests = [sha256(image.tobytes()).digest() for image in images]
         order = np.array(sorted(range(len(images)), key=digests.__getitem__), dtype=np.int64)
         np.save(directory / "order.npy", order, allow_pickle=False)
@@ -107,7 +107,7 @@ def _in_order(
     order: Ints, images: Bytes, labels: Ints, names: Sequence[str]
 ) -> PartlyLabeledPoints:
     return PartlyLabeledPoints(
-        images=images,
+        inputs=images,
         points=order,
         labels=labels[order],
         new=np.zeros(len(order), dtype=np.bool_),

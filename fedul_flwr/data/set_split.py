@@ -112,11 +112,11 @@ def read_sets(directory: Path) -> tuple[SetTruth, ...]:
 
 
 def open_unlabeled_sets(files: Mapping[str, str], client: int) -> UnlabeledSets:
-    """One client's unlabeled sets, from the files ``images`` and ``sets``."""
+    """One client's unlabeled sets, from the files ``inputs`` and ``sets``."""
     arrays = read_arrays(Path(files["sets"]))
     of_points, of_sets = _bounds(arrays, client)
     return UnlabeledSets(
-        images=open_array(Path(files["images"])),
+        inputs=open_array(Path(files["inputs"])),
         points=arrays["points"][of_points],
         sets=arrays["sets"][of_points],
         priors=arrays["priors"][of_sets],
@@ -128,8 +128,8 @@ def open_labeled_points(files: Mapping[str, str], client: int) -> LabeledPoints:
     """All points of the same client, in a set or not, with labels, for supervised methods."""
     arrays = read_arrays(Path(files["labels"]))
     held = part_of(arrays["point_bounds"], client)
-    images = open_array(Path(files["images"]))
-    return LabeledPoints(images, arrays["points"][held], arrays["labels"][held])
+    inputs = open_array(Path(files["inputs"]))
+    return LabeledPoints(inputs, arrays["points"][held], arrays["labels"][held])
 
 
 def _bounds(arrays: dict[str, NDArray[Any]], client: int) -> tuple[slice, slice]:

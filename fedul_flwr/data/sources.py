@@ -1,6 +1,6 @@
 """Data sets with a train and a test split, decoded once and then memory-mapped.
 
-A cached source is a folder of ``train_images.npy``, ``train_labels.npy``, ``test_images.npy``,
+A cached source is a folder of ``train_inputs.npy``, ``train_labels.npy``, ``test_inputs.npy``,
 ``test_labels.npy``, one ``column_<i>.npy`` per further column and ``meta.json``.
 """
 
@@ -25,14 +25,14 @@ from fedul_flwr.data.cache import (
 from fedul_flwr.data.decode import Shape
 from fedul_flwr.data.digits import read_digits
 from fedul_flwr.data.formats import Split, class_folders, folder_split, npz_split
-from fedul_flwr.data.types import ImageArrays, Source
+from fedul_flwr.data.types import PointArrays, Source
 from fedul_flwr.errors import UserError
 
 DIGITS = "digits"
 """The handwritten digits that ship with scikit-learn."""
 
-TRAIN_IMAGES = "train_images.npy"
-"""File with the train images of a decoded data set, the only one that clients open."""
+TRAIN_INPUTS = "train_inputs.npy"
+"""File with the training points of a decoded data set, the only one that clients open."""
 
 _LAYOUTS = (
     "train.parquet and test.parquet, train.npz and test.npz, or train/ and test/ with one "
@@ -120,13 +120,13 @@ def read_source(directory: Path) -> Source:
         raise UserError(
             f"{directory} is not a decoded data set or is damaged; delete it and it is built again."
         ) from error
-    train = ImageArrays(
-        open_array(directory / TRAIN_IMAGES),
+    train = PointArrays(
+        open_array(directory / TRAIN_INPUTS),
         open_array(directory / "train_labels.npy"),
         {name: open_array(directory / file) for name, file in columns.items()},
     )
-    test = ImageArrays(
-        open_array(directory / "test_images.npy"), open_array(directory / "test_labels.npy")
+    test = PointArrays(
+        open_array(directory / "test_inputs.npy"), open_array(directory / "test_labels.npy")
     )
     return Source(train, test, class_names)
 
@@ -216,9 +216,9 @@ def _write_source(
     shape = _common_shape(train, test, image_size)
     for name, split in (("train", train), ("test", test)):
         write_image_blocks(
-            directory / f"{name}_images.npy",
-            (len(split.images), *shape),
-            split.images.blocks(shape),
+            directory / f"{name}_inputs.npy",
+            (len(split.inputs), *shape),
+            split.inputs.blocks(shape),
         )
         np.save(directory / f"{name}_labels.npy", split.labels, allow_pickle=False)
     # Numbered files, because a column's name may not be a valid file name.
@@ -229,8 +229,8 @@ def _write_source(
         "class_names": names,
         "columns": columns,
         "dataset": identity,
-        "train": train.images.where,
-        "test": test.images.where,
+        "train": train.inputs.where,
+        "test": test.inputs.where,
         "image_size": image_size,
     }
     text = json.dumps(meta, indent=1, ensure_ascii=False)
@@ -240,18 +240,18 @@ def _write_source(
 def _common_shape(train: Split, test: Split, image_size: int) -> Shape:
     shapes = []
     for split in (train, test):
-        if len(split.images) == 0:
-            raise UserError(f"{split.images.where} holds no images; each split needs one or more.")
-        survey = split.images.survey()
+        if len(split.inputs) == 0:
+            raise UserError(f"{split.inputs.where} holds no images; each split needs one or more.")
+        survey = split.inputs.survey()
         shapes.append(
             (image_size, image_size, survey.channels)
             if image_size
-            else survey.shape(split.images.where)
+            else survey.shape(split.inputs.where)
         )
     if shapes[0] != shapes[1]:
         shown = ["x".join(map(str, shape)) for shape in shapes]
         raise UserError(
-            f"The images of {train.images.where} are {shown[0]} and those of {test.images.where} "
+            f"The images of {train.inputs.where} are {shown[0]} and those of {test.inputs.where} "
             f"{shown[1]} (height x width x channels); both splits must be alike."
         )
     return shapes[0]
@@ -261,21 +261,21 @@ def _class_names(train: Split, test: Split) -> tuple[str, ...]:
     one, other = train.class_names, test.class_names
     if one is not None and other is not None and one != other:
         raise UserError(
-            f"The classes of {train.images.where} ({', '.join(one)}) and {test.images.where} "
+            f"The classes of {train.inputs.where} ({', '.join(one)}) and {test.inputs.where} "
             f"({', '.join(other)}) differ; both splits must have the same, in the same order."
         )
     top = max(int(split.labels.max(initial=-1)) for split in (train, test))
     names = one or other or tuple(map(str, range(top + 1)))
     if not names:
         raise UserError(
-            f"{train.images.where} and {test.images.where} hold no label but -1; the test split "
+            f"{train.inputs.where} and {test.inputs.where} hold no label but -1; the test split "
             "needs labels."
         )
     for split in (train, test):
         worst = int(split.labels.max(initial=-1))
         if worst >= len(names):
             raise UserError(
-                f"{split.images.where} holds the label {worst}; allowed are 0 to "
+                f"{split.inputs.where} holds the label {worst}; allowed are 0 to "
                 f"{len(names) - 1}, one per class, and -1 for an unlabeled image."
             )
     return names

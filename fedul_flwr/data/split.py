@@ -16,7 +16,7 @@ from fedul_flwr.data.cache import build_once, cache_directory, cache_key
 from fedul_flwr.data.federated_split import ClientTruth, read_arrays
 from fedul_flwr.data.label_split import GIVEN, read_given, split_file, who_has_labels, write_given
 from fedul_flwr.data.set_split import LABELS, SETS, TRUTH, read_sets, write_sets
-from fedul_flwr.data.sources import TRAIN_IMAGES, read_source
+from fedul_flwr.data.sources import TRAIN_INPUTS, read_source
 from fedul_flwr.data.types import Ints
 from fedul_flwr.methods import PARTLY_LABELED, DataKind, find_method
 
@@ -116,7 +116,7 @@ def client_files(
     source_directory: Path, split_directory: Path, data: DataKind = "unlabeled-sets"
 ) -> dict[str, str]:
     """Paths of the files that a simulation's clients need for this kind of data."""
-    files = {"images": source_directory / TRAIN_IMAGES}
+    files = {"inputs": source_directory / TRAIN_INPUTS}
     if data in PARTLY_LABELED:
         files["given"] = split_directory / GIVEN
     else:

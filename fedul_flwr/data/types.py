@@ -18,6 +18,11 @@ Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]
 Arrays = dict[str, NDArray[Any]]
 """Arrays by name, such as a model's weights."""
+Inputs = NDArray[np.uint8] | NDArray[np.float32]
+"""Points as they are stored: uint8 images ``(n, height, width, channels)`` or float32 vectors
+``(n, d)``."""
+InputShape = tuple[int, ...]
+"""Shape of one point: ``(height, width, channels)`` of an image, ``(d,)`` of a vector."""
 
 
 def below(prefix: str, arrays: Mapping[str, NDArray[Any]]) -> Arrays:
@@ -30,30 +35,30 @@ def below(prefix: str, arrays: Mapping[str, NDArray[Any]]) -> Arrays:
 
 
 @dataclass(frozen=True)
-class ImageArrays:
-    """Images of one split of a data set with their labels.
+class PointArrays:
+    """Points of one split of a data set with their labels.
 
     Attributes
     ----------
-    images : uint8 ``(n, height, width, channels)``, usually memory-mapped.
+    inputs : ``n`` images or vectors, usually memory-mapped.
     labels : int64 ``(n,)``, classes ``0..K-1`` or ``-1`` for unlabeled.
     columns : further columns of the source by name, ``(n,)`` each (for natural partitions).
     """
 
-    images: Bytes
+    inputs: Inputs
     labels: Ints
     columns: Mapping[str, NDArray[np.generic]] = field(default_factory=dict)
 
     def __len__(self) -> int:
-        return len(self.images)
+        return len(self.inputs)
 
 
 @dataclass(frozen=True)
 class Source:
     """A data set with a train and a test split and the names of its K classes."""
 
-    train: ImageArrays
-    test: ImageArrays
+    train: PointArrays
+    test: PointArrays
     class_names: tuple[str, ...]
 
     @property
@@ -62,10 +67,9 @@ class Source:
         return len(self.class_names)
 
     @property
-    def image_shape(self) -> tuple[int, int, int]:
-        """``(height, width, channels)`` of every image."""
-        height, width, channels = self.train.images.shape[1:]
-        return int(height), int(width), int(channels)
+    def input_shape(self) -> InputShape:
+        """Shape of every point."""
+        return tuple(map(int, self.train.inputs.shape[1:]))
 
 
 @dataclass(frozen=True)
@@ -74,8 +78,8 @@ class UnlabeledSets:
 
     Attributes
     ----------
-    images : uint8 ``(N, height, width, channels)``, shared by all clients of a simulation.
-    points : int64 ``(n_c,)``, this client's rows of ``images``, set by set.
+    inputs : ``N`` images or vectors, shared by all clients of a simulation.
+    points : int64 ``(n_c,)``, this client's rows of ``inputs``, set by set.
     sets : int64 ``(n_c,)``, the set ``0..M-1`` of every point: its surrogate label.
     priors : float64 ``(M, K)``, class priors of every set (Pi_c).
     drawn_priors : float64 ``(M, K)``, the class priors from which a simulation assigned points to
@@ -83,7 +87,7 @@ class UnlabeledSets:
     names : names of the sets on a device; empty in a simulation.
     """
 
-    images: Bytes
+    inputs: Inputs
     points: Ints
     sets: Ints
     priors: Floats
@@ -100,7 +104,7 @@ class UnlabeledSets:
 class LabeledPoints:
     """One client's points with labels, for supervised methods; ``-1`` marks an unlabeled point."""
 
-    images: Bytes
+    inputs: Inputs
     points: Ints
     labels: Ints
 
@@ -111,14 +115,14 @@ class PartlyLabeledPoints:
 
     Attributes
     ----------
-    images : uint8 ``(N, height, width, channels)``, shared by all clients of a simulation.
-    points : int64 ``(n_c,)``, this client's rows of ``images``.
+    inputs : ``N`` images or vectors, shared by all clients of a simulation.
+    points : int64 ``(n_c,)``, this client's rows of ``inputs``.
     labels : int64 ``(n_c,)``, classes ``0..K-1``; ``-1`` marks an unlabeled point.
     new : bool ``(n_c,)``, points to predict; no method trains on them, and none has a label.
     names : names of the points on a device, ``n_c`` of them; empty in a simulation.
     """
 
-    images: Bytes
+    inputs: Inputs
     points: Ints
     labels: Ints
     new: Bools

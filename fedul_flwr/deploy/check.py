@@ -43,7 +43,7 @@ def check_owner(
     overrides: Mapping[str, Any],
     base_dir: Path,
     class_names: str = "",
-    image_shape: str = "",
+    input_shape: str = "",
 ) -> Iterator[str]:
     """Lines of a report for the owner; the last one is ``Ready.``
 
@@ -52,7 +52,7 @@ def check_owner(
     node_config : text as for ``flower-supernode --node-config``.
     overrides : flat settings of the run.
     base_dir : directory that relative paths start from.
-    class_names, image_shape : those of the server's data set, if it cannot be read here.
+    class_names, input_shape : those of the server's data set, if it cannot be read here.
 
     Raises
     ------
@@ -61,7 +61,7 @@ def check_owner(
     """
     where = _read_node_config(node_config)
     settings, otherwise = _settings(overrides, base_dir)
-    shape = _shape(settings, class_names, image_shape)
+    shape = _shape(settings, class_names, input_shape)
     refuse_other_classes(settings, shape)
     client, answer = _prepared(where, settings, shape)
     yield "Found, for your eyes only:"
@@ -114,23 +114,23 @@ def _settings(overrides: Mapping[str, Any], base_dir: Path) -> tuple[RunConfig, 
     return likely, resolved(False) if settings.selection == "auto" else likely
 
 
-def _shape(settings: RunConfig, class_names: str, image_shape: str) -> DataShape:
+def _shape(settings: RunConfig, class_names: str, input_shape: str) -> DataShape:
     """Classes and image shape of the run; only uses a data set on this machine."""
     if settings.dataset == "none":
-        if class_names or image_shape:
+        if class_names or input_shape:
             raise UserError(
-                "Options --class-names and --image-shape are for a data set at the server; with "
-                "dataset = 'none' the settings class-names and image-shape say it."
+                "Options --class-names and --input-shape are for a data set at the server; with "
+                "dataset = 'none' the settings class-names and input-shape say it."
             )
         return named_shape(settings)
-    if class_names and image_shape:
-        told = {"dataset": "none", "class-names": class_names, "image-shape": image_shape}
+    if class_names and input_shape:
+        told = {"dataset": "none", "class-names": class_names, "input-shape": input_shape}
         return named_shape(SharedSettings.parse(told))
     if settings.dataset == "digits" or Path(settings.dataset).exists():
         return open_server_data(settings).shape
     raise UserError(
         f"Setting dataset = {settings.dataset!r} is not on this machine: --class-names and "
-        "--image-shape, which the server's side can tell, have to say what it is like."
+        "--input-shape, which the server's side can tell, have to say what it is like."
     )
 
 

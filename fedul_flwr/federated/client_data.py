@@ -16,7 +16,13 @@ from fedul_flwr.data.content import Value
 from fedul_flwr.data.label_split import open_partly_labeled_points, who_has_labels
 from fedul_flwr.data.set_check import SetCheck, check_sets
 from fedul_flwr.data.set_split import open_unlabeled_sets
-from fedul_flwr.data.types import UNLABELED, Ints, PartlyLabeledPoints, UnlabeledSets
+from fedul_flwr.data.types import (
+    UNLABELED,
+    InputShape,
+    Ints,
+    PartlyLabeledPoints,
+    UnlabeledSets,
+)
 from fedul_flwr.errors import OwnDataError
 
 
@@ -63,9 +69,9 @@ class ClientData:
         return len(self.setup["class-names"])
 
     @property
-    def image_shape(self) -> tuple[int, int, int]:
-        """The model's ``(height, width, channels)``."""
-        return self.setup["height"], self.setup["width"], self.setup["channels"]
+    def input_shape(self) -> InputShape:
+        """Shape of the model's inputs."""
+        return tuple(self.setup["input-shape"])
 
     @property
     def folder(self) -> Path | None:
@@ -87,7 +93,7 @@ class ClientData:
         return load_partly_labeled(
             folder,
             self.class_names,
-            self.image_shape,
+            self.input_shape,
             form=self.node.format,
             known_labels=self.node.known_labels,
         )
@@ -108,7 +114,7 @@ class UnlabeledSetData(ClientData):
         self.node.expect_format(self.settings.method, SET_FORMATS)
         from fedul_flwr.data.local_data import load_unlabeled_sets
 
-        return load_unlabeled_sets(folder, self.class_names, self.num_classes, self.image_shape)
+        return load_unlabeled_sets(folder, self.class_names, self.num_classes, self.input_shape)
 
     @cached_property
     def set_check(self) -> SetCheck:

@@ -15,6 +15,7 @@ from flwr.serverapp import Grid
 
 from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.data.content import Content, count, number
+from fedul_flwr.data.types import InputShape
 from fedul_flwr.errors import BadMessageError, UserError
 from fedul_flwr.federated.blame import about, called
 from fedul_flwr.federated.grid import owner_names
@@ -33,7 +34,7 @@ NUM_PARTITIONS, OWN_DATA = "num-partitions", "own-data"
 class DataShape:
     """Shape of the inputs and names of the K classes."""
 
-    image_shape: tuple[int, int, int]
+    input_shape: InputShape
     class_names: tuple[str, ...]
 
 
@@ -43,15 +44,12 @@ def setup_content(
     """Setup that clients get before round 1.
 
     It holds the settings as the server resolved them, the model's input and output, and in a
-    simulation ``files``, the paths of its images and sets.
+    simulation ``files``, the paths of its points and sets.
     """
-    height, width, channels = data.image_shape
     content = Content(
         values={
             SETTINGS: json.dumps(settings.to_flat(), sort_keys=True),
-            "height": height,
-            "width": width,
-            "channels": channels,
+            "input-shape": list(data.input_shape),
             "class-names": list(data.class_names),
         }
     )

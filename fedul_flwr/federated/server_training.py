@@ -40,7 +40,7 @@ class ServerTrainer:
     def __init__(self, settings: RunConfig, shape: DataShape, data: LabeledPoints) -> None:
         self._settings = settings
         self._data = data
-        self.model = build_model(settings.model, shape.image_shape, len(shape.class_names))
+        self.model = build_model(settings.model, shape.input_shape, len(shape.class_names))
 
     def plan(self, server_round: int, told_factor: float = 1.0) -> LocalPlan:
         """Plan of a round's training; ``told_factor`` multiplies the step size (`plateau`)."""
@@ -52,7 +52,7 @@ class ServerTrainer:
 
     def batches(self, plan: LocalPlan) -> Batches:
         """Batches of an epoch over the labeled points."""
-        return point_batches(self._data.images, self._data.points, self._data.labels, plan)
+        return point_batches(self._data.inputs, self._data.points, self._data.labels, plan)
 
     def rng(self, server_round: int) -> np.random.Generator:
         """The server's random generator for a round."""

@@ -31,7 +31,7 @@ def staged_points(
     written = {"points": unlabeled, "labels": found.labels, "confidence": found.confidence}
     state.publish(PSEUDO_LABELS, round.number, written)
     return weighted_points(
-        examples.images,
+        examples.inputs,
         examples.points[data.labeled],
         examples.labels[data.labeled],
         unlabeled,

@@ -32,7 +32,7 @@ def streamed_batches(data: PartlyLabeledData, round: Round) -> tuple[Batches, in
     positions = np.concatenate([data.labeled, arrived(data, data.unlabeled, round)])
     examples = data.examples
     batches = matching_batches(
-        examples.images,
+        examples.inputs,
         examples.points[positions],
         examples.labels[positions],
         round.plan,

@@ -9,6 +9,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from fedul_flwr.data.types import Inputs
 from fedul_flwr.learning.augment import augment_batch
 from fedul_flwr.learning.plan import LocalPlan
 
@@ -26,9 +27,9 @@ def to_input(images: Tensor) -> Tensor:
     return images.permute(0, 3, 1, 2).float().div_(127.5).sub_(1.0)
 
 
-def gather(images: NDArray[np.uint8], rows: NDArray[np.int64]) -> Tensor:
+def gather(stored: Inputs, rows: NDArray[np.int64]) -> Tensor:
     """Rows of a memory-mapped array as a uint8 tensor ``(len(rows), h, w, c)``."""
-    return torch.from_numpy(images[rows])
+    return torch.from_numpy(stored[rows])
 
 
 def num_batches(num_points: int, batch_size: int) -> int:
@@ -52,7 +53,7 @@ def epoch_order(
 
 
 def point_batches(
-    images: NDArray[np.uint8],
+    stored: Inputs,
     points: NDArray[np.int64],
     targets: NDArray[np.int64],
     plan: LocalPlan,
@@ -61,21 +62,21 @@ def point_batches(
 
     Parameters
     ----------
-    images : uint8 ``(N, h, w, c)``.
-    points : ``(n,)``, rows of ``images`` to train on.
+    stored : the data, images or vectors.
+    points : ``(n,)``, rows of ``stored`` to train on.
     targets : ``(n,)``, a target for each of ``points``.
     """
 
     def batches(rng: np.random.Generator) -> Iterator[tuple[Tensor, Tensor]]:
         for batch in epoch_order(len(points), plan.batch_size, rng):
-            inputs = to_input(gather(images, points[batch]))
+            inputs = to_input(gather(stored, points[batch]))
             yield augment_batch(inputs, plan.augment, rng), torch.from_numpy(targets[batch])
 
     return batches
 
 
 def repeated_batches(
-    images: NDArray[np.uint8],
+    stored: Inputs,
     points: NDArray[np.int64],
     targets: NDArray[np.int64],
     plan: LocalPlan,
@@ -91,14 +92,14 @@ def repeated_batches(
         next_of = _endless(np.arange(len(points)), rng)
         for _ in range(count):
             batch = next_of(plan.batch_size or len(points))
-            inputs = to_input(gather(images, points[batch]))
+            inputs = to_input(gather(stored, points[batch]))
             yield augment_batch(inputs, plan.augment, rng), torch.from_numpy(targets[batch])
 
     return batches
 
 
 def set_batches(
-    images: NDArray[np.uint8],
+    stored: Inputs,
     points: NDArray[np.int64],
     sets: NDArray[np.int64],
     plan: LocalPlan,
@@ -111,7 +112,7 @@ def set_batches(
 
     def batches(rng: np.random.Generator) -> Iterator[tuple[Tensor, Tensor]]:
         for m in rng.permutation(list(members)):
-            inputs = to_input(gather(images, members[int(m)]))
+            inputs = to_input(gather(stored, members[int(m)]))
             targets = torch.full((len(inputs),), int(m), dtype=torch.int64)
             yield augment_batch(inputs, plan.augment, rng), targets
 
@@ -119,7 +120,7 @@ def set_batches(
 
 
 def paired_batches(
-    images: NDArray[np.uint8],
+    stored: Inputs,
     points: NDArray[np.int64],
     num_labeled: int,
     plan: LocalPlan,
@@ -132,8 +133,8 @@ def paired_batches(
 
     Parameters
     ----------
-    images : uint8 ``(N, h, w, c)``.
-    points : ``(n,)``, rows of ``images``, the labeled ones first.
+    stored : the data, images or vectors.
+    points : ``(n,)``, rows of ``stored``, the labeled ones first.
     num_labeled : number of labeled points. A batch has ``plan.batch_size`` of them, or all if there
         are fewer.
     views : copies of the batch, augmented separately: inputs are ``(views · b, c, h, w)``.
@@ -147,7 +148,7 @@ def paired_batches(
         orders = [_endless(part, rng) for part in streams]
         for _ in range(max(1, len(streams[0]) // of_each)):
             chosen = np.concatenate([next_of(of_each) for next_of in orders])
-            inputs = to_input(gather(images, points[chosen]))
+            inputs = to_input(gather(stored, points[chosen]))
             seen = [augment_batch(inputs, plan.augment, rng) for _ in range(views)]
             yield torch.cat(seen) if views > 1 else seen[0], torch.from_numpy(chosen)
 
@@ -155,7 +156,7 @@ def paired_batches(
 
 
 def matching_batches(
-    images: NDArray[np.uint8],
+    stored: Inputs,
     points: NDArray[np.int64],
     labels: NDArray[np.int64],
     plan: LocalPlan,
@@ -168,8 +169,8 @@ def matching_batches(
 
     Parameters
     ----------
-    images : uint8 ``(N, h, w, c)``.
-    points : ``(n,)``, rows of ``images``.
+    stored : the data, images or vectors.
+    points : ``(n,)``, rows of ``stored``.
     labels : ``(n,)``, targets of the batches; -1 for unlabeled points.
     unlabeled_size : number of unlabeled points per batch, at most all; 0 spreads them evenly over
         the epoch's labeled batches or, without these, takes ``plan.batch_size``.
@@ -185,7 +186,7 @@ def matching_batches(
             known = [labeled] * len(unknown)
         for seen, unseen in zip(known, unknown, strict=True):
             chosen = np.concatenate([labeled[seen], others[unseen]])
-            inputs = to_input(gather(images, points[chosen]))
+            inputs = to_input(gather(stored, points[chosen]))
             if len(seen):
                 inputs[: len(seen)] = augment_batch(inputs[: len(seen)], plan.augment, rng)
             yield inputs, torch.from_numpy(labels[chosen])
@@ -221,8 +222,8 @@ def _endless(
 
 
 def evaluation_batches(
-    images: NDArray[np.uint8], points: NDArray[np.int64], batch_size: int = 512
+    stored: Inputs, points: NDArray[np.int64], batch_size: int = 512
 ) -> Iterator[Tensor]:
     """All ``points`` in order, as inputs."""
     for start in range(0, len(points), batch_size):
-        yield to_input(gather(images, points[start : start + batch_size]))
+        yield to_input(gather(stored, points[start : start + batch_size]))

@@ -6,14 +6,14 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from fedul_flwr.data.types import Floats
+from fedul_flwr.data.types import Floats, InputShape
 from fedul_flwr.learning.network import Network
 from fedul_flwr.learning.plan import LocalPlan
 
 
-def noise_image(image_shape: tuple[int, int, int], rng: np.random.Generator) -> Tensor:
-    """One image of standard normal noise, ``(1, c, h, w)``, for ``image_shape`` ``(h, w, c)``."""
-    height, width, channels = image_shape
+def noise_image(input_shape: InputShape, rng: np.random.Generator) -> Tensor:
+    """One image of standard normal noise, ``(1, c, h, w)``, for ``input_shape`` ``(h, w, c)``."""
+    height, width, channels = input_shape
     return torch.from_numpy(rng.standard_normal((1, channels, height, width))).float()
 
 

@@ -10,6 +10,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from fedul_flwr.data.types import Inputs
 from fedul_flwr.errors import UserError
 from fedul_flwr.learning.batches import gather, to_input
 from fedul_flwr.learning.local import predict_logits
@@ -46,11 +47,11 @@ def inputs_of(layer: nn.Module) -> Iterator[list[Tensor]]:
 
 def features_and_logits(
     model: nn.Module,
-    images: NDArray[np.uint8],
+    stored: Inputs,
     points: NDArray[np.int64],
     plan: LocalPlan | None = None,
 ) -> tuple[NDArray[np.float32], Tensor]:
-    """Features ``(n, d)`` and outputs ``(n, K)`` of rows ``points`` of ``images``, in one pass.
+    """Features ``(n, d)`` and outputs ``(n, K)`` of rows ``points`` of ``stored``, in one pass.
 
     The model is in evaluation mode, as in :func:`fedul_flwr.learning.local.predict_logits`.
 
@@ -64,22 +65,22 @@ def features_and_logits(
         empty = np.zeros((0, layer.in_features), dtype=np.float32)
         return empty, torch.zeros(0, layer.out_features)
     with inputs_of(layer) as batches:
-        logits = predict_logits(model, images, points, plan)
+        logits = predict_logits(model, stored, points, plan)
     return torch.cat(batches).float().cpu().numpy(), logits
 
 
 def extract_features(
     model: nn.Module,
-    images: NDArray[np.uint8],
+    stored: Inputs,
     points: NDArray[np.int64],
     plan: LocalPlan | None = None,
 ) -> NDArray[np.float32]:
-    """Features ``(n, d)`` of rows ``points`` of ``images``: see :func:`features_and_logits`."""
-    return features_and_logits(model, images, points, plan)[0]
+    """Features ``(n, d)`` of rows ``points`` of ``stored``: see :func:`features_and_logits`."""
+    return features_and_logits(model, stored, points, plan)[0]
 
 
-def pixel_features(images: NDArray[np.uint8], points: NDArray[np.int64]) -> NDArray[np.float32]:
-    """Pixels of rows ``points`` of ``images`` ``(N, h, w, c)``: ``(n, h·w·c)`` in [-1, 1]."""
-    inputs = to_input(gather(images, points))
+def pixel_features(stored: Inputs, points: NDArray[np.int64]) -> NDArray[np.float32]:
+    """Pixels of rows ``points`` of ``stored`` ``(N, h, w, c)``: ``(n, h·w·c)`` in [-1, 1]."""
+    inputs = to_input(gather(stored, points))
     pixels: NDArray[np.float32] = inputs.permute(0, 2, 3, 1).flatten(1).numpy()
     return pixels

@@ -10,6 +10,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from fedul_flwr.data.types import Inputs
 from fedul_flwr.errors import UserError
 from fedul_flwr.learning.batches import Batches, evaluation_batches
 from fedul_flwr.learning.corrections import anchor_of, correct_gradients
@@ -151,11 +152,11 @@ def build_optimizer(weights: Sequence[nn.Parameter], plan: LocalPlan) -> LocalOp
 
 def predict_logits(
     model: nn.Module,
-    images: NDArray[np.uint8],
+    stored: Inputs,
     points: NDArray[np.int64],
     plan: LocalPlan | None = None,
 ) -> Tensor:
-    """Outputs of ``model`` in evaluation mode on rows ``points`` of ``images``: ``(n, K)``."""
+    """Outputs of ``model`` in evaluation mode on rows ``points`` of ``stored``: ``(n, K)``."""
     plan = plan or LocalPlan()
     # Not in inference mode: weights moved within it could not be trained afterwards.
     place(model, plan.device, plan.precision)
@@ -163,7 +164,7 @@ def predict_logits(
     network = Network(model, plan.device, plan.precision)
     with torch.inference_mode():
         return torch.cat(
-            [network(network.place(inputs)).cpu() for inputs in evaluation_batches(images, points)]
+            [network(network.place(inputs)).cpu() for inputs in evaluation_batches(stored, points)]
         )
 
 

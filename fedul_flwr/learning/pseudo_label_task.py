@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from fedul_flwr.config.semi import PropagatedLabelSettings, PseudoLabelSettings, StageSettings
-from fedul_flwr.data.types import UNLABELED, Bools, Bytes, Floats, Ints, Propagated
+from fedul_flwr.data.types import UNLABELED, Bools, Floats, Inputs, Ints, Propagated
 from fedul_flwr.learning.batches import paired_batches
 from fedul_flwr.learning.network import Network
 from fedul_flwr.learning.plan import LocalPlan
@@ -50,14 +50,14 @@ class WeightedPoints:
 
     Attributes
     ----------
-    images : uint8 ``(N, h, w, c)``.
-    points : int64 ``(n,)``, rows of ``images``.
+    inputs : the data, images or vectors.
+    points : int64 ``(n,)``, rows of ``inputs``.
     classes : int64 ``(n,)``, given labels, then pseudo labels.
     weights : float64 ``(n,)``, weights in the loss.
     num_labeled : number of points with given labels.
     """
 
-    images: Bytes
+    inputs: Inputs
     points: Ints
     classes: Ints
     weights: Floats
@@ -65,7 +65,7 @@ class WeightedPoints:
 
 
 def weighted_points(
-    images: Bytes,
+    inputs: Inputs,
     labeled: Ints,
     labels: Ints,
     unlabeled: Ints,
@@ -77,9 +77,9 @@ def weighted_points(
 
     Parameters
     ----------
-    images : uint8 ``(N, h, w, c)``.
-    labeled, labels : ``(l,)``, rows of ``images`` with given labels, and these.
-    unlabeled : ``(u,)``, rows of ``images`` that ``found`` is about.
+    inputs : the data, images or vectors.
+    labeled, labels : ``(l,)``, rows of ``inputs`` with given labels, and these.
+    unlabeled : ``(u,)``, rows of ``inputs`` that ``found`` is about.
     num_classes : K.
     """
     usable = _usable(found, settings)
@@ -94,7 +94,7 @@ def weighted_points(
     else:
         weights = np.ones(len(classes))
     points = np.concatenate([labeled, unlabeled[usable]])
-    return WeightedPoints(images, points, classes, weights, len(labeled))
+    return WeightedPoints(inputs, points, classes, weights, len(labeled))
 
 
 def pseudo_label_task(data: WeightedPoints, settings: StageSettings, plan: LocalPlan) -> LocalTask:
@@ -114,7 +114,7 @@ def pseudo_label_task(data: WeightedPoints, settings: StageSettings, plan: Local
         logits = network(inputs)
         return weighted_cross_entropy(logits, classes[at].to(device), weights[at].to(device))
 
-    batches = paired_batches(data.images, data.points, data.num_labeled, plan)
+    batches = paired_batches(data.inputs, data.points, data.num_labeled, plan)
     return LocalTask(len(data.points), batches, objective)
 
 

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 from torch import nn
 
+from fedul_flwr.data.types import InputShape
 from fedul_flwr.models.parts import UnitRange, scale_variance
 from fedul_flwr.models.sizes import require_size
 
 
-def alexnet_like(image_shape: tuple[int, int, int], num_classes: int) -> nn.Module:
+def alexnet_like(input_shape: InputShape, num_classes: int) -> nn.Module:
     """Convolutions of 4 x 4, 3 x 3 and 2 x 2, and three linear layers, 6.5 M weights at 32 x 32.
 
     Weights are drawn by variance scaling, as for `resnet9`. Layers have biases, initially 0, and no
     dropout; the paper mentions neither.
     """
-    require_size("alexnet-like", image_shape, 19)
-    height, width, channels = image_shape
+    require_size("alexnet-like", input_shape, 19)
+    height, width, channels = input_shape
     features = 256 * _left(height) * _left(width)
     return scale_variance(
         nn.Sequential(

@@ -6,6 +6,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch.nn.utils.parametrizations import weight_norm
 
+from fedul_flwr.data.types import InputShape
 from fedul_flwr.models.sizes import require_size
 
 
@@ -17,36 +18,36 @@ class UnitLength(nn.Module):
         return functional.normalize(features, dim=1)
 
 
-def cnn13(image_shape: tuple[int, int, int], num_classes: int) -> nn.Module:
+def cnn13(input_shape: InputShape, num_classes: int) -> nn.Module:
     """Nine convolutions, 128 features of unit length and a linear layer, 3.1 M weights.
 
     Convolutions and the linear layer are weight-normalized; a convolution is followed by batch norm
     and LeakyReLU 0.1.
     """
-    return _cnn13("cnn13", image_shape, num_classes, width=128, unit_length=True)
+    return _cnn13("cnn13", input_shape, num_classes, width=128, unit_length=True)
 
 
-def cnn13_plain(image_shape: tuple[int, int, int], num_classes: int) -> nn.Module:
+def cnn13_plain(input_shape: InputShape, num_classes: int) -> nn.Module:
     """The same without scaling features to unit length (FedSiam)."""
-    return _cnn13("cnn13-plain", image_shape, num_classes, width=128, unit_length=False)
+    return _cnn13("cnn13-plain", input_shape, num_classes, width=128, unit_length=False)
 
 
-def cnn13_quarter(image_shape: tuple[int, int, int], num_classes: int) -> nn.Module:
+def cnn13_quarter(input_shape: InputShape, num_classes: int) -> nn.Module:
     """`cnn13` at a quarter of the width: 32 features, 0.2 M weights, for experiments on a CPU."""
-    return _cnn13("cnn13-quarter", image_shape, num_classes, width=32, unit_length=True)
+    return _cnn13("cnn13-quarter", input_shape, num_classes, width=32, unit_length=True)
 
 
 def _cnn13(
     name: str,
-    image_shape: tuple[int, int, int],
+    input_shape: InputShape,
     num_classes: int,
     *,
     width: int,
     unit_length: bool,
 ) -> nn.Module:
-    require_size(name, image_shape, 12)  # the convolution without padding needs 3 x 3 pixels
+    require_size(name, input_shape, 12)  # the convolution without padding needs 3 x 3 pixels
     return nn.Sequential(
-        *_convolution(image_shape[2], width, 3, padding=1),
+        *_convolution(input_shape[2], width, 3, padding=1),
         *_convolution(width, width, 3, padding=1),
         *_convolution(width, width, 3, padding=1),
         nn.MaxPool2d(2),

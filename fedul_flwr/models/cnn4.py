@@ -4,17 +4,18 @@ from __future__ import annotations
 
 from torch import nn
 
+from fedul_flwr.data.types import InputShape
 from fedul_flwr.models.sizes import require_size
 
 
-def cnn4(image_shape: tuple[int, int, int], num_classes: int) -> nn.Module:
+def cnn4(input_shape: InputShape, num_classes: int) -> nn.Module:
     """Four 3 x 3 convolutions and two linear layers, no batch norm: 890 k weights at 32 x 32 x 3.
 
     They have 32, 32, 64 and 64 filters and 512 units; these sizes are our choice. Convolutions are
     not padded: 32 pixels on a side become 14 after the first pooling and 5 after the second.
     """
-    require_size("cnn4", image_shape, 16)
-    height, width, channels = image_shape
+    require_size("cnn4", input_shape, 16)
+    height, width, channels = input_shape
     features = 64 * _left(height) * _left(width)
     return nn.Sequential(
         nn.Conv2d(channels, 32, 3),

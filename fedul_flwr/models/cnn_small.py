@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from torch import nn
 
+from fedul_flwr.data.types import InputShape
 from fedul_flwr.models.sizes import require_size
 
 
-def cnn_small(image_shape: tuple[int, int, int], num_classes: int) -> nn.Module:
+def cnn_small(input_shape: InputShape, num_classes: int) -> nn.Module:
     """Two 3 x 3 convolutions and two linear layers, no batch norm: 85 k weights at 8 x 8."""
-    require_size("cnn-small", image_shape, 4)
-    height, width, channels = image_shape
+    require_size("cnn-small", input_shape, 4)
+    height, width, channels = input_shape
     return nn.Sequential(
         nn.Conv2d(channels, 32, 3, padding=1),
         nn.ReLU(inplace=True),

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from torch import nn
 
+from fedul_flwr.data.types import InputShape
 from fedul_flwr.models.sizes import require_size
 
 
-def lenet(image_shape: tuple[int, int, int], num_classes: int) -> nn.Module:
+def lenet(input_shape: InputShape, num_classes: int) -> nn.Module:
     """Two 5 x 5 convolutions of 6 and 16 filters and three linear layers of 120, 84 and K."""
-    require_size("lenet", image_shape, 12)
-    height, width, channels = image_shape
+    require_size("lenet", input_shape, 12)
+    height, width, channels = input_shape
     features = 16 * ((height // 2 - 4) // 2) * ((width // 2 - 4) // 2)
     return nn.Sequential(
         nn.Conv2d(channels, 6, 5, padding=2),

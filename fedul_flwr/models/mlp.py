@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from torch import nn
 
+from fedul_flwr.data.types import InputShape
 
-def mlp(image_shape: tuple[int, int, int], num_classes: int) -> nn.Module:
+
+def mlp(input_shape: InputShape, num_classes: int) -> nn.Module:
     """Two hidden layers of 128 units."""
-    height, width, channels = image_shape
+    height, width, channels = input_shape
     return nn.Sequential(
         nn.Flatten(),
         nn.Linear(height * width * channels, 128),

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from torch import nn
 
+from fedul_flwr.data.types import InputShape
 
-def mlp_linear(image_shape: tuple[int, int, int], num_classes: int) -> nn.Module:
+
+def mlp_linear(input_shape: InputShape, num_classes: int) -> nn.Module:
     """A linear layer to 128 features, the embedding, and one to the classes.
 
     It can represent no more than one linear layer. The paper does not give the width of the
     embedding; 128 is our choice.
     """
-    height, width, channels = image_shape
+    height, width, channels = input_shape
     return nn.Sequential(
         nn.Flatten(),
         nn.Linear(height * width * channels, 128),

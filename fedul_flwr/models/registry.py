@@ -10,6 +10,7 @@ from torch import nn
 
 from fedul_flwr.config.base import nearest, shown
 from fedul_flwr.config.references import load_reference, own_code
+from fedul_flwr.data.types import InputShape
 from fedul_flwr.errors import UserError
 from fedul_flwr.models.alexnet_like import alexnet_like
 from fedul_flwr.models.cnn4 import cnn4
@@ -24,8 +25,7 @@ from fedul_flwr.models.resnet18 import resnet18, resnet18_small
 from fedul_flwr.models.torchvision_model import PREFIX, TorchvisionModel
 from fedul_flwr.models.two_heads import SUFFIX, TwoHeads
 
-ImageShape = tuple[int, int, int]
-Builder = Callable[[ImageShape, int], nn.Module]
+Builder = Callable[[InputShape, int], nn.Module]
 
 MODELS: dict[str, Builder] = {
     "alexnet-like": alexnet_like,
@@ -47,15 +47,15 @@ MODELS: dict[str, Builder] = {
 """Built-in architectures; each maps ``(n, channels, height, width)`` to ``(n, K)`` logits."""
 
 
-def build_model(name: str, image_shape: ImageShape, num_classes: int, seed: int = 0) -> nn.Module:
+def build_model(name: str, input_shape: InputShape, num_classes: int, seed: int = 0) -> nn.Module:
     """Build model ``name`` with weights drawn from ``seed``.
 
     Parameters
     ----------
     name : a key of :data:`MODELS`, ``torchvision:NAME``, or ``package.module:function`` of a
-        function that takes ``(image_shape, num_classes)`` and returns a module; with ``+head``
+        function that takes ``(input_shape, num_classes)`` and returns a module; with ``+head``
         behind it the model gets a second head (:class:`~fedul_flwr.models.two_heads.TwoHeads`).
-    image_shape : ``(height, width, channels)``.
+    input_shape : ``(height, width, channels)``.
     num_classes : K.
 
     Raises
@@ -69,9 +69,9 @@ def build_model(name: str, image_shape: ImageShape, num_classes: int, seed: int 
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         if _is_own(plain):
-            model = _try_own(plain, builder, image_shape, num_classes)
+            model = _try_own(plain, builder, input_shape, num_classes)
         else:
-            model = builder(image_shape, num_classes)
+            model = builder(input_shape, num_classes)
         return model if plain == name else TwoHeads(model, num_classes)
 
 
@@ -84,12 +84,12 @@ def _is_own(name: str) -> bool:
     return ":" in name and not name.startswith(PREFIX)
 
 
-def _try_own(name: str, builder: Builder, image_shape: ImageShape, num_classes: int) -> nn.Module:
+def _try_own(name: str, builder: Builder, input_shape: InputShape, num_classes: int) -> nn.Module:
     """A user's own model, which has labeled a black image."""
-    height, width, channels = image_shape
+    height, width, channels = input_shape
     what = f"Setting model = {name!r}"
     with own_code(what):
-        model = builder(image_shape, num_classes)
+        model = builder(input_shape, num_classes)
         if not isinstance(model, nn.Module):
             raise UserError(f"{what} returned no torch.nn.Module.")
         if not any(True for _ in model.parameters()):

@@ -4,21 +4,23 @@ from __future__ import annotations
 
 from torch import nn
 
+from fedul_flwr.data.types import InputShape
 
-def resnet18(image_shape: tuple[int, int, int], num_classes: int) -> nn.Module:
+
+def resnet18(input_shape: InputShape, num_classes: int) -> nn.Module:
     """torchvision's ResNet-18 (7 x 7 stem, stride 4 in all before the first block)."""
     import torchvision  # 160 MB and a second, needed only for this model
 
-    channels = image_shape[2]
+    channels = input_shape[2]
     model: nn.Module = torchvision.models.resnet18(weights=None, num_classes=num_classes)
     if channels != 3:
         model.conv1 = nn.Conv2d(channels, 64, 7, stride=2, padding=3, bias=False)
     return model
 
 
-def resnet18_small(image_shape: tuple[int, int, int], num_classes: int) -> nn.Module:
+def resnet18_small(input_shape: InputShape, num_classes: int) -> nn.Module:
     """ResNet-18 with a 3 x 3 stem of stride 1 and no first pooling, for images of about 32 x 32."""
-    model = resnet18(image_shape, num_classes)
-    model.conv1 = nn.Conv2d(image_shape[2], 64, 3, padding=1, bias=False)
+    model = resnet18(input_shape, num_classes)
+    model.conv1 = nn.Conv2d(input_shape[2], 64, 3, padding=1, bias=False)
     model.maxpool = nn.Identity()
     return model

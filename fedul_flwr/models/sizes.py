@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from fedul_flwr.data.types import InputShape
 from fedul_flwr.errors import UserError
 
 
-def require_size(name: str, image_shape: tuple[int, int, int], least: int) -> None:
+def require_size(name: str, input_shape: InputShape, least: int) -> None:
     """Refuse images smaller than ``least`` pixels on a side."""
-    height, width, _ = image_shape
+    height, width, _ = input_shape
     if min(height, width) < least:
         raise UserError(
             f"Model {name!r} needs images of at least {least} x {least} pixels, "

@@ -7,6 +7,7 @@ import difflib
 import torch
 from torch import Tensor, nn
 
+from fedul_flwr.data.types import InputShape
 from fedul_flwr.errors import UserError
 
 PREFIX = "torchvision:"
@@ -23,7 +24,7 @@ class TorchvisionModel(nn.Module):
     Parameters
     ----------
     name : torchvision's name, such as ``resnet18``.
-    image_shape : ``(height, width, channels)``.
+    input_shape : ``(height, width, channels)``.
     num_classes : K.
 
     Raises
@@ -35,7 +36,7 @@ class TorchvisionModel(nn.Module):
     scale: Tensor
     offset: Tensor
 
-    def __init__(self, name: str, image_shape: tuple[int, int, int], num_classes: int) -> None:
+    def __init__(self, name: str, input_shape: InputShape, num_classes: int) -> None:
         super().__init__()
         _check_name(name)
         from torchvision import models  # 160 MB and a second, needed only for these models
@@ -48,7 +49,7 @@ class TorchvisionModel(nn.Module):
         self.register_buffer("scale", 0.5 / deviation[:, None, None], persistent=False)
         offset = (0.5 - mean) / deviation
         self.register_buffer("offset", offset[:, None, None], persistent=False)
-        self._try_on(image_shape)
+        self._try_on(input_shape)
 
     def forward(self, inputs: Tensor) -> Tensor:
         """Logits ``(n, K)`` of ``(n, 1 or 3, h, w)`` in [-1, 1]."""
@@ -59,9 +60,9 @@ class TorchvisionModel(nn.Module):
         """``inputs`` in the form for torchvision's model: ``(n, 3, h, w)``."""
         return inputs * self.scale + self.offset  # also expands one channel to three
 
-    def _try_on(self, image_shape: tuple[int, int, int]) -> None:
+    def _try_on(self, input_shape: InputShape) -> None:
         """Check the image size by applying the model to a black image."""
-        height, width, channels = image_shape
+        height, width, channels = input_shape
         what = f"images of {height} x {width} pixels with {channels} channels"
         self.eval()
         try:

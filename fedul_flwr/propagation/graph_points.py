@@ -39,7 +39,7 @@ class GraphPoints:
 
     @property
     def rows(self) -> Ints:
-        """``(n,)``, their rows of ``examples.images``."""
+        """``(n,)``, their rows of ``examples.inputs``."""
         return self.examples.points[self.positions]
 
     def of_unlabeled(self, found: Propagated) -> Propagated:

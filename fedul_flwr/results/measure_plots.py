@@ -88,14 +88,14 @@ def confusion_figure(
         bar.set_label("percent of a class's points", fontsize=9)
         bar.outline.set_visible(False)  # type: ignore[operator]
     _name_classes(axes, names, missing=columns > rows)
-    axes.set_xlabel("named" + ("" if rows <= _MOST_NUMBERS else ", class"))
+    axes.set_xlabel("named" + ("" if totals.all() else " (a gray row: no points of that class)"))
     axes.set_ylabel("true class")
     set_title(figure, "Confusion matrix (%)", label)
     return figure
 
 
 def _write_numbers(axes: Axes, shares: Any) -> None:
-    size = float(np.clip(110 / len(shares), 5.5, 10))
+    size = float(np.clip(140 / len(shares), 7, 10))
     for (row, column), share in np.ndenumerate(shares):
         if np.isnan(share) or share == 0:
             continue

@@ -24,6 +24,7 @@ from fedul_flwr.data.csv_cells import write_cell
 from fedul_flwr.data.decode import Survey, join_blocks
 from fedul_flwr.data.local_data import open_images
 from fedul_flwr.data.safe_files import write_atomically
+from fedul_flwr.data.types import InputShape
 from fedul_flwr.errors import UserError
 from fedul_flwr.learning.batches import to_input
 from fedul_flwr.learning.class_priors import estimate_prior, reweigh
@@ -43,13 +44,13 @@ class Predictor:
     Attributes
     ----------
     model : the module, in evaluation mode; maps ``(n, channels, height, width)`` to logits.
-    image_shape : ``(height, width, channels)`` of the training images.
+    input_shape : ``(height, width, channels)`` of the training images.
     class_names : K names; label ``k`` is ``class_names[k]``.
     priors : ``(K,)``, class priors that it was trained for; ``None`` if unknown.
     """
 
     model: nn.Module
-    image_shape: tuple[int, int, int]
+    input_shape: InputShape
     class_names: tuple[str, ...]
     priors: NDArray[np.float64] | None = None
 
@@ -117,9 +118,9 @@ class Predictor:
     def _softmax(self, images: NDArray[np.uint8], batch_size: int) -> NDArray[np.float64]:
         if batch_size < 1:
             raise UserError(f"The batch size must be at least 1, not {batch_size}.")
-        if images.dtype != np.uint8 or images.shape[1:] != self.image_shape:
+        if images.dtype != np.uint8 or images.shape[1:] != self.input_shape:
             raise UserError(
-                f"The model takes uint8 images (n, {_comma(self.image_shape)}), "
+                f"The model takes uint8 images (n, {_comma(self.input_shape)}), "
                 f"not {images.dtype} ({_comma(images.shape)})."
             )
         device = next((weight.device for weight in self.model.parameters()), torch.device("cpu"))
@@ -160,18 +161,18 @@ def load_model(model_dir: str | Path, *, trust_modules: bool = False) -> Predict
     settings, data = read_config(directory)
     if not weights.is_file():
         raise UserError(f"{directory} holds no {MODEL_FILE}: the run has not saved a model yet.")
-    image_shape, class_names = _describe(directory / "config.json", data)
+    input_shape, class_names = _describe(directory / "config.json", data)
     name = saved_model(directory, settings)
     if not trust_modules:
         refuse_strange_modules(directory, {"model": name}, "use --trust-modules")
-    model = build_model(name, image_shape, len(class_names))
+    model = build_model(name, input_shape, len(class_names))
     _load_weights(model, weights, name)
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     # An unfinished run only has the values from its start.
     known = (read_summary(directory) or data).get("test_prior")
     return Predictor(
         model.to(device).eval(),
-        image_shape,
+        input_shape,
         class_names,
         None if known is None else _trained_for(directory, known, len(class_names)),
     )
@@ -220,9 +221,9 @@ def predict(
     predictor = load_model(model_dir, trust_modules=trust_modules)
     wanted = _parse_priors(priors, predictor)
     names, pictures = open_images(input_path)
-    for note in _differences(pictures.survey(), predictor.image_shape):
+    for note in _differences(pictures.survey(), predictor.input_shape):
         print(f"Note: {note}", file=sys.stderr)
-    images = join_blocks(pictures, predictor.image_shape)
+    images = join_blocks(pictures, predictor.input_shape)
     probabilities = predictor.predict_proba(images, batch_size, wanted)
     if priors == ESTIMATE:
         found = predictor.estimate_priors(probabilities)
@@ -233,7 +234,7 @@ def predict(
     return output
 
 
-def _differences(survey: Survey, shape: tuple[int, int, int]) -> Iterator[str]:
+def _differences(survey: Survey, shape: InputShape) -> Iterator[str]:
     """Sentences about images of another form than the model was trained on."""
     height, width, channels = shape
     others = [size for size in survey.sizes if size != (height, width)]
@@ -287,10 +288,10 @@ def _trained_for(directory: Path, values: Any, num_classes: int) -> NDArray[np.f
 
 
 def _describe(path: Path, data: dict[str, Any]) -> tuple[tuple[int, int, int], tuple[str, ...]]:
-    shape, count, names = (data.get(key) for key in ("image_shape", "num_classes", "class_names"))
+    shape, count, names = (data.get(key) for key in ("input_shape", "num_classes", "class_names"))
     sizes = shape if isinstance(shape, list) else []
     if len(sizes) != 3 or not all(isinstance(size, int) and size > 0 for size in sizes):
-        raise UserError(f'{path}: "image_shape" must be [height, width, channels], not {shape!r}.')
+        raise UserError(f'{path}: "input_shape" must be [height, width, channels], not {shape!r}.')
     if not isinstance(count, int) or count < 1:
         raise UserError(f'{path}: "num_classes" must be a number of classes, not {count!r}.')
     if not isinstance(names, list) or len(names) != count:

@@ -66,7 +66,7 @@ class Run:
     ----------
     directory : directory of the run.
     settings : flat settings by their kebab-case names.
-    data : ``image_shape``, ``num_classes`` and ``class_names``.
+    data : ``input_shape``, ``num_classes`` and ``class_names``.
     metrics : one dict per round, in the order of the rounds, every round once.
     summary : the outcome; None while the run is unfinished.
     federation : the clients; None if they were not recorded.
@@ -163,7 +163,9 @@ def read_config(directory: Path) -> tuple[dict[str, Any], dict[str, Any]]:
     settings, data = config.get("settings"), config.get("data")
     if not isinstance(settings, dict) or not isinstance(data, dict):
         raise UserError(f'{path} needs the objects "settings" and "data".')
-    return current_names(settings), data
+    if "image_shape" in data:  # its name in the version before
+        data = {**data, "input_shape": data["image_shape"]}
+    return current_names(settings, stored=True), data
 
 
 def saved_model(directory: Path, settings: Mapping[str, Any]) -> str:

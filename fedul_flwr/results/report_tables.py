@@ -147,7 +147,7 @@ def _setting(
 def tables_of(run: Run) -> dict[str, Any]:
     """Tables of one run, below the common figures."""
     clients = run.federation.clients if run.federation is not None else ()
-    shape, names = run.data.get("image_shape"), run.data.get("class_names")
+    shape, names = run.data.get("input_shape"), run.data.get("class_names")
     return {
         "shape": " × ".join(map(str, shape)) if isinstance(shape, list) else "",
         "test_prior": _test_prior(run),

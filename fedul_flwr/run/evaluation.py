@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from torch.nn import functional
 
 from fedul_flwr.config.run_config import RunConfig
-from fedul_flwr.data.types import UNLABELED, Floats, ImageArrays, Ints, LabeledPoints, Source
+from fedul_flwr.data.types import UNLABELED, Floats, Ints, LabeledPoints, PointArrays, Source
 from fedul_flwr.learning.local import load_arrays, predict_logits
 from fedul_flwr.learning.local_plan import local_plan
 from fedul_flwr.models import build_model
@@ -49,7 +49,7 @@ class Evaluator:
     ----------
     settings : the run's settings.
     source : the server's data; unlabeled test points do not count in errors.
-    validation : rows of its training images set aside for validation.
+    validation : rows of its training points set aside for validation.
     labeled : labeled training points, if their error is to be measured too.
     """
 
@@ -60,7 +60,7 @@ class Evaluator:
         validation: Ints,
         labeled: LabeledPoints | None = None,
     ) -> None:
-        self._model = build_model(settings.model, source.image_shape, source.num_classes)
+        self._model = build_model(settings.model, source.input_shape, source.num_classes)
         self._plan = local_plan(settings)
         self.test = _test_points(settings, source)
         self.validation = _points(source.train, validation)
@@ -91,16 +91,16 @@ class Evaluator:
         data: LabeledPoints,
         points: Ints | None = None,
     ) -> Floats:
-        """Outputs ``(n, K)`` of a model on ``data``, or on other ``points`` of its images."""
+        """Outputs ``(n, K)`` of a model on ``data``, or on other ``points`` of its inputs."""
         load_arrays(self._model, arrays)
         rows = data.points if points is None else points
-        logits = predict_logits(self._model, data.images, rows, self._plan)
+        logits = predict_logits(self._model, data.inputs, rows, self._plan)
         return np.asarray(logits.double().numpy())
 
     def _measured(self, data: LabeledPoints) -> Measured:
         if len(data.points) == 0:
             return Measured()
-        logits = predict_logits(self._model, data.images, data.points, self._plan).double()
+        logits = predict_logits(self._model, data.inputs, data.points, self._plan).double()
         loss = float(functional.cross_entropy(logits, torch.from_numpy(data.labels)))
         guess = logits.argmax(dim=1).numpy()
         accuracy = balanced_accuracy(confusion(data.labels, guess, logits.shape[1]))
@@ -108,15 +108,15 @@ class Evaluator:
         return Measured(float(100 * np.mean(guess != data.labels)), 100 - accuracy, loss)
 
 
-def _points(data: ImageArrays, rows: Ints) -> LabeledPoints:
-    return LabeledPoints(data.images, rows, np.asarray(data.labels)[rows])
+def _points(data: PointArrays, rows: Ints) -> LabeledPoints:
+    return LabeledPoints(data.inputs, rows, np.asarray(data.labels)[rows])
 
 
 def _test_points(settings: RunConfig, source: Source) -> LabeledPoints:
     """Test points with a known label; none if the run must not measure test errors."""
     if not settings.measure_test_error:
         none = np.empty(0, dtype=np.int64)
-        return LabeledPoints(source.test.images, none, none)
+        return LabeledPoints(source.test.inputs, none, none)
     known = np.flatnonzero(np.asarray(source.test.labels) != UNLABELED)
     return _points(source.test, known.astype(np.int64))
 

@@ -21,7 +21,7 @@ from fedul_flwr.run.evaluation import Evaluator
 
 BEST, LAST, UNSCALED, REWEIGHED = "best", "last", "unscaled", "reweighed"
 """Predictions that are measured: those of the best round's model and of the last round's; and of
-the best one before temperature scaling, and re-weighed for the class priors of the test images."""
+the best one before temperature scaling, and re-weighed for the class priors of the test inputs."""
 
 
 class Outcome(NamedTuple):
@@ -63,8 +63,8 @@ def measure_models(recorder: Recorder, trained: Floats | None) -> Outcome:
     if not (to_estimate or to_measure):
         return Outcome(about, {})
 
-    images = np.arange(len(test.images), dtype=np.int64) if to_estimate else test.points
-    logits = evaluator.logits(recorder.directory.load_model(name)[0], test, images)
+    inputs = np.arange(len(test.inputs), dtype=np.int64) if to_estimate else test.points
+    logits = evaluator.logits(recorder.directory.load_model(name)[0], test, inputs)
     posteriors = {BEST: softmax(logits / (temperature or 1), axis=1)}
     if temperature is not None:
         posteriors[UNSCALED] = softmax(logits, axis=1)

@@ -96,7 +96,7 @@ class ServerData:
         if options.dataset:
             place = source_directory(options.dataset, image_size=settings.image_size)
             other = read_source(place)
-            found = DataShape(other.image_shape, other.class_names)
+            found = DataShape(other.input_shape, other.class_names)
             if found != self.shape:
                 raise UserError(
                     f"Setting server.dataset = {options.dataset!r}: it has {_describe(found)}, "
@@ -114,7 +114,7 @@ class ServerData:
         labels = np.asarray(data.labels)
         if options.points:
             rows = _sample(rows, labels[rows], options.points, settings.seed)
-        return LabeledPoints(data.images, rows, labels[rows])
+        return LabeledPoints(data.inputs, rows, labels[rows])
 
     def given(self) -> LabeledPoints | None:
         """The labeled points of all simulated clients, if some of their points are labeled."""
@@ -125,7 +125,7 @@ class ServerData:
         points = np.concatenate([client.points for client in given])
         labels = np.concatenate([client.given for client in given])
         known = labels != UNLABELED
-        return LabeledPoints(self.source.train.images, points[known], labels[known])
+        return LabeledPoints(self.source.train.inputs, points[known], labels[known])
 
     def evaluator(
         self, settings: RunConfig, labeled: LabeledPoints | None = None
@@ -171,7 +171,7 @@ def _counts(labels: Ints, num_classes: int) -> list[int]:
 
 
 def _describe(shape: DataShape) -> str:
-    size = "x".join(map(str, shape.image_shape))
+    size = "x".join(map(str, shape.input_shape))
     return f"images of {size} and classes {', '.join(shape.class_names)}"
 
 
@@ -193,7 +193,7 @@ def open_server_data(settings: RunConfig) -> ServerData:
     else:
         place = source_directory(settings.dataset, image_size=settings.image_size)
         source = read_source(place)
-        data = ServerData(DataShape(source.image_shape, source.class_names), place, source)
+        data = ServerData(DataShape(source.input_shape, source.class_names), place, source)
     if len(data.shape.class_names) < 2:
         raise UserError(
             f"Setting dataset = {settings.dataset!r}: there is one class; two or more are needed."
@@ -203,10 +203,10 @@ def open_server_data(settings: RunConfig) -> ServerData:
 
 
 def named_shape(settings: SharedSettings) -> DataShape:
-    """Input shape and classes from ``class-names`` and ``image-shape``."""
-    height, width, channels = (int(part) for part in settings.image_shape.split("x"))
+    """Input shape and classes from ``class-names`` and ``input-shape``."""
+    shape = tuple(map(int, settings.input_shape.split("x")))
     names = tuple(name.strip() for name in settings.class_names.split(","))
-    return DataShape((height, width, channels), names)
+    return DataShape(shape, names)
 
 
 def refuse_other_classes(settings: RunConfig, shape: DataShape) -> None:

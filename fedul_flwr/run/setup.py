@@ -53,7 +53,7 @@ def open_data(
 def fresh_model(settings: RunConfig, data: ServerData) -> nn.Module:
     """A model with random weights from the seed, times `init-scale`, in the run's precision."""
     shape = data.shape
-    model = build_model(settings.model, shape.image_shape, len(shape.class_names), settings.seed)
+    model = build_model(settings.model, shape.input_shape, len(shape.class_names), settings.seed)
     if settings.init_scale != 1:
         with torch.no_grad():
             for parameter in model.parameters():
@@ -92,7 +92,7 @@ def describe(
         {
             "settings": flat,
             "data": {
-                "image_shape": list(data.shape.image_shape),
+                "input_shape": list(data.shape.input_shape),
                 "num_classes": len(names),
                 "class_names": names,
                 "num_clients": data.num_clients,

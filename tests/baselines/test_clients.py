@@ -44,7 +44,7 @@ def client(settings: Callable[..., RunConfig]) -> Build:
         split = build_split(place, 3, config)
         data = "labels" if kind is SupervisedClient else "unlabeled-sets"
         files = client_files(place, split.directory, data)
-        shape = DataShape(source.image_shape, source.class_names)
+        shape = DataShape(source.input_shape, source.class_names)
         built = kind(
             config, NodeConfig(partition_id=number, num_partitions=3), ClientState(RecordDict())
         )
@@ -216,7 +216,7 @@ def test_the_heldout_loss_is_that_of_the_points_that_were_held_out(client: Build
     sets, held = built.data.sets, built.held_out
     start = weights(3)
     load_arrays(built.model, dict(zip(built.array_names(), start, strict=True)))
-    logits = predict_logits(built.model, sets.images, sets.points).double().numpy()
+    logits = predict_logits(built.model, sets.inputs, sets.points).double().numpy()
 
     def loss(entries: Any) -> float:
         """Mean of −log of (n_m Pi_m · eta)_m over its sum: eq. 9 with a uniform test prior."""
@@ -241,7 +241,7 @@ def test_the_prior_that_the_server_found_is_that_of_the_loss(client: Build) -> N
     pi = np.array([0.19, *[0.09] * 9])
     found, _, _ = built.evaluate(start, {"server-round": 1, "test-prior": pi.tolist()})
     load_arrays(built.model, dict(zip(built.array_names(), start, strict=True)))
-    logits = predict_logits(built.model, sets.images, sets.points[held]).double().numpy()
+    logits = predict_logits(built.model, sets.inputs, sets.points[held]).double().numpy()
     eta = np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True)
     scores = ((eta / pi) @ sets.priors.T) * np.bincount(sets.sets[~held], minlength=10)
     chosen = scores[np.arange(len(scores)), sets.sets[held]] / scores.sum(axis=1)

@@ -55,12 +55,12 @@ def test_it_equals_a_plain_loop(settings: Settings) -> None:
     with np.load(directory / "split.npz") as archive:
         held = np.split(archive["points"], archive["bounds"][1:-1])
         given = np.split(archive["labels"], archive["bounds"][1:-1])
-    model = build_model("mlp", source.image_shape, 10, config.seed).double()
+    model = build_model("mlp", source.input_shape, 10, config.seed).double()
     x = {name: weight.detach().clone() for name, weight in model.named_parameters()}
     teacher, steps = dict(x), 0
 
     def loss(weights: Weights, of_teacher: Weights, client: int, weight: float) -> torch.Tensor:
-        inputs = to_input(torch.from_numpy(source.train.images[held[client]])).double()
+        inputs = to_input(torch.from_numpy(source.train.inputs[held[client]])).double()
         labels = torch.from_numpy(given[client])
         logits = torch.func.functional_call(model, weights, inputs)
         with torch.no_grad():

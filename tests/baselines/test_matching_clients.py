@@ -57,7 +57,7 @@ def client(settings: Settings) -> Callable[..., Any]:
         place, source = source_directory("digits"), load_source("digits")
         split = build_split(place, 3, config)
         files = client_files(place, split.directory, find_method(method).data)
-        shape = DataShape(source.image_shape, source.class_names)
+        shape = DataShape(source.input_shape, source.class_names)
         built = KINDS[method](
             config, NodeConfig(partition_id=number, num_partitions=3), ClientState(RecordDict())
         )
@@ -120,7 +120,7 @@ def owner(settings: Settings, root: Path, method: str, **options: Any) -> Any:
     pixels = np.random.default_rng(0).integers(0, 256, (12, 8, 8), dtype=np.uint8)
     np.savez(folder / "images.npz", images=pixels)
     (folder / "labels.csv").write_text("name,label\n3,b\n0,a\n11,b\n")
-    shown = {"dataset": "none", "class_names": "a,b", "image_shape": "8x8x1"}
+    shown = {"dataset": "none", "class_names": "a,b", "input_shape": "8x8x1"}
     config = settings(**shown, model="mlp", method=method, **options)
     node = NodeConfig(data=str(folder), num_partitions=1)
     built = KINDS[method](config, node, ClientState(RecordDict()))
@@ -229,7 +229,7 @@ def test_batches_have_unlabeled_points_beside(client: Build) -> None:
 def batch(client: MethodClient, count: int = 40) -> tuple[Tensor, Tensor]:
     data = training_points(client)
     # A fresh model is sure of nothing: stronger contrasts make some outputs larger.
-    inputs = 6 * to_input(torch.from_numpy(data.images[data.points[:count]])).double()
+    inputs = 6 * to_input(torch.from_numpy(data.inputs[data.points[:count]])).double()
     return inputs, torch.from_numpy(data.targets[:count])
 
 

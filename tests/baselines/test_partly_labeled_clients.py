@@ -59,7 +59,7 @@ def client(settings: Settings) -> Callable[..., Any]:
         place, source = source_directory("digits"), load_source("digits")
         split = build_split(place, 3, config)
         files = client_files(place, split.directory, "partly-labeled")
-        shape = DataShape(source.image_shape, source.class_names)
+        shape = DataShape(source.input_shape, source.class_names)
         built = kind(
             config, NodeConfig(partition_id=number, num_partitions=3), ClientState(RecordDict())
         )
@@ -106,7 +106,7 @@ def test_weights_of_network_labels_by_hand(client: Build, by_class: bool) -> Non
 
     model = build_model("mlp", (8, 8, 1), 10)
     load_arrays(model, weights())
-    logits = predict_logits(model, own.images, own.points[asked]).double()
+    logits = predict_logits(model, own.inputs, own.points[asked]).double()
     shares = np.exp(logits.numpy()) / np.exp(logits.numpy()).sum(axis=1, keepdims=True)
     confidence = 1 + (shares * np.log(shares)).sum(axis=1) / np.log(10)
     classes = np.concatenate([own.labels[own.labels >= 0], shares.argmax(axis=1)])
@@ -220,7 +220,7 @@ def test_the_loss_of_a_step_weighs_points(client: Build) -> None:
     built = client(PseudoLabelClient, "pseudo-label")
     found, task = weighted_points(built, SECOND), task_of(built, SECOND)
     chosen = np.array([3, 85, 40])
-    inputs = to_input(torch.from_numpy(found.images[found.points[chosen]]))
+    inputs = to_input(torch.from_numpy(found.inputs[found.points[chosen]]))
     network = Network(built.model, torch.device("cpu"), "float32")
     loss = task.objective(network, inputs, torch.from_numpy(chosen))
     shares = network(inputs).detach().softmax(dim=1).numpy()[np.arange(3), found.classes[chosen]]
@@ -242,7 +242,7 @@ def test_perclient_lp_is_label_propagation_of_its_own_points(
     model = build_model("mlp", (8, 8, 1), 10)
     load_arrays(model, weights())
     expected = label_propagation(
-        extract_features(model, own.images, own.points[shown]),
+        extract_features(model, own.inputs, own.points[shown]),
         own.labels[shown],
         num_classes=10,
         k=5,
@@ -278,7 +278,7 @@ def test_confidences_of_perclient_lp_are_over_the_largest_of_all_its_points(
     built = client(LocalLPClient, "local-lp", **options)
     guess, found = built.pseudo_labels(), weighted_points(built, SECOND)
     graph = GraphPoints.of_training(built.data.examples, 10)
-    features = extract_features(built.model, built.data.examples.images, graph.rows)
+    features = extract_features(built.model, built.data.examples.inputs, graph.rows)
     scores = graph.own_scores(features, built.settings[PropagationSettings])
     shares = scores / scores.sum(axis=1, keepdims=True)
     logs = np.log(shares, out=np.zeros_like(shares), where=shares > 0)
@@ -344,7 +344,7 @@ def test_fedsem_labels_once_by_the_first_stages_model(settings: Settings) -> Non
     )
     model = build_model("mlp", (8, 8, 1), 10)
     load_arrays(model, last_model(first))
-    images = load_source("digits").train.images
+    images = load_source("digits").train.inputs
     for number in range(2):
         folder = runs[4] / "clients" / str(number)
         assert [file.name for file in folder.glob(f"{LABEL}-*")] == [f"{LABEL}-2.safetensors"]

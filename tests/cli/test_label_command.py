@@ -34,7 +34,7 @@ def label(*arguments: str) -> Any:
 def write_model(directory: Path, **settings: Any) -> Path:
     """A run as far as --model looks at it."""
     directory.mkdir()
-    saved = {"model": "mlp", "image-size": 0, "image-shape": "", "class-names": "", **settings}
+    saved = {"model": "mlp", "image-size": 0, "input-shape": "", "class-names": "", **settings}
     (directory / "config.json").write_text(json.dumps({"settings": saved, "data": {}}))
     (directory / "model.safetensors").touch()
     return directory
@@ -102,7 +102,7 @@ def test_refused_in_one_sentence(arguments: list[str], words: str, here: Path) -
 
 
 def test_what_a_model_implies(tmp_path: Path) -> None:
-    run = write_model(tmp_path / "run", **{"image-size": 16, "image-shape": "16x16x1"})
+    run = write_model(tmp_path / "run", **{"image-size": 16, "input-shape": "16x16x1"})
     found = with_model(METHOD, run)
     assert found == {
         **METHOD,
@@ -112,7 +112,7 @@ def test_what_a_model_implies(tmp_path: Path) -> None:
         "xclp-predict.features": "model",
     }
     without_data = with_model({**METHOD, "dataset": "none"}, run)
-    assert without_data["image-shape"] == "16x16x1"
+    assert without_data["input-shape"] == "16x16x1"
     assert "image-size" not in without_data
     same = {**METHOD, "start-from": str(run), "model": "mlp", "image-size": 16}
     assert with_model(same, run) == found

@@ -51,7 +51,7 @@ class Device:
         self.config, self.state = config, RecordDict()
         self.node = NodeConfig.parse({"partition-id": 0, "num-partitions": 2, **node})
         source = load_source("digits")
-        shape = DataShape(source.image_shape, source.class_names)
+        shape = DataShape(source.input_shape, source.class_names)
         self.answer = self.client().on_phase("setup", setup_content(config, shape, files))
 
     def client(self) -> FedMatchClient:

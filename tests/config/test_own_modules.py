@@ -25,8 +25,8 @@ from fedul_flwr.models import build_model
 
 Path(__file__).with_suffix(".ran").touch()
 
-def build(image_shape, num_classes):
-    return build_model("mlp", image_shape, num_classes)
+def build(input_shape, num_classes):
+    return build_model("mlp", input_shape, num_classes)
 """
 OWN = "strangers_model:build"
 

@@ -14,8 +14,10 @@ from fedul_flwr.config.renamed import RENAMED_KEYS, RENAMED_METHODS
 from fedul_flwr.config.run_config import parse_flat, resolve
 from fedul_flwr.errors import UserError
 from fedul_flwr.methods import METHODS
+from fedul_flwr.results.records import read_config
 
 VALUES: dict[str, tuple[Any, str]] = {
+    "image-shape": ("8x8x1", "fedul"),
     "semi.surest": (0.5, "xclp"),
     "ssl.least-magnitude": (1, "fedmatch"),
     "ssl.most-magnitude": (7, "fedmatch"),
@@ -26,7 +28,8 @@ VALUES: dict[str, tuple[Any, str]] = {
 @pytest.mark.parametrize("old", RENAMED_KEYS)
 def test_given_an_old_key_its_value_is_that_of_the_new_key(old: str) -> None:
     value, method = VALUES[old]
-    config = parse_flat({"method": method, old: value})
+    data = {"dataset": "none", "class-names": "a,b"} if old == "image-shape" else {}
+    config = parse_flat({"method": method, old: value, **data})
     assert config.to_flat()[RENAMED_KEYS[old]] == value
 
 
@@ -65,6 +68,19 @@ def test_given_an_interrupted_run_of_the_version_before_it_resumes(tmp_path: Pat
     config = resolve({"resume": str(tmp_path)}, Path.cwd())
     assert config.method == "pseudo-label"
     assert config.to_flat()["semi.top-fraction"] == 0.5
+
+
+def test_given_a_stored_run_with_old_names_it_opens_without_a_warning(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    saved = {"image-shape": "8x8x1", "model": "mlp"}
+    data = {"image_shape": [8, 8, 1], "num_classes": 2, "class_names": ["a", "b"]}
+    (tmp_path / "config.json").write_text(json.dumps({"settings": saved, "data": data}))
+    with caplog.at_level(logging.WARNING, "flwr"):
+        settings, described = read_config(tmp_path)
+    assert settings == {"input-shape": "8x8x1", "model": "mlp"}
+    assert described["input_shape"] == [8, 8, 1]
+    assert not caplog.records
 
 
 def test_given_current_names_nothing_is_logged(caplog: pytest.LogCaptureFixture) -> None:

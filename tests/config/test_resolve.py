@@ -51,7 +51,7 @@ def test_names_of_data_sets_stay(tmp_path: Path) -> None:
     (tmp_path / "none").mkdir()
     for name in ("digits", "mnist", "ylecun/mnist", "owner/name:config"):
         assert resolve({"dataset": name}, tmp_path).dataset == name
-    dataless = {"dataset": "none", "class-names": "a,b", "image-shape": "8x8x1"}
+    dataless = {"dataset": "none", "class-names": "a,b", "input-shape": "8x8x1"}
     assert resolve(dataless, tmp_path).dataset == "none"
 
 

@@ -51,9 +51,9 @@ REFUSALS: list[tuple[str, Any, str]] = [
     ("method-options", 3, TEXT),
     ("dataset", 3, TEXT),
     ("class-names", 3, TEXT),
-    ("image-shape", 28, TEXT),
+    ("input-shape", 28, TEXT),
     *[
-        ("image-shape", text,
+        ("input-shape", text,
          "must be height x width x channels, such as 28x28x1 (channels 1 or 3)")
         for text in ("28", "28x28", "28x28x2", "0x28x1", "28X28x1", "28x28x1 ")
     ],
@@ -200,10 +200,10 @@ def test_rules_over_several_settings_name_them() -> None:
         parse({"fedul.num-sets-spread": "even"})
     with pytest.raises(UserError, match=r"prior-draws above 1 needs fedul\.same-priors = true"):
         parse({"fedul.prior-draws": 5})
-    with pytest.raises(UserError, match="Setting dataset = 'none' needs class-names and image-sh"):
+    with pytest.raises(UserError, match="Setting dataset = 'none' needs class-names and input-sh"):
         parse({"dataset": "none", "class-names": "a,b"})
-    with pytest.raises(UserError, match="class-names and image-shape are for dataset = 'none'"):
-        parse({"image-shape": "8x8x1"})
+    with pytest.raises(UserError, match="class-names and input-shape are for dataset = 'none'"):
+        parse({"input-shape": "8x8x1"})
 
 
 @pytest.mark.parametrize(
@@ -382,7 +382,7 @@ def test_sources_of_test_priors() -> None:
 
 
 def test_em_needs_images_at_the_server() -> None:
-    devices = {"dataset": "none", "class-names": "a,b", "image-shape": "8x8x1"}
+    devices = {"dataset": "none", "class-names": "a,b", "input-shape": "8x8x1"}
     with pytest.raises(UserError, match="Setting test-prior = 'em' needs test images at the serv"):
         parse({**devices, "test-prior": "em"})
     assert parse({**devices, "test-prior": "sets"}).test_prior == "sets"

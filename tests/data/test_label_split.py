@@ -84,7 +84,7 @@ def test_what_clients_open_is_what_was_dealt(place: Path) -> None:
         np.testing.assert_array_equal(points.labels, truth.given)
         np.testing.assert_array_equal(points.new, truth.new)
         np.testing.assert_array_equal(truth.labels, LABELS[truth.points])
-        assert points.images.shape == (400, 4, 4, 1)
+        assert points.inputs.shape == (400, 4, 4, 1)
         assert points.names == ()
         assert (points.labels >= 0).sum() == 20
         assert points.new.sum() == round(0.2 * len(points.points))
@@ -220,7 +220,7 @@ def test_the_report_counts_classes_and_labels(tmp_path: Path, place: Path) -> No
 def test_the_file_for_clients_holds_no_label_that_was_not_given(place: Path) -> None:
     split = build_split(place, 3, config(**{"labels.new-fraction": 0.2}))
     files = client_files(place, split.directory, KIND)
-    assert {Path(file).name for file in files.values()} == {"train_images.npy", "given.npz"}
+    assert {Path(file).name for file in files.values()} == {"train_inputs.npy", "given.npz"}
     with np.load(files["given"]) as archive:
         assert set(archive.files) == {"points", "labels", "new", "bounds"}
         assert (archive["labels"] == -1).sum() == 300 - 60
@@ -251,7 +251,7 @@ def test_points_need_no_file_that_holds_other_labels(place: Path) -> None:
     expected = opened(place, split)
     read_arrays.cache_clear()
     for file in [*place.iterdir(), *split.directory.iterdir()]:
-        if file.name not in ("train_images.npy", "given.npz"):
+        if file.name not in ("train_inputs.npy", "given.npz"):
             file.unlink()
     for before, after in zip(expected, opened(place, split), strict=True):
         np.testing.assert_array_equal(before.labels, after.labels)

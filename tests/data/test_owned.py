@@ -41,14 +41,14 @@ def refused(root: Path, message: str, class_names: Any = NAMES) -> None:
 
 def test_sets_in_the_order_of_the_csv_with_exact_pixels(owned: Path) -> None:
     sets = load_unlabeled_sets(owned, NAMES, 2, SHAPE)
-    np.testing.assert_array_equal(sets.images[..., 0], pixels(6, 4, 4))
+    np.testing.assert_array_equal(sets.inputs[..., 0], pixels(6, 4, 4))
     assert sets.points.tolist() == [0, 1, 2, 3, 4, 5]
     assert sets.sets.tolist() == [0, 0, 1, 1, 1, 2]
     assert sets.set_sizes.tolist() == [2, 3, 1]
     # The columns dog, cat are put into the order of the model's classes: cat, dog.
     assert sets.priors.tolist() == [[0.75, 0.25], [0.0, 1.0], [0.5, 0.5]]
     assert sets.priors.dtype == np.float64
-    assert not sets.images.flags.writeable
+    assert not sets.inputs.flags.writeable
 
 
 def test_class_numbers_as_columns(owned: Path) -> None:
@@ -73,19 +73,19 @@ def test_other_priors_need_no_decoding_and_new_images_do(
     write_png(owned / "young" / "a.png", np.full((4, 4), 7, np.uint8))
     write_png(owned / "young" / "c.png", np.full((4, 4), 9, np.uint8))
     sets = load_unlabeled_sets(owned, NAMES, 2, SHAPE)
-    assert sets.images[[0, 2], 0, 0, 0].tolist() == [7, 9]
+    assert sets.inputs[[0, 2], 0, 0, 0].tolist() == [7, 9]
     assert sets.set_sizes.tolist() == [3, 3, 1]
 
 
 def test_images_are_brought_to_the_models_shape(owned: Path) -> None:
-    rgb = load_unlabeled_sets(owned, NAMES, 2, (6, 5, 3)).images
+    rgb = load_unlabeled_sets(owned, NAMES, 2, (6, 5, 3)).inputs
     assert rgb.shape == (6, 6, 5, 3)
     for row in range(6):
         image = Image.fromarray(pixels(6, 4, 4)[row]).convert("RGB")
         expected = image.resize((5, 6), Image.Resampling.BILINEAR)
         np.testing.assert_array_equal(rgb[row], np.asarray(expected))
     write_png(owned / "young" / "a.png", pixels(1, 4, 4, 3)[0])
-    grey = load_unlabeled_sets(owned, NAMES, 2, SHAPE).images
+    grey = load_unlabeled_sets(owned, NAMES, 2, SHAPE).inputs
     expected = Image.fromarray(pixels(1, 4, 4, 3)[0]).convert("L")
     np.testing.assert_array_equal(grey[0, ..., 0], np.asarray(expected))
 
@@ -103,7 +103,7 @@ def test_labels_in_the_files_are_never_read(owned: Path, monkeypatch: pytest.Mon
 
     monkeypatch.setattr(formats, "_npz_array", recorded)
     sets = load_unlabeled_sets(owned, NAMES, 2, SHAPE)
-    np.testing.assert_array_equal(sets.images[..., 0], pixels(6, 4, 4))
+    np.testing.assert_array_equal(sets.inputs[..., 0], pixels(6, 4, 4))
     assert set(read) == {"images"}
 
 
@@ -229,4 +229,4 @@ def test_a_set_may_be_named_as_its_file(owned: Path) -> None:
     (owned / "priors.csv").write_text(PRIORS.replace("other,", "other.npz,"))
     named = load_unlabeled_sets(owned, NAMES, 2, SHAPE)
     assert named.names[-1] == "other.npz"
-    np.testing.assert_array_equal(named.images[..., 0], pixels(6, 4, 4))
+    np.testing.assert_array_equal(named.inputs[..., 0], pixels(6, 4, 4))

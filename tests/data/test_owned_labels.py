@@ -48,14 +48,14 @@ def refused(root: Path, message: str, **options: Any) -> None:
 
 def test_images_by_name_with_the_labels_they_have(owned: Path) -> None:
     found = load(owned)
-    np.testing.assert_array_equal(found.images[..., 0], pixels(4, 4, 4))
+    np.testing.assert_array_equal(found.inputs[..., 0], pixels(4, 4, 4))
     names = ("a/1.png", "a/2.png", "b.png", "c.png")
     assert found.names == tuple(names[point] for point in found.points)
     assert labels(found) == [0, -1, 1, -1]
     assert sorted(found.points) == [0, 1, 2, 3]
     assert not found.new.any()
     assert found.new.dtype == np.bool_
-    assert not found.images.flags.writeable
+    assert not found.inputs.flags.writeable
 
 
 def test_without_a_file_of_labels_nothing_is_labeled(owned: Path) -> None:
@@ -73,7 +73,7 @@ def test_rows_of_a_table_by_number(tmp_path: Path, form: str) -> None:
     (tmp_path / "labels.csv").write_text("name,label\n10,1\n0,0\n")
     (tmp_path / ".hidden").write_text("left by a desktop")
     found = load(tmp_path, ("0", "1"))
-    np.testing.assert_array_equal(found.images[..., 0], images)
+    np.testing.assert_array_equal(found.inputs[..., 0], images)
     assert found.names == tuple(map(str, found.points))
     assert sorted(found.points) == list(range(12))
     assert labels(found) == [0] + [-1] * 9 + [1, -1]
@@ -91,8 +91,8 @@ def test_other_labels_need_no_decoding(owned: Path, monkeypatch: pytest.MonkeyPa
         (owned / "labels.csv").write_text(LABELS.replace("dog", "cat"), encoding="utf-8-sig")
         assert labels(load(owned)) == [0, -1, 0, -1]
     write_png(owned / "c.png", np.full((4, 4), 7, np.uint8))
-    assert load(owned).images[3, 0, 0, 0] == 7
-    assert load(owned, shape=(6, 5, 3)).images.shape == (4, 6, 5, 3)
+    assert load(owned).inputs[3, 0, 0, 0] == 7
+    assert load(owned, shape=(6, 5, 3)).inputs.shape == (4, 6, 5, 3)
 
 
 def test_labels_in_the_table_are_never_read(
@@ -215,7 +215,7 @@ def test_folders_give_the_labels_and_names_stay_paths(folders: Path) -> None:
     expected = dict(zip(("cat/1.png", "cat/2024/1.png"), pixels(2, 4, 4), strict=True))
     for name, image in expected.items():
         point = found.points[found.names.index(name)]
-        np.testing.assert_array_equal(found.images[point, ..., 0], image)
+        np.testing.assert_array_equal(found.inputs[point, ..., 0], image)
     assert sorted(found.points.tolist()) == [0, 1, 2, 3, 4]
     assert not found.new.any()
 
@@ -245,7 +245,7 @@ def test_their_order_is_one_of_pixels_alone(folders: Path) -> None:
     (folders / "dog").rename(folders / "cat")
     (folders / "x").rename(folders / "dog")
     after = load(folders)
-    np.testing.assert_array_equal(after.images[after.points], before.images[before.points])
+    np.testing.assert_array_equal(after.inputs[after.points], before.inputs[before.points])
     assert after.labels.tolist() == [{0: 1, 1: 0}.get(k, k) for k in before.labels.tolist()]
     # Of twelve in two classes, not one class after the other.
     for image, number in zip(pixels(12, 4, 4, seed=1), range(12), strict=True):

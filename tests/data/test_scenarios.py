@@ -167,6 +167,6 @@ def test_the_files_of_clients_are_the_same_two(place: Path) -> None:
     split = build_split(place, 3, config("all-labels"))
     files = client_files(place, split.directory, "fully-labeled")
     assert {name: Path(file).name for name, file in files.items()} == {
-        "images": "train_images.npy",
+        "inputs": "train_inputs.npy",
         "given": "given.npz",
     }

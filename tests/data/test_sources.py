@@ -20,7 +20,7 @@ from PIL import Image
 from fedul_flwr.data import decode, sources
 from fedul_flwr.data.cache import cache_directory, open_array
 from fedul_flwr.data.sources import (
-    TRAIN_IMAGES,
+    TRAIN_INPUTS,
     load_source,
     read_source,
     source_directory,
@@ -52,17 +52,17 @@ def test_digits_are_scaled_stratified_and_always_the_same(tmp_path: Path) -> Non
 
     source = load_source("digits")
     assert (len(source.train), len(source.test)) == (1438, 359)
-    assert source.image_shape == (8, 8, 1)
+    assert source.input_shape == (8, 8, 1)
     assert source.class_names == tuple("0123456789")
     totals = np.bincount(load_digits().target)
     for split, share in ((source.train, 0.8), (source.test, 0.2)):
         assert np.abs(np.bincount(split.labels) - share * totals).max() <= 0.5
     # Value v of 0..16 becomes round(v * 255 / 16): together the splits are all of the data.
     expected = np.rint(load_digits().images * 255 / 16).astype(np.uint8).reshape(-1, 64)
-    found = np.concatenate([source.train.images, source.test.images]).reshape(-1, 64)
+    found = np.concatenate([source.train.inputs, source.test.inputs]).reshape(-1, 64)
     assert sorted(map(bytes, found)) == sorted(map(bytes, expected))
     again = load_source("digits", cache=tmp_path / "other")
-    np.testing.assert_array_equal(source.test.images, again.test.images)
+    np.testing.assert_array_equal(source.test.inputs, again.test.inputs)
     np.testing.assert_array_equal(source.train.labels, again.train.labels)
 
 
@@ -83,8 +83,8 @@ def test_parquet_gives_the_exact_pixels(
     images = pixels(9, *shape)
     write_parquet_pair(tmp_path, images, image=column, names=["cat", "dog"])
     source = load_source(str(tmp_path))
-    np.testing.assert_array_equal(source.train.images, images.reshape(9, 7, 5, -1))
-    np.testing.assert_array_equal(source.test.images, images.reshape(9, 7, 5, -1))
+    np.testing.assert_array_equal(source.train.inputs, images.reshape(9, 7, 5, -1))
+    np.testing.assert_array_equal(source.test.inputs, images.reshape(9, 7, 5, -1))
     assert source.train.labels.tolist() == [0, 1, 0, 1, 0, 1, 0, 1, 0]
     assert source.train.labels.dtype == np.int64
     assert source.class_names == ("cat", "dog")
@@ -93,7 +93,7 @@ def test_parquet_gives_the_exact_pixels(
 def test_parquet_of_many_blocks_keeps_the_order(tmp_path: Path) -> None:
     images = pixels(2 * decode.BLOCK + 3, 2, 2)
     write_parquet_pair(tmp_path, images)
-    np.testing.assert_array_equal(load_source(str(tmp_path)).train.images[..., 0], images)
+    np.testing.assert_array_equal(load_source(str(tmp_path)).train.inputs[..., 0], images)
 
 
 def test_large_images_decoded_by_threads_keep_the_order(
@@ -102,7 +102,7 @@ def test_large_images_decoded_by_threads_keep_the_order(
     monkeypatch.setattr(os, "cpu_count", lambda: 4)
     images = pixels(11, 80, 70)
     write_parquet_pair(tmp_path, images)
-    np.testing.assert_array_equal(load_source(str(tmp_path)).train.images[..., 0], images)
+    np.testing.assert_array_equal(load_source(str(tmp_path)).train.inputs[..., 0], images)
 
 
 def test_parquet_missing_labels_and_further_columns(tmp_path: Path) -> None:
@@ -139,7 +139,7 @@ def test_datasets_own_parquet_is_read(tmp_path: Path) -> None:
     for split in ("train", "test"):
         data.to_parquet(tmp_path / f"{split}.parquet")
     source = load_source(str(tmp_path))
-    np.testing.assert_array_equal(source.train.images, images)
+    np.testing.assert_array_equal(source.train.inputs, images)
     assert (source.train.labels.tolist(), source.class_names) == ([1, 0, -1], ("a", "b"))
 
 
@@ -153,8 +153,8 @@ def test_image_folders_use_the_union_of_classes(tmp_path: Path) -> None:
     source = load_source(str(tmp_path))
     assert source.class_names == ("ant", "cat", "dog")
     assert source.train.labels.tolist() == [1, 1, 2]
-    np.testing.assert_array_equal(source.train.images[..., 0], images[[2, 1, 0]])
-    np.testing.assert_array_equal(source.test.images[..., 0], images[3:])
+    np.testing.assert_array_equal(source.train.inputs[..., 0], images[[2, 1, 0]])
+    np.testing.assert_array_equal(source.test.inputs[..., 0], images[3:])
     (tmp_path / "test" / "bee").mkdir()
     assert load_source(str(tmp_path)).class_names == ("ant", "bee", "cat", "dog")
 
@@ -166,8 +166,8 @@ def test_npz_of_bytes_and_of_floats(tmp_path: Path, shape: tuple[int, ...]) -> N
     np.savez(tmp_path / "train.npz", images=images, labels=np.arange(6), group_id=np.arange(6) * 2)
     np.savez(tmp_path / "test.npz", images=floats, labels=np.arange(6).astype(np.float64))
     source = load_source(str(tmp_path))
-    np.testing.assert_array_equal(source.train.images, images.reshape(6, 5, 4, -1))
-    np.testing.assert_array_equal(source.test.images, images.reshape(6, 5, 4, -1))
+    np.testing.assert_array_equal(source.train.inputs, images.reshape(6, 5, 4, -1))
+    np.testing.assert_array_equal(source.test.inputs, images.reshape(6, 5, 4, -1))
     assert source.train.columns["group_id"].tolist() == [0, 2, 4, 6, 8, 10]
     assert source.test.labels.tolist() == [0, 1, 2, 3, 4, 5]
 
@@ -198,7 +198,7 @@ def test_hub_data_set(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for _ in range(2):
         source = load_source("owner/letters:lower")
     assert asked == [("owner/letters", "lower")]
-    np.testing.assert_array_equal(source.train.images[..., 0], images)
+    np.testing.assert_array_equal(source.train.inputs[..., 0], images)
     assert (source.class_names, set(source.train.labels)) == (("a", "b"), {1})
     assert list(source.train.columns) == ["writer_id"]
     monkeypatch.setattr(datasets, "load_dataset", lambda *_: {"train": split, "valid": split})
@@ -225,7 +225,7 @@ def test_grey_and_colour_become_rgb(tmp_path: Path) -> None:
     for split in ("train", "test"):
         content = [png(grey), png(rgb), png(rgba)]
         write_parquet(tmp_path / f"{split}.parquet", content, {"label": [0, 1, 1]})
-    images = load_source(str(tmp_path)).train.images
+    images = load_source(str(tmp_path)).train.inputs
     np.testing.assert_array_equal(images[0], np.repeat(grey[..., None], 3, axis=2))
     np.testing.assert_array_equal(images[1], rgb)
     np.testing.assert_array_equal(images[2], rgba[..., :3])
@@ -244,8 +244,8 @@ def test_grey_palettes_transparency_and_16_bit_stay_grey(tmp_path: Path) -> None
     write_png(directory / "3.png", deep)
     write_png(tmp_path / "test" / "a" / "1.png", grey)
     source = load_source(str(tmp_path))
-    assert source.image_shape == (4, 4, 1)
-    for image in source.train.images:
+    assert source.input_shape == (4, 4, 1)
+    for image in source.train.inputs:
         np.testing.assert_array_equal(image[..., 0], grey)
 
 
@@ -257,7 +257,7 @@ def test_camera_orientation_is_applied(tmp_path: Path) -> None:
         (tmp_path / split / "a").mkdir(parents=True)
         image = Image.fromarray(grey.astype(np.uint8))
         image.save(tmp_path / split / "a" / "1.jpg", exif=exif, quality=95)
-    images = load_source(str(tmp_path)).train.images
+    images = load_source(str(tmp_path)).train.inputs
     assert images.shape == (1, 16, 24, 1)
     assert images[0, 0].max() < 30
     assert images[0, -1].min() > 230
@@ -270,9 +270,9 @@ def test_image_size_resizes_bilinearly(tmp_path: Path) -> None:
     write_png(tmp_path / "test" / "a" / "1.png", images[1])
     refused(tmp_path, r"train holds images of different sizes \(10x6: .*1.png; 3x4: .*2.png\)")
     source = load_source(str(tmp_path), image_size=5)
-    assert source.image_shape == (5, 5, 1)
+    assert source.input_shape == (5, 5, 1)
     expected = Image.fromarray(images[0]).resize((5, 5), Image.Resampling.BILINEAR)
-    np.testing.assert_array_equal(source.train.images[0, ..., 0], np.asarray(expected))
+    np.testing.assert_array_equal(source.train.inputs[0, ..., 0], np.asarray(expected))
 
 
 @pytest.mark.parametrize("channels", [1, 3])
@@ -280,7 +280,7 @@ def test_image_size_resizes_arrays(tmp_path: Path, channels: int) -> None:
     images = pixels(6, 5, 4, channels)
     np.savez(tmp_path / "train.npz", images=images, labels=np.zeros(6, np.int64))
     np.savez(tmp_path / "test.npz", images=images, labels=np.zeros(6, np.int64))
-    found = load_source(str(tmp_path), image_size=9).train.images
+    found = load_source(str(tmp_path), image_size=9).train.inputs
     assert found.shape == (6, 9, 9, channels)
     one = Image.fromarray(images[3].squeeze()).resize((9, 9), Image.Resampling.BILINEAR)
     np.testing.assert_array_equal(found[3].squeeze(), np.asarray(one))
@@ -299,9 +299,9 @@ def test_second_open_decodes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(decode, "decode_image", fail)
     monkeypatch.setattr(decode, "inspect_image", fail)
     second = load_source(str(tmp_path))
-    np.testing.assert_array_equal(first.train.images, second.train.images)
-    assert isinstance(second.train.images, np.memmap)
-    assert not second.train.images.flags.writeable
+    np.testing.assert_array_equal(first.train.inputs, second.train.inputs)
+    assert isinstance(second.train.inputs, np.memmap)
+    assert not second.train.inputs.flags.writeable
     with pytest.raises(AssertionError, match="decoded again"):
         load_source(str(tmp_path), image_size=2)  # another key
 
@@ -345,13 +345,13 @@ def test_train_images_open_without_labels(tmp_path: Path) -> None:
     write_npz_pair(tmp_path)
     directory = source_directory(str(tmp_path))
     for other in directory.iterdir():
-        if other.name != "train_images.npy":
+        if other.name != "train_inputs.npy":
             other.unlink()
-    np.testing.assert_array_equal(open_array(directory / TRAIN_IMAGES)[..., 0], pixels(6, 5, 4))
+    np.testing.assert_array_equal(open_array(directory / TRAIN_INPUTS)[..., 0], pixels(6, 5, 4))
     with pytest.raises(UserError, match="is not a decoded data set or is damaged"):
         read_source(directory)
-    with pytest.raises(UserError, match=r"test_images\.npy is missing or damaged"):
-        open_array(directory / "test_images.npy")
+    with pytest.raises(UserError, match=r"test_inputs\.npy is missing or damaged"):
+        open_array(directory / "test_inputs.npy")
 
 
 def test_cache_tells_where_it_comes_from(tmp_path: Path, cache: Path) -> None:
@@ -388,7 +388,7 @@ def test_an_interrupted_build_is_cleared_and_repeated(
     # A killed process cannot clear up: what it leaves must not be in the way either.
     key = next((cache / "sources").glob("*.lock")).stem
     (cache / "sources" / f"{key}.partial").mkdir()
-    (cache / "sources" / f"{key}.partial" / "train_images.npy").write_text("half")
+    (cache / "sources" / f"{key}.partial" / "train_inputs.npy").write_text("half")
     assert len(load_source(str(tmp_path)).train) == 6
     assert [path.name for path in (cache / "sources").iterdir() if path.is_dir()] == [key]
 
@@ -586,7 +586,7 @@ def test_splits_that_do_not_fit(tmp_path: Path) -> None:
 @pytest.mark.realdata
 def test_real_covid_x_rays(real_data: Callable[[str], str]) -> None:
     source = load_source(real_data("covid_xray_224"))
-    assert source.train.images.shape == (886, 224, 224, 1)
+    assert source.train.inputs.shape == (886, 224, 224, 1)
     assert len(source.test) == 238
     assert source.class_names == ("No_findings", "Covid-19", "Pneumonia")
     assert len(source.train.columns["group_id"]) == 886
@@ -605,7 +605,7 @@ def test_real_data_equals_datasets(
 
     folder = real_data(name)
     source = load_source(folder)
-    assert source.train.images.shape == (count, *shape)
+    assert source.train.inputs.shape == (count, *shape)
     assert np.bincount(source.test.labels).sum() == 10_000
     started = time.perf_counter()
     load_source(folder)
@@ -614,6 +614,6 @@ def test_real_data_equals_datasets(
     for row in range(0, 10_000, 500):
         image = theirs[row]["img" if name == "cifar10" else "image"]
         np.testing.assert_array_equal(
-            source.test.images[row].squeeze(), np.asarray(image), err_msg=f"row {row}"
+            source.test.inputs[row].squeeze(), np.asarray(image), err_msg=f"row {row}"
         )
         assert source.test.labels[row] == theirs[row]["label"]

@@ -239,7 +239,7 @@ def test_unlabeled_sets_need_no_file_that_holds_a_label(place: Place) -> None:
     split = place.build()
     expected = open_unlabeled_sets(client_files(place.directory, split.directory), 1)
     read_arrays.cache_clear()
-    kept = {"train_images.npy", "sets.npz"}
+    kept = {"train_inputs.npy", "sets.npz"}
     for file in [*place.directory.iterdir(), *split.directory.iterdir()]:
         if file.name not in kept:
             file.unlink()
@@ -247,8 +247,8 @@ def test_unlabeled_sets_need_no_file_that_holds_a_label(place: Place) -> None:
     np.testing.assert_array_equal(found.points, expected.points)
     np.testing.assert_array_equal(found.sets, expected.sets)
     np.testing.assert_array_equal(found.priors, expected.priors)
-    np.testing.assert_array_equal(found.images, expected.images)
-    assert found.images.shape == (400, 4, 4, 1)
+    np.testing.assert_array_equal(found.inputs, expected.inputs)
+    assert found.inputs.shape == (400, 4, 4, 1)
     with pytest.raises(FileNotFoundError):
         open_labeled_points(client_files(place.directory, split.directory, "labels"), 1)
 

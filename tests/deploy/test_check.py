@@ -64,8 +64,8 @@ def test_held_out_losses_where_the_server_has_data(
     here: Path, settings: dict[str, Any], word: str | None
 ) -> None:
     write_sets(here / "ward")
-    elsewhere = {"dataset": "far/away", "class-names": "", "image-shape": "", **settings}
-    shape = ("--class-names", "sound,ill", "--image-shape", "8x8x1")
+    elsewhere = {"dataset": "far/away", "class-names": "", "input-shape": "", **settings}
+    shape = ("--class-names", "sound,ill", "--input-shape", "8x8x1")
     lines = ready("fedul", WHERE, *shape, **elsewhere)
     said = "on points it held out, and their number: to the server; every round that is evaluated"
     expected = [f"{word} {said} (evaluate)"] if word else []

@@ -52,15 +52,15 @@ def test_settings_that_are_refused(
 
 def test_shape_and_classes_of_a_data_set_elsewhere(here: Path) -> None:
     write_sets(here / "ward")
-    settings = {"dataset": "far/away", "class-names": "", "image-shape": ""}
+    settings = {"dataset": "far/away", "class-names": "", "input-shape": ""}
     told = refused("settings", "fedul", **settings)
     assert told == (
-        "Setting dataset = 'far/away' is not on this machine: --class-names and --image-shape, "
+        "Setting dataset = 'far/away' is not on this machine: --class-names and --input-shape, "
         "which the server's side can tell, have to say what it is like."
     )
-    options = ("--class-names", "sound,ill", "--image-shape", "8x8x1")
+    options = ("--class-names", "sound,ill", "--input-shape", "8x8x1")
     assert "30 points in 2 sets, 2 classes" in ready("fedul", WHERE, *options, **settings)
-    wrong = ("--class-names", "sound,ill", "--image-shape", "8x8")
+    wrong = ("--class-names", "sound,ill", "--input-shape", "8x8")
     assert "must be height x width x ch" in refused("settings", "fedul", WHERE, *wrong, **settings)
     assert "dataset = 'none' the settings" in refused("settings", "fedul", WHERE, *options)
     here_too = {**settings, "dataset": "digits"}

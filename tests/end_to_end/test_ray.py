@@ -115,7 +115,7 @@ def test_a_run_on_ray_resumes_and_its_model_predicts(tmp_path: Path) -> None:
     source = load_source("digits")
     (tmp_path / "images").mkdir()
     for index in range(5):
-        pixels = np.asarray(source.test.images[index])[..., 0]
+        pixels = np.asarray(source.test.inputs[index])[..., 0]
         Image.fromarray(pixels).save(tmp_path / "images" / f"{index}.png")
     done = fedul("predict", "--model", str(directory), "--input", "images", cwd=tmp_path)
     assert done.returncode == 0, done.stderr

@@ -163,7 +163,7 @@ def test_codes_are_found_where_they_are_sent(settings: Settings, tmp_path: Path)
     plain = train(settings(**PREDICT), 3)
     recorded = train(settings(**PREDICT), 3, message_log=tmp_path / "t")
     assert written(recorded) == written(plain)
-    images, seed = load_source("digits").train.images, stream(0, "codes", 0).bytes(32)
+    images, seed = load_source("digits").train.inputs, stream(0, "codes", 0).bytes(32)
     with np.load(recorded / "split.npz") as split:
         points = np.split(split["points"], split["bounds"][1:-1])
     found = [m for m in read_message_log(tmp_path / "t") if m.phase == "xclp-compare"]

@@ -110,7 +110,7 @@ def test_given_as_many_patients_as_places_then_each_place_has_one_of_each_class(
 def test_given_the_written_folders_then_no_two_places_share_an_image(hospitals: Path) -> None:
     for many in ("10-hospitals-all", "5-hospitals-all"):
         found = [
-            numbers(load_partly_labeled(folder, NAMES, SHAPE).images)
+            numbers(load_partly_labeled(folder, NAMES, SHAPE).inputs)
             for folder in folders(hospitals, many)
         ]
         everything = [number for inside in found for number in inside]
@@ -128,10 +128,10 @@ def test_given_few_labels_then_each_hospital_has_five_right_ones_of_each_class(
         data = load_partly_labeled(folder, NAMES, SHAPE)
         known = data.labels >= 0
         np.testing.assert_array_equal(np.bincount(data.labels[known], minlength=3), [5, 5, 5])
-        np.testing.assert_array_equal(data.images[data.points[known]][:, 0, 2, 0],
+        np.testing.assert_array_equal(data.inputs[data.points[known]][:, 0, 2, 0],
                                       data.labels[known])  # fmt: skip
         everything = load_partly_labeled(hospitals / "10-hospitals-all" / folder.name, NAMES, SHAPE)
-        assert sorted(numbers(data.images)) == sorted(numbers(everything.images))
+        assert sorted(numbers(data.inputs)) == sorted(numbers(everything.inputs))
         assert (everything.labels >= 0).all()
 
 
@@ -145,11 +145,11 @@ def test_given_unlabeled_sets_then_their_class_shares_are_those_in_the_file(
         sets = load_unlabeled_sets(folder, NAMES, 3, SHAPE)
         assert sets.priors.shape == (count, 3)
         for number, shares in enumerate(sets.priors):
-            inside = sets.images[sets.points[sets.sets == number]]
+            inside = sets.inputs[sets.points[sets.sets == number]]
             counts = np.bincount(inside[:, 0, 2, 0], minlength=3)
             np.testing.assert_allclose(counts / counts.sum(), shares, atol=1e-12)
         everything = load_partly_labeled(hospitals / "5-hospitals-all" / folder.name, NAMES, SHAPE)
-        assert sorted(numbers(sets.images)) == sorted(numbers(everything.images))
+        assert sorted(numbers(sets.inputs)) == sorted(numbers(everything.inputs))
 
 
 def test_given_a_hospitals_images_then_no_label_is_among_them(hospitals: Path) -> None:

@@ -26,7 +26,7 @@ CLASSES = (
     "subdural",
 )
 QUICK = {"model": "mlp", "num_rounds": 1, "local_epochs": 1}
-NO_DATA = {"dataset": "none", "class_names": ",".join(CLASSES), "image_shape": "8x8x1"}
+NO_DATA = {"dataset": "none", "class_names": ",".join(CLASSES), "input_shape": "8x8x1"}
 
 
 def scans(classes: NDArray[np.int64], rng: np.random.Generator) -> NDArray[np.uint8]:
@@ -115,7 +115,7 @@ def test_systems_of_more_hospitals(settings: Settings, tmp_path: Path, hospitals
 
 def test_images_are_brought_to_the_models_shape(settings: Settings, tmp_path: Path) -> None:
     place = write_systems(tmp_path / "systems", 6, 12, systems=2)
-    data = {**NO_DATA, "image_shape": "12x12x3", "client_data": str(place)}
+    data = {**NO_DATA, "input_shape": "12x12x3", "client_data": str(place)}
     assert len(metrics(train(settings(**{**QUICK, "model": "lenet"}, **data), 2))) == 1
 
 

@@ -67,7 +67,7 @@ def federation(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Build:
 def test_unlabeled_sets_have_no_place_for_a_label() -> None:
     fields = {field.name for field in dataclasses.fields(UnlabeledSets)}
     # Priors, told and drawn, have a row for a set, none for a point.
-    assert fields == {"images", "points", "sets", "priors", "drawn_priors", "names"}
+    assert fields == {"inputs", "points", "sets", "priors", "drawn_priors", "names"}
     none: Any = 0
     with pytest.raises(TypeError, match="'labels'"):
         UnlabeledSets(*[none] * 4, labels=none)  # type: ignore[call-arg]
@@ -76,7 +76,7 @@ def test_unlabeled_sets_have_no_place_for_a_label() -> None:
 FORBIDDEN = {
     *("open_labeled_points", "LabeledPoints", "build_split", "read_split", "Split"),
     *("ClientTruth", "SetTruth", "LabelTruth", "read_sets", "read_given", "load_split"),
-    *("read_source", "load_source", "Source", "ImageArrays", "GeneratedSets", "generate_sets"),
+    *("read_source", "load_source", "Source", "PointArrays", "GeneratedSets", "generate_sets"),
     *("server_data", "evaluation", "truth", "true_priors"),
 }
 
@@ -121,7 +121,7 @@ def test_no_phase_opens_a_file_with_labels(federation: Build, selection: str, ov
         run.prepare()
         run.fit()
         run.client().evaluate(run.parameters(), {"server-round": 1})
-    assert names_below(paths, run.root) == {"train_images.npy", "sets.npz"}
+    assert names_below(paths, run.root) == {"train_inputs.npy", "sets.npz"}
 
 
 @pytest.mark.parametrize("method", UNLABELED)
@@ -135,7 +135,7 @@ def test_no_method_on_unlabeled_sets_opens_a_file_with_labels(
         run.prepare(kind=kind)
         for server_round in (1, 2):
             run.client(kind=kind).fit(run.parameters(), {"server-round": server_round})
-    assert names_below(paths, run.root) == {"train_images.npy", "sets.npz"}
+    assert names_below(paths, run.root) == {"train_inputs.npy", "sets.npz"}
 
 
 @pytest.mark.parametrize("method", PARTLY_LABELED)
@@ -145,7 +145,7 @@ def test_no_method_on_partly_labeled_points_opens_a_file_with_all_labels(
     run, kind = federation(method=method), PARTLY_LABELED[method]
     with files_opened() as paths:
         run.rounds(kind)
-    assert names_below(paths, run.root) == {"train_images.npy", "given.npz"}
+    assert names_below(paths, run.root) == {"train_inputs.npy", "given.npz"}
 
 
 @pytest.mark.parametrize("method", ["fedmatch", "uda", "fixmatch"])
@@ -162,7 +162,7 @@ def test_with_labels_at_the_server_clients_have_none(federation: Build, method: 
     assert len(data.points) == len(client.data.examples.points)
     assert (data.targets == -1).all()
     opened = {file for file in map(Path, paths) if file.is_relative_to(run.root)}
-    assert {file.name for file in opened} == {"train_images.npy", "given.npz"}
+    assert {file.name for file in opened} == {"train_inputs.npy", "given.npz"}
     with np.load(run.split / "given.npz") as given, np.load(run.split / "truth.npz") as truth:
         assert (given["labels"] == -1).all()
         # Nor has a client one of the server's points.
@@ -225,7 +225,7 @@ def test_other_labels_do_change_a_supervised_client(federation: Build) -> None:
 def test_training_works_where_there_are_no_labels_at_all(federation: Build) -> None:
     run = federation()
     for file in [*run.source.iterdir(), *run.split.iterdir()]:
-        if file.name not in ("train_images.npy", "sets.npz"):
+        if file.name not in ("train_inputs.npy", "sets.npz"):
             file.unlink()
     run.prepare()
     _, examples, metrics = run.fit()

@@ -56,10 +56,10 @@ def test_a_plain_loop_with_these_step_sizes_gives_the_same(settings: Settings, m
     source = load_source("digits")
     split = build_split(source_directory("digits"), 1, config)
     rows = split.clients[0].points if method == "supervised" else split.server
-    model = build_model("mlp", source.image_shape, 10, config.seed).double()
+    model = build_model("mlp", source.input_shape, 10, config.seed).double()
 
     def loss_of(points: Any) -> torch.Tensor:
-        inputs = to_input(torch.from_numpy(source.train.images[points])).double()
+        inputs = to_input(torch.from_numpy(source.train.inputs[points])).double()
         labels = torch.from_numpy(np.asarray(source.train.labels)[points])
         return functional.cross_entropy(model(inputs), labels)
 
@@ -134,7 +134,7 @@ def plain_averaging(
     """
     source = load_source("digits")
     split = build_split(source_directory("digits"), 4, config)
-    model = build_model("mlp", source.image_shape, 10, config.seed).double()
+    model = build_model("mlp", source.input_shape, 10, config.seed).double()
     seen: dict[int, list[float]] = {}
     factors: list[list[float]] = []
     for number, sample in enumerate(samples, start=1):
@@ -147,7 +147,7 @@ def plain_averaging(
             used.append(plateau(told, 1, 2.0))
             points = np.unique(split.clients[client].points)
             model.load_state_dict(start)
-            inputs = to_input(torch.from_numpy(source.train.images[points])).double()
+            inputs = to_input(torch.from_numpy(source.train.inputs[points])).double()
             labels = torch.from_numpy(np.asarray(source.train.labels)[points])
             optimizer = torch.optim.SGD(model.parameters(), lr=config.learning_rate * used[-1])
             optimizer.zero_grad()

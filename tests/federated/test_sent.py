@@ -118,7 +118,7 @@ def test_an_update_is_as_large_as_it_says(settings: Settings, tmp_path: Path, ru
     client_class = load_reference(find_method(config.method).client, "method")
     client = client_class(config, NodeConfig(), ClientState(RecordDict()))
     source = load_source("digits")
-    shape = DataShape(source.image_shape, source.class_names)
+    shape = DataShape(source.input_shape, source.class_names)
     client.state.set_values("setup", setup_content(config, shape).values)
     found: dict[str, dict[str, Any]] = {}
     for array in first.arrays:

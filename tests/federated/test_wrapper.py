@@ -49,7 +49,7 @@ def test_a_plain_loop_gives_the_same_weights(settings: Settings, weights: str) -
 
     source = load_source("digits")
     split = build_split(source_directory("digits"), 3, config)
-    model = build_model("mlp", source.image_shape, 10, config.seed).double()
+    model = build_model("mlp", source.input_shape, 10, config.seed).double()
     for _ in range(2):
         start, trained, sizes = model.state_dict(), [], []
         for client in split.clients:
@@ -57,7 +57,7 @@ def test_a_plain_loop_gives_the_same_weights(settings: Settings, weights: str) -
             loss = SurrogateLoss(
                 torch.from_numpy(client.priors), torch.from_numpy(np.bincount(client.sets))
             )
-            inputs = to_input(torch.from_numpy(source.train.images[client.points])).double()
+            inputs = to_input(torch.from_numpy(source.train.inputs[client.points])).double()
             loss(local(inputs), torch.from_numpy(client.sets)).backward()
             trained.append({n: (p - 0.5 * p.grad).detach() for n, p in local.named_parameters()})
             sizes.append(len(client.points) if weights == "examples" else 1)

@@ -89,8 +89,8 @@ def test_training_at_the_server_follows_the_schedule(
     directory = train(config, 2)
     source = load_source("digits")
     rows = build_split(source_directory("digits"), 2, config).server
-    model = build_model("mlp", source.image_shape, 10, config.seed).double()
-    inputs = to_input(torch.from_numpy(source.train.images[rows])).double()
+    model = build_model("mlp", source.input_shape, 10, config.seed).double()
+    inputs = to_input(torch.from_numpy(source.train.inputs[rows])).double()
     labels = torch.from_numpy(np.asarray(source.train.labels)[rows])
     for factor in (1.0, 0.5):  # (1 + cos 0)/2 and (1 + cos(π/2))/2
         optimizer = torch.optim.SGD(model.parameters(), lr=factor * (own_rate or 0.1))

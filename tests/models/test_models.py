@@ -187,17 +187,17 @@ def test_building_leaves_the_callers_generators_alone() -> None:
 # Models of one's own
 
 
-def own_model(image_shape: Shape, num_classes: int) -> nn.Module:
-    height, width, channels = image_shape
+def own_model(input_shape: Shape, num_classes: int) -> nn.Module:
+    height, width, channels = input_shape
     return nn.Sequential(nn.Flatten(), nn.Linear(height * width * channels, num_classes))
 
 
-def no_model(image_shape: Shape, num_classes: int) -> int:
+def no_model(input_shape: Shape, num_classes: int) -> int:
     return num_classes
 
 
-def fussy_model(image_shape: Shape, num_classes: int) -> nn.Module:
-    raise UserError(f"Wants no images of {image_shape}.")
+def fussy_model(input_shape: Shape, num_classes: int) -> nn.Module:
+    raise UserError(f"Wants no images of {input_shape}.")
 
 
 NUMBER = 3

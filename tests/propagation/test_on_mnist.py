@@ -53,7 +53,7 @@ def test_clients_of_few_classes_gain_and_even_ones_lose_nothing(
     real_data: Callable[[str], str],
 ) -> None:
     test = load_source(real_data("mnist")).test
-    images = test.images[:5000].reshape(5000, -1) / 255 - 0.13
+    images = test.inputs[:5000].reshape(5000, -1) / 255 - 0.13
     classes = test.labels[:5000]
     for num_classes, gain in ((10, -0.005), (5, 0.0), (2, 0.05)):
         found = [accuracies(images, classes, num_classes, seed) for seed in range(2)]

@@ -31,7 +31,7 @@ def seen(request: pytest.FixtureRequest) -> tuple[Ints, Floats, NDArray[Any]]:
     rng = np.random.default_rng(request.param)
     train = load_source("digits").train
     points = rng.permutation(len(train.labels))[:POINTS]
-    features = pixel_features(train.images, points).astype(np.float64)
+    features = pixel_features(train.inputs, points).astype(np.float64)
     codes = encode(features, rng.bytes(32), BITS)
     return hamming(codes, codes), features, train.labels[points]
 

@@ -36,7 +36,7 @@ def run(tmp_path: Path, model: torch.nn.Module) -> Path:
 
 
 def _write_config(directory: Path, model: str, **data: object) -> None:
-    shape = {"image_shape": [8, 8, 1], "num_classes": 3, "class_names": list(CLASSES)}
+    shape = {"input_shape": [8, 8, 1], "num_classes": 3, "class_names": list(CLASSES)}
     write_json(directory / "config.json", {"settings": {"model": model}, "data": shape | data})
 
 
@@ -260,8 +260,8 @@ def test_model_that_does_not_fit(run: Path, model: torch.nn.Module) -> None:
 @pytest.mark.parametrize(
     ("data", "message"),
     [
-        ({"image_shape": [8, 8]}, r'"image_shape" must be \[height, width, channels\]'),
-        ({"image_shape": None}, '"image_shape" must be'),
+        ({"input_shape": [8, 8]}, r'"input_shape" must be \[height, width, channels\]'),
+        ({"input_shape": None}, '"input_shape" must be'),
         ({"num_classes": "3"}, '"num_classes" must be'),
     ],
 )

@@ -16,7 +16,7 @@ def test_reads_what_was_written(tmp_path: Path) -> None:
     run = read_run(directory)
     assert run.finished
     assert run.settings["seed"] == 7
-    assert run.data["image_shape"] == [8, 8, 1]
+    assert run.data["input_shape"] == [8, 8, 1]
     assert [row["round"] for row in run.metrics] == [0, 1, 2, 3, 4]
     assert run.summary is not None
     assert run.best_round() == run.summary["best_round"]

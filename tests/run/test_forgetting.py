@@ -31,9 +31,9 @@ SOURCE = load_source("digits")
 
 def percent_wrong(directory: Path, points: Any) -> float:
     """Of rows of the training data, by the run's last model."""
-    model = build_model("mlp", SOURCE.image_shape, 10)
+    model = build_model("mlp", SOURCE.input_shape, 10)
     load_arrays(model, last_model(directory))
-    inputs = to_input(torch.from_numpy(np.asarray(SOURCE.train.images)[points]))
+    inputs = to_input(torch.from_numpy(np.asarray(SOURCE.train.inputs)[points]))
     with torch.no_grad():
         guess = model(inputs).argmax(dim=1).numpy()
     return 100 * float(np.mean(guess != np.asarray(SOURCE.train.labels)[points]))

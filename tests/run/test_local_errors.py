@@ -36,7 +36,7 @@ TEST = np.asarray(SOURCE.test.labels)
 
 def always(label: int) -> dict[str, Any]:
     """Arrays of a model whose logits are log 11 for one class and 0 for the nine others."""
-    model = build_model("mlp", SOURCE.image_shape, 10)
+    model = build_model("mlp", SOURCE.input_shape, 10)
     arrays = {name: np.zeros_like(array) for name, array in dump_arrays(model).items()}
     bias = [name for name, array in arrays.items() if array.shape == (10,)]
     arrays[bias[-1]][label] = np.log(11)

@@ -9,7 +9,7 @@ import pytest
 
 from fedul_flwr.config.references import load_reference
 from fedul_flwr.config.run_config import RunConfig, parse_flat
-from fedul_flwr.data.types import ImageArrays, Source
+from fedul_flwr.data.types import PointArrays, Source
 from fedul_flwr.errors import UserError
 from fedul_flwr.models import build_model
 from fedul_flwr.run.evaluation import Evaluator
@@ -25,8 +25,8 @@ class Unreadable:
 
 def test_without_test_errors_the_labels_of_the_test_set_are_not_read() -> None:
     images = np.zeros((4, 8, 8, 1), dtype=np.uint8)
-    train_set = ImageArrays(images, np.array([0, 1, 0, 1]))
-    source = Source(train_set, ImageArrays(images, Unreadable()), ("a", "b"))  # type: ignore[arg-type]
+    train_set = PointArrays(images, np.array([0, 1, 0, 1]))
+    source = Source(train_set, PointArrays(images, Unreadable()), ("a", "b"))  # type: ignore[arg-type]
     rows = np.arange(2)
     with pytest.raises(AssertionError, match="labels of the test set were read"):
         Evaluator(parse_flat({"model": "mlp"}), source, rows)
@@ -54,7 +54,7 @@ def test_a_run_without_test_errors_trains_the_same_model(
 
 
 def test_it_is_refused_where_there_is_nothing_to_leave_out() -> None:
-    nothing = {"dataset": "none", "class-names": "a,b", "image-shape": "8x8x1"}
+    nothing = {"dataset": "none", "class-names": "a,b", "input-shape": "8x8x1"}
     with pytest.raises(UserError, match="measure-test-error = False has no effect with dataset"):
         parse_flat({**nothing, "measure-test-error": False})
     labeling = parse_flat({"method": "xclp-predict", "measure-test-error": False})

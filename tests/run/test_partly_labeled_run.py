@@ -101,7 +101,7 @@ def write_owners(root: Path) -> Path:
 
 def test_owners_bring_their_labels(settings: Settings, tmp_path: Path) -> None:
     own = {"client_data": str(write_owners(tmp_path / "owners")), "dataset": "none"}
-    own |= {"class_names": "a,b", "image_shape": "8x8x1"}
+    own |= {"class_names": "a,b", "input_shape": "8x8x1"}
     directory = train(settings(**QUICK, **own), 2)
     (_, first, new), (_, second, _) = seen()
     assert sorted(first.tolist()) == [-1] * 9 + [0, 1, 1]  # of rows 0, 3 and 11

@@ -117,8 +117,8 @@ def test_training_at_the_server_is_a_plain_loop(settings: Settings) -> None:
     config = settings(**WIDE, method="server-only", **{"server.epochs": 2})
     directory = train(config, 3)
     source, rows = load_source("digits"), split_of(config, 3).server
-    model = build_model("mlp", source.image_shape, 10, config.seed).double()
-    inputs = to_input(torch.from_numpy(source.train.images[rows])).double()
+    model = build_model("mlp", source.input_shape, 10, config.seed).double()
+    inputs = to_input(torch.from_numpy(source.train.inputs[rows])).double()
     labels = torch.from_numpy(np.asarray(source.train.labels)[rows])
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     for _ in range(4):  # two rounds of two epochs, all points in one batch
@@ -230,7 +230,7 @@ def write(folder: Path, names: int = 10) -> str:
     folder.mkdir()
     for split, data in (("train", source.train), ("test", source.test)):
         labels = np.asarray(data.labels) % names
-        np.savez(folder / f"{split}.npz", images=np.asarray(data.images), labels=labels)
+        np.savez(folder / f"{split}.npz", images=np.asarray(data.inputs), labels=labels)
     return str(folder)
 
 

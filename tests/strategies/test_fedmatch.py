@@ -89,10 +89,10 @@ class Twin:
         self.parts = decompose(start, names, 0.2)
         self.held: dict[int, Parts] = {}
         self.places: dict[int, Any] = {}
-        self.noise = noise_image(self.source.image_shape, stream(config.seed, "noise"))
+        self.noise = noise_image(self.source.input_shape, stream(config.seed, "noise"))
 
     def fresh(self, seed: int = 0) -> nn.Module:
-        return build_model(self.config.model, self.source.image_shape, 10, seed)
+        return build_model(self.config.model, self.source.input_shape, 10, seed)
 
     def loaded(self, parts: Parts) -> nn.Module:
         model = place(self.fresh(), self.plan.device, self.plan.precision)
@@ -107,7 +107,7 @@ class Twin:
             rest
         )
         points, labels = dealt.points[order], dealt.given[order]
-        return matching_batches(self.source.train.images, points, labels, self.plan, 20)
+        return matching_batches(self.source.train.inputs, points, labels, self.plan, 20)
 
     def train(self, parts: Parts, batches: Batches, seed: Any, helpers: list[Parts]) -> Parts:
         models = [self.loaded(parts | {PSI: helper[PSI]}) for helper in helpers]
@@ -119,7 +119,7 @@ class Twin:
 
     def learn_at_server(self, number: int) -> None:
         rows = self.split.server
-        images, labels = self.source.train.images, np.asarray(self.source.train.labels)[rows]
+        images, labels = self.source.train.inputs, np.asarray(self.source.train.labels)[rows]
         decomposed = Decomposed(
             place(self.model, self.plan.device, self.plan.precision), self.parts
         )

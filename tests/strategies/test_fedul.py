@@ -168,7 +168,7 @@ def test_held_out_points_are_not_trained_on(settings: Settings) -> None:
     client = FedULClient(
         config, NodeConfig(partition_id=0, num_partitions=2), ClientState(RecordDict())
     )
-    shape = DataShape(source.image_shape, source.class_names)
+    shape = DataShape(source.input_shape, source.class_names)
     client.on_phase("setup", setup_content(config, shape, client_files(place, split.directory)))
     held = set(client.data.sets.points[client.held_out])
     assert (
@@ -226,7 +226,7 @@ def write_own_sets(folder: Path, client: int, priors: np.ndarray) -> None:
         for k, count in enumerate(counts):
             pool = np.flatnonzero(source.train.labels == k)
             for point in rng.choice(pool, count):
-                image = Image.fromarray(np.asarray(source.train.images[point])[..., 0])
+                image = Image.fromarray(np.asarray(source.train.inputs[point])[..., 0])
                 image.save(folder / f"ward{m}" / f"{point}-{rng.integers(10**9)}.png")
         rows.append(f"ward{m}," + ",".join(str(c / counts.sum()) for c in counts))
     (folder / "priors.csv").write_text("\n".join(rows) + "\n")
@@ -238,7 +238,7 @@ def test_clients_bring_their_own_folders(settings: Settings, tmp_path: Path) -> 
         write_own_sets(folder, client, np.eye(10) * 6 + 0.6)
     names = ",".join(load_source("digits").class_names)
     config = settings(
-        **{**QUICK, "num_rounds": 3}, dataset="none", class_names=names, image_shape="8x8x1"
+        **{**QUICK, "num_rounds": 3}, dataset="none", class_names=names, input_shape="8x8x1"
     )
     directory = train(config, 2, client_app=own_data_app(folders))
     lines = metrics(directory)

@@ -41,12 +41,12 @@ def twins(config: RunConfig, steps: list[int]) -> tuple[list[torch.nn.Module], f
     """Models that train alone for so many steps each, and their mean test error."""
     source = load_source("digits")
     clients = build_split(source_directory("digits"), len(steps), config).clients
-    tests = to_input(torch.from_numpy(np.asarray(source.test.images))).double()
+    tests = to_input(torch.from_numpy(np.asarray(source.test.inputs))).double()
     models, errors = [], []
     for client, count in zip(clients, steps, strict=True):
-        model = build_model(config.model, source.image_shape, 10, config.seed).double()
+        model = build_model(config.model, source.input_shape, 10, config.seed).double()
         points = np.unique(client.points)
-        inputs = to_input(torch.from_numpy(source.train.images[points])).double()
+        inputs = to_input(torch.from_numpy(source.train.inputs[points])).double()
         labels = torch.from_numpy(np.asarray(source.train.labels)[points])
         optimizer = torch.optim.SGD(model.parameters(), lr=config.learning_rate)
         model.train()
@@ -125,10 +125,10 @@ def test_a_client_labels_its_points_by_its_own_model(settings: Settings) -> None
     source = load_source("digits")
     for client in range(2):
         guess = load_file(after / "clients" / str(client) / "pseudo-labels-3.safetensors")
-        model = build_model("mlp", source.image_shape, 10).double()
+        model = build_model("mlp", source.input_shape, 10).double()
         arrays = own_model(before, client)
         model.load_state_dict({name: torch.from_numpy(array) for name, array in arrays.items()})
-        inputs = to_input(torch.from_numpy(source.train.images[guess["points"]])).double()
+        inputs = to_input(torch.from_numpy(source.train.inputs[guess["points"]])).double()
         with torch.no_grad():
             expected = model(inputs).argmax(dim=1).numpy()
         np.testing.assert_array_equal(guess["labels"], expected)

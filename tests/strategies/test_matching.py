@@ -50,7 +50,7 @@ def split_of(config: RunConfig, clients: int) -> Split:
 def step(model: nn.Module, rows: Any, rate: float) -> None:
     """One step of gradient descent on 10·CE of rows of the training images with their labels."""
     source = load_source("digits")
-    inputs = to_input(torch.from_numpy(source.train.images[rows])).double()
+    inputs = to_input(torch.from_numpy(source.train.inputs[rows])).double()
     labels = torch.from_numpy(np.asarray(source.train.labels)[rows])
     optimizer = torch.optim.SGD(model.parameters(), lr=rate)
     optimizer.zero_grad()
@@ -59,7 +59,7 @@ def step(model: nn.Module, rows: Any, rate: float) -> None:
 
 
 def fresh(config: RunConfig) -> nn.Module:
-    return build_model("mlp", load_source("digits").image_shape, 10, config.seed).double()
+    return build_model("mlp", load_source("digits").input_shape, 10, config.seed).double()
 
 
 def federated(config: RunConfig, rows: list[Any], rounds: int) -> nn.Module:

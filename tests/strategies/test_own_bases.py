@@ -113,13 +113,13 @@ def test_scaffold_equals_a_plain_loop(settings: Settings, option: str, momentum:
 
     source = load_source("digits")
     clients = build_split(source_directory("digits"), 3, config).clients
-    model = build_model("mlp", source.image_shape, 10, config.seed).double()
+    model = build_model("mlp", source.input_shape, 10, config.seed).double()
     x = {name: weight.detach().clone() for name, weight in model.named_parameters()}
     c = {name: torch.zeros_like(weight) for name, weight in x.items()}
     own = [copy.deepcopy(c) for _ in clients]
 
     def gradient(weights: dict[str, torch.Tensor], points: Any) -> dict[str, torch.Tensor]:
-        inputs = to_input(torch.from_numpy(source.train.images[points])).double()
+        inputs = to_input(torch.from_numpy(source.train.inputs[points])).double()
         labels = torch.from_numpy(np.asarray(source.train.labels)[points])
         leaves = {name: weight.clone().requires_grad_() for name, weight in weights.items()}
         loss = functional.cross_entropy(torch.func.functional_call(model, leaves, inputs), labels)

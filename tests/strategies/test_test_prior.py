@@ -49,7 +49,7 @@ def skewed_digits(folder: Path) -> str:
         labels = np.asarray(data.labels)
         common = np.isin(labels, (0, 9))
         keep = common | (np.arange(len(labels)) % 3 == 0)
-        np.savez(folder / f"{split}.npz", images=data.images[keep], labels=labels[keep])
+        np.savez(folder / f"{split}.npz", images=data.inputs[keep], labels=labels[keep])
     return str(folder)
 
 
@@ -226,7 +226,7 @@ def test_em_finds_the_skew_of_the_test_images(settings: Settings, tmp_path: Path
     for name, array in last_model(train(settings(**quick), 3)).items():
         np.testing.assert_array_equal(array, last_model(directory)[name])
     predictor, test = load_model(directory), load_source(place).test
-    images = np.asarray(test.images)
+    images = np.asarray(test.inputs)
     priors = predictor.estimate_priors(predictor.predict_proba(images))
     np.testing.assert_allclose(priors, found["test_prior_estimate"], rtol=1e-3)
     wrong = predictor.predict(images, priors=priors) != np.asarray(test.labels)

@@ -50,7 +50,7 @@ def central(
     held: Held, members: list[int], group: int = 0, **more: Any
 ) -> dict[int, tuple[NDArray[np.int64], Propagated]]:
     """What propagation in one place says: of each member, all of its points."""
-    images = load_source("digits").train.images
+    images = load_source("digits").train.inputs
     points = np.concatenate([held.points[client] for client in members])
     labels = np.concatenate([held.labels[client] for client in members])
     shown = more.pop("shown", np.ones(len(points), dtype=bool))
@@ -160,7 +160,7 @@ def test_features_and_labels_of_a_model(settings: Settings) -> None:
     def features(images: Any, points: Any) -> Any:
         return features_and_logits(model, images, points)[0]
 
-    images = load_source("digits").train.images
+    images = load_source("digits").train.inputs
     for client, expected in central(held, [0, 1, 2], features=features).items():
         asked = held.labels[client] < 0
         assert_file(directory, client, expected, asked)

@@ -18,7 +18,7 @@ from tests.support.runs import EVERYTHING_ALLOWED, as_error
 
 OWNERS: dict[str, Any] = {
     **{"method": "labels-only", "dataset": "none", "class_names": ",".join(NAMES)},
-    **{"image_shape": "8x8x1", "model": "mlp", "num_rounds": 4, "local_epochs": 1},
+    **{"input_shape": "8x8x1", "model": "mlp", "num_rounds": 4, "local_epochs": 1},
     **{"connect_timeout": 0.05},
 }
 """A run of owners who have images of three classes, some with a label."""

@@ -44,8 +44,8 @@ TINY = "tests.support.fedmatch_exchanges:tiny"
 """A model with batch norm that takes no time."""
 
 
-def tiny(image_shape: tuple[int, int, int], num_classes: int) -> nn.Module:
-    height, width, channels = image_shape
+def tiny(input_shape: tuple[int, int, int], num_classes: int) -> nn.Module:
+    height, width, channels = input_shape
     return nn.Sequential(
         nn.Conv2d(channels, 4, 3, padding=1),
         nn.BatchNorm2d(4),

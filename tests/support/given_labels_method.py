@@ -30,7 +30,7 @@ class GivenClient(MethodClient[PartlyLabeledData]):
     def task(self, round: Round) -> LocalTask:
         own = SEEN[self.node.partition_id] = self.data.examples
         points, labels = own.points[~own.new], np.maximum(own.labels[~own.new], 0)
-        batches = point_batches(own.images, points, labels, round.plan)
+        batches = point_batches(own.inputs, points, labels, round.plan)
         return LocalTask(len(points), batches, on_logits(functional.cross_entropy))
 
 

@@ -142,7 +142,7 @@ class Federation:
         return self.client(number, **options).on_phase("setup", told)
 
     def weights(self) -> Arrays:
-        return dict(dump_arrays(build_model("mlp", SHAPE.image_shape, 4, seed=1)))
+        return dict(dump_arrays(build_model("mlp", SHAPE.input_shape, 4, seed=1)))
 
     def parameters(self) -> NDArrays:
         return list(self.weights().values())

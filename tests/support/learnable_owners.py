@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 NAMES = ("first", "second", "third")
 SHAPE = "8x8x1"
-NO_DATA = {"dataset": "none", "class-names": ",".join(NAMES), "image-shape": SHAPE}
+NO_DATA = {"dataset": "none", "class-names": ",".join(NAMES), "input-shape": SHAPE}
 """Settings of a server that has no data."""
 
 

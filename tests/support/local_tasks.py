@@ -1,4 +1,4 @@
-"""What a client's task of local training has inside: its points, targets, classes and weights."""
+"""Parts of a client's task of local training: its points, targets, classes and weights."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fedul_flwr.data.types import Bytes, Ints
+from fedul_flwr.data.types import Inputs, Ints
 from fedul_flwr.federated.client import MethodClient
 from fedul_flwr.learning.pseudo_label_task import WeightedPoints
 from fedul_flwr.learning.task import LocalTask
 
 
 class TrainingPoints(NamedTuple):
-    """Rows ``points`` of ``images``, and a target for each."""
+    """Rows ``points`` of ``inputs``, and a target for each."""
 
-    images: Bytes
+    inputs: Inputs
     points: Ints
     targets: Ints
 
@@ -32,7 +32,7 @@ def points_of(batches: Any) -> TrainingPoints:
     targets = next((inside[name] for name in ("targets", "labels") if name in inside), None)
     if targets is None:  # pairs of points: targets are their positions
         targets = np.arange(len(inside["points"]))
-    return TrainingPoints(inside["images"], inside["points"], targets)
+    return TrainingPoints(inside["stored"], inside["points"], targets)
 
 
 def training_points(client: MethodClient, number: int = 1, **config: Any) -> TrainingPoints:

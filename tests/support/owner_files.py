@@ -10,7 +10,7 @@ from PIL import Image
 
 CLASSES = ("sound", "ill")
 NO_DATA: dict[str, Any] = {
-    **{"dataset": "none", "class-names": ",".join(CLASSES), "image-shape": "8x8x1"},
+    **{"dataset": "none", "class-names": ",".join(CLASSES), "input-shape": "8x8x1"},
     "model": "mlp",
 }
 """Settings of a run whose server has no data."""

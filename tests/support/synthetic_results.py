@@ -77,7 +77,7 @@ def write_run(
         **settings,
     }
     data = {
-        "image_shape": [8, 8, 1],
+        "input_shape": [8, 8, 1],
         "num_classes": num_classes,
         "class_names": list(class_names),
     }

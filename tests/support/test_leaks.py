@@ -83,7 +83,7 @@ def test_a_message_log_without_protection(
     options = {"method": "xclp-predict", "xclp.num-bits": 256, "xclp-predict.compare": False}
     config = settings(**options, **{"labels.total": 60, "points_per_client": 80})
     directory = train(config, 3, message_log=tmp_path / "t")
-    images, seed = load_source("digits").train.images, stream(0, "codes", 0).bytes(32)
+    images, seed = load_source("digits").train.inputs, stream(0, "codes", 0).bytes(32)
     with np.load(directory / "split.npz") as split:
         cuts = split["bounds"][1:-1]
         points, labels = (np.split(split[name], cuts) for name in ("points", "labels"))

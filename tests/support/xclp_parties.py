@@ -87,7 +87,7 @@ class Parties:
             self.state(number),
         )
         examples = PartlyLabeledPoints(
-            images=np.zeros((count, 1, 1, 1), np.uint8),
+            inputs=np.zeros((count, 1, 1, 1), np.uint8),
             points=np.arange(count),
             labels=np.asarray(self.labels[number], dtype=np.int64),
             new=np.zeros(count, dtype=np.bool_),
