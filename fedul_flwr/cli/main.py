@@ -193,7 +193,7 @@ def predict(
     ] = False,
 ) -> None:
     """Label images with a trained model."""
-    from fedul_flwr.results.predict import predict as write_predictions
+    from fedul_flwr.results.prediction_file import write_predictions
 
     path = write_predictions(
         model, input_path, output, batch_size, priors, trust_modules=trust_modules
