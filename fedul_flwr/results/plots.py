@@ -92,9 +92,8 @@ def run_figures(run: Run) -> dict[str, Figure]:
     }
     drawn = {name: draw() for name, (recorded, draw) in figures.items() if recorded(run)}
     names = run.data.get("class_names")
-    return (
-        drawn | measure_figures(run.measures or {}, names) | label_figures(run.labels or {}, names)
-    )
+    drawn |= measure_figures(run.measures or {}, names)
+    return drawn | label_figures(run.labels or {}, names)
 
 
 def draw_plots(run: Run, directory: Path) -> list[Path]:

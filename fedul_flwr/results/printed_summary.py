@@ -106,7 +106,8 @@ def _measure_rows(summary: Mapping[str, Any]) -> dict[str, str]:
         words += f" ({percent(before)} before temperature {summary['temperature']:.2f})"
     absent = absent_classes(every.get("best", {}))
     if absent:
-        words += f"; without {absent} classes that have no test points"
+        which = "1 class that has" if absent == 1 else f"{absent} classes that have"
+        words += f"; without {which} no test points"
     return {"measures": words}
 
 
