@@ -14,6 +14,7 @@ from flwr.common import log
 from flwr.serverapp import Grid
 
 from fedul_flwr.config.run_config import RunConfig
+from fedul_flwr.data.columns import Columns
 from fedul_flwr.data.content import Content, count, number
 from fedul_flwr.data.types import InputShape
 from fedul_flwr.errors import BadMessageError, UserError
@@ -32,10 +33,11 @@ NUM_PARTITIONS, OWN_DATA = "num-partitions", "own-data"
 
 @dataclass(frozen=True)
 class DataShape:
-    """Shape of the inputs and names of the K classes."""
+    """Shape of the inputs, names of the K classes, and the columns of tables if they are known."""
 
     input_shape: InputShape
     class_names: tuple[str, ...]
+    columns: Columns | None = None
 
 
 def setup_content(
@@ -53,6 +55,8 @@ def setup_content(
             "class-names": list(data.class_names),
         }
     )
+    if data.columns is not None:
+        content.values["columns"] = data.columns.to_json()
     content.values |= files or {}
     return content
 

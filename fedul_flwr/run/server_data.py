@@ -7,9 +7,11 @@ from pathlib import Path
 
 import numpy as np
 
+from fedul_flwr.config.point_kinds import refuse_other_kind
 from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.config.server import ServerTrainingSettings
 from fedul_flwr.config.shared import SharedSettings
+from fedul_flwr.data.columns import read_columns
 from fedul_flwr.data.federated_split import set_aside, without_sample
 from fedul_flwr.data.label_split import LabelAssignment, LabelTruth, save_split
 from fedul_flwr.data.local_data import client_folders
@@ -17,6 +19,7 @@ from fedul_flwr.data.seeds import derived_seed
 from fedul_flwr.data.set_split import SetTruth
 from fedul_flwr.data.sources import read_source, source_directory
 from fedul_flwr.data.split import Split, build_split, client_files
+from fedul_flwr.data.tables import TableOptions
 from fedul_flwr.data.types import UNLABELED, Ints, LabeledPoints, Source
 from fedul_flwr.errors import UserError
 from fedul_flwr.federated.nodes import DataShape
@@ -94,9 +97,10 @@ class ServerData:
         """
         options = settings[ServerTrainingSettings]
         if options.dataset:
-            place = source_directory(options.dataset, image_size=settings.image_size)
+            table = replace(table_options(settings), columns=self.shape.columns)
+            place = source_directory(options.dataset, image_size=settings.image_size, table=table)
             other = read_source(place)
-            found = DataShape(other.input_shape, other.class_names)
+            found = DataShape(other.input_shape, other.class_names, other.columns)
             if found != self.shape:
                 raise UserError(
                     f"Setting server.dataset = {options.dataset!r}: it has {_describe(found)}, "
@@ -171,8 +175,10 @@ def _counts(labels: Ints, num_classes: int) -> list[int]:
 
 
 def _describe(shape: DataShape) -> str:
+    kind = "vectors" if len(shape.input_shape) == 1 else "images"
     size = "x".join(map(str, shape.input_shape))
-    return f"images of {size} and classes {', '.join(shape.class_names)}"
+    features = f" ({', '.join(shape.columns.features[:5])} …)" if shape.columns else ""
+    return f"{kind} of {size}{features} and classes {', '.join(shape.class_names)}"
 
 
 def _sample(rows: Ints, labels: Ints, count: int, seed: int) -> Ints:
@@ -191,26 +197,50 @@ def open_server_data(settings: RunConfig) -> ServerData:
     if settings.dataset == "none":
         data = ServerData(named_shape(settings))
     else:
-        place = source_directory(settings.dataset, image_size=settings.image_size)
+        place = source_directory(
+            settings.dataset, image_size=settings.image_size, table=table_options(settings)
+        )
         source = read_source(place)
-        data = ServerData(DataShape(source.input_shape, source.class_names), place, source)
+        shape = DataShape(source.input_shape, source.class_names, source.columns)
+        data = ServerData(shape, place, source)
     if len(data.shape.class_names) < 2:
         raise UserError(
             f"Setting dataset = {settings.dataset!r}: there is one class; two or more are needed."
         )
-    refuse_other_classes(settings, data.shape)
+    refuse_other_form(settings, data.shape)
     return data
 
 
+def table_options(settings: SharedSettings) -> TableOptions:
+    """Rules for the server's tables of features."""
+    columns = read_columns(settings.columns) if settings.columns else None
+    return TableOptions(settings.missing, settings.label_column, columns)
+
+
 def named_shape(settings: SharedSettings) -> DataShape:
-    """Input shape and classes from ``class-names`` and ``input-shape``."""
-    shape = tuple(map(int, settings.input_shape.split("x")))
+    """Input shape and classes from ``class-names``, ``input-shape`` and ``columns``."""
     names = tuple(name.strip() for name in settings.class_names.split(","))
-    return DataShape(shape, names)
+    columns = table_options(settings).columns
+    told = tuple(map(int, settings.input_shape.split("x"))) if settings.input_shape else ()
+    shape = told if columns is None else (len(columns.features),)
+    if told not in ((), shape):
+        raise UserError(
+            f"Setting input-shape = {settings.input_shape!r}: the columns file has {shape[0]} "
+            "features; leave input-shape out."
+        )
+    return DataShape(shape, names, columns)
 
 
-def refuse_other_classes(settings: RunConfig, shape: DataShape) -> None:
-    """Refuse a test prior whose number of classes differs from the data's."""
+def refuse_other_form(settings: RunConfig, shape: DataShape) -> None:
+    """Refuse settings for another kind of points or another number of classes.
+
+    Raises
+    ------
+    UserError
+        For a setting of images where the data are vectors or the other way round, or a test prior
+        for other classes.
+    """
+    refuse_other_kind(settings, shape.input_shape)
     priors = settings.class_priors()
     if priors is not None and len(priors) != len(shape.class_names):
         raise UserError(
