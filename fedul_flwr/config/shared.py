@@ -120,6 +120,9 @@ class SharedSettings(Settings):
     """Source of the initial weights: output directory of a run, `.safetensors` file, or
     `torchvision` (pretrained, for its own models). A last layer for another number of classes keeps
     its random weights."""
+    frozen_rounds: Annotated[int, Field(ge=0)] = 0
+    """First rounds in which only the last linear layer is trained (with `start-from`); batch norm
+    keeps its statistics in them. Afterwards all layers are trained."""
     init_scale: Annotated[float, Field(gt=0)] = 1.0
     """Factor of all randomly initialized parameters before round 1, including biases and the gains
     of batch norm."""
@@ -271,6 +274,20 @@ class SharedSettings(Settings):
             raise ValueError(
                 f"start-from = 'torchvision' is for models of torchvision, and model = "
                 f"{self.model!r} is none: choose 'torchvision:NAME'"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _check_frozen(self) -> Self:
+        if self.frozen_rounds and not self.start_from:
+            raise ValueError(
+                f"frozen-rounds = {self.frozen_rounds} would keep random weights: name trained "
+                "ones with start-from"
+            )
+        if self.frozen_rounds and self.base == "scaffold":
+            raise ValueError(
+                f"frozen-rounds = {self.frozen_rounds} does not go with base = 'scaffold', whose "
+                "variates are of all layers: choose another base"
             )
         return self
 

@@ -93,6 +93,7 @@ REFUSALS: list[tuple[str, Any, str]] = [
     ("test-prior", "0.5,0.4998", "must be class priors that sum to 1"),
     ("model", False, TEXT),
     ("start-from", 3, TEXT),
+    ("frozen-rounds", -1, "must be at least 0"),
     ("init-scale", 0, "must be greater than 0.0"),
     ("num-rounds", 0, "must be at least 1"),
     ("num-rounds", True, WHOLE),
