@@ -86,7 +86,7 @@ def confusion_figure(
         marks = [0, 1, 5, 10, 25, 50, 100]
         bar.set_ticks([10 * mark**0.5 for mark in marks], labels=[str(mark) for mark in marks])
         bar.set_label("percent of a class's points", fontsize=9)
-        bar.outline.set_visible(False)  # type: ignore[operator]
+        bar.outline.set_visible(False)
     _name_classes(axes, names, missing=columns > rows)
     axes.set_xlabel("named" + ("" if totals.all() else " (a gray row: no points of that class)"))
     axes.set_ylabel("true class")
