@@ -9,6 +9,7 @@ from pydantic import Field, field_validator, model_validator
 
 from fedul_flwr.config.base import Settings
 from fedul_flwr.config.class_priors import parse_prior
+from fedul_flwr.config.model import ModelOptions
 
 BaseName = Literal[
     "fedavg",
@@ -66,9 +67,15 @@ class SharedSettings(Settings):
     class_names: str = ""
     """Names of the classes, separated by commas; for `dataset = "none"`."""
     input_shape: str = ""
-    """Height x width x channels of images, such as `28x28x1`; for `dataset = "none"`."""
+    """Height x width x channels of images, such as `28x28x1`, or length of vectors, such as `30`;
+    for `dataset = "none"`."""
     image_size: Annotated[int, Field(ge=0, le=1024)] = 0
     """Resize images to squares of this side in pixels; 0 keeps their size."""
+    features: str = ""
+    """Replace points by features of a fixed function, computed once: `efficientnet-lite0`,
+    `torchvision:NAME`, `huggingface:NAME` (pretrained networks), `run:DIRECTORY` (the best model of
+    a run, in simulations), perhaps with `@SIDE` to resize images to that many pixels; or your own
+    `package.module:function`. The model then takes vectors."""
     client_data: str = ""
     """Path of a folder with one sub-folder per simulated client, each in the form of a client's own
     data on a device; `dataset` is then the server's, or `none`."""
@@ -91,6 +98,12 @@ class SharedSettings(Settings):
     model: str = "cnn-small"
     """Name of a built-in model, `torchvision:NAME` for one of torchvision's, or
     `package.module:function` of your own; `+head` behind it adds a second linear layer."""
+    model_width: Annotated[int, Field(ge=1, le=65536)] = ModelOptions().width
+    """Units of each hidden layer of `mlp`."""
+    model_layers: Annotated[int, Field(ge=1, le=64)] = ModelOptions().layers
+    """Number of hidden layers of `mlp`."""
+    model_dropout: Annotated[float, Field(ge=0, lt=1)] = ModelOptions().dropout
+    """Probability of dropout after every hidden layer of `mlp`, in training."""
     start_from: str = ""
     """Source of the initial weights: output directory of a run, `.safetensors` file, or
     `torchvision` (pretrained, for its own models). A last layer for another number of classes keeps
@@ -199,9 +212,25 @@ class SharedSettings(Settings):
     @field_validator("input_shape")
     @classmethod
     def _check_shape(cls, value: str) -> str:
-        if value and not re.fullmatch(r"[1-9]\d*x[1-9]\d*x[13]", value):
-            raise ValueError("must be height x width x channels, such as 28x28x1 (channels 1 or 3)")
+        if value and not re.fullmatch(r"[1-9]\d*(x[1-9]\d*x[13])?", value):
+            raise ValueError(
+                "must be height x width x channels of images, such as 28x28x1 (channels 1 or 3), "
+                "or the length of vectors, such as 30"
+            )
         return value
+
+    @model_validator(mode="after")
+    def _check_model(self) -> Self:
+        if self.model.removesuffix("+head") != "mlp":
+            for name, value in self.model_options._asdict().items():
+                if value != ModelOptions._field_defaults[name]:
+                    raise ValueError(f"model-{name} = {value} is for model = 'mlp'")
+        return self
+
+    @property
+    def model_options(self) -> ModelOptions:
+        """Width, layers and dropout of the model."""
+        return ModelOptions(self.model_width, self.model_layers, self.model_dropout)
 
     @model_validator(mode="after")
     def _check_momentum(self) -> Self:

@@ -15,7 +15,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedul_flwr.data.types import Bytes
 from fedul_flwr.errors import UserError
 
 KINDS = ("owned", "sources", "splits")
@@ -129,16 +128,18 @@ def _entries() -> Iterator[Path]:
                 yield path
 
 
-def write_image_blocks(file: Path, shape: Sequence[int], blocks: Iterator[Bytes]) -> None:
-    """Write uint8 ``blocks`` one after the other as one ``.npy`` array of ``shape``.
+def write_blocks(
+    file: Path, shape: Sequence[int], blocks: Iterator[NDArray[Any]], dtype: str = "|u1"
+) -> None:
+    """Write ``blocks`` one after the other as one ``.npy`` array of ``shape`` and ``dtype``.
 
     Not through a writable memory map, so that a full disk raises an error instead of a SIGBUS.
     """
-    header = {"descr": "|u1", "fortran_order": False, "shape": tuple(int(n) for n in shape)}
+    header = {"descr": dtype, "fortran_order": False, "shape": tuple(int(n) for n in shape)}
     with file.open("wb") as stream:
         np.lib.format.write_array_header_1_0(stream, header)
         for block in blocks:
-            stream.write(np.ascontiguousarray(block).data)
+            stream.write(np.ascontiguousarray(block, dtype=dtype).data)
 
 
 def open_array(file: Path) -> NDArray[Any]:

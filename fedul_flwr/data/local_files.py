@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from fedul_flwr.config.user_files import regular_file
-from fedul_flwr.data.cache import build_once, cache_directory, write_image_blocks
+from fedul_flwr.data.cache import build_once, cache_directory, write_blocks
 from fedul_flwr.data.csv_cells import read_cell
 from fedul_flwr.data.decode import Images, Shape
 from fedul_flwr.data.formats import npz_images
@@ -81,7 +81,7 @@ def decoded_copy(
             refuse_empty(images)
         sizes = np.array([len(images) for images in collections], dtype=np.int64)
         blocks = (block for images in collections for block in images.blocks(shape))
-        write_image_blocks(directory / "inputs.npy", (int(sizes.sum()), *shape), blocks)
+        write_blocks(directory / "inputs.npy", (int(sizes.sum()), *shape), blocks)
         np.save(directory / "sizes.npy", sizes, allow_pickle=False)
         meta = {"sets": [images.where for images in collections], "input_shape": list(shape)}
         (directory / "meta.json").write_text(json.dumps(meta, indent=1), encoding="utf-8")

@@ -20,7 +20,7 @@ from fedul_flwr.data.cache import (
     cache_directory,
     cache_key,
     open_array,
-    write_image_blocks,
+    write_blocks,
 )
 from fedul_flwr.data.decode import Shape
 from fedul_flwr.data.digits import read_digits
@@ -33,6 +33,7 @@ DIGITS = "digits"
 
 TRAIN_INPUTS = "train_inputs.npy"
 """File with the training points of a decoded data set, the only one that clients open."""
+TEST_INPUTS, META = "test_inputs.npy", "meta.json"
 
 _LAYOUTS = (
     "train.parquet and test.parquet, train.npz and test.npz, or train/ and test/ with one "
@@ -114,7 +115,7 @@ def read_source(directory: Path) -> Source:
         If the folder is incomplete or damaged.
     """
     try:
-        meta = json.loads((directory / "meta.json").read_text(encoding="utf-8"))
+        meta = json.loads((directory / META).read_text(encoding="utf-8"))
         class_names, columns = tuple(meta["class_names"]), dict(meta["columns"])
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise UserError(
@@ -126,7 +127,7 @@ def read_source(directory: Path) -> Source:
         {name: open_array(directory / file) for name, file in columns.items()},
     )
     test = PointArrays(
-        open_array(directory / "test_inputs.npy"), open_array(directory / "test_labels.npy")
+        open_array(directory / TEST_INPUTS), open_array(directory / "test_labels.npy")
     )
     return Source(train, test, class_names)
 
@@ -215,7 +216,7 @@ def _write_source(
     names = _class_names(train, test)
     shape = _common_shape(train, test, image_size)
     for name, split in (("train", train), ("test", test)):
-        write_image_blocks(
+        write_blocks(
             directory / f"{name}_inputs.npy",
             (len(split.inputs), *shape),
             split.inputs.blocks(shape),
@@ -234,7 +235,7 @@ def _write_source(
         "image_size": image_size,
     }
     text = json.dumps(meta, indent=1, ensure_ascii=False)
-    (directory / "meta.json").write_text(text, encoding="utf-8")
+    (directory / META).write_text(text, encoding="utf-8")
 
 
 def _common_shape(train: Split, test: Split, image_size: int) -> Shape:

@@ -25,6 +25,11 @@ InputShape = tuple[int, ...]
 """Shape of one point: ``(height, width, channels)`` of an image, ``(d,)`` of a vector."""
 
 
+def network_shape(shape: InputShape) -> InputShape:
+    """Shape of one point as a network takes it: ``(channels, height, width)`` or ``(d,)``."""
+    return shape if len(shape) == 1 else (shape[2], *shape[:2])
+
+
 def below(prefix: str, arrays: Mapping[str, NDArray[Any]]) -> Arrays:
     """Arrays whose names begin with ``prefix``, under their names without it."""
     return {

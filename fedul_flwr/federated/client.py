@@ -19,6 +19,7 @@ from flwr.client import NumPyClient
 from flwr.common import NDArrays
 from flwr.common import Scalar as FlowerScalar
 
+from fedul_flwr.config.model import ModelOptions
 from fedul_flwr.config.node_config import NodeConfig
 from fedul_flwr.config.run_config import RunConfig, parse_flat
 from fedul_flwr.data.content import Content, Value
@@ -154,7 +155,13 @@ class MethodClient(NumPyClient, Generic[D]):
     def model(self) -> nn.Module:
         """The class model; one per process, every message overwrites its weights."""
         data, settings = self.data, self.settings
-        return _model(settings.model, data.input_shape, data.num_classes, settings.client_threads)
+        return _model(
+            settings.model,
+            data.model_shape,
+            data.num_classes,
+            settings.model_options,
+            settings.client_threads,
+        )
 
     def array_names(self) -> list[str]:
         """Names of the arrays that come as the model: its weights and buffers."""
@@ -250,9 +257,11 @@ def state_directory(setup: Mapping[str, Any], node: NodeConfig) -> Path | None:
 
 
 @lru_cache(maxsize=2)
-def _model(name: str, input_shape: InputShape, num_classes: int, threads: int) -> nn.Module:
+def _model(
+    name: str, input_shape: InputShape, num_classes: int, options: ModelOptions, threads: int
+) -> nn.Module:
     from fedul_flwr.learning.device import set_threads
     from fedul_flwr.models import build_model
 
     set_threads(threads)
-    return build_model(name, input_shape, num_classes)
+    return build_model(name, input_shape, num_classes, options=options)

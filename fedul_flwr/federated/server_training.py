@@ -40,7 +40,12 @@ class ServerTrainer:
     def __init__(self, settings: RunConfig, shape: DataShape, data: LabeledPoints) -> None:
         self._settings = settings
         self._data = data
-        self.model = build_model(settings.model, shape.input_shape, len(shape.class_names))
+        self.model = build_model(
+            settings.model,
+            shape.model_shape,
+            len(shape.class_names),
+            options=settings.model_options,
+        )
 
     def plan(self, server_round: int, told_factor: float = 1.0) -> LocalPlan:
         """Plan of a round's training; ``told_factor`` multiplies the step size (`plateau`)."""

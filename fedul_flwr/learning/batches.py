@@ -1,4 +1,4 @@
-"""Make batches of inputs from memory-mapped uint8 images."""
+"""Make batches of inputs from memory-mapped images or vectors."""
 
 from __future__ import annotations
 
@@ -18,17 +18,21 @@ Batches = Callable[[np.random.Generator], Iterator[tuple[Tensor, Tensor]]]
 determines order and augmentation."""
 
 
-def to_input(images: Tensor) -> Tensor:
-    """uint8 ``(n, h, w, c)`` to float32 ``(n, c, h, w)`` in [-1, 1], channels last in memory.
+def to_input(stored: Tensor) -> Tensor:
+    """Points as a network takes them.
 
-    The constants are fixed, because no client knows the mean over all clients' pixels.
+    Images, uint8 ``(n, h, w, c)``, become float32 ``(n, c, h, w)`` in [-1, 1], channels last in
+    memory. The constants are fixed, because no client knows the mean over all clients' pixels.
+    Vectors, float32 ``(n, d)``, do not change.
     """
+    if stored.dtype != torch.uint8:
+        return stored
     # Permuting copies nothing: the bytes already have the channels last.
-    return images.permute(0, 3, 1, 2).float().div_(127.5).sub_(1.0)
+    return stored.permute(0, 3, 1, 2).float().div_(127.5).sub_(1.0)
 
 
 def gather(stored: Inputs, rows: NDArray[np.int64]) -> Tensor:
-    """Rows of a memory-mapped array as a uint8 tensor ``(len(rows), h, w, c)``."""
+    """Rows of a memory-mapped array as a tensor, a copy of their own."""
     return torch.from_numpy(stored[rows])
 
 

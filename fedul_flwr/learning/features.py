@@ -1,4 +1,4 @@
-"""Features of images: the inputs of a model's last linear layer, or the pixels."""
+"""Features of points: the inputs of a model's last linear layer, or the points themselves."""
 
 from __future__ import annotations
 
@@ -80,7 +80,9 @@ def extract_features(
 
 
 def pixel_features(stored: Inputs, points: NDArray[np.int64]) -> NDArray[np.float32]:
-    """Pixels of rows ``points`` of ``stored`` ``(N, h, w, c)``: ``(n, h·w·c)`` in [-1, 1]."""
+    """Rows ``points`` of ``stored``: pixels ``(n, h·w·c)`` in [-1, 1], or vectors ``(n, d)``."""
     inputs = to_input(gather(stored, points))
-    pixels: NDArray[np.float32] = inputs.permute(0, 2, 3, 1).flatten(1).numpy()
-    return pixels
+    if inputs.dim() == 4:
+        inputs = inputs.permute(0, 2, 3, 1)
+    found: NDArray[np.float32] = inputs.flatten(1).numpy()
+    return found

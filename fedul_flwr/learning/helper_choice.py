@@ -13,7 +13,7 @@ from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.data.seeds import stream
 from fedul_flwr.data.types import Arrays, Floats, InputShape
 from fedul_flwr.learning.device import place
-from fedul_flwr.learning.embedding import embed, noise_image
+from fedul_flwr.learning.embedding import embed, noise_point
 from fedul_flwr.learning.local import load_arrays
 from fedul_flwr.learning.local_plan import local_plan
 from fedul_flwr.models import build_model
@@ -46,14 +46,16 @@ class HelperChoice:
     Parameters
     ----------
     settings : the run's; the image comes from its seed.
-    input_shape : ``(height, width, channels)``.
+    input_shape : shape of one point.
     num_classes : K.
     """
 
     def __init__(self, settings: RunConfig, input_shape: InputShape, num_classes: int) -> None:
         self._plan = local_plan(settings)
-        self._model = build_model(settings.model, input_shape, num_classes)
-        self._noise = noise_image(input_shape, stream(settings.seed, "noise"))
+        self._model = build_model(
+            settings.model, input_shape, num_classes, options=settings.model_options
+        )
+        self._noise = noise_point(input_shape, stream(settings.seed, "noise"))
         self._embeddings: dict[int, Floats] = {}
 
     def embed(self, client: int, arrays: Arrays) -> None:

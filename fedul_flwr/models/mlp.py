@@ -1,20 +1,30 @@
-"""A multilayer perceptron on raw pixels."""
+"""Models for vectors and flattened images: a multilayer perceptron and a linear layer."""
 
 from __future__ import annotations
 
+import math
+
 from torch import nn
 
+from fedul_flwr.config.model import ModelOptions
 from fedul_flwr.data.types import InputShape
 
 
-def mlp(input_shape: InputShape, num_classes: int) -> nn.Module:
-    """Two hidden layers of 128 units."""
-    height, width, channels = input_shape
-    return nn.Sequential(
-        nn.Flatten(),
-        nn.Linear(height * width * channels, 128),
-        nn.ReLU(inplace=True),
-        nn.Linear(128, 128),
-        nn.ReLU(inplace=True),
-        nn.Linear(128, num_classes),
-    )
+def mlp(
+    input_shape: InputShape, num_classes: int, options: ModelOptions | None = None
+) -> nn.Module:
+    """Hidden layers with ReLU, two of 128 units by default, with dropout after each if chosen."""
+    options = options or ModelOptions()
+    layers: list[nn.Module] = [nn.Flatten()]
+    size = math.prod(input_shape)
+    for _ in range(options.layers):
+        layers += [nn.Linear(size, options.width), nn.ReLU(inplace=True)]
+        if options.dropout:
+            layers.append(nn.Dropout(options.dropout))
+        size = options.width
+    return nn.Sequential(*layers, nn.Linear(size, num_classes))
+
+
+def linear(input_shape: InputShape, num_classes: int) -> nn.Module:
+    """One linear layer: multinomial logistic regression."""
+    return nn.Sequential(nn.Flatten(), nn.Linear(math.prod(input_shape), num_classes))

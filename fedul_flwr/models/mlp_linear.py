@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from torch import nn
 
 from fedul_flwr.data.types import InputShape
@@ -13,9 +15,8 @@ def mlp_linear(input_shape: InputShape, num_classes: int) -> nn.Module:
     It can represent no more than one linear layer. The paper does not give the width of the
     embedding; 128 is our choice.
     """
-    height, width, channels = input_shape
     return nn.Sequential(
         nn.Flatten(),
-        nn.Linear(height * width * channels, 128),
+        nn.Linear(math.prod(input_shape), 128),
         nn.Linear(128, num_classes),
     )

@@ -9,8 +9,9 @@ import torch
 from torch import nn
 
 from fedul_flwr.config.base import nearest, shown
+from fedul_flwr.config.model import ModelOptions
 from fedul_flwr.config.references import load_reference, own_code
-from fedul_flwr.data.types import InputShape
+from fedul_flwr.data.types import InputShape, network_shape
 from fedul_flwr.errors import UserError
 from fedul_flwr.models.alexnet_like import alexnet_like
 from fedul_flwr.models.cnn4 import cnn4
@@ -18,7 +19,7 @@ from fedul_flwr.models.cnn6 import cnn6, cnn6_quarter
 from fedul_flwr.models.cnn13 import cnn13, cnn13_plain, cnn13_quarter
 from fedul_flwr.models.cnn_small import cnn_small
 from fedul_flwr.models.lenet import lenet
-from fedul_flwr.models.mlp import mlp
+from fedul_flwr.models.mlp import linear, mlp
 from fedul_flwr.models.mlp_linear import mlp_linear
 from fedul_flwr.models.resnet9 import resnet9, resnet9_quarter
 from fedul_flwr.models.resnet18 import resnet18, resnet18_small
@@ -37,6 +38,7 @@ MODELS: dict[str, Builder] = {
     "cnn13-quarter": cnn13_quarter,
     "cnn-small": cnn_small,
     "lenet": lenet,
+    "linear": linear,
     "mlp": mlp,
     "mlp-linear": mlp_linear,
     "resnet9": resnet9,
@@ -45,9 +47,17 @@ MODELS: dict[str, Builder] = {
     "resnet18-small": resnet18_small,
 }
 """Built-in architectures; each maps ``(n, channels, height, width)`` to ``(n, K)`` logits."""
+FOR_VECTORS = ("linear", "mlp", "mlp-linear")
+"""Those that also map vectors ``(n, d)``."""
 
 
-def build_model(name: str, input_shape: InputShape, num_classes: int, seed: int = 0) -> nn.Module:
+def build_model(
+    name: str,
+    input_shape: InputShape,
+    num_classes: int,
+    seed: int = 0,
+    options: ModelOptions | None = None,
+) -> nn.Module:
     """Build model ``name`` with weights drawn from ``seed``.
 
     Parameters
@@ -55,16 +65,26 @@ def build_model(name: str, input_shape: InputShape, num_classes: int, seed: int 
     name : a key of :data:`MODELS`, ``torchvision:NAME``, or ``package.module:function`` of a
         function that takes ``(input_shape, num_classes)`` and returns a module; with ``+head``
         behind it the model gets a second head (:class:`~fedul_flwr.models.two_heads.TwoHeads`).
-    input_shape : ``(height, width, channels)``.
+    input_shape : shape of one point, an image or a vector.
     num_classes : K.
+    options : width, layers and dropout of ``mlp``; other models have none.
 
     Raises
     ------
     UserError
-        For an unknown name, an invalid reference, or images too small for the architecture.
+        For an unknown name, an invalid reference, images too small for the architecture, or vectors
+        for an architecture that takes images.
     """
     plain = name.removesuffix(SUFFIX)
     builder = _find(plain)
+    if len(input_shape) == 1 and not _is_own(plain) and plain not in FOR_VECTORS:
+        others = " or ".join(f"model = {other!r}" for other in FOR_VECTORS)
+        raise UserError(
+            f"Setting model = {name!r} takes images, and the data are vectors of "
+            f"{input_shape[0]} numbers: choose {others}."
+        )
+    if plain == "mlp":
+        builder = partial(mlp, options=options)
     # Models draw weights from torch's global generator: fork it, so that the caller's is unchanged.
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
@@ -85,8 +105,7 @@ def _is_own(name: str) -> bool:
 
 
 def _try_own(name: str, builder: Builder, input_shape: InputShape, num_classes: int) -> nn.Module:
-    """A user's own model, which has labeled a black image."""
-    height, width, channels = input_shape
+    """A user's own model, which has labeled two points of zeros."""
     what = f"Setting model = {name!r}"
     with own_code(what):
         model = builder(input_shape, num_classes)
@@ -96,12 +115,12 @@ def _try_own(name: str, builder: Builder, input_shape: InputShape, num_classes: 
             raise UserError(f"{what} returned a module without weights.")
         training = model.training
         with torch.no_grad():
-            logits = model.eval()(torch.zeros(2, channels, height, width))
+            logits = model.eval()(torch.zeros(2, *network_shape(input_shape)))
         model.train(training)
     if not isinstance(logits, torch.Tensor) or logits.shape != (2, num_classes):
         form = tuple(logits.shape) if isinstance(logits, torch.Tensor) else type(logits).__name__
         raise UserError(
-            f"{what} returned {form} for two images of {num_classes} classes; logits of shape "
+            f"{what} returned {form} for two points of {num_classes} classes; logits of shape "
             f"(2, {num_classes}) are needed."
         )
     return model

@@ -14,11 +14,14 @@ from safetensors.torch import load_file
 from torch import nn
 
 from fedul_flwr.config.class_priors import checked_prior
+from fedul_flwr.config.model import recorded_options
 from fedul_flwr.config.own_modules import refuse_strange_modules
-from fedul_flwr.config.user_files import regular_file
+from fedul_flwr.config.shared import SharedSettings
+from fedul_flwr.config.user_files import regular_file, user_path
 from fedul_flwr.data.safe_files import read_header
-from fedul_flwr.data.types import InputShape
+from fedul_flwr.data.types import Inputs, InputShape
 from fedul_flwr.errors import UserError
+from fedul_flwr.extractors.find import Extractor, find_extractor
 from fedul_flwr.learning.batches import to_input
 from fedul_flwr.learning.class_priors import estimate_prior, reweigh
 from fedul_flwr.models import build_model
@@ -40,6 +43,7 @@ class Predictor:
     input_shape : ``(height, width, channels)`` of the training images.
     class_names : K names; label ``k`` is ``class_names[k]``.
     priors : ``(K,)``, class priors that it was trained for; ``None`` if unknown.
+    extractor : computes features of points, which the model takes; ``None`` if it takes points.
     temperature : divisor of the logits (:mod:`fedul_flwr.learning.temperature`).
     """
 
@@ -47,6 +51,7 @@ class Predictor:
     input_shape: InputShape
     class_names: tuple[str, ...]
     priors: NDArray[np.float64] | None = None
+    extractor: Extractor | None = None
     temperature: float = 1.0
 
     def predict(
@@ -122,7 +127,9 @@ class Predictor:
         result = np.empty((len(images), len(self.class_names)))
         with torch.inference_mode():
             for start in range(0, len(images), batch_size):
-                batch = np.array(images[start : start + batch_size])
+                batch: Inputs = np.array(images[start : start + batch_size])
+                if self.extractor is not None:
+                    batch = self.extractor.compute(batch)
                 logits = self.model(to_input(torch.from_numpy(batch).to(device)))
                 if logits.shape != (len(batch), len(self.class_names)):
                     raise UserError(
@@ -158,9 +165,13 @@ def load_model(model_dir: str | Path, *, trust_modules: bool = False) -> Predict
         raise UserError(f"{directory} holds no {MODEL_FILE}: the run has not saved a model yet.")
     input_shape, class_names = _describe(directory / "config.json", data)
     name = saved_model(directory, settings)
+    features = str(settings.get("features") or "")
     if not trust_modules:
-        refuse_strange_modules(directory, {"model": name}, "use --trust-modules")
-    model = build_model(name, input_shape, len(class_names))
+        named = {"model": name, "features": features}
+        refuse_strange_modules(directory, named, "use --trust-modules")
+    extractor = find_extractor(features, "auto", "auto", open_run) if features else None
+    model_shape = (extractor.num_features(input_shape),) if extractor else input_shape
+    model = build_model(name, model_shape, len(class_names), options=recorded_options(settings))
     _load_weights(model, weights, name)
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     # An unfinished run only has the values from its start.
@@ -170,8 +181,19 @@ def load_model(model_dir: str | Path, *, trust_modules: bool = False) -> Predict
         input_shape,
         class_names,
         None if known is None else _trained_for(directory, known, len(class_names)),
+        extractor,
         _temperature(weights),
     )
+
+
+def extractor_of(settings: SharedSettings) -> Extractor:
+    """The extractor that setting ``features`` names, which must not be empty."""
+    return find_extractor(settings.features, settings.device, settings.precision, open_run)
+
+
+def open_run(directory: Path) -> nn.Module:
+    """The best model of an earlier run, or a UserError."""
+    return load_model(user_path(str(directory))).model
 
 
 def _trained_for(directory: Path, values: Any, num_classes: int) -> NDArray[np.float64]:

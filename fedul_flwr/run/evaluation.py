@@ -60,7 +60,9 @@ class Evaluator:
         validation: Ints,
         labeled: LabeledPoints | None = None,
     ) -> None:
-        self._model = build_model(settings.model, source.input_shape, source.num_classes)
+        self._model = build_model(
+            settings.model, source.input_shape, source.num_classes, options=settings.model_options
+        )
         self._plan = local_plan(settings)
         self.test = _test_points(settings, source)
         self.validation = _points(source.train, validation)

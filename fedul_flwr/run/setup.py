@@ -53,7 +53,13 @@ def open_data(
 def fresh_model(settings: RunConfig, data: ServerData) -> nn.Module:
     """A model with random weights from the seed, times `init-scale`, in the run's precision."""
     shape = data.shape
-    model = build_model(settings.model, shape.input_shape, len(shape.class_names), settings.seed)
+    model = build_model(
+        settings.model,
+        shape.model_shape,
+        len(shape.class_names),
+        settings.seed,
+        settings.model_options,
+    )
     if settings.init_scale != 1:
         with torch.no_grad():
             for parameter in model.parameters():

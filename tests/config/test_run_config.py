@@ -15,6 +15,7 @@ from pydantic import ValidationError
 
 from fedul_flwr.config.base import Settings
 from fedul_flwr.config.fedul import FedULSettings, UnlabeledSetSettings
+from fedul_flwr.config.model import ModelOptions
 from fedul_flwr.config.run_config import (
     RunConfig,
     all_sections,
@@ -54,9 +55,14 @@ REFUSALS: list[tuple[str, Any, str]] = [
     ("input-shape", 28, TEXT),
     *[
         ("input-shape", text,
-         "must be height x width x channels, such as 28x28x1 (channels 1 or 3)")
-        for text in ("28", "28x28", "28x28x2", "0x28x1", "28X28x1", "28x28x1 ")
+         "must be height x width x channels of images, such as 28x28x1 (channels 1 or 3), or the "
+         "length of vectors, such as 30")
+        for text in ("0", "030", "28x28", "28x28x2", "0x28x1", "28X28x1", "28x28x1 ")
     ],
+    ("model-width", 0, "must be at least 1"),
+    ("model-width", 65_537, "must be at most 65536"),
+    ("model-layers", 0, "must be at least 1"),
+    ("model-dropout", 1, "must be less than 1.0"),
     ("image-size", -1, "must be at least 0"),
     ("image-size", 1025, "must be at most 1024"),
     ("image-size", "28", WHOLE),
@@ -187,6 +193,15 @@ def test_a_setting_of_a_table_is_refused_likewise(
     key: str, value: Any, rule: str, context: dict[str, Any]
 ) -> None:
     refused(key, value, rule, **context)
+
+
+@pytest.mark.parametrize(("key", "value"), [("width", 64), ("layers", 1), ("dropout", 0.5)])
+def test_options_of_the_mlp_are_refused_with_other_models(key: str, value: float) -> None:
+    options = parse({"model": "mlp+head", f"model-{key}": value}).model_options
+    assert options._asdict() == {**ModelOptions()._asdict(), key: value}
+    with pytest.raises(UserError) as error:
+        parse({"model": "linear", f"model-{key}": value})
+    assert str(error.value) == f"Setting model-{key} = {value} is for model = 'mlp'."
 
 
 def test_rules_over_several_settings_name_them() -> None:

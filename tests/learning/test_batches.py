@@ -158,3 +158,24 @@ def test_sets_come_in_another_order_in_every_epoch() -> None:
     assert all(sorted(order) == list(range(8)) for order in orders)
     assert len({tuple(order) for order in orders}) == 20  # of 40,320: two alike have chance .005
     assert {order[0] for order in orders} != {0}
+
+
+def test_vectors_pass_unchanged_into_every_batch() -> None:
+    vectors = np.arange(12, dtype=np.float32).reshape(6, 2) - 5.5
+    points = np.array([4, 0, 2])
+    plan = LocalPlan(batch_size=2)
+    (inputs, targets), *_ = point_batches(vectors, points, np.array([7, 8, 9]), plan)(
+        np.random.default_rng(0)
+    )
+    rows = {7: 4, 8: 0, 9: 2}
+    expected = [vectors[rows[int(target)]].tolist() for target in targets]
+    assert inputs.dtype == torch.float32
+    assert inputs.tolist() == expected
+    evaluated = torch.cat(list(evaluation_batches(vectors, points, 2)))
+    np.testing.assert_array_equal(evaluated.numpy(), vectors[points])
+
+
+def test_batches_of_vectors_are_copies() -> None:
+    vectors = np.ones((3, 2), dtype=np.float32)
+    to_input(gather(vectors, np.array([0]))).zero_()
+    assert vectors.all()

@@ -10,19 +10,19 @@ import torch
 from torch import nn
 
 from fedul_flwr.learning.device import place
-from fedul_flwr.learning.embedding import embed, noise_image
+from fedul_flwr.learning.embedding import embed, noise_point
 from fedul_flwr.learning.plan import CPU, LocalPlan
 
 
 def test_the_image_is_one_of_standard_noise() -> None:
-    image = noise_image((40, 30, 3), np.random.default_rng(0))
+    image = noise_point((40, 30, 3), np.random.default_rng(0))
     assert image.shape == (1, 3, 40, 30)
     assert image.dtype == torch.float32
     # 3600 draws: the mean has a deviation of 0.017, the variance one of 0.024.
     assert abs(float(image.mean())) < 0.06
     assert abs(float(image.var()) - 1) < 0.08
-    assert torch.equal(image, noise_image((40, 30, 3), np.random.default_rng(0)))
-    assert not torch.equal(image, noise_image((40, 30, 3), np.random.default_rng(1)))
+    assert torch.equal(image, noise_point((40, 30, 3), np.random.default_rng(0)))
+    assert not torch.equal(image, noise_point((40, 30, 3), np.random.default_rng(1)))
 
 
 class Doubled(nn.Module):
@@ -50,7 +50,7 @@ def test_it_is_of_the_model_in_use(precision: str) -> None:
     model = place(nn.Sequential(*layers), CPU, precision).train()
     plan, noise = (
         replace(LocalPlan(), precision=precision),
-        noise_image((4, 4, 2), np.random.default_rng(2)),
+        noise_point((4, 4, 2), np.random.default_rng(2)),
     )
     before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
     found = embed(model, noise, plan)

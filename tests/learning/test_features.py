@@ -95,3 +95,14 @@ def test_pixels_pixel_after_pixel() -> None:
     found = pixel_features(images, np.array([0, 0]))
     assert found.dtype == np.float32
     np.testing.assert_allclose(found, [[-1, 1, -0.6, 0.6]] * 2, atol=1e-6)
+
+
+def test_features_of_vectors_are_the_vectors() -> None:
+    vectors = np.array([[1.5, -2.0], [0.0, 9.0], [3.0, 4.0]], dtype=np.float32)
+    assert pixel_features(vectors, np.array([2, 0])).tolist() == [[3.0, 4.0], [1.5, -2.0]]
+
+
+def test_features_of_a_linear_model_are_its_inputs() -> None:
+    vectors = np.array([[1.5, -2.0], [0.0, 9.0]], dtype=np.float32)
+    found = extract_features(build_model("linear", (2,), 3), vectors, np.array([1, 0]))
+    assert found.tolist() == [[0.0, 9.0], [1.5, -2.0]]

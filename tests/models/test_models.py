@@ -12,9 +12,11 @@ import pytest
 import torch
 from torch import nn
 
+from fedul_flwr.config.model import ModelOptions
 from fedul_flwr.errors import UserError
 from fedul_flwr.learning.features import feature_layer, inputs_of
 from fedul_flwr.models import MODELS, build_model
+from fedul_flwr.models.registry import FOR_VECTORS
 
 Shape = tuple[int, int, int]
 
@@ -32,6 +34,7 @@ SMALLEST: dict[str, Shape] = {
     "cnn13-quarter": (12, 12, 1),
     "cnn-small": (4, 4, 1),
     "lenet": (12, 12, 1),
+    "linear": (1, 1, 1),
     "mlp": (1, 1, 1),
     "mlp-linear": (1, 1, 1),
     "resnet9": (8, 8, 1),
@@ -63,6 +66,51 @@ def test_images_too_small_are_refused(name: str, short_side: str) -> None:
         f"Model {name!r} needs images of at least {least} x {least} pixels, "
         f"these have {height} x {width}; choose another model or set image-size."
     )
+
+
+@pytest.mark.parametrize("name", FOR_VECTORS)
+def test_vectors_become_k_logits(name: str) -> None:
+    model = build_model(name, (5,), 3).eval()
+    with torch.inference_mode():
+        logits = model(torch.ones(2, 5))
+    assert logits.shape == (2, 3)
+
+
+@pytest.mark.parametrize("name", ["cnn-small", "resnet9+head", "torchvision:resnet18"])
+def test_given_vectors_a_convolutional_model_is_refused_with_those_that_fit(name: str) -> None:
+    with pytest.raises(UserError) as error:
+        build_model(name, (30,), 2)
+    assert str(error.value) == (
+        f"Setting model = {name!r} takes images, and the data are vectors of 30 numbers: choose "
+        "model = 'linear' or model = 'mlp' or model = 'mlp-linear'."
+    )
+
+
+def test_the_linear_model_is_one_layer() -> None:
+    model = build_model("linear", (4,), 3, seed=1)
+    state = model.state_dict()
+    point = torch.tensor([[1.0, 2.0, -1.0, 0.5]])
+    expected = point @ state["1.weight"].T + state["1.bias"]
+    torch.testing.assert_close(model(point), expected)
+    assert sum(weight.numel() for weight in model.parameters()) == 4 * 3 + 3
+
+
+def test_an_mlp_has_the_chosen_width_layers_and_dropout() -> None:
+    model = build_model("mlp", (5,), 2, options=ModelOptions(width=7, layers=3, dropout=0.25))
+    sizes = [(m.in_features, m.out_features) for m in model if isinstance(m, nn.Linear)]
+    assert sizes == [(5, 7), (7, 7), (7, 7), (7, 2)]
+    assert [m.p for m in model if isinstance(m, nn.Dropout)] == [0.25] * 3
+    points = torch.ones(4, 5)
+    assert not torch.equal(model.train()(points), model(points))
+    assert torch.equal(model.eval()(points), model(points))
+
+
+def test_an_mlp_without_options_has_the_weights_of_earlier_versions() -> None:
+    by_hand = (64 * 128 + 128) + (128 * 128 + 128) + (128 * 10 + 10)
+    assert weights("mlp", (8, 8, 1)) == by_hand
+    assert list(build_model("mlp", (8, 8, 1), 10).state_dict()) == [
+        f"{layer}.{kind}" for layer in (1, 3, 5) for kind in ("weight", "bias")
+    ]
 
 
 def weights(name: str, shape: Shape, num_classes: int = 10) -> int:

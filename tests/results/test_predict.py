@@ -306,7 +306,7 @@ def test_own_model_with_other_outputs(
     _write_config(run, f"{own_module}:wide")
     weights = {"1.weight": torch.zeros(4, 64), "1.bias": torch.zeros(4)}
     save_file(weights, run / "model.safetensors")
-    with pytest.raises(UserError, match=r"returned \(2, 4\) for two images of 3 classes"):
+    with pytest.raises(UserError, match=r"returned \(2, 4\) for two points of 3 classes"):
         load_model(run, trust_modules=True).predict(images)
 
 

@@ -31,7 +31,7 @@ from fedul_flwr.learning.decomposition import (
 )
 from fedul_flwr.learning.device import place
 from fedul_flwr.learning.disjoint import Penalties, no_consistency, train_disjoint
-from fedul_flwr.learning.embedding import embed, noise_image
+from fedul_flwr.learning.embedding import embed, noise_point
 from fedul_flwr.learning.helper_choice import nearest_clients
 from fedul_flwr.learning.inter_client import InterClientConsistency
 from fedul_flwr.learning.local import dump_arrays, load_arrays, on_logits, train_local
@@ -89,7 +89,7 @@ class Twin:
         self.parts = decompose(start, names, 0.2)
         self.held: dict[int, Parts] = {}
         self.places: dict[int, Any] = {}
-        self.noise = noise_image(self.source.input_shape, stream(config.seed, "noise"))
+        self.noise = noise_point(self.source.input_shape, stream(config.seed, "noise"))
 
     def fresh(self, seed: int = 0) -> nn.Module:
         return build_model(self.config.model, self.source.input_shape, 10, seed)

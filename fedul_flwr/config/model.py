@@ -1,0 +1,20 @@
+"""Settings of built-in models that have a size or dropout to choose."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+
+class ModelOptions(NamedTuple):
+    """Values of the settings `model-width`, `model-layers` and `model-dropout`."""
+
+    width: int = 128
+    layers: int = 2
+    dropout: float = 0.0
+
+
+def recorded_options(settings: Mapping[str, Any]) -> ModelOptions:
+    """Options in flat settings, which may be older than the options."""
+    given = {name: settings.get(f"model-{name}") for name in ModelOptions._fields}
+    return ModelOptions(**{name: value for name, value in given.items() if value is not None})
