@@ -9,6 +9,7 @@ from pydantic import Field, field_validator, model_validator
 
 from fedul_flwr.config.base import Settings
 from fedul_flwr.config.class_priors import parse_prior
+from fedul_flwr.config.features import check_features
 from fedul_flwr.config.model import ModelOptions
 
 BaseName = Literal[
@@ -208,6 +209,12 @@ class SharedSettings(Settings):
     """Directory of an interrupted run to continue."""
     tracking: Literal["none", "tensorboard", "mlflow", "tensorboard,mlflow"] = "none"
     """Tracking tools that also get the metrics of a run: see docs/tracking.md."""
+
+    @field_validator("features")
+    @classmethod
+    def _check_features(cls, value: str) -> str:
+        check_features(value)
+        return value
 
     @field_validator("input_shape")
     @classmethod

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import nn
 
-from fedul_flwr.config.base import nearest, shown
+from fedul_flwr.config.base import shown
 from fedul_flwr.config.features import HUB, RUN, TORCHVISION, split_side
 from fedul_flwr.config.references import load_reference, own_code
 from fedul_flwr.data.types import Inputs, InputShape
@@ -66,7 +66,7 @@ def find_extractor(
     Raises
     ------
     UserError
-        If there is none of that name, or its weights are not here.
+        If its weights or the package that it needs are not here.
     """
     plain, side = split_side(name)
     if ":" in plain and not plain.startswith((TORCHVISION, HUB, RUN)):
@@ -83,14 +83,8 @@ def find_extractor(
                 "on this device; use pretrained weights that every owner has."
             )
         model, usual = open_run(Path(plain.removeprefix(RUN))), 0
-    elif plain == pretrained.LITE0:
+    else:  # the settings allow no other
         model, usual = pretrained.efficientnet_lite0()
-    else:
-        known = (pretrained.LITE0, "torchvision:NAME", "huggingface:NAME", "run:DIRECTORY")
-        raise UserError(
-            f"Setting features = {shown(name)}: must be one of {', '.join(known)} or "
-            f"'package.module:function'{nearest(plain, [pretrained.LITE0]) or '.'}"
-        )
     dtype = str(choose_dtype(precision, model, place))
     side = side or usual
     identity = (plain, _digest(model), str(side), dtype)

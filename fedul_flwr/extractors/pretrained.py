@@ -11,10 +11,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from fedul_flwr.config.features import LITE0
 from fedul_flwr.errors import UserError
 from fedul_flwr.models.torchvision_model import TorchvisionModel, pretrained_arrays
 
-LITE0 = "efficientnet-lite0"
 Found = tuple[nn.Module, int]
 
 

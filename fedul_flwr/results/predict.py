@@ -43,16 +43,16 @@ class Predictor:
     input_shape : ``(height, width, channels)`` of the training images.
     class_names : K names; label ``k`` is ``class_names[k]``.
     priors : ``(K,)``, class priors that it was trained for; ``None`` if unknown.
-    extractor : computes features of points, which the model takes; ``None`` if it takes points.
     temperature : divisor of the logits (:mod:`fedul_flwr.learning.temperature`).
+    extractor : computes features of points, which the model takes; ``None`` if it takes points.
     """
 
     model: nn.Module
     input_shape: InputShape
     class_names: tuple[str, ...]
     priors: NDArray[np.float64] | None = None
-    extractor: Extractor | None = None
     temperature: float = 1.0
+    extractor: Extractor | None = None
 
     def predict(
         self, images: NDArray[np.uint8], batch_size: int = 256, priors: ArrayLike | None = None
@@ -181,8 +181,8 @@ def load_model(model_dir: str | Path, *, trust_modules: bool = False) -> Predict
         input_shape,
         class_names,
         None if known is None else _trained_for(directory, known, len(class_names)),
-        extractor,
         _temperature(weights),
+        extractor,
     )
 
 

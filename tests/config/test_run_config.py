@@ -66,6 +66,9 @@ REFUSALS: list[tuple[str, Any, str]] = [
     ("image-size", -1, "must be at least 0"),
     ("image-size", 1025, "must be at most 1024"),
     ("image-size", "28", WHOLE),
+    ("features", "efficientnet-lite@64", "must be one of efficientnet-lite0, torchvision:NAME, "
+     "huggingface:NAME, run:DIRECTORY or 'package.module:function'; did you mean "
+     "'efficientnet-lite0'?"),
     ("client-data", 3, TEXT),
     ("partition", True, "must be one of 'iid', 'dirichlet', 'pathological', 'shard', "
      "'natural', 'majority' or 'imbalanced'"),

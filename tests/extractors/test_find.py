@@ -43,16 +43,6 @@ def test_a_side_in_pixels_follows_the_last_at_sign(name: str, wanted: tuple[str,
     assert split_side(name) == wanted
 
 
-def test_given_an_unknown_name_then_the_error_has_the_nearest_and_all_forms() -> None:
-    with pytest.raises(UserError) as error:
-        find_extractor("efficientnet-lite", "cpu", "auto")
-    assert str(error.value) == (
-        "Setting features = 'efficientnet-lite': must be one of efficientnet-lite0, "
-        "torchvision:NAME, huggingface:NAME, run:DIRECTORY or 'package.module:function'; did you "
-        "mean 'efficientnet-lite0'?"
-    )
-
-
 def test_given_own_function_then_it_gets_points_as_they_are_stored(module: ModuleType) -> None:
     seen = []
 

@@ -26,7 +26,8 @@ def with_statistics(model: nn.Module) -> nn.Module:
     generator = torch.Generator().manual_seed(1)
     for layer in model.modules():
         if isinstance(layer, nn.BatchNorm2d):
-            assert layer.running_mean is not None and layer.running_var is not None
+            assert layer.running_mean is not None
+            assert layer.running_var is not None
             layer.running_mean.normal_(generator=generator)
             layer.running_var.uniform_(0.5, 2, generator=generator)
             nn.init.uniform_(layer.weight, 0.5, 2, generator=generator)

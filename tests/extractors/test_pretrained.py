@@ -41,7 +41,9 @@ def test_efficientnet_lite0_has_1280_features_with_imagenet_weights() -> None:
     found = extractor.compute(rng.integers(0, 256, (3, 8, 8, 1), dtype=np.uint8))
     assert found.shape == (3, 1280)
     # ReLU6 and a mean: trained weights use the range, random ones stay near 0.
-    assert found.min() >= 0 and 0.1 < found.mean() < 1 and found.max() <= 6
+    assert found.min() >= 0
+    assert 0.1 < found.mean() < 1
+    assert found.max() <= 6
 
 
 def test_given_a_missing_package_then_the_error_says_what_to_install(
