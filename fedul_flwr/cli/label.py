@@ -99,7 +99,8 @@ def with_model(overrides: Mapping[str, Any], directory: Path) -> dict[str, Any]:
         implied[_FEATURES] = "model"
     # Without a data set at the server, settings define the images' shape and classes.
     without_data = overrides.get("dataset") == "none"
-    for key in ("input-shape", "class-names") if without_data else ("image-size",):
+    keys = ("input-shape", "class-names") if without_data else ("image-size",)
+    for key in (*keys, "columns", "missing", "label-column"):
         if saved.get(key):
             implied[key] = saved[key]
     for key, value in implied.items():

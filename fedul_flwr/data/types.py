@@ -9,6 +9,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from fedul_flwr.data.columns import Columns
+
 UNLABELED = -1
 """The label of a point whose class is unknown."""
 
@@ -60,11 +62,15 @@ class PointArrays:
 
 @dataclass(frozen=True)
 class Source:
-    """A data set with a train and a test split and the names of its K classes."""
+    """A data set with a train and a test split and the names of its K classes.
+
+    ``columns`` are those of the table that vectors come from.
+    """
 
     train: PointArrays
     test: PointArrays
     class_names: tuple[str, ...]
+    columns: Columns | None = None
 
     @property
     def num_classes(self) -> int:

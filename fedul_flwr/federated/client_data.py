@@ -13,10 +13,12 @@ import numpy as np
 from fedul_flwr.config.fedul import AdmissionSettings
 from fedul_flwr.config.node_config import POINT_FORMATS, SET_FORMATS, NodeConfig
 from fedul_flwr.config.run_config import RunConfig
+from fedul_flwr.data.columns import parse_columns
 from fedul_flwr.data.content import Value
 from fedul_flwr.data.label_split import open_partly_labeled_points, who_has_labels
 from fedul_flwr.data.set_check import SetCheck, check_sets
 from fedul_flwr.data.set_split import open_unlabeled_sets
+from fedul_flwr.data.tables import TableOptions
 from fedul_flwr.data.types import (
     UNLABELED,
     Inputs,
@@ -81,6 +83,13 @@ class ClientData:
         return tuple(self.setup["model-shape"])
 
     @property
+    def table(self) -> TableOptions:
+        """Rules for the client's tables of features."""
+        described = self.setup.get("columns")
+        columns = parse_columns(described) if described else None
+        return TableOptions(self.settings.missing, self.settings.label_column, columns)
+
+    @property
     def folder(self) -> Path | None:
         """Folder of the client's own data; ``None`` in a simulated split."""
         if self.node.data:
@@ -103,6 +112,7 @@ class ClientData:
             self.input_shape,
             form=self.node.format,
             known_labels=self.node.known_labels,
+            table=self.table,
         )
         return replace(found, inputs=self.featured(found.inputs))
 
@@ -133,7 +143,9 @@ class UnlabeledSetData(ClientData):
         self.node.expect_format(self.settings.method, SET_FORMATS)
         from fedul_flwr.data.local_data import load_unlabeled_sets
 
-        found = load_unlabeled_sets(folder, self.class_names, self.num_classes, self.input_shape)
+        found = load_unlabeled_sets(
+            folder, self.class_names, self.num_classes, self.input_shape, table=self.table
+        )
         return replace(found, inputs=self.featured(found.inputs))
 
     @cached_property

@@ -11,6 +11,7 @@ from torch import nn
 
 from fedul_flwr.config.own_modules import remember_run
 from fedul_flwr.config.run_config import RunConfig
+from fedul_flwr.data.columns import COLUMNS_FILE
 from fedul_flwr.data.content import Content
 from fedul_flwr.data.label_split import LabelTruth
 from fedul_flwr.data.types import Floats
@@ -92,13 +93,16 @@ def describe(
     """Write ``config.json`` and ``environment.json``; ``prior`` ``(K,)``: test class priors."""
     flat = settings.to_flat()
     del flat["resume"]
-    names = list(data.shape.class_names)
+    names, columns = list(data.shape.class_names), data.shape.columns
+    if columns is not None:
+        (directory.path / COLUMNS_FILE).write_text(columns.to_json(), encoding="utf-8")
     directory.write_json(
         store.CONFIG,
         {
             "settings": flat,
             "data": {
                 "input_shape": list(data.shape.input_shape),
+                "columns": None if columns is None else columns.features,
                 "num_classes": len(names),
                 "class_names": names,
                 "num_clients": data.num_clients,
