@@ -37,7 +37,7 @@ from fedul_flwr.results.best_round import LOSSES
 from fedul_flwr.results.label_scores import score_pseudo_labels
 from fedul_flwr.results.recorder import AddRound, Recorder
 from fedul_flwr.results.summary import write_summary
-from fedul_flwr.run.final_measures import ShareCheck, measure_models, model_warning
+from fedul_flwr.run.final_measures import ShareCheck, finish_measures
 from fedul_flwr.run.resume import is_summarised, starting_point
 from fedul_flwr.run.server_data import ServerData
 from fedul_flwr.run.setup import (
@@ -101,17 +101,9 @@ def train(
     finally:
         recorder.close()
     refuse_no_release(strategy.base)
-    outcome = measure_models(recorder, strategy.test_prior)
-    if outcome.measures:
-        directory.write_json(store.MEASURES, outcome.measures, indent=None)
-    warnings = (
-        shares.warning(strategy.test_prior),
-        model_warning(outcome, data.shape.class_names),
-    )
     about = {
-        **outcome.summary,
+        **finish_measures(recorder, shares, strategy.test_prior),
         **privacy_spent(strategy.base),
-        "warnings": [warning for warning in warnings if warning],
     }
     write_summary(
         directory, settings, recorder, len(strategy.registration.nodes), time.time() - began, about
