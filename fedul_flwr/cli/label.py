@@ -103,6 +103,10 @@ def with_model(overrides: Mapping[str, Any], directory: Path) -> dict[str, Any]:
     for key in (*keys, "columns", "missing", "label-column"):
         if saved.get(key):
             implied[key] = saved[key]
+    if saved.get("standardize") in ("constants", "federation"):
+        implied |= {"standardize": "constants", "columns": str(directory)}
+    elif saved.get("standardize") == "owner":
+        implied["standardize"] = "owner"
     for key, value in implied.items():
         given = overrides.get(key, value)
         if key == "start-from":

@@ -80,6 +80,11 @@ class SharedSettings(Settings):
     """Missing values in tables: refuse them, or fill them by a column's mean, median or most
     frequent value among the owner's own points, or the training points of `dataset`. Categories
     are filled by the most frequent one."""
+    standardize: Literal["auto", "none", "constants", "owner", "federation"] = "auto"
+    """Standardize vectors by the means and scales in `columns` (`constants`), by those of the
+    owner's own points (`owner`), or by those of all clients' points (`federation`), for which each
+    client sends the mean and variance of its columns (docs/vectors.md). `auto` is `federation` for
+    vectors and `none` for images."""
     image_size: Annotated[int, Field(ge=0, le=1024)] = 0
     """Resize images to squares of this side in pixels; 0 keeps their size."""
     client_data: str = ""

@@ -27,6 +27,7 @@ from fedul_flwr.data.decode import Survey, join_blocks
 from fedul_flwr.data.local_data import open_points
 from fedul_flwr.data.local_files import as_points
 from fedul_flwr.data.safe_files import write_atomically
+from fedul_flwr.data.standardize import constant_scaling, moments, scaled, scaling_by
 from fedul_flwr.data.tables import NO_OPTIONS, Missing, Table, TableOptions
 from fedul_flwr.data.types import Inputs, InputShape
 from fedul_flwr.errors import UserError
@@ -53,6 +54,8 @@ class Predictor:
     class_names : K names; label ``k`` is ``class_names[k]``.
     priors : ``(K,)``, class priors that it was trained for; ``None`` if unknown.
     table : rules for tables of features, with the columns of its training if they are known.
+    standardize : how vectors are standardized: ``"columns"`` by the means and scales of ``table``,
+        ``"owner"`` by those of the vectors to predict, ``"none"`` not at all.
     """
 
     model: nn.Module
@@ -60,6 +63,7 @@ class Predictor:
     class_names: tuple[str, ...]
     priors: NDArray[np.float64] | None = None
     table: TableOptions = NO_OPTIONS
+    standardize: str = "none"
 
     def predict(
         self, inputs: Inputs, batch_size: int = 256, priors: ArrayLike | None = None
@@ -133,6 +137,7 @@ class Predictor:
                 f"The model takes {kind} (n, {_comma(self.input_shape)}), "
                 f"not {inputs.dtype} ({_comma(inputs.shape)})."
             )
+        inputs = self._standardized(inputs)
         device = next((weight.device for weight in self.model.parameters()), torch.device("cpu"))
         result = np.empty((len(inputs), len(self.class_names)))
         with torch.inference_mode():
@@ -148,6 +153,15 @@ class Predictor:
                 rows = logits.double().softmax(dim=1)
                 result[start : start + len(batch)] = rows.cpu().numpy()
         return result
+
+    def _standardized(self, inputs: Inputs) -> Inputs:
+        columns = self.table.columns
+        if self.standardize == "columns":
+            return scaled(inputs, constant_scaling(columns))
+        if self.standardize == "owner":
+            everything = np.arange(len(inputs), dtype=np.int64)
+            return scaled(inputs, scaling_by(moments(inputs, everything), columns))
+        return inputs
 
 
 def load_model(model_dir: str | Path, *, trust_modules: bool = False) -> Predictor:
@@ -186,6 +200,9 @@ def load_model(model_dir: str | Path, *, trust_modules: bool = False) -> Predict
         class_names,
         None if known is None else _trained_for(directory, known, len(class_names)),
         _table_of(directory, settings),
+        {"constants": "columns", "federation": "columns", "owner": "owner"}.get(
+            str(settings.get("standardize")), "none"
+        ),
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from logging import INFO
 
 import torch
@@ -11,9 +12,11 @@ from torch import nn
 
 from fedul_flwr.config.own_modules import remember_run
 from fedul_flwr.config.run_config import RunConfig
-from fedul_flwr.data.columns import COLUMNS_FILE
+from fedul_flwr.data.columns import COLUMNS_FILE, unnamed_columns
 from fedul_flwr.data.content import Content
 from fedul_flwr.data.label_split import LabelTruth
+from fedul_flwr.data.safe_files import write_atomically
+from fedul_flwr.data.standardize import Scaling, SharedScaling
 from fedul_flwr.data.types import Floats
 from fedul_flwr.errors import UserError
 from fedul_flwr.federated.nodes import find_nodes, setup_content
@@ -94,7 +97,7 @@ def describe(
     flat = settings.to_flat()
     del flat["resume"]
     names, columns = list(data.shape.class_names), data.shape.columns
-    if columns is not None:
+    if columns is not None and not (directory.path / COLUMNS_FILE).exists():
         (directory.path / COLUMNS_FILE).write_text(columns.to_json(), encoding="utf-8")
     directory.write_json(
         store.CONFIG,
@@ -113,6 +116,20 @@ def describe(
     remember_run(directory.path, flat)
     arithmetic = None if model is None else _arithmetic(settings, model)
     directory.write_json(store.ENVIRONMENT, describe_environment() | {"arithmetic": arithmetic})
+
+
+def keep_scaling(
+    directory: store.RunDirectory, data: ServerData, shared: SharedScaling
+) -> Callable[[Scaling], None]:
+    """The function that keeps the scaling of a federation: in ``shared``, and in columns.json."""
+    columns = data.shape.columns or unnamed_columns(data.shape.input_shape[0])
+
+    def keep(found: Scaling) -> None:
+        shared.known = found
+        described = columns.scaled_by(found.means.tolist(), found.scales.tolist()).to_json()
+        write_atomically(directory.path / COLUMNS_FILE, described)
+
+    return keep
 
 
 def _arithmetic(settings: RunConfig, model: nn.Module) -> str | None:
