@@ -4,15 +4,32 @@ from __future__ import annotations
 
 from typing import TypeVar
 
+from fedul_flwr.config.consistency import FedULConsistencySettings
+from fedul_flwr.config.matching import ViewSettings
 from fedul_flwr.config.privacy import DPSettings
 from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.config.shared import SharedSettings
 from fedul_flwr.errors import UserError
+from fedul_flwr.methods import find_method
 
 C = TypeVar("C", bound=RunConfig)
 
+_RANDAUGMENT = {
+    "ssl": ("randaugment", "operations", "min_magnitude", "max_magnitude"),
+    "semi": ("operations",),
+}
+"""Settings of RandAugment by table."""
+
+IMAGE_VIEWS = ("rotate", "flip", "translate-flip", "rotate-flip", "affine")
+VECTOR_VIEWS = ("noise", "dropout")
+"""Values of `augment` for one kind of points."""
 OF_IMAGES = {"image_size": 0}
-OF_VECTORS = {"columns": "", "missing": "refuse", "standardize": "none"}
+OF_VECTORS = {
+    "columns": "",
+    "missing": "refuse",
+    "standardize": "none",
+    **{name: SharedSettings.model_fields[name].default for name in ("noise", "feature_dropout")},
+}
 """Settings for one kind of points, with the values at which they have no effect."""
 
 
@@ -26,8 +43,16 @@ def resolve_standardize(settings: C, input_shape: tuple[int, ...]) -> C:
         by differential privacy.
     """
     chosen = settings.standardize
-    if chosen == "auto":
-        chosen = "federation" if len(input_shape) == 1 else "none"
+    asks_clients = find_method(settings.method).asks_clients
+    if chosen == "auto" and len(input_shape) > 1:
+        chosen = "none"
+    elif chosen == "auto":
+        chosen = "federation" if asks_clients else "owner"
+    if chosen == "federation" and not asks_clients:
+        raise UserError(
+            f"Setting standardize = 'federation': no client takes part in method "
+            f"{settings.method!r}; 'owner' takes the server's own means and scales."
+        )
     clipping = settings[DPSettings].clipping
     if chosen == "federation" and clipping != "none":
         raise UserError(
@@ -60,4 +85,34 @@ def refuse_other_kind(settings: SharedSettings, input_shape: tuple[int, ...]) ->
             key = name.replace("_", "-")
             raise UserError(
                 f"Setting {key} = {value!r} is for {other}, and the data are {kind}: leave it out."
+            )
+    views, others = (VECTOR_VIEWS, IMAGE_VIEWS) if of_vectors else (IMAGE_VIEWS, VECTOR_VIEWS)
+    if settings.augment in others:
+        raise UserError(
+            f"Setting augment = {settings.augment!r} is for {other}, and the data are {kind}: "
+            f"choose {', '.join(map(repr, ('none', *views[:-1])))} or {views[-1]!r}."
+        )
+    if isinstance(settings, RunConfig) and of_vectors:
+        _refuse_image_views(settings)
+
+
+def _refuse_image_views(settings: RunConfig) -> None:
+    """Refuse settings of RandAugment, and strengths of views that nobody makes."""
+    for table in settings.sections.values():
+        for name in _RANDAUGMENT.get(type(table).table, ()):
+            key, value = name.replace("_", "-"), getattr(table, name, None)
+            if value is not None and value != type(table).model_fields[name].default:
+                raise UserError(
+                    f"Setting {type(table).table}.{key} = {value!r} is for images, and the data "
+                    "are vectors, whose views follow noise and feature-dropout: leave it out."
+                )
+    tables = settings.sections.values()
+    strong = any(isinstance(t, ViewSettings | FedULConsistencySettings) for t in tables)
+    for name, value in (("noise", "noise"), ("feature_dropout", "dropout")):
+        changed = getattr(settings, name) != SharedSettings.model_fields[name].default
+        if changed and not strong and settings.augment != value:
+            raise UserError(
+                f"Setting {name.replace('_', '-')} = {getattr(settings, name)!r} has no effect "
+                f"with method = {settings.method!r} and augment = {settings.augment!r}: leave it "
+                "out."
             )
