@@ -66,7 +66,7 @@ def label(
         in_process=in_process,
         message_log=message_log,
     )
-    from fedul_flwr.results.summary import print_summary
+    from fedul_flwr.results.printed_summary import print_summary
 
     print_summary(place)
 
@@ -105,7 +105,7 @@ def with_model(overrides: Mapping[str, Any], directory: Path) -> dict[str, Any]:
     for key in (*keys, "columns", "missing", "label-column", *of_model):
         if saved.get(key):
             implied[key] = saved[key]
-    if saved.get("standardize") in ("constants", "federation"):
+    if saved.get("standardize") in ("constants", "federation") and not saved.get("features"):
         implied |= {"standardize": "constants", "columns": str(directory)}
     elif saved.get("standardize") == "owner":
         implied["standardize"] = "owner"

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TypeVar
+from collections.abc import Mapping
+from typing import Any, TypeVar
 
 from fedul_flwr.config.consistency import FedULConsistencySettings
 from fedul_flwr.config.matching import ViewSettings
@@ -24,13 +25,13 @@ IMAGE_VIEWS = ("rotate", "flip", "translate-flip", "rotate-flip", "affine")
 VECTOR_VIEWS = ("noise", "dropout")
 """Values of `augment` for one kind of points."""
 OF_IMAGES = {"image_size": 0}
-OF_VECTORS = {
-    "columns": "",
-    "missing": "refuse",
+OF_TABLES = {"columns": "", "missing": "refuse"}
+OF_MODEL_VECTORS = {
     "standardize": "none",
     **{name: SharedSettings.model_fields[name].default for name in ("noise", "feature_dropout")},
 }
-"""Settings for one kind of points, with the values at which they have no effect."""
+"""Settings for one kind of points, or for a model that takes vectors (a table's or an extractor's),
+with the values at which they have no effect."""
 
 
 def resolve_standardize(settings: C, input_shape: tuple[int, ...]) -> C:
@@ -63,37 +64,65 @@ def resolve_standardize(settings: C, input_shape: tuple[int, ...]) -> C:
     return settings.model_copy(update={"standardize": chosen})
 
 
-def refuse_other_kind(settings: SharedSettings, input_shape: tuple[int, ...]) -> None:
+def refuse_other_kind(
+    settings: SharedSettings,
+    input_shape: tuple[int, ...],
+    model_shape: tuple[int, ...] | None = None,
+) -> None:
     """Refuse settings that have no effect, because they are for the other kind of points.
+
+    Parameters
+    ----------
+    input_shape : of a point as it is stored.
+    model_shape : of what the model takes; by default the same.
 
     Raises
     ------
     UserError
         With the setting.
     """
-    of_vectors = len(input_shape) == 1
     if settings.standardize == "owner" and settings.measure_forgetting:
         raise UserError(
             "Setting measure-forgetting = true needs the clients' points as they see them, and "
             "with standardize = 'owner' the server does not have their means and scales: leave it "
             "out."
         )
-    kind, other = ("vectors", "images") if of_vectors else ("images", "vectors")
-    for name, default in (OF_IMAGES if of_vectors else OF_VECTORS).items():
+    if settings.standardize == "constants" and settings.features:
+        raise UserError(
+            "Setting standardize = 'constants' takes means and scales of columns, and features "
+            "have none: choose 'owner' or 'federation'."
+        )
+    takes_vectors = len(model_shape or input_shape) == 1
+    of_points = OF_IMAGES if len(input_shape) == 1 else OF_TABLES
+    of_model = {} if takes_vectors else OF_MODEL_VECTORS
+    _refuse_changed(settings, of_points, len(input_shape) == 1)
+    _refuse_changed(settings, of_model, takes_vectors)
+    kind, other = _kinds(takes_vectors)
+    views, others = (VECTOR_VIEWS, IMAGE_VIEWS) if takes_vectors else (IMAGE_VIEWS, VECTOR_VIEWS)
+    if settings.augment in others:
+        raise UserError(
+            f"Setting augment = {settings.augment!r} is for {other}, and the data are {kind}: "
+            f"choose {', '.join(map(repr, ('none', *views[:-1])))} or {views[-1]!r}."
+        )
+    if isinstance(settings, RunConfig) and takes_vectors:
+        _refuse_image_views(settings)
+
+
+def _kinds(of_vectors: bool) -> tuple[str, str]:
+    return ("vectors", "images") if of_vectors else ("images", "vectors")
+
+
+def _refuse_changed(
+    settings: SharedSettings, defaults: Mapping[str, Any], of_vectors: bool
+) -> None:
+    kind, other = _kinds(of_vectors)
+    for name, default in defaults.items():
         value = getattr(settings, name)
         if value not in (default, "auto"):
             key = name.replace("_", "-")
             raise UserError(
                 f"Setting {key} = {value!r} is for {other}, and the data are {kind}: leave it out."
             )
-    views, others = (VECTOR_VIEWS, IMAGE_VIEWS) if of_vectors else (IMAGE_VIEWS, VECTOR_VIEWS)
-    if settings.augment in others:
-        raise UserError(
-            f"Setting augment = {settings.augment!r} is for {other}, and the data are {kind}: "
-            f"choose {', '.join(map(repr, ('none', *views[:-1])))} or {views[-1]!r}."
-        )
-    if isinstance(settings, RunConfig) and of_vectors:
-        _refuse_image_views(settings)
 
 
 def _refuse_image_views(settings: RunConfig) -> None:

@@ -143,7 +143,7 @@ def write_blocks(
     with file.open("wb") as stream:
         np.lib.format.write_array_header_1_0(stream, header)
         for block in blocks:
-            stream.write(np.ascontiguousarray(block).data)
+            stream.write(np.ascontiguousarray(block, dtype=dtype).data)
 
 
 def open_array(file: Path) -> NDArray[Any]:

@@ -23,6 +23,8 @@ from fedul_flwr.config.user_files import parse_json, read_object, user_path
 from fedul_flwr.errors import UserError
 
 COLUMNS_FILE = "columns.json"
+FEATURES_FILE = "feature-columns.json"
+"""Files of a run: its columns, and means and scales of the features of an extractor."""
 MAX_FEATURES = 100_000
 """Largest length of a vector."""
 

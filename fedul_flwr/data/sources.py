@@ -36,6 +36,7 @@ DIGITS = "digits"
 
 TRAIN_INPUTS = "train_inputs.npy"
 """File with the training points of a decoded data set, the only one that clients open."""
+TEST_INPUTS, META = "test_inputs.npy", "meta.json"
 
 _LAYOUTS = (
     "train.parquet and test.parquet, train.npz and test.npz, train.csv and test.csv, or train/ and "
@@ -134,7 +135,7 @@ def read_source(directory: Path) -> Source:
         If the folder is incomplete or damaged.
     """
     try:
-        meta = json.loads((directory / "meta.json").read_text(encoding="utf-8"))
+        meta = json.loads((directory / META).read_text(encoding="utf-8"))
         class_names, columns = tuple(meta["class_names"]), dict(meta["columns"])
         features = meta["features"]
     except (OSError, ValueError, KeyError, TypeError) as error:
@@ -147,7 +148,7 @@ def read_source(directory: Path) -> Source:
         {name: open_array(directory / file) for name, file in columns.items()},
     )
     test = PointArrays(
-        open_array(directory / "test_inputs.npy"), open_array(directory / "test_labels.npy")
+        open_array(directory / TEST_INPUTS), open_array(directory / "test_labels.npy")
     )
     return Source(train, test, class_names, parse_columns(features) if features else None)
 
@@ -266,4 +267,4 @@ def _write_source(
         "image_size": image_size,
     }
     text = json.dumps(meta, indent=1, ensure_ascii=False)
-    (directory / "meta.json").write_text(text, encoding="utf-8")
+    (directory / META).write_text(text, encoding="utf-8")

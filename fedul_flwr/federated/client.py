@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
@@ -160,7 +160,7 @@ class MethodClient(NumPyClient, Generic[D]):
         data, settings = self.data, self.settings
         return _model(
             settings.model,
-            data.input_shape,
+            data.model_shape,
             data.num_classes,
             settings.model_options,
             settings.client_threads,
@@ -225,6 +225,7 @@ class MethodClient(NumPyClient, Generic[D]):
             first = number - stage[0] + 1
             factor = own_rate_factor(self.settings, self.state, config, number, first)
         plan = local_plan(self.settings, float(config.get("proximal-mu", 0.0)), stage, factor)
+        plan = replace(plan, heads_only=number <= self.settings.frozen_rounds)
         return Round(number, config, plan, received or {})
 
     def _set_up(self, told: dict[str, Value]) -> None:

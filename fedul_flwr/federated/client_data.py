@@ -88,6 +88,11 @@ class ClientData:
         return tuple(self.setup["input-shape"])
 
     @property
+    def model_shape(self) -> InputShape:
+        """Shape of what the model takes: a point, or its features."""
+        return tuple(self.setup["model-shape"])
+
+    @property
     def table(self) -> TableOptions:
         """Rules for the client's tables of features."""
         described = self.setup.get("columns")
@@ -97,9 +102,9 @@ class ClientData:
     def standardized(self, inputs: Inputs, points: Ints) -> Inputs:
         """``inputs`` as setting `standardize` says, for a client with rows ``points`` of them."""
         kind = self.settings.standardize
-        if kind == "none" or isinstance(inputs, ScaledInputs) or len(self.input_shape) > 1:
+        if kind == "none" or isinstance(inputs, ScaledInputs) or len(self.model_shape) > 1:
             return inputs
-        columns = self.table.columns
+        columns = None if self.settings.features else self.table.columns
         if kind == "owner":
             own = scaling_by(moments(inputs, points), columns)
             return ScaledInputs(inputs, lambda: own)
@@ -137,7 +142,7 @@ class ClientData:
         from fedul_flwr.data.local_labels import load_partly_labeled
 
         self.node.expect_format(self.settings.method, POINT_FORMATS)
-        return load_partly_labeled(
+        found = load_partly_labeled(
             folder,
             self.class_names,
             self.input_shape,
@@ -145,6 +150,18 @@ class ClientData:
             known_labels=self.node.known_labels,
             table=self.table,
         )
+        return replace(found, inputs=self.featured(found.inputs))
+
+    def featured(self, points: Inputs) -> Inputs:
+        """The features of own points, computed once, if the run has some; else the points."""
+        if not self.settings.features:
+            return points
+        from fedul_flwr.extractors.feature_store import feature_array
+        from fedul_flwr.extractors.find import find_extractor
+
+        settings = self.settings
+        extractor = find_extractor(settings.features, settings.device, settings.precision)
+        return feature_array(points, extractor)
 
 
 class UnlabeledSetData(ClientData):
@@ -166,9 +183,10 @@ class UnlabeledSetData(ClientData):
         self.node.expect_format(self.settings.method, SET_FORMATS)
         from fedul_flwr.data.local_data import load_unlabeled_sets
 
-        return load_unlabeled_sets(
+        found = load_unlabeled_sets(
             folder, self.class_names, self.num_classes, self.input_shape, table=self.table
         )
+        return replace(found, inputs=self.featured(found.inputs))
 
     @cached_property
     def set_check(self) -> SetCheck:

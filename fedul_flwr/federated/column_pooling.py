@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import cast
 
-from fedul_flwr.data.columns import parse_columns
+from fedul_flwr.data.columns import Columns
 from fedul_flwr.data.content import Content, Value, count, numbers
 from fedul_flwr.data.standardize import (
     MEANS,
@@ -35,12 +35,10 @@ def check_moments(answer: Content, width: int) -> None:
         raise BadMessageError(f"A message came with {VARIANCES} below 0.")
 
 
-def pool_columns(answers: Mapping[int, Content], setup: Content) -> Scaling:
+def pool_columns(answers: Mapping[int, Content], columns: Columns | None) -> Scaling:
     """The scaling by all points together, from the clients' answers to phase ``setup``."""
     chosen = [answers[client] for client in sorted(answers) if count(answers[client], NUM_POINTS)]
     parts = [Moments(numbers(answer, MEANS), numbers(answer, VARIANCES)) for answer in chosen]
-    described = setup.values.get("columns")
-    columns = parse_columns(str(described)) if described else None
     return scaling_by(pooled([count(answer, NUM_POINTS) for answer in chosen], parts), columns)
 
 

@@ -33,11 +33,30 @@ NUM_PARTITIONS, OWN_DATA = "num-partitions", "own-data"
 
 @dataclass(frozen=True)
 class DataShape:
-    """Shape of the inputs, names of the K classes, and the columns of tables if they are known."""
+    """Shape of the points and names of the K classes.
+
+    Attributes
+    ----------
+    input_shape : of a point as it is stored, before an extractor.
+    class_names : K names.
+    columns : columns of tables, if they are known.
+    num_features : d, if an extractor replaces points by features; else 0.
+    """
 
     input_shape: InputShape
     class_names: tuple[str, ...]
     columns: Columns | None = None
+    num_features: int = 0
+
+    @property
+    def model_shape(self) -> InputShape:
+        """Shape of what the model takes."""
+        return (self.num_features,) if self.num_features else self.input_shape
+
+    @property
+    def model_columns(self) -> Columns | None:
+        """Columns of what the model takes; features of an extractor have none."""
+        return None if self.num_features else self.columns
 
 
 def setup_content(
@@ -45,13 +64,14 @@ def setup_content(
 ) -> Content:
     """Setup that clients get before round 1.
 
-    It holds the settings as the server resolved them, the model's input and output, and in a
-    simulation ``files``, the paths of its points and sets.
+    It holds the settings as the server resolved them, the shape of points and of what the model
+    takes, the classes, and in a simulation ``files``, the paths of its points and sets.
     """
     content = Content(
         values={
             SETTINGS: json.dumps(settings.to_flat(), sort_keys=True),
             "input-shape": list(data.input_shape),
+            "model-shape": list(data.model_shape),
             "class-names": list(data.class_names),
         }
     )

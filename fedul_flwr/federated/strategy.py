@@ -21,6 +21,7 @@ from flwr.serverapp.strategy import Strategy
 from numpy.typing import NDArray
 
 from fedul_flwr.config.run_config import LAST_MODEL, RunConfig
+from fedul_flwr.data.columns import Columns, parse_columns
 from fedul_flwr.data.content import Content, Value, count
 from fedul_flwr.data.standardize import MEANS, Scaling
 from fedul_flwr.data.types import Arrays, Floats, below
@@ -269,12 +270,18 @@ class MethodStrategy(Strategy):
             return
         if not self.registry.clients:
             self.registration.register_all(grid)
-        scaling = pool_columns(self.registry.answers, self.setup)
+        scaling = pool_columns(self.registry.answers, self._columns)
         values = scaling_values(scaling)
         self.setup.values |= values
         contents = {client: Content(values=values) for client in self.registry.clients}
         self.registry.query(grid, COLUMNS, contents)
         self.on_scaling(scaling)
+
+    @property
+    def _columns(self) -> Columns | None:
+        """Columns of the vectors that models take; features of an extractor have none."""
+        described = self.setup.values.get("columns")
+        return parse_columns(str(described)) if described and not self.settings.features else None
 
     def train_at_server(self, arrays: ArrayRecord | None) -> ArrayRecord:
         """``arrays`` after one round of training on the server's labeled set."""
@@ -412,7 +419,7 @@ class MethodStrategy(Strategy):
     def _accept(self, report: ClientReport, answer: Content) -> None:
         report.num_points = count(answer, NUM_POINTS)
         if self.settings.standardize == "federation":
-            check_moments(answer, cast(list[int], self.setup.values["input-shape"])[0])
+            check_moments(answer, cast(list[int], self.setup.values["model-shape"])[0])
         self.accept_client(report, answer)
         if isinstance(self.base, KnowsClients) and not report.reason:
             self.base.check_client(report.id, answer)

@@ -31,9 +31,11 @@ from fedul_flwr.data.standardize import (
 from fedul_flwr.data.tables import TableOptions
 from fedul_flwr.data.types import UNLABELED, Ints, LabeledPoints, PointArrays, Source
 from fedul_flwr.errors import UserError
+from fedul_flwr.extractors.feature_store import feature_source
 from fedul_flwr.federated.nodes import DataShape
 from fedul_flwr.federated.registry import ClientReport
 from fedul_flwr.methods import DataKind
+from fedul_flwr.results.predict import extractor_of
 from fedul_flwr.run.evaluation import Evaluator
 
 
@@ -76,7 +78,7 @@ class ServerData:
         UserError
             With ``"constants"`` and no columns file that has them.
         """
-        kind, source, columns = settings.standardize, self.source, self.shape.columns
+        kind, source, columns = settings.standardize, self.source, self.shape.model_columns
         if kind == "none":
             return self
         by: Callable[[], Scaling] = shared
@@ -140,10 +142,8 @@ class ServerData:
         """
         options = settings[ServerTrainingSettings]
         if options.dataset:
-            table = replace(table_options(settings), columns=self.shape.columns)
-            place = source_directory(options.dataset, image_size=settings.image_size, table=table)
-            other = read_source(place)
-            found = DataShape(other.input_shape, other.class_names, other.columns)
+            known = replace(table_options(settings), columns=self.shape.columns)
+            found, _, other = _open(options.dataset, settings, known)
             if found != self.shape:
                 raise UserError(
                     f"Setting server.dataset = {options.dataset!r}: it has {_describe(found)}, "
@@ -152,7 +152,7 @@ class ServerData:
             data = other.train
             rows = np.flatnonzero(np.asarray(data.labels) != UNLABELED)
             if settings.standardize == "owner":
-                data = _scaled_by_own(data, rows, self.shape.columns)
+                data = _scaled_by_own(data, rows, self.shape.model_columns)
             elif self.scaling is not None:
                 data = replace(data, inputs=ScaledInputs(data.inputs, self.scaling))
         elif self.source is not None and len(self.server):
@@ -249,18 +249,25 @@ def open_server_data(settings: RunConfig) -> ServerData:
     if settings.dataset == "none":
         data = ServerData(named_shape(settings))
     else:
-        place = source_directory(
-            settings.dataset, image_size=settings.image_size, table=table_options(settings)
-        )
-        source = read_source(place)
-        shape = DataShape(source.input_shape, source.class_names, source.columns)
-        data = ServerData(shape, place, source)
+        data = ServerData(*_open(settings.dataset, settings, table_options(settings)))
     if len(data.shape.class_names) < 2:
         raise UserError(
             f"Setting dataset = {settings.dataset!r}: there is one class; two or more are needed."
         )
     refuse_other_form(settings, data.shape)
     return data
+
+
+def _open(dataset: str, settings: RunConfig, table: TableOptions) -> tuple[DataShape, Path, Source]:
+    """Shape, folder and content of a data set; the latter two of its features, if it has some."""
+    place = source_directory(dataset, image_size=settings.image_size, table=table)
+    source = read_source(place)
+    shape = DataShape(source.input_shape, source.class_names, source.columns)
+    if not settings.features:
+        return shape, place, source
+    place = feature_source(place, extractor_of(settings))
+    featured = read_source(place)
+    return replace(shape, num_features=featured.input_shape[0]), place, featured
 
 
 def table_options(settings: SharedSettings) -> TableOptions:
@@ -280,7 +287,8 @@ def named_shape(settings: SharedSettings) -> DataShape:
             f"Setting input-shape = {settings.input_shape!r}: the columns file has {shape[0]} "
             "features; leave input-shape out."
         )
-    return DataShape(shape, names, columns)
+    count = extractor_of(settings).num_features(shape) if settings.features else 0
+    return DataShape(shape, names, columns, count)
 
 
 def refuse_other_form(settings: RunConfig, shape: DataShape) -> None:
@@ -292,7 +300,7 @@ def refuse_other_form(settings: RunConfig, shape: DataShape) -> None:
         For a setting of images where the data are vectors or the other way round, or a test prior
         for other classes.
     """
-    refuse_other_kind(settings, shape.input_shape)
+    refuse_other_kind(settings, shape.input_shape, shape.model_shape)
     priors = settings.class_priors()
     if priors is not None and len(priors) != len(shape.class_names):
         raise UserError(

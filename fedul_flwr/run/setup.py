@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from logging import INFO
+from pathlib import Path
 
 import torch
 from flwr.common import log
@@ -12,14 +13,14 @@ from torch import nn
 
 from fedul_flwr.config.own_modules import remember_run
 from fedul_flwr.config.run_config import RunConfig
-from fedul_flwr.data.columns import COLUMNS_FILE, unnamed_columns
+from fedul_flwr.data.columns import COLUMNS_FILE, FEATURES_FILE, unnamed_columns
 from fedul_flwr.data.content import Content
 from fedul_flwr.data.label_split import LabelTruth
 from fedul_flwr.data.safe_files import write_atomically
 from fedul_flwr.data.standardize import Scaling, SharedScaling
 from fedul_flwr.data.types import Floats
 from fedul_flwr.errors import UserError
-from fedul_flwr.federated.nodes import find_nodes, setup_content
+from fedul_flwr.federated.nodes import DataShape, find_nodes, setup_content
 from fedul_flwr.federated.strategy import MethodStrategy
 from fedul_flwr.learning.device import choose_device, choose_dtype
 from fedul_flwr.methods import find_method
@@ -59,7 +60,7 @@ def fresh_model(settings: RunConfig, data: ServerData) -> nn.Module:
     shape = data.shape
     model = build_model(
         settings.model,
-        shape.input_shape,
+        shape.model_shape,
         len(shape.class_names),
         settings.seed,
         settings.model_options,
@@ -121,15 +122,20 @@ def describe(
 def keep_scaling(
     directory: store.RunDirectory, data: ServerData, shared: SharedScaling
 ) -> Callable[[Scaling], None]:
-    """The function that keeps the scaling of a federation: in ``shared``, and in columns.json."""
-    columns = data.shape.columns or unnamed_columns(data.shape.input_shape[0])
+    """The function that keeps the scaling of a federation: in ``shared``, and in a file."""
+    columns = data.shape.model_columns or unnamed_columns(data.shape.model_shape[0])
 
     def keep(found: Scaling) -> None:
         shared.known = found
         described = columns.scaled_by(found.means.tolist(), found.scales.tolist()).to_json()
-        write_atomically(directory.path / COLUMNS_FILE, described)
+        write_atomically(scaling_file(directory.path, data.shape), described)
 
     return keep
+
+
+def scaling_file(directory: Path, shape: DataShape) -> Path:
+    """File of a run with the means and scales of its columns, or of an extractor's features."""
+    return directory / (FEATURES_FILE if shape.num_features else COLUMNS_FILE)
 
 
 def _arithmetic(settings: RunConfig, model: nn.Module) -> str | None:

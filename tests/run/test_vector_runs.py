@@ -18,7 +18,8 @@ from fedul_flwr.data.sources import load_source
 from fedul_flwr.data.split import build_split
 from fedul_flwr.errors import BadMessageError, UserError
 from fedul_flwr.federated.column_pooling import check_moments
-from fedul_flwr.results.predict import load_model, predict
+from fedul_flwr.results.predict import load_model
+from fedul_flwr.results.prediction_file import write_predictions as predict
 from tests.support.runs import last_model, metrics, train
 
 Settings = Callable[..., RunConfig]
