@@ -39,7 +39,9 @@ UNMEASURED = {
 }
 """Bases whose clients return more than a model, with the reason why `max-update-norm` cannot bound
 that."""
-AugmentName = Literal["none", "rotate", "flip", "translate-flip", "rotate-flip", "affine"]
+AugmentName = Literal[
+    "none", "rotate", "flip", "translate-flip", "rotate-flip", "affine", "noise", "dropout"
+]
 BUILT_IN = ("digits", "breast-cancer", "wine")
 """Data sets that ship with scikit-learn."""
 PRETRAINED = "torchvision"
@@ -81,6 +83,11 @@ class SharedSettings(Settings):
     """Missing values in tables: refuse them, or fill them by a column's mean, median or most
     frequent value among the owner's own points, or the training points of `dataset`. Categories
     are filled by the most frequent one."""
+    standardize: Literal["auto", "none", "constants", "owner", "federation"] = "auto"
+    """Standardize vectors by the means and scales in `columns` (`constants`), by those of the
+    owner's own points (`owner`), or by those of all clients' points (`federation`), for which each
+    client sends the mean and variance of its columns (docs/vectors.md). `auto` is `federation` for
+    vectors and `none` for images; with `server-only`, which asks no client, it is `owner`."""
     image_size: Annotated[int, Field(ge=0, le=1024)] = 0
     """Resize images to squares of this side in pixels; 0 keeps their size."""
     features: str = ""
@@ -161,7 +168,14 @@ class SharedSettings(Settings):
     augment: AugmentName = "none"
     """Augmentation of local batches: `rotate` by up to 20 degrees, `flip` left-right,
     `translate-flip` (by up to 4 pixels, mirrored border), `rotate-flip` (by up to 10 degrees),
-    `affine` (rotated by up to 15 degrees, scaled by 0.9 to 1.1, shifted by up to 2 pixels)."""
+    `affine` (rotated by up to 15 degrees, scaled by 0.9 to 1.1, shifted by up to 2 pixels). For
+    vectors: `noise` or `dropout`, as the next two settings say."""
+    noise: Annotated[float, Field(ge=0)] = 0.2
+    """Standard deviation of the Gaussian noise that `augment = "noise"` and strong views add to
+    vectors; standardized columns have standard deviation 1."""
+    feature_dropout: Annotated[float, Field(ge=0, lt=1)] = 0.2
+    """Probability with which `augment = "dropout"` and strong views set a feature of a vector to 0,
+    the mean of a standardized column."""
 
     base: BaseName = "fedavg"
     """Federated optimizer that the method wraps; with `local` clients share nothing and each

@@ -15,7 +15,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +23,8 @@ from fedul_flwr.config.user_files import parse_json, read_object, user_path
 from fedul_flwr.errors import UserError
 
 COLUMNS_FILE = "columns.json"
+FEATURES_FILE = "feature-columns.json"
+"""Files of a run: its columns, and means and scales of the features of an extractor."""
 MAX_FEATURES = 100_000
 """Largest length of a vector."""
 
@@ -88,6 +90,17 @@ class Columns:
             means += [column.mean or 0.0] * len(column.features)
             scales += [column.scale or 1.0] * len(column.features)
         return means, scales
+
+    def scaled_by(self, means: Sequence[float], scales: Sequence[float]) -> Columns:
+        """The same columns with ``d`` means and scales of their numbers."""
+        found: list[Column] = []
+        place = 0
+        for column in self.columns:
+            mean, scale = float(means[place]), float(scales[place])
+            is_number = column.categories is None
+            found.append(replace(column, mean=mean, scale=scale) if is_number else column)
+            place += len(column.features)
+        return Columns(tuple(found))
 
     def to_json(self) -> str:
         """Content of a columns file."""

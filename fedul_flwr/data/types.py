@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,11 +20,25 @@ Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]
 Arrays = dict[str, NDArray[Any]]
 """Arrays by name, such as a model's weights."""
-Inputs = NDArray[np.uint8] | NDArray[np.float32]
-"""Points as they are stored: uint8 images ``(n, height, width, channels)`` or float32 vectors
-``(n, d)``."""
 InputShape = tuple[int, ...]
 """Shape of one point: ``(height, width, channels)`` of an image, ``(d,)`` of a vector."""
+
+
+class Inputs(Protocol):
+    """Points as they are stored: an array of uint8 images ``(n, height, width, channels)`` or of
+    float32 vectors ``(n, d)``, or vectors that are standardized when rows are taken."""
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """``(n, …)``."""
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """Type of the numbers."""
+
+    def __len__(self) -> int: ...
+
+    def __getitem__(self, rows: Any, /) -> Any: ...
 
 
 def network_shape(shape: InputShape) -> InputShape:

@@ -18,6 +18,7 @@ from flwr.app import ConfigRecord, Context, RecordDict
 from fedul_flwr.client_app import build_client
 from fedul_flwr.config.node_config import NodeConfig
 from fedul_flwr.config.overrides import parse_overrides
+from fedul_flwr.config.point_kinds import resolve_standardize
 from fedul_flwr.config.references import load_reference
 from fedul_flwr.config.run_config import RunConfig, resolve
 from fedul_flwr.config.shared import BUILT_IN, SharedSettings
@@ -63,6 +64,8 @@ def check_owner(
     settings, otherwise = _settings(overrides, base_dir)
     shape = _shape(settings, class_names, input_shape)
     refuse_other_form(settings, shape)
+    settings = resolve_standardize(settings, shape.input_shape)
+    otherwise = resolve_standardize(otherwise, shape.input_shape)
     client, answer = _prepared(where, settings, shape)
     yield "Found, for your eyes only:"
     yield from (f"  {line}" for line in client.describe())

@@ -53,6 +53,11 @@ class DataShape:
         """Shape of what the model takes."""
         return (self.num_features,) if self.num_features else self.input_shape
 
+    @property
+    def model_columns(self) -> Columns | None:
+        """Columns of what the model takes; features of an extractor have none."""
+        return None if self.num_features else self.columns
+
 
 def setup_content(
     settings: RunConfig, data: DataShape, files: Mapping[str, str] | None = None

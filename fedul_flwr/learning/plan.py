@@ -28,4 +28,6 @@ class LocalPlan:
     proximal_mu: float = 0.0
     device: torch.device = CPU
     precision: str = "float32"
+    noise: float = 0.0
+    feature_dropout: float = 0.0
     heads_only: bool = False

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any, Literal, get_args
 
 import numpy as np
 import torch
@@ -19,8 +19,9 @@ from fedul_flwr.config.model import recorded_options
 from fedul_flwr.config.own_modules import refuse_strange_modules
 from fedul_flwr.config.shared import SharedSettings
 from fedul_flwr.config.user_files import regular_file, user_path
-from fedul_flwr.data.columns import COLUMNS_FILE, read_columns
+from fedul_flwr.data.columns import COLUMNS_FILE, FEATURES_FILE, read_columns
 from fedul_flwr.data.safe_files import read_header
+from fedul_flwr.data.standardize import Scaling, constant_scaling, moments, scaled, scaling_by
 from fedul_flwr.data.tables import NO_OPTIONS, Missing, TableOptions
 from fedul_flwr.data.types import Inputs, InputShape
 from fedul_flwr.errors import UserError
@@ -50,6 +51,7 @@ class Predictor:
     temperature : divisor of the logits (:mod:`fedul_flwr.learning.temperature`).
     extractor : computes features of points, which the model takes; ``None`` if it takes points.
     table : rules for tables of features, with the columns of its training if they are known.
+    scaling : standardizes what the model takes; ``"own"`` is by the vectors to predict.
     """
 
     model: nn.Module
@@ -59,6 +61,7 @@ class Predictor:
     temperature: float = 1.0
     extractor: Extractor | None = None
     table: TableOptions = NO_OPTIONS
+    scaling: Scaling | Literal["own"] | None = None
 
     def predict(
         self, inputs: Inputs, batch_size: int = 256, priors: ArrayLike | None = None
@@ -132,13 +135,12 @@ class Predictor:
                 f"The model takes {kind} (n, {_comma(self.input_shape)}), "
                 f"not {inputs.dtype} ({_comma(inputs.shape)})."
             )
+        inputs = self._taken(inputs, batch_size)
         device = next((weight.device for weight in self.model.parameters()), torch.device("cpu"))
         result = np.empty((len(inputs), len(self.class_names)))
         with torch.inference_mode():
             for start in range(0, len(inputs), batch_size):
                 batch = inputs[start : start + batch_size]
-                if self.extractor is not None:
-                    batch = self.extractor.compute(batch)
                 logits = self.model(to_input(torch.from_numpy(np.array(batch)).to(device)))
                 if logits.shape != (len(batch), len(self.class_names)):
                     raise UserError(
@@ -149,6 +151,21 @@ class Predictor:
                 rows = (logits.double() / self.temperature).softmax(dim=1)
                 result[start : start + len(batch)] = rows.cpu().numpy()
         return result
+
+    def _taken(self, inputs: Inputs, batch_size: int) -> Inputs:
+        """What the model takes: points, or their features, standardized as in training."""
+        if self.extractor is not None:
+            starts = range(0, len(inputs), batch_size)
+            blocks = [self.extractor.compute(inputs[at : at + batch_size]) for at in starts]
+            inputs = np.concatenate(blocks) if blocks else np.empty((0, 1), dtype=np.float32)
+        if self.scaling is None:
+            return inputs
+        scaling = self.scaling
+        if scaling == "own":
+            everything = np.arange(len(inputs), dtype=np.int64)
+            columns = None if self.extractor else self.table.columns
+            scaling = scaling_by(moments(inputs, everything), columns)
+        return scaled(inputs, scaling)
 
 
 def load_model(model_dir: str | Path, *, trust_modules: bool = False) -> Predictor:
@@ -193,6 +210,7 @@ def load_model(model_dir: str | Path, *, trust_modules: bool = False) -> Predict
         _temperature(weights),
         extractor,
         _table_of(directory, settings),
+        _scaling_of(directory, settings),
     )
 
 
@@ -204,6 +222,16 @@ def extractor_of(settings: SharedSettings) -> Extractor:
 def open_run(directory: Path) -> nn.Module:
     """The best model of an earlier run, or a UserError."""
     return load_model(user_path(str(directory))).model
+
+
+def _scaling_of(directory: Path, settings: Mapping[str, Any]) -> Scaling | Literal["own"] | None:
+    kind = settings.get("standardize")
+    if kind == "owner":
+        return "own"
+    if kind not in ("constants", "federation"):
+        return None
+    file = directory / (FEATURES_FILE if settings.get("features") else COLUMNS_FILE)
+    return constant_scaling(read_columns(file))
 
 
 def _table_of(directory: Path, settings: Mapping[str, Any]) -> TableOptions:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -11,7 +12,7 @@ from fedul_flwr.config.point_kinds import refuse_other_kind
 from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.config.server import ServerTrainingSettings
 from fedul_flwr.config.shared import SharedSettings
-from fedul_flwr.data.columns import read_columns
+from fedul_flwr.data.columns import Columns, read_columns
 from fedul_flwr.data.federated_split import set_aside, without_sample
 from fedul_flwr.data.label_split import LabelAssignment, LabelTruth, save_split
 from fedul_flwr.data.local_data import client_folders
@@ -19,8 +20,16 @@ from fedul_flwr.data.seeds import derived_seed
 from fedul_flwr.data.set_split import SetTruth
 from fedul_flwr.data.sources import read_source, source_directory
 from fedul_flwr.data.split import Split, build_split, client_files
+from fedul_flwr.data.standardize import (
+    ScaledInputs,
+    Scaling,
+    SharedScaling,
+    constant_scaling,
+    moments,
+    scaling_by,
+)
 from fedul_flwr.data.tables import TableOptions
-from fedul_flwr.data.types import UNLABELED, Ints, LabeledPoints, Source
+from fedul_flwr.data.types import UNLABELED, Ints, LabeledPoints, PointArrays, Source
 from fedul_flwr.errors import UserError
 from fedul_flwr.extractors.feature_store import feature_source
 from fedul_flwr.federated.nodes import DataShape
@@ -43,6 +52,8 @@ class ServerData:
     validation : rows of the training images that select the best round.
     server : rows of the training images for training at the server.
     num_clients : number of simulated clients; ``None`` if real ones bring their own data.
+    scaling : returns the means and scales that standardize all vectors; ``None`` without any, or if
+        each owner has its own.
     """
 
     shape: DataShape
@@ -53,6 +64,38 @@ class ServerData:
     validation: Ints = field(default_factory=lambda: np.empty(0, dtype=np.int64))
     server: Ints = field(default_factory=lambda: np.empty(0, dtype=np.int64))
     num_clients: int | None = None
+    scaling: Callable[[], Scaling] | None = None
+
+    def standardized(self, settings: RunConfig, shared: SharedScaling) -> ServerData:
+        """A copy whose vectors are standardized as ``settings`` say.
+
+        Parameters
+        ----------
+        shared : for ``"federation"``, the scaling of all clients, once it is known.
+
+        Raises
+        ------
+        UserError
+            With ``"constants"`` and no columns file that has them.
+        """
+        kind, source, columns = settings.standardize, self.source, self.shape.model_columns
+        if kind == "none":
+            return self
+        by: Callable[[], Scaling] = shared
+        if kind == "constants":
+            constants = constant_scaling(columns)
+            by = lambda: constants  # noqa: E731
+        if source is None:
+            return replace(self, scaling=None if kind == "owner" else by)
+        if kind == "owner":
+            own_rows = np.concatenate([self.validation, self.server])
+            train = _scaled_by_own(source.train, own_rows, columns)
+            everything = np.arange(len(source.test), dtype=np.int64)
+            test = _scaled_by_own(source.test, everything, columns)
+            return replace(self, source=replace(source, train=train, test=test))
+        train = replace(source.train, inputs=ScaledInputs(source.train.inputs, by))
+        test = replace(source.test, inputs=ScaledInputs(source.test.inputs, by))
+        return replace(self, source=replace(source, train=train, test=test), scaling=by)
 
     def split_over(self, num_clients: int, settings: RunConfig) -> ServerData:
         """A copy with a simulated federation of ``num_clients``."""
@@ -108,6 +151,10 @@ class ServerData:
                 )
             data = other.train
             rows = np.flatnonzero(np.asarray(data.labels) != UNLABELED)
+            if settings.standardize == "owner":
+                data = _scaled_by_own(data, rows, self.shape.model_columns)
+            elif self.scaling is not None:
+                data = replace(data, inputs=ScaledInputs(data.inputs, self.scaling))
         elif self.source is not None and len(self.server):
             data, rows = self.source.train, self.server
         else:
@@ -167,6 +214,11 @@ class ServerData:
             report.priors = truth.true_priors.tolist()
         if isinstance(truth, LabelTruth):
             report.labeled_counts = _counts(truth.given, self.source.num_classes)
+
+
+def _scaled_by_own(data: PointArrays, rows: Ints, columns: Columns | None) -> PointArrays:
+    own = scaling_by(moments(data.inputs, rows), columns)
+    return replace(data, inputs=ScaledInputs(data.inputs, lambda: own))
 
 
 def _counts(labels: Ints, num_classes: int) -> list[int]:
@@ -248,7 +300,7 @@ def refuse_other_form(settings: RunConfig, shape: DataShape) -> None:
         For a setting of images where the data are vectors or the other way round, or a test prior
         for other classes.
     """
-    refuse_other_kind(settings, shape.input_shape)
+    refuse_other_kind(settings, shape.input_shape, shape.model_shape)
     priors = settings.class_priors()
     if priors is not None and len(priors) != len(shape.class_names):
         raise UserError(
