@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+
+if TYPE_CHECKING:
+    from fedul_flwr.data.prior_uncertainty import Dirichlet
 
 UNLABELED = -1
 """The label of a point whose class is unknown."""
@@ -90,6 +93,11 @@ class UnlabeledSets:
     drawn_priors : float64 ``(M, K)``, the class priors from which a simulation assigned points to
         sets; ``None`` for an owner's own sets.
     names : names of the sets on a device; empty in a simulation.
+    posterior : class priors and how uncertain they are; ``None`` if they are exact. Its means are
+        the priors, or differ where these are noisy.
+    tolerances : float64 ``(M,)``, how far the sum of a row of priors may be from 1; ``None`` for
+        :data:`~fedul_flwr.config.class_priors.SUM_TOLERANCE`.
+    notes : what was made of the owner's file of priors, for the owner.
     """
 
     inputs: Inputs
@@ -98,6 +106,9 @@ class UnlabeledSets:
     priors: Floats
     drawn_priors: Floats | None = None
     names: tuple[str, ...] = ()
+    posterior: Dirichlet | None = None
+    tolerances: Floats | None = None
+    notes: tuple[str, ...] = ()
 
     @property
     def set_sizes(self) -> Ints:

@@ -186,6 +186,7 @@ def summary_rows(directory: Path) -> dict[str, str]:
         "test error": f"{percent(summary['test_error'])} ({best})",
         "last round": percent(summary["final_test_error"]),
         **about_prior,
+        **_prior_fit_row(summary),
         "method": f"{summary['method']} on {summary['base']}, {summary['num_clients']} clients",
         "time": f"{summary['seconds_total']:.0f} s ({summary['seconds_per_round']:.2f} s a round)",
         "traffic": f"{up:.1f} MB up, {down:.1f} MB down",
@@ -235,6 +236,18 @@ def _share_rows(summary: Mapping[str, Any]) -> dict[str, str]:
         for name, (up, down) in keys.items()
         if up in summary or down in summary
     }
+
+
+def _prior_fit_row(summary: Mapping[str, Any]) -> dict[str, str]:
+    """Sets whose class priors do not fit, if a simulation has some or was told wrong ones."""
+    found = summary.get("prior_fit", {})
+    if not found.get("misfits") and not found.get("told_distance"):
+        return {}
+    text = f"{found['misfits']} of {found['sets']} do not fit the model's predictions"
+    if "told_distance" in found:
+        told, seen = found["told_distance"], found["found_distance"]
+        text += f"; mean distance to the truth {told:.3f} as told, {seen:.3f} as predicted"
+    return {"priors of sets": text}
 
 
 def _labeling_rows(directory: Path, summary: Mapping[str, Any]) -> dict[str, str]:

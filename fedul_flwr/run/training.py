@@ -16,6 +16,7 @@ from torch import nn
 from fedul_flwr.config.privacy import DPSettings
 from fedul_flwr.config.references import load_reference
 from fedul_flwr.config.run_config import LAST_MODEL, RunConfig
+from fedul_flwr.data.set_split import SetTruth
 from fedul_flwr.data.types import LabeledPoints
 from fedul_flwr.errors import UserError
 from fedul_flwr.federated.base_strategies import build_base
@@ -35,6 +36,7 @@ from fedul_flwr.methods import find_method
 from fedul_flwr.results import store
 from fedul_flwr.results.best_round import LOSSES
 from fedul_flwr.results.label_scores import score_pseudo_labels
+from fedul_flwr.results.prior_scores import score_priors
 from fedul_flwr.results.recorder import AddRound, Recorder
 from fedul_flwr.results.summary import write_summary
 from fedul_flwr.run.resume import is_summarised, starting_point
@@ -100,7 +102,11 @@ def train(
     finally:
         recorder.close()
     refuse_no_release(strategy.base)
-    about = {**_about_prior(settings, strategy, recorder), **privacy_spent(strategy.base)}
+    about = {
+        **_about_prior(settings, strategy, recorder),
+        **_about_told_priors(directory, settings, data),
+        **privacy_spent(strategy.base),
+    }
     write_summary(
         directory, settings, recorder, len(strategy.registration.nodes), time.time() - began, about
     )
@@ -292,6 +298,16 @@ def choose_selection(settings: RunConfig, can_hold_out: bool, *, has_validation:
     if chosen == "heldout" and not can_hold_out:
         raise UserError(f"Setting selection = 'heldout': {settings.method!r} has no such loss.")
     return str(chosen)
+
+
+def _about_told_priors(
+    directory: store.RunDirectory, settings: RunConfig, data: ServerData
+) -> dict[str, Any]:
+    """Results of the clients' checks of their sets' class priors, in a simulation."""
+    clients = data.split.clients if data.split is not None else ()
+    truths = [client for client in clients if isinstance(client, SetTruth)]
+    scores = score_priors(directory.clients, settings.num_rounds, truths)
+    return {"prior_fit": scores} if scores else {}
 
 
 def _about_prior(
