@@ -16,8 +16,8 @@ from fedul_flwr.federated.grid import for_devices
 from fedul_flwr.learning.device import keep_freed_memory, set_threads
 from fedul_flwr.methods import find_method
 from fedul_flwr.results import store
+from fedul_flwr.results.printed_summary import summary_rows
 from fedul_flwr.results.run_claim import claim, own_directory
-from fedul_flwr.results.summary import summary_rows
 from fedul_flwr.results.tracking import refuse_missing, tracked
 from fedul_flwr.run.labeling import label
 from fedul_flwr.run.training import Watch, train

@@ -99,7 +99,7 @@ class FedMatch(LabelPlaceStrategy):
     def helpers(self) -> HelperChoice:
         """Choice of each client's helpers."""
         told: Mapping[str, Any] = self.setup.values
-        shape = tuple(told["input-shape"])
+        shape = tuple(told["model-shape"])
         return HelperChoice(self.settings, shape, self.num_classes)
 
     def _returned(self, parts: Parts) -> list[str]:

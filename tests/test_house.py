@@ -18,6 +18,7 @@ FLOORS = {
     "surrogate": 3,
     "models": 3,
     "learning": 3,
+    "extractors": 4,
     "propagation": 4,
     "secure": 4,
     "federated": 5,

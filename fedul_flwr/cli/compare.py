@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -46,6 +47,12 @@ def compare(
             dir_okay=False, help="Use the settings that fedul-flwr tune chose: its search.json."
         ),
     ] = None,
+    measures: Annotated[
+        str,
+        typer.Option(
+            help="Columns beside the test error: some of balanced-accuracy, auc, ece, nll, brier."
+        ),
+    ] = "",
     num_supernodes: NumSupernodes = 10,
     output: Output = None,
     client_cpus: ClientCpus = 1,
@@ -57,9 +64,10 @@ def compare(
     if (runs is None) == (methods is None):
         raise UserError("compare takes either --runs FILE or --methods a,b,c.")
     from fedul_flwr.experiments import compare_files, trial_plan
-    from fedul_flwr.experiments.compare_table import print_rows
+    from fedul_flwr.experiments.compare_table import parse_measures, print_rows
     from fedul_flwr.results.tracking import refuse_missing
 
+    columns = parse_measures(measures)
     if runs is not None:
         rows, name = trial_plan.read_runs(runs), runs.stem
     else:
@@ -74,6 +82,7 @@ def compare(
 
         chosen = tuned_runs(plan, tuned)
         plan = trial_plan.make_plan(chosen, shared, numbers, num_supernodes, place)
+    plan = replace(plan, measures=columns)
     for trial in plan.trials:
         refuse_missing(trial.config.tracking)
     if not in_process:

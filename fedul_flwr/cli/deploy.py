@@ -122,7 +122,7 @@ def status(
 
     from fedul_flwr.deploy.status import OwnerState
     from fedul_flwr.deploy.status import status as states
-    from fedul_flwr.results.summary import print_wide
+    from fedul_flwr.results.printed_summary import print_wide
 
     table = Table(box=None, padding=(0, 2))
     for name in OwnerState._fields:

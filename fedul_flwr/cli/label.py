@@ -66,7 +66,7 @@ def label(
         in_process=in_process,
         message_log=message_log,
     )
-    from fedul_flwr.results.summary import print_summary
+    from fedul_flwr.results.printed_summary import print_summary
 
     print_summary(place)
 

@@ -130,7 +130,7 @@ def run(
         keep_superlink=keep_superlink,
         message_log=message_log,
     )
-    from fedul_flwr.results.summary import print_summary
+    from fedul_flwr.results.printed_summary import print_summary
 
     print_summary(place)
 
@@ -159,7 +159,7 @@ def demo(
             overrides = {"method": method, "selection": selection, "output": output}
             config = resolve(overrides, base_dir=Path.cwd())
             run_on(superlink, config, num_supernodes)
-    from fedul_flwr.results.summary import print_comparison
+    from fedul_flwr.results.printed_summary import print_comparison
 
     print_comparison(outputs, time.monotonic() - start)
 
@@ -193,7 +193,7 @@ def predict(
     ] = False,
 ) -> None:
     """Label images with a trained model."""
-    from fedul_flwr.results.predict import predict as write_predictions
+    from fedul_flwr.results.prediction_file import write_predictions
 
     path = write_predictions(
         model, input_path, output, batch_size, priors, trust_modules=trust_modules

@@ -66,8 +66,11 @@ def tune(
     ] = None,
     seed: Annotated[int, typer.Option(min=0, help="Seed of the search and of all its trials.")] = 0,
     criterion: Annotated[
-        Literal["validation", "heldout"],
-        typer.Option(help="Measure: validation error, or held-out loss, which needs no label."),
+        Literal["validation", "balanced", "heldout"],
+        typer.Option(
+            help="Measure: validation error, the same with all classes weighing equally, or "
+            "held-out loss, which needs no label."
+        ),
     ] = "validation",
     search: Annotated[
         Path | None,

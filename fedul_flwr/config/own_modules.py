@@ -13,10 +13,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from fedul_flwr.config.features import HUB, RUN, TORCHVISION
 from fedul_flwr.errors import UserError
 
-KEYS = ("method", "model")
+KEYS = ("method", "model", "features")
 """Settings that may name a module, as ``package.module:NAME``."""
+BUILT_IN = (TORCHVISION, HUB, RUN)
+"""Beginnings of names that are ours."""
 
 
 def list_file() -> Path:
@@ -29,7 +32,7 @@ def list_file() -> Path:
 def named_modules(settings: Mapping[str, Any]) -> list[str]:
     """References in ``settings`` to modules that are not built in."""
     values = (settings.get(key) for key in KEYS)
-    return [value for value in values if isinstance(value, str) and ":" in value]
+    return [v for v in values if isinstance(v, str) and ":" in v and not v.startswith(BUILT_IN)]
 
 
 def remember_run(directory: Path, settings: Mapping[str, Any]) -> None:

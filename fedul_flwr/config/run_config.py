@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 from pydantic import Field
 
 from fedul_flwr.config.base import Scalar, Settings, unknown_key
+from fedul_flwr.config.features import RUN
 from fedul_flwr.config.ineffective import refuse_pointless
 from fedul_flwr.config.labels import LabelSettings
 from fedul_flwr.config.own_modules import name_again, refuse_strange_modules
@@ -233,6 +234,8 @@ def with_absolute_paths(config: RunConfig, base_dir: Path) -> RunConfig:
     changed: dict[str, Any] = {"dataset": dataset, "output": str(output)}
     if config.client_data:
         changed["client_data"] = _absolute(config.client_data, base_dir)
+    if config.features.startswith(RUN):
+        changed["features"] = RUN + _absolute(config.features.removeprefix(RUN), base_dir)
     if config.start_from:
         changed["start_from"] = _absolute_start(config.start_from, base_dir)
     sections = dict(config.sections)

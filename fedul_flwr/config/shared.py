@@ -9,6 +9,7 @@ from pydantic import Field, field_validator, model_validator
 
 from fedul_flwr.config.base import Settings
 from fedul_flwr.config.class_priors import parse_prior
+from fedul_flwr.config.features import check_features
 from fedul_flwr.config.model import ModelOptions
 
 BaseName = Literal[
@@ -71,6 +72,11 @@ class SharedSettings(Settings):
     for `dataset = "none"`."""
     image_size: Annotated[int, Field(ge=0, le=1024)] = 0
     """Resize images to squares of this side in pixels; 0 keeps their size."""
+    features: str = ""
+    """Replace points by features of a fixed function, computed once: `efficientnet-lite0`,
+    `torchvision:NAME`, `huggingface:NAME` (pretrained networks), `run:DIRECTORY` (the best model of
+    a run, in simulations), perhaps with `@SIDE` to resize images to that many pixels; or your own
+    `package.module:function`. The model then takes vectors."""
     client_data: str = ""
     """Path of a folder with one sub-folder per simulated client, each in the form of a client's own
     data on a device; `dataset` is then the server's, or `none`."""
@@ -153,20 +159,24 @@ class SharedSettings(Settings):
     ones in every round."""
     client_weights: Literal["uniform", "examples"] = "uniform"
     """Weights of the mean over clients: equal (1/C), or by number of points n_c."""
-    selection: Literal["auto", "validation", "heldout", "last"] = "auto"
-    """Criterion of the best round: validation error, loss on held-out unlabeled data, or the last
-    round; `auto` takes validation if the server has labels, else held-out data."""
+    selection: Literal["auto", "validation", "balanced", "heldout", "last"] = "auto"
+    """Criterion of the best round: validation error, the same with all classes weighing equally
+    (`balanced`), loss on held-out unlabeled data, or the last round; `auto` takes validation if the
+    server has labels, else held-out data."""
     evaluate: Literal["global", "local"] = "global"
     """Which errors are measured: those of the combined model, or (`local`) the mean over the models
     that the clients of the round return."""
     evaluate_every: Annotated[int, Field(ge=1)] = 1
     """Evaluate at the server every so many rounds; the last round is always evaluated."""
     measure_test_error: bool = True
-    """Measure errors on the server's test set. With `false` its labels are not read; searches for
-    settings use this (docs/tune.md)."""
+    """Measure errors and all else (docs/measures.md) on the server's test set. With `false` its
+    labels are not read; searches for settings use this (docs/tune.md)."""
     measure_forgetting: bool = False
     """Also measure the error on the labeled training points at every evaluation (simulations on
     partly labeled data, and methods that train at the server)."""
+    calibration: Literal["none", "temperature"] = "none"
+    """At the end of the run, `temperature` fits one number on the server's validation labels, by
+    which the saved model's logits are divided in predictions (docs/measures.md)."""
     on_client_failure: Literal["stop", "continue"] = "stop"
     """If a client fails or is not connected: `stop` ends the run, `continue` leaves the client out
     until it comes back."""
@@ -199,6 +209,12 @@ class SharedSettings(Settings):
     """Directory of an interrupted run to continue."""
     tracking: Literal["none", "tensorboard", "mlflow", "tensorboard,mlflow"] = "none"
     """Tracking tools that also get the metrics of a run: see docs/tracking.md."""
+
+    @field_validator("features")
+    @classmethod
+    def _check_features(cls, value: str) -> str:
+        check_features(value)
+        return value
 
     @field_validator("input_shape")
     @classmethod
@@ -310,6 +326,15 @@ class SharedSettings(Settings):
         return self
 
     @model_validator(mode="after")
+    def _check_calibration(self) -> Self:
+        if self.calibration != "none" and self.dataset == "none":
+            raise ValueError(
+                f"calibration = {self.calibration!r} needs labeled data at the server, and dataset "
+                "= 'none' has none"
+            )
+        return self
+
+    @model_validator(mode="after")
     def _check_estimate(self) -> Self:
         if self.test_prior == "em" and self.dataset == "none":
             raise ValueError(
@@ -324,7 +349,12 @@ class SharedSettings(Settings):
                 "selection = 'heldout' is a loss of the combined model: it needs evaluate = "
                 "'global'"
             )
-        if self.fraction_evaluate != 1 and self.selection in ("validation", "last"):
+        if self.evaluate == "local" and self.calibration != "none":
+            raise ValueError(
+                f"calibration = {self.calibration!r} is for the combined model: it needs evaluate "
+                "= 'global'"
+            )
+        if self.fraction_evaluate != 1 and self.selection in ("validation", "balanced", "last"):
             raise ValueError(
                 f"fraction-evaluate = {self.fraction_evaluate} has no effect with selection = "
                 f"{self.selection!r}, for which no client evaluates: leave it out"

@@ -15,7 +15,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedul_flwr.data.types import Bytes
 from fedul_flwr.errors import UserError
 
 KINDS = ("owned", "sources", "splits")

@@ -147,12 +147,26 @@ def load_arrays_of(path: Path) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]
 
     try:
         arrays = load_file(regular_file(path))
+        return arrays, read_header(path)
+    except (OSError, ValueError, SafetensorError, UserError) as error:
+        raise UserError(f"{path} is missing or damaged.") from error
+
+
+def read_header(path: Path) -> dict[str, Any]:
+    """The JSON object in the header of a safetensors file; empty if it has none.
+
+    Raises
+    ------
+    UserError
+        If the file is missing or damaged.
+    """
+    try:
         with path.open("rb") as file:
             header = json.loads(file.read(int.from_bytes(file.read(8), "little")))
         about = json.loads(header.get("__metadata__", {}).get("fedul", "{}"))
-    except (OSError, ValueError, RecursionError, SafetensorError, UserError) as error:
+    except (OSError, ValueError, RecursionError, AttributeError) as error:
         raise UserError(f"{path} is missing or damaged.") from error
-    return arrays, about if isinstance(about, dict) else {}
+    return about if isinstance(about, dict) else {}
 
 
 def sync_folder(folder: Path) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from fedul_flwr.data.safe_files import make_folder, write_atomically
-from fedul_flwr.experiments.compare_table import Row, headings, make_rows, notes, texts
+from fedul_flwr.experiments.compare_table import MEASURES, Row, headings, make_rows, notes, texts
 from fedul_flwr.experiments.run_trials import Say, Simulate, run_trials
 from fedul_flwr.experiments.text_table import csv_text, markdown_table, markdown_text
 from fedul_flwr.experiments.trial import TrialResult, check_unchanged
@@ -15,6 +15,7 @@ from fedul_flwr.results.plots import draw_png
 from fedul_flwr.results.summary import SHARES
 
 _TRAFFIC = ("bytes_up", "bytes_down", *SHARES)
+_MEASURES = tuple(key for _, key, _ in MEASURES.values())
 
 
 def compare(plan: Plan, simulate: Simulate, say: Say) -> list[Row]:
@@ -50,9 +51,9 @@ def markdown(plan: Plan, rows: Sequence[Row]) -> str:
     """The table with its notes, and the settings of the runs."""
     lines = []
     for row in rows:
-        name, error, *rest = (markdown_text(text) for text in texts(row))
+        name, error, *rest = (markdown_text(text) for text in texts(row, plan.measures))
         lines.append([name, f"**{error}**" if row.ranking.marked else error, *rest])
-    head = headings(rows)
+    head = headings(rows, plan.measures)
     return "\n".join(
         [
             *("# Comparison", ""),
@@ -81,7 +82,7 @@ def _runs_csv(rows: Sequence[Row]) -> str:
             "p_value": row.ranking.p_value,
             "marked": str(row.ranking.marked).lower(),
             "seconds": row.mean("seconds_total"),
-            **{key: row.mean(key) for key in ("seconds_per_round", *_TRAFFIC)},
+            **{key: row.mean(key) for key in ("seconds_per_round", *_TRAFFIC, *_MEASURES)},
             "n_seeds": len(row.ranking.seeds),
         }
         for row in rows
@@ -90,7 +91,7 @@ def _runs_csv(rows: Sequence[Row]) -> str:
 
 def _trials_csv(plan: Plan, results: Sequence[TrialResult]) -> str:
     """A line for each trial; its directory is relative to that of the comparison."""
-    keys = ("test_error", "best_round", "seconds_total", *_TRAFFIC)
+    keys = ("test_error", "best_round", "seconds_total", *_TRAFFIC, *_MEASURES)
     return csv_text(
         {
             "run": result.trial.row,

@@ -5,13 +5,22 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from fedul_flwr.experiments.ranking import LEVEL, Ranking, rank
+from fedul_flwr.errors import UserError
+from fedul_flwr.experiments.ranking import LEVEL, Estimate, Ranking, rank
 from fedul_flwr.experiments.text_table import print_table
 from fedul_flwr.experiments.trial import TrialResult
 from fedul_flwr.experiments.trial_plan import Plan
 from fedul_flwr.results.plots import format_bytes
-from fedul_flwr.results.summary import duration
+from fedul_flwr.results.printed_summary import duration
 
+MEASURES = {
+    "balanced-accuracy": ("balanced (%)", "balanced_accuracy", 2),
+    "auc": ("AUC", "auc", 3),
+    "ece": ("ECE (%)", "ece", 2),
+    "nll": ("NLL", "nll", 3),
+    "brier": ("Brier", "brier", 3),
+}
+"""Heading, key in a summary and digits of the measures that a table can show, by their names."""
 _FORM = "mean (sample standard deviation) over seeds."
 _LABELS = (
     "It is the error of the labels that clients gave their new points, or their unlabeled points "
@@ -48,9 +57,13 @@ class Row:
         rounds = (result.metric("best_round") for result in self.finished)
         return [int(best) for best in rounds if best is not None]
 
+    def values(self, key: str) -> list[float]:
+        """A number such as ``seconds_total`` of each finished trial that has it."""
+        return [value for result in self.finished if (value := result.metric(key)) is not None]
+
     def mean(self, key: str) -> float | None:
-        """Mean over the finished trials of a number such as ``seconds_total``."""
-        values = [value for result in self.finished if (value := result.metric(key)) is not None]
+        """Mean of :meth:`values`."""
+        values = self.values(key)
         return sum(values) / len(values) if values else None
 
 
@@ -66,21 +79,42 @@ def make_rows(plan: Plan, results: Sequence[TrialResult]) -> list[Row]:
     return [Row(name, ranked[name], found) for name, found in of_row.items()]
 
 
-def headings(rows: Sequence[Row]) -> tuple[str, ...]:
+def parse_measures(text: str) -> tuple[str, ...]:
+    """Read names of :data:`MEASURES` from a list such as ``balanced-accuracy,auc``.
+
+    Raises
+    ------
+    UserError
+        If one does not exist, or is named twice.
+    """
+    names = [part.strip() for part in text.split(",") if part.strip()]
+    for name in names:
+        if name not in MEASURES or names.count(name) > 1:
+            raise UserError(
+                f"--measures {text!r} must be some of {', '.join(MEASURES)}, separated by commas."
+            )
+    return tuple(names)
+
+
+def headings(rows: Sequence[Row], measures: Sequence[str] = ()) -> tuple[str, ...]:
     """Headings of :func:`texts`; the first column is text, the others are numbers."""
     error = "test error (%)" if all(row.trains for row in rows) else "error (%)"
-    return ("run", error, "95 %", "p", "best round", "time", "a round", "up", "down", "seeds")
+    shown = (MEASURES[name][0] for name in measures)
+    time = ("best round", "time", "a round", "up", "down", "seeds")
+    return ("run", error, "95 %", "p", *shown, *time)
 
 
-def texts(row: Row) -> tuple[str, ...]:
-    """A row of the table."""
+def texts(row: Row, measures: Sequence[str] = ()) -> tuple[str, ...]:
+    """A row of the table, with ``measures`` named in :data:`MEASURES`."""
     up, down = (row.mean(key) for key in ("bytes_up", "bytes_down"))
     known, half = len(row.ranking.seeds), row.ranking.error.half_width
+    chosen = [MEASURES[name] for name in measures]
     return (
         row.name,
         _error(row),
         "–" if half is None else f"± {half:.2f}",
         _p_value(row.ranking),
+        *(_spread(Estimate.of(row.values(key)), digits) for _, key, digits in chosen),
         ", ".join(map(str, row.best_rounds)) or "–",
         duration(row.mean("seconds_total")),
         duration(row.mean("seconds_per_round")),
@@ -102,6 +136,9 @@ def notes(plan: Plan, rows: Sequence[Row], mark: str) -> list[str]:
             f"The errors of {'; '.join(local)} are means over the models of a round's clients, not "
             "errors of the combined model (evaluate = 'local')."
         )
+    if plan.measures:
+        shown = ", ".join(MEASURES[name][0] for name in plan.measures)
+        found.append(f"{shown}: {_FORM}")
     found += [*plan.split_warnings, *_test_notes(rows)]
     results = [result for row in rows for result in row.results]
     found += [f"Failed: {r.trial.title}: {r.reason}" for r in results if r.status == "failed"]
@@ -123,9 +160,9 @@ def print_rows(plan: Plan, rows: Sequence[Row]) -> None:
     """Print the table and its notes; a star marks the best runs."""
     lines = []
     for row in rows:
-        name, error, *rest = texts(row)
+        name, error, *rest = texts(row, plan.measures)
         lines.append([name, f"{error} {'*' if row.ranking.marked else ' '}", *rest])
-    head = headings(rows)
+    head = headings(rows, plan.measures)
     print_table(f"{plan.num_clients} clients", head, lines, len(head) - 1, notes(plan, rows, "*"))
 
 
@@ -146,10 +183,16 @@ def _error_notes(rows: Sequence[Row]) -> Iterator[str]:
 
 
 def _error(row: Row) -> str:
-    error = row.ranking.error
-    if error.mean is None:
-        return "failed" if row.failed else "–"
-    return f"{error.mean:.2f}" + ("" if error.std is None else f" ({error.std:.2f})")
+    if row.ranking.error.mean is None and row.failed:
+        return "failed"
+    return _spread(row.ranking.error, 2)
+
+
+def _spread(found: Estimate, digits: int) -> str:
+    """``2.98 (1.72)``: mean and standard deviation."""
+    if found.mean is None:
+        return "–"
+    return f"{found.mean:.{digits}f}" + ("" if found.std is None else f" ({found.std:.{digits}f})")
 
 
 def _p_value(ranking: Ranking) -> str:

@@ -14,7 +14,7 @@ from fedul_flwr.errors import UserError
 from fedul_flwr.methods import find_method
 from fedul_flwr.results.best_round import CRITERION, Line, best_line
 
-Name = Literal["validation", "heldout"]
+Name = Literal["validation", "balanced", "heldout"]
 
 _LOSSES = ("loss", "surrogate_loss", "heldout_loss", "validation_loss")
 
@@ -25,9 +25,10 @@ class Criterion:
 
     Attributes
     ----------
-    name : ``validation`` is the error on the server's labeled validation points in percent;
-        ``heldout`` is the loss on the clients' held-out unlabeled sets.
-    selection : criterion by which a run chooses its round: ``validation``, ``heldout``, ``last``.
+    name : ``validation`` is the error on the server's labeled validation points in percent, of
+        which ``balanced`` is the mean over classes; ``heldout`` is the loss on the clients'
+        held-out unlabeled sets.
+    selection : criterion by which a run chooses its round: one of ``name``, or ``last``.
     """
 
     name: Name
@@ -42,6 +43,8 @@ class Criterion:
         """A value for messages."""
         if self.name == "validation":
             return f"validation error {value:.2f} %"
+        if self.name == "balanced":
+            return f"balanced validation error {value:.2f} %"
         return f"held-out loss {value:.4f}"
 
     def settings(self) -> dict[str, Scalar]:
@@ -62,7 +65,8 @@ def make_criterion(name: Name, own: RunConfig, trial: RunConfig) -> Criterion:
     """Make the criterion ``name`` for a row.
 
     A run that keeps its last round is measured in its last round. With ``heldout`` other runs
-    choose their round by the held-out loss, so that the choice uses no label.
+    choose their round by the held-out loss, so that the choice uses no label; with ``balanced``
+    runs that would choose it by validation error do so by the balanced one.
 
     Parameters
     ----------
@@ -80,7 +84,7 @@ def make_criterion(name: Name, own: RunConfig, trial: RunConfig) -> Criterion:
     if not method.trains:
         raise UserError(f"Method {own.method!r} does not train, so it has no settings to search.")
     can_hold_out = load_reference(method.strategy, "method").can_hold_out
-    if name == "validation" and not _validates(trial):
+    if name != "heldout" and not _validates(trial):
         raise UserError(
             "There are no validation points: set validation-fraction above 0 in the experiment, or "
             "in [settings] of the search, which applies to its trials alone."
@@ -90,7 +94,9 @@ def make_criterion(name: Name, own: RunConfig, trial: RunConfig) -> Criterion:
             f"Method {own.method!r} has no held-out loss: search it with --criterion validation."
         )
     chosen = choose_selection(own, can_hold_out, has_validation=_validates(own))
-    return Criterion(name, "heldout" if name == "heldout" and chosen != "last" else chosen)
+    by_validation = name == "balanced" and chosen == "validation"
+    replaced = by_validation or (name == "heldout" and chosen != "last")
+    return Criterion(name, name if replaced else chosen)
 
 
 def _validates(config: RunConfig) -> bool:

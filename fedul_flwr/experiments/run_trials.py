@@ -16,8 +16,8 @@ from fedul_flwr.experiments.trial import (
     starting_config,
     write_reason,
 )
+from fedul_flwr.results.printed_summary import duration, percent
 from fedul_flwr.results.run_claim import HeldError, refuse_held
-from fedul_flwr.results.summary import duration, percent
 
 Simulate = Callable[[RunConfig, str], None]
 """Runs a configuration under a title, and raises an error if the run fails."""

@@ -93,10 +93,9 @@ def outcome_hash(search: StoredSearch) -> str:
 
 def _chosen(best: Mapping[str, Any], task: RowSearch) -> dict[str, Any]:
     """The best trial, and its settings; a run with them chooses its round as the trials did."""
-    by_loss = (
-        task.criterion.name == "heldout" and task.given["selection"] != task.criterion.selection
-    )
-    also = {"selection": task.criterion.selection} if by_loss else {}
+    chooses = task.criterion.selection
+    own = task.criterion.name == "validation" or chooses != task.criterion.name
+    also = {} if own or task.given["selection"] == chooses else {"selection": chooses}
     return {
         "trial": best["trial"],
         "value": best["value"],

@@ -7,7 +7,7 @@ import io
 from collections.abc import Iterable, Mapping, Sequence
 
 from fedul_flwr.data.csv_cells import write_cell
-from fedul_flwr.results.summary import print_wide
+from fedul_flwr.results.printed_summary import print_wide
 
 Lines = Iterable[Iterable[str]]
 

@@ -49,6 +49,8 @@ class Plan:
     split_warnings : a sentence for each setting by which the data splits of the runs differ.
     column : the column of a paper's table that they are; empty in a comparison of runs.
     start : runs whose models these runs start from, one for each seed.
+    measures : names in :data:`~fedul_flwr.experiments.compare_table.MEASURES` of the measures that
+        the table of a comparison shows beside the test error.
     """
 
     rows: Mapping[str, Overrides]
@@ -60,6 +62,7 @@ class Plan:
     split_warnings: tuple[str, ...]
     column: str = ""
     start: Plan | None = None
+    measures: tuple[str, ...] = ()
 
 
 def read_runs(path: Path) -> dict[str, dict[str, Scalar]]:

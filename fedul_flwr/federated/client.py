@@ -157,7 +157,7 @@ class MethodClient(NumPyClient, Generic[D]):
         data, settings = self.data, self.settings
         return _model(
             settings.model,
-            data.input_shape,
+            data.model_shape,
             data.num_classes,
             settings.model_options,
             settings.client_threads,

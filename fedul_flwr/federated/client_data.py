@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from fedul_flwr.data.set_check import SetCheck, check_sets
 from fedul_flwr.data.set_split import open_unlabeled_sets
 from fedul_flwr.data.types import (
     UNLABELED,
+    Inputs,
     InputShape,
     Ints,
     PartlyLabeledPoints,
@@ -74,6 +76,11 @@ class ClientData:
         return tuple(self.setup["input-shape"])
 
     @property
+    def model_shape(self) -> InputShape:
+        """Shape of what the model takes: a point, or its features."""
+        return tuple(self.setup["model-shape"])
+
+    @property
     def folder(self) -> Path | None:
         """Folder of the client's own data; ``None`` in a simulated split."""
         if self.node.data:
@@ -90,13 +97,25 @@ class ClientData:
         from fedul_flwr.data.local_labels import load_partly_labeled
 
         self.node.expect_format(self.settings.method, POINT_FORMATS)
-        return load_partly_labeled(
+        found = load_partly_labeled(
             folder,
             self.class_names,
             self.input_shape,
             form=self.node.format,
             known_labels=self.node.known_labels,
         )
+        return replace(found, inputs=self.featured(found.inputs))
+
+    def featured(self, points: Inputs) -> Inputs:
+        """The features of own points, computed once, if the run has some; else the points."""
+        if not self.settings.features:
+            return points
+        from fedul_flwr.extractors.feature_store import feature_array
+        from fedul_flwr.extractors.find import find_extractor
+
+        settings = self.settings
+        extractor = find_extractor(settings.features, settings.device, settings.precision)
+        return feature_array(points, extractor)
 
 
 class UnlabeledSetData(ClientData):
@@ -116,7 +135,8 @@ class UnlabeledSetData(ClientData):
         self.node.expect_format(self.settings.method, SET_FORMATS)
         from fedul_flwr.data.local_data import load_unlabeled_sets
 
-        return load_unlabeled_sets(folder, self.class_names, self.num_classes, self.input_shape)
+        found = load_unlabeled_sets(folder, self.class_names, self.num_classes, self.input_shape)
+        return replace(found, inputs=self.featured(found.inputs))
 
     @property
     def set_names(self) -> list[str]:

@@ -32,10 +32,23 @@ NUM_PARTITIONS, OWN_DATA = "num-partitions", "own-data"
 
 @dataclass(frozen=True)
 class DataShape:
-    """Shape of the inputs and names of the K classes."""
+    """Shape of the points and names of the K classes.
+
+    Attributes
+    ----------
+    input_shape : of a point as it is stored, before features.
+    class_names : K names.
+    num_features : d, if points are replaced by features; else 0.
+    """
 
     input_shape: InputShape
     class_names: tuple[str, ...]
+    num_features: int = 0
+
+    @property
+    def model_shape(self) -> InputShape:
+        """Shape of what the model takes."""
+        return (self.num_features,) if self.num_features else self.input_shape
 
 
 def setup_content(
@@ -43,13 +56,14 @@ def setup_content(
 ) -> Content:
     """Setup that clients get before round 1.
 
-    It holds the settings as the server resolved them, the model's input and output, and in a
-    simulation ``files``, the paths of its points and sets.
+    It holds the settings as the server resolved them, the shape of points and of what the model
+    takes, the classes, and in a simulation ``files``, the paths of its points and sets.
     """
     content = Content(
         values={
             SETTINGS: json.dumps(settings.to_flat(), sort_keys=True),
             "input-shape": list(data.input_shape),
+            "model-shape": list(data.model_shape),
             "class-names": list(data.class_names),
         }
     )

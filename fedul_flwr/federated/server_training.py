@@ -42,7 +42,7 @@ class ServerTrainer:
         self._data = data
         self.model = build_model(
             settings.model,
-            shape.input_shape,
+            shape.model_shape,
             len(shape.class_names),
             options=settings.model_options,
         )

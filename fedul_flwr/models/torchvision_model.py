@@ -77,7 +77,9 @@ class TorchvisionModel(nn.Module):
         self.train()
 
 
-def pretrained_arrays(name: str) -> dict[str, Tensor]:
+def pretrained_arrays(
+    name: str, what: str = "Setting start-from = 'torchvision'"
+) -> dict[str, Tensor]:
     """torchvision's default weights and buffers for model ``name``, by their names in its ``net``.
 
     They are downloaded on first use, into torch's cache.
@@ -93,9 +95,7 @@ def pretrained_arrays(name: str) -> dict[str, Tensor]:
     try:
         model: nn.Module = models.get_model(name, weights="DEFAULT")
     except (OSError, RuntimeError) as err:  # no network; a damaged download
-        raise UserError(
-            f"Setting start-from = 'torchvision': cannot load weights of {name!r} ({err})."
-        ) from err
+        raise UserError(f"{what}: cannot load weights of {name!r} ({err}).") from err
     return model.state_dict()
 
 

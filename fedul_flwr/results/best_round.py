@@ -14,7 +14,12 @@ from collections.abc import Mapping, Sequence
 from statistics import median
 from typing import Any
 
-CRITERION = {"validation": "validation_error", "heldout": "heldout_loss", "last": "round"}
+CRITERION = {
+    "validation": "validation_error",
+    "balanced": "validation_balanced_error",
+    "heldout": "heldout_loss",
+    "last": "round",
+}
 """Key of a metrics line that selects the best round, by ``selection``."""
 LOSSES = "heldout_losses"
 """Key of a metrics line with pairs of a client's number and its held-out loss."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -29,25 +29,38 @@ from fedul_flwr.results.label_names import (
     XCLP,
     source_in_words,
 )
+from fedul_flwr.results.measure_plots import confusion_figure
 
 _ALL_NUMBERS = 40
 """Largest number of clients whose numbers all fit below the axis."""
 
 
-def label_figures(scores: Mapping[str, Any]) -> dict[str, Figure]:
+def label_figures(
+    scores: Mapping[str, Any], class_names: Sequence[str] | None = None
+) -> dict[str, Figure]:
     """Figures about labels: scores per source and per client, and errors of the most confident.
+
+    Also the confusion matrix of the first source.
 
     Parameters
     ----------
     scores : content of ``labels.json``, see
         :func:`fedul_flwr.results.label_scores.score_labels`; without scores there are no figures.
+    class_names : K names; None if they are not known.
     """
-    if not scored_sources(scores):
+    scored = scored_sources(scores)
+    if not scored:
         return {}
+    source, first = next(iter(scored.items()))
+    confusion = {}
+    if first.get("confusion"):
+        label = f"labels {source_in_words(source, scores['points'])}"
+        confusion["label_confusion"] = confusion_figure(first["confusion"], class_names, label)
     return {
         "label_accuracy": accuracy_figure(scores),
         "label_clients": clients_figure(scores),
         "label_coverage": coverage_figure(scores),
+        **confusion,
     }
 
 

@@ -13,6 +13,7 @@ from fedul_flwr.data.label_split import LabelTruth
 from fedul_flwr.data.types import UNLABELED, Floats, Ints, Propagated
 from fedul_flwr.results.label_files import read_labels
 from fedul_flwr.results.label_names import SOURCES, file_name, pseudo_labels_file
+from fedul_flwr.results.measures import balanced_accuracy, confusion, per_class
 
 
 class Score(NamedTuple):
@@ -38,13 +39,12 @@ def score(labels: Ints, truth: Ints) -> Score | None:
     if not known.any():
         return None
     labels, truth = labels[known], truth[known]
-    right = labels == truth
-    present = np.unique(truth)
-    recalls = [right[truth == k].mean() for k in present]
+    balanced = balanced_accuracy(confusion(truth, labels, int(max(truth.max(), labels.max())) + 1))
+    assert balanced is not None  # there are points
     return Score(
         points=len(truth),
-        error=100 * float(1 - right.mean()),
-        balanced_accuracy=100 * float(np.mean(recalls)),
+        error=100 * float(np.mean(labels != truth)),
+        balanced_accuracy=balanced,
         unreached=100 * float((labels == UNLABELED).mean()),
     )
 
@@ -71,7 +71,7 @@ def risk_coverage(confidence: Floats, right: Floats, at: int = 100) -> tuple[Flo
     return counts / len(order), 100 * (1 - found[counts - 1] / counts)
 
 
-def score_labels(folder: Path, truths: Sequence[LabelTruth]) -> dict[str, Any]:
+def score_labels(folder: Path, truths: Sequence[LabelTruth], num_classes: int) -> dict[str, Any]:
     """Compare the files of labels of a simulation's clients with true labels.
 
     Only new points count if there are some (``labels.new-fraction``), else all unlabeled ones.
@@ -80,13 +80,15 @@ def score_labels(folder: Path, truths: Sequence[LabelTruth]) -> dict[str, Any]:
     ----------
     folder : has one folder per client, by number.
     truths : true labels of the clients, in order.
+    num_classes : K.
 
     Returns
     -------
     ``points``: ``"new"`` or ``"unlabeled"``; ``sources``: for each of
     :data:`~fedul_flwr.results.label_files.SOURCES` with files, a :class:`Score` over
-    all clients, ``coverage`` (:func:`risk_coverage`), and ``clients`` with a score each. Empty
-    without truths.
+    all clients, ``recall``, ``precision`` and ``confusion``
+    (:mod:`~fedul_flwr.results.measures`), ``coverage`` (:func:`risk_coverage`), and ``clients``
+    with a score each. Empty without truths.
     """
     only_new = any(truth.new.any() for truth in truths)
     sources = {}
@@ -97,7 +99,7 @@ def score_labels(folder: Path, truths: Sequence[LabelTruth]) -> dict[str, Any]:
             if (file := folder / str(client) / file_name(source)).exists()
         }
         if labels:
-            sources[source] = _scored(labels)
+            sources[source] = _scored(labels, num_classes)
     return {"points": "new" if only_new else "unlabeled", "sources": sources} if sources else {}
 
 
@@ -151,7 +153,7 @@ def _of_truth(file: Path, truth: LabelTruth, *, only_new: bool) -> tuple[Propaga
     return chosen, truth.labels[positions[counts]]
 
 
-def _scored(labels: Mapping[int, tuple[Propagated, Ints]]) -> dict[str, Any]:
+def _scored(labels: Mapping[int, tuple[Propagated, Ints]], num_classes: int) -> dict[str, Any]:
     given = np.concatenate([found.labels for found, _ in labels.values()])
     confidence = np.concatenate([found.confidence for found, _ in labels.values()])
     truth = np.concatenate([true for _, true in labels.values()])
@@ -159,9 +161,12 @@ def _scored(labels: Mapping[int, tuple[Propagated, Ints]]) -> dict[str, Any]:
     if overall is None:
         return {"clients": []}
     known = truth != UNLABELED
+    matrix = confusion(truth[known], given[known], num_classes)
     shares, errors = risk_coverage(confidence[known], (given == truth)[known].astype(np.float64))
     return {
         **overall._asdict(),
+        **per_class(matrix),
+        "confusion": matrix.tolist(),
         "coverage": {"share": shares.tolist(), "error": errors.tolist()},
         "clients": [
             {"id": client, **found._asdict()}

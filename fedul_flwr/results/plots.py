@@ -30,6 +30,7 @@ from fedul_flwr.results.figure_style import (
     style,
 )
 from fedul_flwr.results.label_plots import label_figures
+from fedul_flwr.results.measure_plots import measure_figures
 from fedul_flwr.results.priors_figure import has_priors, priors_figure
 from fedul_flwr.results.records import Run, distinct_labels
 from fedul_flwr.results.traffic_figure import format_bytes, has_time_traffic, time_traffic_figure
@@ -79,7 +80,8 @@ def run_figures(run: Run) -> dict[str, Figure]:
     """Figures of the records of ``run``, by name; only for records that exist.
 
     ``error``, ``loss`` and ``pseudo_labels`` over rounds, ``priors`` of the clients' sets,
-    ``time_traffic``, and figures of labels that clients gave their points.
+    ``time_traffic``, ``confusion`` and ``reliability`` on test points, and figures of labels that
+    clients gave their points.
     """
     figures: dict[str, tuple[Callable[[Run], bool], Callable[[], Figure]]] = {
         "error": (has_error, lambda: error_figure([run])),
@@ -89,7 +91,9 @@ def run_figures(run: Run) -> dict[str, Figure]:
         "time_traffic": (has_time_traffic, lambda: time_traffic_figure(run)),
     }
     drawn = {name: draw() for name, (recorded, draw) in figures.items() if recorded(run)}
-    return drawn | label_figures(run.labels or {})
+    names = run.data.get("class_names")
+    drawn |= measure_figures(run.measures or {}, names)
+    return drawn | label_figures(run.labels or {}, names)
 
 
 def draw_plots(run: Run, directory: Path) -> list[Path]:

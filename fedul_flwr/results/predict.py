@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
-import sys
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,25 +13,24 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import nn
 
-from fedul_flwr.config.class_priors import checked_prior, parse_prior
+from fedul_flwr.config.class_priors import checked_prior
 from fedul_flwr.config.model import recorded_options
 from fedul_flwr.config.own_modules import refuse_strange_modules
+from fedul_flwr.config.shared import SharedSettings
 from fedul_flwr.config.user_files import regular_file, user_path
-from fedul_flwr.data.csv_cells import write_cell
-from fedul_flwr.data.decode import Survey, join_blocks
-from fedul_flwr.data.local_data import open_images
-from fedul_flwr.data.safe_files import write_atomically
-from fedul_flwr.data.types import InputShape
+from fedul_flwr.data.safe_files import read_header
+from fedul_flwr.data.types import Inputs, InputShape
 from fedul_flwr.errors import UserError
+from fedul_flwr.extractors.find import Extractor, find_extractor
 from fedul_flwr.learning.batches import to_input
 from fedul_flwr.learning.class_priors import estimate_prior, reweigh
 from fedul_flwr.models import build_model
-from fedul_flwr.results.records import read_config, read_summary, saved_model
+from fedul_flwr.results.records import number, read_config, read_summary, saved_model
+from fedul_flwr.results.store import TEMPERATURE
 
-__all__ = ["Predictor", "load_model", "predict"]
+__all__ = ["Predictor", "load_model"]
 
 MODEL_FILE = "model.safetensors"
-ESTIMATE = "estimate"
 
 
 @dataclass(frozen=True)
@@ -48,12 +43,16 @@ class Predictor:
     input_shape : ``(height, width, channels)`` of the training images.
     class_names : K names; label ``k`` is ``class_names[k]``.
     priors : ``(K,)``, class priors that it was trained for; ``None`` if unknown.
+    temperature : divisor of the logits (:mod:`fedul_flwr.learning.temperature`).
+    extractor : computes features of points, which the model takes; ``None`` if it takes points.
     """
 
     model: nn.Module
     input_shape: InputShape
     class_names: tuple[str, ...]
     priors: NDArray[np.float64] | None = None
+    temperature: float = 1.0
+    extractor: Extractor | None = None
 
     def predict(
         self, images: NDArray[np.uint8], batch_size: int = 256, priors: ArrayLike | None = None
@@ -128,7 +127,9 @@ class Predictor:
         result = np.empty((len(images), len(self.class_names)))
         with torch.inference_mode():
             for start in range(0, len(images), batch_size):
-                batch = np.array(images[start : start + batch_size])
+                batch: Inputs = np.array(images[start : start + batch_size])
+                if self.extractor is not None:
+                    batch = self.extractor.compute(batch)
                 logits = self.model(to_input(torch.from_numpy(batch).to(device)))
                 if logits.shape != (len(batch), len(self.class_names)):
                     raise UserError(
@@ -136,7 +137,7 @@ class Predictor:
                         f"{len(self.class_names)} classes; one logit per image and class is needed."
                     )
                 # In float64, so that a row sums to 1 in all printed digits.
-                rows = logits.double().softmax(dim=1)
+                rows = (logits.double() / self.temperature).softmax(dim=1)
                 result[start : start + len(batch)] = rows.cpu().numpy()
         return result
 
@@ -164,9 +165,13 @@ def load_model(model_dir: str | Path, *, trust_modules: bool = False) -> Predict
         raise UserError(f"{directory} holds no {MODEL_FILE}: the run has not saved a model yet.")
     input_shape, class_names = _describe(directory / "config.json", data)
     name = saved_model(directory, settings)
+    features = str(settings.get("features") or "")
     if not trust_modules:
-        refuse_strange_modules(directory, {"model": name}, "use --trust-modules")
-    model = build_model(name, input_shape, len(class_names), options=recorded_options(settings))
+        named = {"model": name, "features": features}
+        refuse_strange_modules(directory, named, "use --trust-modules")
+    extractor = find_extractor(features, "auto", "auto", open_run) if features else None
+    model_shape = (extractor.num_features(input_shape),) if extractor else input_shape
+    model = build_model(name, model_shape, len(class_names), options=recorded_options(settings))
     _load_weights(model, weights, name)
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     # An unfinished run only has the values from its start.
@@ -176,106 +181,19 @@ def load_model(model_dir: str | Path, *, trust_modules: bool = False) -> Predict
         input_shape,
         class_names,
         None if known is None else _trained_for(directory, known, len(class_names)),
+        _temperature(weights),
+        extractor,
     )
 
 
-def predict(
-    model_dir: Path,
-    input_path: Path,
-    output: Path | None = None,
-    batch_size: int = 256,
-    priors: str | None = None,
-    *,
-    trust_modules: bool = False,
-) -> Path:
-    """Label the images at ``input_path`` with the model of a run, and write a CSV file.
-
-    Parameters
-    ----------
-    model_dir : output directory of a run.
-    input_path : an image, a folder of images, a ``.parquet`` or an ``.npz`` file.
-    output : the CSV to write, by default ``<input>-predictions.csv`` in the working directory.
-        An existing one is replaced only after all predictions succeeded.
-    batch_size : number of images that the model processes at once.
-    priors : class priors of these images, by which probabilities are re-weighed: K numbers
-        separated by commas, or ``estimate`` to estimate them from the images and print them.
-    trust_modules : see :func:`load_model`.
-
-    Returns
-    -------
-    The CSV: ``name,label,class,confidence,p_<class>…``, one line per image; confidence is the
-    probability of the label.
-
-    Raises
-    ------
-    UserError
-        If there is no usable model, images are missing or unreadable, priors do not fit the model,
-        or the output cannot be written.
-    """
-    if output is None:
-        # The folder "." has no name until it is resolved.
-        source = user_path(input_path)
-        stem = source.name if source.is_dir() else source.stem
-        output = Path(f"{stem or 'images'}-predictions.csv")
-    if output.is_dir() or not output.parent.is_dir():
-        raise UserError(f"Cannot write {output}: it must be a file in an existing directory.")
-    predictor = load_model(model_dir, trust_modules=trust_modules)
-    wanted = _parse_priors(priors, predictor)
-    names, pictures = open_images(input_path)
-    for note in _differences(pictures.survey(), predictor.input_shape):
-        print(f"Note: {note}", file=sys.stderr)
-    images = join_blocks(pictures, predictor.input_shape)
-    probabilities = predictor.predict_proba(images, batch_size, wanted)
-    if priors == ESTIMATE:
-        found = predictor.estimate_priors(probabilities)
-        probabilities = reweigh(probabilities, predictor.trained_priors(), found)
-        shares = zip(predictor.class_names, found, strict=True)
-        print("Estimated class priors: " + ", ".join(f"{name} {p:.4f}" for name, p in shares))
-    write_atomically(output, _table(names, probabilities, predictor.class_names))
-    return output
+def extractor_of(settings: SharedSettings) -> Extractor:
+    """The extractor that setting ``features`` names, which must not be empty."""
+    return find_extractor(settings.features, settings.device, settings.precision, open_run)
 
 
-def _differences(survey: Survey, shape: InputShape) -> Iterator[str]:
-    """Sentences about images of another form than the model was trained on."""
-    height, width, channels = shape
-    others = [size for size in survey.sizes if size != (height, width)]
-    if others:
-        (high, wide), more = others[0], f" and {len(others) - 1} more" if len(others) > 1 else ""
-        yield (
-            f"images of {high} x {wide} pixels{more} are resized to {height} x {width}, which the "
-            "model was trained on."
-        )
-    if survey.channels != channels:
-        kinds = {1: "gray", 3: "RGB"}
-        yield (
-            f"{kinds[survey.channels]} images are converted to {kinds.get(channels, channels)}, "
-            "which the model was trained on."
-        )
-
-
-def _table(names: list[str], probabilities: NDArray[np.float64], classes: tuple[str, ...]) -> str:
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(["name", "label", "class", "confidence", *(f"p_{name}" for name in classes)])
-    for name, row in zip(names, probabilities, strict=True):
-        label = int(row.argmax())
-        numbers = (f"{value:.6g}" for value in (row[label], *row))
-        writer.writerow([write_cell(name), label, write_cell(classes[label]), *numbers])
-    return text.getvalue()
-
-
-def _parse_priors(text: str | None, predictor: Predictor) -> NDArray[np.float64] | None:
-    """Priors given as numbers; ``None`` for none, or if they are to be estimated later."""
-    if text is None:
-        return None
-    if text == ESTIMATE:
-        predictor.trained_priors()  # fail before the work, not after it
-        return None
-    try:
-        numbers = parse_prior(text, (ESTIMATE,))
-    except ValueError as error:
-        raise UserError(f"Option --priors = {text!r}: {error}.") from None
-    return predictor.checked_priors(numbers)
+def open_run(directory: Path) -> nn.Module:
+    """The best model of an earlier run, or a UserError."""
+    return load_model(user_path(str(directory))).model
 
 
 def _trained_for(directory: Path, values: Any, num_classes: int) -> NDArray[np.float64]:
@@ -298,6 +216,13 @@ def _describe(path: Path, data: dict[str, Any]) -> tuple[tuple[int, int, int], t
     if not isinstance(names, list) or len(names) != count:
         names = list(range(count))
     return (sizes[0], sizes[1], sizes[2]), tuple(str(name) for name in names)
+
+
+def _temperature(path: Path) -> float:
+    value = number(read_header(path).get(TEMPERATURE, 1.0))
+    if value is None or value <= 0:
+        raise UserError(f"{path}: its temperature must be a number above 0.")
+    return value
 
 
 def _load_weights(model: nn.Module, path: Path, name: str) -> None:

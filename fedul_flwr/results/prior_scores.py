@@ -25,10 +25,11 @@ def score_priors(folder: Path, server_round: int, truths: Sequence[SetTruth]) ->
 
     Returns
     -------
-    ``sets``: number of sets checked; ``misfits``: how many do not fit. With truths also
-    ``told_distance`` and ``found_distance``: mean total variation distance between a set's true
-    class priors and those that the client was told, and those that the model's predictions give;
-    ``misfit_distance``: the former over sets that do not fit, or None. Empty without checks.
+    ``{"prior_fit": scores}`` for the summary; empty without checks. Scores are ``sets``, how many
+    were checked, and ``misfits``, how many do not fit. With truths also ``told_distance`` and
+    ``found_distance``, mean total variation distances from a set's true class priors to those that
+    the client was told and to those that the model's predictions give; and ``misfit_distance``, the
+    former over sets that do not fit, or None.
     """
     name = f"*/{PRIOR_FIT}-{server_round}.safetensors"
     found = {int(file.parent.name): load_file(file) for file in sorted(folder.glob(name))}
@@ -42,7 +43,7 @@ def score_priors(folder: Path, server_round: int, truths: Sequence[SetTruth]) ->
         scores["told_distance"] = float(told.mean())
         scores["found_distance"] = float(seen.mean())
         scores["misfit_distance"] = float(told[misfits].mean()) if misfits.any() else None
-    return scores
+    return {"prior_fit": scores}
 
 
 def _distances(pairs: Sequence[tuple[Floats, Floats]]) -> Floats:

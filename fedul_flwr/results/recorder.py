@@ -105,6 +105,8 @@ class Recorder:
         line |= {
             "test_error": errors.test,
             "validation_error": errors.validation,
+            "test_balanced_error": errors.test_balanced,
+            "validation_balanced_error": errors.validation_balanced,
             "validation_loss": errors.validation_loss,
             **({"labeled_error": errors.labeled} if self.settings.measure_forgetting else {}),
             "seconds_evaluation": time.perf_counter() - started,

@@ -74,6 +74,7 @@ class Run:
     label : name of the run in legends.
     error : why the run ended early, ``error.txt``; None if it did not.
     labels : scores of labels that clients gave their points, ``labels.json``; None without any.
+    measures : all measures on the test set, ``measures.json``; None without any.
     """
 
     directory: Path
@@ -86,6 +87,7 @@ class Run:
     label: str
     error: str | None = None
     labels: dict[str, Any] | None = None
+    measures: dict[str, Any] | None = None
 
     @property
     def trains(self) -> bool:
@@ -148,6 +150,7 @@ def read_run(directory: Path) -> Run:
         label=_label(settings),
         error=(read_text(directory / "error.txt", errors="replace") or "").strip() or None,
         labels=read_object(directory / "labels.json"),
+        measures=read_object(directory / "measures.json"),
     )
 
 

@@ -39,6 +39,12 @@ _CAPTIONS = {
     "there are.",
     "time_traffic": "Seconds of each round, and bytes of its messages from and to all clients "
     "together.",
+    "confusion": "Which classes the best round's model named the test points of each class, in "
+    "percent of that class's points.",
+    "reliability": "Of the points whose named class has a probability in one of 15 bins, how many "
+    "are right. ECE is the mean distance from the diagonal over all points.",
+    "label_confusion": "Which classes the points of each class were labeled, in percent of that "
+    "class's points.",
     "label_accuracy": "Accuracy of labels by their source, over points and as mean over classes.",
     "label_clients": "Accuracy of labels at each client, from labels across clients and within it.",
     "label_coverage": "Error among the labels held most confident, over the share of points that "

@@ -11,15 +11,16 @@ from fedul_flwr.config.run_config import PLACE_SETTINGS, default_flat
 from fedul_flwr.results.incidents import incidents, incidents_in_words
 from fedul_flwr.results.label_names import source_in_words
 from fedul_flwr.results.label_plots import scored_sources
+from fedul_flwr.results.printed_summary import duration
 from fedul_flwr.results.records import Client, Run, number
-from fedul_flwr.results.summary import duration
+from fedul_flwr.results.report_measures import NONE, class_rows, measure_cells, measure_rows
 from fedul_flwr.results.traffic_figure import format_bytes
 
-NONE = "–"
 CEILINGS = ("supervised", "all-labels")
 """Methods that use all labels of the clients' points: upper bounds for the others."""
 _CHOSEN = {
     "validation": "by validation error",
+    "balanced": "by balanced validation error",
     "heldout": "by the loss on held-out sets",
     "last": "because it is the last",
 }
@@ -71,6 +72,7 @@ def _summary(run: Run, heading: str, ceiling: float | None) -> dict[str, str]:
         "error, last round (%)": _percent(
             number(known.get("final_test_error", errors[-1] if errors else None))
         ),
+        **measure_cells(known, "balanced_accuracy", "auc", "ece"),
         "best round": _text(run.best_round()),
         "rounds": _text(known.get("rounds", last) if run.trains else None),
         "status": _status(run, last),
@@ -157,6 +159,9 @@ def tables_of(run: Run) -> dict[str, Any]:
         "error": run.error,
         "trains": run.trains,
         "sources": _sources(run.labels or {}),
+        "warnings": [str(warning) for warning in (run.summary or {}).get("warnings", ())],
+        "measures": _filled(measure_rows(run)),
+        "classes": class_rows(run),
         "rounds": run.metrics[-1]["round"] if run.metrics else 0,
         "clients": _filled([_client(client) for client in clients]),
         "incidents": incidents_in_words(incidents(run.metrics) | (run.summary or {})),

@@ -29,7 +29,9 @@ FEDERATION, SUMMARY, ERROR = "federation.json", "summary.json", "error.txt"
 BEST_MODEL = "model.safetensors"
 HAS_STATE = "has_state"
 """Key in the header of ``last.safetensors``: whether a state of the strategy lies beside it."""
-SPLIT, LABELS = "split.npz", "labels.json"
+TEMPERATURE = "temperature"
+"""Key in the header of ``model.safetensors``: by what predictions divide its logits."""
+SPLIT, LABELS, MEASURES = "split.npz", "labels.json", "measures.json"
 
 
 def state_file(round_number: int) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -13,31 +12,34 @@ from torch.nn import functional
 
 from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.data.types import UNLABELED, Floats, Ints, LabeledPoints, PointArrays, Source
-from fedul_flwr.learning.class_priors import estimate_prior, reweigh
 from fedul_flwr.learning.local import load_arrays, predict_logits
 from fedul_flwr.learning.local_plan import local_plan
 from fedul_flwr.models import build_model
+from fedul_flwr.results.measures import balanced_accuracy, confusion
 
 
 class Errors(NamedTuple):
     """Percent of points misclassified; ``None`` where there are no labeled points.
 
     ``validation_loss`` is the mean cross-entropy of the validation points, in nats; ``labeled`` is
-    the error on the labeled training points.
+    the error on the labeled training points. In a balanced error all classes that occur weigh
+    equally.
     """
 
     test: float | None = None
     validation: float | None = None
     validation_loss: float | None = None
     labeled: float | None = None
+    test_balanced: float | None = None
+    validation_balanced: float | None = None
 
 
-@dataclass(frozen=True)
-class Reweighed:
-    """``(K,)`` class priors estimated from test images, and the test error re-weighed by them."""
+class Measured(NamedTuple):
+    """Measures of one model on one set of points; ``loss`` is the mean cross-entropy in nats."""
 
-    prior: Floats
-    test_error: float | None
+    error: float | None = None
+    balanced: float | None = None
+    loss: float | None = None
 
 
 class Evaluator:
@@ -47,7 +49,7 @@ class Evaluator:
     ----------
     settings : the run's settings.
     source : the server's data; unlabeled test points do not count in errors.
-    validation : rows of its training images set aside for validation.
+    validation : rows of its training points set aside for validation.
     labeled : labeled training points, if their error is to be measured too.
     """
 
@@ -62,8 +64,8 @@ class Evaluator:
             settings.model, source.input_shape, source.num_classes, options=settings.model_options
         )
         self._plan = local_plan(settings)
-        self._test = _test_points(settings, source)
-        self._validation = _points(source.train, validation)
+        self.test = _test_points(settings, source)
+        self.validation = _points(source.train, validation)
         self._labeled = labeled
 
     def errors(self, models: Sequence[Mapping[str, NDArray[np.generic]]]) -> Errors:
@@ -73,34 +75,39 @@ class Evaluator:
 
     def _errors_of(self, arrays: Mapping[str, NDArray[np.generic]]) -> Errors:
         load_arrays(self._model, arrays)
-        test, _ = self._error_and_loss(self._test)
-        validation, loss = self._error_and_loss(self._validation)
-        labeled = self._error_and_loss(self._labeled)[0] if self._labeled else None
-        return Errors(test, validation, loss, labeled)
+        test = self._measured(self.test)
+        validation = self._measured(self.validation)
+        labeled = self._measured(self._labeled).error if self._labeled else None
+        return Errors(
+            test.error,
+            validation.error,
+            validation.loss,
+            labeled,
+            test.balanced,
+            validation.balanced,
+        )
 
-    def reweighed(self, arrays: Mapping[str, NDArray[np.generic]], trained: Floats) -> Reweighed:
-        """Class priors of all test images by EM (labels unused), and the error re-weighed by them.
-
-        Parameters
-        ----------
-        arrays : a model.
-        trained : ``(K,)``, the class priors it was trained for.
-        """
+    def logits(
+        self,
+        arrays: Mapping[str, NDArray[np.generic]],
+        data: LabeledPoints,
+        points: Ints | None = None,
+    ) -> Floats:
+        """Outputs ``(n, K)`` of a model on ``data``, or on other ``points`` of its inputs."""
         load_arrays(self._model, arrays)
-        test = self._test
-        everything = np.arange(len(test.inputs), dtype=np.int64)
-        logits = predict_logits(self._model, test.inputs, everything, self._plan)
-        posterior = logits.double().softmax(dim=1).numpy()
-        prior = estimate_prior(posterior, trained)
-        guess = reweigh(posterior, trained, prior).argmax(axis=1)[test.points]
-        return Reweighed(prior, _percent_wrong(guess, test.labels) if len(guess) else None)
+        rows = data.points if points is None else points
+        logits = predict_logits(self._model, data.inputs, rows, self._plan)
+        return np.asarray(logits.double().numpy())
 
-    def _error_and_loss(self, data: LabeledPoints) -> tuple[float, float] | tuple[None, None]:
+    def _measured(self, data: LabeledPoints) -> Measured:
         if len(data.points) == 0:
-            return None, None
+            return Measured()
         logits = predict_logits(self._model, data.inputs, data.points, self._plan).double()
         loss = float(functional.cross_entropy(logits, torch.from_numpy(data.labels)))
-        return _percent_wrong(logits.argmax(dim=1).numpy(), data.labels), loss
+        guess = logits.argmax(dim=1).numpy()
+        accuracy = balanced_accuracy(confusion(data.labels, guess, logits.shape[1]))
+        assert accuracy is not None  # there are points
+        return Measured(float(100 * np.mean(guess != data.labels)), 100 - accuracy, loss)
 
 
 def _points(data: PointArrays, rows: Ints) -> LabeledPoints:
@@ -119,7 +126,3 @@ def _test_points(settings: RunConfig, source: Source) -> LabeledPoints:
 def _mean(values: Sequence[float | None]) -> float | None:
     known = [value for value in values if value is not None]
     return sum(known) / len(known) if known else None
-
-
-def _percent_wrong(guess: Ints, labels: Ints) -> float:
-    return float(100 * np.mean(guess != labels))

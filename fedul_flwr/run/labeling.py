@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import time
 from abc import abstractmethod
+from logging import WARNING
 
+import numpy as np
+from flwr.common import log
 from flwr.serverapp import Grid
 
 from fedul_flwr.config.references import load_reference
@@ -16,7 +19,9 @@ from fedul_flwr.federated.strategy import MethodStrategy
 from fedul_flwr.learning.local import dump_arrays
 from fedul_flwr.methods import find_method
 from fedul_flwr.results import store
+from fedul_flwr.results.label_names import XCLP
 from fedul_flwr.results.label_scores import score_labels
+from fedul_flwr.results.run_warnings import one_class_warning
 from fedul_flwr.results.summary import draw_pictures, write_labeling_summary
 from fedul_flwr.run.setup import (
     describe,
@@ -83,9 +88,18 @@ def label(grid: Grid, settings: RunConfig, directory: store.RunDirectory) -> Non
     describe(directory, settings, data, None, model)
     strategy.label(grid, weights)
     write_federation(directory, strategy, data)
-    scores = score_labels(directory.clients, label_truths(data))
+    names = data.shape.class_names
+    scores = score_labels(directory.clients, label_truths(data), len(names))
     if scores:
         directory.write_json(store.LABELS, scores)
+    warnings = []
+    if XCLP in scores.get("sources", {}) and "confusion" in scores["sources"][XCLP]:
+        matrix = np.asarray(scores["sources"][XCLP]["confusion"])
+        found = one_class_warning(matrix, names, "Propagation across clients", "scored points")
+        warnings = [found] if found else []
+    for warning in warnings:
+        log(WARNING, "%s", warning)
+    seconds = time.time() - began
     write_labeling_summary(
-        directory, settings, strategy.record, len(nodes), time.time() - began, scores
+        directory, settings, strategy.record, len(nodes), seconds, scores, warnings
     )

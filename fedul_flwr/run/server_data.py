@@ -19,9 +19,11 @@ from fedul_flwr.data.sources import read_source, source_directory
 from fedul_flwr.data.split import Split, build_split, client_files
 from fedul_flwr.data.types import UNLABELED, Ints, LabeledPoints, Source
 from fedul_flwr.errors import UserError
+from fedul_flwr.extractors.feature_store import feature_source
 from fedul_flwr.federated.nodes import DataShape
 from fedul_flwr.federated.registry import ClientReport
 from fedul_flwr.methods import DataKind
+from fedul_flwr.results.predict import extractor_of
 from fedul_flwr.run.evaluation import Evaluator
 
 
@@ -94,9 +96,7 @@ class ServerData:
         """
         options = settings[ServerTrainingSettings]
         if options.dataset:
-            place = source_directory(options.dataset, image_size=settings.image_size)
-            other = read_source(place)
-            found = DataShape(other.input_shape, other.class_names)
+            found, _, other = _open(options.dataset, settings)
             if found != self.shape:
                 raise UserError(
                     f"Setting server.dataset = {options.dataset!r}: it has {_describe(found)}, "
@@ -191,9 +191,7 @@ def open_server_data(settings: RunConfig) -> ServerData:
     if settings.dataset == "none":
         data = ServerData(named_shape(settings))
     else:
-        place = source_directory(settings.dataset, image_size=settings.image_size)
-        source = read_source(place)
-        data = ServerData(DataShape(source.input_shape, source.class_names), place, source)
+        data = ServerData(*_open(settings.dataset, settings))
     if len(data.shape.class_names) < 2:
         raise UserError(
             f"Setting dataset = {settings.dataset!r}: there is one class; two or more are needed."
@@ -202,11 +200,24 @@ def open_server_data(settings: RunConfig) -> ServerData:
     return data
 
 
+def _open(dataset: str, settings: RunConfig) -> tuple[DataShape, Path, Source]:
+    """Shape, folder and content of a data set; the latter two with features, if there are some."""
+    place = source_directory(dataset, image_size=settings.image_size)
+    source = read_source(place)
+    shape = DataShape(source.input_shape, source.class_names)
+    if not settings.features:
+        return shape, place, source
+    place = feature_source(place, extractor_of(settings))
+    featured = read_source(place)
+    return replace(shape, num_features=featured.input_shape[0]), place, featured
+
+
 def named_shape(settings: SharedSettings) -> DataShape:
     """Input shape and classes from ``class-names`` and ``input-shape``."""
     shape = tuple(map(int, settings.input_shape.split("x")))
     names = tuple(name.strip() for name in settings.class_names.split(","))
-    return DataShape(shape, names)
+    count = extractor_of(settings).num_features(shape) if settings.features else 0
+    return DataShape(shape, names, count)
 
 
 def refuse_other_classes(settings: RunConfig, shape: DataShape) -> None:

@@ -13,6 +13,7 @@ from fedul_flwr.config.own_modules import remember_run
 from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.data.content import Content
 from fedul_flwr.data.label_split import LabelTruth
+from fedul_flwr.data.set_split import SetTruth
 from fedul_flwr.data.types import Floats
 from fedul_flwr.errors import UserError
 from fedul_flwr.federated.nodes import find_nodes, setup_content
@@ -55,7 +56,7 @@ def fresh_model(settings: RunConfig, data: ServerData) -> nn.Module:
     shape = data.shape
     model = build_model(
         settings.model,
-        shape.input_shape,
+        shape.model_shape,
         len(shape.class_names),
         settings.seed,
         settings.model_options,
@@ -133,6 +134,12 @@ def write_federation(
     clients, names = [vars(report) for report in reports], list(data.shape.class_names)
     about = {"clients": clients, "class_names": names}
     directory.write_json(store.FEDERATION, about, indent=None)  # there may be thousands of clients
+
+
+def set_truths(data: ServerData) -> list[SetTruth]:
+    """Truth about a simulation's clients with unlabeled sets; empty in any other run."""
+    clients = data.split.clients if data.split is not None else ()
+    return [client for client in clients if isinstance(client, SetTruth)]
 
 
 def label_truths(data: ServerData) -> list[LabelTruth]:

@@ -15,8 +15,7 @@ from torch import nn
 
 from fedul_flwr.config.privacy import DPSettings
 from fedul_flwr.config.references import load_reference
-from fedul_flwr.config.run_config import LAST_MODEL, RunConfig
-from fedul_flwr.data.set_split import SetTruth
+from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.data.types import LabeledPoints
 from fedul_flwr.errors import UserError
 from fedul_flwr.federated.base_strategies import build_base
@@ -39,6 +38,7 @@ from fedul_flwr.results.label_scores import score_pseudo_labels
 from fedul_flwr.results.prior_scores import score_priors
 from fedul_flwr.results.recorder import AddRound, Recorder
 from fedul_flwr.results.summary import write_summary
+from fedul_flwr.run.final_measures import ShareCheck, measure_models, model_warning
 from fedul_flwr.run.resume import is_summarised, starting_point
 from fedul_flwr.run.server_data import ServerData
 from fedul_flwr.run.setup import (
@@ -46,6 +46,7 @@ from fedul_flwr.run.setup import (
     fresh_model,
     label_truths,
     open_data,
+    set_truths,
     told,
     write_federation,
 )
@@ -70,8 +71,8 @@ def train(
     data, nodes = open_data(grid, settings, directory)
     model = fresh_model(settings, data)
     settings, of_server, learned_from = settle(settings, strategy_class, data, model)
-    evaluator = data.evaluator(settings, learned_from)
-    recorder = Recorder(directory, settings, evaluator, add_round)
+    recorder = Recorder(directory, settings, data.evaluator(settings, learned_from), add_round)
+    shares = ShareCheck(recorder, of_server, data.shape.class_names)
     start = starting_point(directory, recorder, model)
     done = start.done
     if done >= settings.num_rounds and is_summarised(directory, done):
@@ -94,7 +95,7 @@ def train(
                 to_record(start.arrays),
                 num_rounds=settings.num_rounds - done,
                 timeout=settings.round_timeout,
-                evaluate_fn=_after_round(strategy, recorder, data, watch),
+                evaluate_fn=_after_round(strategy, recorder, data, shares, watch),
             )
     except PrivacyBudgetExhausted:
         rounds = strategy.record.round - 1
@@ -102,10 +103,18 @@ def train(
     finally:
         recorder.close()
     refuse_no_release(strategy.base)
+    outcome = measure_models(recorder, strategy.test_prior)
+    if outcome.measures:
+        directory.write_json(store.MEASURES, outcome.measures, indent=None)
+    warnings = (
+        shares.warning(strategy.test_prior),
+        model_warning(outcome, data.shape.class_names),
+    )
     about = {
-        **_about_prior(settings, strategy, recorder),
-        **_about_told_priors(directory, settings, data),
+        **outcome.summary,
+        **score_priors(directory.clients, settings.num_rounds, set_truths(data)),
         **privacy_spent(strategy.base),
+        "warnings": [warning for warning in warnings if warning],
     }
     write_summary(
         directory, settings, recorder, len(strategy.registration.nodes), time.time() - began, about
@@ -127,6 +136,11 @@ def settle(
     """Choose what settings leave to the data, and refuse settings that the data or model forbid."""
     _refuse_blind_plateau(settings, data)
     _refuse_private_statistics(settings, model)
+    if settings.calibration != "none" and len(data.validation) == 0:
+        raise UserError(
+            f"Setting calibration = {settings.calibration!r} needs labeled data at the server and "
+            "validation-fraction above 0."
+        )
     chosen = choose_selection(
         settings, strategy.can_hold_out, has_validation=len(data.validation) > 0
     )
@@ -142,7 +156,11 @@ def _averaged_buffers(settings: RunConfig, model: nn.Module) -> frozenset[str]:
 
 
 def _after_round(
-    strategy: MethodStrategy, recorder: Recorder, data: ServerData, watch: Watch | None
+    strategy: MethodStrategy,
+    recorder: Recorder,
+    data: ServerData,
+    shares: ShareCheck,
+    watch: Watch | None,
 ) -> Callable[[int, ArrayRecord], MetricRecord | None]:
     """The function that Flower calls after every round, and once before the first."""
 
@@ -150,6 +168,8 @@ def _after_round(
 
     def after_round(server_round: int, arrays: ArrayRecord) -> MetricRecord | None:
         nonlocal reached
+        if server_round <= 1:  # with test-prior = "sets" clients tell the priors in round 1
+            shares.warning(strategy.test_prior)
         if server_round == 0:
             _follow_plateau(strategy, recorder)
             _show(recorder, watch)
@@ -290,39 +310,11 @@ def choose_selection(settings: RunConfig, can_hold_out: bool, *, has_validation:
         return "validation"
     if chosen == "auto":
         return "heldout" if can_hold_out and settings.evaluate == "global" else "last"
-    if chosen == "validation" and not has_validation:
+    if chosen in ("validation", "balanced") and not has_validation:
         raise UserError(
-            "Setting selection = 'validation' needs labeled data at the server and "
+            f"Setting selection = {chosen!r} needs labeled data at the server and "
             "validation-fraction above 0."
         )
     if chosen == "heldout" and not can_hold_out:
         raise UserError(f"Setting selection = 'heldout': {settings.method!r} has no such loss.")
     return str(chosen)
-
-
-def _about_told_priors(
-    directory: store.RunDirectory, settings: RunConfig, data: ServerData
-) -> dict[str, Any]:
-    """Results of the clients' checks of their sets' class priors, in a simulation."""
-    clients = data.split.clients if data.split is not None else ()
-    truths = [client for client in clients if isinstance(client, SetTruth)]
-    scores = score_priors(directory.clients, settings.num_rounds, truths)
-    return {"prior_fit": scores} if scores else {}
-
-
-def _about_prior(
-    settings: RunConfig, strategy: MethodStrategy, recorder: Recorder
-) -> dict[str, Any]:
-    """Entries about pi for the summary: values, source, and with ``em`` the estimated priors."""
-    trained = strategy.test_prior
-    about: dict[str, Any] = {
-        "test_prior": None if trained is None else trained.tolist(),
-        "test_prior_source": None if trained is None else settings.test_prior_source,
-    }
-    if settings.test_prior == "em" and trained is not None and recorder.evaluator is not None:
-        # Without a criterion for the best round no best model was saved.
-        name = store.BEST_MODEL if recorder.best() else LAST_MODEL
-        found = recorder.evaluator.reweighed(recorder.directory.load_model(name)[0], trained)
-        about["test_prior_estimate"] = found.prior.tolist()
-        about["test_error_reweighed"] = found.test_error
-    return about

@@ -99,7 +99,7 @@ def stage(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Stage:
     summary = types.ModuleType("summary")
     summary.print_summary = stage.summaries.append  # type: ignore[attr-defined]
     summary.print_comparison = lambda outputs, seconds: stage.summaries.append(outputs)  # type: ignore[attr-defined]
-    monkeypatch.setitem(sys.modules, "fedul_flwr.results.summary", summary)
+    monkeypatch.setitem(sys.modules, "fedul_flwr.results.printed_summary", summary)
     return stage
 
 
@@ -253,10 +253,10 @@ def test_demo_compares_with_the_ceiling(stage: Stage, tmp_path: Path) -> None:
 
 def test_predict_and_report(stage: Stage, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     predict = types.ModuleType("predict")
-    predict.predict = lambda m, i, o, b, p, **_: tmp_path / f"{b}{p or ''}.csv"  # type: ignore[attr-defined]
+    predict.write_predictions = lambda m, i, o, b, p, **_: tmp_path / f"{b}{p or ''}.csv"  # type: ignore[attr-defined]
     report = types.ModuleType("report")
     report.report = lambda dirs, output: tmp_path / f"{len(dirs)}.html"  # type: ignore[attr-defined]
-    monkeypatch.setitem(sys.modules, "fedul_flwr.results.predict", predict)
+    monkeypatch.setitem(sys.modules, "fedul_flwr.results.prediction_file", predict)
     monkeypatch.setitem(sys.modules, "fedul_flwr.results.report", report)
     here = str(tmp_path)
     one = runner.invoke(app, ["predict", "--model", here, "--input", here, "--batch-size", "8"])

@@ -66,6 +66,9 @@ REFUSALS: list[tuple[str, Any, str]] = [
     ("image-size", -1, "must be at least 0"),
     ("image-size", 1025, "must be at most 1024"),
     ("image-size", "28", WHOLE),
+    ("features", "efficientnet-lite@64", "must be one of efficientnet-lite0, torchvision:NAME, "
+     "huggingface:NAME, run:DIRECTORY or 'package.module:function'; did you mean "
+     "'efficientnet-lite0'?"),
     ("client-data", 3, TEXT),
     ("partition", True, "must be one of 'iid', 'dirichlet', 'pathological', 'shard', "
      "'natural', 'majority' or 'imbalanced'"),
@@ -121,10 +124,11 @@ REFUSALS: list[tuple[str, Any, str]] = [
     ("fraction-train", 1.5, "must be at most 1.0"),
     ("fraction-evaluate", 1.5, "must be at most 1.0"),
     ("client-weights", "n", "must be one of 'uniform' or 'examples'"),
-    ("selection", "best", "must be one of 'auto', 'validation', 'heldout' or 'last'"),
+    ("selection", "best", "must be one of 'auto', 'validation', 'balanced', 'heldout' or 'last'"),
     ("evaluate", "clients", "must be one of 'global' or 'local'"),
     ("evaluate-every", 0, "must be at least 1"),
     ("measure-test-error", 1, "must be true or false"),
+    ("calibration", "platt", "must be one of 'none' or 'temperature'"),
     ("measure-forgetting", 1, "must be true or false"),
     ("on-client-failure", "drop", "must be one of 'stop' or 'continue'"),
     ("connect-timeout", 0, "must be greater than 0.0"),

@@ -59,6 +59,8 @@ def rows(path: Path) -> list[dict[str, str]]:
         (["--runs", "absent.toml"], "absent.toml cannot be read: No such file or directory"),
         (["--methods", "fedul", "--seeds", "x"], "must be whole numbers"),
         (["--methods", "fedul,x"], "Run 'x': Setting method = 'x': must be one of fedul"),
+        (["--methods", "fedul", "--measures", "auc,f1"], "--measures 'auc,f1' must be some of"),
+        (["--methods", "fedul", "--measures", "auc,auc"], "must be some of balanced-accuracy, auc"),
         (["--methods", "fedul", "-c", "seed=1"], "seed cannot be in --run-config"),
     ],
 )
@@ -74,7 +76,7 @@ def test_given_wrong_arguments_then_they_are_refused_and_nothing_is_written(
 def test_given_two_methods_and_seeds_then_each_trial_is_the_run_of_the_run_command(
     here: Path, ran: list[str]
 ) -> None:
-    arguments = (*TWO, "-c", QUICK, "--in-process")
+    arguments = (*TWO, "-c", QUICK, "--in-process", "--measures", "balanced-accuracy")
     done = compare(*arguments)
     assert done.exit_code == 0, done.output
     assert ran == ["fedul-0", "supervised-0", "fedul-1", "supervised-1"]
@@ -87,6 +89,8 @@ def test_given_two_methods_and_seeds_then_each_trial_is_the_run_of_the_run_comma
     errors = [float(trial["test_error"]) for trial in trials if trial["run"] == "fedul"]
     assert float(fedul["mean"]) == pytest.approx(sum(errors) / 2)
     assert (supervised["marked"], supervised["n_seeds"]) == ("true", "2")
+    balanced = [float(trial["balanced_accuracy"]) for trial in trials if trial["run"] == "fedul"]
+    assert f"{sum(balanced) / 2:.2f} (" in (output / "comparison.md").read_text()
 
     # A trial is the run that `run` makes of the same settings.
     plain = ["run", "-c", QUICK, "-c", "seed=1 method='fedul'", "--num-supernodes", "3"]

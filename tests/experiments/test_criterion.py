@@ -18,6 +18,8 @@ LINES = [
     {"round": 4, "validation_error": 5.0, "heldout_loss": 0.5, "test_error": 1.0},
     {"round": 5, "validation_error": 7.0, "heldout_loss": 0.8, "test_error": 1.0},
 ]
+for _line, _error in zip(LINES, (40.0, 30.0, None, 35.0, 20.0), strict=True):
+    _line["validation_balanced_error"] = _error
 
 
 def config(**overrides: Any) -> RunConfig:
@@ -30,6 +32,8 @@ def config(**overrides: Any) -> RunConfig:
         ("validation", "validation", (2, 5.0)),  # the first of equals
         ("validation", "last", (5, 7.0)),
         ("validation", "heldout", (4, 5.0)),  # of rounds with both figures
+        ("balanced", "balanced", (5, 20.0)),
+        ("balanced", "heldout", (4, 35.0)),
         ("heldout", "heldout", (3, 0.1)),
         ("heldout", "last", (5, 0.8)),
     ],
@@ -58,6 +62,11 @@ def test_given_a_loss_that_is_not_finite_then_the_run_has_diverged() -> None:
     [
         ("validation", {}, "validation"),
         ("validation", {"selection": "last"}, "last"),
+        ("validation", {"selection": "balanced"}, "balanced"),
+        ("balanced", {}, "balanced"),
+        ("balanced", {"selection": "validation"}, "balanced"),
+        ("balanced", {"selection": "heldout"}, "heldout"),
+        ("balanced", {"selection": "last"}, "last"),
         ("heldout", {}, "heldout"),
         ("heldout", {"selection": "validation"}, "heldout"),
         ("heldout", {"selection": "last"}, "last"),
@@ -76,8 +85,10 @@ def test_given_validation_points_of_trials_alone_then_runs_choose_their_round_as
     own = config(method="supervised", validation_fraction=0.0)
     trial = config(method="supervised", validation_fraction=0.1)
     assert make_criterion("validation", own, trial).selection == "last"
-    with pytest.raises(UserError, match="There are no validation points"):
-        make_criterion("validation", own, own)
+    assert make_criterion("balanced", own, trial).selection == "last"
+    for name in ("validation", "balanced"):
+        with pytest.raises(UserError, match="There are no validation points"):
+            make_criterion(name, own, own)
 
 
 def test_given_a_method_without_the_measure_then_it_is_refused() -> None:

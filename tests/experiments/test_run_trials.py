@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -126,9 +127,25 @@ apart from it at the 5 % level (p is its p-value). With fewer seeds the test tel
         "percent_down": "100.0",
         "nonzero_up_percent": "",
         "nonzero_down_percent": "",
+        **{"balanced_accuracy": "89.0", "auc": "0.9", "ece": "", "nll": "", "brier": ""},
         "directory": "all-labels/seed-0",
     }
     assert (asked.output / "comparison.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_given_measures_then_the_table_has_their_means_and_else_only_the_csv_files(
+    training: FakeTraining, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked = replace(plan(tmp_path), measures=("balanced-accuracy", "auc", "ece"))
+    rows = training.run(asked)
+    text = (asked.output / "comparison.md").read_text()
+    assert "| p | balanced (%) | AUC | ECE (%) | best round |" in text
+    # Seeds 0 and 1 of FedUL have 87 and 86 %, and 0.90 and 0.91; nobody measured an ECE.
+    assert "| 0.070 | 86.50 (0.71) | 0.905 (0.007) | – | 2, 2 |" in text
+    assert "- balanced (%), AUC, ECE (%): mean (sample standard deviation) over seeds." in text
+    print_rows(asked, rows)
+    assert "86.50 (0.71)" in capsys.readouterr().out
+    assert float(table(asked.output / "comparison.csv")[0]["balanced_accuracy"]) == 86.5
 
 
 def test_given_an_interrupted_trial_then_it_resumes(training: FakeTraining, tmp_path: Path) -> None:

@@ -257,6 +257,21 @@ def test_given_the_heldout_criterion_then_no_label_chooses_and_supervised_method
     assert [config.selection for config in ran] == ["heldout"]
 
 
+def test_given_the_balanced_criterion_then_trials_and_tuned_runs_choose_by_it(
+    digits_search: Path, ran: list[RunConfig]
+) -> None:
+    asked = (*COLUMN, "--rows", "FedUL")
+    done = invoke("tune", *asked, "--criterion", "balanced", "--trials", "1")
+    assert done.exit_code == 0, done.output
+    assert "balanced validation error " in done.output
+    assert [config.selection for config in ran] == ["balanced"]
+    (found,) = searches()
+    assert found["chosen"]["settings"] == {"selection": "balanced"}
+    ran.clear()
+    assert invoke("reproduce", *asked, "--tuned", "--seeds", "1").exit_code == 0
+    assert [config.selection for config in ran] == ["balanced"]
+
+
 def test_given_settings_of_the_search_then_trials_have_them_and_tuned_runs_do_not(
     digits_search: Path, ran: list[RunConfig]
 ) -> None:

@@ -14,7 +14,7 @@ from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.federated.messages import payload_bytes, payload_parts
 from fedul_flwr.federated.round_record import RoundRecord
 from fedul_flwr.federated.strategy import MethodStrategy
-from fedul_flwr.results.summary import summary_rows
+from fedul_flwr.results.printed_summary import summary_rows
 from tests.support.runs import metrics, summary, train
 
 Settings = Callable[..., RunConfig]

@@ -114,7 +114,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 def test_all_unlabeled_points_count_without_new_ones(folder: Path) -> None:
-    found = score_labels(folder, truths(new=False))
+    found = score_labels(folder, truths(new=False), 3)
     assert found["points"] == "unlabeled"
     assert list(found["sources"]) == [XCLP, LEFT_OUT]
     xclp = found["sources"][XCLP]
@@ -131,7 +131,7 @@ def test_all_unlabeled_points_count_without_new_ones(folder: Path) -> None:
 
 
 def test_only_new_points_count_where_there_are_some(folder: Path) -> None:
-    found = score_labels(folder, truths(new=True))
+    found = score_labels(folder, truths(new=True), 3)
     assert found["points"] == "new"
     assert found["sources"][XCLP]["points"] == 2  # 2 and 3
     assert found["sources"][XCLP]["error"] == 0
@@ -139,10 +139,10 @@ def test_only_new_points_count_where_there_are_some(folder: Path) -> None:
 
 
 def test_nothing_to_score(folder: Path, tmp_path: Path) -> None:
-    assert score_labels(folder, []) == {}
-    assert score_labels(tmp_path / "none", truths(new=False)) == {}
+    assert score_labels(folder, [], 3) == {}
+    assert score_labels(tmp_path / "none", truths(new=False), 3) == {}
     unknown = [
         LabelTruth(truth.points, np.full_like(truth.labels, -1), truth.given, truth.new)
         for truth in truths(new=False)
     ]
-    assert score_labels(folder, unknown)["sources"][XCLP] == {"clients": []}
+    assert score_labels(folder, unknown, 3)["sources"][XCLP] == {"clients": []}

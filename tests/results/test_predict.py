@@ -12,10 +12,12 @@ from numpy.typing import NDArray
 from PIL import Image
 from safetensors.torch import save_file
 
+from fedul_flwr.data.safe_files import save_arrays
 from fedul_flwr.errors import UserError
 from fedul_flwr.learning.batches import to_input
 from fedul_flwr.models import build_model
-from fedul_flwr.results.predict import load_model, predict
+from fedul_flwr.results.predict import load_model
+from fedul_flwr.results.prediction_file import write_predictions as predict
 from tests.support.synthetic_results import write_json
 
 CLASSES = ("zero", "one, or so", "2")
@@ -312,3 +314,30 @@ def test_own_model_that_cannot_be_imported(run: Path) -> None:
     _write_config(run, "package_that_is_not_there.models:net")
     with pytest.raises(UserError, match=r"cannot import it .*package_that_is_not_there"):
         load_model(run, trust_modules=True)
+
+
+def _save_with(run: Path, model: torch.nn.Module, temperature: object) -> None:
+    arrays = {name: tensor.numpy() for name, tensor in model.state_dict().items()}
+    save_arrays(run / "model.safetensors", arrays, {"round": 3, "temperature": temperature})
+
+
+def test_given_a_temperature_with_the_model_then_logits_are_divided_by_it(
+    run: Path, model: torch.nn.Module, images: NDArray[np.uint8], folder: Path, tmp_path: Path
+) -> None:
+    _save_with(run, model, 2.5)
+    with torch.no_grad():
+        logits = model.eval()(to_input(torch.from_numpy(images))).double()
+    expected = (logits / 2.5).softmax(dim=1).numpy()
+    np.testing.assert_allclose(load_model(run).predict_proba(images), expected, rtol=1e-6)
+    rows = _rows(predict(run, folder, tmp_path / "out.csv"))
+    found = [[float(row[f"p_{name}"]) for name in CLASSES] for row in rows]
+    np.testing.assert_allclose(found, expected, rtol=1e-4)
+
+
+@pytest.mark.parametrize("temperature", [0, -1.0, "warm", None, True])
+def test_given_a_temperature_that_cannot_be_then_the_model_is_refused(
+    run: Path, model: torch.nn.Module, temperature: object
+) -> None:
+    _save_with(run, model, temperature)
+    with pytest.raises(UserError, match="its temperature must be a number above 0"):
+        load_model(run)

@@ -31,7 +31,7 @@ def test_distances_are_means_over_the_sets_of_the_clients_that_checked(tmp_path:
     write_check(tmp_path, 1, 2, [True, True])  # an earlier round
     truths = [truth([[0.5, 0.5], [0.2, 0.8]]), truth([[1, 0], [0, 1]]), truth([[0.4, 0.6], [1, 0]])]
     # Told: 0, 0.6, 0.1, 0.2; found: 0.1, 0, 0.1, 0; of the misfit: 0.6.
-    assert score_priors(tmp_path, 3, truths) == {
+    assert score_priors(tmp_path, 3, truths)["prior_fit"] == {
         "sets": 4,
         "misfits": 1,
         "told_distance": pytest.approx(0.9 / 4),
@@ -42,12 +42,12 @@ def test_distances_are_means_over_the_sets_of_the_clients_that_checked(tmp_path:
 
 def test_without_truth_only_the_counts_are_known(tmp_path: Path) -> None:
     write_check(tmp_path, 0, 3, [True, True])
-    assert score_priors(tmp_path, 3, []) == {"sets": 2, "misfits": 2}
+    assert score_priors(tmp_path, 3, []) == {"prior_fit": {"sets": 2, "misfits": 2}}
 
 
 def test_without_misfits_they_have_no_distance(tmp_path: Path) -> None:
     write_check(tmp_path, 0, 3, [False, False])
-    found = score_priors(tmp_path, 3, [truth([[0.5, 0.5], [0.8, 0.2]])])
+    found = score_priors(tmp_path, 3, [truth([[0.5, 0.5], [0.8, 0.2]])])["prior_fit"]
     assert found["misfit_distance"] is None
     assert found["told_distance"] == 0
 

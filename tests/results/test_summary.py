@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from fedul_flwr.results.summary import print_comparison
+from fedul_flwr.results.printed_summary import print_comparison
 
 
 def test_comparison_of_the_demo_says_by_which_data_each_round_was_chosen(

@@ -255,7 +255,7 @@ def test_the_release_loss_leaves_the_prior_out(settings: Settings) -> None:
 
 
 def test_the_summary_names_the_source(settings: Settings) -> None:
-    from fedul_flwr.results.summary import summary_rows
+    from fedul_flwr.results.printed_summary import summary_rows
 
     quick = {**QUICK, "num_rounds": 1}
     assert "test prior" not in summary_rows(train(settings(**quick), 2))

@@ -58,6 +58,8 @@ class FakeTraining:
             "bytes_down": 3_000_000,
             "percent_up": 50.0,
             "percent_down": 100.0,
+            "balanced_accuracy": 90 - ERRORS[key],
+            "auc": 0.9 + config.seed / 100,
         }
         (directory / "summary.json").write_text(json.dumps(summary))
 

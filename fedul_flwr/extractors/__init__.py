@@ -1,0 +1,1 @@
+"""Fixed functions from points to vectors: pretrained networks, saved models, users' functions."""

@@ -1,0 +1,123 @@
+"""Find the extractor that setting ``features`` names."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from hashlib import sha256
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+from torch import nn
+
+from fedul_flwr.config.base import shown
+from fedul_flwr.config.features import HUB, RUN, TORCHVISION, split_side
+from fedul_flwr.config.references import load_reference, own_code
+from fedul_flwr.data.types import Inputs, InputShape
+from fedul_flwr.errors import UserError
+from fedul_flwr.extractors import pretrained
+from fedul_flwr.extractors.network_features import NetworkFeatures
+from fedul_flwr.learning.device import choose_device, choose_dtype
+
+Compute = Callable[[Inputs], NDArray[np.float32]]
+
+
+@dataclass(frozen=True)
+class Extractor:
+    """A fixed function from points to vectors.
+
+    Attributes
+    ----------
+    name : value of setting ``features``.
+    identity : texts that change whenever the vectors of a point would.
+    compute : points ``(b, …)`` to float32 ``(b, d)``.
+    """
+
+    name: str
+    identity: Sequence[str]
+    compute: Compute
+
+    def num_features(self, shape: InputShape) -> int:
+        """Number d of features of points of ``shape``, found on a black image or a zero vector."""
+        blank: Inputs = np.zeros((1, *shape), dtype=np.uint8)
+        if len(shape) == 1:
+            blank = blank.astype(np.float32)
+        return int(self.compute(blank).shape[1])
+
+
+OpenRun = Callable[[Path], nn.Module]
+"""Opens the best model of an earlier run."""
+
+
+def find_extractor(
+    name: str, device: str, precision: str, open_run: OpenRun | None = None
+) -> Extractor:
+    """Build the extractor ``name``.
+
+    Parameters
+    ----------
+    name : ``efficientnet-lite0``, ``torchvision:NAME``, ``huggingface:NAME`` or ``run:DIRECTORY``,
+        perhaps with ``@SIDE`` behind it; or ``package.module:function`` of a function that takes
+        points ``(b, …)`` as they are stored, and returns ``(b, d)`` numbers.
+    device, precision : settings of that name, for networks.
+    open_run : opens ``run:DIRECTORY``; a data owner has none, for the directory is the server's.
+
+    Raises
+    ------
+    UserError
+        If its weights or the package that it needs are not here.
+    """
+    plain, side = split_side(name)
+    if ":" in plain and not plain.startswith((TORCHVISION, HUB, RUN)):
+        return _own(name)
+    place = choose_device(device)
+    if plain.startswith(HUB):
+        model, usual = pretrained.image_encoder(plain.removeprefix(HUB))
+    elif plain.startswith(TORCHVISION):
+        model, usual = pretrained.torchvision_model(plain.removeprefix(TORCHVISION))
+    elif plain.startswith(RUN):
+        if open_run is None:
+            raise UserError(
+                f"Setting features = {shown(name)}: the run's directory is the server's, and not "
+                "on this device; use pretrained weights that every owner has."
+            )
+        model, usual = open_run(Path(plain.removeprefix(RUN))), 0
+    else:  # the settings allow no other
+        model, usual = pretrained.efficientnet_lite0()
+    dtype = str(choose_dtype(precision, model, place))
+    side = side or usual
+    identity = (plain, _digest(model), str(side), dtype)
+    return Extractor(name, identity, NetworkFeatures(model, side, place, precision))
+
+
+def _digest(model: nn.Module) -> str:
+    """Digest of a model's weights and buffers."""
+    found = sha256()
+    for array in model.state_dict().values():
+        found.update(array.cpu().contiguous().numpy().data)
+    return found.hexdigest()
+
+
+def _own(name: str) -> Extractor:
+    """A user's own function, whose results are checked."""
+    function = load_reference(name, "features")
+    what = f"Setting features = {name!r}"
+    if not callable(function):
+        raise UserError(f"{what} does not refer to a function.")
+    module = Path(str(getattr(function, "__globals__", {}).get("__file__", "")))
+    version = sha256(module.read_bytes()).hexdigest() if module.is_file() else ""
+
+    def compute(points: Inputs) -> NDArray[np.float32]:
+        with own_code(what):
+            found = np.asarray(function(np.asarray(points)), dtype=np.float32)
+        if found.ndim != 2 or len(found) != len(points) or not found.shape[1]:
+            raise UserError(
+                f"{what} returned an array of shape {found.shape} for {len(points)} points; "
+                f"({len(points)}, number of features) is needed."
+            )
+        if not np.isfinite(found).all():
+            raise UserError(f"{what} returned a value that is not a finite number.")
+        return found
+
+    return Extractor(name, (name, version), compute)

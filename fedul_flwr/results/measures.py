@@ -1,0 +1,170 @@
+"""Measures of class predictions on labeled points; pure functions of arrays.
+
+Errors, accuracies, recalls, precisions and the calibration error are in percent, AUC is between 0
+and 1, NLL is in nats, and the Brier score is between 0 and 2.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from fedul_flwr.data.types import Floats, Ints
+
+BINS = 15
+"""Bins of equal width in which confidences are compared with accuracies (Guo et al. 2017)."""
+DETAILS = ("confusion", "reliability")
+"""Entries of :func:`measures` that a run writes to ``measures.json``, not to its summary."""
+NUMBERS = ("error", "balanced_accuracy", "auc", "ece", "nll", "brier")
+"""Entries of :func:`measures` that are one number."""
+
+Measured = dict[str, Any]
+
+
+def measures(probabilities: Floats, labels: Ints) -> Measured:
+    """All measures of predictions: a point gets the class of its largest probability.
+
+    Parameters
+    ----------
+    probabilities : ``(n, K)``, n > 0.
+    labels : ``(n,)``, true labels in 0 … K − 1.
+
+    Returns
+    -------
+    ``points`` (n); ``error``; ``balanced_accuracy``; ``auc``; ``ece``, ``nll``, ``brier``; lists
+    ``recall`` and ``precision`` of all classes; ``confusion`` and ``reliability``. None stands for
+    a value that is not defined; without finite probabilities that is so for all that need them.
+    """
+    num_classes = probabilities.shape[1]
+    guess = probabilities.argmax(axis=1)
+    found = confusion(labels, guess, num_classes)
+    measured: Measured = {
+        "points": len(labels),
+        "error": 100 * float(np.mean(guess != labels)),
+        **per_class(found),
+        **dict.fromkeys(("auc", "ece", "nll", "brier", "reliability")),
+        "confusion": found.tolist(),
+    }
+    if np.isfinite(probabilities).all():
+        bins = reliability(probabilities.max(axis=1), guess == labels)
+        measured |= {
+            "auc": auc(probabilities, labels),
+            "ece": calibration_error(bins),
+            "nll": nll(probabilities, labels),
+            "brier": brier(probabilities, labels),
+            "reliability": {name: defined(values) for name, values in bins.items()},
+        }
+    return measured
+
+
+def confusion(labels: Ints, guess: Ints, num_classes: int) -> Ints:
+    """Number of points of each class (row) that were named each class (column).
+
+    Parameters
+    ----------
+    labels, guess : ``(n,)``, true and predicted labels; a prediction of −1 is none.
+
+    Returns
+    -------
+    ``(K, K)``, or ``(K, K + 1)`` if a prediction is missing: the last column counts these.
+    """
+    width = num_classes + bool((guess < 0).any())
+    columns = np.where(guess < 0, num_classes, guess)
+    counts = np.bincount(labels * width + columns, minlength=num_classes * width)
+    return np.asarray(counts.reshape(num_classes, width), dtype=np.int64)
+
+
+def recalls(matrix: Ints) -> Floats:
+    """``(K,)`` percent of the points of each class that were named it; NaN for an absent class."""
+    return _percent(matrix.diagonal(), matrix.sum(axis=1))
+
+
+def precisions(matrix: Ints) -> Floats:
+    """``(K,)`` percent of the points named each class that are of it; NaN if none was named it."""
+    return _percent(matrix.diagonal(), matrix[:, : len(matrix)].sum(axis=0))
+
+
+def balanced_accuracy(matrix: Ints) -> float | None:
+    """Mean recall in percent over the classes that occur; None if none does."""
+    known = recalls(matrix)[matrix.sum(axis=1) > 0]
+    return float(known.mean()) if len(known) else None
+
+
+def per_class(matrix: Ints) -> Measured:
+    """``balanced_accuracy``, ``recall`` and ``precision`` of a confusion matrix."""
+    return {
+        "balanced_accuracy": balanced_accuracy(matrix),
+        "recall": defined(recalls(matrix)),
+        "precision": defined(precisions(matrix)),
+    }
+
+
+def auc(probabilities: Floats, labels: Ints) -> float | None:
+    """Area under the ROC curve of each class against the rest, mean over the classes that occur.
+
+    For two classes both areas are equal: it is the usual, binary AUC. None if only one class
+    occurs.
+    """
+    from sklearn.metrics import roc_auc_score
+
+    counts = np.bincount(labels, minlength=probabilities.shape[1])
+    classes = np.flatnonzero((counts > 0) & (counts < len(labels)))
+    areas = [roc_auc_score(labels == k, probabilities[:, k]) for k in classes]
+    return float(np.mean(areas)) if areas else None
+
+
+def reliability(confidence: Floats, right: Any) -> dict[str, Floats]:
+    """Confidence and accuracy of the points in each of :data:`BINS` bins of their confidence.
+
+    A bin of width w = 1 / BINS has the confidences in ((i − 1) w, i w].
+
+    Parameters
+    ----------
+    confidence, right : ``(n,)``: the largest probability, and whether its class is the true one.
+
+    Returns
+    -------
+    Per bin ``points``, and in percent ``confidence`` and ``accuracy``, NaN for an empty bin.
+    """
+    bins = np.clip(np.ceil(confidence * BINS).astype(np.int64) - 1, 0, BINS - 1)
+    points = np.bincount(bins, minlength=BINS)
+    sums = [np.bincount(bins, weights, BINS) for weights in (confidence, right)]
+    return {
+        "points": points.astype(np.float64),
+        **{n: _percent(s, points) for n, s in zip(("confidence", "accuracy"), sums, strict=True)},
+    }
+
+
+def calibration_error(bins: dict[str, Floats]) -> float:
+    """Expected calibration error in percent: mean of |accuracy − confidence| over all points.
+
+    Parameters
+    ----------
+    bins : from :func:`reliability`.
+    """
+    known = bins["points"] > 0
+    gaps = np.abs(bins["accuracy"] - bins["confidence"])[known]
+    return float(np.average(gaps, weights=bins["points"][known]))
+
+
+def nll(probabilities: Floats, labels: Ints) -> float:
+    """Mean of −log p(true class) in nats; a probability of 0 counts as the smallest float."""
+    of_truth = probabilities[np.arange(len(labels)), labels]
+    return float(-np.log(np.maximum(of_truth, np.finfo(np.float64).tiny)).mean())
+
+
+def brier(probabilities: Floats, labels: Ints) -> float:
+    """Mean over points of Σ_k (p_k − [k is the true class])²."""
+    of_truth = probabilities[np.arange(len(labels)), labels]
+    return float(np.mean((probabilities**2).sum(axis=1) - 2 * of_truth + 1))
+
+
+def defined(values: Floats) -> list[float | None]:
+    """``values`` with None for NaN, as JSON has it."""
+    return [None if np.isnan(value) else float(value) for value in values]
+
+
+def _percent(part: Any, whole: Any) -> Floats:
+    values = np.full(len(whole), np.nan)
+    return np.asarray(np.divide(100.0 * part, whole, out=values, where=whole > 0))

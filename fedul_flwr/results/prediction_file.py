@@ -1,0 +1,124 @@
+"""Predictions as a CSV file."""
+
+from __future__ import annotations
+
+import csv
+import io
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedul_flwr.config.class_priors import parse_prior
+from fedul_flwr.config.user_files import user_path
+from fedul_flwr.data.csv_cells import write_cell
+from fedul_flwr.data.decode import Survey, join_blocks
+from fedul_flwr.data.local_data import open_images
+from fedul_flwr.data.safe_files import write_atomically
+from fedul_flwr.data.types import InputShape
+from fedul_flwr.errors import UserError
+from fedul_flwr.learning.class_priors import reweigh
+from fedul_flwr.results.predict import Predictor, load_model
+
+ESTIMATE = "estimate"
+
+
+def write_predictions(
+    model_dir: Path,
+    input_path: Path,
+    output: Path | None = None,
+    batch_size: int = 256,
+    priors: str | None = None,
+    *,
+    trust_modules: bool = False,
+) -> Path:
+    """Label the images at ``input_path`` with the model of a run, and write a CSV file.
+
+    Parameters
+    ----------
+    model_dir : output directory of a run.
+    input_path : an image, a folder of images, a ``.parquet`` or an ``.npz`` file.
+    output : the CSV to write, by default ``<input>-predictions.csv`` in the working directory.
+        An existing one is replaced only after all predictions succeeded.
+    batch_size : number of images that the model processes at once.
+    priors : class priors of these images, by which probabilities are re-weighed: K numbers
+        separated by commas, or ``estimate`` to estimate them from the images and print them.
+    trust_modules : see :func:`~fedul_flwr.results.predict.load_model`.
+
+    Returns
+    -------
+    The CSV: ``name,label,class,confidence,p_<class>…``, one line per image; confidence is the
+    probability of the label.
+
+    Raises
+    ------
+    UserError
+        If there is no usable model, images are missing or unreadable, priors do not fit the model,
+        or the output cannot be written.
+    """
+    if output is None:
+        # The folder "." has no name until it is resolved.
+        source = user_path(input_path)
+        stem = source.name if source.is_dir() else source.stem
+        output = Path(f"{stem or 'images'}-predictions.csv")
+    if output.is_dir() or not output.parent.is_dir():
+        raise UserError(f"Cannot write {output}: it must be a file in an existing directory.")
+    predictor = load_model(model_dir, trust_modules=trust_modules)
+    wanted = _parse_priors(priors, predictor)
+    names, pictures = open_images(input_path)
+    for note in _differences(pictures.survey(), predictor.input_shape):
+        print(f"Note: {note}", file=sys.stderr)
+    images = join_blocks(pictures, predictor.input_shape)
+    probabilities = predictor.predict_proba(images, batch_size, wanted)
+    if priors == ESTIMATE:
+        found = predictor.estimate_priors(probabilities)
+        probabilities = reweigh(probabilities, predictor.trained_priors(), found)
+        shares = zip(predictor.class_names, found, strict=True)
+        print("Estimated class priors: " + ", ".join(f"{name} {p:.4f}" for name, p in shares))
+    write_atomically(output, _table(names, probabilities, predictor.class_names))
+    return output
+
+
+def _differences(survey: Survey, shape: InputShape) -> Iterator[str]:
+    """Sentences about images of another form than the model was trained on."""
+    height, width, channels = shape
+    others = [size for size in survey.sizes if size != (height, width)]
+    if others:
+        (high, wide), more = others[0], f" and {len(others) - 1} more" if len(others) > 1 else ""
+        yield (
+            f"images of {high} x {wide} pixels{more} are resized to {height} x {width}, which the "
+            "model was trained on."
+        )
+    if survey.channels != channels:
+        kinds = {1: "gray", 3: "RGB"}
+        yield (
+            f"{kinds[survey.channels]} images are converted to {kinds.get(channels, channels)}, "
+            "which the model was trained on."
+        )
+
+
+def _table(names: list[str], probabilities: NDArray[np.float64], classes: tuple[str, ...]) -> str:
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(["name", "label", "class", "confidence", *(f"p_{name}" for name in classes)])
+    for name, row in zip(names, probabilities, strict=True):
+        label = int(row.argmax())
+        numbers = (f"{value:.6g}" for value in (row[label], *row))
+        writer.writerow([write_cell(name), label, write_cell(classes[label]), *numbers])
+    return text.getvalue()
+
+
+def _parse_priors(text: str | None, predictor: Predictor) -> NDArray[np.float64] | None:
+    """Priors given as numbers; ``None`` for none, or if they are to be estimated later."""
+    if text is None:
+        return None
+    if text == ESTIMATE:
+        predictor.trained_priors()  # fail before the work, not after it
+        return None
+    try:
+        numbers = parse_prior(text, (ESTIMATE,))
+    except ValueError as error:
+        raise UserError(f"Option --priors = {text!r}: {error}.") from None
+    return predictor.checked_priors(numbers)

@@ -1,0 +1,130 @@
+"""Names of extractors, users' own functions, and refusals."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from torch import nn
+
+from fedul_flwr.config.features import split_side
+from fedul_flwr.errors import UserError
+from fedul_flwr.extractors.find import find_extractor
+
+IMAGES = np.arange(2 * 2 * 2 * 1, dtype=np.uint8).reshape(2, 2, 2, 1)
+
+
+@pytest.fixture
+def module(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    found = ModuleType("somebodys")
+    monkeypatch.setitem(sys.modules, "somebodys", found)
+    return found
+
+
+def own(name: str) -> NDArray[np.float32]:
+    return find_extractor(f"somebodys:{name}", "cpu", "float32").compute(IMAGES)
+
+
+@pytest.mark.parametrize(
+    ("name", "wanted"),
+    [
+        ("efficientnet-lite0", ("efficientnet-lite0", 0)),
+        ("efficientnet-lite0@128", ("efficientnet-lite0", 128)),
+        ("run:/runs/me@home@32", ("run:/runs/me@home", 32)),
+        ("run:/runs/me@home", ("run:/runs/me@home", 0)),
+        ("x@0", ("x@0", 0)),
+    ],
+)
+def test_a_side_in_pixels_follows_the_last_at_sign(name: str, wanted: tuple[str, int]) -> None:
+    assert split_side(name) == wanted
+
+
+def test_given_own_function_then_it_gets_points_as_they_are_stored(module: ModuleType) -> None:
+    seen = []
+
+    def function(points: NDArray[np.uint8]) -> NDArray[np.float64]:
+        seen.append(points)
+        return points.reshape(len(points), -1) / 2
+
+    module.function = function  # type: ignore[attr-defined]
+    found = own("function")
+    assert found.dtype == np.float32
+    assert found.tolist() == [[0, 0.5, 1, 1.5], [2, 2.5, 3, 3.5]]
+    assert np.array_equal(seen[0], IMAGES)
+
+
+@pytest.mark.parametrize(
+    ("returned", "words"),
+    [
+        (np.zeros(2), "returned an array of shape (2,) for 2 points; (2, number of features)"),
+        (np.zeros((3, 4)), "returned an array of shape (3, 4) for 2 points"),
+        (np.zeros((2, 0)), "returned an array of shape (2, 0) for 2 points"),
+        (np.full((2, 1), np.nan), "returned a value that is not a finite number"),
+    ],
+)
+def test_given_own_function_with_a_wrong_result_then_one_sentence_says_so(
+    module: ModuleType, returned: NDArray[np.float64], words: str
+) -> None:
+    module.function = lambda points: returned  # type: ignore[attr-defined]
+    with pytest.raises(UserError) as error:
+        own("function")
+    assert str(error.value).startswith("Setting features = 'somebodys:function' ")
+    assert words in str(error.value)
+
+
+def test_given_own_function_that_fails_then_one_sentence_says_so(module: ModuleType) -> None:
+    def function(points: NDArray[np.uint8]) -> NDArray[np.float64]:
+        raise ValueError("no such patient")
+
+    module.function = function  # type: ignore[attr-defined]
+    with pytest.raises(UserError, match="raises ValueError: no such patient"):
+        own("function")
+
+
+def test_given_own_object_that_is_no_function_then_it_is_refused(module: ModuleType) -> None:
+    module.number = 3  # type: ignore[attr-defined]
+    with pytest.raises(UserError, match="does not refer to a function"):
+        own("number")
+
+
+def test_given_a_run_then_its_model_is_opened_at_the_server_only() -> None:
+    opened = []
+
+    def open_run(directory: Path) -> nn.Module:
+        opened.append(directory)
+        return nn.Sequential(nn.Flatten(), nn.Linear(4, 3))
+
+    extractor = find_extractor("run:/runs/first", "cpu", "float32", open_run)
+    assert opened == [Path("/runs/first")]
+    # Images in [-1, 1], with the channel first: level / 127.5 - 1.
+    np.testing.assert_allclose(
+        extractor.compute(IMAGES), IMAGES.reshape(2, 4) / 127.5 - 1, rtol=1e-5
+    )
+    with pytest.raises(UserError, match="the run's directory is the server's, and not on this"):
+        find_extractor("run:/runs/first", "cpu", "float32")
+
+
+def test_given_other_weights_side_or_precision_then_the_identity_differs() -> None:
+    def identity(seed: int, name: str = "run:a", precision: str = "float32") -> tuple[str, ...]:
+        def open_run(directory: Path) -> nn.Module:
+            layer = nn.Linear(4, 3)
+            nn.init.constant_(layer.weight, seed)
+            nn.init.zeros_(layer.bias)
+            return nn.Sequential(nn.Flatten(), layer)
+
+        return tuple(find_extractor(name, "cpu", precision, open_run).identity)
+
+    assert identity(1) == identity(1)
+    others = {identity(1), identity(2), identity(1, "run:a@8"), identity(1, "run:a", "bfloat16")}
+    assert len(others) == 4
+
+
+def test_the_number_of_features_is_found_on_a_blank_point(module: ModuleType) -> None:
+    module.function = lambda points: np.ones((len(points), 7)) + points.sum()  # type: ignore[attr-defined]
+    extractor = find_extractor("somebodys:function", "cpu", "float32")
+    assert extractor.num_features((4, 4, 3)) == 7
+    assert extractor.num_features((5,)) == 7

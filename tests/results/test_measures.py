@@ -1,0 +1,139 @@
+"""Measures of predictions: by hand, as scikit-learn has them, and where they are not defined."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from sklearn import metrics
+
+from fedul_flwr.results import measures as m
+
+
+def ints(*numbers: int) -> NDArray[np.int64]:
+    return np.array(numbers, dtype=np.int64)
+
+
+TRUTH = ints(0, 0, 0, 0, 1, 1, 2, 2, 2, 2)
+GUESS = ints(0, 0, 0, 1, 1, 0, 2, 0, 2, 0)
+MATRIX = np.array([[3, 1, 0], [1, 1, 0], [2, 0, 2]])
+"""Of TRUTH and GUESS: four of class 0, of which three are right and one is called 1, and so on."""
+
+
+def test_given_ten_points_of_three_classes_then_the_confusion_matrix_is_that_by_hand() -> None:
+    np.testing.assert_array_equal(m.confusion(TRUTH, GUESS, 3), MATRIX)
+
+
+def test_given_a_confusion_matrix_then_recalls_precisions_and_their_mean_are_those_by_hand() -> (
+    None
+):
+    np.testing.assert_allclose(m.recalls(MATRIX), [75, 50, 50])  # 3/4, 1/2, 2/4
+    np.testing.assert_allclose(m.precisions(MATRIX), [50, 50, 100])  # 3/6, 1/2, 2/2
+    assert m.balanced_accuracy(MATRIX) == pytest.approx(175 / 3)
+
+
+def test_given_points_without_a_prediction_then_they_have_a_column_and_count_as_wrong() -> None:
+    matrix = m.confusion(ints(0, 0, 1, 1), ints(0, -1, -1, 0), 2)
+    np.testing.assert_array_equal(matrix, [[1, 0, 1], [1, 0, 1]])
+    np.testing.assert_allclose(m.recalls(matrix), [50, 0])
+    assert m.per_class(matrix)["precision"] == [50, None]  # one of two called 0; none called 1
+
+
+def test_given_a_class_without_points_then_its_recall_is_undefined_and_in_no_mean() -> None:
+    matrix = m.confusion(ints(0, 0, 2, 2), ints(0, 0, 2, 1), 4)
+    found = m.per_class(matrix)
+    assert found["recall"] == [100, None, 50, None]
+    assert found["precision"] == [100, 0, 100, None]
+    assert found["balanced_accuracy"] == 75
+    assert m.balanced_accuracy(np.zeros((3, 3), dtype=np.int64)) is None
+
+
+def test_given_two_classes_then_auc_is_the_share_of_pairs_in_the_right_order() -> None:
+    # p(1) of class 1: 0.8, 0.4; of class 0: 0.6, 0.3, 0.2. Of six pairs only (0.4, 0.6) is wrong.
+    p = np.array([0.8, 0.4, 0.6, 0.3, 0.2])
+    probabilities, labels = np.stack([1 - p, p], axis=1), ints(1, 1, 0, 0, 0)
+    assert m.auc(probabilities, labels) == pytest.approx(5 / 6)
+
+
+def test_given_three_classes_then_auc_is_the_mean_of_each_against_the_rest() -> None:
+    probabilities = np.array([[0.6, 0.3, 0.1], [0.5, 0.1, 0.4], [0.7, 0.2, 0.1], [0.1, 0.2, 0.7]])
+    # Class 0 (0.6, 0.5) against 0.7, 0.1: 2 of 4 pairs. Class 1 (0.2) against 0.3, 0.1 and an equal
+    # 0.2: 1.5 of 3. Class 2 (0.7) against three smaller ones: 3 of 3.
+    assert m.auc(probabilities, ints(0, 0, 1, 2)) == pytest.approx((1 / 2 + 1 / 2 + 1) / 3)
+
+
+def test_given_a_class_that_does_not_occur_then_auc_leaves_it_out() -> None:
+    probabilities = np.array([[0.6, 0.3, 0.1], [0.5, 0.4, 0.1], [0.2, 0.7, 0.1]])
+    assert m.auc(probabilities, ints(0, 0, 1)) == pytest.approx(1.0)  # of 0 and 1
+    assert m.auc(probabilities, ints(1, 1, 1)) is None  # there is no rest
+
+
+def test_given_four_points_then_ece_is_that_by_hand() -> None:
+    # 15 bins: 0.95 and 0.97 lie in (14/15, 1], one of them right: |0.5 - 0.96| = 0.46.
+    # 0.62 lies in (9/15, 10/15], right: 0.38. 0.51 in (7/15, 8/15], wrong: 0.51.
+    bins = m.reliability(np.array([0.95, 0.97, 0.62, 0.51]), np.array([True, False, True, False]))
+    assert bins["points"][[14, 9, 7]].tolist() == [2, 1, 1]
+    assert bins["points"].sum() == 4
+    assert bins["accuracy"][[14, 9, 7]].tolist() == [50, 100, 0]
+    np.testing.assert_allclose(bins["confidence"][[14, 9, 7]], [96, 62, 51])
+    expected = 100 * (2 * 0.46 + 0.38 + 0.51) / 4
+    assert m.calibration_error(bins) == pytest.approx(expected)
+
+
+def test_given_confidences_at_the_edges_then_the_lower_bin_has_them_and_none_is_lost() -> None:
+    edges = np.array([0.0, 1 / 15, 1 / 15 + 1e-9, 1.0])
+    points = m.reliability(edges, np.ones(4, dtype=bool))["points"]
+    assert (points[0], points[1], points[14], points.sum()) == (2, 1, 1, 4)
+
+
+def test_given_accuracies_equal_to_confidences_then_ece_is_zero() -> None:
+    confidence = np.array([0.75, 0.75, 0.75, 0.75, 1.0])
+    bins = m.reliability(confidence, np.array([True, True, True, False, True]))
+    assert m.calibration_error(bins) == pytest.approx(0)
+
+
+def test_given_two_points_then_nll_and_brier_are_those_by_hand() -> None:
+    probabilities, labels = np.array([[0.5, 0.25, 0.25], [0.2, 0.7, 0.1]]), ints(0, 2)
+    assert m.nll(probabilities, labels) == pytest.approx(-(np.log(0.5) + np.log(0.1)) / 2)
+    # (0.5² + 0.25² + 0.25²) = 0.375 and (0.2² + 0.7² + 0.9²) = 1.34.
+    assert m.brier(probabilities, labels) == pytest.approx((0.375 + 1.34) / 2)
+
+
+def test_given_a_probability_of_zero_for_the_truth_then_nll_is_finite() -> None:
+    assert m.nll(np.array([[1.0, 0.0]]), ints(1)) == pytest.approx(708.4, abs=0.1)
+
+
+def test_given_probabilities_that_are_not_finite_then_only_their_measures_are_undefined() -> None:
+    found = m.measures(np.full((2, 2), np.nan), ints(0, 1))
+    assert [found[key] for key in ("auc", "ece", "nll", "brier", "reliability")] == [None] * 5
+    assert (found["error"], found["recall"]) == (50, [100, 0])
+
+
+@pytest.mark.parametrize(("num_classes", "points"), [(2, 50), (3, 200), (10, 400), (100, 900)])
+def test_given_random_predictions_then_all_is_as_in_scikit_learn(
+    num_classes: int, points: int
+) -> None:
+    rng = np.random.default_rng(num_classes)
+    labels = np.concatenate([np.arange(num_classes), rng.integers(0, num_classes, points)])
+    probabilities = rng.dirichlet(np.ones(num_classes), len(labels))
+    probabilities[np.arange(len(labels)), labels] += rng.uniform(0, 0.5, len(labels))
+    probabilities /= probabilities.sum(axis=1, keepdims=True)
+    guess = probabilities.argmax(axis=1)
+    found = m.measures(probabilities, labels)
+    np.testing.assert_array_equal(found["confusion"], metrics.confusion_matrix(labels, guess))
+    scores = {"average": None, "labels": np.arange(num_classes), "zero_division": np.nan}
+    recall = 100 * np.asarray(metrics.recall_score(labels, guess, **scores))
+    precision = 100 * np.asarray(metrics.precision_score(labels, guess, **scores))
+    np.testing.assert_allclose(np.array(found["recall"], dtype=float), recall)
+    np.testing.assert_allclose(np.array(found["precision"], dtype=float), precision)
+    assert found["error"] == pytest.approx(100 * (1 - metrics.accuracy_score(labels, guess)))
+    balanced = 100 * metrics.balanced_accuracy_score(labels, guess)
+    assert found["balanced_accuracy"] == pytest.approx(balanced)
+    if num_classes == 2:
+        assert found["auc"] == pytest.approx(metrics.roc_auc_score(labels, probabilities[:, 1]))
+    else:
+        ovr = metrics.roc_auc_score(labels, probabilities, multi_class="ovr", average="macro")
+        assert found["auc"] == pytest.approx(ovr)
+    assert found["nll"] == pytest.approx(metrics.log_loss(labels, probabilities))
+    one_hot = np.eye(num_classes)[labels]
+    assert found["brier"] == pytest.approx(((probabilities - one_hot) ** 2).sum(axis=1).mean())

@@ -1,0 +1,93 @@
+"""Warnings about class shares and one-class models: when they come, when not, what they say."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from fedul_flwr.results.run_warnings import distance, is_far, one_class_warning, shares_warning
+
+LESIONS = ("akiec", "bcc", "bkl", "df", "mel", "nv", "vasc")
+MEDICAL = np.array([33, 51, 110, 12, 111, 670, 13])
+"""Points by class, of which one has 67 %."""
+UNIFORM = np.full(7, 1 / 7)
+
+
+def counts(*numbers: int) -> NDArray[np.int64]:
+    return np.array(numbers, dtype=np.int64)
+
+
+def test_given_shares_then_their_distance_is_that_by_hand() -> None:
+    # |0.5 - 0.25| + |0.3 - 0.25| + |0.2 - 0.5| = 0.6, half of it.
+    assert distance(counts(5, 3, 2), np.array([0.25, 0.25, 0.5])) == pytest.approx(0.3)
+
+
+@pytest.mark.parametrize("points", [20, 100, 1_000])
+def test_given_samples_of_the_prior_then_none_is_far_however_small(points: int) -> None:
+    rng = np.random.default_rng(points)
+    for prior in (UNIFORM, MEDICAL / MEDICAL.sum(), np.full(10, 0.1)):
+        found = [is_far(sample, prior) for sample in rng.multinomial(points, prior, 50)]
+        assert sum(found) <= 1  # one in a thousand is expected
+
+
+@pytest.mark.parametrize("points", [30, 50, 1_000])
+def test_given_a_class_of_two_thirds_and_a_uniform_prior_then_even_few_points_are_far(
+    points: int,
+) -> None:
+    rng = np.random.default_rng(0)
+    samples = rng.multinomial(points, MEDICAL / MEDICAL.sum(), 50)
+    assert sum(is_far(sample, UNIFORM) for sample in samples) >= 48
+
+
+def test_given_many_points_then_shares_that_differ_little_are_not_far() -> None:
+    assert not is_far(counts(5_900, 4_100), np.array([0.5, 0.5]))  # 9 %, and no chance
+    assert is_far(counts(6_100, 3_900), np.array([0.5, 0.5]))
+
+
+def test_given_data_far_from_the_prior_then_the_warning_names_them_and_the_largest_difference() -> (
+    None
+):
+    parts = {"validation points": counts(2, 2, 2, 2, 2, 2, 2), "test points": MEDICAL}
+    found = shares_warning(parts, UNIFORM, LESIONS, ["do this", "do that"])
+    assert found == (
+        "Class shares differ from the class priors that the model is trained for: the test points "
+        "by 53% (total variation distance). Most of all, class 'nv' has 67% of the test points and "
+        "a prior of 14%. The error over all points then depends mostly on the frequent classes: "
+        "do this and do that."
+    )
+    both = shares_warning(
+        {"validation points": MEDICAL, "test points": MEDICAL}, UNIFORM, LESIONS, []
+    )
+    assert both is not None
+    assert "the validation points by 53% and the test points by 53%" in both
+    assert both.endswith("the frequent classes.")
+
+
+def test_given_data_as_the_prior_or_no_data_then_there_is_no_warning() -> None:
+    parts = {"test points": MEDICAL, "validation points": counts(0, 0, 0, 0, 0, 0, 0)}
+    assert shares_warning(parts, MEDICAL / MEDICAL.sum(), LESIONS, []) is None
+
+
+def test_given_one_class_named_for_all_points_then_there_is_a_warning() -> None:
+    matrix = np.zeros((7, 7), dtype=np.int64)
+    matrix[:, 5] = MEDICAL
+    matrix[4, 4], matrix[4, 5] = 11, 100  # 11 of 330 others are right
+    found = one_class_warning(matrix, LESIONS, "The model of round 3", "test points")
+    assert found is not None
+    assert found.startswith(
+        "The model of round 3 names class 'nv' for 99% of the test points (67% are of it), and 3% "
+        "of the points of other classes rightly:"
+    )
+
+
+def test_given_a_frequent_class_and_a_model_that_knows_the_others_then_there_is_none() -> None:
+    assert one_class_warning(np.diag([97, 2, 1]), LESIONS, "", "") is None
+    half = np.array([[97, 0, 0], [1, 1, 0], [1, 0, 0]])
+    assert one_class_warning(half, LESIONS, "", "") is None  # one of three others is right
+    assert one_class_warning(np.array([[97, 0], [3, 0]]), LESIONS, "", "") is not None
+    assert one_class_warning(np.array([[94, 6], [50, 50]]), LESIONS, "", "") is None
+
+
+def test_given_points_of_one_class_alone_then_nobody_can_tell() -> None:
+    assert one_class_warning(np.array([[9, 0], [0, 0]]), LESIONS, "", "") is None

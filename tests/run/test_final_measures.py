@@ -1,0 +1,360 @@
+"""Measures of whole runs: of saved models, with and without temperature and estimated priors."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from flwr.app import Array, ArrayRecord, Message
+from numpy.typing import NDArray
+from scipy.special import softmax
+from sklearn import metrics as sk
+
+from fedul_flwr.config.run_config import RunConfig, resolve
+from fedul_flwr.data.safe_files import load_arrays_of
+from fedul_flwr.data.sources import load_source, source_directory
+from fedul_flwr.data.split import build_split
+from fedul_flwr.errors import UserError
+from fedul_flwr.federated.messages import ARRAYS
+from fedul_flwr.learning.local import dump_arrays, load_arrays
+from fedul_flwr.learning.temperature import fit_temperature
+from fedul_flwr.models import build_model
+from fedul_flwr.results.label_files import read_labels
+from fedul_flwr.results.predict import load_model
+from fedul_flwr.results.printed_summary import print_summary, summary_rows
+from fedul_flwr.run.evaluation import Errors, Evaluator
+from tests.support.runs import MeddlingGrid, is_train, last_model, metrics, summary, train
+
+Settings = Callable[..., RunConfig]
+QUICK: dict[str, Any] = {
+    **{"model": "mlp", "method": "supervised", "num_rounds": 2, "local_epochs": 1},
+    "precision": "float32",
+}
+LESIONS = ("akiec", "bcc", "bkl", "df", "mel", "nv", "vasc")
+SHARES = (0.03, 0.05, 0.11, 0.02, 0.11, 0.67, 0.01)
+
+
+def measures_of(directory: Path) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((directory / "measures.json").read_text())
+    return found
+
+
+def logits_of(directory: Path, file: str, inputs: NDArray[Any]) -> NDArray[np.float64]:
+    """Outputs of a saved model, up to a constant of each point."""
+    predictor = load_model(directory)
+    load_arrays(predictor.model, load_arrays_of(directory / file)[0])
+    return np.asarray(np.log(replace(predictor, temperature=1.0).predict_proba(inputs)))
+
+
+def lesions(folder: Path) -> str:
+    """Seven classes of six pixels, of which one has 67 % of the points."""
+    rng = np.random.default_rng(0)
+    centres = rng.integers(60, 196, (7, 6))
+    folder.mkdir()
+    for split, count in (("train", 900), ("test", 400)):
+        labels = np.repeat(np.arange(7), np.round(count * np.array(SHARES)).astype(int))
+        pixels = centres[labels] + 40 * rng.standard_normal((len(labels), 6))
+        images = pixels.round().clip(0, 255).astype(np.uint8).reshape(-1, 2, 3, 1)
+        np.savez(folder / f"{split}.npz", images=images, labels=labels)
+    return str(folder)
+
+
+def agrees_with_scikit_learn(
+    found: dict[str, Any], probabilities: NDArray[np.float64], labels: NDArray[np.int64]
+) -> None:
+    guess = probabilities.argmax(axis=1)
+    every = np.arange(probabilities.shape[1])
+    scores = {"average": None, "labels": every, "zero_division": np.nan}
+    assert found["points"] == len(labels)
+    assert found["error"] == pytest.approx(100 * (guess != labels).mean())
+    recall = 100 * np.asarray(sk.recall_score(labels, guess, **scores))
+    precision = 100 * np.asarray(sk.precision_score(labels, guess, **scores))
+    np.testing.assert_allclose(np.array(found["recall"], dtype=float), recall)
+    np.testing.assert_allclose(np.array(found["precision"], dtype=float), precision)
+    balanced = sk.balanced_accuracy_score(labels, guess)
+    assert found["balanced_accuracy"] == pytest.approx(100 * balanced)
+    area = sk.roc_auc_score(labels, probabilities, multi_class="ovr")
+    assert found["auc"] == pytest.approx(area, abs=1e-6)
+    assert found["nll"] == pytest.approx(sk.log_loss(labels, probabilities, labels=every), rel=1e-4)
+    confidence, right, gaps = probabilities.max(axis=1), guess == labels, 0.0
+    for low in np.arange(15) / 15:
+        inside = (confidence > low) & (confidence <= low + 1 / 15)
+        gaps += abs(right[inside].sum() - confidence[inside].sum())
+    assert found["ece"] == pytest.approx(100 * gaps / len(labels), rel=1e-3)
+
+
+def test_given_a_run_then_its_summary_has_what_scikit_learn_says_of_the_saved_models(
+    settings: Settings,
+) -> None:
+    directory = train(settings(**QUICK, calibration="temperature"), 2)
+    found, test = summary(directory), load_source("digits").test
+    inputs, labels = np.asarray(test.inputs), np.asarray(test.labels)
+    best, last = (logits_of(directory, f"{name}.safetensors", inputs) for name in ("model", "last"))
+    temperature = found["temperature"]
+    assert temperature != pytest.approx(1, abs=0.01)
+    every = found["measures"]
+    assert set(every) == {"best", "unscaled", "last"}
+    agrees_with_scikit_learn(every["unscaled"], softmax(best, axis=1), labels)
+    agrees_with_scikit_learn(every["best"], softmax(best / temperature, axis=1), labels)
+    agrees_with_scikit_learn(every["last"], softmax(last, axis=1), labels)
+    for key in ("balanced_accuracy", "auc", "ece", "nll", "brier"):
+        assert found[key] == every["best"][key]
+    assert every["best"]["error"] == found["test_error"] == every["unscaled"]["error"]
+    assert every["last"]["error"] == found["final_test_error"]
+    # What is predicted with the model is what was measured.
+    predictor = load_model(directory)
+    assert predictor.temperature == temperature
+    agrees_with_scikit_learn(every["best"], predictor.predict_proba(inputs), labels)
+    matrix = measures_of(directory)["best"]["confusion"]
+    np.testing.assert_array_equal(matrix, sk.confusion_matrix(labels, best.argmax(axis=1)))
+    row = summary_rows(directory)["measures"]
+    assert row == (
+        f"balanced accuracy {found['balanced_accuracy']:.2f} %, AUC {found['auc']:.3f}, ECE "
+        f"{found['ece']:.2f} % ({every['unscaled']['ece']:.2f} % before temperature "
+        f"{temperature:.2f})"
+    )
+
+
+def test_given_calibration_then_the_temperature_is_that_of_the_validation_points_alone(
+    settings: Settings,
+) -> None:
+    config = settings(**QUICK, calibration="temperature")
+    directory = train(config, 2)
+    source = load_source("digits")
+    rows = build_split(source_directory("digits"), 2, config).validation
+    logits = logits_of(directory, "model.safetensors", np.asarray(source.train.inputs)[rows])
+    expected = fit_temperature(logits, np.asarray(source.train.labels)[rows])
+    assert summary(directory)["temperature"] == pytest.approx(expected, rel=1e-3)
+    assert (
+        load_arrays_of(directory / "model.safetensors")[1]["temperature"]
+        == (summary(directory)["temperature"])
+    )
+    # Weights are those of a run without it.
+    plain = train(settings(**QUICK), 2)
+    assert load_model(plain).temperature == 1
+    for name, array in last_model(plain).items():
+        np.testing.assert_array_equal(array, last_model(directory)[name])
+    assert "unscaled" not in summary(plain)["measures"]
+
+
+def test_given_a_model_that_is_too_sure_then_its_temperature_lowers_ece(
+    settings: Settings, tmp_path: Path
+) -> None:
+    """200 points with a quarter of wrong labels, learned by heart, and tested on such points."""
+    rng = np.random.default_rng(0)
+    source = load_source("digits")
+    (tmp_path / "noisy").mkdir()
+    for split, data, count in (("train", source.train, 400), ("test", source.test, 300)):
+        labels = np.array(data.labels)[:count]
+        wrong = rng.random(count) < 0.25
+        labels[wrong] = (labels[wrong] + 1) % 10
+        images = np.asarray(data.inputs)[:count]
+        np.savez(tmp_path / "noisy" / f"{split}.npz", images=images, labels=labels)
+    config = settings(
+        **{**QUICK, "num_rounds": 4, "local_epochs": 20, "selection": "last"},
+        dataset=str(tmp_path / "noisy"),
+        calibration="temperature",
+    )
+    found = summary(train(config, 2))
+    assert found["temperature"] > 1.5
+    assert found["ece"] < 0.6 * found["measures"]["unscaled"]["ece"]
+
+
+def test_given_no_measuring_of_test_errors_then_there_are_no_measures(settings: Settings) -> None:
+    config = settings(**QUICK, measure_test_error=False, calibration="temperature")
+    directory = train(config, 2)
+    found = summary(directory)
+    assert not (directory / "measures.json").exists()
+    assert {"measures", "balanced_accuracy", "auc", "ece"}.isdisjoint(found)
+    assert [line["test_balanced_error"] for line in metrics(directory)] == [None, None]
+    assert found["validation_balanced_error"] > 0
+    assert found["temperature"] > 0  # of validation points
+    assert "measures" not in summary_rows(directory)
+
+
+def test_given_models_of_clients_then_their_mean_balanced_accuracy_is_the_only_measure(
+    settings: Settings,
+) -> None:
+    directory = train(settings(**QUICK, evaluate="local"), 2)
+    found = summary(directory)
+    best = metrics(directory)[found["best_round"] - 1]
+    assert found["balanced_accuracy"] == pytest.approx(100 - best["test_balanced_error"])
+    assert {"measures", "auc", "ece"}.isdisjoint(found)
+    assert summary_rows(directory)["measures"].startswith("balanced accuracy ")
+
+
+def test_given_estimated_priors_then_measures_are_there_with_and_without_them(
+    settings: Settings, tmp_path: Path
+) -> None:
+    place = lesions(tmp_path / "lesions")
+    options = {**QUICK, "method": "fedul", "num_rounds": 3, "fedul.num_sets": 12}
+    config = settings(**options, dataset=place, test_prior="em")
+    directory = train(config, 2)
+    found, test = summary(directory), load_source(place).test
+    inputs, labels = np.asarray(test.inputs), np.asarray(test.labels)
+    predictor = load_model(directory)
+    every = found["measures"]
+    agrees_with_scikit_learn(every["best"], predictor.predict_proba(inputs), labels)
+    again = predictor.predict_proba(inputs, priors=found["test_prior_estimate"])
+    agrees_with_scikit_learn(every["reweighed"], again, labels)
+    assert every["reweighed"]["error"] == found["test_error_reweighed"]
+    assert every["reweighed"]["nll"] < every["best"]["nll"]  # which assumes uniform priors
+    row = summary_rows(directory)["re-weighed"]
+    assert f"; balanced accuracy {every['reweighed']['balanced_accuracy']:.2f} %, AUC " in row
+
+
+def test_given_a_class_without_test_points_then_its_recall_is_undefined_and_it_is_said(
+    settings: Settings, tmp_path: Path
+) -> None:
+    source = load_source("digits")
+    (tmp_path / "part").mkdir()
+    for split, data in (("train", source.train), ("test", source.test)):
+        kept = np.asarray(data.labels) != 4 if split == "test" else slice(None)
+        images, labels = np.asarray(data.inputs)[kept], np.asarray(data.labels)[kept]
+        np.savez(tmp_path / "part" / f"{split}.npz", images=images, labels=labels)
+    found = train(settings(**QUICK, dataset=str(tmp_path / "part")), 2)
+    best = summary(found)["measures"]["best"]
+    assert best["recall"][4] is None
+    known = [recall for recall in best["recall"] if recall is not None]
+    assert best["balanced_accuracy"] == pytest.approx(np.mean(known))
+    assert summary_rows(found)["measures"].endswith("; without 1 class that has no test points")
+
+
+# Selection by balanced error
+
+
+def test_given_balanced_selection_then_the_round_of_least_balanced_error_is_kept_also_by_resuming(
+    settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = lesions(tmp_path / "lesions")
+    options = {**QUICK, "num_rounds": 4, "dataset": place, "selection": "balanced"}
+    errors = iter([(10.0, 60.0), (20.0, 30.0), (5.0, 50.0), (30.0, 31.0)] * 2)
+
+    def planned(evaluator: Evaluator, models: Any) -> Errors:
+        overall, balanced = next(errors)
+        return Errors(validation=overall, validation_balanced=balanced)
+
+    monkeypatch.setattr(Evaluator, "errors", planned)
+    whole = train(settings(**options), 2)
+    found = summary(whole)
+    assert (found["best_round"], found["validation_balanced_error"]) == (2, 30.0)
+    assert load_arrays_of(whole / "model.safetensors")[1]["round"] == 2
+    config = settings(**options)
+
+    def cut_off(call: int, replies: list[Message]) -> list[Message]:
+        if call == 5:  # describe, setup, three rounds
+            raise UserError("cut off")
+        return replies
+
+    with pytest.raises(UserError, match="cut off"):
+        train(config, 2, wrap_grid=lambda grid: MeddlingGrid(grid, cut_off))
+    assert 0 < len(metrics(Path(config.output))) < 4
+    resumed = train(resolve({"resume": config.output}, Path.cwd()), 2)
+    assert summary(resumed)["best_round"] == 2
+    assert metrics(resumed) == metrics(whole)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"selection": "balanced", "validation_fraction": 0.0}, "'balanced' needs labeled data"),
+        ({"calibration": "temperature", "validation_fraction": 0.0}, "'temperature' needs labeled"),
+        ({"calibration": "temperature", "evaluate": "local"}, "is for the combined model"),
+        ({"selection": "balanced", "fraction_evaluate": 0.5}, "fraction-evaluate = 0.5 has no"),
+        (
+            {
+                **{"calibration": "temperature", "dataset": "none"},
+                **{"class_names": "a,b", "input_shape": "8x8x1"},
+            },
+            "calibration = 'temperature' needs labeled data at the server, and dataset = 'none'",
+        ),
+        (
+            {"calibration": "temperature", "method": "xclp-predict"},
+            "calibration = 'temperature' has no effect with method 'xclp-predict'",
+        ),
+    ],
+)
+def test_given_no_labels_or_no_model_for_it_then_a_setting_is_refused(
+    settings: Settings, options: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(UserError, match=message):
+        train(settings(**{**QUICK, **options}), 2)
+
+
+# Warnings
+
+
+def test_given_lesions_and_a_uniform_prior_then_shares_are_warned_of_once_and_in_the_summary(
+    settings: Settings, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    place = lesions(tmp_path / "lesions")
+    options = {**QUICK, "method": "fedul", "fedul.num_sets": 12, "dataset": place}
+    for prior, selection in (("uniform", "validation"), ("em", "balanced")):
+        caplog.clear()
+        directory = train(settings(**options, test_prior=prior, selection=selection), 2)
+        (warning,) = summary(directory)["warnings"][:1]
+        assert "the validation points by 5" in warning
+        assert "and the test points by 5" in warning
+        assert "class '5' has 67% of the" in warning
+        assert ("set test-prior if" in warning) == (prior == "uniform")
+        assert ('selection = "balanced"' in warning) == (selection == "validation")
+        assert [r.getMessage() for r in caplog.records].count(warning) == 1
+    given = ",".join(map(str, SHARES))
+    found = summary(train(settings(**options, test_prior=given), 2))["warnings"]
+    assert not any("Class shares differ" in warning for warning in found)
+
+
+def test_given_a_uniform_data_set_then_there_is_no_warning(settings: Settings) -> None:
+    assert summary(train(settings(**{**QUICK, "method": "fedul"}), 2))["warnings"] == []
+
+
+def test_given_a_model_that_names_one_class_then_the_end_of_the_run_says_so(
+    settings: Settings, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    place = lesions(tmp_path / "lesions")
+    model = dump_arrays(build_model("mlp", (2, 3, 1), 7))
+    arrays = {name: np.zeros_like(array) for name, array in model.items()}
+    arrays[next(name for name, array in arrays.items() if array.shape == (7,))][5] = 1
+
+    def always_nv(_: int, replies: list[Message]) -> list[Message]:
+        for reply in replies if is_train(replies) else ():
+            reply.content[ARRAYS] = ArrayRecord({n: Array(a) for n, a in arrays.items()})
+        return replies
+
+    directory = train(
+        settings(**{**QUICK, "num_rounds": 1}, dataset=place),
+        2,
+        wrap_grid=lambda grid: MeddlingGrid(grid, always_nv),
+    )
+    (warning,) = summary(directory)["warnings"]
+    assert warning.startswith("The model of round 1 names class '5' for 100% of the test points")
+    assert summary(directory)["test_error"] == pytest.approx(33, abs=1)
+    assert summary(directory)["balanced_accuracy"] == pytest.approx(100 / 7)
+    capsys.readouterr()
+    print_summary(directory)
+    assert f"Warning: {warning}" in capsys.readouterr().out
+
+
+# Labels of clients' points
+
+
+def test_given_labels_of_clients_then_recalls_are_those_of_scikit_learn(settings: Settings) -> None:
+    directory = train(settings(method="xclp-predict", **{"labels.total": 200}), 3)
+    found = json.loads((directory / "labels.json").read_text())["sources"]["xclp"]
+    true = np.asarray(load_source("digits").train.labels)
+    guess, truth = [], []
+    for file in sorted(directory.glob("clients/*/labels.csv")):
+        names, labels = read_labels(file)
+        guess += labels.labels.tolist()
+        truth += true[np.array(names, dtype=int)].tolist()
+    recall = sk.recall_score(truth, guess, average=None, labels=np.arange(10))
+    np.testing.assert_allclose(found["recall"], 100 * recall)
+    every = [*range(10), -1] if -1 in guess else list(range(10))
+    expected = sk.confusion_matrix(truth, guess, labels=every)[:10]
+    np.testing.assert_array_equal(found["confusion"], expected)
+    assert summary(directory)["warnings"] == []
