@@ -49,9 +49,9 @@ class Dirichlet:
     def from_intervals(cls, low: Floats, high: Floats) -> Self:
         """Normalized midpoints, as uncertain as a uniform distribution over each interval.
 
-        The variance of a row's Dirichlet distribution, Σ_k t_k(1 − t_k) / (s + 1), equals that of
-        the uniform distributions, Σ_k (high_k − low_k)² / 12. This gives the concentration s, at
-        least :data:`JEFFREYS` per class: nothing known is Jeffreys' prior.
+        A row is worth as many labels as :func:`effective_labels` says of the variances of the
+        uniform distributions, (high_k − low_k)² / 12, at least :data:`JEFFREYS` per class: nothing
+        known is Jeffreys' prior.
 
         Parameters
         ----------
@@ -59,27 +59,34 @@ class Dirichlet:
         """
         middle = (low + high) / 2
         means = middle / middle.sum(axis=1, keepdims=True)
-        worth = _matched(means, ((high - low) ** 2).sum(axis=1) / 12)
+        worth = effective_labels(means, (high - low) ** 2 / 12)
         return cls(means, np.maximum(worth, JEFFREYS * means.shape[1]))
 
     @classmethod
-    def from_noise(cls, priors: Floats, variance: float) -> Self:
-        """Noisy class priors, each counted as the labels that are as uncertain as the noise.
+    def from_noise(cls, priors: Floats, worth: float) -> Self:
+        """Noisy class priors, each counted as so many labels (:func:`effective_labels`).
 
-        Parameters
-        ----------
-        priors : ``(M, K)``, with noise; a zero is a class whose noisy prior was cut off, so
-            Jeffreys' prior is added as in :meth:`from_counts`.
-        variance : mean over rows of the expected squared error, Σ_k E(noisy_k − true_k)².
+        A zero is a class that the noise cut off, so Jeffreys' prior is added as in
+        :meth:`from_counts`. If ``worth`` is infinite there is no noise.
         """
-        worth = _matched(priors, np.full(len(priors), variance)).mean()
         return cls.exact(priors) if np.isinf(worth) else cls.from_counts(worth * priors)
 
 
-def _matched(means: Floats, variance: Floats) -> Floats:
-    """Concentrations ``(M,)`` whose Dirichlet distributions have the given summed variances, or 0
-    where none varies as much."""
-    spread = (means * (1 - means)).sum(axis=1)
+def effective_labels(means: Floats, variances: Floats) -> Floats:
+    """How many labels of each set its class priors are worth, 0 or more, ``(M,)``.
+
+    The effective sample size of Pearson's chi-square statistic: the expected value of
+    Σ_k (estimate_k − t_k)² / t_k is (K − 1) / (s + 1) for a Dirichlet distribution with mean t and
+    concentration s. Solved for s, with the K classes that can occur, t_k > 0.
+
+    Parameters
+    ----------
+    means : ``(M, K)``, t, rows sum to 1.
+    variances : ``(M, K)``, expected (estimate_k − t_k)²; all zero in a row gives infinity.
+    """
+    possible = means > 0
+    ratios = np.where(possible, variances / np.where(possible, means, 1), 0).sum(axis=1)
+    freedom = possible.sum(axis=1) - 1
     with np.errstate(divide="ignore", invalid="ignore"):
-        found = np.where(variance > 0, spread / variance - 1, np.inf)
+        found = np.where(ratios > 0, freedom / ratios - 1, np.inf)
     return np.asarray(np.maximum(found, 0), dtype=np.float64)

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedul_flwr.config.fedul import UnlabeledSetSettings
-from fedul_flwr.data.prior_uncertainty import Dirichlet
+from fedul_flwr.data.prior_uncertainty import Dirichlet, effective_labels
 from fedul_flwr.data.seeds import stream
 from fedul_flwr.data.types import Floats, Ints
 
@@ -105,11 +105,11 @@ def _tell(
         return realised, Dirichlet.exact(realised)
     epsilon, form = settings.prior_noise, settings.prior_noise_form
     told = add_prior_noise(realised, epsilon, form, stream(seed, "noise", client))
-    # The owner knows how strong the noise is, not what it did: the mean over other draws.
+    # The owner knows how strong the noise is, not what it did: other draws of it.
     rng = stream(seed, "strength of noise", client)
     draws = [add_prior_noise(realised, epsilon, form, rng) for _ in range(NOISE_DRAWS)]
-    variance = np.mean([((draw - realised) ** 2).sum(axis=1).mean() for draw in draws])
-    return told, Dirichlet.from_noise(told, float(variance))
+    worth = effective_labels(realised, np.mean([(draw - realised) ** 2 for draw in draws], axis=0))
+    return told, Dirichlet.from_noise(told, float(np.median(worth)))
 
 
 def _number_of_sets(

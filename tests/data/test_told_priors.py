@@ -91,12 +91,12 @@ def test_counts_give_the_posterior_mean_under_jeffreys_prior(tmp_path: Path) -> 
 
 def test_intervals_give_normalised_midpoints_and_the_rest_of_the_file_stays(tmp_path: Path) -> None:
     told = read(tmp_path, "a,0.2-0.4,0.1 - 0.3,0.5-.7\nb,0.5,0.3,0.2\n")
-    # Midpoints 0.3, 0.2, 0.6 sum to 1.1. Variance 3 · 0.2² / 12 = 0.01; Σ t(1 − t) =
-    # 1 − (0.09 + 0.04 + 0.36) / 1.21 = 0.595041; s = 59.5041 − 1.
+    # Midpoints 0.3, 0.2, 0.6 sum to 1.1. Variances 0.2² / 12 = 1/300 each; Σ 1/t =
+    # 1.1 · (1/0.3 + 1/0.2 + 1/0.6) = 11; 2 / (11/300) − 1 = 53.545455.
     np.testing.assert_allclose(told.posterior.means[0], np.array([0.3, 0.2, 0.6]) / 1.1)
-    assert told.posterior.concentrations[0] == pytest.approx(58.504132, rel=1e-6)
+    assert told.posterior.concentrations[0] == pytest.approx(53.545455, rel=1e-6)
     assert told.posterior.concentrations[1] == np.inf
-    assert told.notes == ("the intervals of set 'a' are worth 58.5 labels",)
+    assert told.notes == ("the intervals of set 'a' are worth 53.5 labels",)
 
 
 def test_columns_may_be_in_any_order(tmp_path: Path) -> None:
