@@ -128,7 +128,8 @@ class FedULClient(MethodClient[UnlabeledSetData]):
         """
         options, number = self.settings[FedULSettings], round.number
         checks = options.check_priors and number == self.settings.num_rounds
-        if number == 1 or not (options.learn_priors or checks):
+        learns = options.learn_priors and number > options.learn_priors_after
+        if number == 1 or not (learns or checks):
             return
         from fedul_flwr.learning.local import predict_logits
         from fedul_flwr.learning.set_priors import (
@@ -142,7 +143,7 @@ class FedULClient(MethodClient[UnlabeledSetData]):
         logits = predict_logits(self.model, sets.inputs, sets.points[kept], round.plan)
         posterior = logits.double().softmax(dim=1).numpy()
         likelihoods = set_likelihoods(posterior, self._prior(round.config))
-        if options.learn_priors:
+        if learns:
             learned = learn_priors(likelihoods, sets.sets[kept], self._learned(number - 1), told)
             self.state.save(LEARNED, number, {"priors": learned})
         if checks:

@@ -95,6 +95,9 @@ class FedULSettings(AdmissionSettings):
     learn_priors: bool = False
     """Clients learn Pi from the model within the uncertainty of what they were told (intervals or
     counts; in a simulation `prior-counts` or `prior-noise`). Exact rows stay as they are told."""
+    learn_priors_after: Annotated[int, Field(ge=1, le=1_000_000)] = 5
+    """First rounds, in which `learn-priors` keeps Pi as told: a model that has learned little
+    teaches Pi its errors."""
     check_priors: bool = True
     """In the last round every client checks whether the model's predictions fit the class priors
     that it was told, and names sets that do not fit in its own log. Nothing of it is sent."""
@@ -106,6 +109,9 @@ class FedULSettings(AdmissionSettings):
     def _check_own(self) -> Self:
         if self.learn_priors and self.surrogate_loss == "release":
             raise ValueError("fedul.learn-priors = true needs fedul.surrogate-loss = 'nll'")
+        default = type(self).model_fields["learn_priors_after"].default
+        if self.learn_priors_after != default and not self.learn_priors:
+            raise ValueError("fedul.learn-priors-after needs fedul.learn-priors = true")
         if self.fewer_sets and self.strict_rank:
             raise ValueError(
                 "fedul.fewer-sets and fedul.strict-rank exclude each other: "

@@ -167,6 +167,7 @@ def test_every_shared_setting_is_refused_for_something() -> None:
         ("fedul.heldout-fraction", 1, "must be less than 1.0", {}),
         ("fedul.prior-counts", -1, "must be at least 0", {}),
         ("fedul.learn-priors", 1, "must be true or false", {}),
+        ("fedul.learn-priors-after", 0, "must be at least 1", {"fedul.learn-priors": True}),
         ("fedul.check-priors", "no", "must be true or false", {}),
         ("fedul.fewer-sets", 0, "must be true or false", {}),
         ("fedprox.proximal-mu", -1, "must be at least 0.0", {"base": "fedprox"}),
@@ -226,6 +227,9 @@ def test_rules_over_several_settings_name_them() -> None:
         "fedul.learn-priors = true needs fedul.surrogate-loss = 'nll'": {
             "fedul.learn-priors": True,
             "fedul.surrogate-loss": "release",
+        },
+        "fedul.learn-priors-after needs fedul.learn-priors = true": {
+            "fedul.learn-priors-after": 6,
         },
         "fedul.fewer-sets and fedul.strict-rank exclude each other": {
             "fedul.fewer-sets": True,

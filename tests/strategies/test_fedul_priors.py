@@ -21,6 +21,7 @@ from tests.support.runs import last_model, metrics, own_data_app, summary, train
 
 Settings = Callable[..., RunConfig]
 QUICK = {"model": "mlp", "num_rounds": 2, "local_epochs": 1}
+EARLY = {"fedul.learn-priors": True, "fedul.learn-priors-after": 1}
 LEARNING = {**QUICK, "num_rounds": 8, "local_epochs": 2}
 
 
@@ -31,9 +32,27 @@ def kept_priors(directory: Path, client: int) -> np.ndarray:
 
 def test_learning_exact_priors_is_plain_fedul_bit_for_bit(settings: Settings) -> None:
     plain = train(settings(**QUICK), 2)
-    learned = train(settings(**QUICK, **{"fedul.learn-priors": True}), 2)
+    learned = train(settings(**QUICK, **EARLY), 2)
     for name, array in last_model(plain).items():
         assert array.tobytes() == last_model(learned)[name].tobytes()
+
+
+def test_until_they_learn_clients_train_with_the_means_of_what_they_were_told(
+    settings: Settings,
+) -> None:
+    counts = {**QUICK, "num_rounds": 3, "fedul.prior-counts": 5}
+    plain = train(settings(**counts), 2)
+    for after, same in ((3, True), (2, False)):
+        learned = train(
+            settings(**counts, **{"fedul.learn-priors": True, "fedul.learn-priors-after": after}), 2
+        )
+        kept = list((learned / "clients" / "0").glob("learned-priors-*"))
+        assert bool(kept) != same
+        equal = [
+            array.tobytes() == last_model(learned)[name].tobytes()
+            for name, array in last_model(plain).items()
+        ]
+        assert all(equal) == same
 
 
 def test_clients_learn_noisy_priors_and_keep_them(settings: Settings) -> None:
@@ -60,7 +79,7 @@ def test_learned_priors_give_a_better_model_than_noisy_ones(settings: Settings) 
 
 
 def test_a_run_that_resumes_goes_on_with_the_learned_priors(settings: Settings) -> None:
-    chosen = {**QUICK, "fedul.prior-counts": 5, "fedul.learn-priors": True}
+    chosen = {**QUICK, "fedul.prior-counts": 5, **EARLY}
     through = train(settings(**{**chosen, "num_rounds": 4}), 2)
     begun = train(settings(**{**chosen, "num_rounds": 2}), 2)
     resumed = train(resolve({"resume": str(begun), "num-rounds": 4}, begun), 2)
@@ -82,7 +101,7 @@ def test_nothing_of_the_learned_or_checked_priors_is_sent(
         }
 
     quiet = sent(**{"fedul.check-priors": False})
-    assert sent(**{"fedul.learn-priors": True, "fedul.prior-counts": 9}) == quiet
+    assert sent(**EARLY, **{"fedul.prior-counts": 9}) == quiet
 
 
 def test_held_out_loss_uses_the_learned_priors(settings: Settings) -> None:
