@@ -20,6 +20,8 @@ PRIORS_FILE = "priors.csv"
 COUNTS_FILE = "counts.csv"
 LARGEST_TOLERANCE = 0.05
 """No sum of class priors may be further from 1 than this, however coarsely they are rounded."""
+_FLOATING = 1e-9
+"""Errors of floating point in a sum are below this."""
 _INTERVAL = re.compile(r"(\d*\.?\d+)\s*[-–]\s*(\d*\.?\d+)")
 
 
@@ -118,7 +120,7 @@ def _from_shares(file: Path, names: list[str], cells: list[list[str]]) -> ToldPr
         shares, tolerance = np.array([low for low, _ in ends]), sum_tolerance(row)
         off = abs(shares.sum() - 1)
         # Sums that differ by floating point alone keep the numbers as they are.
-        if 1e-9 < off <= tolerance and (shares >= 0).all():
+        if _FLOATING < off <= tolerance + _FLOATING and (shares >= 0).all():
             rounded.append((off, tolerance))
             shares = shares / shares.sum()
         rows.append(Dirichlet.exact(shares[None]))

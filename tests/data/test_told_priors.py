@@ -62,6 +62,13 @@ def test_rows_that_sum_to_1_up_to_floating_point_keep_every_bit(tmp_path: Path) 
     assert told.notes == ()
 
 
+def test_a_row_off_by_exactly_its_tolerance_is_taken_as_rounded(tmp_path: Path) -> None:
+    (tmp_path / "priors.csv").write_text("set,ill,well\na,0.667,0.334\n")
+    assert abs(0.667 + 0.334 - 1) > sum_tolerance(["0.667", "0.334"])  # by floating point alone
+    told = read_told_priors(tmp_path, ["ill", "well"])
+    np.testing.assert_allclose(told.posterior.means[0], [0.667 / 1.001, 0.334 / 1.001])
+
+
 @pytest.mark.parametrize("row", ["0.33,0.33,0.35", "0.333,0.333,0.332"])
 def test_rows_at_the_edge_of_the_tolerance_are_taken_as_rounded(tmp_path: Path, row: str) -> None:
     # 1.01 and 0.998; off by 0.01 of 0.015, and by 0.002 of 0.0015.
