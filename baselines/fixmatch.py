@@ -32,6 +32,6 @@ class FixMatchClient(MethodClient[PartlyLabeledData]):
             consistency=fixmatch_loss,
             unsupervised_weight=weights.unsupervised_weight,
             threshold=self.settings[FixMatchSettings].threshold,
-            strong_view=strong_view(weights),
+            strong_view=strong_view(self.settings),
         )
         return streamed_task(self.data, round, objective)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import cached_property
 
 import numpy as np
@@ -46,7 +47,9 @@ class LabeledData(ClientData):
 
     def register(self) -> dict[str, Value]:
         """Number of training points."""
-        return {"num-points": len(self.examples.points)}
+        found = self.examples
+        moments = self.column_moments(found.inputs, found.points)
+        return {"num-points": len(found.points), **moments}
 
     def describe(self) -> Iterator[str]:
         """Number of points by class."""
@@ -58,7 +61,8 @@ class LabeledData(ClientData):
     def _all_points(self) -> LabeledPoints:
         folder = self.folder
         if folder is None:
-            return open_labeled_points(self.setup, self.node.partition_id)
+            found = open_labeled_points(self.setup, self.node.partition_id)
+            return replace(found, inputs=self.standardized(found.inputs, found.points))
         if self.settings[SupervisedSettings].steps == "sets":
             raise UserError(
                 "Setting supervised.steps = 'sets' is for simulations: an owner of labeled points "
@@ -72,7 +76,8 @@ class LabeledData(ClientData):
                 f"{self.settings.method!r} learns from the labels of all points.",
                 "labels",
             )
-        return LabeledPoints(own.inputs, own.points, own.labels)
+        inputs = self.standardized(own.inputs, own.points)
+        return LabeledPoints(inputs, own.points, own.labels)
 
 
 class SupervisedClient(MethodClient[LabeledData]):

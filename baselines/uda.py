@@ -38,6 +38,6 @@ class UDAClient(MethodClient[PartlyLabeledData]):
             consistency=partial(uda_loss, temperature=options.temperature),
             unsupervised_weight=weights.unsupervised_weight,
             threshold=options.threshold,
-            strong_view=strong_view(weights),
+            strong_view=strong_view(self.settings),
         )
         return streamed_task(self.data, round, objective)

@@ -186,7 +186,7 @@ class FedMatchClient(MethodClient[PartlyLabeledData]):
             self._helpers(parts, round),
             options.consistency_weight,
             options.threshold,
-            strong_view(views),
+            strong_view(self.settings),
             options.ties,
         )
         result = train_disjoint(

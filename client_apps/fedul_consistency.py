@@ -14,6 +14,7 @@ from fedul_flwr.federated.messages import METRICS
 from fedul_flwr.learning.consistency import ConsistencyObjective
 from fedul_flwr.learning.schedules import ramp_up
 from fedul_flwr.learning.task import LocalTask, Round
+from fedul_flwr.learning.views import fixed_strong_view
 
 
 def _has_weight(settings: RunConfig) -> bool:
@@ -52,6 +53,7 @@ class FedULConsistencyClient(FedULClient):
             form=options.form,
             temperature=options.temperature,
             log_weights=surrogate.transition.log_weights if by_set else None,
+            strong_view=fixed_strong_view(self.settings),
         )
 
         def metrics() -> Mapping[str, float]:

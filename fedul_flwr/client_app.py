@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from functools import lru_cache
 from typing import Any, cast
 
 from flwr.app import ArrayRecord, Context, Message
@@ -12,8 +11,8 @@ from flwr.clientapp.typing import ClientAppCallable
 from fedul_flwr.config.node_config import NodeConfig
 from fedul_flwr.config.privacy import DPSettings
 from fedul_flwr.config.references import load_reference
-from fedul_flwr.config.run_config import RunConfig, parse_flat
-from fedul_flwr.federated.client import MethodClient, state_directory
+from fedul_flwr.config.run_config import RunConfig
+from fedul_flwr.federated.client import MethodClient, settings_from, state_directory
 from fedul_flwr.federated.client_state import ClientState
 from fedul_flwr.federated.dispatch import make_client_app
 from fedul_flwr.federated.messages import ARRAYS, SETTINGS, SETUP
@@ -54,14 +53,9 @@ def _told(context: Context) -> tuple[dict[str, Any], RunConfig]:
     """The setup from phase ``setup``, and the run's settings."""
     told = ClientState(context.state).values(SETUP)
     # Prefer the settings that the server sent: they have absolute paths and those of `resume`.
-    return told, _parse(
+    return told, settings_from(
         str(told.get(SETTINGS) or json.dumps(dict(context.run_config), sort_keys=True))
     )
-
-
-@lru_cache(maxsize=4)
-def _parse(text: str) -> RunConfig:
-    return parse_flat(json.loads(text))
 
 
 app = make_client_app(build_client, clip)

@@ -74,6 +74,11 @@ class Method:
     trains: bool = True
     disclosures: str = "fedul_flwr.federated.disclosure:TRAINING"
 
+    @property
+    def asks_clients(self) -> bool:
+        """Whether its clients take part; those of ``server-only`` say who they are and no more."""
+        return self.client != "fedul_flwr.federated.client:MethodClient"
+
     def __post_init__(self) -> None:
         for kind in self.settings:
             if not kind.table:

@@ -80,6 +80,11 @@ class FedMatch(LabelPlaceStrategy):
                 f"Setting base = {settings.base!r}: method 'fedmatch' combines sigma and psi "
                 f"apart, which goes with all bases but {', '.join(UNFIT_BASES)}."
             )
+        if settings.frozen_rounds:
+            raise UserError(
+                f"Setting frozen-rounds = {settings.frozen_rounds}: method 'fedmatch' trains sigma "
+                "and psi of all layers; leave it out, or choose features."
+            )
         options = settings[FedMatchSettings]
         l2 = options.l2_weight if options.decomposition else 0.0
         # Gradient descent on λ_L2·‖σ − ψ‖² converges for smaller steps only (Polyak 1964).

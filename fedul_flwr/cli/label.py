@@ -84,6 +84,7 @@ def with_model(overrides: Mapping[str, Any], directory: Path) -> dict[str, Any]:
     UserError
         If it is not a run with a model, or ``overrides`` contradict its settings.
     """
+    from fedul_flwr.config.model import ModelOptions
     from fedul_flwr.config.own_modules import name_again, refuse_strange_modules
     from fedul_flwr.methods import find_method
     from fedul_flwr.results.records import read_config, saved_model
@@ -99,9 +100,15 @@ def with_model(overrides: Mapping[str, Any], directory: Path) -> dict[str, Any]:
         implied[_FEATURES] = "model"
     # Without a data set at the server, settings define the images' shape and classes.
     without_data = overrides.get("dataset") == "none"
-    for key in ("input-shape", "class-names") if without_data else ("image-size",):
+    keys = ("input-shape", "class-names") if without_data else ("image-size",)
+    of_model = [f"model-{name}" for name in ModelOptions._fields]
+    for key in (*keys, "columns", "missing", "label-column", *of_model):
         if saved.get(key):
             implied[key] = saved[key]
+    if saved.get("standardize") in ("constants", "federation") and not saved.get("features"):
+        implied |= {"standardize": "constants", "columns": str(directory)}
+    elif saved.get("standardize") == "owner":
+        implied["standardize"] = "owner"
     for key, value in implied.items():
         given = overrides.get(key, value)
         if key == "start-from":

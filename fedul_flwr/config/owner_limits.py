@@ -34,6 +34,9 @@ class OwnerLimits(Settings):
     """Whether `xclp.codes-seed = "run"` is allowed, with which the server can test guesses."""
     allow_priors: bool = False
     """Whether `fedul.share-priors` is allowed, which tells the server every set's class priors."""
+    allow_column_means: bool = False
+    """Whether `standardize = "federation"` is allowed, with which the server gets the mean and
+    variance of every column."""
     min_labeled_clients: Annotated[int, Field(ge=1)] = 3
     """Least allowed `xclp.min-labeled-clients`; t + 2 against t owners who work together."""
     max_codes_epsilon: NotNegative = 0.0
@@ -59,7 +62,11 @@ class OwnerLimits(Settings):
         UserError
             With the setting and the limit. It says nothing about the data.
         """
-        rules = [self._method_rule(settings), *self._privacy_rules(settings)]
+        rules = [
+            self._method_rule(settings),
+            self._columns_rule(settings),
+            *self._privacy_rules(settings),
+        ]
         for section in settings.sections.values():
             if isinstance(section, XCLPSettings):
                 rules += self._propagation_rules(section)
@@ -79,6 +86,11 @@ class OwnerLimits(Settings):
         allowed = [name.strip() for name in self.allow_methods.split(",") if name.strip()]
         is_broken = settings.method not in (allowed or METHODS)
         return is_broken, f"method = {settings.method!r}", "allow-methods"
+
+    def _columns_rule(self, settings: RunConfig) -> Rule:
+        pools = settings.standardize == "federation"
+        has = "standardize = 'federation'"
+        return pools and not self.allow_column_means, has, "allow-column-means"
 
     def _propagation_rules(self, xclp: XCLPSettings) -> list[Rule]:
         public = xclp.secure == "plaintext"

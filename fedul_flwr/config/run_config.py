@@ -19,7 +19,7 @@ from fedul_flwr.config.privacy import DPSettings, refuse_unaccounted
 from fedul_flwr.config.renamed import current_names
 from fedul_flwr.config.sections import SECTIONS, ScaffoldSettings
 from fedul_flwr.config.server import ServerTrainingSettings
-from fedul_flwr.config.shared import PRETRAINED, SharedSettings
+from fedul_flwr.config.shared import BUILT_IN, PRETRAINED, SharedSettings
 from fedul_flwr.config.user_files import read_object, user_path
 from fedul_flwr.errors import UserError
 from fedul_flwr.methods import METHODS, Method, find_method
@@ -198,7 +198,7 @@ def _resume(
     for key in ("dataset", "server.dataset"):
         if given.get(key, defaults[key]) not in (defaults[key], saved.get(key)):
             given[key] = _absolute_dataset(str(given[key]), base_dir)
-    for key in ("client-data", "labels.split"):
+    for key in ("client-data", "columns", "labels.split"):
         if given.get(key):
             given[key] = _absolute(str(given[key]), base_dir)
     if given.get("start-from"):
@@ -236,6 +236,8 @@ def with_absolute_paths(config: RunConfig, base_dir: Path) -> RunConfig:
         changed["client_data"] = _absolute(config.client_data, base_dir)
     if config.features.startswith(RUN):
         changed["features"] = RUN + _absolute(config.features.removeprefix(RUN), base_dir)
+    if config.columns:
+        changed["columns"] = _absolute(config.columns, base_dir)
     if config.start_from:
         changed["start_from"] = _absolute_start(config.start_from, base_dir)
     sections = dict(config.sections)
@@ -267,7 +269,7 @@ def _absolute_start(source: str, base_dir: Path) -> str:
 
 
 def _absolute_dataset(name: str, base_dir: Path) -> str:
-    if name in ("", "digits", "none"):
+    if name in ("", *BUILT_IN, "none"):
         return name
     path = user_path(name, base_dir)
     return str(path) if name.startswith(("/", ".", "~")) or path.exists() else name

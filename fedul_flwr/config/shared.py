@@ -39,7 +39,11 @@ UNMEASURED = {
 }
 """Bases whose clients return more than a model, with the reason why `max-update-norm` cannot bound
 that."""
-AugmentName = Literal["none", "rotate", "flip", "translate-flip", "rotate-flip", "affine"]
+AugmentName = Literal[
+    "none", "rotate", "flip", "translate-flip", "rotate-flip", "affine", "noise", "dropout"
+]
+BUILT_IN = ("digits", "breast-cancer", "wine")
+"""Data sets that ship with scikit-learn."""
 PRETRAINED = "torchvision"
 """Value of `start-from` for torchvision's pretrained weights."""
 TEST_PRIOR_WORDS = ("uniform", "sets", "em")
@@ -63,13 +67,27 @@ class SharedSettings(Settings):
     """Settings of your own method as `key=value …`; built-in methods have a table each."""
 
     dataset: str = "digits"
-    """`digits`, a Hugging Face hub name, or the path of a folder with train and test data. If
-    devices have their own data, it is the server's test data, or `none`."""
+    """`digits`, `breast-cancer`, `wine`, a Hugging Face hub name, or the path of a folder with
+    train and test data. If devices have their own data, it is the server's test data, or `none`."""
     class_names: str = ""
     """Names of the classes, separated by commas; for `dataset = "none"`."""
     input_shape: str = ""
     """Height x width x channels of images, such as `28x28x1`, or length of vectors, such as `30`;
     for `dataset = "none"`."""
+    columns: str = ""
+    """Columns file, or directory of a run with one: which columns of tables are features, and their
+    categories (docs/vectors.md). Empty takes all columns of `dataset`."""
+    label_column: str = ""
+    """Column of labels in tables; empty takes `label` or another usual name."""
+    missing: Literal["refuse", "mean", "median", "most-frequent"] = "refuse"
+    """Missing values in tables: refuse them, or fill them by a column's mean, median or most
+    frequent value among the owner's own points, or the training points of `dataset`. Categories
+    are filled by the most frequent one."""
+    standardize: Literal["auto", "none", "constants", "owner", "federation"] = "auto"
+    """Standardize vectors by the means and scales in `columns` (`constants`), by those of the
+    owner's own points (`owner`), or by those of all clients' points (`federation`), for which each
+    client sends the mean and variance of its columns (docs/vectors.md). `auto` is `federation` for
+    vectors and `none` for images; with `server-only`, which asks no client, it is `owner`."""
     image_size: Annotated[int, Field(ge=0, le=1024)] = 0
     """Resize images to squares of this side in pixels; 0 keeps their size."""
     features: str = ""
@@ -109,6 +127,9 @@ class SharedSettings(Settings):
     """Source of the initial weights: output directory of a run, `.safetensors` file, or
     `torchvision` (pretrained, for its own models). A last layer for another number of classes keeps
     its random weights."""
+    frozen_rounds: Annotated[int, Field(ge=0)] = 0
+    """First rounds in which only the last linear layer is trained (with `start-from`); batch norm
+    keeps its statistics in them. Afterwards all layers are trained."""
     init_scale: Annotated[float, Field(gt=0)] = 1.0
     """Factor of all randomly initialized parameters before round 1, including biases and the gains
     of batch norm."""
@@ -147,7 +168,14 @@ class SharedSettings(Settings):
     augment: AugmentName = "none"
     """Augmentation of local batches: `rotate` by up to 20 degrees, `flip` left-right,
     `translate-flip` (by up to 4 pixels, mirrored border), `rotate-flip` (by up to 10 degrees),
-    `affine` (rotated by up to 15 degrees, scaled by 0.9 to 1.1, shifted by up to 2 pixels)."""
+    `affine` (rotated by up to 15 degrees, scaled by 0.9 to 1.1, shifted by up to 2 pixels). For
+    vectors: `noise` or `dropout`, as the next two settings say."""
+    noise: Annotated[float, Field(ge=0)] = 0.2
+    """Standard deviation of the Gaussian noise that `augment = "noise"` and strong views add to
+    vectors; standardized columns have standard deviation 1."""
+    feature_dropout: Annotated[float, Field(ge=0, lt=1)] = 0.2
+    """Probability with which `augment = "dropout"` and strong views set a feature of a vector to 0,
+    the mean of a standardized column."""
 
     base: BaseName = "fedavg"
     """Federated optimizer that the method wraps; with `local` clients share nothing and each
@@ -264,6 +292,20 @@ class SharedSettings(Settings):
         return self
 
     @model_validator(mode="after")
+    def _check_frozen(self) -> Self:
+        if self.frozen_rounds and not self.start_from:
+            raise ValueError(
+                f"frozen-rounds = {self.frozen_rounds} would keep random weights: name trained "
+                "ones with start-from"
+            )
+        if self.frozen_rounds and self.base == "scaffold":
+            raise ValueError(
+                f"frozen-rounds = {self.frozen_rounds} does not go with base = 'scaffold', whose "
+                "variates are of all layers: choose another base"
+            )
+        return self
+
+    @model_validator(mode="after")
     def _check_scale(self) -> Self:
         if self.start_from and self.init_scale != 1:
             raise ValueError(
@@ -314,8 +356,8 @@ class SharedSettings(Settings):
     @model_validator(mode="after")
     def _check_dataless(self) -> Self:
         given = [bool(self.class_names), bool(self.input_shape)]
-        if self.dataset == "none" and not all(given):
-            raise ValueError("dataset = 'none' needs class-names and input-shape")
+        if self.dataset == "none" and not all([given[0], given[1] or bool(self.columns)]):
+            raise ValueError("dataset = 'none' needs class-names and input-shape, or columns")
         if self.dataset != "none" and any(given):
             raise ValueError("class-names and input-shape are for dataset = 'none'")
         if self.dataset == "none" and not self.measure_test_error:

@@ -14,9 +14,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedul_flwr.config.base import nearest
+from fedul_flwr.config.shared import BUILT_IN
 from fedul_flwr.config.user_files import regular_file
 from fedul_flwr.data.decode import BLOCK, EncodedImages, Images, Item
 from fedul_flwr.data.formats import Split, check_labels
+from fedul_flwr.data.tables import Table
 from fedul_flwr.data.types import UNLABELED
 from fedul_flwr.errors import UserError
 
@@ -95,7 +97,9 @@ def arrow_images(table: ArrowTable) -> Images:
     UserError
         If there is no such column; later, if a row has no image.
     """
-    column = _image_column(table)
+    column = image_column(table)
+    if not column:
+        raise table.refuse("no image column, such as 'image' or 'img'")
 
     def batches() -> Iterator[list[Item]]:
         row = 0
@@ -110,24 +114,29 @@ def arrow_images(table: ArrowTable) -> Images:
     return EncodedImages(table.where, table.num_rows, batches)
 
 
-def arrow_split(table: ArrowTable) -> Split:
-    """Read a table with an image column, a label column and perhaps further columns.
+def arrow_split(table: ArrowTable, inputs: Images | Table, label: str, taken: set[str]) -> Split:
+    """Read the labels of a table and perhaps further columns.
 
-    Labels are a ClassLabel or whole numbers; a missing label is ``-1``.
+    Labels are a ClassLabel, whole numbers, or texts, whose sorted values are the classes; a missing
+    label is ``-1``.
+
+    Parameters
+    ----------
+    inputs : the points.
+    label : the column of labels.
+    taken : columns of the points, which are no further columns.
 
     Raises
     ------
     UserError
-        If a column is missing, or labels are not integers from -1.
+        If labels are not as above.
     """
-    images = arrow_images(table)
-    label = _label_column(table)
     feature = table.features.get(label)
     names = feature.get("names") if isinstance(feature, Mapping) else None
     others = [
         name
         for name in table.names
-        if name not in {label, _image_column(table)} and _is_scalar(table.schema.field(name).type)
+        if name not in {label, *taken} and is_scalar(table.schema.field(name).type)
     ]
     cells: dict[str, list[NDArray[Any]]] = {name: [] for name in [label, *others]}
     for batch in table.batches(list(cells)):
@@ -139,8 +148,14 @@ def arrow_split(table: ArrowTable) -> Split:
         if cells[name] and all(_is_short(part) for part in cells[name])
     }
     raw = np.concatenate(cells[label]) if cells[label] else np.empty(0, np.int64)
+    if raw.dtype.kind == "U":
+        classes = tuple(sorted({str(text) for text in raw} - {""}))
+        numbers = {"": UNLABELED} | {text: k for k, text in enumerate(classes)}
+        raw = np.array([numbers[str(text)] for text in raw], dtype=np.int64)
+        labels = check_labels(raw, table.num_rows, f"column {label!r} of {table.where}")
+        return Split(inputs, labels, columns, classes, sorted_names=True)
     labels = check_labels(raw, table.num_rows, f"column {label!r} of {table.where}")
-    return Split(images, labels, columns, tuple(map(str, names)) if names else None)
+    return Split(inputs, labels, columns, tuple(map(str, names)) if names else None)
 
 
 def hub_tables(name: str) -> dict[str, ArrowTable]:
@@ -168,7 +183,7 @@ def hub_tables(name: str) -> dict[str, ArrowTable]:
         reason = (str(error).strip() or type(error).__name__).splitlines()[0].rstrip(".")
         raise UserError(
             f"{name!r} is neither a folder here nor a data set that could be loaded from the "
-            f"Hugging Face hub ({reason}){nearest(name, ('digits', 'none')) or '.'}"
+            f"Hugging Face hub ({reason}){nearest(name, (*BUILT_IN, 'none')) or '.'}"
         ) from error
     finally:
         log.setLevel(level)
@@ -203,7 +218,14 @@ def _readable_parquet(path: Path) -> Iterator[None]:
         raise UserError(f"{path} cannot be read as a parquet file; it may be damaged.") from error
 
 
-def _image_column(table: ArrowTable) -> str:
+def image_column(table: ArrowTable) -> str:
+    """Column ``image`` or ``img``, or the only column of images; empty if there is none.
+
+    Raises
+    ------
+    UserError
+        If there are several, none of these names.
+    """
     import pyarrow as pa
 
     def holds_images(name: str) -> bool:
@@ -216,10 +238,9 @@ def _image_column(table: ArrowTable) -> str:
     for name in ("image", "img"):
         if name in candidates:
             return name
-    if len(candidates) != 1:
-        found = "several image columns, none called" if candidates else "no image column, such as"
-        raise table.refuse(f"{found} 'image' or 'img'")
-    return candidates[0]
+    if len(candidates) > 1:
+        raise table.refuse("several image columns, none called 'image' or 'img'")
+    return candidates[0] if candidates else ""
 
 
 def _image_content(name: str, cell: Any, open_paths: bool) -> bytes | Path:
@@ -231,7 +252,18 @@ def _image_content(name: str, cell: Any, open_paths: bool) -> bytes | Path:
     raise UserError(f"{name} holds no image; every row needs the bytes of one.")
 
 
-def _label_column(table: ArrowTable) -> str:
+def label_column(table: ArrowTable, chosen: str = "") -> str:
+    """The column of labels: the ``chosen`` one, one of a usual name, or the only ClassLabel.
+
+    Raises
+    ------
+    UserError
+        If there is none.
+    """
+    if chosen:
+        if chosen not in table.names:
+            raise table.refuse(f"no column {chosen!r}, which setting label-column names")
+        return chosen
     for name in LABEL_NAMES:
         if name in table.names:
             return name
@@ -241,7 +273,8 @@ def _label_column(table: ArrowTable) -> str:
     return candidates[0]
 
 
-def _is_scalar(kind: Any) -> bool:
+def is_scalar(kind: Any) -> bool:
+    """Whether an Arrow type is a whole number, a truth value or a text."""
     import pyarrow as pa
 
     if pa.types.is_dictionary(kind):

@@ -129,13 +129,17 @@ def _entries() -> Iterator[Path]:
 
 
 def write_blocks(
-    file: Path, shape: Sequence[int], blocks: Iterator[NDArray[Any]], dtype: str = "|u1"
+    file: Path, shape: Sequence[int], dtype: np.dtype[Any], blocks: Iterator[NDArray[Any]]
 ) -> None:
-    """Write ``blocks`` one after the other as one ``.npy`` array of ``shape`` and ``dtype``.
+    """Write ``blocks`` one after the other as one ``.npy`` array of ``shape``.
 
     Not through a writable memory map, so that a full disk raises an error instead of a SIGBUS.
     """
-    header = {"descr": dtype, "fortran_order": False, "shape": tuple(int(n) for n in shape)}
+    header = {
+        "descr": np.lib.format.dtype_to_descr(dtype),
+        "fortran_order": False,
+        "shape": tuple(int(n) for n in shape),
+    }
     with file.open("wb") as stream:
         np.lib.format.write_array_header_1_0(stream, header)
         for block in blocks:

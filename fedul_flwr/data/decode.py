@@ -8,12 +8,12 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from io import BytesIO
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
 from fedul_flwr.config.user_files import regular_file
-from fedul_flwr.data.types import Bytes, InputShape
+from fedul_flwr.data.types import Bytes, Inputs, InputShape
 from fedul_flwr.errors import UserError
 
 if TYPE_CHECKING:
@@ -71,6 +71,10 @@ class Images(Protocol):
     def where(self) -> str:
         """Name of this collection in messages."""
 
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """Type of the stored numbers."""
+
     def __len__(self) -> int: ...
 
     def survey(self) -> Survey:
@@ -94,6 +98,11 @@ class EncodedImages:
     where: str
     count: int
     batches: Callable[[], Iterator[list[Item]]]
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """Type of the stored numbers."""
+        return np.dtype(np.uint8)
 
     def __len__(self) -> int:
         return self.count
@@ -135,6 +144,11 @@ class PixelImages:
     where: str
     pixels: Bytes
 
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """Type of the stored numbers."""
+        return np.dtype(np.uint8)
+
     def __len__(self) -> int:
         return len(self.pixels)
 
@@ -155,9 +169,14 @@ class PixelImages:
             yield block
 
 
-def join_blocks(images: Images, shape: Shape) -> Bytes:
-    """All images in order, uint8 ``(n, *shape)``."""
-    return np.concatenate(list(images.blocks(shape)))
+class _Blocks(Protocol):
+    def blocks(self, shape: Shape) -> Iterator[Inputs]: ...
+
+
+def join_blocks(points: _Blocks, shape: Shape) -> Inputs:
+    """All points in order, ``(n, *shape)``."""
+    joined: Inputs = np.concatenate(list(points.blocks(shape)))
+    return joined
 
 
 def list_batches(items: Sequence[Item]) -> Iterator[list[Item]]:

@@ -28,6 +28,7 @@ from fedul_flwr.data.decode import (
     PixelImages,
     list_batches,
 )
+from fedul_flwr.data.tables import Table
 from fedul_flwr.data.types import UNLABELED, Bytes, Ints
 from fedul_flwr.errors import UserError
 
@@ -41,16 +42,19 @@ class Split:
 
     Attributes
     ----------
-    inputs : the images, not decoded yet.
+    inputs : the images, not decoded yet, or the table of features.
     labels : int64 ``(n,)``, ``-1`` for unlabeled.
     columns : further integer and text columns, ``(n,)`` each.
     class_names : the names of the classes, or None if the format has none.
+    sorted_names : whether these are the sorted texts that occur, so that another split may have
+        others.
     """
 
-    inputs: Images
+    inputs: Images | Table
     labels: Ints
     columns: Mapping[str, NDArray[Any]] = field(default_factory=dict)
     class_names: tuple[str, ...] | None = None
+    sorted_names: bool = False
 
 
 def is_hidden(name: str) -> bool:
@@ -117,33 +121,32 @@ def npz_images(path: Path) -> Images:
         If it is missing, of another type than uint8 or float in [0, 1], or of another shape than
         ``(n, h, w)`` or ``(n, h, w, 1 or 3)``.
     """
-    return PixelImages(str(path), _image_bytes(_npz_array(path, "images"), path))
+    return PixelImages(str(path), _image_bytes(npz_array(path, "images"), path))
 
 
-def npz_split(path: Path) -> Split:
-    """Read an ``.npz`` file with ``images``, ``labels`` and perhaps further ``(n,)`` arrays.
+def npz_split(path: Path, inputs: Images | Table) -> Split:
+    """Read ``labels`` and perhaps further ``(n,)`` arrays of an ``.npz`` file with ``inputs``.
 
     Raises
     ------
     UserError
         If an array is missing, or has a type, range or length that the format does not allow.
     """
-    images = npz_images(path)
-    count = len(images)
-    labels = check_labels(_npz_array(path, "labels"), count, f"array 'labels' of {path}")
+    count = len(inputs)
+    labels = check_labels(npz_array(path, "labels"), count, f"array 'labels' of {path}")
     columns = {}
-    for name in _npz_names(path):
-        if name in {"images", "labels"}:
+    for name in npz_names(path):
+        if name in {"images", "vectors", "labels"}:
             continue
-        values = _npz_array(path, name)
+        values = npz_array(path, name)
         if values.ndim == 1 and values.dtype.kind in "iubU":
             if len(values) != count:
                 raise UserError(
-                    f"Array {name!r} of {path} has {len(values)} entries for {count} images; "
-                    "it needs one for every image."
+                    f"Array {name!r} of {path} has {len(values)} entries for {count} points; "
+                    "it needs one for every point."
                 )
             columns[name] = values
-    return Split(images, labels, columns)
+    return Split(inputs, labels, columns)
 
 
 def check_labels(raw: NDArray[Any], count: int, where: str) -> Ints:
@@ -152,22 +155,23 @@ def check_labels(raw: NDArray[Any], count: int, where: str) -> Ints:
     Raises
     ------
     UserError
-        If there is not one label per image, or one is not an integer from -1.
+        If there is not one label per point, or one is not an integer from -1.
     """
     if raw.shape != (count,):
-        raise UserError(f"{where} has shape {raw.shape}; one label for each of {count} images.")
+        raise UserError(f"{where} has shape {raw.shape}; one label for each of {count} points.")
     if raw.dtype.kind not in "iuf" or not (np.isfinite(raw) & (raw == np.floor(raw))).all():
-        raise UserError(f"{where} must hold whole numbers, -1 for an unlabeled image.")
+        raise UserError(f"{where} must hold whole numbers, -1 for an unlabeled point.")
     if count and (raw.min() < UNLABELED or raw.max() >= MAX_CLASSES):
         wrong = raw.min() if raw.min() < UNLABELED else raw.max()
         raise UserError(
             f"{where} holds the label {int(wrong)}; labels are 0 to {MAX_CLASSES - 1}, or -1 for "
-            "an unlabeled image."
+            "an unlabeled point."
         )
     return raw.astype(np.int64)
 
 
-def _npz_names(path: Path) -> list[str]:
+def npz_names(path: Path) -> list[str]:
+    """Names of the arrays in an ``.npz`` file."""
     unreadable = f"{path} cannot be read as an .npz file; it may be damaged."
     with (
         _readable_npz(path, unreadable),
@@ -176,8 +180,9 @@ def _npz_names(path: Path) -> list[str]:
         return list(file.files)
 
 
-def _npz_array(path: Path, name: str) -> NDArray[Any]:
-    names = _npz_names(path)
+def npz_array(path: Path, name: str) -> NDArray[Any]:
+    """One array of an ``.npz`` file; refused if it is missing or damaged."""
+    names = npz_names(path)
     if name not in names:
         raise UserError(f"{path} has no array {name!r}; its arrays are: {', '.join(names)}.")
     unreadable = f"Array {name!r} of {path} cannot be read; it must hold numbers and be whole."

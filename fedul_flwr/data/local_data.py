@@ -1,4 +1,4 @@
-"""A data owner's own images on a device: unlabeled sets for training, any images for prediction."""
+"""A data owner's own points on a device: unlabeled sets for training, any points for prediction."""
 
 from __future__ import annotations
 
@@ -13,14 +13,16 @@ from fedul_flwr.data.cache import cache_key, open_array
 from fedul_flwr.data.decode import Images, join_blocks
 from fedul_flwr.data.formats import IMAGE_SUFFIXES, file_images, is_hidden, list_images
 from fedul_flwr.data.local_files import (
-    TABLES,
+    as_points,
+    data_files,
     decoded_copy,
+    open_file,
     own_data,
     refuse_empty,
-    table_images,
 )
+from fedul_flwr.data.tables import NO_OPTIONS, Table, TableOptions
 from fedul_flwr.data.told_priors import COUNTS_FILE, PRIORS_FILE, read_told_priors
-from fedul_flwr.data.types import Bytes, InputShape, UnlabeledSets
+from fedul_flwr.data.types import Inputs, InputShape, UnlabeledSets
 from fedul_flwr.errors import UserError
 
 
@@ -31,6 +33,7 @@ def load_unlabeled_sets(
     num_classes: int,
     input_shape: InputShape,
     *,
+    table: TableOptions = NO_OPTIONS,
     cache: Path | None = None,
 ) -> UnlabeledSets:
     """Load a client's unlabeled sets and their class priors.
@@ -41,11 +44,13 @@ def load_unlabeled_sets(
     ----------
     path : a folder with ``priors.csv`` or ``counts.csv``
         (:func:`~fedul_flwr.data.told_priors.read_told_priors`) and, for every set it names, a
-        sub-folder of images, a ``.parquet`` or an ``.npz`` file of that name.
+        sub-folder of images, a ``.parquet`` or an ``.npz`` file of that name; for vectors one of
+        these files or a ``.csv``.
     class_names : the model's ``num_classes`` classes in order; None if they only have numbers.
     num_classes : K.
-    input_shape : the model's ``(height, width, channels)``; images of another size are resized
-        (bilinear), gray and RGB are converted into each other.
+    input_shape : shape of the model's inputs; images of another size are resized (bilinear), gray
+        and RGB are converted into each other.
+    table : rules for tables of features.
     cache : folder for decoded data; default ``$FEDUL_CACHE`` or ``~/.cache/fedul-flwr``.
 
     Returns
@@ -69,11 +74,11 @@ def load_unlabeled_sets(
         raise UserError(f"{len(names)} class names were given for {num_classes} classes.")
     told = read_told_priors(root, names)
     sets = list(told.names)
-    collections = _find_sets(root, sets, told.file)
+    collections = _find_sets(root, sets, told.file, input_shape, table)
     files = [file for paths, _ in collections for file in paths]
-    identity = [str(root), sets, [len(paths) for paths, _ in collections], list(input_shape)]
-    key = cache_key(identity, files)
-    home = decoded_copy(key, [read for _, read in collections], input_shape, cache)
+    counts = [len(paths) for paths, _ in collections]
+    key = cache_key([str(root), sets, counts, list(input_shape), *table.identity], files)
+    home = decoded_copy(key, [read for _, read in collections], input_shape, table, cache)
     sizes = open_array(home / "sizes.npy")
     return UnlabeledSets(
         inputs=open_array(home / "inputs.npy"),
@@ -112,70 +117,84 @@ def client_folders(path: str | Path, num_clients: int) -> list[Path]:
     return folders
 
 
-def load_images(path: str | Path, input_shape: InputShape | None = None) -> tuple[list[str], Bytes]:
-    """Load images without labels, for prediction.
+def load_points(
+    path: str | Path, input_shape: InputShape | None = None, table: TableOptions = NO_OPTIONS
+) -> tuple[list[str], Inputs]:
+    """Load points without labels, for prediction.
 
     Parameters
     ----------
-    path : an image file, a folder of images (with its sub-folders), a ``.parquet`` or ``.npz``.
-    input_shape : ``(height, width, channels)`` to convert all images to; None keeps their size,
-        which must then be the same for all, with 3 channels if any image has color.
+    path : an image file, a folder of images (with its sub-folders), a ``.parquet`` or ``.npz``; for
+        vectors a ``.parquet``, ``.npz`` or ``.csv``.
+    input_shape : shape of the model's inputs, to which images are converted; None is for images and
+        keeps their size, which must then be the same for all, with 3 channels if any has color.
+    table : rules for tables of features.
 
     Returns
     -------
     names : file names relative to ``path``, sorted, or row numbers from 0.
-    images : uint8 ``(n, height, width, channels)``.
+    inputs : ``n`` images or vectors.
 
     Raises
     ------
     UserError
-        If the path does not exist, has no images, or one that cannot be read.
+        If the path does not exist, has no points, or one that cannot be read.
     """
-    names, images = open_images(path)
-    shape = images.survey().shape(images.where) if input_shape is None else input_shape
-    return names, join_blocks(images, shape)
+    names, found = open_points(path, input_shape, table)
+    if input_shape is None:
+        assert not isinstance(found, Table)
+        input_shape = found.survey().shape(found.where)
+    (points,) = as_points([found], input_shape, table)
+    return names, join_blocks(points, input_shape)
 
 
-def open_images(path: str | Path) -> tuple[list[str], Images]:
-    """The same images before they are decoded, and their names.
+def open_points(
+    path: str | Path, input_shape: InputShape | None = None, table: TableOptions = NO_OPTIONS
+) -> tuple[list[str], Images | Table]:
+    """The same points before they are decoded or encoded, and their names.
 
     Raises
     ------
     UserError
-        If the path does not exist, or has no images.
+        If the path does not exist, or has no points.
     """
+    shape = input_shape or (0, 0, 0)
+    single = IMAGE_SUFFIXES if len(shape) > 1 else ()
+    tables = data_files(shape)
     root = user_path(path)
     if not root.exists():
-        raise UserError(
-            f"{path} does not exist; give an image, a folder of images, a .parquet or an .npz file."
-        )
-    images: Images
-    if root.is_dir():
+        kinds = "an image, a folder of images, " if single else ""
+        raise UserError(f"{path} does not exist; give {kinds}a {_either(tables)} file.")
+    found: Images | Table
+    if root.is_dir() and single:
         files = list_images(root)
         names = [file.relative_to(root).as_posix() for file in files]
-        images = file_images(str(root), files)
-    elif root.suffix.lower() in IMAGE_SUFFIXES:
-        names, images = [root.name], file_images(str(root), [root])
-    elif root.suffix.lower() in TABLES:
-        images = table_images(root)
-        names = [str(row) for row in range(len(images))]
+        found = file_images(str(root), files)
+    elif root.suffix.lower() in single:
+        names, found = [root.name], file_images(str(root), [root])
+    elif root.suffix.lower() in tables and root.is_file():
+        found = open_file(root, shape, table)
+        names = [str(row) for row in range(len(found))]
     else:
-        raise UserError(
-            f"{path} has an unknown type; allowed are {', '.join((*IMAGE_SUFFIXES, *TABLES))}."
-        )
-    refuse_empty(images)
-    return names, images
+        raise UserError(f"{path} has an unknown type; allowed are {', '.join((*single, *tables))}.")
+    refuse_empty(found)
+    return names, found
+
+
+def _either(suffixes: Sequence[str]) -> str:
+    return f"{', '.join(suffixes[:-1])} or {suffixes[-1]}"
 
 
 def _find_sets(
-    root: Path, sets: list[str], naming: str
-) -> list[tuple[list[Path], Callable[[], Images]]]:
-    """The files of every set and a function that opens its images; file ``naming`` names them."""
+    root: Path, sets: list[str], naming: str, input_shape: InputShape, options: TableOptions
+) -> list[tuple[list[Path], Callable[[], Images | Table]]]:
+    """The files of every set and a function that opens its points; file ``naming`` names them."""
+    tables = data_files(input_shape)
     entries: dict[str, Path] = {}
     for entry in sorted(root.iterdir()):
         if is_hidden(entry.name) or entry.name in (PRIORS_FILE, COUNTS_FILE):
             continue
-        without_suffix = entry.name not in sets and entry.is_file() and entry.suffix in TABLES
+        without_suffix = entry.name not in sets and entry.is_file() and entry.suffix in tables
         name = entry.stem if without_suffix else entry.name
         if name not in sets:
             raise UserError(
@@ -185,19 +204,25 @@ def _find_sets(
         if name in entries:
             raise UserError(f"The set {name!r} is both {entries[name]} and {entry}; only one may.")
         entries[name] = entry
-    found: list[tuple[list[Path], Callable[[], Images]]] = []
+    found: list[tuple[list[Path], Callable[[], Images | Table]]] = []
     for name in sets:
         if name not in entries:
             raise UserError(
-                f"{root} holds no set {name!r}; {naming} names it, so a folder {name}/, "
-                f"{name}.parquet or {name}.npz is needed."
+                f"{root} holds no set {name!r}; {naming} names it, so "
+                f"{_forms(name, tables)} is needed."
             )
         entry = entries[name]
         if entry.is_dir():
             files = list_images(entry)
             found.append((files, partial(file_images, str(entry), files)))
-        elif entry.suffix in TABLES:
-            found.append(([entry], partial(table_images, entry)))
+        elif entry.suffix in tables:
+            found.append(([entry], partial(open_file, entry, input_shape, options)))
         else:
-            raise UserError(f"The set {entry} must be a folder, a .parquet or an .npz file.")
+            raise UserError(f"The set {entry} must be {_forms('', tables)}.")
     return found
+
+
+def _forms(name: str, tables: Sequence[str]) -> str:
+    """The forms of a set called ``name``."""
+    folder = [] if ".csv" in tables else [f"a folder {name}/" if name else "a folder"]
+    return _either([*folder, *(f"{name}{suffix}" for suffix in tables)])

@@ -12,9 +12,12 @@ import numpy as np
 
 from fedul_flwr.config.user_files import regular_file
 from fedul_flwr.data.cache import build_once, cache_directory, write_blocks
+from fedul_flwr.data.common_form import Points
 from fedul_flwr.data.csv_cells import read_cell
-from fedul_flwr.data.decode import Images, Shape
+from fedul_flwr.data.decode import Images
 from fedul_flwr.data.formats import npz_images
+from fedul_flwr.data.tables import VECTOR_FILES, Table, TableOptions, encode, infer_columns
+from fedul_flwr.data.types import InputShape
 from fedul_flwr.errors import OwnDataError, Refusal, UserError
 
 TABLES = (".parquet", ".npz")
@@ -34,8 +37,20 @@ def own_data() -> Iterator[None]:
         raise OwnDataError(f"{error.filename} cannot be used ({error.strerror}).") from error
 
 
-def table_images(path: Path) -> Images:
-    """The images of a ``.parquet`` or ``.npz`` file; labels in it are never read."""
+def data_files(shape: InputShape) -> tuple[str, ...]:
+    """Suffixes of files with many points: of images, or of vectors."""
+    return VECTOR_FILES if len(shape) == 1 else TABLES
+
+
+def open_file(path: Path, shape: InputShape, options: TableOptions) -> Images | Table:
+    """The points of a file, images or vectors by the ``shape`` of the model's inputs.
+
+    Labels in it are never read.
+    """
+    if len(shape) == 1:
+        from fedul_flwr.data.table_files import read_table
+
+        return read_table(path, options)
     if path.suffix.lower() == ".npz":
         return npz_images(path)
     from fedul_flwr.data.arrow import arrow_images, open_parquet
@@ -43,10 +58,40 @@ def table_images(path: Path) -> Images:
     return arrow_images(open_parquet(path))
 
 
-def refuse_empty(images: Images) -> None:
-    """Refuse a collection without images."""
-    if len(images) == 0:
-        raise UserError(f"{images.where} holds no images; one or more are needed.")
+def as_points(
+    found: Sequence[Images | Table], shape: InputShape, options: TableOptions
+) -> list[Points]:
+    """Points of one owner that can be stored; missing values are filled by all of them.
+
+    Raises
+    ------
+    UserError
+        If a collection is empty, of another kind than ``shape``, or cannot be encoded.
+    """
+    for inputs in found:
+        refuse_empty(inputs)
+    images = [inputs for inputs in found if not isinstance(inputs, Table)]
+    if len(shape) > 1:
+        return [*images]
+    if images:
+        raise UserError(
+            f"{images[0].where} is a folder of images; the run takes vectors of {shape[0]} numbers."
+        )
+    tables = [inputs for inputs in found if isinstance(inputs, Table)]
+    for table in tables if options.columns is None else ():
+        for name in table.texts:
+            raise UserError(
+                f"Column {name!r} of {table.where} holds texts, and the run does not say which "
+                "categories there are: setting columns has to name a columns file."
+            )
+    return [*encode(tables, options.columns or infer_columns(tables), options.missing)]
+
+
+def refuse_empty(inputs: Images | Table) -> None:
+    """Refuse a collection without points."""
+    if len(inputs) == 0:
+        what = "rows" if isinstance(inputs, Table) else "images"
+        raise UserError(f"{inputs.where} holds no {what}; one or more are needed.")
 
 
 def read_rows(file: Path, refusal: Refusal) -> list[list[str]]:
@@ -67,23 +112,26 @@ def read_rows(file: Path, refusal: Refusal) -> list[list[str]]:
 
 
 def decoded_copy(
-    key: str, readers: Sequence[Callable[[], Images]], shape: Shape, cache: Path | None
+    key: str,
+    readers: Sequence[Callable[[], Images | Table]],
+    shape: InputShape,
+    options: TableOptions,
+    cache: Path | None,
 ) -> Path:
-    """Folder with the images of all ``readers`` and the number of each, built on first use.
+    """Folder with the points of all ``readers`` and the number of each, built on first use.
 
-    ``inputs.npy`` is uint8 ``(n, *shape)``, ``sizes.npy`` int64. Like the originals they are
+    ``inputs.npy`` is ``(n, *shape)``, ``sizes.npy`` int64. Like the originals they are
     confidential, so no other user can open them.
     """
 
     def build(directory: Path) -> None:
-        collections = [read() for read in readers]
-        for images in collections:
-            refuse_empty(images)
-        sizes = np.array([len(images) for images in collections], dtype=np.int64)
-        blocks = (block for images in collections for block in images.blocks(shape))
-        write_blocks(directory / "inputs.npy", (int(sizes.sum()), *shape), blocks)
+        collections = as_points([read() for read in readers], shape, options)
+        sizes = np.array([len(points) for points in collections], dtype=np.int64)
+        blocks = (block for points in collections for block in points.blocks(shape))
+        file, dtype = directory / "inputs.npy", collections[0].dtype
+        write_blocks(file, (int(sizes.sum()), *shape), dtype, blocks)
         np.save(directory / "sizes.npy", sizes, allow_pickle=False)
-        meta = {"sets": [images.where for images in collections], "input_shape": list(shape)}
+        meta = {"sets": [points.where for points in collections], "input_shape": list(shape)}
         (directory / "meta.json").write_text(json.dumps(meta, indent=1), encoding="utf-8")
 
     caches = cache_directory() if cache is None else cache

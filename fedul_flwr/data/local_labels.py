@@ -13,8 +13,15 @@ from fedul_flwr.config.user_files import user_path
 from fedul_flwr.data.cache import build_once, cache_key, open_array
 from fedul_flwr.data.decode import Images
 from fedul_flwr.data.formats import file_images, is_hidden, list_images
-from fedul_flwr.data.local_files import TABLES, decoded_copy, own_data, read_rows, table_images
-from fedul_flwr.data.types import UNLABELED, Bytes, InputShape, Ints, PartlyLabeledPoints
+from fedul_flwr.data.local_files import (
+    data_files,
+    decoded_copy,
+    open_file,
+    own_data,
+    read_rows,
+)
+from fedul_flwr.data.tables import NO_OPTIONS, Table, TableOptions
+from fedul_flwr.data.types import UNLABELED, Inputs, InputShape, Ints, PartlyLabeledPoints
 from fedul_flwr.errors import OwnDataError, UserError
 
 LABELS_FILE = "labels.csv"
@@ -31,6 +38,7 @@ def load_partly_labeled(
     *,
     form: str = "auto",
     known_labels: str | Path = "",
+    table: TableOptions = NO_OPTIONS,
 ) -> PartlyLabeledPoints:
     """Load a client's points and the labels it has.
 
@@ -43,11 +51,12 @@ def load_partly_labeled(
         images for each class, with the name of the class, and optionally one named ``unlabeled``;
         images in their sub-folders count too.
     class_names : the model's K classes in order.
-    input_shape : the model's ``(height, width, channels)``; images are converted to it.
+    input_shape : shape of the model's inputs; images are converted to it.
     cache : folder for decoded data; default ``$FEDUL_CACHE`` or ``~/.cache/fedul-flwr``.
     form : ``files``, ``class-folders``, or ``auto``: class folders if there are only such folders,
         at least one of a class, and no file of labels.
     known_labels : a file to read in place of ``labels.csv`` in the folder.
+    table : rules for tables of features.
 
     Returns
     -------
@@ -68,34 +77,34 @@ def load_partly_labeled(
         )
     labels_file = _labels_file(root, known_labels)
     by_folder = _has_class_folders(root, class_names, form, labels_file)
-    files, read = _find_images(root)
-    key = cache_key(["partly labeled", str(root), list(input_shape)], files)
-    home = decoded_copy(key, [read], input_shape, cache)
-    images = open_array(home / "inputs.npy")
+    files, read = _find_points(root, labels_file, input_shape, table)
+    key = cache_key(["partly labeled", str(root), list(input_shape), *table.identity], files)
+    home = decoded_copy(key, [read], input_shape, table, cache)
+    inputs = open_array(home / "inputs.npy")
     if by_folder:
         names = tuple(file.relative_to(root).as_posix() for file in files)
-        return _in_order(_order(home), images, _labels_of_folders(names, class_names), names)
-    table = files[0] if files[0].suffix.lower() in TABLES else None
+        return _in_order(_order(home), inputs, _labels_of_folders(names, class_names), names)
+    one = files[0] if files[0].suffix.lower() in data_files(input_shape) else None
     names = (
         tuple(file.relative_to(root).as_posix() for file in files)
-        if table is None
-        else tuple(map(str, range(len(images))))
+        if one is None
+        else tuple(map(str, range(len(inputs))))
     )
-    labels = _read_labels(labels_file, names, list(class_names), str(table or root))
-    return _in_order(_order(home), images, labels, names)
+    labels = _read_labels(labels_file, names, list(class_names), str(one or root))
+    return _in_order(_order(home), inputs, labels, names)
 
 
 def _order(home: Path) -> Ints:
-    """Positions in an order that depends on pixels only, computed once for the copy ``home``.
+    """Positions in an order that depends on inputs only, computed once for the copy ``home``.
 
     Paths or rows often list points class by class. Then XCLP's server, which sees rows of points,
     could infer labels from their positions.
     """
 
     def build(directory: Path) -> None:
-        images = open_array(home / "inputs.npy")
-        digests = [sha256(image.tobytes()).digest() for image in images]
-        order = np.array(sorted(range(len(images)), key=digests.__getitem__), dtype=np.int64)
+        inputs = open_array(home / "inputs.npy")
+        digests = [sha256(point.tobytes()).digest() for point in inputs]
+        order = np.array(sorted(range(len(inputs)), key=digests.__getitem__), dtype=np.int64)
         np.save(directory / "order.npy", order, allow_pickle=False)
 
     return open_array(
@@ -104,10 +113,10 @@ def _order(home: Path) -> Ints:
 
 
 def _in_order(
-    order: Ints, images: Bytes, labels: Ints, names: Sequence[str]
+    order: Ints, inputs: Inputs, labels: Ints, names: Sequence[str]
 ) -> PartlyLabeledPoints:
     return PartlyLabeledPoints(
-        inputs=images,
+        inputs=inputs,
         points=order,
         labels=labels[order],
         new=np.zeros(len(order), dtype=np.bool_),
@@ -191,20 +200,28 @@ def _labels_of_folders(names: Sequence[str], class_names: Sequence[str]) -> Ints
 # Files
 
 
-def _find_images(root: Path) -> tuple[list[Path], Callable[[], Images]]:
-    """Return the files below ``root``, all images or one table, and a reader of their images."""
-    labels = root / LABELS_FILE
-    entries = [e for e in sorted(root.iterdir()) if not is_hidden(e.name) and e != labels]
-    tables = [entry for entry in entries if entry.suffix.lower() in TABLES]
+def _find_points(
+    root: Path, labels: Path, input_shape: InputShape, options: TableOptions
+) -> tuple[list[Path], Callable[[], Images | Table]]:
+    """Return the files below ``root``, all images or one table, and a reader of their points."""
+    suffixes = data_files(input_shape)
+    apart = (root / LABELS_FILE, labels)
+    entries = [e for e in sorted(root.iterdir()) if not is_hidden(e.name) and e not in apart]
+    tables = [entry for entry in entries if entry.suffix.lower() in suffixes]
+    of_vectors = len(input_shape) == 1
     if tables:
         if len(entries) > 1:
             other = next(entry for entry in entries if entry != tables[0])
+            images = "" if of_vectors else "be images, or "
+            kinds = f"{', '.join(suffixes[:-1])} or {suffixes[-1]}"
             raise UserError(
                 f"{root} holds {tables[0].name} and {other.name}; besides {LABELS_FILE} there may "
-                "be images, or one .parquet or .npz file."
+                f"{images}one {kinds} file."
             )
-        return tables, partial(table_images, tables[0])
-    files = list_images(root, besides=labels)
+        return tables, partial(open_file, tables[0], input_shape, options)
+    if of_vectors:
+        raise UserError(f"{root} holds no vectors; one {' or '.join(suffixes)} file is needed.")
+    files = list_images(root, besides=root / LABELS_FILE)
     if not files:
         raise UserError(f"{root} holds no images; one or more are needed.")
     return files, partial(file_images, str(root), files)

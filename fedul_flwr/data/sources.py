@@ -22,9 +22,12 @@ from fedul_flwr.data.cache import (
     open_array,
     write_blocks,
 )
-from fedul_flwr.data.decode import Shape
+from fedul_flwr.data.columns import parse_columns
+from fedul_flwr.data.common_form import same_classes, same_form
+from fedul_flwr.data.demo_tables import DEMO_TABLES, read_demo_table
 from fedul_flwr.data.digits import read_digits
-from fedul_flwr.data.formats import Split, class_folders, folder_split, npz_split
+from fedul_flwr.data.formats import Split, class_folders, folder_split, npz_images, npz_split
+from fedul_flwr.data.tables import NO_OPTIONS, TableOptions
 from fedul_flwr.data.types import PointArrays, Source
 from fedul_flwr.errors import UserError
 
@@ -36,8 +39,8 @@ TRAIN_INPUTS = "train_inputs.npy"
 TEST_INPUTS, META = "test_inputs.npy", "meta.json"
 
 _LAYOUTS = (
-    "train.parquet and test.parquet, train.npz and test.npz, or train/ and test/ with one "
-    "sub-folder of images per class"
+    "train.parquet and test.parquet, train.npz and test.npz, train.csv and test.csv, or train/ and "
+    "test/ with one sub-folder of images per class"
 )
 _HUB_NAME = re.compile(r"[\w.-]+(/[\w.-]+)?(:[\w.-]+)?")
 
@@ -57,8 +60,14 @@ class _Origin:
     read: Callable[[], tuple[Split, Split]]
 
 
-def load_source(dataset: str, *, image_size: int = 0, cache: Path | None = None) -> Source:
-    """Load a data set; its images are decoded on first use.
+def load_source(
+    dataset: str,
+    *,
+    image_size: int = 0,
+    table: TableOptions = NO_OPTIONS,
+    cache: Path | None = None,
+) -> Source:
+    """Load a data set; its images are decoded, or its tables encoded, on first use.
 
     Parameters
     ----------
@@ -66,14 +75,19 @@ def load_source(dataset: str, *, image_size: int = 0, cache: Path | None = None)
 
         - ``digits``: scikit-learn's 1797 handwritten digits, 8x8 gray, split once and for all into
           80 % train and 20 % test, stratified;
-        - a folder with ``train.parquet`` and ``test.parquet`` (image column ``image`` or ``img``,
-          label column ClassLabel or whole numbers, missing labels are ``-1``);
-        - a folder with ``train.npz`` and ``test.npz`` (``images`` uint8 or float in [0, 1],
-          ``(n, h, w)`` or ``(n, h, w, c)``; ``labels`` whole numbers);
+        - ``breast-cancer`` or ``wine``: scikit-learn's tables of 569 points with 30 numbers and 178
+          points with 13, split in the same way;
+        - a folder with ``train.parquet`` and ``test.parquet``: images (column ``image`` or
+          ``img``), or features: columns of numbers and texts, or one column of lists. Labels are
+          a ClassLabel, whole numbers or texts; missing ones are ``-1``;
+        - a folder with ``train.npz`` and ``test.npz``: ``images`` uint8 or float in [0, 1],
+          ``(n, h, w)`` or ``(n, h, w, c)``, or ``vectors`` ``(n, d)``; ``labels`` whole numbers;
+        - a folder with ``train.csv`` and ``test.csv``: features and labels as in parquet;
         - a folder with ``train/`` and ``test/``, one sub-folder of images per class;
         - the name of a data set on the Hugging Face hub, ``name`` or ``name:config``.
 
     image_size : resize all images to this height and width (bilinear); 0 keeps their size.
+    table : rules for tables of features.
     cache : folder for decoded data; default ``$FEDUL_CACHE`` or ``~/.cache/fedul-flwr``.
 
     Returns
@@ -85,23 +99,29 @@ def load_source(dataset: str, *, image_size: int = 0, cache: Path | None = None)
     UserError
         If the data set does not exist, cannot be read, or is not as described above.
     """
-    return read_source(source_directory(dataset, image_size=image_size, cache=cache))
+    return read_source(source_directory(dataset, image_size=image_size, table=table, cache=cache))
 
 
-def source_directory(dataset: str, *, image_size: int = 0, cache: Path | None = None) -> Path:
+def source_directory(
+    dataset: str,
+    *,
+    image_size: int = 0,
+    table: TableOptions = NO_OPTIONS,
+    cache: Path | None = None,
+) -> Path:
     """Return the folder of the decoded data set; decode it first if necessary.
 
     Parameters and errors are those of `load_source`. A data set that changed on disk, or another
-    ``image_size``, gets another folder.
+    ``image_size`` or ``table``, gets another folder.
     """
     if image_size < 0:
         raise UserError(f"The image size {image_size} is not allowed; it must be 0 or more.")
-    origin = _find(dataset)
-    key = cache_key([origin.identity, image_size], origin.files)
+    origin = _find(dataset, table)
+    key = cache_key([origin.identity, image_size, *table.identity], origin.files)
     root = (cache_directory() if cache is None else cache) / "sources"
 
     def build(directory: Path) -> None:
-        _write_source(directory, *origin.read(), image_size, origin.identity)
+        _write_source(directory, *origin.read(), image_size, table, origin.identity)
 
     return build_once(root / key, build)
 
@@ -117,6 +137,7 @@ def read_source(directory: Path) -> Source:
     try:
         meta = json.loads((directory / META).read_text(encoding="utf-8"))
         class_names, columns = tuple(meta["class_names"]), dict(meta["columns"])
+        features = meta["features"]
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise UserError(
             f"{directory} is not a decoded data set or is damaged; delete it and it is built again."
@@ -129,22 +150,24 @@ def read_source(directory: Path) -> Source:
     test = PointArrays(
         open_array(directory / TEST_INPUTS), open_array(directory / "test_labels.npy")
     )
-    return Source(train, test, class_names)
+    return Source(train, test, class_names, parse_columns(features) if features else None)
 
 
-def _find(dataset: str) -> _Origin:
+def _find(dataset: str, options: TableOptions) -> _Origin:
     if dataset == DIGITS:
         return _Origin(DIGITS, (), read_digits)
+    if dataset in DEMO_TABLES:
+        return _Origin(dataset, (), lambda: read_demo_table(dataset))
     path = user_path(dataset)
     if not dataset:
         raise UserError("The data set has no name; give a folder, a hub name or 'digits'.")
     if not path.exists() and not _looks_like_path(dataset):
-        return _Origin(f"hub:{dataset}", (), lambda: _read_hub(dataset))
+        return _Origin(f"hub:{dataset}", (), lambda: _read_hub(dataset, options))
     if not path.exists():
         raise UserError(f"The data set {dataset} does not exist; a folder must hold {_LAYOUTS}.")
     if not path.is_dir():
         raise UserError(f"The data set {dataset} is a file; name the folder with {_LAYOUTS}.")
-    return _find_in_folder(path.resolve())
+    return _find_in_folder(path.resolve(), options)
 
 
 def _looks_like_path(dataset: str) -> bool:
@@ -155,10 +178,10 @@ def _looks_like_path(dataset: str) -> bool:
     return bool(slash) and Path(owner).is_dir()
 
 
-def _find_in_folder(root: Path) -> _Origin:
+def _find_in_folder(root: Path, options: TableOptions) -> _Origin:
     found = [
         suffix
-        for suffix in (".parquet", ".npz", "")
+        for suffix in (".parquet", ".npz", ".csv", "")
         if any(_holds(root / f"{split}{suffix}", suffix) for split in ("train", "test"))
     ]
     if not found:
@@ -169,12 +192,10 @@ def _find_in_folder(root: Path) -> _Origin:
     for split, path in (("train", train), ("test", test)):
         if not _holds(path, found[0]):
             raise UserError(f"The data set {root} has no {split} split; {path} is missing.")
-    if found[0] == ".parquet":
+    if found[0]:
         return _Origin(
-            str(root), (train, test), lambda: (_read_parquet(train), _read_parquet(test))
+            str(root), (train, test), lambda: (_read(train, options), _read(test, options))
         )
-    if found[0] == ".npz":
-        return _Origin(str(root), (train, test), lambda: (npz_split(train), npz_split(test)))
     in_train, in_test = class_folders(train), class_folders(test)
     names = sorted({*in_train, *in_test})
     if not names:
@@ -192,14 +213,18 @@ def _holds(path: Path, suffix: str) -> bool:
     return path.is_file() if suffix else path.is_dir()
 
 
-def _read_parquet(path: Path) -> Split:
-    from fedul_flwr.data.arrow import arrow_split, open_parquet
+def _read(path: Path, options: TableOptions) -> Split:
+    from fedul_flwr.data.arrow import open_parquet
+    from fedul_flwr.data.table_files import has_vectors, npz_table, open_csv, table_split
 
-    return arrow_split(open_parquet(path))
+    if path.suffix == ".npz":
+        return npz_split(path, npz_table(path) if has_vectors(path) else npz_images(path))
+    return table_split(open_csv(path) if path.suffix == ".csv" else open_parquet(path), options)
 
 
-def _read_hub(dataset: str) -> tuple[Split, Split]:
-    from fedul_flwr.data.arrow import arrow_split, hub_tables
+def _read_hub(dataset: str, options: TableOptions) -> tuple[Split, Split]:
+    from fedul_flwr.data.arrow import hub_tables
+    from fedul_flwr.data.table_files import table_split
 
     tables = hub_tables(dataset)
     for split in ("train", "test"):
@@ -207,28 +232,35 @@ def _read_hub(dataset: str) -> tuple[Split, Split]:
             raise UserError(
                 f"The data set {dataset} has no {split} split; it has: {', '.join(tables)}."
             )
-    return arrow_split(tables["train"]), arrow_split(tables["test"])
+    return table_split(tables["train"], options), table_split(tables["test"], options)
 
 
 def _write_source(
-    directory: Path, train: Split, test: Split, image_size: int, identity: str
+    directory: Path,
+    train: Split,
+    test: Split,
+    image_size: int,
+    options: TableOptions,
+    identity: str,
 ) -> None:
-    names = _class_names(train, test)
-    shape = _common_shape(train, test, image_size)
-    for name, split in (("train", train), ("test", test)):
+    train, test, names = same_classes(train, test)
+    shape, columns, points = same_form(train, test, image_size, options)
+    for name, split, inputs in zip(("train", "test"), (train, test), points, strict=True):
         write_blocks(
             directory / f"{name}_inputs.npy",
-            (len(split.inputs), *shape),
-            split.inputs.blocks(shape),
+            (len(inputs), *shape),
+            inputs.dtype,
+            inputs.blocks(shape),
         )
         np.save(directory / f"{name}_labels.npy", split.labels, allow_pickle=False)
     # Numbered files, because a column's name may not be a valid file name.
-    columns = {name: f"column_{index}.npy" for index, name in enumerate(train.columns)}
-    for name, file in columns.items():
+    others = {name: f"column_{index}.npy" for index, name in enumerate(train.columns)}
+    for name, file in others.items():
         np.save(directory / file, train.columns[name], allow_pickle=False)
     meta = {
         "class_names": names,
-        "columns": columns,
+        "columns": others,
+        "features": None if columns is None else columns.to_json(),
         "dataset": identity,
         "train": train.inputs.where,
         "test": test.inputs.where,
@@ -236,47 +268,3 @@ def _write_source(
     }
     text = json.dumps(meta, indent=1, ensure_ascii=False)
     (directory / META).write_text(text, encoding="utf-8")
-
-
-def _common_shape(train: Split, test: Split, image_size: int) -> Shape:
-    shapes = []
-    for split in (train, test):
-        if len(split.inputs) == 0:
-            raise UserError(f"{split.inputs.where} holds no images; each split needs one or more.")
-        survey = split.inputs.survey()
-        shapes.append(
-            (image_size, image_size, survey.channels)
-            if image_size
-            else survey.shape(split.inputs.where)
-        )
-    if shapes[0] != shapes[1]:
-        shown = ["x".join(map(str, shape)) for shape in shapes]
-        raise UserError(
-            f"The images of {train.inputs.where} are {shown[0]} and those of {test.inputs.where} "
-            f"{shown[1]} (height x width x channels); both splits must be alike."
-        )
-    return shapes[0]
-
-
-def _class_names(train: Split, test: Split) -> tuple[str, ...]:
-    one, other = train.class_names, test.class_names
-    if one is not None and other is not None and one != other:
-        raise UserError(
-            f"The classes of {train.inputs.where} ({', '.join(one)}) and {test.inputs.where} "
-            f"({', '.join(other)}) differ; both splits must have the same, in the same order."
-        )
-    top = max(int(split.labels.max(initial=-1)) for split in (train, test))
-    names = one or other or tuple(map(str, range(top + 1)))
-    if not names:
-        raise UserError(
-            f"{train.inputs.where} and {test.inputs.where} hold no label but -1; the test split "
-            "needs labels."
-        )
-    for split in (train, test):
-        worst = int(split.labels.max(initial=-1))
-        if worst >= len(names):
-            raise UserError(
-                f"{split.inputs.where} holds the label {worst}; allowed are 0 to "
-                f"{len(names) - 1}, one per class, and -1 for an unlabeled image."
-            )
-    return names

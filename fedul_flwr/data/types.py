@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
+
+from fedul_flwr.data.columns import Columns
 
 if TYPE_CHECKING:
     from fedul_flwr.data.prior_uncertainty import Dirichlet
@@ -21,11 +23,25 @@ Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]
 Arrays = dict[str, NDArray[Any]]
 """Arrays by name, such as a model's weights."""
-Inputs = NDArray[np.uint8] | NDArray[np.float32]
-"""Points as they are stored: uint8 images ``(n, height, width, channels)`` or float32 vectors
-``(n, d)``."""
 InputShape = tuple[int, ...]
 """Shape of one point: ``(height, width, channels)`` of an image, ``(d,)`` of a vector."""
+
+
+class Inputs(Protocol):
+    """Points as they are stored: an array of uint8 images ``(n, height, width, channels)`` or of
+    float32 vectors ``(n, d)``, or vectors that are standardized when rows are taken."""
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """``(n, …)``."""
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """Type of the numbers."""
+
+    def __len__(self) -> int: ...
+
+    def __getitem__(self, rows: Any, /) -> Any: ...
 
 
 def network_shape(shape: InputShape) -> InputShape:
@@ -63,11 +79,15 @@ class PointArrays:
 
 @dataclass(frozen=True)
 class Source:
-    """A data set with a train and a test split and the names of its K classes."""
+    """A data set with a train and a test split and the names of its K classes.
+
+    ``columns`` are those of the table that vectors come from.
+    """
 
     train: PointArrays
     test: PointArrays
     class_names: tuple[str, ...]
+    columns: Columns | None = None
 
     @property
     def num_classes(self) -> int:

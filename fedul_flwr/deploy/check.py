@@ -18,9 +18,10 @@ from flwr.app import ConfigRecord, Context, RecordDict
 from fedul_flwr.client_app import build_client
 from fedul_flwr.config.node_config import NodeConfig
 from fedul_flwr.config.overrides import parse_overrides
+from fedul_flwr.config.point_kinds import resolve_standardize
 from fedul_flwr.config.references import load_reference
 from fedul_flwr.config.run_config import RunConfig, resolve
-from fedul_flwr.config.shared import SharedSettings
+from fedul_flwr.config.shared import BUILT_IN, SharedSettings
 from fedul_flwr.data.content import Content, Value
 from fedul_flwr.data.types import Arrays
 from fedul_flwr.errors import OwnDataError, UserError
@@ -31,7 +32,7 @@ from fedul_flwr.federated.messages import CONFIG, DESCRIBE, SETUP, payload_bytes
 from fedul_flwr.federated.nodes import DataShape, setup_content
 from fedul_flwr.learning.local_plan import local_plan
 from fedul_flwr.methods import find_method
-from fedul_flwr.run.server_data import named_shape, open_server_data, refuse_other_classes
+from fedul_flwr.run.server_data import named_shape, open_server_data, refuse_other_form
 from fedul_flwr.run.training import choose_selection
 
 _LONGEST = 60
@@ -62,7 +63,9 @@ def check_owner(
     where = _read_node_config(node_config)
     settings, otherwise = _settings(overrides, base_dir)
     shape = _shape(settings, class_names, input_shape)
-    refuse_other_classes(settings, shape)
+    refuse_other_form(settings, shape)
+    settings = resolve_standardize(settings, shape.input_shape)
+    otherwise = resolve_standardize(otherwise, shape.input_shape)
     client, answer = _prepared(where, settings, shape)
     yield "Found, for your eyes only:"
     yield from (f"  {line}" for line in client.describe())
@@ -115,7 +118,7 @@ def _settings(overrides: Mapping[str, Any], base_dir: Path) -> tuple[RunConfig, 
 
 
 def _shape(settings: RunConfig, class_names: str, input_shape: str) -> DataShape:
-    """Classes and image shape of the run; only uses a data set on this machine."""
+    """Classes and input shape of the run; only uses a data set on this machine."""
     if settings.dataset == "none":
         if class_names or input_shape:
             raise UserError(
@@ -124,9 +127,12 @@ def _shape(settings: RunConfig, class_names: str, input_shape: str) -> DataShape
             )
         return named_shape(settings)
     if class_names and input_shape:
-        told = {"dataset": "none", "class-names": class_names, "input-shape": input_shape}
+        told = {
+            **{"dataset": "none", "class-names": class_names, "input-shape": input_shape},
+            "columns": settings.columns,
+        }
         return named_shape(SharedSettings.parse(told))
-    if settings.dataset == "digits" or Path(settings.dataset).exists():
+    if settings.dataset in BUILT_IN or Path(settings.dataset).exists():
         return open_server_data(settings).shape
     raise UserError(
         f"Setting dataset = {settings.dataset!r} is not on this machine: --class-names and "

@@ -39,7 +39,9 @@ def feature_source(source: Path, extractor: Extractor) -> Path:
             elif file.name != META:
                 shutil.copy(file, directory)
         meta = json.loads((source / META).read_text(encoding="utf-8"))
-        text = json.dumps({**meta, "features": extractor.name}, indent=1, ensure_ascii=False)
+        text = json.dumps(
+            {**meta, "features": None, "extractor": extractor.name}, indent=1, ensure_ascii=False
+        )
         (directory / META).write_text(text, encoding="utf-8")
 
     key = cache_key([source.name, *extractor.identity])
@@ -69,7 +71,7 @@ def _write(file: Path, points: Inputs, extractor: Extractor) -> None:
             yield first
             yield from blocks
 
-        write_blocks(file, (len(points), first.shape[1]), all_blocks(), "<f4")
+        write_blocks(file, (len(points), first.shape[1]), first.dtype, all_blocks())
 
 
 def _blocks(points: Inputs, extractor: Extractor) -> Iterator[NDArray[np.float32]]:

@@ -40,9 +40,7 @@ class Extractor:
 
     def num_features(self, shape: InputShape) -> int:
         """Number d of features of points of ``shape``, found on a black image or a zero vector."""
-        blank: Inputs = np.zeros((1, *shape), dtype=np.uint8)
-        if len(shape) == 1:
-            blank = blank.astype(np.float32)
+        blank = np.zeros((1, *shape), dtype=np.float32 if len(shape) == 1 else np.uint8)
         return int(self.compute(blank).shape[1])
 
 

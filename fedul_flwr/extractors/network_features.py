@@ -12,9 +12,10 @@ from torch.nn import functional
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.utils.fusion import fuse_conv_bn_eval
 
+from fedul_flwr.data.types import Inputs
 from fedul_flwr.learning.batches import to_input
 from fedul_flwr.learning.device import place
-from fedul_flwr.learning.features import feature_layer, inputs_of
+from fedul_flwr.learning.last_layer import feature_layer, inputs_of
 from fedul_flwr.learning.network import Network
 
 
@@ -35,7 +36,7 @@ class NetworkFeatures:
         self._network = Network(place(model, device, precision), device, precision)
         self._side = side
 
-    def __call__(self, points: NDArray[np.generic]) -> NDArray[np.float32]:
+    def __call__(self, points: Inputs) -> NDArray[np.float32]:
         """Features ``(n, d)`` of points ``(n, …)``."""
         inputs = to_input(torch.from_numpy(np.array(points)))
         with torch.inference_mode(), inputs_of(self._layer) as seen:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
@@ -98,7 +98,7 @@ class MethodClient(NumPyClient, Generic[D]):
         return self.data.register()
 
     def on_phase(self, name: str, content: Content) -> Content:
-        """Answer phase ``name``: ``describe`` (partition) or ``setup`` (setup and registration)."""
+        """Answer phase ``name``: ``describe``, ``setup`` (with registration) or ``columns``."""
         partition: dict[str, Value] = {
             "partition-id": self.node.partition_id,
             "num-partitions": self.node.num_partitions,
@@ -110,6 +110,9 @@ class MethodClient(NumPyClient, Generic[D]):
             case messages.SETUP:
                 self._set_up(dict(content.values))
                 return Content(values={**partition, **self._kept_variates(), **self.register()})
+            case messages.COLUMNS:  # means and scales of columns, of all clients together
+                self.state.set_values(messages.SETUP, {**self.setup, **content.values})
+                return Content()
             case _:
                 raise UserError(f"Method {self.settings.method!r} has no phase {name!r}.")
 
@@ -222,6 +225,7 @@ class MethodClient(NumPyClient, Generic[D]):
             first = number - stage[0] + 1
             factor = own_rate_factor(self.settings, self.state, config, number, first)
         plan = local_plan(self.settings, float(config.get("proximal-mu", 0.0)), stage, factor)
+        plan = replace(plan, heads_only=number <= self.settings.frozen_rounds)
         return Round(number, config, plan, received or {})
 
     def _set_up(self, told: dict[str, Value]) -> None:
@@ -230,9 +234,11 @@ class MethodClient(NumPyClient, Generic[D]):
         if told.pop(messages.SETUP_BEFORE, False) and (not known or known.get(messages.FORGETFUL)):
             told[messages.FORGETFUL] = True
         if self.node.data:
-            wanted = parse_flat(json.loads(str(told[messages.SETTINGS])))
-            self.node.check_run(wanted)
+            self.node.check_run(settings_from(str(told[messages.SETTINGS])))
         self.state.set_values(messages.SETUP, told)
+        # The server has resolved settings that depend on the data, such as `standardize`.
+        if told.get(messages.SETTINGS):
+            self.settings = settings_from(str(told[messages.SETTINGS]))
         # A simulation that resumes may have state there.
         self.state = self.state.within(state_directory(told, self.node))
 
@@ -254,6 +260,12 @@ def state_directory(setup: Mapping[str, Any], node: NodeConfig) -> Path | None:
     if node.data or "memory" not in setup:
         return None
     return Path(str(setup["memory"])) / str(node.partition_id)
+
+
+@lru_cache(maxsize=4)
+def settings_from(text: str) -> RunConfig:
+    """Settings from their JSON text, as the server sends them."""
+    return parse_flat(json.loads(text))
 
 
 @lru_cache(maxsize=2)

@@ -13,10 +13,22 @@ import numpy as np
 from fedul_flwr.config.fedul import AdmissionSettings, fewer_sets
 from fedul_flwr.config.node_config import POINT_FORMATS, SET_FORMATS, NodeConfig
 from fedul_flwr.config.run_config import RunConfig
+from fedul_flwr.data.columns import parse_columns
 from fedul_flwr.data.content import Value
 from fedul_flwr.data.label_split import open_partly_labeled_points, who_has_labels
 from fedul_flwr.data.set_check import SetCheck, check_sets
 from fedul_flwr.data.set_split import open_unlabeled_sets
+from fedul_flwr.data.standardize import (
+    MEANS,
+    SCALES,
+    VARIANCES,
+    ScaledInputs,
+    Scaling,
+    constant_scaling,
+    moments,
+    scaling_by,
+)
+from fedul_flwr.data.tables import TableOptions
 from fedul_flwr.data.types import (
     UNLABELED,
     Inputs,
@@ -25,7 +37,7 @@ from fedul_flwr.data.types import (
     PartlyLabeledPoints,
     UnlabeledSets,
 )
-from fedul_flwr.errors import OwnDataError
+from fedul_flwr.errors import OwnDataError, UserError
 
 
 class ClientData:
@@ -81,6 +93,39 @@ class ClientData:
         return tuple(self.setup["model-shape"])
 
     @property
+    def table(self) -> TableOptions:
+        """Rules for the client's tables of features."""
+        described = self.setup.get("columns")
+        columns = parse_columns(described) if described else None
+        return TableOptions(self.settings.missing, self.settings.label_column, columns)
+
+    def standardized(self, inputs: Inputs, points: Ints) -> Inputs:
+        """``inputs`` as setting `standardize` says, for a client with rows ``points`` of them."""
+        kind = self.settings.standardize
+        if kind == "none" or isinstance(inputs, ScaledInputs) or len(self.model_shape) > 1:
+            return inputs
+        columns = None if self.settings.features else self.table.columns
+        if kind == "owner":
+            own = scaling_by(moments(inputs, points), columns)
+            return ScaledInputs(inputs, lambda: own)
+        if kind == "constants":
+            constants = constant_scaling(columns)
+            return ScaledInputs(inputs, lambda: constants)
+        return ScaledInputs(inputs, self._federation_scaling)
+
+    def _federation_scaling(self) -> Scaling:
+        if MEANS not in self.setup:
+            raise UserError("The server has not sent the means and scales of columns yet.")
+        return Scaling(np.array(self.setup[MEANS]), np.array(self.setup[SCALES]))
+
+    def column_moments(self, inputs: Inputs, points: Ints) -> dict[str, Value]:
+        """Mean and variance of every column, if the server pools them; else nothing."""
+        if self.settings.standardize != "federation":
+            return {}
+        found = moments(inputs.raw if isinstance(inputs, ScaledInputs) else inputs, points)
+        return {MEANS: found.means.tolist(), VARIANCES: found.variances.tolist()}
+
+    @property
     def folder(self) -> Path | None:
         """Folder of the client's own data; ``None`` in a simulated split."""
         if self.node.data:
@@ -103,6 +148,7 @@ class ClientData:
             self.input_shape,
             form=self.node.format,
             known_labels=self.node.known_labels,
+            table=self.table,
         )
         return replace(found, inputs=self.featured(found.inputs))
 
@@ -129,13 +175,19 @@ class UnlabeledSetData(ClientData):
     @cached_property
     def sets(self) -> UnlabeledSets:
         """The sets."""
+        found = self._open_sets()
+        return replace(found, inputs=self.standardized(found.inputs, found.points))
+
+    def _open_sets(self) -> UnlabeledSets:
         folder = self.folder
         if folder is None:
             return open_unlabeled_sets(self.setup, self.node.partition_id)
         self.node.expect_format(self.settings.method, SET_FORMATS)
         from fedul_flwr.data.local_data import load_unlabeled_sets
 
-        found = load_unlabeled_sets(folder, self.class_names, self.num_classes, self.input_shape)
+        found = load_unlabeled_sets(
+            folder, self.class_names, self.num_classes, self.input_shape, table=self.table
+        )
         return replace(found, inputs=self.featured(found.inputs))
 
     @property
@@ -170,7 +222,7 @@ class UnlabeledSetData(ClientData):
         if self.settings[AdmissionSettings].share_priors:
             values["priors"] = self.sets.priors.ravel().tolist()
             values["set-sizes"] = self.sets.set_sizes.tolist()
-        return values
+        return values | self.column_moments(self.sets.inputs, self.sets.points)
 
     def describe(self) -> Iterator[str]:
         """Sets, rank and condition number of their priors, and warnings."""
@@ -212,6 +264,7 @@ class PartlyLabeledData(ClientData):
             found = open_partly_labeled_points(self.setup, self.node.partition_id)
         else:
             found = self.load_points(folder)
+        found = replace(found, inputs=self.standardized(found.inputs, found.points))
         return found.without_labels() if who_has_labels(self.settings) == "server" else found
 
     @cached_property
@@ -226,7 +279,12 @@ class PartlyLabeledData(ClientData):
 
     def register(self) -> dict[str, Value]:
         """Numbers of points and of labels."""
-        return {"num-points": len(self.examples.points), "num-labeled": len(self.labeled)}
+        points = self.examples.points
+        return {
+            "num-points": len(points),
+            "num-labeled": len(self.labeled),
+            **self.column_moments(self.examples.inputs, points),
+        }
 
     def describe(self) -> Iterator[str]:
         """Numbers of points and of labels by class."""

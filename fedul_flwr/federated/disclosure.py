@@ -14,6 +14,7 @@ from typing import Literal
 from fedul_flwr.config.fedul import AdmissionSettings
 from fedul_flwr.config.references import load_reference
 from fedul_flwr.config.run_config import RunConfig
+from fedul_flwr.data.standardize import MEANS, VARIANCES
 from fedul_flwr.federated.messages import (
     ARRAYS,
     CONFIG,
@@ -100,6 +101,10 @@ def _averaged(settings: RunConfig) -> bool:
     return settings.base != "local"
 
 
+def _pools_columns(settings: RunConfig) -> bool:
+    return settings.standardize == "federation"
+
+
 _WHO = ("partition-id", "num-partitions", "own-data")
 
 DESCRIBE_ONLY = (
@@ -115,6 +120,12 @@ REGISTRATION = (
         (KEPT_ROUNDS,),
         "in which rounds it had a variate it has",
         when=_with_scaffold,
+    ),
+    Sent(
+        SETUP,
+        (MEANS, VARIANCES),
+        "mean and variance of every column of its points",
+        when=_pools_columns,
     ),
 )
 """Sent by every client before round 1."""

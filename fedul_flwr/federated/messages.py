@@ -26,9 +26,10 @@ WEIGHT, NORMALIZER = "num-examples", "normalizer"
 NUM_POINTS = "num-points"
 """Value of a client's answer to phase ``setup``: its number of points. No later count is above."""
 
-DESCRIBE, SETUP = "describe", "setup"
-"""Phases before round 1: a client says which one it is; it gets the setup and registers. A client
-stores the setup under the name of its phase."""
+DESCRIBE, SETUP, COLUMNS = "describe", "setup", "columns"
+"""Phases before round 1: a client says which one it is; it gets the setup and registers; it gets
+the means and scales of columns, if the federation standardizes vectors. A client stores what it is
+told under the name of phase ``setup``."""
 
 SETTINGS = "settings"
 """Value of phase ``setup``: the run's settings, flat, as JSON."""

@@ -14,6 +14,7 @@ from flwr.common import log
 from flwr.serverapp import Grid
 
 from fedul_flwr.config.run_config import RunConfig
+from fedul_flwr.data.columns import Columns
 from fedul_flwr.data.content import Content, count, number
 from fedul_flwr.data.types import InputShape
 from fedul_flwr.errors import BadMessageError, UserError
@@ -36,19 +37,26 @@ class DataShape:
 
     Attributes
     ----------
-    input_shape : of a point as it is stored, before features.
+    input_shape : of a point as it is stored, before an extractor.
     class_names : K names.
-    num_features : d, if points are replaced by features; else 0.
+    columns : columns of tables, if they are known.
+    num_features : d, if an extractor replaces points by features; else 0.
     """
 
     input_shape: InputShape
     class_names: tuple[str, ...]
+    columns: Columns | None = None
     num_features: int = 0
 
     @property
     def model_shape(self) -> InputShape:
         """Shape of what the model takes."""
         return (self.num_features,) if self.num_features else self.input_shape
+
+    @property
+    def model_columns(self) -> Columns | None:
+        """Columns of what the model takes; features of an extractor have none."""
+        return None if self.num_features else self.columns
 
 
 def setup_content(
@@ -67,6 +75,8 @@ def setup_content(
             "class-names": list(data.class_names),
         }
     )
+    if data.columns is not None:
+        content.values["columns"] = data.columns.to_json()
     content.values |= files or {}
     return content
 

@@ -53,7 +53,8 @@ class ServerTrainer:
         factor = rate_factor(self._settings, server_round, self._settings.num_rounds)
         rate = (options.learning_rate or self._settings.learning_rate) * factor * told_factor
         plan = local_plan(self._settings)
-        return replace(plan, local_epochs=options.epochs, learning_rate=rate)
+        frozen = server_round <= self._settings.frozen_rounds
+        return replace(plan, local_epochs=options.epochs, learning_rate=rate, heads_only=frozen)
 
     def batches(self, plan: LocalPlan) -> Batches:
         """Batches of an epoch over the labeled points."""

@@ -12,6 +12,7 @@ from torch import Tensor
 from fedul_flwr.data.types import Inputs
 from fedul_flwr.learning.augment import augment_batch
 from fedul_flwr.learning.plan import LocalPlan
+from fedul_flwr.learning.vector_views import augment_vectors
 
 Batches = Callable[[np.random.Generator], Iterator[tuple[Tensor, Tensor]]]
 """``rng -> (inputs (b, c, h, w), targets (b,)), …``: yields the batches of one epoch; ``rng``
@@ -56,6 +57,13 @@ def epoch_order(
     return list(order[: full * batch_size].reshape(full, batch_size))
 
 
+def _augmented(inputs: Tensor, plan: LocalPlan, rng: np.random.Generator) -> Tensor:
+    """Inputs as ``plan.augment`` says."""
+    if inputs.dim() == 4:
+        return augment_batch(inputs, plan.augment, rng)
+    return augment_vectors(inputs, plan, rng)
+
+
 def point_batches(
     stored: Inputs,
     points: NDArray[np.int64],
@@ -74,7 +82,7 @@ def point_batches(
     def batches(rng: np.random.Generator) -> Iterator[tuple[Tensor, Tensor]]:
         for batch in epoch_order(len(points), plan.batch_size, rng):
             inputs = to_input(gather(stored, points[batch]))
-            yield augment_batch(inputs, plan.augment, rng), torch.from_numpy(targets[batch])
+            yield _augmented(inputs, plan, rng), torch.from_numpy(targets[batch])
 
     return batches
 
@@ -97,7 +105,7 @@ def repeated_batches(
         for _ in range(count):
             batch = next_of(plan.batch_size or len(points))
             inputs = to_input(gather(stored, points[batch]))
-            yield augment_batch(inputs, plan.augment, rng), torch.from_numpy(targets[batch])
+            yield _augmented(inputs, plan, rng), torch.from_numpy(targets[batch])
 
     return batches
 
@@ -118,7 +126,7 @@ def set_batches(
         for m in rng.permutation(list(members)):
             inputs = to_input(gather(stored, members[int(m)]))
             targets = torch.full((len(inputs),), int(m), dtype=torch.int64)
-            yield augment_batch(inputs, plan.augment, rng), targets
+            yield _augmented(inputs, plan, rng), targets
 
     return batches
 
@@ -153,7 +161,7 @@ def paired_batches(
         for _ in range(max(1, len(streams[0]) // of_each)):
             chosen = np.concatenate([next_of(of_each) for next_of in orders])
             inputs = to_input(gather(stored, points[chosen]))
-            seen = [augment_batch(inputs, plan.augment, rng) for _ in range(views)]
+            seen = [_augmented(inputs, plan, rng) for _ in range(views)]
             yield torch.cat(seen) if views > 1 else seen[0], torch.from_numpy(chosen)
 
     return batches
@@ -192,7 +200,7 @@ def matching_batches(
             chosen = np.concatenate([labeled[seen], others[unseen]])
             inputs = to_input(gather(stored, points[chosen]))
             if len(seen):
-                inputs[: len(seen)] = augment_batch(inputs[: len(seen)], plan.augment, rng)
+                inputs[: len(seen)] = _augmented(inputs[: len(seen)], plan, rng)
             yield inputs, torch.from_numpy(labels[chosen])
 
     return batches

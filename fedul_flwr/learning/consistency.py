@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import torch
@@ -86,6 +87,7 @@ class ConsistencyObjective:
     temperature : of ``"uda"``.
     log_weights : ``(M, K)`` of the client's transition, for the posterior given a point's set;
         ``None`` takes the posterior of the class model.
+    strong_view : makes strong views of inputs; ``None`` is :func:`strong_augment`.
     """
 
     surrogate: Loss
@@ -94,6 +96,7 @@ class ConsistencyObjective:
     form: str = "fixmatch"
     temperature: float = 0.4
     log_weights: Tensor | None = None
+    strong_view: Callable[[Tensor], Tensor] | None = None
     _seen: list[Tensor] = field(default_factory=list, init=False)
 
     def __call__(self, network: Network, inputs: Tensor, sets: Tensor) -> Tensor:
@@ -102,7 +105,7 @@ class ConsistencyObjective:
         surrogate = self.surrogate(weak, sets)
         # Running statistics must describe unchanged points, as in testing.
         with frozen_statistics(network.model):
-            strong = network(strong_augment(inputs))
+            strong = network((self.strong_view or strong_augment)(inputs))
         log_target, log_q = self._posteriors(weak.detach(), strong, sets)
         if self.form == "uda":
             value, masked = uda_loss(log_target, log_q, self.threshold, self.temperature)

@@ -2,47 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from fedul_flwr.data.types import Inputs
-from fedul_flwr.errors import UserError
 from fedul_flwr.learning.batches import gather, to_input
+from fedul_flwr.learning.last_layer import feature_layer, inputs_of
 from fedul_flwr.learning.local import predict_logits
 from fedul_flwr.learning.plan import LocalPlan
-
-
-def feature_layer(model: nn.Module) -> nn.Linear:
-    """The last linear layer of ``model``, by the order in which its modules were added.
-
-    Raises
-    ------
-    UserError
-        If there is none.
-    """
-    layers = [module for module in model.modules() if isinstance(module, nn.Linear)]
-    if not layers:
-        raise UserError(
-            "The model has no linear layer, and features are the inputs of the last one: "
-            "choose another model."
-        )
-    return layers[-1]
-
-
-@contextmanager
-def inputs_of(layer: nn.Module) -> Iterator[list[Tensor]]:
-    """Context that collects the inputs of ``layer`` in a list, one per call."""
-    seen: list[Tensor] = []
-    hook = layer.register_forward_pre_hook(lambda _, arguments: seen.append(arguments[0]))
-    try:
-        yield seen
-    finally:
-        hook.remove()
 
 
 def features_and_logits(

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,6 +16,7 @@ from fedul_flwr.errors import UserError
 from fedul_flwr.learning.batches import Batches, evaluation_batches
 from fedul_flwr.learning.corrections import anchor_of, correct_gradients
 from fedul_flwr.learning.device import place, seed_draws
+from fedul_flwr.learning.last_layer import only_heads
 from fedul_flwr.learning.network import Network, frozen_statistics
 from fedul_flwr.learning.optimizers import SGD, Adam, LocalOptimizer
 from fedul_flwr.learning.plan import LocalPlan
@@ -68,20 +70,21 @@ def train_local(
     UserError
         If the loss is not finite.
     """
-    network, weights = _begin(model, plan, rng)
-    optimizer = build_optimizer(weights, plan)
-    anchor = anchor_of(weights, plan)
+    network = _begin(model, plan, rng)
     total = torch.zeros((), dtype=torch.float64, device=plan.device)
     steps = 0
-    for _ in range(plan.local_epochs):
-        for inputs, targets in batches(rng):
-            optimizer.zero_grad()
-            value = _backward(objective, network, inputs, targets, plan)
-            correct_gradients(weights, plan, anchor, shift)
-            optimizer.step()
-            total += value
-            steps += 1
-    optimizer.zero_grad()  # frees gradients as large as the model
+    with _trained(model, plan) as weights:
+        optimizer = build_optimizer(weights, plan)
+        anchor = anchor_of(weights, plan)
+        for _ in range(plan.local_epochs):
+            for inputs, targets in batches(rng):
+                optimizer.zero_grad()
+                value = _backward(objective, network, inputs, targets, plan)
+                correct_gradients(weights, plan, anchor, shift)
+                optimizer.step()
+                total += value
+                steps += 1
+        optimizer.zero_grad()  # frees gradients as large as the model
     mean = float(total) / steps
     if not np.isfinite(mean):
         raise UserError(
@@ -101,7 +104,8 @@ def mean_gradient(
 
     It includes penalties of ``plan``. The model and its batch-norm statistics do not change.
     """
-    network, weights = _begin(model, plan, rng)
+    network = _begin(model, plan, rng)
+    weights = [weight for weight in model.parameters() if weight.requires_grad]
     count = 0
     for weight in weights:
         weight.grad = None
@@ -118,15 +122,19 @@ def mean_gradient(
     return found
 
 
-def _begin(
-    model: nn.Module, plan: LocalPlan, rng: np.random.Generator
-) -> tuple[Network, list[nn.Parameter]]:
-    """Prepare ``model`` for training; returns the network and the trainable weights."""
+def _begin(model: nn.Module, plan: LocalPlan, rng: np.random.Generator) -> Network:
+    """Prepare ``model`` for training."""
     place(model, plan.device, plan.precision)
     model.train()
     seed_draws(plan.device, int(rng.integers(2**63)))  # for dropout and random objectives
-    weights = [weight for weight in model.parameters() if weight.requires_grad]
-    return Network(model, plan.device, plan.precision), weights
+    return Network(model, plan.device, plan.precision)
+
+
+@contextmanager
+def _trained(model: nn.Module, plan: LocalPlan) -> Iterator[list[nn.Parameter]]:
+    """Context with the weights that the plan trains."""
+    with only_heads(model) if plan.heads_only else nullcontext():
+        yield [weight for weight in model.parameters() if weight.requires_grad]
 
 
 def _backward(

@@ -36,6 +36,8 @@ def local_plan(
         proximal_mu=proximal_mu,
         device=device,
         precision=settings.precision,
+        noise=settings.noise,
+        feature_dropout=settings.feature_dropout,
     )
 
 

@@ -13,7 +13,8 @@ CPU = torch.device("cpu")
 class LocalPlan:
     """Plan of a client's local training in one round; fields are settings of the same names.
 
-    ``proximal_mu`` is the weight mu of FedProx's (mu/2)·‖w − w_global‖².
+    ``proximal_mu`` is the weight mu of FedProx's (mu/2)·‖w − w_global‖². With ``heads_only`` the
+    last linear layer is trained, and nothing else.
     """
 
     local_epochs: int = 1
@@ -27,3 +28,6 @@ class LocalPlan:
     proximal_mu: float = 0.0
     device: torch.device = CPU
     precision: str = "float32"
+    noise: float = 0.0
+    feature_dropout: float = 0.0
+    heads_only: bool = False

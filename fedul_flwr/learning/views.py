@@ -1,4 +1,4 @@
-"""Strong views of images, as the settings of a consistency method say."""
+"""Strong views of points, as the settings of a consistency method say."""
 
 from __future__ import annotations
 
@@ -7,15 +7,30 @@ from collections.abc import Callable
 from torch import Tensor
 
 from fedul_flwr.config.matching import ViewSettings
+from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.learning.randaugment import randaugment
 from fedul_flwr.learning.released_randaugment import released_randaugment
+from fedul_flwr.learning.strong import strong_augment
+from fedul_flwr.learning.vector_views import strong_vectors
+
+View = Callable[[Tensor], Tensor]
 
 
-def strong_view(settings: ViewSettings) -> Callable[[Tensor], Tensor]:
-    """Makes a random strong view of each image ``(n, c, h, w)``, from torch's own generator."""
-    change = released_randaugment if settings.randaugment == "release" else randaugment
+def strong_view(settings: RunConfig) -> View:
+    """Makes a random strong view of each point, from torch's own generator.
 
-    def view(inputs: Tensor) -> Tensor:
-        return change(inputs, settings.operations, settings.magnitudes)
+    Images ``(n, c, h, w)`` are changed by RandAugment, vectors ``(n, d)`` by noise and dropout.
+    """
+    views = settings[ViewSettings]
+    change = released_randaugment if views.randaugment == "release" else randaugment
+    return _by_kind(lambda images: change(images, views.operations, views.magnitudes), settings)
 
-    return view
+
+def fixed_strong_view(settings: RunConfig) -> View:
+    """The same, with an affine map, colors and cutout for images in place of RandAugment."""
+    return _by_kind(strong_augment, settings)
+
+
+def _by_kind(of_images: View, settings: RunConfig) -> View:
+    of_vectors = strong_vectors(settings.noise, settings.feature_dropout)
+    return lambda inputs: of_images(inputs) if inputs.dim() == 4 else of_vectors(inputs)

@@ -43,7 +43,7 @@ def score(labels: Ints, truth: Ints) -> Score | None:
     assert balanced is not None  # there are points
     return Score(
         points=len(truth),
-        error=100 * float(np.mean(labels != truth)),
+        error=100 * float(1 - np.mean(labels == truth)),
         balanced_accuracy=balanced,
         unreached=100 * float((labels == UNLABELED).mean()),
     )

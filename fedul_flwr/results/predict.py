@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, get_args
 
 import numpy as np
 import torch
@@ -18,7 +19,10 @@ from fedul_flwr.config.model import recorded_options
 from fedul_flwr.config.own_modules import refuse_strange_modules
 from fedul_flwr.config.shared import SharedSettings
 from fedul_flwr.config.user_files import regular_file, user_path
+from fedul_flwr.data.columns import COLUMNS_FILE, FEATURES_FILE, read_columns
 from fedul_flwr.data.safe_files import read_header
+from fedul_flwr.data.standardize import Scaling, constant_scaling, moments, scaled, scaling_by
+from fedul_flwr.data.tables import NO_OPTIONS, Missing, TableOptions
 from fedul_flwr.data.types import Inputs, InputShape
 from fedul_flwr.errors import UserError
 from fedul_flwr.extractors.find import Extractor, find_extractor
@@ -35,16 +39,19 @@ MODEL_FILE = "model.safetensors"
 
 @dataclass(frozen=True)
 class Predictor:
-    """A trained model for uint8 images as decoded from a file.
+    """A trained model for points as they are stored.
 
     Attributes
     ----------
-    model : the module, in evaluation mode; maps ``(n, channels, height, width)`` to logits.
-    input_shape : ``(height, width, channels)`` of the training images.
+    model : the module, in evaluation mode; maps ``(n, channels, height, width)`` or ``(n, d)`` to
+        logits.
+    input_shape : shape of the training points.
     class_names : K names; label ``k`` is ``class_names[k]``.
     priors : ``(K,)``, class priors that it was trained for; ``None`` if unknown.
     temperature : divisor of the logits (:mod:`fedul_flwr.learning.temperature`).
     extractor : computes features of points, which the model takes; ``None`` if it takes points.
+    table : rules for tables of features, with the columns of its training if they are known.
+    scaling : standardizes what the model takes; ``"own"`` is by the vectors to predict.
     """
 
     model: nn.Module
@@ -53,33 +60,35 @@ class Predictor:
     priors: NDArray[np.float64] | None = None
     temperature: float = 1.0
     extractor: Extractor | None = None
+    table: TableOptions = NO_OPTIONS
+    scaling: Scaling | Literal["own"] | None = None
 
     def predict(
-        self, images: NDArray[np.uint8], batch_size: int = 256, priors: ArrayLike | None = None
+        self, inputs: Inputs, batch_size: int = 256, priors: ArrayLike | None = None
     ) -> NDArray[np.int64]:
-        """Labels ``(n,)`` of images; arguments as for :meth:`predict_proba`."""
-        labels: NDArray[np.int64] = self.predict_proba(images, batch_size, priors).argmax(axis=1)
+        """Labels ``(n,)`` of points; arguments as for :meth:`predict_proba`."""
+        labels: NDArray[np.int64] = self.predict_proba(inputs, batch_size, priors).argmax(axis=1)
         return labels
 
     def predict_proba(
-        self, images: NDArray[np.uint8], batch_size: int = 256, priors: ArrayLike | None = None
+        self, inputs: Inputs, batch_size: int = 256, priors: ArrayLike | None = None
     ) -> NDArray[np.float64]:
-        """Class probabilities ``(n, K)`` of images.
+        """Class probabilities ``(n, K)`` of points.
 
         Parameters
         ----------
-        images : uint8 ``(n, height, width, channels)``.
-        batch_size : number of images that the model processes at once.
-        priors : ``(K,)``, class priors of these images, by which the model's softmax is
+        inputs : uint8 images ``(n, height, width, channels)`` or float32 vectors ``(n, d)``.
+        batch_size : number of points that the model processes at once.
+        priors : ``(K,)``, class priors of these points, by which the model's softmax is
             re-weighed; by default those of its training.
 
         Raises
         ------
         UserError
-            If images have another shape than the model's, or priors cannot be used.
+            If points have another shape than the model's, or priors cannot be used.
         """
         wanted = None if priors is None else self.checked_priors(priors)
-        posterior = self._softmax(images, batch_size)
+        posterior = self._softmax(inputs, batch_size)
         return posterior if wanted is None else reweigh(posterior, self.trained_priors(), wanted)
 
     def estimate_priors(self, probabilities: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -115,31 +124,48 @@ class Predictor:
             )
         return wanted
 
-    def _softmax(self, images: NDArray[np.uint8], batch_size: int) -> NDArray[np.float64]:
+    def _softmax(self, inputs: Inputs, batch_size: int) -> NDArray[np.float64]:
         if batch_size < 1:
             raise UserError(f"The batch size must be at least 1, not {batch_size}.")
-        if images.dtype != np.uint8 or images.shape[1:] != self.input_shape:
+        kind, dtype = ("float32 vectors", "float32")
+        if len(self.input_shape) > 1:
+            kind, dtype = ("uint8 images", "uint8")
+        if inputs.dtype != dtype or inputs.shape[1:] != self.input_shape:
             raise UserError(
-                f"The model takes uint8 images (n, {_comma(self.input_shape)}), "
-                f"not {images.dtype} ({_comma(images.shape)})."
+                f"The model takes {kind} (n, {_comma(self.input_shape)}), "
+                f"not {inputs.dtype} ({_comma(inputs.shape)})."
             )
+        inputs = self._taken(inputs, batch_size)
         device = next((weight.device for weight in self.model.parameters()), torch.device("cpu"))
-        result = np.empty((len(images), len(self.class_names)))
+        result = np.empty((len(inputs), len(self.class_names)))
         with torch.inference_mode():
-            for start in range(0, len(images), batch_size):
-                batch: Inputs = np.array(images[start : start + batch_size])
-                if self.extractor is not None:
-                    batch = self.extractor.compute(batch)
-                logits = self.model(to_input(torch.from_numpy(batch).to(device)))
+            for start in range(0, len(inputs), batch_size):
+                batch = inputs[start : start + batch_size]
+                logits = self.model(to_input(torch.from_numpy(np.array(batch)).to(device)))
                 if logits.shape != (len(batch), len(self.class_names)):
                     raise UserError(
-                        f"The model returned ({_comma(logits.shape)}) for {len(batch)} images of "
-                        f"{len(self.class_names)} classes; one logit per image and class is needed."
+                        f"The model returned ({_comma(logits.shape)}) for {len(batch)} points of "
+                        f"{len(self.class_names)} classes; one logit per point and class is needed."
                     )
                 # In float64, so that a row sums to 1 in all printed digits.
                 rows = (logits.double() / self.temperature).softmax(dim=1)
                 result[start : start + len(batch)] = rows.cpu().numpy()
         return result
+
+    def _taken(self, inputs: Inputs, batch_size: int) -> Inputs:
+        """What the model takes: points, or their features, standardized as in training."""
+        if self.extractor is not None:
+            starts = range(0, len(inputs), batch_size)
+            blocks = [self.extractor.compute(inputs[at : at + batch_size]) for at in starts]
+            inputs = np.concatenate(blocks) if blocks else np.empty((0, 1), dtype=np.float32)
+        if self.scaling is None:
+            return inputs
+        scaling = self.scaling
+        if scaling == "own":
+            everything = np.arange(len(inputs), dtype=np.int64)
+            columns = None if self.extractor else self.table.columns
+            scaling = scaling_by(moments(inputs, everything), columns)
+        return scaled(inputs, scaling)
 
 
 def load_model(model_dir: str | Path, *, trust_modules: bool = False) -> Predictor:
@@ -183,6 +209,8 @@ def load_model(model_dir: str | Path, *, trust_modules: bool = False) -> Predict
         None if known is None else _trained_for(directory, known, len(class_names)),
         _temperature(weights),
         extractor,
+        _table_of(directory, settings),
+        _scaling_of(directory, settings),
     )
 
 
@@ -194,6 +222,26 @@ def extractor_of(settings: SharedSettings) -> Extractor:
 def open_run(directory: Path) -> nn.Module:
     """The best model of an earlier run, or a UserError."""
     return load_model(user_path(str(directory))).model
+
+
+def _scaling_of(directory: Path, settings: Mapping[str, Any]) -> Scaling | Literal["own"] | None:
+    kind = settings.get("standardize")
+    if kind == "owner":
+        return "own"
+    if kind not in ("constants", "federation"):
+        return None
+    file = directory / (FEATURES_FILE if settings.get("features") else COLUMNS_FILE)
+    return constant_scaling(read_columns(file))
+
+
+def _table_of(directory: Path, settings: Mapping[str, Any]) -> TableOptions:
+    """Rules for tables as in the run; without a columns file its columns are not known."""
+    file = directory / COLUMNS_FILE
+    columns = read_columns(file) if file.is_file() else None
+    missing, label = settings.get("missing", "refuse"), str(settings.get("label-column", ""))
+    if missing not in get_args(Missing):
+        raise UserError(f'{directory / "config.json"}: unknown value {missing!r} of "missing".')
+    return TableOptions(missing, label, columns)
 
 
 def _trained_for(directory: Path, values: Any, num_classes: int) -> NDArray[np.float64]:
@@ -209,13 +257,15 @@ def _trained_for(directory: Path, values: Any, num_classes: int) -> NDArray[np.f
 def _describe(path: Path, data: dict[str, Any]) -> tuple[tuple[int, int, int], tuple[str, ...]]:
     shape, count, names = (data.get(key) for key in ("input_shape", "num_classes", "class_names"))
     sizes = shape if isinstance(shape, list) else []
-    if len(sizes) != 3 or not all(isinstance(size, int) and size > 0 for size in sizes):
-        raise UserError(f'{path}: "input_shape" must be [height, width, channels], not {shape!r}.')
+    if len(sizes) not in (1, 3) or not all(isinstance(size, int) and size > 0 for size in sizes):
+        raise UserError(
+            f'{path}: "input_shape" must be [height, width, channels] or [length], not {shape!r}.'
+        )
     if not isinstance(count, int) or count < 1:
         raise UserError(f'{path}: "num_classes" must be a number of classes, not {count!r}.')
     if not isinstance(names, list) or len(names) != count:
         names = list(range(count))
-    return (sizes[0], sizes[1], sizes[2]), tuple(str(name) for name in names)
+    return tuple(sizes), tuple(str(name) for name in names)
 
 
 def _temperature(path: Path) -> float:

@@ -15,8 +15,10 @@ from fedul_flwr.config.class_priors import parse_prior
 from fedul_flwr.config.user_files import user_path
 from fedul_flwr.data.csv_cells import write_cell
 from fedul_flwr.data.decode import Survey, join_blocks
-from fedul_flwr.data.local_data import open_images
+from fedul_flwr.data.local_data import open_points
+from fedul_flwr.data.local_files import as_points
 from fedul_flwr.data.safe_files import write_atomically
+from fedul_flwr.data.tables import Table
 from fedul_flwr.data.types import InputShape
 from fedul_flwr.errors import UserError
 from fedul_flwr.learning.class_priors import reweigh
@@ -34,16 +36,17 @@ def write_predictions(
     *,
     trust_modules: bool = False,
 ) -> Path:
-    """Label the images at ``input_path`` with the model of a run, and write a CSV file.
+    """Label the points at ``input_path`` with the model of a run, and write a CSV file.
 
     Parameters
     ----------
     model_dir : output directory of a run.
-    input_path : an image, a folder of images, a ``.parquet`` or an ``.npz`` file.
+    input_path : an image, a folder of images, a ``.parquet`` or an ``.npz`` file; for vectors a
+        ``.parquet``, ``.npz`` or ``.csv`` file.
     output : the CSV to write, by default ``<input>-predictions.csv`` in the working directory.
         An existing one is replaced only after all predictions succeeded.
-    batch_size : number of images that the model processes at once.
-    priors : class priors of these images, by which probabilities are re-weighed: K numbers
+    batch_size : number of points that the model processes at once.
+    priors : class priors of these points, by which probabilities are re-weighed: K numbers
         separated by commas, or ``estimate`` to estimate them from the images and print them.
     trust_modules : see :func:`~fedul_flwr.results.predict.load_model`.
 
@@ -67,11 +70,14 @@ def write_predictions(
         raise UserError(f"Cannot write {output}: it must be a file in an existing directory.")
     predictor = load_model(model_dir, trust_modules=trust_modules)
     wanted = _parse_priors(priors, predictor)
-    names, pictures = open_images(input_path)
-    for note in _differences(pictures.survey(), predictor.input_shape):
-        print(f"Note: {note}", file=sys.stderr)
-    images = join_blocks(pictures, predictor.input_shape)
-    probabilities = predictor.predict_proba(images, batch_size, wanted)
+    shape = predictor.input_shape
+    names, opened = open_points(input_path, shape, predictor.table)
+    if not isinstance(opened, Table):
+        for note in _differences(opened.survey(), shape):
+            print(f"Note: {note}", file=sys.stderr)
+    (points,) = as_points([opened], shape, predictor.table)
+    inputs = join_blocks(points, shape)
+    probabilities = predictor.predict_proba(inputs, batch_size, wanted)
     if priors == ESTIMATE:
         found = predictor.estimate_priors(probabilities)
         probabilities = reweigh(probabilities, predictor.trained_priors(), found)

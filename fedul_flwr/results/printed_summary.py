@@ -50,7 +50,9 @@ def summary_rows(directory: Path) -> dict[str, str]:
     summary = store.RunDirectory(directory).read_json(store.SUMMARY)
     if "best_round" not in summary:
         return _labeling_rows(directory, summary)
-    best = f"round {summary['best_round']} of {summary['rounds']}, by {summary['selection']}"
+    chosen_by = {"balanced": "balanced validation error"}.get(summary["selection"])
+    best = f"round {summary['best_round']} of {summary['rounds']}, by "
+    best += chosen_by or summary["selection"]
     if summary.get("evaluate") == "local":
         best += ", mean over the clients' models"
     about_prior = {}

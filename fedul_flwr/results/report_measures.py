@@ -50,10 +50,10 @@ def class_rows(run: Run) -> list[dict[str, str]]:
     measured = (run.measures or {}).get("best") or next(iter(sources), None)
     if measured is None:
         return []
-    names = run.data.get("class_names")
     matrix = measured["confusion"]
-    known = names if isinstance(names, list) else []
-    classes = known if len(known) == len(matrix) else list(range(len(matrix)))
+    names = run.data.get("class_names")
+    if not isinstance(names, list) or len(names) != len(matrix):
+        names = list(range(len(matrix)))
     return [
         {
             "class": str(name),
@@ -62,7 +62,7 @@ def class_rows(run: Run) -> list[dict[str, str]]:
             "precision (%)": NONE if precision is None else f"{precision:.2f}",
         }
         for name, row, recall, precision in zip(
-            classes,
+            names,
             matrix,
             measured["recall"],
             measured["precision"],

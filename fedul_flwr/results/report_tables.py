@@ -140,8 +140,8 @@ def _setting(
     shown = set(values) - ({NONE} if "." in name else set())
     default = _text(defaults[name]) if name in defaults else None
     of_note = name not in PLACE_SETTINGS
-    # The run records the resolved value of `selection`.
-    changed = name != "selection" and any(value != default for value in shown)
+    # The run records the resolved values of these.
+    changed = name not in ("selection", "standardize") and any(value != default for value in shown)
     return SettingRow(name, values, of_note and len(shown) > 1, of_note and changed)
 
 

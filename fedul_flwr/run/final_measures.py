@@ -16,7 +16,7 @@ from fedul_flwr.learning.temperature import fit_temperature
 from fedul_flwr.results.measures import BINS, DETAILS, NUMBERS, Measured, measures
 from fedul_flwr.results.recorder import Recorder
 from fedul_flwr.results.run_warnings import one_class_warning, shares_warning
-from fedul_flwr.results.store import BEST_MODEL, TEMPERATURE
+from fedul_flwr.results.store import BEST_MODEL, MEASURES, TEMPERATURE
 from fedul_flwr.run.evaluation import Evaluator
 
 BEST, LAST, UNSCALED, REWEIGHED = "best", "last", "unscaled", "reweighed"
@@ -107,6 +107,28 @@ def _calibrate(recorder: Recorder, evaluator: Evaluator) -> float:
     return found
 
 
+def finish_measures(
+    recorder: Recorder, shares: ShareCheck, trained: Floats | None
+) -> dict[str, Any]:
+    """Write ``measures.json`` (:func:`measure_models`); returns the summary's entries.
+
+    Parameters
+    ----------
+    trained : ``(K,)``, the class priors that the models were trained for; None if there are none.
+    """
+    outcome = measure_models(recorder, trained)
+    if outcome.measures:
+        recorder.directory.write_json(MEASURES, outcome.measures, indent=None)
+    warnings = [shares.warning(trained)]
+    if BEST in outcome.measures:
+        best = outcome.measures[BEST]
+        model, matrix = f"The model of round {best['round']}", np.asarray(best["confusion"])
+        warnings.append(one_class_warning(matrix, shares.class_names, model, "test points"))
+        if warnings[-1]:
+            log(WARNING, "%s", warnings[-1])
+    return {**outcome.summary, "warnings": [text for text in warnings if text]}
+
+
 class ShareCheck:
     """Compares the class shares of the server's labeled points with the priors trained for.
 
@@ -120,7 +142,8 @@ class ShareCheck:
     def __init__(
         self, recorder: Recorder, of_server: LabeledPoints | None, class_names: tuple[str, ...]
     ) -> None:
-        self._settings, self._names = recorder.settings, class_names
+        self.class_names = class_names
+        self._settings = recorder.settings
         evaluator = recorder.evaluator
         parts = {
             "server's labeled points": of_server,
@@ -139,24 +162,11 @@ class ShareCheck:
             advice.append("set test-prior if these are the class shares to come")
         if self._settings.selection == "validation":
             advice.append('choose the best round by selection = "balanced"')
-        found = shares_warning(self._counts, prior, self._names, advice)
+        found = shares_warning(self._counts, prior, self.class_names, advice)
         if found and not self._said:
             log(WARNING, "%s", found)
             self._said = True
         return found
 
     def _count(self, labels: Ints) -> Ints:
-        return np.bincount(labels[labels != UNLABELED], minlength=len(self._names))
-
-
-def model_warning(outcome: Outcome, class_names: tuple[str, ...]) -> str | None:
-    """A logged warning if the best model names one class for nearly all test points."""
-    if BEST not in outcome.measures:
-        return None
-    best = outcome.measures[BEST]
-    model = f"The model of round {best['round']}"
-    matrix = np.asarray(best["confusion"])
-    found = one_class_warning(matrix, class_names, model, "test points")
-    if found:
-        log(WARNING, "%s", found)
-    return found
+        return np.bincount(labels[labels != UNLABELED], minlength=len(self.class_names))

@@ -10,8 +10,10 @@ import numpy as np
 from flwr.common import log
 from flwr.serverapp import Grid
 
+from fedul_flwr.config.point_kinds import resolve_standardize
 from fedul_flwr.config.references import load_reference
 from fedul_flwr.config.run_config import RunConfig
+from fedul_flwr.data.standardize import SharedScaling
 from fedul_flwr.data.types import Arrays
 from fedul_flwr.errors import UserError
 from fedul_flwr.federated.base_strategies import build_base
@@ -26,6 +28,7 @@ from fedul_flwr.results.summary import draw_pictures, write_labeling_summary
 from fedul_flwr.run.setup import (
     describe,
     fresh_model,
+    keep_scaling,
     label_truths,
     open_data,
     start_elsewhere,
@@ -75,6 +78,7 @@ def label(grid: Grid, settings: RunConfig, directory: store.RunDirectory) -> Non
     )
     strategy_class.validate(settings)
     data, nodes = open_data(grid, settings, directory)
+    settings = resolve_standardize(settings, data.shape.input_shape)
     weights: Arrays = {}
     model = None
     if needs_model(settings):
@@ -85,6 +89,7 @@ def label(grid: Grid, settings: RunConfig, directory: store.RunDirectory) -> Non
     strategy = strategy_class(
         settings, build_base(settings), nodes, told(settings, data, directory)
     )
+    strategy.on_scaling = keep_scaling(directory, data, SharedScaling())
     describe(directory, settings, data, None, model)
     strategy.label(grid, weights)
     write_federation(directory, strategy, data)

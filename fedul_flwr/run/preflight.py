@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from fedul_flwr.config.point_kinds import resolve_standardize
 from fedul_flwr.config.references import load_reference
 from fedul_flwr.config.run_config import RunConfig
+from fedul_flwr.data.standardize import SharedScaling
 from fedul_flwr.learning.device import choose_device
 from fedul_flwr.methods import find_method
 from fedul_flwr.run.labeling import needs_model
@@ -26,6 +28,8 @@ def check_start(settings: RunConfig, num_clients: int) -> None:
     strategy = load_reference(method.strategy, "method")
     strategy.validate(settings)
     data = open_server_data(settings).split_over(num_clients, settings)
+    settings = resolve_standardize(settings, data.shape.input_shape)
+    data = data.standardized(settings, SharedScaling())
     if not (method.trains or needs_model(settings)):
         return
     model = fresh_model(settings, data)

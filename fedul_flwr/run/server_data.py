@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
 
+from fedul_flwr.config.point_kinds import refuse_other_kind
 from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.config.server import ServerTrainingSettings
 from fedul_flwr.config.shared import SharedSettings
+from fedul_flwr.data.columns import Columns, read_columns
 from fedul_flwr.data.federated_split import set_aside, without_sample
 from fedul_flwr.data.label_split import LabelAssignment, LabelTruth, save_split
 from fedul_flwr.data.local_data import client_folders
@@ -17,7 +20,16 @@ from fedul_flwr.data.seeds import derived_seed
 from fedul_flwr.data.set_split import SetTruth
 from fedul_flwr.data.sources import read_source, source_directory
 from fedul_flwr.data.split import Split, build_split, client_files
-from fedul_flwr.data.types import UNLABELED, Ints, LabeledPoints, Source
+from fedul_flwr.data.standardize import (
+    ScaledInputs,
+    Scaling,
+    SharedScaling,
+    constant_scaling,
+    moments,
+    scaling_by,
+)
+from fedul_flwr.data.tables import TableOptions
+from fedul_flwr.data.types import UNLABELED, Ints, LabeledPoints, PointArrays, Source
 from fedul_flwr.errors import UserError
 from fedul_flwr.extractors.feature_store import feature_source
 from fedul_flwr.federated.nodes import DataShape
@@ -40,6 +52,8 @@ class ServerData:
     validation : rows of the training images that select the best round.
     server : rows of the training images for training at the server.
     num_clients : number of simulated clients; ``None`` if real ones bring their own data.
+    scaling : returns the means and scales that standardize all vectors; ``None`` without any, or if
+        each owner has its own.
     """
 
     shape: DataShape
@@ -50,6 +64,38 @@ class ServerData:
     validation: Ints = field(default_factory=lambda: np.empty(0, dtype=np.int64))
     server: Ints = field(default_factory=lambda: np.empty(0, dtype=np.int64))
     num_clients: int | None = None
+    scaling: Callable[[], Scaling] | None = None
+
+    def standardized(self, settings: RunConfig, shared: SharedScaling) -> ServerData:
+        """A copy whose vectors are standardized as ``settings`` say.
+
+        Parameters
+        ----------
+        shared : for ``"federation"``, the scaling of all clients, once it is known.
+
+        Raises
+        ------
+        UserError
+            With ``"constants"`` and no columns file that has them.
+        """
+        kind, source, columns = settings.standardize, self.source, self.shape.model_columns
+        if kind == "none":
+            return self
+        by: Callable[[], Scaling] = shared
+        if kind == "constants":
+            constants = constant_scaling(columns)
+            by = lambda: constants  # noqa: E731
+        if source is None:
+            return replace(self, scaling=None if kind == "owner" else by)
+        if kind == "owner":
+            own_rows = np.concatenate([self.validation, self.server])
+            train = _scaled_by_own(source.train, own_rows, columns)
+            everything = np.arange(len(source.test), dtype=np.int64)
+            test = _scaled_by_own(source.test, everything, columns)
+            return replace(self, source=replace(source, train=train, test=test))
+        train = replace(source.train, inputs=ScaledInputs(source.train.inputs, by))
+        test = replace(source.test, inputs=ScaledInputs(source.test.inputs, by))
+        return replace(self, source=replace(source, train=train, test=test), scaling=by)
 
     def split_over(self, num_clients: int, settings: RunConfig) -> ServerData:
         """A copy with a simulated federation of ``num_clients``."""
@@ -96,7 +142,8 @@ class ServerData:
         """
         options = settings[ServerTrainingSettings]
         if options.dataset:
-            found, _, other = _open(options.dataset, settings)
+            known = replace(table_options(settings), columns=self.shape.columns)
+            found, _, other = _open(options.dataset, settings, known)
             if found != self.shape:
                 raise UserError(
                     f"Setting server.dataset = {options.dataset!r}: it has {_describe(found)}, "
@@ -104,6 +151,10 @@ class ServerData:
                 )
             data = other.train
             rows = np.flatnonzero(np.asarray(data.labels) != UNLABELED)
+            if settings.standardize == "owner":
+                data = _scaled_by_own(data, rows, self.shape.model_columns)
+            elif self.scaling is not None:
+                data = replace(data, inputs=ScaledInputs(data.inputs, self.scaling))
         elif self.source is not None and len(self.server):
             data, rows = self.source.train, self.server
         else:
@@ -165,14 +216,21 @@ class ServerData:
             report.labeled_counts = _counts(truth.given, self.source.num_classes)
 
 
+def _scaled_by_own(data: PointArrays, rows: Ints, columns: Columns | None) -> PointArrays:
+    own = scaling_by(moments(data.inputs, rows), columns)
+    return replace(data, inputs=ScaledInputs(data.inputs, lambda: own))
+
+
 def _counts(labels: Ints, num_classes: int) -> list[int]:
     counts: list[int] = np.bincount(labels[labels != UNLABELED], minlength=num_classes).tolist()
     return counts
 
 
 def _describe(shape: DataShape) -> str:
+    kind = "vectors" if len(shape.input_shape) == 1 else "images"
     size = "x".join(map(str, shape.input_shape))
-    return f"images of {size} and classes {', '.join(shape.class_names)}"
+    features = f" ({', '.join(shape.columns.features[:5])} …)" if shape.columns else ""
+    return f"{kind} of {size}{features} and classes {', '.join(shape.class_names)}"
 
 
 def _sample(rows: Ints, labels: Ints, count: int, seed: int) -> Ints:
@@ -191,20 +249,20 @@ def open_server_data(settings: RunConfig) -> ServerData:
     if settings.dataset == "none":
         data = ServerData(named_shape(settings))
     else:
-        data = ServerData(*_open(settings.dataset, settings))
+        data = ServerData(*_open(settings.dataset, settings, table_options(settings)))
     if len(data.shape.class_names) < 2:
         raise UserError(
             f"Setting dataset = {settings.dataset!r}: there is one class; two or more are needed."
         )
-    refuse_other_classes(settings, data.shape)
+    refuse_other_form(settings, data.shape)
     return data
 
 
-def _open(dataset: str, settings: RunConfig) -> tuple[DataShape, Path, Source]:
-    """Shape, folder and content of a data set; the latter two with features, if there are some."""
-    place = source_directory(dataset, image_size=settings.image_size)
+def _open(dataset: str, settings: RunConfig, table: TableOptions) -> tuple[DataShape, Path, Source]:
+    """Shape, folder and content of a data set; the latter two of its features, if it has some."""
+    place = source_directory(dataset, image_size=settings.image_size, table=table)
     source = read_source(place)
-    shape = DataShape(source.input_shape, source.class_names)
+    shape = DataShape(source.input_shape, source.class_names, source.columns)
     if not settings.features:
         return shape, place, source
     place = feature_source(place, extractor_of(settings))
@@ -212,16 +270,37 @@ def _open(dataset: str, settings: RunConfig) -> tuple[DataShape, Path, Source]:
     return replace(shape, num_features=featured.input_shape[0]), place, featured
 
 
+def table_options(settings: SharedSettings) -> TableOptions:
+    """Rules for the server's tables of features."""
+    columns = read_columns(settings.columns) if settings.columns else None
+    return TableOptions(settings.missing, settings.label_column, columns)
+
+
 def named_shape(settings: SharedSettings) -> DataShape:
-    """Input shape and classes from ``class-names`` and ``input-shape``."""
-    shape = tuple(map(int, settings.input_shape.split("x")))
+    """Input shape and classes from ``class-names``, ``input-shape`` and ``columns``."""
     names = tuple(name.strip() for name in settings.class_names.split(","))
+    columns = table_options(settings).columns
+    told = tuple(map(int, settings.input_shape.split("x"))) if settings.input_shape else ()
+    shape = told if columns is None else (len(columns.features),)
+    if told not in ((), shape):
+        raise UserError(
+            f"Setting input-shape = {settings.input_shape!r}: the columns file has {shape[0]} "
+            "features; leave input-shape out."
+        )
     count = extractor_of(settings).num_features(shape) if settings.features else 0
-    return DataShape(shape, names, count)
+    return DataShape(shape, names, columns, count)
 
 
-def refuse_other_classes(settings: RunConfig, shape: DataShape) -> None:
-    """Refuse a test prior whose number of classes differs from the data's."""
+def refuse_other_form(settings: RunConfig, shape: DataShape) -> None:
+    """Refuse settings for another kind of points or another number of classes.
+
+    Raises
+    ------
+    UserError
+        For a setting of images where the data are vectors or the other way round, or a test prior
+        for other classes.
+    """
+    refuse_other_kind(settings, shape.input_shape, shape.model_shape)
     priors = settings.class_priors()
     if priors is not None and len(priors) != len(shape.class_names):
         raise UserError(

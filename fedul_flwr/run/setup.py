@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from logging import INFO
+from pathlib import Path
 
 import torch
 from flwr.common import log
@@ -11,12 +13,15 @@ from torch import nn
 
 from fedul_flwr.config.own_modules import remember_run
 from fedul_flwr.config.run_config import RunConfig
+from fedul_flwr.data.columns import COLUMNS_FILE, FEATURES_FILE, unnamed_columns
 from fedul_flwr.data.content import Content
 from fedul_flwr.data.label_split import LabelTruth
+from fedul_flwr.data.safe_files import write_atomically
 from fedul_flwr.data.set_split import SetTruth
+from fedul_flwr.data.standardize import Scaling, SharedScaling
 from fedul_flwr.data.types import Floats
 from fedul_flwr.errors import UserError
-from fedul_flwr.federated.nodes import find_nodes, setup_content
+from fedul_flwr.federated.nodes import DataShape, find_nodes, setup_content
 from fedul_flwr.federated.strategy import MethodStrategy
 from fedul_flwr.learning.device import choose_device, choose_dtype
 from fedul_flwr.methods import find_method
@@ -93,13 +98,16 @@ def describe(
     """Write ``config.json`` and ``environment.json``; ``prior`` ``(K,)``: test class priors."""
     flat = settings.to_flat()
     del flat["resume"]
-    names = list(data.shape.class_names)
+    names, columns = list(data.shape.class_names), data.shape.columns
+    if columns is not None and not (directory.path / COLUMNS_FILE).exists():
+        (directory.path / COLUMNS_FILE).write_text(columns.to_json(), encoding="utf-8")
     directory.write_json(
         store.CONFIG,
         {
             "settings": flat,
             "data": {
                 "input_shape": list(data.shape.input_shape),
+                "columns": None if columns is None else columns.features,
                 "num_classes": len(names),
                 "class_names": names,
                 "num_clients": data.num_clients,
@@ -110,6 +118,25 @@ def describe(
     remember_run(directory.path, flat)
     arithmetic = None if model is None else _arithmetic(settings, model)
     directory.write_json(store.ENVIRONMENT, describe_environment() | {"arithmetic": arithmetic})
+
+
+def keep_scaling(
+    directory: store.RunDirectory, data: ServerData, shared: SharedScaling
+) -> Callable[[Scaling], None]:
+    """The function that keeps the scaling of a federation: in ``shared``, and in a file."""
+    columns = data.shape.model_columns or unnamed_columns(data.shape.model_shape[0])
+
+    def keep(found: Scaling) -> None:
+        shared.known = found
+        described = columns.scaled_by(found.means.tolist(), found.scales.tolist()).to_json()
+        write_atomically(scaling_file(directory.path, data.shape), described)
+
+    return keep
+
+
+def scaling_file(directory: Path, shape: DataShape) -> Path:
+    """File of a run with the means and scales of its columns, or of an extractor's features."""
+    return directory / (FEATURES_FILE if shape.num_features else COLUMNS_FILE)
 
 
 def _arithmetic(settings: RunConfig, model: nn.Module) -> str | None:

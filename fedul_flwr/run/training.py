@@ -13,13 +13,17 @@ from flwr.serverapp import Grid
 from flwr.serverapp.exception import PrivacyBudgetExhausted
 from torch import nn
 
+from fedul_flwr.config.point_kinds import resolve_standardize
 from fedul_flwr.config.privacy import DPSettings
 from fedul_flwr.config.references import load_reference
 from fedul_flwr.config.run_config import RunConfig
+from fedul_flwr.data.columns import read_columns
+from fedul_flwr.data.standardize import SharedScaling, constant_scaling
 from fedul_flwr.data.types import LabeledPoints
 from fedul_flwr.errors import UserError
 from fedul_flwr.federated.base_strategies import build_base
 from fedul_flwr.federated.client_policy import LabelStages
+from fedul_flwr.federated.column_pooling import scaling_values
 from fedul_flwr.federated.dp import privacy_spent, refuse_no_release
 from fedul_flwr.federated.messages import (
     RATE_FACTOR,
@@ -38,14 +42,16 @@ from fedul_flwr.results.label_scores import score_pseudo_labels
 from fedul_flwr.results.prior_scores import score_priors
 from fedul_flwr.results.recorder import AddRound, Recorder
 from fedul_flwr.results.summary import write_summary
-from fedul_flwr.run.final_measures import ShareCheck, measure_models, model_warning
+from fedul_flwr.run.final_measures import ShareCheck, finish_measures
 from fedul_flwr.run.resume import is_summarised, starting_point
 from fedul_flwr.run.server_data import ServerData
 from fedul_flwr.run.setup import (
     describe,
     fresh_model,
+    keep_scaling,
     label_truths,
     open_data,
+    scaling_file,
     set_truths,
     told,
     write_federation,
@@ -69,6 +75,9 @@ def train(
     strategy_class: type[MethodStrategy] = load_reference(method.strategy, "method")
     strategy_class.validate(settings)
     data, nodes = open_data(grid, settings, directory)
+    settings = resolve_standardize(settings, data.shape.input_shape)
+    scaling = SharedScaling()
+    data = data.standardized(settings, scaling)
     model = fresh_model(settings, data)
     settings, of_server, learned_from = settle(settings, strategy_class, data, model)
     recorder = Recorder(directory, settings, data.evaluator(settings, learned_from), add_round)
@@ -77,16 +86,21 @@ def train(
     done = start.done
     if done >= settings.num_rounds and is_summarised(directory, done):
         raise UserError(f"{directory.path} has finished its {done} rounds; raise num-rounds.")
+    setup = told(settings, data, directory)
+    if done and settings.standardize == "federation":
+        scaling.known = constant_scaling(read_columns(scaling_file(directory.path, data.shape)))
+        setup.values |= scaling_values(scaling.known)
     strategy = strategy_class(
         settings,
         build_base(settings),
         nodes,
-        told(settings, data, directory),
+        setup,
         buffers=_averaged_buffers(settings, model),
         round_offset=done,
         trainer=ServerTrainer(settings, data.shape, of_server) if of_server else None,
     )
     strategy.load_state_dict(start.state)
+    strategy.on_scaling = keep_scaling(directory, data, scaling)
     describe(directory, settings, data, strategy.test_prior, model)
     try:
         if done < settings.num_rounds:  # else it was interrupted during the last evaluation
@@ -103,18 +117,10 @@ def train(
     finally:
         recorder.close()
     refuse_no_release(strategy.base)
-    outcome = measure_models(recorder, strategy.test_prior)
-    if outcome.measures:
-        directory.write_json(store.MEASURES, outcome.measures, indent=None)
-    warnings = (
-        shares.warning(strategy.test_prior),
-        model_warning(outcome, data.shape.class_names),
-    )
     about = {
-        **outcome.summary,
+        **finish_measures(recorder, shares, strategy.test_prior),
         **score_priors(directory.clients, settings.num_rounds, set_truths(data)),
         **privacy_spent(strategy.base),
-        "warnings": [warning for warning in warnings if warning],
     }
     write_summary(
         directory, settings, recorder, len(strategy.registration.nodes), time.time() - began, about

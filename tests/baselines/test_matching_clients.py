@@ -16,7 +16,6 @@ from torch.nn import functional
 from baselines.all_labels import AllLabelsClient
 from baselines.fixmatch import FixMatchClient
 from baselines.uda import UDAClient
-from fedul_flwr.config.matching import ViewSettings
 from fedul_flwr.config.node_config import NodeConfig
 from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.data.content import Content
@@ -310,7 +309,7 @@ def test_views_are_drawn_as_the_settings_say(
     options = {"ssl.operations": 3, "ssl.min-magnitude": 1, "ssl.max-magnitude": 9}
     found = client("fixmatch", **options, **{"fixmatch.threshold": 0.0})
     task_of(found, 1).objective(network(found), *batch(found))
-    views.strong_view(client("uda").settings[ViewSettings])(torch.zeros(1, 1, 8, 8))
+    views.strong_view(client("uda").settings)(torch.zeros(1, 1, 8, 8))
     assert asked == [(3, (1, 9)), (6, (2, 5))]
 
 

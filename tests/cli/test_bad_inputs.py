@@ -78,7 +78,7 @@ def sentence(*arguments: str) -> str:
         ("model='own_builders:exiting'", "raises SystemExit: 0"),
         ("model='own_builders:Raising'", "raises ValueError: in forward"),
         ("model='own_builders:Wide'", "returned (2, 20) for two points of 10 classes"),
-        ("model='own_builders:Text'", "returned str for two images"),
+        ("model='own_builders:Text'", "returned str for two points"),
         ("model='own_builders:NoWeights'", "returned a module without weights"),
         ("method='own_exits:f'", "raises SystemExit: 0"),
         ("client-data='owners/clients'", "failed in round 1: "),

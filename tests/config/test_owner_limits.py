@@ -40,6 +40,11 @@ def node(**limits: Any) -> NodeConfig:
             "xclp.min-labeled-clients = 4: {}min-labeled-clients = 5",
         ),
         ({}, {"fedul.share-priors": True}, "fedul.share-priors = true: {}allow-priors = False"),
+        (
+            {},
+            {"standardize": "federation"},
+            "standardize = 'federation': {}allow-column-means = False",
+        ),
         ({"allow_methods": "fedpl, xclp"}, {}, "method = 'fedul': {}allow-methods = 'fedpl, xclp'"),
         (
             {"max_codes_epsilon": 8.0},
@@ -92,6 +97,8 @@ def test_given_a_run_beyond_a_limit_when_checked_then_setting_and_limit_are_name
         ({"allow_known_seed": True}, {**XCLP, "xclp.codes-seed": "run"}),
         ({"min_labeled_clients": 1}, {**XCLP, "xclp.min-labeled-clients": 1}),
         ({"allow_priors": True}, {"fedul.share-priors": True}),
+        ({"allow_column_means": True}, {"standardize": "federation"}),
+        ({}, {"standardize": "owner"}),
         ({"allow_methods": "fedul"}, {}),
         ({"max_clipping_norm": 0.5, "min_noise_multiplier": 1.5}, CLIPPED),
         ({"min_noise_multiplier": 1.5}, {**CLIPPED, "dp.clipping": "server"}),

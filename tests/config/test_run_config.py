@@ -63,6 +63,12 @@ REFUSALS: list[tuple[str, Any, str]] = [
     ("model-width", 65_537, "must be at most 65536"),
     ("model-layers", 0, "must be at least 1"),
     ("model-dropout", 1, "must be less than 1.0"),
+    ("columns", 3, TEXT),
+    ("label-column", 3, TEXT),
+    ("missing", "drop", "must be one of 'refuse', 'mean', 'median' or 'most-frequent'"),
+    ("standardize", "all", "must be one of 'auto', 'none', 'constants', 'owner' or 'federation'"),
+    ("noise", -0.1, "must be at least 0.0"),
+    ("feature-dropout", 1, "must be less than 1.0"),
     ("image-size", -1, "must be at least 0"),
     ("image-size", 1025, "must be at most 1024"),
     ("image-size", "28", WHOLE),
@@ -90,6 +96,7 @@ REFUSALS: list[tuple[str, Any, str]] = [
     ("test-prior", "0.5,0.4998", "must be class priors that sum to 1"),
     ("model", False, TEXT),
     ("start-from", 3, TEXT),
+    ("frozen-rounds", -1, "must be at least 0"),
     ("init-scale", 0, "must be greater than 0.0"),
     ("num-rounds", 0, "must be at least 1"),
     ("num-rounds", True, WHOLE),
@@ -115,7 +122,7 @@ REFUSALS: list[tuple[str, Any, str]] = [
     ("weight-decay", -1e-9, "must be at least 0.0"),
     ("l1", float("-inf"), "must be a finite number"),
     ("augment", "rotation", "must be one of 'none', 'rotate', 'flip', 'translate-flip', "
-     "'rotate-flip' or 'affine'; did you mean 'rotate'?"),
+     "'rotate-flip', 'affine', 'noise' or 'dropout'; did you mean 'rotate'?"),
     ("base", "FedAvg", "must be one of 'fedavg', 'fedprox', 'fedadam', 'fedavgm', 'fedyogi', "
      "'fedadagrad', 'fedmedian', 'fedtrimmedavg', 'krum', 'multikrum', 'bulyan', 'scaffold', "
      "'fednova' or 'local'; did you mean 'fedavg'?"),

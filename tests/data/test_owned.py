@@ -10,7 +10,7 @@ import pytest
 from PIL import Image
 
 from fedul_flwr.data import decode, formats
-from fedul_flwr.data.local_data import load_images, load_unlabeled_sets
+from fedul_flwr.data.local_data import load_points, load_unlabeled_sets
 from fedul_flwr.errors import UserError
 from tests.data.conftest import pixels, png, write_parquet, write_png
 
@@ -95,13 +95,13 @@ def test_labels_in_the_files_are_never_read(owned: Path, monkeypatch: pytest.Mon
     write_parquet(owned / "old.parquet", content, {"label": ["not", "a", "number"]})
     np.savez(owned / "other.npz", images=pixels(6, 4, 4)[5:], labels=np.array([None]))
     read = []
-    original = formats._npz_array
+    original = formats.npz_array
 
     def recorded(path: Path, name: str) -> Any:
         read.append(name)
         return original(path, name)
 
-    monkeypatch.setattr(formats, "_npz_array", recorded)
+    monkeypatch.setattr(formats, "npz_array", recorded)
     sets = load_unlabeled_sets(owned, NAMES, 2, SHAPE)
     np.testing.assert_array_equal(sets.inputs[..., 0], pixels(6, 4, 4))
     assert set(read) == {"images"}
@@ -153,7 +153,7 @@ def test_sets_that_are_refused(owned: Path) -> None:
     (owned / "young.npz").unlink()
     (owned / "other.npz").unlink()
     (owned / "other").write_text("x")
-    refused(owned, r"The set .*other must be a folder, a \.parquet or an \.npz file")
+    refused(owned, r"The set .*other must be a folder, \.parquet or \.npz\.")
     (owned / "other").unlink()
     (owned / "other").mkdir()
     refused(owned, "other holds no images; one or more are needed")
@@ -179,22 +179,22 @@ def test_images_of_a_folder_by_relative_name(tmp_path: Path) -> None:
     write_png(tmp_path / "b.png", images[1])
     write_png(tmp_path / "a" / "z.png", images[0])
     write_png(tmp_path / "c" / "d" / "a.png", images[2])
-    names, found = load_images(tmp_path)
+    names, found = load_points(tmp_path)
     assert names == ["a/z.png", "b.png", "c/d/a.png"]
     np.testing.assert_array_equal(found[..., 0], images)
     write_png(tmp_path / "d.png", pixels(1, 9, 9, 3)[0])
     with pytest.raises(UserError, match="holds images of different sizes"):
-        load_images(tmp_path)
-    assert load_images(tmp_path, (4, 5, 3))[1].shape == (4, 4, 5, 3)
+        load_points(tmp_path)
+    assert load_points(tmp_path, (4, 5, 3))[1].shape == (4, 4, 5, 3)
 
 
 def test_one_image_file(tmp_path: Path) -> None:
     image = pixels(1, 4, 5, 3)
     write_png(tmp_path / "x.PNG", image[0])
-    names, found = load_images(str(tmp_path / "x.PNG"))
+    names, found = load_points(str(tmp_path / "x.PNG"))
     assert names == ["x.PNG"]
     np.testing.assert_array_equal(found, image)
-    assert load_images(tmp_path / "x.PNG", (2, 2, 1))[1].shape == (1, 2, 2, 1)
+    assert load_points(tmp_path / "x.PNG", (2, 2, 1))[1].shape == (1, 2, 2, 1)
 
 
 def test_tables_by_row_number(tmp_path: Path) -> None:
@@ -202,7 +202,7 @@ def test_tables_by_row_number(tmp_path: Path) -> None:
     write_parquet(tmp_path / "x.parquet", [png(image) for image in images])
     np.savez(tmp_path / "x.npz", images=images)
     for name in ("x.parquet", "x.npz"):
-        names, found = load_images(tmp_path / name)
+        names, found = load_points(tmp_path / name)
         assert names == [str(row) for row in range(300)]
         np.testing.assert_array_equal(found[..., 0], images)
 
@@ -210,7 +210,7 @@ def test_tables_by_row_number(tmp_path: Path) -> None:
 def test_images_that_are_refused(tmp_path: Path) -> None:
     def check(name: str, message: str) -> None:
         with pytest.raises(UserError, match=message):
-            load_images(tmp_path / name)
+            load_points(tmp_path / name)
 
     check("none", "none does not exist; give an image, a folder of images")
     (tmp_path / "empty").mkdir()

@@ -100,13 +100,13 @@ def test_labels_in_the_table_are_never_read(
 ) -> None:
     np.savez(tmp_path / "x.npz", images=pixels(3, 4, 4), labels=np.array([0, 1, 0]))
     read = []
-    original = formats._npz_array
+    original = formats.npz_array
 
     def recorded(path: Path, name: str) -> Any:
         read.append(name)
         return original(path, name)
 
-    monkeypatch.setattr(formats, "_npz_array", recorded)
+    monkeypatch.setattr(formats, "npz_array", recorded)
     assert load(tmp_path).labels.tolist() == [-1] * 3
     assert set(read) == {"images"}
 

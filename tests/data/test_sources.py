@@ -501,7 +501,7 @@ def test_parquet_refusals(tmp_path: Path) -> None:
     check([good[0], b"no image", good[2]], labels, r"row 1 of .*train\.parquet cannot be read as")
     check([good[0], good[1], None], labels, r"row 2 of .*train\.parquet holds no image")
     check(good, {"id": [0, 1, 0]}, r"has no label column, such as 'label'; .*: image, id\.")
-    check(good, {"label": ["a", "b", "c"]}, r"column 'label' of .* must hold whole numbers")
+    check(good, {"label": ["a", "b", "c"]}, "has texts as labels and the other numbers; both must")
     check(good, {"label": [0.5, 1, 2]}, r"column 'label' of .* must hold whole numbers")
     check(good, {"label": [0, -2, 2]}, r"column 'label' of .* holds the label -2; labels are 0 to")
     check(good, {"label": [0, 10**12, 2]}, "holds the label 1000000000000; labels are 0 to 65535")
@@ -516,7 +516,9 @@ def test_parquet_without_one_image_column(tmp_path: Path) -> None:
 
     write_parquet_pair(tmp_path, pixels(2, 3, 3))
     pq.write_table(pa.table({"label": [0, 1], "id": [1, 2]}), tmp_path / "train.parquet")
-    refused(tmp_path, r"has no image column, such as 'image' or 'img'; .* are: label, id\.")
+    refused(
+        tmp_path, r"train\.parquet and .*test\.parquet hold images and vectors; only one of them"
+    )
     cells = pa.array([b"1", b"2"], type=pa.binary())
     table = pa.table({"left": cells, "right": cells, "label": [0, 1]})
     pq.write_table(table, tmp_path / "train.parquet")
@@ -545,7 +547,7 @@ def test_parquet_without_one_image_column(tmp_path: Path) -> None:
         ({"labels": np.array([0, 1, 2, 3, 4, np.nan])}, "must hold whole numbers"),
         ({"labels": np.array(list("abcdef"))}, "must hold whole numbers"),
         ({"labels": np.zeros(6, bool)}, "must hold whole numbers"),
-        ({"group": np.arange(4)}, r"Array 'group' of .* has 4 entries for 6 images"),
+        ({"group": np.arange(4)}, r"Array 'group' of .* has 4 entries for 6 points"),
         ({"images": pixels(6, 5, 5)}, r"are 5x5x1 and those of .*test\.npz 5x4x1"),
         ({"images": pixels(6, 5, 4, 3)}, r"are 5x4x3 and those of .*test\.npz 5x4x1"),
     ],

@@ -46,7 +46,7 @@ def test_given_a_data_set_then_its_points_are_replaced_and_all_else_stays(tmp_pa
         assert np.array_equal(one.labels, other.labels)
     assert after.class_names == before.class_names
     assert after.input_shape == (2,)
-    assert json.loads((found / "meta.json").read_text())["features"] == "sums"
+    assert json.loads((found / "meta.json").read_text())["extractor"] == "sums"
     assert sums.count == len(before.train) + len(before.test)
 
 

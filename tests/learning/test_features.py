@@ -10,12 +10,8 @@ from torch import nn
 from torch.nn.utils.parametrizations import weight_norm
 
 from fedul_flwr.errors import UserError
-from fedul_flwr.learning.features import (
-    extract_features,
-    feature_layer,
-    features_and_logits,
-    pixel_features,
-)
+from fedul_flwr.learning.features import extract_features, features_and_logits, pixel_features
+from fedul_flwr.learning.last_layer import feature_layer
 from fedul_flwr.learning.local import predict_logits
 from fedul_flwr.learning.plan import LocalPlan
 from fedul_flwr.models import MODELS, build_model

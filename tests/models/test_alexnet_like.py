@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from fedul_flwr.learning.features import feature_layer
+from fedul_flwr.learning.last_layer import feature_layer
 from fedul_flwr.models import build_model
 
 

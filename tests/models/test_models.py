@@ -14,7 +14,7 @@ from torch import nn
 
 from fedul_flwr.config.model import ModelOptions
 from fedul_flwr.errors import UserError
-from fedul_flwr.learning.features import feature_layer, inputs_of
+from fedul_flwr.learning.last_layer import feature_layer, inputs_of
 from fedul_flwr.models import MODELS, build_model
 from fedul_flwr.models.registry import FOR_VECTORS
 

@@ -12,10 +12,12 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from fedul_flwr.errors import UserError
 from fedul_flwr.results import report as report_module
+from fedul_flwr.results.measures import measures, per_class
 from fedul_flwr.results.records import Run, read_run
 from fedul_flwr.results.report import report
 from fedul_flwr.results.report_tables import settings_rows, summaries
@@ -445,3 +447,67 @@ def test_given_a_page_or_picture_that_is_a_link_when_reported_then_its_target_is
     report([directory])
     assert secret.read_text() == "mine"
     assert not (directory / "report.html").is_symlink()
+
+
+def write_measures(directory: Path, classes: int) -> dict[str, Any]:
+    """``measures.json`` of a run whose model is better before temperature scaling."""
+    labels = np.repeat(np.arange(classes), 4)
+    sure = 0.9 * np.eye(classes)[labels] + 0.1 / classes
+    sure[3] = sure[4]  # a point of class 0 is named 1
+    flat = np.sqrt(sure) / np.sqrt(sure).sum(axis=1, keepdims=True)
+    found = {
+        "best": {"round": 7, **measures(flat, labels)},
+        "unscaled": {"round": 7, **measures(sure, labels)},
+        "last": {"round": 20, **measures(sure, labels)},
+    }
+    write_json(directory / "measures.json", found)
+    return found
+
+
+@TEXT
+def test_given_measures_then_the_page_has_them_for_predictions_and_for_classes(
+    tmp_path: Path,
+) -> None:
+    said = "Class <shares> differ."
+    outcome = {"warnings": [said], "balanced_accuracy": 97.5, "auc": 0.9, "ece": 1.25}
+    directory = write_run(tmp_path / "run", sets=2, outcome=outcome)
+    found = write_measures(directory, 10)
+    page = _Page(report([directory]))
+    assert f"Warning: {said}" in page.text
+    assert (page.tiles["balanced accuracy (%)"], page.tiles["AUC"]) == ("97.50", "0.900")
+    assert page.tiles["ECE (%)"] == "1.25"
+    rows = {row[0]: row[1:] for row in page.rows}
+    best = found["best"]
+    assert rows["best round"][:3] == ["7", "2.50", "97.50"]  # one of 40; (75 + 9 * 100) / 10
+    assert rows["best round"][4:6] == [f"{best['ece']:.2f}", f"{best['nll']:.3f}"]
+    before = rows["best round, before temperature scaling"]
+    assert before[4] == f"{found['unscaled']['ece']:.2f}" != rows["best round"][4]
+    assert "last round" in rows
+    # Of class 0 three of four are right; five are named 1, of which four are of it.
+    assert ["0", "4", "75.00", "100.00"] in page.rows
+    assert ["1", "4", "100.00", "80.00"] in page.rows
+
+
+def test_given_measures_then_the_page_has_confusion_and_reliability(tmp_path: Path) -> None:
+    directory = write_run(tmp_path, sets=2, class_names=(*HOSTILE, "$x"), rounds=2)
+    write_measures(directory, 5)
+    page = _Page(report([directory]))
+    titles = [attrs["alt"] or "" for tag, attrs in page.tags if tag == "img"]
+    assert any(title.startswith("Confusion matrix (%) — test points, round 7") for title in titles)
+    assert any(title.startswith("Reliability — test points, round 7") for title in titles)
+    assert (directory / "plots" / "confusion.png").is_file()
+    assert (directory / "plots" / "reliability.png").is_file()
+
+
+@TEXT
+def test_given_scored_labels_then_the_page_has_recalls_of_the_classes(tmp_path: Path) -> None:
+    directory = write_label_run(tmp_path)
+    scores = label_scores()
+    matrix = np.diag(np.arange(10, 20))
+    matrix[0, 1] = 10
+    for source in scores["sources"].values():
+        source |= {"confusion": matrix.tolist(), **per_class(matrix)}
+    write_json(directory / "labels.json", scores)
+    rows = _Page(report([directory])).rows
+    assert ["0", "20", "50.00", "100.00"] in rows
+    assert ["1", "11", "100.00", "52.38"] in rows  # 11 of 21

@@ -51,6 +51,7 @@ def summary(directory: Path) -> dict[str, Any]:
 
 EVERYTHING_ALLOWED = {
     **{"allow-plaintext": True, "allow-known-seed": True, "allow-priors": True},
+    "allow-column-means": True,
     "min-labeled-clients": 1,
 }
 """Limits of an owner who allows what the built-in methods can be told to do."""

@@ -1,0 +1,28 @@
+"""Tables that ship with scikit-learn: breast cancer (569 x 30) and wine (178 x 13)."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from fedul_flwr.data.digits import stratified_test
+from fedul_flwr.data.formats import Split
+from fedul_flwr.data.tables import Table
+
+DEMO_TABLES = ("breast-cancer", "wine")
+"""Their names."""
+
+
+def read_demo_table(name: str) -> tuple[Split, Split]:
+    """Return the train (80 %) and test (20 %) split, stratified, the same for every run."""
+    from sklearn import datasets
+
+    load = datasets.load_breast_cancer if name == "breast-cancer" else datasets.load_wine
+    found = load()
+    labels = found.target.astype(np.int64)
+    in_test = stratified_test(labels)
+    headers, classes = tuple(map(str, found.feature_names)), tuple(map(str, found.target_names))
+    train, test = (
+        Split(Table(f"{name} ({split})", headers, found.data[rows]), labels[rows], {}, classes)
+        for split, rows in (("train", ~in_test), ("test", in_test))
+    )
+    return train, test

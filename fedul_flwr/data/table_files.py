@@ -1,0 +1,206 @@
+"""Read tables of numbers and categories: CSV, parquet, ``.npz``, and tables of `datasets`."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedul_flwr.config.user_files import regular_file
+from fedul_flwr.data.arrow import (
+    LABEL_NAMES,
+    ArrowTable,
+    arrow_images,
+    arrow_split,
+    image_column,
+    is_scalar,
+    label_column,
+    open_parquet,
+)
+from fedul_flwr.data.formats import Split, npz_array, npz_names
+from fedul_flwr.data.tables import Table, TableOptions, refuse_too_wide
+from fedul_flwr.errors import UserError
+
+
+def read_table(path: Path, options: TableOptions) -> Table:
+    """Read the feature columns of a file; a column of labels is never read.
+
+    Raises
+    ------
+    UserError
+        If the file cannot be read, or holds no table of numbers and categories.
+    """
+    if path.suffix.lower() == ".npz":
+        return npz_table(path)
+    table = open_csv(path) if path.suffix.lower() == ".csv" else open_parquet(path)
+    label = options.label or next((name for name in LABEL_NAMES if name in table.names), "")
+    return arrow_features(table, options, label)
+
+
+def npz_table(path: Path) -> Table:
+    """The array ``vectors`` of an ``.npz`` file, ``(n, d)`` numbers."""
+    vectors = npz_array(path, "vectors")
+    if vectors.ndim != 2 or vectors.dtype.kind not in "fiub":
+        raise UserError(
+            f"Array 'vectors' of {path} has type {vectors.dtype} and shape {vectors.shape}; "
+            "numbers (n, d) are needed."
+        )
+    refuse_too_wide(vectors.shape[1], str(path))
+    return Table(str(path), (), vectors.astype(np.float64 if vectors.itemsize > 4 else np.float32))
+
+
+def has_vectors(path: Path) -> bool:
+    """Whether an ``.npz`` file holds vectors and not images."""
+    names = npz_names(path)
+    if {"images", "vectors"} <= set(names):
+        raise UserError(f"{path} holds the arrays 'images' and 'vectors'; only one of them may be.")
+    return "vectors" in names
+
+
+def open_csv(path: Path) -> ArrowTable:
+    """Open a CSV file with a header in UTF-8; empty cells and NA are missing values.
+
+    Raises
+    ------
+    UserError
+        If it cannot be read, has no header, or one name twice.
+    """
+    import pyarrow as pa  # type: ignore[import-untyped]
+    from pyarrow import csv as arrow_csv
+
+    try:
+        with regular_file(path).open(encoding="utf-8-sig", newline="") as stream:
+            header = [cell.strip() for cell in next(csv.reader(stream), [])]
+        if not any(header):
+            raise UserError(f"{path} is empty; a row of column names must come first.")
+        for name in header:
+            if not name or header.count(name) > 1:
+                raise UserError(f"The header of {path} holds {name!r} twice or an empty name.")
+        content = arrow_csv.read_csv(
+            path,
+            read_options=arrow_csv.ReadOptions(column_names=header, skip_rows=1),
+            convert_options=arrow_csv.ConvertOptions(strings_can_be_null=True),
+        )
+    except (pa.ArrowException, OSError, UnicodeDecodeError, csv.Error) as error:
+        raise UserError(
+            f"{path} cannot be read as a CSV file in UTF-8 with one row of names and as many cells "
+            "in every row."
+        ) from error
+    return in_memory(str(path), content)
+
+
+def in_memory(where: str, content: Any) -> ArrowTable:
+    """An Arrow table in memory as an :class:`ArrowTable`."""
+
+    def batches(names: list[str]) -> Iterator[Any]:
+        yield from content.select(names).to_batches()
+
+    return ArrowTable(where, content.num_rows, content.schema, {}, batches)
+
+
+def table_split(table: ArrowTable, options: TableOptions) -> Split:
+    """Read a table with labels: of images if it has a column of them, else of features."""
+    label = label_column(table, options.label)
+    if image := image_column(table):
+        return arrow_split(table, arrow_images(table), label, {image})
+    features = arrow_features(table, options, label)
+    return arrow_split(table, features, label, set(features.positions))
+
+
+def arrow_features(table: ArrowTable, options: TableOptions, label: str) -> Table:
+    """The columns of ``table`` that become features: those that are known, or all but the label.
+
+    Numbers, truth values and texts become columns; one column of lists becomes the vectors.
+    """
+    known = options.columns
+    lists = [name for name in table.names if name != label and _is_list(table, name)]
+    if len(lists) == 1 and (known is None or lists[0] not in known.names):
+        return _from_lists(table, lists[0])
+    wanted = [name for name in table.names if name != label]
+    if known is not None:
+        for name in known.names:
+            if name not in wanted:
+                raise table.refuse(f"no column {name!r}")
+        wanted = [name for name in wanted if name in known.names]
+    for name in wanted:
+        kind = table.schema.field(name).type
+        if not (is_scalar(kind) or _is_number(kind)):
+            raise UserError(
+                f"Column {name!r} of {table.where} has the type {kind}; numbers, texts, or one "
+                "column of lists of numbers are allowed."
+            )
+    if not wanted:
+        raise UserError(f"{table.where} has no column of features beside the label.")
+    refuse_too_wide(len(wanted), table.where)
+    texts = [name for name in wanted if not _is_number(table.schema.field(name).type)]
+    found: dict[str, list[NDArray[Any]]] = {name: [] for name in wanted}
+    for batch in table.batches(wanted):
+        for name in wanted:
+            found[name].append(_column(batch.column(name), name in texts))
+    joined = {
+        name: np.concatenate(parts) if parts else np.empty(0, object if name in texts else float)
+        for name, parts in found.items()
+    }
+    numbers = [joined[name] for name in wanted if name not in texts]
+    return Table(
+        table.where,
+        tuple(wanted),
+        np.stack(numbers, axis=1) if numbers else np.empty((table.num_rows, 0)),
+        {name: joined[name] for name in texts},
+    )
+
+
+def _column(column: Any, is_text: bool) -> NDArray[Any]:
+    import pyarrow as pa
+
+    if is_text:
+        return np.array(column.to_pylist(), dtype=object)
+    return np.asarray(column.cast(pa.float64()).to_numpy(False), dtype=np.float64)
+
+
+def _from_lists(table: ArrowTable, name: str) -> Table:
+    import pyarrow as pa
+    import pyarrow.compute as pc  # type: ignore[import-untyped]
+
+    parts: list[NDArray[Any]] = []
+    widths: set[int] = set()
+    for batch in table.batches([name]):
+        column = batch.column(0)
+        widths |= set(pc.list_value_length(column).fill_null(0).to_pylist())
+        if len(widths) > 1:
+            one, other = sorted(widths)[:2]
+            raise UserError(
+                f"Column {name!r} of {table.where} holds lists of {one} and of {other} numbers; "
+                "all must be equally long."
+            )
+        values = column.flatten().cast(pa.float64()).to_numpy(False)
+        parts.append(np.asarray(values, dtype=np.float64).reshape(len(column), -1))
+    if not parts:
+        return Table(table.where, (), np.empty((0, 1)))
+    refuse_too_wide(next(iter(widths)), table.where)
+    return Table(table.where, (), np.concatenate(parts))
+
+
+def _is_list(table: ArrowTable, name: str) -> bool:
+    import pyarrow as pa
+
+    kind = table.schema.field(name).type
+    lists = pa.types.is_list(kind) or pa.types.is_large_list(kind)
+    if not lists and not pa.types.is_fixed_size_list(kind):
+        return False
+    return _is_number(kind.value_type)
+
+
+def _is_number(kind: Any) -> bool:
+    import pyarrow as pa
+
+    return bool(
+        pa.types.is_integer(kind)
+        or pa.types.is_floating(kind)
+        or pa.types.is_boolean(kind)
+        or pa.types.is_null(kind)
+    )

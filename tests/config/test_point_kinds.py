@@ -1,0 +1,107 @@
+"""Settings for images are refused with vectors, and the other way round."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from fedul_flwr.config.point_kinds import refuse_other_kind, resolve_standardize
+from fedul_flwr.config.run_config import parse_flat
+from fedul_flwr.errors import UserError
+
+IMAGE, VECTOR = (8, 8, 1), (30,)
+
+
+@pytest.mark.parametrize(
+    ("settings", "shape", "message"),
+    [
+        ({"image-size": 8}, VECTOR, "image-size = 8 is for images, and the data are vectors"),
+        ({"missing": "mean"}, IMAGE, "missing = 'mean' is for vectors, and the data are images"),
+        ({"columns": "x"}, IMAGE, "columns = 'x' is for vectors, and the data are images"),
+        ({"standardize": "owner"}, IMAGE, "standardize = 'owner' is for vectors, and the data"),
+        ({"noise": 0.1}, IMAGE, "noise = 0.1 is for vectors, and the data are images"),
+        ({"feature-dropout": 0.1}, IMAGE, "feature-dropout = 0.1 is for vectors, and the data"),
+        (
+            {"augment": "flip"},
+            VECTOR,
+            "augment = 'flip' is for images, and the data are vectors: choose 'none', 'noise' or "
+            "'dropout'.",
+        ),
+        (
+            {"augment": "noise"},
+            IMAGE,
+            "augment = 'noise' is for vectors, and the data are images: choose 'none', 'rotate', "
+            "'flip', 'translate-flip', 'rotate-flip' or 'affine'.",
+        ),
+        (
+            {"method": "fixmatch", "ssl.operations": 2},
+            VECTOR,
+            "ssl.operations = 2 is for images, and the data are vectors, whose views follow noise",
+        ),
+        (
+            {"method": "xclp", "semi.operations": 2},
+            VECTOR,
+            "semi.operations = 2 is for images, and the data are vectors, whose views follow noise",
+        ),
+        ({"noise": 0.1}, VECTOR, "noise = 0.1 has no effect with method = 'fedul' and augment ="),
+        (
+            {"augment": "noise", "feature-dropout": 0.1},
+            VECTOR,
+            "feature-dropout = 0.1 has no effect with method = 'fedul' and augment = 'noise'",
+        ),
+        (
+            {"method": "uda", "standardize": "owner", "measure-forgetting": True},
+            VECTOR,
+            "measure-forgetting = true needs the clients' points as they see them",
+        ),
+    ],
+)
+def test_settings_of_the_other_kind(
+    settings: dict[str, Any], shape: tuple[int, ...], message: str
+) -> None:
+    with pytest.raises(UserError) as caught:
+        refuse_other_kind(parse_flat(settings), shape)
+    assert str(caught.value).startswith(f"Setting {message}")
+
+
+@pytest.mark.parametrize(
+    ("settings", "shape"),
+    [
+        ({}, IMAGE),
+        ({}, VECTOR),
+        ({"augment": "noise", "noise": 0.5}, VECTOR),
+        ({"method": "fixmatch", "noise": 0.5, "feature-dropout": 0.0}, VECTOR),
+        ({"method": "fedul-consistency", "feature-dropout": 0.0}, VECTOR),
+        ({"augment": "affine", "image-size": 8}, IMAGE),
+        ({"standardize": "none"}, IMAGE),
+    ],
+)
+def test_settings_that_have_an_effect(settings: dict[str, Any], shape: tuple[int, ...]) -> None:
+    refuse_other_kind(parse_flat(settings), shape)
+
+
+def test_auto_standardizes_vectors_by_the_federation_and_images_not_at_all() -> None:
+    assert resolve_standardize(parse_flat({}), IMAGE).standardize == "none"
+    assert resolve_standardize(parse_flat({}), VECTOR).standardize == "federation"
+    alone = parse_flat({"method": "server-only"})
+    assert resolve_standardize(alone, VECTOR).standardize == "owner"
+    chosen = parse_flat({"standardize": "owner"})
+    assert resolve_standardize(chosen, VECTOR).standardize == "owner"
+
+
+def test_without_clients_the_federation_cannot_standardize() -> None:
+    settings = parse_flat({"method": "server-only", "standardize": "federation"})
+    with pytest.raises(UserError, match="no client takes part in method 'server-only'; 'owner'"):
+        resolve_standardize(settings, VECTOR)
+
+
+@pytest.mark.parametrize("value", ["auto", "federation"])
+def test_differential_privacy_refuses_unprotected_means_of_columns(value: str) -> None:
+    settings = parse_flat({"dp.clipping": "server", "standardize": value})
+    with pytest.raises(UserError) as caught:
+        resolve_standardize(settings, VECTOR)
+    assert str(caught.value) == (
+        f"Setting standardize = {value!r} lets clients send means and variances of their columns, "
+        "which dp.clipping = 'server' does not protect: set it to 'owner', 'constants' or 'none'."
+    )

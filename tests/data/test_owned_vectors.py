@@ -1,0 +1,164 @@
+"""A data owner's vectors: sets and partly labeled points as CSV, parquet and .npz files."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from fedul_flwr.data import formats
+from fedul_flwr.data.columns import Column, Columns
+from fedul_flwr.data.local_data import load_points, load_unlabeled_sets
+from fedul_flwr.data.local_labels import load_partly_labeled
+from fedul_flwr.data.tables import TableOptions
+from fedul_flwr.errors import OwnDataError
+
+NAMES = ("well", "ill")
+COLUMNS = Columns((Column("age"), Column("sex", ("f", "m"))))
+KNOWN = TableOptions(columns=COLUMNS)
+CSV = "sex,age,label\nf,30,ill\nm,40,\nf,50,well\n"
+
+
+@pytest.fixture
+def ward(tmp_path: Path) -> Path:
+    """Two sets: a CSV file with labels, which nobody reads, and a parquet file."""
+    folder = tmp_path / "ward"
+    folder.mkdir()
+    (folder / "january.csv").write_text(CSV)
+    table = pa.table({"age": [20.0, 25.0], "sex": ["m", "f"], "id": [7, 8]})
+    pq.write_table(table, folder / "february.parquet")
+    (folder / "priors.csv").write_text("set,well,ill\njanuary,0.5,0.5\nfebruary,1,0\n")
+    return folder
+
+
+def refused(folder: Path, table: TableOptions = KNOWN, width: int = 3) -> str:
+    with pytest.raises(OwnDataError) as caught:
+        load_unlabeled_sets(folder, NAMES, 2, (width,), table=table)
+    assert "\n" not in str(caught.value)
+    return str(caught.value)
+
+
+def test_sets_of_vectors_have_the_columns_of_the_run_in_its_order(ward: Path) -> None:
+    sets = load_unlabeled_sets(ward, NAMES, 2, (3,), table=KNOWN)
+    assert sets.inputs.tolist() == [[30, 1, 0], [40, 0, 1], [50, 1, 0], [20, 0, 1], [25, 1, 0]]
+    assert sets.inputs.dtype == np.float32
+    assert sets.sets.tolist() == [0, 0, 0, 1, 1]
+    assert not sets.inputs.flags.writeable
+
+
+def test_missing_values_are_filled_by_all_sets_of_the_owner(ward: Path) -> None:
+    (ward / "january.csv").write_text(CSV.replace("40", ""))
+    assert "Column 'age' of" in refused(ward)
+    table = TableOptions("mean", columns=COLUMNS)
+    sets = load_unlabeled_sets(ward, NAMES, 2, (3,), table=table)
+    assert sets.inputs[1, 0] == (30 + 50 + 20 + 25) / 4
+
+
+def test_vectors_without_names_need_only_the_length(ward: Path) -> None:
+    np.savez(ward / "january.npz", vectors=np.ones((2, 3)), labels=np.array([None, None]))
+    (ward / "january.csv").unlink()
+    (ward / "february.parquet").unlink()
+    np.savez(ward / "february.npz", vectors=np.zeros((1, 3), np.float32))
+    sets = load_unlabeled_sets(ward, NAMES, 2, (3,))
+    assert sets.inputs.tolist() == [[1, 1, 1], [1, 1, 1], [0, 0, 0]]
+    assert refused(ward, TableOptions(), 4) == (
+        f"{ward / 'january.npz'} holds vectors of 3 numbers; the run takes 4."
+    )
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("sex,age", "sex,years", "has no column 'age'; its columns are: sex, years, label."),
+        ("m,40", "m,old", "Column 'age' of {file} holds 'old', where a number is needed."),
+        ("m,40", "x,40", "holds 'x', which is none of its categories (f, m): add it to"),
+        ("m,40", "m,inf", "Column 'age' of {file} has 1 value that is infinite or too large"),
+        ("m,40", "m,", "Column 'age' of {file} has 1 value that is missing: fill them, or set"),
+        (CSV, "sex,age,label\n", "{file} holds no rows; one or more are needed."),
+    ],
+)
+def test_sets_that_are_refused(old: str, new: str, message: str, ward: Path) -> None:
+    file = ward / "january.csv"
+    file.write_text(CSV.replace(old, new))
+    assert message.format(file=file) in refused(ward)
+
+
+def test_sets_of_the_other_kind_are_refused(ward: Path) -> None:
+    (ward / "january.csv").unlink()
+    (ward / "january").mkdir()
+    assert "january is a folder of images" in _with_an_image(ward / "january", ward)
+    np.savez(ward / "march.npz", images=np.zeros((1, 4, 4), np.uint8))
+    priors = "set,well,ill\nmarch,1,0\nfebruary,1,0\n"
+    (ward / "priors.csv").write_text(priors)
+    (ward / "january" / "a.png").unlink()
+    (ward / "january").rmdir()
+    assert "has no array 'vectors'; its arrays are: images" in refused(ward)
+
+
+def _with_an_image(folder: Path, ward: Path) -> str:
+    from PIL import Image
+
+    Image.fromarray(np.zeros((4, 4), np.uint8)).save(folder / "a.png")
+    return refused(ward)
+
+
+def test_texts_without_a_columns_file_are_refused(ward: Path) -> None:
+    assert "Column 'sex' of" in (text := refused(ward, TableOptions()))
+    assert text.endswith("there are: setting columns has to name a columns file.")
+
+
+def test_a_file_of_vectors_cannot_be_a_set_of_images(ward: Path) -> None:
+    with pytest.raises(OwnDataError, match=r"january\.csv is not a set that priors\.csv names"):
+        load_unlabeled_sets(ward, NAMES, 2, (8, 8, 1))
+
+
+def test_partly_labeled_vectors_have_labels_by_row_and_an_order_of_their_own(
+    tmp_path: Path,
+) -> None:
+    folder = tmp_path / "points"
+    folder.mkdir()
+    (folder / "patients.csv").write_text(CSV)
+    (folder / "labels.csv").write_text("name,label\n0,ill\n2,well\n")
+    found = load_partly_labeled(folder, NAMES, (3,), table=KNOWN)
+    by_age = {
+        float(found.inputs[point, 0]): int(label)
+        for point, label in zip(found.points, found.labels, strict=True)
+    }
+    assert by_age == {30.0: 1, 40.0: -1, 50.0: 0}
+    assert sorted(found.names) == ["0", "1", "2"]
+    (folder / "more.csv").write_text(CSV)
+    with pytest.raises(OwnDataError, match=r"there may one \.parquet, \.npz or \.csv file"):
+        load_partly_labeled(folder, NAMES, (3,), table=KNOWN)
+    for file in folder.glob("*s.csv"):
+        file.unlink()
+    (folder / "more.csv").unlink()
+    with pytest.raises(OwnDataError, match=r"holds no vectors; one \.parquet or \.npz or \.csv"):
+        load_partly_labeled(folder, NAMES, (3,), table=KNOWN)
+
+
+def test_labels_in_files_of_vectors_are_never_read(
+    ward: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = ward / "only"
+    folder.mkdir()
+    np.savez(folder / "x.npz", vectors=np.ones((3, 2)), labels=np.array([0, 1, 0]))
+    read = []
+    original = formats.npz_array
+
+    def recorded(path: Path, name: str) -> object:
+        read.append(name)
+        return original(path, name)
+
+    monkeypatch.setattr("fedul_flwr.data.table_files.npz_array", recorded)
+    found = load_partly_labeled(folder, NAMES, (2,))
+    assert (found.labels == -1).all()
+    assert read == ["vectors"]
+
+
+def test_points_to_predict_come_with_their_row_numbers(ward: Path) -> None:
+    names, inputs = load_points(ward / "january.csv", (3,), KNOWN)
+    assert names == ["0", "1", "2"]
+    assert inputs.tolist() == [[30, 1, 0], [40, 0, 1], [50, 1, 0]]

@@ -1,0 +1,83 @@
+"""Standardizing: moments by hand, pooling equal to one owner of all points, constant columns."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from fedul_flwr.data.columns import Column, Columns
+from fedul_flwr.data.standardize import (
+    Moments,
+    ScaledInputs,
+    Scaling,
+    SharedScaling,
+    constant_scaling,
+    moments,
+    pooled,
+    scaled,
+    scaling_by,
+)
+from fedul_flwr.errors import UserError
+
+
+def test_pooled_moments_by_hand() -> None:
+    # Points 1 and 3 (mean 2, variance 1) and the point 8 (variance 0): the mean is 12/3 = 4 and
+    # the variance ((1 − 4)² + (3 − 4)² + (8 − 4)²)/3 = 26/3.
+    parts = [Moments(np.array([2.0]), np.array([1.0])), Moments(np.array([8.0]), np.array([0.0]))]
+    found = pooled([2, 1], parts)
+    assert found.means == pytest.approx([4])
+    assert found.variances == pytest.approx([26 / 3])
+
+
+def test_pooled_moments_equal_those_of_all_points_even_beside_a_large_mean() -> None:
+    rng = np.random.default_rng(0)
+    # Sums of squares in float64 would be about 1e16 with a step of 2, and the variance 1.
+    inputs = rng.normal(1e8, [1, 8, 3], (50, 3))
+    parts = [moments(inputs, np.arange(start, stop)) for start, stop in ((0, 7), (7, 20), (20, 50))]
+    found = pooled([7, 13, 30], parts)
+    np.testing.assert_allclose(found.means, inputs.mean(axis=0), rtol=1e-14)
+    np.testing.assert_allclose(found.variances, inputs.var(axis=0), rtol=1e-6)
+
+
+def test_a_constant_column_gets_scale_1_and_becomes_0() -> None:
+    inputs = np.array([[0.1, 1.0], [0.1, 3.0]], dtype=np.float32)
+    by = scaling_by(moments(inputs, np.arange(2)), None)
+    assert by.scales.tolist() == [1.0, 1.0]
+    assert scaled(inputs, by).tolist() == [[0, -1], [0, 1]]
+    five = np.full((7, 1), 0.1, dtype=np.float32)
+    assert scaling_by(moments(five, np.arange(7)), None).scales.tolist() == [1.0]
+
+
+def test_features_of_categories_stay_0_and_1() -> None:
+    columns = Columns((Column("sex", ("f", "m")), Column("age")))
+    by = scaling_by(Moments(np.array([0.5, 0.5, 40.0]), np.array([0.25, 0.25, 4.0])), columns)
+    assert by.means.tolist() == [0, 0, 40]
+    assert by.scales.tolist() == [1, 1, 2]
+
+
+def test_constants_come_from_the_columns_file() -> None:
+    columns = Columns((Column("age", mean=60.0, scale=10.0), Column("sex", ("f", "m"))))
+    assert scaled(np.array([[70.0, 1, 0]]), constant_scaling(columns)).tolist() == [[1, 1, 0]]
+    with pytest.raises(UserError, match="needs setting columns, a columns file with the mean"):
+        constant_scaling(None)
+    with pytest.raises(UserError, match="column 'age' of the columns file has no mean and scale"):
+        constant_scaling(Columns((Column("age"),)))
+
+
+def test_a_federations_scaling_is_written_to_the_columns_file() -> None:
+    columns = Columns((Column("sex", ("f", "m")), Column("age")))
+    found = columns.scaled_by([0, 0, 40.5], [1, 1, 2.5])
+    by = constant_scaling(found)
+    assert (by.means.tolist(), by.scales.tolist()) == ([0, 0, 40.5], [1, 1, 2.5])
+
+
+def test_scaled_inputs_standardize_the_rows_that_are_taken() -> None:
+    raw = np.array([[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]], dtype=np.float32)
+    shared = SharedScaling()
+    inputs = ScaledInputs(raw, shared)
+    with pytest.raises(UserError, match="not known before round 1"):
+        inputs[np.array([0])]
+    shared.known = Scaling(np.array([1.0, 0.0]), np.array([2.0, 1.0]))
+    assert inputs[np.array([2, 0])].tolist() == [[2, 6], [0, 2]]
+    assert (len(inputs), inputs.shape, inputs.dtype) == (3, (3, 2), np.float32)
+    assert raw[2].tolist() == [5, 6]

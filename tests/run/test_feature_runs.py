@@ -1,0 +1,145 @@
+"""Runs on features instead of points, and runs that train the last layer first."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from fedul_flwr.config.run_config import RunConfig
+from fedul_flwr.data.types import Inputs
+from fedul_flwr.errors import UserError
+from fedul_flwr.results.predict import load_model
+from tests.support.owner_files import NO_DATA, images, write_sets
+from tests.support.runs import last_model, metrics, own_data_app, summary, train
+
+Settings = Callable[..., RunConfig]
+
+
+@pytest.fixture(autouse=True)
+def module(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    """A user's module with an extractor: images at half their size, as vectors."""
+
+    def halves(points: Inputs) -> NDArray[np.float64]:
+        return points[:, ::2, ::2].reshape(len(points), -1) / 255
+
+    found = ModuleType("somebodys")
+    found.halves = halves  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "somebodys", found)
+    return found
+
+
+FEATURES = {"features": "somebodys:halves", "model": "linear"}
+
+
+@pytest.mark.parametrize(
+    "method",
+    [
+        {"method": "fedul", "selection": "heldout"},
+        {"method": "fedmatch", "labels.total": 100},
+        {"method": "xclp", "labels.total": 100, "xclp.num-bits": 64},
+        {"method": "fedul-finetune", "server-fraction": 0.1},
+    ],
+)
+def test_given_features_then_a_method_trains_on_vectors(
+    settings: Settings, method: dict[str, object]
+) -> None:
+    directory = train(settings(**FEATURES, **method, **{"num-rounds": 2}), 3)
+    shapes = {array.shape for array in last_model(directory).values()}
+    assert (10, 16) in shapes  # 8 x 8 pixels at half their size are 16 numbers
+    assert json.loads((directory / "config.json").read_text())["data"]["input_shape"] == [8, 8, 1]
+
+
+def test_given_a_run_on_features_then_its_model_labels_images(settings: Settings) -> None:
+    directory = train(settings(method="supervised", **FEATURES, **{"num-rounds": 3}), 3)
+    from fedul_flwr.data.sources import load_source
+
+    test = load_source("digits").test
+    found = load_model(directory).predict(np.asarray(test.inputs))
+    error = (found != test.labels).mean()
+    assert 100 * error == pytest.approx(summary(directory)["test_error"])
+    assert error < 0.5
+
+
+def test_given_features_then_the_resumed_run_has_the_same_bits(
+    settings: Settings, tmp_path: Path
+) -> None:
+    whole = train(settings(**FEATURES, **{"num-rounds": 3}), 3)
+    begun = train(settings(**FEATURES, output=str(tmp_path / "begun"), **{"num-rounds": 1}), 3)
+    train(settings(resume=str(begun), output=str(begun), **{"num-rounds": 3}), 3)
+    assert metrics(begun) == metrics(whole)
+    for name, array in last_model(whole).items():
+        assert np.array_equal(array, last_model(begun)[name])
+
+
+def test_given_owners_with_own_data_then_each_computes_its_features(
+    settings: Settings, tmp_path: Path
+) -> None:
+    folders = [write_sets(tmp_path / str(number)) for number in range(2)]
+    chosen = settings(
+        **NO_DATA | FEATURES | {"method": "fedul", "selection": "last", "num-rounds": 1}
+    )
+    directory = train(chosen, 2, client_app=own_data_app(folders))
+    assert last_model(directory)["1.weight"].shape == (2, 16)
+    assert load_model(directory).predict(images(4)[..., np.newaxis]).shape == (4,)
+
+
+def test_given_an_earlier_run_then_its_last_layers_inputs_are_the_features(
+    settings: Settings, tmp_path: Path
+) -> None:
+    first = train(settings(method="supervised", model="mlp", output=str(tmp_path / "first")), 3)
+    features = {"features": f"run:{first}", "model": "linear", "num-rounds": 2}
+    second = train(settings(method="fedul", output=str(tmp_path / "second"), **features), 3)
+    assert (10, 128) in {array.shape for array in last_model(second).values()}
+    # An owner has no such directory.
+    folders = [write_sets(tmp_path / str(number)) for number in range(2)]
+    chosen = settings(**NO_DATA | features | {"method": "fedul", "output": str(tmp_path / "third")})
+    with pytest.raises(UserError, match="the run's directory is the server's"):
+        train(chosen, 2, client_app=own_data_app(folders))
+
+
+def test_given_frozen_rounds_then_the_body_stays_until_they_are_over(
+    settings: Settings, tmp_path: Path
+) -> None:
+    first = train(settings(method="supervised", model="mlp", output=str(tmp_path / "first")), 3)
+    start = {"method": "fedul", "model": "mlp", "start-from": str(first), "frozen-rounds": 2}
+
+    def arrays(rounds: int) -> dict[str, NDArray[np.generic]]:
+        output = str(tmp_path / str(rounds))
+        return last_model(train(settings(**start, output=output, **{"num-rounds": rounds}), 3))
+
+    before = load_model(first).model.state_dict()
+    body = [name for name in before if not name.startswith("5.")]
+    frozen, thawed = arrays(2), arrays(3)
+    # The mean of equal float32 numbers can be off by their last bit.
+    assert all(np.allclose(frozen[name], before[name], rtol=1e-6, atol=0) for name in body)
+    assert not np.allclose(frozen["5.weight"], before["5.weight"], rtol=1e-3)
+    assert not any(np.allclose(thawed[name], before[name], rtol=1e-3) for name in body)
+
+
+@pytest.mark.parametrize(
+    ("more", "words"),
+    [
+        ({"frozen-rounds": 1}, "frozen-rounds = 1 would keep random weights: name trained"),
+        ({"frozen-rounds": 1, "start-from": "x", "base": "scaffold"}, "go with base = 'scaffold'"),
+    ],
+)
+def test_given_frozen_rounds_that_cannot_be_then_they_are_refused(
+    settings: Settings, more: dict[str, object], words: str
+) -> None:
+    with pytest.raises(UserError, match=words):
+        settings(**more)
+
+
+def test_given_features_and_a_model_for_images_then_the_refusal_names_models_for_vectors(
+    settings: Settings,
+) -> None:
+    chosen = settings(features="somebodys:halves", model="cnn-small")
+    with pytest.raises(UserError, match="mlp"):
+        train(chosen, 3)

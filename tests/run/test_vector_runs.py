@@ -1,0 +1,212 @@
+"""Runs on vectors: every method, standardizing by the federation, resuming, owners' own tables."""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from fedul_flwr.config.run_config import RunConfig
+from fedul_flwr.data.columns import Columns, read_columns
+from fedul_flwr.data.content import Content
+from fedul_flwr.data.sources import load_source
+from fedul_flwr.data.split import build_split
+from fedul_flwr.errors import BadMessageError, UserError
+from fedul_flwr.federated.column_pooling import check_moments
+from fedul_flwr.results.predict import load_model
+from fedul_flwr.results.prediction_file import write_predictions as predict
+from tests.support.runs import last_model, metrics, train
+
+Settings = Callable[..., RunConfig]
+QUICK = {"dataset": "wine", "model": "mlp", "model_width": 8, "num_rounds": 2, "local_epochs": 1}
+SETS = {"fedul.num-sets": 4}
+SOME = {"labels.total": 30}
+STAGES = {**SOME, "semi.labels-only-rounds": 1}
+AT_SERVER = {"scenario.labels-at": "server", "server-fraction": 0.3}
+METHODS: list[tuple[str, dict[str, Any]]] = [
+    ("fedul", SETS),
+    ("fedul", {**SETS, "selection": "heldout", "augment": "noise"}),
+    ("fedul-consistency", {**SETS, "fedul-consistency.threshold": 0.0}),
+    ("fedul-finetune", {**SETS, "server-fraction": 0.3}),
+    ("fedul-mix", {**SETS, "server-fraction": 0.3, "augment": "dropout"}),
+    ("fedpl", SETS),
+    ("fedllp", SETS),
+    ("fedllp-vat", SETS),
+    ("server-only", {"server-fraction": 0.3}),
+    ("supervised", {}),
+    ("xclp", STAGES),
+    ("labels-only", SOME),
+    ("local-lp", STAGES),
+    ("pseudo-label", STAGES),
+    ("fedsem", STAGES),
+    ("fedsiam", STAGES),
+    ("fedmatch", {**SOME, "fedmatch.helper-interval": 1, "fedmatch.threshold": 0.0}),
+    ("fedmatch", AT_SERVER),
+    ("uda", SOME),
+    ("fixmatch", {**SOME, "fixmatch.threshold": 0.0}),
+    ("all-labels", {}),
+    ("given-labels", SOME),
+]
+
+
+@pytest.mark.parametrize(("method", "options"), METHODS)
+def test_every_method_trains_on_vectors(
+    method: str, options: dict[str, Any], settings: Settings
+) -> None:
+    directory = train(settings(**QUICK, method=method, **options), 3)
+    lines = metrics(directory)
+    assert len(lines) == 2
+    assert lines[0]["test_error"] is not None
+
+
+@pytest.mark.parametrize("model", ["linear", "mlp-linear", "mlp+head"])
+def test_other_models_for_vectors_train(model: str, settings: Settings) -> None:
+    base = {**QUICK, "model": model}
+    base.pop("model_width")
+    train(settings(**base, method="fedsiam", **STAGES), 2)
+
+
+def test_labels_are_propagated_on_standardized_vectors(settings: Settings) -> None:
+    base = {"dataset": "wine", "method": "xclp-predict", **SOME}
+    errors = {}
+    for kind in ("none", "federation"):
+        directory = train(settings(**base, standardize=kind), 3)
+        found = json.loads((directory / "labels.json").read_text())
+        errors[kind] = found["sources"]["xclp"]["error"]
+    # Proline, in the hundreds, decides every raw comparison.
+    assert errors["federation"] < 20 < errors["none"]
+
+
+def test_the_federations_scaling_is_that_of_all_clients_points(settings: Settings) -> None:
+    config = settings(**QUICK, **SETS)
+    directory = train(config, 3)
+    columns = read_columns(directory)
+    config = config.model_copy(update={"standardize": "federation"})
+    source = load_source("wine")
+    from fedul_flwr.data.sources import source_directory
+
+    clients = build_split(source_directory("wine"), 3, config).clients
+    rows = np.concatenate([client.points for client in clients])
+    inputs = np.asarray(source.train.inputs[rows], dtype=np.float64)
+    assert [column.mean for column in columns.columns] == pytest.approx(inputs.mean(axis=0))
+    assert [column.scale for column in columns.columns] == pytest.approx(inputs.std(axis=0))
+
+
+def test_a_run_that_resumes_ends_with_the_same_bits(settings: Settings) -> None:
+    whole = train(settings(**QUICK, **SETS, fraction_train=0.5), 4)
+    part = train(settings(**{**QUICK, "num_rounds": 1}, **SETS, fraction_train=0.5), 4)
+    before = read_columns(part)
+    train(settings(resume=str(part), output=str(part), num_rounds=2), 4)
+    assert read_columns(part) == before == read_columns(whole)
+    one, other = last_model(whole), last_model(part)
+    assert all(np.array_equal(one[name], other[name]) for name in one)
+
+
+@pytest.mark.parametrize("kind", ["none", "owner", "federation"])
+def test_predictions_are_standardized_as_in_training(
+    kind: str, settings: Settings, tmp_path: Path
+) -> None:
+    config = settings(**{**QUICK, "num_rounds": 4}, **SETS, standardize=kind, selection="last")
+    directory = train(config, 3)
+    source = load_source("wine")
+    inputs, labels = np.asarray(source.test.inputs), np.asarray(source.test.labels)
+    found = load_model(directory).predict(inputs)
+    error = metrics(directory)[-1]["test_error"]
+    assert 100 * np.mean(found != labels) == pytest.approx(error)
+    assert source.columns is not None
+    file = tmp_path / "patients.csv"
+    rows = [["note", *source.columns.names[::-1]], *(["=x", *row[::-1]] for row in inputs.tolist())]
+    with file.open("w", newline="") as stream:
+        csv.writer(stream).writerows(rows)
+    output = predict(directory, file, tmp_path / "out.csv")
+    with output.open() as stream:
+        assert [int(row["label"]) for row in csv.DictReader(stream)] == found.tolist()
+
+
+def test_constants_of_an_earlier_run_can_be_used_again(settings: Settings) -> None:
+    first = train(settings(**QUICK, **SETS), 3)
+    again = settings(**QUICK, **SETS, standardize="constants", columns=str(first))
+    second = train(again, 3)
+    assert read_columns(second) == read_columns(first)
+    one, other = last_model(first), last_model(second)
+    assert all(np.array_equal(one[name], other[name]) for name in one)
+
+
+def test_labels_can_be_propagated_by_the_features_of_an_earlier_run(settings: Settings) -> None:
+    from fedul_flwr.cli.label import with_model
+
+    run = train(settings(**QUICK, **SETS), 3)
+    implied = with_model({"method": "xclp-predict", "dataset": "wine"}, run)
+    assert implied["standardize"] == "constants"
+    assert implied["columns"] == str(run)
+    assert (train(settings(**implied, **SOME), 3) / "labels.json").exists()
+
+
+def write_owners(root: Path, columns: Columns, owners: int = 3) -> Path:
+    """Owners with two sets of wine each, as CSV files whose columns are in other orders."""
+    source = load_source("wine")
+    inputs, labels = np.asarray(source.train.inputs), np.asarray(source.train.labels)
+    rng = np.random.default_rng(0)
+    for owner in range(owners):
+        folder = root / f"owner{owner}"
+        folder.mkdir(parents=True)
+        lines = ["set,class_0,class_1,class_2"]
+        for number in range(3):
+            weights = np.where(labels == number, 4.0, 1.0)
+            rows = rng.choice(len(labels), 25, replace=False, p=weights / weights.sum())
+            shares = np.bincount(labels[rows], minlength=3) / len(rows)
+            lines.append(f"month{number},{','.join(map(str, shares))}")
+            order = rng.permutation(len(columns.names))
+            with (folder / f"month{number}.csv").open("w", newline="") as stream:
+                writer = csv.writer(stream)
+                writer.writerow([columns.names[place] for place in order])
+                writer.writerows(inputs[rows][:, order].tolist())
+        (folder / "priors.csv").write_text("\n".join(lines))
+    return root
+
+
+@pytest.mark.parametrize("kind", ["owner", "federation"])
+def test_owners_with_tables_of_their_own_train(
+    kind: str, settings: Settings, tmp_path: Path
+) -> None:
+    columns = load_source("wine").columns
+    assert columns is not None
+    place = write_owners(tmp_path / "owners", columns)
+    base = {**QUICK, "client_data": str(place), "num_rounds": 6, "standardize": kind}
+    base["local_epochs"] = 5
+    directory = train(settings(**base), 3)
+    assert metrics(directory)[-1]["test_error"] < 20
+    file = tmp_path / "columns.json"
+    file.write_text(columns.to_json())
+    alone = {**base, "dataset": "none", "class-names": "class_0,class_1,class_2"}
+    directory = train(settings(**alone, columns=str(file)), 3)
+    found = json.loads((directory / "config.json").read_text())["data"]
+    assert found["input_shape"] == [13]
+    assert found["columns"] == list(columns.features)
+
+
+def test_a_convolutional_model_is_refused_before_a_run(settings: Settings) -> None:
+    with pytest.raises(UserError, match="'cnn-small' takes images, and the data are vectors of 13"):
+        train(settings(dataset="wine"), 2)
+
+
+@pytest.mark.parametrize(
+    ("means", "variances", "message"),
+    [
+        ([1.0], [1.0, 1.0], "column-means of another length than 2"),
+        ([1.0, float("nan")], [1.0, 1.0], "no valid column-means"),
+        ([1.0, 1.0], [1.0, -1.0], "column-variances below 0"),
+        ([1.0, 1.0], [1.0], "column-variances of another length than 2"),
+    ],
+)
+def test_malformed_moments_of_a_client_are_refused(
+    means: list[float], variances: list[float], message: str
+) -> None:
+    answer = Content(values={"column-means": means, "column-variances": variances})
+    with pytest.raises(BadMessageError, match=message):
+        check_moments(answer, 2)
