@@ -13,12 +13,20 @@ from flwr.common import Scalar as FlowerScalar
 from fedul_flwr.config.fedul import FedULSettings
 from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.data.content import Value
+from fedul_flwr.data.prior_uncertainty import Dirichlet
 from fedul_flwr.data.seeds import stream
-from fedul_flwr.data.types import Bools
+from fedul_flwr.data.types import Bools, Floats
 from fedul_flwr.federated.client import MethodClient
 from fedul_flwr.federated.client_data import UnlabeledSetData
 from fedul_flwr.federated.disclosure import EVALUATE, UNLABELED_SETS, Sent
-from fedul_flwr.federated.messages import CLASS_MASSES, METRICS, SETUP, TEST_PRIOR
+from fedul_flwr.federated.messages import (
+    CLASS_MASSES,
+    LEARNED,
+    METRICS,
+    PRIOR_FIT,
+    SETUP,
+    TEST_PRIOR,
+)
 from fedul_flwr.learning.class_priors import class_masses
 
 if TYPE_CHECKING:
@@ -70,6 +78,7 @@ class FedULClient(MethodClient[UnlabeledSetData]):
         from fedul_flwr.learning.local import on_logits
         from fedul_flwr.learning.task import LocalTask
 
+        self._look_at_priors(round)
         sets, kept = self.data.sets, ~self.held_out
         points = sets.points[kept]
         batches = point_batches(sets.inputs, points, sets.sets[kept], round.plan)
@@ -86,15 +95,62 @@ class FedULClient(MethodClient[UnlabeledSetData]):
 
         from fedul_flwr.surrogate import SurrogateLoss
 
-        sets, sent = self.data.sets, _prior_of_sets(self.settings)
-        prior = config[TEST_PRIOR] if sent else self.settings.class_priors()
+        sets, prior, options = self.data.sets, self._prior(config), self.settings[FedULSettings]
         sizes = np.bincount(sets.sets[~self.held_out], minlength=len(sets.priors))
+        learns = options.learn_priors
+        priors = self._learned(int(config["server-round"])) if learns else sets.priors
         return SurrogateLoss(
-            torch.from_numpy(sets.priors),
+            torch.from_numpy(priors),
             torch.from_numpy(sizes),
-            None if prior is None else torch.tensor(list(prior), dtype=torch.float64),
-            kind=self.settings[FedULSettings].surrogate_loss,
+            None if prior is None else torch.from_numpy(prior),
+            kind=options.surrogate_loss,
         )
+
+    def _prior(self, config: Mapping[str, Any]) -> Floats | None:
+        """Pi at test time, ``(K,)``; ``None`` is uniform."""
+        sent = _prior_of_sets(self.settings)
+        prior = config[TEST_PRIOR] if sent else self.settings.class_priors()
+        return None if prior is None else np.array(list(prior), dtype=np.float64)
+
+    def _told(self) -> Dirichlet:
+        sets = self.data.sets
+        return sets.posterior or Dirichlet.exact(sets.priors)
+
+    def _learned(self, number: int) -> Floats:
+        """Class priors of the sets as learned up to a round; until then as told."""
+        found = self.state.load(LEARNED, number + 1)
+        return found["priors"] if found else self._told().means
+
+    def _look_at_priors(self, round: Round) -> None:
+        """Learn class priors of the sets, and in the last round check them, with the global model.
+
+        Not in round 1, whose model has learned nothing.
+        """
+        options, number = self.settings[FedULSettings], round.number
+        checks = options.check_priors and number == self.settings.num_rounds
+        learns = options.learn_priors and number > options.learn_priors_after
+        if number == 1 or not (learns or checks):
+            return
+        from fedul_flwr.learning.local import predict_logits
+        from fedul_flwr.learning.set_priors import (
+            check_fit,
+            learn_priors,
+            misfits_in_words,
+            set_likelihoods,
+        )
+
+        sets, kept, told = self.data.sets, ~self.held_out, self._told()
+        logits = predict_logits(self.model, sets.inputs, sets.points[kept], round.plan)
+        posterior = logits.double().softmax(dim=1).numpy()
+        likelihoods = set_likelihoods(posterior, self._prior(round.config))
+        if learns:
+            learned = learn_priors(likelihoods, sets.sets[kept], self._learned(number - 1), told)
+            self.state.save(LEARNED, number, {"priors": learned})
+        if checks:
+            fit = check_fit(likelihoods, sets.sets[kept], told)
+            for line in misfits_in_words(fit, told, self.data.set_names, self.data.class_names):
+                print(f"Client {self.node.partition_id}: {line}")
+            self.state.publish(PRIOR_FIT, number, {"shares": fit.shares, "misfits": fit.misfits})
 
     @cached_property
     def held_out(self) -> Bools:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Annotated, ClassVar, Literal, Self
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
 from fedul_flwr.config.base import Settings
+
+if TYPE_CHECKING:
+    from fedul_flwr.config.run_config import RunConfig
 
 
 class UnlabeledSetSettings(Settings):
@@ -38,11 +41,19 @@ class UnlabeledSetSettings(Settings):
     """Noise epsilon on the priors that clients use (table E.9); 0 is exact."""
     prior_noise_form: Literal["symmetric", "literal"] = "symmetric"
     """Factor of the noise: 1 + eps·(2·gamma − 1), or the text's 1 + (2·eps − 1)·gamma."""
+    prior_counts: Annotated[int, Field(ge=0, le=1_000_000)] = 0
+    """Labels per set, drawn at random, from which clients estimate its class priors (posterior mean
+    under Jeffreys' prior); 0 is exact."""
 
     @model_validator(mode="after")
     def _check_noise(self) -> Self:
         if self.prior_noise_form == "literal" and self.prior_noise == 0:
             raise ValueError("fedul.prior-noise-form = 'literal' needs fedul.prior-noise above 0")
+        if self.prior_counts and self.prior_noise:
+            raise ValueError(
+                "fedul.prior-counts and fedul.prior-noise exclude each other: "
+                "class priors are estimated from labels, or exact with noise"
+            )
         return self
 
     @model_validator(mode="after")
@@ -81,3 +92,35 @@ class FedULSettings(AdmissionSettings):
     """Negative log-likelihood (eq. 9), or the loss of the authors' code."""
     heldout_fraction: Annotated[float, Field(ge=0, lt=1)] = 0.1
     """Fraction of every set that is held out, if the best round is selected by held-out loss."""
+    learn_priors: bool = False
+    """Clients learn Pi from the model within the uncertainty of what they were told (intervals or
+    counts; in a simulation `prior-counts` or `prior-noise`). Exact rows stay as they are told."""
+    learn_priors_after: Annotated[int, Field(ge=1, le=1_000_000)] = 5
+    """First rounds, in which `learn-priors` keeps Pi as told: a model that has learned little
+    teaches Pi its errors."""
+    check_priors: bool = True
+    """In the last round every client checks whether the model's predictions fit the class priors
+    that it was told, and names sets that do not fit in its own log. Nothing of it is sent."""
+    fewer_sets: bool = False
+    """Accept clients with fewer sets than classes, at least two: other clients' sets have to tell
+    the classes apart that its own do not. With `share-priors` the server checks that they do."""
+
+    @model_validator(mode="after")
+    def _check_own(self) -> Self:
+        if self.learn_priors and self.surrogate_loss == "release":
+            raise ValueError("fedul.learn-priors = true needs fedul.surrogate-loss = 'nll'")
+        default = type(self).model_fields["learn_priors_after"].default
+        if self.learn_priors_after != default and not self.learn_priors:
+            raise ValueError("fedul.learn-priors-after needs fedul.learn-priors = true")
+        if self.fewer_sets and self.strict_rank:
+            raise ValueError(
+                "fedul.fewer-sets and fedul.strict-rank exclude each other: "
+                "fewer sets than classes have a rank below K"
+            )
+        return self
+
+
+def fewer_sets(settings: RunConfig) -> bool:
+    """Whether clients with fewer sets than classes can take part."""
+    options = settings[AdmissionSettings]
+    return isinstance(options, FedULSettings) and options.fewer_sets

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
@@ -19,14 +18,12 @@ from fedul_flwr.data.local_files import (
     decoded_copy,
     open_file,
     own_data,
-    read_rows,
     refuse_empty,
 )
 from fedul_flwr.data.tables import NO_OPTIONS, Table, TableOptions
-from fedul_flwr.data.types import Floats, Inputs, InputShape, UnlabeledSets
-from fedul_flwr.errors import OwnDataError, UserError
-
-PRIORS_FILE = "priors.csv"
+from fedul_flwr.data.told_priors import COUNTS_FILE, PRIORS_FILE, read_told_priors
+from fedul_flwr.data.types import Inputs, InputShape, UnlabeledSets
+from fedul_flwr.errors import UserError
 
 
 @own_data()
@@ -45,10 +42,10 @@ def load_unlabeled_sets(
 
     Parameters
     ----------
-    path : a folder with ``priors.csv`` and, for every set it names, a sub-folder of images, a
-        ``.parquet`` or an ``.npz`` file of that name; for vectors one of these files or a ``.csv``.
-        The first column of ``priors.csv`` is ``set``, the others are the classes by name, or by
-        number from 0, in any order.
+    path : a folder with ``priors.csv`` or ``counts.csv``
+        (:func:`~fedul_flwr.data.told_priors.read_told_priors`) and, for every set it names, a
+        sub-folder of images, a ``.parquet`` or an ``.npz`` file of that name; for vectors one of
+        these files or a ``.csv``.
     class_names : the model's ``num_classes`` classes in order; None if they only have numbers.
     num_classes : K.
     input_shape : shape of the model's inputs; images of another size are resized (bilinear), gray
@@ -59,7 +56,7 @@ def load_unlabeled_sets(
     Returns
     -------
     UnlabeledSets with the sets in the order of ``priors.csv`` and priors float64 ``(M, K)`` in the
-    order of ``class_names``. Priors are only checked to be finite numbers; ``images`` is
+    order of ``class_names``. Shares are only checked to be finite numbers; ``images`` is
     memory-mapped read-only.
 
     Raises
@@ -75,8 +72,9 @@ def load_unlabeled_sets(
     names = [str(k) for k in range(num_classes)] if class_names is None else list(class_names)
     if len(names) != num_classes:
         raise UserError(f"{len(names)} class names were given for {num_classes} classes.")
-    sets, priors = _read_priors(root / PRIORS_FILE, names)
-    collections = _find_sets(root, sets, input_shape, table)
+    told = read_told_priors(root, names)
+    sets = list(told.names)
+    collections = _find_sets(root, sets, told.file, input_shape, table)
     files = [file for paths, _ in collections for file in paths]
     counts = [len(paths) for paths, _ in collections]
     key = cache_key([str(root), sets, counts, list(input_shape), *table.identity], files)
@@ -86,8 +84,11 @@ def load_unlabeled_sets(
         inputs=open_array(home / "inputs.npy"),
         points=np.arange(sizes.sum(), dtype=np.int64),
         sets=np.repeat(np.arange(len(sets), dtype=np.int64), sizes),
-        priors=priors,
-        names=tuple(sets),
+        priors=told.posterior.means,
+        names=told.names,
+        posterior=told.posterior,
+        tolerances=told.tolerances,
+        notes=told.notes,
     )
 
 
@@ -184,78 +185,20 @@ def _either(suffixes: Sequence[str]) -> str:
     return f"{', '.join(suffixes[:-1])} or {suffixes[-1]}"
 
 
-def _read_priors(file: Path, class_names: list[str]) -> tuple[list[str], Floats]:
-    """Return the names of the sets and their priors ``(M, K)``, columns as ``class_names``."""
-    if not file.exists():
-        raise OwnDataError(
-            f"{file} is missing; it names the sets and their class priors.", "priors"
-        )
-    rows = read_rows(file, "priors")
-    if not rows or rows[0][0] != "set":
-        raise OwnDataError(
-            f"{file} must begin with the header 'set,{','.join(class_names)}'.", "priors"
-        )
-    numbers = [str(k) for k in range(len(class_names))]
-    header = rows[0][1:]
-    if sorted(header) == sorted(class_names):
-        order = [header.index(name) for name in class_names]
-    elif sorted(header) == sorted(numbers):
-        order = [header.index(name) for name in numbers]
-    else:
-        raise OwnDataError(
-            f"The class columns of {file} are {', '.join(header) or 'missing'}; they must be "
-            f"exactly {', '.join(class_names)} in any order.",
-            "classes",
-        )
-    if len(rows) == 1:
-        raise OwnDataError(f"{file} names no set; one row per set is needed.", "priors")
-    priors = np.array([_prior_row(file, row, len(header)) for row in rows[1:]])
-    sets = [row[0] for row in rows[1:]]
-    for name in sets:
-        if sets.count(name) > 1:
-            raise OwnDataError(
-                f"{file} names the set {name!r} more than once; one row per set.", "priors"
-            )
-    return sets, priors[:, order]
-
-
-def _prior_row(file: Path, row: list[str], num_classes: int) -> list[float]:
-    if len(row) != num_classes + 1:
-        raise OwnDataError(
-            f"The row of set {row[0]!r} in {file} has {len(row) - 1} values; it needs "
-            f"{num_classes}, one per class.",
-            "priors",
-        )
-    values = []
-    for cell in row[1:]:
-        try:
-            value = float(cell)
-        except ValueError:
-            value = math.nan
-        if not math.isfinite(value):
-            raise OwnDataError(
-                f"The row of set {row[0]!r} in {file} holds {cell!r}; priors must be finite "
-                "numbers.",
-                "priors",
-            )
-        values.append(value)
-    return values
-
-
 def _find_sets(
-    root: Path, sets: list[str], input_shape: InputShape, options: TableOptions
+    root: Path, sets: list[str], naming: str, input_shape: InputShape, options: TableOptions
 ) -> list[tuple[list[Path], Callable[[], Images | Table]]]:
-    """Return the files of every set and a function that opens its points."""
+    """The files of every set and a function that opens its points; file ``naming`` names them."""
     tables = data_files(input_shape)
     entries: dict[str, Path] = {}
     for entry in sorted(root.iterdir()):
-        if is_hidden(entry.name) or entry.name == PRIORS_FILE:
+        if is_hidden(entry.name) or entry.name in (PRIORS_FILE, COUNTS_FILE):
             continue
         without_suffix = entry.name not in sets and entry.is_file() and entry.suffix in tables
         name = entry.stem if without_suffix else entry.name
         if name not in sets:
             raise UserError(
-                f"{entry} is not a set that {PRIORS_FILE} names ({', '.join(sets)}); nothing else "
+                f"{entry} is not a set that {naming} names ({', '.join(sets)}); nothing else "
                 "may lie there."
             )
         if name in entries:
@@ -265,7 +208,7 @@ def _find_sets(
     for name in sets:
         if name not in entries:
             raise UserError(
-                f"{root} holds no set {name!r}; {PRIORS_FILE} names it, so "
+                f"{root} holds no set {name!r}; {naming} names it, so "
                 f"{_forms(name, tables)} is needed."
             )
         entry = entries[name]

@@ -18,6 +18,10 @@ ILL_CONDITIONED = 1e3
 """Condition numbers of Pi above this are warned about."""
 
 
+RANK_TOLERANCE = 1e-9
+"""Singular values of equations between class posteriors below this are rounding errors."""
+
+
 @dataclass(frozen=True)
 class SetCheck:
     """Result of a client's check of its own sets.
@@ -56,11 +60,12 @@ def check_sets(
     min_sets: int | None = None,
     set_names: Sequence[str] | None = None,
     class_names: Sequence[str] | None = None,
+    tolerances: Floats | None = None,
 ) -> SetCheck:
     """Check one client's sets.
 
-    Refused are: a row of priors with a negative or non-finite entry or a sum other than 1
-    (tolerance 1e-4), fewer sets than ``min_sets``, an empty set, and with ``strict_rank`` a Pi of
+    Refused are: a row of priors with a negative or non-finite entry or a sum further from 1 than
+    its tolerance, fewer sets than ``min_sets``, an empty set, and with ``strict_rank`` a Pi of
     rank below K. Without ``strict_rank`` a rank below K gives a warning with the absent classes:
     Theorem 4 then does not hold for this client alone, but the federation can still learn.
 
@@ -70,13 +75,17 @@ def check_sets(
     set_sizes : ``(M,)``.
     min_sets : smallest number of sets; default K, below which Pi cannot have rank K.
     set_names, class_names : names in messages; default to numbers.
+    tolerances : ``(M,)``, of the rows' sums; default
+        :data:`~fedul_flwr.config.class_priors.SUM_TOLERANCE`.
     """
     num_sets, num_classes = priors.shape
     numbers = [str(m) for m in range(num_sets)]
     class_names = class_names or [str(k) for k in range(num_classes)]
     least = num_classes if min_sets is None else min_sets
-    reason, refusal = _refusal(priors, set_sizes, set_names or numbers, least)
-    told, _ = _refusal(priors, set_sizes, numbers, least)
+    if tolerances is None:
+        tolerances = np.full(num_sets, SUM_TOLERANCE)
+    reason, refusal = _refusal(priors, set_sizes, set_names or numbers, least, tolerances)
+    told, _ = _refusal(priors, set_sizes, numbers, least, tolerances, with_sums=False)
     condition, rank = np.inf, 0
     if not reason:
         singular = np.linalg.svd(priors, compute_uv=False)
@@ -105,7 +114,13 @@ def check_sets(
 
 
 def _refusal(
-    priors: Floats, set_sizes: Ints, set_names: Sequence[str], min_sets: int
+    priors: Floats,
+    set_sizes: Ints,
+    set_names: Sequence[str],
+    min_sets: int,
+    tolerances: Floats,
+    *,
+    with_sums: bool = True,
 ) -> tuple[str, Refusal]:
     num_sets, num_classes = priors.shape
     for m in range(num_sets):
@@ -116,11 +131,42 @@ def _refusal(
         row = priors[m]
         if not np.isfinite(row).all() or (row < 0).any():
             return f"set {set_names[m]!r} has a negative or non-finite class prior", "priors"
-        if abs(row.sum() - 1) > SUM_TOLERANCE:
-            return f"the class priors of set {set_names[m]!r} do not sum to 1", "priors"
+        if abs(row.sum() - 1) > tolerances[m]:
+            reason = f"the class priors of set {set_names[m]!r} do not sum to 1"
+            found = f": they sum to {row.sum():.6g}, and rounding explains {tolerances[m]:.2g}"
+            return reason + found * with_sums, "priors"
     if num_sets < min_sets:
+        if min_sets < num_classes:
+            return "it has one set, and the set of a point tells nothing if there is one", "rank"
         return f"it has {num_sets} sets, fewer than the {num_classes} classes", "rank"
     return "", "priors"
+
+
+def identifiable_directions(clients: Sequence[Floats]) -> int:
+    """How many of the K - 1 ratios of class posteriors the clients' sets determine together.
+
+    A client's surrogate posteriors q at a point are Pi_c g up to a factor, g_k = eta_k / pi_k. They
+    determine what is left of Pi_c g without its component along q: M_c - 1 linear equations for g.
+    The posteriors are determined if all clients' equations have rank K - 1. That of the stacked
+    Pi alone is not enough: K clients with one set each have K equations too few. The rank is the
+    same for almost all g, so it is computed at one, which is fixed.
+
+    Parameters
+    ----------
+    clients : Pi_c ``(M_c, K)`` of every client.
+
+    Returns
+    -------
+    From 0 to K - 1; K - 1 lets the federation tell all classes apart.
+    """
+    num_classes = clients[0].shape[1]
+    posterior = np.random.default_rng(0).uniform(0.5, 1.5, num_classes)
+    equations = []
+    for priors in clients:
+        along = priors @ posterior
+        equations.append(priors - np.outer(along, along @ priors) / (along @ along))
+    # A client alone with exact zeros leaves rounding errors: not counted as equations.
+    return int(np.linalg.matrix_rank(np.concatenate(equations), tol=RANK_TOLERANCE))
 
 
 def stacked_rank(grams: Sequence[Floats]) -> int:

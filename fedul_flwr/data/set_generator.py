@@ -8,11 +8,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedul_flwr.config.fedul import UnlabeledSetSettings
+from fedul_flwr.data.prior_uncertainty import Dirichlet, effective_labels
 from fedul_flwr.data.seeds import stream
 from fedul_flwr.data.types import Floats, Ints
 
 DOMINANT_FACTOR = 10.0
 """Authors' code: the entry of class m mod K of set m is multiplied by this."""
+
+
+NOISE_DRAWS = 200
+"""Draws of the noise on priors from which its variance is estimated."""
 
 
 @dataclass(frozen=True)
@@ -27,6 +32,7 @@ class GeneratedSets:
     true_priors : ``(M, K)``, realized proportions.
     drawn_priors : ``(M, K)``, proportions used to assign the points, each row divided by its sum.
         Realized proportions differ if a client has too few points of a class.
+    posterior : the priors for the client and how uncertain they are.
     """
 
     points: Ints
@@ -34,6 +40,7 @@ class GeneratedSets:
     priors: Floats
     true_priors: Floats
     drawn_priors: Floats
+    posterior: Dirichlet
 
 
 def generate_sets(
@@ -70,18 +77,39 @@ def generate_sets(
     order = [rng.permutation(np.concatenate(parts)) for parts in members]
     counts = np.array([[len(part) for part in parts] for parts in members], dtype=np.float64)
     realised = counts / np.maximum(counts.sum(axis=1, keepdims=True), 1)
-    told = realised
-    if settings.prior_noise:
-        told = add_prior_noise(
-            realised, settings.prior_noise, settings.prior_noise_form, stream(seed, "noise", client)
-        )
+    told, posterior = _tell(counts, realised, client, settings, seed)
     return GeneratedSets(
         points=np.concatenate(order).astype(np.int64),
         sets=np.repeat(np.arange(num_sets), [len(part) for part in order]).astype(np.int64),
         priors=told,
         true_priors=realised,
         drawn_priors=weights / weights.sum(axis=1, keepdims=True),
+        posterior=posterior,
     )
+
+
+def _tell(
+    counts: Floats, realised: Floats, client: int, settings: UnlabeledSetSettings, seed: int
+) -> tuple[Floats, Dirichlet]:
+    """Priors for the client ``(M, K)``, and how uncertain they are."""
+    if settings.prior_counts:
+        rng = stream(seed, "labels for priors", client)
+        sizes = counts.astype(np.int64)
+        known = [
+            rng.multivariate_hypergeometric(row, min(settings.prior_counts, int(row.sum())))
+            for row in sizes
+        ]
+        posterior = Dirichlet.from_counts(known)
+        return posterior.means, posterior
+    if not settings.prior_noise:
+        return realised, Dirichlet.exact(realised)
+    epsilon, form = settings.prior_noise, settings.prior_noise_form
+    told = add_prior_noise(realised, epsilon, form, stream(seed, "noise", client))
+    # The owner knows how strong the noise is, not what it did: other draws of it.
+    rng = stream(seed, "strength of noise", client)
+    draws = [add_prior_noise(realised, epsilon, form, rng) for _ in range(NOISE_DRAWS)]
+    worth = effective_labels(realised, np.mean([(draw - realised) ** 2 for draw in draws], axis=0))
+    return told, Dirichlet.from_noise(told, float(np.median(worth)))
 
 
 def _number_of_sets(

@@ -24,6 +24,7 @@ from fedul_flwr.data.federated_split import (
     part_of,
     read_arrays,
 )
+from fedul_flwr.data.prior_uncertainty import Dirichlet
 from fedul_flwr.data.set_generator import generate_sets
 from fedul_flwr.data.types import UNLABELED, Floats, Ints, LabeledPoints, Source, UnlabeledSets
 from fedul_flwr.errors import UserError
@@ -74,6 +75,8 @@ def write_sets(folder: Path, source: Source, num_clients: int, config: RunConfig
         sets=np.concatenate([client.sets for client in clients]),
         priors=np.concatenate([client.priors for client in clients]),
         drawn_priors=np.concatenate([client.drawn_priors for client in clients]),
+        posterior_means=np.concatenate([client.posterior.means for client in clients]),
+        concentrations=np.concatenate([client.posterior.concentrations for client in clients]),
         point_bounds=bounds_of([client.points for client in clients]),
         set_bounds=bounds_of([client.priors for client in clients]),
     )
@@ -121,6 +124,7 @@ def open_unlabeled_sets(files: Mapping[str, str], client: int) -> UnlabeledSets:
         sets=arrays["sets"][of_points],
         priors=arrays["priors"][of_sets],
         drawn_priors=arrays["drawn_priors"][of_sets],
+        posterior=Dirichlet(arrays["posterior_means"][of_sets], arrays["concentrations"][of_sets]),
     )
 
 

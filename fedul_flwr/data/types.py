@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fedul_flwr.data.columns import Columns
+
+if TYPE_CHECKING:
+    from fedul_flwr.data.prior_uncertainty import Dirichlet
 
 UNLABELED = -1
 """The label of a point whose class is unknown."""
@@ -110,6 +113,11 @@ class UnlabeledSets:
     drawn_priors : float64 ``(M, K)``, the class priors from which a simulation assigned points to
         sets; ``None`` for an owner's own sets.
     names : names of the sets on a device; empty in a simulation.
+    posterior : class priors and how uncertain they are; ``None`` if they are exact. Its means are
+        the priors, or differ where these are noisy.
+    tolerances : float64 ``(M,)``, how far the sum of a row of priors may be from 1; ``None`` for
+        :data:`~fedul_flwr.config.class_priors.SUM_TOLERANCE`.
+    notes : what was made of the owner's file of priors, for the owner.
     """
 
     inputs: Inputs
@@ -118,6 +126,9 @@ class UnlabeledSets:
     priors: Floats
     drawn_priors: Floats | None = None
     names: tuple[str, ...] = ()
+    posterior: Dirichlet | None = None
+    tolerances: Floats | None = None
+    notes: tuple[str, ...] = ()
 
     @property
     def set_sizes(self) -> Ints:

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from fedul_flwr.config.fedul import AdmissionSettings
+from fedul_flwr.config.fedul import AdmissionSettings, fewer_sets
 from fedul_flwr.config.node_config import POINT_FORMATS, SET_FORMATS, NodeConfig
 from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.data.columns import parse_columns
@@ -167,8 +167,10 @@ class ClientData:
 class UnlabeledSetData(ClientData):
     """Unlabeled sets with class priors; FedUL needs as many sets as classes."""
 
-    min_sets: int | None = None
-    """Fewest sets with which the client can take part; ``None`` is the number of classes."""
+    @property
+    def min_sets(self) -> int | None:
+        """Fewest sets with which the client can take part; ``None`` is the number of classes."""
+        return 2 if fewer_sets(self.settings) else None
 
     @cached_property
     def sets(self) -> UnlabeledSets:
@@ -188,6 +190,11 @@ class UnlabeledSetData(ClientData):
         )
         return replace(found, inputs=self.featured(found.inputs))
 
+    @property
+    def set_names(self) -> list[str]:
+        """Names of the sets; their numbers from 0 if they have none."""
+        return list(self.sets.names) or [str(m) for m in range(len(self.sets.priors))]
+
     @cached_property
     def set_check(self) -> SetCheck:
         """Result of this client's check of its own sets."""
@@ -198,12 +205,13 @@ class UnlabeledSetData(ClientData):
             min_sets=self.min_sets,
             set_names=self.sets.names,
             class_names=self.class_names,
+            tolerances=self.sets.tolerances,
         )
 
     def register(self) -> dict[str, Value]:
         """The result of the check; priors only with ``fedul.share-priors``."""
         found = self.set_check
-        for line in filter(None, (found.reason, *found.warnings)):
+        for line in filter(None, (*self.sets.notes, found.reason, *found.warnings)):
             print(f"Client {self.node.partition_id}: {line}")
         values: dict[str, Value] = {
             "reason": found.told,
@@ -225,6 +233,7 @@ class UnlabeledSetData(ClientData):
         if found.rank:
             condition = found.condition_number
             yield f"class priors: rank {found.rank}, condition number {condition:.3g}"
+        yield from sets.notes
         yield from (f"warning: {warning}" for warning in found.warnings)
 
     def check(self) -> None:
@@ -238,7 +247,10 @@ class UnlabeledSetData(ClientData):
 class AnySetsData(UnlabeledSetData):
     """Unlabeled sets with class priors, of which one is enough."""
 
-    min_sets = 1
+    @property
+    def min_sets(self) -> int:
+        """One."""
+        return 1
 
 
 class PartlyLabeledData(ClientData):

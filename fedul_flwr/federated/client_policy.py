@@ -10,12 +10,16 @@ import numpy as np
 from flwr.common import log
 from numpy.typing import NDArray
 
-from fedul_flwr.config.fedul import AdmissionSettings
+from fedul_flwr.config.fedul import AdmissionSettings, fewer_sets
 from fedul_flwr.config.matching import LabelPlaceSettings
 from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.config.semi import SamplingSettings, StageSettings
 from fedul_flwr.data.content import Content, count, number, numbers
-from fedul_flwr.data.set_check import ILL_CONDITIONED, stacked_rank
+from fedul_flwr.data.set_check import (
+    ILL_CONDITIONED,
+    identifiable_directions,
+    stacked_rank,
+)
 from fedul_flwr.errors import BadMessageError, UserError
 from fedul_flwr.federated.blame import called, own_words
 from fedul_flwr.federated.registry import ClientRef, ClientRegistry, ClientReport
@@ -93,15 +97,24 @@ class SetAdmission(ClientPolicy):
         UserError
             If it is below K.
         """
+        few = fewer_sets(self.settings)
         if not self.options.share_priors:
-            log(INFO, "Rank of all clients' priors not checked: they are not shared.")
+            text = "Rank of all clients' priors not checked: they are not shared."
+            more = " Whether their sets together tell the classes apart is for the owners to know."
+            log(WARNING if few else INFO, text + more * few)
             return
-        grams = [(priors := self._priors(answer)).T @ priors for answer in answers.values()]
-        rank = stacked_rank(grams)
+        priors = [self._priors(answer) for answer in answers.values()]
+        rank = stacked_rank([own.T @ own for own in priors])
         if rank < self.num_classes:
             raise UserError(
                 f"The class priors of all clients together have rank {rank}, below "
                 f"{self.num_classes} classes: no method can tell the classes apart."
+            )
+        if few and (found := identifiable_directions(priors)) < self.num_classes - 1:
+            raise UserError(
+                f"The sets of all clients together determine {found} of the "
+                f"{self.num_classes - 1} ratios between the classes' posteriors: with "
+                "fedul.fewer-sets a client of M sets determines at most M - 1 of them."
             )
 
     def _priors(self, answer: Content) -> NDArray[np.float64]:

@@ -69,6 +69,7 @@ def summary_rows(directory: Path) -> dict[str, str]:
         "last round": percent(summary["final_test_error"]),
         **_measure_rows(summary),
         **about_prior,
+        **({"priors of sets": fits} if (fits := prior_fit_in_words(summary)) else {}),
         "method": f"{summary['method']} on {summary['base']}, {summary['num_clients']} clients",
         "time": f"{summary['seconds_total']:.0f} s ({summary['seconds_per_round']:.2f} s a round)",
         "traffic": f"{up:.1f} MB up, {down:.1f} MB down",
@@ -96,6 +97,18 @@ def measures_in_words(measured: Mapping[str, Any]) -> str:
 def absent_classes(measured: Mapping[str, Any]) -> int:
     """Number of classes without a test point: their recalls are undefined and in no mean."""
     return sum(recall is None for recall in measured.get("recall", ()))
+
+
+def prior_fit_in_words(summary: Mapping[str, Any]) -> str:
+    """Sets whose class priors do not fit, if a simulation has some or was told wrong ones."""
+    found = summary.get("prior_fit", {})
+    if not found.get("misfits") and not found.get("told_distance"):
+        return ""
+    text = f"{found['misfits']} of {found['sets']} do not fit the model's predictions"
+    if "told_distance" in found:
+        told, seen = found["told_distance"], found["found_distance"]
+        text += f"; mean distance to the truth {told:.3f} as told, {seen:.3f} as predicted"
+    return text
 
 
 def _measure_rows(summary: Mapping[str, Any]) -> dict[str, str]:

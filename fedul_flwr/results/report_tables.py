@@ -11,7 +11,7 @@ from fedul_flwr.config.run_config import PLACE_SETTINGS, default_flat
 from fedul_flwr.results.incidents import incidents, incidents_in_words
 from fedul_flwr.results.label_names import source_in_words
 from fedul_flwr.results.label_plots import scored_sources
-from fedul_flwr.results.printed_summary import duration
+from fedul_flwr.results.printed_summary import duration, prior_fit_in_words
 from fedul_flwr.results.records import Client, Run, number
 from fedul_flwr.results.report_measures import NONE, class_rows, measure_cells, measure_rows
 from fedul_flwr.results.traffic_figure import format_bytes
@@ -152,6 +152,7 @@ def tables_of(run: Run) -> dict[str, Any]:
     return {
         "shape": " × ".join(map(str, shape)) if isinstance(shape, list) else "",
         "test_prior": _test_prior(run),
+        "prior_fit": prior_fit_in_words(run.summary or {}),
         "class_names": [str(name) for name in names] if isinstance(names, list) else [],
         "directory": str(run.directory),
         "chosen": _CHOSEN.get(str(run.settings.get("selection")), "without test data"),

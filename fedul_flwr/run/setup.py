@@ -17,6 +17,7 @@ from fedul_flwr.data.columns import COLUMNS_FILE, FEATURES_FILE, unnamed_columns
 from fedul_flwr.data.content import Content
 from fedul_flwr.data.label_split import LabelTruth
 from fedul_flwr.data.safe_files import write_atomically
+from fedul_flwr.data.set_split import SetTruth
 from fedul_flwr.data.standardize import Scaling, SharedScaling
 from fedul_flwr.data.types import Floats
 from fedul_flwr.errors import UserError
@@ -160,6 +161,12 @@ def write_federation(
     clients, names = [vars(report) for report in reports], list(data.shape.class_names)
     about = {"clients": clients, "class_names": names}
     directory.write_json(store.FEDERATION, about, indent=None)  # there may be thousands of clients
+
+
+def set_truths(data: ServerData) -> list[SetTruth]:
+    """Truth about a simulation's clients with unlabeled sets; empty in any other run."""
+    clients = data.split.clients if data.split is not None else ()
+    return [client for client in clients if isinstance(client, SetTruth)]
 
 
 def label_truths(data: ServerData) -> list[LabelTruth]:

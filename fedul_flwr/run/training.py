@@ -37,6 +37,7 @@ from fedul_flwr.methods import find_method
 from fedul_flwr.results import store
 from fedul_flwr.results.best_round import LOSSES
 from fedul_flwr.results.label_scores import score_pseudo_labels
+from fedul_flwr.results.prior_scores import score_priors
 from fedul_flwr.results.recorder import AddRound, Recorder
 from fedul_flwr.results.summary import write_summary
 from fedul_flwr.run.final_measures import ShareCheck, finish_measures
@@ -50,6 +51,7 @@ from fedul_flwr.run.setup import (
     label_truths,
     open_data,
     scaling_file,
+    set_truths,
     told,
     write_federation,
 )
@@ -116,6 +118,7 @@ def train(
     refuse_no_release(strategy.base)
     about = {
         **finish_measures(recorder, shares, strategy.test_prior),
+        **score_priors(directory.clients, settings.num_rounds, set_truths(data)),
         **privacy_spent(strategy.base),
     }
     write_summary(

@@ -172,6 +172,11 @@ def test_every_shared_setting_is_refused_for_something() -> None:
         ("fedul.strict-rank", "true", "must be true or false", {}),
         ("fedul.overlap", "none", "must be one of 'disjoint' or 'shared'", {}),
         ("fedul.heldout-fraction", 1, "must be less than 1.0", {}),
+        ("fedul.prior-counts", -1, "must be at least 0", {}),
+        ("fedul.learn-priors", 1, "must be true or false", {}),
+        ("fedul.learn-priors-after", 0, "must be at least 1", {"fedul.learn-priors": True}),
+        ("fedul.check-priors", "no", "must be true or false", {}),
+        ("fedul.fewer-sets", 0, "must be true or false", {}),
         ("fedprox.proximal-mu", -1, "must be at least 0.0", {"base": "fedprox"}),
         ("fedtrimmedavg.beta", 0.5, "must be less than 0.5", {"base": "fedtrimmedavg"}),
         ("dirichlet.alpha", 0, "must be greater than 0.0", {"partition": "dirichlet"}),
@@ -221,6 +226,25 @@ def test_rules_over_several_settings_name_them() -> None:
         "Setting fedul.num-sets-max = 9 must be 0 or at least fedul.num-sets = 10."
     )
     assert parse({"fedul.num-sets-max": 10})[FedULSettings].num_sets_max == 10
+    for other, more in {
+        "fedul.prior-counts and fedul.prior-noise exclude each other": {
+            "fedul.prior-counts": 5,
+            "fedul.prior-noise": 0.4,
+        },
+        "fedul.learn-priors = true needs fedul.surrogate-loss = 'nll'": {
+            "fedul.learn-priors": True,
+            "fedul.surrogate-loss": "release",
+        },
+        "fedul.learn-priors-after needs fedul.learn-priors = true": {
+            "fedul.learn-priors-after": 6,
+        },
+        "fedul.fewer-sets and fedul.strict-rank exclude each other": {
+            "fedul.fewer-sets": True,
+            "fedul.strict-rank": True,
+        },
+    }.items():
+        with pytest.raises(UserError, match=other):
+            parse(more)
     with pytest.raises(UserError, match=r"spread = 'even' needs fedul\.num-sets-max above 0"):
         parse({"fedul.num-sets-spread": "even"})
     with pytest.raises(UserError, match=r"prior-draws above 1 needs fedul\.same-priors = true"):

@@ -408,3 +408,54 @@ def test_streams_differ_by_seed_purpose_and_index() -> None:
 
 def test_index_0_is_not_no_index() -> None:
     assert stream(0, "a").random() != stream(0, "a", 0).random()
+
+
+def test_priors_from_labels_are_the_posterior_of_labels_drawn_from_each_set() -> None:
+    exact, told = deal(), deal(prior_counts=20)
+    np.testing.assert_array_equal(exact.points, told.points)
+    np.testing.assert_array_equal(exact.true_priors, told.true_priors)
+    # 20 labels and 1/2 for each of 4 classes: (count + 1/2) / 22.
+    found = told.priors * 22 - 0.5
+    np.testing.assert_allclose(found, found.round(), atol=1e-9)
+    np.testing.assert_allclose(found.sum(axis=1), 20)
+    assert (found.round() <= counts(told)).all()
+    assert told.posterior.means is told.priors
+    assert (told.posterior.concentrations == 22).all()
+    assert same(told, deal(prior_counts=20))
+    assert not np.array_equal(told.priors, deal(prior_counts=20, seed=1).priors)
+
+
+def test_more_labels_than_a_set_has_points_are_all_of_its_labels() -> None:
+    told = deal(prior_counts=1_000)
+    table = counts(told)
+    np.testing.assert_allclose(
+        told.priors, (table + 0.5) / (table.sum(axis=1, keepdims=True) + 2), rtol=1e-12
+    )
+
+
+def test_more_labels_give_better_priors() -> None:
+    errors = [
+        np.abs(made.priors - made.true_priors).mean()
+        for made in (deal(prior_counts=count) for count in (3, 30))
+    ]
+    assert errors[1] < 0.6 * errors[0]
+
+
+def test_exact_priors_have_no_uncertainty() -> None:
+    made = deal()
+    assert np.isinf(made.posterior.concentrations).all()
+    assert made.posterior.means is made.priors
+
+
+def test_the_strength_of_noise_is_stated_as_the_labels_that_are_as_uncertain() -> None:
+    weak, strong = deal(prior_noise=0.4), deal(prior_noise=1.6)
+    assert np.ptp(strong.posterior.concentrations) < 1e-9  # one strength for all of its sets
+    assert 2 < strong.posterior.concentrations[0] < weak.posterior.concentrations[0]
+    # The Dirichlet distribution of so many labels varies about as much as the noise did.
+    worth = weak.posterior.concentrations[0] - 2  # without Jeffreys' prior of 4 classes
+    rng = np.random.default_rng(0)
+    draws = [add_prior_noise(weak.true_priors, 0.4, "symmetric", rng) for _ in range(300)]
+    ratios = [((draw - weak.true_priors) ** 2 / weak.true_priors).sum(axis=1) for draw in draws]
+    assert 3 / (worth + 1) == pytest.approx(np.median(np.mean(ratios, axis=0)), rel=0.1)
+    # The paper's zeros stay in what plain FedUL trains with, and can be learned otherwise.
+    assert (strong.posterior.means > 0).all()

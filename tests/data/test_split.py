@@ -93,6 +93,7 @@ OTHER_DATA: dict[str, dict[str, Any]] = {
     "draws of them": {"fedul.same-priors": True, "fedul.prior-draws": 5},
     "overlap": {"fedul.overlap": "shared"},
     "noise": {"fedul.prior-noise": 0.4},
+    "labels for priors": {"fedul.prior-counts": 20},
     "form of noise": {"fedul.prior-noise": 0.4, "fedul.prior-noise-form": "literal"},
 }
 
@@ -257,7 +258,7 @@ def test_the_file_for_clients_holds_no_labels(place: Place) -> None:
     split = place.build()
     with np.load(split.directory / "sets.npz") as archive:
         assert set(archive.files) == {
-            *("points", "sets", "priors", "drawn_priors"),
+            *("points", "sets", "priors", "drawn_priors", "posterior_means", "concentrations"),
             *("point_bounds", "set_bounds"),
         }
 

@@ -9,7 +9,13 @@ import pytest
 from numpy.typing import NDArray
 
 from fedul_flwr.config.class_priors import SUM_TOLERANCE
-from fedul_flwr.data.set_check import ILL_CONDITIONED, SetCheck, check_sets, stacked_rank
+from fedul_flwr.data.set_check import (
+    ILL_CONDITIONED,
+    SetCheck,
+    check_sets,
+    identifiable_directions,
+    stacked_rank,
+)
 
 Floats = NDArray[np.float64]
 NAMES = ["ward A", "ward B", "ward C", "ward D"]
@@ -62,7 +68,20 @@ def test_rows_must_sum_to_1_within_1e_4(sign: int) -> None:
     inside = judge(with_row([0.2, 0.2, 0.6 + sign * 0.9e-4]))
     assert inside.accepted
     outside = judge(with_row([0.2, 0.2, 0.6 + sign * 1.1e-4], m=1))
-    assert outside.reason == "the class priors of set 'ward B' do not sum to 1"
+    assert outside.reason == (
+        f"the class priors of set 'ward B' do not sum to 1: they sum to {1 + sign * 1.1e-4:.6g}, "
+        "and rounding explains 0.0001"
+    )
+    assert outside.told == "the class priors of set '1' do not sum to 1"
+
+
+def test_each_row_has_its_own_tolerance() -> None:
+    priors = with_row([0.2, 0.2, 0.62])
+    tolerances = np.array([1e-4, 1e-4, 0.03, 1e-4])
+    options = {"set_names": NAMES, "class_names": CLASSES}
+    assert check_sets(priors, SIZES, tolerances=tolerances, **options).accepted
+    refused = check_sets(priors, SIZES, tolerances=tolerances[::-1], **options)
+    assert "'ward C' do not sum to 1: they sum to 1.02, and" in refused.reason
 
 
 def test_an_empty_set_is_named() -> None:
@@ -172,10 +191,10 @@ REFUSED = {
 
 
 @pytest.mark.parametrize(("priors", "sizes", "strict"), REFUSED.values(), ids=REFUSED)
-def test_a_reason_reveals_no_value_of_a_prior(
+def test_the_server_is_told_no_value_of_a_prior(
     priors: Floats, sizes: NDArray[np.int64], strict: bool
 ) -> None:
-    reason = judge(priors, sizes, strict_rank=strict).reason
+    reason = judge(priors, sizes, strict_rank=strict).told
     assert reason
     # Names of sets, M, K and a rank at most: no fractions, no exponents, no names of classes.
     assert re.search(r"\d[.e]|nan\b|-\d", reason.replace("non-finite", "")) is None
@@ -212,3 +231,41 @@ def test_a_class_that_follows_another_is_found_in_the_stack(seed: int) -> None:
 def test_gram_matrices_see_full_rank_up_to_a_condition_of_1e7() -> None:
     # They square the condition number: 1e7 becomes 1e14, still below 1/(K·eps) = 4e14 for K = 10.
     assert stacked_rank([gram(nearly_flat(1e-7, 10))]) == 10
+
+
+def test_one_client_with_full_rank_tells_all_classes_apart() -> None:
+    assert identifiable_directions([GOOD]) == 2
+    # Two sets give one ratio of posteriors, not two.
+    assert identifiable_directions([GOOD[:2]]) == 1
+    # Three sets that are mixtures of two give one, too.
+    mixed = np.stack([GOOD[0], GOOD[1], (GOOD[0] + GOOD[1]) / 2])
+    assert identifiable_directions([mixed]) == 1
+
+
+def test_clients_with_one_set_each_tell_nothing_although_their_stack_has_full_rank() -> None:
+    alone = [GOOD[m : m + 1] for m in range(3)]
+    assert stacked_rank([gram(priors) for priors in alone]) == 3
+    assert identifiable_directions(alone) == 0
+
+
+def test_clients_with_two_sets_each_tell_three_classes_apart_together() -> None:
+    assert identifiable_directions([GOOD[:2], GOOD[1:3]]) == 2
+    assert identifiable_directions([GOOD[:2], GOOD[:2]]) == 1
+
+
+def test_two_clients_with_two_sets_each_do_not_tell_four_classes_apart() -> None:
+    # Two ratios of four classes' three; the stack has rank 4.
+    rows = np.eye(4) * 0.6 + 0.1
+    pairs = [rows[:2], rows[2:]]
+    assert stacked_rank([gram(priors) for priors in pairs]) == 4
+    assert identifiable_directions(pairs) == 2
+    assert identifiable_directions([*pairs, rows[[0, 2]]]) == 3
+
+
+def test_with_fewer_sets_allowed_one_set_is_refused() -> None:
+    alone = check_sets(GOOD[:1], SIZES[:1], min_sets=2, class_names=CLASSES)
+    assert alone.reason.startswith("it has one set, ")
+    assert alone.refusal == "rank"
+    pair = check_sets(GOOD[:2], SIZES[:2], min_sets=2, class_names=CLASSES)
+    assert pair.accepted
+    assert pair.warnings[0].startswith("class priors have rank 2 of 3: ")

@@ -83,6 +83,22 @@ def test_a_deficient_rank_is_a_warning_and_strictly_a_refusal(here: Path) -> Non
     assert told == "Client 1 cannot take part: its priors have rank 1, below 2 classes."
 
 
+def test_what_is_made_of_rounded_uncertain_and_counted_priors_is_shown(here: Path) -> None:
+    folder = write_sets(here / "ward")
+    (folder / "priors.csv").write_text("set,sound,ill\njanuary,0.667,0.334\nfebruary,0.1-0.3,0.8\n")
+    lines = ready("fedul")
+    assert (
+        "the class priors of 1 of 2 sets do not sum to 1 exactly and were divided by their sum "
+        "(off by at most 0.001; rounding explains 0.001)"
+    ) in lines
+    # (0.2² / 12) / 0.2 = 1/60; 1 · 60 − 1.
+    assert "the intervals of set 'february' are worth 59 labels" in lines
+    (folder / "priors.csv").unlink()
+    (folder / "counts.csv").write_text("set,sound,ill\njanuary,7,3\nfebruary,1,11\n")
+    note = "class priors are estimates from 10 to 12 labels per set, by Jeffreys' prior"
+    assert note in ready("fedul")
+
+
 @pytest.mark.parametrize("write", [write_points, write_folders])
 @pytest.mark.parametrize("method", ["xclp", "fedmatch", "labels-only"])
 def test_points_of_which_some_have_a_label(

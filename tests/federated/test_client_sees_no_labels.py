@@ -66,8 +66,9 @@ def federation(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Build:
 
 def test_unlabeled_sets_have_no_place_for_a_label() -> None:
     fields = {field.name for field in dataclasses.fields(UnlabeledSets)}
-    # Priors, told and drawn, have a row for a set, none for a point.
-    assert fields == {"inputs", "points", "sets", "priors", "drawn_priors", "names"}
+    # Priors, told and drawn, with their uncertainty, have a row for a set, none for a point.
+    of_sets = {"priors", "drawn_priors", "names", "posterior", "tolerances", "notes"}
+    assert fields == {"inputs", "points", "sets"} | of_sets
     none: Any = 0
     with pytest.raises(TypeError, match="'labels'"):
         UnlabeledSets(*[none] * 4, labels=none)  # type: ignore[call-arg]

@@ -96,7 +96,10 @@ def test_a_verdict_names_no_set(tmp_path: Path, capsys: pytest.CaptureFixture[st
     values = dict(reply.content.config_records["config"])
     assert values["reason"] == "the class priors of set '0' do not sum to 1"
     assert "january" not in str(values)
-    said = "Client 2: the class priors of set 'january' do not sum to 1\n"
+    said = (
+        "Client 2: the class priors of set 'january' do not sum to 1: "
+        "they sum to 0.95, and rounding explains 0.01\n"
+    )
     assert said in capsys.readouterr().out
 
 

@@ -106,6 +106,14 @@ def test_one_run(tmp_path: Path) -> None:
 
 
 @TEXT
+def test_class_priors_of_sets_that_do_not_fit(tmp_path: Path) -> None:
+    fit = {"prior_fit": {"sets": 6, "misfits": 2}}
+    page = _Page(report([write_run(tmp_path / "a", outcome=fit)]))
+    assert "Class priors of the sets: 2 of 6 do not fit the model's predictions." in page.text
+    other = _Page(report([write_run(tmp_path / "b")]))
+    assert "Class priors of the sets" not in other.text
+
+
 def test_test_prior_that_is_not_uniform(tmp_path: Path) -> None:
     prior = {"test_prior": [0.25, 0.75], "test_prior_source": "sets"}
     page = _Page(report([write_run(tmp_path / "sets", outcome=prior)]))

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from fedul_flwr.results.printed_summary import print_comparison
+from fedul_flwr.results.printed_summary import print_comparison, prior_fit_in_words
 
 
 def test_comparison_of_the_demo_says_by_which_data_each_round_was_chosen(
@@ -27,3 +27,23 @@ def test_comparison_of_the_demo_says_by_which_data_each_round_was_chosen(
     assert "held-out loss" in fedul
     assert "supervised" in supervised
     assert "validation labels" in supervised
+
+
+@pytest.mark.parametrize(
+    ("found", "words"),
+    [
+        ({}, ""),
+        ({"sets": 50, "misfits": 0, "told_distance": 0.0, "found_distance": 0.03}, ""),
+        ({"sets": 6, "misfits": 0}, ""),
+        ({"sets": 6, "misfits": 2}, "2 of 6 do not fit the model's predictions"),
+        (
+            {"sets": 50, "misfits": 0, "told_distance": 0.3, "found_distance": 0.0456},
+            "0 of 50 do not fit the model's predictions; mean distance to the truth 0.300 as told, "
+            "0.046 as predicted",
+        ),
+    ],
+)
+def test_class_priors_of_sets_are_mentioned_if_some_are_wrong(
+    found: dict[str, float], words: str
+) -> None:
+    assert prior_fit_in_words({"prior_fit": found}) == words

@@ -1,0 +1,208 @@
+"""Class priors of sets as their owner writes them: shares or intervals, or counts of labels."""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import dataclass
+from decimal import Decimal, InvalidOperation
+from pathlib import Path
+
+import numpy as np
+
+from fedul_flwr.config.class_priors import SUM_TOLERANCE
+from fedul_flwr.data.local_files import read_rows
+from fedul_flwr.data.prior_uncertainty import Dirichlet
+from fedul_flwr.data.types import Floats
+from fedul_flwr.errors import OwnDataError
+
+PRIORS_FILE = "priors.csv"
+COUNTS_FILE = "counts.csv"
+LARGEST_TOLERANCE = 0.05
+"""No sum of class priors may be further from 1 than this, however coarsely they are rounded."""
+_FLOATING = 1e-9
+"""Errors of floating point in a sum are below this."""
+_INTERVAL = re.compile(r"(\d*\.?\d+)\s*[-–]\s*(\d*\.?\d+)")
+
+
+@dataclass(frozen=True)
+class ToldPriors:
+    """What an owner's file says of its sets.
+
+    Attributes
+    ----------
+    file : its name.
+    names : of the M sets.
+    posterior : class priors, and how certain they are.
+    tolerances : ``(M,)``, how far the sum of a row may be from 1 by rounding.
+    notes : what was made of the file, for the owner.
+    """
+
+    file: str
+    names: tuple[str, ...]
+    posterior: Dirichlet
+    tolerances: Floats
+    notes: tuple[str, ...]
+
+
+def read_told_priors(folder: Path, class_names: list[str]) -> ToldPriors:
+    """Read ``priors.csv`` or ``counts.csv`` in ``folder``; one of them must be there.
+
+    The first column is ``set``, the others are the classes by name, or by number from 0, in any
+    order. In ``priors.csv`` a cell is a share or an interval ``0.2-0.4``. In ``counts.csv`` it is a
+    number of points with a known label, chosen at random from the set.
+
+    Rows that sum to 1 within what rounding explains are divided by their sum; the others are left
+    as they are, for :func:`~fedul_flwr.data.set_check.check_sets` to refuse.
+
+    Raises
+    ------
+    OwnDataError
+        If there is no such file, or both, or one that is not as described.
+    """
+    file, counted = folder / PRIORS_FILE, folder / COUNTS_FILE
+    if file.exists() and counted.exists():
+        raise OwnDataError(f"{file} and {counted} both exist; only one may.", "priors")
+    if counted.exists():
+        names, cells = _read_cells(counted, class_names)
+        return _from_counts(counted, names, cells)
+    if not file.exists():
+        raise OwnDataError(
+            f"{file} is missing; it names the sets and their class priors "
+            f"({COUNTS_FILE} may take its place).",
+            "priors",
+        )
+    names, cells = _read_cells(file, class_names)
+    return _from_shares(file, names, cells)
+
+
+def sum_tolerance(cells: list[str]) -> float:
+    """How far the sum of a row may be from 1: K values rounded to d decimals, K · 0.5 · 10^-d.
+
+    d is that of the cell with most decimals. At least :data:`SUM_TOLERANCE`, at most
+    :data:`LARGEST_TOLERANCE`.
+    """
+    exponents = [Decimal(cell).as_tuple().exponent for cell in cells]
+    digits = max(-exponent for exponent in exponents if isinstance(exponent, int))
+    return min(max(len(cells) * 0.5 * 10.0**-digits, SUM_TOLERANCE), LARGEST_TOLERANCE)
+
+
+def _from_counts(file: Path, names: list[str], cells: list[list[str]]) -> ToldPriors:
+    for name, row in zip(names, cells, strict=True):
+        for cell in row:
+            if not cell.isascii() or not cell.isdigit():
+                raise OwnDataError(
+                    f"The row of set {name!r} in {file} holds {cell!r}; counts must be whole "
+                    "numbers, 0 or more.",
+                    "priors",
+                )
+    counts = np.array([[int(cell) for cell in row] for row in cells], dtype=np.float64)
+    note = "class priors are estimates from {} to {} labels per set, by Jeffreys' prior".format(
+        *(f"{value:.0f}" for value in (counts.sum(axis=1).min(), counts.sum(axis=1).max()))
+    )
+    posterior = Dirichlet.from_counts(counts)
+    tolerances = np.full(len(names), SUM_TOLERANCE)
+    return ToldPriors(file.name, tuple(names), posterior, tolerances, (note,))
+
+
+def _from_shares(file: Path, names: list[str], cells: list[list[str]]) -> ToldPriors:
+    rows, tolerances, rounded, intervals, notes = [], [], [], [], []
+    for name, row in zip(names, cells, strict=True):
+        ends = [_ends(file, name, cell) for cell in row]
+        if any(low != high for low, high in ends):
+            low, high = np.array(ends).T
+            _check_interval_sums(file, name, low, high)
+            found = Dirichlet.from_intervals(low[None], high[None])
+            rows.append(found)
+            tolerances.append(SUM_TOLERANCE)
+            intervals.append((name, float(found.concentrations[0])))
+            continue
+        shares, tolerance = np.array([low for low, _ in ends]), sum_tolerance(row)
+        off = abs(shares.sum() - 1)
+        # Sums that differ by floating point alone keep the numbers as they are.
+        if _FLOATING < off <= tolerance + _FLOATING and (shares >= 0).all():
+            rounded.append((off, tolerance))
+            shares = shares / shares.sum()
+        rows.append(Dirichlet.exact(shares[None]))
+        tolerances.append(tolerance)
+    if rounded:
+        off, tolerance = max(rounded)
+        notes.append(
+            f"the class priors of {len(rounded)} of {len(names)} sets do not sum to 1 exactly and "
+            f"were divided by their sum (off by at most {off:.2g}; rounding explains "
+            f"{tolerance:.2g})"
+        )
+    for name, worth in intervals:
+        notes.append(f"the intervals of set {name!r} are worth {worth:.3g} labels")
+    posterior = Dirichlet(
+        np.concatenate([row.means for row in rows]),
+        np.concatenate([row.concentrations for row in rows]),
+    )
+    return ToldPriors(file.name, tuple(names), posterior, np.array(tolerances), tuple(notes))
+
+
+def _check_interval_sums(file: Path, name: str, low: Floats, high: Floats) -> None:
+    if (low > high).any():
+        raise OwnDataError(
+            f"The row of set {name!r} in {file} has an interval that ends before it begins.",
+            "priors",
+        )
+    if low.sum() > 1 + SUM_TOLERANCE or high.sum() < 1 - SUM_TOLERANCE:
+        raise OwnDataError(
+            f"The intervals of set {name!r} in {file} allow sums from {low.sum():.4g} to "
+            f"{high.sum():.4g}; class priors sum to 1.",
+            "priors",
+        )
+
+
+def _ends(file: Path, name: str, cell: str) -> tuple[float, float]:
+    """Ends of an interval; a number is both."""
+    if interval := _INTERVAL.fullmatch(cell):
+        return float(interval[1]), float(interval[2])
+    try:
+        value = float(Decimal(cell))
+    except InvalidOperation:
+        value = math.nan
+    if not math.isfinite(value):
+        raise OwnDataError(
+            f"The row of set {name!r} in {file} holds {cell!r}; priors must be finite numbers, or "
+            "intervals such as 0.2-0.4.",
+            "priors",
+        )
+    return value, value
+
+
+def _read_cells(file: Path, class_names: list[str]) -> tuple[list[str], list[list[str]]]:
+    """Names of the sets and their cells, columns in the order of ``class_names``."""
+    rows = read_rows(file, "priors")
+    if not rows or rows[0][0] != "set":
+        raise OwnDataError(
+            f"{file} must begin with the header 'set,{','.join(class_names)}'.", "priors"
+        )
+    numbers = [str(k) for k in range(len(class_names))]
+    header = rows[0][1:]
+    if sorted(header) == sorted(class_names):
+        order = [header.index(name) for name in class_names]
+    elif sorted(header) == sorted(numbers):
+        order = [header.index(name) for name in numbers]
+    else:
+        raise OwnDataError(
+            f"The class columns of {file} are {', '.join(header) or 'missing'}; they must be "
+            f"exactly {', '.join(class_names)} in any order.",
+            "classes",
+        )
+    if len(rows) == 1:
+        raise OwnDataError(f"{file} names no set; one row per set is needed.", "priors")
+    sets = [row[0] for row in rows[1:]]
+    for row in rows[1:]:
+        if len(row) != len(header) + 1:
+            raise OwnDataError(
+                f"The row of set {row[0]!r} in {file} has {len(row) - 1} values; it needs "
+                f"{len(header)}, one per class.",
+                "priors",
+            )
+        if sets.count(row[0]) > 1:
+            raise OwnDataError(
+                f"{file} names the set {row[0]!r} more than once; one row per set.", "priors"
+            )
+    return sets, [[row[1 + column] for column in order] for row in rows[1:]]

@@ -1,0 +1,144 @@
+"""Class priors as owners write them: rounded shares, intervals, counts; and what is refused."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from fedul_flwr.data.told_priors import ToldPriors, read_told_priors, sum_tolerance
+from fedul_flwr.errors import OwnDataError
+
+CLASSES = ["cat", "dog", "owl"]
+
+
+def read(folder: Path, text: str, name: str = "priors.csv") -> ToldPriors:
+    (folder / name).write_text("set,cat,dog,owl\n" + text)
+    return read_told_priors(folder, CLASSES)
+
+
+def refused(folder: Path, text: str, name: str = "priors.csv") -> str:
+    with pytest.raises(OwnDataError) as caught:
+        read(folder, text, name)
+    assert caught.value.refusal == "priors"
+    assert "\n" not in str(caught.value)
+    return str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("cells", "expected"),
+    [
+        (["0.333", "0.333", "0.333"], 0.0015),  # 3 · 0.5 · 10^-3
+        (["0.33", "0.333", "0.3"], 0.0015),  # by the cell with most decimals
+        (["0.10", "0.2", "0.7"], 0.015),  # a written zero counts
+        (["0.3", "0.3", "0.3"], 0.05),  # 0.15 at most 0.05
+        (["1", "0", "0"], 0.05),  # 1.5 at most 0.05
+        (["0.333333", "0.333333", "0.333333"], 1e-4),  # 1.5e-6 at least 1e-4
+        (["3e-3", "0.99", "0"], 0.0015),
+    ],
+)
+def test_the_tolerance_is_what_rounding_to_the_written_decimals_explains(
+    cells: list[str], expected: float
+) -> None:
+    assert sum_tolerance(cells) == pytest.approx(expected, rel=1e-12)
+
+
+def test_rounded_rows_are_divided_by_their_sum_and_the_owner_is_told(tmp_path: Path) -> None:
+    told = read(tmp_path, "a,0.333,0.333,0.333\nb,0.5,0.25,0.25\n")
+    np.testing.assert_allclose(told.posterior.means[0], [1 / 3] * 3, rtol=1e-15)
+    assert told.posterior.means[1].tolist() == [0.5, 0.25, 0.25]
+    assert told.posterior.concentrations.tolist() == [np.inf, np.inf]
+    assert told.notes == (
+        "the class priors of 1 of 2 sets do not sum to 1 exactly and were divided by their sum "
+        "(off by at most 0.001; rounding explains 0.0015)",
+    )
+
+
+def test_rows_that_sum_to_1_up_to_floating_point_keep_every_bit(tmp_path: Path) -> None:
+    told = read(tmp_path, "a,0.7,0.2,0.1\n")
+    assert sum([0.7, 0.2, 0.1]) != 1.0
+    assert told.posterior.means[0].tolist() == [0.7, 0.2, 0.1]
+    assert told.notes == ()
+
+
+def test_a_row_off_by_exactly_its_tolerance_is_taken_as_rounded(tmp_path: Path) -> None:
+    (tmp_path / "priors.csv").write_text("set,ill,well\na,0.667,0.334\n")
+    assert abs(0.667 + 0.334 - 1) > sum_tolerance(["0.667", "0.334"])  # by floating point alone
+    told = read_told_priors(tmp_path, ["ill", "well"])
+    np.testing.assert_allclose(told.posterior.means[0], [0.667 / 1.001, 0.334 / 1.001])
+
+
+@pytest.mark.parametrize("row", ["0.33,0.33,0.35", "0.333,0.333,0.332"])
+def test_rows_at_the_edge_of_the_tolerance_are_taken_as_rounded(tmp_path: Path, row: str) -> None:
+    # 1.01 and 0.998; off by 0.01 of 0.015, and by 0.002 of 0.0015.
+    told = read(tmp_path, f"a,{row}\n")
+    taken = row.startswith("0.33,")
+    assert (told.posterior.means.sum() == pytest.approx(1, abs=1e-12)) == taken
+    assert bool(told.notes) == taken
+
+
+def test_rows_beyond_the_tolerance_and_negative_ones_are_left_for_the_check(tmp_path: Path) -> None:
+    told = read(tmp_path, "a,0.5,0.5,0.2\nb,1.01,-0.01,0.01\n")
+    assert told.posterior.means.tolist() == [[0.5, 0.5, 0.2], [1.01, -0.01, 0.01]]
+    assert told.notes == ()
+
+
+def test_counts_give_the_posterior_mean_under_jeffreys_prior(tmp_path: Path) -> None:
+    told = read(tmp_path, "a,14,4,2\nb,0,0,0\n", "counts.csv")
+    # (14 + 1/2) / (20 + 3/2), and so on; without labels all classes are equally likely.
+    np.testing.assert_allclose(told.posterior.means[0], np.array([14.5, 4.5, 2.5]) / 21.5)
+    np.testing.assert_allclose(told.posterior.means[1], [1 / 3] * 3)
+    assert told.posterior.concentrations.tolist() == [21.5, 1.5]
+    assert told.file == "counts.csv"
+    assert told.notes == (
+        "class priors are estimates from 0 to 20 labels per set, by Jeffreys' prior",
+    )
+
+
+def test_intervals_give_normalised_midpoints_and_the_rest_of_the_file_stays(tmp_path: Path) -> None:
+    told = read(tmp_path, "a,0.2-0.4,0.1 - 0.3,0.5-.7\nb,0.5,0.3,0.2\n")
+    # Midpoints 0.3, 0.2, 0.6 sum to 1.1. Variances 0.2² / 12 = 1/300 each; Σ 1/t =
+    # 1.1 · (1/0.3 + 1/0.2 + 1/0.6) = 11; 2 / (11/300) − 1 = 53.545455.
+    np.testing.assert_allclose(told.posterior.means[0], np.array([0.3, 0.2, 0.6]) / 1.1)
+    assert told.posterior.concentrations[0] == pytest.approx(53.545455, rel=1e-6)
+    assert told.posterior.concentrations[1] == np.inf
+    assert told.notes == ("the intervals of set 'a' are worth 53.5 labels",)
+
+
+def test_columns_may_be_in_any_order(tmp_path: Path) -> None:
+    (tmp_path / "counts.csv").write_text("set,owl,cat,dog\na,1,2,3\n")
+    told = read_told_priors(tmp_path, CLASSES)
+    np.testing.assert_allclose(told.posterior.means[0], np.array([2.5, 3.5, 1.5]) / 7.5)
+
+
+@pytest.mark.parametrize(
+    ("row", "message"),
+    [
+        ("0.4-0.2,0.3,0.4", "has an interval that ends before it begins"),
+        ("0.1-0.2,0.3,0.4", "allow sums from 0.8 to 0.9; class priors sum to 1"),
+        ("0.5-0.6,0.3,0.4", "allow sums from 1.2 to 1.3; class priors sum to 1"),
+        ("0.1-0.2-0.3,0.3,0.4", "holds '0.1-0.2-0.3'; priors must be finite numbers, or intervals"),
+        ("inf,0,0", "holds 'inf'; priors must be finite numbers"),
+        ("nan,0,0", "holds 'nan'; priors must be finite numbers"),
+        ("some,0,0", "holds 'some'; priors must be finite numbers"),
+    ],
+)
+def test_cells_that_are_no_shares_are_refused(tmp_path: Path, row: str, message: str) -> None:
+    assert message in refused(tmp_path, f"a,{row}\n")
+
+
+@pytest.mark.parametrize("cell", ["1.5", "-1", "x", "1e3", "²"])
+def test_counts_that_are_no_whole_numbers_are_refused(tmp_path: Path, cell: str) -> None:
+    told = refused(tmp_path, f"a,{cell},0,0\n", "counts.csv")
+    assert f"holds {cell!r}; counts must be whole numbers" in told
+
+
+def test_both_files_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "counts.csv").write_text("set,cat,dog,owl\na,1,2,3\n")
+    assert "both exist; only one may" in refused(tmp_path, "a,0.5,0.3,0.2\n")
+
+
+def test_neither_file_names_both(tmp_path: Path) -> None:
+    with pytest.raises(OwnDataError, match=r"priors\.csv is missing.*counts\.csv may take"):
+        read_told_priors(tmp_path, CLASSES)

@@ -1,0 +1,194 @@
+"""Class priors of sets from a model's posteriors, on synthetic data whose truth is known."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from fedul_flwr.data.prior_uncertainty import Dirichlet
+from fedul_flwr.learning.set_priors import (
+    LEVEL,
+    POOR_FIT,
+    PriorFit,
+    check_fit,
+    learn_priors,
+    log_likelihoods,
+    misfits_in_words,
+    set_likelihoods,
+)
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+CENTERS = np.array([[0.0, 0.0], [2.0, 0.0], [0.0, 2.0]])
+
+
+def sample(priors: Floats, size: int, seed: int) -> tuple[Floats, Ints]:
+    """Sets of ``size`` points of three normal distributions; p(x | k) and the set of each."""
+    rng = np.random.default_rng(seed)
+    sets = np.repeat(np.arange(len(priors)), size)
+    classes = np.array([rng.choice(3, p=priors[m]) for m in sets])
+    points = CENTERS[classes] + rng.normal(size=(len(sets), 2))
+    squares = ((points[:, None] - CENTERS) ** 2).sum(axis=2)
+    return np.exp(-squares / 2), sets
+
+
+def many_priors(num_sets: int, seed: int = 0) -> Floats:
+    return np.random.default_rng(seed).dirichlet(np.ones(3), num_sets)
+
+
+def learned(
+    likelihoods: Floats, sets: Ints, told: Dirichlet, steps: int = 200, start: Floats | None = None
+) -> Floats:
+    priors = told.means if start is None else start
+    for _ in range(steps):
+        priors = learn_priors(likelihoods, sets, priors, told)
+    return priors
+
+
+def test_one_step_by_hand() -> None:
+    # Set 0: priors 1/2, 1/2. Point 0 has p(x | k) = 3, 1: shares 3/4, 1/4. Point 1 has 1, 4:
+    # shares 1/5, 4/5. With 2 labels told as 1/4, 3/4: (0.95 + 0.5, 1.05 + 1.5) / 4.
+    likelihoods = np.array([[3.0, 1.0], [1.0, 4.0], [1.0, 1.0]])
+    told = Dirichlet(np.array([[0.25, 0.75], [0.9, 0.1]]), np.array([2.0, np.inf]))
+    start = np.array([[0.5, 0.5], [0.2, 0.8]])
+    found = learn_priors(likelihoods, np.array([0, 0, 1]), start, told)
+    np.testing.assert_allclose(found[0], [1.45 / 4, 2.55 / 4])
+    assert found[1].tolist() == [0.9, 0.1]
+
+
+def test_exact_rows_stay_bit_for_bit() -> None:
+    priors = many_priors(4)
+    likelihoods, sets = sample(priors[::-1], 50, 1)
+    assert learned(likelihoods, sets, Dirichlet.exact(priors)).tobytes() == priors.tobytes()
+
+
+def test_the_test_prior_divides_the_posterior() -> None:
+    posterior = np.array([[0.6, 0.4]])
+    assert set_likelihoods(posterior, None) is posterior
+    np.testing.assert_allclose(set_likelihoods(posterior, np.array([0.75, 0.25])), [[0.8, 1.6]])
+
+
+def test_no_step_lowers_the_penalised_likelihood() -> None:
+    likelihoods, sets = sample(many_priors(5), 60, 2)
+    told = Dirichlet(many_priors(5, 7), np.array([1.0, 5, 20, 80, 300]))
+    priors, before = np.full((5, 3), 1 / 3), np.full(5, -np.inf)
+    for _ in range(50):
+        priors = learn_priors(likelihoods, sets, priors, told)
+        divergence = (told.means * np.log(told.means / priors)).sum(axis=1)
+        value = log_likelihoods(likelihoods, sets, priors) - told.concentrations * divergence
+        assert (value >= before - 1e-9).all()
+        before = value
+
+
+def test_wrong_priors_are_corrected_as_far_as_they_are_uncertain() -> None:
+    truth = many_priors(6)
+    likelihoods, sets = sample(truth, 2000, 3)
+    wrong = np.roll(truth, 1, axis=1)
+    distances = [
+        np.abs(learned(likelihoods, sets, Dirichlet(wrong, np.full(6, worth))) - truth).max()
+        for worth in (5.0, 2000.0, 1e7)
+    ]
+    assert distances[0] < 0.06
+    assert distances[0] < distances[1] < distances[2]
+    np.testing.assert_allclose(
+        learned(likelihoods, sets, Dirichlet(wrong, np.full(6, 1e9))), wrong, atol=1e-4
+    )
+
+
+def test_a_model_that_knows_nothing_teaches_nothing() -> None:
+    told = Dirichlet(many_priors(3), np.full(3, 4.0))
+    sets = np.repeat(np.arange(3), 30)
+    found = learned(np.full((90, 3), 1 / 3), sets, told)
+    np.testing.assert_allclose(found, told.means, rtol=1e-12)
+
+
+def test_points_that_no_class_of_their_set_explains_change_nothing() -> None:
+    told = Dirichlet(np.array([[1.0, 0.0]]), np.array([2.0]))
+    found = learn_priors(np.array([[0.0, 1.0]]), np.array([0]), told.means, told)
+    assert found.tolist() == [[1.0, 0.0]]
+
+
+def test_a_set_without_points_keeps_its_priors() -> None:
+    told = Dirichlet(np.array([[0.3, 0.7], [0.5, 0.5]]), np.array([0.0, 0.0]))
+    found = learn_priors(np.array([[1.0, 1.0]]), np.array([1]), told.means, told)
+    np.testing.assert_allclose(found[0], [0.3, 0.7])
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_no_set_misfits_if_all_priors_are_right(seed: int) -> None:
+    truth = many_priors(8, seed)
+    likelihoods, sets = sample(truth, 400, seed)
+    fit = check_fit(likelihoods, sets, Dirichlet.exact(truth))
+    assert not fit.misfits.any()
+    assert np.abs(fit.shares - truth).max() < 0.12
+    assert fit.inflation < POOR_FIT
+    assert list(misfits_in_words(fit, Dirichlet.exact(truth), list("abcdefgh"), list("xyz"))) == []
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_the_one_set_with_wrong_priors_is_found(seed: int) -> None:
+    truth = many_priors(8, seed)
+    likelihoods, sets = sample(truth, 400, seed)
+    told = truth.copy()
+    told[5] = [0.8, 0.1, 0.1] if truth[5, 0] < 0.5 else [0.1, 0.1, 0.8]
+    fit = check_fit(likelihoods, sets, Dirichlet.exact(told))
+    assert np.flatnonzero(fit.misfits).tolist() == [5]
+
+
+def test_small_errors_are_found_in_large_sets_only() -> None:
+    truth = np.full((5, 3), 1 / 3)
+    told = truth.copy()
+    told[2] = [0.44, 1 / 3, 0.67 - 0.44 - 1 / 3 + 0.33]
+    told[2] /= told[2].sum()
+    found = []
+    for size in (50, 5000):
+        likelihoods, sets = sample(truth, size, 4)
+        found.append(check_fit(likelihoods, sets, Dirichlet.exact(told)).misfits.tolist())
+    assert found == [[False] * 5, [False, False, True, False, False]]
+
+
+def test_a_row_that_is_known_to_be_uncertain_may_be_wrong_by_as_much() -> None:
+    truth = np.full((5, 3), 1 / 3)
+    likelihoods, sets = sample(truth, 1000, 5)
+    told = truth.copy()
+    told[2] = [0.5, 0.3, 0.2]
+    worth = np.full(5, np.inf)
+    assert check_fit(likelihoods, sets, Dirichlet(told, worth)).misfits[2]
+    worth[2] = 20  # a standard error of 0.11
+    assert not check_fit(likelihoods, sets, Dirichlet(told, worth)).misfits[2]
+
+
+def test_a_class_told_to_be_absent_that_is_there_is_found() -> None:
+    truth = np.full((4, 3), 1 / 3)
+    likelihoods, sets = sample(truth, 300, 6)
+    told = truth.copy()
+    told[1] = [0.5, 0.5, 0]
+    assert check_fit(likelihoods, sets, Dirichlet.exact(told)).misfits.tolist() == [
+        False,
+        True,
+        False,
+        False,
+    ]
+
+
+def test_if_most_priors_are_wrong_none_stands_out_and_the_owner_is_told_so() -> None:
+    truth = np.tile([[0.8, 0.1, 0.1]], (6, 1))
+    likelihoods, sets = sample(truth, 500, 7)
+    told = Dirichlet.exact(np.roll(truth, 1, axis=1))
+    fit = check_fit(likelihoods, sets, told)
+    assert not fit.misfits.any()
+    (line,) = misfits_in_words(fit, told, list("abcdef"), list("xyz"))
+    assert line.startswith("warning: the class priors of most sets fit the model's predictions bad")
+
+
+def test_a_misfit_is_said_with_the_class_that_differs_most() -> None:
+    shares = np.array([[0.4, 0.3, 0.3], [0.45, 0.35, 0.2]])
+    misfits = np.array([False, True])
+    told = Dirichlet.exact(np.array([[0.4, 0.3, 0.3], [0.7, 0.2, 0.1]]))
+    fit = PriorFit(shares, np.array([0.5, 2e-8]), misfits, 1.0)
+    assert list(misfits_in_words(fit, told, ["may", "june"], ["ill", "well", "other"])) == [
+        "warning: the class priors of set 'june' do not fit the model's predictions (p = 2e-08): "
+        "of class 'ill' it finds 0.450, told was 0.700"
+    ]
+    assert LEVEL == 0.01

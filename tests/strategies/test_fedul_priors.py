@@ -1,0 +1,225 @@
+"""FedUL with class priors as they come in practice: uncertain, learned, checked, too few sets."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file
+
+from fedul_flwr.config.run_config import RunConfig, resolve
+from fedul_flwr.data.federated_split import read_arrays
+from fedul_flwr.data.sources import load_source, source_directory
+from fedul_flwr.data.split import build_split
+from fedul_flwr.engine.message_log import read_message_log
+from fedul_flwr.errors import UserError
+from fedul_flwr.results.predict import load_model
+from tests.support.runs import last_model, metrics, own_data_app, summary, train
+
+Settings = Callable[..., RunConfig]
+QUICK = {"model": "mlp", "num_rounds": 2, "local_epochs": 1}
+EARLY = {"fedul.learn-priors": True, "fedul.learn-priors-after": 1}
+LEARNING = {**QUICK, "num_rounds": 8, "local_epochs": 2}
+
+
+def kept_priors(directory: Path, client: int) -> np.ndarray:
+    (file,) = (directory / "clients" / str(client)).glob("learned-priors-*.safetensors")
+    return load_file(file)["priors"]
+
+
+def test_learning_exact_priors_is_plain_fedul_bit_for_bit(settings: Settings) -> None:
+    plain = train(settings(**QUICK), 2)
+    learned = train(settings(**QUICK, **EARLY), 2)
+    for name, array in last_model(plain).items():
+        assert array.tobytes() == last_model(learned)[name].tobytes()
+
+
+def test_until_they_learn_clients_train_with_the_means_of_what_they_were_told(
+    settings: Settings,
+) -> None:
+    counts = {**QUICK, "num_rounds": 3, "fedul.prior-counts": 5}
+    plain = train(settings(**counts), 2)
+    for after, same in ((3, True), (2, False)):
+        learned = train(
+            settings(**counts, **{"fedul.learn-priors": True, "fedul.learn-priors-after": after}), 2
+        )
+        kept = list((learned / "clients" / "0").glob("learned-priors-*"))
+        assert bool(kept) != same
+        equal = [
+            array.tobytes() == last_model(learned)[name].tobytes()
+            for name, array in last_model(plain).items()
+        ]
+        assert all(equal) == same
+
+
+def test_clients_learn_noisy_priors_and_keep_them(settings: Settings) -> None:
+    noisy = settings(**LEARNING, **{"fedul.prior-noise": 1.6, "fedul.learn-priors": True})
+    directory = train(noisy, 5)
+    split = build_split(source_directory("digits"), 5, noisy)
+    for client, truth in enumerate(split.clients):
+        told, learned = truth.priors, kept_priors(directory, client)
+        np.testing.assert_allclose(learned.sum(axis=1), 1)
+        before, after = (
+            np.abs(found - truth.true_priors).sum(axis=1).mean() / 2 for found in (told, learned)
+        )
+        assert after < 0.75 * before
+    found = summary(directory)["prior_fit"]
+    assert found["sets"] == 50
+    assert found["found_distance"] < found["told_distance"]
+
+
+def test_learned_priors_give_a_better_model_than_noisy_ones(settings: Settings) -> None:
+    noise = {"fedul.prior-noise": 1.6}
+    plain = summary(train(settings(**LEARNING, **noise), 5))
+    learned = summary(train(settings(**LEARNING, **noise, **{"fedul.learn-priors": True}), 5))
+    assert learned["final_test_error"] < plain["final_test_error"] - 5
+
+
+def test_a_run_that_resumes_goes_on_with_the_learned_priors(settings: Settings) -> None:
+    chosen = {**QUICK, "fedul.prior-counts": 5, **EARLY}
+    through = train(settings(**{**chosen, "num_rounds": 4}), 2)
+    begun = train(settings(**{**chosen, "num_rounds": 2}), 2)
+    resumed = train(resolve({"resume": str(begun), "num-rounds": 4}, begun), 2)
+    for client in range(2):
+        assert kept_priors(through, client).tobytes() == kept_priors(resumed, client).tobytes()
+    for name, array in last_model(through).items():
+        assert array.tobytes() == last_model(resumed)[name].tobytes()
+
+
+def test_nothing_of_the_learned_or_checked_priors_is_sent(
+    settings: Settings, tmp_path: Path
+) -> None:
+    def sent(**options: Any) -> set[tuple[str, ...]]:
+        log = tmp_path / str(len(options))
+        train(settings(**QUICK, **options), 2, message_log=log)
+        return {
+            (message.type, *sorted(array.name for array in message.arrays), *sorted(message.values))
+            for message in read_message_log(log)
+        }
+
+    quiet = sent(**{"fedul.check-priors": False})
+    assert sent(**EARLY, **{"fedul.prior-counts": 9}) == quiet
+
+
+def test_held_out_loss_uses_the_learned_priors(settings: Settings) -> None:
+    chosen = {**LEARNING, "fedul.prior-noise": 1.6, "selection": "heldout"}
+    plain = metrics(train(settings(**chosen), 2))[-1]["heldout_loss"]
+    learned = metrics(train(settings(**chosen, **{"fedul.learn-priors": True}), 2))[-1]
+    assert learned["heldout_loss"] < plain
+
+
+def owners_of_two_sets(root: Path, pairs: list[tuple[int, int]]) -> list[Path]:
+    """Owners of two sets of 66 digits each, of which 50 are of the class that ``pairs`` names."""
+    source = load_source("digits")
+    labels, folders = np.asarray(source.train.labels), []
+    pool = {k: list(np.flatnonzero(labels == k)) for k in range(3)}
+    for owner, pair in enumerate(pairs):
+        folder = root / f"owner{owner}"
+        folder.mkdir(parents=True)
+        rows = ["set,0,1,2"]
+        for m, dominant in enumerate(pair):
+            counts = [50 if k == dominant else 8 for k in range(3)]
+            rows_of_set = [pool[k].pop() for k, count in enumerate(counts) for _ in range(count)]
+            np.savez(folder / f"set{m}.npz", images=np.asarray(source.train.inputs[rows_of_set]))
+            rows.append(f"set{m}," + ",".join(str(count / 66) for count in counts))
+        (folder / "priors.csv").write_text("\n".join(rows) + "\n")
+        folders.append(folder)
+    return folders
+
+
+THREE = {
+    "model": "linear",
+    "num_rounds": 20,
+    "local_epochs": 1,
+    "learning_rate": 0.003,
+    "dataset": "none",
+    "class_names": "0,1,2",
+    "input_shape": "8x8x1",
+    "selection": "last",
+}
+
+
+def error_on_three_digits(directory: Path) -> float:
+    test = load_source("digits").test
+    labels = np.asarray(test.labels)
+    chosen = labels < 3
+    found = load_model(directory).predict(np.asarray(test.inputs)[chosen])
+    return float(100 * (found != labels[chosen]).mean())
+
+
+def test_two_sets_for_each_client_are_enough_if_they_differ_between_clients(
+    settings: Settings, tmp_path: Path
+) -> None:
+    folders = owners_of_two_sets(tmp_path / "apart", [(0, 1), (1, 2), (2, 0)])
+    allowed = {**THREE, "fedul.fewer-sets": True, "fedul.share-priors": True}
+    shared = train(settings(**allowed), 3, client_app=own_data_app(folders))
+    assert error_on_three_digits(shared) < 4
+    one = own_data_app(folders[:1])
+    alone = train(settings(**THREE, **{"fedul.fewer-sets": True}), 1, client_app=one)
+    assert error_on_three_digits(alone) > 20
+
+
+def test_two_sets_that_are_alike_at_all_clients_are_refused_if_priors_are_shared(
+    settings: Settings, tmp_path: Path
+) -> None:
+    folders = owners_of_two_sets(tmp_path / "alike", [(0, 1), (1, 0)])
+    chosen = {**THREE, "num_rounds": 1, "fedul.fewer-sets": True, "fedul.share-priors": True}
+    with pytest.raises(UserError, match=r"have rank 2, below 3 classes"):
+        train(settings(**chosen), 2, client_app=own_data_app(folders))
+
+
+def test_two_sets_each_are_refused_by_default(settings: Settings, tmp_path: Path) -> None:
+    folders = owners_of_two_sets(tmp_path, [(0, 1), (1, 2)])
+    with pytest.raises(UserError, match="it has 2 sets, fewer than the 3 classes"):
+        train(settings(**{**THREE, "num_rounds": 1}), 2, client_app=own_data_app(folders))
+
+
+def test_without_shared_priors_fewer_sets_are_warned_about(
+    settings: Settings, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    folders = owners_of_two_sets(tmp_path, [(0, 1), (1, 2)])
+    chosen = {**THREE, "num_rounds": 1, "fedul.fewer-sets": True}
+    with caplog.at_level("WARNING", logger="flwr"):
+        train(settings(**chosen), 2, client_app=own_data_app(folders))
+    assert "together tell the classes apart is for the owners to know" in caplog.text
+
+
+def test_the_set_that_is_told_wrong_is_found_and_no_other(
+    settings: Settings, capsys: pytest.CaptureFixture[str]
+) -> None:
+    chosen = {**LEARNING, "num_rounds": 15, "seed": 23}  # a split of its own, which it changes
+    right = summary(train(settings(**chosen), 5))["prior_fit"]
+    assert (right["sets"], right["misfits"], right["told_distance"]) == (50, 0, 0)
+    assert right["found_distance"] < 0.1
+    assert "do not fit" not in capsys.readouterr().out
+    split = build_split(source_directory("digits"), 5, settings(**chosen))
+    with np.load(split.directory / "sets.npz") as archive:
+        arrays = dict(archive)
+    row = arrays["set_bounds"][2] + 3
+    for name in ("priors", "posterior_means"):
+        arrays[name][row] = np.roll(arrays[name][row], 4)
+    np.savez(split.directory / "sets.npz", **arrays)
+    read_arrays.cache_clear()
+    wrong = summary(train(settings(**chosen), 5))["prior_fit"]
+    assert (wrong["sets"], wrong["misfits"]) == (50, 1)
+    assert wrong["misfit_distance"] == pytest.approx(50 * wrong["told_distance"])
+    out = capsys.readouterr().out
+    said = "Client 2: warning: the class priors of set '3' do not fit the model's predictions (p = "
+    assert out.count("do not fit") == 1
+    assert said in out
+
+
+def test_counts_in_an_owners_folder_are_learned_from(settings: Settings, tmp_path: Path) -> None:
+    folders = owners_of_two_sets(tmp_path, [(0, 1), (1, 2), (2, 0)])
+    for folder in folders:
+        rows = [line.split(",") for line in (folder / "priors.csv").read_text().splitlines()]
+        counts = [[name, *(str(round(9 * float(v))) for v in cells)] for name, *cells in rows[1:]]
+        text = "\n".join(",".join(row) for row in [rows[0], *counts]) + "\n"
+        (folder / "counts.csv").write_text(text)
+        (folder / "priors.csv").unlink()
+    chosen = {**THREE, "fedul.fewer-sets": True, "fedul.learn-priors": True}
+    directory = train(settings(**chosen), 3, client_app=own_data_app(folders))
+    assert error_on_three_digits(directory) < 5
