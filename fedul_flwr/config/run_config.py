@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 from pydantic import Field
 
 from fedul_flwr.config.base import Scalar, Settings, unknown_key
+from fedul_flwr.config.data_settings import BUILT_IN
 from fedul_flwr.config.features import RUN
 from fedul_flwr.config.ineffective import refuse_pointless
 from fedul_flwr.config.labels import LabelSettings
@@ -19,7 +20,8 @@ from fedul_flwr.config.privacy import DPSettings, refuse_unaccounted
 from fedul_flwr.config.renamed import current_names
 from fedul_flwr.config.sections import SECTIONS, ScaffoldSettings
 from fedul_flwr.config.server import ServerTrainingSettings
-from fedul_flwr.config.shared import BUILT_IN, PRETRAINED, SharedSettings
+from fedul_flwr.config.shared import SharedSettings
+from fedul_flwr.config.training_settings import PRETRAINED
 from fedul_flwr.config.user_files import read_object, user_path
 from fedul_flwr.errors import UserError
 from fedul_flwr.methods import METHODS, Method, find_method

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedul_flwr.config.base import nearest
-from fedul_flwr.config.shared import BUILT_IN
+from fedul_flwr.config.data_settings import BUILT_IN
 from fedul_flwr.config.user_files import regular_file
 from fedul_flwr.data.decode import BLOCK, EncodedImages, Images, Item
 from fedul_flwr.data.formats import Split, check_labels

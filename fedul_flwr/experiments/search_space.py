@@ -15,7 +15,7 @@ from fedul_flwr.config.base import Scalar, Settings, unknown_key
 from fedul_flwr.config.overrides import flatten, read_toml
 from fedul_flwr.config.renamed import current_names
 from fedul_flwr.config.run_config import default_flat
-from fedul_flwr.config.shared import OF_SCHEDULES
+from fedul_flwr.config.training_settings import OF_SCHEDULES
 from fedul_flwr.errors import UserError
 from fedul_flwr.experiments.table_file import table_file
 from fedul_flwr.experiments.trial_plan import Overrides

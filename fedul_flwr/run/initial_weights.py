@@ -10,7 +10,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
-from fedul_flwr.config.shared import PRETRAINED
+from fedul_flwr.config.training_settings import PRETRAINED
 from fedul_flwr.errors import UserError
 from fedul_flwr.models.torchvision_model import TorchvisionModel, pretrained_arrays
 from fedul_flwr.models.two_heads import TwoHeads

@@ -14,6 +14,7 @@ import pytest
 from pydantic import ValidationError
 
 from fedul_flwr.config.base import Settings
+from fedul_flwr.config.data_settings import PartitionName
 from fedul_flwr.config.fedul import FedULSettings, UnlabeledSetSettings
 from fedul_flwr.config.model import ModelOptions
 from fedul_flwr.config.run_config import (
@@ -25,7 +26,7 @@ from fedul_flwr.config.run_config import (
 )
 from fedul_flwr.config.sections import SECTIONS, FedProxSettings
 from fedul_flwr.config.semi import XCLPSettings
-from fedul_flwr.config.shared import BaseName, PartitionName, SharedSettings
+from fedul_flwr.config.shared import BaseName, SharedSettings
 from fedul_flwr.errors import UserError
 from fedul_flwr.methods import METHODS, Method
 from tests.support.given_labels_method import GIVEN_METHOD

@@ -1,0 +1,118 @@
+"""Settings of a run's method and data."""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, Literal, Self
+
+from pydantic import Field, field_validator, model_validator
+
+from fedul_flwr.config.base import Settings
+from fedul_flwr.config.class_priors import parse_prior
+from fedul_flwr.config.features import check_features
+
+PartitionName = Literal[
+    "iid", "dirichlet", "pathological", "shard", "natural", "majority", "imbalanced"
+]
+BUILT_IN = ("digits", "breast-cancer", "wine")
+"""Data sets that ship with scikit-learn."""
+TEST_PRIOR_WORDS = ("uniform", "sets", "em")
+
+
+class DataSettings(Settings):
+    """Settings of the data: where they come from, how they are split, what they become."""
+
+    method: str = "fedul"
+    """Name of a built-in method, or `package.module:NAME` of your own."""
+    method_options: str = ""
+    """Settings of your own method as `key=value …`; built-in methods have a table each."""
+
+    dataset: str = "digits"
+    """`digits`, `breast-cancer`, `wine`, a Hugging Face hub name, or the path of a folder with
+    train and test data. If devices have their own data, it is the server's test data, or `none`."""
+    class_names: str = ""
+    """Names of the classes, separated by commas; for `dataset = "none"`."""
+    input_shape: str = ""
+    """Height x width x channels of images, such as `28x28x1`, or length of vectors, such as `30`;
+    for `dataset = "none"`."""
+    columns: str = ""
+    """Columns file, or directory of a run with one: which columns of tables are features, and their
+    categories (docs/vectors.md). Empty takes all columns of `dataset`."""
+    label_column: str = ""
+    """Column of labels in tables; empty takes `label` or another usual name."""
+    missing: Literal["refuse", "mean", "median", "most-frequent"] = "refuse"
+    """Missing values in tables: refuse them, or fill them by a column's mean, median or most
+    frequent value among the owner's own points, or the training points of `dataset`. Categories
+    are filled by the most frequent one."""
+    standardize: Literal["auto", "none", "constants", "owner", "federation"] = "auto"
+    """Standardize vectors by the means and scales in `columns` (`constants`), by those of the
+    owner's own points (`owner`), or by those of all clients' points (`federation`), for which each
+    client sends the mean and variance of its columns (docs/vectors.md). `auto` is `federation` for
+    vectors and `none` for images; with `server-only`, which asks no client, it is `owner`."""
+    image_size: Annotated[int, Field(ge=0, le=1024)] = 0
+    """Resize images to squares of this side in pixels; 0 keeps their size."""
+    features: str = ""
+    """Replace points by features of a fixed function, computed once: `efficientnet-lite0`,
+    `torchvision:NAME`, `huggingface:NAME` (pretrained networks), `run:DIRECTORY` (the best model of
+    a run, in simulations), perhaps with `@SIDE` to resize images to that many pixels; or your own
+    `package.module:function`. The model then takes vectors."""
+    client_data: str = ""
+    """Path of a folder with one sub-folder per simulated client, each in the form of a client's own
+    data on a device; `dataset` is then the server's, or `none`."""
+    partition: PartitionName = "iid"
+    """How a simulation splits the training data over the clients. With FedMatch's `imbalanced` a
+    client has half of its points in one class, 0.15 in the class before and after it each, and the
+    rest in the others."""
+    points_per_client: Annotated[int, Field(ge=0)] = 0
+    """Keep only this many points per client (simulation); 0 keeps all. `majority` and `imbalanced`
+    draw them in their class proportions, before any class runs out."""
+    validation_fraction: Annotated[float, Field(ge=0, lt=1)] = 0.2
+    """Fraction of the training data, with labels, that selects the best round at the server."""
+    server_fraction: Annotated[float, Field(ge=0, lt=1)] = 0.0
+    """Fraction of the training data, with labels, that the server keeps for methods that train
+    there. It is withheld from the clients under every method, so that comparisons share splits."""
+    test_prior: str = "uniform"
+    """Class priors at test time (pi): `uniform`, K numbers separated by commas, `sets` (mean of all
+    clients' sets), or `em` (train for `uniform`, estimate pi from the server's test images)."""
+
+    @field_validator("features")
+    @classmethod
+    def _check_features(cls, value: str) -> str:
+        check_features(value)
+        return value
+
+    @field_validator("input_shape")
+    @classmethod
+    def _check_shape(cls, value: str) -> str:
+        if value and not re.fullmatch(r"[1-9]\d*(x[1-9]\d*x[13])?", value):
+            raise ValueError(
+                "must be height x width x channels of images, such as 28x28x1 (channels 1 or 3), "
+                "or the length of vectors, such as 30"
+            )
+        return value
+
+    @model_validator(mode="after")
+    def _check_fractions(self) -> Self:
+        if self.validation_fraction + self.server_fraction >= 1:
+            raise ValueError(
+                f"validation-fraction = {self.validation_fraction} and server-fraction = "
+                f"{self.server_fraction} must leave training data: their sum must be below 1"
+            )
+        return self
+
+    def class_priors(self) -> list[float] | None:
+        """`test-prior` as K numbers; ``None`` if it is a word (training then assumes uniform
+        priors, except with `sets`)."""
+        return None if self.test_prior in TEST_PRIOR_WORDS else parse_prior(self.test_prior)
+
+    @property
+    def test_prior_source(self) -> str:
+        """Source of pi: the word in `test-prior`, or `given` for numbers."""
+        return self.test_prior if self.test_prior in TEST_PRIOR_WORDS else "given"
+
+    @field_validator("test_prior")
+    @classmethod
+    def _check_prior(cls, value: str) -> str:
+        if value not in TEST_PRIOR_WORDS:
+            parse_prior(value, TEST_PRIOR_WORDS)
+        return value

@@ -1,0 +1,138 @@
+"""Settings of the model and of local training."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal, Self
+
+from pydantic import Field, model_validator
+
+from fedul_flwr.config.data_settings import DataSettings
+from fedul_flwr.config.model import ModelOptions
+
+AugmentName = Literal[
+    "none", "rotate", "flip", "translate-flip", "rotate-flip", "affine", "noise", "dropout"
+]
+PRETRAINED = "torchvision"
+"""Value of `start-from` for torchvision's pretrained weights."""
+OF_SCHEDULES = {
+    "cosine": ("learning_rate_rounds",),
+    "plateau": (
+        "learning_rate_patience",
+        "learning_rate_factor",
+        "learning_rate_patience_scope",
+    ),
+}
+"""Settings that have an effect only with one `learning-rate-schedule`."""
+
+
+class TrainingSettings(DataSettings):
+    """Settings of the data, the model, and its local training."""
+
+    model: str = "cnn-small"
+    """Name of a built-in model, `torchvision:NAME` for one of torchvision's, or
+    `package.module:function` of your own; `+head` behind it adds a second linear layer."""
+    model_width: Annotated[int, Field(ge=1, le=65536)] = ModelOptions().width
+    """Units of each hidden layer of `mlp`."""
+    model_layers: Annotated[int, Field(ge=1, le=64)] = ModelOptions().layers
+    """Number of hidden layers of `mlp`."""
+    model_dropout: Annotated[float, Field(ge=0, lt=1)] = ModelOptions().dropout
+    """Probability of dropout after every hidden layer of `mlp`, in training."""
+    start_from: str = ""
+    """Source of the initial weights: output directory of a run, `.safetensors` file, or
+    `torchvision` (pretrained, for its own models). A last layer for another number of classes keeps
+    its random weights."""
+    frozen_rounds: Annotated[int, Field(ge=0)] = 0
+    """First rounds in which only the last linear layer is trained (with `start-from`); batch norm
+    keeps its statistics in them. Afterwards all layers are trained."""
+    init_scale: Annotated[float, Field(gt=0)] = 1.0
+    """Factor of all randomly initialized parameters before round 1, including biases and the gains
+    of batch norm."""
+    num_rounds: Annotated[int, Field(ge=1)] = 30
+    """Communication rounds (R)."""
+    local_epochs: Annotated[int, Field(ge=1)] = 2
+    """Local epochs per round (E)."""
+    batch_size: Annotated[int, Field(ge=0)] = 16
+    """Local batch size (B); 0 takes all points of a client as one batch."""
+    optimizer: Literal["adam", "sgd"] = "adam"
+    """Local optimizer, new in every round."""
+    learning_rate: Annotated[float, Field(gt=0)] = 3e-3
+    """Local step size (learning rate)."""
+    learning_rate_schedule: Literal["constant", "cosine", "plateau"] = "constant"
+    """How step sizes change over the rounds; `cosine` multiplies them in round t by
+    (1 + cos(pi (t - 1)/T))/2 and keeps them constant from round T on; `plateau` divides them
+    whenever the validation loss at the server has stopped falling."""
+    learning_rate_rounds: Annotated[int, Field(ge=0)] = 0
+    """T, rounds until `cosine` would reach 0; 0 takes `num-rounds` or, for a method in stages, the
+    length of the stage."""
+    learning_rate_patience: Annotated[int, Field(ge=1)] = 5
+    """Evaluations without a lower validation loss after which `plateau` divides step sizes; the
+    count then restarts from 0."""
+    learning_rate_factor: Annotated[float, Field(gt=1)] = 3.0
+    """Divisor of step sizes in `plateau`."""
+    learning_rate_patience_scope: Literal["server", "client"] = "server"
+    """Who runs `plateau`: the `server`, with all evaluations and for all step sizes; or each
+    `client`, with the losses of the rounds in which it takes part, for its own step size
+    (FedMatch's authors' code). The server then only adapts its own training."""
+    momentum: Annotated[float, Field(ge=0, lt=1)] = 0.0
+    """Momentum of local SGD."""
+    weight_decay: Annotated[float, Field(ge=0)] = 0.0
+    """L2 penalty of the local optimizer."""
+    l1: Annotated[float, Field(ge=0)] = 0.0
+    """Weight of the L1 penalty on all parameters."""
+    augment: AugmentName = "none"
+    """Augmentation of local batches: `rotate` by up to 20 degrees, `flip` left-right,
+    `translate-flip` (by up to 4 pixels, mirrored border), `rotate-flip` (by up to 10 degrees),
+    `affine` (rotated by up to 15 degrees, scaled by 0.9 to 1.1, shifted by up to 2 pixels). For
+    vectors: `noise` or `dropout`, as the next two settings say."""
+    noise: Annotated[float, Field(ge=0)] = 0.2
+    """Standard deviation of the Gaussian noise that `augment = "noise"` and strong views add to
+    vectors; standardized columns have standard deviation 1."""
+    feature_dropout: Annotated[float, Field(ge=0, lt=1)] = 0.2
+    """Probability with which `augment = "dropout"` and strong views set a feature of a vector to 0,
+    the mean of a standardized column."""
+
+    @model_validator(mode="after")
+    def _check_model(self) -> Self:
+        if self.model.removesuffix("+head") != "mlp":
+            for name, value in self.model_options._asdict().items():
+                if value != ModelOptions._field_defaults[name]:
+                    raise ValueError(f"model-{name} = {value} is for model = 'mlp'")
+        return self
+
+    @property
+    def model_options(self) -> ModelOptions:
+        """Width, layers and dropout of the model."""
+        return ModelOptions(self.model_width, self.model_layers, self.model_dropout)
+
+    @model_validator(mode="after")
+    def _check_momentum(self) -> Self:
+        if self.momentum and self.optimizer != "sgd":
+            raise ValueError("momentum is for optimizer = 'sgd'")
+        return self
+
+    @model_validator(mode="after")
+    def _check_schedule(self) -> Self:
+        for schedule, names in OF_SCHEDULES.items():
+            for name in names if schedule != self.learning_rate_schedule else ():
+                if getattr(self, name) != TrainingSettings.model_fields[name].default:
+                    key = name.replace("_", "-")
+                    raise ValueError(f"{key} is for learning-rate-schedule = {schedule!r}")
+        return self
+
+    @model_validator(mode="after")
+    def _check_start(self) -> Self:
+        if self.start_from == PRETRAINED and not self.model.startswith(f"{PRETRAINED}:"):
+            raise ValueError(
+                f"start-from = 'torchvision' is for models of torchvision, and model = "
+                f"{self.model!r} is none: choose 'torchvision:NAME'"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _check_scale(self) -> Self:
+        if self.start_from and self.init_scale != 1:
+            raise ValueError(
+                f"init-scale = {self.init_scale:g} is for fresh weights, and start-from = "
+                f"{self.start_from!r} names trained ones: leave one of both out"
+            )
+        return self
