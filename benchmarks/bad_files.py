@@ -15,6 +15,8 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.bad_tables import write_tables
+
 MODULES = {
     "raises": "raise ValueError('at import')",
     "exits": "import sys\nsys.exit(0)",
@@ -80,6 +82,7 @@ def prepare(root: Path) -> None:
     modules(root)
     settings_files(root)
     data_sets(root / "data")
+    write_tables(root / "tables")
     images(root / "images")
     owners(root / "owners")
     runs(root)

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, get_args, get_origin
 
 from benchmarks import bad_commands
+from benchmarks.bad_tables import FORMS
 from benchmarks.bad_words import SURROGATE, check, texts
 
 
@@ -148,7 +149,24 @@ def _run() -> Iterator[list[str]]:
         method='fedul-finetune' server-fraction=0.1 server.points=1000000000000 |
         method='server-only' | dp.clipping='client' dp.norm=0 | dp.clipping='client' dp.delta=2.0 |
         dp.clipping='server' dp.noise-multiplier=-1 |
-        learning-rate-schedule='plateau' validation-fraction=0.0 | measure-forgetting=true
+        learning-rate-schedule='plateau' validation-fraction=0.0 | measure-forgetting=true |
+        dataset='wine' model='cnn-small' | dataset='wine' augment='flip' | augment='noise' |
+        dataset='wine' image-size=8 | missing='mean' | standardize='owner' | noise=0.5 |
+        dataset='wine' standardize='constants' | dataset='wine' noise=0.5 | columns='nowhere' |
+        dataset='wine' standardize='none' columns='a-file' | dataset='wine' label-column=7 |
+        dataset='wine' method='fixmatch' ssl.operations=2 | dataset='wine' model='resnet9' |
+        dataset='wine' dp.clipping='server' | model='linear' model-width=7 | model-dropout=1.0 |
+        dataset='tables/good-table' label-column='no' | dataset='tables/good-table' columns='data' |
+        dataset='tables/good-table' columns='tables/columns-unknown-key.json' |
+        dataset='tables/good-table' columns='tables/columns-no-list.json' |
+        dataset='tables/good-table' columns='tables/columns-no-column.json' |
+        dataset='tables/good-table' columns='tables/columns-no-category.json' |
+        dataset='tables/good-table' columns='tables/columns-text-as-number.json' |
+        dataset='tables/good-table' columns='tables/columns-bad-scale.json' |
+        dataset='tables/good-table' columns='tables/columns-no-json.json' |
+        dataset='tables/good-table' columns='tables/columns-list.json' |
+        dataset='none' class-names='a,b' input-shape='30x1' |
+        dataset='none' class-names='a,b' input-shape='0'
         """
     ):
         yield run(text)
@@ -220,6 +238,8 @@ def _data() -> Iterator[list[str]]:
     ):
         assert name not in good
         yield run(f"dataset='data/{name}'")
+    for name in FORMS:
+        yield run(f"dataset='{name}'")
     for name in texts(
         """
         nan | sum | negative | missing-set | twice | empty | header | ragged | huge-cell | latin |

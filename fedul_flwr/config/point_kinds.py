@@ -9,6 +9,7 @@ from fedul_flwr.config.consistency import FedULConsistencySettings
 from fedul_flwr.config.matching import ViewSettings
 from fedul_flwr.config.privacy import DPSettings
 from fedul_flwr.config.run_config import RunConfig
+from fedul_flwr.config.semi import XCLPSettings
 from fedul_flwr.config.shared import SharedSettings
 from fedul_flwr.errors import UserError
 from fedul_flwr.methods import find_method
@@ -60,6 +61,12 @@ def resolve_standardize(settings: C, input_shape: tuple[int, ...]) -> C:
             f"Setting standardize = {settings.standardize!r} lets clients send means and variances "
             f"of their columns, which dp.clipping = {clipping!r} does not protect: set it to "
             "'owner', 'constants' or 'none'."
+        )
+    if chosen == "federation" and settings[XCLPSettings].codes_epsilon:
+        raise UserError(
+            f"Setting standardize = {settings.standardize!r} lets clients send means and variances "
+            "of their columns, which xclp.codes-epsilon does not protect: set it to 'owner', "
+            "'constants' or 'none'."
         )
     return settings.model_copy(update={"standardize": chosen})
 

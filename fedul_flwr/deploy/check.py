@@ -33,7 +33,7 @@ from fedul_flwr.federated.nodes import DataShape, setup_content
 from fedul_flwr.learning.local_plan import local_plan
 from fedul_flwr.methods import find_method
 from fedul_flwr.run.server_data import named_shape, open_server_data, refuse_other_form
-from fedul_flwr.run.training import choose_selection
+from fedul_flwr.run.settle import choose_selection
 
 _LONGEST = 60
 """Largest number of characters of a value that are shown."""

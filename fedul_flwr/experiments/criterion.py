@@ -78,7 +78,7 @@ def make_criterion(name: Name, own: RunConfig, trial: RunConfig) -> Criterion:
     UserError
         If a trial cannot take the measure, or the method does not train.
     """
-    from fedul_flwr.run.training import choose_selection
+    from fedul_flwr.run.settle import choose_selection
 
     method = find_method(own.method)
     if not method.trains:

@@ -10,8 +10,8 @@ from fedul_flwr.learning.device import choose_device
 from fedul_flwr.methods import find_method
 from fedul_flwr.run.labeling import needs_model
 from fedul_flwr.run.server_data import open_server_data
+from fedul_flwr.run.settle import settle
 from fedul_flwr.run.setup import fresh_model, start_elsewhere
-from fedul_flwr.run.training import settle
 
 
 def check_start(settings: RunConfig, num_clients: int) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from logging import WARNING
-from typing import Any, NamedTuple
+from typing import Any
 
 from flwr.app import ArrayRecord, MetricRecord
 from flwr.common import log
@@ -14,12 +14,10 @@ from flwr.serverapp.exception import PrivacyBudgetExhausted
 from torch import nn
 
 from fedul_flwr.config.point_kinds import resolve_standardize
-from fedul_flwr.config.privacy import DPSettings
 from fedul_flwr.config.references import load_reference
 from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.data.columns import read_columns
 from fedul_flwr.data.standardize import SharedScaling, constant_scaling
-from fedul_flwr.data.types import LabeledPoints
 from fedul_flwr.errors import UserError
 from fedul_flwr.federated.base_strategies import build_base
 from fedul_flwr.federated.client_policy import LabelStages
@@ -45,6 +43,7 @@ from fedul_flwr.results.summary import write_summary
 from fedul_flwr.run.final_measures import ShareCheck, finish_measures
 from fedul_flwr.run.resume import is_summarised, starting_point
 from fedul_flwr.run.server_data import ServerData
+from fedul_flwr.run.settle import settle
 from fedul_flwr.run.setup import (
     describe,
     fresh_model,
@@ -125,34 +124,6 @@ def train(
     write_summary(
         directory, settings, recorder, len(strategy.registration.nodes), time.time() - began, about
     )
-
-
-class Settled(NamedTuple):
-    """Settings with ``selection`` resolved; the labeled points that the server trains on, and those
-    whose error is measured, or ``None``."""
-
-    settings: RunConfig
-    of_server: LabeledPoints | None
-    learned_from: LabeledPoints | None
-
-
-def settle(
-    settings: RunConfig, strategy: type[MethodStrategy], data: ServerData, model: nn.Module
-) -> Settled:
-    """Choose what settings leave to the data, and refuse settings that the data or model forbid."""
-    _refuse_blind_plateau(settings, data)
-    _refuse_private_statistics(settings, model)
-    if settings.calibration != "none" and len(data.validation) == 0:
-        raise UserError(
-            f"Setting calibration = {settings.calibration!r} needs labeled data at the server and "
-            "validation-fraction above 0."
-        )
-    chosen = choose_selection(
-        settings, strategy.can_hold_out, has_validation=len(data.validation) > 0
-    )
-    settings = settings.model_copy(update={"selection": chosen})
-    of_server = data.labeled(settings) if strategy.learns_at_server(settings) else None
-    return Settled(settings, of_server, _labeled_points(settings, data, of_server))
 
 
 def _averaged_buffers(settings: RunConfig, model: nn.Module) -> frozenset[str]:
@@ -263,64 +234,3 @@ def _metric_name(strategy: MethodStrategy, key: str) -> str:
     if key == "loss":
         return "surrogate_loss" if strategy.can_hold_out else "loss"
     return key.replace("-", "_")
-
-
-def _labeled_points(
-    settings: RunConfig, data: ServerData, of_server: LabeledPoints | None
-) -> LabeledPoints | None:
-    """Labeled training points whose error is also measured, if settings ask for it."""
-    if not settings.measure_forgetting:
-        return None
-    known = of_server or data.given()
-    if known is None or data.source is None:
-        raise UserError(
-            f"Setting measure-forgetting = true: nobody knows the labels that method "
-            f"{settings.method!r} trains on here. It is for simulations on partly labeled data "
-            "and for methods that train at the server, with a data set there."
-        )
-    return known
-
-
-def _refuse_blind_plateau(settings: RunConfig, data: ServerData) -> None:
-    if settings.learning_rate_schedule == "plateau" and len(data.validation) == 0:
-        raise UserError(
-            "Setting learning-rate-schedule = 'plateau' needs labeled data at the server and "
-            "validation-fraction above 0."
-        )
-
-
-def _refuse_private_statistics(settings: RunConfig, model: nn.Module) -> None:
-    clipping = settings[DPSettings].clipping
-    if clipping != "none" and any(True for _ in model.buffers()):
-        raise UserError(
-            f"Setting model = {settings.model!r} has batch-norm statistics, which dp.clipping = "
-            f"{clipping!r} leaves without noise: choose one without, such as 'cnn-small'."
-        )
-
-
-def choose_selection(settings: RunConfig, can_hold_out: bool, *, has_validation: bool) -> str:
-    """The criterion that selects the best round; resolves ``selection = "auto"``.
-
-    Parameters
-    ----------
-    can_hold_out : whether the method's clients can evaluate on held-out data.
-    has_validation : whether the server has labeled data for it.
-
-    Raises
-    ------
-    UserError
-        If the data that ``selection`` needs do not exist.
-    """
-    chosen = settings.selection
-    if chosen == "auto" and has_validation:
-        return "validation"
-    if chosen == "auto":
-        return "heldout" if can_hold_out and settings.evaluate == "global" else "last"
-    if chosen in ("validation", "balanced") and not has_validation:
-        raise UserError(
-            f"Setting selection = {chosen!r} needs labeled data at the server and "
-            "validation-fraction above 0."
-        )
-    if chosen == "heldout" and not can_hold_out:
-        raise UserError(f"Setting selection = 'heldout': {settings.method!r} has no such loss.")
-    return str(chosen)

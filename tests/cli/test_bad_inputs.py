@@ -13,6 +13,7 @@ from typer.testing import CliRunner
 
 from benchmarks import bad_files
 from benchmarks.bad_inputs import bad_inputs
+from benchmarks.bad_tables import FORMS, write_tables
 from benchmarks.faults import judge
 from fedul_flwr.cli.main import app
 from fedul_flwr.data.safe_files import write_atomically
@@ -30,6 +31,7 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     bad_files.modules(place)
     bad_files.settings_files(place)
     bad_files.data_sets(place / "data")
+    write_tables(place / "tables")
     bad_files.images(place / "images")
     bad_files.owners(place / "owners")
     return place
@@ -41,6 +43,15 @@ def here(root: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("FEDUL_PATH", str(root))
     monkeypatch.syspath_prepend(root)
     return root
+
+
+@pytest.mark.parametrize("name", FORMS)
+def test_given_a_table_that_cannot_be_used_then_one_sentence_refuses_it(
+    name: str, here: Path
+) -> None:
+    said = sentence(*RUN, "-c", f"dataset='{name}'")
+    assert said.endswith(".")
+    assert "Traceback" not in said
 
 
 def sentence(*arguments: str) -> str:

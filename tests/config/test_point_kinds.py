@@ -96,6 +96,13 @@ def test_without_clients_the_federation_cannot_standardize() -> None:
         resolve_standardize(settings, VECTOR)
 
 
+def test_private_codes_refuse_unprotected_means_of_columns() -> None:
+    settings = parse_flat({"method": "xclp-predict", "xclp.codes-epsilon": 4.0})
+    with pytest.raises(UserError, match=r"which xclp\.codes-epsilon does not protect: set it to"):
+        resolve_standardize(settings, VECTOR)
+    assert resolve_standardize(settings, IMAGE).standardize == "none"
+
+
 @pytest.mark.parametrize("value", ["auto", "federation"])
 def test_differential_privacy_refuses_unprotected_means_of_columns(value: str) -> None:
     settings = parse_flat({"dp.clipping": "server", "standardize": value})

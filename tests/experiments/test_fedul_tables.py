@@ -46,6 +46,7 @@ COLUMNS = {
     "recipes/covid-fedul": 2,
     "recipes/fedmatch-cifar10": 2,
     "recipes/fedul-mnist": 2,
+    "recipes/tables": 2,
     "recipes/xclp-cifar10": 2,
     "xclp/table-1": 8,
     "xclp/table-2": 7,
