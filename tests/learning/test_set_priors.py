@@ -159,6 +159,18 @@ def test_a_row_that_is_known_to_be_uncertain_may_be_wrong_by_as_much() -> None:
     assert not check_fit(likelihoods, sets, Dirichlet(told, worth)).misfits[2]
 
 
+def test_a_row_that_is_wrong_by_more_than_it_is_uncertain_is_found() -> None:
+    # Of 60 labels 54 in a class of a third of the points: what is told is far from the data,
+    # although the class priors that fit both best are close to the data.
+    truth = np.full((5, 3), 1 / 3)
+    likelihoods, sets = sample(truth, 1000, 5)
+    told, worth = truth.copy(), np.full(5, np.inf)
+    told[2], worth[2] = [0.9, 0.05, 0.05], 60
+    assert check_fit(likelihoods, sets, Dirichlet(told, worth)).misfits.tolist() == [
+        *(False, False, True, False, False)
+    ]
+
+
 def test_a_class_told_to_be_absent_that_is_there_is_found() -> None:
     truth = np.full((4, 3), 1 / 3)
     likelihoods, sets = sample(truth, 300, 6)

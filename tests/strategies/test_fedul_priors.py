@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,8 @@ from fedul_flwr.data.sources import load_source, source_directory
 from fedul_flwr.data.split import build_split
 from fedul_flwr.engine.message_log import read_message_log
 from fedul_flwr.errors import UserError
+from fedul_flwr.learning import set_priors
+from fedul_flwr.learning.set_priors import learn_priors
 from fedul_flwr.results.predict import load_model
 from tests.support.runs import last_model, metrics, own_data_app, summary, train
 
@@ -53,6 +56,24 @@ def test_until_they_learn_clients_train_with_the_means_of_what_they_were_told(
             for name, array in last_model(plain).items()
         ]
         assert all(equal) == same
+
+
+def test_each_step_begins_with_the_priors_of_the_step_before(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    steps: list[tuple[np.ndarray, np.ndarray]] = []
+
+    def recorded(likelihoods: Any, sets: Any, priors: Any, told: Any) -> Any:
+        found = learn_priors(likelihoods, sets, priors, told)
+        steps.append((priors, found))
+        return found
+
+    monkeypatch.setattr(set_priors, "learn_priors", recorded)
+    counted = {"fedul.prior-counts": 5, "fedul.check-priors": False}
+    train(settings(**QUICK | {"num_rounds": 4}, **counted, **EARLY), 1)
+    assert len(steps) == 3
+    for (_, before), (after, _) in pairwise(steps):
+        assert before.tobytes() == after.tobytes()
 
 
 def test_clients_learn_noisy_priors_and_keep_them(settings: Settings) -> None:
@@ -111,7 +132,7 @@ def test_held_out_loss_uses_the_learned_priors(settings: Settings) -> None:
     assert learned["heldout_loss"] < plain
 
 
-def owners_of_two_sets(root: Path, pairs: list[tuple[int, int]]) -> list[Path]:
+def owners_of_two_sets(root: Path, pairs: list[tuple[int, ...]]) -> list[Path]:
     """Owners of two sets of 66 digits each, of which 50 are of the class that ``pairs`` names."""
     source = load_source("digits")
     labels, folders = np.asarray(source.train.labels), []
@@ -175,6 +196,15 @@ def test_two_sets_each_are_refused_by_default(settings: Settings, tmp_path: Path
     folders = owners_of_two_sets(tmp_path, [(0, 1), (1, 2)])
     with pytest.raises(UserError, match="it has 2 sets, fewer than the 3 classes"):
         train(settings(**{**THREE, "num_rounds": 1}), 2, client_app=own_data_app(folders))
+
+
+def test_one_set_alone_is_refused_although_fewer_sets_are_allowed(
+    settings: Settings, tmp_path: Path
+) -> None:
+    folders = owners_of_two_sets(tmp_path, [(0,), (1, 2)])
+    chosen = {**THREE, "num_rounds": 1, "fedul.fewer-sets": True}
+    with pytest.raises(UserError, match=r"Client 0 cannot take part: it says .it has one set, and"):
+        train(settings(**chosen), 2, client_app=own_data_app(folders))
 
 
 def test_without_shared_priors_fewer_sets_are_warned_about(
