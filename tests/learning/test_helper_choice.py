@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.data.seeds import stream
-from fedul_flwr.learning.embedding import embed, noise_image
+from fedul_flwr.learning.embedding import embed, noise_point
 from fedul_flwr.learning.helper_choice import HelperChoice, nearest_clients
 from fedul_flwr.learning.local import dump_arrays
 from fedul_flwr.learning.local_plan import local_plan
@@ -99,7 +99,7 @@ def test_clients_lie_where_their_models_put_noise(choice: Choice, settings: Sett
         built.embed(client, model(client))
     memory = built.state_dict()
     assert memory["embedded-clients"].tolist() == [3, 7]
-    noise = noise_image(SHAPE, stream(4, "noise"))
+    noise = noise_point(SHAPE, stream(4, "noise"))
     for row, client in zip(memory["embeddings"], (3, 7), strict=True):
         net = build_model("mlp", SHAPE, 4, seed=client)
         np.testing.assert_array_equal(row, embed(net, noise, local_plan(config)))
