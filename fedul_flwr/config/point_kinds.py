@@ -62,7 +62,9 @@ def resolve_standardize(settings: C, input_shape: tuple[int, ...]) -> C:
             f"of their columns, which dp.clipping = {clipping!r} does not protect: set it to "
             "'owner', 'constants' or 'none'."
         )
-    if chosen == "federation" and settings[XCLPSettings].codes_epsilon:
+    codes = settings.sections.get(XCLPSettings.table)  # `local-lp` has another class there
+    private_codes = isinstance(codes, XCLPSettings) and codes.codes_epsilon > 0
+    if chosen == "federation" and private_codes:
         raise UserError(
             f"Setting standardize = {settings.standardize!r} lets clients send means and variances "
             "of their columns, which xclp.codes-epsilon does not protect: set it to 'owner', "
