@@ -106,7 +106,7 @@ class XCLPPredict(MethodStrategy):
         weights : the model for the features; empty for pixels.
         """
         self.registration.register_all(grid)
-        self.share_columns(grid)
+        self.columns.share(grid)
         groups = self.groups()
         for members in groups:
             sizes = [self._compared[member.partition_id] for member in members]

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import cast
 
-from fedul_flwr.data.columns import Columns
+from flwr.serverapp import Grid
+
+from fedul_flwr.config.run_config import RunConfig
+from fedul_flwr.data.columns import Columns, parse_columns
 from fedul_flwr.data.content import Content, Value, count, numbers
 from fedul_flwr.data.standardize import (
     MEANS,
@@ -17,7 +20,9 @@ from fedul_flwr.data.standardize import (
     scaling_by,
 )
 from fedul_flwr.errors import BadMessageError
-from fedul_flwr.federated.messages import NUM_POINTS
+from fedul_flwr.federated.messages import COLUMNS, NUM_POINTS
+from fedul_flwr.federated.registration import Registration
+from fedul_flwr.federated.registry import ClientRegistry
 
 
 def check_moments(answer: Content, width: int) -> None:
@@ -48,3 +53,55 @@ def scaling_values(scaling: Scaling) -> dict[str, Value]:
         MEANS: cast(list[float], scaling.means.tolist()),
         SCALES: cast(list[float], scaling.scales.tolist()),
     }
+
+
+class ColumnPooling:
+    """Asks the clients of a run for their columns once, and tells them the scaling by all points.
+
+    Parameters
+    ----------
+    settings : the run's settings; it does nothing unless ``standardize = "federation"``.
+    registry, registration : the clients of the run, and how they register.
+    setup : what clients get before round 1; those that join later find the scaling there.
+
+    Attributes
+    ----------
+    on_scaling : called with the scaling once it is known.
+    """
+
+    def __init__(
+        self,
+        settings: RunConfig,
+        registry: ClientRegistry,
+        registration: Registration,
+        setup: Content,
+    ) -> None:
+        self._settings = settings
+        self._registry, self._registration = registry, registration
+        self._setup = setup
+        self.on_scaling: Callable[[Scaling], None] = lambda _: None
+
+    def check(self, answer: Content) -> None:
+        """Refuse a client's answer to phase ``setup`` whose means and variances are not valid."""
+        if self._settings.standardize == "federation":
+            check_moments(answer, cast(list[int], self._setup.values["model-shape"])[0])
+
+    def share(self, grid: Grid) -> None:
+        """Register the clients, pool their columns, and tell all of them; does nothing if known."""
+        if self._settings.standardize != "federation" or MEANS in self._setup.values:
+            return
+        if not self._registry.clients:
+            self._registration.register_all(grid)
+        scaling = pool_columns(self._registry.answers, self._columns)
+        values = scaling_values(scaling)
+        self._setup.values |= values
+        contents = {client: Content(values=values) for client in self._registry.clients}
+        self._registry.query(grid, COLUMNS, contents)
+        self.on_scaling(scaling)
+
+    @property
+    def _columns(self) -> Columns | None:
+        """Columns of the vectors that models take; features of an extractor have none."""
+        described = self._setup.values.get("columns")
+        known = described and not self._settings.features
+        return parse_columns(str(described)) if known else None

@@ -8,7 +8,7 @@ failures, and has hooks for methods. Flower's ``start`` is used as it is.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from logging import INFO
 from pathlib import Path
 from statistics import median
@@ -21,9 +21,7 @@ from flwr.serverapp.strategy import Strategy
 from numpy.typing import NDArray
 
 from fedul_flwr.config.run_config import LAST_MODEL, RunConfig
-from fedul_flwr.data.columns import Columns, parse_columns
 from fedul_flwr.data.content import Content, Value, count
-from fedul_flwr.data.standardize import MEANS, Scaling
 from fedul_flwr.data.types import Arrays, Floats, below
 from fedul_flwr.errors import NoUpdateError, UserError
 from fedul_flwr.federated.aggregation import average_buffers, merge, refuse_non_finite
@@ -32,10 +30,9 @@ from fedul_flwr.federated.base_strategies import ROBUST, KnowsClients, refuse_to
 from fedul_flwr.federated.buffers import client_weights, strip
 from fedul_flwr.federated.client_policy import ClientPolicy
 from fedul_flwr.federated.codec import UpdateCodec
-from fedul_flwr.federated.column_pooling import check_moments, pool_columns, scaling_values
+from fedul_flwr.federated.column_pooling import ColumnPooling
 from fedul_flwr.federated.messages import (
     ARRAYS,
-    COLUMNS,
     METRICS,
     NORMALIZER,
     NUM_POINTS,
@@ -77,8 +74,7 @@ class MethodStrategy(Strategy):
     validator : what a reply must be.
     rate_factor : what the step size of the server's own training is multiplied by (`plateau`).
     plateau_config : what clients are told for their step sizes in the next round (`plateau`).
-    on_scaling : called with the means and scales of columns once they are known
-        (``standardize = "federation"``).
+    columns : asks the clients for means and variances of columns (``standardize = "federation"``).
     local_models : with ``evaluate = "local"``, what the clients of the round in hand returned, in
         partition order.
     """
@@ -122,7 +118,7 @@ class MethodStrategy(Strategy):
         self.validator = UpdateValidator(settings, self.registry, self.rounds, self.codec)
         self.plateau_config: dict[str, Value] = {}
         self.local_models: list[Arrays] = []
-        self.on_scaling: Callable[[Scaling], None] = lambda _: None
+        self.columns = ColumnPooling(settings, self.registry, self.registration, setup)
         self._global: ArrayRecord | None = None
 
     # Hooks of methods
@@ -260,29 +256,6 @@ class MethodStrategy(Strategy):
             self.record.up.update(before.up)
         return self.record.round
 
-    def share_columns(self, grid: Grid) -> None:
-        """With ``standardize = "federation"``: pool the clients' columns, and tell all of them.
-
-        It registers the clients. A run that resumes knows the scaling, and clients that join later
-        get it with their setup.
-        """
-        if self.settings.standardize != "federation" or MEANS in self.setup.values:
-            return
-        if not self.registry.clients:
-            self.registration.register_all(grid)
-        scaling = pool_columns(self.registry.answers, self._columns)
-        values = scaling_values(scaling)
-        self.setup.values |= values
-        contents = {client: Content(values=values) for client in self.registry.clients}
-        self.registry.query(grid, COLUMNS, contents)
-        self.on_scaling(scaling)
-
-    @property
-    def _columns(self) -> Columns | None:
-        """Columns of the vectors that models take; features of an extractor have none."""
-        described = self.setup.values.get("columns")
-        return parse_columns(str(described)) if described and not self.settings.features else None
-
     def train_at_server(self, arrays: ArrayRecord | None) -> ArrayRecord:
         """``arrays`` after one round of training on the server's labeled set."""
         if self.trainer is None or arrays is None:
@@ -305,7 +278,7 @@ class MethodStrategy(Strategy):
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
         """Sample, and let the base write the messages."""
-        self.share_columns(grid)
+        self.columns.share(grid)
         arrays = self.before_round(server_round + self.round_offset, arrays)
         round_number = self.begin_round(server_round, arrays)
         self.registration.update(grid)
@@ -418,8 +391,7 @@ class MethodStrategy(Strategy):
 
     def _accept(self, report: ClientReport, answer: Content) -> None:
         report.num_points = count(answer, NUM_POINTS)
-        if self.settings.standardize == "federation":
-            check_moments(answer, cast(list[int], self.setup.values["model-shape"])[0])
+        self.columns.check(answer)
         self.accept_client(report, answer)
         if isinstance(self.base, KnowsClients) and not report.reason:
             self.base.check_client(report.id, answer)

@@ -99,7 +99,7 @@ def train(
         trainer=ServerTrainer(settings, data.shape, of_server) if of_server else None,
     )
     strategy.load_state_dict(start.state)
-    strategy.on_scaling = keep_scaling(directory, data, scaling)
+    strategy.columns.on_scaling = keep_scaling(directory, data, scaling)
     describe(directory, settings, data, strategy.test_prior, model)
     try:
         if done < settings.num_rounds:  # else it was interrupted during the last evaluation
