@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -86,13 +87,12 @@ def tune(
     """Search settings for every row of TABLE, as fedul/table-1, without using test errors."""
     if (table is None) == (runs is None):
         raise UserError("tune takes either TABLE or --runs FILE.")
-    from fedul_flwr.experiments.row_search import silence_logs
+    from fedul_flwr.engine.flower_logs import flower_logs
     from fedul_flwr.experiments.run_searches import refuse_without_optuna, run_searches
     from fedul_flwr.experiments.search_plan import plan_searches
     from fedul_flwr.experiments.search_space import FILE, read_search, search_files
 
     refuse_without_optuna()
-    silence_logs()
     if table is not None:
         of_runs = {"-c": run_config, "--num-supernodes": num_supernodes, "--output": output}
         refuse_given(of_runs, f"with {table}: leave it out")
@@ -115,7 +115,7 @@ def tune(
         row = ["--rows", task.row, "--columns", task.column] if task.column else []
         return shlex.join([*target.command, *row, *options])
 
-    with resumable():
+    with resumable(), flower_logs(logging.ERROR):
         failed = run_searches(tasks, target.file, target.name, jobs, typer.echo, command)
     use = shlex.join(target.use)
     typer.echo(f"Search: {target.file}; {use} runs the chosen settings, with other --seeds.")

@@ -173,14 +173,13 @@ def run_here(
     """Run in this process, without Ray, and show the same progress."""
     import logging
 
+    from fedul_flwr.engine.flower_logs import flower_logs
     from fedul_flwr.engine.in_process import run_in_process
     from fedul_flwr.results.run_claim import claim
 
-    flower = logging.getLogger("flwr")
-    level = flower.level
-    flower.setLevel(logging.INFO if verbose else logging.ERROR)
     finished = threading.Event()
     with (
+        flower_logs(logging.INFO if verbose else logging.ERROR),
         claim(Path(config.output), "command"),
         RunProgress(config, title=title) as progress,
     ):
@@ -197,7 +196,6 @@ def run_here(
             finished.set()
             thread.join()
             progress.poll()
-            flower.setLevel(level)
 
 
 def _stamp(path: Path) -> tuple[int, int] | None:

@@ -14,6 +14,7 @@ from filelock import FileLock, Timeout
 from fedul_flwr.config.base import Scalar
 from fedul_flwr.config.references import load_reference
 from fedul_flwr.config.run_config import RunConfig, resolve
+from fedul_flwr.engine.flower_logs import flower_logs
 from fedul_flwr.errors import UserError
 from fedul_flwr.experiments.criterion import Criterion
 from fedul_flwr.experiments.run_trials import Say
@@ -117,22 +118,17 @@ def run_search(task: RowSearch, say: Say) -> list[dict[str, Any]]:
     UserError
         If another process runs the same search.
     """
-    silence_logs()
-    directory = task.directory
-    directory.parent.mkdir(parents=True, exist_ok=True)
-    try:
-        with FileLock(directory.with_name(f".{directory.name}.lock"), timeout=0):
-            return _run_missing(task, say)
-    except Timeout:
-        raise UserError(f"Another search is running in {directory}: wait for its end.") from None
-
-
-def silence_logs() -> None:
-    """Turn off the logs of Flower and Optuna about every run."""
     import optuna
 
     optuna.logging.set_verbosity(optuna.logging.WARNING)
-    logging.getLogger("flwr").setLevel(logging.ERROR)
+    directory = task.directory
+    directory.parent.mkdir(parents=True, exist_ok=True)
+    lock = FileLock(directory.with_name(f".{directory.name}.lock"), timeout=0)
+    try:
+        with flower_logs(logging.ERROR), lock:
+            return _run_missing(task, say)
+    except Timeout:
+        raise UserError(f"Another search is running in {directory}: wait for its end.") from None
 
 
 def best_of(records: Sequence[Mapping[str, Any]]) -> Mapping[str, Any] | None:

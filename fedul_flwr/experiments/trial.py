@@ -230,7 +230,7 @@ def _changes_on_disk(trial: Trial) -> Iterator[Change]:
     for key, then, now in changed_settings(saved, trial.config.to_flat()):
         if key in PLACE_SETTINGS:
             continue
-        if key == "selection" and now == "auto":  # the run writes which criterion it took
+        if key in ("selection", "standardize") and now == "auto":  # the run writes what it took
             continue
         if key == "num-rounds" and not trial.trains:
             continue

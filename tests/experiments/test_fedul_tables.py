@@ -45,6 +45,7 @@ COLUMNS = {
     "recipes/covid-fedmatch": 2,
     "recipes/covid-fedul": 2,
     "recipes/fedmatch-cifar10": 2,
+    "recipes/fedul-cifar10-features": 6,
     "recipes/fedul-mnist": 2,
     "recipes/tables": 2,
     "recipes/xclp-cifar10": 2,
