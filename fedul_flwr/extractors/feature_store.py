@@ -8,6 +8,7 @@ import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from hashlib import sha256
+from itertools import chain
 from pathlib import Path
 
 import numpy as np
@@ -65,13 +66,9 @@ def feature_array(points: Inputs, extractor: Extractor, cache: Path | None = Non
 def _write(file: Path, points: Inputs, extractor: Extractor) -> None:
     with _all_processors():
         blocks = _blocks(points, extractor)
-        first = next(blocks)
-
-        def all_blocks() -> Iterator[NDArray[np.float32]]:
-            yield first
-            yield from blocks
-
-        write_blocks(file, (len(points), first.shape[1]), first.dtype, all_blocks())
+        first = next(blocks)  # says how many features there are
+        shape = (len(points), first.shape[1])
+        write_blocks(file, shape, first.dtype, chain([first], blocks))
 
 
 def _blocks(points: Inputs, extractor: Extractor) -> Iterator[NDArray[np.float32]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from functools import cached_property
 
 import numpy as np
 import torch
@@ -31,16 +32,22 @@ class NetworkFeatures:
     """
 
     def __init__(self, model: nn.Module, side: int, device: torch.device, precision: str) -> None:
-        model = fold_batch_norm(copy.deepcopy(model).eval().requires_grad_(False))
-        self._layer = feature_layer(model)
-        self._network = Network(place(model, device, precision), device, precision)
-        self._side = side
+        self._model, self._side = model, side
+        self._device, self._precision = device, precision
+
+    @cached_property
+    def _network(self) -> Network:
+        """The network, prepared at the first point: features on disk need none."""
+        model = fold_batch_norm(copy.deepcopy(self._model).eval().requires_grad_(False))
+        placed = place(model, self._device, self._precision)
+        return Network(placed, self._device, self._precision)
 
     def __call__(self, points: Inputs) -> NDArray[np.float32]:
         """Features ``(n, d)`` of points ``(n, …)``."""
         inputs = to_input(torch.from_numpy(np.array(points)))
-        with torch.inference_mode(), inputs_of(self._layer) as seen:
-            self._network(self._network.place(resized(inputs, self._side)))
+        network = self._network
+        with torch.inference_mode(), inputs_of(feature_layer(network.model)) as seen:
+            network(network.place(resized(inputs, self._side)))
         found: NDArray[np.float32] = seen[0].float().cpu().numpy()
         return found
 

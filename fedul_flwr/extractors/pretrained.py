@@ -13,44 +13,32 @@ from torch import Tensor, nn
 
 from fedul_flwr.config.features import LITE0
 from fedul_flwr.errors import UserError
+from fedul_flwr.models.parts import Normalized
 from fedul_flwr.models.torchvision_model import TorchvisionModel, pretrained_arrays
 
 Found = tuple[nn.Module, int]
 
 
-class _Lite(nn.Module):
-    """EfficientNet-Lite for images in [-1, 1]: it expects (level - 127)/128."""
-
-    def __init__(self, net: nn.Module) -> None:
-        super().__init__()
-        self.net = net
-
-    def forward(self, inputs: Tensor) -> Tensor:
-        """Logits ``(n, 1000)`` of ``(n, 1 or 3, h, w)``."""
-        levels = inputs.expand(-1, 3, -1, -1) * (127.5 / 128) + 0.5 / 128
-        logits: Tensor = self.net(levels)
-        return logits
+def _lite(net: nn.Module) -> nn.Module:
+    """EfficientNet-Lite for images in [-1, 1]: it expects (level - 127)/128 in three channels."""
+    levels = torch.full((3,), 127 / 255, dtype=torch.float64)
+    return nn.Sequential(Normalized(levels, levels * (128 / 127)), net)
 
 
 class _Encoder(nn.Module):
     """A Hugging Face image encoder for images in [-1, 1]; ``out`` gets its pooled output."""
 
-    mean: Tensor
-    deviation: Tensor
-
     def __init__(self, net: nn.Module, mean: Tensor, deviation: Tensor, side: int) -> None:
         super().__init__()
         self.net = net.eval()
-        self.register_buffer("mean", mean[:, None, None])
-        self.register_buffer("deviation", deviation[:, None, None])
+        self.normalised = Normalized(mean, deviation, persistent=True)  # part of its identity
         with torch.no_grad():
             width = self.pooled(torch.zeros(1, 3, side, side)).shape[1]
         self.out = nn.Linear(width, 1)
 
     def pooled(self, inputs: Tensor) -> Tensor:
         """Features ``(n, d)`` of ``(n, 1 or 3, h, w)``."""
-        pixels = (inputs.expand(-1, 3, -1, -1) * 0.5 + (0.5 - self.mean)) / self.deviation
-        found: Any = self.net(pixel_values=pixels)
+        found: Any = self.net(pixel_values=self.normalised(inputs))
         pooled: Tensor | None = getattr(found, "pooler_output", None)
         return (found.last_hidden_state.mean(dim=1) if pooled is None else pooled).flatten(1)
 
@@ -79,7 +67,7 @@ def efficientnet_lite0() -> Found:
     net: nn.Module = EfficientNet.from_name(LITE0)
     file = Path(EfficientnetLite0ModelFile.get_model_file_path())
     net.load_state_dict(torch.load(file, weights_only=True))
-    return _Lite(net), 224
+    return _lite(net), 224
 
 
 def torchvision_model(name: str) -> Found:

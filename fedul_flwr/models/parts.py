@@ -18,6 +18,31 @@ class UnitRange(nn.Module):
         return (inputs + 1) / 2
 
 
+class Normalized(nn.Module):
+    """Maps images from [-1, 1] to (x − mean) / deviation, where x is the image in [0, 1].
+
+    A single channel becomes as many as there are means.
+
+    Parameters
+    ----------
+    mean, deviation : ``(channels,)``.
+    persistent : whether both count as state of a model; usually they are no weights.
+    """
+
+    scale: Tensor
+    offset: Tensor
+
+    def __init__(self, mean: Tensor, deviation: Tensor, *, persistent: bool = False) -> None:
+        super().__init__()
+        scale, offset = 0.5 / deviation, (0.5 - mean) / deviation
+        self.register_buffer("scale", scale[:, None, None].float(), persistent=persistent)
+        self.register_buffer("offset", offset[:, None, None].float(), persistent=persistent)
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        """Images ``(n, channels, h, w)`` of ``(n, 1 or channels, h, w)``."""
+        return inputs * self.scale + self.offset
+
+
 def scale_variance(model: nn.Module) -> nn.Module:
     """Redraw the weights of convolutions and linear layers by variance scaling.
 

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from fedul_flwr.data.types import InputShape
 from fedul_flwr.errors import UserError
+from fedul_flwr.models.parts import Normalized
 
 PREFIX = "torchvision:"
 _RETURN_MORE = ("googlenet", "inception_v3")
@@ -33,9 +34,6 @@ class TorchvisionModel(nn.Module):
         For an unknown name, or images that the model does not accept.
     """
 
-    scale: Tensor
-    offset: Tensor
-
     def __init__(self, name: str, input_shape: InputShape, num_classes: int) -> None:
         super().__init__()
         _check_name(name)
@@ -44,21 +42,13 @@ class TorchvisionModel(nn.Module):
         self.name = name
         self.net: nn.Module = models.get_model(name, weights=None, num_classes=num_classes)
         preset = models.get_model_weights(name).DEFAULT.transforms()
-        mean, deviation = torch.tensor(preset.mean), torch.tensor(preset.std)
-        # ((x + 1)/2 − mean) / deviation. Not in the state, as these are not weights.
-        self.register_buffer("scale", 0.5 / deviation[:, None, None], persistent=False)
-        offset = (0.5 - mean) / deviation
-        self.register_buffer("offset", offset[:, None, None], persistent=False)
+        self.normalised = Normalized(torch.tensor(preset.mean), torch.tensor(preset.std))
         self._try_on(input_shape)
 
     def forward(self, inputs: Tensor) -> Tensor:
         """Logits ``(n, K)`` of ``(n, 1 or 3, h, w)`` in [-1, 1]."""
         logits: Tensor = self.net(self.normalised(inputs))
         return logits
-
-    def normalised(self, inputs: Tensor) -> Tensor:
-        """``inputs`` in the form for torchvision's model: ``(n, 3, h, w)``."""
-        return inputs * self.scale + self.offset  # also expands one channel to three
 
     def _try_on(self, input_shape: InputShape) -> None:
         """Check the image size by applying the model to a black image."""

@@ -94,7 +94,7 @@ def test_given_a_network_then_features_are_the_inputs_of_its_last_linear_layer()
 
 def test_given_a_network_then_it_is_left_as_it_was() -> None:
     model = build_model("cnn6-quarter", (8, 8, 1), 3).train()
-    NetworkFeatures(model, 0, CPU, "float32")
+    NetworkFeatures(model, 0, CPU, "float32")(np.zeros((2, 8, 8, 1), dtype=np.uint8))
     assert model.training
     assert num_batch_norms(model) > 0
     assert all(parameter.requires_grad for parameter in model.parameters())

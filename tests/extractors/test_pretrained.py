@@ -26,7 +26,7 @@ class Sees(nn.Module):
 def test_efficientnet_lite_gets_levels_minus_127_over_128_in_three_channels() -> None:
     net = Sees()
     black_and_white = torch.tensor([-1.0, 1.0]).reshape(1, 1, 1, 2)
-    pretrained._Lite(net)(black_and_white)
+    pretrained._lite(net)(black_and_white)
     wanted = torch.tensor([-127 / 128, 128 / 128]).expand(1, 3, 1, 2)
     torch.testing.assert_close(net.seen, wanted)
 
