@@ -26,8 +26,8 @@ class NetworkFeatures:
 
     Parameters
     ----------
-    load : returns a model, which maps inputs ``(n, c, h, w)`` in [-1, 1] to any outputs, by a linear
-        layer at the end; called at the first point.
+    load : returns a model, which maps inputs ``(n, c, h, w)`` in [-1, 1] to any outputs, by a
+        linear layer at the end; called at the first point.
     side : height and width to which images are resized before (bilinear, antialiased); 0 keeps
         their size.
     device, precision : as in :class:`~fedul_flwr.learning.network.Network`.

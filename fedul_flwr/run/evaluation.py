@@ -35,7 +35,7 @@ class Errors(NamedTuple):
 
 
 class ErrorsAndLoss(NamedTuple):
-    """Errors of one model on one set of points, in percent; ``loss`` is the mean cross-entropy in nats."""
+    """Errors of a model on one set of points, in percent, and the mean cross-entropy in nats."""
 
     error: float | None = None
     balanced: float | None = None
