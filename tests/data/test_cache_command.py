@@ -35,7 +35,7 @@ def said(*options: str) -> str:
 
 
 def test_given_a_cache_when_asked_then_place_and_size_are_shown(cache: Path) -> None:
-    # An array of 872 bytes has a header of 128: four of 1,000 bytes. The one of networks is no data.
+    # An array of 872 bytes has a header of 128: four of 1,000 bytes, one no data.
     assert (measure_cache().entries, measure_cache().num_bytes) == (3, 4000)
     assert said() == f"Cache in {cache}: 3 data sets and splits, 4 kB\n"
     assert measure_cache().entries == 3
