@@ -17,7 +17,9 @@ from numpy.typing import NDArray
 
 from fedul_flwr.errors import UserError
 
-KINDS = ("owned", "sources", "splits")
+GIVEN = "given"
+"""Folder of data that a program gave in memory."""
+KINDS = (GIVEN, "owned", "sources", "splits")
 """Folders of the cache."""
 FORMAT_VERSION = 2
 """Part of every key: increase it whenever the format of the cached files changes."""

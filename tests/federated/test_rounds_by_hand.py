@@ -36,8 +36,8 @@ from fedul_flwr.federated.messages import (
 from fedul_flwr.federated.registry import ClientRef
 from fedul_flwr.federated.strategy import MethodStrategy
 from fedul_flwr.learning.variates import KEPT_ROUNDS
-from strategies.fednova import FedNova
-from strategies.scaffold import Scaffold
+from fedul_flwr.strategies.fednova import FedNova
+from fedul_flwr.strategies.scaffold import Scaffold
 
 Settings = Callable[..., RunConfig]
 MODEL: Arrays = {
