@@ -11,12 +11,13 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from typer.core import TyperGroup
 
 from fedul_flwr import __version__
 from fedul_flwr.cli.compare import compare
 from fedul_flwr.cli.deploy import deploy
+from fedul_flwr.cli.help import Group, with_examples
 from fedul_flwr.cli.label import label
+from fedul_flwr.cli.lists import datasets, methods, settings
 from fedul_flwr.cli.options import (
     MOST_CLIENTS,
     ClientCpus,
@@ -45,7 +46,7 @@ _DEMO_SELECTION = {"fedul": "heldout", "supervised": "validation"}
 clients' held-out points, so that its result does not depend on any label."""
 
 
-class _Group(TyperGroup):
+class _Group(Group):
     """Reports errors that the user can fix in one sentence, with exit code 1."""
 
     def invoke(self, ctx: Any) -> Any:
@@ -65,7 +66,10 @@ class _Group(TyperGroup):
 
 
 app = typer.Typer(
-    cls=_Group, no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False
+    cls=_Group,
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    epilog="fedul-flwr demo\nfedul-flwr methods\nfedul-flwr run -c 'method=fedul num-rounds=10'",
 )
 
 
@@ -84,7 +88,14 @@ def main(
     """Federated learning from data with few labels or none."""
 
 
-@app.command()
+@app.command(
+    **with_examples(
+        "fedul-flwr run",
+        "fedul-flwr run -c 'method=fedllp num-rounds=50' --num-supernodes 20",
+        "fedul-flwr run -c my-run.toml -c seed=1 --output runs/first",
+        "fedul-flwr run --resume runs/first",
+    )
+)
 def run(
     run_config: RunConfigs = None,
     num_supernodes: Annotated[
@@ -135,10 +146,15 @@ def run(
     print_summary(place)
 
 
-app.command()(label)
+app.command(
+    **with_examples(
+        "fedul-flwr label --output runs/labels",
+        "fedul-flwr label -c labels.total=200 --model runs/first",
+    )
+)(label)
 
 
-@app.command()
+@app.command(**with_examples("fedul-flwr demo"))
 def demo(
     num_supernodes: NumSupernodes = 10,
 ) -> None:
@@ -164,13 +180,43 @@ def demo(
     print_comparison(outputs, time.monotonic() - start)
 
 
-app.command()(compare)
-app.command()(reproduce)
-app.command()(tune)
+app.command(
+    **with_examples(
+        "fedul-flwr compare --methods fedul,fedpl,supervised --seeds 0,1,2",
+        "fedul-flwr compare --runs runs.toml --measures auc,ece --output runs/rivals",
+    )
+)(compare)
+app.command(
+    **with_examples(
+        "fedul-flwr reproduce --list",
+        "fedul-flwr reproduce fedul/table-1 --quick",
+        "fedul-flwr reproduce fedul/table-1 --quick --print Non-IID >mnist.toml",
+    )
+)(reproduce)
+app.command(
+    **with_examples(
+        "fedul-flwr tune fedul/table-1 --quick --jobs 2",
+        "fedul-flwr tune --runs runs.toml --trials 12",
+    )
+)(tune)
 app.add_typer(deploy, name="deploy")
+app.command(**with_examples("fedul-flwr methods", "fedul-flwr methods fedmatch"))(methods)
+app.command(
+    **with_examples(
+        "fedul-flwr settings",
+        "fedul-flwr settings num-rounds",
+        "fedul-flwr settings fedul",
+    )
+)(settings)
+app.command(**with_examples("fedul-flwr datasets"))(datasets)
 
 
-@app.command()
+@app.command(
+    **with_examples(
+        "fedul-flwr predict --model runs/first --input my_images/",
+        "fedul-flwr predict --model runs/first --input my_images/ --priors estimate",
+    )
+)
 def predict(
     model: Annotated[
         Path, typer.Option(exists=True, file_okay=False, help="Directory of a finished run.")
@@ -201,10 +247,21 @@ def predict(
     typer.echo(f"Predictions: {path}")
 
 
-@app.command()
+@app.command(
+    **with_examples(
+        "fedul-flwr report runs/first",
+        "fedul-flwr report runs/first runs/second --output both.html",
+    )
+)
 def report(
     directories: Annotated[
-        list[Path], typer.Argument(metavar="DIR…", exists=True, file_okay=False)
+        list[Path],
+        typer.Argument(
+            metavar="DIR…",
+            exists=True,
+            file_okay=False,
+            help="Directories of runs, or of one comparison.",
+        ),
     ],
     output: Annotated[Path | None, typer.Option(dir_okay=False, help="HTML file to write.")] = None,
 ) -> None:
@@ -214,7 +271,7 @@ def report(
     typer.echo(f"Report: {write_report(directories, output)}")
 
 
-@app.command()
+@app.command(**with_examples("fedul-flwr cache", "fedul-flwr cache --clear"))
 def cache(
     clear: Annotated[bool, typer.Option("--clear", help="Delete all of it.")] = False,
 ) -> None:
