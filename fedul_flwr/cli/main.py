@@ -15,6 +15,7 @@ import typer
 from fedul_flwr import __version__
 from fedul_flwr.cli.compare import compare
 from fedul_flwr.cli.deploy import deploy
+from fedul_flwr.cli.federation import Federation, run_on_federation
 from fedul_flwr.cli.help import Group, with_examples
 from fedul_flwr.cli.label import label
 from fedul_flwr.cli.lists import datasets, methods, settings
@@ -28,6 +29,7 @@ from fedul_flwr.cli.options import (
     Output,
     RunConfigs,
     Verbose,
+    refuse_given,
 )
 from fedul_flwr.cli.reproduce import reproduce
 from fedul_flwr.cli.tune import tune
@@ -94,6 +96,7 @@ def main(
         "fedul-flwr run -c 'method=fedllp num-rounds=50' --num-supernodes 20",
         "fedul-flwr run -c my-run.toml -c seed=1 --output runs/first",
         "fedul-flwr run --resume runs/first",
+        "fedul-flwr run --federation consortium -c my-run.toml --output runs/ours",
     )
 )
 def run(
@@ -118,14 +121,27 @@ def run(
     verbose: Verbose = False,
     in_process: InProcess = False,
     message_log: MessageLog = None,
+    federation: Federation = None,
 ) -> None:
-    """Simulate a federation and print a summary."""
+    """Simulate a federation, or run on a deployed one, and print a summary."""
     from fedul_flwr.config.run_config import resolve
 
     overrides = parse_overrides(run_config or [])
     for key, path in (("output", output), ("resume", resume)):
         if path is not None:
             overrides[key] = str(path)
+    if federation is not None:
+        of_simulations = {
+            "--num-supernodes": num_supernodes,
+            "--client-cpus": client_cpus != 1,
+            "--client-gpus": client_gpus,
+            "--keep-superlink": keep_superlink,
+            "--in-process": in_process,
+            "--message-log": message_log,
+        }
+        refuse_given(of_simulations, "with --federation: leave it out")
+        run_on_federation(federation, overrides, verbose)
+        return
     config = resolve(overrides, base_dir=Path.cwd())
     clients = number_of_clients(config, num_supernodes)
     if config.resume and "num-rounds" in overrides:

@@ -12,7 +12,7 @@ from fedul_flwr.config.renamed import current_names
 from fedul_flwr.config.user_files import read_text, reason, user_path
 from fedul_flwr.errors import UserError
 
-_WORD = re.compile(r"[A-Za-z./~_][\w./~:,+@-]*")
+_WORD = re.compile(r"[\w./~][\w./~:,+@-]*")
 _PAIR = re.compile(r"""\s*([\w.-]+)\s*=\s*("[^"]*"|'[^']*'|\S+)(?:\s+|$)""")
 
 
