@@ -15,12 +15,14 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from typer.core import TyperGroup
 
 from fedul_flwr import __version__
 from fedul_flwr.cli.compare import compare
 from fedul_flwr.cli.deploy import deploy
+from fedul_flwr.cli.federation import Federation, run_on_federation
+from fedul_flwr.cli.help import Group, with_examples
 from fedul_flwr.cli.label import label
+from fedul_flwr.cli.lists import datasets, methods, settings
 from fedul_flwr.cli.options import (
     MOST_CLIENTS,
     ClientCpus,
@@ -31,6 +33,7 @@ from fedul_flwr.cli.options import (
     Output,
     RunConfigs,
     Verbose,
+    refuse_given,
 )
 from fedul_flwr.cli.reproduce import reproduce
 from fedul_flwr.cli.tune import tune
@@ -49,7 +52,7 @@ _DEMO_SELECTION = {"fedul": "heldout", "supervised": "validation"}
 clients' held-out points, so that its result does not depend on any label."""
 
 
-class _Group(TyperGroup):
+class _Group(Group):
     """Reports errors that the user can fix in one sentence, with exit code 1."""
 
     def invoke(self, ctx: Any) -> Any:
@@ -69,7 +72,10 @@ class _Group(TyperGroup):
 
 
 app = typer.Typer(
-    cls=_Group, no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False
+    cls=_Group,
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    epilog="fedul-flwr demo\nfedul-flwr methods\nfedul-flwr run -c 'method=fedul num-rounds=10'",
 )
 
 
@@ -88,7 +94,15 @@ def main(
     """Federated learning from data with few labels or none."""
 
 
-@app.command()
+@app.command(
+    **with_examples(
+        "fedul-flwr run",
+        "fedul-flwr run -c 'method=fedllp num-rounds=50' --num-supernodes 20",
+        "fedul-flwr run -c my-run.toml -c seed=1 --output runs/first",
+        "fedul-flwr run --resume runs/first",
+        "fedul-flwr run --federation consortium -c my-run.toml --output runs/ours",
+    )
+)
 def run(
     run_config: RunConfigs = None,
     num_supernodes: Annotated[
@@ -111,14 +125,27 @@ def run(
     verbose: Verbose = False,
     engine: EngineName = "processes",
     message_log: MessageLog = None,
+    federation: Federation = None,
 ) -> None:
-    """Simulate a federation and print a summary."""
+    """Simulate a federation, or run on a deployed one, and print a summary."""
     from fedul_flwr.config.run_config import resolve
 
     overrides = parse_overrides(run_config or [])
     for key, path in (("output", output), ("resume", resume)):
         if path is not None:
             overrides[key] = str(path)
+    if federation is not None:
+        of_simulations = {
+            "--num-supernodes": num_supernodes,
+            "--client-cpus": client_cpus != 1,
+            "--client-gpus": client_gpus,
+            "--keep-superlink": keep_superlink,
+            "--in-process": in_process,
+            "--message-log": message_log,
+        }
+        refuse_given(of_simulations, "with --federation: leave it out")
+        run_on_federation(federation, overrides, verbose)
+        return
     config = resolve(overrides, base_dir=Path.cwd())
     clients = number_of_clients(config, num_supernodes)
     if config.resume and "num-rounds" in overrides:
@@ -139,10 +166,15 @@ def run(
     print_summary(place)
 
 
-app.command()(label)
+app.command(
+    **with_examples(
+        "fedul-flwr label --output runs/labels",
+        "fedul-flwr label -c labels.total=200 --model runs/first",
+    )
+)(label)
 
 
-@app.command()
+@app.command(**with_examples("fedul-flwr demo"))
 def demo(
     num_supernodes: NumSupernodes = 10,
 ) -> None:
@@ -167,13 +199,43 @@ def demo(
     print_comparison(outputs, time.monotonic() - start)
 
 
-app.command()(compare)
-app.command()(reproduce)
-app.command()(tune)
+app.command(
+    **with_examples(
+        "fedul-flwr compare --methods fedul,fedpl,supervised --seeds 0,1,2",
+        "fedul-flwr compare --runs runs.toml --measures auc,ece --output runs/rivals",
+    )
+)(compare)
+app.command(
+    **with_examples(
+        "fedul-flwr reproduce --list",
+        "fedul-flwr reproduce fedul/table-1 --quick",
+        "fedul-flwr reproduce fedul/table-1 --quick --print Non-IID >mnist.toml",
+    )
+)(reproduce)
+app.command(
+    **with_examples(
+        "fedul-flwr tune fedul/table-1 --quick --jobs 2",
+        "fedul-flwr tune --runs runs.toml --trials 12",
+    )
+)(tune)
 app.add_typer(deploy, name="deploy")
+app.command(**with_examples("fedul-flwr methods", "fedul-flwr methods fedmatch"))(methods)
+app.command(
+    **with_examples(
+        "fedul-flwr settings",
+        "fedul-flwr settings num-rounds",
+        "fedul-flwr settings fedul",
+    )
+)(settings)
+app.command(**with_examples("fedul-flwr datasets"))(datasets)
 
 
-@app.command()
+@app.command(
+    **with_examples(
+        "fedul-flwr predict --model runs/first --input my_images/",
+        "fedul-flwr predict --model runs/first --input my_images/ --priors estimate",
+    )
+)
 def predict(
     model: Annotated[
         Path, typer.Option(exists=True, file_okay=False, help="Directory of a finished run.")
@@ -204,10 +266,21 @@ def predict(
     typer.echo(f"Predictions: {path}")
 
 
-@app.command()
+@app.command(
+    **with_examples(
+        "fedul-flwr report runs/first",
+        "fedul-flwr report runs/first runs/second --output both.html",
+    )
+)
 def report(
     directories: Annotated[
-        list[Path], typer.Argument(metavar="DIR…", exists=True, file_okay=False)
+        list[Path],
+        typer.Argument(
+            metavar="DIR…",
+            exists=True,
+            file_okay=False,
+            help="Directories of runs, or of one comparison.",
+        ),
     ],
     output: Annotated[Path | None, typer.Option(dir_okay=False, help="HTML file to write.")] = None,
 ) -> None:
@@ -217,7 +290,7 @@ def report(
     typer.echo(f"Report: {write_report(directories, output)}")
 
 
-@app.command()
+@app.command(**with_examples("fedul-flwr cache", "fedul-flwr cache --clear"))
 def cache(
     clear: Annotated[bool, typer.Option("--clear", help="Delete all of it.")] = False,
 ) -> None:

@@ -9,6 +9,7 @@ from typing import Annotated, Literal
 
 import typer
 
+from fedul_flwr.cli.completion import complete_assignment
 from fedul_flwr.config.user_files import user_path
 from fedul_flwr.engine.simulate import Engine
 from fedul_flwr.errors import UserError
@@ -18,8 +19,9 @@ RunConfigs = Annotated[
     typer.Option(
         "--run-config",
         "-c",
-        metavar="'KEY=VALUE …'|FILE.toml",
-        help="Settings; may be repeated, the later one wins.",
+        metavar="'KEY=VALUE …'|FILE",
+        help="Settings; may be repeated, the later one wins. fedul-flwr settings lists them.",
+        autocompletion=complete_assignment,
     ),
 ]
 MOST_CLIENTS = 1_000_000

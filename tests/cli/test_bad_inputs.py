@@ -64,7 +64,7 @@ def sentence(*arguments: str) -> str:
 @pytest.mark.parametrize(
     ("setting", "said"),
     [
-        (f"seed={'9' * 5000}", "Setting seed=999"),
+        (f"seed={'9' * 5000}", "…: must be a whole number."),
         (f"num-rounds={2**70}", "must fit in 64 bits"),
         ("fedul.num-sets=1000000000", "must be at most 1000000"),
         ("client-threads=1000000000", "must be at most 4096"),

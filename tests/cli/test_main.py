@@ -115,6 +115,12 @@ def stage(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Stage:
         (["fedul.num-sets=20", "fedul.num-sets = 5"], {"fedul.num-sets": 5}),
         (["FILE", "num-rounds=7"], {"num-rounds": 7, "fedul.num-sets": 3}),
         (["num-rounds=7", "FILE"], {"num-rounds": 9, "fedul.num-sets": 3}),
+        (["a=fedul b=true c=1"], {"a": "fedul", "b": True, "c": 1}),
+        (["a=8x8x1 b=0.5,0.5"], {"a": "8x8x1", "b": "0.5,0.5"}),
+        (
+            ["a=ylecun/mnist b=~/x c=my_models:build"],
+            {"a": "ylecun/mnist", "b": "~/x", "c": "my_models:build"},
+        ),
     ],
 )
 def test_overrides(values: list[str], expected: dict[str, Any], tmp_path: Path) -> None:
@@ -126,7 +132,8 @@ def test_overrides(values: list[str], expected: dict[str, Any], tmp_path: Path) 
 @pytest.mark.parametrize(
     ("value", "words"),
     [
-        ("method=fedul", "quotes"),
+        ("a=[1", "quotes"),
+        ("method='fedul", "quotes"),
         ("just-a-word", "key=value"),
         ("a=1 b", "from 'b' on"),
         ("absent.toml", "cannot be read"),
