@@ -140,7 +140,7 @@ def run(
             "--client-cpus": client_cpus != 1,
             "--client-gpus": client_gpus,
             "--keep-superlink": keep_superlink,
-            "--in-process": in_process,
+            "--engine": engine != "processes",
             "--message-log": message_log,
         }
         refuse_given(of_simulations, "with --federation: leave it out")
