@@ -11,7 +11,7 @@ import typer
 from fedul_flwr.cli.options import (
     ClientCpus,
     ClientGpus,
-    InProcess,
+    EngineName,
     MessageLog,
     NumSupernodes,
     Output,
@@ -40,7 +40,7 @@ def label(
     client_cpus: ClientCpus = 1,
     client_gpus: ClientGpus = 0.0,
     verbose: Verbose = False,
-    in_process: InProcess = False,
+    engine: EngineName = "processes",
     message_log: MessageLog = None,
 ) -> None:
     """Let clients label their unlabeled points from each other's labels, without training."""
@@ -63,7 +63,7 @@ def label(
         client_gpus,
         verbose,
         named=bool(overrides.get("output")),
-        in_process=in_process,
+        engine=engine,
         message_log=message_log,
     )
     from fedul_flwr.results.printed_summary import print_summary

@@ -17,8 +17,10 @@ from numpy.typing import NDArray
 
 from fedul_flwr.errors import UserError
 
+GIVEN = "given"
+"""Folder of data that a program gave in memory."""
 NETWORKS = "networks"
-KINDS = ("owned", "sources", "splits", NETWORKS)
+KINDS = (GIVEN, "owned", "sources", "splits", NETWORKS)
 """Folders of the cache; that of networks holds facts about them, and no data."""
 FORMAT_VERSION = 2
 """Part of every key: increase it whenever the format of the cached files changes."""

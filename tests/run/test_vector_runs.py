@@ -19,7 +19,7 @@ from fedul_flwr.data.content import Content
 from fedul_flwr.data.sources import load_source
 from fedul_flwr.data.split import build_split
 from fedul_flwr.data.standardize import MEANS, SCALES
-from fedul_flwr.engine.in_process import FIRST_NODE_ID
+from fedul_flwr.engine.local_grid import FIRST_NODE_ID
 from fedul_flwr.errors import BadMessageError, UserError
 from fedul_flwr.federated.column_pooling import check_moments
 from fedul_flwr.federated.messages import COLUMNS, CONFIG, SETUP, phase_of
