@@ -51,7 +51,8 @@ class DataSettings(Settings):
     """Standardize vectors by the means and scales in `columns` (`constants`), by those of the
     owner's own points (`owner`), or by those of all clients' points (`federation`), for which each
     client sends the mean and variance of its columns (docs/vectors.md). `auto` is `federation` for
-    vectors and `none` for images and texts; with `server-only`, which asks no client, it is `owner`."""
+    vectors and `none` for images and texts; with `server-only`, which asks no client, it is
+    `owner`."""
     image_size: Annotated[int, Field(ge=0, le=1024)] = 0
     """Resize images to squares of this side in pixels; 0 keeps their size."""
     features: str = ""
