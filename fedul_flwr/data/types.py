@@ -30,7 +30,8 @@ text."""
 
 class Inputs(Protocol):
     """Points as they are stored: an array of uint8 images ``(n, height, width, channels)`` or of
-    float32 vectors ``(n, d)``, bytes ``(n,)`` of texts, or vectors that are standardized when rows are taken."""
+    float32 vectors ``(n, d)``, bytes ``(n,)`` of texts, or vectors that are standardized when rows
+    are taken."""
 
     @property
     def shape(self) -> tuple[int, ...]:
