@@ -17,7 +17,7 @@ from sklearn.feature_extraction.text import HashingVectorizer
 
 from fedul_flwr.cli.label import with_model
 from fedul_flwr.config.run_config import RunConfig, parse_flat
-from fedul_flwr.data.local_data import load_points
+from fedul_flwr.data.local_data import load_points, load_unlabeled_sets
 from fedul_flwr.data.sources import load_source
 from fedul_flwr.data.tables import TableOptions
 from fedul_flwr.data.texts import MAX_BYTES
@@ -158,6 +158,12 @@ def test_an_owner_of_sets_of_texts_can_check_them(
     (tmp_path / "ward" / "priors.csv").write_text("set,food,money\none,0.7,0.3\ntwo,0.2,0.8\n")
     described = {"dataset": "none", "class-names": "food,money", "input-shape": ""}
     base = {"text-column": "review", "features": "somebodys:hashed", "model": "linear"}
+    read = load_unlabeled_sets(
+        tmp_path / "ward", ["food", "money"], 2, (), table=TableOptions(text="review")
+    )
+    # The second set's texts are the longest.
+    wanted = sorted([text for text, _ in rows[:10]] + [text * 3 for text, _ in rows[10:]])
+    assert sorted(cell.decode() for cell in read.inputs) == wanted
     told = ready("fedul", WHERE, **base, **described)
     assert "30 points in 2 sets, 2 classes" in told
     elsewhere = {**base, "dataset": "far/away", "class-names": "", "input-shape": ""}
