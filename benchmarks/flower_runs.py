@@ -22,9 +22,7 @@ from fedul_flwr.engine.simulate import Engine
 from fedul_flwr.engine.submit import LocalSuperLink, run_app
 
 Scalar = bool | int | float | str
-ACTORS = ("ClientAppActor", "multiprocessing.forkserver")
-"""In the command line of a client's process: Ray's actor; a fork of the pool's fork server, which
-has the same command line and is smaller."""
+ACTOR, FORK = "ClientAppActor", "multiprocessing.forkserver"
 MEGABYTE = 1024**2
 
 
@@ -65,7 +63,7 @@ class Watch:
             with suppress(psutil.Error):
                 memory = process.memory_full_info()
                 together += memory.pss / MEGABYTE
-                if any(actor in " ".join(process.cmdline()) for actor in ACTORS):
+                if _is_client(process):
                     self._actors[process.pid] = process
                     self._note(process, rss=memory.rss, uss=memory.uss)
         self.memory = max(self.memory, together)
@@ -181,6 +179,16 @@ def _run(
     )
     if not outcome.succeeded:
         raise RuntimeError(f"{outcome.status}: {outcome.details} (log in {output})")
+
+
+def _is_client(process: psutil.Process) -> bool:
+    """Whether it answers messages: an actor of Ray, or a fork of the pool's fork server."""
+
+    def named(name: str, found: psutil.Process | None) -> bool:
+        return found is not None and name in " ".join(found.cmdline())
+
+    forked = named(FORK, process) and named(FORK, process.parent())
+    return forked or named(ACTOR, process)
 
 
 def _below(pid: int) -> list[psutil.Process]:

@@ -54,8 +54,8 @@ def measure(quick: bool) -> Outcome:
     """
     columns = ["Non-IID"] if quick or data_folder("mnist") is None else list(TARGETS)
     outcome = Outcome(
-        f"time_to_error: FedUL on {mnist_like()[1]}, {CLIENTS} clients, M = 10, float32, seconds to "
-        "the paper's error by validation",
+        f"time_to_error: FedUL on {mnist_like()[1]}, {CLIENTS} clients, M = 10, float32: seconds "
+        "to the paper's error by validation",
         ("split, target", "side", "seeds", "reached", "mean s", "each s", "rounds"),
     )
     curves: dict[str, list[tuple[float, float]]] = {}
