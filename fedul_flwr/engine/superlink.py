@@ -295,7 +295,7 @@ def _is_healthy(port: int) -> bool:
         connection.close()
 
 
-def _new_home(place: Path | None) -> Path:
+def _new_home(place: Path | None = None) -> Path:
     """Make a directory in ``place``; without one, with a path short enough for Ray's sockets.
 
     These have at most 103 bytes.
