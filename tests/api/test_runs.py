@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ import torch
 from sklearn.datasets import load_digits, load_wine
 
 import fedul_flwr as ff
+from fedul_flwr.config import run_config
 from fedul_flwr.engine import in_process
 from fedul_flwr.engine.progress import RunProgress
 from fedul_flwr.results.predict import load_model
@@ -99,6 +101,20 @@ def test_given_a_name_and_no_settings_then_they_are_those_of_the_command_line(pl
     found = ff.simulate(data="wine", output=place / "run", **SMALL, fedul={"num_sets": 3})
     expected = {"dataset": "wine", "method": "fedul", "fedul.num-sets": 3, "batch-size": 16}
     assert expected.items() <= found.settings.items()
+
+
+def test_given_two_runs_in_one_second_then_each_has_a_directory(
+    place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Still(datetime):
+        @classmethod
+        def now(cls, tz: Any = None) -> Still:
+            return cls(2026, 1, 1)
+
+    monkeypatch.setattr(run_config, "datetime", Still)
+    options: dict[str, Any] = {**SMALL, "rounds": 1, "fedul": {"num_sets": 3}}
+    found = [ff.simulate(data="wine", **options).directory.name for _ in range(3)]
+    assert found == [f"fedul-wine-20260101-000000{end}" for end in ("", "-2", "-3")]
 
 
 @pytest.mark.parametrize(
