@@ -14,11 +14,12 @@ from fedul_flwr.api.given_data import class_numbers, dataset_of, write_given
 from fedul_flwr.api.keywords import flat_settings
 from fedul_flwr.api.points import as_array, is_frame, stored_points
 from fedul_flwr.api.result import Result, facts_table
-from fedul_flwr.api.runs import Engine, run
+from fedul_flwr.api.runs import run
 from fedul_flwr.config.base import Scalar
 from fedul_flwr.config.user_files import user_path
 from fedul_flwr.data.seeds import stream
 from fedul_flwr.data.types import UNLABELED, Floats, Inputs, Ints
+from fedul_flwr.engine.simulate import Engine
 from fedul_flwr.errors import UserError
 from fedul_flwr.results.label_files import read_labels
 from fedul_flwr.results.label_names import XCLP, file_name
@@ -66,7 +67,7 @@ def label(
     clients: Any = 10,
     model: str | Path | Result | None = None,
     output: str | Path | None = None,
-    engine: Engine = "in-process",
+    engine: Engine = "processes",
     verbose: bool = False,
     **settings: Any,
 ) -> Labels:

@@ -5,16 +5,14 @@ from __future__ import annotations
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, get_args
 
 from fedul_flwr.api.given_data import dataset_of
 from fedul_flwr.api.keywords import flat_settings
 from fedul_flwr.api.result import Result
 from fedul_flwr.config.base import Scalar
+from fedul_flwr.engine.simulate import Engine
 from fedul_flwr.errors import UserError
-
-Engine = Literal["in-process", "ray"]
-"""What carries a simulation: this process, or Flower's own simulation with Ray."""
 
 
 def simulate(
@@ -26,7 +24,7 @@ def simulate(
     rounds: int | None = None,
     output: str | Path | None = None,
     resume: str | Path | None = None,
-    engine: Engine = "in-process",
+    engine: Engine = "processes",
     verbose: bool = False,
     **settings: Any,
 ) -> Result:
@@ -44,7 +42,8 @@ def simulate(
     rounds : communication rounds (setting ``num-rounds``).
     output : new directory of the results, by default one in ``runs``.
     resume : directory of an interrupted run to go on with; only ``rounds`` may change.
-    engine : ``"in-process"``, or ``"ray"`` for Flower's simulation with Ray.
+    engine : what runs the clients: ``"processes"``, a pool of them; ``"in-process"``, this one
+        alone; or ``"ray"``, Flower's simulation with Ray. The numbers are the same.
     verbose : show Flower's log.
     **settings : any setting, with underscores for dashes: ``local_epochs=1``,
         ``fedul={"num_sets": 5}``. Vectors in memory are trained with ``model="mlp"`` if none is
@@ -126,7 +125,7 @@ def run(
             count,
             verbose=verbose,
             named=named or bool(config.resume),
-            in_process=engine == "in-process",
+            engine=engine,
         )
     except KeyboardInterrupt:
         _say_how_to_go_on(Path(config.output))

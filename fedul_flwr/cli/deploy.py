@@ -7,16 +7,27 @@ from typing import Annotated, Literal
 
 import typer
 
+from fedul_flwr.cli.help import Group, with_examples
 from fedul_flwr.cli.options import RunConfigs
 from fedul_flwr.config.user_files import user_path
 from fedul_flwr.errors import UserError
 
 Program = Literal["superlink", "supernode"]
 
-deploy = typer.Typer(no_args_is_help=True, help="Set up machines of data owners who work together.")
+deploy = typer.Typer(
+    cls=Group,
+    no_args_is_help=True,
+    help="Set up machines of data owners who work together.",
+    epilog="fedul-flwr deploy init consortium --address fl.example.org:8000 --owners 3",
+)
 
 
-@deploy.command()
+@deploy.command(
+    **with_examples(
+        "fedul-flwr deploy init consortium --address fl.example.org:8000 --owners 3",
+        "fedul-flwr deploy init consortium --address 10.0.0.5:8000 --owner north --owner south",
+    )
+)
 def init(
     directory: Annotated[Path, typer.Argument(metavar="DIR", help="New folder to write.")],
     address: Annotated[
@@ -73,23 +84,25 @@ def init(
         typer.echo(line)
 
 
-@deploy.command()
+@deploy.command(
+    **with_examples(
+        "fedul-flwr deploy check --node-config 'data=\"/data/ward\"' -c run.toml",
+        "fedul-flwr deploy check --node-config node.toml -c method=fedul --class-names ill,well",
+    )
+)
 def check(
     node_config: Annotated[
-        str, typer.Option(metavar="'KEY=VALUE …'|FILE.toml", help="As flower-supernode gets it.")
+        str, typer.Option(metavar="'KEY=VALUE …'|FILE", help="As flower-supernode gets it.")
     ],
     run_config: RunConfigs = None,
     class_names: Annotated[
         str, typer.Option(metavar="A,B,…", help="Classes of the server's data set.")
     ] = "",
     input_shape: Annotated[
-        str,
-        typer.Option(
-            "--input-shape",
-            "--image-shape",  # its name in the version before
-            metavar="HxWxC",
-            help="Shape of the server's images.",
-        ),
+        str, typer.Option(metavar="HxWxC", help="Shape of the server's images.")
+    ] = "",
+    image_shape: Annotated[  # its name in the version before
+        str, typer.Option(hidden=True)
     ] = "",
 ) -> None:
     """Check on an owner's machine whether its data fit a run, and what would be sent."""
@@ -98,14 +111,16 @@ def check(
 
     try:
         overrides = parse_overrides(run_config or [])
-        for line in check_owner(node_config, overrides, Path.cwd(), class_names, input_shape):
+        for line in check_owner(
+            node_config, overrides, Path.cwd(), class_names, input_shape or image_shape
+        ):
             typer.echo(line)
     except UserError as error:
         typer.echo(f"{error.refusal}: {error}", err=True)
         raise typer.Exit(1) from None
 
 
-@deploy.command()
+@deploy.command(**with_examples("fedul-flwr deploy status consortium"))
 def status(
     directory: Annotated[
         Path,
@@ -132,7 +147,10 @@ def status(
     print_wide(table)
 
 
-@deploy.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True})
+@deploy.command(
+    context_settings={"allow_extra_args": True, "ignore_unknown_options": True},
+    **with_examples("fedul-flwr deploy start superlink --host 127.0.0.1 --port 8000"),
+)
 def start(
     context: typer.Context,
     program: Annotated[Program, typer.Argument(help="Which of Flower's two programs.")],

@@ -5,28 +5,35 @@ Everything except typer is imported within the commands, so that ``--help`` is f
 
 from __future__ import annotations
 
+import atexit
+import contextlib
+import os
 import shutil
+import sys
 import time
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from typer.core import TyperGroup
 
 from fedul_flwr import __version__
 from fedul_flwr.cli.compare import compare
 from fedul_flwr.cli.deploy import deploy
+from fedul_flwr.cli.federation import Federation, run_on_federation
+from fedul_flwr.cli.help import Group, with_examples
 from fedul_flwr.cli.label import label
+from fedul_flwr.cli.lists import datasets, methods, settings
 from fedul_flwr.cli.options import (
     MOST_CLIENTS,
     ClientCpus,
     ClientGpus,
-    InProcess,
+    EngineName,
     MessageLog,
     NumSupernodes,
     Output,
     RunConfigs,
     Verbose,
+    refuse_given,
 )
 from fedul_flwr.cli.reproduce import reproduce
 from fedul_flwr.cli.tune import tune
@@ -34,7 +41,7 @@ from fedul_flwr.config.overrides import parse_overrides
 from fedul_flwr.engine.simulate import (
     number_of_clients,
     plan_rounds,
-    run_on,
+    run_here,
     simulate,
 )
 from fedul_flwr.errors import in_one_sentence
@@ -45,7 +52,7 @@ _DEMO_SELECTION = {"fedul": "heldout", "supervised": "validation"}
 clients' held-out points, so that its result does not depend on any label."""
 
 
-class _Group(TyperGroup):
+class _Group(Group):
     """Reports errors that the user can fix in one sentence, with exit code 1."""
 
     def invoke(self, ctx: Any) -> Any:
@@ -65,7 +72,10 @@ class _Group(TyperGroup):
 
 
 app = typer.Typer(
-    cls=_Group, no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False
+    cls=_Group,
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    epilog="fedul-flwr demo\nfedul-flwr methods\nfedul-flwr run -c 'method=fedul num-rounds=10'",
 )
 
 
@@ -84,7 +94,15 @@ def main(
     """Federated learning from data with few labels or none."""
 
 
-@app.command()
+@app.command(
+    **with_examples(
+        "fedul-flwr run",
+        "fedul-flwr run -c 'method=fedllp num-rounds=50' --num-supernodes 20",
+        "fedul-flwr run -c my-run.toml -c seed=1 --output runs/first",
+        "fedul-flwr run --resume runs/first",
+        "fedul-flwr run --federation consortium -c my-run.toml --output runs/ours",
+    )
+)
 def run(
     run_config: RunConfigs = None,
     num_supernodes: Annotated[
@@ -105,16 +123,29 @@ def run(
         bool, typer.Option("--keep-superlink", help="Leave the SuperLink running at the end.")
     ] = False,
     verbose: Verbose = False,
-    in_process: InProcess = False,
+    engine: EngineName = "processes",
     message_log: MessageLog = None,
+    federation: Federation = None,
 ) -> None:
-    """Simulate a federation and print a summary."""
+    """Simulate a federation, or run on a deployed one, and print a summary."""
     from fedul_flwr.config.run_config import resolve
 
     overrides = parse_overrides(run_config or [])
     for key, path in (("output", output), ("resume", resume)):
         if path is not None:
             overrides[key] = str(path)
+    if federation is not None:
+        of_simulations = {
+            "--num-supernodes": num_supernodes,
+            "--client-cpus": client_cpus != 1,
+            "--client-gpus": client_gpus,
+            "--keep-superlink": keep_superlink,
+            "--engine": engine != "processes",
+            "--message-log": message_log,
+        }
+        refuse_given(of_simulations, "with --federation: leave it out")
+        run_on_federation(federation, overrides, verbose)
+        return
     config = resolve(overrides, base_dir=Path.cwd())
     clients = number_of_clients(config, num_supernodes)
     if config.resume and "num-rounds" in overrides:
@@ -126,7 +157,7 @@ def run(
         client_gpus,
         verbose,
         named=bool(config.resume or overrides.get("output")),
-        in_process=in_process,
+        engine=engine,
         keep_superlink=keep_superlink,
         message_log=message_log,
     )
@@ -135,42 +166,76 @@ def run(
     print_summary(place)
 
 
-app.command()(label)
+app.command(
+    **with_examples(
+        "fedul-flwr label --output runs/labels",
+        "fedul-flwr label -c labels.total=200 --model runs/first",
+    )
+)(label)
 
 
-@app.command()
+@app.command(**with_examples("fedul-flwr demo"))
 def demo(
     num_supernodes: NumSupernodes = 10,
 ) -> None:
     """Learn handwritten digits without labels, and compare with all labels on the same split."""
     from fedul_flwr.config.run_config import resolve
-    from fedul_flwr.engine.submit import LocalSuperLink
+    from fedul_flwr.engine.processes import load_early
     from fedul_flwr.results.run_claim import refuse_held
 
     start = time.monotonic()
     outputs: dict[str, Path] = {}
-    typer.echo("Starting Flower's simulation …")
-    with LocalSuperLink() as superlink:
-        for method, selection in _DEMO_SELECTION.items():
-            outputs[method] = Path.cwd() / _DEMO_DIRECTORY / method
-            refuse_held(outputs[method])
-            shutil.rmtree(outputs[method], ignore_errors=True)
-            output = str(outputs[method])
-            overrides = {"method": method, "selection": selection, "output": output}
-            config = resolve(overrides, base_dir=Path.cwd())
-            run_on(superlink, config, num_supernodes)
+    load_early()
+    for method, selection in _DEMO_SELECTION.items():
+        outputs[method] = Path.cwd() / _DEMO_DIRECTORY / method
+        refuse_held(outputs[method])
+        shutil.rmtree(outputs[method], ignore_errors=True)
+        output = str(outputs[method])
+        overrides = {"method": method, "selection": selection, "output": output}
+        config = resolve(overrides, base_dir=Path.cwd())
+        run_here(config, num_supernodes)
     from fedul_flwr.results.printed_summary import print_comparison
 
     print_comparison(outputs, time.monotonic() - start)
 
 
-app.command()(compare)
-app.command()(reproduce)
-app.command()(tune)
+app.command(
+    **with_examples(
+        "fedul-flwr compare --methods fedul,fedpl,supervised --seeds 0,1,2",
+        "fedul-flwr compare --runs runs.toml --measures auc,ece --output runs/rivals",
+    )
+)(compare)
+app.command(
+    **with_examples(
+        "fedul-flwr reproduce --list",
+        "fedul-flwr reproduce fedul/table-1 --quick",
+        "fedul-flwr reproduce fedul/table-1 --quick --print Non-IID >mnist.toml",
+    )
+)(reproduce)
+app.command(
+    **with_examples(
+        "fedul-flwr tune fedul/table-1 --quick --jobs 2",
+        "fedul-flwr tune --runs runs.toml --trials 12",
+    )
+)(tune)
 app.add_typer(deploy, name="deploy")
+app.command(**with_examples("fedul-flwr methods", "fedul-flwr methods fedmatch"))(methods)
+app.command(
+    **with_examples(
+        "fedul-flwr settings",
+        "fedul-flwr settings num-rounds",
+        "fedul-flwr settings fedul",
+    )
+)(settings)
+app.command(**with_examples("fedul-flwr datasets"))(datasets)
 
 
-@app.command()
+@app.command(
+    **with_examples(
+        "fedul-flwr predict --model runs/first --input my_images/",
+        "fedul-flwr predict --model runs/first --input my_images/ --priors estimate",
+    )
+)
 def predict(
     model: Annotated[
         Path, typer.Option(exists=True, file_okay=False, help="Directory of a finished run.")
@@ -201,10 +266,21 @@ def predict(
     typer.echo(f"Predictions: {path}")
 
 
-@app.command()
+@app.command(
+    **with_examples(
+        "fedul-flwr report runs/first",
+        "fedul-flwr report runs/first runs/second --output both.html",
+    )
+)
 def report(
     directories: Annotated[
-        list[Path], typer.Argument(metavar="DIR…", exists=True, file_okay=False)
+        list[Path],
+        typer.Argument(
+            metavar="DIR…",
+            exists=True,
+            file_okay=False,
+            help="Directories of runs, or of one comparison.",
+        ),
     ],
     output: Annotated[Path | None, typer.Option(dir_okay=False, help="HTML file to write.")] = None,
 ) -> None:
@@ -214,7 +290,7 @@ def report(
     typer.echo(f"Report: {write_report(directories, output)}")
 
 
-@app.command()
+@app.command(**with_examples("fedul-flwr cache", "fedul-flwr cache --clear"))
 def cache(
     clear: Annotated[bool, typer.Option("--clear", help="Delete all of it.")] = False,
 ) -> None:
@@ -227,5 +303,24 @@ def cache(
     typer.echo(f"{'Deleted from' if clear else 'Cache in'} {cache_directory()}: {amount}")
 
 
+def program() -> None:
+    """Run the command line as a program, which ends at once when it is done.
+
+    To take down a Python that has loaded torch, matplotlib and scikit-learn takes a second.
+    """
+    code = 0
+    try:
+        app()
+    except SystemExit as end:
+        if not isinstance(end.code, int | None):
+            raise
+        code = end.code or 0
+    atexit._run_exitfuncs()
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(OSError, ValueError):  # the reader may have gone
+            stream.flush()
+    os._exit(code)
+
+
 if __name__ == "__main__":
-    app()
+    program()

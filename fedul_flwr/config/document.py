@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Iterator
-from typing import Any, Literal, get_args, get_origin
+from typing import Any, Literal, NamedTuple, get_args, get_origin
 
 from pydantic.fields import FieldInfo
 
@@ -38,26 +38,68 @@ def settings_page() -> str:
         "",
         "## Shared by all methods",
         "",
-        *_table(SharedSettings, ""),
+        *_table(SharedSettings),
     ]
     for name, kind in all_sections().items():
-        parts += ["", f"## `{name}`", "", (kind.__doc__ or "").strip().split("\n\n")[0], ""]
-        parts += _table(kind, f"{name}.")
+        parts += ["", f"## `{name}`", "", introduction(kind), ""]
+        parts += _table(kind)
     return "\n".join(parts) + "\n"
 
 
-def _table(kind: type[Settings], prefix: str) -> Iterator[str]:
-    yield "| key | default | allowed | meaning |"
-    yield "|---|---|---|---|"
+class SettingNote(NamedTuple):
+    """Description of a setting.
+
+    Attributes
+    ----------
+    key : with its table, as in a run config.
+    default : as TOML.
+    allowed : type and bounds, or all values as TOML separated by commas.
+    meaning : one or more sentences.
+    """
+
+    key: str
+    default: str
+    allowed: tuple[str, ...]
+    meaning: str
+
+    @property
+    def has_choices(self) -> bool:
+        """Whether ``allowed`` is a list of values."""
+        return len(self.allowed) > 1
+
+
+def describe(kind: type[Settings]) -> Iterator[SettingNote]:
+    """All settings of a class."""
+    prefix = f"{kind.table}." if kind.table else ""
     defaults = kind().to_flat()
     for key, field in zip(defaults, kind.model_fields.values(), strict=True):
-        meaning = " ".join((field.description or "").split()).replace("|", "\\|")
-        yield f"| `{prefix}{key}` | `{_toml(defaults[key])}` | {_allowed(field)} | {meaning} |"
+        meaning = " ".join((field.description or "").split())
+        yield SettingNote(prefix + key, _toml(defaults[key]), _allowed(field), meaning)
 
 
-def _allowed(field: FieldInfo) -> str:
+def every_setting() -> list[SettingNote]:
+    """All settings: the shared ones, then those of every table."""
+    kinds: list[type[Settings]] = [SharedSettings, *all_sections().values()]
+    return [note for kind in kinds for note in describe(kind)]
+
+
+def introduction(kind: type[Settings]) -> str:
+    """First paragraph of a class's docstring."""
+    return (kind.__doc__ or "").strip().split("\n\n")[0]
+
+
+def _table(kind: type[Settings]) -> Iterator[str]:
+    yield "| key | default | allowed | meaning |"
+    yield "|---|---|---|---|"
+    for note in describe(kind):
+        allowed = ", ".join(f"`{value}`" if note.has_choices else value for value in note.allowed)
+        meaning = note.meaning.replace("|", "\\|")
+        yield f"| `{note.key}` | `{note.default}` | {allowed} | {meaning} |"
+
+
+def _allowed(field: FieldInfo) -> tuple[str, ...]:
     if get_origin(field.annotation) is Literal:
-        return ", ".join(f"`{value}`" for value in get_args(field.annotation))
+        return tuple(map(str, get_args(field.annotation)))
     words = {"ge": "≥", "gt": ">", "le": "≤", "lt": "<"}
     bounds = [
         f"{word} {getattr(rule, name):g}"
@@ -67,7 +109,7 @@ def _allowed(field: FieldInfo) -> str:
     ]
     names = {int: "integer", float: "number", str: "text", bool: "true or false"}
     kind = names.get(field.annotation, "") if isinstance(field.annotation, type) else ""
-    return f"{kind} {', '.join(bounds)}".strip()
+    return (f"{kind} {', '.join(bounds)}".strip(),)
 
 
 def _assignment(key: str, value: object) -> str:

@@ -18,3 +18,11 @@ def recorded_options(settings: Mapping[str, Any]) -> ModelOptions:
     """Options in flat settings, which may be older than the options."""
     given = {name: settings.get(f"model-{name}") for name in ModelOptions._fields}
     return ModelOptions(**{name: value for name, value in given.items() if value is not None})
+
+
+MODEL_NAMES = (
+    *("alexnet-like", "cnn4", "cnn6", "cnn6-quarter", "cnn13", "cnn13-plain", "cnn13-quarter"),
+    *("cnn-small", "lenet", "linear", "mlp", "mlp-linear", "resnet9", "resnet9-quarter"),
+    *("resnet18", "resnet18-small"),
+)
+"""Names of the built-in models, without loading PyTorch."""

@@ -12,6 +12,7 @@ from fedul_flwr.config.renamed import current_names
 from fedul_flwr.config.user_files import read_text, reason, user_path
 from fedul_flwr.errors import UserError
 
+_WORD = re.compile(r"[\w./~][\w./~:,+@-]*")
 _PAIR = re.compile(r"""\s*([\w.-]+)\s*=\s*("[^"]*"|'[^']*'|\S+)(?:\s+|$)""")
 
 
@@ -21,8 +22,8 @@ def parse_overrides(values: Sequence[str]) -> dict[str, bool | int | float | str
     Parameters
     ----------
     values
-        Each is ``key=value key=value …`` with TOML values, or the path of a TOML file. Later ones
-        override earlier ones.
+        Each is ``key=value key=value …`` with TOML values, or the path of a TOML file. A value that
+        is no TOML and one word, such as ``fedul``, is text. Later ones override earlier ones.
 
     Returns
     -------
@@ -56,6 +57,8 @@ def _parse_pair(key: str, value: str) -> dict[str, Any]:
     try:
         return tomllib.loads(f"{key} = {value}")
     except (ValueError, RecursionError):  # ValueError: a number of more than 4300 digits, too
+        if _WORD.fullmatch(value):
+            return tomllib.loads(f'{key} = "{value}"')
         raise UserError(
             f"Setting {key}={value[:100]} is not valid: "
             f"text needs quotes inside the shell's own, as in -c '{key}=\"{value[:100]}\"'."

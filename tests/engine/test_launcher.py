@@ -24,7 +24,7 @@ import pytest
 
 from fedul_flwr.config.overrides import flatten
 from fedul_flwr.engine import app_files as app_bundle
-from fedul_flwr.engine import submit as launcher
+from fedul_flwr.engine import flower_run
 from fedul_flwr.engine.flower_program import FlowerProgram
 from fedul_flwr.engine.process_tree import end_superlink
 from fedul_flwr.engine.submit import LocalSuperLink, RunOutcome, app_directory, run_app
@@ -357,7 +357,7 @@ def test_settings_reach_flower_as_they_are(tmp_path: Path) -> None:
         **{"text": 'it\'s "ü"\\ \n\t\x01\x7f 😀', "empty": "", "on": True, "off": False},
         **{"whole": -3, "part": 1e-05, "much": float("inf"), "table.of-one": 0.1},
     }
-    assert flatten(tomllib.loads(launcher._toml(settings))) == settings
+    assert flatten(tomllib.loads(flower_run.as_toml(settings))) == settings
 
 
 class ScriptedProgram:
@@ -442,10 +442,10 @@ def test_given_a_superlink_that_is_kept_when_a_run_is_interrupted_then_the_run_i
 
 
 def test_the_cause_of_a_chain_is_told() -> None:
-    log = f"Traceback\n  x\nValueError: no CPUs\nThen\nRuntimeError: {launcher._GENERIC}\n"
-    failed = RunOutcome("finished:failed", launcher._GENERIC)
-    assert launcher._explained(failed, log).details == "ValueError: no CPUs"
-    assert launcher._explained(failed, "") == failed
+    log = f"Traceback\n  x\nValueError: no CPUs\nThen\nRuntimeError: {flower_run.GENERIC}\n"
+    failed = RunOutcome("finished:failed", flower_run.GENERIC)
+    assert flower_run.explained(failed, log).details == "ValueError: no CPUs"
+    assert flower_run.explained(failed, "") == failed
 
 
 def test_app_files_leave_out_virtual_environments(tmp_path: Path) -> None:

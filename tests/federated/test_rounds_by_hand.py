@@ -17,7 +17,8 @@ from numpy.typing import ArrayLike
 
 from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.data.types import Arrays, Floats
-from fedul_flwr.engine.in_process import FIRST_NODE_ID, InProcessGrid
+from fedul_flwr.engine.in_process import InProcessGrid
+from fedul_flwr.engine.local_grid import FIRST_NODE_ID
 from fedul_flwr.errors import NoUpdateError, UserError
 from fedul_flwr.federated.aggregation import average_buffers, merge, weighted_mean
 from fedul_flwr.federated.base_state import dump_base_state, load_base_state

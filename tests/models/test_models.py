@@ -12,7 +12,7 @@ import pytest
 import torch
 from torch import nn
 
-from fedul_flwr.config.model import ModelOptions
+from fedul_flwr.config.model import MODEL_NAMES, ModelOptions
 from fedul_flwr.errors import UserError
 from fedul_flwr.learning.last_layer import feature_layer, inputs_of
 from fedul_flwr.models import MODELS, build_model
@@ -309,3 +309,7 @@ def test_an_attribute_error_inside_a_users_module_is_not_taken_for_a_missing_nam
     said = "raises AttributeError: module 'math' has no attribute 'no_such_function' .line 2 of "
     with pytest.raises(UserError, match=said):
         build_model("buggy_models:net", (8, 8, 1), 10)
+
+
+def test_given_the_list_of_names_then_it_has_every_built_in_model() -> None:
+    assert tuple(MODELS) == MODEL_NAMES

@@ -1,0 +1,90 @@
+"""Help of commands: examples, positional arguments, and a form for narrow terminals."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterable, Iterator
+from typing import Any, TypedDict, get_args, get_type_hints
+
+import click
+from typer.core import TyperArgument, TyperCommand, TyperGroup
+
+_NARROW = 80
+"""Columns below which Typer's tables cut names of options; lists take their place."""
+_WIDEST = 100
+"""Columns of text, however wide the terminal is."""
+
+
+def columns() -> int:
+    """Width for text in this terminal."""
+    return min(shutil.get_terminal_size().columns, _WIDEST)
+
+
+class Shown(TypedDict):
+    """Arguments of ``app.command``."""
+
+    cls: type[TyperCommand]
+    epilog: str
+
+
+def with_examples(*examples: str) -> Shown:
+    """Arguments of ``app.command`` for a command whose help ends with ``examples``."""
+    return {"cls": Command, "epilog": "\n".join(examples)}
+
+
+class _Stacked(click.HelpFormatter):
+    """Options and commands in one column, each with its description below."""
+
+    def write_dl(self, rows: Iterable[tuple[str, str]], *_: Any, **__: Any) -> None:
+        for name, text in rows:
+            self.write_text(name)
+            self.indent()
+            self.write_text(text.replace("\\[", "["))  # Typer escapes it for rich
+            self.dedent()
+
+
+class _Helped(click.Command):
+    """Prints its examples below Typer's help, and in a narrow terminal click's help."""
+
+    def format_help(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        epilog, self.epilog = self.epilog, None  # Typer would join its lines
+        try:
+            width = shutil.get_terminal_size().columns
+            if width < _NARROW:
+                stacked = _Stacked(width=max(width, 20))
+                click.Command.format_help(self, ctx, stacked)
+                formatter.write(stacked.getvalue())
+            else:
+                super().format_help(ctx, formatter)
+        finally:
+            self.epilog = epilog
+        if epilog:
+            formatter.write("\nExamples:\n" if width < _NARROW else " Examples:\n")
+            formatter.write("".join(f"  {line}\n" for line in epilog.splitlines()))
+
+
+class Command(_Helped, TyperCommand):
+    """A command with examples, see :func:`with_examples`."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        for argument, text in _argument_helps(self):
+            argument.help = text
+
+
+class Group(_Helped, TyperGroup):
+    """A group of commands with examples."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        # Newer versions of click suggest commands themselves.
+        self.suggest_commands = not hasattr(click.exceptions, "NoSuchCommand")
+
+
+def _argument_helps(command: click.Command) -> Iterator[tuple[TyperArgument, str]]:
+    """Help of positional arguments from the annotations; click 8.5 overwrites Typer's."""
+    hints = get_type_hints(command.callback, include_extras=True)
+    for parameter in command.params:
+        if isinstance(parameter, TyperArgument):
+            [info] = get_args(hints[str(parameter.name)])[1:]
+            yield parameter, info.help

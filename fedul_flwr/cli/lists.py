@@ -1,0 +1,130 @@
+"""The commands ``methods``, ``settings`` and ``datasets``: what there is to choose from."""
+
+from __future__ import annotations
+
+import textwrap
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from fedul_flwr.cli.completion import choices, complete_method, complete_setting
+from fedul_flwr.cli.help import columns
+
+if TYPE_CHECKING:
+    from fedul_flwr.config.document import SettingNote
+
+
+def methods(
+    name: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="NAME",
+            help="Only this method, with the tables of its settings.",
+            autocompletion=complete_method,
+        ),
+    ] = None,
+) -> None:
+    """List the methods: how each learns, what data it needs, and its paper."""
+    from fedul_flwr.config.method_notes import METHOD_NOTES
+    from fedul_flwr.methods import find_method
+
+    if name is not None:
+        method = find_method(name)
+        note = METHOD_NOTES.get(name)
+        _say(name)
+        if note is not None:
+            _say_more(note.line, f"Needs: {note.needs}.", f"Paper: {note.paper}.")
+        tables = ", ".join(method.tables)
+        _say_more(f"Tables of settings beside the shared ones: {tables}.")
+        return
+    for known, note in METHOD_NOTES.items():
+        _say(known)
+        _say_more(note.line, f"Needs: {note.needs}.", f"Paper: {note.paper}.")
+    _say("")
+    _say("Choose one: fedul-flwr run -c method=NAME. docs/choose.md leads from data to method.")
+
+
+def settings(
+    name: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="NAME|TABLE",
+            help="A setting, such as num-rounds or fedul.num-sets, or a table, such as fedul.",
+            autocompletion=complete_setting,
+        ),
+    ] = None,
+) -> None:
+    """Show settings: default, allowed values and meaning; without NAME the names of all."""
+    from fedul_flwr.config.base import unknown_key
+    from fedul_flwr.config.document import describe, every_setting, introduction
+    from fedul_flwr.config.renamed import RENAMED_KEYS
+    from fedul_flwr.config.run_config import all_sections
+    from fedul_flwr.config.shared import SharedSettings
+    from fedul_flwr.methods import METHODS
+
+    tables = all_sections()
+    if name is None:
+        _say("Shared by all methods")
+        _say_more(", ".join(SharedSettings.names()))
+        for table, kind in tables.items():
+            _say(table)
+            _say_more(introduction(kind), ", ".join(kind.names()))
+        _say("")
+        _say("fedul-flwr settings NAME or TABLE says more. Set them with -c 'NAME=VALUE …'.")
+        return
+    name = RENAMED_KEYS.get(name, name)
+    if name in tables:
+        _say(introduction(tables[name]))
+        for note in describe(tables[name]):
+            _say_setting(note)
+        if name in METHODS:
+            others = [table for table in METHODS[name].tables if table != name]
+            if others:
+                _say("")
+                _say(f"Method {name} also has the tables {', '.join(others)}.")
+        return
+    every = every_setting()
+    # The name within its table is enough: num-sets is fedul.num-sets.
+    found = [note for note in every if name == note.key]
+    found = found or [note for note in every if note.key.endswith(f".{name}")]
+    if not found:
+        raise unknown_key(name, [*(note.key for note in every), *tables])
+    for note in found:
+        _say_setting(note)
+        table = note.key.rpartition(".")[0]
+        owners = [method.name for method in METHODS.values() if table in method.tables]
+        if owners:
+            _say_more(f"Methods: {', '.join(owners)}")
+
+
+def datasets() -> None:
+    """List data sets that work by name: shape, classes, points, and what must be there."""
+    from fedul_flwr.data.known_datasets import KNOWN_DATASETS
+
+    for known in KNOWN_DATASETS:
+        _say(known.name)
+        points = f"{known.train:,} training and {known.test:,} test points"
+        _say_more(f"{known.shape}; {known.classes} classes; {points}", f"Needs {known.needs}.")
+        if known.hint:
+            _say_more(f"Goes with: -c '{known.hint}'")
+    _say("")
+    _say(
+        "Other data: the name of any data set on the Hugging Face hub with a train and a test "
+        "split, or a folder (docs/running.md#data). docs/own-data.md is for owners' own data."
+    )
+
+
+def _say_setting(note: SettingNote) -> None:
+    allowed = ", ".join(choices(note.key)) or note.allowed[0]
+    _say(note.key)
+    _say_more(f"Default: {note.default}", f"Allowed: {allowed}", note.meaning)
+
+
+def _say(text: str, indent: str = "") -> None:
+    lines = textwrap.wrap(text, columns() - len(indent), break_on_hyphens=False)
+    typer.echo(textwrap.indent("\n".join(lines), indent))
+
+
+def _say_more(*texts: str) -> None:
+    for text in texts:
+        _say(text, "  ")

@@ -1,0 +1,132 @@
+"""Run the app on a SuperLink with owners' SuperNodes, with progress and a true exit code."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from fedul_flwr.config.base import nearest
+from fedul_flwr.config.overrides import read_toml
+from fedul_flwr.engine.progress import RunProgress
+from fedul_flwr.errors import UserError
+
+if TYPE_CHECKING:
+    from fedul_flwr.config.run_config import RunConfig
+    from fedul_flwr.engine.flower_run import FlowerRun, RunOutcome
+
+_POLL_SECONDS = 0.2
+_SILENT_SECONDS = 60.0
+"""A SuperLink that has not answered for as long is taken for lost."""
+_QUIET = {"FLWR_TELEMETRY_ENABLED": "0", "FLWR_DISABLE_UPDATE_CHECK": "1"}
+
+
+def run_deployed(
+    config: RunConfig, superlink: str, verbose: bool = False, *, named: bool = True
+) -> Path | None:
+    """Run on a SuperLink that is named in Flower's configuration, and wait for the end.
+
+    Ctrl-C stops the run. Progress and results are read from ``config.output``, to which the
+    SuperLink's machine writes: on another machine progress shows the start and the end alone.
+
+    Parameters
+    ----------
+    superlink : name of the connection in ``config.toml`` of ``$FLWR_HOME`` (``~/.flwr``).
+    named : whether the user has named ``config.output``; if not, it gets a suffix where it exists.
+
+    Returns
+    -------
+    Directory of the results, or None if they are on another machine.
+
+    Raises
+    ------
+    UserError
+        If Flower refuses the run, or it fails; with the reason and the path of its log.
+    """
+    from fedul_flwr.engine.app_files import app_directory
+    from fedul_flwr.engine.flower_program import FlowerProgram
+    from fedul_flwr.engine.flower_run import start_run
+    from fedul_flwr.results.run_claim import own_directory, refuse_held
+    from fedul_flwr.results.store import ERROR, SUMMARY
+
+    _refuse_unknown(superlink)
+    output = Path(config.output)
+    refuse_held(output)
+    if not named:
+        output = own_directory(output)
+        config = config.model_copy(update={"output": str(output)})
+    log, error = output / "flower.log", output / ERROR
+    before, summary_before = _changed(error), _changed(output / SUMMARY)
+    with (
+        tempfile.TemporaryDirectory(prefix="fedul-flwr-") as place,
+        RunProgress(config, log_to_show=log if verbose else None) as progress,
+    ):
+        flwr = FlowerProgram({**os.environ, **_QUIET}, Path(place) / "flwr.log")
+        try:
+            run = start_run(flwr, app_directory(), config.to_flat(), superlink=superlink)
+            output.mkdir(parents=True, exist_ok=True)
+            try:
+                outcome = _follow(run, progress, log, superlink)
+            except BaseException:
+                run.stop()
+                raise
+        finally:
+            flwr.close()
+    if outcome.succeeded:
+        return output if _changed(output / SUMMARY) != summary_before else None
+    reason = outcome.details
+    if _changed(error) not in (None, before):
+        reason = error.read_text(encoding="utf-8", errors="replace").strip() or reason
+    raise UserError(f"{reason}\nThe log of the run is {log}.")
+
+
+def _refuse_unknown(superlink: str) -> None:
+    """Refuse a name that Flower's configuration lacks; Flower names its own defaults itself."""
+    home = os.environ.get("FLWR_HOME")
+    file = (Path(home) if home else Path.home() / ".flwr") / "config.toml"
+    known = read_toml(file).get("superlink", {}) if file.is_file() else {}
+    if known and superlink not in known:
+        names = ", ".join(name for name, entry in known.items() if isinstance(entry, dict))
+        raise UserError(
+            f"--federation {superlink!r}: {file} has no such SuperLink; it has {names}"
+            f"{nearest(superlink, known) or '.'}"
+        )
+
+
+def _follow(run: FlowerRun, progress: RunProgress, log: Path, superlink: str) -> RunOutcome:
+    from fedul_flwr.engine.flower_run import RunOutcome, explained, read_log
+
+    start = log.stat().st_size if log.exists() else 0
+    stream, answered = run.copy_log(log, start), time.monotonic()
+    while True:
+        stream.join(_POLL_SECONDS)
+        progress.poll()
+        if stream.is_alive():
+            answered = time.monotonic()
+            continue
+        # The log ends with the run, or the connection is broken.
+        if outcome := run.verdict():
+            progress.poll()  # for lines written after the last poll
+            return explained(outcome, read_log(log, start))
+        now = time.monotonic()
+        if run.status() != ("", ""):
+            answered = now
+        elif now - answered > _SILENT_SECONDS:
+            return RunOutcome(
+                "lost",
+                f"The SuperLink {superlink!r} has not answered for {_SILENT_SECONDS:.0f} s. Once "
+                f"it runs, `flwr list {superlink}` says how the run ended.",
+            )
+        time.sleep(1.0)
+        stream = run.copy_log(log, start)
+
+
+def _changed(path: Path) -> tuple[int, int] | None:
+    """Time of change and size of a file, None if there is none."""
+    try:
+        status = path.stat()
+    except OSError:
+        return None
+    return status.st_mtime_ns, status.st_size

@@ -1,0 +1,175 @@
+"""One run on a SuperLink, by Flower's program ``flwr``: start it, copy its log, ask how it ended.
+
+``flwr run`` exits with 0 even for a run that fails. Here ``flwr list`` says how a run ended: only
+``finished:completed`` counts as success.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import re
+import tempfile
+import threading
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from fedul_flwr.engine.app_files import copy_app
+from fedul_flwr.engine.flower_program import FlowerProgram
+from fedul_flwr.errors import UserError
+
+GENERIC = "An error was encountered. Ending simulation."
+"""Flower's reason where it gives none."""
+_RAISED = re.compile(r"^[\w.]*(?:Error|Exception|Interrupt|Exit)\b.*$", re.MULTILINE)
+_COLOURS = re.compile(r"\x1b\[[0-9;]*m")
+
+
+@dataclass(frozen=True)
+class RunOutcome:
+    """How a run ended.
+
+    Attributes
+    ----------
+    status
+        Flower's status, such as ``finished:completed`` or ``finished:failed``; ``lost`` if a
+        process died before Flower set one.
+    details
+        The reason of a failure, empty on success.
+    """
+
+    status: str
+    details: str
+
+    @property
+    def succeeded(self) -> bool:
+        """Whether the run completed."""
+        return self.status == "finished:completed"
+
+
+def start_run(
+    flwr: FlowerProgram,
+    app_dir: Path,
+    overrides: Mapping[str, bool | int | float | str],
+    options: Sequence[str] = (),
+    superlink: str = "",
+) -> FlowerRun:
+    """Start a run of the app in ``app_dir``.
+
+    Parameters
+    ----------
+    overrides : run config; each key must exist in the app's ``[tool.flwr.app.config]``.
+    options : further options of ``flwr run``.
+    superlink : name of a SuperLink in Flower's configuration; empty takes the default one.
+
+    Raises
+    ------
+    UserError
+        If Flower refuses the app before it starts.
+    """
+    with tempfile.TemporaryDirectory(prefix="fedul-app-") as place:
+        app, settings = Path(place) / "app", Path(place) / "settings.toml"
+        copy_app(app_dir, app)
+        settings.write_text(as_toml(overrides), encoding="utf-8")
+        where = [superlink] if superlink else []
+        try:
+            answer = flwr.ask("run", str(app), *where, "--run-config", str(settings), *options)
+        except UserError as error:
+            raise UserError(f"Flower refused the run: {error}") from None
+    return FlowerRun(flwr, str(answer["run-id"]), where)
+
+
+@dataclass(frozen=True)
+class FlowerRun:
+    """A run that was started.
+
+    Attributes
+    ----------
+    flwr : Flower's program.
+    run_id : Flower's number of the run.
+    where : name of the SuperLink, or nothing for the default one.
+    """
+
+    flwr: FlowerProgram
+    run_id: str
+    where: Sequence[str] = ()
+
+    def stop(self) -> None:
+        """End the run; harmless if it has ended, or nobody answers."""
+        with contextlib.suppress(UserError):
+            self.flwr.ask("stop", self.run_id, *self.where)
+
+    def copy_log(self, log_file: Path, start: int) -> threading.Thread:
+        """Copy the log into ``log_file`` from position ``start`` on, in a thread.
+
+        The thread ends with the run, or when the connection breaks.
+        """
+
+        def copy() -> None:
+            with contextlib.suppress(UserError), contextlib.ExitStack() as stack:
+                out = None
+                # The run's end is told by the end of these lines, also where they cannot be
+                # written.
+                with contextlib.suppress(OSError):
+                    log_file.touch()
+                    out = stack.enter_context(log_file.open("r+b", buffering=0))
+                    out.seek(start)
+                for line in self.flwr.lines("log", self.run_id, *self.where, "--stream"):
+                    with contextlib.suppress(OSError):
+                        if out is not None:
+                            out.write(_COLOURS.sub("", line).encode("utf-8", "replace"))
+
+        thread = threading.Thread(target=copy, daemon=True)
+        thread.start()
+        return thread
+
+    def status(self) -> tuple[str, str]:
+        """Flower's status, such as ``finished:failed``, and details; empty without an answer."""
+        try:
+            [run] = self.flwr.ask("list", *self.where, "--run-id", self.run_id)["runs"]
+        except UserError:
+            return "", ""
+        return run["status"], run["status-details"]
+
+    def verdict(self) -> RunOutcome | None:
+        """Outcome of a finished run; None while it is unfinished, or without an answer."""
+        status, details = self.status()
+        if not status.startswith("finished:"):
+            return None
+        if status == "finished:completed":
+            return RunOutcome(status, "")
+        if details == "N/A":
+            return RunOutcome(status, f"Flower reports {status} without a reason.")
+        reason = details.removeprefix("Simulation failed with exception: ").strip()
+        return RunOutcome(status, reason)
+
+
+def as_toml(settings: Mapping[str, bool | int | float | str]) -> str:
+    """Settings as the content of a TOML file."""
+
+    def text(value: bool | int | float | str) -> str:
+        if isinstance(value, bool | str):  # JSON escapes as TOML does, but for one character
+            return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
+        return repr(value)
+
+    return "".join(f"{key} = {text(value)}\n" for key, value in settings.items())
+
+
+def explained(outcome: RunOutcome, log: str) -> RunOutcome:
+    """Add the exception from the log that Flower's details leave out."""
+    if outcome.succeeded:
+        return outcome
+    raised = [line.strip() for line in _RAISED.findall(log) if GENERIC not in line]
+    if outcome.details == GENERIC:
+        found = raised[:1]  # the first exception of a chain is the cause
+    else:
+        found = [line for line in raised if line.endswith(": " + outcome.details.split("\n")[0])]
+    return RunOutcome(outcome.status, found[0]) if found else outcome
+
+
+def read_log(path: Path, start: int = 0) -> str:
+    """Text of a log from position ``start`` on; empty if it cannot be read."""
+    try:
+        return path.read_bytes()[start:].decode("utf-8", errors="replace")
+    except OSError:
+        return ""

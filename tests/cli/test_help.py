@@ -1,0 +1,98 @@
+"""Help of every command, and its lists, at several widths."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import click
+import pytest
+from typer.main import get_command
+from typer.testing import CliRunner
+
+from fedul_flwr.cli.main import app
+
+runner = CliRunner()
+WIDTHS = (40, 80, 200)
+
+
+def commands() -> Iterator[tuple[str, ...]]:
+    """Names of all commands, groups included."""
+    root = get_command(app)
+    assert isinstance(root, click.Group)
+    for name, command in root.commands.items():
+        yield (name,)
+        if isinstance(command, click.Group):
+            yield from ((name, sub) for sub in command.commands)
+
+
+COMMANDS = [(), *commands()]
+
+
+def said(*arguments: str, width: int = 80) -> str:
+    result = runner.invoke(
+        app, list(arguments), prog_name="fedul-flwr", env={"COLUMNS": str(width)}
+    )
+    assert result.exit_code == 0, result.output
+    return result.stdout
+
+
+def before_examples(text: str) -> list[str]:
+    return text.partition("Examples:")[0].splitlines()
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+@pytest.mark.parametrize("width", WIDTHS)
+def test_given_any_width_then_help_has_whole_names_and_fits(
+    command: tuple[str, ...], width: int
+) -> None:
+    text = said(*command, "--help", width=width)
+    assert max(map(len, before_examples(text))) <= width
+    root = get_command(app)
+    assert isinstance(root, click.Group)
+    found: click.Command = root
+    for name in command:
+        assert isinstance(found, click.Group)
+        found = found.commands[name]
+    for parameter in found.params:
+        if isinstance(parameter, click.Option) and not parameter.hidden:
+            assert all(name in text for name in parameter.opts)
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_given_any_command_then_its_help_ends_with_examples_of_it(command: tuple[str, ...]) -> None:
+    examples = said(*command, "--help").partition("Examples:\n")[2].splitlines()
+    assert examples
+    for line in examples:
+        assert line.startswith("  " + " ".join(["fedul-flwr", *command]))
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+@pytest.mark.parametrize(
+    ("command", "words"),
+    [
+        (("report",), "Directories of runs"),
+        (("deploy", "init"), "New folder to write"),
+        (("reproduce",), "Table, as fedul/table-1"),
+        (("settings",), "A setting, such as"),
+    ],
+)
+def test_given_a_positional_argument_then_help_explains_it(
+    command: tuple[str, ...], words: str, width: int
+) -> None:
+    assert words in " ".join(said(*command, "--help", width=width).replace("│", " ").split())
+
+
+def test_given_a_narrow_terminal_then_help_is_one_column() -> None:
+    assert "  --output FILE\n    HTML file to write.\n" in said("report", "--help", width=40)
+
+
+@pytest.mark.parametrize(
+    ("typed", "right"), [("methds", "methods"), ("setings", "settings"), ("predct", "predict")]
+)
+def test_given_a_misspelt_command_then_the_right_one_is_suggested_once(
+    typed: str, right: str
+) -> None:
+    result = runner.invoke(app, [typed])
+    assert result.exit_code == 2
+    assert result.output.count("Did you mean") == 1
+    assert f"Did you mean '{right}'?" in result.output

@@ -1,0 +1,196 @@
+"""What there is to choose from: methods, settings, data sets, and completion of them."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable
+
+import pytest
+from typer.testing import CliRunner
+
+from fedul_flwr.cli.completion import choices, complete_assignment, complete_setting
+from fedul_flwr.cli.main import app
+from fedul_flwr.config.method_notes import METHOD_NOTES
+from fedul_flwr.config.run_config import default_flat
+from fedul_flwr.data.known_datasets import KNOWN_DATASETS, KnownDataset
+from fedul_flwr.data.sources import load_source
+from fedul_flwr.methods import METHODS
+
+runner = CliRunner()
+
+
+def said(*arguments: str, width: int = 80) -> str:
+    result = runner.invoke(app, list(arguments), env={"COLUMNS": str(width)})
+    assert result.exit_code == 0, result.output
+    return result.stdout
+
+
+def refused(*arguments: str) -> str:
+    result = runner.invoke(app, list(arguments))
+    assert result.exit_code == 1
+    return result.stderr
+
+
+def test_given_the_notes_then_every_method_has_one() -> None:
+    assert list(METHOD_NOTES) == list(METHODS)
+    assert all(all(note) for note in METHOD_NOTES.values())
+
+
+def test_given_methods_on_sets_then_their_needs_are_class_shares() -> None:
+    on_sets = {name for name, note in METHOD_NOTES.items() if "class shares" in note.needs}
+    trained = {name for name, method in METHODS.items() if method.data == "unlabeled-sets"}
+    assert on_sets == trained - {"server-only"}
+
+
+def test_when_methods_are_listed_then_each_has_line_needs_and_paper() -> None:
+    text = said("methods", width=200)
+    for name, note in METHOD_NOTES.items():
+        assert f"{name}\n  {note.line}\n" in text
+    assert text.count("  Needs: ") == text.count("  Paper: ") == len(METHODS)
+
+
+def test_given_one_method_then_its_tables_are_named() -> None:
+    text = said("methods", "fedmatch", width=200)
+    assert text.startswith("fedmatch\n  FedMatch: ")
+    assert text.endswith("shared ones: labels, scenario, ssl, server, fedmatch.\n")
+    assert "did you mean 'fedmatch'?" in refused("methods", "fedmach")
+
+
+@pytest.mark.parametrize("key", default_flat())
+def test_given_any_setting_then_default_allowed_and_meaning_are_shown(key: str) -> None:
+    lines = said("settings", key).splitlines()
+    at = lines.index(key)
+    assert lines[at + 1].startswith("  Default: ")
+    assert lines[at + 2].startswith("  Allowed: ")
+
+
+def test_given_a_number_then_its_bounds_and_methods_are_shown() -> None:
+    text = said("settings", "fedul-mix.mixing-weight")
+    assert "  Default: 0.5\n  Allowed: number ≥ 0, ≤ 1\n" in text
+    assert text.endswith("  Methods: fedul-mix\n")
+
+
+@pytest.mark.parametrize(
+    ("given", "key"), [("num-sets", "fedul.num-sets"), ("image-shape", "input-shape")]
+)
+def test_given_a_name_without_its_table_or_an_old_one_then_it_is_found(
+    given: str, key: str
+) -> None:
+    assert said("settings", given).startswith(f"{key}\n")
+
+
+def test_given_a_table_then_all_of_its_settings_are_shown() -> None:
+    text = said("settings", "dirichlet")
+    assert text.startswith("Class proportions of every client drawn from Dirichlet(alpha).\n")
+    assert "dirichlet.alpha\n  Default: 0.5\n  Allowed: number > 0\n" in text
+    assert "dirichlet.min-points\n" in text
+    assert said("settings", "fedmatch").endswith(
+        "Method fedmatch also has the tables labels, scenario, ssl, server.\n"
+    )
+
+
+def test_without_a_name_then_every_setting_is_named() -> None:
+    words = said("settings").replace(",", " ").split()
+    assert {key.rpartition(".")[2] for key in default_flat()} <= set(words)
+
+
+def test_given_an_unknown_setting_then_the_nearest_one_is_suggested() -> None:
+    assert "did you mean 'num-rounds'?" in refused("settings", "num-round")
+
+
+@pytest.mark.parametrize(
+    "known", [k for k in KNOWN_DATASETS if "/" not in k.name], ids=lambda k: k.name
+)
+def test_given_a_data_set_that_is_here_then_the_list_is_true(known: KnownDataset) -> None:
+    is_described_by(known, known.name)
+
+
+@pytest.mark.realdata
+@pytest.mark.parametrize("folder", ["mnist", "fashion_mnist", "cifar10"])
+def test_given_a_data_set_of_the_hub_then_the_list_is_true(
+    folder: str, real_data: Callable[[str], str]
+) -> None:
+    [known] = [k for k in KNOWN_DATASETS if k.name.endswith(f"/{folder}")]
+    is_described_by(known, real_data(folder))
+
+
+def is_described_by(known: KnownDataset, dataset: str) -> None:
+    source = load_source(dataset)
+    shape = source.train.inputs.shape[1:]
+    color = {1: "gray", 3: "color"}
+    words = (
+        f"vectors of {shape[0]} numbers"
+        if len(shape) == 1
+        else f"images {shape[0]} x {shape[1]}, {color[shape[2]]}"
+    )
+    found = (words, len(source.class_names), len(source.train), len(source.test))
+    assert found == known[1:5]
+
+
+def test_when_data_sets_are_listed_then_needs_are_said() -> None:
+    text = said("datasets", width=200)
+    assert "digits\n  images 8 x 8, gray; 10 classes; 1,438 training and 359 test points\n" in text
+    assert text.count("  Needs ") == len(KNOWN_DATASETS)
+
+
+@pytest.mark.parametrize("width", [40, 200])
+@pytest.mark.parametrize("command", [["methods"], ["settings"], ["settings", "xclp"], ["datasets"]])
+def test_given_any_width_then_lists_fit_and_no_line_is_too_long_to_read(
+    command: list[str], width: int
+) -> None:
+    lines = said(*command, width=width).splitlines()
+    assert max(map(len, lines)) <= min(width, 100)
+
+
+@pytest.mark.parametrize(
+    ("typed", "found"),
+    [
+        ("num-ro", ["num-rounds="]),
+        ("method=fedm", ["method=fedmatch"]),
+        ("num-rounds=5 base=fedad", ["num-rounds=5 base=fedadam", "num-rounds=5 base=fedadagrad"]),
+        ("fedul.strict-rank=", ["fedul.strict-rank=true", "fedul.strict-rank=false"]),
+        ("dataset=w", ["dataset=wine"]),
+        ("model=cnn13-", ["model=cnn13-plain", "model=cnn13-quarter"]),
+        ("num-rounds=", []),
+        ("nonsense=", []),
+    ],
+)
+def test_given_the_beginning_of_a_setting_then_it_is_completed(
+    typed: str, found: list[str]
+) -> None:
+    assert list(complete_assignment(typed)) == found
+
+
+def test_given_a_free_number_then_there_is_nothing_to_choose_from() -> None:
+    assert choices("num-rounds") == ()
+    assert list(complete_setting("dirichlet")) == [
+        *("dirichlet", "dirichlet.alpha", "dirichlet.min-points")
+    ]
+
+
+@pytest.mark.parametrize(
+    ("typed", "answer"),
+    [
+        ("fedul-flwr run -c method=fedm", '"method=fedmatch"'),
+        ("fedul-flwr methods fedm", '"fedmatch":"FedMatch'),
+        ("fedul-flwr settings dirichlet.a", '"dirichlet.alpha"'),
+    ],
+)
+def test_given_a_shell_then_its_completion_asks_the_command(typed: str, answer: str) -> None:
+    environment = {"_TYPER_COMPLETE_ARGS": typed, "_FEDUL_FLWR_COMPLETE": "complete_zsh"}
+    result = runner.invoke(app, [], prog_name="fedul-flwr", env=environment)
+    assert answer in result.output
+
+
+@pytest.mark.parametrize("command", [["methods"], ["settings", "seed"], ["datasets"]])
+def test_when_something_is_listed_then_pytorch_and_flower_are_not_loaded(
+    command: list[str],
+) -> None:
+    code = (
+        "import sys; from fedul_flwr.cli.main import app\n"
+        f"app({command!r}, standalone_mode=False)\n"
+        "print([m for m in ('torch', 'flwr', 'ray', 'pandas') if m in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True)
+    assert done.stdout.splitlines()[-1] == b"[]"
