@@ -15,6 +15,7 @@ setup: $(STAMP)
 $(STAMP): pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 	    { echo "fedul-flwr needs Python >= 3.11; name one with: make setup PYTHON=/path/to/python3.11"; exit 1; }
+	@echo "Installing into $(VENV): about 7 GB, most of it PyTorch with CUDA; 1 to 10 minutes, by your network."
 	@if command -v uv >/dev/null 2>&1; then \
 	    { [ -x $(BIN)/python ] || uv venv --quiet --python $(PYTHON) $(VENV); } && \
 	    uv pip install --quiet --compile-bytecode --python $(BIN)/python -e '.[dev]'; \
@@ -29,6 +30,7 @@ $(STAMP): pyproject.toml
 	@touch $@
 
 demo: $(STAMP)
+	@echo "Training twice on handwritten digits: 1 to 2 minutes on two cores."
 	@$(BIN)/fedul-flwr demo
 
 # One worker more than cores, at most four: real programs leave them idle now and then.
