@@ -5,7 +5,7 @@ from __future__ import annotations
 from flwr.app import ArrayRecord
 from flwr.serverapp import Grid
 
-from baselines.pseudo_label import label_by_network
+from fedul_flwr.baselines.pseudo_label import label_by_network
 from fedul_flwr.data.content import Content, number
 from fedul_flwr.federated.client import MethodClient
 from fedul_flwr.federated.client_data import PartlyLabeledData

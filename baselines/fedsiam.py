@@ -23,6 +23,7 @@ from fedul_flwr.data.content import Value
 from fedul_flwr.data.types import Floats, below
 from fedul_flwr.errors import UserError
 from fedul_flwr.federated.aggregation import average_buffers
+from fedul_flwr.federated.arrays import array_record
 from fedul_flwr.federated.base_strategies import ROBUST
 from fedul_flwr.federated.client import MethodClient
 from fedul_flwr.federated.client_data import PartlyLabeledData
@@ -121,7 +122,7 @@ class FedSiam(MethodStrategy):
             self._steps += int(cast(float, cast(MetricRecord, content[METRICS])[STEPS]))
             reply.content = RecordDict({name: content[name] for name in content if name != TEACHER})
         robust, before = self.settings.base in ROBUST, self.codec.teacher
-        self.codec.teacher = ArrayRecord(
+        self.codec.teacher = array_record(
             average_buffers(records, weights, list(before), before, robust=robust)
         )
 

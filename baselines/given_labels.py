@@ -11,7 +11,7 @@ from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord
 from flwr.common import log
 from flwr.serverapp import Grid
 
-from baselines.all_labels import labeled_task
+from fedul_flwr.baselines.all_labels import labeled_task
 from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.data.label_split import who_has_labels
 from fedul_flwr.errors import UserError

@@ -52,7 +52,15 @@ def predict_inputs() -> Iterator[list[str]]:
 
 
 def label_inputs() -> Iterator[list[str]]:
-    quick = ["label", "--in-process", "--num-supernodes", "2", "-c", "xclp.secure='plaintext'"]
+    quick = [
+        "label",
+        "--engine",
+        "in-process",
+        "--num-supernodes",
+        "2",
+        "-c",
+        "xclp.secure='plaintext'",
+    ]
     for text in texts(
         """
         method='fedul' | method='none' | labels.total=0 | labels.total=1000000000 | xclp.k=0 |
@@ -91,7 +99,15 @@ def report_inputs() -> Iterator[list[str]]:
 
 
 def compare_inputs() -> Iterator[list[str]]:
-    quick = ["compare", "--in-process", "--num-supernodes", "2", "-c", "model='mlp' num-rounds=1"]
+    quick = [
+        "compare",
+        "--engine",
+        "in-process",
+        "--num-supernodes",
+        "2",
+        "-c",
+        "model='mlp' num-rounds=1",
+    ]
     for more in (
         ["--methods", "fedul,nope"],
         ["--methods", ""],

@@ -56,7 +56,7 @@ def run(*settings: str, more: tuple[str, ...] = ()) -> list[str]:
     """A short run in this process with two clients."""
     quick = "model='mlp' num-rounds=1 local-epochs=1"
     pairs = [part for text in (quick, *settings) for part in ("-c", text)]
-    return ["run", "--in-process", "--num-supernodes", "2", *pairs, *more]
+    return ["run", "--engine", "in-process", "--num-supernodes", "2", *pairs, *more]
 
 
 def _settings() -> Iterator[list[str]]:
@@ -186,7 +186,15 @@ def _run() -> Iterator[list[str]]:
         yield run(more=("--output", output))
     yield run(more=("--output", "runs-of-others/good"))
     for number in ("0", "-1", "many", "1.5", "1000000000000000000000", "100000000", "nan", ""):
-        yield ["run", "--in-process", "-c", "model='mlp' num-rounds=1", "--num-supernodes", number]
+        yield [
+            "run",
+            "--engine",
+            "in-process",
+            "-c",
+            "model='mlp' num-rounds=1",
+            "--num-supernodes",
+            number,
+        ]
     yield run(more=("--message-log", "data"))
     yield run(more=("--message-log", "a-file"))
     yield ["run", "--message-log", "log"]
@@ -278,15 +286,31 @@ def _resume() -> Iterator[list[str]]:
         metrics-round | metrics-huge | metrics-fifo | config-clients
         """
     ):
-        yield ["run", "--in-process", "--resume", f"runs-of-others/{name}", "-c", "num-rounds=3"]
+        yield [
+            "run",
+            "--engine",
+            "in-process",
+            "--resume",
+            f"runs-of-others/{name}",
+            "-c",
+            "num-rounds=3",
+        ]
     for place in ("data", "images/empty", "nowhere", "a-file", "loop", f"/{SURROGATE}", "/dev"):
-        yield ["run", "--in-process", "--resume", place]
+        yield ["run", "--engine", "in-process", "--resume", place]
     for more in texts(
         """
         seed=1 | model='lenet' | method='fedpl' | output='x' | num-rounds='x' | num-rounds=0
         """
     ):
-        yield ["run", "--in-process", "--resume", "runs-of-others/good", "-c", more]
-    yield ["run", "--in-process", "--resume", "runs-of-others/good"]
-    yield ["run", "--in-process", "--resume", "runs-of-others/good", "-c", "num-rounds=1"]
-    yield ["run", "--in-process", "--resume", "runs-of-others/good", "--num-supernodes", "3"]
+        yield ["run", "--engine", "in-process", "--resume", "runs-of-others/good", "-c", more]
+    yield ["run", "--engine", "in-process", "--resume", "runs-of-others/good"]
+    yield ["run", "--engine", "in-process", "--resume", "runs-of-others/good", "-c", "num-rounds=1"]
+    yield [
+        "run",
+        "--engine",
+        "in-process",
+        "--resume",
+        "runs-of-others/good",
+        "--num-supernodes",
+        "3",
+    ]

@@ -13,10 +13,10 @@ import torch
 from flwr.common import NDArrays
 from torch import Tensor, nn
 
-from baselines.supervised import LabeledData
 from benchmarks import reference_loop
 from benchmarks.clients import fresh_weights, prepared_clients
-from client_apps.fedul import FedULClient
+from fedul_flwr.baselines.supervised import LabeledData
+from fedul_flwr.client_apps.fedul import FedULClient
 from fedul_flwr.config.run_config import RunConfig, parse_flat
 from fedul_flwr.federated.client import MethodClient
 from fedul_flwr.learning.batches import gather, to_input

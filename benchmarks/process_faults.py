@@ -109,9 +109,12 @@ def wait(child: int) -> int:
     return -1000
 
 
+ALL_CPUS = ["--client-cpus", str(os.cpu_count() or 1)]
+
+
 def start_arguments(method: str, output: Path, *, in_process: bool) -> list[str]:
     """Arguments of a new run of ``method``."""
-    more = ["--in-process"] if in_process else ["--client-cpus", str(os.cpu_count() or 1)]
+    more = ["--engine", "in-process"] if in_process else ["--engine", "ray", *ALL_CPUS]
     clients = ["--num-supernodes", str(CLIENTS)]
     return ["run", "-c", METHODS[method], *clients, "--output", str(output), *more]
 
@@ -119,7 +122,7 @@ def start_arguments(method: str, output: Path, *, in_process: bool) -> list[str]
 def go_on(method: str, output: Path, log: Path) -> int:
     """Resume a run in process, or begin it if it had not; returns the exit code."""
     if (output / "config.json").exists():
-        return wait(command(["run", "--resume", str(output), "--in-process"], log))
+        return wait(command(["run", "--resume", str(output), "--engine", "in-process"], log))
     return wait(command(start_arguments(method, output, in_process=True), log))
 
 

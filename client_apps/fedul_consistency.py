@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from client_apps.fedul import DISCLOSURES as FEDUL
-from client_apps.fedul import FedULClient
+from fedul_flwr.client_apps.fedul import DISCLOSURES as FEDUL
+from fedul_flwr.client_apps.fedul import FedULClient
 from fedul_flwr.config.consistency import FedULConsistencySettings
 from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.federated.disclosure import EVERY_ROUND, TRAIN, Sent

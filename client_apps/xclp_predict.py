@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from client_apps.xclp import propagation_client, propagation_disclosures
+from fedul_flwr.client_apps.xclp import propagation_client, propagation_disclosures
 from fedul_flwr.config.semi import XCLPPredictSettings, XCLPSettings
 from fedul_flwr.data.content import Content, Value
 from fedul_flwr.data.local_files import own_data

@@ -1,8 +1,77 @@
-"""Federated learning from data with few labels or none."""
+"""Federated learning from data with few labels or none.
 
-from importlib.metadata import PackageNotFoundError, version
+>>> import fedul_flwr as ff
+>>> result = ff.simulate("fedul", data=(x, y), clients=10, rounds=20)  # doctest: +SKIP
+"""
 
-try:
-    __version__ = version("fedul-flwr")
-except PackageNotFoundError:  # run from a Flower app bundle, where the package is not installed
-    __version__ = "unknown"
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from fedul_flwr.api.comparisons import Comparison, compare
+    from fedul_flwr.api.graph_labels import GraphLabelClassifier
+    from fedul_flwr.api.labels import Labels, label
+    from fedul_flwr.api.result import Result
+    from fedul_flwr.api.runs import load, simulate
+    from fedul_flwr.api.set_classifier import FedULClassifier
+    from fedul_flwr.errors import UserError
+
+__all__ = [
+    "Comparison",
+    "FedULClassifier",
+    "GraphLabelClassifier",
+    "Labels",
+    "Result",
+    "UserError",
+    "compare",
+    "label",
+    "load",
+    "simulate",
+]
+
+_MODULES = {
+    "Comparison": "api.comparisons",
+    "FedULClassifier": "api.set_classifier",
+    "GraphLabelClassifier": "api.graph_labels",
+    "Labels": "api.labels",
+    "Result": "api.result",
+    "UserError": "errors",
+    "compare": "api.comparisons",
+    "label": "api.labels",
+    "load": "api.runs",
+    "simulate": "api.runs",
+}
+"""Modules of what this package exports; they are imported on first use."""
+
+_package = Path(__file__).parent
+if not (_package / "strategies").is_dir():
+    # The folders of methods lie beside this package: in a Flower app bundle, which holds no
+    # links, and in a checkout on a file system without links.
+    __path__.append(str(_package.parent))
+
+
+def __getattr__(name: str) -> Any:
+    if name == "__version__":
+        return _version()
+    if name not in _MODULES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from importlib import import_module
+
+    found = getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)
+    globals()[name] = found
+    return found
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__, "__version__"})
+
+
+def _version() -> str:
+    from importlib.metadata import PackageNotFoundError, version
+
+    try:
+        return version("fedul-flwr")
+    except PackageNotFoundError:  # run from a Flower app bundle: the package is not installed
+        return "unknown"

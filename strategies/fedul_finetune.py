@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from flwr.app import ArrayRecord
 
-from strategies.fedul import FedUL
+from fedul_flwr.strategies.fedul import FedUL
 
 
 class FedULFinetune(FedUL):

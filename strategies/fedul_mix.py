@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from fedul_flwr.config.server import FedULMixSettings
 from fedul_flwr.data.types import Arrays, below
 from fedul_flwr.federated.messages import to_arrays, to_record
-from strategies.fedul import FedUL
+from fedul_flwr.strategies.fedul import FedUL
 
 INDEPENDENT = "independent/"
 """Prefix of f' in a resumed run's state."""

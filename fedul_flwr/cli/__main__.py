@@ -1,5 +1,5 @@
 """``python -m fedul_flwr.cli``."""
 
-from fedul_flwr.cli.main import app
+from fedul_flwr.cli.main import program
 
-app()
+program()

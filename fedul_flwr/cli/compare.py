@@ -13,7 +13,7 @@ import typer
 from fedul_flwr.cli.options import (
     ClientCpus,
     ClientGpus,
-    InProcess,
+    EngineName,
     NumSupernodes,
     Output,
     RunConfigs,
@@ -58,7 +58,7 @@ def compare(
     client_cpus: ClientCpus = 1,
     client_gpus: ClientGpus = 0.0,
     verbose: Verbose = False,
-    in_process: InProcess = False,
+    engine: EngineName = "processes",
 ) -> None:
     """Compare methods on the same splits and seeds; the same command resumes a stopped one."""
     if (runs is None) == (methods is None):
@@ -85,15 +85,23 @@ def compare(
     plan = replace(plan, measures=columns)
     for trial in plan.trials:
         refuse_missing(trial.config.tracking)
-    if not in_process:
+    if engine != "in-process":
         refuse_cpus(client_cpus)
     for warning in plan.split_warnings:
         typer.echo(f"Warning: {warning}", err=True)
 
     @contextlib.contextmanager
     def simulation() -> Iterator[Simulate]:
-        if in_process:
-            yield lambda config, title: run_here(config, num_supernodes, verbose, title)
+        if engine != "ray":
+            yield lambda config, title: run_here(
+                config,
+                num_supernodes,
+                verbose,
+                title,
+                engine=engine,
+                client_cpus=client_cpus,
+                client_gpus=client_gpus,
+            )
             return
         with _SuperLinks() as superlinks:
 

@@ -11,7 +11,7 @@ import typer
 from fedul_flwr.cli.options import (
     ClientCpus,
     ClientGpus,
-    InProcess,
+    EngineName,
     MessageLog,
     NumSupernodes,
     Output,
@@ -40,7 +40,7 @@ def label(
     client_cpus: ClientCpus = 1,
     client_gpus: ClientGpus = 0.0,
     verbose: Verbose = False,
-    in_process: InProcess = False,
+    engine: EngineName = "processes",
     message_log: MessageLog = None,
 ) -> None:
     """Let clients label their unlabeled points from each other's labels, without training."""
@@ -63,7 +63,7 @@ def label(
         client_gpus,
         verbose,
         named=bool(overrides.get("output")),
-        in_process=in_process,
+        engine=engine,
         message_log=message_log,
     )
     from fedul_flwr.results.printed_summary import print_summary
@@ -94,6 +94,8 @@ def with_model(overrides: Mapping[str, Any], directory: Path) -> dict[str, Any]:
     if not (directory / BEST_MODEL).is_file():
         raise UserError(f"--model {directory}: the run holds no {BEST_MODEL}.")
     used = {"model": saved_model(directory, saved)}
+    if saved.get("features"):
+        used["features"] = saved["features"]
     refuse_strange_modules(directory, used, name_again(used), overrides)
     implied = {"start-from": str(directory), **used}
     if _METHOD in find_method(str(overrides["method"])).tables:
@@ -105,10 +107,11 @@ def with_model(overrides: Mapping[str, Any], directory: Path) -> dict[str, Any]:
     for key in (*keys, "columns", "missing", "label-column", *of_model):
         if saved.get(key):
             implied[key] = saved[key]
-    if saved.get("standardize") in ("constants", "federation") and not saved.get("features"):
+    standardized = saved.get("standardize")
+    if standardized in ("constants", "federation") and not saved.get("features"):
         implied |= {"standardize": "constants", "columns": str(directory)}
-    elif saved.get("standardize") == "owner":
-        implied["standardize"] = "owner"
+    elif standardized == "owner" or (saved.get("features") and standardized == "federation"):
+        implied["standardize"] = standardized  # no file of columns can say means of features
     for key, value in implied.items():
         given = overrides.get(key, value)
         if key == "start-from":

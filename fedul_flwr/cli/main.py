@@ -5,7 +5,11 @@ Everything except typer is imported within the commands, so that ``--help`` is f
 
 from __future__ import annotations
 
+import atexit
+import contextlib
+import os
 import shutil
+import sys
 import time
 from pathlib import Path
 from typing import Annotated, Any
@@ -23,7 +27,7 @@ from fedul_flwr.cli.options import (
     MOST_CLIENTS,
     ClientCpus,
     ClientGpus,
-    InProcess,
+    EngineName,
     MessageLog,
     NumSupernodes,
     Output,
@@ -37,7 +41,7 @@ from fedul_flwr.config.overrides import parse_overrides
 from fedul_flwr.engine.simulate import (
     number_of_clients,
     plan_rounds,
-    run_on,
+    run_here,
     simulate,
 )
 from fedul_flwr.errors import in_one_sentence
@@ -119,7 +123,7 @@ def run(
         bool, typer.Option("--keep-superlink", help="Leave the SuperLink running at the end.")
     ] = False,
     verbose: Verbose = False,
-    in_process: InProcess = False,
+    engine: EngineName = "processes",
     message_log: MessageLog = None,
     federation: Federation = None,
 ) -> None:
@@ -136,7 +140,7 @@ def run(
             "--client-cpus": client_cpus != 1,
             "--client-gpus": client_gpus,
             "--keep-superlink": keep_superlink,
-            "--in-process": in_process,
+            "--engine": engine != "processes",
             "--message-log": message_log,
         }
         refuse_given(of_simulations, "with --federation: leave it out")
@@ -153,7 +157,7 @@ def run(
         client_gpus,
         verbose,
         named=bool(config.resume or overrides.get("output")),
-        in_process=in_process,
+        engine=engine,
         keep_superlink=keep_superlink,
         message_log=message_log,
     )
@@ -176,21 +180,20 @@ def demo(
 ) -> None:
     """Learn handwritten digits without labels, and compare with all labels on the same split."""
     from fedul_flwr.config.run_config import resolve
-    from fedul_flwr.engine.submit import LocalSuperLink
+    from fedul_flwr.engine.processes import load_early
     from fedul_flwr.results.run_claim import refuse_held
 
     start = time.monotonic()
     outputs: dict[str, Path] = {}
-    typer.echo("Starting Flower's simulation …")
-    with LocalSuperLink() as superlink:
-        for method, selection in _DEMO_SELECTION.items():
-            outputs[method] = Path.cwd() / _DEMO_DIRECTORY / method
-            refuse_held(outputs[method])
-            shutil.rmtree(outputs[method], ignore_errors=True)
-            output = str(outputs[method])
-            overrides = {"method": method, "selection": selection, "output": output}
-            config = resolve(overrides, base_dir=Path.cwd())
-            run_on(superlink, config, num_supernodes)
+    load_early()
+    for method, selection in _DEMO_SELECTION.items():
+        outputs[method] = Path.cwd() / _DEMO_DIRECTORY / method
+        refuse_held(outputs[method])
+        shutil.rmtree(outputs[method], ignore_errors=True)
+        output = str(outputs[method])
+        overrides = {"method": method, "selection": selection, "output": output}
+        config = resolve(overrides, base_dir=Path.cwd())
+        run_here(config, num_supernodes)
     from fedul_flwr.results.printed_summary import print_comparison
 
     print_comparison(outputs, time.monotonic() - start)
@@ -300,5 +303,24 @@ def cache(
     typer.echo(f"{'Deleted from' if clear else 'Cache in'} {cache_directory()}: {amount}")
 
 
+def program() -> None:
+    """Run the command line as a program, which ends at once when it is done.
+
+    To take down a Python that has loaded torch, matplotlib and scikit-learn takes a second.
+    """
+    code = 0
+    try:
+        app()
+    except SystemExit as end:
+        if not isinstance(end.code, int | None):
+            raise
+        code = end.code or 0
+    atexit._run_exitfuncs()
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(OSError, ValueError):  # the reader may have gone
+            stream.flush()
+    os._exit(code)
+
+
 if __name__ == "__main__":
-    app()
+    program()

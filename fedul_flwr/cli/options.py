@@ -11,6 +11,7 @@ import typer
 
 from fedul_flwr.cli.completion import complete_assignment
 from fedul_flwr.config.user_files import user_path
+from fedul_flwr.engine.simulate import Engine
 from fedul_flwr.errors import UserError
 
 RunConfigs = Annotated[
@@ -33,16 +34,21 @@ ClientGpus = Annotated[
     float, typer.Option(min=0.0, help="GPUs that a client uses; a fraction shares a GPU.")
 ]
 Verbose = Annotated[bool, typer.Option("--verbose", help="Show Flower's log.")]
-InProcess = Annotated[
-    bool, typer.Option("--in-process", help="Simulate in this process, for debugging.")
+EngineName = Annotated[
+    Engine,
+    typer.Option(
+        "--engine",
+        help="What runs the clients: a pool of processes, Flower's Ray backend (as flwr run), or "
+        "this process alone. The numbers are the same.",
+    ),
 ]
 MessageLog = Annotated[
     Path | None,
     typer.Option(
         "--message-log",
         file_okay=False,
-        help="New directory for a record of all messages; needs --in-process. Messages that secure "
-        "aggregation does not hide, such as updates, are readable there: for simulations only.",
+        help="New directory for a record of all messages; needs --engine in-process. Messages that "
+        "secure aggregation does not hide, such as updates, are readable: for simulations only.",
     ),
 ]
 Seeds = Annotated[str, typer.Option(help="Seeds of every run, separated by commas.")]

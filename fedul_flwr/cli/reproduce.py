@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -26,6 +26,7 @@ from fedul_flwr.cli.options import (
 from fedul_flwr.errors import UserError
 
 if TYPE_CHECKING:
+    from fedul_flwr.config.run_config import RunConfig
     from fedul_flwr.experiments.matrix import Size
     from fedul_flwr.experiments.table_runs import Reproduction
 
@@ -57,6 +58,10 @@ def reproduce(
     show: Annotated[bool, typer.Option("--list", help="Print all tables; no runs.")] = False,
     results: Results = RESULTS,
     experiments: Experiments = EXPERIMENTS,
+    engine: Annotated[
+        Literal["processes", "in-process"],
+        typer.Option("--engine", help="What runs the clients; the numbers are the same."),
+    ] = "processes",
     verbose: Verbose = False,
 ) -> None:
     """Run the missing trials of TABLE, as fedul/table-1, and compare them with the paper."""
@@ -105,7 +110,9 @@ def reproduce(
         found,
         file,
         Device(device, local_copies(dataset)),
-        run=lambda config, clients, title: run_here(config, clients, verbose, title),
+        run=lambda config, clients, title: run_here(
+            config, clients, verbose, title, engine=engine, client_gpus=_client_gpus(config)
+        ),
         say=typer.echo,
     )
     failed = _run(task, chosen_rows, chosen_columns, numbers)
@@ -119,6 +126,13 @@ def reproduce(
     print_lines(found, size, shown, tuned=tuned)
     if failed:
         raise typer.Exit(1)
+
+
+def _client_gpus(config: RunConfig) -> float:
+    """GPUs of each process: one, where the run may use GPUs and there are any."""
+    from fedul_flwr.learning.device import choose_device
+
+    return 1.0 if choose_device(config.device).type == "cuda" else 0.0
 
 
 def _run(task: Reproduction, rows: list[str], columns: list[str], seeds: tuple[int, ...]) -> int:

@@ -23,13 +23,13 @@ _RANDAUGMENT = {
 """Settings of RandAugment by table."""
 
 IMAGE_VIEWS = ("rotate", "flip", "translate-flip", "rotate-flip", "affine")
-VECTOR_VIEWS = ("noise", "dropout")
-"""Values of `augment` for one kind of points."""
+VECTOR_VIEWS = {"noise": "noise", "dropout": "feature_dropout", "mixup": "mixup"}
+"""Values of `augment` for one kind of points; for vectors with the setting of their strength."""
 OF_IMAGES = {"image_size": 0}
 OF_TABLES = {"columns": "", "missing": "refuse"}
 OF_MODEL_VECTORS = {
     "standardize": "none",
-    **{name: SharedSettings.model_fields[name].default for name in ("noise", "feature_dropout")},
+    **{name: SharedSettings.model_fields[name].default for name in VECTOR_VIEWS.values()},
 }
 """Settings for one kind of points, or for a model that takes vectors (a table's or an extractor's),
 with the values at which they have no effect."""
@@ -107,7 +107,9 @@ def refuse_other_kind(
     _refuse_changed(settings, of_points, len(input_shape) == 1)
     _refuse_changed(settings, of_model, takes_vectors)
     kind, other = _kinds(takes_vectors)
-    views, others = (VECTOR_VIEWS, IMAGE_VIEWS) if takes_vectors else (IMAGE_VIEWS, VECTOR_VIEWS)
+    views, others = tuple(VECTOR_VIEWS), IMAGE_VIEWS
+    if not takes_vectors:
+        views, others = others, views
     if settings.augment in others:
         raise UserError(
             f"Setting augment = {settings.augment!r} is for {other}, and the data are {kind}: "
@@ -142,11 +144,12 @@ def _refuse_image_views(settings: RunConfig) -> None:
             if value is not None and value != type(table).model_fields[name].default:
                 raise UserError(
                     f"Setting {type(table).table}.{key} = {value!r} is for images, and the data "
-                    "are vectors, whose views follow noise and feature-dropout: leave it out."
+                    "are vectors, whose views follow noise, feature-dropout and mixup: leave it "
+                    "out."
                 )
     tables = settings.sections.values()
     strong = any(isinstance(t, ViewSettings | FedULConsistencySettings) for t in tables)
-    for name, value in (("noise", "noise"), ("feature_dropout", "dropout")):
+    for value, name in VECTOR_VIEWS.items():
         changed = getattr(settings, name) != SharedSettings.model_fields[name].default
         if changed and not strong and settings.augment != value:
             raise UserError(

@@ -10,7 +10,7 @@ from fedul_flwr.config.data_settings import DataSettings
 from fedul_flwr.config.model import ModelOptions
 
 AugmentName = Literal[
-    "none", "rotate", "flip", "translate-flip", "rotate-flip", "affine", "noise", "dropout"
+    "none", "rotate", "flip", "translate-flip", "rotate-flip", "affine", "noise", "dropout", "mixup"
 ]
 PRETRAINED = "torchvision"
 """Value of `start-from` for torchvision's pretrained weights."""
@@ -83,13 +83,16 @@ class TrainingSettings(DataSettings):
     """Augmentation of local batches: `rotate` by up to 20 degrees, `flip` left-right,
     `translate-flip` (by up to 4 pixels, mirrored border), `rotate-flip` (by up to 10 degrees),
     `affine` (rotated by up to 15 degrees, scaled by 0.9 to 1.1, shifted by up to 2 pixels). For
-    vectors: `noise` or `dropout`, as the next two settings say."""
+    vectors: `noise`, `dropout` or `mixup`, as the next three settings say."""
     noise: Annotated[float, Field(ge=0)] = 0.2
     """Standard deviation of the Gaussian noise that `augment = "noise"` and strong views add to
     vectors; standardized columns have standard deviation 1."""
     feature_dropout: Annotated[float, Field(ge=0, lt=1)] = 0.2
     """Probability with which `augment = "dropout"` and strong views set a feature of a vector to 0,
     the mean of a standardized column."""
+    mixup: Annotated[float, Field(ge=0, le=0.5)] = 0.0
+    """Largest share of another point of the batch in a vector, with `augment = "mixup"` and in
+    strong views; each vector's share is drawn evenly between 0 and this."""
 
     @model_validator(mode="after")
     def _check_model(self) -> Self:
@@ -108,6 +111,12 @@ class TrainingSettings(DataSettings):
     def _check_momentum(self) -> Self:
         if self.momentum and self.optimizer != "sgd":
             raise ValueError("momentum is for optimizer = 'sgd'")
+        return self
+
+    @model_validator(mode="after")
+    def _check_mixup(self) -> Self:
+        if self.augment == "mixup" and not self.mixup:
+            raise ValueError("augment = 'mixup' needs a share of the other point: set mixup = 0.2")
         return self
 
     @model_validator(mode="after")

@@ -17,8 +17,11 @@ from numpy.typing import NDArray
 
 from fedul_flwr.errors import UserError
 
-KINDS = ("owned", "sources", "splits")
-"""Folders of the cache."""
+GIVEN = "given"
+"""Folder of data that a program gave in memory."""
+NETWORKS = "networks"
+KINDS = (GIVEN, "owned", "sources", "splits", NETWORKS)
+"""Folders of the cache; that of networks holds facts about them, and no data."""
 FORMAT_VERSION = 2
 """Part of every key: increase it whenever the format of the cached files changes."""
 
@@ -88,7 +91,7 @@ class CacheUse:
     Attributes
     ----------
     entries : number of decoded data sets and splits.
-    num_bytes : their size.
+    num_bytes : size of all that is cached.
     """
 
     entries: int
@@ -99,7 +102,8 @@ def measure_cache() -> CacheUse:
     """Number and size of this user's cached data."""
     found = list(_entries())
     files = (file for entry in found for file in entry.rglob("*") if file.is_file())
-    return CacheUse(len(found), sum(file.stat().st_size for file in files))
+    data = [entry for entry in found if entry.parent.name != NETWORKS]
+    return CacheUse(len(data), sum(file.stat().st_size for file in files))
 
 
 def clear_cache() -> CacheUse:

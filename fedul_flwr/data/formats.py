@@ -127,6 +127,8 @@ def npz_images(path: Path) -> Images:
 def npz_split(path: Path, inputs: Images | Table) -> Split:
     """Read ``labels`` and perhaps further ``(n,)`` arrays of an ``.npz`` file with ``inputs``.
 
+    Names of the classes are the array ``class_names``, if there is one.
+
     Raises
     ------
     UserError
@@ -134,9 +136,12 @@ def npz_split(path: Path, inputs: Images | Table) -> Split:
     """
     count = len(inputs)
     labels = check_labels(npz_array(path, "labels"), count, f"array 'labels' of {path}")
-    columns = {}
+    columns, class_names = {}, None
     for name in npz_names(path):
         if name in {"images", "vectors", "labels"}:
+            continue
+        if name == "class_names":
+            class_names = _class_names(npz_array(path, name), labels, path)
             continue
         values = npz_array(path, name)
         if values.ndim == 1 and values.dtype.kind in "iubU":
@@ -146,7 +151,16 @@ def npz_split(path: Path, inputs: Images | Table) -> Split:
                     "it needs one for every point."
                 )
             columns[name] = values
-    return Split(inputs, labels, columns)
+    return Split(inputs, labels, columns, class_names)
+
+
+def _class_names(names: NDArray[Any], labels: Ints, path: Path) -> tuple[str, ...]:
+    if names.ndim != 1 or names.dtype.kind != "U" or len(names) <= labels.max(initial=0):
+        raise UserError(
+            f"Array 'class_names' of {path} must hold a text for each class, as many as the labels "
+            "number."
+        )
+    return tuple(map(str, names))
 
 
 def check_labels(raw: NDArray[Any], count: int, where: str) -> Ints:

@@ -36,6 +36,8 @@ from fedul_flwr.methods import find_method
 from fedul_flwr.run.server_data import named_shape, open_server_data, refuse_other_form
 from fedul_flwr.run.settle import choose_selection
 
+_OF_SHAPE = ("columns", "missing", "label-column", "features", "device", "precision")
+"""Settings that say, beside classes and shape, what the model gets of a point."""
 _LONGEST = 60
 """Largest number of characters of a value that are shown."""
 
@@ -127,17 +129,16 @@ def _shape(settings: RunConfig, class_names: str, input_shape: str) -> DataShape
                 "dataset = 'none' the settings class-names and input-shape say it."
             )
         return named_shape(settings)
-    if class_names and input_shape:
-        told = {
-            **{"dataset": "none", "class-names": class_names, "input-shape": input_shape},
-            "columns": settings.columns,
-        }
-        return named_shape(SharedSettings.parse(told))
+    if class_names and (input_shape or settings.columns):
+        told = {"dataset": "none", "class-names": class_names, "input-shape": input_shape}
+        same = settings.to_flat()
+        return named_shape(SharedSettings.parse(told | {key: same[key] for key in _OF_SHAPE}))
     if settings.dataset in BUILT_IN or Path(settings.dataset).exists():
         return open_server_data(settings).shape
     raise UserError(
         f"Setting dataset = {settings.dataset!r} is not on this machine: --class-names and "
-        "--input-shape, which the server's side can tell, have to say what it is like."
+        "--input-shape, which the server's side can tell, have to say what it is like; for a table "
+        "setting columns, the file that all owners have, in place of --input-shape."
     )
 
 

@@ -12,7 +12,8 @@ from pathlib import Path
 
 from fedul_flwr.errors import UserError
 
-_PACKAGES = ("fedul_flwr", "strategies", "client_apps", "baselines")
+METHODS = ("strategies", "client_apps", "baselines")
+"""Folders of methods: in a wheel inside ``fedul_flwr``, in a checkout and in the app beside it."""
 
 
 def app_directory() -> Path:
@@ -34,9 +35,11 @@ def app_directory() -> Path:
         )
     app = Path(tempfile.mkdtemp(prefix="fedul-app-"))
     atexit.register(shutil.rmtree, app, ignore_errors=True)
-    for name in _PACKAGES:
-        ignore = shutil.ignore_patterns("__pycache__", "app_*")
-        shutil.copytree(package.parent / name, app / name, ignore=ignore)
+    for name in METHODS:
+        ignore = shutil.ignore_patterns("__pycache__")
+        shutil.copytree(package / name, app / name, ignore=ignore)
+    ignore = shutil.ignore_patterns("__pycache__", "app_*.toml", "app_*.md", *METHODS)
+    shutil.copytree(package, app / package.name, ignore=ignore)
     shutil.copyfile(package / "app_pyproject.toml", app / "pyproject.toml")
     if (package / "app_README.md").is_file():
         shutil.copyfile(package / "app_README.md", app / "README.md")

@@ -6,6 +6,7 @@ import json
 import sys
 import time
 from collections.abc import Sequence
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class RunProgress:
-    """A progress bar over the rounds of a run, or one line per round if stdout is not a terminal.
+    """A progress bar over the rounds of a run; without terminal and notebook, one line per round.
 
     A method that does not train has no rounds: only its start and its end are shown.
 
@@ -56,7 +57,7 @@ class RunProgress:
             self._log.lines()
 
     def __enter__(self) -> Self:
-        if sys.stdout.isatty():
+        if sys.stdout.isatty() or in_notebook():
             from rich.progress import (
                 BarColumn,
                 MofNCompleteColumn,
@@ -116,6 +117,11 @@ class RunProgress:
         else:
             seconds = time.monotonic() - self._began
             print(f"{self._title}: points are labeled, {seconds:.1f} s", flush=True)
+
+
+def in_notebook() -> bool:
+    """Whether this is a notebook that can show a bar, for which rich needs ipywidgets."""
+    return "ipykernel" in sys.modules and find_spec("ipywidgets") is not None
 
 
 class _Tail:

@@ -5,11 +5,17 @@ from __future__ import annotations
 import os
 import shutil
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from fedul_flwr.engine.progress import RunProgress
 from fedul_flwr.errors import UserError
+
+Engine = Literal["processes", "ray", "in-process"]
+"""What runs a simulation's clients: a pool of processes, Flower's Ray backend, or this process
+alone. All three give the same numbers, bit for bit."""
 
 DEFAULT_CLIENTS = 10
 """Number of simulated clients if none is given."""
@@ -63,14 +69,15 @@ def simulate(
     verbose: bool = False,
     *,
     named: bool = True,
-    in_process: bool = False,
+    engine: Engine = "processes",
     keep_superlink: bool = False,
     message_log: Path | None = None,
 ) -> Path:
-    """Run on a new SuperLink, or in this process, which can also record messages.
+    """Run a simulation.
 
     Parameters
     ----------
+    engine : see :data:`Engine`; ``in-process`` can also record messages.
     named : whether the user has named ``config.output``; if not, it gets a suffix where it exists.
 
     Returns
@@ -81,22 +88,36 @@ def simulate(
     from fedul_flwr.results.tracking import refuse_missing
 
     refuse_missing(config.tracking)
-    if message_log is not None and not in_process:
-        raise UserError(f"--message-log {message_log} needs --in-process.")
+    if message_log is not None and engine != "in-process":
+        raise UserError(f"--message-log {message_log} needs --engine in-process.")
+    if keep_superlink and engine != "ray":
+        raise UserError("--keep-superlink needs --engine ray: other engines start no SuperLink.")
     if message_log is not None:
         from fedul_flwr.engine.message_log import refuse_used
 
         refuse_used(message_log)
-    if not in_process:
+    if engine != "in-process":
         refuse_cpus(client_cpus)
+    if engine == "processes":
+        from fedul_flwr.engine.processes import load_early
+
+        load_early()
     refuse_held(Path(config.output))
     check_start(config, num_supernodes)
     if not named:
         config = config.model_copy(update={"output": str(own_directory(Path(config.output)))})
     with claim(Path(config.output), "command"):  # refuses a place that cannot be written
         pass
-    if in_process:
-        run_here(config, num_supernodes, verbose, message_log=message_log)
+    if engine != "ray":
+        run_here(
+            config,
+            num_supernodes,
+            verbose,
+            engine=engine,
+            client_cpus=client_cpus,
+            client_gpus=client_gpus,
+            message_log=message_log,
+        )
         return Path(config.output)
     from fedul_flwr.engine.submit import LocalSuperLink
 
@@ -117,8 +138,14 @@ def refuse_cpus(client_cpus: float) -> None:
     """Refuse a number of CPUs for a client that Flower does not take or this machine lacks."""
     if client_cpus != int(client_cpus) or client_cpus < 1:
         raise UserError(f"client CPUs is {client_cpus}; Flower takes whole CPUs, at least 1.")
-    if client_cpus > (available := os.cpu_count() or 1):
+    if client_cpus > (available := usable_cpus()):
         raise UserError(f"client CPUs is {client_cpus}; this machine has {available}.")
+
+
+def usable_cpus() -> int:
+    """Number of cores that this process may use."""
+    affinity = getattr(os, "sched_getaffinity", None)  # absent outside Linux
+    return len(affinity(0)) if affinity else os.cpu_count() or 1
 
 
 def run_on(
@@ -168,34 +195,63 @@ def run_here(
     num_supernodes: int,
     verbose: bool = False,
     title: str = "",
+    *,
+    engine: Engine = "processes",
+    client_cpus: int = 1,
+    client_gpus: float = 0.0,
     message_log: Path | None = None,
 ) -> None:
-    """Run in this process, without Ray, and show the same progress."""
+    """Run without Flower's SuperLink, and show the same progress."""
     import logging
 
     from fedul_flwr.engine.flower_logs import flower_logs
-    from fedul_flwr.engine.in_process import run_in_process
-    from fedul_flwr.results.run_claim import claim
+    from fedul_flwr.results.run_claim import LOCKS, claim
 
-    finished = threading.Event()
-    with (
-        flower_logs(logging.INFO if verbose else logging.ERROR),
-        claim(Path(config.output), "command"),
-        RunProgress(config, title=title) as progress,
-    ):
+    def run() -> None:
+        if engine == "in-process":
+            from fedul_flwr.engine.in_process import run_in_process
 
-        def poll() -> None:
-            while not finished.wait(0.2):
-                progress.poll()
-
-        thread = threading.Thread(target=poll, daemon=True)
-        thread.start()
-        try:
             run_in_process(config, num_supernodes, message_log=message_log)
-        finally:
-            finished.set()
-            thread.join()
+        else:
+            from fedul_flwr.engine.processes import run_in_processes
+
+            run_in_processes(config, num_supernodes, client_cpus, client_gpus)
+
+    output = Path(config.output)
+    log = output / "flower.log"
+    with claim(output, "command") as check:
+        is_new = [path.name for path in output.iterdir()] == [LOCKS]
+        if not config.resume:
+            log.unlink(missing_ok=True)
+        shown = logging.INFO if verbose else logging.ERROR
+        with flower_logs(shown, log), RunProgress(config, title=title) as progress:
+            try:
+                with _polled(progress):
+                    run()
+            except UserError:
+                check()
+                if is_new and not progress.rounds_seen:
+                    _keep_only(output, {log.name, "error.txt", LOCKS})
+                raise
+
+
+@contextmanager
+def _polled(progress: RunProgress) -> Iterator[None]:
+    """Context in which a thread shows the progress."""
+    finished = threading.Event()
+
+    def poll() -> None:
+        while not finished.wait(0.2):
             progress.poll()
+
+    thread = threading.Thread(target=poll, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        finished.set()
+        thread.join()
+        progress.poll()
 
 
 def _stamp(path: Path) -> tuple[int, int] | None:

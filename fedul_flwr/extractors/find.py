@@ -9,16 +9,15 @@ from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
-from torch import nn
 
 from fedul_flwr.config.base import shown
 from fedul_flwr.config.features import HUB, RUN, TORCHVISION, split_side
 from fedul_flwr.config.references import load_reference, own_code
 from fedul_flwr.data.types import Inputs, InputShape
 from fedul_flwr.errors import UserError
-from fedul_flwr.extractors import pretrained
 from fedul_flwr.extractors.network_features import NetworkFeatures
-from fedul_flwr.learning.device import choose_device, choose_dtype
+from fedul_flwr.extractors.network_source import NetworkSource, OpenRun
+from fedul_flwr.learning.device import choose_device, dtype_of_size
 
 Compute = Callable[[Inputs], NDArray[np.float32]]
 
@@ -44,10 +43,6 @@ class Extractor:
         return int(self.compute(blank).shape[1])
 
 
-OpenRun = Callable[[Path], nn.Module]
-"""Opens the best model of an earlier run."""
-
-
 def find_extractor(
     name: str, device: str, precision: str, open_run: OpenRun | None = None
 ) -> Extractor:
@@ -70,31 +65,13 @@ def find_extractor(
     if ":" in plain and not plain.startswith((TORCHVISION, HUB, RUN)):
         return _own(name)
     place = choose_device(device)
-    if plain.startswith(HUB):
-        model, usual = pretrained.image_encoder(plain.removeprefix(HUB))
-    elif plain.startswith(TORCHVISION):
-        model, usual = pretrained.torchvision_model(plain.removeprefix(TORCHVISION))
-    elif plain.startswith(RUN):
-        if open_run is None:
-            raise UserError(
-                f"Setting features = {shown(name)}: the run's directory is the server's, and not "
-                "on this device; use pretrained weights that every owner has."
-            )
-        model, usual = open_run(Path(plain.removeprefix(RUN))), 0
-    else:  # the settings allow no other
-        model, usual = pretrained.efficientnet_lite0()
-    dtype = str(choose_dtype(precision, model, place))
-    side = side or usual
-    identity = (plain, _digest(model), str(side), dtype)
-    return Extractor(name, identity, NetworkFeatures(model, side, place, precision))
-
-
-def _digest(model: nn.Module) -> str:
-    """Digest of a model's weights and buffers."""
-    found = sha256()
-    for array in model.state_dict().values():
-        found.update(array.cpu().contiguous().numpy().data)
-    return found.hexdigest()
+    source = NetworkSource.named(plain, shown(name), open_run)
+    known = source.facts()
+    side = side or known.side
+    dtype = str(dtype_of_size(precision, known.num_weights, place))
+    identity = (plain, known.digest, str(side), dtype)
+    features = NetworkFeatures(lambda: source.found[0], side, place, precision)
+    return Extractor(name, identity, features)
 
 
 def _own(name: str) -> Extractor:

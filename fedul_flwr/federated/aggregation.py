@@ -11,7 +11,7 @@ from flwr.app import Array, ArrayRecord
 from numpy.typing import NDArray
 
 from fedul_flwr.errors import UserError
-from fedul_flwr.federated.arrays import PlainArray
+from fedul_flwr.federated.arrays import PlainArray, array_record
 
 
 def weighted_mean(records: Sequence[ArrayRecord], weights: Sequence[float]) -> ArrayRecord:
@@ -28,7 +28,7 @@ def weighted_mean(records: Sequence[ArrayRecord], weights: Sequence[float]) -> A
         for name, array in record.items():
             part = array.numpy() * (weight / total)
             mean[name] = mean[name] + part if name in mean else part
-    return ArrayRecord({name: PlainArray.of(np.asarray(value)) for name, value in mean.items()})
+    return array_record({name: PlainArray.of(np.asarray(value)) for name, value in mean.items()})
 
 
 def average_buffers(
@@ -72,7 +72,7 @@ def merge(weights: ArrayRecord, buffers: Mapping[str, Array], model: ArrayRecord
         else:
             value = np.asarray(weights[name].numpy(), dtype=np.dtype(before.dtype))
             merged[name] = PlainArray.of(value)
-    return ArrayRecord(merged)
+    return array_record(merged)
 
 
 def refuse_non_finite(

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from functools import lru_cache
 from io import BytesIO
 from pickle import PickleBuffer
 from typing import Any, NamedTuple, Self, SupportsIndex
 
 import numpy as np
-from flwr.app import Array
+from flwr.app import Array, ArrayRecord
 from numpy.typing import NDArray
 
 from fedul_flwr.errors import BadMessageError
@@ -59,7 +60,17 @@ class PlainArray(Array):
     @classmethod
     def seen(cls, array: Array) -> Self:
         """``array`` as a :class:`PlainArray` that shares its bytes."""
-        return cls(array.dtype, tuple(array.shape), array.stype, array.data)
+        return cls.over(array.dtype, tuple(array.shape), array.stype, array.data)
+
+    @classmethod
+    def over(cls, dtype: str, shape: tuple[int, ...], stype: str, data: bytes | memoryview) -> Self:
+        """An array that shares ``data``, read-only memory in NumPy's ``.npy`` format.
+
+        Flower's own constructor takes ``bytes`` alone.
+        """
+        array = cls(dtype, shape, stype, b"")
+        array.data = data  # type: ignore[assignment]
+        return array
 
     def numpy(self) -> NDArray[Any]:
         """The values, read-only.
@@ -73,9 +84,17 @@ class PlainArray(Array):
         values = np.frombuffer(self.data, form.dtype, offset=form.length)
         return values.reshape(form.shape, order="F" if form.in_columns else "C")
 
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Array):
+            return NotImplemented
+        mine, its = ((a.dtype, tuple(a.shape), a.stype, a.data) for a in (self, other))
+        return mine == its
+
+    __hash__ = None  # type: ignore[assignment]
+
     def deflate(self) -> bytes:
         """Bytes for the network, under the class name of Flower's own array, which they include."""
-        return Array(self.dtype, self.shape, self.stype, self.data).deflate()
+        return Array(self.dtype, self.shape, self.stype, bytes(self.data)).deflate()
 
     def __reduce_ex__(self, protocol: SupportsIndex) -> Any:
         if int(protocol) < 5:
@@ -115,11 +134,19 @@ def _form(name: str, array: Array) -> _Form:
     try:
         if array.stype != _NUMPY:
             raise ValueError(array.stype)
-        size, _ = _HEADERS[array.data[:8]]
+        size, _ = _HEADERS[bytes(array.data[:8])]
         length = 8 + size + int.from_bytes(array.data[8 : 8 + size], "little")
-        return _read_header(array.data[:length])
+        return _read_header(bytes(array.data[:length]))
     except Exception as error:  # a parser may raise anything on untrusted bytes
         raise BadMessageError(f"its array {name!r} is not in NumPy's format") from error
+
+
+def array_record(arrays: Mapping[str, Array]) -> ArrayRecord:
+    """A record of ``arrays`` as they are: Flower's constructor would make plain ones of its own."""
+    record = ArrayRecord()
+    for name, array in arrays.items():
+        record[name] = array
+    return record
 
 
 @lru_cache(maxsize=1024)  # NumPy parses it as Python

@@ -47,9 +47,9 @@ BASES: dict[str, type[FedAvg] | str] = {
     "krum": Krum,
     "multikrum": MultiKrum,
     "bulyan": Bulyan,
-    "scaffold": "strategies.scaffold:Scaffold",
-    "fednova": "strategies.fednova:FedNova",
-    "local": "strategies.local_only:LocalOnly",
+    "scaffold": "fedul_flwr.strategies.scaffold:Scaffold",
+    "fednova": "fedul_flwr.strategies.fednova:FedNova",
+    "local": "fedul_flwr.strategies.local_only:LocalOnly",
 }
 """Flower's classes, and references to ours."""
 

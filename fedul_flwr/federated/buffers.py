@@ -10,6 +10,7 @@ import numpy as np
 from flwr.app import ArrayRecord, Message, MetricRecord, RecordDict
 from numpy.typing import NDArray
 
+from fedul_flwr.federated.arrays import array_record
 from fedul_flwr.federated.messages import ARRAYS, DIAGNOSTICS, METRICS, WEIGHT, payload_parts
 
 OURS = (ARRAYS, METRICS, DIAGNOSTICS)
@@ -30,7 +31,7 @@ def add_arrays(messages: Iterable[Message], arrays: ArrayRecord) -> Counter[str]
         content = message.content
         if id(content) not in rebuilt:
             sent = cast(ArrayRecord, content[ARRAYS])
-            full = ArrayRecord({name: sent.get(name, arrays[name]) for name in arrays})
+            full = array_record({name: sent.get(name, arrays[name]) for name in arrays})
             records = RecordDict({**content, ARRAYS: full})
             rebuilt[id(content)] = records, payload_parts(records)
         message.content, parts = rebuilt[id(content)]
@@ -52,5 +53,5 @@ def strip(reply: Message, weight: float, names: Iterable[str]) -> None:
     own = {name: record for name, record in reply.content.items() if name not in OURS}
     metrics = MetricRecord(dict(cast(MetricRecord, reply.content[METRICS])))
     metrics[WEIGHT] = weight
-    arrays = ArrayRecord({name: sent[name] for name in names})
+    arrays = array_record({name: sent[name] for name in names})
     reply.content = RecordDict({ARRAYS: arrays, METRICS: metrics, **own})

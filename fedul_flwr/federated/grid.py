@@ -12,7 +12,7 @@ from flwr.serverapp import Grid
 
 from fedul_flwr.errors import BadMessageError
 from fedul_flwr.federated.blame import VerdictError
-from fedul_flwr.federated.flower_internals import ErrorCode, HttpGrid, make_message
+from fedul_flwr.federated.flower_internals import ErrorCode, is_http_grid, make_message
 from fedul_flwr.federated.packing import pack, unpack
 
 _SHORTEST, _LONGEST, _SHARE = 0.2, 3.0, 0.05
@@ -141,4 +141,4 @@ def _unpacked(reply: Message) -> Message:
 
 def for_devices(grid: Grid) -> Grid:
     """``grid`` wrapped in a :class:`PackingGrid` on devices; unchanged in a simulation."""
-    return PackingGrid(grid) if isinstance(grid, HttpGrid) else grid
+    return PackingGrid(grid) if is_http_grid(grid) else grid

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from fedul_flwr.data.content import Content
 from fedul_flwr.data.types import Arrays
 from fedul_flwr.errors import BadMessageError
-from fedul_flwr.federated.arrays import PlainArray, check_bytes
+from fedul_flwr.federated.arrays import PlainArray, array_record, check_bytes
 
 ARRAYS, CONFIG, METRICS, DIAGNOSTICS = "arrays", "config", "metrics", "diagnostics"
 """Names of the records in a message."""
@@ -74,7 +74,7 @@ def phase_messages(name: str, contents: Mapping[int, Content]) -> list[Message]:
                 if id(array) not in encoded:
                     encoded[id(array)] = PlainArray.of(array)
             found = {key: encoded[id(array)] for key, array in content.arrays.items()}
-            records[ARRAYS] = ArrayRecord(found)
+            records[ARRAYS] = array_record(found)
         messages.append(Message(records, node, PHASE))
     return messages
 
@@ -110,7 +110,7 @@ def from_records(records: RecordDict) -> Content:
 
 def to_record(arrays: Mapping[str, NDArray[Any]]) -> ArrayRecord:
     """Named arrays as an ArrayRecord, names kept."""
-    return ArrayRecord({name: PlainArray.of(array) for name, array in arrays.items()})
+    return array_record({name: PlainArray.of(array) for name, array in arrays.items()})
 
 
 def to_arrays(record: ArrayRecord) -> Arrays:

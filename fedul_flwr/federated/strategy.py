@@ -25,6 +25,7 @@ from fedul_flwr.data.content import Content, Value, count
 from fedul_flwr.data.types import Arrays, Floats, below
 from fedul_flwr.errors import NoUpdateError, UserError
 from fedul_flwr.federated.aggregation import average_buffers, merge, refuse_non_finite
+from fedul_flwr.federated.arrays import array_record
 from fedul_flwr.federated.base_state import dump_base_state, load_base_state
 from fedul_flwr.federated.base_strategies import ROBUST, KnowsClients, refuse_too_few
 from fedul_flwr.federated.buffers import client_weights, strip
@@ -289,7 +290,7 @@ class MethodStrategy(Strategy):
         if not present:
             raise NoUpdateError(f"Round {round_number}: no client is left to train.")
         start = self.global_arrays
-        weights = ArrayRecord({k: v for k, v in start.items() if k not in self.buffers})
+        weights = array_record({k: v for k, v in start.items() if k not in self.buffers})
         messages = list(
             self.base.configure_train(
                 round_number, weights, self._config(config), SampledGrid(grid, present)

@@ -104,8 +104,18 @@ def choose_dtype(precision: str, model: nn.Module, device: torch.device) -> torc
     ``"auto"`` takes bfloat16 if it is faster for ``model``: for a small one the conversions take
     the time that the products save.
     """
+    return dtype_of_size(precision, num_weights(model), device)
+
+
+def num_weights(model: nn.Module) -> int:
+    """Number of trainable and fixed weights, without buffers."""
+    return sum(weight.numel() for weight in model.parameters())
+
+
+def dtype_of_size(precision: str, size: int, device: torch.device) -> torch.dtype:
+    """:func:`choose_dtype` for a model of ``size`` weights."""
     if precision == "auto":
-        large = sum(weight.numel() for weight in model.parameters()) >= LARGE_MODEL
+        large = size >= LARGE_MODEL
         return torch.bfloat16 if large and fast_bfloat16(device) else torch.float32
     found: torch.dtype = getattr(torch, precision)
     return found

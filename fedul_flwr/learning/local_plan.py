@@ -38,6 +38,7 @@ def local_plan(
         precision=settings.precision,
         noise=settings.noise,
         feature_dropout=settings.feature_dropout,
+        mixup=settings.mixup,
     )
 
 

@@ -30,4 +30,5 @@ class LocalPlan:
     precision: str = "float32"
     noise: float = 0.0
     feature_dropout: float = 0.0
+    mixup: float = 0.0
     heads_only: bool = False

@@ -9,8 +9,6 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from scipy.optimize import minimize_scalar
-from scipy.special import log_softmax
 
 from fedul_flwr.data.types import Floats, Ints
 
@@ -29,6 +27,9 @@ def fit_temperature(logits: Floats, labels: Ints) -> float:
     logits : ``(n, K)``, n > 0, finite.
     labels : ``(n,)``.
     """
+    from scipy.optimize import minimize_scalar  # slow to load, and needed at a run's end only
+    from scipy.special import log_softmax
+
     wide = np.asarray(logits, dtype=np.float64)
     rows = np.arange(len(labels))
 

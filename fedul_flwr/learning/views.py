@@ -19,7 +19,8 @@ View = Callable[[Tensor], Tensor]
 def strong_view(settings: RunConfig) -> View:
     """Makes a random strong view of each point, from torch's own generator.
 
-    Images ``(n, c, h, w)`` are changed by RandAugment, vectors ``(n, d)`` by noise and dropout.
+    Images ``(n, c, h, w)`` are changed by RandAugment, vectors ``(n, d)`` by noise,
+    dropout and mixup.
     """
     views = settings[ViewSettings]
     change = released_randaugment if views.randaugment == "release" else randaugment
@@ -32,5 +33,5 @@ def fixed_strong_view(settings: RunConfig) -> View:
 
 
 def _by_kind(of_images: View, settings: RunConfig) -> View:
-    of_vectors = strong_vectors(settings.noise, settings.feature_dropout)
+    of_vectors = strong_vectors(settings.noise, settings.feature_dropout, settings.mixup)
     return lambda inputs: of_images(inputs) if inputs.dim() == 4 else of_vectors(inputs)

@@ -34,8 +34,8 @@ class Errors(NamedTuple):
     validation_balanced: float | None = None
 
 
-class Measured(NamedTuple):
-    """Measures of one model on one set of points; ``loss`` is the mean cross-entropy in nats."""
+class ErrorsAndLoss(NamedTuple):
+    """Errors of a model on one set of points, in percent, and the mean cross-entropy in nats."""
 
     error: float | None = None
     balanced: float | None = None
@@ -75,9 +75,9 @@ class Evaluator:
 
     def _errors_of(self, arrays: Mapping[str, NDArray[np.generic]]) -> Errors:
         load_arrays(self._model, arrays)
-        test = self._measured(self.test)
-        validation = self._measured(self.validation)
-        labeled = self._measured(self._labeled).error if self._labeled else None
+        test = self._errors_on(self.test)
+        validation = self._errors_on(self.validation)
+        labeled = self._errors_on(self._labeled).error if self._labeled else None
         return Errors(
             test.error,
             validation.error,
@@ -99,15 +99,15 @@ class Evaluator:
         logits = predict_logits(self._model, data.inputs, rows, self._plan)
         return np.asarray(logits.double().numpy())
 
-    def _measured(self, data: LabeledPoints) -> Measured:
+    def _errors_on(self, data: LabeledPoints) -> ErrorsAndLoss:
         if len(data.points) == 0:
-            return Measured()
+            return ErrorsAndLoss()
         logits = predict_logits(self._model, data.inputs, data.points, self._plan).double()
         loss = float(functional.cross_entropy(logits, torch.from_numpy(data.labels)))
         guess = logits.argmax(dim=1).numpy()
         accuracy = balanced_accuracy(confusion(data.labels, guess, logits.shape[1]))
         assert accuracy is not None  # there are points
-        return Measured(float(100 * np.mean(guess != data.labels)), 100 - accuracy, loss)
+        return ErrorsAndLoss(float(100 * np.mean(guess != data.labels)), 100 - accuracy, loss)
 
 
 def _points(data: PointArrays, rows: Ints) -> LabeledPoints:

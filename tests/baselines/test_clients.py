@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 from flwr.app import RecordDict
 
-from baselines.fedllp import FedLLPClient, FedLLPVATClient
-from baselines.fedpl import FedPLClient
-from baselines.supervised import SupervisedClient
-from client_apps.fedul import FedULClient
+from fedul_flwr.baselines.fedllp import FedLLPClient, FedLLPVATClient
+from fedul_flwr.baselines.fedpl import FedPLClient
+from fedul_flwr.baselines.supervised import SupervisedClient
+from fedul_flwr.client_apps.fedul import FedULClient
 from fedul_flwr.config.node_config import NodeConfig
 from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.data.sources import load_source, source_directory

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from baselines.given_labels import GivenLabels
+from fedul_flwr.baselines.given_labels import GivenLabels
 from fedul_flwr.config.run_config import RunConfig, default_flat, parse_flat
 from fedul_flwr.data.label_split import LabelTruth
 from fedul_flwr.errors import UserError

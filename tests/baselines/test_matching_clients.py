@@ -13,9 +13,9 @@ from flwr.app import RecordDict
 from torch import Tensor
 from torch.nn import functional
 
-from baselines.all_labels import AllLabelsClient
-from baselines.fixmatch import FixMatchClient
-from baselines.uda import UDAClient
+from fedul_flwr.baselines.all_labels import AllLabelsClient
+from fedul_flwr.baselines.fixmatch import FixMatchClient
+from fedul_flwr.baselines.uda import UDAClient
 from fedul_flwr.config.node_config import NodeConfig
 from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.data.content import Content

@@ -13,11 +13,11 @@ from flwr.app import RecordDict
 from safetensors.numpy import load_file
 from torch import Tensor
 
-from baselines.fedsem import LABEL, FedSemClient
-from baselines.labels_only import LabelsOnlyClient
-from baselines.local_lp import LocalLPClient
-from baselines.pseudo_label import PseudoLabelClient
-from client_apps.xclp import XCLPClient
+from fedul_flwr.baselines.fedsem import LABEL, FedSemClient
+from fedul_flwr.baselines.labels_only import LabelsOnlyClient
+from fedul_flwr.baselines.local_lp import LocalLPClient
+from fedul_flwr.baselines.pseudo_label import PseudoLabelClient
+from fedul_flwr.client_apps.xclp import XCLPClient
 from fedul_flwr.config.node_config import NodeConfig
 from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.config.semi import PropagationSettings

@@ -21,7 +21,7 @@ from fedul_flwr.engine import submit
 from fedul_flwr.errors import StorageError, UserError, in_one_sentence
 from tests.support.error_line import error_line
 
-RUN = ("run", "--in-process", "--num-supernodes", "2", "-c", "model='mlp' num-rounds=1")
+RUN = ("run", "--engine", "in-process", "--num-supernodes", "2", "-c", "model='mlp' num-rounds=1")
 
 
 @pytest.fixture(scope="module")
@@ -175,7 +175,7 @@ def test_given_an_error_of_a_client_then_it_is_said_once_and_flowers_log_is_sile
 def test_given_a_pipe_or_no_color_then_flowers_log_has_no_colours(
     terminal: bool, no_color: str, colored: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from fedul_flwr.engine.in_process import _plain_log
+    from fedul_flwr.engine.flower_logs import plain_log
 
     found = [h for h in logging.getLogger("flwr").handlers if hasattr(h, "colored")]
     assert found  # else Flower colors by something else
@@ -183,7 +183,7 @@ def test_given_a_pipe_or_no_color_then_flowers_log_has_no_colours(
     for handler in found:
         monkeypatch.setattr(handler, "stream", type("Out", (), {"isatty": lambda _: terminal})())
         monkeypatch.setattr(handler, "colored", not colored)
-    _plain_log()
+    plain_log()
     assert [handler.colored for handler in found] == [colored] * len(found)  # type: ignore[attr-defined]
 
 

@@ -28,7 +28,9 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def label(*arguments: str) -> Any:
-    return runner.invoke(app, ["label", "--in-process", "--num-supernodes", "3", *arguments])
+    return runner.invoke(
+        app, ["label", "--engine", "in-process", "--num-supernodes", "3", *arguments]
+    )
 
 
 def write_model(directory: Path, **settings: Any) -> Path:
@@ -66,7 +68,17 @@ def test_left_out_labels_are_of_all_points(here: Path) -> None:
 
 def test_features_of_an_earlier_run(here: Path) -> None:
     first = 'method="labels-only" model="mlp" num-rounds=1 local-epochs=1'
-    trained = ["run", "--in-process", "--num-supernodes", "3", "-c", first, "--output", "first"]
+    trained = [
+        "run",
+        "--engine",
+        "in-process",
+        "--num-supernodes",
+        "3",
+        "-c",
+        first,
+        "--output",
+        "first",
+    ]
     assert runner.invoke(app, trained).exit_code == 0
     done = label("--model", "first", "--output", "out")
     assert done.exit_code == 0, done.output

@@ -88,6 +88,9 @@ def rounds(output: Path, *steps: int) -> None:
             )
 
 
+ON_RAY = ["run", "--engine", "ray"]
+
+
 @pytest.fixture
 def stage(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Stage:
     stage = Stage()
@@ -145,7 +148,7 @@ def test_overrides_refused(value: str, words: str) -> None:
 def test_run_passes_everything_on(stage: Stage, tmp_path: Path) -> None:
     options = ["-c", "seed=3", "--run-config", "seed=4", "--num-supernodes", "6"]
     more = ["--output", "here", "--client-cpus", "2", "--client-gpus", "0.5", "--keep-superlink"]
-    result = runner.invoke(app, ["run", *options, *more])
+    result = runner.invoke(app, [*ON_RAY, *options, *more])
     assert result.exit_code == 0, result.output
     assert stage.overrides == [{"seed": 4, "output": "here"}]
     call = stage.calls[0]
@@ -159,12 +162,12 @@ def test_run_passes_everything_on(stage: Stage, tmp_path: Path) -> None:
 
 
 def test_run_shows_the_log_if_asked(stage: Stage) -> None:
-    assert "a log line" in runner.invoke(app, ["run", "--verbose"]).output
+    assert "a log line" in runner.invoke(app, [*ON_RAY, "--verbose"]).output
 
 
 def test_failure_tells_flowers_reason(stage: Stage, tmp_path: Path) -> None:
     stage.outcome = RunOutcome("finished:failed", "ValueError: broken")
-    result = runner.invoke(app, ["run"])
+    result = runner.invoke(app, ON_RAY)
     assert result.exit_code == 1
     assert "Error: ValueError: broken\n" in result.stderr
     assert str(tmp_path / "out" / "flower.log") in result.stderr
@@ -181,7 +184,7 @@ def test_failure_before_a_round_leaves_the_log_only(stage: Stage, tmp_path: Path
 
     stage.write = write
     stage.outcome = RunOutcome("finished:failed", "UserError: another")
-    result = runner.invoke(app, ["run"])
+    result = runner.invoke(app, ON_RAY)
     assert result.exit_code == 1
     assert "Error: No client can take part.\n" in result.stderr
     names = sorted(path.name for path in (tmp_path / "out").iterdir())
@@ -193,7 +196,7 @@ def test_an_old_error_and_old_results_are_left_alone(stage: Stage, tmp_path: Pat
     (tmp_path / "out" / "error.txt").write_text("Old.")
     stage.write = lambda output: None
     stage.outcome = RunOutcome("lost", "It died.")
-    result = runner.invoke(app, ["run", "--output", "out"])
+    result = runner.invoke(app, [*ON_RAY, "--output", "out"])
     assert "It died." in result.stderr
     assert "round 1" not in result.output
     assert (tmp_path / "out" / "metrics.jsonl").exists()
@@ -223,21 +226,74 @@ def test_ctrl_c_is_130(stage: Stage) -> None:
         raise KeyboardInterrupt
 
     stage.write = write
-    assert runner.invoke(app, ["run"]).exit_code == 130
+    assert runner.invoke(app, ON_RAY).exit_code == 130
 
 
 def test_in_process(stage: Stage, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     module = types.ModuleType("simulation")
     module.run_in_process = lambda config, n, **_: rounds(Path(config.output), n)  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "fedul_flwr.engine.in_process", module)
-    result = runner.invoke(app, ["run", "--in-process", "--num-supernodes", "2"])
+    result = runner.invoke(app, ["run", "--engine", "in-process", "--num-supernodes", "2"])
     assert result.exit_code == 0, result.output
     assert "round 2/2" in result.output
     assert stage.calls == []
     assert stage.summaries == [tmp_path / "out"]
 
 
-def test_demo_compares_with_the_ceiling(stage: Stage, tmp_path: Path) -> None:
+@pytest.fixture
+def processes(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, ...]]:
+    """What the pool of processes was asked to run; it writes what the stage's runs write."""
+    calls: list[tuple[Any, ...]] = []
+
+    def run_in_processes(config: FakeConfig, *more: Any) -> None:
+        calls.append((config, *more))
+        stage.write(Path(config.output))
+
+    module = types.ModuleType("processes")
+    module.run_in_processes = run_in_processes  # type: ignore[attr-defined]
+    module.load_early = lambda: None  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "fedul_flwr.engine.processes", module)
+    return calls
+
+
+def test_given_no_engine_then_a_pool_of_processes_runs_it(
+    stage: Stage, processes: list[tuple[Any, ...]], tmp_path: Path
+) -> None:
+    options = ["--num-supernodes", "6", "--client-cpus", "2", "--client-gpus", "0.5"]
+    result = runner.invoke(app, ["run", *options])
+    assert result.exit_code == 0, result.output
+    assert "round 2/2: test error 4.00 %, 1.5 s" in result.output
+    [(config, *more)] = processes
+    assert (config.output, more) == (str(tmp_path / "out"), [6, 2, 0.5])
+    assert stage.calls == []
+
+
+@pytest.mark.parametrize("engine", ["processes", "in-process"])
+def test_given_no_superlink_then_it_cannot_be_kept(stage: Stage, engine: str) -> None:
+    result = runner.invoke(app, ["run", "--engine", engine, "--keep-superlink"])
+    assert result.exit_code == 1
+    expected = "--keep-superlink needs --engine ray: other engines start no SuperLink."
+    assert result.stderr == f"Error: {expected}\n"
+
+
+def test_a_failure_in_processes_before_a_round_leaves_the_error_only(
+    stage: Stage, processes: list[tuple[Any, ...]], tmp_path: Path
+) -> None:
+    def write(output: Path) -> None:
+        rounds(output, 0)  # the untrained model was evaluated
+        (output / "error.txt").write_text("No client can take part.\n")
+        raise UserError("No client can take part.")
+
+    stage.write = write
+    result = runner.invoke(app, ["run"])
+    assert (result.exit_code, result.stderr) == (1, "Error: No client can take part.\n")
+    names = sorted(path.name for path in (tmp_path / "out").iterdir())
+    assert names == [".lock", "error.txt"]
+
+
+def test_demo_compares_with_the_ceiling(
+    stage: Stage, processes: list[tuple[Any, ...]], tmp_path: Path
+) -> None:
     stale = tmp_path / "runs" / "demo" / "fedul" / "stale.png"
     stale.parent.mkdir(parents=True)
     stale.touch()
@@ -249,10 +305,12 @@ def test_demo_compares_with_the_ceiling(stage: Stage, tmp_path: Path) -> None:
     stage.write = write
     result = runner.invoke(app, ["demo", "--num-supernodes", "4"])
     assert result.exit_code == 0, result.output
-    assert [call["flat"]["method"] for call in stage.calls] == ["fedul", "supervised"]
+    assert [(config.method, clients) for config, clients, *_ in processes] == [
+        ("fedul", 4),
+        ("supervised", 4),
+    ]
     # No label has a part in FedUL's figure, not even in which round it is of.
     assert [overrides["selection"] for overrides in stage.overrides] == ["heldout", "validation"]
-    assert stage.calls[0]["superlink"] is stage.calls[1]["superlink"]
     assert not stale.exists()
     demo = tmp_path / "runs" / "demo"
     assert stage.summaries == [{name: demo / name for name in ("fedul", "supervised")}]

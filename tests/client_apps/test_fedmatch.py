@@ -11,8 +11,8 @@ import pytest
 from flwr.app import RecordDict
 from torch import Tensor, nn
 
-import client_apps.fedmatch
-from client_apps.fedmatch import FedMatchClient
+import fedul_flwr.client_apps.fedmatch
+from fedul_flwr.client_apps.fedmatch import FedMatchClient
 from fedul_flwr.config.node_config import NodeConfig
 from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.data.sources import load_source, source_directory
@@ -207,7 +207,7 @@ def seen(monkeypatch: pytest.MonkeyPatch) -> list[list[nn.Module]]:
         found.append(helpers)
         return InterClientConsistency(helpers, *options)
 
-    monkeypatch.setattr(client_apps.fedmatch, "InterClientConsistency", consistency)
+    monkeypatch.setattr(fedul_flwr.client_apps.fedmatch, "InterClientConsistency", consistency)
     return found
 
 

@@ -98,7 +98,7 @@ def test_given_a_folder_from_elsewhere_when_labeling_then_its_module_has_to_be_n
     folder: Path,
 ) -> None:
     (folder / "run").rename(folder / "copied")
-    words = ["label", "--model", "copied", "--in-process", "--num-supernodes", "3"]
+    words = ["label", "--model", "copied", "--engine", "in-process", "--num-supernodes", "3"]
     done = CliRunner().invoke(app, words)
     assert done.exit_code == 1
     assert "names the module 'strangers_model:build'" in done.stderr

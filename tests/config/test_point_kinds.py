@@ -22,11 +22,14 @@ IMAGE, VECTOR = (8, 8, 1), (30,)
         ({"standardize": "owner"}, IMAGE, "standardize = 'owner' is for vectors, and the data"),
         ({"noise": 0.1}, IMAGE, "noise = 0.1 is for vectors, and the data are images"),
         ({"feature-dropout": 0.1}, IMAGE, "feature-dropout = 0.1 is for vectors, and the data"),
+        ({"mixup": 0.1}, IMAGE, "mixup = 0.1 is for vectors, and the data are images"),
+        ({"mixup": 0.1}, VECTOR, "mixup = 0.1 has no effect with method = 'fedul' and augment ="),
+        ({"augment": "mixup", "mixup": 0.2}, IMAGE, "mixup = 0.2 is for vectors, and the data"),
         (
             {"augment": "flip"},
             VECTOR,
-            "augment = 'flip' is for images, and the data are vectors: choose 'none', 'noise' or "
-            "'dropout'.",
+            "augment = 'flip' is for images, and the data are vectors: choose 'none', 'noise', "
+            "'dropout' or 'mixup'.",
         ),
         (
             {"augment": "noise"},
@@ -72,6 +75,8 @@ def test_settings_of_the_other_kind(
         ({}, VECTOR),
         ({"augment": "noise", "noise": 0.5}, VECTOR),
         ({"method": "fixmatch", "noise": 0.5, "feature-dropout": 0.0}, VECTOR),
+        ({"augment": "mixup", "mixup": 0.5}, VECTOR),
+        ({"method": "fedmatch", "mixup": 0.2}, VECTOR),
         ({"method": "fedul-consistency", "feature-dropout": 0.0}, VECTOR),
         ({"augment": "affine", "image-size": 8}, IMAGE),
         ({"standardize": "none"}, IMAGE),
@@ -112,3 +117,9 @@ def test_differential_privacy_refuses_unprotected_means_of_columns(value: str) -
         f"Setting standardize = {value!r} lets clients send means and variances of their columns, "
         "which dp.clipping = 'server' does not protect: set it to 'owner', 'constants' or 'none'."
     )
+
+
+def test_mixup_without_a_share_is_refused() -> None:
+    assert parse_flat({}).mixup == 0
+    with pytest.raises(UserError, match="augment = 'mixup' needs a share of the other point: set"):
+        parse_flat({"augment": "mixup"})

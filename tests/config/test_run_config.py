@@ -70,6 +70,7 @@ REFUSALS: list[tuple[str, Any, str]] = [
     ("standardize", "all", "must be one of 'auto', 'none', 'constants', 'owner' or 'federation'"),
     ("noise", -0.1, "must be at least 0.0"),
     ("feature-dropout", 1, "must be less than 1.0"),
+    ("mixup", 0.6, "must be at most 0.5"),
     ("image-size", -1, "must be at least 0"),
     ("image-size", 1025, "must be at most 1024"),
     ("image-size", "28", WHOLE),
@@ -123,7 +124,7 @@ REFUSALS: list[tuple[str, Any, str]] = [
     ("weight-decay", -1e-9, "must be at least 0.0"),
     ("l1", float("-inf"), "must be a finite number"),
     ("augment", "rotation", "must be one of 'none', 'rotate', 'flip', 'translate-flip', "
-     "'rotate-flip', 'affine', 'noise' or 'dropout'; did you mean 'rotate'?"),
+     "'rotate-flip', 'affine', 'noise', 'dropout' or 'mixup'; did you mean 'rotate'?"),
     ("base", "FedAvg", "must be one of 'fedavg', 'fedprox', 'fedadam', 'fedavgm', 'fedyogi', "
      "'fedadagrad', 'fedmedian', 'fedtrimmedavg', 'krum', 'multikrum', 'bulyan', 'scaffold', "
      "'fednova' or 'local'; did you mean 'fedavg'?"),

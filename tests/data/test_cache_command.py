@@ -35,14 +35,14 @@ def said(*options: str) -> str:
 
 
 def test_given_a_cache_when_asked_then_place_and_size_are_shown(cache: Path) -> None:
-    # An array of 872 bytes has a header of 128: three of 1,000 bytes.
-    assert (measure_cache().entries, measure_cache().num_bytes) == (3, 3000)
-    assert said() == f"Cache in {cache}: 3 data sets and splits, 3 kB\n"
-    assert measure_cache().entries == 3
+    # An array of 872 bytes has a header of 128: five of 1,000 bytes, one no data.
+    assert (measure_cache().entries, measure_cache().num_bytes) == (4, 5000)
+    assert said() == f"Cache in {cache}: 4 data sets and splits, 5 kB\n"
+    assert measure_cache().entries == 4
 
 
 def test_given_a_cache_when_cleared_then_its_data_are_gone_and_nothing_else(cache: Path) -> None:
-    assert said("--clear") == f"Deleted from {cache}: 3 data sets and splits, 3 kB\n"
+    assert said("--clear") == f"Deleted from {cache}: 4 data sets and splits, 5 kB\n"
     assert measure_cache().num_bytes == 0
     assert (cache / "thesis").is_dir()
     assert (cache / "owned" / "thesis.txt").is_file()

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -56,7 +58,8 @@ def test_shape_and_classes_of_a_data_set_elsewhere(here: Path) -> None:
     told = refused("settings", "fedul", **settings)
     assert told == (
         "Setting dataset = 'far/away' is not on this machine: --class-names and --input-shape, "
-        "which the server's side can tell, have to say what it is like."
+        "which the server's side can tell, have to say what it is like; for a table setting "
+        "columns, the file that all owners have, in place of --input-shape."
     )
     options = ("--class-names", "sound,ill", "--input-shape", "8x8x1")
     assert "30 points in 2 sets, 2 classes" in ready("fedul", WHERE, *options, **settings)
@@ -66,6 +69,40 @@ def test_shape_and_classes_of_a_data_set_elsewhere(here: Path) -> None:
     here_too = {**settings, "dataset": "digits"}
     told = refused("classes", "fedul", **here_too)
     assert "priors.csv are sound, ill; they must be exactly 0, 1, 2" in told
+
+
+def test_a_table_of_the_server_elsewhere_is_described_by_its_columns(here: Path) -> None:
+    folder = here / "ward"
+    folder.mkdir()
+    (folder / "points.csv").write_text("sex,age\nf,61\nm,40\nm,35\n")
+    columns = '{"columns": [{"name": "age"}, {"name": "sex", "categories": ["f", "m"]}]}'
+    (here / "columns.json").write_text(columns)
+    base = {"dataset": "far/away", "class-names": "", "input-shape": "", "model": "linear"}
+    options = ("--class-names", "sound,ill")
+    assert "is not on this machine" in refused("settings", "fedmatch", WHERE, *options, **base)
+    allowed = f"{WHERE} allow-column-means=true"
+    told = ready("fedmatch", allowed, *options, **base, columns="columns.json")
+    assert "3 points, 0 with a label" in told
+    # Three features: age, and two of the category, of which 2 of 3 are m.
+    assert any("column-means = [45.33" in line for line in told)
+    (folder / "points.csv").write_text("sex\nf\n")
+    lacks = refused("format", "fedmatch", allowed, *options, **base, columns="columns.json")
+    assert "no column 'age'" in lacks
+
+
+def test_features_of_the_servers_images_elsewhere(
+    here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    module = ModuleType("somebodys")
+    module.means = lambda points: points.mean(axis=(1, 2))  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "somebodys", module)
+    write_sets(here / "ward")
+    base = {"dataset": "far/away", "class-names": "", "input-shape": "", "model": "linear"}
+    options = ("--class-names", "sound,ill", "--input-shape", "8x8x1")
+    told = ready("fedul", WHERE, *options, **base, features="somebodys:means", standardize="none")
+    # 2·1 weights and 2 biases of 4 bytes, with headers; of 64 pixels they would be 520 bytes.
+    (line,) = [line for line in told if "arrays: 2 arrays, at most" in line]
+    assert int(line.split("at most ")[1].split()[0]) < 520
 
 
 def test_where_labels_cannot_be_written(here: Path) -> None:

@@ -19,7 +19,9 @@ QUICK = "model='mlp' num-rounds=1 local-epochs=1"
 
 def run(*arguments: str) -> tuple[int, str]:
     """Exit code and what was said, without Ray: what is tested is the same code."""
-    result = CliRunner().invoke(app, ["run", "--in-process", "--num-supernodes", "2", *arguments])
+    result = CliRunner().invoke(
+        app, ["run", "--engine", "in-process", "--num-supernodes", "2", *arguments]
+    )
     return result.exit_code, result.output
 
 

@@ -72,7 +72,16 @@ def test_a_run_leaves_what_it_promises(tmp_path: Path) -> None:
     The server, too, trains.
     """
     finetuned = {"method": "fedul-finetune", "server-fraction": 0.2}
-    done = fedul("run", "-c", f"{QUICK} {text(finetuned)}", "--output", "result", cwd=tmp_path)
+    done = fedul(
+        "run",
+        "--engine",
+        "ray",
+        "-c",
+        f"{QUICK} {text(finetuned)}",
+        "--output",
+        "result",
+        cwd=tmp_path,
+    )
     assert done.returncode == 0, done.stdout + done.stderr
     directory = tmp_path / "result"
     files = {str(path.relative_to(directory)) for path in directory.rglob("*") if path.is_file()}
@@ -107,7 +116,7 @@ def test_a_run_on_ray_resumes_and_its_model_predicts(tmp_path: Path) -> None:
     variates = {"base": "scaffold", "scaffold.option": "I"}
     directory = in_process(tmp_path, 2, **variates)
     more = ("--resume", str(directory), "-c", "num-rounds=3", "--client-cpus", ALL_CPUS)
-    done = fedul("run", *more, cwd=tmp_path)
+    done = fedul("run", "--engine", "ray", *more, cwd=tmp_path)
     assert done.returncode == 0, done.stdout + done.stderr
     assert json.loads((directory / "config.json").read_text())["settings"]["num-rounds"] == 3
     assert_same_numbers(directory, in_process(tmp_path, 3, **variates))

@@ -32,7 +32,7 @@ def test_a_failing_run_costs_no_other_and_all_others_have_the_numbers_of_the_in_
     (tmp_path / "runs.toml").write_text("\n".join(rows) + "\n")
     arguments = ("--runs", "runs.toml", "--seeds", "0", "--num-supernodes", str(CLIENTS))
     arguments += ("--output", "out", "--client-cpus", ALL_CPUS)
-    done = fedul("compare", *arguments, cwd=tmp_path)
+    done = fedul("compare", "--engine", "ray", *arguments, cwd=tmp_path)
     assert done.returncode == 1, done.stdout + done.stderr
     warned = "Warning: The runs do not share their data splits, points-per-client differs"
     assert warned in done.stderr

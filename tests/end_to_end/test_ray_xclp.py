@@ -21,7 +21,7 @@ SHARED = {
 
 def on_ray(settings: dict[str, Any], place: Path) -> Path:
     arguments = ("-c", text(settings), "--num-supernodes", str(CLIENTS), "--output", "result")
-    done = fedul("run", *arguments, "--client-cpus", ALL_CPUS, cwd=place)
+    done = fedul("run", "--engine", "ray", *arguments, "--client-cpus", ALL_CPUS, cwd=place)
     assert done.returncode == 0, done.stdout + done.stderr
     return place / "result"
 

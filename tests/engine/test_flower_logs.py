@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+import sys
+from pathlib import Path
 
 import pytest
 
@@ -21,3 +23,22 @@ def test_given_an_error_within_then_the_level_is_as_before() -> None:
     with pytest.raises(RuntimeError):
         fail()
     assert flower.level == before
+
+
+def test_given_a_file_then_it_has_all_and_the_rest_shows_errors(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    flower = logging.getLogger("flwr")
+    before = flower.level, [handler.level for handler in flower.handlers]
+    shown = logging.StreamHandler(sys.stdout)
+    flower.addHandler(shown)
+    try:
+        with flower_logs(logging.ERROR, tmp_path / "log"):
+            flower.info("round %s", 1)
+            flower.error("lost")
+        flower.error("later")
+    finally:
+        flower.removeHandler(shown)
+    assert (tmp_path / "log").read_text() == "INFO :      round 1\nERROR :      lost\n"
+    assert capsys.readouterr().out == "lost\nlater\n"
+    assert (flower.level, [handler.level for handler in flower.handlers]) == before

@@ -478,10 +478,11 @@ def test_app_directory_of_a_checkout() -> None:
 
 
 def test_app_directory_of_a_wheel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("fedul_flwr", "strategies", "client_apps", "baselines"):
-        (tmp_path / name / "__pycache__").mkdir(parents=True)
-        (tmp_path / name / "__init__.py").touch()
     package = tmp_path / "fedul_flwr"
+    for name in (".", "engine", *app_bundle.METHODS):
+        (package / name / "__pycache__").mkdir(parents=True)
+        (package / name / "__init__.py").touch()
+    (package / "engine" / "app_files.py").touch()
     monkeypatch.setattr(app_bundle, "__file__", str(package / "engine" / "app_files.py"))
     with pytest.raises(UserError, match="install"):
         app_directory()
@@ -492,4 +493,5 @@ def test_app_directory_of_a_wheel(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert names == {
         *("pyproject.toml", "README.md", "fedul_flwr/__init__.py", "strategies/__init__.py"),
         *("client_apps/__init__.py", "baselines/__init__.py"),
+        *("fedul_flwr/engine/__init__.py", "fedul_flwr/engine/app_files.py"),
     }

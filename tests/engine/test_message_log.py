@@ -19,7 +19,8 @@ from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.data.content import Content
 from fedul_flwr.data.seeds import stream
 from fedul_flwr.data.sources import load_source
-from fedul_flwr.engine.in_process import FIRST_NODE_ID, InProcessGrid, task_identity
+from fedul_flwr.engine.in_process import InProcessGrid
+from fedul_flwr.engine.local_grid import FIRST_NODE_ID, task_identity
 from fedul_flwr.engine.message_log import MessageLog, read_message_log
 from fedul_flwr.errors import UserError
 from fedul_flwr.federated.messages import phase_messages, to_record
@@ -227,16 +228,16 @@ def test_from_the_command_line(
     options = ["--num-supernodes", "3", "--output", "out", "-c", method, "--message-log", "t"]
     refused = CliRunner().invoke(command_line, [command, *options])
     assert refused.exit_code == 1
-    assert refused.stderr == "Error: --message-log t needs --in-process.\n"
+    assert refused.stderr == "Error: --message-log t needs --engine in-process.\n"
     assert list(tmp_path.iterdir()) == []
-    done = CliRunner().invoke(command_line, [command, "--in-process", *options])
+    done = CliRunner().invoke(command_line, [command, "--engine", "in-process", *options])
     assert done.exit_code == 0, done.output
     phases = [message.phase for message in read_message_log(tmp_path / "t")]
     # Each of three clients is asked and answers.
     names = ("describe", "setup", *["xclp-compare"] * 5, "xclp-sum", "xclp-label")
     assert phases == [name for name in names for _ in range(6)]
     options[3] = "o"
-    again = CliRunner().invoke(command_line, [command, "--in-process", *options])
+    again = CliRunner().invoke(command_line, [command, "--engine", "in-process", *options])
     assert again.exit_code == 1
     assert again.stderr == "Error: --message-log t must be a new or an empty directory.\n"
     assert not (tmp_path / "o").exists()

@@ -76,7 +76,7 @@ def test_given_wrong_arguments_then_they_are_refused_and_nothing_is_written(
 def test_given_two_methods_and_seeds_then_each_trial_is_the_run_of_the_run_command(
     here: Path, ran: list[str]
 ) -> None:
-    arguments = (*TWO, "-c", QUICK, "--in-process", "--measures", "balanced-accuracy")
+    arguments = (*TWO, "-c", QUICK, "--engine", "in-process", "--measures", "balanced-accuracy")
     done = compare(*arguments)
     assert done.exit_code == 0, done.output
     assert ran == ["fedul-0", "supervised-0", "fedul-1", "supervised-1"]
@@ -94,7 +94,9 @@ def test_given_two_methods_and_seeds_then_each_trial_is_the_run_of_the_run_comma
 
     # A trial is the run that `run` makes of the same settings.
     plain = ["run", "-c", QUICK, "-c", "seed=1 method='fedul'", "--num-supernodes", "3"]
-    assert runner.invoke(app, [*plain, "--in-process", "--output", "plain"]).exit_code == 0
+    assert (
+        runner.invoke(app, [*plain, "--engine", "in-process", "--output", "plain"]).exit_code == 0
+    )
     trial = output / "fedul" / "seed-1"
     assert metrics(trial) == metrics(here / "plain")
     one, two = last_model(trial), last_model(here / "plain")
@@ -124,7 +126,7 @@ def test_given_ctrl_c_then_the_same_command_resumes(
 
     monkeypatch.setattr(simulation, "run_in_process", interrupted)
     arguments = ("--methods", "fedul", "--seeds", "0", "--num-supernodes", "3", "-c", QUICK)
-    done = compare(*arguments, "--in-process")
+    done = compare(*arguments, "--engine", "in-process")
     assert done.exit_code == 130
     assert "The same command resumes from here." in done.stderr
     trial = here / "runs" / "compare-fedul" / "fedul" / "seed-0"
@@ -133,7 +135,7 @@ def test_given_ctrl_c_then_the_same_command_resumes(
     assert [line["round"] for line in before] == [1]
 
     monkeypatch.setattr(simulation, "run_in_process", real)
-    assert compare(*arguments, "--in-process").exit_code == 0
+    assert compare(*arguments, "--engine", "in-process").exit_code == 0
     assert metrics(trial)[0] == before[0]
     assert summary(trial)["rounds"] == 2
 
@@ -143,11 +145,11 @@ def test_given_a_failing_run_then_the_table_is_printed_and_the_exit_code_is_1(
 ) -> None:
     (here / "runs.toml").write_text('[good]\nmethod = "supervised"\n[bad]\nmodel = "x:y"\n')
     arguments = ("--runs", "runs.toml", "--seeds", "0", "--num-supernodes", "2", "-c", QUICK)
-    done = compare(*arguments, "--in-process", "--output", "here")
+    done = compare(*arguments, "--engine", "in-process", "--output", "here")
     assert done.exit_code == 1, done.output
     assert "Failed: bad, seed 0: " in done.output
     assert "failed" in (here / "here" / "comparison.md").read_text()
-    compare(*arguments, "--in-process", "--output", "here")
+    compare(*arguments, "--engine", "in-process", "--output", "here")
     assert ran == ["supervised-0", "fedul-0", "fedul-0"]
 
 
@@ -179,7 +181,8 @@ def test_given_simulations_then_they_share_a_superlink_and_a_dead_one_is_replace
 
     monkeypatch.setattr(launcher, "LocalSuperLink", FakeSuperLink)
     monkeypatch.setattr(launcher, "run_app", run_app)
-    done = compare(*TWO, "--client-cpus", "2", "--client-gpus", "0.5", "-c", QUICK)
+    options = ("--client-cpus", "2", "--client-gpus", "0.5", "-c", QUICK, "--engine", "ray")
+    done = compare(*TWO, *options)
     assert done.exit_code == 1
     assert done.output.count("It died. The log of the run is ") == 8  # at once, and at the end
     first, second = links[:2]  # the dead one is replaced
@@ -193,10 +196,10 @@ def test_given_finished_trials_then_no_superlink_starts(
     here: Path, monkeypatch: pytest.MonkeyPatch, ran: list[str]
 ) -> None:
     arguments = ("--methods", "supervised", "--seeds", "0", "--num-supernodes", "2", "-c", QUICK)
-    assert compare(*arguments, "--in-process").exit_code == 0
+    assert compare(*arguments, "--engine", "in-process").exit_code == 0
 
     def refuse(*_: object) -> None:
         raise AssertionError("nothing is left to simulate")
 
     monkeypatch.setattr(launcher, "LocalSuperLink", refuse)
-    assert compare(*arguments).exit_code == 0
+    assert compare(*arguments, "--engine", "ray").exit_code == 0

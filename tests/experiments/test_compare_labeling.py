@@ -28,7 +28,16 @@ xclp.k = 3
 ["10 neighbours"]
 method = "xclp-predict"
 """
-OPTIONS = ("--runs", "runs.toml", "--seeds", "0,1", "--num-supernodes", "3", "--in-process")
+OPTIONS = (
+    "--runs",
+    "runs.toml",
+    "--seeds",
+    "0,1",
+    "--num-supernodes",
+    "3",
+    "--engine",
+    "in-process",
+)
 QUICK = ("-c", 'labels.total=30 xclp-predict.compare=false xclp.secure="plaintext"')
 LABELS = {"method": "xclp-predict"}
 MODEL = {"method": "labels-only"}

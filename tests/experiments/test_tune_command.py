@@ -230,7 +230,7 @@ def test_given_a_search_then_no_trial_reads_the_test_set(
     assert invoke("tune", "--runs", "runs.toml", *given, "--trials", "1").exit_code == 0
     assert len(read) == 1  # validation alone
     read.clear()
-    given = (*given, "--in-process", "--seeds", "1")
+    given = (*given, "--engine", "in-process", "--seeds", "1")
     assert invoke("compare", "--runs", "runs.toml", *given).exit_code == 0
     assert len(read) == 2
 
@@ -392,7 +392,7 @@ def test_given_a_file_of_runs_then_compare_takes_the_chosen_settings(
     file = Path("runs/tune-runs/search.json")
     assert [one["row"] for one in searches(file)] == ["All labels", "FedUL"]
     ran.clear()
-    compared = ("--tuned", str(file), "--in-process")
+    compared = ("--tuned", str(file), "--engine", "in-process")
     refused = invoke("compare", *given, *compared)
     assert "Seed 0 was used by the search; choose others with --seeds." in output_of(refused)
     assert ran == []

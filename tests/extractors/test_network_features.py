@@ -81,7 +81,7 @@ def test_given_a_model_whose_steps_depend_on_its_inputs_then_it_stays_as_it_is()
 def test_given_a_network_then_features_are_the_inputs_of_its_last_linear_layer() -> None:
     model = with_statistics(build_model("cnn6-quarter", (16, 16, 3), 4, seed=2))
     points = np.random.default_rng(0).integers(0, 256, (5, 16, 16, 3), dtype=np.uint8)
-    found = NetworkFeatures(model, 0, CPU, "float32")(points)
+    found = NetworkFeatures(lambda: model, 0, CPU, "float32")(points)
     assert found.dtype == np.float32
     # The logits of the network are its last layer's, applied to the features.
     last = [layer for layer in model.modules() if isinstance(layer, nn.Linear)][-1]
@@ -94,7 +94,7 @@ def test_given_a_network_then_features_are_the_inputs_of_its_last_linear_layer()
 
 def test_given_a_network_then_it_is_left_as_it_was() -> None:
     model = build_model("cnn6-quarter", (8, 8, 1), 3).train()
-    NetworkFeatures(model, 0, CPU, "float32")(np.zeros((2, 8, 8, 1), dtype=np.uint8))
+    NetworkFeatures(lambda: model, 0, CPU, "float32")(np.zeros((2, 8, 8, 1), dtype=np.uint8))
     assert model.training
     assert num_batch_norms(model) > 0
     assert all(parameter.requires_grad for parameter in model.parameters())

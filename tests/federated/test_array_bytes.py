@@ -146,3 +146,12 @@ def test_anything_else_is_refused(array: Array, message: str) -> None:
     with pytest.raises(BadMessageError) as error:
         to_arrays(ArrayRecord({"x": array}))
     assert message in str(error.value)
+
+
+def test_given_the_same_values_then_it_equals_flowers_array() -> None:
+    values = np.arange(3.0)
+    assert PlainArray.of(values) == Array(values)
+    assert Array(values) == PlainArray.of(values)
+    assert PlainArray.of(values) != Array(values + 1)
+    assert PlainArray.of(values) != PlainArray.of(values.astype(np.float32))
+    assert PlainArray.of(values) != values.tobytes()

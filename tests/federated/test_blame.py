@@ -10,7 +10,7 @@ import pytest
 from flwr.app import Error, Message, RecordDict
 
 from fedul_flwr.config.run_config import RunConfig
-from fedul_flwr.engine.in_process import FIRST_NODE_ID, task_identity
+from fedul_flwr.engine.local_grid import FIRST_NODE_ID, task_identity
 from fedul_flwr.errors import UserError
 from fedul_flwr.federated.blame import LONGEST, about, called, failure_reason, own_words, printable
 from fedul_flwr.federated.flower_internals import ErrorCode

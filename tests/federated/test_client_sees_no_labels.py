@@ -12,21 +12,21 @@ from typing import Any
 import numpy as np
 import pytest
 
-import baselines.all_labels
-import baselines.fedllp
-import baselines.fedpl
-import baselines.fedsem
-import baselines.fedsiam
-import baselines.fixmatch
-import baselines.labels_only
-import baselines.local_lp
-import baselines.pseudo_label
-import baselines.uda
-import client_apps.fedmatch
-import client_apps.fedul
-import client_apps.fedul_consistency
-import client_apps.xclp
-import client_apps.xclp_predict
+import fedul_flwr.baselines.all_labels
+import fedul_flwr.baselines.fedllp
+import fedul_flwr.baselines.fedpl
+import fedul_flwr.baselines.fedsem
+import fedul_flwr.baselines.fedsiam
+import fedul_flwr.baselines.fixmatch
+import fedul_flwr.baselines.labels_only
+import fedul_flwr.baselines.local_lp
+import fedul_flwr.baselines.pseudo_label
+import fedul_flwr.baselines.uda
+import fedul_flwr.client_apps.fedmatch
+import fedul_flwr.client_apps.fedul
+import fedul_flwr.client_apps.fedul_consistency
+import fedul_flwr.client_apps.xclp
+import fedul_flwr.client_apps.xclp_predict
 import fedul_flwr.federated.client
 import fedul_flwr.federated.client_data
 import fedul_flwr.federated.local_training
@@ -36,8 +36,8 @@ import fedul_flwr.learning.pseudo_label_task
 import fedul_flwr.propagation.client
 import fedul_flwr.propagation.client_noise
 import fedul_flwr.propagation.graph_points
-from baselines.supervised import SupervisedClient
-from client_apps.fedul import FedULClient
+from fedul_flwr.baselines.supervised import SupervisedClient
+from fedul_flwr.client_apps.fedul import FedULClient
 from fedul_flwr.config.fedul import UnlabeledSetSettings
 from fedul_flwr.data.content import Content
 from fedul_flwr.data.set_generator import generate_sets
@@ -90,13 +90,17 @@ FORBIDDEN = {
         *(fedul_flwr.federated.streamed_training, fedul_flwr.learning.pseudo_label_task),
         *(fedul_flwr.propagation.client, fedul_flwr.propagation.client_noise),
         fedul_flwr.propagation.graph_points,
-        *(client_apps.fedul, client_apps.fedul_consistency),
-        *(baselines.fedpl, baselines.fedllp),
-        *(client_apps.xclp, client_apps.xclp_predict),
-        *(baselines.labels_only, baselines.local_lp, baselines.pseudo_label),
-        *(baselines.fedsem, baselines.fedsiam),
-        client_apps.fedmatch,
-        *(baselines.uda, baselines.fixmatch, baselines.all_labels),
+        *(fedul_flwr.client_apps.fedul, fedul_flwr.client_apps.fedul_consistency),
+        *(fedul_flwr.baselines.fedpl, fedul_flwr.baselines.fedllp),
+        *(fedul_flwr.client_apps.xclp, fedul_flwr.client_apps.xclp_predict),
+        *(
+            fedul_flwr.baselines.labels_only,
+            fedul_flwr.baselines.local_lp,
+            fedul_flwr.baselines.pseudo_label,
+        ),
+        *(fedul_flwr.baselines.fedsem, fedul_flwr.baselines.fedsiam),
+        fedul_flwr.client_apps.fedmatch,
+        *(fedul_flwr.baselines.uda, fedul_flwr.baselines.fixmatch, fedul_flwr.baselines.all_labels),
     ],
 )
 def test_clients_import_nothing_that_carries_labels(module: Any) -> None:

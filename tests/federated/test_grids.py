@@ -11,7 +11,8 @@ from flwr.serverapp import Grid
 
 from fedul_flwr.config.node_config import NodeConfig
 from fedul_flwr.data.content import Content
-from fedul_flwr.engine.in_process import FIRST_NODE_ID, InProcessGrid, task_identity
+from fedul_flwr.engine.in_process import InProcessGrid
+from fedul_flwr.engine.local_grid import FIRST_NODE_ID, task_identity
 from fedul_flwr.errors import UserError
 from fedul_flwr.federated import grid as grids
 from fedul_flwr.federated.client import MethodClient
@@ -201,7 +202,7 @@ def test_what_cannot_be_unpacked_is_an_error_of_the_same_node(wire: WireGrid) ->
 
 
 def test_grids_of_devices_pack(wire: WireGrid, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(grids, "HttpGrid", WireGrid)
+    monkeypatch.setattr(grids, "is_http_grid", lambda grid: isinstance(grid, WireGrid))
     assert isinstance(for_devices(wire), PackingGrid)
 
 

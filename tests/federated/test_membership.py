@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from flwr.serverapp import Grid
 
-from baselines.labels_only import LabelsOnly
+from fedul_flwr.baselines.labels_only import LabelsOnly
 from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.data.content import Content
 from fedul_flwr.errors import UserError
@@ -402,7 +402,7 @@ class Picky(LabelsOnly):
 PICKY = Method(
     name="picky",
     strategy="tests.federated.test_membership:Picky",
-    client="baselines.labels_only:LabelsOnlyClient",
+    client="fedul_flwr.baselines.labels_only:LabelsOnlyClient",
     settings=METHODS["labels-only"].settings,
     data="partly-labeled",
 )

@@ -17,7 +17,7 @@ from fedul_flwr.client_app import app
 from fedul_flwr.config.node_config import NodeConfig
 from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.data.content import Content
-from fedul_flwr.engine.in_process import FIRST_NODE_ID, task_identity
+from fedul_flwr.engine.local_grid import FIRST_NODE_ID, task_identity
 from fedul_flwr.errors import UserError
 from fedul_flwr.federated import grid as grids
 from fedul_flwr.federated.client import MethodClient
@@ -146,7 +146,7 @@ class Devices:
 
 @pytest.fixture
 def devices(monkeypatch: pytest.MonkeyPatch) -> Devices:
-    monkeypatch.setattr(grids, "HttpGrid", WireGrid)
+    monkeypatch.setattr(grids, "is_http_grid", lambda grid: isinstance(grid, WireGrid))
     return Devices()
 
 

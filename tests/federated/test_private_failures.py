@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 from flwr.app import ArrayRecord, Context, RecordDict
 
-from client_apps.fedul import FedULClient
 from fedul_flwr.client_app import clip
+from fedul_flwr.client_apps.fedul import FedULClient
 from fedul_flwr.config.run_config import RunConfig, default_flat, resolve
 from fedul_flwr.errors import UserError
 from fedul_flwr.federated.dp import privacy_spent

@@ -17,7 +17,8 @@ from numpy.typing import ArrayLike
 
 from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.data.types import Arrays, Floats
-from fedul_flwr.engine.in_process import FIRST_NODE_ID, InProcessGrid
+from fedul_flwr.engine.in_process import InProcessGrid
+from fedul_flwr.engine.local_grid import FIRST_NODE_ID
 from fedul_flwr.errors import NoUpdateError, UserError
 from fedul_flwr.federated.aggregation import average_buffers, merge, weighted_mean
 from fedul_flwr.federated.base_state import dump_base_state, load_base_state
@@ -35,8 +36,8 @@ from fedul_flwr.federated.messages import (
 from fedul_flwr.federated.registry import ClientRef
 from fedul_flwr.federated.strategy import MethodStrategy
 from fedul_flwr.learning.variates import KEPT_ROUNDS
-from strategies.fednova import FedNova
-from strategies.scaffold import Scaffold
+from fedul_flwr.strategies.fednova import FedNova
+from fedul_flwr.strategies.scaffold import Scaffold
 
 Settings = Callable[..., RunConfig]
 MODEL: Arrays = {

@@ -2,7 +2,8 @@
 
 ``python -m tests.golden record`` writes digests of models, metrics and labels to
 ``build/golden.json``; ``python -m tests.golden check`` runs again and names what differs. Names of
-runs after the verb choose some of them. Digests hold on one machine with one version of torch.
+runs after the verb choose some of them; ``--engine processes`` before the names runs them in a
+pool. Digests hold on one machine with one version of torch.
 """
 
 from __future__ import annotations
@@ -89,14 +90,14 @@ def digest(directory: Path) -> dict[str, str]:
     return found
 
 
-def main(verb: str, names: list[str]) -> int:
+def main(verb: str, names: list[str], engine: str = "in-process") -> int:
     """Run all, or those named; 1 where a run fails or, with ``check``, gives other bits."""
     stored = json.loads(STORED.read_text()) if STORED.is_file() else {}
     bad = 0
     with tempfile.TemporaryDirectory() as folder:
         for name in names or RUNS:
             output = Path(folder) / name
-            arguments = ["run", "-c", RUNS[name], "--num-supernodes", "5", "--in-process"]
+            arguments = ["run", "-c", RUNS[name], "--num-supernodes", "5", "--engine", engine]
             result = CliRunner().invoke(app, [*arguments, "--output", str(output)])
             if result.exit_code:
                 bad += 1
@@ -120,4 +121,7 @@ def main(verb: str, names: list[str]) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1], sys.argv[2:]))
+    verb, *rest = sys.argv[1:]
+    if rest[:1] == ["--engine"]:
+        sys.exit(main(verb, rest[2:], rest[1]))
+    sys.exit(main(verb, rest))

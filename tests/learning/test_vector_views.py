@@ -1,4 +1,4 @@
-"""Views of vectors: what noise and feature dropout change, and what they leave alone."""
+"""Views of vectors: what noise, feature dropout and mixup change, and what they leave alone."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import torch
 
 from fedul_flwr.config.run_config import parse_flat
 from fedul_flwr.learning.plan import LocalPlan
-from fedul_flwr.learning.vector_views import augment_vectors, strong_vectors
+from fedul_flwr.learning.vector_views import augment_vectors, mixed, strong_vectors
 from fedul_flwr.learning.views import fixed_strong_view, strong_view
 
 ONES = torch.ones(2000, 10)
@@ -37,6 +37,7 @@ def test_dropout_sets_the_chosen_share_of_features_to_0_and_leaves_the_others() 
         LocalPlan(augment="none", noise=1, feature_dropout=0.5),
         LocalPlan(augment="noise", noise=0),
         LocalPlan(augment="dropout", feature_dropout=0),
+        LocalPlan(augment="noise", noise=0, mixup=0.5),
     ],
 )
 def test_without_strength_vectors_do_not_change(plan: LocalPlan) -> None:
@@ -60,5 +61,47 @@ def test_strong_views_of_methods_take_their_strength_from_the_settings(make: obj
     view = make(settings)  # type: ignore[operator]
     found = view(ONES)
     assert set(found.unique().tolist()) == {0.0, 1.0}
+    only = parse_flat({"method": "uda", "noise": 0.0, "feature-dropout": 0.0, "mixup": 0.5})
+    halves = make(only)(torch.cat([torch.zeros(200, 1), ONES[:200, :1]]))  # type: ignore[operator]
+    assert 0 < float(halves[:200].max()) <= 0.5
     image = torch.zeros(1, 1, 8, 8)
     assert view(image).shape == image.shape
+
+
+def test_mixup_moves_a_vector_by_its_share_toward_the_other_one() -> None:
+    inputs = torch.tensor([[0.0, 4.0], [8.0, 0.0], [1.0, 1.0]])
+    found = mixed(inputs, torch.tensor([1, 0, 2]), torch.tensor([0.25, 0.5, 0.3]))
+    # 0.75·(0, 4) + 0.25·(8, 0); 0.5·(8, 0) + 0.5·(0, 4); a vector with itself does not change.
+    torch.testing.assert_close(found, torch.tensor([[2.0, 3.0], [4.0, 2.0], [1.0, 1.0]]))
+
+
+def test_shares_of_mixup_are_even_between_0_and_the_setting() -> None:
+    # Half of the rows are 0, half 1: rows of 0 with a partner of 1 become their share.
+    inputs = torch.cat([torch.zeros(2000, 1), torch.ones(2000, 1)])
+    found = augment_vectors(inputs, LocalPlan(augment="mixup", mixup=0.4), rng())[:2000, 0]
+    shares = found[found > 0]
+    assert 900 < len(shares) < 1100  # hypergeometric: 1000 with a standard deviation of 16
+    assert float(shares.max()) <= 0.4
+    assert abs(float(shares.mean()) - 0.2) < 4 * 0.4 / 12**0.5 / 30  # standard error of 900 draws
+
+
+def test_a_batch_of_one_vector_has_nothing_to_mix_with() -> None:
+    point = torch.tensor([[3.0, -1.0]])
+    assert torch.equal(augment_vectors(point, LocalPlan(augment="mixup", mixup=0.5), rng()), point)
+
+
+def test_a_strong_view_mixes_before_noise_and_dropout() -> None:
+    inputs = torch.cat([torch.zeros(500, 2), torch.ones(500, 2)])
+    torch.manual_seed(1)
+    found = strong_vectors(0.0, 0.0, 0.3)(inputs)
+    assert torch.equal(found[:, 0], found[:, 1])  # one share for all features of a vector
+    assert 0 < float(found[:500].max()) <= 0.3
+    assert float(found[500:].min()) >= 0.7
+
+
+def test_without_mixup_a_strong_view_draws_what_it_drew_before() -> None:
+    torch.manual_seed(5)
+    expected = ONES + 0.1 * torch.randn_like(ONES)
+    expected = expected * (torch.rand_like(ONES) >= 0.2)
+    torch.manual_seed(5)
+    assert torch.equal(strong_vectors(0.1, 0.2, 0.0)(ONES), expected)

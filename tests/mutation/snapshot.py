@@ -14,7 +14,9 @@ from pathlib import Path
 
 import libcst as cst
 
-SOURCES = ["fedul_flwr", "strategies", "client_apps", "baselines"]
+SOURCES = ["fedul_flwr"]
+METHODS = ("strategies", "client_apps", "baselines")
+"""In the copy they lie in fedul_flwr, as in a wheel: mutmut takes modules' names from paths."""
 OTHERS = ["tests", "experiments", "docs", "results", "benchmarks", "README.md", "Makefile"]
 
 # Messages of errors and of the log may change; so may what is not in the text of a function.
@@ -31,14 +33,18 @@ def refresh(repository: Path, copy: Path, files: list[str], tests: list[str], nu
         text=True,
         check=True,
     ).stdout.split("\0")
-    wanted = {name for name in listed if name and (repository / name).is_file()}
+    wanted = {
+        f"fedul_flwr/{name}" if name.startswith(METHODS) else name: repository / name
+        for name in listed
+        if name and (repository / name).is_file()
+    }
     for path in [*SOURCES, *OTHERS]:
         for root in (copy, copy / "mutants"):
             for old in [p for p in (root / path).rglob("*.py") if p.is_file()]:
                 if str(old.relative_to(root)) not in wanted:
                     old.unlink()
-    for name in wanted:
-        source, target = repository / name, copy / name
+    for name, source in wanted.items():
+        target = copy / name
         content = source.read_bytes()
         if name in files:
             content = undecorated(content.decode(), numba).encode()

@@ -84,7 +84,10 @@ def test_the_copy_follows_the_repository(tmp_path: Path) -> None:
     subprocess.run(["git", "init", "-q", str(repository)], check=True)
     (repository / ".gitignore").write_text("ignored.py\n")
     (repository / "pyproject.toml").write_text('[tool.other]\nkey = "value"\n')
-    for name in ("ignored.py", "a.py", "tests/test_a.py", "tests/test_old.py"):
+    (repository / "strategies").mkdir()
+    (repository / "fedul_flwr").mkdir()
+    (repository / "fedul_flwr" / "strategies").symlink_to("../strategies")
+    for name in ("ignored.py", "a.py", "strategies/b.py", "tests/test_a.py", "tests/test_old.py"):
         (repository / name).write_text("@property\ndef f(self): return 1\n")
 
     def refresh() -> bool:
@@ -93,6 +96,8 @@ def test_the_copy_follows_the_repository(tmp_path: Path) -> None:
     assert refresh()
     assert not (copy / "ignored.py").exists()
     assert "f = property(f)" in (copy / "a.py").read_text()
+    assert (copy / "fedul_flwr" / "strategies" / "b.py").is_file()
+    assert not (copy / "strategies").exists()
     assert "@property" in (copy / "tests" / "test_a.py").read_text()
     settings = tomllib.loads((copy / "pyproject.toml").read_text())["tool"]
     assert settings["other"] == {"key": "value"}

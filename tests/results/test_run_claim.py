@@ -141,12 +141,12 @@ def test_given_a_run_when_a_second_one_starts_or_resumes_there_then_nothing_chan
     before = contents(directory)
     with pytest.raises(HeldError):
         train(resolve({"resume": str(directory), "num-rounds": 3}, Path.cwd()), 2)
-    run = ["run", "--in-process", "--resume", str(directory), "-c", "num-rounds=3"]
+    run = ["run", "--engine", "in-process", "--resume", str(directory), "-c", "num-rounds=3"]
     said = CliRunner().invoke(app, run)
     assert (said.exit_code, said.stderr.count("Error: Process ")) == (1, 1)
     empty = tmp_path / "empty"
     other(empty)
-    said = CliRunner().invoke(app, ["run", "--in-process", "--output", str(empty)])
+    said = CliRunner().invoke(app, ["run", "--engine", "in-process", "--output", str(empty)])
     assert (said.exit_code, said.stderr.count("Error: Process ")) == (1, 1)
     assert contents(directory) == before
     assert [path.name for path in empty.iterdir()] == [".lock"]

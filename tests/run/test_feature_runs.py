@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from fedul_flwr.cli.label import with_model
 from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.data.types import Inputs
 from fedul_flwr.errors import UserError
@@ -65,6 +66,30 @@ def test_given_a_run_on_features_then_its_model_labels_images(settings: Settings
     error = (found != test.labels).mean()
     assert 100 * error == pytest.approx(summary(directory)["test_error"])
     assert error < 0.5
+
+
+@pytest.mark.parametrize("standardize", ["none", "owner", "federation"])
+def test_given_a_run_on_features_then_labels_are_propagated_on_its_models_features(
+    settings: Settings, standardize: str
+) -> None:
+    directory = train(
+        settings(
+            method="supervised",
+            features="somebodys:halves",
+            model="mlp",
+            standardize=standardize,
+            num_rounds=3,
+        ),
+        3,
+    )
+    overrides = {"method": "xclp-predict", "labels.total": 60, "xclp.secure": "plaintext"}
+    implied = with_model(overrides, directory)
+    assert implied["features"] == "somebodys:halves"
+    assert implied.get("standardize", "none") == standardize
+    found = json.loads((train(settings(**implied), 3) / "labels.json").read_text())
+    assert found["sources"]["xclp"]["error"] < 50  # chance is 90 %
+    with pytest.raises(UserError, match="Setting features = '' contradicts --model"):
+        with_model({**overrides, "features": ""}, directory)
 
 
 def test_given_features_then_the_resumed_run_has_the_same_bits(

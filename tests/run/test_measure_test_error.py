@@ -58,6 +58,6 @@ def test_it_is_refused_where_there_is_nothing_to_leave_out() -> None:
     with pytest.raises(UserError, match="measure-test-error = False has no effect with dataset"):
         parse_flat({**nothing, "measure-test-error": False})
     labeling = parse_flat({"method": "xclp-predict", "measure-test-error": False})
-    strategy = load_reference("strategies.xclp_predict:XCLPPredict", "method")
+    strategy = load_reference("fedul_flwr.strategies.xclp_predict:XCLPPredict", "method")
     with pytest.raises(UserError, match="measure-test-error = false has no effect with method"):
         strategy.validate(labeling)

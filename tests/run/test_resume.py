@@ -28,7 +28,7 @@ CLIENTS = 3
 
 
 def run(*arguments: str) -> tuple[int, str]:
-    result = CliRunner().invoke(app, ["run", "--in-process", *arguments])
+    result = CliRunner().invoke(app, ["run", "--engine", "in-process", *arguments])
     return result.exit_code, result.output
 
 

@@ -10,16 +10,22 @@ from typing import Any
 
 import numpy as np
 import pytest
+from flwr.serverapp import Grid
+from numpy.typing import NDArray
 
 from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.data.columns import Columns, read_columns
 from fedul_flwr.data.content import Content
 from fedul_flwr.data.sources import load_source
 from fedul_flwr.data.split import build_split
+from fedul_flwr.data.standardize import MEANS, SCALES
+from fedul_flwr.engine.local_grid import FIRST_NODE_ID
 from fedul_flwr.errors import BadMessageError, UserError
 from fedul_flwr.federated.column_pooling import check_moments
+from fedul_flwr.federated.messages import COLUMNS, CONFIG, SETUP, phase_of
 from fedul_flwr.results.predict import load_model
 from fedul_flwr.results.prediction_file import write_predictions as predict
+from tests.support.fake_fleet import Flock
 from tests.support.runs import last_model, metrics, train
 
 Settings = Callable[..., RunConfig]
@@ -188,6 +194,54 @@ def test_owners_with_tables_of_their_own_train(
     found = json.loads((directory / "config.json").read_text())["data"]
     assert found["input_shape"] == [13]
     assert found["columns"] == list(columns.features)
+
+
+def test_a_client_that_joins_later_gets_the_scaling_that_is_known(
+    settings: Settings, tmp_path: Path
+) -> None:
+    columns = load_source("wine").columns
+    assert columns is not None
+    place = write_owners(tmp_path / "owners", columns, owners=3)
+    for owner in range(3):
+        (place / f"owner{owner}").rename(place / str(owner))
+    (tmp_path / "columns.json").write_text(columns.to_json())
+    flocks: list[Flock] = []
+
+    def wrap(grid: Grid) -> Grid:
+        late = {"partitions": range(3), "announced": 3, "there": lambda n: range(2 + (n > 1))}
+        flocks.append(Flock(grid, place, **late))
+        return flocks[-1]
+
+    base = {**QUICK, "dataset": "none", "class_names": "class_0,class_1,class_2", "num_rounds": 3}
+    more = {"columns": str(tmp_path / "columns.json"), "connect_timeout": 0.05}
+    directory = train(settings(**base, **more, on_client_failure="continue"), 1, wrap_grid=wrap)
+    assert [(line["clients"], line["failures"]) for line in metrics(directory)] == [
+        *((2, 0), (3, 0), (3, 0))
+    ]
+    own = [
+        np.concatenate([table(file) for file in sorted((place / str(owner)).glob("m*.csv"))])
+        for owner in range(2)
+    ]
+    known = read_columns(directory)  # of the two that were there before round 1
+    wanted = np.concatenate(own).mean(axis=0)
+    assert [column.mean for column in known.columns] == pytest.approx(wanted)
+    (setup,) = [
+        message.content[CONFIG]
+        for message in flocks[0].told
+        if phase_of(message) == SETUP and message.metadata.dst_node_id == FIRST_NODE_ID + 2
+    ]
+    assert setup[MEANS] == [column.mean for column in known.columns]
+    assert setup[SCALES] == [column.scale for column in known.columns]
+    assert flocks[0].asked(2, COLUMNS) == []  # nobody is told twice
+
+
+def table(file: Path) -> NDArray[np.float64]:
+    """Columns of a file in the order of wine's."""
+    source = load_source("wine")
+    assert source.columns is not None
+    with file.open() as stream:
+        rows = list(csv.DictReader(stream))
+    return np.array([[float(row[name]) for name in source.columns.names] for row in rows])
 
 
 def test_a_convolutional_model_is_refused_before_a_run(settings: Settings) -> None:

@@ -22,7 +22,7 @@ from fedul_flwr.federated.server_training import ServerTrainer
 from fedul_flwr.learning import batches
 from fedul_flwr.learning.batches import to_input
 from fedul_flwr.models import build_model
-from strategies.fedul_mix import mix
+from fedul_flwr.strategies.fedul_mix import mix
 from tests.support.runs import MeddlingGrid, last_model, metrics, summary, train
 
 Settings = Callable[..., RunConfig]

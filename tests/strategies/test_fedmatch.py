@@ -39,7 +39,7 @@ from fedul_flwr.learning.local_plan import local_plan
 from fedul_flwr.learning.weighted import scaled_cross_entropy
 from fedul_flwr.models import build_model
 from fedul_flwr.results.recorder import Recorder
-from strategies.fedmatch import PARTS, FedMatch
+from fedul_flwr.strategies.fedmatch import PARTS, FedMatch
 from tests.support.fedmatch_exchanges import (
     LC,
     LS,

@@ -161,7 +161,7 @@ def test_a_fraction_that_evaluates_nothing_is_refused(settings: Settings) -> Non
 def test_held_out_points_are_not_trained_on(settings: Settings) -> None:
     from flwr.app import RecordDict
 
-    from client_apps.fedul import FedULClient
+    from fedul_flwr.client_apps.fedul import FedULClient
     from fedul_flwr.config.node_config import NodeConfig
     from fedul_flwr.federated.client_state import ClientState
     from fedul_flwr.federated.nodes import DataShape, setup_content

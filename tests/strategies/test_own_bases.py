@@ -21,8 +21,8 @@ from fedul_flwr.engine.in_process import InProcessGrid
 from fedul_flwr.errors import UserError
 from fedul_flwr.learning.batches import to_input
 from fedul_flwr.models import build_model
-from strategies.fednova import FedNova
-from strategies.scaffold import Scaffold
+from fedul_flwr.strategies.fednova import FedNova
+from fedul_flwr.strategies.scaffold import Scaffold
 from tests.support.runs import last_model, metrics, train
 
 Settings = Callable[..., RunConfig]

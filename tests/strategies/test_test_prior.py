@@ -20,7 +20,7 @@ from fedul_flwr.errors import BadMessageError, UserError
 from fedul_flwr.federated.messages import Content
 from fedul_flwr.federated.registry import ClientReport
 from fedul_flwr.results.predict import load_model
-from strategies.fedul import FedUL
+from fedul_flwr.strategies.fedul import FedUL
 from tests.strategies.test_fedul import answers_to_prepare
 from tests.support.runs import MeddlingGrid, last_model, metrics, summary, train
 

@@ -61,7 +61,8 @@ def start_from_another(setting: str = "") -> None:
 
 def invoke(command: str, *arguments: str) -> Result:
     """Run a command of ``fedul-flwr`` in this process."""
-    return CliRunner().invoke(app, [command, *arguments], terminal_width=200)
+    engine = ("--engine", "in-process") if command == "reproduce" else ()
+    return CliRunner().invoke(app, [command, *arguments, *engine], terminal_width=200)
 
 
 def output_of(result: Result) -> str:

@@ -13,23 +13,23 @@ import numpy as np
 from flwr.app import RecordDict
 from flwr.common import NDArrays
 
-from baselines import fedsem
-from baselines.all_labels import AllLabelsClient
-from baselines.fedllp import FedLLPClient, FedLLPVATClient
-from baselines.fedpl import FedPLClient
-from baselines.fedsem import FedSemClient
-from baselines.fedsiam import TEACHER, TEACHER_STEPS, FedSiamClient
-from baselines.fixmatch import FixMatchClient
-from baselines.given_labels import GivenLabelsClient
-from baselines.labels_only import LabelsOnlyClient
-from baselines.local_lp import LocalLPClient
-from baselines.pseudo_label import PseudoLabelClient
-from baselines.uda import UDAClient
-from client_apps.fedmatch import FedMatchClient
-from client_apps.fedul import FedULClient
-from client_apps.fedul_consistency import FedULConsistencyClient
-from client_apps.xclp import XCLPClient
-from client_apps.xclp_predict import XCLPPredictClient
+from fedul_flwr.baselines import fedsem
+from fedul_flwr.baselines.all_labels import AllLabelsClient
+from fedul_flwr.baselines.fedllp import FedLLPClient, FedLLPVATClient
+from fedul_flwr.baselines.fedpl import FedPLClient
+from fedul_flwr.baselines.fedsem import FedSemClient
+from fedul_flwr.baselines.fedsiam import TEACHER, TEACHER_STEPS, FedSiamClient
+from fedul_flwr.baselines.fixmatch import FixMatchClient
+from fedul_flwr.baselines.given_labels import GivenLabelsClient
+from fedul_flwr.baselines.labels_only import LabelsOnlyClient
+from fedul_flwr.baselines.local_lp import LocalLPClient
+from fedul_flwr.baselines.pseudo_label import PseudoLabelClient
+from fedul_flwr.baselines.uda import UDAClient
+from fedul_flwr.client_apps.fedmatch import FedMatchClient
+from fedul_flwr.client_apps.fedul import FedULClient
+from fedul_flwr.client_apps.fedul_consistency import FedULConsistencyClient
+from fedul_flwr.client_apps.xclp import XCLPClient
+from fedul_flwr.client_apps.xclp_predict import XCLPPredictClient
 from fedul_flwr.config.node_config import NodeConfig
 from fedul_flwr.config.run_config import default_flat, parse_flat
 from fedul_flwr.config.semi import XCLPSettings

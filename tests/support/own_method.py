@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from client_apps.fedul import FedULClient
+from fedul_flwr.client_apps.fedul import FedULClient
 from fedul_flwr.config.base import Settings
 from fedul_flwr.config.fedul import FedULSettings
 from fedul_flwr.methods import Method
-from strategies.fedul import FedUL
+from fedul_flwr.strategies.fedul import FedUL
 
 SEEN: list[float] = []
 

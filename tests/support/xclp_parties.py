@@ -10,7 +10,7 @@ import numpy as np
 from flwr.app import RecordDict
 from numpy.typing import NDArray
 
-from client_apps.xclp import XCLPClient
+from fedul_flwr.client_apps.xclp import XCLPClient
 from fedul_flwr.config.node_config import NodeConfig
 from fedul_flwr.config.run_config import default_flat, parse_flat
 from fedul_flwr.config.semi import XCLPSettings

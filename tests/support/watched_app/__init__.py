@@ -9,9 +9,8 @@ import shutil
 import tomllib
 from pathlib import Path
 
-from fedul_flwr.engine.app_files import app_directory
+from fedul_flwr.engine.app_files import app_directory, copy_app
 
-PACKAGES = ("fedul_flwr", "strategies", "client_apps", "baselines")
 RECORDED, SPOILED = "WATCHED_APP_RECORDS", "WATCHED_APP_SPOILS"
 """Environment variables of a SuperNode: directory for what leaves it; round in which its update is
 no number."""
@@ -20,9 +19,7 @@ no number."""
 def make_app(place: Path) -> Path:
     """Write the app to a new directory below ``place``."""
     app, project = place / "watched-app", Path(app_directory())
-    for name in PACKAGES:
-        ignored = shutil.ignore_patterns("__pycache__")
-        shutil.copytree(project / name, app / name, ignore=ignored)
+    copy_app(project, app)
     shutil.copyfile(Path(__file__).with_name("watched_client.py"), app / "watched_client.py")
     text = (project / "pyproject.toml").read_text()
     text = text.replace('"fedul_flwr.client_app:app"', '"watched_client:app"')

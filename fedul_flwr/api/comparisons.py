@@ -1,0 +1,159 @@
+"""Comparisons of methods, started from Python."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from fedul_flwr.api.given_data import dataset_of
+from fedul_flwr.api.keywords import flat_settings
+from fedul_flwr.api.result import Result, shown
+from fedul_flwr.config.base import Scalar
+from fedul_flwr.config.user_files import user_path
+from fedul_flwr.errors import UserError
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.figure import Figure
+
+    from fedul_flwr.experiments.compare_table import Row
+    from fedul_flwr.experiments.trial_plan import Plan
+
+
+class Comparison:
+    """Runs of several methods on the same splits and seeds.
+
+    Attributes
+    ----------
+    directory : directory of the tables, as ``fedul-flwr compare`` writes them.
+    results : the finished runs of each method, in the order of the seeds.
+    """
+
+    def __init__(self, plan: Plan, rows: list[Row]) -> None:
+        self._rows = rows
+        self._plan = plan
+        self.directory = plan.output
+        self.results = {
+            row.name: [Result(found.trial.directory) for found in row.finished] for row in rows
+        }
+
+    @property
+    def table(self) -> pd.DataFrame:
+        """A row for each run: mean and standard deviation of its error in percent, and more.
+
+        ``half_width`` is half of the 95 % interval, ``p_value`` that of a paired t-test against the
+        best run, and ``marked`` whether the difference from it may be chance.
+        """
+        import pandas as pd
+
+        return pd.read_csv(self.directory / "comparison.csv", index_col="run")
+
+    @property
+    def trials(self) -> pd.DataFrame:
+        """A row for each run and seed."""
+        import pandas as pd
+
+        return pd.read_csv(self.directory / "trials.csv")
+
+    def plot(self) -> Figure:
+        """Errors over rounds, and errors of all seeds."""
+        from fedul_flwr.experiments.trial_plots import compare_figure
+
+        return shown(compare_figure(self._rows))
+
+    def __repr__(self) -> str:
+        return str(self.table[["mean", "std", "n_seeds"]])
+
+    def _repr_html_(self) -> str:
+        html: str = self.table.to_html()
+        return html
+
+
+def compare(
+    methods: Iterable[str | Mapping[str, Any]] | Mapping[str, Mapping[str, Any]],
+    data: Any = None,
+    *,
+    test: Any = None,
+    seeds: int | Iterable[int] = 3,
+    clients: int = 10,
+    rounds: int | None = None,
+    output: str | Path | None = None,
+    measures: Iterable[str] = (),
+    verbose: bool = False,
+    **settings: Any,
+) -> Comparison:
+    """Compare methods on the same splits and seeds; the same call resumes a stopped one.
+
+    Parameters
+    ----------
+    methods : names of methods; or settings of each run, ``{"method": "fedul", "batch_size": 8}``,
+        perhaps with its ``"name"``; or a mapping from names to such settings.
+    data, test, rounds : as for :func:`fedul_flwr.simulate`.
+    seeds : number of seeds, 0 and so on, or the seeds.
+    clients : number of clients.
+    output : directory of the results, by default one in ``runs`` named like the methods.
+    measures : columns beside the test error: some of ``balanced-accuracy``, ``auc``, ``ece``,
+        ``nll`` and ``brier``.
+    verbose : show Flower's log.
+    **settings : settings of all runs; those of a table apply to runs that use the table.
+
+    Raises
+    ------
+    UserError
+        If a setting or the data cannot be used.
+    """
+    from fedul_flwr.api.runs import for_data
+    from fedul_flwr.engine.simulate import run_here
+    from fedul_flwr.experiments import compare_files, trial_plan
+    from fedul_flwr.experiments.compare_table import parse_measures
+    from fedul_flwr.results.tracking import refuse_missing
+
+    rows = _rows(methods)
+    shared = flat_settings(settings)
+    if rounds is not None:
+        shared["num-rounds"] = rounds
+    if data is not None:
+        shared["dataset"] = dataset_of(data, test, str(shared.get("label-column", "")))
+        if not isinstance(data, str | Path):
+            shared = {**for_data(shared), **shared}
+    numbers = tuple(range(seeds)) if isinstance(seeds, int) else tuple(seeds)
+    if not numbers or min(numbers) < 0 or len(set(numbers)) < len(numbers):
+        raise UserError(f"seeds = {seeds!r}: must be a number of seeds, or seeds from 0 on.")
+    name = "-".join(map(trial_plan.slug, rows))
+    place = user_path(output or Path("runs") / f"compare-{name}")
+    plan = trial_plan.make_plan(rows, shared, numbers, clients, place)
+    plan = replace(plan, measures=parse_measures(",".join(measures)))
+    for trial in plan.trials:
+        refuse_missing(trial.config.tracking)
+    for warning in plan.split_warnings:
+        print(f"Warning: {warning}")
+    try:
+        found = compare_files.compare(
+            plan, lambda config, title: run_here(config, clients, verbose, title), print
+        )
+    except KeyboardInterrupt:
+        print("Stopped; the same call goes on from here.")
+        raise
+    return Comparison(plan, found)
+
+
+def _rows(
+    methods: Iterable[str | Mapping[str, Any]] | Mapping[str, Mapping[str, Any]],
+) -> dict[str, dict[str, Scalar]]:
+    """Own settings of each run by its name."""
+    if isinstance(methods, str):
+        methods = [methods]
+    if isinstance(methods, Mapping):
+        return {str(name): flat_settings(own) for name, own in methods.items()}
+    rows: dict[str, dict[str, Scalar]] = {}
+    for method in methods:
+        own = {"method": method} if isinstance(method, str) else dict(method)
+        name = str(own.pop("name", own.get("method", "fedul")))
+        if name in rows:
+            raise UserError(f"methods has {name!r} twice: give each run a name, {{'name': …}}.")
+        rows[name] = flat_settings(own)
+    if not rows:
+        raise UserError("methods is empty; name one or more.")
+    return rows

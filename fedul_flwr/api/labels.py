@@ -1,0 +1,197 @@
+"""Labels that clients give their points, without training."""
+
+from __future__ import annotations
+
+import csv
+import io
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fedul_flwr.api.given_data import class_numbers, dataset_of, write_given
+from fedul_flwr.api.keywords import flat_settings
+from fedul_flwr.api.points import as_array, is_frame, stored_points
+from fedul_flwr.api.result import Result, facts_table
+from fedul_flwr.api.runs import run
+from fedul_flwr.config.base import Scalar
+from fedul_flwr.config.user_files import user_path
+from fedul_flwr.data.seeds import stream
+from fedul_flwr.data.types import UNLABELED, Floats, Inputs, Ints
+from fedul_flwr.engine.simulate import Engine
+from fedul_flwr.errors import UserError
+from fedul_flwr.results.label_files import read_labels
+from fedul_flwr.results.label_names import XCLP, file_name
+from fedul_flwr.results.store import SPLIT
+
+
+@dataclass(frozen=True, repr=False)
+class Labels:
+    """Labels of all clients' points, given and found.
+
+    Attributes
+    ----------
+    labels : ``(n,)``, numbers of classes; -1 for points that no label reaches.
+    confidence : ``(n,)``, from 0 to 1; 1 for given labels.
+    rows : ``(n,)``, the points' numbers in the data: all of ``x``, or those of a data set's
+        training points that clients have.
+    class_names : K names; label ``k`` is ``class_names[k]``.
+    result : the run.
+    """
+
+    labels: Ints
+    confidence: Floats
+    rows: Ints
+    class_names: tuple[str, ...]
+    result: Result
+
+    def _facts(self) -> dict[str, str]:
+        found = int((self.labels != UNLABELED).sum())
+        return {
+            "points": str(len(self.labels)),
+            "with a label": str(found),
+            "directory": str(self.result.directory),
+        }
+
+    def __repr__(self) -> str:
+        return f"<Labels: {', '.join(f'{k} {v}' for k, v in self._facts().items())}>"
+
+    def _repr_html_(self) -> str:
+        return facts_table(self._facts())
+
+
+def label(
+    data: Any = None,
+    *,
+    clients: Any = 10,
+    model: str | Path | Result | None = None,
+    output: str | Path | None = None,
+    engine: Engine = "processes",
+    verbose: bool = False,
+    **settings: Any,
+) -> Labels:
+    """Let clients label their unlabeled points from each other's labels, without training (XCLP).
+
+    Parameters
+    ----------
+    data : ``(x, y)``, where label -1 or None means unlabeled: all of ``x`` are labeled. Or the path
+        or name of a data set, by default ``"digits"``, of which setting ``labels`` says how many
+        labels clients know.
+    clients : number of clients over which the points are split at random, or for ``(x, y)`` the
+        client of each point, ``(n,)``.
+    model : a run whose model computes the features that are compared; by default points are
+        compared as they are.
+    output, engine, verbose, settings : as for :func:`fedul_flwr.simulate`.
+
+    Raises
+    ------
+    UserError
+        If a setting or the data cannot be used, or the run fails.
+    """
+    overrides: dict[str, Scalar] = {"method": "xclp-predict", **flat_settings(settings)}
+    if output is not None:
+        overrides["output"] = str(output)
+    points: list[Ints] | None = None
+    if isinstance(data, tuple | list) and len(data) == 2:
+        x, y = stored_points(data[0]), data[1]
+        if is_frame(data[0]):
+            raise UserError("label takes x as an array: DataFrame.to_numpy() gives one.")
+        given, names = class_numbers(y)
+        if len(given) != len(x):
+            raise UserError(f"data has {len(x)} points and {len(given)} labels; one for each.")
+        seed = overrides.get("seed", 0)
+        points = clients_points(clients, len(x), int(seed))
+        overrides = {**_owners(x, given, names, points), **overrides}
+        count = len(points)
+    elif data is None or isinstance(data, str | Path):
+        if data is not None:
+            overrides["dataset"] = dataset_of(data)
+        if not isinstance(clients, int):
+            raise UserError("clients must be a number of clients, unless data is (x, y).")
+        given, count = np.empty(0, dtype=np.int64), clients
+    else:
+        raise UserError("data must be (x, y), or the path or name of a data set.")
+    if model is not None:
+        from fedul_flwr.cli.label import with_model
+
+        directory = model.directory if isinstance(model, Result) else user_path(model)
+        overrides = with_model(overrides, directory)
+    result = Result(run(overrides, count, engine, verbose, named=output is not None))
+    return _collected(result, given, points, count)
+
+
+def clients_points(clients: Any, num_points: int, seed: int) -> list[Ints]:
+    """Rows of each client's points.
+
+    Parameters
+    ----------
+    clients : a number of clients, over which points are split at random and as evenly as possible;
+        or ``(n,)``, the client of each point, any values.
+    """
+    if isinstance(clients, int | np.integer):
+        if not 1 <= clients <= num_points:
+            raise UserError(
+                f"clients = {clients}: there are {num_points} points, one or more each."
+            )
+        order = stream(seed, "clients-of-points").permutation(num_points)
+        return [np.sort(part) for part in np.array_split(order, int(clients))]
+    groups = as_array(clients, "clients")
+    if groups.shape != (num_points,):
+        raise UserError(
+            f"clients has the shape {groups.shape}; it must be a number, or name a client for each "
+            f"of {num_points} points."
+        )
+    _, numbers = np.unique(groups, return_inverse=True)
+    return [np.flatnonzero(numbers == client) for client in range(numbers.max() + 1)]
+
+
+def _owners(
+    x: Inputs, labels: Ints, names: tuple[str, ...], points: list[Ints]
+) -> dict[str, Scalar]:
+    """Settings of a run whose clients own these points, which are written to disk."""
+    names = names or tuple(map(str, range(int(labels.max(initial=0)) + 1)))
+    if any("," in name or name != name.strip() for name in names):
+        raise UserError("Names of classes must have no commas, and no spaces around them.")
+    kind = "images" if len(x.shape) == 4 else "vectors"
+    digits = len(str(len(points)))
+
+    def write(folder: Path) -> None:
+        for client, rows in enumerate(points):
+            own = folder / f"{client:0{digits}}"
+            own.mkdir()
+            arrays: dict[str, Any] = {kind: x[rows]}
+            np.savez(own / "points.npz", **arrays)
+            text = io.StringIO()
+            lines = csv.writer(text, lineterminator="\n")
+            lines.writerow(["name", "label"])
+            lines.writerows(
+                [row, names[number]]
+                for row, number in enumerate(labels[rows])
+                if number != UNLABELED
+            )
+            (own / "labels.csv").write_text(text.getvalue(), encoding="utf-8")
+
+    return {
+        "dataset": "none",
+        "client-data": str(write_given(write)),
+        "class-names": ",".join(names),
+        "input-shape": "x".join(map(str, x.shape[1:])),
+    }
+
+
+def _collected(result: Result, given: Ints, points: list[Ints] | None, count: int) -> Labels:
+    """All labels in the order of the points."""
+    rows = np.arange(len(given))
+    if points is None:
+        with np.load(result.directory / SPLIT) as split:
+            order = np.argsort(split["points"])
+            rows, given = split["points"][order], split["labels"][order]
+    labels, confidence = given.copy(), (given != UNLABELED).astype(np.float64)
+    for client in range(count):
+        names, found = read_labels(result.directory / "clients" / str(client) / file_name(XCLP))
+        places = np.array([int(name) for name in names], dtype=np.int64)
+        # Names are a point's number in the data set, or in the folder of its client.
+        places = np.searchsorted(rows, places) if points is None else points[client][places]
+        labels[places], confidence[places] = found.labels, found.confidence
+    return Labels(labels, confidence, rows, result.class_names, result)

@@ -1,0 +1,193 @@
+"""A run's directory as an object: its model, metrics and figures."""
+
+from __future__ import annotations
+
+import html
+import shutil
+from collections.abc import Mapping
+from functools import cached_property, partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from numpy.typing import ArrayLike, NDArray
+
+from fedul_flwr.config.user_files import user_path
+from fedul_flwr.errors import UserError
+from fedul_flwr.results.records import Run, number, read_run
+
+if TYPE_CHECKING:
+    import numpy as np
+    import pandas as pd
+    from matplotlib.figure import Figure
+    from torch import nn
+
+    from fedul_flwr.results.predict import Predictor
+
+
+class Result:
+    """A run, finished or not, as it lies in its directory.
+
+    Parameters
+    ----------
+    directory : output directory of the run.
+    trust_modules : whether a module of somebody's own that the run's settings name may be imported,
+        and so run, even if no run of this user on this machine has named it.
+
+    Raises
+    ------
+    UserError
+        If it is not the directory of a run.
+    """
+
+    def __init__(self, directory: str | Path, *, trust_modules: bool = False) -> None:
+        self.directory = user_path(directory)
+        """Directory of the run."""
+        self._trusts = trust_modules
+        self._read()
+
+    def _read(self) -> Run:
+        return read_run(self.directory)
+
+    @property
+    def finished(self) -> bool:
+        """Whether the run has ended; ``simulate(resume=directory)`` goes on with it if not."""
+        return self._read().finished
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """All settings by the names that the command line uses, ``{"fedul.num-sets": 10, …}``."""
+        return self._read().settings
+
+    @property
+    def summary(self) -> dict[str, Any]:
+        """The outcome: ``test_error`` in percent, ``best_round`` …; empty if unfinished."""
+        return self._read().summary or {}
+
+    @property
+    def metrics(self) -> pd.DataFrame:
+        """A row for each round that was evaluated, by its number; errors in percent."""
+        import pandas as pd
+
+        rows = self._read().metrics
+        return pd.DataFrame(rows, columns=None if rows else ["round"]).set_index("round")
+
+    @property
+    def class_names(self) -> tuple[str, ...]:
+        """K names; label ``k`` is ``class_names[k]``."""
+        return tuple(map(str, self._read().data.get("class_names") or ()))
+
+    @cached_property
+    def predictor(self) -> Predictor:
+        """The best model with all that its predictions need."""
+        from fedul_flwr.results.predict import load_model
+
+        return load_model(self.directory, trust_modules=self._trusts)
+
+    @property
+    def model(self) -> nn.Module:
+        """The best model, in evaluation mode.
+
+        It maps float images ``(n, c, h, w)`` in [-1, 1], or standardized vectors ``(n, d)``, to
+        logits ``(n, K)``; :meth:`predict` takes points as they are.
+        """
+        return self.predictor.model
+
+    def predict(self, x: Any, *, priors: ArrayLike | None = None) -> NDArray[np.int64]:
+        """Labels ``(n,)`` of points; arguments as for :meth:`predict_proba`."""
+        labels: NDArray[np.int64] = self.predict_proba(x, priors=priors).argmax(axis=1)
+        return labels
+
+    def predict_proba(self, x: Any, *, priors: ArrayLike | None = None) -> NDArray[np.float64]:
+        """Class probabilities ``(n, K)`` of points.
+
+        Parameters
+        ----------
+        x : images, uint8 or floats in [0, 1], ``(n, h, w)``, ``(n, h, w, c)`` or ``(n, c, h, w)``;
+            vectors ``(n, d)``; or a DataFrame with the columns of the training data.
+        priors : ``(K,)``, class priors of these points if they are others than in training.
+
+        Raises
+        ------
+        UserError
+            If the run has no model yet, or the points do not fit it.
+        """
+        from fedul_flwr.api.points import stored_points
+
+        predictor = self.predictor
+        points = stored_points(x, predictor.input_shape, predictor.table)
+        return predictor.predict_proba(points, priors=priors)
+
+    def plot(self, name: str = "") -> Figure:
+        """One of the run's figures.
+
+        Parameters
+        ----------
+        name : ``error``, ``loss``, ``priors``, ``time_traffic``, ``confusion``, ``reliability`` and
+            others that the run has; by default the first.
+
+        Raises
+        ------
+        UserError
+            If the run has no such figure.
+        """
+        from fedul_flwr.results.plots import run_figures
+
+        figures = run_figures(self._read())
+        if not figures or (name and name not in figures):
+            known = f"its figures are {', '.join(figures)}" if figures else "it has none yet"
+            raise UserError(f"The run in {self.directory} has no figure {name!r}: {known}.")
+        return shown(figures[name or next(iter(figures))])
+
+    def save(self, path: str | Path) -> Path:
+        """Copy the run's directory to a new one, from which :func:`fedul_flwr.load` reads it.
+
+        Raises
+        ------
+        UserError
+            If ``path`` exists.
+        """
+        place = user_path(path)
+        if place.exists():
+            raise UserError(f"{place} exists: name a new directory to save the run to.")
+        shutil.copytree(self.directory, place)
+        return place
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__}: {', '.join(f'{k} {v}' for k, v in self._facts().items())}>"
+
+    def _repr_html_(self) -> str:
+        return facts_table(self._facts())
+
+    def _facts(self) -> dict[str, str]:
+        run = self._read()
+        facts = {
+            "method": str(run.settings.get("method")),
+            "data": Path(str(run.settings.get("dataset"))).name,
+            "rounds": str(run.metrics[-1]["round"]) if run.metrics else "0",
+        }
+        if not run.trains:
+            del facts["rounds"]
+        error = number((run.summary or {}).get("test_error"))
+        if error is not None:
+            facts["test error" if run.trains else "error of labels"] = f"{error:.2f} %"
+        if not run.finished:
+            facts["unfinished"] = f"fedul_flwr.simulate(resume={str(self.directory)!r}) goes on"
+        return {**facts, "directory": str(self.directory)}
+
+
+def facts_table(facts: Mapping[str, str]) -> str:
+    """A small table for notebooks."""
+    lines = (
+        f"<tr><th style='text-align:left'>{html.escape(name)}</th>"
+        f"<td style='text-align:left'>{html.escape(value)}</td></tr>"
+        for name, value in facts.items()
+    )
+    return f"<table>{''.join(lines)}</table>"
+
+
+def shown(figure: Figure) -> Figure:
+    """``figure``, which notebooks show as a picture, also if pyplot is not in use."""
+    from fedul_flwr.results.plots import draw_png
+
+    figure._repr_png_ = partial(draw_png, figure)  # type: ignore[attr-defined]
+    return figure

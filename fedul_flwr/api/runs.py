@@ -1,0 +1,158 @@
+"""Simulations started from Python."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, get_args
+
+from fedul_flwr.api.given_data import dataset_of
+from fedul_flwr.api.keywords import flat_settings
+from fedul_flwr.api.result import Result
+from fedul_flwr.config.base import Scalar
+from fedul_flwr.engine.simulate import Engine
+from fedul_flwr.errors import UserError
+
+
+def simulate(
+    method: str = "fedul",
+    data: Any = None,
+    *,
+    test: Any = None,
+    clients: int | None = None,
+    rounds: int | None = None,
+    output: str | Path | None = None,
+    resume: str | Path | None = None,
+    engine: Engine = "processes",
+    verbose: bool = False,
+    **settings: Any,
+) -> Result:
+    """Simulate a federation, and return its result.
+
+    Parameters
+    ----------
+    method : name of a method, or ``package.module:NAME`` of your own.
+    data : ``(x, y)``; a DataFrame with a column of labels; a data set of torch or of Hugging Face;
+        ``{"train": …, "test": …}`` of these; or the path or name of a data set, by default
+        ``"digits"``. Data in memory are written once to the cache, where only this user can read
+        them.
+    test : test data, in the same form; by default a fifth of every class of ``data``.
+    clients : number of clients, by default 10.
+    rounds : communication rounds (setting ``num-rounds``).
+    output : new directory of the results, by default one in ``runs``.
+    resume : directory of an interrupted run to go on with; only ``rounds`` may change.
+    engine : what runs the clients: ``"processes"``, a pool of them; ``"in-process"``, this one
+        alone; or ``"ray"``, Flower's simulation with Ray. The numbers are the same.
+    verbose : show Flower's log.
+    **settings : any setting, with underscores for dashes: ``local_epochs=1``,
+        ``fedul={"num_sets": 5}``. Vectors in memory are trained with ``model="mlp"`` if none is
+        named.
+
+    Raises
+    ------
+    UserError
+        If a setting or the data cannot be used, or the run fails.
+
+    Examples
+    --------
+    >>> result = simulate("fedul", clients=2, rounds=1, output=directory)  # doctest: +SKIP
+    """
+    keywords = flat_settings(settings)
+    if "num-rounds" in keywords or "dataset" in keywords:
+        key, name = ("num-rounds", "rounds") if "num-rounds" in keywords else ("dataset", "data")
+        raise UserError(f"Setting {key} is given as {name}=… in Python.")
+    given = data is not None and not isinstance(data, str | Path)
+    overrides: dict[str, Scalar] = {"method": method, **keywords}
+    if data is not None:
+        overrides["dataset"] = dataset_of(data, test, str(keywords.get("label-column", "")))
+    elif test is not None:
+        raise UserError("test has no effect without data: leave it out, or give data=….")
+    for key, value in (("num-rounds", rounds), ("output", output), ("resume", resume)):
+        if value is not None:
+            overrides[key] = value if isinstance(value, int) else str(value)
+    if given:
+        overrides = {**for_data(overrides), **overrides}
+    return Result(run(overrides, clients, engine, verbose, named=output is not None))
+
+
+def for_data(overrides: Mapping[str, Scalar]) -> dict[str, Scalar]:
+    """Settings of a run on data in memory that are not given otherwise."""
+    if overrides.get("features") or has_images(Path(str(overrides["dataset"]))):
+        return {}
+    return {"model": "mlp"}
+
+
+def has_images(folder: Path) -> bool:
+    """Whether a data set that :func:`~fedul_flwr.api.given_data.dataset_of` wrote has images."""
+    from fedul_flwr.data.formats import npz_names
+
+    file = folder / "train.npz"
+    if file.is_file():
+        return "images" in npz_names(file)
+    from fedul_flwr.data.arrow import image_column, open_parquet
+
+    return bool(image_column(open_parquet(folder / "train.parquet")))
+
+
+def run(
+    overrides: Mapping[str, Scalar],
+    clients: int | None,
+    engine: Engine = "in-process",
+    verbose: bool = False,
+    *,
+    named: bool = True,
+) -> Path:
+    """Run these settings; the directory of the results.
+
+    Parameters
+    ----------
+    overrides : flat settings, by the names that the command line uses.
+    named : whether the user has named the output; if not, it gets a suffix where it exists.
+    """
+    from fedul_flwr.config.run_config import resolve
+    from fedul_flwr.engine import simulate as engines
+
+    if engine not in get_args(Engine):
+        raise UserError(f"engine = {engine!r}: must be one of {', '.join(get_args(Engine))}.")
+    config = resolve(overrides, Path.cwd())
+    if config.resume and "num-rounds" in overrides:
+        config = engines.plan_rounds(config, int(overrides["num-rounds"]))
+    count = engines.number_of_clients(config, clients)
+    try:
+        return engines.simulate(
+            config,
+            count,
+            verbose=verbose,
+            named=named or bool(config.resume),
+            engine=engine,
+        )
+    except KeyboardInterrupt:
+        _say_how_to_go_on(Path(config.output))
+        raise
+
+
+def _say_how_to_go_on(directory: Path) -> None:
+    from fedul_flwr.config.run_config import LAST_MODEL
+
+    if (directory / LAST_MODEL).is_file():
+        print(
+            f"Stopped; fedul_flwr.simulate(resume={str(directory)!r}) goes on from here.",
+            file=sys.stderr,
+        )
+
+
+def load(directory: str | Path, *, trust_modules: bool = False) -> Result:
+    """Open the directory of a run, finished or not.
+
+    Parameters
+    ----------
+    directory : output directory of a run, from Python or the command line.
+    trust_modules : whether modules of somebody's own that the run's settings name may be run.
+
+    Raises
+    ------
+    UserError
+        If it is not the directory of a run.
+    """
+    return Result(directory, trust_modules=trust_modules)

@@ -1,0 +1,295 @@
+"""FedUL as a classifier of scikit-learn: it learns from unlabeled sets and their class priors."""
+
+from __future__ import annotations
+
+from numbers import Integral
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.utils import check_random_state
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_data
+
+from fedul_flwr.api.points import images_or_vectors
+from fedul_flwr.config.class_priors import checked_prior
+from fedul_flwr.data.seeds import stream
+from fedul_flwr.data.set_check import check_sets, identifiable_directions
+from fedul_flwr.data.standardize import Scaling, moments, scaled, scaling_by
+from fedul_flwr.data.types import Floats, Inputs, Ints
+from fedul_flwr.errors import UserError
+
+
+class FedULClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
+    """Learns a classifier from unlabeled sets whose class proportions are known (FedUL).
+
+    All sets may be at one client, or at several: then every round each client trains the model on
+    its own sets, and the models are averaged, as in a run of method ``fedul`` with its defaults.
+
+    Parameters
+    ----------
+    model : name of a model, or ``package.module:function`` of your own.
+    rounds, local_epochs, batch_size, optimizer, learning_rate, weight_decay : as the settings of
+        these names (docs/settings.md).
+    test_prior : ``(K,)``, class priors of the points to predict; by default uniform.
+    standardize : whether to standardize vectors by the training points.
+    surrogate_loss : ``"nll"``, eq. 9 of the paper, or ``"release"``, that of the authors' code.
+    device : ``"cpu"``, ``"cuda"`` or ``"auto"``.
+    random_state : seed, generator, or None for another result in every call.
+
+    Attributes
+    ----------
+    classes_ : ``(K,)``, the classes: numbers of the columns of ``priors``; without priors the sets.
+    model_ : the trained module.
+    losses_ : mean surrogate loss of every round.
+    n_features_in_ : length of vectors.
+
+    Examples
+    --------
+    >>> rng = np.random.default_rng(0)
+    >>> ill, sound = rng.normal(2, 1, (300, 2)), rng.normal(-2, 1, (300, 2))
+    >>> sets = [np.r_[ill[:240], sound[:60]], np.r_[ill[240:], sound[60:]]]
+    >>> found = FedULClassifier(rounds=5).fit(sets, [[0.8, 0.2], [0.2, 0.8]])
+    >>> found.predict([[2.0, 2.0], [-2.0, -2.0]])
+    array([0, 1])
+    """
+
+    def __init__(
+        self,
+        model: str = "mlp",
+        *,
+        rounds: int = 30,
+        local_epochs: int = 2,
+        batch_size: int = 16,
+        optimizer: str = "adam",
+        learning_rate: float = 3e-3,
+        weight_decay: float = 0.0,
+        test_prior: ArrayLike | None = None,
+        standardize: bool = True,
+        surrogate_loss: str = "nll",
+        device: str = "cpu",
+        random_state: Any = 0,
+    ) -> None:
+        self.model = model
+        self.rounds = rounds
+        self.local_epochs = local_epochs
+        self.batch_size = batch_size
+        self.optimizer = optimizer
+        self.learning_rate = learning_rate
+        self.weight_decay = weight_decay
+        self.test_prior = test_prior
+        self.standardize = standardize
+        self.surrogate_loss = surrogate_loss
+        self.device = device
+        self.random_state = random_state
+
+    def fit(
+        self,
+        X: Any,  # noqa: N803
+        y: Any,
+        priors: ArrayLike | None = None,
+        *,
+        clients: ArrayLike | None = None,
+    ) -> Self:
+        """Train on unlabeled sets: ``fit(sets, priors)``, or ``fit(X, set_of_point, priors)``.
+
+        Parameters
+        ----------
+        X : list of M arrays, the sets: vectors ``(n_m, d)`` or images ``(n_m, h, w, c)``. Or all
+            points as one array.
+        y : ``(M, K)`` class priors of the sets, if X is a list of sets. Else ``(n,)``, the set of
+            each point.
+        priors : ``(M, K)``, with one array X; row m is for the m-th smallest value in ``y``. By
+            default each set is one class, which is ordinary training with labels.
+        clients : ``(M,)``, the client that has each set; by default one client has all.
+
+        Raises
+        ------
+        ValueError
+            If sets and priors do not fit each other, or the sets of all clients together do not
+            determine the classes.
+        """
+        if isinstance(X, list | tuple) and len(X) and all(_dims(part) >= 2 for part in X):
+            if priors is not None:
+                raise ValueError("with a list of sets, priors are the second argument")
+            names = np.arange(len(X))
+            y, priors = np.repeat(names, [len(part) for part in X]), y
+            X = np.concatenate([np.asarray(part) for part in X])  # noqa: N806
+        else:
+            y = column_or_1d(y, warn=True)
+            check_classification_targets(y)
+            names = np.unique(y)
+        points = self._points(X, y)
+        sets = np.searchsorted(names, np.asarray(y)).astype(np.int64)
+        proportions = np.eye(len(names)) if priors is None else np.asarray(priors, dtype=float)
+        owners = self._owners(names, clients)
+        self.classes_ = names if priors is None else np.arange(_columns(proportions))
+        try:
+            _check(proportions, np.bincount(sets, minlength=len(names)), owners)
+            self._train(points, sets, proportions, owners)
+        except UserError as error:
+            raise ValueError(str(error)) from error
+        return self
+
+    def predict_proba(self, X: Any) -> Floats:  # noqa: N803
+        """Class probabilities ``(n, K)`` of points, in the order of ``classes_``."""
+        from fedul_flwr.learning.local import predict_logits
+
+        check_is_fitted(self)
+        points = self._scaled(self._points(X))
+        logits = predict_logits(self.model_, points, np.arange(len(points)), self._plan())
+        found: Floats = logits.double().softmax(dim=1).numpy()
+        return found
+
+    def predict(self, X: Any) -> NDArray[Any]:  # noqa: N803
+        """The most probable class of every point, ``(n,)``."""
+        check_is_fitted(self)
+        found: NDArray[Any] = np.asarray(self.classes_)[self.predict_proba(X).argmax(axis=1)]
+        return found
+
+    def _points(self, X: Any, y: Any = None) -> Inputs:  # noqa: N803
+        """Checked points: float32 vectors, or uint8 images."""
+        if _dims(X) > 2:
+            try:
+                images = images_or_vectors(X, "X")
+            except UserError as error:
+                raise ValueError(str(error)) from error
+            if y is not None:
+                self._shape = images.shape[1:]
+                if len(y) != len(images):
+                    raise ValueError(f"X has {len(images)} images, and y {len(y)} entries")
+            elif images.shape[1:] != self._shape:
+                raise ValueError(f"X holds images {images.shape[1:]}, trained on {self._shape}")
+            return images
+        if y is None:
+            return np.asarray(validate_data(self, X, reset=False, dtype=np.float32))
+        found, _ = validate_data(self, X, y, dtype=np.float32)
+        self._shape = found.shape[1:]
+        return np.asarray(found)
+
+    def _scaled(self, points: Inputs) -> Inputs:
+        return points if self._scaling is None else scaled(points, self._scaling)
+
+    def _owners(self, names: NDArray[Any], clients: ArrayLike | None) -> list[Ints]:
+        """Numbers of each client's sets."""
+        if clients is None:
+            return [np.arange(len(names))]
+        given = np.asarray(clients)
+        if given.shape != (len(names),):
+            raise ValueError(
+                f"clients has the shape {given.shape}; it must name a client for each of the "
+                f"{len(names)} sets"
+            )
+        return [np.flatnonzero(given == client) for client in np.unique(given)]
+
+    def _plan(self) -> Any:
+        from fedul_flwr.learning.device import choose_device
+        from fedul_flwr.learning.plan import LocalPlan
+
+        return LocalPlan(
+            local_epochs=self.local_epochs,
+            batch_size=self.batch_size,
+            optimizer=self.optimizer,
+            learning_rate=self.learning_rate,
+            weight_decay=self.weight_decay,
+            device=choose_device(self.device),
+        )
+
+    def _train(self, points: Inputs, sets: Ints, priors: Floats, owners: list[Ints]) -> None:
+        import torch
+
+        from fedul_flwr.learning.batches import point_batches
+        from fedul_flwr.learning.local import dump_arrays, load_arrays, on_logits, train_local
+        from fedul_flwr.models import build_model
+        from fedul_flwr.surrogate import SurrogateLoss
+
+        everything, vectors = np.arange(len(points)), len(points.shape) == 2
+        self._scaling: Scaling | None = None
+        if self.standardize and vectors:
+            self._scaling = scaling_by(moments(points, everything), None)
+        points, plan, seed = self._scaled(points), self._plan(), self._seed()
+        prior = None if self.test_prior is None else torch.from_numpy(self._prior(priors.shape[1]))
+        tasks = []
+        for numbers in owners:
+            rows = np.flatnonzero(np.isin(sets, numbers))
+            own = np.searchsorted(numbers, sets[rows])
+            sizes = np.bincount(own, minlength=len(numbers))
+            loss = SurrogateLoss(
+                torch.from_numpy(priors[numbers]),
+                torch.from_numpy(sizes),
+                prior,
+                kind=self.surrogate_loss,
+            )
+            tasks.append((point_batches(points, rows, own, plan), on_logits(loss)))
+        self.model_ = build_model(self.model, points.shape[1:], priors.shape[1], seed=seed)
+        self.losses_ = []
+        for number in range(1, self.rounds + 1):
+            start = {name: array.copy() for name, array in dump_arrays(self.model_).items()}
+            found, losses = [], []
+            for client, (batches, objective) in enumerate(tasks):
+                load_arrays(self.model_, start)
+                rng = stream(seed, "local", number, client)
+                losses.append(train_local(self.model_, batches, objective, plan, rng).loss)
+                found.append({n: a.copy() for n, a in dump_arrays(self.model_).items()})
+            load_arrays(self.model_, _mean(found))
+            self.losses_.append(float(np.mean(losses)))
+        self.model_.eval()
+
+    def _prior(self, num_classes: int) -> Floats:
+        prior = checked_prior(np.asarray(self.test_prior, dtype=float))
+        if len(prior) != num_classes:
+            raise ValueError(
+                f"test_prior has {len(prior)} entries; there are {num_classes} classes"
+            )
+        return prior
+
+    def _seed(self) -> int:
+        if isinstance(self.random_state, Integral):
+            return int(self.random_state)
+        return int(check_random_state(self.random_state).randint(2**31))
+
+
+def _dims(values: Any) -> int:
+    try:
+        return int(np.asarray(values).ndim)
+    except ValueError:  # lists of other lengths: scikit-learn says what is wrong
+        return 0
+
+
+def _columns(priors: Floats) -> int:
+    if priors.ndim != 2:
+        raise ValueError(f"priors have the shape {priors.shape}; they must be (sets, classes)")
+    return int(priors.shape[1])
+
+
+def _check(priors: Floats, sizes: Ints, owners: list[Ints]) -> None:
+    """Refuse sets that cannot be used, or that together do not determine the classes."""
+    if len(priors) != len(sizes):
+        raise ValueError(f"priors have {len(priors)} rows for {len(sizes)} sets; one for each")
+    num_classes = priors.shape[1]
+    if num_classes < 2:
+        raise ValueError(f"there is {num_classes} class; a classifier needs 2 classes or more")
+    for client, numbers in enumerate(owners):
+        own = check_sets(
+            priors[numbers], sizes[numbers], min_sets=1, set_names=[str(m) for m in numbers]
+        )
+        if not own.accepted:
+            raise ValueError(f"client {client}: {own.reason}")
+    known = identifiable_directions([priors[numbers] for numbers in owners])
+    if known < num_classes - 1:
+        raise ValueError(
+            f"the sets determine {known} of the {num_classes - 1} ratios of class posteriors: more "
+            "sets, or sets that differ more in their classes, are needed"
+        )
+
+
+def _mean(models: list[dict[str, NDArray[Any]]]) -> dict[str, NDArray[Any]]:
+    """Mean of the clients' arrays, as Flower's FedAvg computes it; counters stay."""
+    share = 1 / len(models)
+    return {
+        name: first
+        if first.dtype.kind in "iu"
+        else sum((model[name] * share for model in models), start=np.zeros_like(first))
+        for name, first in models[0].items()
+    }

@@ -1,0 +1,274 @@
+"""Runs the server app in this process, and the client app in a pool of processes beside it.
+
+Start-up is most of what a short simulation takes. The pool's processes are forks of one that loads
+torch and the client app while this one loads the data, and share its memory. The pool is
+:mod:`multiprocessing`'s fork server: it is in the standard library, forks from a process that runs
+nothing else, and tells of each process when it ends, so that one that was killed costs one message.
+"""
+
+from __future__ import annotations
+
+import math
+import multiprocessing
+import os
+import pickle
+import sys
+import time
+from collections import Counter, deque
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from logging import ERROR
+from multiprocessing import forkserver
+from multiprocessing.connection import Connection
+from multiprocessing.connection import wait as wait_for
+from multiprocessing.process import BaseProcess
+from pathlib import Path
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+from flwr.app import Error, Message
+from flwr.common import log
+
+from fedul_flwr.config.run_config import RunConfig, resolve
+from fedul_flwr.engine.flower_logs import plain_log
+from fedul_flwr.engine.local_grid import LocalGrid, task_identity
+from fedul_flwr.engine.simulate import refuse_cpus, usable_cpus
+from fedul_flwr.engine.transfer import Packed, pack, receive
+from fedul_flwr.errors import UserError
+from fedul_flwr.federated.flower_internals import ErrorCode
+
+if TYPE_CHECKING:
+    from fedul_flwr.run.training import Watch
+
+
+_GPUS = "CUDA_VISIBLE_DEVICES"
+
+
+class ProcessGrid(LocalGrid):
+    """A grid that answers messages in several processes at a time; a context manager.
+
+    A process that ends is replaced, and its message gets an error reply.
+
+    Parameters
+    ----------
+    num_supernodes, run_config : see :class:`LocalGrid`.
+    environments : changed environment variables of each process; one process for each.
+    """
+
+    def __init__(
+        self,
+        num_supernodes: int,
+        run_config: dict[str, Any],
+        environments: Sequence[dict[str, str]],
+    ) -> None:
+        super().__init__(num_supernodes, run_config)
+        self._known = {node: pickle.dumps(found) for node, found in self.contexts.items()}
+        self._environments = environments[:num_supernodes]
+        self._idle: list[_Worker] = []
+
+    def __enter__(self) -> ProcessGrid:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for worker in self._idle:
+            worker.end()
+
+    def answer(self, messages: Sequence[Message], timeout: float | None) -> list[Message]:
+        """Replies in the order of ``messages``.
+
+        Messages that are not answered within ``timeout`` seconds get none, and their processes end.
+        """
+        self._idle += [_Worker(more) for more in self._environments[len(self._idle) :]]
+        end = None if timeout is None else time.monotonic() + timeout
+        waiting = deque(enumerate(messages))
+        contents = _Contents(messages)
+        busy: dict[_Worker, int] = {}
+        replies: dict[int, Message] = {}
+        try:
+            while waiting or busy:
+                while waiting and self._idle:
+                    number, message = waiting.popleft()
+                    worker = self._idle.pop()
+                    busy[worker] = number
+                    node = message.metadata.dst_node_id
+                    worker.order(contents.take(message), message.metadata, self._known[node])
+                left = None if end is None else max(0.0, end - time.monotonic())
+                ready = wait_for([worker.connection for worker in busy], left)
+                if not ready:
+                    break  # the time is up
+                for worker in [worker for worker in busy if worker.connection in ready]:
+                    number = busy.pop(worker)
+                    replies[number] = self._take(worker, messages[number])
+        finally:
+            for worker in busy:
+                worker.end()
+                self._idle.append(_Worker(worker.environment))
+        return [replies[number] for number in sorted(replies)]
+
+    def _take(self, worker: _Worker, message: Message) -> Message:
+        """The reply of ``worker``; the worker is idle again, or another one in its place."""
+        try:
+            (reply, trace), known = worker.answer()
+        except (EOFError, ConnectionError):
+            code = worker.end()
+            self._idle.append(_Worker(worker.environment))
+            return Message(Error(ErrorCode.CLIENT_APP_CRASHED, _crashed(code)), reply_to=message)
+        self._idle.append(worker)
+        self._known[message.metadata.dst_node_id] = known
+        if trace:
+            log(ERROR, "%s", trace.rstrip())
+        found: Message = reply
+        return found
+
+
+class _Contents:
+    """Contents of messages as bytes; one that several messages share is packed once."""
+
+    def __init__(self, messages: Sequence[Message]) -> None:
+        self._left = Counter(id(message.content) for message in messages)
+        self._packed: dict[int, Packed] = {}
+
+    def take(self, message: Message) -> Packed:
+        """Content of the next message to be sent."""
+        key = id(message.content)
+        packed = self._packed.pop(key, None) or pack(message.content)
+        self._left[key] -= 1
+        if self._left[key]:
+            self._packed[key] = packed
+        return packed
+
+
+@dataclass(eq=False)
+class _Worker:
+    """One process of the pool, with changes to its environment."""
+
+    environment: dict[str, str]
+
+    def __post_init__(self) -> None:
+        self.connection, other = multiprocessing.Pipe()
+        arguments = (other, str(Path.cwd()), {**os.environ, **self.environment})
+        with _no_main_module():
+            self.process: BaseProcess = _pool().Process(
+                target=_serve, args=arguments, daemon=True, name="fedul-client"
+            )
+            self.process.start()
+        other.close()
+
+    def order(self, content: Packed, metadata: Any, known: bytes) -> None:
+        """Send a message with its client's pickled context."""
+        with suppress(ConnectionError):  # it has ended: nobody answers, which tells the same
+            content.send(self.connection)
+            self.connection.send((metadata, known))
+
+    def answer(self) -> tuple[tuple[Message, str], bytes]:
+        """The reply with a traceback or an empty string, and the client's pickled context."""
+        return receive(self.connection, mapped=False), self.connection.recv_bytes()
+
+    def end(self) -> int | None:
+        """End the process; its exit code, negative for a signal."""
+        self.connection.close()
+        self.process.join(0.2)
+        code = self.process.exitcode
+        if code is None:
+            self.process.kill()
+            self.process.join()
+        self.process.close()
+        return code
+
+
+def _serve(connection: Connection, folder: str, environment: dict[str, str]) -> None:
+    from fedul_flwr.engine.worker import serve  # loaded in the fork server, not in this process
+
+    serve(connection, folder, environment)
+
+
+def _crashed(code: int | None) -> str:
+    if code is not None and code < 0:
+        return f"Its process was killed by signal {-code}, perhaps for want of memory."
+    return f"Its process ended with exit code {code}."
+
+
+def _pool() -> Any:
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["fedul_flwr.engine.worker"])
+    return context
+
+
+def load_early() -> None:
+    """Begin to load what the pool's processes need, in another process and without waiting."""
+    with _no_main_module():
+        _pool()
+        forkserver.ensure_running()
+
+
+@contextmanager
+def _no_main_module() -> Iterator[None]:
+    """Hide the program that runs: multiprocessing would import it in every process again."""
+    before = sys.modules["__main__"]
+    sys.modules["__main__"] = ModuleType("__main__")
+    try:
+        yield
+    finally:
+        sys.modules["__main__"] = before
+
+
+def worker_environments(client_cpus: int, client_gpus: float) -> list[dict[str, str]]:
+    """Environment variables of each process that fits on this machine.
+
+    Parameters
+    ----------
+    client_cpus : cores of a process.
+    client_gpus : GPUs of a process, or share of one; with 0 it sees none, as on Ray.
+
+    Raises
+    ------
+    UserError
+        If the machine has fewer.
+    """
+    refuse_cpus(client_cpus)
+    most = usable_cpus() // client_cpus
+    if not client_gpus:
+        return [{_GPUS: ""}] * most
+    import torch
+
+    names = os.environ.get(_GPUS, "").split(",")[: torch.cuda.device_count()]
+    if names == [""]:
+        names = [str(number) for number in range(torch.cuda.device_count())]
+    each = max(1, math.ceil(client_gpus))
+    groups = [names[start : start + each] for start in range(0, len(names) - each + 1, each)]
+    if not groups:
+        raise UserError(f"client GPUs is {client_gpus}; this machine has {len(names)}.")
+    slots = groups * max(1, int(1 / client_gpus))
+    return [{_GPUS: ",".join(group)} for group in slots[:most]]
+
+
+def run_in_processes(
+    settings: RunConfig,
+    num_supernodes: int,
+    client_cpus: int = 1,
+    client_gpus: float = 0.0,
+    watch: Watch | None = None,
+) -> None:
+    """Run the app in this process and a pool beside it.
+
+    Parameters
+    ----------
+    settings : resolved settings; results are written to ``settings.output``.
+    num_supernodes : number of clients.
+    client_cpus, client_gpus : see :func:`worker_environments`.
+    watch : follows the rounds, see :data:`fedul_flwr.run.training.Watch`.
+
+    Raises
+    ------
+    UserError
+        As the server app does.
+    """
+    environments = worker_environments(client_cpus, client_gpus)
+    load_early()
+    from fedul_flwr.server_app import serve
+
+    plain_log()
+    flat = dict(settings.to_flat())
+    with task_identity(), ProcessGrid(num_supernodes, flat, environments) as grid:
+        serve(grid, resolve(flat, Path.cwd()), watch)

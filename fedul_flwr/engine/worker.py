@@ -1,0 +1,63 @@
+"""The process that answers messages of simulated clients, forked from one that has loaded torch.
+
+:mod:`multiprocessing`'s fork server imports this module once; every worker is a fork of it and
+shares its memory. Nothing here may start a thread or touch a GPU on import.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import os
+import pickle
+import signal
+import threading
+from collections.abc import Mapping
+from multiprocessing import parent_process
+from multiprocessing.connection import Connection
+from multiprocessing.connection import wait as wait_for
+
+import fedul_flwr.learning.local  # noqa: F401  loads torch for all workers
+from fedul_flwr.client_app import app
+from fedul_flwr.engine.local_grid import answered, task_identity
+from fedul_flwr.engine.transfer import pack, receive
+from fedul_flwr.federated.flower_internals import make_message
+
+gc.freeze()  # the collector would write to pages that all workers share
+
+
+def serve(connection: Connection, folder: str, environment: Mapping[str, str]) -> None:
+    """Answer what comes from ``connection``, until its other end is closed.
+
+    An order is a message's content, its metadata and the pickled context of its client. The answer
+    is the reply with the traceback of an unexpected error or an empty string, and the context.
+
+    Parameters
+    ----------
+    folder : working directory.
+    environment : all environment variables; the fork server has those of its own start.
+    """
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the command, which ends this
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+    os.chdir(folder)
+    os.environ.clear()
+    os.environ.update(environment)
+    with task_identity(), contextlib.suppress(EOFError, ConnectionError):
+        while True:
+            content = receive(connection, mapped=True)
+            metadata, known = connection.recv()
+            message, context = make_message(metadata, content), pickle.loads(known)
+            del content
+            answer = answered(app, message, context)
+            pack(answer).send(connection)
+            connection.send_bytes(pickle.dumps(context, protocol=5))
+            del message, context, answer  # frees their models while waiting
+
+
+def _end_with_parent() -> None:
+    """End this process when the command that wants its answers has ended, however it did."""
+    parent = parent_process()
+    if parent is not None:
+        wait_for([parent.sentinel])
+        os._exit(1)

@@ -1,0 +1,224 @@
+"""The estimators obey scikit-learn's rules, and compute what runs of the methods compute."""
+
+from __future__ import annotations
+
+import pickle
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from sklearn.base import clone
+from sklearn.datasets import load_wine
+from sklearn.model_selection import GridSearchCV
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+from sklearn.utils.estimator_checks import parametrize_with_checks
+
+import fedul_flwr as ff
+from fedul_flwr.engine.in_process import run_in_process
+from fedul_flwr.propagation.central import label_propagation
+
+RNG = np.random.default_rng(0)
+X, Y = load_wine(return_X_y=True)
+X = ((X - X.mean(axis=0)) / X.std(axis=0)).astype(np.float32)
+PRIORS = np.array([[0.8, 0.1, 0.1], [0.1, 0.8, 0.1], [0.1, 0.1, 0.8]])
+
+
+def expected_failures(estimator: Any) -> dict[str, str]:
+    if isinstance(estimator, ff.GraphLabelClassifier):
+        return {
+            "check_classifiers_classes": "-1 is an unlabeled point and no class, as in "
+            "scikit-learn's own LabelPropagation"
+        }
+    return {}
+
+
+@parametrize_with_checks(
+    [ff.FedULClassifier(rounds=5), ff.GraphLabelClassifier()],
+    expected_failed_checks=expected_failures,
+)
+def test_given_scikit_learns_rules_then_the_estimators_obey(
+    estimator: Any, check: Callable[[Any], None]
+) -> None:
+    check(estimator)
+
+
+def drawn_sets(sizes: int = 40, seed: int = 0) -> list[Any]:
+    """Three sets whose classes are drawn by ``PRIORS``."""
+    rng = np.random.default_rng(seed)
+    classes = [rng.choice(3, sizes, p=p) for p in PRIORS]
+    return [X[[rng.choice(np.flatnonzero(k == Y)) for k in drawn]] for drawn in classes]
+
+
+def test_given_sets_and_their_class_priors_then_classes_are_learned_without_a_label() -> None:
+    found = ff.FedULClassifier(rounds=10).fit(drawn_sets(100), PRIORS)
+    assert found.classes_.tolist() == [0, 1, 2]
+    assert found.score(X, Y) > 0.9
+    np.testing.assert_allclose(found.predict_proba(X).sum(axis=1), 1)
+    assert len(found.losses_) == 10
+
+
+def test_given_all_points_and_their_sets_then_it_is_the_same_as_a_list_of_sets() -> None:
+    sets = drawn_sets()
+    numbers = np.repeat([7, 8, 9], 40)
+    one = ff.FedULClassifier(rounds=3).fit(sets, PRIORS)
+    other = ff.FedULClassifier(rounds=3).fit(np.concatenate(sets), numbers, PRIORS)
+    np.testing.assert_array_equal(one.predict_proba(X), other.predict_proba(X))
+
+
+def test_given_no_priors_then_each_set_is_a_class_and_training_is_supervised() -> None:
+    """With Pi = I and equal sizes, Q is the identity: the loss is cross-entropy of the classes."""
+    names = np.array(["barolo", "grignolino", "barbera"])[Y]
+    found = ff.FedULClassifier(rounds=10).fit(X, names)
+    assert found.classes_.tolist() == ["barbera", "barolo", "grignolino"]
+    assert found.score(X, names) > 0.97
+
+
+def write_owners(folder: Path, owners: list[list[Any]]) -> None:
+    for client, sets in enumerate(owners):
+        own = folder / str(client)
+        own.mkdir(parents=True)
+        rows = ["set,a,b,c"]
+        for number, points in enumerate(sets):
+            np.savez(own / f"s{number}.npz", vectors=points)
+            rows.append(f"s{number}.npz,{','.join(map(str, PRIORS[number]))}")
+        (own / "priors.csv").write_text("\n".join(rows) + "\n")
+
+
+def test_given_sets_of_two_clients_then_the_model_is_that_of_a_run_bit_for_bit(
+    settings: Callable[..., Any], tmp_path: Path
+) -> None:
+    owners = [drawn_sets(20, seed=1), drawn_sets(20, seed=2)]
+    write_owners(tmp_path / "owners", owners)
+    config = settings(
+        **{"dataset": "none", "class-names": "a,b,c", "input-shape": "13"},
+        **{"client-data": str(tmp_path / "owners"), "standardize": "none", "model": "mlp"},
+        **{"num-rounds": 3, "selection": "last", "output": str(tmp_path / "run")},
+    )
+    run_in_process(config, 2)
+    found = ff.FedULClassifier(rounds=3, standardize=False).fit(
+        [*owners[0], *owners[1]], np.concatenate([PRIORS, PRIORS]), clients=[0, 0, 0, 1, 1, 1]
+    )
+    for name, array in ff.load(tmp_path / "run").model.state_dict().items():
+        assert torch.equal(array, found.model_.state_dict()[name]), name
+
+
+def test_given_a_test_prior_then_predictions_lean_towards_it() -> None:
+    sets = drawn_sets()
+    shares = [
+        (ff.FedULClassifier(rounds=3, test_prior=prior).fit(sets, PRIORS).predict(X) == 0).mean()
+        for prior in ([0.8, 0.1, 0.1], [0.1, 0.45, 0.45])
+    ]
+    assert shares[0] > shares[1]
+
+
+def test_given_images_then_a_model_for_images_learns_them() -> None:
+    images = np.zeros((60, 8, 8, 1), dtype=np.uint8)
+    images[:30, :4] = 255
+    sets = [np.r_[images[:20], images[30:40]], np.r_[images[20:30], images[40:]]]
+    found = ff.FedULClassifier("cnn-small", rounds=3).fit(sets, [[2 / 3, 1 / 3], [1 / 3, 2 / 3]])
+    assert found.predict(images).tolist() == [0] * 30 + [1] * 30
+    with pytest.raises(ValueError, match="trained on"):
+        found.predict(np.zeros((2, 4, 4, 1), dtype=np.uint8))
+
+
+def test_given_search_pipeline_clone_and_pickle_then_it_works_as_any_estimator() -> None:
+    pipeline = make_pipeline(StandardScaler(), ff.FedULClassifier(rounds=2))
+    search = GridSearchCV(pipeline, {"fedulclassifier__learning_rate": [1e-5, 1e-2]}, cv=2)
+    search.fit(X, Y)
+    assert search.best_params_ == {"fedulclassifier__learning_rate": 1e-2}
+    copy = clone(search.best_estimator_).fit(X, Y)
+    again = pickle.loads(pickle.dumps(copy))
+    np.testing.assert_array_equal(again.predict_proba(X), search.predict_proba(X))
+
+
+@pytest.mark.parametrize(
+    ("fit", "message"),
+    [
+        (lambda e: e.fit(drawn_sets(), PRIORS[:2]), "2 rows for 3 sets"),
+        (lambda e: e.fit(drawn_sets(), PRIORS / 2), "do not sum to 1"),
+        (lambda e: e.fit(drawn_sets()[:2], PRIORS[:2]), "determine 1 of the 2 ratios"),
+        (lambda e: e.fit(drawn_sets(), np.ones((3, 1))), "needs 2 classes"),
+        (lambda e: e.fit(drawn_sets(), [1, 2, 3]), r"must be \(sets, classes\)"),
+        (lambda e: e.fit(drawn_sets(), PRIORS, PRIORS), "second argument"),
+        (lambda e: e.fit(drawn_sets(), PRIORS, clients=[0]), "name a client for each"),
+        (lambda e: e.set_params(model="mpl").fit(drawn_sets(), PRIORS), "'mlp'"),
+        (
+            lambda e: e.set_params(test_prior=[0.5, 0.5]).fit(drawn_sets(), PRIORS),
+            "test_prior has 2",
+        ),
+    ],
+)
+def test_given_sets_and_priors_that_do_not_fit_then_a_sentence_says_why(
+    fit: Callable[[Any], Any], message: str
+) -> None:
+    with pytest.raises(ValueError, match=message):
+        fit(ff.FedULClassifier(rounds=1))
+
+
+GIVEN = np.where(np.arange(len(Y)) % 6 == 0, Y, -1)
+
+
+def test_given_some_labels_then_transduction_is_label_propagation() -> None:
+    given = np.where(GIVEN >= 0, GIVEN + 5, -1)
+    found = ff.GraphLabelClassifier(similarity="cosine", standardize=False).fit(X, given)
+    expected = label_propagation(X.astype(np.float64), GIVEN, similarity="cosine")
+    np.testing.assert_array_equal(found.transduction_, expected.labels + 5)
+    np.testing.assert_array_equal(found.confidence_, expected.confidence)
+    assert (found.transduction_ == Y + 5).mean() > 0.8
+    assert found.score(X, Y + 5) > 0.8
+
+
+def test_given_points_of_several_clients_then_their_labels_are_those_of_one_party() -> None:
+    """Clients compare under encryption; with 8,184 bits the codes are nearly exact cosines."""
+    clients = np.arange(len(Y)) % 5 % 3
+    among = ff.GraphLabelClassifier(num_bits=8184).fit(X, GIVEN, clients=clients)
+    alone = ff.GraphLabelClassifier(similarity="cosine").fit(X, GIVEN)
+    assert (among.transduction_ == alone.transduction_).mean() > 0.98
+    np.testing.assert_array_equal(among.transduction_[GIVEN >= 0], GIVEN[GIVEN >= 0])
+
+
+def test_given_a_point_between_two_neighbours_then_votes_are_by_hand() -> None:
+    """Points at 0, 60 and 180 degrees, all labeled; the new one at 30 degrees.
+
+    Its cosines are cos 30, cos 30 and cos 150 < 0: equal votes for two, none for the last.
+    """
+    angles = np.radians([0, 60, 180])
+    points = np.stack([np.cos(angles), np.sin(angles)], axis=1)
+    found = ff.GraphLabelClassifier(standardize=False).fit(points, [4, 5, 6])
+    new = [[np.cos(np.pi / 6), np.sin(np.pi / 6)], [0.0, 0.0]]
+    np.testing.assert_allclose(found.predict_proba(new), [[0.5, 0.5, 0], [1 / 3, 1 / 3, 1 / 3]])
+
+
+@pytest.mark.parametrize(
+    ("labels", "options", "message"),
+    [
+        (np.full(len(Y), -1), {}, "no point has a label"),
+        (GIVEN, {"k": 0}, "k"),
+        (GIVEN, {"num_bits": 7}, "multiple of 8"),
+        (GIVEN, {"similarity": "dot"}, "'codes' or 'cosine'"),
+    ],
+)
+def test_given_labels_or_options_that_cannot_be_used_then_a_sentence_says_why(
+    labels: Any, options: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(ValueError, match=message):
+        ff.GraphLabelClassifier(**options).fit(X, labels)
+
+
+def test_given_an_import_then_nothing_heavy_is_imported_and_all_exports_exist() -> None:
+    program = (
+        "import sys, fedul_flwr as ff\n"
+        "heavy = {'torch', 'numpy', 'flwr', 'pandas', 'sklearn', 'importlib.metadata'}\n"
+        "assert not heavy & set(sys.modules), heavy & set(sys.modules)\n"
+        "assert all(getattr(ff, name) for name in ff.__all__) and set(ff.__all__) <= set(dir(ff))\n"
+        "assert ff.__version__"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True)
+    with pytest.raises(AttributeError, match="nothing"):
+        _ = ff.nothing  # type: ignore[attr-defined]

@@ -1,0 +1,191 @@
+"""Data in memory become a data set on disk with the same points, labels and classes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import datasets
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from PIL import Image
+from torch.utils.data import Dataset, TensorDataset
+
+from fedul_flwr.api.given_data import class_numbers, dataset_of
+from fedul_flwr.api.keywords import flat_settings
+from fedul_flwr.api.points import stored_points
+from fedul_flwr.data.cache import cache_directory, clear_cache, measure_cache
+from fedul_flwr.data.sources import load_source
+from fedul_flwr.data.tables import TableOptions
+from fedul_flwr.errors import UserError
+
+RNG = np.random.default_rng(0)
+IMAGES = RNG.integers(0, 256, (20, 4, 5, 3), dtype=np.uint8)
+LABELS = np.repeat([0, 1], 10)
+VECTORS = RNG.normal(size=(20, 3)).astype(np.float32)
+
+
+def sorted_rows(inputs: Any) -> list[bytes]:
+    return sorted(np.asarray(row).tobytes() for row in inputs)
+
+
+def check_images(dataset: str) -> None:
+    """All images are there, a fifth of each class in the test split."""
+    source = load_source(dataset)
+    assert len(source.train.inputs) == 16
+    assert np.bincount(np.asarray(source.test.labels)).tolist() == [2, 2]
+    assert sorted_rows([*source.train.inputs, *source.test.inputs]) == sorted_rows(IMAGES)
+    for inputs, label in zip(source.train.inputs, source.train.labels, strict=True):
+        [place] = np.flatnonzero((inputs == IMAGES).all(axis=(1, 2, 3)))
+        assert LABELS[place] == label
+
+
+class Pictures(Dataset[Any]):
+    """As torchvision's data sets without a transform."""
+
+    def __len__(self) -> int:
+        return len(IMAGES)
+
+    def __getitem__(self, index: int) -> tuple[Image.Image, int]:
+        return Image.fromarray(IMAGES[index]), int(LABELS[index])
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        (IMAGES, LABELS),
+        (IMAGES / 255, LABELS.tolist()),
+        (torch.from_numpy(IMAGES).permute(0, 3, 1, 2).float() / 255, torch.from_numpy(LABELS)),
+        (IMAGES.transpose(0, 3, 1, 2), LABELS),
+        TensorDataset(torch.from_numpy(IMAGES).permute(0, 3, 1, 2), torch.from_numpy(LABELS)),
+        Pictures(),
+        datasets.Dataset.from_dict(
+            {"image": [Image.fromarray(image) for image in IMAGES], "label": LABELS},
+            features=datasets.Features(
+                {"image": datasets.Image(), "label": datasets.ClassLabel(names=["a", "b"])}
+            ),
+        ),
+    ],
+    ids=["uint8", "float", "tensor", "channels first", "TensorDataset", "pictures", "Hugging Face"],
+)
+def test_given_images_in_any_form_then_the_data_set_has_their_pixels_and_labels(data: Any) -> None:
+    check_images(dataset_of(data))
+
+
+def test_given_names_of_classes_then_a_data_set_of_hugging_face_keeps_them() -> None:
+    features = datasets.Features(
+        {
+            "v": datasets.Sequence(datasets.Value("float32")),
+            "label": datasets.ClassLabel(2, ["a", "b"]),
+        }
+    )
+    data = datasets.Dataset.from_dict({"v": VECTORS, "label": LABELS}, features=features)
+    both = datasets.DatasetDict({"train": data, "test": data})
+    source = load_source(dataset_of(both))
+    assert source.class_names == ("a", "b")
+    np.testing.assert_array_equal(source.train.inputs, VECTORS)
+
+
+def test_given_texts_as_labels_then_they_name_the_classes_and_none_is_no_label() -> None:
+    labels = np.array(["ill", "sound", None, "ill"] * 5, dtype=object)
+    source = load_source(dataset_of((VECTORS, labels)))
+    assert source.class_names == ("ill", "sound")
+    # Ten are ill and five sound, of which a fifth is in the test split; -1 stays in training.
+    assert np.bincount(np.asarray(source.train.labels) + 1).tolist() == [5, 8, 4]
+
+
+def test_given_a_frame_then_columns_and_categories_are_those_of_the_table() -> None:
+    frame = pd.DataFrame(VECTORS, columns=["a", "b", "c"])
+    frame["kind"] = pd.Categorical(["x", "y"] * 10)
+    source = load_source(dataset_of((frame, LABELS)))
+    assert source.columns is not None
+    assert source.columns.names == ("a", "b", "c", "kind")
+    assert source.input_shape == (5,)
+    named = frame.assign(sickness=["ill" if y else "sound" for y in LABELS])
+    options = TableOptions(label="sickness")
+    source = load_source(dataset_of(named, label_column="sickness"), table=options)
+    assert source.class_names == ("ill", "sound")
+
+
+def test_given_test_data_then_nothing_is_split_off() -> None:
+    source = load_source(dataset_of((VECTORS, LABELS), (VECTORS[:3], LABELS[:3])))
+    np.testing.assert_array_equal(source.train.inputs, VECTORS)
+    np.testing.assert_array_equal(source.test.inputs, VECTORS[:3])
+
+
+def test_given_the_same_data_twice_then_they_lie_on_disk_once_for_this_user_alone() -> None:
+    first, other = dataset_of((VECTORS, LABELS)), dataset_of((VECTORS.copy(), LABELS))
+    assert first == other
+    assert dataset_of((VECTORS + 1, LABELS)) != first
+    folder = Path(first)
+    assert folder.is_relative_to(cache_directory())
+    assert folder.parent.stat().st_mode & 0o077 == 0
+    assert measure_cache().entries >= 2
+    clear_cache()
+    assert not folder.exists()
+
+
+def test_given_a_path_or_a_name_then_it_is_the_data_set(tmp_path: Path) -> None:
+    assert dataset_of("digits") == "digits"
+    assert dataset_of(tmp_path) == str(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        (3, "data is a int; it must be"),
+        ((VECTORS, LABELS[:3]), "20 points and 3 labels"),
+        ((IMAGES.astype(float), LABELS), r"numbers outside of \[0, 1\]"),
+        ((IMAGES.astype(int), LABELS), "int64; images must be uint8"),
+        ((np.zeros((2, 2, 2, 2)), [0, 1]), "has the shape"),
+        ((VECTORS, LABELS + 0.5), "not whole"),
+        ((VECTORS, LABELS - 2), "y holds -2"),
+        ((VECTORS[:2], [0, 1]), "too small"),
+        (pd.DataFrame({"a": [1.0]}), "no column 'of labels'"),
+        ({"train": (VECTORS, LABELS)}, "'train' and 'test'"),
+        ((np.array([["a"]]), [0]), "must hold numbers"),
+    ],
+)
+def test_given_data_that_cannot_be_used_then_a_sentence_says_what_is_allowed(
+    data: Any, message: str
+) -> None:
+    with pytest.raises(UserError, match=message):
+        dataset_of(data)
+
+
+def test_given_a_name_then_test_data_are_refused() -> None:
+    with pytest.raises(UserError, match="test has no effect"):
+        dataset_of("digits", (VECTORS, LABELS))
+
+
+def test_given_labels_of_any_type_then_whole_numbers_stay_and_missing_ones_are_minus_one() -> None:
+    assert class_numbers([0.0, np.nan, 2.0])[0].tolist() == [0, -1, 2]
+    assert class_numbers(pd.Series([3, None, 1], dtype="Int64"))[0].tolist() == [3, -1, 1]
+    labels, names = class_numbers([True, False])
+    assert (labels.tolist(), names) == ([1, 0], ("False", "True"))
+
+
+def test_given_images_of_another_size_then_they_are_stored_as_the_model_takes_them() -> None:
+    assert stored_points(IMAGES, (2, 2, 1)).shape == (20, 2, 2, 1)
+    with pytest.raises(UserError, match="x holds vectors; the model takes images"):
+        stored_points(VECTORS, (2, 2, 1))
+
+
+def test_given_keywords_then_settings_have_the_names_of_the_command_line() -> None:
+    found = flat_settings(
+        {
+            "local_epochs": np.int64(1),
+            "fedul": {"num_sets": 5},
+            "test_prior": [0.75, 0.25],
+            "start_from": Path("runs/a"),
+            "model": None,
+        }
+    )
+    assert found == {
+        "local-epochs": 1,
+        "fedul.num-sets": 5,
+        "test-prior": "0.75,0.25",
+        "start-from": "runs/a",
+    }

@@ -1,0 +1,265 @@
+"""Runs, comparisons and labels from Python."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from sklearn.datasets import load_digits, load_wine
+
+import fedul_flwr as ff
+from fedul_flwr.engine import in_process
+from fedul_flwr.engine.progress import RunProgress
+from fedul_flwr.results.predict import load_model
+
+IMAGES, LABELS = load_digits(return_X_y=True)
+IMAGES = IMAGES.reshape(-1, 8, 8) / 16
+SMALL: dict[str, Any] = {"clients": 2, "rounds": 2, "model": "mlp", "local_epochs": 1}
+
+
+@pytest.fixture
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.fixture(scope="module")
+def result(tmp_path_factory: pytest.TempPathFactory) -> ff.Result:
+    output = tmp_path_factory.mktemp("runs") / "run"
+    return ff.simulate("fedul", (IMAGES, LABELS), output=output, **SMALL)
+
+
+def test_given_arrays_then_a_run_learns_them_and_its_result_has_all(result: ff.Result) -> None:
+    assert result.finished
+    assert result.settings["num-rounds"] == 2
+    assert result.metrics.index.tolist() == [1, 2]
+    assert result.metrics["test_error"].iloc[-1] == result.summary["test_error"]
+    assert result.class_names == tuple(map(str, range(10)))
+    assert "method fedul" in repr(result)
+    assert f"<td style='text-align:left'>{result.directory}</td>" in result._repr_html_()
+
+
+def test_given_points_in_another_form_then_predictions_are_those_of_the_model(
+    result: ff.Result,
+) -> None:
+    stored = np.rint(IMAGES * 255).astype(np.uint8)[..., np.newaxis]
+    expected = load_model(result.directory).predict_proba(stored)
+    np.testing.assert_array_equal(result.predict_proba(IMAGES), expected)
+    tensor = torch.from_numpy(stored).permute(0, 3, 1, 2)
+    np.testing.assert_array_equal(result.predict(tensor), expected.argmax(axis=1))
+    with torch.no_grad():
+        logits = result.model(tensor.float() / 127.5 - 1)
+    np.testing.assert_array_equal(logits.argmax(dim=1).numpy(), expected.argmax(axis=1))
+    assert not result.model.training
+    # Training points are most of these: the error is near that of the test points.
+    error = 100 * (result.predict(IMAGES) != LABELS).mean()
+    assert error == pytest.approx(result.summary["test_error"], abs=6)
+
+
+def test_given_a_result_then_its_figures_are_drawn_and_notebooks_show_them(
+    result: ff.Result,
+) -> None:
+    assert result.plot().axes[0].get_xlabel() == "round"
+    assert result.plot("confusion")._repr_png_()[:4] == b"\x89PNG"  # type: ignore[attr-defined]
+    with pytest.raises(ff.UserError, match=r"no figure 'eror': its figures are error, loss"):
+        result.plot("eror")
+
+
+def test_given_a_result_when_saved_then_it_is_loaded_from_there(
+    result: ff.Result, tmp_path: Path
+) -> None:
+    again = ff.load(result.save(tmp_path / "saved"))
+    np.testing.assert_array_equal(again.predict_proba(IMAGES), result.predict_proba(IMAGES))
+    with pytest.raises(ff.UserError, match="exists"):
+        result.save(tmp_path / "saved")
+    with pytest.raises(ff.UserError, match="not a directory"):
+        ff.load(tmp_path / "nothing")
+
+
+def test_given_a_frame_then_rows_are_predicted_by_its_columns(place: Path) -> None:
+    frame = load_wine(as_frame=True).frame.rename(columns={"target": "label"})
+    frame["vintage"] = np.where(frame.label == 0, "old", "new")
+    found = ff.simulate("supervised", frame, fedul={"num_sets": 3}, clients=2, rounds=10)
+    assert found.settings["model"] == "mlp"
+    assert found.directory.parent == place / "runs"
+    assert found.directory.name.startswith("supervised-data-")
+    shuffled = frame[frame.columns[::-1]]
+    assert (found.predict(shuffled) == frame.label).mean() > 0.9
+    with pytest.raises(ff.UserError, match="no column 'vintage'"):
+        found.predict(frame.drop(columns="vintage"))
+
+
+def test_given_a_name_and_no_settings_then_they_are_those_of_the_command_line(place: Path) -> None:
+    found = ff.simulate(data="wine", output=place / "run", **SMALL, fedul={"num_sets": 3})
+    expected = {"dataset": "wine", "method": "fedul", "fedul.num-sets": 3, "batch-size": 16}
+    assert expected.items() <= found.settings.items()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"local_epoch": 1}, "Unknown setting 'local-epoch'.*did you mean 'local-epochs'"),
+        ({"fedul": {"num_set": 1}}, "Unknown setting 'fedul.num-set'.*'fedul.num-sets'"),
+        ({"method": "fedlu"}, "method = 'fedlu'.*'fedul'"),
+        ({"num_rounds": 3}, "num-rounds is given as rounds="),
+        ({"dataset": "wine"}, "dataset is given as data="),
+        ({"engine": "rays"}, "engine = 'rays': must be one of in-process"),
+        ({"test": (IMAGES, LABELS)}, "test has no effect without data"),
+        ({"batch_size": -1}, "batch-size = -1: must be at least 0"),
+        ({"batch_size": object()}, "must be true, false, a number or text"),
+    ],
+)
+def test_given_what_cannot_be_used_then_the_sentence_is_the_command_lines(
+    place: Path, arguments: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(ff.UserError, match=message):
+        ff.simulate(**arguments)
+    assert not (place / "runs").exists()
+
+
+def test_given_a_run_that_is_stopped_when_resumed_then_it_ends_as_one_that_was_not(
+    result: ff.Result,
+    place: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    run = in_process.run_in_process
+
+    def stop(*arguments: Any, **options: Any) -> None:
+        def watch(lines: Any) -> None:
+            if lines[-1]["round"] == 1:
+                raise KeyboardInterrupt
+
+        run(*arguments, **{**options, "watch": watch})
+
+    monkeypatch.setattr(in_process, "run_in_process", stop)
+    with pytest.raises(KeyboardInterrupt):
+        ff.simulate("fedul", (IMAGES, LABELS), output="stopped", **SMALL)
+    said = f"fedul_flwr.simulate(resume={str(place / 'stopped')!r}) goes on"
+    assert said in capsys.readouterr().err
+    stopped = ff.load("stopped")
+    assert not stopped.finished
+    assert stopped.summary == {}
+    assert said in repr(stopped)
+    monkeypatch.undo()
+    monkeypatch.chdir(place)
+    resumed = ff.simulate(resume="stopped")
+    assert resumed.directory == stopped.directory
+    assert resumed.summary["test_error"] == result.summary["test_error"]
+    for name, array in resumed.model.state_dict().items():
+        assert torch.equal(array, result.model.state_dict()[name])
+
+
+def test_given_a_finished_run_when_resumed_with_more_rounds_then_it_trains_on(
+    result: ff.Result, tmp_path: Path
+) -> None:
+    copy = result.save(tmp_path / "copy")
+    longer = ff.simulate(resume=copy, rounds=3)
+    assert longer.metrics.index.tolist() == [1, 2, 3]
+
+
+def test_given_methods_then_all_are_compared_on_the_same_seeds_and_the_call_resumes(
+    place: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def compare() -> ff.Comparison:
+        methods = [
+            "fedul",
+            {"method": "supervised", "name": "tenth", "supervised": {"label_fraction": 0.1}},
+        ]
+        return ff.compare(
+            methods, load_wine(return_X_y=True), seeds=2, fedul={"num_sets": 3}, **SMALL
+        )
+
+    found = compare()
+    assert found.table.index.tolist() == ["fedul", "tenth"]
+    assert found.directory == place / "runs" / "compare-fedul-tenth"
+    errors = [run.summary["test_error"] for run in found.results["fedul"]]
+    assert found.table.loc["fedul", "mean"] == pytest.approx(np.mean(errors))
+    assert found.table.loc["fedul", "std"] == pytest.approx(np.std(errors, ddof=1))
+    assert found.results["tenth"][0].settings["supervised.label-fraction"] == 0.1
+    assert found.trials[["run", "seed"]].to_numpy().tolist()[:2] == [["fedul", 0], ["tenth", 0]]
+    assert "tenth" in repr(found)
+    assert "<table" in found._repr_html_()
+    assert len(found.plot().axes) == 2
+    capsys.readouterr()
+    pd.testing.assert_frame_equal(compare().table, found.table)
+    assert "4 of 4 trials are finished already" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"methods": []}, "methods is empty"),
+        ({"methods": ["fedul", "fedul"]}, "'fedul' twice"),
+        ({"methods": ["fedul"], "seeds": 0}, "seeds = 0"),
+        ({"methods": ["fedul"], "measures": ["acc"]}, "'acc' must be some of"),
+        ({"methods": ["fedul"], "fedmatch": {"helpers": 1}}, "no effect in any of the runs"),
+    ],
+)
+def test_given_a_comparison_that_cannot_be_made_then_a_sentence_says_why(
+    place: Path, arguments: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(ff.UserError, match=message):
+        ff.compare(**arguments)
+
+
+def test_given_points_of_which_some_have_labels_then_all_get_one_in_their_order(
+    place: Path,
+) -> None:
+    x, y = load_wine(return_X_y=True)
+    names = np.array(["a", "b", "c"], dtype=object)[y]
+    names[np.arange(len(y)) % 6 > 0] = None
+    owners = np.arange(len(y)) % 5 % 3
+    found = ff.label((x, names), clients=owners, output="labels", xclp={"num_bits": 1024})
+    assert found.class_names == ("a", "b", "c")
+    assert (found.labels == y).mean() > 0.85
+    assert (found.confidence[::6] == 1).all()
+    assert (found.labels[::6] == y[::6]).all()
+    assert found.rows.tolist() == list(range(len(y)))
+    # The same as the files that clients wrote, which number their own points.
+    text = (place / "labels" / "clients" / "1" / "labels.csv").read_text().splitlines()[1]
+    row, label, *_ = text.split(",")
+    assert found.labels[np.flatnonzero(owners == 1)[int(row)]] == int(label)
+    assert "points 178" in repr(found)
+
+
+def test_given_the_name_of_a_data_set_then_its_clients_points_get_labels(place: Path) -> None:
+    found = ff.label("wine", clients=3, labels={"total": 30}, xclp={"num_bits": 1024})
+    assert (found.confidence == 1).sum() >= 30
+    scores = json.loads((found.result.directory / "labels.json").read_text())
+    assert scores["sources"]["xclp"]["points"] == len(found.labels) - 30
+    assert len(np.unique(found.rows)) == len(found.labels) == len(found.confidence)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (((IMAGES, LABELS[:3]),), "1797 points and 3 labels"),
+        ((3,), r"data must be \(x, y\)"),
+        (("wine",), "clients must be a number"),
+        (((IMAGES[:5], LABELS[:5]),), "clients has the shape"),
+    ],
+)
+def test_given_points_that_cannot_be_labeled_then_a_sentence_says_why(
+    place: Path, arguments: Any, message: str
+) -> None:
+    with pytest.raises(ff.UserError, match=message):
+        ff.label(*arguments, clients=[0, 1])
+
+
+def test_given_a_notebook_then_progress_is_a_bar(
+    settings: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from fedul_flwr.engine import progress
+
+    with RunProgress(settings()) as lines:
+        assert lines._bar is None
+    monkeypatch.setattr(progress, "in_notebook", lambda: True)
+    with RunProgress(settings()) as bar:
+        assert bar._bar is not None

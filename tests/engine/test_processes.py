@@ -1,0 +1,262 @@
+"""The pool of processes: the numbers of one process, and what becomes of one that ends."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import psutil
+import pytest
+from flwr.app import ConfigRecord, Message, RecordDict
+
+from fedul_flwr.config.run_config import RunConfig, resolve
+from fedul_flwr.data.content import Content
+from fedul_flwr.engine import processes
+from fedul_flwr.engine.local_grid import FIRST_NODE_ID, task_identity
+from fedul_flwr.engine.processes import ProcessGrid, run_in_processes, worker_environments
+from fedul_flwr.engine.simulate import usable_cpus
+from fedul_flwr.errors import UserError
+from fedul_flwr.federated.flower_internals import ErrorCode
+from fedul_flwr.federated.messages import phase_messages
+from tests.support.patience import wait_until
+from tests.support.runs import last_model, metrics, train
+
+Settings = Callable[..., RunConfig]
+TWO: list[dict[str, str]] = [{}, {}]
+
+
+@pytest.fixture
+def grid() -> Iterator[ProcessGrid]:
+    """Two processes with three clients, who know only their settings."""
+    with task_identity(), ProcessGrid(3, {"method": "fedul"}, TWO) as grid:
+        yield grid
+
+
+def describe(*clients: int) -> list[Message]:
+    """Messages that ask clients who they are."""
+    return phase_messages("describe", {FIRST_NODE_ID + client: Content() for client in clients})
+
+
+def partitions(replies: list[Message]) -> list[Any]:
+    return [reply.content.config_records["config"]["partition-id"] for reply in replies]
+
+
+def pool() -> list[psutil.Process]:
+    """This test's processes that answer messages."""
+    return [psutil.Process(child.pid) for child in multiprocessing.active_children()]
+
+
+def test_given_more_messages_than_processes_then_replies_come_in_their_order(
+    grid: ProcessGrid,
+) -> None:
+    assert partitions(grid.answer(describe(2, 0, 1), None)) == [2, 0, 1]
+    assert len(pool()) == 2
+    assert list(grid.get_node_ids()) == [FIRST_NODE_ID + client for client in range(3)]
+
+
+def test_given_fewer_clients_than_cores_then_no_process_is_idle() -> None:
+    with task_identity(), ProcessGrid(1, {"method": "fedul"}, TWO) as grid:
+        assert partitions(grid.answer(describe(0), None)) == [0]
+        assert len(pool()) == 1
+
+
+def test_given_the_end_of_the_run_then_no_process_is_left() -> None:
+    with task_identity(), ProcessGrid(2, {"method": "fedul"}, TWO) as grid:
+        list(grid.send_and_receive(describe(0, 1)))
+        found = pool()
+    assert len(found) == 2
+    assert not any(process.is_running() for process in found)
+
+
+def test_given_messages_with_one_content_then_it_is_packed_once(
+    grid: ProcessGrid, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    packed: list[object] = []
+    real = processes.pack
+    monkeypatch.setattr(processes, "pack", lambda thing: packed.append(thing) or real(thing))
+    first, *others = describe(0, 1, 2)
+    for other in others:
+        other.content = first.content
+    assert partitions(grid.answer([first, *others], None)) == [0, 1, 2]
+    assert packed == [first.content]
+
+
+def test_given_a_killed_process_then_its_client_has_failed_and_another_takes_its_place(
+    grid: ProcessGrid,
+) -> None:
+    grid.answer(describe(0, 1), None)
+    before = pool()
+    before[0].kill()
+    replies = grid.answer(describe(0, 1, 2), None)
+    failed = [reply for reply in replies if reply.has_error()]
+    assert [reply.error.code for reply in failed] == [ErrorCode.CLIENT_APP_CRASHED]
+    assert failed[0].error.reason == (
+        "Its process was killed by signal 9, perhaps for want of memory."
+    )
+    assert len([reply for reply in replies if reply.has_content()]) == 2
+    assert partitions(grid.answer(describe(0, 1, 2), None)) == [0, 1, 2]
+    assert len(pool()) == 2
+
+
+def test_given_processes_that_do_not_answer_in_time_then_there_is_no_reply_and_they_end(
+    grid: ProcessGrid,
+) -> None:
+    grid.answer(describe(0, 1), None)
+    before = pool()
+    for process in before:
+        process.suspend()
+    assert grid.answer(describe(0, 1, 2), 0.5) == []
+    assert not any(process.is_running() for process in before)
+    assert partitions(grid.answer(describe(0, 1, 2), 60.0)) == [0, 1, 2]
+
+
+def test_given_an_error_for_the_user_then_the_server_gets_its_text(
+    grid: ProcessGrid, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    logged: list[str] = []
+    monkeypatch.setattr(processes, "log", lambda level, form, *values: logged.append(form % values))
+    [unknown] = phase_messages("nonsense", {FIRST_NODE_ID: Content()})
+    [reply] = grid.answer([unknown], None)
+    assert reply.error.code == ErrorCode.CLIENT_APP_RAISED_EXCEPTION
+    assert reply.error.reason == "Method 'fedul' has no phase 'nonsense'."
+    assert logged == []
+
+
+def test_given_an_error_that_nobody_foresaw_then_its_traceback_is_logged(
+    grid: ProcessGrid, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    logged: list[str] = []
+    monkeypatch.setattr(processes, "log", lambda level, form, *values: logged.append(form % values))
+    broken = Message(RecordDict({"config": ConfigRecord({})}), FIRST_NODE_ID, "query.phase")
+    [reply] = grid.answer([broken], None)
+    assert reply.error.reason == "'phase'"
+    assert [text.splitlines()[-1] for text in logged] == ["KeyError: 'phase'"]
+
+
+def test_given_messages_that_are_pushed_then_they_can_be_pulled(grid: ProcessGrid) -> None:
+    first, second = grid.push_messages(describe(1, 0))
+    assert partitions(list(grid.pull_messages([second, first]))) == [0, 1]
+
+
+RUNS = {
+    "fedul": {"method": "fedul", "base": "scaffold", "optimizer": "sgd", "fraction-train": 0.5},
+    "fedmatch": {"method": "fedmatch", "labels.total": 100},
+    "xclp": {"method": "xclp", "labels.total": 100, "semi.labels-only-rounds": 1},
+}
+QUICK = {"dataset": "digits", "model": "mlp", "num-rounds": 2, "local-epochs": 1}
+
+
+@pytest.mark.parametrize("options", RUNS.values(), ids=RUNS)
+def test_given_any_method_then_the_numbers_are_those_of_one_process(
+    settings: Settings, options: dict[str, Any]
+) -> None:
+    alone = train(settings(**QUICK, **options), 4)
+    config = settings(**QUICK, **options)
+    run_in_processes(config, 4)
+    beside = Path(config.output)
+    assert metrics(alone) == metrics(beside)
+    for name, array in last_model(alone).items():
+        np.testing.assert_array_equal(array, last_model(beside)[name])
+
+
+def test_given_no_gpu_for_clients_then_they_see_none() -> None:
+    assert worker_environments(1, 0.0) == [{"CUDA_VISIBLE_DEVICES": ""}] * usable_cpus()
+    assert len(worker_environments(usable_cpus(), 0.0)) == 1
+
+
+def test_given_too_many_cpus_for_a_client_then_it_is_refused() -> None:
+    with pytest.raises(UserError, match=f"this machine has {usable_cpus()}"):
+        worker_environments(usable_cpus() + 1, 0.0)
+
+
+@pytest.mark.parametrize(
+    ("gpus", "share", "visible", "expected"),
+    [
+        (1, 1.0, None, ["0"]),
+        (1, 0.5, None, ["0", "0"]),
+        (2, 1.0, None, ["0", "1"]),
+        (2, 2.0, None, ["0,1"]),
+        (2, 1.0, "5,7", ["5", "7"]),
+        (4, 0.3, None, ["0", "1", "2", "3"]),  # as many as there are cores
+    ],
+)
+def test_given_gpus_for_clients_then_each_process_sees_its_own(
+    monkeypatch: pytest.MonkeyPatch,
+    gpus: int,
+    share: float,
+    visible: str | None,
+    expected: list[str],
+) -> None:
+    monkeypatch.setattr("torch.cuda.device_count", lambda: gpus)
+    monkeypatch.setattr(processes, "usable_cpus", lambda: 4)
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    if visible is not None:
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+    found = [places["CUDA_VISIBLE_DEVICES"] for places in worker_environments(1, share)]
+    assert found == expected
+
+
+def test_given_fewer_gpus_than_a_client_needs_then_it_is_refused(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("torch.cuda.device_count", lambda: 1)
+    with pytest.raises(UserError, match=r"client GPUs is 2\.0; this machine has 1\."):
+        worker_environments(1, 2.0)
+
+
+@pytest.fixture
+def command(tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
+    """A run of many rounds by the command, after its first one."""
+    arguments = ["run", "-c", "model='mlp' num-rounds=500", "--output", str(tmp_path / "run")]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "fedul_flwr.cli", *arguments],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,
+    )
+    try:
+        assert process.stdout is not None
+        assert any(line.startswith("round 1/500") for line in process.stdout)
+        yield process
+    finally:
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+
+
+def test_given_ctrl_c_then_nothing_is_left_and_the_run_goes_on_later(
+    command: subprocess.Popen[str], tmp_path: Path
+) -> None:
+    started = psutil.Process(command.pid).children(recursive=True)
+    assert len(started) > usable_cpus()  # the pool, and what it is forked from
+    os.killpg(command.pid, signal.SIGINT)  # a terminal sends it to all of them
+    assert command.wait(60) == 130
+    wait_until(lambda: not any(map(alive, started)), 10, "the end of the pool")
+    done = len(metrics(tmp_path / "run"))
+    config = resolve({"resume": str(tmp_path / "run")}, tmp_path)
+    run_in_processes(config.model_copy(update={"num_rounds": done + 1}), 10)
+    assert len(metrics(tmp_path / "run")) == done + 1
+
+
+def test_given_a_killed_command_then_its_processes_end(command: subprocess.Popen[str]) -> None:
+    started = psutil.Process(command.pid).children(recursive=True)
+    command.kill()
+    command.wait(60)
+    wait_until(lambda: not any(map(alive, started)), 10, "the end of the pool")
+
+
+def alive(process: psutil.Process) -> bool:
+    """Whether a process runs; one that ended and was not waited for does not."""
+    try:
+        return process.status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False

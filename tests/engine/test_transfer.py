@@ -1,0 +1,106 @@
+"""Objects sent between processes: equal at the other end, and nothing is left behind."""
+
+from __future__ import annotations
+
+import errno
+import multiprocessing
+import os
+import threading
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from flwr.app import Array, ConfigRecord, RecordDict
+
+from fedul_flwr.engine import transfer
+from fedul_flwr.engine.transfer import Packed, pack, receive
+from fedul_flwr.federated.messages import ARRAYS, to_arrays, to_record
+
+SMALL, LARGE = 10, 100_000
+
+
+def records(size: int) -> RecordDict:
+    arrays = {"weight": np.arange(size, dtype=np.float32), "steps": np.asarray(3)}
+    return RecordDict({ARRAYS: to_record(arrays), "values": ConfigRecord({"name": "x"})})
+
+
+def through(packed: Packed, *, mapped: bool, times: int = 1) -> list[Any]:
+    """What comes out at the other end of a connection."""
+    here, there = multiprocessing.Pipe()
+    with here, there:
+        sender = threading.Thread(target=lambda: [packed.send(here) for _ in range(times)])
+        sender.start()
+        found = [receive(there, mapped=mapped) for _ in range(times)]
+        sender.join()
+    return found
+
+
+@pytest.mark.parametrize("size", [SMALL, LARGE])
+@pytest.mark.parametrize("mapped", [False, True])
+def test_given_records_then_they_arrive_equal(size: int, mapped: bool) -> None:
+    sent = records(size)
+    [found] = through(pack(sent), mapped=mapped)
+    assert dict(found["values"]) == {"name": "x"}
+    expected, arrays = to_arrays(sent[ARRAYS]), to_arrays(found[ARRAYS])
+    assert list(arrays) == list(expected)
+    for name, array in arrays.items():
+        np.testing.assert_array_equal(array, expected[name])
+        assert array.dtype == expected[name].dtype
+        assert not array.flags.writeable
+    assert found[ARRAYS].object_id == sent[ARRAYS].object_id  # as bytes for the network
+
+
+def test_given_large_arrays_then_they_travel_beside_the_connection_once_for_all() -> None:
+    packed = pack(records(LARGE))
+    assert packed.file is not None
+    assert packed.body == b""
+    assert len(packed.head) < 1000
+    first, second = through(packed, mapped=True, times=2)
+    np.testing.assert_array_equal(
+        *(to_arrays(found[ARRAYS])["weight"] for found in (first, second))
+    )
+
+
+def test_given_small_arrays_then_no_file_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(transfer, "_write", None)
+    assert pack(records(SMALL)).file is None
+
+
+def test_given_an_array_of_flowers_own_then_it_travels_too() -> None:
+    [found] = through(pack(Array(np.ones(LARGE))), mapped=True)
+    np.testing.assert_array_equal(found.numpy(), np.ones(LARGE))
+
+
+def test_given_no_room_in_shared_memory_then_the_temporary_folder_serves(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    full = Path("/dev/full")  # writing there fails as on a full file system
+    if not full.exists():
+        pytest.skip("this system has no /dev/full")
+    real = transfer.tempfile.TemporaryFile
+
+    def temporary(dir: str | None) -> Any:
+        return full.open("wb", buffering=0) if dir else real(dir=tmp_path)
+
+    monkeypatch.setattr(transfer, "_IN_MEMORY", tmp_path)
+    monkeypatch.setattr(transfer.tempfile, "TemporaryFile", temporary)
+    [found] = through(pack(records(LARGE)), mapped=True)
+    assert to_arrays(found[ARRAYS])["weight"][-1] == LARGE - 1
+    assert list(tmp_path.iterdir()) == []  # a file without a name
+
+
+def test_given_no_room_anywhere_then_the_error_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(dir: str | None) -> Any:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(transfer.tempfile, "TemporaryFile", refuse)
+    with pytest.raises(OSError, match="No space left"):
+        pack(records(LARGE))
+
+
+def test_given_a_closed_connection_then_the_end_is_told() -> None:
+    here, there = multiprocessing.Pipe()
+    here.close()
+    with there, pytest.raises(EOFError):
+        receive(there, mapped=False)
