@@ -7,7 +7,7 @@ STAMP := $(VENV)/.installed
 # Tests start dozens of programs; each would compile every package's source once more.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: setup demo test test-slow test-all flower-versions check crosscheck lint bench mutants docs site clean
+.PHONY: setup demo test test-slow test-all flower-versions lowest-versions check crosscheck lint bench mutants docs site clean
 
 setup: $(STAMP)
 
@@ -43,6 +43,10 @@ test: $(STAMP)
 # A few tests with the oldest Flower allowed and the newest there is, if another one is installed.
 flower-versions: $(STAMP)
 	@$(BIN)/python -m tests.flower_versions --dist worksteal -n $(WORKERS)
+
+# A few tests with the oldest version of every dependency that pyproject.toml allows (6 GB more).
+lowest-versions: $(STAMP)
+	@$(BIN)/python -m tests.lowest_versions --dist worksteal -n $(WORKERS)
 
 test-slow: $(STAMP)
 	$(PYTEST) -m slow
@@ -84,7 +88,7 @@ mutants: $(STAMP)
 	@$(BIN)/python -m tests.mutation $(PIECE)
 
 clean:
-	rm -rf $(VENV) .venv-flower $(PFL) .mutants build dist site .mypy_cache .ruff_cache
+	rm -rf $(VENV) .venv-flower .venv-lowest $(PFL) .mutants build dist site .mypy_cache .ruff_cache
 
 docs: $(STAMP)
 	$(BIN)/python -m fedul_flwr.config.document > docs/settings.md

@@ -96,7 +96,7 @@ def report(dirs: list[Path], output: Path | None = None) -> Path:
 def _comparison_page(directory: Path) -> str:
     found = read_comparison(directory)
     picture = _png(found.picture, "Test error over rounds and at the end, of every run")
-    return _render("report_comparison.html.j2", found=found, picture=picture)
+    return _render("report_comparison.html.template.md", found=found, picture=picture)
 
 
 def _page(runs: Sequence[Run]) -> str:
@@ -106,7 +106,7 @@ def _page(runs: Sequence[Run]) -> str:
     labels = distinct_labels(runs)
     settings = settings_rows(runs)
     return _render(
-        "report.html.j2",
+        "report.html.template.md",
         title=labels[0] if len(runs) == 1 else f"{len(runs)} runs",
         labels=labels,
         summaries=summaries(runs),
