@@ -69,7 +69,7 @@ def copy_app(root: Path, place: Path) -> None:
     else:
         always = [root / name for name in ("pyproject.toml", ".gitignore")]
         files = [path for path in always if path.is_file()]
-        files += [path for pattern in patterns for path in root.glob(pattern)]
+        files += [path for pattern in patterns for path in root.glob(pattern.lstrip("/"))]
     for path in files:
         copy = place / path.relative_to(root)
         copy.parent.mkdir(parents=True, exist_ok=True)
