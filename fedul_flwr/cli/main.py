@@ -32,6 +32,7 @@ from fedul_flwr.cli.options import (
     MessageLog,
     NumSupernodes,
     Output,
+    RayAddress,
     RunConfigs,
     Verbose,
     refuse_given,
@@ -125,6 +126,7 @@ def run(
     ] = False,
     verbose: Verbose = False,
     engine: EngineName = "processes",
+    ray_address: RayAddress = "",
     message_log: MessageLog = None,
     federation: Federation = None,
 ) -> None:
@@ -142,6 +144,7 @@ def run(
             "--client-gpus": client_gpus,
             "--keep-superlink": keep_superlink,
             "--engine": engine != "processes",
+            "--ray-address": ray_address,
             "--message-log": message_log,
         }
         refuse_given(of_simulations, "with --federation: leave it out")
@@ -160,6 +163,7 @@ def run(
         named=bool(config.resume or overrides.get("output")),
         engine=engine,
         keep_superlink=keep_superlink,
+        ray_address=ray_address,
         message_log=message_log,
     )
     from fedul_flwr.results.printed_summary import print_summary

@@ -109,7 +109,7 @@ def test_given_a_name_and_no_settings_then_they_are_those_of_the_command_line(pl
         ({"method": "fedlu"}, "method = 'fedlu'.*'fedul'"),
         ({"num_rounds": 3}, "num-rounds is given as rounds="),
         ({"dataset": "wine"}, "dataset is given as data="),
-        ({"engine": "rays"}, "engine = 'rays': must be one of in-process"),
+        ({"engine": "rays"}, "engine = 'rays': must be one of processes, ray, in-process"),
         ({"test": (IMAGES, LABELS)}, "test has no effect without data"),
         ({"batch_size": -1}, "batch-size = -1: must be at least 0"),
         ({"batch_size": object()}, "must be true, false, a number or text"),
@@ -140,7 +140,7 @@ def test_given_a_run_that_is_stopped_when_resumed_then_it_ends_as_one_that_was_n
 
     monkeypatch.setattr(in_process, "run_in_process", stop)
     with pytest.raises(KeyboardInterrupt):
-        ff.simulate("fedul", (IMAGES, LABELS), output="stopped", **SMALL)
+        ff.simulate("fedul", (IMAGES, LABELS), output="stopped", engine="in-process", **SMALL)
     said = f"fedul_flwr.simulate(resume={str(place / 'stopped')!r}) goes on"
     assert said in capsys.readouterr().err
     stopped = ff.load("stopped")
