@@ -19,6 +19,7 @@ import typer
 from fedul_flwr import __version__
 from fedul_flwr.cli.compare import compare
 from fedul_flwr.cli.deploy import deploy
+from fedul_flwr.cli.export_model import export
 from fedul_flwr.cli.federation import Federation, run_on_federation
 from fedul_flwr.cli.help import Group, with_examples
 from fedul_flwr.cli.label import label
@@ -268,6 +269,14 @@ def predict(
         model, input_path, output, batch_size, priors, trust_modules=trust_modules
     )
     typer.echo(f"Predictions: {path}")
+
+
+app.command(
+    **with_examples(
+        "fedul-flwr export runs/first",
+        "fedul-flwr export runs/first --format torchscript -o digits.torchscript",
+    )
+)(export)
 
 
 @app.command(
