@@ -99,7 +99,7 @@ class SharedSettings(TrainingSettings):
     """Tracking tools that also get the metrics of a run: see docs/tracking.md."""
 
     @model_validator(mode="after")
-    def _check_frozen(self) -> Self:
+    def _check_frozen_rounds(self) -> Self:
         if self.frozen_rounds and not self.start_from:
             raise ValueError(
                 f"frozen-rounds = {self.frozen_rounds} would keep random weights: name trained "

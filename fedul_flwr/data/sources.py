@@ -82,6 +82,7 @@ def load_source(
           a ClassLabel, whole numbers or texts; missing ones are ``-1``;
         - a folder with ``train.npz`` and ``test.npz``: ``images`` uint8 or float in [0, 1],
           ``(n, h, w)`` or ``(n, h, w, c)``, or ``vectors`` ``(n, d)``; ``labels`` whole numbers;
+          perhaps ``class_names``;
         - a folder with ``train.csv`` and ``test.csv``: features and labels as in parquet;
         - a folder with ``train/`` and ``test/``, one sub-folder of images per class;
         - the name of a data set on the Hugging Face hub, ``name`` or ``name:config``.
