@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from logging import WARNING
 from typing import cast
 
+from flwr.common import log
 from flwr.serverapp import Grid
 
 from fedul_flwr.config.run_config import RunConfig
+from fedul_flwr.config.semi import XCLPSettings
 from fedul_flwr.data.columns import Columns, parse_columns
 from fedul_flwr.data.content import Content, Value, count, numbers
 from fedul_flwr.data.standardize import (
@@ -23,6 +26,11 @@ from fedul_flwr.errors import BadMessageError
 from fedul_flwr.federated.messages import COLUMNS, NUM_POINTS
 from fedul_flwr.federated.registration import Registration
 from fedul_flwr.federated.registry import ClientRegistry
+
+UNPROTECTED = (
+    "standardize = 'federation': the server sees mean and variance of each client's columns, which "
+    "xclp.secure does not encrypt; 'owner' and 'constants' send none."
+)
 
 
 def check_moments(answer: Content, width: int) -> None:
@@ -90,6 +98,11 @@ class ColumnPooling:
         """Register the clients, pool their columns, and tell all of them; does nothing if known."""
         if self._settings.standardize != "federation" or MEANS in self._setup.values:
             return
+        codes = self._settings.sections.get(
+            XCLPSettings.table
+        )  # `local-lp` has another class there
+        if isinstance(codes, XCLPSettings) and codes.secure != "plaintext":
+            log(WARNING, UNPROTECTED)
         if not self._registry.clients:
             self._registration.register_all(grid)
         scaling = pool_columns(self._registry.answers, self._columns)

@@ -90,6 +90,22 @@ def test_labels_are_propagated_on_standardized_vectors(settings: Settings) -> No
     assert errors["federation"] < 20 < errors["none"]
 
 
+@pytest.mark.parametrize(
+    ("options", "warned"),
+    [
+        ({"xclp.secure": "rlwe"}, 1),
+        ({"xclp.secure": "plaintext"}, 0),
+        ({"xclp.secure": "rlwe", "standardize": "owner"}, 0),
+    ],
+)
+def test_the_log_says_that_means_of_columns_are_not_encrypted(
+    options: dict[str, Any], warned: int, settings: Settings, caplog: pytest.LogCaptureFixture
+) -> None:
+    base = {"dataset": "wine", "method": "xclp-predict", "labels.total": 30, "xclp.num-bits": 64}
+    train(settings(**base, **options), 3)
+    assert caplog.text.count("mean and variance of each client's columns, which") == warned
+
+
 def test_the_federations_scaling_is_that_of_all_clients_points(settings: Settings) -> None:
     config = settings(**QUICK, **SETS)
     directory = train(config, 3)
