@@ -128,13 +128,13 @@ def go_on(method: str, output: Path, log: Path) -> int:
     return wait(command(start_arguments(method, output), log))
 
 
-def undisturbed(method: str, place: Path) -> tuple[Path, float]:
+def undisturbed(method: str, place: Path, engine: Engine = "in-process") -> tuple[Path, float]:
     """Folder of a run without a fault, and the seconds it took."""
     began = time.monotonic()
-    output = place / f"undisturbed-{method}"
+    output = place / f"undisturbed-{method}-{engine}"
     shutil.rmtree(output, ignore_errors=True)
     log = place / f"undisturbed-{method}.log"
-    if wait(command(start_arguments(method, output), log)) != 0:
+    if wait(command(start_arguments(method, output, engine), log)) != 0:
         raise SystemExit(f"The undisturbed run failed:\n{log.read_text()}")
     return output, time.monotonic() - began
 
@@ -187,7 +187,7 @@ def fail_here(
     engine: Engine, tries: int, chance: random.Random, place: Path, report: Report
 ) -> None:
     """Hit the command while it runs; with a pool now and then one of its processes."""
-    wanted = {name: undisturbed(name, place) for name in METHODS}
+    wanted = {name: undisturbed(name, place, engine) for name in METHODS}
     for number in range(tries):
         method, hit = list(METHODS)[number % 2], SIGNALS[number // 2 % 3]
         whole, seconds = wanted[method]
