@@ -7,7 +7,7 @@ STAMP := $(VENV)/.installed
 # Tests start dozens of programs; each would compile every package's source once more.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: setup demo test test-slow test-all flower-versions check crosscheck lint bench mutants docs site clean
+.PHONY: setup demo test test-slow test-all flower-versions lowest-versions check crosscheck lint bench mutants docs site clean
 
 setup: $(STAMP)
 
@@ -15,6 +15,7 @@ setup: $(STAMP)
 $(STAMP): pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 	    { echo "fedul-flwr needs Python >= 3.11; name one with: make setup PYTHON=/path/to/python3.11"; exit 1; }
+	@echo "Installing into $(VENV): about 7 GB, most of it PyTorch with CUDA; 1 to 10 minutes, by your network."
 	@if command -v uv >/dev/null 2>&1; then \
 	    { [ -x $(BIN)/python ] || uv venv --quiet --python $(PYTHON) $(VENV); } && \
 	    uv pip install --quiet --compile-bytecode --python $(BIN)/python -e '.[dev]'; \
@@ -29,6 +30,7 @@ $(STAMP): pyproject.toml
 	@touch $@
 
 demo: $(STAMP)
+	@echo "Training twice on handwritten digits: 1 to 2 minutes on two cores."
 	@$(BIN)/fedul-flwr demo
 
 # One worker more than cores, at most four: real programs leave them idle now and then.
@@ -41,6 +43,10 @@ test: $(STAMP)
 # A few tests with the oldest Flower allowed and the newest there is, if another one is installed.
 flower-versions: $(STAMP)
 	@$(BIN)/python -m tests.flower_versions --dist worksteal -n $(WORKERS)
+
+# A few tests with the oldest version of every dependency that pyproject.toml allows (6 GB more).
+lowest-versions: $(STAMP)
+	@$(BIN)/python -m tests.lowest_versions --dist worksteal -n $(WORKERS)
 
 test-slow: $(STAMP)
 	$(PYTEST) -m slow
@@ -82,7 +88,7 @@ mutants: $(STAMP)
 	@$(BIN)/python -m tests.mutation $(PIECE)
 
 clean:
-	rm -rf $(VENV) .venv-flower $(PFL) .mutants build dist site .mypy_cache .ruff_cache
+	rm -rf $(VENV) .venv-flower .venv-lowest $(PFL) .mutants build dist site .mypy_cache .ruff_cache
 
 docs: $(STAMP)
 	$(BIN)/python -m fedul_flwr.config.document > docs/settings.md

@@ -12,6 +12,8 @@ from benchmarks.report import machine
 
 NAMES = (
     "local_step",
+    "engines",
+    "time_to_error",
     "fedul_round",
     "small_clients",
     "many_clients",

@@ -7,10 +7,9 @@ import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from statistics import median
-from typing import Any
 
 from benchmarks.figures import Sides
-from benchmarks.flower_runs import Rounds, run_ours
+from benchmarks.flower_runs import Rounds, largest, run_ours
 from benchmarks.inputs import experiment, mnist_like
 from benchmarks.plain_rounds import PlainRounds
 from benchmarks.report import Bar, Outcome, arithmetic, best
@@ -18,8 +17,8 @@ from fedul_flwr.config.run_config import RunConfig, resolve
 from fedul_flwr.run.server_data import open_server_data
 
 NUM_CLIENTS = 5
-SECONDS, OVERHEAD, SHARE, MEMORY = 15.0, 10.0, 10.0, 700.0
-OURS, EVALUATED = "ours, on Ray", "ours, on Ray, evaluated every round"
+SECONDS, OVERHEAD, SHARE, MEMORY = 21.0, 10.0, 10.0, 450.0
+OURS, EVALUATED = "ours", "ours, evaluated every round"
 LOOPS = {"ours": "our clients in a plain loop", "image by image": "plain float32 loop"}
 
 
@@ -92,15 +91,15 @@ def _judge(taken: dict[str, list[float]], runs: list[Rounds], cores: int, what: 
             for side in (OURS, EVALUATED)
             if side in taken
         ),
-        Bar(f"what Flower adds to {same}", added, OVERHEAD, " %"),
+        Bar(f"what Flower and the pool add to {same}", added, OVERHEAD, " %"),
         Bar("share of the round outside clients' training", *_share_outside(runs[0]), " %"),
-        Bar("largest client process, resident", _peak(runs, "rss"), MEMORY, " MB"),
+        Bar("largest client process, its own (USS)", largest(runs, "uss"), MEMORY, " MB"),
     ]
     outcome.notes += [
         f"{plain} (its best) / ours: {median(taken[plain]) / ours:.2f}×",
         f"{best(taken, LOOPS['ours'])} is the best of our clients in a plain loop",
-        f"largest client process, its own (USS): {_peak(runs, 'uss'):.0f} MB",
-        f"SuperLink, Ray and clients together (PSS): {max(r.watch.memory for r in runs):,.0f} MB",
+        f"largest client process, resident: {largest(runs, 'rss'):.0f} MB",
+        f"all processes together (PSS): {max(r.watch.memory for r in runs):,.0f} MB",
     ]
     outcome.figures = {"round_seconds": taken, "rounds": [run.lines for run in runs]}
     outcome.plots.append(
@@ -115,8 +114,3 @@ def _share_outside(run: Rounds) -> tuple[float, float]:
     """Percent of a round outside of training (median without the first), and the limit."""
     shares = [100 * (1 - line["seconds_fit"] / line["seconds"]) for line in run.lines[1:]]
     return median(shares), SHARE
-
-
-def _peak(runs: list[Rounds], kind: str) -> float:
-    peaks: list[dict[str, Any]] = [peak for run in runs for peak in run.watch.peaks.values()]
-    return max((peak[kind] for peak in peaks), default=0.0)

@@ -44,7 +44,7 @@ def measure(quick: bool) -> Outcome:
             place = Path(scratch) / str(count)
             noop, watch = run_noop(rounds, place / "noop", count)
             seconds["no-op"][count], memory["no-op"][count] = noop, watch.memory
-            run = run_ours(_overrides(folder, rounds), place / "ours", count)
+            run = run_ours(_overrides(folder, rounds), place / "ours", count, "ray")
             seconds["ours"][count], memory["ours"][count] = run.seconds(), run.watch.memory
     for count in counts:
         cost = {side: 1000 * median(seconds[side][count]) / count for side in SIDES}

@@ -15,6 +15,7 @@ from fedul_flwr.cli.options import (
     MessageLog,
     NumSupernodes,
     Output,
+    RayAddress,
     RunConfigs,
     Verbose,
 )
@@ -41,6 +42,7 @@ def label(
     client_gpus: ClientGpus = 0.0,
     verbose: Verbose = False,
     engine: EngineName = "processes",
+    ray_address: RayAddress = "",
     message_log: MessageLog = None,
 ) -> None:
     """Let clients label their unlabeled points from each other's labels, without training."""
@@ -64,6 +66,7 @@ def label(
         verbose,
         named=bool(overrides.get("output")),
         engine=engine,
+        ray_address=ray_address,
         message_log=message_log,
     )
     from fedul_flwr.results.printed_summary import print_summary
@@ -104,7 +107,7 @@ def with_model(overrides: Mapping[str, Any], directory: Path) -> dict[str, Any]:
     without_data = overrides.get("dataset") == "none"
     keys = ("input-shape", "class-names") if without_data else ("image-size",)
     of_model = [f"model-{name}" for name in ModelOptions._fields]
-    for key in (*keys, "columns", "missing", "label-column", *of_model):
+    for key in (*keys, "columns", "missing", "label-column", "text-column", *of_model):
         if saved.get(key):
             implied[key] = saved[key]
     standardized = saved.get("standardize")

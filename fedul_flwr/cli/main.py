@@ -19,6 +19,7 @@ import typer
 from fedul_flwr import __version__
 from fedul_flwr.cli.compare import compare
 from fedul_flwr.cli.deploy import deploy
+from fedul_flwr.cli.export_model import export
 from fedul_flwr.cli.federation import Federation, run_on_federation
 from fedul_flwr.cli.help import Group, with_examples
 from fedul_flwr.cli.label import label
@@ -31,6 +32,7 @@ from fedul_flwr.cli.options import (
     MessageLog,
     NumSupernodes,
     Output,
+    RayAddress,
     RunConfigs,
     Verbose,
     refuse_given,
@@ -124,6 +126,7 @@ def run(
     ] = False,
     verbose: Verbose = False,
     engine: EngineName = "processes",
+    ray_address: RayAddress = "",
     message_log: MessageLog = None,
     federation: Federation = None,
 ) -> None:
@@ -141,6 +144,7 @@ def run(
             "--client-gpus": client_gpus,
             "--keep-superlink": keep_superlink,
             "--engine": engine != "processes",
+            "--ray-address": ray_address,
             "--message-log": message_log,
         }
         refuse_given(of_simulations, "with --federation: leave it out")
@@ -159,6 +163,7 @@ def run(
         named=bool(config.resume or overrides.get("output")),
         engine=engine,
         keep_superlink=keep_superlink,
+        ray_address=ray_address,
         message_log=message_log,
     )
     from fedul_flwr.results.printed_summary import print_summary
@@ -264,6 +269,14 @@ def predict(
         model, input_path, output, batch_size, priors, trust_modules=trust_modules
     )
     typer.echo(f"Predictions: {path}")
+
+
+app.command(
+    **with_examples(
+        "fedul-flwr export runs/first",
+        "fedul-flwr export runs/first --format torchscript -o digits.torchscript",
+    )
+)(export)
 
 
 @app.command(

@@ -42,6 +42,14 @@ EngineName = Annotated[
         "this process alone. The numbers are the same.",
     ),
 ]
+RayAddress = Annotated[
+    str,
+    typer.Option(
+        metavar="HOST:PORT|auto",
+        help="Ray cluster that runs the clients; needs --engine ray, and folders for data and "
+        "output that all its machines reach.",
+    ),
+]
 MessageLog = Annotated[
     Path | None,
     typer.Option(

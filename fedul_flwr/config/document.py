@@ -14,13 +14,18 @@ from typing import Any, Literal, NamedTuple, get_args, get_origin
 from pydantic.fields import FieldInfo
 
 from fedul_flwr.config.base import Settings
+from fedul_flwr.config.renamed import FLOWER_ROUNDS, ROUNDS
 from fedul_flwr.config.run_config import all_sections
 from fedul_flwr.config.shared import SharedSettings
 
 
 def defaults_toml() -> str:
     """Body of ``[tool.flwr.app.config]``."""
-    lines = [_assignment(key, value) for key, value in SharedSettings().to_flat().items()]
+    lines = []
+    for key, value in SharedSettings().to_flat().items():
+        lines.append(_assignment(key, value))
+        if key == ROUNDS:  # Flower accepts no key that is not here
+            lines.append(_assignment(FLOWER_ROUNDS, 0))
     for name, kind in all_sections().items():
         lines += ["", f"[tool.flwr.app.config.{name}]"]
         lines += [_assignment(key, value) for key, value in kind().to_flat().items()]

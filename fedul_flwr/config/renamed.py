@@ -1,4 +1,7 @@
-"""Names that settings and methods had in earlier versions; they work for one version more."""
+"""Other names of settings and methods: Flower's, and those of earlier versions.
+
+Names of an earlier version work for one version more.
+"""
 
 from __future__ import annotations
 
@@ -20,6 +23,25 @@ RENAMED_KEYS = {
 RENAMED_METHODS = {"perclient-lp": "local-lp", "network-labels": "pseudo-label"}
 """Values of `method`, old and new."""
 
+FLOWER_ROUNDS, ROUNDS = "num-server-rounds", "num-rounds"
+"""The number of rounds as Flower's own apps call it, and as it is called here."""
+
+
+def _with_rounds(flat: Mapping[str, Any]) -> dict[str, Any]:
+    """``flat`` with the number of rounds under its name here; 0 under Flower's name is none."""
+    found = dict(flat)
+    given = found.pop(FLOWER_ROUNDS, 0)
+    if given == 0 and given is not False:
+        return found
+    # Flower passes defaults, too: only another value than the default was set by somebody.
+    from fedul_flwr.config.shared import SharedSettings
+
+    if found.get(ROUNDS, given) not in (given, SharedSettings().num_rounds):
+        raise UserError(
+            f"Settings {FLOWER_ROUNDS} and {ROUNDS} are two names of one: leave one of them out."
+        )
+    return found | {ROUNDS: given}
+
 
 def current_names(flat: Mapping[str, Any], *, stored: bool = False) -> dict[str, Any]:
     """Settings under their current names.
@@ -32,6 +54,7 @@ def current_names(flat: Mapping[str, Any], *, stored: bool = False) -> dict[str,
         If a setting is there under both names.
     """
     found = {}
+    flat = _with_rounds(flat)
     for key, value in flat.items():
         name = RENAMED_KEYS.get(key, key)
         if name != key:

@@ -48,7 +48,7 @@ class TrainingSettings(DataSettings):
     """Factor of all randomly initialized parameters before round 1, including biases and the gains
     of batch norm."""
     num_rounds: Annotated[int, Field(ge=1)] = 30
-    """Communication rounds (R)."""
+    """Communication rounds (R); `num-server-rounds`, the name in Flower's own apps, is the same."""
     local_epochs: Annotated[int, Field(ge=1)] = 2
     """Local epochs per round (E)."""
     batch_size: Annotated[int, Field(ge=0)] = 16

@@ -53,7 +53,8 @@ class Survey:
             (one, first), (other, second) = list(self.sizes.items())[:2]
             raise UserError(
                 f"{where} holds images of different sizes ({one[0]}x{one[1]}: {first}; "
-                f"{other[0]}x{other[1]}: {second}); an image size to resize all to is needed."
+                f"{other[0]}x{other[1]}: {second}): set image-size to resize all to so many "
+                "pixels, as in image-size = 32."
             )
         (height, width) = next(iter(self.sizes))
         return height, width, self.channels

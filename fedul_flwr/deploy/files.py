@@ -1,4 +1,7 @@
-"""Content of all files that ``deploy init`` writes, from ``templates/``."""
+"""Content of all files that ``deploy init`` writes, from ``templates/``.
+
+Templates end with ``.md``: of other types Flower's Hub publishes none.
+"""
 
 from __future__ import annotations
 
@@ -193,4 +196,4 @@ def _templates() -> Environment:
 
 
 def _text(template: str, values: Mapping[str, Any]) -> bytes:
-    return _templates().get_template(f"{template}.j2").render(values).encode()
+    return _templates().get_template(f"{template}.template.md").render(values).encode()

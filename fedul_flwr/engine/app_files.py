@@ -41,8 +41,8 @@ def app_directory() -> Path:
     ignore = shutil.ignore_patterns("__pycache__", "app_*.toml", "app_*.md", *METHODS)
     shutil.copytree(package, app / package.name, ignore=ignore)
     shutil.copyfile(package / "app_pyproject.toml", app / "pyproject.toml")
-    if (package / "app_README.md").is_file():
-        shutil.copyfile(package / "app_README.md", app / "README.md")
+    for name, kept in (("README.md", "app_README.md"), ("LICENSE", "app_LICENSE.md")):
+        shutil.copyfile(package / kept, app / name)
     return app
 
 
@@ -69,7 +69,7 @@ def copy_app(root: Path, place: Path) -> None:
     else:
         always = [root / name for name in ("pyproject.toml", ".gitignore")]
         files = [path for path in always if path.is_file()]
-        files += [path for pattern in patterns for path in root.glob(pattern)]
+        files += [path for pattern in patterns for path in root.glob(pattern.lstrip("/"))]
     for path in files:
         copy = place / path.relative_to(root)
         copy.parent.mkdir(parents=True, exist_ok=True)

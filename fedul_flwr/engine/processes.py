@@ -13,6 +13,7 @@ import multiprocessing
 import os
 import pickle
 import sys
+import tempfile
 import time
 from collections import Counter, deque
 from collections.abc import Iterator, Sequence
@@ -25,7 +26,7 @@ from multiprocessing.connection import wait as wait_for
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 from flwr.app import Error, Message
 from flwr.common import log
@@ -43,6 +44,8 @@ if TYPE_CHECKING:
 
 
 _GPUS = "CUDA_VISIBLE_DEVICES"
+_MOST_HELD = 128 * 2**20
+"""Bytes of a round's replies beyond which further ones are left on disk until they are used."""
 
 
 class ProcessGrid(LocalGrid):
@@ -85,6 +88,7 @@ class ProcessGrid(LocalGrid):
         contents = _Contents(messages)
         busy: dict[_Worker, int] = {}
         replies: dict[int, Message] = {}
+        held, disk = 0, None  # bytes of arrays in memory; a file for further ones
         try:
             while waiting or busy:
                 while waiting and self._idle:
@@ -99,27 +103,35 @@ class ProcessGrid(LocalGrid):
                     break  # the time is up
                 for worker in [worker for worker in busy if worker.connection in ready]:
                     number = busy.pop(worker)
-                    replies[number] = self._take(worker, messages[number])
+                    if held > _MOST_HELD and disk is None:
+                        disk = tempfile.TemporaryFile()  # noqa: SIM115  replies keep it open
+                    replies[number], in_memory = self._take(worker, messages[number], disk)
+                    held += in_memory
         finally:
             for worker in busy:
                 worker.end()
                 self._idle.append(_Worker(worker.environment))
         return [replies[number] for number in sorted(replies)]
 
-    def _take(self, worker: _Worker, message: Message) -> Message:
-        """The reply of ``worker``; the worker is idle again, or another one in its place."""
+    def _take(
+        self, worker: _Worker, message: Message, disk: BinaryIO | None
+    ) -> tuple[Message, int]:
+        """The reply of ``worker``, and how many bytes of arrays it holds in memory.
+
+        The worker is idle again, or another one in its place.
+        """
         try:
-            (reply, trace), known = worker.answer()
-        except (EOFError, ConnectionError):
+            (reply, trace), in_memory, known = worker.answer(disk)
+        except (EOFError, OSError):
             code = worker.end()
             self._idle.append(_Worker(worker.environment))
-            return Message(Error(ErrorCode.CLIENT_APP_CRASHED, _crashed(code)), reply_to=message)
+            lost = Error(ErrorCode.CLIENT_APP_CRASHED, _crashed(code))
+            return Message(lost, reply_to=message), 0
         self._idle.append(worker)
         self._known[message.metadata.dst_node_id] = known
         if trace:
             log(ERROR, "%s", trace.rstrip())
-        found: Message = reply
-        return found
+        return reply, in_memory
 
 
 class _Contents:
@@ -161,9 +173,13 @@ class _Worker:
             content.send(self.connection)
             self.connection.send((metadata, known))
 
-    def answer(self) -> tuple[tuple[Message, str], bytes]:
-        """The reply with a traceback or an empty string, and the client's pickled context."""
-        return receive(self.connection, mapped=False), self.connection.recv_bytes()
+    def answer(self, disk: BinaryIO | None) -> tuple[tuple[Message, str], int, bytes]:
+        """The reply with a traceback or an empty string, and the client's pickled context.
+
+        Between them, the bytes of arrays in memory: as of :func:`receive`.
+        """
+        answer, in_memory = receive(self.connection, disk)
+        return answer, in_memory, self.connection.recv_bytes()
 
     def end(self) -> int | None:
         """End the process; its exit code, negative for a signal."""

@@ -71,6 +71,7 @@ def simulate(
     named: bool = True,
     engine: Engine = "processes",
     keep_superlink: bool = False,
+    ray_address: str = "",
     message_log: Path | None = None,
 ) -> Path:
     """Run a simulation.
@@ -78,6 +79,7 @@ def simulate(
     Parameters
     ----------
     engine : see :data:`Engine`; ``in-process`` can also record messages.
+    ray_address : Ray cluster that runs the clients, with engine ``ray``; empty for one of its own.
     named : whether the user has named ``config.output``; if not, it gets a suffix where it exists.
 
     Returns
@@ -96,7 +98,9 @@ def simulate(
         from fedul_flwr.engine.message_log import refuse_used
 
         refuse_used(message_log)
-    if engine != "in-process":
+    if ray_address and engine != "ray":
+        raise UserError(f"--ray-address {ray_address} needs --engine ray.")
+    if engine != "in-process" and not ray_address:  # a cluster may have larger machines
         refuse_cpus(client_cpus)
     if engine == "processes":
         from fedul_flwr.engine.processes import load_early
@@ -122,7 +126,8 @@ def simulate(
     from fedul_flwr.engine.submit import LocalSuperLink
 
     print("Starting Flower's simulation …", flush=True)
-    with LocalSuperLink(keep=keep_superlink) as superlink:
+    place = Path(config.output).parent if ray_address else None
+    with LocalSuperLink(keep=keep_superlink, ray_address=ray_address, place=place) as superlink:
         run_on(superlink, config, num_supernodes, client_cpus, client_gpus, verbose)
     return Path(config.output)
 

@@ -59,7 +59,8 @@ def run_app(
     UserError
         If Flower refuses the app before it starts.
     """
-    refuse_cpus(client_cpus)
+    if not superlink.ray_address:  # a cluster may have larger machines
+        refuse_cpus(client_cpus)
     federation = (
         f"num-supernodes={num_supernodes} client-resources-num-cpus={int(client_cpus)} "
         f'client-resources-num-gpus={float(client_gpus)} backend="ray"'

@@ -52,6 +52,10 @@ class LocalSuperLink:
         Seconds to wait until it answers.
     stop_timeout
         Seconds that its processes have to end by themselves before they are killed.
+    ray_address
+        Ray cluster that runs the clients, as ``host:port`` or ``auto``; empty for one of its own.
+    place
+        Folder for its home. The machines of a cluster must reach it: clients' code lies there.
 
     Attributes
     ----------
@@ -62,9 +66,17 @@ class LocalSuperLink:
     """
 
     def __init__(
-        self, *, keep: bool = False, start_timeout: float = 90.0, stop_timeout: float = 3.0
+        self,
+        *,
+        keep: bool = False,
+        start_timeout: float = 90.0,
+        stop_timeout: float = 3.0,
+        ray_address: str = "",
+        place: Path | None = None,
     ) -> None:
         self.keep = keep
+        self.ray_address = ray_address
+        self._place = place
         self.address = ""
         self.home = Path()
         self._start_timeout = start_timeout
@@ -88,7 +100,7 @@ class LocalSuperLink:
     def __enter__(self) -> Self:
         self._catch_signals()
         try:
-            self.home = _new_home()
+            self.home = _new_home(self._place)
             # It needs seconds to load, and does so while the SuperLink starts.
             self._flwr = FlowerProgram(self._environment(), self.home / "flwr.log")
             self._start()
@@ -190,30 +202,16 @@ class LocalSuperLink:
 
     def _environment(self) -> dict[str, str]:
         env = dict(os.environ)
-        # The user's own Ray cluster and Flower home must be neither used nor changed.
-        env.pop("RAY_ADDRESS", None)
+        env |= self._ray_environment(env)
         env[MARK] = str(self.home)
         env["FLWR_HOME"] = str(self.home)
         env["FLWR_TELEMETRY_ENABLED"] = "0"
         env["FLWR_DISABLE_UPDATE_CHECK"] = "1"
         env["FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION"] = "1"
-        env["RAY_TMPDIR"] = str(self.home)
-        # Without its token other users of the machine could run programs by Ray's ports, too.
-        env["RAY_AUTH_MODE"] = "token"
-        env["RAY_AUTH_TOKEN_PATH"] = str(self.home / _RAY_TOKEN)
-        env.pop("RAY_AUTH_TOKEN", None)
-        env["RAY_USAGE_STATS_ENABLED"] = "0"
-        env["RAY_DISABLE_DASHBOARD_LOG_INFO"] = "1"
         # Silences Ray's warning about a future change in hiding GPUs.
         env["PYTHONWARNINGS"] = ",".join(
             filter(None, [env.get("PYTHONWARNINGS"), "ignore::FutureWarning:ray._private.worker"])
         )
-        # Flower's actors have another environment and cannot use workers started in advance.
-        env.setdefault("RAY_prestart_worker_first_driver", "0")
-        # Ray lowers its workers' priority by 15, but here the user waits for the workers.
-        env.setdefault("RAY_worker_niceness", "0")
-        # Ray would reserve 30 % of the memory; models take megabytes, and Ray spills the rest.
-        env.setdefault("RAY_DEFAULT_OBJECT_STORE_MAX_MEMORY_BYTES", str(2 * 1024**3))
         if env.get("PYTHONDONTWRITEBYTECODE") and not _is_compiled():
             # Common in containers; without it each of a dozen processes would compile Flower again.
             del env["PYTHONDONTWRITEBYTECODE"]
@@ -225,6 +223,30 @@ class LocalSuperLink:
         for key in ("NO_PROXY", "no_proxy"):
             env[key] = ",".join(filter(None, [env.get(key), _HOST, "localhost"]))
         return env
+
+    def _ray_environment(self, env: dict[str, str]) -> dict[str, str]:
+        """Ray's environment variables; those of another cluster are taken out of ``env``."""
+        quiet = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_DISABLE_DASHBOARD_LOG_INFO": "1"}
+        if self.ray_address:
+            return {**quiet, "RAY_ADDRESS": self.ray_address}
+        for name in ("RAY_ADDRESS", "RAY_AUTH_TOKEN"):
+            env.pop(name, None)
+        preferred = {
+            # Flower's actors have another environment and cannot use workers started in advance.
+            "RAY_prestart_worker_first_driver": "0",
+            # Ray lowers its workers' priority by 15, but here the user waits for the workers.
+            "RAY_worker_niceness": "0",
+            # Ray would reserve 30 % of the memory; models take megabytes, and Ray spills the rest.
+            "RAY_DEFAULT_OBJECT_STORE_MAX_MEMORY_BYTES": str(2 * 1024**3),
+        }
+        return {
+            **{name: env.get(name, value) for name, value in preferred.items()},
+            **quiet,
+            "RAY_TMPDIR": str(self.home),
+            # Without its token other users of the machine could run programs by Ray's ports, too.
+            "RAY_AUTH_MODE": "token",
+            "RAY_AUTH_TOKEN_PATH": str(self.home / _RAY_TOKEN),
+        }
 
     def _descendants(self) -> list[psutil.Process]:
         """Every process seen so far, dead ones included."""
@@ -273,10 +295,13 @@ def _is_healthy(port: int) -> bool:
         connection.close()
 
 
-def _new_home() -> Path:
-    """Make a directory with a path short enough for Ray's sockets (at most 103 bytes)."""
-    path = Path(tempfile.mkdtemp(prefix=PREFIX))
-    if len(str(path)) > 34 and Path("/tmp").is_dir():
+def _new_home(place: Path | None = None) -> Path:
+    """Make a directory in ``place``; without one, with a path short enough for Ray's sockets.
+
+    These have at most 103 bytes.
+    """
+    path = Path(tempfile.mkdtemp(prefix=PREFIX, dir=place))
+    if place is None and len(str(path)) > 34 and Path("/tmp").is_dir():
         path.rmdir()
         path = Path(tempfile.mkdtemp(prefix=PREFIX, dir="/tmp"))
     (path / "config.toml").touch()

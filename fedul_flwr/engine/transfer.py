@@ -1,8 +1,7 @@
 """Python objects sent between processes of one machine; their arrays go through shared memory.
 
-The bytes of an object's arrays are written once, to a file in memory that has no name, so that
-nothing is left behind when a process is killed. An object that many processes get is written once
-for all of them.
+The bytes of an object's arrays are written once, to a file without a name, so that nothing is left
+behind when a process is killed. An object that many processes get is written once for all of them.
 """
 
 from __future__ import annotations
@@ -11,8 +10,9 @@ import io
 import mmap
 import os
 import pickle
+import shutil
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from multiprocessing.reduction import recv_handle, send_handle
@@ -21,12 +21,15 @@ from typing import Any, BinaryIO
 
 from flwr.app import Array
 
-from fedul_flwr.federated.arrays import PlainArray
+from fedul_flwr.federated.arrays import PlainArray, StoredArray
 
 _IN_MEMORY = Path("/dev/shm")
 """Folder of files in memory; where it is missing or full, the system's temporary folder serves."""
 _SMALL = 1 << 16
 """Most bytes of arrays that travel through the connection itself."""
+
+_Form = tuple[str, tuple[int, ...], str, int, int]
+"""Type, shape and format of an array, and where its bytes begin and how many they are."""
 
 
 @dataclass(frozen=True)
@@ -36,19 +39,19 @@ class Packed:
     Attributes
     ----------
     head : the pickled object without the bytes of its arrays.
-    sizes : number of bytes of each array.
     body : the arrays' bytes, one after the other; empty if ``file`` has them.
+    size : number of the arrays' bytes.
     file : a file without a name.
     """
 
     head: bytes
-    sizes: tuple[int, ...]
     body: bytes
+    size: int
     file: BinaryIO | None
 
     def send(self, connection: Connection) -> None:
         """Send it; :func:`receive` is the other end."""
-        connection.send((self.head, self.sizes, self.body, self.file is not None))
+        connection.send((self.head, self.body, self.size, self.file is not None))
         if self.file is not None:
             send_handle(connection, self.file.fileno(), None)
 
@@ -61,58 +64,89 @@ def pack(thing: object) -> Packed:
     OSError
         If there is no room for them.
     """
-    stream, buffers = io.BytesIO(), list[pickle.PickleBuffer]()
-    _Pickler(stream, protocol=5, buffer_callback=buffers.append).dump(thing)
-    parts = [buffer.raw() for buffer in buffers]
-    sizes = tuple(part.nbytes for part in parts)
-    if sum(sizes) <= _SMALL:
-        return Packed(stream.getvalue(), sizes, b"".join(parts), None)
-    return Packed(stream.getvalue(), sizes, b"", _write(parts))
+    stream = io.BytesIO()
+    pickler = _Pickler(stream)
+    pickler.dump(thing)
+    head, size = stream.getvalue(), pickler.size
+    if size <= _SMALL:
+        return Packed(head, b"".join(pickler.parts), size, None)
+    return Packed(head, b"", size, _write(pickler.parts))
 
 
-def receive(connection: Connection, *, mapped: bool) -> Any:
-    """The object that the other end of ``connection`` has sent.
+def receive_mapped(connection: Connection) -> Any:
+    """The object that the other end has sent; its arrays share the sender's memory.
 
-    Parameters
-    ----------
-    mapped : the arrays share the sender's memory, and the object keeps a file open; otherwise they
-        are copied.
+    The object keeps a file open.
 
     Raises
     ------
     EOFError
         If the other end has closed the connection.
     """
-    head, sizes, body, has_file = connection.recv()
+    head, body, size, file = _receive(connection)
     whole = memoryview(body)
-    if has_file:
-        handle = recv_handle(connection)
-        try:
-            whole = _read(handle, sum(sizes), mapped)
-        finally:
-            os.close(handle)
-    buffers, start = [], 0
-    for size in sizes:
-        buffers.append(whole[start : start + size])
-        start += size
-    return pickle.loads(head, buffers=buffers)
+    if file is not None:
+        with file:
+            whole = memoryview(mmap.mmap(file.fileno(), size, access=mmap.ACCESS_READ))
+    return _Unpickler(head, _over(whole)).load()
 
 
-def _read(handle: int, size: int, mapped: bool) -> memoryview:
-    if mapped:
-        return memoryview(mmap.mmap(handle, size, access=mmap.ACCESS_READ))
-    with os.fdopen(os.dup(handle), "rb", buffering=0) as file:
+def receive(connection: Connection, disk: BinaryIO | None = None) -> tuple[Any, int]:
+    """The object that the other end has sent, and how many bytes of its arrays are in memory.
+
+    Parameters
+    ----------
+    disk : open file; the arrays are written to its end and stay there if they are many.
+
+    Raises
+    ------
+    EOFError
+        If the other end has closed the connection.
+    """
+    head, body, size, file = _receive(connection)
+    if file is None:
+        return _Unpickler(head, _over(memoryview(body))).load(), size
+    with file:
+        if disk is None:
+            whole = memoryview(os.pread(file.fileno(), size, 0))
+            return _Unpickler(head, _over(whole)).load(), size
+        start = disk.seek(0, os.SEEK_END)
         file.seek(0)
-        whole = bytearray(size)
-        if file.readinto(whole) != size:
-            raise EOFError
-    return memoryview(whole).toreadonly()
+        shutil.copyfileobj(file, disk)
+        disk.flush()
+    return _Unpickler(head, _within(disk, start)).load(), 0
 
 
-def _write(parts: Sequence[memoryview]) -> BinaryIO:
+def _receive(connection: Connection) -> tuple[bytes, bytes, int, BinaryIO | None]:
+    """Head, body, size and file, as in :class:`Packed`."""
+    head, body, size, has_file = connection.recv()
+    file = os.fdopen(recv_handle(connection), "rb", buffering=0) if has_file else None
+    return head, body, size, file
+
+
+def _over(whole: memoryview) -> Callable[[_Form], Array]:
+    """Makes arrays that share ``whole``."""
+
+    def make(form: _Form) -> Array:
+        dtype, shape, stype, start, size = form
+        return PlainArray.over(dtype, shape, stype, whole[start : start + size])
+
+    return make
+
+
+def _within(file: BinaryIO, begin: int) -> Callable[[_Form], Array]:
+    """Makes arrays that stay in ``file``, from position ``begin`` on."""
+
+    def make(form: _Form) -> Array:
+        dtype, shape, stype, start, size = form
+        return StoredArray.at(dtype, shape, stype, file, begin + start, size)
+
+    return make
+
+
+def _write(parts: Sequence[bytes]) -> BinaryIO:
     """A file without a name that holds ``parts``."""
-    places = [str(_IN_MEMORY)] if _IN_MEMORY.is_dir() else []
-    for folder in [*places, None]:
+    for folder in (str(_IN_MEMORY), None) if _IN_MEMORY.is_dir() else (None,):
         file = tempfile.TemporaryFile(dir=folder)  # noqa: SIM115  its user closes it
         try:
             for part in parts:
@@ -130,9 +164,24 @@ def _write(parts: Sequence[memoryview]) -> BinaryIO:
 class _Pickler(pickle.Pickler):
     """Takes the bytes of Flower's arrays out of the pickled object."""
 
-    def reducer_override(self, thing: Any) -> Any:
-        """How to pickle ``thing``; ``NotImplemented`` for its own way."""
-        if isinstance(thing, Array):
-            form = thing.dtype, tuple(thing.shape), thing.stype
-            return PlainArray.over, (*form, pickle.PickleBuffer(thing.data))
-        return NotImplemented
+    def __init__(self, stream: io.BytesIO) -> None:
+        super().__init__(stream, protocol=5)
+        self.parts: list[bytes] = []
+        self.size = 0
+
+    def persistent_id(self, thing: Any) -> _Form | None:
+        """Form of an array; ``None`` for any other object, which is pickled as usual."""
+        if not isinstance(thing, Array):
+            return None
+        data, start = thing.data, self.size
+        self.parts.append(data)
+        self.size += len(data)
+        return thing.dtype, tuple(thing.shape), thing.stype, start, len(data)
+
+
+class _Unpickler(pickle.Unpickler):
+    """Makes arrays from their forms."""
+
+    def __init__(self, head: bytes, make: Callable[[_Form], Array]) -> None:
+        super().__init__(io.BytesIO(head))
+        self.persistent_load = make  # type: ignore[method-assign]

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Mapping
 from functools import lru_cache
 from io import BytesIO
 from pickle import PickleBuffer
-from typing import Any, NamedTuple, Self, SupportsIndex
+from typing import Any, BinaryIO, NamedTuple, Self, SupportsIndex
 
 import numpy as np
 from flwr.app import Array, ArrayRecord
@@ -59,7 +60,9 @@ class PlainArray(Array):
 
     @classmethod
     def seen(cls, array: Array) -> Self:
-        """``array`` as a :class:`PlainArray` that shares its bytes."""
+        """``array`` as a :class:`PlainArray` that shares its bytes; itself if it is one."""
+        if isinstance(array, cls):
+            return array
         return cls.over(array.dtype, tuple(array.shape), array.stype, array.data)
 
     @classmethod
@@ -80,8 +83,9 @@ class PlainArray(Array):
         BadMessageError
             As :func:`check_bytes` does.
         """
-        form = check_bytes("", self)
-        values = np.frombuffer(self.data, form.dtype, offset=form.length)
+        data = self.data
+        form = _checked("", self, data)
+        values = np.frombuffer(data, form.dtype, offset=form.length)
         return values.reshape(form.shape, order="F" if form.in_columns else "C")
 
     def __eq__(self, other: object) -> bool:
@@ -102,12 +106,56 @@ class PlainArray(Array):
         return _restore, (self.dtype, self.shape, self.stype, PickleBuffer(self.data))
 
 
+class StoredArray(PlainArray):
+    """An array whose bytes lie in a file, and are read each time that they are used.
+
+    Many large replies are held so: only one array at a time is in memory when they are averaged.
+    """
+
+    _place: tuple[BinaryIO, int, int]
+
+    @classmethod
+    def at(
+        cls, dtype: str, shape: tuple[int, ...], stype: str, file: BinaryIO, start: int, size: int
+    ) -> Self:
+        """An array of ``size`` bytes from ``start`` on in an open file, which it keeps open."""
+        array = cls(dtype, shape, stype, b"")
+        array._place = file, start, size
+        return array
+
+    @property
+    def num_bytes(self) -> int:
+        """Number of its bytes."""
+        return self._place[2]
+
+    @property
+    def data(self) -> bytes:
+        """The bytes, read anew.
+
+        Raises
+        ------
+        OSError
+            If they cannot be read.
+        """
+        file, start, size = self._place
+        return os.pread(file.fileno(), size, start)
+
+    @data.setter
+    def data(self, value: bytes) -> None:
+        """Do nothing: Flower's constructor sets it."""
+
+
+def num_bytes(array: Array) -> int:
+    """Number of an array's bytes, without reading them."""
+    return array.num_bytes if isinstance(array, StoredArray) else len(array.data)
+
+
 def _restore(dtype: str, shape: tuple[int, ...], stype: str, data: Any) -> PlainArray:
     # A copy: Ray's store keeps an object as long as anything refers to it.
     return PlainArray(dtype, shape, stype, bytes(data))
 
 
-def check_bytes(name: str, array: Array) -> _Form:
+def check_bytes(name: str, array: Array) -> None:
     """Check that an array has the bytes that its type and shape need, without decoding it.
 
     NumPy would trust the header and allocate memory for as many values as it announces.
@@ -118,25 +166,29 @@ def check_bytes(name: str, array: Array) -> _Form:
         If it is not a plain array, its header has another type or shape than the message announces,
         or the number of bytes is wrong.
     """
+    _checked(name, array, array.data)
+
+
+def _checked(name: str, array: Array, data: bytes) -> _Form:
     shape = tuple(array.shape)
     told = f"array {name!r} is announced as {array.dtype} {shape}"
-    form = _form(name, array)
+    form = _form(name, array.stype, data)
     dtype, found = form.dtype, form.shape
     if str(dtype) != array.dtype or found != shape or dtype.hasobject or min(shape, default=0) < 0:
         raise BadMessageError(f"its {told} and begins as {dtype} {found}")
-    rest, needed = len(array.data) - form.length, math.prod(shape) * dtype.itemsize
+    rest, needed = len(data) - form.length, math.prod(shape) * dtype.itemsize
     if rest != needed:
         raise BadMessageError(f"its {told} and has {rest} bytes, not {needed}")
     return form
 
 
-def _form(name: str, array: Array) -> _Form:
+def _form(name: str, stype: str, data: bytes) -> _Form:
     try:
-        if array.stype != _NUMPY:
-            raise ValueError(array.stype)
-        size, _ = _HEADERS[bytes(array.data[:8])]
-        length = 8 + size + int.from_bytes(array.data[8 : 8 + size], "little")
-        return _read_header(bytes(array.data[:length]))
+        if stype != _NUMPY:
+            raise ValueError(stype)
+        size, _ = _HEADERS[bytes(data[:8])]
+        length = 8 + size + int.from_bytes(data[8 : 8 + size], "little")
+        return _read_header(bytes(data[:length]))
     except Exception as error:  # a parser may raise anything on untrusted bytes
         raise BadMessageError(f"its array {name!r} is not in NumPy's format") from error
 

@@ -97,7 +97,8 @@ class ClientData:
         """Rules for the client's tables of features."""
         described = self.setup.get("columns")
         columns = parse_columns(described) if described else None
-        return TableOptions(self.settings.missing, self.settings.label_column, columns)
+        known = self.settings
+        return TableOptions(known.missing, known.label_column, columns, known.text_column)
 
     def standardized(self, inputs: Inputs, points: Ints) -> Inputs:
         """``inputs`` as setting `standardize` says, for a client with rows ``points`` of them."""
@@ -211,7 +212,9 @@ class UnlabeledSetData(ClientData):
     def register(self) -> dict[str, Value]:
         """The result of the check; priors only with ``fedul.share-priors``."""
         found = self.set_check
-        for line in filter(None, (*self.sets.notes, found.reason, *found.warnings)):
+        # Of simulated sets the server says the same.
+        reason = found.reason if self.folder is not None else ""
+        for line in filter(None, (*self.sets.notes, reason, *found.warnings)):
             print(f"Client {self.node.partition_id}: {line}")
         values: dict[str, Value] = {
             "reason": found.told,

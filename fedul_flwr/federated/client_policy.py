@@ -10,7 +10,7 @@ import numpy as np
 from flwr.common import log
 from numpy.typing import NDArray
 
-from fedul_flwr.config.fedul import AdmissionSettings, fewer_sets
+from fedul_flwr.config.fedul import AdmissionSettings, FedULSettings, fewer_sets
 from fedul_flwr.config.matching import LabelPlaceSettings
 from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.config.semi import SamplingSettings, StageSettings
@@ -82,12 +82,25 @@ class SetAdmission(ClientPolicy):
         if report.reason:
             text = f"{called('Client', report.id, report.name)} cannot take part: {report.reason}."
             if self.options.on_refusal == "stop":
-                raise UserError(text)
+                raise UserError(f"{text} {self._way_out(answer)}")
             log(WARNING, text)
         elif report.condition_number is None:
             log(WARNING, "Client %s: its class priors have rank below K", report.id)
         elif report.condition_number > ILL_CONDITIONED:
             log(WARNING, "Client %s: condition number %.3g", report.id, report.condition_number)
+
+    def _way_out(self, answer: Content) -> str:
+        """Settings with which a run can go on that a client's refusal has ended."""
+        drop = "fedul.on-refusal = 'drop' leaves such clients out"
+        num_sets = answer.values.get("num-sets")
+        needs_all = isinstance(self.options, FedULSettings) and not self.options.fewer_sets
+        if not (needs_all and isinstance(num_sets, int) and num_sets < self.num_classes):
+            return f"Setting {drop}."
+        return (
+            f"Ways out: {self.num_classes} sets or more (fedul.num-sets in a simulation); "
+            "method = 'fedllp', for which one set is enough; fedul.fewer-sets = true, if clients' "
+            f"sets together tell all classes apart; or {drop}."
+        )
 
     def changed(self, answers: Mapping[int, Content]) -> None:
         """Check the rank of all clients' priors stacked, where they were shared.

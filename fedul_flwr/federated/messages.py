@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from fedul_flwr.data.content import Content
 from fedul_flwr.data.types import Arrays
 from fedul_flwr.errors import BadMessageError
-from fedul_flwr.federated.arrays import PlainArray, array_record, check_bytes
+from fedul_flwr.federated.arrays import PlainArray, array_record, check_bytes, num_bytes
 
 ARRAYS, CONFIG, METRICS, DIAGNOSTICS = "arrays", "config", "metrics", "diagnostics"
 """Names of the records in a message."""
@@ -136,9 +136,7 @@ def payload_parts(records: RecordDict) -> Counter[str]:
     for name, record in records.array_records.items():
         if name == ARRAYS and not record:
             continue  # the model travels as something else
-        parts[MODEL if name == ARRAYS else name] += sum(
-            len(array.data) for array in record.values()
-        )
+        parts[MODEL if name == ARRAYS else name] += sum(map(num_bytes, record.values()))
     tables: list[Mapping[str, object]] = [
         *records.metric_records.values(),
         *records.config_records.values(),

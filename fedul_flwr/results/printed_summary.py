@@ -147,13 +147,13 @@ def _privacy_rows(summary: Mapping[str, Any]) -> dict[str, str]:
 def _share_rows(summary: Mapping[str, Any]) -> dict[str, str]:
     """Traffic to and from a client in percent of a dense model, mean over rounds."""
     keys = {
-        "of the model": ("percent_up", "percent_down"),
-        "values changed": ("nonzero_up_percent", "nonzero_down_percent"),
+        "of the model": ("percent_up", "percent_down", "the bytes of one whole model"),
+        "values changed": ("nonzero_up_percent", "nonzero_down_percent", "all of its values"),
     }
     return {
         name: f"{percent(summary.get(up))} up, {percent(summary.get(down))} down, per client "
-        "and round"
-        for name, (up, down) in keys.items()
+        f"and round; 100 % are {whole}"
+        for name, (up, down, whole) in keys.items()
         if up in summary or down in summary
     }
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import os
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -60,8 +61,8 @@ def report(dirs: list[Path], output: Path | None = None) -> Path:
     Parameters
     ----------
     dirs : output directories of runs, finished or not, or that of one comparison.
-    output : the page; by default ``report.html`` in the one directory, and in the working
-        directory for several runs.
+    output : the page; by default ``report.html`` in the one directory, or in the folder that
+        several runs share. The working directory takes the place of the root of the file system.
 
     Returns
     -------
@@ -81,7 +82,10 @@ def report(dirs: list[Path], output: Path | None = None) -> Path:
             f"{compared[0]} is a comparison, which has a page of its own: name it alone."
         )
     if output is None:
-        output = dirs[0] / "report.html" if len(dirs) == 1 else Path("report.html")
+        shared = Path(os.path.commonpath([path.absolute() for path in dirs]))
+        output = (dirs[0] if len(dirs) == 1 else shared) / "report.html"
+        if output.parent == output.parent.parent:
+            output = Path(output.name)
     if output.is_dir():
         raise UserError(f"Cannot write {output}: it is a directory.")
     page = _comparison_page(dirs[0]) if compared else _page([read_run(path) for path in dirs])
@@ -92,7 +96,7 @@ def report(dirs: list[Path], output: Path | None = None) -> Path:
 def _comparison_page(directory: Path) -> str:
     found = read_comparison(directory)
     picture = _png(found.picture, "Test error over rounds and at the end, of every run")
-    return _render("report_comparison.html.j2", found=found, picture=picture)
+    return _render("report_comparison.html.template.md", found=found, picture=picture)
 
 
 def _page(runs: Sequence[Run]) -> str:
@@ -102,7 +106,7 @@ def _page(runs: Sequence[Run]) -> str:
     labels = distinct_labels(runs)
     settings = settings_rows(runs)
     return _render(
-        "report.html.j2",
+        "report.html.template.md",
         title=labels[0] if len(runs) == 1 else f"{len(runs)} runs",
         labels=labels,
         summaries=summaries(runs),

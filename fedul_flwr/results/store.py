@@ -82,6 +82,10 @@ class RunDirectory:
         """Write the sentence that says why the run ended."""
         self._replace(ERROR, text + "\n")
 
+    def write_text(self, name: str, text: str) -> None:
+        """Replace text file ``name``."""
+        self._replace(name, text)
+
     def append_metrics(self, line: Mapping[str, Any]) -> None:
         """Add a round's line to ``metrics.jsonl``."""
         append_line(self.path / METRICS, json.dumps(dict(line)))

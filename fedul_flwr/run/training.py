@@ -37,6 +37,7 @@ from fedul_flwr.methods import find_method
 from fedul_flwr.results import store
 from fedul_flwr.results.best_round import LOSSES
 from fedul_flwr.results.label_scores import score_pseudo_labels
+from fedul_flwr.results.model_card import write_model_card
 from fedul_flwr.results.prior_scores import score_priors
 from fedul_flwr.results.recorder import AddRound, Recorder
 from fedul_flwr.results.summary import write_summary
@@ -124,6 +125,7 @@ def train(
     write_summary(
         directory, settings, recorder, len(strategy.registration.nodes), time.time() - began, about
     )
+    write_model_card(directory)
 
 
 def _averaged_buffers(settings: RunConfig, model: nn.Module) -> frozenset[str]:

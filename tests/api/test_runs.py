@@ -161,7 +161,7 @@ def test_given_a_run_that_is_stopped_when_resumed_then_it_ends_as_one_that_was_n
 
     monkeypatch.setattr(in_process, "run_in_process", stop)
     with pytest.raises(KeyboardInterrupt):
-        ff.simulate("fedul", (IMAGES, LABELS), output="stopped", **SMALL)
+        ff.simulate("fedul", (IMAGES, LABELS), output="stopped", engine="in-process", **SMALL)
     said = f"fedul_flwr.simulate(resume={str(place / 'stopped')!r}) goes on"
     assert said in capsys.readouterr().err
     stopped = ff.load("stopped")

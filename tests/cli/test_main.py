@@ -38,8 +38,8 @@ class FakeConfig(SimpleNamespace):
 class FakeSuperLink:
     home = Path("superlink")
 
-    def __init__(self, keep: bool = False) -> None:
-        self.keep = keep
+    def __init__(self, keep: bool = False, **options: Any) -> None:
+        self.keep, self.options = keep, options
 
     def __enter__(self) -> Self:
         return self
@@ -274,6 +274,23 @@ def test_given_no_superlink_then_it_cannot_be_kept(stage: Stage, engine: str) ->
     assert result.exit_code == 1
     expected = "--keep-superlink needs --engine ray: other engines start no SuperLink."
     assert result.stderr == f"Error: {expected}\n"
+
+
+@pytest.mark.parametrize("engine", ["processes", "in-process"])
+def test_given_no_ray_then_no_cluster_can_be_named(stage: Stage, engine: str) -> None:
+    result = runner.invoke(app, ["run", "--engine", engine, "--ray-address", "auto"])
+    assert result.exit_code == 1
+    assert result.stderr == "Error: --ray-address auto needs --engine ray.\n"
+
+
+def test_given_a_cluster_then_the_superlink_is_told_and_lives_beside_the_output(
+    stage: Stage, tmp_path: Path
+) -> None:
+    options = ["--ray-address", "head:6379", "--client-cpus", "100000", "--output", "a/b"]
+    assert runner.invoke(app, [*ON_RAY, *options]).exit_code == 0
+    [call] = stage.calls
+    assert call["superlink"].options["ray_address"] == "head:6379"
+    assert call["superlink"].options["place"] == tmp_path / "a"
 
 
 def test_a_failure_in_processes_before_a_round_leaves_the_error_only(

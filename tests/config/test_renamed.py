@@ -87,3 +87,25 @@ def test_given_current_names_nothing_is_logged(caplog: pytest.LogCaptureFixture)
     with caplog.at_level(logging.WARNING, "flwr"):
         parse_overrides(['method="local-lp" semi.top-fraction=0.5'])
     assert not caplog.records
+
+
+def test_given_flowers_name_of_the_rounds_then_it_is_num_rounds(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    assert parse_overrides(["num-server-rounds=7"]) == {"num-rounds": 7}
+    assert parse_flat({"num-server-rounds": 7}).num_rounds == 7
+    # Flower passes the defaults of both names.
+    assert parse_flat({"num-rounds": 30, "num-server-rounds": 7}).num_rounds == 7
+    assert parse_flat({"num-rounds": 9, "num-server-rounds": 0}).num_rounds == 9
+    assert caplog.records == []  # not an old name
+
+
+def test_given_two_numbers_of_rounds_then_they_are_refused() -> None:
+    with pytest.raises(UserError, match="are two names of one: leave one of them out"):
+        parse_overrides(["num-server-rounds=7 num-rounds=9"])
+
+
+def test_given_no_number_under_flowers_name_then_it_is_refused_as_num_rounds() -> None:
+    for wrong in (-1, "ten", False):
+        with pytest.raises(UserError, match="Setting num-rounds = "):
+            parse_flat({"num-server-rounds": wrong})

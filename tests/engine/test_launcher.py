@@ -488,10 +488,12 @@ def test_app_directory_of_a_wheel(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         app_directory()
     (package / "app_pyproject.toml").write_text("[tool.flwr.app]\n")
     (package / "app_README.md").write_text("# App\n")
+    (package / "app_LICENSE.md").write_text("Free.\n")
     app = app_directory()
     names = {path.relative_to(app).as_posix() for path in app.rglob("*") if path.is_file()}
     assert names == {
-        *("pyproject.toml", "README.md", "fedul_flwr/__init__.py", "strategies/__init__.py"),
+        *("pyproject.toml", "README.md", "LICENSE"),
+        *("fedul_flwr/__init__.py", "strategies/__init__.py"),
         *("client_apps/__init__.py", "baselines/__init__.py"),
         *("fedul_flwr/engine/__init__.py", "fedul_flwr/engine/app_files.py"),
     }

@@ -182,3 +182,15 @@ def test_given_a_superlink_when_it_starts_ray_then_ray_asks_for_a_secret_token()
         assert superlink.home.stat().st_mode & 0o077 == 0
     finally:
         superlink.stop()
+
+
+def test_given_a_cluster_then_its_own_rules_hold(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("RAY_AUTH_TOKEN", "of the cluster")
+    monkeypatch.delenv("RAY_TMPDIR", raising=False)
+    superlink = LocalSuperLink(ray_address="head:6379", place=tmp_path)
+    environment = superlink._environment()
+    assert environment["RAY_ADDRESS"] == "head:6379"
+    assert environment["RAY_AUTH_TOKEN"] == "of the cluster"
+    assert {"RAY_TMPDIR", "RAY_AUTH_MODE", "RAY_AUTH_TOKEN_PATH"}.isdisjoint(environment)

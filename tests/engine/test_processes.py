@@ -167,6 +167,30 @@ def test_given_any_method_then_the_numbers_are_those_of_one_process(
         np.testing.assert_array_equal(array, last_model(beside)[name])
 
 
+def test_given_more_replies_than_memory_may_hold_then_the_numbers_are_the_same(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of four replies, one is in memory when the limit is passed, and three go to disk."""
+    stored: list[bool] = []
+    real = processes.receive
+
+    def receive(connection: Any, disk: Any = None) -> tuple[Any, int]:
+        found, in_memory = real(connection, disk)
+        stored.append(disk is not None and not in_memory)
+        return found, in_memory
+
+    options = {**QUICK, "method": "fedul", "model": "cnn-small", "num-rounds": 1}
+    alone = train(settings(**options), 4)
+    monkeypatch.setattr(processes, "_MOST_HELD", 300_000)  # the model has 330 kB
+    monkeypatch.setattr(processes, "receive", receive)
+    config = settings(**options)
+    run_in_processes(config, 4)
+    assert stored.count(True) == 3
+    assert metrics(alone) == metrics(Path(config.output))
+    for name, array in last_model(alone).items():
+        np.testing.assert_array_equal(array, last_model(Path(config.output))[name])
+
+
 def test_given_no_gpu_for_clients_then_they_see_none() -> None:
     assert worker_environments(1, 0.0) == [{"CUDA_VISIBLE_DEVICES": ""}] * usable_cpus()
     assert len(worker_environments(usable_cpus(), 0.0)) == 1

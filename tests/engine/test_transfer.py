@@ -7,14 +7,16 @@ import multiprocessing
 import os
 import threading
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 import pytest
 from flwr.app import Array, ConfigRecord, RecordDict
 
 from fedul_flwr.engine import transfer
-from fedul_flwr.engine.transfer import Packed, pack, receive
+from fedul_flwr.engine.transfer import Packed, pack, receive, receive_mapped
+from fedul_flwr.errors import BadMessageError
+from fedul_flwr.federated.arrays import StoredArray, num_bytes
 from fedul_flwr.federated.messages import ARRAYS, to_arrays, to_record
 
 SMALL, LARGE = 10, 100_000
@@ -25,13 +27,15 @@ def records(size: int) -> RecordDict:
     return RecordDict({ARRAYS: to_record(arrays), "values": ConfigRecord({"name": "x"})})
 
 
-def through(packed: Packed, *, mapped: bool, times: int = 1) -> list[Any]:
+def through(
+    packed: Packed, *, mapped: bool, times: int = 1, disk: BinaryIO | None = None
+) -> list[Any]:
     """What comes out at the other end of a connection."""
     here, there = multiprocessing.Pipe()
     with here, there:
         sender = threading.Thread(target=lambda: [packed.send(here) for _ in range(times)])
         sender.start()
-        found = [receive(there, mapped=mapped) for _ in range(times)]
+        found = [receive_mapped(there) if mapped else receive(there, disk)[0] for _ in range(times)]
         sender.join()
     return found
 
@@ -103,4 +107,27 @@ def test_given_a_closed_connection_then_the_end_is_told() -> None:
     here, there = multiprocessing.Pipe()
     here.close()
     with there, pytest.raises(EOFError):
-        receive(there, mapped=False)
+        receive(there)
+
+
+def test_given_a_file_for_large_arrays_then_they_stay_there_until_they_are_used(
+    tmp_path: Path,
+) -> None:
+    file = tmp_path / "replies"
+    with file.open("w+b") as disk:
+        first, second = through(pack(records(LARGE)), mapped=False, times=2, disk=disk)
+        array = second[ARRAYS]["weight"]
+        assert isinstance(array, StoredArray)
+        assert file.stat().st_size > 2 * num_bytes(array) > 8 * LARGE
+        np.testing.assert_array_equal(array.numpy(), np.arange(LARGE, dtype=np.float32))
+        assert first[ARRAYS]["weight"] == array == records(LARGE)[ARRAYS]["weight"]
+        disk.truncate(0)  # nothing was kept in memory
+        with pytest.raises(BadMessageError, match="NumPy's format"):
+            array.numpy()
+
+
+def test_given_small_arrays_then_they_do_not_go_to_the_file(tmp_path: Path) -> None:
+    with (tmp_path / "replies").open("w+b") as disk:
+        [found] = through(pack(records(SMALL)), mapped=False, disk=disk)
+        assert to_arrays(found[ARRAYS])["weight"][-1] == SMALL - 1
+        assert disk.tell() == 0

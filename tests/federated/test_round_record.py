@@ -117,7 +117,8 @@ def test_the_summary_has_means_over_rounds(settings: Settings) -> None:
     assert not any(key.startswith("nonzero") for key in found)
     rows = summary_rows(directory)
     up, down = found["percent_up"], found["percent_down"]
-    assert rows["of the model"] == f"{up:.2f} % up, {down:.2f} % down, per client and round"
+    shares = f"{up:.2f} % up, {down:.2f} % down, per client and round"
+    assert rows["of the model"] == f"{shares}; 100 % are the bytes of one whole model"
     assert "values changed" not in rows
 
 
@@ -138,7 +139,7 @@ def test_values_that_a_method_counts(settings: Settings, monkeypatch: pytest.Mon
     assert second["nonzero_down_percent"] == 50.0
     assert summary(directory)["nonzero_down_percent"] == 37.5
     changed = summary_rows(directory)["values changed"]
-    assert changed == "– up, 37.50 % down, per client and round"
+    assert changed == "– up, 37.50 % down, per client and round; 100 % are all of its values"
 
 
 def test_percents_are_of_the_rounds_clients(settings: Settings) -> None:

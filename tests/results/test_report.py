@@ -171,7 +171,7 @@ def test_several_runs_and_what_differs(tmp_path: Path, monkeypatch: pytest.Monke
         write_run(tmp_path / "c", rounds=3, sets=2),
     ]
     path = report(runs)
-    assert path == Path("report.html")
+    assert path == tmp_path / "report.html"  # the folder of all three
     page = _Page(path)
     # Error and loss once for all, priors and time for each.
     assert len(page.images()) == 2 + 3 * 2

@@ -58,18 +58,25 @@ def test_priors_stay_at_the_client_unless_shared(settings: Settings) -> None:
         assert answer["set-sizes"] == np.bincount(truth.sets).tolist()
 
 
-def test_too_few_sets_are_refused_by_name(settings: Settings) -> None:
+def test_too_few_sets_are_refused_by_name_once_with_the_ways_out(
+    settings: Settings, capsys: pytest.CaptureFixture[str]
+) -> None:
     with pytest.raises(
         UserError,
         match=r'Client 0 cannot take part: it says "it has 5 sets, fewer than the 10 classes"\.',
-    ):
+    ) as refused:
         train(settings(**QUICK, **{"fedul.num-sets": 5}), 2)
+    for way in ("10 sets or more (fedul.num-sets", "'fedllp'", "fedul.fewer-sets", "on-refusal"):
+        assert way in str(refused.value)
+    assert "fewer than" not in capsys.readouterr().out
 
 
 def test_an_empty_set_is_refused_and_says_which(settings: Settings) -> None:
     # 30 clients of 38 points and 60 sets each: some set gets none.
     with pytest.raises(
-        UserError, match=r"Client \d+ cannot take part: it says .set '\d+' is empty"
+        UserError,
+        match=r"Client \d+ cannot take part: it says .set '\d+' is empty.*"
+        "Setting fedul.on-refusal = 'drop' leaves such clients out",
     ):
         train(settings(**QUICK, **{"fedul.num-sets": 60}), 30)
 

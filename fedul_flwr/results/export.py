@@ -1,0 +1,180 @@
+"""Trained models in files that need neither this package nor its training code."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import logging
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from fedul_flwr.data.safe_files import write_atomically
+from fedul_flwr.errors import UserError
+from fedul_flwr.learning.batches import to_input
+from fedul_flwr.results.predict import Predictor, load_model
+
+Format = Literal["onnx", "torchscript"]
+SUFFIXES: dict[Format, str] = {"onnx": ".onnx", "torchscript": ".torchscript"}
+INPUT, OUTPUT = "points", "probabilities"
+"""Names of the ONNX model's input and output."""
+CLASSES = "class-names"
+"""Key of the metadata with the names of the classes, as JSON."""
+_PACKAGES = ("onnx", "onnxscript", "onnxruntime")
+_TOLERANCE = 1e-4
+"""Largest difference of a probability from the run's own prediction."""
+_CHECKED = 8
+"""Points that a new file is compared on."""
+
+
+class WholeModel(nn.Module):
+    """From points as they are stored to class probabilities, as in :class:`Predictor`.
+
+    Parameters
+    ----------
+    predictor : without an extractor, and not standardized by the points to predict.
+    """
+
+    means: Tensor
+    scales: Tensor
+
+    def __init__(self, predictor: Predictor) -> None:
+        super().__init__()
+        self.model = predictor.model
+        self.temperature = predictor.temperature
+        scaling = predictor.scaling
+        assert scaling != "own"
+        self.is_scaled = scaling is not None
+        if scaling is not None:
+            self.register_buffer("means", torch.from_numpy(scaling.means))
+            self.register_buffer("scales", torch.from_numpy(scaling.scales))
+
+    def forward(self, points: Tensor) -> Tensor:
+        """``(n, K)`` float32 probabilities of ``(n, h, w, c)`` uint8 images or ``(n, d)`` float32
+        vectors."""
+        if self.is_scaled:
+            points = ((points.double() - self.means) / self.scales).float()
+        logits = self.model(to_input(points))
+        probabilities: Tensor = (logits.float() / self.temperature).softmax(dim=1)
+        return probabilities
+
+
+def export(
+    run: str | Path, form: Format, output: Path | None = None, *, trust_modules: bool = False
+) -> Path:
+    """Write the best model of a run as one file, and check that it predicts the same.
+
+    Parameters
+    ----------
+    run : output directory of a run.
+    form : ``onnx``, which needs the packages of the extra ``export``, or ``torchscript``.
+    output : file to write; by default ``model.onnx`` or ``model.torchscript`` in ``run``.
+    trust_modules : as for :func:`~fedul_flwr.results.predict.load_model`.
+
+    Raises
+    ------
+    UserError
+        If the run has no model, what it does before its model cannot be exported, packages are
+        missing, or the written model predicts otherwise.
+    """
+    if form == "onnx":
+        missing = [name for name in _PACKAGES if importlib.util.find_spec(name) is None]
+        if missing:
+            raise UserError(
+                f"--format onnx needs {', '.join(missing)}: pip install 'fedul-flwr[export]'."
+            )
+    predictor = load_model(run, trust_modules=trust_modules)
+    _refuse(predictor)
+    place = output or Path(run) / f"model{SUFFIXES[form]}"
+    if place.is_dir():
+        raise UserError(f"Cannot write {place}: it is a directory.")
+    predictor.model.cpu()
+    points = _examples(predictor)
+    content, answers = _WRITERS[form](WholeModel(predictor).eval(), points, predictor.class_names)
+    difference = np.abs(answers - predictor.predict_proba(points)).max()
+    if not difference <= _TOLERANCE:
+        raise UserError(
+            f"The {form} model differs from the run's by {difference:.2g} in a probability, so "
+            "that it was not written."
+        )
+    write_atomically(place, content)
+    return place
+
+
+def _refuse(predictor: Predictor) -> None:
+    if predictor.extractor is not None:
+        raise UserError(
+            "A model on features cannot be exported: another network computes its inputs "
+            "(setting features). Export takes models of points."
+        )
+    if predictor.scaling == "own":
+        raise UserError(
+            "A model with standardize = 'owner' cannot be exported: it standardizes by the mean of "
+            "the very points to predict. Train it with 'federation' or 'constants'."
+        )
+
+
+def _examples(predictor: Predictor) -> NDArray[np.uint8] | NDArray[np.float32]:
+    """Random points of the model's shape, as spread as its training points."""
+    generator = np.random.default_rng(0)
+    shape = (_CHECKED, *predictor.input_shape)
+    if len(predictor.input_shape) > 1:
+        return generator.integers(0, 256, shape, dtype=np.uint8)
+    rows = generator.standard_normal(shape)
+    if predictor.scaling is not None and predictor.scaling != "own":
+        rows = rows * predictor.scaling.scales + predictor.scaling.means
+    return rows.astype(np.float32)
+
+
+def _torchscript(
+    model: WholeModel, points: NDArray[np.generic], classes: tuple[str, ...]
+) -> tuple[bytes, NDArray[np.float32]]:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # TorchScript is deprecated, and asserts are constants
+        trace: Callable[..., torch.jit.ScriptModule] = torch.jit.trace
+        traced = trace(model, torch.from_numpy(points[:2]))
+    extra = {CLASSES: json.dumps(classes)}
+    buffer: bytes = traced.save_to_buffer(_extra_files=extra)
+    with torch.inference_mode():
+        answers: Tensor = traced(torch.from_numpy(points))
+    return buffer, answers.numpy()
+
+
+def _onnx(
+    model: WholeModel, points: NDArray[np.generic], classes: tuple[str, ...]
+) -> tuple[bytes, NDArray[np.float32]]:
+    import onnxruntime
+
+    several = {"points": {0: torch.export.Dim("n")}}
+    logging.getLogger("torch.onnx").setLevel(logging.ERROR)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        program = torch.onnx.export(
+            model,
+            (torch.from_numpy(points),),
+            input_names=[INPUT],
+            output_names=[OUTPUT],
+            dynamic_shapes=several,
+            dynamo=True,
+            verbose=False,
+        )
+    assert program is not None
+    found = program.model_proto
+    entry = found.metadata_props.add()
+    entry.key, entry.value = CLASSES, json.dumps(classes)
+    content: bytes = found.SerializeToString()
+    session = onnxruntime.InferenceSession(content, providers=["CPUExecutionProvider"])
+    return content, session.run([OUTPUT], {INPUT: points})[0]
+
+
+Write = Callable[
+    [WholeModel, NDArray[np.generic], tuple[str, ...]], tuple[bytes, NDArray[np.float32]]
+]
+_WRITERS: dict[Format, Write] = {"onnx": _onnx, "torchscript": _torchscript}
+"""Each returns the file's content, and what the exported model says of the points."""

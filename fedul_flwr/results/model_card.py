@@ -1,0 +1,184 @@
+"""``model-card.md``: what a trained model is, how it was trained, and how well it does.
+
+It is made from the run's own files at the server, and has no point, label, key or owner's name.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from fedul_flwr.config.features import RUN
+from fedul_flwr.config.method_notes import METHOD_NOTES
+from fedul_flwr.config.run_config import PLACE_SETTINGS, default_flat
+from fedul_flwr.config.user_files import read_object
+from fedul_flwr.results.records import read_config
+from fedul_flwr.results.store import BEST_MODEL, ENVIRONMENT, SUMMARY, RunDirectory
+
+MODEL_CARD = "model-card.md"
+_PATHS = {"dataset", "server.dataset", "client-data", "columns", "labels.split", "start-from"}
+"""Settings that may be paths, as may `features` with ``run:``: the card has the last part."""
+_MEASURES = {
+    "balanced_accuracy": "balanced accuracy, %",
+    "auc": "AUC",
+    "ece": "expected calibration error, %",
+    "nll": "negative log-likelihood",
+    "brier": "Brier score",
+}
+
+
+def write_model_card(directory: RunDirectory) -> None:
+    """Write the card of a finished run beside its model."""
+    directory.write_text(MODEL_CARD, model_card(directory.path))
+
+
+def model_card(directory: Path) -> str:
+    """The card of a finished run that has trained, as Markdown."""
+    settings, data = read_config(directory)
+    summary = RunDirectory(directory).read_json(SUMMARY)
+    name = f"{summary['method']} on {Path(str(summary['dataset'])).name}"
+    lines = [
+        f"# Model card: {_plain(name)}",
+        "",
+        f"The model is `{BEST_MODEL}` beside this file. `fedul-flwr predict` uses it, and "
+        "`fedul-flwr export` writes it as ONNX or TorchScript.",
+        "",
+        *_table(_model(data, summary)),
+        "",
+        "## How it was trained",
+        "",
+        *_table(_training(settings, summary)),
+        "",
+        "Settings that are not the defaults:",
+        "",
+        *_table(_changed(settings)),
+        "",
+        "## How well it does",
+        "",
+        *_measures(summary),
+        "",
+        "## Limits",
+        "",
+        *(f"- {line}" for line in _limits(summary)),
+        "",
+        f"Software: {_software(directory)}.",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _model(data: Mapping[str, Any], summary: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    shape = data["input_shape"]
+    kind = "uint8 images, height x width x channels:" if len(shape) > 1 else "float32 vectors:"
+    yield "architecture", str(summary["model"])
+    yield "input", f"{kind} {' x '.join(map(str, shape))}"
+    if data.get("columns"):
+        yield "columns", ", ".join(map(str, data["columns"]))
+    yield f"{data['num_classes']} classes", ", ".join(map(str, data["class_names"]))
+    if summary.get("test_prior"):
+        priors = ", ".join(f"{share:.4g}" for share in summary["test_prior"])
+        yield "class priors that it is for", f"{priors} ({summary['test_prior_source']})"
+
+
+def _training(settings: Mapping[str, Any], summary: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    note = METHOD_NOTES.get(str(summary["method"]))
+    yield "method", str(summary["method"]) + (f": {note.line}" if note else "")
+    if note:
+        yield "learned from", note.needs
+        yield "paper", note.paper
+    yield "federated optimizer", str(summary["base"])
+    yield "clients", str(summary["num_clients"])
+    chosen = f"the model is of round {summary['best_round']}, chosen by {summary['selection']}"
+    yield "rounds", f"{summary['rounds']}; {chosen}"
+    local = f"{settings['local-epochs']} epochs a round, batches of {settings['batch-size']}, "
+    yield (
+        "at a client",
+        f"{local}{settings['optimizer']} with step size {settings['learning-rate']}",
+    )
+    yield "data set", Path(str(summary["dataset"])).name
+    yield "seed", str(summary["seed"])
+
+
+def _changed(settings: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    defaults = default_flat()
+    for key, value in settings.items():
+        if key in PLACE_SETTINGS or value == defaults.get(key):
+            continue
+        is_path = key in _PATHS or str(value).startswith(RUN)
+        yield f"`{key}`", Path(str(value)).name if is_path else str(value)
+
+
+def _measures(summary: Mapping[str, Any]) -> list[str]:
+    error = summary.get("test_error")
+    points = summary.get("measures", {}).get("best", {}).get("points")
+    if error is None:
+        return ["Not measured: the server had no labeled test data."]
+    found = [("test error, %", _number(error) + _spread(error, points))]
+    found += [
+        (words, _number(summary[key]))
+        for key, words in _MEASURES.items()
+        if summary.get(key) is not None
+    ]
+    if summary.get("validation_error") is not None:
+        found.append(("validation error, %", _number(summary["validation_error"])))
+    of = f"On {points} test points" if points else "On the server's test points"
+    return [f"{of}, in one run with seed {summary['seed']}:", "", *_table(iter(found))]
+
+
+def _spread(error: float, points: int | None) -> str:
+    """Half of the normal 95 % confidence interval of an error on that many points, in percent."""
+    if not points:
+        return ""
+    share = error / 100
+    return f" ± {196 * math.sqrt(share * (1 - share) / points):.2f} by the number of test points"
+
+
+def _limits(summary: Mapping[str, Any]) -> Iterator[str]:
+    yield (
+        "The measures are of one run. Another seed gives another model: `fedul-flwr compare` "
+        "has means over seeds."
+    )
+    yield (
+        "Its probabilities are for the class priors above. For points with other class shares use "
+        "`fedul-flwr predict --priors`."
+    )
+    if "epsilon" in summary:
+        yield (
+            f"Differential privacy: epsilon {summary['epsilon']:.2f} at delta "
+            f"{summary['delta']:g}; it covers {summary['epsilon_covers']}."
+        )
+    else:
+        yield (
+            "It was trained without differential privacy: who has it may find out something about "
+            "its training points."
+        )
+    if warnings := summary.get("warnings"):
+        yield f"The run had {len(warnings)} warning(s): see `{SUMMARY}`."
+
+
+def _software(directory: Path) -> str:
+    environment = read_object(directory / ENVIRONMENT) or {}
+    versions = environment.get("versions", {})
+    packages = ("fedul-flwr", "flwr", "torch")
+    known = [f"{name} {versions[name]}" for name in packages if name in versions]
+    return ", ".join([*known, f"Python {environment.get('python', 'unknown')}"])
+
+
+def _table(rows: Iterator[tuple[str, str]]) -> Iterator[str]:
+    cells = list(rows)
+    if not cells:
+        yield "none"
+        return
+    yield "| | |"
+    yield "|---|---|"
+    yield from (f"| {_plain(name)} | {_plain(value)} |" for name, value in cells)
+
+
+def _plain(text: str) -> str:
+    """``text`` on one line of a table."""
+    return " ".join(text.split()).replace("|", "\\|")
+
+
+def _number(value: float) -> str:
+    return f"{value:.4g}"

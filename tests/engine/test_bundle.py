@@ -1,0 +1,70 @@
+"""Flower's own build of the app bundle, and the rules that its Hub checks."""
+
+from __future__ import annotations
+
+import subprocess
+import zipfile
+from io import BytesIO
+from pathlib import Path
+
+import pytest
+from flwr.cli.app_cmd.publish import _validate_app_name, _validate_description, _validate_files
+from flwr.cli.build import build_fab_from_files
+from flwr.cli.config_utils import load_and_validate
+from flwr.cli.utils import filter_paths_for_publish
+from flwr.common.config import get_fab_config
+
+from fedul_flwr.engine.app_files import METHODS, app_directory
+
+ROOT = app_directory()
+MOST_FILES = 400
+
+
+@pytest.fixture(scope="module")
+def files() -> dict[str, Path]:
+    """Files of the repository, as ``flwr app publish`` sees them in a clean checkout."""
+    command = ["git", "ls-files", "--cached", "--others", "--exclude-standard"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
+    paths = {name: ROOT / name for name in done.stdout.splitlines()}
+    return {name: path for name, path in paths.items() if path.is_file() and not path.is_symlink()}
+
+
+@pytest.fixture(scope="module")
+def published(files: dict[str, Path]) -> dict[str, Path]:
+    return {name: Path(str(path)) for name, path in filter_paths_for_publish(files).items()}
+
+
+def test_given_flowers_build_then_the_bundle_has_format_1_license_readme_and_all_modules(
+    files: dict[str, Path],
+) -> None:
+    bundle, metadata = build_fab_from_files(files)
+    assert metadata.fab_format_version == 1
+    assert (metadata.flwr_version_min, metadata.flwr_version_target) == ("1.41", "1.41.0")
+    with zipfile.ZipFile(BytesIO(bundle)) as archive:
+        names = set(archive.namelist()) - {".info/CONTENT"}
+    own = ("fedul_flwr/", *(f"{name}/" for name in METHODS))
+    modules = {name for name in files if name.startswith(own) and name.endswith(".py")}
+    assert names == {"pyproject.toml", "README.md", "LICENSE", *modules}
+    assert len(names) <= MOST_FILES
+    assert get_fab_config(bundle)["tool"]["flwr"]["app"]["publisher"] == "fedul"
+
+
+def test_given_the_pyproject_then_flowers_check_has_nothing_to_recommend() -> None:
+    config, warnings = load_and_validate(ROOT / "pyproject.toml")
+    assert warnings == []
+    _validate_app_name(config["project"]["name"], "name")
+    _validate_description(config["project"]["description"])
+
+
+def test_given_the_hubs_rules_then_the_files_pass(
+    published: dict[str, Path], capsys: pytest.CaptureFixture[str]
+) -> None:
+    _validate_files(list(published.values()))
+    assert "Validation passed" in capsys.readouterr().out
+
+
+def test_given_what_the_hub_publishes_then_no_file_of_the_packages_is_missing(
+    files: dict[str, Path], published: dict[str, Path]
+) -> None:
+    own = ("fedul_flwr/", *(f"{name}/" for name in METHODS))
+    assert [name for name in files if name.startswith(own) and name not in published] == []

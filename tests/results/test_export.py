@@ -1,0 +1,162 @@
+"""Exported models predict what the run's own model predicts."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import save_file
+from typer.testing import CliRunner
+
+from fedul_flwr.cli.main import app
+from fedul_flwr.data.safe_files import save_arrays
+from fedul_flwr.errors import UserError
+from fedul_flwr.models import build_model
+from fedul_flwr.results import export as exporting
+from fedul_flwr.results.export import export
+from fedul_flwr.results.predict import load_model
+from tests.support.runs import train
+from tests.support.synthetic_results import write_json
+
+CLASSES = ["zero", "one", "two"]
+Answer = Callable[[Path, np.ndarray[Any, Any]], np.ndarray[Any, Any]]
+
+
+def write_run(place: Path, name: str, shape: tuple[int, ...], **settings: object) -> Path:
+    """A finished run with a model of random weights."""
+    place.mkdir()
+    model = build_model(name, shape, 3, seed=3)  # type: ignore[arg-type]
+    data = {"input_shape": list(shape), "num_classes": 3, "class_names": CLASSES}
+    write_json(place / "config.json", {"settings": {"model": name, **settings}, "data": data})
+    save_file(model.state_dict(), place / "model.safetensors")
+    return place
+
+
+def by_onnx(file: Path, points: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    onnxruntime = pytest.importorskip("onnxruntime")
+    session = onnxruntime.InferenceSession(file, providers=["CPUExecutionProvider"])
+    [found] = session.run(None, {"points": points})
+    return np.asarray(found)
+
+
+def by_torchscript(file: Path, points: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    found: np.ndarray[Any, Any] = torch.jit.load(file)(torch.from_numpy(points)).detach().numpy()
+    return found
+
+
+FORMATS = [("onnx", by_onnx), ("torchscript", by_torchscript)]
+
+
+@pytest.mark.parametrize(("form", "answer"), FORMATS)
+@pytest.mark.parametrize(
+    ("name", "shape"),
+    [("mlp", (8, 8, 1)), ("cnn-small", (8, 10, 3)), ("cnn13-quarter", (12, 12, 1)), ("mlp", (5,))],
+)
+def test_given_any_number_of_points_then_probabilities_are_those_of_the_run(
+    form: exporting.Format, answer: Answer, name: str, shape: tuple[int, ...], tmp_path: Path
+) -> None:
+    run = write_run(tmp_path / "run", name, shape)
+    file = export(run, form)
+    assert file == run / f"model.{form}"
+    generator = np.random.default_rng(5)
+    for count in (1, 2, 11):
+        if len(shape) > 1:
+            points = generator.integers(0, 256, (count, *shape), dtype=np.uint8)
+        else:
+            points = generator.standard_normal((count, *shape)).astype(np.float32)
+        expected = load_model(run).predict_proba(points)
+        found = answer(file, points)
+        np.testing.assert_allclose(found, expected, atol=1e-5)
+        assert found.argmax(axis=1).tolist() == expected.argmax(axis=1).tolist()
+
+
+@pytest.mark.parametrize(("form", "answer"), FORMATS)
+def test_given_a_temperature_then_it_divides_the_logits(
+    form: exporting.Format, answer: Answer, tmp_path: Path
+) -> None:
+    run = write_run(tmp_path / "run", "mlp", (8, 8, 1))
+    points = np.random.default_rng(1).integers(0, 256, (4, 8, 8, 1), dtype=np.uint8)
+    plain = load_model(run).predict_proba(points)
+    arrays = {
+        k: v.numpy() for k, v in build_model("mlp", (8, 8, 1), 3, seed=3).state_dict().items()
+    }
+    save_arrays(run / "model.safetensors", arrays, {"temperature": 2.0})
+    # softmax(z / 2) is proportional to the square root of softmax(z).
+    expected = np.sqrt(plain) / np.sqrt(plain).sum(axis=1, keepdims=True)
+    np.testing.assert_allclose(answer(export(run, form), points), expected, atol=1e-5)
+
+
+@pytest.mark.parametrize(("form", "answer"), FORMATS)
+def test_given_standardized_vectors_then_raw_vectors_go_in(
+    form: exporting.Format, answer: Answer, settings: Callable[..., Any]
+) -> None:
+    plan = {"dataset": "wine", "model": "mlp", "num_rounds": 1, "method": "supervised"}
+    run = train(settings(**plan), 2)
+    from fedul_flwr.data.sources import load_source
+
+    points = np.array(load_source("wine").test.inputs)
+    assert np.abs(points).max() > 100  # proline: not standardized
+    expected = load_model(run).predict_proba(points)
+    np.testing.assert_allclose(answer(export(run, form), points), expected, atol=1e-5)
+
+
+def test_given_an_exported_model_then_it_names_its_classes(tmp_path: Path) -> None:
+    run = write_run(tmp_path / "run", "mlp", (8, 8, 1))
+    onnx = pytest.importorskip("onnx")
+    [entry] = onnx.load(export(run, "onnx")).metadata_props
+    assert (entry.key, json.loads(entry.value)) == ("class-names", CLASSES)
+    extra = {"class-names": ""}
+    content = io.BytesIO(export(run, "torchscript").read_bytes())
+    torch.jit.load(content, _extra_files=extra)
+    assert json.loads(extra["class-names"]) == CLASSES
+
+
+def test_given_features_or_own_means_then_a_sentence_refuses(tmp_path: Path) -> None:
+    own = write_run(tmp_path / "own", "mlp", (5,), standardize="owner")
+    with pytest.raises(UserError, match="standardize = 'owner' cannot be exported"):
+        export(own, "torchscript")
+    features = "tests.results.test_export:mean"
+    on_features = write_run(tmp_path / "on", "mlp", (8, 8, 1), features=features)
+    save_file(build_model("mlp", (1,), 3).state_dict(), on_features / "model.safetensors")
+    with pytest.raises(UserError, match="A model on features cannot be exported"):
+        export(on_features, "torchscript", trust_modules=True)
+    assert not list(tmp_path.rglob("*.torchscript"))
+
+
+def mean(images: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """A feature: the mean of an image."""
+    return images.reshape(len(images), -1).mean(axis=1, keepdims=True).astype(np.float32)
+
+
+def test_given_a_model_that_comes_out_differently_then_nothing_is_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = write_run(tmp_path / "run", "mlp", (8, 8, 1))
+    wrong = lambda model, points, classes: (b"x", np.full((len(points), 3), 1 / 3))  # noqa: E731
+    monkeypatch.setitem(exporting._WRITERS, "torchscript", wrong)
+    with pytest.raises(UserError, match="differs from the run's by"):
+        export(run, "torchscript")
+    assert not (run / "model.torchscript").exists()
+
+
+def test_given_missing_packages_then_the_extra_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(exporting.importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(UserError, match=r"onnxruntime: pip install 'fedul-flwr\[export\]'"):
+        export(tmp_path, "onnx")
+
+
+def test_given_the_command_then_it_writes_where_it_is_told(tmp_path: Path) -> None:
+    run = write_run(tmp_path / "run", "mlp", (8, 8, 1))
+    file = tmp_path / "mine.pt"
+    options = ["--format", "torchscript", "-o", str(file)]
+    result = CliRunner().invoke(app, ["export", str(run), *options])
+    assert (result.exit_code, result.stdout) == (0, f"Exported: {file}\n")
+    assert by_torchscript(file, np.zeros((1, 8, 8, 1), np.uint8)).shape == (1, 3)

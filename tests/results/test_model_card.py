@@ -1,0 +1,83 @@
+"""The card beside a trained model: what is in it, and what is not."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fedul_flwr.config.method_notes import METHOD_NOTES
+from fedul_flwr.results.model_card import model_card
+from tests.support.runs import summary, train
+
+QUICK = {"model": "mlp", "num_rounds": 1, "local_epochs": 1}
+
+
+@pytest.fixture
+def run(settings: Callable[..., Any]) -> Path:
+    return train(settings(**QUICK, seed=4), 2)
+
+
+def test_given_a_finished_run_then_its_card_says_what_the_model_is(run: Path) -> None:
+    card = (run / "model-card.md").read_text()
+    assert card == model_card(run)
+    found = summary(run)
+    points = found["measures"]["best"]["points"]
+    assert card.startswith("# Model card: fedul on digits\n")
+    for line in (
+        "| architecture | mlp |",
+        "| input | uint8 images, height x width x channels: 8 x 8 x 1 |",
+        "| 10 classes | 0, 1, 2, 3, 4, 5, 6, 7, 8, 9 |",
+        f"| class priors that it is for | {', '.join(['0.1'] * 10)} (uniform) |",
+        f"| paper | {METHOD_NOTES['fedul'].paper} |",
+        "| clients | 2 |",
+        "| `num-rounds` | 1 |",
+        "| `seed` | 4 |",
+        f"On {points} test points, in one run with seed 4:",
+        f"| test error, % | {found['test_error']:.4g} ± ",
+    ):
+        assert line in card, line
+
+
+def test_given_an_error_then_its_interval_is_that_of_the_binomial(run: Path) -> None:
+    found = summary(run)
+    found["test_error"], found["measures"]["best"]["points"] = 20.0, 100
+    (run / "summary.json").write_text(json.dumps(found))
+    # 1.96 * sqrt(0.2 * 0.8 / 100) = 1.96 * 0.04 = 0.0784
+    assert "| test error, % | 20 ± 7.84 by the number of test points |" in model_card(run)
+
+
+def test_given_no_test_data_then_the_card_says_so(run: Path) -> None:
+    found = summary(run)
+    found["test_error"] = None
+    (run / "summary.json").write_text(json.dumps(found))
+    assert "Not measured: the server had no labeled test data." in model_card(run)
+
+
+def test_given_paths_and_odd_names_then_the_card_has_no_folder_and_stays_a_table(
+    run: Path,
+) -> None:
+    content = json.loads((run / "config.json").read_text())
+    content["settings"] |= {"dataset": "/home/ann/secret/ward", "client-data": "/home/ann/clients"}
+    content["data"]["class_names"][0] = "a|b\nc"
+    (run / "config.json").write_text(json.dumps(content))
+    found = summary(run) | {"dataset": "/home/ann/secret/ward"}
+    (run / "summary.json").write_text(json.dumps(found))
+    card = model_card(run)
+    assert "/home" not in card
+    assert "secret" not in card
+    assert str(run) not in card
+    assert "| data set | ward |" in card
+    assert "| `client-data` | clients |" in card
+    assert "| 10 classes | a\\|b c, 1, " in card
+
+
+def test_given_differential_privacy_then_the_card_has_what_was_spent(run: Path) -> None:
+    found = summary(run) | {"epsilon": 3.25, "delta": 1e-5, "epsilon_covers": "each client"}
+    (run / "summary.json").write_text(json.dumps(found))
+    card = model_card(run)
+    assert "epsilon 3.25 at delta 1e-05; it covers each client." in card
+    assert "without differential privacy" not in card
