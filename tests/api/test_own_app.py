@@ -224,7 +224,13 @@ def test_given_the_page_then_flower_runs_its_app(tmp_path: Path) -> None:
     (app / "my_app.py").write_text(APPS["fedul"])
     with LocalSuperLink() as superlink:
         outcome = run_app(
-            superlink, app, {}, num_supernodes=3, client_cpus=1, log_file=tmp_path / "log.txt"
+            superlink,
+            app,
+            {},
+            num_supernodes=3,
+            client_cpus=1,
+            on_poll=lambda: None,
+            log_file=tmp_path / "log.txt",
         )
     log = (tmp_path / "log.txt").read_text()
     assert outcome.succeeded, log
