@@ -99,6 +99,8 @@ def stage(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Stage:
     monkeypatch.setattr(launcher, "LocalSuperLink", FakeSuperLink)
     monkeypatch.setattr(launcher, "run_app", stage.run_app)
     monkeypatch.setattr("fedul_flwr.engine.simulate.check_start", lambda config, clients: None)
+    for module in ("engine.simulate", "cli.main"):
+        monkeypatch.setattr(f"fedul_flwr.{module}.load_early", lambda: None)
     summary = types.ModuleType("summary")
     summary.print_summary = stage.summaries.append  # type: ignore[attr-defined]
     summary.print_comparison = lambda outputs, seconds: stage.summaries.append(outputs)  # type: ignore[attr-defined]
@@ -251,7 +253,6 @@ def processes(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, 
 
     module = types.ModuleType("processes")
     module.run_in_processes = run_in_processes  # type: ignore[attr-defined]
-    module.load_early = lambda: None  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "fedul_flwr.engine.processes", module)
     return calls
 
@@ -281,6 +282,22 @@ def test_given_no_ray_then_no_cluster_can_be_named(stage: Stage, engine: str) ->
     result = runner.invoke(app, ["run", "--engine", engine, "--ray-address", "auto"])
     assert result.exit_code == 1
     assert result.stderr == "Error: --ray-address auto needs --engine ray.\n"
+
+
+def test_given_a_run_that_cannot_begin_then_no_superlink_is_kept_for_it(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    kept: list[bool] = []
+
+    def refuse(config: FakeConfig, clients: int) -> None:
+        raise UserError("No such data set.")
+
+    monkeypatch.setattr("fedul_flwr.engine.simulate.check_start", refuse)
+    monkeypatch.setattr(FakeSuperLink, "__exit__", lambda link, *_: kept.append(link.keep))
+    result = runner.invoke(app, [*ON_RAY, "--keep-superlink"])
+    assert (result.exit_code, result.stderr) == (1, "Error: No such data set.\n")
+    assert (kept, stage.calls) == ([False], [])
+    assert not (tmp_path / "out").exists()
 
 
 def test_given_a_cluster_then_the_superlink_is_told_and_lives_beside_the_output(
