@@ -190,7 +190,6 @@ def test_given_a_cluster_then_its_own_rules_hold(
 ) -> None:
     monkeypatch.setenv("RAY_AUTH_TOKEN", "of the cluster")
     monkeypatch.delenv("RAY_TMPDIR", raising=False)
-    superlink = LocalSuperLink(ray_address="head:6379", place=tmp_path)
     environment = superlink_environment(tmp_path, "head:6379")
     assert environment["RAY_ADDRESS"] == "head:6379"
     assert environment["RAY_AUTH_TOKEN"] == "of the cluster"
