@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from fedul_flwr.engine.progress import RunProgress
+from fedul_flwr.engine.progress import RunProgress, waiting
 from fedul_flwr.errors import UserError
 
 Engine = Literal["processes", "ray", "in-process"]
@@ -107,7 +107,8 @@ def simulate(
 
         load_early()
     refuse_held(Path(config.output))
-    check_start(config, num_supernodes)
+    with waiting(f"Loading {Path(config.dataset).name} and {config.model} …"):
+        check_start(config, num_supernodes)
     if not named:
         config = config.model_copy(update={"output": str(own_directory(Path(config.output)))})
     with claim(Path(config.output), "command"):  # refuses a place that cannot be written
