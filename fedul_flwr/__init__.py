@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from fedul_flwr.api.runs import load, simulate
     from fedul_flwr.api.set_classifier import FedULClassifier
     from fedul_flwr.errors import UserError
+    from fedul_flwr.propagation.central import label_propagation
+    from fedul_flwr.surrogate import SurrogateLoss
 
 __all__ = [
     "Comparison",
@@ -24,9 +26,11 @@ __all__ = [
     "GraphLabelClassifier",
     "Labels",
     "Result",
+    "SurrogateLoss",
     "UserError",
     "compare",
     "label",
+    "label_propagation",
     "load",
     "simulate",
 ]
@@ -37,9 +41,11 @@ _MODULES = {
     "GraphLabelClassifier": "api.graph_labels",
     "Labels": "api.labels",
     "Result": "api.result",
+    "SurrogateLoss": "surrogate",
     "UserError": "errors",
     "compare": "api.comparisons",
     "label": "api.labels",
+    "label_propagation": "propagation.central",
     "load": "api.runs",
     "simulate": "api.runs",
 }

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from fedul_flwr.api.given_data import dataset_of
 from fedul_flwr.api.keywords import flat_settings
@@ -81,6 +81,7 @@ def compare(
     rounds: int | None = None,
     output: str | Path | None = None,
     measures: Iterable[str] = (),
+    engine: Literal["processes", "in-process"] = "processes",
     verbose: bool = False,
     **settings: Any,
 ) -> Comparison:
@@ -96,6 +97,7 @@ def compare(
     output : directory of the results, by default one in ``runs`` named like the methods.
     measures : columns beside the test error: some of ``balanced-accuracy``, ``auc``, ``ece``,
         ``nll`` and ``brier``.
+    engine : a pool of processes, or this process alone.
     verbose : show Flower's log.
     **settings : settings of all runs; those of a table apply to runs that use the table.
 
@@ -110,6 +112,8 @@ def compare(
     from fedul_flwr.experiments.compare_table import parse_measures
     from fedul_flwr.results.tracking import refuse_missing
 
+    if engine not in ("processes", "in-process"):
+        raise UserError(f"engine = {engine!r}: compare takes 'processes' or 'in-process'.")
     rows = _rows(methods)
     shared = flat_settings(settings)
     if rounds is not None:
@@ -129,9 +133,12 @@ def compare(
         refuse_missing(trial.config.tracking)
     for warning in plan.split_warnings:
         print(f"Warning: {warning}")
+
     try:
         found = compare_files.compare(
-            plan, lambda config, title: run_here(config, clients, verbose, title), print
+            plan,
+            lambda config, title: run_here(config, clients, verbose, title, engine=engine),
+            print,
         )
     except KeyboardInterrupt:
         print("Stopped; the same call goes on from here.")

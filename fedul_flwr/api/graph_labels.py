@@ -186,6 +186,7 @@ class GraphLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
                 (self._features, given),
                 clients=clients,
                 output=Path(place) / "run",
+                engine="in-process",
                 standardize="none",
                 seed=int(check_random_state(self.random_state).randint(2**31)),
                 xclp={

@@ -107,7 +107,7 @@ def with_model(overrides: Mapping[str, Any], directory: Path) -> dict[str, Any]:
     without_data = overrides.get("dataset") == "none"
     keys = ("input-shape", "class-names") if without_data else ("image-size",)
     of_model = [f"model-{name}" for name in ModelOptions._fields]
-    for key in (*keys, "columns", "missing", "label-column", *of_model):
+    for key in (*keys, "columns", "missing", "label-column", "text-column", *of_model):
         if saved.get(key):
             implied[key] = saved[key]
     standardized = saved.get("standardize")

@@ -9,7 +9,7 @@ from pydantic import Field, field_validator, model_validator
 
 from fedul_flwr.config.base import Settings
 from fedul_flwr.config.class_priors import parse_prior
-from fedul_flwr.config.features import check_features
+from fedul_flwr.config.features import check_features, is_own_function
 
 PartitionName = Literal[
     "iid", "dirichlet", "pathological", "shard", "natural", "majority", "imbalanced"
@@ -40,6 +40,9 @@ class DataSettings(Settings):
     categories (docs/vectors.md). Empty takes all columns of `dataset`."""
     label_column: str = ""
     """Column of labels in tables; empty takes `label` or another usual name."""
+    text_column: str = ""
+    """Column of texts in tables that `features`, a function of your own, turns into vectors; other
+    columns than this one and the labels are left out (docs/features.md)."""
     missing: Literal["refuse", "mean", "median", "most-frequent"] = "refuse"
     """Missing values in tables: refuse them, or fill them by a column's mean, median or most
     frequent value among the owner's own points, or the training points of `dataset`. Categories
@@ -48,7 +51,8 @@ class DataSettings(Settings):
     """Standardize vectors by the means and scales in `columns` (`constants`), by those of the
     owner's own points (`owner`), or by those of all clients' points (`federation`), for which each
     client sends the mean and variance of its columns (docs/vectors.md). `auto` is `federation` for
-    vectors and `none` for images; with `server-only`, which asks no client, it is `owner`."""
+    vectors and `none` for images and texts; with `server-only`, which asks no client, it is
+    `owner`."""
     image_size: Annotated[int, Field(ge=0, le=1024)] = 0
     """Resize images to squares of this side in pixels; 0 keeps their size."""
     features: str = ""
@@ -80,6 +84,15 @@ class DataSettings(Settings):
     def _check_features(cls, value: str) -> str:
         check_features(value)
         return value
+
+    @model_validator(mode="after")
+    def _check_texts(self) -> Self:
+        if self.text_column and not is_own_function(self.features):
+            raise ValueError(
+                f"text-column = {self.text_column!r} needs features = 'package.module:function', "
+                "a function of your own that turns texts into vectors"
+            )
+        return self
 
     @field_validator("input_shape")
     @classmethod

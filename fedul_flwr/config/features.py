@@ -26,3 +26,8 @@ def check_features(name: str) -> None:
         forms = f"{LITE0}, torchvision:NAME, huggingface:NAME, run:DIRECTORY"
         hint = nearest(plain, [LITE0])
         raise ValueError(f"must be one of {forms} or 'package.module:function'{hint}")
+
+
+def is_own_function(name: str) -> bool:
+    """Whether ``name`` is that of a user's own function."""
+    return ":" in name and not name.startswith((TORCHVISION, HUB, RUN))

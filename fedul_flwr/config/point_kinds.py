@@ -27,6 +27,7 @@ VECTOR_VIEWS = {"noise": "noise", "dropout": "feature_dropout", "mixup": "mixup"
 """Values of `augment` for one kind of points; for vectors with the setting of their strength."""
 OF_IMAGES = {"image_size": 0}
 OF_TABLES = {"columns": "", "missing": "refuse"}
+OF_TEXTS = {"text_column": ""}
 OF_MODEL_VECTORS = {
     "standardize": "none",
     **{name: SharedSettings.model_fields[name].default for name in VECTOR_VIEWS.values()},
@@ -46,7 +47,7 @@ def resolve_standardize(settings: C, input_shape: tuple[int, ...]) -> C:
     """
     chosen = settings.standardize
     asks_clients = find_method(settings.method).asks_clients
-    if chosen == "auto" and len(input_shape) > 1:
+    if chosen == "auto" and len(input_shape) != 1:
         chosen = "none"
     elif chosen == "auto":
         chosen = "federation" if asks_clients else "owner"
@@ -102,11 +103,10 @@ def refuse_other_kind(
             "have none: choose 'owner' or 'federation'."
         )
     takes_vectors = len(model_shape or input_shape) == 1
-    of_points = OF_IMAGES if len(input_shape) == 1 else OF_TABLES
-    of_model = {} if takes_vectors else OF_MODEL_VECTORS
-    _refuse_changed(settings, of_points, len(input_shape) == 1)
-    _refuse_changed(settings, of_model, takes_vectors)
-    kind, other = _kinds(takes_vectors)
+    refuse_other_points(settings, input_shape)
+    if not takes_vectors:
+        _refuse_changed(settings, OF_MODEL_VECTORS, "images", "vectors")
+    kind, other = ("vectors", "images") if takes_vectors else ("images", "vectors")
     views, others = tuple(VECTOR_VIEWS), IMAGE_VIEWS
     if not takes_vectors:
         views, others = others, views
@@ -119,14 +119,22 @@ def refuse_other_kind(
         _refuse_image_views(settings)
 
 
-def _kinds(of_vectors: bool) -> tuple[str, str]:
-    return ("vectors", "images") if of_vectors else ("images", "vectors")
+def refuse_other_points(settings: SharedSettings, input_shape: tuple[int, ...]) -> None:
+    """Refuse settings of how points of another kind are read; errors as `refuse_other_kind`."""
+    kind = kind_of(input_shape)
+    for other, defaults in (("images", OF_IMAGES), ("vectors", OF_TABLES), ("texts", OF_TEXTS)):
+        if other != kind:
+            _refuse_changed(settings, defaults, kind, other)
+
+
+def kind_of(input_shape: tuple[int, ...]) -> str:
+    """``images``, ``vectors`` or ``texts`` by the shape of one of them."""
+    return {0: "texts", 1: "vectors"}.get(len(input_shape), "images")
 
 
 def _refuse_changed(
-    settings: SharedSettings, defaults: Mapping[str, Any], of_vectors: bool
+    settings: SharedSettings, defaults: Mapping[str, Any], kind: str, other: str
 ) -> None:
-    kind, other = _kinds(of_vectors)
     for name, default in defaults.items():
         value = getattr(settings, name)
         if value not in (default, "auto"):

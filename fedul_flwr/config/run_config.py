@@ -231,8 +231,11 @@ def with_absolute_paths(config: RunConfig, base_dir: Path) -> RunConfig:
     dataset = _absolute_dataset(config.dataset, base_dir)
     name = f"{config.method}-{Path(config.dataset).name}".replace(":", ".")
     stamp = datetime.now().strftime("%Y%m%d-%H%M%S")
-    output = user_path(config.output or f"runs/{name}-{stamp}", base_dir)
-    refuse_existing(output)
+    if config.output:
+        output = user_path(config.output, base_dir)
+        refuse_existing(output)
+    else:
+        output = _unused(user_path(f"runs/{name}-{stamp}", base_dir))
     changed: dict[str, Any] = {"dataset": dataset, "output": str(output)}
     if config.client_data:
         changed["client_data"] = _absolute(config.client_data, base_dir)
@@ -260,6 +263,16 @@ def refuse_existing(output: Path) -> None:
         raise UserError(
             f"{output} holds a run already: name another output, or continue it with resume."
         )
+
+
+def _unused(directory: Path) -> Path:
+    """``directory``, or the first with a number behind it that does not exist: short runs may begin
+    in the same second."""
+    found, number = directory, 1
+    while found.exists():
+        number += 1
+        found = directory.with_name(f"{directory.name}-{number}")
+    return found
 
 
 def _absolute(path: str, base_dir: Path) -> str:

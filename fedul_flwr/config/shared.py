@@ -145,8 +145,11 @@ class SharedSettings(TrainingSettings):
     @model_validator(mode="after")
     def _check_dataless(self) -> Self:
         given = [bool(self.class_names), bool(self.input_shape)]
-        if self.dataset == "none" and not all([given[0], given[1] or bool(self.columns)]):
-            raise ValueError("dataset = 'none' needs class-names and input-shape, or columns")
+        described = any([self.input_shape, self.columns, self.text_column])
+        if self.dataset == "none" and not (self.class_names and described):
+            raise ValueError(
+                "dataset = 'none' needs class-names and input-shape, columns or text-column"
+            )
         if self.dataset != "none" and any(given):
             raise ValueError("class-names and input-shape are for dataset = 'none'")
         if self.dataset == "none" and not self.measure_test_error:

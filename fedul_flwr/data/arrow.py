@@ -19,6 +19,7 @@ from fedul_flwr.config.user_files import regular_file
 from fedul_flwr.data.decode import BLOCK, EncodedImages, Images, Item
 from fedul_flwr.data.formats import Split, check_labels
 from fedul_flwr.data.tables import Table
+from fedul_flwr.data.texts import Texts
 from fedul_flwr.data.types import UNLABELED
 from fedul_flwr.errors import UserError
 
@@ -114,7 +115,9 @@ def arrow_images(table: ArrowTable) -> Images:
     return EncodedImages(table.where, table.num_rows, batches)
 
 
-def arrow_split(table: ArrowTable, inputs: Images | Table, label: str, taken: set[str]) -> Split:
+def arrow_split(
+    table: ArrowTable, inputs: Images | Table | Texts, label: str, taken: set[str]
+) -> Split:
     """Read the labels of a table and perhaps further columns.
 
     Labels are a ClassLabel, whole numbers, or texts, whose sorted values are the classes; a missing

@@ -10,10 +10,11 @@ from fedul_flwr.data.columns import Columns
 from fedul_flwr.data.decode import Images
 from fedul_flwr.data.formats import Split
 from fedul_flwr.data.tables import Table, TableOptions, VectorPoints, encode, infer_columns
+from fedul_flwr.data.texts import Texts
 from fedul_flwr.data.types import InputShape
 from fedul_flwr.errors import UserError
 
-Points = Images | VectorPoints
+Points = Images | VectorPoints | Texts
 """Points that can be written in blocks of one shape."""
 
 
@@ -32,8 +33,12 @@ def same_form(
     one, other = train.inputs, test.inputs
     for inputs in (one, other):
         if len(inputs) == 0:
-            what = "rows" if isinstance(inputs, Table) else "images"
+            what = "rows" if isinstance(inputs, Table | Texts) else "images"
             raise UserError(f"{inputs.where} holds no {what}; each split needs one or more.")
+    if isinstance(one, Texts) and isinstance(other, Texts):
+        return (), None, (one, other)
+    assert not isinstance(one, Texts)  # both are read with the same options
+    assert not isinstance(other, Texts)
     if isinstance(one, Table) and isinstance(other, Table):
         columns = options.columns or infer_columns([one, other])
         vectors = encode([one, other], columns, options.missing, slice(1))

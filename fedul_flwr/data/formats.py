@@ -29,6 +29,7 @@ from fedul_flwr.data.decode import (
     list_batches,
 )
 from fedul_flwr.data.tables import Table
+from fedul_flwr.data.texts import Texts
 from fedul_flwr.data.types import UNLABELED, Bytes, Ints
 from fedul_flwr.errors import UserError
 
@@ -42,7 +43,7 @@ class Split:
 
     Attributes
     ----------
-    inputs : the images, not decoded yet, or the table of features.
+    inputs : the images, not decoded yet, the table of features, or texts.
     labels : int64 ``(n,)``, ``-1`` for unlabeled.
     columns : further integer and text columns, ``(n,)`` each.
     class_names : the names of the classes, or None if the format has none.
@@ -50,7 +51,7 @@ class Split:
         others.
     """
 
-    inputs: Images | Table
+    inputs: Images | Table | Texts
     labels: Ints
     columns: Mapping[str, NDArray[Any]] = field(default_factory=dict)
     class_names: tuple[str, ...] | None = None

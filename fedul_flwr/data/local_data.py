@@ -21,6 +21,7 @@ from fedul_flwr.data.local_files import (
     refuse_empty,
 )
 from fedul_flwr.data.tables import NO_OPTIONS, Table, TableOptions
+from fedul_flwr.data.texts import Texts
 from fedul_flwr.data.told_priors import COUNTS_FILE, PRIORS_FILE, read_told_priors
 from fedul_flwr.data.types import Inputs, InputShape, UnlabeledSets
 from fedul_flwr.errors import UserError
@@ -142,7 +143,7 @@ def load_points(
     """
     names, found = open_points(path, input_shape, table)
     if input_shape is None:
-        assert not isinstance(found, Table)
+        assert not isinstance(found, Table | Texts)
         input_shape = found.survey().shape(found.where)
     (points,) = as_points([found], input_shape, table)
     return names, join_blocks(points, input_shape)
@@ -150,7 +151,7 @@ def load_points(
 
 def open_points(
     path: str | Path, input_shape: InputShape | None = None, table: TableOptions = NO_OPTIONS
-) -> tuple[list[str], Images | Table]:
+) -> tuple[list[str], Images | Table | Texts]:
     """The same points before they are decoded or encoded, and their names.
 
     Raises
@@ -158,14 +159,14 @@ def open_points(
     UserError
         If the path does not exist, or has no points.
     """
-    shape = input_shape or (0, 0, 0)
+    shape = (0, 0, 0) if input_shape is None else input_shape
     single = IMAGE_SUFFIXES if len(shape) > 1 else ()
     tables = data_files(shape)
     root = user_path(path)
     if not root.exists():
         kinds = "an image, a folder of images, " if single else ""
         raise UserError(f"{path} does not exist; give {kinds}a {_either(tables)} file.")
-    found: Images | Table
+    found: Images | Table | Texts
     if root.is_dir() and single:
         files = list_images(root)
         names = [file.relative_to(root).as_posix() for file in files]
@@ -187,7 +188,7 @@ def _either(suffixes: Sequence[str]) -> str:
 
 def _find_sets(
     root: Path, sets: list[str], naming: str, input_shape: InputShape, options: TableOptions
-) -> list[tuple[list[Path], Callable[[], Images | Table]]]:
+) -> list[tuple[list[Path], Callable[[], Images | Table | Texts]]]:
     """The files of every set and a function that opens its points; file ``naming`` names them."""
     tables = data_files(input_shape)
     entries: dict[str, Path] = {}
@@ -204,7 +205,7 @@ def _find_sets(
         if name in entries:
             raise UserError(f"The set {name!r} is both {entries[name]} and {entry}; only one may.")
         entries[name] = entry
-    found: list[tuple[list[Path], Callable[[], Images | Table]]] = []
+    found: list[tuple[list[Path], Callable[[], Images | Table | Texts]]] = []
     for name in sets:
         if name not in entries:
             raise UserError(

@@ -17,11 +17,14 @@ from fedul_flwr.data.csv_cells import read_cell
 from fedul_flwr.data.decode import Images
 from fedul_flwr.data.formats import npz_images
 from fedul_flwr.data.tables import VECTOR_FILES, Table, TableOptions, encode, infer_columns
+from fedul_flwr.data.texts import Texts
 from fedul_flwr.data.types import InputShape
 from fedul_flwr.errors import OwnDataError, Refusal, UserError
 
 TABLES = (".parquet", ".npz")
 """Suffixes of files with many images."""
+TEXT_FILES = (".parquet", ".csv")
+"""Suffixes of files with a column of texts."""
 
 
 @contextmanager
@@ -38,16 +41,16 @@ def own_data() -> Iterator[None]:
 
 
 def data_files(shape: InputShape) -> tuple[str, ...]:
-    """Suffixes of files with many points: of images, or of vectors."""
-    return VECTOR_FILES if len(shape) == 1 else TABLES
+    """Suffixes of files with many points of this kind."""
+    return {0: TEXT_FILES, 1: VECTOR_FILES}.get(len(shape), TABLES)
 
 
-def open_file(path: Path, shape: InputShape, options: TableOptions) -> Images | Table:
-    """The points of a file, images or vectors by the ``shape`` of the model's inputs.
+def open_file(path: Path, shape: InputShape, options: TableOptions) -> Images | Table | Texts:
+    """The points of a file, images, vectors or texts by the ``shape`` of one of them.
 
     Labels in it are never read.
     """
-    if len(shape) == 1:
+    if len(shape) < 2:
         from fedul_flwr.data.table_files import read_table
 
         return read_table(path, options)
@@ -59,7 +62,7 @@ def open_file(path: Path, shape: InputShape, options: TableOptions) -> Images | 
 
 
 def as_points(
-    found: Sequence[Images | Table], shape: InputShape, options: TableOptions
+    found: Sequence[Images | Table | Texts], shape: InputShape, options: TableOptions
 ) -> list[Points]:
     """Points of one owner that can be stored; missing values are filled by all of them.
 
@@ -70,13 +73,15 @@ def as_points(
     """
     for inputs in found:
         refuse_empty(inputs)
-    images = [inputs for inputs in found if not isinstance(inputs, Table)]
+    images = [inputs for inputs in found if not isinstance(inputs, Table | Texts)]
     if len(shape) > 1:
         return [*images]
     if images:
-        raise UserError(
-            f"{images[0].where} is a folder of images; the run takes vectors of {shape[0]} numbers."
-        )
+        wanted = f"vectors of {shape[0]} numbers" if shape else "texts"
+        raise UserError(f"{images[0].where} is a folder of images; the run takes {wanted}.")
+    texts = [inputs for inputs in found if isinstance(inputs, Texts)]
+    if texts:
+        return [*texts]
     tables = [inputs for inputs in found if isinstance(inputs, Table)]
     for table in tables if options.columns is None else ():
         for name in table.texts:
@@ -87,10 +92,10 @@ def as_points(
     return [*encode(tables, options.columns or infer_columns(tables), options.missing)]
 
 
-def refuse_empty(inputs: Images | Table) -> None:
+def refuse_empty(inputs: Images | Table | Texts) -> None:
     """Refuse a collection without points."""
     if len(inputs) == 0:
-        what = "rows" if isinstance(inputs, Table) else "images"
+        what = "rows" if isinstance(inputs, Table | Texts) else "images"
         raise UserError(f"{inputs.where} holds no {what}; one or more are needed.")
 
 
@@ -113,7 +118,7 @@ def read_rows(file: Path, refusal: Refusal) -> list[list[str]]:
 
 def decoded_copy(
     key: str,
-    readers: Sequence[Callable[[], Images | Table]],
+    readers: Sequence[Callable[[], Images | Table | Texts]],
     shape: InputShape,
     options: TableOptions,
     cache: Path | None,
@@ -128,7 +133,9 @@ def decoded_copy(
         collections = as_points([read() for read in readers], shape, options)
         sizes = np.array([len(points) for points in collections], dtype=np.int64)
         blocks = (block for points in collections for block in points.blocks(shape))
-        file, dtype = directory / "inputs.npy", collections[0].dtype
+        # Texts of one set may be longer than those of another.
+        dtype = np.result_type(*(points.dtype for points in collections))
+        file = directory / "inputs.npy"
         write_blocks(file, (int(sizes.sum()), *shape), dtype, blocks)
         np.save(directory / "sizes.npy", sizes, allow_pickle=False)
         meta = {"sets": [points.where for points in collections], "input_shape": list(shape)}

@@ -21,6 +21,7 @@ from fedul_flwr.data.local_files import (
     read_rows,
 )
 from fedul_flwr.data.tables import NO_OPTIONS, Table, TableOptions
+from fedul_flwr.data.texts import Texts
 from fedul_flwr.data.types import UNLABELED, Inputs, InputShape, Ints, PartlyLabeledPoints
 from fedul_flwr.errors import OwnDataError, UserError
 
@@ -202,25 +203,26 @@ def _labels_of_folders(names: Sequence[str], class_names: Sequence[str]) -> Ints
 
 def _find_points(
     root: Path, labels: Path, input_shape: InputShape, options: TableOptions
-) -> tuple[list[Path], Callable[[], Images | Table]]:
+) -> tuple[list[Path], Callable[[], Images | Table | Texts]]:
     """Return the files below ``root``, all images or one table, and a reader of their points."""
     suffixes = data_files(input_shape)
     apart = (root / LABELS_FILE, labels)
     entries = [e for e in sorted(root.iterdir()) if not is_hidden(e.name) and e not in apart]
     tables = [entry for entry in entries if entry.suffix.lower() in suffixes]
-    of_vectors = len(input_shape) == 1
+    of_images = len(input_shape) > 1
     if tables:
         if len(entries) > 1:
             other = next(entry for entry in entries if entry != tables[0])
-            images = "" if of_vectors else "be images, or "
+            images = "be images, or " if of_images else ""
             kinds = f"{', '.join(suffixes[:-1])} or {suffixes[-1]}"
             raise UserError(
                 f"{root} holds {tables[0].name} and {other.name}; besides {LABELS_FILE} there may "
                 f"{images}one {kinds} file."
             )
         return tables, partial(open_file, tables[0], input_shape, options)
-    if of_vectors:
-        raise UserError(f"{root} holds no vectors; one {' or '.join(suffixes)} file is needed.")
+    if not of_images:
+        kind = "vectors" if input_shape else "texts"
+        raise UserError(f"{root} holds no {kind}; one {' or '.join(suffixes)} file is needed.")
     files = list_images(root, besides=root / LABELS_FILE)
     if not files:
         raise UserError(f"{root} holds no images; one or more are needed.")

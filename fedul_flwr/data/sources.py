@@ -82,6 +82,7 @@ def load_source(
           a ClassLabel, whole numbers or texts; missing ones are ``-1``;
         - a folder with ``train.npz`` and ``test.npz``: ``images`` uint8 or float in [0, 1],
           ``(n, h, w)`` or ``(n, h, w, c)``, or ``vectors`` ``(n, d)``; ``labels`` whole numbers;
+          perhaps ``class_names``;
         - a folder with ``train.csv`` and ``test.csv``: features and labels as in parquet;
         - a folder with ``train/`` and ``test/``, one sub-folder of images per class;
         - the name of a data set on the Hugging Face hub, ``name`` or ``name:config``.
@@ -215,9 +216,16 @@ def _holds(path: Path, suffix: str) -> bool:
 
 def _read(path: Path, options: TableOptions) -> Split:
     from fedul_flwr.data.arrow import open_parquet
-    from fedul_flwr.data.table_files import has_vectors, npz_table, open_csv, table_split
+    from fedul_flwr.data.table_files import (
+        has_vectors,
+        npz_table,
+        open_csv,
+        refuse_texts_in_npz,
+        table_split,
+    )
 
     if path.suffix == ".npz":
+        refuse_texts_in_npz(path, options)
         return npz_split(path, npz_table(path) if has_vectors(path) else npz_images(path))
     return table_split(open_csv(path) if path.suffix == ".csv" else open_parquet(path), options)
 

@@ -23,11 +23,12 @@ from fedul_flwr.data.arrow import (
 )
 from fedul_flwr.data.formats import Split, npz_array, npz_names
 from fedul_flwr.data.tables import Table, TableOptions, refuse_too_wide
+from fedul_flwr.data.texts import MAX_BYTES, Texts
 from fedul_flwr.errors import UserError
 
 
-def read_table(path: Path, options: TableOptions) -> Table:
-    """Read the feature columns of a file; a column of labels is never read.
+def read_table(path: Path, options: TableOptions) -> Table | Texts:
+    """Read the feature columns or the texts of a file; a column of labels is never read.
 
     Raises
     ------
@@ -35,10 +36,22 @@ def read_table(path: Path, options: TableOptions) -> Table:
         If the file cannot be read, or holds no table of numbers and categories.
     """
     if path.suffix.lower() == ".npz":
+        refuse_texts_in_npz(path, options)
         return npz_table(path)
     table = open_csv(path) if path.suffix.lower() == ".csv" else open_parquet(path)
+    if options.text:
+        return arrow_texts(table, options.text)
     label = options.label or next((name for name in LABEL_NAMES if name in table.names), "")
     return arrow_features(table, options, label)
+
+
+def refuse_texts_in_npz(path: Path, options: TableOptions) -> None:
+    """Refuse ``path`` if texts are wanted, which have names of columns."""
+    if options.text:
+        raise UserError(
+            f"Setting text-column = {options.text!r} names a column, and {path} has none: texts "
+            "come in .csv or .parquet files."
+        )
 
 
 def npz_table(path: Path) -> Table:
@@ -103,12 +116,50 @@ def in_memory(where: str, content: Any) -> ArrowTable:
 
 
 def table_split(table: ArrowTable, options: TableOptions) -> Split:
-    """Read a table with labels: of images if it has a column of them, else of features."""
+    """Read a table with labels: of texts if asked for, of images if it has some, or of features."""
     label = label_column(table, options.label)
+    if options.text:
+        return arrow_split(table, arrow_texts(table, options.text), label, {options.text})
     if image := image_column(table):
         return arrow_split(table, arrow_images(table), label, {image})
     features = arrow_features(table, options, label)
     return arrow_split(table, features, label, set(features.positions))
+
+
+def arrow_texts(table: ArrowTable, name: str) -> Texts:
+    """Column ``name`` of a table.
+
+    Raises
+    ------
+    UserError
+        If there is no such column of texts, or a text is missing or too long.
+    """
+    import pyarrow as pa
+
+    if name not in table.names:
+        raise table.refuse(f"no column {name!r}, which setting text-column names")
+    kind = table.schema.field(name).type
+    if pa.types.is_dictionary(kind):
+        kind = kind.value_type
+    if not (pa.types.is_string(kind) or pa.types.is_large_string(kind)):
+        raise UserError(f"Column {name!r} of {table.where} has the type {kind}; texts are needed.")
+    found: list[bytes] = []
+    missing = 0
+    for batch in table.batches([name]):
+        cells = batch.column(0).to_pylist()
+        missing += cells.count(None)
+        found += [(cell or "").encode() for cell in cells]
+    if missing:
+        raise UserError(
+            f"Column {name!r} of {table.where} has {missing} texts that are missing: leave these "
+            "rows out."
+        )
+    if max(map(len, found), default=0) > MAX_BYTES:
+        raise UserError(
+            f"Column {name!r} of {table.where} has a text of more than {MAX_BYTES:,} bytes: "
+            "shorten it."
+        )
+    return Texts(table.where, np.array(found, dtype=np.bytes_))
 
 
 def arrow_features(table: ArrowTable, options: TableOptions, label: str) -> Table:

@@ -26,16 +26,18 @@ _BLOCK = 4096
 
 @dataclass(frozen=True)
 class TableOptions:
-    """How tables are read: settings `missing` and `label-column`, and the columns if known."""
+    """How tables are read: settings of these names, and the columns if they are known."""
 
     missing: Missing = "refuse"
     label: str = ""
     columns: Columns | None = None
+    text: str = ""
 
     @property
     def identity(self) -> list[str]:
         """Part of the key of data that were read with these options."""
-        return [self.missing, self.label, self.columns.to_json() if self.columns else ""]
+        found = [self.missing, self.label, self.columns.to_json() if self.columns else ""]
+        return [*found, self.text] if self.text else found
 
 
 NO_OPTIONS = TableOptions()

@@ -24,12 +24,14 @@ Bools = NDArray[np.bool_]
 Arrays = dict[str, NDArray[Any]]
 """Arrays by name, such as a model's weights."""
 InputShape = tuple[int, ...]
-"""Shape of one point: ``(height, width, channels)`` of an image, ``(d,)`` of a vector."""
+"""Shape of one point: ``(height, width, channels)`` of an image, ``(d,)`` of a vector, ``()`` of a
+text."""
 
 
 class Inputs(Protocol):
     """Points as they are stored: an array of uint8 images ``(n, height, width, channels)`` or of
-    float32 vectors ``(n, d)``, or vectors that are standardized when rows are taken."""
+    float32 vectors ``(n, d)``, bytes ``(n,)`` of texts, or vectors that are standardized when rows
+    are taken."""
 
     @property
     def shape(self) -> tuple[int, ...]:

@@ -36,7 +36,10 @@ from fedul_flwr.methods import find_method
 from fedul_flwr.run.server_data import named_shape, open_server_data, refuse_other_form
 from fedul_flwr.run.settle import choose_selection
 
-_OF_SHAPE = ("columns", "missing", "label-column", "features", "device", "precision")
+_OF_SHAPE = (
+    *("columns", "missing", "label-column", "text-column"),
+    *("features", "device", "precision"),
+)
 """Settings that say, beside classes and shape, what the model gets of a point."""
 _LONGEST = 60
 """Largest number of characters of a value that are shown."""
@@ -129,7 +132,7 @@ def _shape(settings: RunConfig, class_names: str, input_shape: str) -> DataShape
                 "dataset = 'none' the settings class-names and input-shape say it."
             )
         return named_shape(settings)
-    if class_names and (input_shape or settings.columns):
+    if class_names and (input_shape or settings.columns or settings.text_column):
         told = {"dataset": "none", "class-names": class_names, "input-shape": input_shape}
         same = settings.to_flat()
         return named_shape(SharedSettings.parse(told | {key: same[key] for key in _OF_SHAPE}))

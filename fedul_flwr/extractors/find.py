@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedul_flwr.config.base import shown
-from fedul_flwr.config.features import HUB, RUN, TORCHVISION, split_side
+from fedul_flwr.config.features import is_own_function, split_side
 from fedul_flwr.config.references import load_reference, own_code
 from fedul_flwr.data.types import Inputs, InputShape
 from fedul_flwr.errors import UserError
@@ -38,8 +38,10 @@ class Extractor:
     compute: Compute
 
     def num_features(self, shape: InputShape) -> int:
-        """Number d of features of points of ``shape``, found on a black image or a zero vector."""
-        blank = np.zeros((1, *shape), dtype=np.float32 if len(shape) == 1 else np.uint8)
+        """Number d of features of points of ``shape``, found on a black image, a zero vector or an
+        empty text."""
+        kinds: dict[int, type[np.generic]] = {0: np.bytes_, 1: np.float32, 3: np.uint8}
+        blank = np.zeros((1, *shape), dtype=kinds[len(shape)])
         return int(self.compute(blank).shape[1])
 
 
@@ -52,7 +54,7 @@ def find_extractor(
     ----------
     name : ``efficientnet-lite0``, ``torchvision:NAME``, ``huggingface:NAME`` or ``run:DIRECTORY``,
         perhaps with ``@SIDE`` behind it; or ``package.module:function`` of a function that takes
-        points ``(b, …)`` as they are stored, and returns ``(b, d)`` numbers.
+        points ``(b, …)`` as they are stored, or texts ``(b,)``, and returns ``(b, d)`` numbers.
     device, precision : settings of that name, for networks.
     open_run : opens ``run:DIRECTORY``; a data owner has none, for the directory is the server's.
 
@@ -61,9 +63,9 @@ def find_extractor(
     UserError
         If its weights or the package that it needs are not here.
     """
-    plain, side = split_side(name)
-    if ":" in plain and not plain.startswith((TORCHVISION, HUB, RUN)):
+    if is_own_function(name):
         return _own(name)
+    plain, side = split_side(name)
     place = choose_device(device)
     source = NetworkSource.named(plain, shown(name), open_run)
     known = source.facts()
@@ -85,7 +87,10 @@ def _own(name: str) -> Extractor:
 
     def compute(points: Inputs) -> NDArray[np.float32]:
         with own_code(what):
-            found = np.asarray(function(np.asarray(points)), dtype=np.float32)
+            taken = np.asarray(points)
+            if taken.dtype.kind == "S":
+                taken = np.char.decode(taken, "utf-8")
+            found = np.asarray(function(taken), dtype=np.float32)
         if found.ndim != 2 or len(found) != len(points) or not found.shape[1]:
             raise UserError(
                 f"{what} returned an array of shape {found.shape} for {len(points)} points; "

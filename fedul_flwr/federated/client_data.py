@@ -97,7 +97,8 @@ class ClientData:
         """Rules for the client's tables of features."""
         described = self.setup.get("columns")
         columns = parse_columns(described) if described else None
-        return TableOptions(self.settings.missing, self.settings.label_column, columns)
+        known = self.settings
+        return TableOptions(known.missing, known.label_column, columns, known.text_column)
 
     def standardized(self, inputs: Inputs, points: Ints) -> Inputs:
         """``inputs`` as setting `standardize` says, for a client with rows ``points`` of them."""

@@ -37,6 +37,14 @@ __all__ = ["Predictor", "load_model"]
 MODEL_FILE = "model.safetensors"
 
 
+_FORMS: dict[int, tuple[str, type[np.generic]]] = {
+    0: ("texts", np.bytes_),
+    1: ("float32 vectors", np.float32),
+    3: ("uint8 images", np.uint8),
+}
+"""Points as they are stored, by the number of their axes."""
+
+
 @dataclass(frozen=True)
 class Predictor:
     """A trained model for points as they are stored.
@@ -77,7 +85,8 @@ class Predictor:
 
         Parameters
         ----------
-        inputs : uint8 images ``(n, height, width, channels)`` or float32 vectors ``(n, d)``.
+        inputs : uint8 images ``(n, height, width, channels)``, float32 vectors ``(n, d)``, or texts
+            in UTF-8, bytes ``(n,)``.
         batch_size : number of points that the model processes at once.
         priors : ``(K,)``, class priors of these points, by which the model's softmax is
             re-weighed; by default those of its training.
@@ -127,12 +136,10 @@ class Predictor:
     def _softmax(self, inputs: Inputs, batch_size: int) -> NDArray[np.float64]:
         if batch_size < 1:
             raise UserError(f"The batch size must be at least 1, not {batch_size}.")
-        kind, dtype = ("float32 vectors", "float32")
-        if len(self.input_shape) > 1:
-            kind, dtype = ("uint8 images", "uint8")
-        if inputs.dtype != dtype or inputs.shape[1:] != self.input_shape:
+        what, dtype = _FORMS[len(self.input_shape)]
+        if not np.issubdtype(inputs.dtype, dtype) or inputs.shape[1:] != self.input_shape:
             raise UserError(
-                f"The model takes {kind} (n, {_comma(self.input_shape)}), "
+                f"The model takes {what} ({_comma(('n', *self.input_shape))}), "
                 f"not {inputs.dtype} ({_comma(inputs.shape)})."
             )
         inputs = self._taken(inputs, batch_size)
@@ -241,7 +248,7 @@ def _table_of(directory: Path, settings: Mapping[str, Any]) -> TableOptions:
     missing, label = settings.get("missing", "refuse"), str(settings.get("label-column", ""))
     if missing not in get_args(Missing):
         raise UserError(f'{directory / "config.json"}: unknown value {missing!r} of "missing".')
-    return TableOptions(missing, label, columns)
+    return TableOptions(missing, label, columns, str(settings.get("text-column", "")))
 
 
 def _trained_for(directory: Path, values: Any, num_classes: int) -> NDArray[np.float64]:
@@ -254,12 +261,13 @@ def _trained_for(directory: Path, values: Any, num_classes: int) -> NDArray[np.f
     raise UserError(f'{directory}: "test_prior" must be {num_classes} class priors, not {values}.')
 
 
-def _describe(path: Path, data: dict[str, Any]) -> tuple[tuple[int, int, int], tuple[str, ...]]:
+def _describe(path: Path, data: dict[str, Any]) -> tuple[InputShape, tuple[str, ...]]:
     shape, count, names = (data.get(key) for key in ("input_shape", "num_classes", "class_names"))
-    sizes = shape if isinstance(shape, list) else []
-    if len(sizes) not in (1, 3) or not all(isinstance(size, int) and size > 0 for size in sizes):
+    sizes = shape if isinstance(shape, list) else [0]
+    if len(sizes) not in _FORMS or not all(isinstance(size, int) and size > 0 for size in sizes):
         raise UserError(
-            f'{path}: "input_shape" must be [height, width, channels] or [length], not {shape!r}.'
+            f'{path}: "input_shape" must be [height, width, channels], [length] or, for texts, [], '
+            f"not {shape!r}."
         )
     if not isinstance(count, int) or count < 1:
         raise UserError(f'{path}: "num_classes" must be a number of classes, not {count!r}.')
@@ -290,5 +298,5 @@ def _load_weights(model: nn.Module, path: Path, name: str) -> None:
         raise UserError(f"{path} does not fit model {name!r}: {reasons}") from error
 
 
-def _comma(shape: tuple[int, ...]) -> str:
+def _comma(shape: tuple[object, ...]) -> str:
     return ", ".join(str(size) for size in shape)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from fedul_flwr.config.point_kinds import refuse_other_kind
+from fedul_flwr.config.point_kinds import kind_of, refuse_other_kind, refuse_other_points
 from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.config.server import ServerTrainingSettings
 from fedul_flwr.config.shared import SharedSettings
@@ -227,10 +227,10 @@ def _counts(labels: Ints, num_classes: int) -> list[int]:
 
 
 def _describe(shape: DataShape) -> str:
-    kind = "vectors" if len(shape.input_shape) == 1 else "images"
-    size = "x".join(map(str, shape.input_shape))
+    kind, size = kind_of(shape.input_shape), "x".join(map(str, shape.input_shape))
+    sized = f"{kind} of {size}" if size else kind
     features = f" ({', '.join(shape.columns.features[:5])} …)" if shape.columns else ""
-    return f"{kind} of {size}{features} and classes {', '.join(shape.class_names)}"
+    return f"{sized}{features} and classes {', '.join(shape.class_names)}"
 
 
 def _sample(rows: Ints, labels: Ints, count: int, seed: int) -> Ints:
@@ -265,6 +265,7 @@ def _open(dataset: str, settings: RunConfig, table: TableOptions) -> tuple[DataS
     shape = DataShape(source.input_shape, source.class_names, source.columns)
     if not settings.features:
         return shape, place, source
+    refuse_other_points(settings, shape.input_shape)  # before an extractor gets them
     place = feature_source(place, extractor_of(settings))
     featured = read_source(place)
     return replace(shape, num_features=featured.input_shape[0]), place, featured
@@ -273,7 +274,7 @@ def _open(dataset: str, settings: RunConfig, table: TableOptions) -> tuple[DataS
 def table_options(settings: SharedSettings) -> TableOptions:
     """Rules for the server's tables of features."""
     columns = read_columns(settings.columns) if settings.columns else None
-    return TableOptions(settings.missing, settings.label_column, columns)
+    return TableOptions(settings.missing, settings.label_column, columns, settings.text_column)
 
 
 def named_shape(settings: SharedSettings) -> DataShape:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -14,13 +15,17 @@ import torch
 from sklearn.datasets import load_digits, load_wine
 
 import fedul_flwr as ff
+from fedul_flwr.config import run_config
 from fedul_flwr.engine import in_process
 from fedul_flwr.engine.progress import RunProgress
 from fedul_flwr.results.predict import load_model
 
 IMAGES, LABELS = load_digits(return_X_y=True)
 IMAGES = IMAGES.reshape(-1, 8, 8) / 16
-SMALL: dict[str, Any] = {"clients": 2, "rounds": 2, "model": "mlp", "local_epochs": 1}
+SMALL: dict[str, Any] = {
+    **{"clients": 2, "rounds": 2, "model": "mlp", "local_epochs": 1},
+    "engine": "in-process",
+}
 
 
 @pytest.fixture
@@ -85,7 +90,9 @@ def test_given_a_result_when_saved_then_it_is_loaded_from_there(
 def test_given_a_frame_then_rows_are_predicted_by_its_columns(place: Path) -> None:
     frame = load_wine(as_frame=True).frame.rename(columns={"target": "label"})
     frame["vintage"] = np.where(frame.label == 0, "old", "new")
-    found = ff.simulate("supervised", frame, fedul={"num_sets": 3}, clients=2, rounds=10)
+    found = ff.simulate(
+        "supervised", frame, fedul={"num_sets": 3}, clients=2, rounds=10, engine="in-process"
+    )
     assert found.settings["model"] == "mlp"
     assert found.directory.parent == place / "runs"
     assert found.directory.name.startswith("supervised-data-")
@@ -101,6 +108,20 @@ def test_given_a_name_and_no_settings_then_they_are_those_of_the_command_line(pl
     assert expected.items() <= found.settings.items()
 
 
+def test_given_two_runs_in_one_second_then_each_has_a_directory(
+    place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Still(datetime):
+        @classmethod
+        def now(cls, tz: Any = None) -> Still:
+            return cls(2026, 1, 1)
+
+    monkeypatch.setattr(run_config, "datetime", Still)
+    options: dict[str, Any] = {**SMALL, "rounds": 1, "fedul": {"num_sets": 3}}
+    found = [ff.simulate(data="wine", **options).directory.name for _ in range(3)]
+    assert found == [f"fedul-wine-20260101-000000{end}" for end in ("", "-2", "-3")]
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -109,7 +130,7 @@ def test_given_a_name_and_no_settings_then_they_are_those_of_the_command_line(pl
         ({"method": "fedlu"}, "method = 'fedlu'.*'fedul'"),
         ({"num_rounds": 3}, "num-rounds is given as rounds="),
         ({"dataset": "wine"}, "dataset is given as data="),
-        ({"engine": "rays"}, "engine = 'rays': must be one of processes, ray, in-process"),
+        ({"engine": "rays"}, "engine = 'rays': must be one of processes, ray"),
         ({"test": (IMAGES, LABELS)}, "test has no effect without data"),
         ({"batch_size": -1}, "batch-size = -1: must be at least 0"),
         ({"batch_size": object()}, "must be true, false, a number or text"),
@@ -149,7 +170,7 @@ def test_given_a_run_that_is_stopped_when_resumed_then_it_ends_as_one_that_was_n
     assert said in repr(stopped)
     monkeypatch.undo()
     monkeypatch.chdir(place)
-    resumed = ff.simulate(resume="stopped")
+    resumed = ff.simulate(resume="stopped", engine="in-process")
     assert resumed.directory == stopped.directory
     assert resumed.summary["test_error"] == result.summary["test_error"]
     for name, array in resumed.model.state_dict().items():
@@ -160,7 +181,7 @@ def test_given_a_finished_run_when_resumed_with_more_rounds_then_it_trains_on(
     result: ff.Result, tmp_path: Path
 ) -> None:
     copy = result.save(tmp_path / "copy")
-    longer = ff.simulate(resume=copy, rounds=3)
+    longer = ff.simulate(resume=copy, rounds=3, engine="in-process")
     assert longer.metrics.index.tolist() == [1, 2, 3]
 
 
@@ -198,6 +219,7 @@ def test_given_methods_then_all_are_compared_on_the_same_seeds_and_the_call_resu
         ({"methods": []}, "methods is empty"),
         ({"methods": ["fedul", "fedul"]}, "'fedul' twice"),
         ({"methods": ["fedul"], "seeds": 0}, "seeds = 0"),
+        ({"methods": ["fedul"], "engine": "ray"}, "engine = 'ray': compare takes"),
         ({"methods": ["fedul"], "measures": ["acc"]}, "'acc' must be some of"),
         ({"methods": ["fedul"], "fedmatch": {"helpers": 1}}, "no effect in any of the runs"),
     ],
@@ -216,7 +238,13 @@ def test_given_points_of_which_some_have_labels_then_all_get_one_in_their_order(
     names = np.array(["a", "b", "c"], dtype=object)[y]
     names[np.arange(len(y)) % 6 > 0] = None
     owners = np.arange(len(y)) % 5 % 3
-    found = ff.label((x, names), clients=owners, output="labels", xclp={"num_bits": 1024})
+    found = ff.label(
+        (x, names),
+        clients=owners,
+        output="labels",
+        engine="in-process",
+        xclp={"num_bits": 1024},
+    )
     assert found.class_names == ("a", "b", "c")
     assert (found.labels == y).mean() > 0.85
     assert (found.confidence[::6] == 1).all()
@@ -230,7 +258,9 @@ def test_given_points_of_which_some_have_labels_then_all_get_one_in_their_order(
 
 
 def test_given_the_name_of_a_data_set_then_its_clients_points_get_labels(place: Path) -> None:
-    found = ff.label("wine", clients=3, labels={"total": 30}, xclp={"num_bits": 1024})
+    found = ff.label(
+        "wine", clients=3, engine="in-process", labels={"total": 30}, xclp={"num_bits": 1024}
+    )
     assert (found.confidence == 1).sum() >= 30
     scores = json.loads((found.result.directory / "labels.json").read_text())
     assert scores["sources"]["xclp"]["points"] == len(found.labels) - 30

@@ -66,6 +66,7 @@ REFUSALS: list[tuple[str, Any, str]] = [
     ("model-dropout", 1, "must be less than 1.0"),
     ("columns", 3, TEXT),
     ("label-column", 3, TEXT),
+    ("text-column", 3, TEXT),
     ("missing", "drop", "must be one of 'refuse', 'mean', 'median' or 'most-frequent'"),
     ("standardize", "all", "must be one of 'auto', 'none', 'constants', 'owner' or 'federation'"),
     ("noise", -0.1, "must be at least 0.0"),

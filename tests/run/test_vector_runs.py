@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -25,6 +26,7 @@ from fedul_flwr.federated.column_pooling import check_moments
 from fedul_flwr.federated.messages import COLUMNS, CONFIG, SETUP, phase_of
 from fedul_flwr.results.predict import load_model
 from fedul_flwr.results.prediction_file import write_predictions as predict
+from fedul_flwr.results.report import report
 from tests.support.fake_fleet import Flock
 from tests.support.runs import last_model, metrics, train
 
@@ -242,6 +244,16 @@ def table(file: Path) -> NDArray[np.float64]:
     with file.open() as stream:
         rows = list(csv.DictReader(stream))
     return np.array([[float(row[name]) for name in source.columns.names] for row in rows])
+
+
+def test_the_report_of_a_run_on_vectors_has_its_pictures(settings: Settings) -> None:
+    directory = train(settings(**QUICK, **SETS), 3)
+    page = report([directory]).read_text(encoding="utf-8")
+    titles = re.findall(r'<img[^>]*alt="([^"]*)"', page)
+    wanted = ["Error over rounds", "Confusion matrix (%)", "Reliability", "Class priors of the"]
+    assert [title for title in wanted if not any(t.startswith(title) for t in titles)] == []
+    drawn = {file.name for file in (directory / "plots").glob("*.png")}
+    assert {"confusion.png", "reliability.png", "error.png", "priors.png"} <= drawn
 
 
 def test_a_convolutional_model_is_refused_before_a_run(settings: Settings) -> None:

@@ -1,0 +1,224 @@
+"""Texts as points, which a user's extractor turns into vectors: runs, tables, predictions."""
+
+from __future__ import annotations
+
+import csv
+import json
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from sklearn.feature_extraction.text import HashingVectorizer
+
+from fedul_flwr.cli.label import with_model
+from fedul_flwr.config.run_config import RunConfig, parse_flat
+from fedul_flwr.data.local_data import load_points, load_unlabeled_sets
+from fedul_flwr.data.sources import load_source
+from fedul_flwr.data.tables import TableOptions
+from fedul_flwr.data.texts import MAX_BYTES
+from fedul_flwr.errors import UserError
+from fedul_flwr.results.predict import load_model
+from fedul_flwr.results.prediction_file import write_predictions
+from tests.support.deploy_checks import WHERE, ready
+from tests.support.runs import metrics, summary, train
+
+Settings = Callable[..., RunConfig]
+WORDS = {
+    "sport": ["goal", "match", "cup", "team", "Äquator-Lauf"],
+    "money": ["bank", "loan", "price", "€ rate", "stock"],
+    "food": ["soup", "bread", "crêpe", "salt", "apple"],
+}
+NAMES = sorted(WORDS)
+TEXTS: dict[str, Any] = {
+    **{"text_column": "review", "features": "somebodys:hashed", "model": "linear"},
+    **{"optimizer": "adam", "learning_rate": 0.05, "local_epochs": 2, "num_rounds": 4},
+}
+
+
+@pytest.fixture(autouse=True)
+def seen(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Texts that the extractor got so far: scikit-learn's hashing of words, without any state."""
+    texts: list[str] = []
+    vectorizer = HashingVectorizer(n_features=64, norm="l2")
+
+    def hashed(points: NDArray[np.str_]) -> NDArray[np.float64]:
+        texts.extend(map(str, points))
+        found: NDArray[np.float64] = vectorizer.transform(points).toarray()
+        return found
+
+    module = ModuleType("somebodys")
+    module.hashed = hashed  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "somebodys", module)
+    return texts
+
+
+def reviews(count: int, seed: int) -> list[tuple[str, str]]:
+    """Texts of three to eight words of one class, with commas and line breaks, and the class."""
+    rng = np.random.default_rng(seed)
+    found = []
+    for number in range(count):
+        name = NAMES[number % 3]
+        words = rng.choice(WORDS[name], rng.integers(3, 9))
+        found.append((",\n".join(words), name))
+    return found
+
+
+def write(file: Path, rows: Sequence[tuple[str, ...]], header: Sequence[str]) -> None:
+    file.parent.mkdir(parents=True, exist_ok=True)
+    with file.open("w", newline="", encoding="utf-8") as stream:
+        csv.writer(stream).writerows([header, *rows])
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    for split, count, seed in (("train", 300, 0), ("test", 60, 1)):
+        rows = [(str(n), text, name) for n, (text, name) in enumerate(reviews(count, seed))]
+        write(tmp_path / "data" / f"{split}.csv", rows, ["id", "review", "label"])
+    return tmp_path / "data"
+
+
+@pytest.mark.parametrize(
+    "method",
+    [
+        {"method": "fedul", "fedul.num-sets": 3},
+        {"method": "fedmatch", "labels.total": 60},
+        {"method": "xclp", "labels.total": 60, "xclp.num-bits": 64, "semi.labels-only-rounds": 2},
+    ],
+)
+def test_given_texts_then_a_method_learns_from_their_features(
+    settings: Settings, data: Path, method: dict[str, Any], seen: list[str]
+) -> None:
+    directory = train(settings(dataset=str(data), **{**TEXTS, **method}), 3)
+    assert metrics(directory)[-1]["test_error"] < 20  # chance is 67 %
+    assert sorted({text for text in seen if text})[0].startswith(("Äq", "apple", "bank"))
+    found = json.loads((directory / "config.json").read_text())["data"]
+    assert found["input_shape"] == []
+    assert found["class_names"] == NAMES
+
+
+def test_given_a_run_on_texts_then_its_model_labels_texts(
+    settings: Settings, data: Path, tmp_path: Path
+) -> None:
+    directory = train(settings(dataset=str(data), method="supervised", **TEXTS), 3)
+    file = tmp_path / "new.csv"
+    fresh = reviews(30, 2)
+    write(file, [("x", text) for text, _ in fresh], ["note", "review"])
+    with write_predictions(directory, file, tmp_path / "out.csv").open() as stream:
+        found = [row["class"] for row in csv.DictReader(stream)]
+    assert np.mean([a == name for a, (_, name) in zip(found, fresh, strict=True)]) > 0.8
+    source = load_source(str(data), table=TableOptions(text="review"))
+    labels = load_model(directory).predict(np.asarray(source.test.inputs))
+    error = 100 * np.mean(labels != source.test.labels)
+    assert error == pytest.approx(summary(directory)["test_error"])
+    with pytest.raises(UserError, match=r"The model takes texts \(n\), not float32 \(2, 3\)"):
+        load_model(directory).predict(np.zeros((2, 3), dtype=np.float32))
+
+
+def test_given_a_run_on_texts_then_its_model_propagates_labels(
+    settings: Settings, data: Path
+) -> None:
+    directory = train(settings(dataset=str(data), method="supervised", **TEXTS), 3)
+    overrides = {"method": "xclp-predict", "dataset": str(data), "labels.total": 30}
+    implied = with_model({**overrides, "xclp.secure": "plaintext"}, directory)
+    assert implied["text-column"] == "review"
+    found = json.loads((train(settings(**implied), 3) / "labels.json").read_text())
+    assert found["sources"]["xclp"]["error"] < 20
+
+
+def test_owners_with_texts_of_their_own_train_without_data_at_the_server(
+    settings: Settings, tmp_path: Path
+) -> None:
+    for owner in range(3):
+        folder = tmp_path / "owners" / str(owner)
+        rows = reviews(60, owner)
+        write(folder / "posts.csv", [(text,) for text, _ in rows], ["review"])
+        labels = [(str(n), name) for n, (_, name) in enumerate(rows) if n < 30]
+        write(folder / "labels.csv", labels, ["name", "label"])
+    described = {"dataset": "none", "class_names": ",".join(NAMES), "method": "labels-only"}
+    base = {**TEXTS, "client_data": str(tmp_path / "owners")}
+    directory = train(settings(**base, **described), 3)
+    fresh = reviews(30, 9)
+    texts = np.array([text.encode() for text, _ in fresh])
+    found = load_model(directory).predict(texts)
+    assert np.mean([NAMES[k] == name for k, (_, name) in zip(found, fresh, strict=True)]) > 0.8
+
+
+def test_an_owner_of_sets_of_texts_can_check_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    rows = reviews(30, 0)
+    write(tmp_path / "ward" / "one.csv", [(text,) for text, _ in rows[:10]], ["review"])
+    write(tmp_path / "ward" / "two.csv", [(text * 3,) for text, _ in rows[10:]], ["review"])
+    (tmp_path / "ward" / "priors.csv").write_text("set,food,money\none,0.7,0.3\ntwo,0.2,0.8\n")
+    described = {"dataset": "none", "class-names": "food,money", "input-shape": ""}
+    base = {"text-column": "review", "features": "somebodys:hashed", "model": "linear"}
+    read = load_unlabeled_sets(
+        tmp_path / "ward", ["food", "money"], 2, (), table=TableOptions(text="review")
+    )
+    # The second set's texts are the longest.
+    wanted = sorted([text for text, _ in rows[:10]] + [text * 3 for text, _ in rows[10:]])
+    assert sorted(cell.decode() for cell in read.inputs) == wanted
+    told = ready("fedul", WHERE, **base, **described)
+    assert "30 points in 2 sets, 2 classes" in told
+    elsewhere = {**base, "dataset": "far/away", "class-names": "", "input-shape": ""}
+    told = ready("fedul", WHERE, "--class-names", "food,money", **elsewhere)
+    assert "30 points in 2 sets, 2 classes" in told
+
+
+def test_texts_of_any_length_are_read_as_they_are(tmp_path: Path) -> None:
+    texts = ["", "ä", 'a,b\n"c"', "x" * 1000]
+    write(tmp_path / "texts.csv", [(text or "-",) for text in texts], ["review"])
+    names, found = load_points(tmp_path / "texts.csv", (), TableOptions(text="review"))
+    assert names == ["0", "1", "2", "3"]
+    assert [cell.decode() for cell in found] == ["-", *texts[1:]]
+
+
+@pytest.mark.parametrize(
+    ("rows", "options", "message"),
+    [
+        ([("1", "a")], TableOptions(text="none"), "no column 'none', which setting text-column"),
+        ([("1", "a")], TableOptions(text="id"), "'id' of .* has the type int64; texts are needed"),
+        ([("1", ""), ("2", "NA")], TableOptions(text="review"), "type null; texts are needed"),
+        ([("1", ""), ("2", "a")], TableOptions(text="review"), "has 1 texts that are missing"),
+        (
+            [("1", "a" * (MAX_BYTES + 1))],
+            TableOptions(text="review"),
+            "has a text of more than 65,536 bytes: shorten it",
+        ),
+    ],
+)
+def test_columns_that_are_refused(
+    tmp_path: Path, rows: list[tuple[str, str]], options: TableOptions, message: str
+) -> None:
+    write(tmp_path / "texts.csv", rows, ["id", "review"])
+    with pytest.raises(UserError, match=message):
+        load_points(tmp_path / "texts.csv", (), options)
+
+
+def test_an_npz_file_has_no_column_of_texts(tmp_path: Path) -> None:
+    for split in ("train", "test"):
+        np.savez(tmp_path / f"{split}.npz", vectors=np.ones((2, 3)), labels=np.array([0, 1]))
+    with pytest.raises(UserError, match=r"texts come in \.csv or \.parquet files"):
+        load_source(str(tmp_path), table=TableOptions(text="review"))
+
+
+@pytest.mark.parametrize("features", ["", "efficientnet-lite0", "torchvision:resnet18", "run:a"])
+def test_texts_need_an_extractor_of_ones_own(features: str) -> None:
+    assert parse_flat({}).text_column == ""
+    with pytest.raises(UserError) as error:
+        parse_flat({"text-column": "review", "features": features})
+    assert str(error.value) == (
+        "Setting text-column = 'review' needs features = 'package.module:function', a function of "
+        "your own that turns texts into vectors."
+    )
+
+
+def test_images_and_tables_without_texts_refuse_a_column_of_texts(settings: Settings) -> None:
+    with pytest.raises(UserError, match="text-column = 'review' is for texts, and the data are"):
+        train(settings(**TEXTS), 2)
