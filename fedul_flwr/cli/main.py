@@ -40,6 +40,7 @@ from fedul_flwr.cli.options import (
 from fedul_flwr.cli.reproduce import reproduce
 from fedul_flwr.cli.tune import tune
 from fedul_flwr.config.overrides import parse_overrides
+from fedul_flwr.engine.fork_server import load_early
 from fedul_flwr.engine.simulate import (
     number_of_clients,
     plan_rounds,
@@ -131,6 +132,8 @@ def run(
     federation: Federation = None,
 ) -> None:
     """Simulate a federation, or run on a deployed one, and print a summary."""
+    if engine == "processes" and federation is None:
+        load_early()
     from fedul_flwr.config.run_config import resolve
 
     overrides = parse_overrides(run_config or [])
@@ -184,13 +187,12 @@ def demo(
     num_supernodes: NumSupernodes = 10,
 ) -> None:
     """Learn handwritten digits without labels, and compare with all labels on the same split."""
+    load_early()
     from fedul_flwr.config.run_config import resolve
-    from fedul_flwr.engine.processes import load_early
     from fedul_flwr.results.run_claim import refuse_held
 
     start = time.monotonic()
     outputs: dict[str, Path] = {}
-    load_early()
     for method, selection in _DEMO_SELECTION.items():
         outputs[method] = Path.cwd() / _DEMO_DIRECTORY / method
         refuse_held(outputs[method])

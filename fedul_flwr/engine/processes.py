@@ -12,20 +12,17 @@ import math
 import multiprocessing
 import os
 import pickle
-import sys
 import tempfile
 import time
 from collections import Counter, deque
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from logging import ERROR
-from multiprocessing import forkserver
 from multiprocessing.connection import Connection
 from multiprocessing.connection import wait as wait_for
 from multiprocessing.process import BaseProcess
 from pathlib import Path
-from types import ModuleType
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from flwr.app import Error, Message
@@ -33,6 +30,7 @@ from flwr.common import log
 
 from fedul_flwr.config.run_config import RunConfig, resolve
 from fedul_flwr.engine.flower_logs import plain_log
+from fedul_flwr.engine.fork_server import fork_server, load_early, without_main_module
 from fedul_flwr.engine.local_grid import LocalGrid, task_identity
 from fedul_flwr.engine.simulate import refuse_cpus, usable_cpus
 from fedul_flwr.engine.transfer import Packed, pack, receive
@@ -160,8 +158,8 @@ class _Worker:
     def __post_init__(self) -> None:
         self.connection, other = multiprocessing.Pipe()
         arguments = (other, str(Path.cwd()), {**os.environ, **self.environment})
-        with _no_main_module():
-            self.process: BaseProcess = _pool().Process(
+        with without_main_module():
+            self.process: BaseProcess = fork_server().Process(
                 target=_serve, args=arguments, daemon=True, name="fedul-client"
             )
             self.process.start()
@@ -203,30 +201,6 @@ def _crashed(code: int | None) -> str:
     if code is not None and code < 0:
         return f"Its process was killed by signal {-code}, perhaps for want of memory."
     return f"Its process ended with exit code {code}."
-
-
-def _pool() -> Any:
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["fedul_flwr.engine.worker"])
-    return context
-
-
-def load_early() -> None:
-    """Begin to load what the pool's processes need, in another process and without waiting."""
-    with _no_main_module():
-        _pool()
-        forkserver.ensure_running()
-
-
-@contextmanager
-def _no_main_module() -> Iterator[None]:
-    """Hide the program that runs: multiprocessing would import it in every process again."""
-    before = sys.modules["__main__"]
-    sys.modules["__main__"] = ModuleType("__main__")
-    try:
-        yield
-    finally:
-        sys.modules["__main__"] = before
 
 
 def worker_environments(client_cpus: int, client_gpus: float) -> list[dict[str, str]]:

@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
+from fedul_flwr.engine.fork_server import load_early
 from fedul_flwr.engine.progress import RunProgress, waiting
 from fedul_flwr.errors import UserError
 
@@ -103,8 +104,6 @@ def simulate(
     if engine != "in-process" and not ray_address:  # a cluster may have larger machines
         refuse_cpus(client_cpus)
     if engine == "processes":
-        from fedul_flwr.engine.processes import load_early
-
         load_early()
     refuse_held(Path(config.output))
     with waiting(f"Loading {Path(config.dataset).name} and {config.model} …"):

@@ -100,6 +100,8 @@ def stage(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Stage:
     monkeypatch.setattr(launcher, "LocalSuperLink", FakeSuperLink)
     monkeypatch.setattr(launcher, "run_app", stage.run_app)
     monkeypatch.setattr("fedul_flwr.engine.simulate.check_start", lambda config, clients: None)
+    for module in ("engine.simulate", "cli.main"):
+        monkeypatch.setattr(f"fedul_flwr.{module}.load_early", lambda: None)
     summary = types.ModuleType("summary")
     summary.print_summary = stage.summaries.append  # type: ignore[attr-defined]
     summary.print_comparison = lambda outputs, seconds: stage.summaries.append(outputs)  # type: ignore[attr-defined]
@@ -264,7 +266,6 @@ def processes(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, 
 
     module = types.ModuleType("processes")
     module.run_in_processes = run_in_processes  # type: ignore[attr-defined]
-    module.load_early = lambda: None  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "fedul_flwr.engine.processes", module)
     return calls
 
