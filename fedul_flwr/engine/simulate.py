@@ -6,6 +6,7 @@ import os
 import shutil
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
@@ -87,7 +88,7 @@ def simulate(
     -------
     The directory of the results.
     """
-    from fedul_flwr.results.run_claim import claim, own_directory, refuse_held
+    from fedul_flwr.results.run_claim import refuse_held
     from fedul_flwr.results.tracking import refuse_missing
 
     refuse_missing(config.tracking)
@@ -106,30 +107,51 @@ def simulate(
     if engine == "processes":
         load_early()
     refuse_held(Path(config.output))
+    if engine == "ray":
+        from fedul_flwr.engine.submit import LocalSuperLink
+
+        print("Starting Flower's simulation …", flush=True)
+        superlink = LocalSuperLink(
+            keep=keep_superlink,
+            ray_address=ray_address,
+            place=Path(config.output).parent if ray_address else None,
+        )
+        # The check loads torch, which takes as long as the SuperLink's start.
+        with ThreadPoolExecutor(1) as thread:
+            checked = thread.submit(check_start, config, num_supernodes)
+            with superlink:
+                try:
+                    checked.result()
+                except BaseException:
+                    superlink.keep = False
+                    raise
+                config = _with_place(config, named=named)
+                run_on(superlink, config, num_supernodes, client_cpus, client_gpus, verbose)
+        return Path(config.output)
     with waiting(f"Loading {Path(config.dataset).name} and {config.model} …"):
         check_start(config, num_supernodes)
+    config = _with_place(config, named=named)
+    run_here(
+        config,
+        num_supernodes,
+        verbose,
+        engine=engine,
+        client_cpus=client_cpus,
+        client_gpus=client_gpus,
+        message_log=message_log,
+    )
+    return Path(config.output)
+
+
+def _with_place(config: RunConfig, *, named: bool) -> RunConfig:
+    """``config`` with a directory that can be written; a new one if the user has named none."""
+    from fedul_flwr.results.run_claim import claim, own_directory
+
     if not named:
         config = config.model_copy(update={"output": str(own_directory(Path(config.output)))})
-    with claim(Path(config.output), "command"):  # refuses a place that cannot be written
+    with claim(Path(config.output), "command"):
         pass
-    if engine != "ray":
-        run_here(
-            config,
-            num_supernodes,
-            verbose,
-            engine=engine,
-            client_cpus=client_cpus,
-            client_gpus=client_gpus,
-            message_log=message_log,
-        )
-        return Path(config.output)
-    from fedul_flwr.engine.submit import LocalSuperLink
-
-    print("Starting Flower's simulation …", flush=True)
-    place = Path(config.output).parent if ray_address else None
-    with LocalSuperLink(keep=keep_superlink, ray_address=ray_address, place=place) as superlink:
-        run_on(superlink, config, num_supernodes, client_cpus, client_gpus, verbose)
-    return Path(config.output)
+    return config
 
 
 def check_start(config: RunConfig, num_supernodes: int) -> None:

@@ -10,15 +10,12 @@ from __future__ import annotations
 
 import contextlib
 import http.client
-import importlib.util
 import os
 import secrets
-import shutil
 import signal
 import socket
 import subprocess
 import sys
-import sysconfig
 import tempfile
 import threading
 import time
@@ -29,15 +26,12 @@ from typing import Any, Self
 
 import psutil
 
-from fedul_flwr.config.references import USER_PATH
 from fedul_flwr.engine.flower_program import FlowerProgram
-from fedul_flwr.engine.process_tree import MARK, PREFIX, end_superlink, runs_program
+from fedul_flwr.engine.process_tree import PREFIX, end_superlink, runs_program
+from fedul_flwr.engine.superlink_environment import HOST, RAY_TOKEN, superlink_environment
 from fedul_flwr.errors import UserError
-from fedul_flwr.results.environment import COMMIT, git_commit
 
-_HOST = "127.0.0.1"
 _ENDING_SIGNALS = ("SIGTERM", "SIGHUP")
-_RAY_TOKEN = "ray-token"
 _PROGRAM = "fedul_flwr.engine.superlink_program"
 
 
@@ -102,7 +96,9 @@ class LocalSuperLink:
         try:
             self.home = _new_home(self._place)
             # It needs seconds to load, and does so while the SuperLink starts.
-            self._flwr = FlowerProgram(self._environment(), self.home / "flwr.log")
+            self._flwr = FlowerProgram(
+                superlink_environment(self.home, self.ray_address), self.home / "flwr.log"
+            )
             self._start()
         except BaseException:  # Ctrl-C too: without a `with` block nothing else stops the processes
             self.stop()
@@ -163,7 +159,7 @@ class LocalSuperLink:
         deadline = time.monotonic() + self._start_timeout
         for attempt in range(3):
             port = _free_port()
-            self.address = f"{_HOST}:{port}"
+            self.address = f"{HOST}:{port}"
             (self.home / "config.toml").write_text(
                 '[superlink]\ndefault = "fedul"\n\n[superlink.fedul]\n'
                 f'address = "{self.address}"\ninsecure = true\n',
@@ -185,7 +181,7 @@ class LocalSuperLink:
     def _spawn(self, port: int) -> subprocess.Popen[bytes]:
         arguments = [
             *("--insecure", "--simulation", "--isolation", "subprocess"),
-            *("--host", _HOST, "--port", str(port)),
+            *("--host", HOST, "--port", str(port)),
             "--disable-runtime-dependency-installation",
         ]
         parent = 0 if self.keep else os.getpid()
@@ -193,60 +189,12 @@ class LocalSuperLink:
             return subprocess.Popen(
                 # -P: modules in the user's directory must not shadow those that Flower imports.
                 [sys.executable, "-P", "-m", _PROGRAM, str(parent), str(self.home), *arguments],
-                env=self._environment(),
+                env=superlink_environment(self.home, self.ray_address),
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,  # Ctrl-C reaches only this process, which ends the others
             )
-
-    def _environment(self) -> dict[str, str]:
-        env = dict(os.environ)
-        env |= self._ray_environment(env)
-        env[MARK] = str(self.home)
-        env["FLWR_HOME"] = str(self.home)
-        env["FLWR_TELEMETRY_ENABLED"] = "0"
-        env["FLWR_DISABLE_UPDATE_CHECK"] = "1"
-        env["FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION"] = "1"
-        # Silences Ray's warning about a future change in hiding GPUs.
-        env["PYTHONWARNINGS"] = ",".join(
-            filter(None, [env.get("PYTHONWARNINGS"), "ignore::FutureWarning:ray._private.worker"])
-        )
-        if env.get("PYTHONDONTWRITEBYTECODE") and not _is_compiled():
-            # Common in containers; without it each of a dozen processes would compile Flower again.
-            del env["PYTHONDONTWRITEBYTECODE"]
-            env.setdefault("PYTHONPYCACHEPREFIX", str(self.home / "pycache"))
-        # Directory of the user's own methods and models, searched last.
-        env.setdefault(USER_PATH, str(Path.cwd()))
-        env[COMMIT] = git_commit() or ""
-        env["PATH"] = os.pathsep.join([str(_scripts_directory()), env.get("PATH", os.defpath)])
-        for key in ("NO_PROXY", "no_proxy"):
-            env[key] = ",".join(filter(None, [env.get(key), _HOST, "localhost"]))
-        return env
-
-    def _ray_environment(self, env: dict[str, str]) -> dict[str, str]:
-        """Ray's environment variables; those of another cluster are taken out of ``env``."""
-        quiet = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_DISABLE_DASHBOARD_LOG_INFO": "1"}
-        if self.ray_address:
-            return {**quiet, "RAY_ADDRESS": self.ray_address}
-        for name in ("RAY_ADDRESS", "RAY_AUTH_TOKEN"):
-            env.pop(name, None)
-        preferred = {
-            # Flower's actors have another environment and cannot use workers started in advance.
-            "RAY_prestart_worker_first_driver": "0",
-            # Ray lowers its workers' priority by 15, but here the user waits for the workers.
-            "RAY_worker_niceness": "0",
-            # Ray would reserve 30 % of the memory; models take megabytes, and Ray spills the rest.
-            "RAY_DEFAULT_OBJECT_STORE_MAX_MEMORY_BYTES": str(2 * 1024**3),
-        }
-        return {
-            **{name: env.get(name, value) for name, value in preferred.items()},
-            **quiet,
-            "RAY_TMPDIR": str(self.home),
-            # Without its token other users of the machine could run programs by Ray's ports, too.
-            "RAY_AUTH_MODE": "token",
-            "RAY_AUTH_TOKEN_PATH": str(self.home / _RAY_TOKEN),
-        }
 
     def _descendants(self) -> list[psutil.Process]:
         """Every process seen so far, dead ones included."""
@@ -278,14 +226,14 @@ class LocalSuperLink:
 
 def _free_port() -> int:
     with socket.socket() as probe:
-        probe.bind((_HOST, 0))
+        probe.bind((HOST, 0))
         port: int = probe.getsockname()[1]
         return port
 
 
 def _is_healthy(port: int) -> bool:
     # http.client ignores proxy settings.
-    connection = http.client.HTTPConnection(_HOST, port, timeout=1)
+    connection = http.client.HTTPConnection(HOST, port, timeout=1)
     try:
         connection.request("GET", "/health")
         return connection.getresponse().status == http.HTTPStatus.OK
@@ -300,37 +248,17 @@ def _new_home(place: Path | None = None) -> Path:
 
     These have at most 103 bytes.
     """
+    if place is not None:
+        place.mkdir(parents=True, exist_ok=True)
     path = Path(tempfile.mkdtemp(prefix=PREFIX, dir=place))
     if place is None and len(str(path)) > 34 and Path("/tmp").is_dir():
         path.rmdir()
         path = Path(tempfile.mkdtemp(prefix=PREFIX, dir="/tmp"))
     (path / "config.toml").touch()
-    token = path / _RAY_TOKEN
+    token = path / RAY_TOKEN
     token.touch(mode=0o600)
     token.write_text(secrets.token_hex(32))
     return path
-
-
-def _is_compiled() -> bool:
-    """Whether Flower was installed with its bytecode."""
-    spec = importlib.util.find_spec("flwr")
-    return bool(spec and spec.cached and Path(spec.cached).exists())
-
-
-def _scripts_directory() -> Path:
-    """Directory of this interpreter's Flower programs."""
-    candidates = [
-        Path(sys.executable).parent,
-        Path(sysconfig.get_path("scripts")),
-        Path(sysconfig.get_path("scripts", sysconfig.get_preferred_scheme("user"))),
-    ]
-    for candidate in candidates:
-        if shutil.which("flower-superexec", path=str(candidate)):
-            return candidate
-    raise UserError(
-        f"Flower's programs were not found beside {sys.executable}; "
-        "install them with: pip install 'flwr[simulation]'"
-    )
 
 
 @contextlib.contextmanager

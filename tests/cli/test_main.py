@@ -297,6 +297,22 @@ def test_given_no_ray_then_no_cluster_can_be_named(stage: Stage, engine: str) ->
     assert result.stderr == "Error: --ray-address auto needs --engine ray.\n"
 
 
+def test_given_a_run_that_cannot_begin_then_no_superlink_is_kept_for_it(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    kept: list[bool] = []
+
+    def refuse(config: FakeConfig, clients: int) -> None:
+        raise UserError("No such data set.")
+
+    monkeypatch.setattr("fedul_flwr.engine.simulate.check_start", refuse)
+    monkeypatch.setattr(FakeSuperLink, "__exit__", lambda link, *_: kept.append(link.keep))
+    result = runner.invoke(app, [*ON_RAY, "--keep-superlink"])
+    assert (result.exit_code, result.stderr) == (1, "Error: No such data set.\n")
+    assert (kept, stage.calls) == ([False], [])
+    assert not (tmp_path / "out").exists()
+
+
 def test_given_a_cluster_then_the_superlink_is_told_and_lives_beside_the_output(
     stage: Stage, tmp_path: Path
 ) -> None:

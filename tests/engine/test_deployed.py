@@ -148,7 +148,13 @@ def test_given_ctrl_c_then_the_run_is_stopped_and_can_be_resumed(flower: FakeFlo
 
 @pytest.mark.parametrize(
     "option",
-    [["--num-supernodes", "3"], ["--client-cpus", "2"], ["--engine", "ray"], ["--keep-superlink"]],
+    [
+        ["--num-supernodes", "3"],
+        ["--client-cpus", "2"],
+        ["--engine", "ray"],
+        ["--ray-address", "auto"],
+        ["--keep-superlink"],
+    ],
 )
 def test_given_an_option_of_simulations_then_it_is_refused(
     flower: FakeFlower, option: list[str]

@@ -28,7 +28,7 @@ from fedul_flwr.engine import flower_run
 from fedul_flwr.engine.flower_program import FlowerProgram
 from fedul_flwr.engine.process_tree import end_superlink
 from fedul_flwr.engine.submit import LocalSuperLink, RunOutcome, app_directory, run_app
-from fedul_flwr.engine.superlink import _is_compiled
+from fedul_flwr.engine.superlink_environment import _is_compiled, superlink_environment
 from fedul_flwr.errors import UserError
 from tests.support.patience import quiet_seconds
 
@@ -296,7 +296,9 @@ def nobody(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalSuperLink]
         '[superlink]\ndefault = "none"\n\n'
         '[superlink.none]\naddress = "127.0.0.1:9"\ninsecure = true\n'
     )
-    superlink._flwr = FlowerProgram(superlink._environment(), superlink.home / "flwr.log")
+    superlink._flwr = FlowerProgram(
+        superlink_environment(superlink.home, ""), superlink.home / "flwr.log"
+    )
     yield superlink
     superlink.flwr.close()
 

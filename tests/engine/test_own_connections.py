@@ -23,6 +23,7 @@ from fedul_flwr.engine.own_connections import (
     guard_servers,
 )
 from fedul_flwr.engine.superlink import LocalSuperLink
+from fedul_flwr.engine.superlink_environment import superlink_environment
 from tests.support.other_user import as_other_user
 from tests.support.patience import quiet_seconds
 
@@ -174,7 +175,7 @@ def test_given_a_superlink_when_it_starts_ray_then_ray_asks_for_a_secret_token()
 
     superlink.home = _new_home()
     try:
-        environment = superlink._environment()
+        environment = superlink_environment(superlink.home, "")
         token = Path(environment["RAY_AUTH_TOKEN_PATH"])
         assert environment["RAY_AUTH_MODE"] == "token"
         assert len(token.read_text()) == 64
@@ -189,8 +190,7 @@ def test_given_a_cluster_then_its_own_rules_hold(
 ) -> None:
     monkeypatch.setenv("RAY_AUTH_TOKEN", "of the cluster")
     monkeypatch.delenv("RAY_TMPDIR", raising=False)
-    superlink = LocalSuperLink(ray_address="head:6379", place=tmp_path)
-    environment = superlink._environment()
+    environment = superlink_environment(tmp_path, "head:6379")
     assert environment["RAY_ADDRESS"] == "head:6379"
     assert environment["RAY_AUTH_TOKEN"] == "of the cluster"
     assert {"RAY_TMPDIR", "RAY_AUTH_MODE", "RAY_AUTH_TOKEN_PATH"}.isdisjoint(environment)
