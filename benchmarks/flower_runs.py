@@ -63,7 +63,7 @@ class Watch:
             with suppress(psutil.Error):
                 memory = process.memory_full_info()
                 together += memory.pss / MEGABYTE
-                if _is_client(process):
+                if is_client(process):
                     self._actors[process.pid] = process
                     self._note(process, rss=memory.rss, uss=memory.uss)
         self.memory = max(self.memory, together)
@@ -181,7 +181,7 @@ def _run(
         raise RuntimeError(f"{outcome.status}: {outcome.details} (log in {output})")
 
 
-def _is_client(process: psutil.Process) -> bool:
+def is_client(process: psutil.Process) -> bool:
     """Whether it answers messages: an actor of Ray, or a fork of the pool's fork server."""
 
     def named(name: str, found: psutil.Process | None) -> bool:

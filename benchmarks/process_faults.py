@@ -24,7 +24,9 @@ from pathlib import Path
 
 import psutil
 
+from benchmarks.flower_runs import FORK, is_client
 from fedul_flwr.engine.process_tree import MARK, PREFIX
+from fedul_flwr.engine.simulate import Engine
 from fedul_flwr.errors import UserError
 from fedul_flwr.results.run_claim import refuse_held
 from tests.support.patience import quiet_seconds
@@ -48,7 +50,7 @@ class Fault:
 
     Attributes
     ----------
-    kind : ``in process``, ``Ray`` or ``deployed``.
+    kind : ``in process``, ``pool``, ``Ray`` or ``deployed``.
     program : the one that was hit.
     signal : name of the signal.
     after : seconds from the start of the run.
@@ -112,9 +114,9 @@ def wait(child: int) -> int:
 ALL_CPUS = ["--client-cpus", str(os.cpu_count() or 1)]
 
 
-def start_arguments(method: str, output: Path, *, in_process: bool) -> list[str]:
+def start_arguments(method: str, output: Path, engine: Engine = "in-process") -> list[str]:
     """Arguments of a new run of ``method``."""
-    more = ["--engine", "in-process"] if in_process else ["--engine", "ray", *ALL_CPUS]
+    more = ["--engine", engine, *(ALL_CPUS if engine == "ray" else [])]
     clients = ["--num-supernodes", str(CLIENTS)]
     return ["run", "-c", METHODS[method], *clients, "--output", str(output), *more]
 
@@ -123,16 +125,16 @@ def go_on(method: str, output: Path, log: Path) -> int:
     """Resume a run in process, or begin it if it had not; returns the exit code."""
     if (output / "config.json").exists():
         return wait(command(["run", "--resume", str(output), "--engine", "in-process"], log))
-    return wait(command(start_arguments(method, output, in_process=True), log))
+    return wait(command(start_arguments(method, output), log))
 
 
-def undisturbed(method: str, place: Path) -> tuple[Path, float]:
+def undisturbed(method: str, place: Path, engine: Engine = "in-process") -> tuple[Path, float]:
     """Folder of a run without a fault, and the seconds it took."""
     began = time.monotonic()
-    output = place / f"undisturbed-{method}"
+    output = place / f"undisturbed-{method}-{engine}"
     shutil.rmtree(output, ignore_errors=True)
     log = place / f"undisturbed-{method}.log"
-    if wait(command(start_arguments(method, output, in_process=True), log)) != 0:
+    if wait(command(start_arguments(method, output, engine), log)) != 0:
         raise SystemExit(f"The undisturbed run failed:\n{log.read_text()}")
     return output, time.monotonic() - began
 
@@ -160,11 +162,14 @@ def left_behind(output: Path) -> list[str]:
 
 
 def marked() -> list[psutil.Process]:
-    """Living processes of the SuperLinks that were started here."""
+    """Living processes of the SuperLinks and pools that were started here."""
     found = []
     for process in psutil.process_iter():
         with contextlib.suppress(psutil.Error, OSError):
-            mark = process.environ().get(MARK, "")
+            environment = process.environ()
+            mark = environment.get(MARK, "")
+            if FORK in " ".join(process.cmdline()):
+                mark = environment.get("TMPDIR", "")
             if mark.startswith(tempfile.gettempdir()) and process.status() != "zombie":
                 found.append(process)
     return found
@@ -178,22 +183,26 @@ def wait_until_nothing_is_left(output: Path) -> list[str]:
     return left_behind(output)
 
 
-def fail_in_process(tries: int, chance: random.Random, place: Path, report: Report) -> None:
-    """Hit the whole program, which is all there is, while it runs."""
-    wanted = {name: undisturbed(name, place) for name in METHODS}
+def fail_here(
+    engine: Engine, tries: int, chance: random.Random, place: Path, report: Report
+) -> None:
+    """Hit the command while it runs; with a pool now and then one of its processes."""
+    wanted = {name: undisturbed(name, place, engine) for name in METHODS}
     for number in range(tries):
         method, hit = list(METHODS)[number % 2], SIGNALS[number // 2 % 3]
         whole, seconds = wanted[method]
-        output, log = place / f"here-{number}", place / f"here-{number}.log"
+        output, log = place / f"{engine}-{number}", place / f"{engine}-{number}.log"
+        one_of_pool = engine == "processes" and hit == signal.SIGKILL and number // 6 % 2 == 1
         while True:  # until the moment lies before the end
             shutil.rmtree(output, ignore_errors=True)
-            child = command(start_arguments(method, output, in_process=True), log)
+            child = command(start_arguments(method, output, engine), log)
             after = chance.uniform(0, seconds)
             time.sleep(after)
             if os.waitpid(child, os.WNOHANG)[0] == 0:
                 break
             seconds = after  # the run takes less
-        os.kill(child, hit)
+        members = clients_of(child) if one_of_pool else []
+        os.kill(chance.choice(members or [child]), hit)
         codes = [wait(child)]
         if codes[0] != 0:
             codes.append(go_on(method, output, log))
@@ -202,8 +211,18 @@ def fail_in_process(tries: int, chance: random.Random, place: Path, report: Repo
         same = complete and same_bits(output, whole)
         left = wait_until_nothing_is_left(output)
         said = "" if same and not left else f"{codes}\n{log.read_text()}"
-        report(Fault("in process", "whole program", hit.name, after, same, left, said))
+        kind = "pool" if engine == "processes" else "in process"
+        program = "a client's process" if members else "whole program"
+        report(Fault(kind, program, hit.name, after, same, left, said))
         shutil.rmtree(output)
+
+
+def clients_of(command: int) -> list[int]:
+    """Process ids of the pool of a command; none before its first message."""
+    with contextlib.suppress(psutil.Error):
+        below = psutil.Process(command).children(recursive=True)
+        return [process.pid for process in below if is_client(process)]
+    return []
 
 
 def table(faults: Sequence[Fault]) -> str:
@@ -255,6 +274,7 @@ def _restore(before: Mapping[str, str | None]) -> None:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Options of the command."""
     parser.add_argument("--in-process", type=int, default=42, metavar="TRIES")
+    parser.add_argument("--pool", type=int, default=24, metavar="TRIES")
     parser.add_argument("--ray", type=int, default=12, metavar="TRIES")
     parser.add_argument("--deployed", type=int, default=6, metavar="TRIES")
     parser.add_argument("--seed", type=int, default=0, help="of the moments")
@@ -282,7 +302,9 @@ def run_process_faults(arguments: argparse.Namespace) -> int:
     with workplace() as place:
         chance = random.Random(f"{arguments.seed}, {len(found)}")
         if arguments.in_process:
-            fail_in_process(arguments.in_process, chance, place, report)
+            fail_here("in-process", arguments.in_process, chance, place, report)
+        if arguments.pool:
+            fail_here("processes", arguments.pool, chance, place, report)
         if arguments.ray:
             fail_on_ray(arguments.ray, chance, place, report)
         if arguments.deployed:

@@ -65,7 +65,7 @@ def fail_on_ray(
         while True:  # until it was hit before its end
             shutil.rmtree(output, ignore_errors=True)
             began = time.monotonic()
-            child = command(start_arguments(method, output, in_process=False), log)
+            child = command(start_arguments(method, output, "ray"), log)
             victim = _find(child, ON_RAY[program])
             # A round takes a second; what comes before takes as long as the program takes to start.
             time.sleep(chance.uniform(0, 6))

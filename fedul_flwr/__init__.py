@@ -13,6 +13,13 @@ if TYPE_CHECKING:
     from fedul_flwr.api.comparisons import Comparison, compare
     from fedul_flwr.api.graph_labels import GraphLabelClassifier
     from fedul_flwr.api.labels import Labels, label
+    from fedul_flwr.api.own_client import (
+        FedMatchClient,
+        FedULClient,
+        XCLPClient,
+        make_client_app,
+    )
+    from fedul_flwr.api.own_server import XCLP, FedMatch, FedUL
     from fedul_flwr.api.result import Result
     from fedul_flwr.api.runs import load, simulate
     from fedul_flwr.api.set_classifier import FedULClassifier
@@ -21,32 +28,46 @@ if TYPE_CHECKING:
     from fedul_flwr.surrogate import SurrogateLoss
 
 __all__ = [
+    "XCLP",
     "Comparison",
+    "FedMatch",
+    "FedMatchClient",
+    "FedUL",
     "FedULClassifier",
+    "FedULClient",
     "GraphLabelClassifier",
     "Labels",
     "Result",
     "SurrogateLoss",
     "UserError",
+    "XCLPClient",
     "compare",
     "label",
     "label_propagation",
     "load",
+    "make_client_app",
     "simulate",
 ]
 
 _MODULES = {
     "Comparison": "api.comparisons",
+    "FedMatch": "api.own_server",
+    "FedMatchClient": "api.own_client",
+    "FedUL": "api.own_server",
     "FedULClassifier": "api.set_classifier",
+    "FedULClient": "api.own_client",
     "GraphLabelClassifier": "api.graph_labels",
     "Labels": "api.labels",
     "Result": "api.result",
     "SurrogateLoss": "surrogate",
     "UserError": "errors",
+    "XCLP": "api.own_server",
+    "XCLPClient": "api.own_client",
     "compare": "api.comparisons",
     "label": "api.labels",
     "label_propagation": "propagation.central",
     "load": "api.runs",
+    "make_client_app": "api.own_client",
     "simulate": "api.runs",
 }
 """Modules of what this package exports; they are imported on first use."""

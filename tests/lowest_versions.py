@@ -21,6 +21,7 @@ TESTS = (
     *("tests/config/test_run_config.py", "tests/data/test_sources.py", "tests/data/test_tables.py"),
     "tests/federated/test_packed_runs.py",  # a run in process of FedUL, of FedMatch and of XCLP
     *("tests/models/test_models.py", "tests/learning/test_local.py"),
+    "tests/api/test_estimators.py",
     *("tests/propagation/test_solve.py", "tests/secure/test_channels.py"),
     *("tests/results/test_report.py", "tests/results/test_plots.py"),
     *("tests/deploy/test_certificates.py", "tests/deploy/test_scripts.py"),

@@ -41,15 +41,7 @@ def run_on_federation(name: str, overrides: Mapping[str, Any], verbose: bool) ->
         config = plan_rounds(config, int(overrides["num-rounds"]))
     named = bool(config.resume or overrides.get("output"))
     typer.echo(f"Asking SuperLink {name} …")
-    try:
-        place = run_deployed(config, name, verbose, named=named)
-    except KeyboardInterrupt:
-        typer.echo(
-            f"The run was asked to stop: fedul-flwr run --federation {name} --resume DIRECTORY "
-            "goes on after its last complete round.",
-            err=True,
-        )
-        raise
+    place = run_deployed(config, name, verbose, named=named)
     if place is None:
         typer.echo(f"Finished. The results are on the SuperLink's machine, in {config.output}.")
     else:

@@ -7,6 +7,8 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from fedul_flwr.config.base import nearest
+
 SUM_TOLERANCE = 1e-4
 """How far the sum of class priors may be from 1."""
 
@@ -45,6 +47,7 @@ def parse_prior(text: str, words: Sequence[str] = ()) -> list[float]:
     except ValueError:
         allowed = "".join(f"{word!r}, " for word in words).removesuffix(", ")
         either = f"{allowed} or " if allowed else ""
-        raise ValueError(f"must be {either}numbers separated by commas") from None
+        hint = nearest(text, words)
+        raise ValueError(f"must be {either}numbers separated by commas{hint}") from None
     checked_prior(numbers)
     return numbers

@@ -9,6 +9,7 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from fedul_flwr.config.base import nearest
 from fedul_flwr.config.user_files import regular_file, user_path
 from fedul_flwr.deploy.address import check_host, parse_address, parse_listen
 from fedul_flwr.deploy.certificates import public_key_fault, validity
@@ -182,7 +183,8 @@ def _known_method(name: str) -> str:
     # A method of the consortium's own need not be installed here.
     if name not in METHODS and not re.fullmatch(r"[A-Za-z0-9_.]+:[A-Za-z0-9_]+", name):
         raise UserError(
-            f"--method {name!r}: must be one of {', '.join(METHODS)} or 'package.module:NAME'."
+            f"--method {name!r}: must be one of {', '.join(METHODS)} or 'package.module:NAME'"
+            f"{nearest(name, METHODS) or '.'}"
         )
     return name
 

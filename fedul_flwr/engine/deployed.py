@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 import tempfile
 import time
 from pathlib import Path
@@ -71,6 +72,8 @@ def run_deployed(
                 outcome = _follow(run, progress, log, superlink)
             except BaseException:
                 run.stop()
+                again = f"fedul-flwr run --federation {superlink} --resume {output}"
+                print(f"Asked the run to stop; {again} goes on with it.", file=sys.stderr)
                 raise
         finally:
             flwr.close()

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
@@ -14,6 +15,19 @@ if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
 
     from fedul_flwr.config.run_config import RunConfig
+
+
+@contextlib.contextmanager
+def waiting(text: str) -> Iterator[None]:
+    """Show what is being waited for: a line, in a terminal one that goes at the end."""
+    if not sys.stdout.isatty():
+        print(text, flush=True)
+        yield
+        return
+    from rich.console import Console
+
+    with Console().status(text):
+        yield
 
 
 class RunProgress:

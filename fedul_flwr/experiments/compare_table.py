@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from fedul_flwr.config.base import nearest
 from fedul_flwr.errors import UserError
 from fedul_flwr.experiments.ranking import LEVEL, Estimate, Ranking, rank
 from fedul_flwr.experiments.text_table import print_table
@@ -90,8 +91,10 @@ def parse_measures(text: str) -> tuple[str, ...]:
     names = [part.strip() for part in text.split(",") if part.strip()]
     for name in names:
         if name not in MEASURES or names.count(name) > 1:
+            hint = nearest(name, MEASURES) if name not in MEASURES else ""
             raise UserError(
-                f"--measures {text!r} must be some of {', '.join(MEASURES)}, separated by commas."
+                f"--measures {text!r} must be some of {', '.join(MEASURES)}, separated by commas"
+                f"{hint or '.'}"
             )
     return tuple(names)
 

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 from pydantic import BeforeValidator, Field
 
-from fedul_flwr.config.base import Scalar, Settings
+from fedul_flwr.config.base import Scalar, Settings, nearest
 from fedul_flwr.config.overrides import read_toml
 from fedul_flwr.errors import UserError
 from fedul_flwr.experiments.matrix import SIZES, Column, Size, expand, flat_settings, part
@@ -170,8 +170,9 @@ def read_table(experiments: Path, name: str) -> Table:
     file = table_file(experiments, name)
     content = read_toml(file) if file.is_file() else {}
     if not _is_table(content):
-        known = ", ".join(table_names(experiments))
-        raise UserError(f"Unknown table {name!r}; there are {known}.")
+        known = table_names(experiments)
+        hint = nearest(name, known) or "."
+        raise UserError(f"Unknown table {name!r}; there are {', '.join(known)}{hint}")
     try:
         settings = TableSettings.parse(content)
         table = Table(experiments, name, settings, _columns(file, settings))
@@ -223,7 +224,8 @@ def pick(wanted: str | None, known: Sequence[str], noun: str) -> list[str]:
     names = [part.strip() for part in wanted.split(",") if part.strip()]
     for name in names or [wanted]:
         if name not in known:
-            raise UserError(f"Unknown {noun} {name!r}; there are {', '.join(known)}.")
+            hint = nearest(name, known) or "."
+            raise UserError(f"Unknown {noun} {name!r}; there are {', '.join(known)}{hint}")
     return [name for name in known if name in names]
 
 

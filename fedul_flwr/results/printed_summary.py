@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import shutil
+import sys
+import textwrap
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +16,8 @@ from fedul_flwr.results.label_names import SOURCE_WORDS, count_in_words
 if TYPE_CHECKING:  # imported where it is used: this module is imported at every start
     from rich.table import Table
 
+_NARROW, _GAP = 60, 4
+"""Columns of a terminal in which a value is below its name, and columns between them elsewhere."""
 _PRIOR_SOURCES = {
     "given": "as given",
     "sets": "mean of the clients' sets",
@@ -22,15 +27,44 @@ _PRIOR_SOURCES = {
 
 def print_summary(directory: Path) -> None:
     """Print the results of a finished run and its directory."""
-    from rich.table import Table
-
-    table = Table(show_header=False, box=None, padding=(0, 2))
-    for name, value in summary_rows(directory).items():
-        table.add_row(name, value)
+    for line in _in_lines(summary_rows(directory)):
+        print(line)
     summary = store.RunDirectory(directory).read_json(store.SUMMARY)
-    said = incidents_in_words(summary)
-    warnings = [f"Warning: {warning}" for warning in summary.get("warnings", ())]
-    print_wide(table, *warnings, *([f"Finished, with {said}."] if said else []))
+    for warning in summary.get("warnings", ()):
+        print(f"Warning: {warning}")
+    if said := incidents_in_words(summary):
+        print(f"Finished, with {said}.")
+
+
+def _in_lines(rows: Mapping[str, str]) -> Iterator[str]:
+    """Names and values beside each other; in a narrow terminal a value is below its name.
+
+    Values wrap at the width of a terminal, and elsewhere have one line each. Paths are never cut.
+    """
+    width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+    beside = max(map(len, rows), default=0) + _GAP
+    for name, value in rows.items():
+        if width is None:
+            yield f"  {name:<{beside}}{value}"
+        elif width < _NARROW:
+            yield f"  {name}"
+            yield from _wrapped(value, width, " " * _GAP)
+        else:
+            first, *others = _wrapped(value, width, " " * (beside + 2))
+            yield f"  {name:<{beside}}{first.lstrip()}"
+            yield from others
+
+
+def _wrapped(text: str, width: int, indent: str) -> list[str]:
+    found = textwrap.wrap(
+        text,
+        width,
+        initial_indent=indent,
+        subsequent_indent=indent,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
+    return found or [""]
 
 
 def print_wide(table: Table, *lines: str) -> None:
@@ -41,8 +75,12 @@ def print_wide(table: Table, *lines: str) -> None:
     # A line that wraps can still be read; a path that is cut off cannot.
     unlimited = console.options.update(max_width=10_000)
     console.width = max(console.width, console.measure(table, options=unlimited).maximum)
-    for item in (table, *lines):
-        console.print(item)
+    with console.capture() as printed:
+        console.print(table)
+    for row in printed.get().splitlines():
+        print(row.rstrip())  # in a narrower terminal spaces at the end would be empty lines
+    for line in lines:
+        console.print(line)
 
 
 def summary_rows(directory: Path) -> dict[str, str]:

@@ -7,7 +7,7 @@ import random
 import pytest
 
 from benchmarks.bad_files import warm_up
-from benchmarks.process_faults import Fault, fail_in_process, table, workplace
+from benchmarks.process_faults import Fault, fail_here, table, workplace
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # a fork beside threads
@@ -15,7 +15,7 @@ def test_given_a_program_killed_at_a_random_moment_then_the_resumed_run_has_the_
     found: list[Fault] = []
     warm_up()
     with workplace() as place:
-        fail_in_process(3, random.Random(0), place, found.append)
+        fail_here("in-process", 3, random.Random(0), place, found.append)
     assert [fault.signal for fault in found] == ["SIGKILL", "SIGKILL", "SIGINT"]
     for fault in found:
         assert fault.same, fault.said

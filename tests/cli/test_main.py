@@ -65,6 +65,7 @@ class Stage:
         return FakeConfig(
             method=overrides.get("method", "fedul"),
             dataset="digits",
+            model="cnn-small",
             num_rounds=2,
             output=str((base_dir / overrides.get("output", "out")).resolve()),
             resume=overrides.get("resume", ""),
@@ -161,6 +162,18 @@ def test_run_passes_everything_on(stage: Stage, tmp_path: Path) -> None:
     assert "round 1/2: test error 8.00 %, 1.5 s" in result.output
     assert "round 2/2: test error 4.00 %, 1.5 s" in result.output
     assert "a log line" not in result.output
+
+
+def test_given_a_slow_start_then_what_is_loaded_is_said_before_it(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(config: object, clients: int) -> None:
+        raise UserError("Refused.")
+
+    monkeypatch.setattr("fedul_flwr.engine.simulate.check_start", refuse)
+    result = runner.invoke(app, ["run"])
+    assert result.stdout == "Loading digits and cnn-small …\n"
+    assert result.stderr == "Error: Refused.\n"
 
 
 def test_run_shows_the_log_if_asked(stage: Stage) -> None:

@@ -90,7 +90,7 @@ REFUSALS: list[tuple[str, Any, str]] = [
     ("server-fraction", -0.1, "must be at least 0.0"),
     ("test-prior", 0.5, TEXT),
     ("test-prior", "0.5;0.5", "must be 'uniform', 'sets', 'em' or numbers separated by commas"),
-    ("test-prior", "set", "must be 'uniform', 'sets', 'em' or numbers separated by commas"),
+    ("test-prior", "some", "must be 'uniform', 'sets', 'em' or numbers separated by commas"),
     ("test-prior", "0.5,0.5,", "must be 'uniform', 'sets', 'em' or numbers separated by commas"),
     ("test-prior", "0.5,0.5,0", PRIOR),
     ("test-prior", "1", PRIOR),

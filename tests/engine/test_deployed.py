@@ -142,7 +142,8 @@ def test_given_ctrl_c_then_the_run_is_stopped_and_can_be_resumed(flower: FakeFlo
         result = run("--output", "here")
     assert result.exit_code == 130
     assert ("stop", "7", "consortium") in flower.asked
-    assert "--federation consortium --resume" in result.stderr
+    again = f"--federation consortium --resume {flower.output} goes on with it."
+    assert again in result.stderr
 
 
 @pytest.mark.parametrize(

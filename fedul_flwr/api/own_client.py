@@ -1,0 +1,206 @@
+"""Clients of methods, with data in memory, for apps of somebody's own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+from flwr.app import Context
+from flwr.clientapp import ClientApp
+from numpy.typing import ArrayLike
+
+from fedul_flwr.api.given_data import class_numbers
+from fedul_flwr.api.points import stored_points
+from fedul_flwr.client_app import clip
+from fedul_flwr.config.node_config import NodeConfig
+from fedul_flwr.config.references import load_reference
+from fedul_flwr.config.run_config import RunConfig, default_flat, parse_flat
+from fedul_flwr.data.local_files import own_data
+from fedul_flwr.data.types import Inputs, PartlyLabeledPoints, UnlabeledSets
+from fedul_flwr.errors import OwnDataError, UserError
+from fedul_flwr.federated.client import MethodClient, settings_from
+from fedul_flwr.federated.client_data import ClientData, PartlyLabeledData, UnlabeledSetData
+from fedul_flwr.federated.client_state import ClientState
+from fedul_flwr.federated.dispatch import make_client_app as dispatched
+from fedul_flwr.federated.messages import SETTINGS, SETUP
+from fedul_flwr.methods import find_method
+
+
+class PlainClient:
+    """A client with data in memory; :func:`make_client_app` answers messages with it."""
+
+    method: ClassVar[str]
+    data_class: ClassVar[type[ClientData]]
+
+    def __init__(self, content: Any) -> None:
+        self._content = content
+
+    def bind(self, context: Context) -> MethodClient[Any]:
+        """The method's client that answers one message."""
+        told = ClientState(context.state).values(SETUP)
+        settings = settings_from(str(told[SETTINGS])) if told else self._before_setup()
+        config = context.node_config
+        node = NodeConfig(
+            partition_id=_whole(config.get("partition-id", 0)),
+            num_partitions=_whole(config.get("num-partitions", 0)),
+        )
+        kind = load_reference(find_method(self.method).client, "method")
+        content, data_class, method = self._content, self.data_class, self.method
+
+        def data(settings: RunConfig, *others: Any) -> ClientData:
+            if settings.method != method:
+                raise UserError(
+                    f"The server runs method {settings.method!r}; this client is one of {method!r}."
+                )
+            found = data_class(settings, *others)
+            found.content = content  # type: ignore[attr-defined]
+            return found
+
+        client: MethodClient[Any] = kind(settings, node, ClientState(context.state))
+        client.data_class = data
+        return client
+
+    def _before_setup(self) -> RunConfig:
+        return parse_flat({**default_flat(), "method": self.method})
+
+
+def _whole(value: object) -> int:
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise OwnDataError(f"Node config: {value!r} is no number of a client.", "settings")
+    return value
+
+
+class _SetsInMemory(UnlabeledSetData):
+    content: UnlabeledSets
+
+    def _open_sets(self) -> UnlabeledSets:
+        _refuse_other_shape(self.content.inputs, self)
+        if self.content.priors.shape[1] != self.num_classes:
+            raise OwnDataError(
+                f"priors have {self.content.priors.shape[1]} columns; the run has "
+                f"{self.num_classes} classes."
+            )
+        return self.content
+
+
+class _PointsInMemory(PartlyLabeledData):
+    content: PartlyLabeledPoints
+
+    @property
+    def folder(self) -> Path:
+        """Not empty: the points are the client's own."""
+        return Path()
+
+    def load_points(self, folder: Path) -> PartlyLabeledPoints:
+        """The points in memory."""
+        del folder
+        _refuse_other_shape(self.content.inputs, self)
+        if (self.content.labels >= self.num_classes).any():
+            raise OwnDataError(f"A label is not below the number of classes, {self.num_classes}.")
+        return self.content
+
+
+def _refuse_other_shape(inputs: Inputs, data: ClientData) -> None:
+    if tuple(inputs.shape[1:]) != data.input_shape:
+        raise OwnDataError(
+            f"The points have the shape {tuple(inputs.shape[1:])}; the run takes "
+            f"{data.input_shape}."
+        )
+
+
+class FedULClient(PlainClient):
+    """A client of FedUL.
+
+    Parameters
+    ----------
+    sets : M arrays: vectors ``(n_m, d)``, or images ``(n_m, h, w, c)``, uint8 or floats in [0, 1].
+    priors : ``(M, K)``, class priors of each set.
+
+    Raises
+    ------
+    OwnDataError
+        If sets and priors cannot be used. The text stays on the client's machine.
+    """
+
+    method = "fedul"
+    data_class = _SetsInMemory
+
+    def __init__(self, sets: Sequence[Any], priors: ArrayLike) -> None:
+        with own_data():
+            if not isinstance(sets, list | tuple) or not sets:
+                raise UserError("sets must be a list of arrays, one for each unlabeled set.")
+            parts = [stored_points(part) for part in sets]
+            shapes = {part.shape[1:] for part in parts}
+            if len(shapes) > 1:
+                raise UserError(f"The points of sets differ in shape: {sorted(shapes)}.")
+            table = np.asarray(priors, dtype=np.float64)
+            if table.ndim != 2 or len(table) != len(parts):
+                raise UserError(
+                    f"priors have the shape {table.shape}; they must be ({len(parts)}, classes), "
+                    "a row for each set."
+                )
+        inputs = np.concatenate([part[:] for part in parts])
+        numbers = np.repeat(np.arange(len(parts)), [len(part) for part in parts])
+        names = tuple(map(str, range(len(parts))))
+        super().__init__(UnlabeledSets(inputs, np.arange(len(inputs)), numbers, table, names=names))
+
+
+class _PartlyLabeledClient(PlainClient):
+    data_class = _PointsInMemory
+
+    def __init__(self, x: Any, y: Any) -> None:
+        with own_data():
+            points = stored_points(x)
+            labels, names = class_numbers(y)
+            if names:
+                raise UserError("y must hold the numbers of classes, and -1 for no label.")
+            if len(labels) != len(points):
+                raise UserError(f"There are {len(points)} points and {len(labels)} labels.")
+        new = np.zeros(len(labels), dtype=bool)
+        super().__init__(PartlyLabeledPoints(points, np.arange(len(labels)), labels, new))
+
+
+class FedMatchClient(_PartlyLabeledClient):
+    """A client of FedMatch.
+
+    Parameters
+    ----------
+    x : vectors ``(n, d)``, or images ``(n, h, w, c)``, uint8 or floats in [0, 1].
+    y : ``(n,)``, classes ``0..K-1``, -1 for a point without a label.
+
+    Raises
+    ------
+    OwnDataError
+        If points and labels cannot be used. The text stays on the client's machine.
+    """
+
+    method = "fedmatch"
+
+
+class XCLPClient(_PartlyLabeledClient):
+    """A client of XCLP; parameters and errors as for :class:`FedMatchClient`."""
+
+    method = "xclp"
+
+
+def make_client_app(client_fn: Callable[[Context], PlainClient]) -> ClientApp:
+    """Flower's ClientApp of a method's clients, in place of ``ClientApp(client_fn=…)``.
+
+    Parameters
+    ----------
+    client_fn : builds the client of a context, for every message:
+        ``lambda context: FedULClient(sets_of(context.node_config["partition-id"]), priors)``.
+    """
+
+    def build(context: Context) -> MethodClient[Any]:
+        found = client_fn(context)
+        if not isinstance(found, PlainClient):
+            raise UserError(
+                f"client_fn returned a {type(found).__name__}; it must return one of "
+                "FedULClient, FedMatchClient and XCLPClient."
+            )
+        return found.bind(context)
+
+    return dispatched(build, clip)

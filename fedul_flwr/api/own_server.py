@@ -1,0 +1,287 @@
+"""Methods as plain strategies of Flower, for apps of somebody's own."""
+
+from __future__ import annotations
+
+import atexit
+import copy
+import shutil
+import tempfile
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, ClassVar
+
+from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord
+from flwr.serverapp import Grid
+from flwr.serverapp.strategy import FedAvg, Result, Strategy
+
+from fedul_flwr.api.keywords import flat_settings
+from fedul_flwr.config.base import Scalar
+from fedul_flwr.config.references import load_reference
+from fedul_flwr.config.run_config import RunConfig, default_flat, parse_flat
+from fedul_flwr.config.sections import SECTIONS
+from fedul_flwr.errors import UserError
+from fedul_flwr.federated.base_strategies import BASES
+from fedul_flwr.federated.grid import for_devices
+from fedul_flwr.federated.messages import to_record
+from fedul_flwr.federated.nodes import DataShape, find_nodes, setup_content
+from fedul_flwr.federated.strategy import MethodStrategy
+from fedul_flwr.methods import find_method
+
+Build = Callable[[tuple[int, ...], int], Any]
+"""``(input_shape, num_classes) -> torch.nn.Module``."""
+
+WITHOUT_EFFECT = (
+    *("dataset", "class-names", "input-shape", "columns", "client-data", "features", "standardize"),
+    *("partition", "points-per-client", "validation-fraction", "server-fraction", "image-size"),
+    *("model", "start-from", "num-rounds", "base", "fraction-train", "selection", "evaluate"),
+    *("calibration", "output", "resume", "tracking", "method", "method-options"),
+)
+"""Settings of what an app of somebody's own does itself."""
+
+
+class PlainStrategy(Strategy):
+    """A method as a strategy of Flower around another one, without files and settings of a run.
+
+    Parameters
+    ----------
+    base : strategy that combines the updates, by default ``FedAvg()``. Which clients take part in a
+        round is the method's; the base's ``fraction_train`` says how many.
+    model : name of a built-in model, ``"package.module:function"``, or a function
+        ``(input_shape, num_classes)`` at the top of a module, which returns the module of torch.
+        Clients build the same.
+    input_shape : shape of one point: ``(h, w, channels)``, or ``(d,)``.
+    classes : number of classes, or their names.
+    settings : settings of the method and of training, as for :func:`fedul_flwr.simulate`:
+        ``{"local_epochs": 1, "fedul": {"learn_priors": True}}``.
+
+    Raises
+    ------
+    UserError
+        If one of these cannot be used.
+    """
+
+    method: ClassVar[str]
+
+    def __init__(
+        self,
+        base: Strategy | None = None,
+        *,
+        model: str | Build = "mlp",
+        input_shape: Sequence[int],
+        classes: int | Sequence[str],
+        settings: Mapping[str, Any] | None = None,
+    ) -> None:
+        if base is not None and not isinstance(base, Strategy):
+            raise UserError(f"base is a {type(base).__name__}; it must be a strategy of Flower's.")
+        self._base = copy.copy(base) if base is not None else FedAvg()
+        self._shape = DataShape(checked_shape(input_shape), class_names(classes))
+        self._settings = self._parsed(model, flat_settings(settings or {}))
+        self._class = load_reference(find_method(self.method).strategy, "method")
+        self._class.validate(self._settings)
+        self._inner: MethodStrategy | None = None
+        if self._class.learns_at_server(self._settings):
+            raise UserError(
+                f"Strategy {self.method!r} with these settings trains on labels of the server, "
+                "which an app of your own does itself: before start, or between rounds."
+            )
+
+    def _parsed(self, model: str | Build, given: Mapping[str, Scalar]) -> RunConfig:
+        for key in WITHOUT_EFFECT:
+            if key in given:
+                raise UserError(
+                    f"Setting {key} has no effect in an app of your own: it is an argument, or the "
+                    "app's own business."
+                )
+        name, tables = _settings_of(self._base)
+        share = float(getattr(self._base, "fraction_train", 1.0))
+        # The method chooses the clients: the base takes all that it sees.
+        for attribute in ("fraction_train", "fraction_evaluate"):
+            if hasattr(self._base, attribute):
+                setattr(self._base, attribute, 1.0)
+        for attribute in ("min_train_nodes", "min_evaluate_nodes", "min_available_nodes"):
+            if hasattr(self._base, attribute):
+                setattr(self._base, attribute, 1)
+        folder = tempfile.mkdtemp(prefix="fedul-own-app-")
+        atexit.register(shutil.rmtree, folder, ignore_errors=True)
+        flat: dict[str, Scalar] = {
+            **default_flat(),
+            "method": self.method,
+            "dataset": "none",
+            "class-names": ",".join(self._shape.class_names),
+            "input-shape": "x".join(map(str, self._shape.input_shape)),
+            "standardize": "none",
+            "selection": "last",
+            "model": reference_of(model),
+            "base": name,
+            "fraction-train": share,
+            "output": folder,
+            **tables,
+            **given,
+        }
+        return parse_flat(flat)
+
+    def start(
+        self,
+        grid: Grid,
+        initial_arrays: ArrayRecord | None = None,
+        num_rounds: int = 3,
+        timeout: float = 3600,
+        train_config: ConfigRecord | None = None,
+        evaluate_config: ConfigRecord | None = None,
+        evaluate_fn: Callable[[int, ArrayRecord], MetricRecord | None] | None = None,
+    ) -> Result:
+        """Run the rounds, as Flower's ``Strategy.start``.
+
+        Parameters
+        ----------
+        initial_arrays : the first model; by default ``model`` with weights drawn from the setting
+            ``seed``.
+        """
+        changed = {"num_rounds": num_rounds, "round_timeout": timeout}
+        self._settings = self._settings.model_copy(update=changed)
+        self._inner = None
+        arrays = self._first_arrays() if initial_arrays is None else initial_arrays
+        return super().start(
+            for_devices(grid),
+            arrays,
+            num_rounds,
+            timeout,
+            train_config,
+            evaluate_config,
+            evaluate_fn,
+        )
+
+    def _model(self) -> Any:
+        from fedul_flwr.models import build_model
+
+        settings, shape = self._settings, self._shape
+        return build_model(
+            settings.model,
+            shape.model_shape,
+            len(shape.class_names),
+            seed=settings.seed,
+            options=settings.model_options,
+        )
+
+    def _first_arrays(self) -> ArrayRecord:
+        from fedul_flwr.learning.local import dump_arrays
+
+        return to_record(dump_arrays(self._model()))
+
+    def _strategy(self, grid: Grid, arrays: ArrayRecord) -> MethodStrategy:
+        """The method's strategy, with the nodes that are there when the first round begins."""
+        if self._inner is None:
+            model = self._model()
+            if set(model.state_dict()) != set(arrays):
+                odd = sorted(set(model.state_dict()) ^ set(arrays))[0]
+                raise UserError(
+                    f"initial_arrays and model {self._settings.model!r} differ in {odd!r}."
+                )
+            buffers = {name for name, _ in model.named_buffers()} & set(arrays)
+            nodes, _ = find_nodes(grid, self._settings)
+            setup = setup_content(self._settings, self._shape)
+            self._inner = self._class(
+                self._settings, self._base, nodes, setup, buffers=frozenset(buffers)
+            )
+        return self._inner
+
+    @property
+    def record(self) -> Any:
+        """Traffic, clients and failures of the last round; ``None`` before the first."""
+        return self._inner and self._inner.record
+
+    def configure_train(
+        self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
+    ) -> Iterable[Message]:
+        """Let the method choose the clients and write the messages."""
+        return self._strategy(grid, arrays).configure_train(server_round, arrays, config, grid)
+
+    def aggregate_train(
+        self, server_round: int, replies: Iterable[Message]
+    ) -> tuple[ArrayRecord | None, MetricRecord | None]:
+        """Let the method and its base combine the updates."""
+        return self._begun().aggregate_train(server_round, replies)
+
+    def configure_evaluate(
+        self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
+    ) -> Iterable[Message]:
+        """No messages: clients evaluate nothing; ``evaluate_fn`` of ``start`` does."""
+        return self._begun().configure_evaluate(server_round, arrays, config, grid)
+
+    def aggregate_evaluate(
+        self, server_round: int, replies: Iterable[Message]
+    ) -> MetricRecord | None:
+        """Nothing to combine."""
+        return self._begun().aggregate_evaluate(server_round, replies)
+
+    def summary(self) -> None:
+        """Log the base."""
+        self._base.summary()
+
+    def _begun(self) -> MethodStrategy:
+        if self._inner is None:
+            raise RuntimeError("configure_train has to come first")
+        return self._inner
+
+
+class FedUL(PlainStrategy):
+    """FedUL: clients learn from unlabeled sets with known class shares, as :class:`FedULClient`."""
+
+    method = "fedul"
+
+
+class FedMatch(PlainStrategy):
+    """FedMatch: clients have a few labels, as :class:`FedMatchClient`; labels stay at clients."""
+
+    method = "fedmatch"
+
+
+class XCLP(PlainStrategy):
+    """XCLP: labels are propagated across clients in every round, as :class:`XCLPClient`.
+
+    Its first rounds train on labels alone; ``settings={"semi": {"labels_only_rounds": 2}}`` says
+    how many.
+    """
+
+    method = "xclp"
+
+
+def checked_shape(shape: Sequence[int]) -> tuple[int, ...]:
+    """Shape of one point, or a UserError."""
+    found = tuple(shape)
+    if len(found) not in (1, 3) or not all(isinstance(n, int) and n > 0 for n in found):
+        raise UserError(f"input_shape is {shape!r}; it must be (h, w, channels) or (d,).")
+    return found
+
+
+def class_names(classes: int | Sequence[str]) -> tuple[str, ...]:
+    """Names of the classes, numbers from 0 by default."""
+    names = tuple(map(str, range(classes))) if isinstance(classes, int) else tuple(classes)
+    if len(names) < 2 or any("," in name or name != name.strip() for name in names):
+        raise UserError(f"classes is {classes!r}; two or more are needed, named without commas.")
+    return names
+
+
+def reference_of(model: str | Build) -> str:
+    """The value of setting ``model``: a name, or the place of a function."""
+    if isinstance(model, str):
+        return model
+    name = getattr(model, "__qualname__", "<")
+    if not callable(model) or "<" in name or "." in name:
+        raise UserError(
+            "model must be a name, or a function (input_shape, num_classes) at the top of a "
+            f"module, so that clients can build the same; it is {model!r}."
+        )
+    return f"{model.__module__}:{name}"
+
+
+def _settings_of(base: Strategy) -> tuple[str, dict[str, Scalar]]:
+    """Name of a base strategy, and the settings that it was built with."""
+    names = {kind: name for name, kind in BASES.items() if not isinstance(kind, str)}
+    name = next((names[kind] for kind in type(base).__mro__ if kind in names), "fedavg")
+    kind = SECTIONS.get(name)
+    found: dict[str, Scalar] = {}
+    for field in kind.model_fields if kind else ():
+        value = getattr(base, field, None)
+        if isinstance(value, int | float):
+            found[f"{name}.{field.replace('_', '-')}"] = value
+    return name, found

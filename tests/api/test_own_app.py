@@ -1,0 +1,237 @@
+"""Methods in a Flower app of somebody's own: a strategy and clients with data in memory."""
+
+from __future__ import annotations
+
+import importlib
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from flwr.app import ArrayRecord, Context, RecordDict
+from flwr.clientapp import ClientApp
+from flwr.serverapp.strategy import FedAvg, FedMedian, FedTrimmedAvg, Strategy
+
+import fedul_flwr as ff
+from fedul_flwr.engine.in_process import InProcessGrid
+from fedul_flwr.engine.local_grid import task_identity
+from fedul_flwr.engine.submit import LocalSuperLink, run_app
+from fedul_flwr.errors import OwnDataError
+
+ROOT = Path(__file__).parents[2]
+PAGE = (ROOT / "docs" / "own-app.md").read_text()
+APPS = dict(
+    zip(("fedul", "fedmatch", "xclp"), re.findall(r"```python\n(.*?)```", PAGE, re.S), strict=True)
+)
+CONTEXT = Context(0, 0, {}, RecordDict(), {})
+PRIORS = np.array([[0.8, 0.2], [0.2, 0.8]])
+
+
+def points(seed: int, share: float, count: int = 20) -> Any:
+    """Points of two classes around -1 and 1, of which ``share`` are of the first."""
+    rng = np.random.default_rng(seed)
+    first = int(share * count)
+    found = np.r_[rng.normal(-1, 0.5, (first, 4)), rng.normal(1, 0.5, (count - first, 4))]
+    return found.astype(np.float32)
+
+
+def sets_of(client: int) -> list[Any]:
+    return [points(2 * client, 0.8), points(2 * client + 1, 0.2)]
+
+
+def run(strategy: Any, app: ClientApp, clients: int = 2, rounds: int = 2, **options: Any) -> Any:
+    with task_identity():
+        return strategy.start(InProcessGrid(app, clients, {}), num_rounds=rounds, **options)
+
+
+def fedul_client(context: Context) -> ff.FedULClient:
+    return ff.FedULClient(sets_of(int(context.node_config["partition-id"])), PRIORS)
+
+
+def fedul(**options: Any) -> ff.FedUL:
+    return ff.FedUL(**{"input_shape": (4,), "classes": 2, **options})
+
+
+@pytest.fixture
+def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], Any]:
+    """Imports an app of the page."""
+    monkeypatch.syspath_prepend(str(tmp_path))
+
+    def load(method: str) -> Any:
+        (tmp_path / f"my_app_{method}.py").write_text(APPS[method])
+        return importlib.import_module(f"my_app_{method}")
+
+    return load
+
+
+@pytest.mark.parametrize("method", list(APPS))
+def test_given_an_app_of_the_page_then_it_learns(method: str, module: Callable[[str], Any]) -> None:
+    app = module(method)
+    with task_identity():
+        result = app.main(InProcessGrid(app.client_app, 3, {}), CONTEXT)
+    if method == "fedul":
+        errors = [float(found["error"]) for found in result.evaluate_metrics_serverapp.values()]
+        assert errors[-1] < 0.1 < errors[0]
+    else:
+        losses = [float(found["loss"]) for found in result.train_metrics_clientapp.values()]
+        assert losses[-1] < losses[0]
+    assert len(APPS[method].splitlines()) <= 50
+
+
+def test_given_fedul_around_fedavg_then_the_model_is_the_estimators_bit_for_bit() -> None:
+    result = run(fedul(base=FedAvg()), ff.make_client_app(fedul_client))
+    estimator = ff.FedULClassifier(rounds=2, standardize=False).fit(
+        [*sets_of(0), *sets_of(1)], np.r_[PRIORS, PRIORS], clients=[0, 0, 1, 1]
+    )
+    for name, array in estimator.model_.state_dict().items():
+        assert torch.equal(array, result.arrays.to_torch_state_dict()[name]), name
+
+
+def test_given_settings_then_they_count() -> None:
+    client = ff.make_client_app(fedul_client)
+    settings = {"local_epochs": 5, "fedul": {"surrogate_loss": "release"}}
+    found = run(fedul(settings=settings), client, rounds=1)
+    # 40 points in batches of 16 are 2 steps an epoch.
+    assert found.train_metrics_clientapp[1]["steps"] == 10
+    other = run(fedul(settings={"local_epochs": 5}), client, rounds=1)
+    assert found.train_metrics_clientapp[1]["loss"] != other.train_metrics_clientapp[1]["loss"]
+
+
+def test_given_a_base_then_its_share_of_clients_trains_and_it_combines_the_updates() -> None:
+    base = FedAvg(fraction_train=0.5, min_train_nodes=2)
+    strategy = fedul(base=base)
+    assert isinstance(strategy, Strategy)
+    run(strategy, ff.make_client_app(fedul_client), clients=4, rounds=1)
+    assert strategy.record.asked == 2
+    assert base.fraction_train == 0.5  # the user's own is as it was
+    client = ff.make_client_app(fedul_client)
+    mean, median = (
+        run(fedul(base=base), client, clients=3, rounds=1).arrays.to_torch_state_dict()
+        for base in (FedAvg(), FedMedian())
+    )
+    assert any(not torch.equal(mean[name], median[name]) for name in mean)
+    with pytest.raises(ff.UserError, match="needs 4 clients or more"):
+        run(fedul(base=FedTrimmedAvg(beta=0.25)), client, clients=3, rounds=1)
+
+
+def test_given_a_function_then_server_and_clients_build_its_model(
+    module: Callable[[str], Any],
+) -> None:
+    app = module("fedul")
+    start = app.model((4,), 2).state_dict()
+    result = run(
+        fedul(model=app.model),
+        ff.make_client_app(fedul_client),
+        initial_arrays=ArrayRecord(start),
+    )
+    assert list(result.arrays) == list(start)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"base": "fedavg"}, "base is a str"),
+        ({"classes": 1}, "classes is 1; two or more"),
+        ({"classes": ["a", "b,c"]}, "named without commas"),
+        ({"input_shape": (4, 4)}, r"must be \(h, w, channels\) or \(d,\)"),
+        ({"model": lambda shape, classes: None}, "at the top of a module"),
+        ({"settings": {"local_epoch": 1}}, "Unknown setting 'local-epoch'.*'local-epochs'"),
+        ({"settings": {"num_rounds": 1}}, "num-rounds has no effect in an app of your own"),
+        ({"settings": {"fedmatch": {"helpers": 1}}}, "fedmatch.helpers = 1 has no effect"),
+    ],
+)
+def test_given_what_a_strategy_cannot_use_then_a_sentence_says_why(
+    options: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(ff.UserError, match=message):
+        fedul(**options)
+
+
+def test_given_labels_at_the_server_then_the_strategy_refuses_them() -> None:
+    settings = {"scenario": {"labels_at": "server"}}
+    with pytest.raises(ff.UserError, match="trains on labels of the server"):
+        ff.FedMatch(input_shape=(4,), classes=2, settings=settings)
+
+
+def test_given_another_first_model_then_it_is_refused() -> None:
+    arrays = ArrayRecord({"weight": torch.zeros(1)})
+    with pytest.raises(ff.UserError, match="initial_arrays and model 'mlp' differ in"):
+        run(fedul(), ff.make_client_app(fedul_client), initial_arrays=arrays)
+
+
+@pytest.mark.parametrize(
+    ("build", "message"),
+    [
+        (lambda: ff.FedULClient([], PRIORS), "sets must be a list"),
+        (lambda: ff.FedULClient(sets_of(0), PRIORS[:1]), r"must be \(2, classes\)"),
+        (
+            lambda: ff.FedULClient([points(0, 0.5), points(0, 0.5)[:, :2]], PRIORS),
+            "differ in shape",
+        ),
+        (lambda: ff.FedMatchClient(points(0, 0.5), [0]), "20 points and 1 labels"),
+        (lambda: ff.XCLPClient(points(0, 0.5), ["a"] * 20), "numbers of classes"),
+    ],
+)
+def test_given_data_that_a_client_cannot_use_then_the_error_is_about_its_own_data(
+    build: Callable[[], Any], message: str
+) -> None:
+    with pytest.raises(OwnDataError, match=message):
+        build()
+
+
+@pytest.mark.parametrize(
+    ("client", "message"),
+    [
+        (lambda c: ff.FedULClient(sets_of(0), PRIORS[:, :1]), "priors have 1 columns"),
+        (
+            lambda c: ff.FedULClient([part[:, :3] for part in sets_of(0)], PRIORS),
+            r"\(3,\); the run",
+        ),
+        (lambda c: ff.XCLPClient(points(0, 0.5), [-1] * 20), "this client is one of 'xclp'"),
+        (lambda c: object(), "client_fn returned a object"),
+    ],
+)
+def test_given_a_client_that_does_not_fit_the_run_then_the_run_says_why(
+    client: Callable[[Context], Any], message: str
+) -> None:
+    with pytest.raises(ff.UserError, match=message):
+        run(fedul(), ff.make_client_app(client))
+
+
+def test_given_a_device_then_an_error_about_its_data_stays_there(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    app = ff.make_client_app(lambda context: ff.FedULClient([], PRIORS))
+    grid = InProcessGrid(app, 1, {})
+    for context in grid.contexts.values():
+        context.node_config["data-folder"] = "/data"
+    with task_identity(), pytest.raises(ff.UserError) as error:
+        fedul().start(grid, num_rounds=1)
+    assert "sets must be" not in str(error.value)
+    assert "sets must be" in capsys.readouterr().err
+
+
+@pytest.mark.slow
+@pytest.mark.ray
+def test_given_the_page_then_flower_runs_its_app(tmp_path: Path) -> None:
+    [project] = re.findall(r"```toml\n(.*?)```", PAGE, re.DOTALL)
+    app = tmp_path / "my-app"
+    app.mkdir()
+    (app / "pyproject.toml").write_text(project)
+    (app / "my_app.py").write_text(APPS["fedul"])
+    with LocalSuperLink() as superlink:
+        outcome = run_app(
+            superlink,
+            app,
+            {},
+            num_supernodes=3,
+            client_cpus=1,
+            on_poll=lambda: None,
+            log_file=tmp_path / "log.txt",
+        )
+    log = (tmp_path / "log.txt").read_text()
+    assert outcome.succeeded, log
+    assert "'error'" in log

@@ -1,0 +1,42 @@
+"""A wrong value of an option or setting is answered with the nearest right one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from fedul_flwr.cli.main import app
+
+ROOT = Path(__file__).parents[2]
+TABLES = ["--experiments", str(ROOT / "experiments"), "--results", str(ROOT / "results")]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "right"),
+    [
+        (["run", "-c", "method=fedmach"], "fedmatch"),
+        (["run", "-c", "base=fedadm"], "fedadam"),
+        (["run", "-c", "augment=rotat"], "rotate"),
+        (["run", "-c", "test-prior=uniforn"], "uniform"),
+        (["run", "-c", "num-round=3"], "num-rounds"),
+        (["run", "-c", "fedul.num-set=3"], "fedul.num-sets"),
+        (["compare", "--methods", "fedul,fedmach"], "fedmatch"),
+        (["compare", "--methods", "fedul", "--measures", "aucc"], "auc"),
+        (["reproduce", "fedul/tabel-1", *TABLES], "fedul/table-1"),
+        (["reproduce", "fedul/table-1", "--columns", "MNIST IIDD M=10", *TABLES], "MNIST IID M=10"),
+        (
+            ["deploy", "init", "x", "--address", "a:1", "--owner", "b", "--method", "fedull"],
+            "fedul",
+        ),
+    ],
+)
+def test_given_a_wrong_value_then_the_nearest_right_one_is_suggested(
+    arguments: list[str], right: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    result = CliRunner().invoke(app, arguments)
+    assert result.exit_code == 1
+    assert result.stderr.startswith("Error: ")
+    assert result.stderr.endswith(f"; did you mean {right!r}?\n")
