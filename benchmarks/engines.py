@@ -39,7 +39,8 @@ def _memory(place: Path) -> dict[str, Rounds]:
     paper: dict[str, Scalar] = experiment("fedul/table-1", "MNIST Non-IID M=10")
     paper |= {"dataset": str(mnist_like()[0]), "num-rounds": 2, "points-per-client": 2000}
     folder = shifted_digits(2 * POINTS * MANY)
-    many: dict[str, Scalar] = {"dataset": str(folder), "num-rounds": 2, "points-per-client": POINTS}
+    many: dict[str, Scalar] = {"method": "supervised", "dataset": str(folder), "num-rounds": 2}
+    many["points-per-client"] = POINTS
     return {
         "cnn6": run_ours(paper, place / "cnn6", 5),
         "cnn-small": run_ours({"num-rounds": 10}, place / "small", CLIENTS),
