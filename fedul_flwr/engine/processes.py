@@ -64,23 +64,22 @@ class ProcessGrid(LocalGrid):
         environments: Sequence[dict[str, str]],
     ) -> None:
         super().__init__(num_supernodes, run_config)
-        self._known = {node: pickle.dumps(found) for node, found in self.contexts.items()}
-        self._environments = environments[:num_supernodes]
+        self._known: dict[int, bytes] = {}  # contexts of clients that have answered
         self._idle: list[_Worker] = []
+        self._missing = list(environments[:num_supernodes])  # of processes that are to be started
 
     def __enter__(self) -> ProcessGrid:
         return self
 
     def __exit__(self, *_: object) -> None:
         for worker in self._idle:
-            worker.end()
+            worker.end(patience=0.0)
 
     def answer(self, messages: Sequence[Message], timeout: float | None) -> list[Message]:
         """Replies in the order of ``messages``.
 
         Messages that are not answered within ``timeout`` seconds get none, and their processes end.
         """
-        self._idle += [_Worker(more) for more in self._environments[len(self._idle) :]]
         end = None if timeout is None else time.monotonic() + timeout
         waiting = deque(enumerate(messages))
         contents = _Contents(messages)
@@ -89,12 +88,12 @@ class ProcessGrid(LocalGrid):
         held, disk = 0, None  # bytes of arrays in memory; a file for further ones
         try:
             while waiting or busy:
-                while waiting and self._idle:
+                while waiting and (self._idle or self._missing):
                     number, message = waiting.popleft()
-                    worker = self._idle.pop()
+                    worker = self._idle.pop() if self._idle else _Worker(self._missing.pop())
                     busy[worker] = number
-                    node = message.metadata.dst_node_id
-                    worker.order(contents.take(message), message.metadata, self._known[node])
+                    content, known = contents.take(message), self._context(message)
+                    worker.order(content, message.metadata, known)
                 left = None if end is None else max(0.0, end - time.monotonic())
                 ready = wait_for([worker.connection for worker in busy], left)
                 if not ready:
@@ -107,22 +106,19 @@ class ProcessGrid(LocalGrid):
                     held += in_memory
         finally:
             for worker in busy:
-                worker.end()
-                self._idle.append(_Worker(worker.environment))
+                self._missing.append(worker.environment)
+                worker.end(patience=0.0)
         return [replies[number] for number in sorted(replies)]
 
     def _take(
         self, worker: _Worker, message: Message, disk: BinaryIO | None
     ) -> tuple[Message, int]:
-        """The reply of ``worker``, and how many bytes of arrays it holds in memory.
-
-        The worker is idle again, or another one in its place.
-        """
+        """The reply of ``worker``, and how many bytes of arrays it holds in memory."""
         try:
             (reply, trace), in_memory, known = worker.answer(disk)
         except (EOFError, OSError):
+            self._missing.append(worker.environment)
             code = worker.end()
-            self._idle.append(_Worker(worker.environment))
             lost = Error(ErrorCode.CLIENT_APP_CRASHED, _crashed(code))
             return Message(lost, reply_to=message), 0
         self._idle.append(worker)
@@ -130,6 +126,12 @@ class ProcessGrid(LocalGrid):
         if trace:
             log(ERROR, "%s", trace.rstrip())
         return reply, in_memory
+
+
+    def _context(self, message: Message) -> bytes:
+        """The pickled context of a message's client."""
+        node = message.metadata.dst_node_id
+        return self._known.get(node) or pickle.dumps(self.contexts[node], protocol=5)
 
 
 class _Contents:
@@ -179,10 +181,15 @@ class _Worker:
         answer, in_memory = receive(self.connection, disk)
         return answer, in_memory, self.connection.recv_bytes()
 
-    def end(self) -> int | None:
-        """End the process; its exit code, negative for a signal."""
+    def end(self, patience: float = 0.2) -> int | None:
+        """End the process; its exit code, negative for a signal.
+
+        Parameters
+        ----------
+        patience : seconds to wait for the exit code of one that has ended by itself.
+        """
         self.connection.close()
-        self.process.join(0.2)
+        self.process.join(patience)
         code = self.process.exitcode
         if code is None:
             self.process.kill()
