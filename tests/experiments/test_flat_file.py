@@ -96,7 +96,7 @@ def test_given_a_column_that_starts_from_a_run_then_that_run_is_printed_too(
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["--print", "M=1"], "Unknown column 'M=1'; there are M=10, M=12."),
+        (["--print", "M=1"], "Unknown column 'M=1'; there are M=10, M=12; did you mean"),
         (["--print", "M=10,M=12"], "--print takes one column, not M=10, M=12."),
         (["--print", "M=10", "--rows", "FedPL"], "Unknown row 'FedPL'; there are FedUL, all"),
         (["--print", "M=10", "--rows", "start"], "Unknown row 'start'; there are FedUL, all"),

@@ -137,9 +137,12 @@ def test_given_a_failure_then_the_others_run_and_nothing_is_stored(
     ("arguments", "words"),
     [
         ([], "reproduce takes one of TABLE, --render and --list."),
-        (["mini/table-2"], "Unknown table 'mini/table-2'; there are mini/table-1."),
-        (["mini/table-1", "--rows", "FedPL"], "Unknown row 'FedPL'; there are FedUL, all labels."),
-        (["mini/table-1", "--columns", "M=1"], "Unknown column 'M=1'; there are M=10, M=12."),
+        (["mini/table-2"], "Unknown table 'mini/table-2'; there are mini/table-1; did you mean"),
+        (["mini/table-1", "--rows", "FedPL"], "Unknown row 'FedPL'; there are FedUL, all labels"),
+        (
+            ["mini/table-1", "--columns", "M=1"],
+            "Unknown column 'M=1'; there are M=10, M=12; did you mean",
+        ),
         (["mini/table-1", "--dataset", "digits"], "--dataset 'digits' must be NAME=PATH"),
         (["mini/table-1", "--dataset", "a=."], "--dataset a: the runs use digits."),
         (["mini/table-1", "--dataset", "digits=no"], "--dataset 'digits=no': no is not a folder."),

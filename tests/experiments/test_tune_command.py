@@ -419,7 +419,7 @@ def test_given_a_file_of_runs_then_compare_takes_the_chosen_settings(
         ([*MINI, "-c", "l1=0.1"], "-c has no effect with mini/table-1: leave it out."),
         ([*MINI, "--output", "x"], "--output has no effect with mini/table-1: leave it out."),
         (["--runs", "runs.toml", "--quick"], "--quick has no effect with --runs: leave it out."),
-        ([*MINI, "--rows", "FedPL"], "Unknown row 'FedPL'; there are FedUL, all labels."),
+        ([*MINI, "--rows", "FedPL"], "Unknown row 'FedPL'; there are FedUL, all labels"),
         ([*MINI, "--search", "no.toml"], "no.toml cannot be read"),
         (["mini/table-2"], "Unknown table 'mini/table-2'"),
     ],
