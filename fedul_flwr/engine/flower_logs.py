@@ -18,6 +18,8 @@ def flower_logs(shown: int, file: Path | None = None) -> Iterator[None]:
     shown : the level, such as ``logging.ERROR``.
     file : gets all records from ``logging.INFO`` on.
     """
+    import flwr.common  # noqa: F401  gives its log the handlers that are changed here
+
     flower = logging.getLogger("flwr")
     before = flower.level
     if file is None:

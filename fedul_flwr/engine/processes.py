@@ -127,7 +127,6 @@ class ProcessGrid(LocalGrid):
             log(ERROR, "%s", trace.rstrip())
         return reply, in_memory
 
-
     def _context(self, message: Message) -> bytes:
         """The pickled context of a message's client."""
         node = message.metadata.dst_node_id

@@ -7,7 +7,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from flwr.common import log
-from scipy.special import softmax
 
 from fedul_flwr.config.run_config import LAST_MODEL
 from fedul_flwr.data.types import UNLABELED, Floats, Ints, LabeledPoints
@@ -62,6 +61,8 @@ def measure_models(recorder: Recorder, trained: Floats | None) -> Outcome:
     to_measure = settings.evaluate == "global" and len(test.points) > 0
     if not (to_estimate or to_measure):
         return Outcome(about, {})
+
+    from scipy.special import softmax  # slow to load, and needed at a run's end only
 
     inputs = np.arange(len(test.inputs), dtype=np.int64) if to_estimate else test.points
     logits = evaluator.logits(recorder.directory.load_model(name)[0], test, inputs)
