@@ -98,10 +98,10 @@ def has_images(folder: Path) -> bool:
 def run(
     overrides: Mapping[str, Scalar],
     clients: int | None,
-    engine: Engine = "in-process",
-    verbose: bool = False,
+    engine: Engine,
+    verbose: bool,
     *,
-    named: bool = True,
+    named: bool,
 ) -> Path:
     """Run these settings; the directory of the results.
 

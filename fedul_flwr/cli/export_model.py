@@ -7,6 +7,8 @@ from typing import Annotated, Literal
 
 import typer
 
+from fedul_flwr.cli.options import TrustModules
+
 
 def export(
     run: Annotated[
@@ -25,10 +27,7 @@ def export(
             "--output", "-o", dir_okay=False, help="File to write, model.onnx in RUN by default."
         ),
     ] = None,
-    trust_modules: Annotated[
-        bool,
-        typer.Option("--trust-modules", help="Run the modules that somebody else's run names."),
-    ] = False,
+    trust_modules: TrustModules = False,
 ) -> None:
     """Write a trained model as ONNX or TorchScript: from points to class probabilities."""
     from fedul_flwr.results.export import export as write

@@ -34,6 +34,7 @@ from fedul_flwr.cli.options import (
     Output,
     RayAddress,
     RunConfigs,
+    TrustModules,
     Verbose,
     refuse_given,
 )
@@ -259,10 +260,7 @@ def predict(
             help="Class priors of these images: re-weigh for K numbers, or for an estimate.",
         ),
     ] = None,
-    trust_modules: Annotated[
-        bool,
-        typer.Option("--trust-modules", help="Run the modules that somebody else's run names."),
-    ] = False,
+    trust_modules: TrustModules = False,
 ) -> None:
     """Label images with a trained model."""
     from fedul_flwr.results.prediction_file import write_predictions

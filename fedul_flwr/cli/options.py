@@ -59,6 +59,9 @@ MessageLog = Annotated[
         "secure aggregation does not hide, such as updates, are readable: for simulations only.",
     ),
 ]
+TrustModules = Annotated[
+    bool, typer.Option("--trust-modules", help="Run the modules that somebody else's run names.")
+]
 Seeds = Annotated[str, typer.Option(help="Seeds of every run, separated by commas.")]
 Quick = Annotated[
     bool, typer.Option("--quick", help="Use the small size for two cores, not the paper's size.")

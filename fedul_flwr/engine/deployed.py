@@ -48,7 +48,7 @@ def run_deployed(
     """
     from fedul_flwr.engine.app_files import app_directory
     from fedul_flwr.engine.flower_program import FlowerProgram
-    from fedul_flwr.engine.flower_run import start_run
+    from fedul_flwr.engine.flower_run import failure, stamp, start_run
     from fedul_flwr.results.run_claim import own_directory, refuse_held
     from fedul_flwr.results.store import ERROR, SUMMARY
 
@@ -59,7 +59,7 @@ def run_deployed(
         output = own_directory(output)
         config = config.model_copy(update={"output": str(output)})
     log, error = output / "flower.log", output / ERROR
-    before, summary_before = _changed(error), _changed(output / SUMMARY)
+    before, summary_before = stamp(error), stamp(output / SUMMARY)
     with (
         tempfile.TemporaryDirectory(prefix="fedul-flwr-") as place,
         RunProgress(config, log_to_show=log if verbose else None) as progress,
@@ -78,11 +78,8 @@ def run_deployed(
         finally:
             flwr.close()
     if outcome.succeeded:
-        return output if _changed(output / SUMMARY) != summary_before else None
-    reason = outcome.details
-    if _changed(error) not in (None, before):
-        reason = error.read_text(encoding="utf-8", errors="replace").strip() or reason
-    raise UserError(f"{reason}\nThe log of the run is {log}.")
+        return output if stamp(output / SUMMARY) != summary_before else None
+    raise failure(outcome, error, before, log)
 
 
 def _refuse_unknown(superlink: str) -> None:
@@ -124,12 +121,3 @@ def _follow(run: FlowerRun, progress: RunProgress, log: Path, superlink: str) ->
             )
         time.sleep(1.0)
         stream = run.copy_log(log, start)
-
-
-def _changed(path: Path) -> tuple[int, int] | None:
-    """Time of change and size of a file, None if there is none."""
-    try:
-        status = path.stat()
-    except OSError:
-        return None
-    return status.st_mtime_ns, status.st_size

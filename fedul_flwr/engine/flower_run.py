@@ -167,6 +167,32 @@ def explained(outcome: RunOutcome, log: str) -> RunOutcome:
     return RunOutcome(outcome.status, found[0]) if found else outcome
 
 
+def stamp(path: Path) -> tuple[int, int] | None:
+    """Time of change and size of a file; None if there is none."""
+    try:
+        status = path.stat()
+    except OSError:
+        return None
+    return status.st_mtime_ns, status.st_size
+
+
+def failure(
+    outcome: RunOutcome, error: Path, before: tuple[int, int] | None, log: Path
+) -> UserError:
+    """The error that tells why a run failed.
+
+    Parameters
+    ----------
+    error : file in which the server app says so in one sentence; it counts if it has changed.
+    before : its :func:`stamp` before the run.
+    log : the run's log.
+    """
+    reason = outcome.details
+    if stamp(error) not in (None, before):
+        reason = error.read_text(encoding="utf-8", errors="replace").strip() or reason
+    return UserError(f"{reason}\nThe log of the run is {log}.")
+
+
 def read_log(path: Path, start: int = 0) -> str:
     """Text of a log from position ``start`` on; empty if it cannot be read."""
     try:

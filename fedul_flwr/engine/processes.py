@@ -29,10 +29,11 @@ from flwr.app import Error, Message
 from flwr.common import log
 
 from fedul_flwr.config.run_config import RunConfig, resolve
+from fedul_flwr.data.cores import usable_cpus
 from fedul_flwr.engine.flower_logs import plain_log
 from fedul_flwr.engine.fork_server import fork_server, load_early, without_main_module
 from fedul_flwr.engine.local_grid import LocalGrid, task_identity
-from fedul_flwr.engine.simulate import refuse_cpus, usable_cpus
+from fedul_flwr.engine.simulate import refuse_cpus
 from fedul_flwr.engine.transfer import Packed, pack, receive
 from fedul_flwr.errors import UserError
 from fedul_flwr.federated.flower_internals import ErrorCode

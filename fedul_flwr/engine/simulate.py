@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import threading
 from collections.abc import Iterator
@@ -11,6 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
+from fedul_flwr.data.cores import usable_cpus
 from fedul_flwr.engine.fork_server import load_early
 from fedul_flwr.engine.progress import RunProgress, waiting
 from fedul_flwr.errors import UserError
@@ -169,12 +169,6 @@ def refuse_cpus(client_cpus: float) -> None:
         raise UserError(f"client CPUs is {client_cpus}; this machine has {available}.")
 
 
-def usable_cpus() -> int:
-    """Number of cores that this process may use."""
-    affinity = getattr(os, "sched_getaffinity", None)  # absent outside Linux
-    return len(affinity(0)) if affinity else os.cpu_count() or 1
-
-
 def run_on(
     superlink: LocalSuperLink,
     config: RunConfig,
@@ -185,6 +179,7 @@ def run_on(
     title: str = "",
 ) -> None:
     """Run on a SuperLink; a failure raises a UserError with its reason and the log's path."""
+    from fedul_flwr.engine.flower_run import failure, stamp
     from fedul_flwr.engine.submit import app_directory, run_app
     from fedul_flwr.results.run_claim import LOCKS, claim
 
@@ -194,7 +189,7 @@ def run_on(
         is_new = [path.name for path in output.iterdir()] == [LOCKS]
         if not config.resume:
             log.unlink(missing_ok=True)
-        error_before = _stamp(error_file)
+        error_before = stamp(error_file)
         with RunProgress(config, log_to_show=log if verbose else None, title=title) as progress:
             outcome = run_app(
                 superlink,
@@ -208,13 +203,11 @@ def run_on(
             )
         if outcome.succeeded:
             return
-        reason = outcome.details
-        if _stamp(error_file) not in (None, error_before):
-            reason = error_file.read_text(encoding="utf-8", errors="replace").strip() or reason
+        failed = failure(outcome, error_file, error_before, log)
         check()
         if is_new and not progress.rounds_seen:
             _keep_only(output, {log.name, error_file.name, LOCKS})
-    raise UserError(f"{reason}\nThe log of the run is {log}.")
+    raise failed
 
 
 def run_here(
@@ -279,14 +272,6 @@ def _polled(progress: RunProgress) -> Iterator[None]:
         finished.set()
         thread.join()
         progress.poll()
-
-
-def _stamp(path: Path) -> tuple[int, int] | None:
-    try:
-        status = path.stat()
-    except OSError:
-        return None
-    return status.st_mtime_ns, status.st_size
 
 
 def _keep_only(directory: Path, names: set[str]) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -16,6 +15,7 @@ import torch
 from numpy.typing import NDArray
 
 from fedul_flwr.data.cache import build_once, cache_directory, cache_key, open_array, write_blocks
+from fedul_flwr.data.cores import usable_cpus
 from fedul_flwr.data.sources import META, TEST_INPUTS, TRAIN_INPUTS
 from fedul_flwr.data.types import Inputs
 from fedul_flwr.errors import UserError
@@ -92,8 +92,7 @@ def _blocks(points: Inputs, extractor: Extractor) -> Iterator[NDArray[np.float32
 def _all_processors() -> Iterator[None]:
     """Context in which torch uses all processors: no client trains meanwhile."""
     before = torch.get_num_threads()
-    affinity = getattr(os, "sched_getaffinity", None)
-    torch.set_num_threads(len(affinity(0)) if affinity else os.cpu_count() or 1)
+    torch.set_num_threads(usable_cpus())
     try:
         yield
     finally:

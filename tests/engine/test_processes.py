@@ -19,10 +19,10 @@ from flwr.app import ConfigRecord, Message, RecordDict
 
 from fedul_flwr.config.run_config import RunConfig, resolve
 from fedul_flwr.data.content import Content
+from fedul_flwr.data.cores import usable_cpus
 from fedul_flwr.engine import processes
 from fedul_flwr.engine.local_grid import FIRST_NODE_ID, task_identity
 from fedul_flwr.engine.processes import ProcessGrid, run_in_processes, worker_environments
-from fedul_flwr.engine.simulate import usable_cpus
 from fedul_flwr.errors import UserError
 from fedul_flwr.federated.flower_internals import ErrorCode
 from fedul_flwr.federated.messages import phase_messages
