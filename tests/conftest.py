@@ -65,6 +65,17 @@ def own_cache(tmp_path_factory: pytest.TempPathFactory) -> Any:
         yield
 
 
+@pytest.fixture(autouse=True, scope="session")
+def no_waiting_for_the_disk() -> Iterator[None]:
+    """Files of the tests need not outlive a power failure: a short run syncs a dozen of them.
+
+    Tests of what is synced, and of disks that fail, replace this function with their own.
+    """
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "fsync", lambda descriptor: None)
+        yield
+
+
 @pytest.fixture(autouse=True)
 def no_plots(monkeypatch: pytest.MonkeyPatch) -> None:
     """Runs in this process draw nothing: pictures are half of a short run's time.
