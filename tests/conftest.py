@@ -59,9 +59,23 @@ def is_real(item: pytest.Item) -> bool:
 
 @pytest.fixture(autouse=True, scope="session")
 def own_cache(tmp_path_factory: pytest.TempPathFactory) -> Any:
-    """Decoded data and federations of the tests lie in a directory of their own."""
+    """Decoded data and federations lie in a directory that all processes of the tests share."""
+    shared = tmp_path_factory.getbasetemp()
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        shared = shared.parent
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("FEDUL_CACHE", str(tmp_path_factory.mktemp("cache")))
+        patch.setenv("FEDUL_CACHE", str(shared / "cache"))
+        yield
+
+
+@pytest.fixture(autouse=True, scope="session")
+def no_waiting_for_the_disk() -> Iterator[None]:
+    """Files of the tests need not outlive a power failure: a short run syncs a dozen of them.
+
+    Tests of what is synced, and of disks that fail, replace this function with their own.
+    """
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "fsync", lambda descriptor: None)
         yield
 
 
