@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 from fedul_flwr.federated.messages import PSEUDO_LABELS
 
 XCLP, LEFT_OUT, LOCAL_LP, NETWORK = "xclp", "left-out", "local-lp", "network"
@@ -17,6 +20,12 @@ SOURCE_WORDS = {
     NETWORK: "by the model itself",
 }
 """Their names in figures and tables."""
+
+
+def scored_sources(scores: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
+    """Sources with a score in ``labels.json``, in the order of SOURCES."""
+    found = scores.get("sources", {})
+    return {name: found[name] for name in SOURCES if "error" in found.get(name, {})}
 
 
 def file_name(source: str) -> str:

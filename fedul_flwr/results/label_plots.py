@@ -28,6 +28,7 @@ from fedul_flwr.results.label_names import (
     SOURCE_WORDS,
     SOURCES,
     XCLP,
+    scored_sources,
     source_in_words,
 )
 from fedul_flwr.results.measure_plots import confusion_figure
@@ -60,12 +61,6 @@ def label_figures(
         "label_coverage": coverage_figure(scores),
         **confusion,
     }
-
-
-def scored_sources(scores: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
-    """Sources with a score, in the order of SOURCES; other entries are ignored."""
-    found = scores.get("sources", {})
-    return {name: found[name] for name in SOURCES if "error" in found.get(name, {})}
 
 
 def accuracy_figure(scores: Mapping[str, Any]) -> Figure:

@@ -15,18 +15,12 @@ from fedul_flwr.config.method_notes import METHOD_NOTES
 from fedul_flwr.config.run_config import PLACE_SETTINGS, default_flat
 from fedul_flwr.config.user_files import read_object
 from fedul_flwr.results.records import read_config
+from fedul_flwr.results.report_measures import NONE, measure_cells
 from fedul_flwr.results.store import BEST_MODEL, ENVIRONMENT, SUMMARY, RunDirectory
 
 MODEL_CARD = "model-card.md"
 _PATHS = {"dataset", "server.dataset", "client-data", "columns", "labels.split", "start-from"}
 """Settings that may be paths, as may `features` with ``run:``: the card has the last part."""
-_MEASURES = {
-    "balanced_accuracy": "balanced accuracy, %",
-    "auc": "AUC",
-    "ece": "expected calibration error, %",
-    "nll": "negative log-likelihood",
-    "brier": "Brier score",
-}
 
 
 def write_model_card(directory: RunDirectory) -> None:
@@ -114,16 +108,13 @@ def _measures(summary: Mapping[str, Any]) -> list[str]:
     points = summary.get("measures", {}).get("best", {}).get("points")
     if error is None:
         return ["Not measured: the server had no labeled test data."]
-    found = [("test error, %", _number(error) + _spread(error, points))]
-    found += [
-        (words, _number(summary[key]))
-        for key, words in _MEASURES.items()
-        if summary.get(key) is not None
-    ]
+    found = measure_cells({**summary, "error": error})
+    found["error (%)"] += _spread(error, points)
     if summary.get("validation_error") is not None:
-        found.append(("validation error, %", _number(summary["validation_error"])))
+        found["validation error (%)"] = f"{summary['validation_error']:.2f}"
+    known = ((name, value) for name, value in found.items() if value != NONE)
     of = f"On {points} test points" if points else "On the server's test points"
-    return [f"{of}, in one run with seed {summary['seed']}:", "", *_table(iter(found))]
+    return [f"{of}, in one run with seed {summary['seed']}:", "", *_table(known)]
 
 
 def _spread(error: float, points: int | None) -> str:
@@ -178,7 +169,3 @@ def _table(rows: Iterator[tuple[str, str]]) -> Iterator[str]:
 def _plain(text: str) -> str:
     """``text`` on one line of a table."""
     return " ".join(text.split()).replace("|", "\\|")
-
-
-def _number(value: float) -> str:
-    return f"{value:.4g}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from fedul_flwr.results.label_plots import scored_sources
+from fedul_flwr.results.label_names import scored_sources
 from fedul_flwr.results.records import Run, number
 
 NONE = "–"

@@ -10,8 +10,7 @@ from typing import Any
 from fedul_flwr.config.run_config import PLACE_SETTINGS, default_flat
 from fedul_flwr.results.client_accuracy import client_accuracies
 from fedul_flwr.results.incidents import incidents, incidents_in_words
-from fedul_flwr.results.label_names import source_in_words
-from fedul_flwr.results.label_plots import scored_sources
+from fedul_flwr.results.label_names import scored_sources, source_in_words
 from fedul_flwr.results.printed_summary import duration, prior_fit_in_words
 from fedul_flwr.results.records import Client, Run, number
 from fedul_flwr.results.report_measures import NONE, class_rows, measure_cells, measure_rows

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,12 @@ from typing import Any
 import pytest
 
 from fedul_flwr.config.method_notes import METHOD_NOTES
+from fedul_flwr.results import report as report_module
 from fedul_flwr.results.model_card import model_card
+from fedul_flwr.results.records import read_run
+from fedul_flwr.results.report import report
+from fedul_flwr.results.report_measures import measure_rows
+from fedul_flwr.results.report_tables import summaries
 from tests.support.runs import summary, train
 
 QUICK = {"model": "mlp", "num_rounds": 1, "local_epochs": 1}
@@ -37,7 +43,7 @@ def test_given_a_finished_run_then_its_card_says_what_the_model_is(run: Path) ->
         "| `num-rounds` | 1 |",
         "| `seed` | 4 |",
         f"On {points} test points, in one run with seed 4:",
-        f"| test error, % | {found['test_error']:.4g} ± ",
+        f"| error (%) | {found['test_error']:.2f} ± ",
     ):
         assert line in card, line
 
@@ -47,7 +53,7 @@ def test_given_an_error_then_its_interval_is_that_of_the_binomial(run: Path) -> 
     found["test_error"], found["measures"]["best"]["points"] = 20.0, 100
     (run / "summary.json").write_text(json.dumps(found))
     # 1.96 * sqrt(0.2 * 0.8 / 100) = 1.96 * 0.04 = 0.0784
-    assert "| test error, % | 20 ± 7.84 by the number of test points |" in model_card(run)
+    assert "| error (%) | 20.00 ± 7.84 by the number of test points |" in model_card(run)
 
 
 def test_given_no_test_data_then_the_card_says_so(run: Path) -> None:
@@ -81,3 +87,32 @@ def test_given_differential_privacy_then_the_card_has_what_was_spent(run: Path) 
     card = model_card(run)
     assert "epsilon 3.25 at delta 1e-05; it covers each client." in card
     assert "without differential privacy" not in card
+
+
+def test_given_card_and_report_of_a_run_then_their_measures_have_equal_names_and_digits(
+    run: Path,
+) -> None:
+    rows = measure_rows(read_run(run))
+    best = next(row for row in rows if row["predictions of"] == "best round")
+    card = dict(re.findall(r"^\| (.+?) \| ([\d.]+)(?: ±.*)? \|$", model_card(run), re.MULTILINE))
+    names = set(best) - {"predictions of", "round"}
+    assert {name: card[name] for name in names} == {name: best[name] for name in names}
+    assert {"error (%)", "AUC", "Brier score"} <= names
+    tiles = summaries([read_run(run)])[0]
+    assert tiles["error, best round (%)"] == best["error (%)"]
+    assert tiles["ECE (%)"] == best["ECE (%)"]
+
+
+def test_given_files_of_points_and_labels_then_neither_card_nor_report_opens_them(
+    run: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("clients/0/labels.csv", "split.npz"):
+        file = run / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.unlink(missing_ok=True)
+        file.mkdir()  # what opens it fails
+    monkeypatch.setattr(report_module, "draw_svg", lambda figure: b"<svg/>")
+    monkeypatch.setattr(report_module, "save_plots", lambda figures, directory: [])
+    page = report([run]).read_text()
+    assert "Confusion matrix" in page
+    assert "Model card" in model_card(run)
