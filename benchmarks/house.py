@@ -7,6 +7,7 @@ process, after the clients have registered: the server's part, a client's part a
 from __future__ import annotations
 
 import ast
+import logging
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping
@@ -68,6 +69,7 @@ def own_depth(folders: tuple[str, ...], base: str) -> dict[str, int]:
 def files_of_a_round(overrides: Mapping[str, Any]) -> set[str]:
     """Our files whose functions run in round 2 of a run in this process."""
     from fedul_flwr.config.run_config import resolve
+    from fedul_flwr.engine.flower_logs import flower_logs
     from fedul_flwr.engine.in_process import run_in_process
 
     seen: set[str] = set()
@@ -90,7 +92,8 @@ def files_of_a_round(overrides: Mapping[str, Any]) -> set[str]:
         config = resolve({**CONFIG, **overrides, "output": f"{folder}/run"}, Path.cwd())
         sys.setprofile(watch)
         try:
-            run_in_process(config, 3)
+            with flower_logs(logging.ERROR):
+                run_in_process(config, 3)
         finally:
             sys.setprofile(None)
     return seen

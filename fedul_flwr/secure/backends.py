@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import partial
 
-from fedul_flwr.secure.comparison import SENDS, mask_keys, respond
-from fedul_flwr.secure.comparison_server import ComparisonServer
+from fedul_flwr.secure.distance_server import DistanceServer
+from fedul_flwr.secure.encrypted_distances import SENDS, mask_keys, respond
 from fedul_flwr.secure.hamming.ot import OT
 from fedul_flwr.secure.hamming.paillier import PAILLIER
 from fedul_flwr.secure.hamming.pairwise import PairwiseHamming
@@ -22,7 +22,7 @@ def secure_backend(protocol: PairwiseHamming) -> SimilarityBackend:
         name=protocol.name,
         respond=partial(respond, protocol),
         mask_keys=mask_keys,
-        server=partial(ComparisonServer, protocol),
+        server=partial(DistanceServer, protocol),
         cost=protocol.cost,
         fewest=FEWEST,
         sends=SENDS,

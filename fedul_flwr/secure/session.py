@@ -87,7 +87,7 @@ class Session:
         return channels.unseal(sealed, key, self._place(step, peer, EVERYBODY))
 
     def mask_roots(self) -> dict[str, NDArray[Any]]:
-        """State for a sum of labels after the comparison, without the private key.
+        """State for a sum of labels after the distances, without the private key.
 
         For each participant 32 bytes shared with this client, zeros for this client itself.
         """

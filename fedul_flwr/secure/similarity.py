@@ -54,7 +54,7 @@ Respond = Callable[[Arrays, Arrays, Task], tuple[Arrays, Arrays]]
 
 MaskKeys = Callable[[Arrays, Task, Mapping[int, int], int], tuple[Arrays, Mapping[int, bytes]]]
 """``(remembered, task, unlabeled points by participant, attempt) -> (remembered, key shared with
-each other participant)``: after the comparison, for the sum of labels. No keys without masks."""
+each other participant)``: after the distances, for the sum of labels. No keys without masks."""
 
 
 class TooFewClientsError(UserError):

@@ -128,9 +128,9 @@ def test_errors_that_nobody_thought_of_stay_at_home(
     assert str(reply.error.reason) == "The client failed; its own log says why."
     assert "Client 2: 'cyst'\n" in capfd.readouterr().err
     # What a protocol refuses is no secret, and the server has to know it.
-    told = failing(UserError("The server sent no step of a comparison."))
+    told = failing(UserError("The server sent no step of encrypted distances."))
     reply = ask(plan("xclp", tmp_path), own, told)
-    assert str(reply.error.reason) == "The server sent no step of a comparison."
+    assert str(reply.error.reason) == "The server sent no step of encrypted distances."
 
 
 def test_in_a_simulation_all_is_said(tmp_path: Path) -> None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from fedul_flwr.secure.backends import BACKENDS, PROTOCOLS, secure_backend
-from fedul_flwr.secure.comparison import SENDS, mask_keys
-from fedul_flwr.secure.comparison_server import ComparisonServer
+from fedul_flwr.secure.distance_server import DistanceServer
+from fedul_flwr.secure.encrypted_distances import SENDS, mask_keys
 from fedul_flwr.secure.similarity import Arrays
 from tests.support.toy_protocol import FOUR, PUBLIC_SEED, Toy, group
 
@@ -25,7 +25,7 @@ def test_a_backend_has_the_name_and_the_cost_of_its_protocol(name: str) -> None:
 def test_both_halves_play_the_protocol() -> None:
     backend, played = secure_backend(Toy()), group(FOUR, seed=PUBLIC_SEED)
     server = backend.server([*FOUR], 64, PUBLIC_SEED)
-    assert isinstance(server, ComparisonServer)
+    assert isinstance(server, DistanceServer)
     memories: dict[int, Arrays] = {client: {} for client in FOUR}
     while messages := server.ask():
         answers = {}

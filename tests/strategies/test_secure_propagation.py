@@ -22,7 +22,7 @@ from fedul_flwr.propagation.phases import (
 )
 from fedul_flwr.propagation.server import refuse_beyond_reach
 from fedul_flwr.results.label_names import XCLP, file_name
-from fedul_flwr.secure.comparison import STEPS
+from fedul_flwr.secure.encrypted_distances import STEPS
 from fedul_flwr.secure.rowsums import pair_masks
 from fedul_flwr.secure.similarity import TooFewClientsError
 from tests.support.runs import last_model, train

@@ -65,7 +65,7 @@ LABELED_ROWS = (
     "rows of labeled ones would show labels of others."
 )
 NOT_IN_IT = "Client 0 is asked for a part of a sum that it is not in."
-OTHERS = "The server named others for the sum of labels than for the comparison."
+OTHERS = "The server named others for the sum of labels than for the distances."
 REFUSED: dict[str, tuple[Change, str]] = {
     "rows of its labeled points": (shown_labeled, LABELED_ROWS),
     "rows of all its points": (values(**{WITHHELD: True}), LABELED_ROWS),

@@ -13,8 +13,8 @@ from fedul_flwr.data.types import Bytes, Ints
 from fedul_flwr.errors import UserError
 from fedul_flwr.federated.messages import to_arrays, to_record
 from fedul_flwr.propagation.codes import encode
-from fedul_flwr.secure.comparison import STEP, STEPS, respond
-from fedul_flwr.secure.comparison_server import ComparisonServer
+from fedul_flwr.secure.distance_server import DistanceServer
+from fedul_flwr.secure.encrypted_distances import STEP, STEPS, respond
 from fedul_flwr.secure.hamming.pairwise import Forms, Inbox, Party, StepResult
 from fedul_flwr.secure.messages import checked_array
 from fedul_flwr.secure.similarity import Arrays, Cost, Task
@@ -120,8 +120,8 @@ class Group:
 
         return Task(client, 7, len(points), BITS, 1, self.seed is not None, codes)
 
-    def server(self) -> ComparisonServer:
-        return ComparisonServer(Toy(), list(self.features), BITS, self.seed)
+    def server(self) -> DistanceServer:
+        return DistanceServer(Toy(), list(self.features), BITS, self.seed)
 
     def tell(self, client: int, message: Arrays) -> dict[str, NDArray[Any]]:
         """A client's answer, over the wire and back, from what it remembers to what it will."""
@@ -140,7 +140,7 @@ class Group:
             if not self.lost(STEPS[int(message[STEP])], client)
         }
 
-    def play(self, until: str | None = None) -> ComparisonServer:
+    def play(self, until: str | None = None) -> DistanceServer:
         """A server that has led everybody through all steps, or through those before ``until``."""
         server = self.server()
         for _ in STEPS[: STEPS.index(until)] if until else STEPS:

@@ -31,7 +31,7 @@ Forms = Mapping[str, tuple[DTypeLike, tuple[int, ...]]]
 
 @dataclass(frozen=True)
 class Party:
-    """A client's view of the participants of a comparison.
+    """A client's view of the participants.
 
     Attributes
     ----------

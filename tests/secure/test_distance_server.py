@@ -1,4 +1,4 @@
-"""What the server refuses in a secure comparison, and whom it names."""
+"""What the server refuses while distances are computed, and whom it names."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ import pytest
 from numpy.typing import NDArray
 
 from fedul_flwr.errors import UserError
-from fedul_flwr.secure.comparison import (
+from fedul_flwr.secure.distance_server import DistanceServer
+from fedul_flwr.secure.encrypted_distances import (
     ANSWER,
     KEYS,
     OFFER,
@@ -18,7 +19,6 @@ from fedul_flwr.secure.comparison import (
     REVEAL,
     SHARES,
 )
-from fedul_flwr.secure.comparison_server import ComparisonServer
 from fedul_flwr.secure.session import PUBLIC
 from tests.support.toy_protocol import BITS, FOUR, Toy, group
 
@@ -105,12 +105,12 @@ def test_numbers_that_do_not_go_together_name_both_clients() -> None:
 
 
 def test_codes_too_long_for_their_distances_are_refused() -> None:
-    ComparisonServer(Toy(), [0, 1, 2], 65528)
+    DistanceServer(Toy(), [0, 1, 2], 65528)
     with pytest.raises(UserError) as error:
-        ComparisonServer(Toy(), [0, 1, 2], 65536)
+        DistanceServer(Toy(), [0, 1, 2], 65536)
     assert str(error.value) == (
         "Codes of 65536 bits are too long to be compared in secret: "
         "xclp.num-bits must be 65528 or less."
     )
     with pytest.raises(UserError, match="multiple of 8"):
-        ComparisonServer(Toy(), [0, 1, 2], 100)
+        DistanceServer(Toy(), [0, 1, 2], 100)

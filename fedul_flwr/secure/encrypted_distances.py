@@ -1,4 +1,4 @@
-"""A client's side of a secure comparison of points: runs a protocol for two clients among many.
+"""A client's side of encrypted distances between points: a protocol for two clients, among many.
 
 The server sends five messages, each with an answer. ``keys``: a public key. ``shares``: the
 participants are fixed, and every client sends all others its share of the seed. ``offer``,
@@ -83,7 +83,7 @@ def respond(
     """
     step = message.get(STEP)
     if step is None or step.dtype != np.int64 or step.shape != () or not 0 <= step < len(STEPS):
-        raise UserError("The server sent no step of a comparison.")
+        raise UserError("The server sent no step of encrypted distances.")
     if remembered.get(STEP, 0) != step:
         raise UserError(f"The server asked for step {STEPS[int(step)]!r} out of turn.")
     remembered, reply = _HANDLERS[STEPS[int(step)]](protocol, remembered, message, task)
@@ -113,7 +113,7 @@ def mask_keys(
     require_enough(unlabeled)
     known = all(0 <= count <= sizes.get(client, -1) for client, count in unlabeled.items())
     if task.own not in unlabeled or not known:
-        raise UserError("The server named others for the sum of labels than for the comparison.")
+        raise UserError("The server named others for the sum of labels than for the distances.")
     labeled = sum(sizes[client] > count for client, count in unlabeled.items())
     if labeled < task.min_labeled_clients:
         raise UserError(

@@ -1,4 +1,4 @@
-"""What a client refuses in a secure comparison, and its keys for the sum that follows."""
+"""What a client refuses while distances are computed, and its keys for the sum that follows."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 from numpy.typing import NDArray
 
 from fedul_flwr.errors import UserError
-from fedul_flwr.secure.comparison import (
+from fedul_flwr.secure.encrypted_distances import (
     ANSWER,
     CONFIRM,
     OFFER,
@@ -69,7 +69,7 @@ def test_what_names_no_step_is_refused(step: NDArray[Any] | None) -> None:
     message = {} if step is None else {STEP: step}
     with pytest.raises(UserError) as error:
         respond(Toy(), {}, message, group(FOUR).task(1))
-    assert str(error.value) == "The server sent no step of a comparison."
+    assert str(error.value) == "The server sent no step of encrypted distances."
 
 
 @pytest.mark.parametrize(
@@ -240,7 +240,7 @@ def test_a_public_key_without_a_secret_is_refused_by_its_client() -> None:
 # Keys for a sum
 
 TURN = "The server asked for the sum of labels out of turn."
-OTHERS = "The server named others for the sum of labels than for the comparison."
+OTHERS = "The server named others for the sum of labels than for the distances."
 
 
 def test_keys_of_masks_are_those_of_a_pair_and_an_attempt() -> None:
@@ -295,7 +295,7 @@ def test_attempts_begin_with_0() -> None:
 
 
 @pytest.mark.parametrize("at", STEPS)
-def test_a_sum_before_the_end_of_the_comparison_is_refused(at: str) -> None:
+def test_a_sum_before_the_end_of_the_distances_is_refused(at: str) -> None:
     played, _ = told_so_far(at)
     with pytest.raises(UserError) as error:
         mask_keys(played.memories.get(1, {}), played.task(1), dict.fromkeys(FOUR, 0), 0)

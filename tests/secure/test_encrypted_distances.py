@@ -1,4 +1,4 @@
-"""The five steps of a secure comparison, with a toy protocol: H, dropouts, secrecy, refusals."""
+"""The five steps of encrypted distances, with a toy protocol: H, dropouts, secrecy, refusals."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ import pytest
 from fedul_flwr.propagation.codes import encode
 from fedul_flwr.propagation.hamming import hamming
 from fedul_flwr.propagation.neighbours import neighbours_by_code
-from fedul_flwr.secure.comparison import (
+from fedul_flwr.secure.distance_server import DistanceServer
+from fedul_flwr.secure.encrypted_distances import (
     ANSWER,
     CODES,
     CONFIRM,
@@ -22,7 +23,6 @@ from fedul_flwr.secure.comparison import (
     STEPS,
     mask_keys,
 )
-from fedul_flwr.secure.comparison_server import ComparisonServer
 from fedul_flwr.secure.session import MASK_ROOTS, PRIVATE, PUBLIC, Session
 from fedul_flwr.secure.similarity import TooFewClientsError
 from tests.support.toy_protocol import BITS, FOUR, PUBLIC_SEED, Group, group
@@ -35,7 +35,7 @@ GROUPS: dict[str, dict[int, int]] = {
 }
 
 
-def assert_is_h(server: ComparisonServer, played: Group, left: list[int]) -> None:
+def assert_is_h(server: DistanceServer, played: Group, left: list[int]) -> None:
     codes = played.codes(left)
     assert list(server.sizes().items()) == [(c, len(played.features[c])) for c in left]
     np.testing.assert_array_equal(server.distances(), hamming(codes, codes))

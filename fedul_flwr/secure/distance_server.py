@@ -1,4 +1,4 @@
-"""The server's side of a secure comparison: forwards encrypted messages and assembles H."""
+"""The server's side of encrypted distances: forwards clients' messages and assembles H."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from scipy import sparse
 from fedul_flwr.errors import BadMessageError, UserError
 from fedul_flwr.propagation.codes import check_num_bits
 from fedul_flwr.propagation.neighbours import neighbours_by_distance
-from fedul_flwr.secure.comparison import (
+from fedul_flwr.secure.encrypted_distances import (
     ANSWER,
     EVALUATORS,
     FROM,
@@ -49,8 +49,8 @@ MOST_BITS = 2**16 - 8
 """Largest L: distances are uint16."""
 
 
-class ComparisonServer:
-    """Runs the five steps of :mod:`fedul_flwr.secure.comparison` with clients.
+class DistanceServer:
+    """Runs the five steps of :mod:`fedul_flwr.secure.encrypted_distances` with clients.
 
     A client that does not answer a step has dropped out; its earlier answers are not used.
 
