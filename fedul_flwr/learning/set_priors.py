@@ -65,7 +65,8 @@ def learn_priors(likelihoods: Floats, sets: Ints, priors: Floats, told: Dirichle
     # A point that its set's classes cannot explain belongs to none of them in particular.
     shares = np.where(totals > 0, shares / np.where(totals > 0, totals, 1), priors[sets])
     cells = sets[:, None] * priors.shape[1] + np.arange(priors.shape[1])
-    counts = np.bincount(cells.ravel(), shares.ravel(), priors.size).reshape(priors.shape)
+    found = np.bincount(cells.ravel(), shares.ravel(), priors.size)
+    counts = found.reshape(priors.shape).astype(np.float64)
     worth = np.where(exact, 0.0, told.concentrations)[:, None]
     counts = counts + worth * told.means
     # A set without points and without a told row keeps its priors.

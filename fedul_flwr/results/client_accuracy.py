@@ -55,7 +55,7 @@ def label_clients(axes: Axes, clients: list[int]) -> None:
     """Name the clients below the axis, and let the other one show percents."""
     # Numbers of many clients would overlap.
     shown = len(clients) <= ALL_NUMBERS
-    axes.set_xticks(range(len(clients)) if shown else [], clients if shown else [])
+    axes.set_xticks(range(len(clients)) if shown else [], map(str, clients) if shown else [])
     if len(clients) > 20:
         axes.tick_params(axis="x", labelsize=7)
     axes.grid(visible=False, axis="x")

@@ -22,10 +22,10 @@ from fedul_flwr.config.run_config import resolve
 from fedul_flwr.deploy.init import plan, write
 from fedul_flwr.results.run_claim import HeldError, refuse_held
 from tests.end_to_end.test_ray import text
-from tests.support.deployment import RUN_SECONDS, START_SECONDS, Deployment
+from tests.support.deployment import Deployment
 from tests.support.learnable_owners import NO_DATA, found_in, write_sets
 from tests.support.other_user import as_other_user
-from tests.support.patience import wait_for_end, wait_until
+from tests.support.patience import PATIENCE, wait_for_end, wait_until
 from tests.support.runs import last_model, metrics, own_data_app, summary, train
 from tests.support.watched_app import RECORDED, SPOILED, make_app, recorded
 
@@ -62,12 +62,12 @@ def test_strangers_are_refused(deployment: Deployment, owners: list[Path], tmp_p
     write(plan(address, CLIENTS, [], [], [], 1, insecure=False), tmp_path / "others")
     others = replace(deployment, files=tmp_path / "others", processes={})
     others.start_node(0, owners[0])
-    assert wait_for_end(others.processes["node-0"], START_SECONDS) != 0
+    assert wait_for_end(others.processes["node-0"]) != 0
     assert "certificate verify failed" in others.said("node-0")
     # With the right certificate it finds the SuperLink, which does not know its key.
     shutil.copyfile(deployment.owner(0) / "ca.pem", others.owner(0) / "ca.pem")
     others.start_node(0, owners[0])
-    assert wait_for_end(others.processes["node-0"], START_SECONDS) != 0
+    assert wait_for_end(others.processes["node-0"]) != 0
     assert "Failed to activate SuperNode" in others.said("node-0")
 
 
@@ -108,7 +108,7 @@ def test_nothing_but_the_model_leaves_an_owner_though_the_superlink_dies(
     for client, folder in enumerate(owners):
         deployment.start_node(client, folder, **{RECORDED: str(tmp_path / f"sent-{client}")})
     broken = deployment.submit(text({**settings, "output": str(tmp_path / "there")}), app)
-    deployment.wait_for("run", r"\[ROUND 2/2\]", RUN_SECONDS)
+    deployment.wait_for("run", r"\[ROUND 2/2\]")
     deployment.kill("superlink")
     said = deployment.wait(broken)
     assert "Connection to the SuperLink is unavailable" in said
@@ -117,7 +117,7 @@ def test_nothing_but_the_model_leaves_an_owner_though_the_superlink_dies(
     # Owners need do nothing: their SuperNodes find it again, and it still knows their keys.
     deployment.start_superlink()
     # The server app of the dead SuperLink holds the run until the new one tells it to go.
-    wait_until(lambda: is_free(tmp_path / "there"), START_SECONDS, "the end of the server app")
+    wait_until(lambda: is_free(tmp_path / "there"), PATIENCE, "the end of the server app")
     said = deployment.wait(deployment.submit(text({"resume": str(tmp_path / "there")}), app))
     here = in_process(settings, owners, tmp_path / "here")
     assert metrics(tmp_path / "there") == metrics(here), said
@@ -139,15 +139,13 @@ def test_a_run_goes_on_without_those_who_fail_and_with_those_who_come(
     settings = {**SETTINGS, "num-rounds": 4, "on-client-failure": "continue"}
     settings |= {"connect-timeout": 40.0, "output": str(tmp_path / "there")}
     run = deployment.submit(text(settings), app)
-    deployment.wait_for("run", r"\[ROUND 1/4\]", RUN_SECONDS)
+    deployment.wait_for("run", r"\[ROUND 1/4\]")
     deployment.start_node(2, owners[2])
     # Client 0 dies while it trains. The SuperLink notices within a minute.
-    deployment.wait_for("run", r"\[ROUND 2/4\].*Sampled", RUN_SECONDS)
-    deployment.wait_for("node-0", r"\[RUN [^]]*\].*Receiving: train.*" * 2, RUN_SECONDS)
+    deployment.wait_for("run", r"\[ROUND 2/4\].*Sampled")
+    deployment.wait_for("node-0", r"\[RUN [^]]*\].*Receiving: train.*" * 2)
     deployment.kill("node-0")
-    deployment.wait_for(
-        "run", r"failed in round 2: Client 0[^:]*: Error: Node Unavailable", RUN_SECONDS
-    )
+    deployment.wait_for("run", r"failed in round 2: Client 0[^:]*: Error: Node Unavailable")
     deployment.start_node(0, owners[0])
     said = deployment.wait(run)
     found = metrics(tmp_path / "there")

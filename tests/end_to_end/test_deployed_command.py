@@ -10,7 +10,7 @@ import pytest
 
 from fedul_flwr.deploy.files import CONNECTION
 from tests.end_to_end.test_ray import text
-from tests.support.deployment import RUN_SECONDS, Deployment
+from tests.support.deployment import Deployment
 from tests.support.learnable_owners import NO_DATA, write_sets
 from tests.support.runs import metrics, summary
 
@@ -30,7 +30,7 @@ def run(deployment: Deployment, *options: str) -> subprocess.CompletedProcess[st
         capture_output=True,
         text=True,
         check=False,
-        timeout=RUN_SECONDS,
+        timeout=600,
     )
 
 

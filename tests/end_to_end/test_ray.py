@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,7 @@ from PIL import Image
 
 from fedul_flwr.config.run_config import resolve
 from fedul_flwr.data.sources import load_source
-from tests.support.patience import quiet_seconds
+from tests.support.patience import wait_for_end
 from tests.support.runs import last_model, metrics, summary, train
 
 pytestmark = pytest.mark.ray
@@ -26,23 +27,19 @@ ALL_CPUS = str(os.cpu_count() or 1)
 
 def fedul(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
     """Run the command line as a user does; its output is not a terminal."""
-    command = Path(sys.executable).with_name("fedul-flwr")
-    with subprocess.Popen(
-        [str(command), *arguments],
-        cwd=cwd,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        env={**os.environ, "COLUMNS": "200"},
-    ) as process:
-        for _ in quiet_seconds(240):
-            try:
-                out, errors = process.communicate(timeout=1)
-            except subprocess.TimeoutExpired:
-                continue
-            return subprocess.CompletedProcess(process.args, process.returncode, out, errors)
-        process.kill()
-    raise AssertionError(f"{arguments} did not end")
+    command = [str(Path(sys.executable).with_name("fedul-flwr")), *arguments]
+    environment = {**os.environ, "COLUMNS": "200"}
+    with TemporaryFile("w+") as out, TemporaryFile("w+") as errors:
+        process = subprocess.Popen(command, cwd=cwd, stdout=out, stderr=errors, env=environment)
+        try:
+            wait_for_end(process, progress=lambda: os.fstat(out.fileno()).st_size)
+        finally:
+            process.kill()
+        texts = []
+        for file in (out, errors):
+            file.seek(0)
+            texts.append(file.read())
+    return subprocess.CompletedProcess(process.args, process.returncode, *texts)
 
 
 def text(settings: dict[str, Any]) -> str:

@@ -25,7 +25,7 @@ from tests.support.digits_table import (
     output_of,
     start_from_another,
 )
-from tests.support.patience import wait_until
+from tests.support.patience import PATIENCE, wait_until
 
 MINI = ("mini/table-1", "--device", "cpu")
 COLUMN = (*MINI, "--columns", "M=10")
@@ -150,7 +150,7 @@ def test_given_changed_settings_then_their_earlier_search_is_refused(
     assert refused.exit_code == 1
     assert (
         "The search of row 'all labels', column 'M=10' was made with other settings "
-        "(batch-size was 16, is 32): search it with fedul-flwr tune mini/table-1"
+        "(batch-size was 'auto', is 32): search it with fedul-flwr tune mini/table-1"
     ) in output_of(refused)
     ran.clear()
     assert invoke("tune", *asked, "--trials", "1").exit_code == 0
@@ -367,7 +367,9 @@ def test_given_the_end_of_the_first_process_then_the_others_end_too(
     change_table("num-rounds = 2", "num-rounds = 3000")
     with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT) as first:
         metrics = Path("runs/tune")
-        started = wait_until(lambda: list(metrics.rglob("metrics.jsonl")), 300, "a trial's start")
+        started = wait_until(
+            lambda: list(metrics.rglob("metrics.jsonl")), PATIENCE, "a trial's start"
+        )
         assert first.poll() is None
         others = psutil.Process(first.pid).children(recursive=True)
         assert started

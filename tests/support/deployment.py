@@ -17,10 +17,9 @@ from fedul_flwr.deploy.files import CONNECTION
 from fedul_flwr.deploy.init import plan, write
 from fedul_flwr.engine.app_files import app_directory
 from fedul_flwr.engine.process_tree import MARK, PREFIX, end_superlink
-from tests.support.patience import quiet_seconds, wait_for_end
+from tests.support.patience import bytes_of, quiet_seconds, wait_for_end
 
 PROGRAMS = Path(sys.executable).parent
-START_SECONDS, RUN_SECONDS = 120.0, 600.0
 
 Process = subprocess.Popen[bytes]
 
@@ -56,7 +55,7 @@ class Deployment:
     def register(self) -> str:
         """Register the owners' keys; what the script says."""
         done = self._start("register", [self.files / "server" / "register-owners.sh"])
-        wait_for_end(done, START_SECONDS)
+        wait_for_end(done)
         return self.said("register")
 
     def start_node(self, client: int, data: Path, labels: Path | None = None, **env: str) -> None:
@@ -83,7 +82,7 @@ class Deployment:
         for name in nodes:
             self.processes[name].terminate()
         for name in nodes:
-            wait_for_end(self.processes.pop(name), START_SECONDS)
+            wait_for_end(self.processes.pop(name))
 
     def submit(self, config: str, app: Path | None = None, name: str = "run") -> Process:
         """Start a run of the app; the process ends with the run."""
@@ -92,16 +91,16 @@ class Deployment:
 
     def wait(self, run: Process, name: str = "run") -> str:
         """What a run has said when it has ended."""
-        wait_for_end(run, RUN_SECONDS)
+        wait_for_end(run, progress=self._written)
         return self.said(name)
 
     def said(self, name: str) -> str:
         """The log of a program."""
         return (self.place / f"{name}.log").read_text()
 
-    def wait_for(self, name: str, pattern: str, seconds: float = START_SECONDS) -> re.Match[str]:
+    def wait_for(self, name: str, pattern: str) -> re.Match[str]:
         """Where a program has said what it is waited for; one that has ended says nothing more."""
-        for _ in quiet_seconds(seconds):
+        for _ in quiet_seconds(progress=self._written):
             has_ended = self.processes[name].poll() is not None
             if found := re.search(pattern, self.said(name), re.DOTALL):
                 return found
@@ -118,7 +117,11 @@ class Deployment:
         ids = {name: self.node_id(int(name.removeprefix("node-"))) for name in nodes}
         name = f"node-{client}"
         hello = ids[name] == min(ids.values())
-        self.wait_for(name, "Received successfully.*" * (count + hello), RUN_SECONDS)
+        self.wait_for(name, "Received successfully.*" * (count + hello))
+
+    def _written(self) -> int:
+        """Bytes in the logs of all programs."""
+        return bytes_of(self.place.glob("*.log"))
 
     def _start(self, name: str, command: Sequence[Any], env: Mapping[str, str] = {}) -> Process:
         with (self.place / f"{name}.log").open("wb") as log:

@@ -21,8 +21,22 @@ def test_given_a_load_per_core_then_seconds_count_so_much_less(load: float, expe
         del seconds
         now[0] += 1.0
 
-    looks = list(quiet_seconds(10.0, lambda: now[0], sleep, lambda: load * CORES))
+    looks = list(quiet_seconds(10.0, clock=lambda: now[0], sleep=sleep, load=lambda: load * CORES))
     assert len(looks) == expected
+
+
+def test_given_progress_then_seconds_count_from_the_last_of_it() -> None:
+    now = [0.0]
+
+    def sleep(seconds: float) -> None:
+        del seconds
+        now[0] += 1.0
+
+    def progress() -> int:
+        return int(min(now[0], 6.0)) // 3  # changes at 3 and at 6 seconds
+
+    looks = list(quiet_seconds(4.0, progress, clock=lambda: now[0], sleep=sleep, load=lambda: 0.0))
+    assert len(looks) == 6 + 4
 
 
 def test_given_a_condition_that_never_holds_then_the_wait_says_what_was_awaited() -> None:
