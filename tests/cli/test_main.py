@@ -172,7 +172,7 @@ def test_given_a_slow_start_then_what_is_loaded_is_said_before_it(
 
     monkeypatch.setattr("fedul_flwr.engine.simulate.check_start", refuse)
     result = runner.invoke(app, ["run"])
-    assert result.stdout == "Loading digits and cnn-small …\n"
+    assert result.stdout == "Loading digits …\n"
     assert result.stderr == "Error: Refused.\n"
 
 
