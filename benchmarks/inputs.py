@@ -13,6 +13,7 @@ from fedul_flwr.data.types import Bytes, Ints, Source
 from fedul_flwr.experiments.table_file import read_table
 
 _CHECKOUT = Path(__file__).parents[1]
+EXPERIMENTS, RESULTS = _CHECKOUT / "experiments", _CHECKOUT / "results"
 MADE = _CHECKOUT / "runs" / "bench" / "data"
 """Folder for generated data sets."""
 
@@ -57,7 +58,7 @@ def _or_random(name: str, title: str, shape: tuple[int, ...]) -> tuple[Path, str
 
 def experiment(table: str, column: str) -> dict[str, Scalar]:
     """Settings of a column of a paper's table, at full size, with flat names."""
-    return read_table(_CHECKOUT / "experiments", table).settings_of(column, "full")
+    return read_table(EXPERIMENTS, table).settings_of(column, "full")
 
 
 def open_mnist_like() -> tuple[Source, str]:

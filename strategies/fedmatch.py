@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from fedul_flwr.config.matching import FedMatchSettings, SupervisedPartSettings
 from fedul_flwr.config.run_config import RunConfig
+from fedul_flwr.config.suited import unsettled
 from fedul_flwr.data.types import Arrays, below
 from fedul_flwr.errors import NoUpdateError, UserError
 from fedul_flwr.federated.base_strategies import ROBUST
@@ -89,7 +90,8 @@ class FedMatch(LabelPlaceStrategy):
         l2 = options.l2_weight if options.decomposition else 0.0
         # Gradient descent on λ_L2·‖σ − ψ‖² converges for smaller steps only (Polyak 1964).
         limit = (1 + settings.momentum) / l2 if l2 else math.inf
-        if settings.optimizer == "sgd" and settings.learning_rate >= limit:
+        chosen = "learning-rate" not in unsettled(settings)
+        if settings.optimizer == "sgd" and chosen and settings.learning_rate >= limit:
             raise UserError(
                 f"Setting learning-rate = {settings.learning_rate}: with fedmatch.l2-weight = {l2} "
                 f"psi would overshoot sigma in every step; it must be below {limit:g}."

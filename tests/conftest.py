@@ -59,9 +59,12 @@ def is_real(item: pytest.Item) -> bool:
 
 @pytest.fixture(autouse=True, scope="session")
 def own_cache(tmp_path_factory: pytest.TempPathFactory) -> Any:
-    """Decoded data and federations of the tests lie in a directory of their own."""
+    """Decoded data and federations lie in a directory that all processes of the tests share."""
+    shared = tmp_path_factory.getbasetemp()
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        shared = shared.parent
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("FEDUL_CACHE", str(tmp_path_factory.mktemp("cache")))
+        patch.setenv("FEDUL_CACHE", str(shared / "cache"))
         yield
 
 

@@ -106,7 +106,6 @@ def compare(
     UserError
         If a setting or the data cannot be used.
     """
-    from fedul_flwr.api.runs import for_data
     from fedul_flwr.engine.simulate import run_here
     from fedul_flwr.experiments import compare_files, trial_plan
     from fedul_flwr.experiments.compare_table import parse_measures
@@ -120,8 +119,6 @@ def compare(
         shared["num-rounds"] = rounds
     if data is not None:
         shared["dataset"] = dataset_of(data, test, str(shared.get("label-column", "")))
-        if not isinstance(data, str | Path):
-            shared = {**for_data(shared), **shared}
     numbers = tuple(range(seeds)) if isinstance(seeds, int) else tuple(seeds)
     if not numbers or min(numbers) < 0 or len(set(numbers)) < len(numbers):
         raise UserError(f"seeds = {seeds!r}: must be a number of seeds, or seeds from 0 on.")

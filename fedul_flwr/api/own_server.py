@@ -18,6 +18,7 @@ from fedul_flwr.config.base import Scalar
 from fedul_flwr.config.references import load_reference
 from fedul_flwr.config.run_config import RunConfig, default_flat, parse_flat
 from fedul_flwr.config.sections import SECTIONS
+from fedul_flwr.config.suited import DataSize, with_suited
 from fedul_flwr.errors import UserError
 from fedul_flwr.federated.base_strategies import BASES
 from fedul_flwr.federated.grid import for_devices
@@ -117,7 +118,9 @@ class PlainStrategy(Strategy):
             **tables,
             **given,
         }
-        return parse_flat(flat)
+        settings = parse_flat(flat)
+        size = DataSize(self._shape.model_shape, None, settings.num_rounds)
+        return with_suited(settings, size)[0]
 
     def start(
         self,

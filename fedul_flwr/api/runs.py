@@ -46,8 +46,7 @@ def simulate(
         alone; or ``"ray"``, Flower's simulation with Ray. The numbers are the same.
     verbose : show Flower's log.
     **settings : any setting, with underscores for dashes: ``local_epochs=1``,
-        ``fedul={"num_sets": 5}``. Vectors in memory are trained with ``model="mlp"`` if none is
-        named.
+        ``fedul={"num_sets": 5}``.
 
     Raises
     ------
@@ -62,7 +61,6 @@ def simulate(
     if "num-rounds" in keywords or "dataset" in keywords:
         key, name = ("num-rounds", "rounds") if "num-rounds" in keywords else ("dataset", "data")
         raise UserError(f"Setting {key} is given as {name}=… in Python.")
-    given = data is not None and not isinstance(data, str | Path)
     overrides: dict[str, Scalar] = {"method": method, **keywords}
     if data is not None:
         overrides["dataset"] = dataset_of(data, test, str(keywords.get("label-column", "")))
@@ -71,28 +69,7 @@ def simulate(
     for key, value in (("num-rounds", rounds), ("output", output), ("resume", resume)):
         if value is not None:
             overrides[key] = value if isinstance(value, int) else str(value)
-    if given:
-        overrides = {**for_data(overrides), **overrides}
     return Result(run(overrides, clients, engine, verbose, named=output is not None))
-
-
-def for_data(overrides: Mapping[str, Scalar]) -> dict[str, Scalar]:
-    """Settings of a run on data in memory that are not given otherwise."""
-    if overrides.get("features") or has_images(Path(str(overrides["dataset"]))):
-        return {}
-    return {"model": "mlp"}
-
-
-def has_images(folder: Path) -> bool:
-    """Whether a data set that :func:`~fedul_flwr.api.given_data.dataset_of` wrote has images."""
-    from fedul_flwr.data.formats import npz_names
-
-    file = folder / "train.npz"
-    if file.is_file():
-        return "images" in npz_names(file)
-    from fedul_flwr.data.arrow import image_column, open_parquet
-
-    return bool(image_column(open_parquet(folder / "train.parquet")))
 
 
 def run(

@@ -8,12 +8,31 @@ from collections.abc import Iterable, Mapping
 from functools import cache
 from typing import Any, ClassVar, Self
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    PlainSerializer,
+    ValidationError,
+    ValidatorFunctionWrapHandler,
+    WrapValidator,
+)
 
 from fedul_flwr.errors import UserError
 
 Scalar = bool | int | float | str
 """Types of values in Flower's run config."""
+
+
+AUTO: Any = "auto"
+"""Value of a setting that follows from the data; a run replaces it before anything reads it."""
+
+
+def _or_auto(value: object, check: ValidatorFunctionWrapHandler) -> object:
+    return value if value == AUTO else check(value)
+
+
+OR_AUTO = (WrapValidator(_or_auto), PlainSerializer(lambda value: value))
+"""Annotations of a number that may be :data:`AUTO`; its type is that of a run that has begun."""
 
 
 def _kebab(name: str) -> str:
@@ -69,7 +88,7 @@ class Settings(BaseModel):
         try:
             return cls.model_validate(dict(values))
         except ValidationError as err:
-            raise UserError(_sentence(err, prefix, cls.noun)) from None
+            raise UserError(_sentence(err, prefix, cls)) from None
 
     def to_flat(self, prefix: str = "") -> dict[str, Scalar]:
         """Every key with its value."""
@@ -92,7 +111,8 @@ _TYPES = {
 }
 
 
-def _sentence(error: ValidationError, prefix: str, noun: str) -> str:
+def _sentence(error: ValidationError, prefix: str, kind: type[Settings]) -> str:
+    noun = kind.noun
     first = error.errors()[0]
     key = prefix + ".".join(str(part) for part in first["loc"])
     context = first.get("ctx", {})
@@ -111,8 +131,11 @@ def _sentence(error: ValidationError, prefix: str, noun: str) -> str:
             rule += nearest(str(first["input"]), allowed)
         case "value_error":
             rule = str(context["error"])
-        case kind:
-            rule = _TYPES.get(kind, first["msg"])
+        case other:
+            rule = _TYPES.get(other, first["msg"])
+            field = kind.model_fields.get(".".join(map(str, first["loc"])).replace("-", "_"))
+            if other in ("int_type", "float_type") and field and field.default == AUTO:
+                rule += f" or {AUTO!r}"
     if not rule.endswith("?"):
         rule += "."
     if not first["loc"]:  # a rule over several keys; its message names them

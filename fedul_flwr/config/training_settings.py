@@ -6,11 +6,21 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
+from fedul_flwr.config.base import AUTO, OR_AUTO
 from fedul_flwr.config.data_settings import DataSettings
 from fedul_flwr.config.model import ModelOptions
 
 AugmentName = Literal[
-    "none", "rotate", "flip", "translate-flip", "rotate-flip", "affine", "noise", "dropout", "mixup"
+    "auto",
+    "none",
+    "rotate",
+    "flip",
+    "translate-flip",
+    "rotate-flip",
+    "affine",
+    "noise",
+    "dropout",
+    "mixup",
 ]
 PRETRAINED = "torchvision"
 """Value of `start-from` for torchvision's pretrained weights."""
@@ -28,9 +38,10 @@ OF_SCHEDULES = {
 class TrainingSettings(DataSettings):
     """Settings of the data, the model, and its local training."""
 
-    model: str = "cnn-small"
+    model: str = AUTO
     """Name of a built-in model, `torchvision:NAME` for one of torchvision's, or
-    `package.module:function` of your own; `+head` behind it adds a second linear layer."""
+    `package.module:function` of your own; `+head` behind it adds a second linear layer. `auto`
+    here and below follows from the size of the data (docs/defaults.md)."""
     model_width: Annotated[int, Field(ge=1, le=65536)] = ModelOptions().width
     """Units of each hidden layer of `mlp`."""
     model_layers: Annotated[int, Field(ge=1, le=64)] = ModelOptions().layers
@@ -49,15 +60,15 @@ class TrainingSettings(DataSettings):
     of batch norm."""
     num_rounds: Annotated[int, Field(ge=1)] = 30
     """Communication rounds (R); `num-server-rounds`, the name in Flower's own apps, is the same."""
-    local_epochs: Annotated[int, Field(ge=1)] = 2
+    local_epochs: Annotated[int, Field(ge=1), *OR_AUTO] = AUTO
     """Local epochs per round (E)."""
-    batch_size: Annotated[int, Field(ge=0)] = 16
+    batch_size: Annotated[int, Field(ge=0), *OR_AUTO] = AUTO
     """Local batch size (B); 0 takes all points of a client as one batch."""
     optimizer: Literal["adam", "sgd"] = "adam"
     """Local optimizer, new in every round."""
-    learning_rate: Annotated[float, Field(gt=0)] = 3e-3
+    learning_rate: Annotated[float, Field(gt=0), *OR_AUTO] = AUTO
     """Local step size (learning rate)."""
-    learning_rate_schedule: Literal["constant", "cosine", "plateau"] = "constant"
+    learning_rate_schedule: Literal["auto", "constant", "cosine", "plateau"] = "auto"
     """How step sizes change over the rounds; `cosine` multiplies them in round t by
     (1 + cos(pi (t - 1)/T))/2 and keeps them constant from round T on; `plateau` divides them
     whenever the validation loss at the server has stopped falling."""
@@ -79,7 +90,7 @@ class TrainingSettings(DataSettings):
     """L2 penalty of the local optimizer."""
     l1: Annotated[float, Field(ge=0)] = 0.0
     """Weight of the L1 penalty on all parameters."""
-    augment: AugmentName = "none"
+    augment: AugmentName = "auto"
     """Augmentation of local batches: `rotate` by up to 20 degrees, `flip` left-right,
     `translate-flip` (by up to 4 pixels, mirrored border), `rotate-flip` (by up to 10 degrees),
     `affine` (rotated by up to 15 degrees, scaled by 0.9 to 1.1, shifted by up to 2 pixels). For
@@ -96,7 +107,7 @@ class TrainingSettings(DataSettings):
 
     @model_validator(mode="after")
     def _check_model(self) -> Self:
-        if self.model.removesuffix("+head") != "mlp":
+        if self.model.removesuffix("+head") not in ("mlp", AUTO):
             for name, value in self.model_options._asdict().items():
                 if value != ModelOptions._field_defaults[name]:
                     raise ValueError(f"model-{name} = {value} is for model = 'mlp'")

@@ -32,8 +32,8 @@ _HUB = "network on first use: a download from the Hugging Face hub, about {} MB"
 
 KNOWN_DATASETS = (
     KnownDataset("digits", "images 8 x 8, gray", 10, 1438, 359, _HERE),
-    KnownDataset("breast-cancer", "vectors of 30 numbers", 2, 456, 113, _HERE, "model=linear"),
-    KnownDataset("wine", "vectors of 13 numbers", 3, 142, 36, _HERE, "model=linear"),
+    KnownDataset("breast-cancer", "vectors of 30 numbers", 2, 456, 113, _HERE),
+    KnownDataset("wine", "vectors of 13 numbers", 3, 142, 36, _HERE),
     KnownDataset("ylecun/mnist", "images 28 x 28, gray", 10, 60_000, 10_000, _HUB.format(18)),
     KnownDataset(
         "zalando-datasets/fashion_mnist",

@@ -19,7 +19,6 @@ from fedul_flwr.client_app import build_client
 from fedul_flwr.config.data_settings import BUILT_IN
 from fedul_flwr.config.node_config import NodeConfig
 from fedul_flwr.config.overrides import parse_overrides
-from fedul_flwr.config.point_kinds import resolve_standardize
 from fedul_flwr.config.references import load_reference
 from fedul_flwr.config.run_config import RunConfig, resolve
 from fedul_flwr.config.shared import SharedSettings
@@ -34,7 +33,7 @@ from fedul_flwr.federated.nodes import DataShape, setup_content
 from fedul_flwr.learning.local_plan import local_plan
 from fedul_flwr.methods import find_method
 from fedul_flwr.run.server_data import named_shape, open_server_data, refuse_other_form
-from fedul_flwr.run.settle import choose_selection
+from fedul_flwr.run.settle import choose_selection, suit
 
 _OF_SHAPE = (
     *("columns", "missing", "label-column", "text-column"),
@@ -70,8 +69,9 @@ def check_owner(
     settings, otherwise = _settings(overrides, base_dir)
     shape = _shape(settings, class_names, input_shape)
     refuse_other_form(settings, shape)
-    settings = resolve_standardize(settings, shape.input_shape)
-    otherwise = resolve_standardize(otherwise, shape.input_shape)
+    strategy = load_reference(find_method(settings.method).strategy, "method")
+    settings, _ = suit(settings, strategy, shape)
+    otherwise, _ = suit(otherwise, strategy, shape)
     client, answer = _prepared(where, settings, shape)
     yield "Found, for your eyes only:"
     yield from (f"  {line}" for line in client.describe())

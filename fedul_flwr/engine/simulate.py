@@ -121,15 +121,17 @@ def simulate(
             checked = thread.submit(check_start, config, num_supernodes)
             with superlink:
                 try:
-                    checked.result()
+                    chosen = checked.result()
                 except BaseException:
                     superlink.keep = False
                     raise
+                _tell(chosen)
                 config = _with_place(config, named=named)
                 run_on(superlink, config, num_supernodes, client_cpus, client_gpus, verbose)
         return Path(config.output)
     with waiting(f"Loading {data_name(config)} …"):
-        check_start(config, num_supernodes)
+        chosen = check_start(config, num_supernodes)
+    _tell(chosen)
     config = _with_place(config, named=named)
     run_here(
         config,
@@ -154,11 +156,16 @@ def _with_place(config: RunConfig, *, named: bool) -> RunConfig:
     return config
 
 
-def check_start(config: RunConfig, num_supernodes: int) -> None:
+def _tell(chosen: str) -> None:
+    if chosen:
+        print(chosen, flush=True)
+
+
+def check_start(config: RunConfig, num_supernodes: int) -> str:
     """Refuse a run that cannot begin: :func:`fedul_flwr.run.preflight.check_start`."""
     from fedul_flwr.run.preflight import check_start  # torch takes seconds to load
 
-    check_start(config, num_supernodes)
+    return check_start(config, num_supernodes)
 
 
 def refuse_cpus(client_cpus: float) -> None:

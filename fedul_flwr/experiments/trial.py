@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from fedul_flwr.config.base import Scalar
+from fedul_flwr.config.base import AUTO, Scalar
 from fedul_flwr.config.run_config import (
     LAST_MODEL,
     PLACE_SETTINGS,
@@ -18,6 +18,7 @@ from fedul_flwr.config.run_config import (
     default_flat,
     resolve,
 )
+from fedul_flwr.config.suited import SUITED
 from fedul_flwr.data.safe_files import write_atomically
 from fedul_flwr.engine.simulate import plan_rounds
 from fedul_flwr.errors import UserError
@@ -230,7 +231,9 @@ def _changes_on_disk(trial: Trial) -> Iterator[Change]:
     for key, then, now in changed_settings(saved, trial.config.to_flat()):
         if key in PLACE_SETTINGS:
             continue
-        if key in ("selection", "standardize") and now == "auto":  # the run writes what it took
+        if (
+            key in ("selection", "standardize", *SUITED) and now == AUTO
+        ):  # the run writes what it took
             continue
         if key == "num-rounds" and not trial.trains:
             continue

@@ -19,6 +19,7 @@ from fedul_flwr.experiments.ranking import stack_curves
 from fedul_flwr.experiments.result_file import Result
 from fedul_flwr.experiments.table_file import Table
 from fedul_flwr.experiments.trial import Key
+from fedul_flwr.experiments.trial_plan import Overrides
 from fedul_flwr.results.figure_style import (
     COLOURS,
     DASHES,
@@ -173,7 +174,9 @@ def column_figure(
     scale_errors(axes, "y", [error for _, errors in curves.values() for error in errors])
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     axes.margins(x=0.02)
-    _label_ends(figure, axes, {row: errors[-1] for row, (_, errors) in curves.items()}, colors)
+    labels = {row: _in_words(row, own) for row, own in table.rows_of(column, size).items()}
+    ends = {row: errors[-1] for row, (_, errors) in curves.items()}
+    _label_ends(figure, axes, ends, colors, labels)
     set_title(figure, table.settings.title, column)
     seeds = {seed for _, name, seed in results if name == column}
     means = ", mean over a row's seeds" if len(seeds) > 1 else ""
@@ -184,10 +187,22 @@ def column_figure(
     return figure
 
 
+def _in_words(row: str, own: Overrides) -> str:
+    """A row's name; for training with labels, which of them there are."""
+    if own.get("method") != "supervised":
+        return row
+    fraction = float(own.get("supervised.label-fraction", 1.0))
+    return "all labels" if fraction == 1 else f"{100 * fraction:g} % of labels"
+
+
 def _label_ends(
-    figure: Figure, axes: Axes, ends: Mapping[str, float], colors: Mapping[str, str]
+    figure: Figure,
+    axes: Axes,
+    ends: Mapping[str, float],
+    colors: Mapping[str, str],
+    labels: Mapping[str, str],
 ) -> None:
-    """Write each row's name and last error beside the end of its line."""
+    """Write each row's label and last error beside the end of its line."""
     figure.canvas.draw()  # it sets the transformations of the axes
     ordered = sorted(ends, key=lambda row: -ends[row])
     heights = axes.transAxes.inverted().transform(
@@ -195,7 +210,7 @@ def _label_ends(
     )[:, 1]
     for row, height in zip(ordered, _spread(heights), strict=True):
         label = axes.text(
-            *(1.015, height, f"{row}  {ends[row]:.2f}"),
+            *(1.015, height, f"{labels[row]}  {ends[row]:.2f}"),
             transform=axes.transAxes,
             color=colors[row],
             va="center",

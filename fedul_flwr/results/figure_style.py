@@ -117,6 +117,10 @@ def say_nothing_recorded(axes: Axes) -> None:
 
 
 def one_line(text: str, length: int) -> str:
-    """``text`` in one line of at most ``length`` characters."""
+    """``text`` in one line of at most ``length`` characters, cut in the middle: names that begin
+    alike stay different."""
     text = "".join(sign if sign.isprintable() else " " for sign in text)
-    return text if len(text) <= length else text[: length - 1] + "…"
+    if len(text) <= length:
+        return text
+    end = (length - 1) // 2
+    return text[: length - 1 - end] + "…" + text[len(text) - end :]

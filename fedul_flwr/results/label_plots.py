@@ -11,6 +11,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
+from fedul_flwr.results.client_accuracy import ALL_NUMBERS, label_clients
 from fedul_flwr.results.figure_style import (
     COLOURS,
     DASHES,
@@ -30,9 +31,6 @@ from fedul_flwr.results.label_names import (
     source_in_words,
 )
 from fedul_flwr.results.measure_plots import confusion_figure
-
-_ALL_NUMBERS = 40
-"""Largest number of clients whose numbers all fit below the axis."""
 
 
 def label_figures(
@@ -111,7 +109,7 @@ def clients_figure(scores: Mapping[str, Any]) -> Figure:
     figure = new_figure(7.2, 4.0)
     axes = style(figure.add_subplot())
     entries: list[Line2D | Patch] = []
-    size = 6.5 if len(clients) <= _ALL_NUMBERS else 4.0
+    size = 6.5 if len(clients) <= ALL_NUMBERS else 4.0
     if first != LOCAL_LP and of_second:
         pairs = [place for place, client in enumerate(clients) if client in of_second]
         below = [of_second[clients[place]] for place in pairs]
@@ -120,16 +118,8 @@ def clients_figure(scores: Mapping[str, Any]) -> Figure:
         entries.append(_dots(axes, pairs, below, LOCAL_LP, 1, size))
     values = [of_first[client] for client in clients]
     entries.insert(0, _dots(axes, range(len(clients)), values, first, 0, size))
-    # Numbers of many clients would overlap; labels.json has the values in order.
-    shown = len(clients) <= _ALL_NUMBERS
-    axes.set_xticks(range(len(clients)) if shown else [], clients if shown else [])
-    if len(clients) > 20:
-        axes.tick_params(axis="x", labelsize=7)
-    axes.grid(visible=False, axis="x")
-    axes.set_xlabel("client" if shown else f"{len(clients)} clients, by accuracy")
+    label_clients(axes, clients)
     axes.set_ylabel("points labeled rightly (%)")
-    axes.set_ylim(-3, 103)
-    axes.margins(x=0.03)
     set_title(figure, "Accuracy at each client", f"{scores['points']} points")
     legend_below(figure, entries)
     return figure

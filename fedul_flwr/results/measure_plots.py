@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.colors import LinearSegmentedColormap
+from matplotlib.colors import LinearSegmentedColormap, PowerNorm
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
@@ -71,20 +71,21 @@ def confusion_figure(
     totals = counts.sum(axis=1, keepdims=True)
     shares = 100 * np.divide(counts, totals, out=np.full(counts.shape, np.nan), where=totals > 0)
     size = float(np.clip(2.6 + 0.42 * rows, 4.2, 8.6))
-    figure = new_figure(size, size - 0.2)
+    numbers = rows <= _MOST_NUMBERS
+    # Without numbers there is a color bar beside the square.
+    figure = new_figure(size, size - (0.2 if numbers else 1.2))
     axes = style(figure.add_subplot())
     axes.grid(visible=False)
     axes.set_facecolor("#E6E6E6")  # of classes without points
     # Few confusions of many classes could not be seen: a root makes small shares darker.
-    image = axes.imshow(
-        shares if rows <= _MOST_NUMBERS else 10 * np.sqrt(shares), cmap=_SHADES, vmin=0, vmax=100
-    )
-    if rows <= _MOST_NUMBERS:
+    norm = PowerNorm(1.0 if numbers else 0.5, vmin=0, vmax=100)
+    image = axes.imshow(shares, cmap=_SHADES, norm=norm)
+    if numbers:
         _write_numbers(axes, shares)
     else:
-        bar = figure.colorbar(image, ax=axes, shrink=0.8, pad=0.02)
-        marks = [0, 1, 5, 10, 25, 50, 100]
-        bar.set_ticks([10 * mark**0.5 for mark in marks], labels=[str(mark) for mark in marks])
+        bar = figure.colorbar(
+            image, ax=axes, shrink=0.8, pad=0.02, ticks=[0, 1, 5, 10, 25, 50, 100], format="%d"
+        )
         bar.set_label("percent of a class's points", fontsize=9)
         bar.outline.set_visible(False)
     _name_classes(axes, names, missing=columns > rows)

@@ -13,6 +13,7 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
 from fedul_flwr.errors import UserError
+from fedul_flwr.results.client_accuracy import client_accuracies, client_accuracy_figure
 from fedul_flwr.results.figure_style import (
     COLOURS,
     DASHES,
@@ -80,8 +81,8 @@ def run_figures(run: Run) -> dict[str, Figure]:
     """Figures of the records of ``run``, by name; only for records that exist.
 
     ``error``, ``loss`` and ``pseudo_labels`` over rounds, ``priors`` of the clients' sets,
-    ``time_traffic``, ``confusion`` and ``reliability`` on test points, and figures of labels that
-    clients gave their points.
+    ``time_traffic``, ``confusion`` and ``reliability`` on test points, ``client_accuracy``, and
+    figures of labels that clients gave their points.
     """
     figures: dict[str, tuple[Callable[[Run], bool], Callable[[], Figure]]] = {
         "error": (has_error, lambda: error_figure([run])),
@@ -93,6 +94,9 @@ def run_figures(run: Run) -> dict[str, Figure]:
     drawn = {name: draw() for name, (recorded, draw) in figures.items() if recorded(run)}
     names = run.data.get("class_names")
     drawn |= measure_figures(run.measures or {}, names)
+    if accuracies := client_accuracies(run):
+        label = f"test points, round {(run.measures or {})['best']['round']}"
+        drawn["client_accuracy"] = client_accuracy_figure(accuracies, label)
     return drawn | label_figures(run.labels or {}, names)
 
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from matplotlib.axes import Axes
+from matplotlib.colors import PowerNorm
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
@@ -17,6 +19,8 @@ SETS_SHOWN = 12
 """Largest number of clients with one row per unlabeled set."""
 CLIENTS_SHOWN = 400
 """Largest number of clients shown, as a row needs a few dots; of more clients a part is shown."""
+CLASSES_WITH_NUMBERS = 12
+"""Largest number of classes whose cells have their numbers written in."""
 _ABSENT = "#E4E4E4"
 
 Floats = NDArray[np.float64]
@@ -84,16 +88,12 @@ def _prior_rows(client: Client, by_set: bool, num_classes: int) -> _Rows:
     priors = np.array(client.priors, dtype=np.float64)
     if by_set:
         return _Rows(client, priors, sizes if len(sizes) else np.full(len(priors), np.nan))
-    weights = sizes if sizes.sum() > 0 else np.ones(len(priors))
-    mean = np.average(priors, axis=0, weights=weights)[None]
-    return _Rows(client, mean, _total(client))
+    return _Rows(client, np.array([client.class_shares()]), _total(client))
 
 
 def _count_row(client: Client, num_classes: int) -> _Rows:
-    counts = np.array(client.class_counts or (), dtype=np.float64)
-    known = len(counts) > 0 and counts.sum() > 0
-    shares = counts / counts.sum() if known else np.full(num_classes, np.nan)
-    return _Rows(client, shares[None], _total(client))
+    shares = client.class_shares() or [np.nan] * num_classes
+    return _Rows(client, np.array([shares]), _total(client))
 
 
 def _total(client: Client) -> Floats:
@@ -108,8 +108,9 @@ def _heat_map(run: Run, rows: Sequence[_Rows], title: str, unit: str) -> Figure:
     # Clients with several rows are separated by gaps, even if rows are thin.
     gap = max(0.45, 0.01 * count) if count > len(rows) else 0.0
     edges, shares, is_row = _grid(rows, gap)
-    cell = float(np.clip(8.0 / num_classes, 0.12, 0.62))
-    width = max(3.0, cell * num_classes)
+    # No wider than a page shows without making it smaller.
+    width = float(np.clip(0.62 * num_classes, 3.0, 7.4))
+    cell = width / num_classes
     height = float(np.clip(0.28 * edges[-1], 0.5, 13.0))
     figure = new_figure(2.9 + width + 1.7, height + 1.6)
     grid = figure.add_gridspec(2, 2, width_ratios=(width, 1.6), height_ratios=(0.13, height))
@@ -117,15 +118,17 @@ def _heat_map(run: Run, rows: Sequence[_Rows], title: str, unit: str) -> Figure:
     right = figure.add_subplot(grid[1, 1], sharey=left)
     percent = np.ma.masked_invalid(100 * shares)
     # As pixels, in SVG too: thousands of cells would be as many paths with visible seams.
+    # A root makes the small shares of many classes darker.
+    norm = PowerNorm(0.5 if num_classes > CLASSES_WITH_NUMBERS else 1.0, vmin=0)
     mesh = left.pcolormesh(
-        np.arange(num_classes + 1), edges, percent, cmap="YlGnBu", vmin=0, rasterized=True
+        np.arange(num_classes + 1), edges, percent, cmap="YlGnBu", norm=norm, rasterized=True
     )
     bar = figure.colorbar(mesh, cax=figure.add_subplot(grid[0, 0]), orientation="horizontal")
     bar.ax.xaxis.set_ticks_position("top")
     bar.ax.tick_params(labelsize=8, colors=INK)
     bar.ax.set_title(unit, fontsize=9, color=INK)
     bar.outline.set_visible(False)
-    if height / edges[-1] > 0.2 and num_classes <= 12 and percent.count():
+    if height / edges[-1] > 0.2 and num_classes <= CLASSES_WITH_NUMBERS and percent.count():
         _write_shares(left, edges[:-1][is_row], 100 * shares[is_row])
     centres = edges[:-1][is_row] + 0.5
     _mark_absent(left, rows, centres, num_classes)
@@ -210,8 +213,8 @@ def _label_rows(axes: Axes, rows: Sequence[_Rows], centres: Floats) -> None:
 
 
 def _label_classes(axes: Axes, names: Sequence[str], cell: float) -> None:
-    # A label needs about 0.16 inch even if it is rotated.
-    every = max(1, round(0.16 / cell))
+    # A label needs about 0.15 inch even if it is rotated.
+    every = math.ceil(0.15 / cell)
     labels = [one_line(name, 16) for name in names][::every]
     fits = max(map(len, labels)) * 0.08 < 0.95 * cell * every
     angle = 0 if fits else 35 if cell > 0.35 else 90
@@ -224,7 +227,7 @@ def _label_classes(axes: Axes, names: Sequence[str], cell: float) -> None:
         fontsize=8,
         parse_math=False,
     )
-    axes.set_xlabel("class")
+    axes.set_xlabel("class" if every == 1 else f"class (one of {every} is named)")
 
 
 def _draw_sizes(axes: Axes, rows: Sequence[_Rows], centres: Floats) -> None:

@@ -48,6 +48,18 @@ class Client(BaseModel):
     status: str = "accepted"
     reason: str = ""
 
+    def class_shares(self) -> tuple[float, ...] | None:
+        """``K`` shares of the classes among its points; None if they are not known."""
+        if self.class_counts and (total := sum(self.class_counts)):
+            return tuple(count / total for count in self.class_counts)
+        if not self.priors:
+            return None
+        sizes = self.set_sizes if self.set_sizes and sum(self.set_sizes) else [1] * len(self.priors)
+        rows = zip(*self.priors, strict=True)
+        return tuple(
+            sum(s * p for s, p in zip(sizes, row, strict=True)) / sum(sizes) for row in rows
+        )
+
 
 class Federation(BaseModel):
     """The clients of a run in the order of their ids, and the names of the K classes."""

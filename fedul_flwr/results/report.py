@@ -44,6 +44,8 @@ _CAPTIONS = {
     "percent of that class's points.",
     "reliability": "Of the points whose named class has a probability in one of 15 bins, how many "
     "are right. ECE is the mean distance from the diagonal over all points.",
+    "client_accuracy": "Accuracy of the best round's model at each client: recalls of the "
+    "classes on the test points, weighted by the client's class shares.",
     "label_confusion": "Which classes the points of each class were labeled, in percent of that "
     "class's points.",
     "label_accuracy": "Accuracy of labels by their source, over points and as mean over classes.",
@@ -51,6 +53,10 @@ _CAPTIONS = {
     "label_coverage": "Error among the labels held most confident, over the share of points that "
     "these are.",
 }
+_COMPARED = (
+    "Left the mean over seeds after each round with a band of one standard deviation, if any run "
+    "trains; right every seed, and mean and standard deviation of each run."
+)
 _OVER_ROUNDS = ("error", "loss")
 _PIXELS_PER_POINT = 94 / 72  # a little smaller than CSS's 96
 
@@ -95,7 +101,7 @@ def report(dirs: list[Path], output: Path | None = None) -> Path:
 
 def _comparison_page(directory: Path) -> str:
     found = read_comparison(directory)
-    picture = _png(found.picture, "Test error over rounds and at the end, of every run")
+    picture = None if found.picture is None else _png(found.picture)
     return _render("report_comparison.html.template.md", found=found, picture=picture)
 
 
@@ -164,12 +170,14 @@ def _pictures(figures: Mapping[str, Figure]) -> list[dict[str, Any]]:
     ]
 
 
-def _png(png: bytes | None, alt: str) -> dict[str, Any] | None:
-    if png is None:
-        return None
-    # Bytes 16 to 19 of a PNG are its width in pixels.
-    width = round(int.from_bytes(png[16:20]) * 72 * _PIXELS_PER_POINT / DPI)
-    return {"src": _address("png", png), "width": width, "alt": alt}
+def _png(png: bytes) -> dict[str, Any]:
+    return {
+        "src": _address("png", png),
+        # Bytes 16 to 19 of a PNG are its width in pixels.
+        "width": round(int.from_bytes(png[16:20]) * 72 * _PIXELS_PER_POINT / DPI),
+        "alt": "Test error over rounds and at the end, of every run",
+        "caption": _COMPARED,
+    }
 
 
 def _address(kind: str, picture: bytes) -> str:

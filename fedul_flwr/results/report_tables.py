@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from fedul_flwr.config.run_config import PLACE_SETTINGS, default_flat
+from fedul_flwr.results.client_accuracy import client_accuracies
 from fedul_flwr.results.incidents import incidents, incidents_in_words
 from fedul_flwr.results.label_names import source_in_words
 from fedul_flwr.results.label_plots import scored_sources
@@ -149,6 +150,7 @@ def tables_of(run: Run) -> dict[str, Any]:
     """Tables of one run, below the common figures."""
     clients = run.federation.clients if run.federation is not None else ()
     shape, names = run.data.get("input_shape"), run.data.get("class_names")
+    accuracies = client_accuracies(run)
     return {
         "shape": " × ".join(map(str, shape)) if isinstance(shape, list) else "",
         "test_prior": _test_prior(run),
@@ -164,7 +166,7 @@ def tables_of(run: Run) -> dict[str, Any]:
         "measures": _filled(measure_rows(run)),
         "classes": class_rows(run),
         "rounds": run.metrics[-1]["round"] if run.metrics else 0,
-        "clients": _filled([_client(client) for client in clients]),
+        "clients": _filled([_client(client, accuracies.get(client.id)) for client in clients]),
         "incidents": incidents_in_words(incidents(run.metrics) | (run.summary or {})),
         "dropped": [row for row, one in enumerate(clients) if one.status == "dropped"],
         "environment": _flat(run.environment or {}),
@@ -196,13 +198,14 @@ def _test_prior(run: Run) -> str:
     return words if reweighed is None else f"{words}; test error re-weighed {reweighed:.2f} %"
 
 
-def _client(client: Client) -> dict[str, str]:
+def _client(client: Client, accuracy: float | None) -> dict[str, str]:
     sizes = client.set_sizes
     return {
         "client": f"{client.id} ({client.name})" if client.name else str(client.id),
         "points": _text(client.num_points),
         "sets": NONE if sizes is None else str(len(sizes)),
         "labels": NONE if client.labeled_counts is None else str(sum(client.labeled_counts)),
+        "accuracy (%)": _percent(accuracy),
         "priors": NONE if client.priors is None else "shared",
         "condition number": NONE
         if client.condition_number is None

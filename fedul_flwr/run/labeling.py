@@ -10,7 +10,6 @@ import numpy as np
 from flwr.common import log
 from flwr.serverapp import Grid
 
-from fedul_flwr.config.point_kinds import resolve_standardize
 from fedul_flwr.config.references import load_reference
 from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.data.standardize import SharedScaling
@@ -25,6 +24,7 @@ from fedul_flwr.results.label_names import XCLP
 from fedul_flwr.results.label_scores import score_labels
 from fedul_flwr.results.run_warnings import one_class_warning
 from fedul_flwr.results.summary import draw_pictures, write_labeling_summary
+from fedul_flwr.run.settle import suit
 from fedul_flwr.run.setup import (
     describe,
     fresh_model,
@@ -78,7 +78,7 @@ def label(grid: Grid, settings: RunConfig, directory: store.RunDirectory) -> Non
     )
     strategy_class.validate(settings)
     data, nodes = open_data(grid, settings, directory)
-    settings = resolve_standardize(settings, data.shape.input_shape)
+    settings, _ = suit(settings, strategy_class, data.shape, data.points_of_client(settings))
     weights: Arrays = {}
     model = None
     if needs_model(settings):

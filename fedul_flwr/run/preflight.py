@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
-from fedul_flwr.config.point_kinds import resolve_standardize
 from fedul_flwr.config.references import load_reference
 from fedul_flwr.config.run_config import RunConfig
+from fedul_flwr.config.suited import in_words
 from fedul_flwr.data.standardize import SharedScaling
 from fedul_flwr.learning.device import choose_device
 from fedul_flwr.methods import find_method
 from fedul_flwr.run.labeling import needs_model
 from fedul_flwr.run.server_data import open_server_data
-from fedul_flwr.run.settle import settle
+from fedul_flwr.run.settle import settle, suit
 from fedul_flwr.run.setup import fresh_model, start_elsewhere
 
 
-def check_start(settings: RunConfig, num_clients: int) -> None:
+def check_start(settings: RunConfig, num_clients: int) -> str:
     """Take the server app's steps before its first message; data are decoded and split for it.
+
+    Returns
+    -------
+    Lines about settings that the size of the data has chosen, or an empty text.
 
     Raises
     ------
@@ -28,12 +32,13 @@ def check_start(settings: RunConfig, num_clients: int) -> None:
     strategy = load_reference(method.strategy, "method")
     strategy.validate(settings)
     data = open_server_data(settings).split_over(num_clients, settings)
-    settings = resolve_standardize(settings, data.shape.input_shape)
+    settings, chosen = suit(settings, strategy, data.shape, data.points_of_client(settings))
     data = data.standardized(settings, SharedScaling())
     if not (method.trains or needs_model(settings)):
-        return
+        return ""
     model = fresh_model(settings, data)
     if not settings.resume:
         start_elsewhere(model, settings.start_from)
     if method.trains:
         settle(settings, strategy, data, model)
+    return in_words(chosen) if method.trains else ""

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
+from fedul_flwr.config.baselines import SupervisedSettings
 from fedul_flwr.config.point_kinds import kind_of, refuse_other_kind, refuse_other_points
 from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.config.server import ServerTrainingSettings
@@ -131,6 +132,14 @@ class ServerData:
             return self
         _, validation, server = set_aside(np.asarray(self.source.train.labels), settings)
         return replace(self, validation=validation, server=server)
+
+    def points_of_client(self, settings: RunConfig) -> float | None:
+        """Mean number of points that a simulated client trains on; None if clients bring their own
+        data, of whose number the server knows nothing yet."""
+        if self.split is None:
+            return None
+        counts = [len(client.points) for client in self.split.clients]
+        return settings[SupervisedSettings].label_fraction * sum(counts) / len(counts)
 
     def labeled(self, settings: RunConfig) -> LabeledPoints:
         """The labeled points that the server trains on.

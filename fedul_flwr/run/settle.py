@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import NamedTuple
 
 from torch import nn
 
+from fedul_flwr.config.point_kinds import resolve_standardize
 from fedul_flwr.config.privacy import DPSettings
 from fedul_flwr.config.run_config import RunConfig
+from fedul_flwr.config.suited import Choice, DataSize, with_suited
 from fedul_flwr.data.types import LabeledPoints
 from fedul_flwr.errors import UserError
+from fedul_flwr.federated.nodes import DataShape
 from fedul_flwr.federated.strategy import MethodStrategy
 from fedul_flwr.run.server_data import ServerData
 
@@ -21,6 +25,33 @@ class Settled(NamedTuple):
     settings: RunConfig
     of_server: LabeledPoints | None
     learned_from: LabeledPoints | None
+
+
+def suit(
+    settings: RunConfig,
+    strategy: type[MethodStrategy],
+    shape: DataShape,
+    points: float | None = None,
+) -> tuple[RunConfig, Mapping[str, Choice]]:
+    """Settings with all replaced that `auto` leaves to the data's size, and the choices made.
+
+    `selection` stays `auto`.
+
+    Parameters
+    ----------
+    points : mean number of points of a client; None if the server does not know it.
+
+    Raises
+    ------
+    UserError
+        If settings do not go with the data or with a choice.
+    """
+    settings = resolve_standardize(settings, shape.input_shape)
+    size = DataSize(shape.model_shape, points, settings.num_rounds)
+    settings, chosen = with_suited(settings, size)
+    if chosen:
+        strategy.validate(settings)
+    return settings, chosen
 
 
 def settle(

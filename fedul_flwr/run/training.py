@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from logging import WARNING
+from logging import INFO, WARNING
 from typing import Any
 
 from flwr.app import ArrayRecord, MetricRecord
@@ -13,9 +13,9 @@ from flwr.serverapp import Grid
 from flwr.serverapp.exception import PrivacyBudgetExhausted
 from torch import nn
 
-from fedul_flwr.config.point_kinds import resolve_standardize
 from fedul_flwr.config.references import load_reference
 from fedul_flwr.config.run_config import RunConfig
+from fedul_flwr.config.suited import in_words
 from fedul_flwr.data.columns import read_columns
 from fedul_flwr.data.standardize import SharedScaling, constant_scaling
 from fedul_flwr.errors import UserError
@@ -44,7 +44,7 @@ from fedul_flwr.results.summary import write_summary
 from fedul_flwr.run.final_measures import ShareCheck, finish_measures
 from fedul_flwr.run.resume import is_summarised, starting_point
 from fedul_flwr.run.server_data import ServerData
-from fedul_flwr.run.settle import settle
+from fedul_flwr.run.settle import settle, suit
 from fedul_flwr.run.setup import (
     describe,
     fresh_model,
@@ -75,7 +75,9 @@ def train(
     strategy_class: type[MethodStrategy] = load_reference(method.strategy, "method")
     strategy_class.validate(settings)
     data, nodes = open_data(grid, settings, directory)
-    settings = resolve_standardize(settings, data.shape.input_shape)
+    settings, chosen = suit(settings, strategy_class, data.shape, data.points_of_client(settings))
+    for line in in_words(chosen).splitlines():
+        log(INFO, "%s", line)
     scaling = SharedScaling()
     data = data.standardized(settings, scaling)
     model = fresh_model(settings, data)

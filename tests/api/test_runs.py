@@ -112,6 +112,13 @@ def test_given_a_name_and_no_settings_then_they_are_those_of_the_command_line(pl
     assert expected.items() <= found.settings.items()
 
 
+def test_given_data_alone_then_a_run_prints_what_follows_from_them(
+    place: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    ff.simulate("supervised", data="wine", clients=2, rounds=1, engine="in-process")
+    assert "Chosen: model mlp, augment none, batch-size 16," in capsys.readouterr().out
+
+
 def test_given_two_runs_in_one_second_then_each_has_a_directory(
     place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -18,9 +18,11 @@ from benchmarks.inputs import experiment
 from fedul_flwr.config.run_config import RunConfig, resolve
 from tests.support.runs import metrics_and_times, train
 
-MARKS = {"many_clients": pytest.mark.ray, "deployed_round": pytest.mark.slow}
+SLOW = {"deployed_round", "engines", "local_step", "many_clients", "method_cost", "time_to_error"}
+"""Benchmarks of which the few repetitions take a quarter of a minute or more."""
 IN_PROCESS = {"fedul_round", "small_clients"}
 """Benchmarks whose runs do without Ray here: ``many_clients`` runs the same app on it."""
+CASES = [pytest.param(name, marks=[pytest.mark.slow] if name in SLOW else []) for name in NAMES]
 
 
 def run_in_process(overrides: dict[str, Any], output: Path, num_supernodes: int) -> Rounds:
@@ -30,7 +32,7 @@ def run_in_process(overrides: dict[str, Any], output: Path, num_supernodes: int)
     return Rounds(metrics_and_times(train(settings, num_supernodes)), cast(Watch, nothing_seen))
 
 
-@pytest.mark.parametrize("name", [pytest.param(name, marks=MARKS.get(name, ())) for name in NAMES])
+@pytest.mark.parametrize("name", CASES)
 def test_a_benchmark_runs(
     name: str,
     tmp_path: Path,

@@ -107,7 +107,10 @@ def test_given_a_data_set_that_is_here_then_the_list_is_true(known: KnownDataset
 
 
 @pytest.mark.realdata
-@pytest.mark.parametrize("folder", ["mnist", "fashion_mnist", "cifar10"])
+@pytest.mark.parametrize(
+    "folder",
+    ["mnist", *(pytest.param(f, marks=pytest.mark.slow) for f in ("fashion_mnist", "cifar10"))],
+)
 def test_given_a_data_set_of_the_hub_then_the_list_is_true(
     folder: str, real_data: Callable[[str], str]
 ) -> None:

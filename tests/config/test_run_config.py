@@ -109,11 +109,12 @@ REFUSALS: list[tuple[str, Any, str]] = [
     ("batch-size", -1, "must be at least 0"),
     ("optimizer", "Adam", "must be one of 'adam' or 'sgd'; did you mean 'adam'?"),
     ("learning-rate", 0, "must be greater than 0.0"),
-    ("learning-rate", True, NUMBER),
-    ("learning-rate", "0.1", NUMBER),
+    ("learning-rate", True, f"{NUMBER} or 'auto'"),
+    ("learning-rate", "0.1", f"{NUMBER} or 'auto'"),
     ("learning-rate", float("nan"), "must be a finite number"),
     ("learning-rate", float("inf"), "must be a finite number"),
-    ("learning-rate-schedule", "linear", "must be one of 'constant', 'cosine' or 'plateau'"),
+    ("learning-rate-schedule", "linear",
+     "must be one of 'auto', 'constant', 'cosine' or 'plateau'"),
     ("learning-rate-rounds", -1, "must be at least 0"),
     ("learning-rate-rounds", 2.0, WHOLE),
     ("learning-rate-patience", 0, "must be at least 1"),
@@ -124,7 +125,7 @@ REFUSALS: list[tuple[str, Any, str]] = [
     ("momentum", 1.0, "must be less than 1.0"),
     ("weight-decay", -1e-9, "must be at least 0.0"),
     ("l1", float("-inf"), "must be a finite number"),
-    ("augment", "rotation", "must be one of 'none', 'rotate', 'flip', 'translate-flip', "
+    ("augment", "rotation", "must be one of 'auto', 'none', 'rotate', 'flip', 'translate-flip', "
      "'rotate-flip', 'affine', 'noise', 'dropout' or 'mixup'; did you mean 'rotate'?"),
     ("base", "FedAvg", "must be one of 'fedavg', 'fedprox', 'fedadam', 'fedavgm', 'fedyogi', "
      "'fedadagrad', 'fedmedian', 'fedtrimmedavg', 'krum', 'multikrum', 'bulyan', 'scaffold', "

@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from xml.etree import ElementTree
 
 import pytest
 
@@ -16,6 +17,7 @@ from fedul_flwr.errors import UserError
 from fedul_flwr.experiments.metrics import METRICS
 from fedul_flwr.experiments.table_file import TableSettings, read_table
 from fedul_flwr.experiments.tables_page import render
+from fedul_flwr.methods import METHODS
 from fedul_flwr.models import MODELS, build_model
 from tests.support.runs import summary, train
 
@@ -170,3 +172,17 @@ def test_the_papers_tables_are_those_of_the_results(
     monkeypatch.chdir(ROOT)
     render(Path("experiments"), Path("results"), page)
     assert page.read_text() == (ROOT / "docs/tables.md").read_text(), "make docs"
+
+
+def test_given_the_decision_tree_then_picture_and_text_have_every_method_at_the_same_step() -> None:
+    svg = "{http://www.w3.org/2000/svg}"
+    pictured: dict[str, set[str]] = {}
+    for group in ElementTree.parse(ROOT / "docs/choose.svg").iter(f"{svg}g"):
+        words = " ".join("".join(text.itertext()) for text in group.iter(f"{svg}text"))
+        step = pictured.setdefault(group.attrib["class"].removeprefix("step-"), set())
+        step |= set(re.findall(r"[\w-]+", words))
+    section = text_of("docs/choose.md").partition("The same in words")[2].partition("\n## ")[0]
+    steps = re.findall(r"^(\d)\. (.+?)(?=^\d\. |\Z)", section, re.DOTALL | re.MULTILINE)
+    named = {step: set(re.findall(r"`([\w-]+)`", text)) & set(METHODS) for step, text in steps}
+    assert {step: of for step, of in named.items() if of} == pictured
+    assert set().union(*pictured.values()) == set(METHODS)

@@ -6,11 +6,15 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from fedul_flwr.deploy.files import CONNECTION
 from tests.end_to_end.test_ray import text
 from tests.support.deployment import RUN_SECONDS, Deployment
 from tests.support.learnable_owners import NO_DATA, write_sets
 from tests.support.runs import metrics, summary
+
+pytestmark = pytest.mark.slow
 
 SETTINGS = {
     **{**NO_DATA, "method": "fedul", "model": "mlp", "local-epochs": 1, "selection": "last"},

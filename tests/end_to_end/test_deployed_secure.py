@@ -22,6 +22,8 @@ from tests.support.learnable_owners import NO_DATA, found_in, write_labeled
 from tests.support.runs import last_model, own_data_app, summary, train
 from tests.support.watched_app import RECORDED, make_app, recorded
 
+pytestmark = pytest.mark.slow
+
 ANSWER = 5
 """Message that it is, hello not counted: prepare, keys, shares, offer, answer."""
 
@@ -86,7 +88,6 @@ def test_the_same_labels_and_only_with_their_owners(deployment: Deployment, tmp_
         assert not any(labels in left for labels in inferred(there / f"{client}.csv"))
 
 
-@pytest.mark.slow
 def test_the_same_model(deployment: Deployment, tmp_path: Path) -> None:
     start(deployment, tmp_path / "there", OWNERS)
     said = deployment.wait(deployment.submit(in_secret(TRAIN, tmp_path)))
@@ -96,7 +97,6 @@ def test_the_same_model(deployment: Deployment, tmp_path: Path) -> None:
         np.testing.assert_array_equal(array, last_model(tmp_path / "secret")[name])
 
 
-@pytest.mark.slow
 def test_a_node_that_is_killed_while_points_are_compared(tmp_path: Path) -> None:
     # The SuperLink gives up a node a minute after it last heard from it, long before round-timeout.
     settings = {**PREDICT, "on-client-failure": "continue"}

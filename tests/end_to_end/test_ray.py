@@ -108,6 +108,7 @@ def test_a_run_leaves_what_it_promises(tmp_path: Path) -> None:
     assert (directory / "report.html").stat().st_size > 10_000
 
 
+@pytest.mark.slow
 def test_a_run_on_ray_resumes_and_its_model_predicts(tmp_path: Path) -> None:
     """Two rounds in process and one more on Ray equal three; the longer plan is kept.
 

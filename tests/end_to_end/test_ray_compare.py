@@ -14,7 +14,7 @@ from tests.end_to_end.test_ray_fedmatch import AT_CLIENTS, assert_same_run
 from tests.end_to_end.test_ray_xclp import CLIENTS, SHARED, in_process
 from tests.support.runs import last_model, metrics
 
-pytestmark = pytest.mark.ray
+pytestmark = [pytest.mark.ray, pytest.mark.slow]
 
 FEDMATCH = {**AT_CLIENTS, "labels.total": 100}
 IN_THE_CLEAR = {

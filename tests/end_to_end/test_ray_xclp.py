@@ -11,7 +11,7 @@ from fedul_flwr.config.run_config import resolve
 from tests.end_to_end.test_ray import ALL_CPUS, fedul, text
 from tests.support.runs import summary, train
 
-pytestmark = pytest.mark.ray
+pytestmark = [pytest.mark.ray, pytest.mark.slow]
 CLIENTS = 20
 SHARED = {
     **{"labels.total": 100, "labels.labeled-clients": 0.5, "xclp.num-bits": 512},

@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from fedul_flwr.config.base import Scalar
+from fedul_flwr.config.base import AUTO, Scalar
 from fedul_flwr.config.overrides import parse_overrides
+from fedul_flwr.config.suited import SUITED
 from fedul_flwr.experiments.table_file import table_names
 from fedul_flwr.experiments.trial_plan import make_plan, read_runs
 from fedul_flwr.methods import METHODS, PARTLY_LABELED
@@ -79,6 +80,15 @@ def test_given_all_tables_then_each_has_its_columns_and_is_in_the_guide() -> Non
         place = file.relative_to(EXPERIMENTS)
         is_table = place.with_suffix("").as_posix() in names
         assert is_table or "overview" in place.parts or f"`{place.as_posix()}`" in guide
+
+
+def test_given_a_table_that_trains_then_no_setting_is_left_to_the_data() -> None:
+    for name, column in columns(""):
+        for size in table(name).columns[column].settings:
+            for row in table(name).rows_of(column, size):
+                found = row_settings(name, column, row, size)
+                if METHODS[str(found["method"])].trains:
+                    assert AUTO not in [found[key] for key in SUITED], (name, column, row)
 
 
 def settings_in_name(name: str, column: str) -> dict[str, Scalar]:

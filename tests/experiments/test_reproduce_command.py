@@ -110,7 +110,7 @@ def test_given_missing_results_then_they_run_and_the_page_shows_them(
     refused = reproduce("--render")
     assert "row 'FedUL', column 'M=10', seed 0 was made with other settings" in output_of(refused)
     assert re.search(
-        r"\(learning-rate was 0.5, is [\d.]+\): run it again: fedul-flwr", output_of(refused)
+        r"\(learning-rate was 0.5, is 'auto'\): run it again: fedul-flwr", output_of(refused)
     )
 
     # A setting that is newer than the result had its default's effect; another value has not.

@@ -36,7 +36,8 @@ def task(
     selection: str = "validation",
     **settings: Any,
 ) -> RowSearch:
-    overrides = {"num-rounds": 4, **{key.replace("_", "-"): v for key, v in settings.items()}}
+    own = {"num-rounds": 4, "learning-rate": 3e-3}
+    overrides = {**own, **{key.replace("_", "-"): v for key, v in settings.items()}}
     given = resolve(overrides, Path.cwd()).to_flat()
     space = {"step": [{"learning-rate": rate} for rate in rates]}
     return RowSearch(

@@ -212,7 +212,7 @@ def test_given_a_failed_seed_then_the_run_is_compared_over_the_others(
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"learning_rate": 0.5}, r"fedul/seed-0 was run with learning-rate = 0.003, not 0.5"),
+        ({"learning_rate": 0.5}, r"fedul/seed-0 was run with learning-rate = 'auto', not 0.5"),
         ({"num_rounds": 1}, "num-rounds = 2, not 1"),
         ({"clients": 5}, "num-supernodes = 4, not 5"),
         ({"selection": "last"}, "selection = 'validation', not 'last'"),

@@ -150,7 +150,7 @@ def test_given_changed_settings_then_their_earlier_search_is_refused(
     assert refused.exit_code == 1
     assert (
         "The search of row 'all labels', column 'M=10' was made with other settings "
-        "(batch-size was 16, is 32): search it with fedul-flwr tune mini/table-1"
+        "(batch-size was 'auto', is 32): search it with fedul-flwr tune mini/table-1"
     ) in output_of(refused)
     ran.clear()
     assert invoke("tune", *asked, "--trials", "1").exit_code == 0

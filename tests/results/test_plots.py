@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -12,15 +13,19 @@ from matplotlib.text import Text
 from PIL import Image
 
 from fedul_flwr.errors import UserError
+from fedul_flwr.results.client_accuracy import client_accuracies
+from fedul_flwr.results.figure_style import one_line
 from fedul_flwr.results.plots import (
     draw_plots,
     error_figure,
     format_bytes,
     loss_figure,
     priors_figure,
+    run_figures,
     time_traffic_figure,
 )
 from fedul_flwr.results.records import Run, read_run
+from fedul_flwr.results.report_tables import tables_of
 from tests.support.synthetic_results import write_json, write_run
 
 
@@ -297,3 +302,57 @@ def test_directory_that_cannot_be_written(run: Run, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(UserError, match="Cannot write plots to"):
         draw_plots(run, tmp_path / "file" / "plots")
+
+
+def test_given_names_that_begin_alike_then_they_stay_different_when_cut() -> None:
+    assert one_line("adenocarcinoma 1", 16) == "adenocarcinoma 1"
+    assert one_line("adenocarcinoma type 1", 10) == "adeno…pe 1"  # 5 + 1 + 4
+    assert len(one_line("x" * 50, 11)) == 11
+
+
+@pytest.mark.parametrize("classes", [10, 100, 1000])
+def test_given_any_number_of_classes_then_no_two_names_below_the_priors_overlap(
+    tmp_path: Path, classes: int
+) -> None:
+    names = tuple(f"a long name {k}" for k in range(classes))
+    figure = priors_figure(read_run(write_run(tmp_path, rounds=1, sets=2, class_names=names)))
+    figure.canvas.draw()
+    (axes,) = (axes for axes in figure.axes if axes.get_xlabel().startswith("class"))
+    boxes = [label.get_window_extent() for label in axes.get_xticklabels()]
+    assert len(boxes) >= 10
+    if axes.get_xticklabels()[0].get_rotation() == 90:
+        assert all(left.x1 <= right.x0 for left, right in pairwise(boxes))
+    assert figure.get_figwidth() <= 12.4  # 1,160 pixels, as wide as a page shows it
+
+
+def test_given_a_confusion_by_class_then_a_clients_accuracy_has_its_class_shares(
+    tmp_path: Path,
+) -> None:
+    directory = write_run(tmp_path, clients=0, class_names=("a", "b"))
+    best: dict[str, Any] = {"round": 3, "recall": [90.0, 50.0], "confusion": [[9, 1], [5, 5]]}
+    best["precision"] = [64.29, 83.33]
+    write_json(directory / "measures.json", {"best": best})
+    clients = [
+        {"id": 0, "class_counts": [3, 1]},  # 0.75 * 90 + 0.25 * 50 = 80
+        {"id": 1, "priors": [[1, 0], [0, 1]], "set_sizes": [1, 3]},  # 0.25 * 90 + 0.75 * 50 = 60
+        {"id": 2, "num_points": 5},
+    ]
+    write_json(directory / "federation.json", {"clients": clients})
+    run = read_run(directory)
+    assert client_accuracies(run) == {0: 80.0, 1: 60.0}
+    (axes,) = run_figures(run)["client_accuracy"].axes
+    assert _lines(axes).popitem()[1] == ([0, 1], [60.0, 80.0])
+    assert [label.get_text() for label in axes.get_xticklabels()] == ["1", "0"]
+    shown = {row["client"]: row.get("accuracy (%)") for row in tables_of(run)["clients"]}
+    assert shown == {"0": "80.00", "1": "60.00", "2": "–"}
+
+
+def test_given_a_client_with_a_class_without_test_points_then_it_has_no_accuracy(
+    tmp_path: Path,
+) -> None:
+    directory = write_run(tmp_path, clients=0, class_names=("a", "b"))
+    best = {"round": 3, "recall": [90.0, None], "confusion": [[9, 1], [0, 0]]}
+    write_json(directory / "measures.json", {"best": best})
+    clients = [{"id": 0, "class_counts": [3, 1]}, {"id": 1, "class_counts": [4, 0]}]
+    write_json(directory / "federation.json", {"clients": clients})
+    assert client_accuracies(read_run(directory)) == {1: 90.0}

@@ -1,12 +1,10 @@
 from __future__ import annotations
 
 import base64
-import html
 import json
 import os
 import re
 import shutil
-import subprocess
 from html.parser import HTMLParser
 from itertools import pairwise
 from pathlib import Path
@@ -51,6 +49,8 @@ class _Page(HTMLParser):
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         self.tags.append((tag, dict(attrs)))
+        if tag == "wbr":
+            return
         if tag == "tr":
             self.rows.append([])
         self._tag = tag
@@ -376,49 +376,6 @@ def test_a_comparison_has_its_table_first(tmp_path: Path) -> None:
     (directory / "comparison.md").write_text("nothing")
     with pytest.raises(UserError, match=r"comparison\.md holds no table"):
         report([directory])
-
-
-_PROBE = """<!DOCTYPE html><body><iframe width="400" height="900" srcdoc="{page}"></iframe><script>
-addEventListener("load", () => {{
-  const shown = document.querySelector("iframe").contentDocument;
-  shown.querySelectorAll("details").forEach((part) => {{ part.open = true; }});
-  const broken = [...shown.images].filter((image) => !image.naturalWidth).length;
-  document.title = `${{shown.documentElement.scrollWidth}} wide, ${{broken}} broken`;
-}});</script>"""
-
-
-@pytest.mark.parametrize("kind", ["runs", "comparison"])
-def test_nothing_is_wider_than_a_phone(tmp_path: Path, kind: str) -> None:
-    browser = shutil.which("chromium") or shutil.which("chromium-browser")
-    if browser is None:
-        pytest.skip("no Chromium on this machine")
-    long = "n" * 150
-    if kind == "runs":
-        runs = [
-            write_run(
-                tmp_path / "a", sets=1, class_names=(*HOSTILE, long), dataset=long, finished=False
-            ),
-            write_label_run(tmp_path / "b"),
-        ]
-    else:
-        runs = [write_comparison(tmp_path / "c", long)]
-    page = report(runs, tmp_path / "out.html").read_text()
-    probe = tmp_path / "probe.html"
-    probe.write_text(_PROBE.format(page=html.escape(page)))
-    flags = "--headless --no-sandbox --disable-gpu --no-first-run --disable-background-networking "
-    flags += "--disable-component-update --disable-sync --hide-scrollbars --enable-logging=stderr "
-    flags += "--dump-dom"
-    done = subprocess.run(
-        [browser, *flags.split(), f"--user-data-dir={tmp_path / 'profile'}", f"file://{probe}"],
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=True,
-    )
-    title = re.search("<title>(.*?)</title>", done.stdout)
-    assert title is not None
-    assert title[1] == "400 wide, 0 broken"
-    assert "CONSOLE" not in done.stderr
 
 
 def test_given_plots_that_are_a_link_when_reported_then_nothing_is_written_through_it(

@@ -27,7 +27,7 @@ from tests.support.runs import MeddlingGrid, is_train, last_model, metrics, summ
 Settings = Callable[..., RunConfig]
 QUICK: dict[str, Any] = {
     **{"model": "mlp", "method": "supervised", "num_rounds": 1, "local_epochs": 1},
-    "precision": "float32",
+    **{"precision": "float32", "learning_rate": 3e-3},
 }
 LOCAL = {**QUICK, "evaluate": "local"}
 SOURCE = load_source("digits")

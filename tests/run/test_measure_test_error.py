@@ -29,8 +29,9 @@ def test_without_test_errors_the_labels_of_the_test_set_are_not_read() -> None:
     source = Source(train_set, PointArrays(images, Unreadable()), ("a", "b"))  # type: ignore[arg-type]
     rows = np.arange(2)
     with pytest.raises(AssertionError, match="labels of the test set were read"):
-        Evaluator(parse_flat({"model": "mlp"}), source, rows)
-    settings = parse_flat({"model": "mlp", "measure-test-error": False})
+        Evaluator(parse_flat({"model": "mlp", "learning-rate": 0.1}), source, rows)
+    given = {"model": "mlp", "learning-rate": 0.1, "measure-test-error": False}
+    settings = parse_flat(given)
     arrays = {
         name: value.numpy() for name, value in build_model("mlp", (8, 8, 1), 2).state_dict().items()
     }

@@ -14,7 +14,8 @@ import pytest
 from flwr.serverapp import Grid
 from numpy.typing import NDArray
 
-from fedul_flwr.config.run_config import RunConfig
+from fedul_flwr.config.run_config import RunConfig, resolve
+from fedul_flwr.config.suited import SUITED
 from fedul_flwr.data.columns import Columns, read_columns
 from fedul_flwr.data.content import Content
 from fedul_flwr.data.sources import load_source
@@ -274,7 +275,30 @@ def test_the_report_of_a_run_on_vectors_has_its_pictures(settings: Settings) -> 
 
 def test_a_convolutional_model_is_refused_before_a_run(settings: Settings) -> None:
     with pytest.raises(UserError, match="'cnn-small' takes images, and the data are vectors of 13"):
-        train(settings(dataset="wine"), 2)
+        train(settings(dataset="wine", model="cnn-small"), 2)
+
+
+def test_given_nothing_but_data_then_the_run_says_and_keeps_what_follows_from_them(
+    settings: Settings, caplog: pytest.LogCaptureFixture
+) -> None:
+    given = {"dataset": "wine", "method": "supervised", "num_rounds": 1, "batch_size": 5}
+    directory = train(settings(**given, **{"supervised.label-fraction": 0.5}), 2)
+    # 142 points, 20 % of each class for validation (29), half of 113 / 2 labeled: 28.25.
+    assert (
+        "Chosen: model mlp, augment none, local-epochs 2, learning-rate 0.003, "
+        "learning-rate-schedule constant," in caplog.messages
+    )
+    assert (
+        "because points are vectors of 13 numbers; a client has about 28 points; the model is mlp; "
+        "num-rounds is 1." in caplog.messages
+    )
+    kept = json.loads((directory / "config.json").read_text())["settings"]
+    assert {key: kept[key] for key in SUITED} == {
+        **{"model": "mlp", "augment": "none", "batch-size": 5, "local-epochs": 2},
+        **{"learning-rate": 3e-3, "learning-rate-schedule": "constant"},
+    }
+    again = resolve({"resume": str(directory), "num-rounds": 60}, directory.parent)
+    assert again.learning_rate_schedule == "constant"  # not chosen again for more rounds
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,140 @@
+"""Settings that follow from the size of the data."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from fedul_flwr.config.base import AUTO
+from fedul_flwr.config.run_config import default_flat, parse_flat
+from fedul_flwr.config.suited import (
+    SUITED,
+    DataSize,
+    in_words,
+    suited,
+    unsettled,
+    with_suited,
+)
+from fedul_flwr.errors import UserError
+from fedul_flwr.models import build_model
+
+DIGITS = DataSize((8, 8, 1), 115, 30)
+"""1,438 points, a fifth of them for validation, ten clients."""
+TODAY = {
+    "model": "cnn-small",
+    "batch-size": 16,
+    "local-epochs": 2,
+    "learning-rate": 3e-3,
+    "learning-rate-schedule": "constant",
+    "augment": "none",
+}
+
+
+def values(size: DataSize) -> dict[str, Any]:
+    return {key: choice.value for key, choice in suited(size).items()}
+
+
+def test_by_default_every_suited_setting_is_auto() -> None:
+    defaults = default_flat()
+    assert {key for key, value in defaults.items() if value == AUTO} - {
+        *("standardize", "selection", "device", "precision")
+    } == set(SUITED)
+    assert unsettled(parse_flat({})) == SUITED
+
+
+def test_given_the_digits_then_the_values_are_those_that_were_tuned_on_them() -> None:
+    assert values(DIGITS) == TODAY
+    for clients in (1, 2, 10, 100):
+        assert values(replace(DIGITS, points=1150 / clients)) == TODAY
+
+
+@pytest.mark.parametrize(
+    ("points", "batch", "epochs"),
+    [
+        (None, 16, 2),  # unknown
+        (0.5, 16, 2),
+        (4800, 16, 2),  # 2 * 4800 / 16 = 600 steps, the most
+        (4801, 16, 1),
+        (9600, 16, 1),
+        (9601, 32, 1),
+        (40_000, 128, 1),  # 40,000 / 64 = 625 steps
+    ],
+)
+def test_a_round_has_at_most_600_steps(points: float | None, batch: int, epochs: int) -> None:
+    found = values(replace(DIGITS, points=points))
+    assert (found["batch-size"], found["local-epochs"]) == (batch, epochs)
+
+
+@pytest.mark.parametrize(
+    ("shape", "model", "augment"),
+    [
+        ((30,), "mlp", "none"),
+        ((11, 40, 1), "cnn-small", "none"),
+        ((12, 12, 1), "lenet", "none"),
+        ((28, 28, 1), "lenet", "none"),
+        ((15, 15, 3), "lenet", "flip"),
+        ((16, 64, 3), "cnn4", "flip"),
+        ((16, 65, 3), "lenet", "flip"),
+    ],
+)
+def test_the_shape_chooses_a_model_that_takes_it(
+    shape: tuple[int, ...], model: str, augment: str
+) -> None:
+    found = values(replace(DIGITS, shape=shape))
+    assert (found["model"], found["augment"]) == (model, augment)
+    build_model(model, shape, 2)
+
+
+def test_the_step_size_follows_from_the_model_and_its_schedule_from_the_rounds() -> None:
+    assert values(replace(DIGITS, shape=(32, 32, 3)))["learning-rate"] == 1e-3
+    assert suited(DIGITS, "resnet9")["learning-rate"].value == 1e-3
+    assert suited(DIGITS, "mlp-linear+head")["learning-rate"].value == 3e-3
+    assert values(replace(DIGITS, rounds=49))["learning-rate-schedule"] == "constant"
+    assert values(replace(DIGITS, rounds=50))["learning-rate-schedule"] == "cosine"
+
+
+def test_given_owners_of_unknown_size_then_they_get_the_values_of_few_points() -> None:
+    chosen = suited(replace(DIGITS, points=None))
+    assert {key: choice.value for key, choice in chosen.items()} == TODAY
+    assert "does not know" in chosen["batch-size"].because
+
+
+def test_given_a_setting_of_the_user_then_it_is_kept() -> None:
+    given = parse_flat({"batch-size": 5, "augment": "none", "model": "linear"})
+    settled, chosen = with_suited(given, DIGITS)
+    assert (settled.batch_size, settled.model) == (5, "linear")
+    assert set(chosen) == {"local-epochs", "learning-rate", "learning-rate-schedule"}
+    again, nothing = with_suited(settled, DIGITS)
+    assert again == settled
+    assert nothing == {}
+
+
+@pytest.mark.parametrize("method", ["fedul", "fedmatch", "xclp", "fedsiam"])
+def test_given_any_size_then_the_settled_settings_are_accepted_and_plain(method: str) -> None:
+    for shape in [(2,), (4, 4, 1), (8, 8, 3), (28, 28, 1), (32, 32, 3), (224, 300, 3)]:
+        for points in (None, 1, 600, 601, 1e6):
+            for rounds in (1, 1000):
+                given = parse_flat({"method": method})
+                settled, chosen = with_suited(given, DataSize(shape, points, rounds))
+                assert unsettled(settled) == ()
+                assert AUTO not in [settled.to_flat()[key] for key in chosen]
+                assert parse_flat(settled.to_flat()) == settled
+
+
+def test_given_the_width_of_an_mlp_then_vectors_take_it_and_images_refuse_it() -> None:
+    wide = parse_flat({"model-width": 64})
+    assert with_suited(wide, DataSize((30,), 36, 30))[0].model_width == 64
+    with pytest.raises(UserError, match="model-width = 64 is for model = 'mlp'"):
+        with_suited(wide, DIGITS)
+
+
+def test_the_words_give_every_value_once_and_every_reason_once() -> None:
+    _, chosen = with_suited(parse_flat({"learning-rate": 0.01}), DIGITS)
+    assert in_words(chosen).splitlines() == [
+        "Chosen: model cnn-small, augment none, batch-size 16, local-epochs 2, "
+        "learning-rate-schedule constant,",
+        "because points are images of 8 x 8 x 1; a client has about 115 points; num-rounds is 30.",
+    ]
+    assert in_words({}) == ""
