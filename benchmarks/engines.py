@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 import tempfile
+import time
 from pathlib import Path
 from statistics import median
 
@@ -16,6 +20,12 @@ ENGINES: tuple[Engine, ...] = ("processes", "ray", "in-process")
 CLIENTS, MANY, POINTS = 10, 1000, 50
 FIRST: dict[Engine, float] = {"processes": 4.0, "ray": 12.0}
 """Most seconds to the first round's line."""
+PYTHON_FIRST = 6.0
+"""Most seconds from a Python program's start to its first round, in process, empty cache."""
+PROGRAM = """
+import fedul_flwr as ff
+ff.simulate("fedul", clients={clients}, rounds=1, output={output!r}, engine="in-process")
+"""
 OVER_RAY, TOGETHER = 2.5, 2500.0
 OWN = {"cnn6": 450.0, "cnn-small": 150.0}
 
@@ -30,8 +40,33 @@ def measure(quick: bool) -> Outcome:
             for engine in engines:
                 place = Path(scratch) / f"{engine}-{turn}"
                 runs[engine].append(run_ours({"num-rounds": rounds}, place, CLIENTS, engine))
+        python = [_python_first(Path(scratch) / f"python-{turn}") for turn in range(turns)]
         memory = {} if quick else _memory(Path(scratch))
-    return _judge(runs, memory, rounds)
+    outcome = _judge(runs, memory, rounds)
+    first = median(python)
+    cells = (str(turns), f"{first:.1f}", "–", f"{min(python):.1f} – {max(python):.1f}", "–")
+    outcome.rows.append(("ff.simulate in process, empty cache: to the first round", *cells))
+    outcome.bars.append(Bar("import fedul_flwr to the first round", first, PYTHON_FIRST, " s"))
+    return outcome
+
+
+def _python_first(place: Path) -> float:
+    """Seconds from the start of a Python program to the line about its first round."""
+    program = PROGRAM.format(clients=CLIENTS, output=str(place / "run"))
+    started = time.monotonic()
+    with subprocess.Popen(
+        [sys.executable, "-u", "-c", program],
+        env={**os.environ, "FEDUL_CACHE": str(place / "cache")},
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as running:
+        assert running.stdout is not None
+        for line in running.stdout:
+            if line.startswith("round "):
+                took = time.monotonic() - started
+    if running.returncode:
+        raise RuntimeError("the Python program has failed")
+    return took
 
 
 def _memory(place: Path) -> dict[str, Rounds]:

@@ -13,14 +13,15 @@ from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
 
 OUTSIDE = {"experiments/README.md": "experiments.md", "CONTRIBUTING.md": "contributing.md"}
-"""Path in the repository and on the site."""
+"""Path in the repository and on the site; notebooks have the same in both."""
 LINK = re.compile(r"(?<=\]\()(?!https?:|#)([^)#]+)")
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
     """Add the pages of ``OUTSIDE``."""
     root = Path(config.config_file_path).parent
-    for path, place in OUTSIDE.items():
+    notebooks = [f"notebooks/{path.name}" for path in (root / "notebooks").glob("*.ipynb")]
+    for path, place in [*OUTSIDE.items(), *zip(notebooks, notebooks, strict=True)]:
         files.append(File.generated(config, place, abs_src_path=str(root / path)))
     return files
 

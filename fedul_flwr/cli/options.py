@@ -80,8 +80,19 @@ DeviceName = Annotated[
     Literal["auto", "cpu", "cuda"], typer.Option("--device", help="Device that trains the models.")
 ]
 Results = Annotated[Path, typer.Option(file_okay=False, help="Folder of the stored results.")]
-Experiments = Annotated[Path, typer.Option(file_okay=False, help="Folder of the tables' files.")]
-RESULTS, EXPERIMENTS = Path("results"), Path("experiments")
+Experiments = Annotated[
+    Path,
+    typer.Option(
+        file_okay=False,
+        help="Folder of the tables' files.",
+        show_default="those that come with fedul-flwr",
+    ),
+]
+RESULTS = Path("results")
+_PACKAGE = Path(__file__).resolve().parents[1]
+_IN_WHEEL = _PACKAGE / "paper_tables"
+EXPERIMENTS = _IN_WHEEL if _IN_WHEEL.is_dir() else _PACKAGE.parent / "experiments"
+"""The papers' tables: in a wheel inside the package, in a checkout beside it."""
 
 
 def local_copies(options: list[str] | None) -> dict[str, Path]:

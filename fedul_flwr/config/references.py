@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import importlib
+import importlib.util
 import os
 import sys
 import traceback
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 from fedul_flwr.errors import UserError
@@ -32,12 +33,26 @@ def load_reference(reference: str, setting: str) -> Any:
             raise UserError(
                 f"Setting {setting} = {reference!r}: cannot import it ({err})."
             ) from err
+    if _is_ours(imported):
+        raise UserError(
+            f"Setting {setting} = {reference!r}: its name is 'fedul_flwr.{reference}', everywhere."
+        )
     try:
         return getattr(imported, attribute)
     except AttributeError:
         raise UserError(
             f"Setting {setting} = {reference!r}: module {module!r} has no {attribute!r}."
         ) from None
+
+
+def _is_ours(module: ModuleType) -> bool:
+    """Whether a module of this package was found beside it, as in a checkout: a second copy."""
+    if module.__name__.startswith("fedul_flwr.") or not module.__file__:
+        return False
+    with suppress(ModuleNotFoundError):
+        ours = importlib.util.find_spec(f"fedul_flwr.{module.__name__}")
+        return bool(ours and ours.origin and Path(ours.origin).samefile(module.__file__))
+    return False
 
 
 @contextmanager

@@ -53,7 +53,9 @@ def partition_points(
         raise UserError(
             f"{len(labels)} training points cannot be split over {num_clients} clients."
         )
-    if config.partition in ("majority", "imbalanced"):
+    if config.partition == "iid":
+        parts = np.array_split(_shuffled(len(labels), config), num_clients)
+    elif config.partition in ("majority", "imbalanced"):
         parts = _by_class_shares(labels, num_classes, num_clients, config)
     else:
         parts = _by_library(labels, columns, num_classes, num_clients, config)
@@ -90,6 +92,11 @@ def _by_class_shares(
     )
 
 
+def _shuffled(count: int, config: RunConfig) -> Ints:
+    order: Ints = stream(config.seed, "partition").permutation(count)
+    return order
+
+
 def _by_library(
     labels: Ints,
     columns: Mapping[str, NDArray[np.generic]],
@@ -101,8 +108,8 @@ def _by_library(
     import datasets
     from flwr_datasets import partitioner as library
 
-    # The library cuts iid and shards in the given order: shuffle first, map back afterwards.
-    order = stream(config.seed, "partition").permutation(len(labels))
+    # The library cuts shards in the given order: shuffle first, map back afterwards.
+    order = _shuffled(len(labels), config)
     table: dict[str, Sequence[Any]] = {"label": labels[order].tolist()}
     seed = derived_seed(config.seed, "partitioner")
     natural = config[NaturalSettings]
@@ -137,7 +144,7 @@ def _by_library(
             built = library.ShardPartitioner(
                 num_clients, "label", num_shards_per_partition=count, seed=seed
             )
-        case "natural":
+        case _:
             if natural.column not in columns:
                 raise UserError(
                     f"Setting natural.column = {natural.column!r}: the data set has "
@@ -145,8 +152,6 @@ def _by_library(
                 )
             table["group"] = np.asarray(columns[natural.column])[order].tolist()
             built = library.NaturalIdPartitioner("group")
-        case _:
-            built = library.IidPartitioner(num_clients)
     table["position"] = order.tolist()
     built.dataset = datasets.Dataset.from_dict(table)
     try:

@@ -38,7 +38,8 @@ def app_directory() -> Path:
     for name in METHODS:
         ignore = shutil.ignore_patterns("__pycache__")
         shutil.copytree(package / name, app / name, ignore=ignore)
-    ignore = shutil.ignore_patterns("__pycache__", "app_*.toml", "app_*.md", *METHODS)
+    others = ("__pycache__", "app_*.toml", "app_*.md", "paper_tables")
+    ignore = shutil.ignore_patterns(*others, *METHODS)
     shutil.copytree(package, app / package.name, ignore=ignore)
     shutil.copyfile(package / "app_pyproject.toml", app / "pyproject.toml")
     for name, kept in (("README.md", "app_README.md"), ("LICENSE", "app_LICENSE.md")):

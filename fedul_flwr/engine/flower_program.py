@@ -18,6 +18,8 @@ from typing import Any
 
 from fedul_flwr.errors import UserError
 
+_COLORS = ("FORCE_COLOR", "CLICOLOR_FORCE")
+"""Variables of notebooks, by which Flower would put colors into its answers."""
 # An order is a line of JSON with the arguments, and the file that the command writes its output to.
 _PROGRAM = """\
 import gc, importlib.metadata, json, os, signal, socket, sys
@@ -69,7 +71,7 @@ class FlowerProgram:
             self._process = subprocess.Popen(
                 # -u: a command's lines come when they are written. -P: as for the SuperLink.
                 [sys.executable, "-u", "-P", "-X", "utf8", "-c", _PROGRAM, str(other.fileno())],
-                env=dict(environment),
+                env={key: value for key, value in environment.items() if key not in _COLORS},
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 stderr=errors,

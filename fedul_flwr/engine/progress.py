@@ -7,7 +7,6 @@ import json
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
@@ -28,6 +27,12 @@ def waiting(text: str) -> Iterator[None]:
 
     with Console().status(text):
         yield
+
+
+def data_name(config: RunConfig) -> str:
+    """Name of the data: of the server's data set, or else of the folder with the clients' data."""
+    named = config.dataset if config.dataset != "none" else config.client_data
+    return Path(named).name or "the owners' data"
 
 
 class RunProgress:
@@ -59,11 +64,12 @@ class RunProgress:
         self._summary = Path(config.output) / "summary.json"
         self._waiting = self._total is None and not self._summary.exists()
         self._began = time.monotonic()
-        self._title = title or f"{config.method} on {Path(config.dataset).name}"
+        self._title = title or f"{config.method} on {data_name(config)}"
         self._metrics = _Tail(Path(config.output) / "metrics.jsonl")
         self._log = None if log_to_show is None else _Tail(log_to_show)
         self._bar: Progress | None = None
         self._task: TaskID | None = None
+        self._in_notebook: Any = None  # a DisplayHandle of IPython
         self._error = ""
         earlier = _rounds(self._metrics.lines())
         self._first = max((row["round"] for row in earlier), default=0) if config.resume else 0
@@ -91,7 +97,12 @@ class RunProgress:
             self._task = self._bar.add_task(
                 self._title, total=self._total, completed=self._first, note=note
             )
-            self._bar.start()
+            if in_notebook():
+                from IPython.display import display
+
+                self._in_notebook = display(self._bar, display_id=True)  # type: ignore[no-untyped-call]
+            else:
+                self._bar.start()
         elif self._total is not None:
             print(f"{self._title}: starting, {self._total} rounds", flush=True)
         else:
@@ -99,7 +110,9 @@ class RunProgress:
         return self
 
     def __exit__(self, *_: object) -> None:
-        if self._bar is not None:
+        if self._in_notebook is not None:
+            self._in_notebook.update(self._bar)
+        elif self._bar is not None:
             self._bar.stop()
 
     def poll(self) -> None:
@@ -124,6 +137,8 @@ class RunProgress:
         if self._waiting and self._summary.exists():
             self._waiting = False
             self._show_labeled()
+        if self._in_notebook is not None:
+            self._in_notebook.update(self._bar)
 
     def _show_labeled(self) -> None:
         if self._bar is not None and self._task is not None:
@@ -134,8 +149,12 @@ class RunProgress:
 
 
 def in_notebook() -> bool:
-    """Whether this is a notebook that can show a bar, for which rich needs ipywidgets."""
-    return "ipykernel" in sys.modules and find_spec("ipywidgets") is not None
+    """Whether this is a notebook; its bar is a display that is replaced, which needs no widgets."""
+    if "ipykernel" not in sys.modules:
+        return False
+    from IPython import get_ipython
+
+    return hasattr(get_ipython(), "kernel")
 
 
 class _Tail:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Literal
 
 from fedul_flwr.data.cores import usable_cpus
 from fedul_flwr.engine.fork_server import load_early
-from fedul_flwr.engine.progress import RunProgress, waiting
+from fedul_flwr.engine.progress import RunProgress, data_name, waiting
 from fedul_flwr.errors import UserError
 
 Engine = Literal["processes", "ray", "in-process"]
@@ -131,7 +131,7 @@ def simulate(
                     plan_rounds(config, config.num_rounds)
                 run_on(superlink, config, num_supernodes, client_cpus, client_gpus, verbose)
         return Path(config.output)
-    with waiting(f"Loading {Path(config.dataset).name} …"):
+    with waiting(f"Loading {data_name(config)} …"):
         chosen = check_start(config, num_supernodes)
     _tell(chosen)
     config = _with_place(config, named=named)

@@ -8,6 +8,7 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
+from fedul_flwr.config.user_files import read_text
 from fedul_flwr.data.safe_files import write_atomically
 from fedul_flwr.errors import UserError
 from fedul_flwr.experiments.matrix import SIZES, Size
@@ -166,22 +167,22 @@ def read_all(experiments: Path, folder: Path) -> list[TableResults]:
 
 
 def render(experiments: Path, folder: Path, page: Path = PAGE) -> None:
-    """Write all tables between the markers of the page, and the plots.
+    """Write all tables between the markers of the page, and the plots; start a missing page.
 
     Raises
     ------
     UserError
         If the page has no markers, or a result is refused.
     """
-    try:
-        text = page.read_text(encoding="utf-8")
-    except OSError as error:
-        raise UserError(f"{page} cannot be read: {error.strerror}.") from None
+    text = read_text(page)
+    if text is None:
+        text = f"# Tables\n\n{BEGIN}\n{END}\n"
     before, found_begin, rest = text.partition(BEGIN)
     _, found_end, after = rest.partition(END)
     if not (found_begin and found_end):
         raise UserError(f"{page} needs the lines {BEGIN} and {END}; the tables go between them.")
     tables = read_all(experiments, folder)
+    page.parent.mkdir(parents=True, exist_ok=True)
     write_atomically(page, f"{before}{BEGIN}\n\n{markdown(tables)}\n{END}{after}")
     for found in tables:
         found.draw(page.parent)

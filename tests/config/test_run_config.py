@@ -536,6 +536,8 @@ def test_a_method_of_ones_own_makes_a_round_trip(own: Own) -> None:
         (":OWN", "must be 'package.module:name'."),
         (".relative:OWN", "must be 'package.module:name'."),
         ("a-b:OWN", "must be 'package.module:name'."),
+        # One spelling, which works outside a checkout too.
+        ("strategies.fedul:FedUL", "its name is 'fedul_flwr.strategies.fedul:FedUL', everywhere."),
     ],
 )
 def test_bad_references_of_methods(own: Own, reference: str, message: str) -> None:

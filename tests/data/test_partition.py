@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from fedul_flwr.config.run_config import default_flat, parse_flat
 from fedul_flwr.data.partition import partition_points
+from fedul_flwr.data.seeds import stream
 from fedul_flwr.errors import UserError
 
 Ints = NDArray[np.int64]
@@ -62,6 +63,17 @@ def test_no_point_is_at_two_clients(partition: str, options: dict[str, Any]) -> 
         assert part.dtype == np.int64
         assert len(part) > 0
         assert (np.diff(part) > 0).all()
+
+
+def test_iid_has_the_points_of_flowers_iid_partitioner() -> None:
+    from datasets import Dataset
+    from flwr_datasets.partitioner import IidPartitioner
+
+    order = stream(0, "partition").permutation(len(LABELS))
+    theirs = IidPartitioner(7)  # 600 points: five clients of 86 points, two of 85
+    theirs.dataset = Dataset.from_dict({"row": order.tolist()})
+    for client, ours in enumerate(split("iid", 7)):
+        assert ours.tolist() == sorted(theirs.load_partition(client)["row"])
 
 
 @each_kind

@@ -28,6 +28,7 @@ case $3 in
 *owner-0*) echo "Error: Public key already in use." >&2; exit 1 ;;
 *owner-1*) [ -z "${DOWN:-}" ] || { echo "no connection" >&2; exit 1; } ;;
 esac
+[ -z "${FORCE_COLOR:-}" ] || { printf '"node-id": \033[36m6617551\033[0m\n'; exit; }
 printf '{\n  "success": true,\n  "node-id": 6617551\n}\n'
 """
 
@@ -265,7 +266,7 @@ def test_owners_are_registered(secure: Path, programs: Path) -> None:
     program = programs / "bin" / "flwr"
     program.write_text(REGISTER)
     program.chmod(0o755)
-    done = run(server / "register-owners.sh")
+    done = run(server / "register-owners.sh", FORCE_COLOR="1")  # which notebooks set
     known = "owner-0: known already, or unregistered before: then its owner needs a new key\n"
     assert done.stdout == f"{known}owner-1: registered\n"
     # Which node an owner has is known from here alone: `flwr supernode list` gives no names.

@@ -296,9 +296,9 @@ def nobody(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalSuperLink]
         '[superlink]\ndefault = "none"\n\n'
         '[superlink.none]\naddress = "127.0.0.1:9"\ninsecure = true\n'
     )
-    superlink._flwr = FlowerProgram(
-        superlink_environment(superlink.home, ""), superlink.home / "flwr.log"
-    )
+    environment = superlink_environment(superlink.home, "")
+    environment |= {"FORCE_COLOR": "1", "CLICOLOR_FORCE": "1"}  # as in a notebook
+    superlink._flwr = FlowerProgram(environment, superlink.home / "flwr.log")
     yield superlink
     superlink.flwr.close()
 

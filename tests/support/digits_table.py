@@ -60,9 +60,10 @@ def start_from_another(setting: str = "") -> None:
 
 
 def invoke(command: str, *arguments: str) -> Result:
-    """Run a command of ``fedul-flwr`` in this process."""
-    engine = ("--engine", "in-process") if command == "reproduce" else ()
-    return CliRunner().invoke(app, [command, *arguments, *engine], terminal_width=200)
+    """Run a command of ``fedul-flwr`` in this process, with the tables of the working directory."""
+    more = ["--experiments", "experiments"] if command in ("reproduce", "tune") else []
+    more += ["--engine", "in-process"] if command == "reproduce" else []
+    return CliRunner().invoke(app, [command, *more, *arguments], terminal_width=200)
 
 
 def output_of(result: Result) -> str:
