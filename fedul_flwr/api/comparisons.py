@@ -7,8 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from fedul_flwr.api.given_data import dataset_of
-from fedul_flwr.api.keywords import flat_settings
+from fedul_flwr.api.keywords import flat_settings, settings_of_call
 from fedul_flwr.api.result import Result, shown
 from fedul_flwr.config.base import Scalar
 from fedul_flwr.config.user_files import user_path
@@ -114,11 +113,7 @@ def compare(
     if engine not in ("processes", "in-process"):
         raise UserError(f"engine = {engine!r}: compare takes 'processes' or 'in-process'.")
     rows = _rows(methods)
-    shared = flat_settings(settings)
-    if rounds is not None:
-        shared["num-rounds"] = rounds
-    if data is not None:
-        shared["dataset"] = dataset_of(data, test, str(shared.get("label-column", "")))
+    shared = settings_of_call(settings, data, test, rounds)
     numbers = tuple(range(seeds)) if isinstance(seeds, int) else tuple(seeds)
     if not numbers or min(numbers) < 0 or len(set(numbers)) < len(numbers):
         raise UserError(f"seeds = {seeds!r}: must be a number of seeds, or seeds from 0 on.")

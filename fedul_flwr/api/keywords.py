@@ -8,9 +8,11 @@ from typing import Any
 
 import numpy as np
 
+from fedul_flwr.api.given_data import dataset_of
 from fedul_flwr.config.base import Scalar
 from fedul_flwr.config.overrides import flatten
 from fedul_flwr.config.renamed import current_names
+from fedul_flwr.errors import UserError
 
 
 def flat_settings(keywords: Mapping[str, Any]) -> dict[str, Scalar]:
@@ -26,6 +28,29 @@ def flat_settings(keywords: Mapping[str, Any]) -> dict[str, Scalar]:
         For a value that no setting can have.
     """
     return current_names(flatten(_plain(keywords)))
+
+
+def settings_of_call(
+    keywords: Mapping[str, Any], data: Any, test: Any, rounds: int | None
+) -> dict[str, Scalar]:
+    """Flat settings of a call: its keywords, its data (:func:`dataset_of`) and its rounds.
+
+    Raises
+    ------
+    UserError
+        For data that cannot be used, and a setting that is an argument.
+    """
+    found = flat_settings(keywords)
+    for key, name in (("num-rounds", "rounds"), ("dataset", "data")):
+        if key in found:
+            raise UserError(f"Setting {key} is given as {name}=… in Python.")
+    if data is not None:
+        found["dataset"] = dataset_of(data, test, str(found.get("label-column", "")))
+    elif test is not None:
+        raise UserError("test has no effect without data: leave it out, or give data=….")
+    if rounds is not None:
+        found["num-rounds"] = rounds
+    return found
 
 
 def _plain(values: Mapping[str, Any]) -> dict[str, Any]:

@@ -7,8 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, get_args
 
-from fedul_flwr.api.given_data import dataset_of
-from fedul_flwr.api.keywords import flat_settings
+from fedul_flwr.api.keywords import settings_of_call
 from fedul_flwr.api.result import Result
 from fedul_flwr.config.base import Scalar
 from fedul_flwr.engine.simulate import Engine
@@ -57,18 +56,10 @@ def simulate(
     --------
     >>> result = simulate("fedul", clients=2, rounds=1, output=directory)  # doctest: +SKIP
     """
-    keywords = flat_settings(settings)
-    if "num-rounds" in keywords or "dataset" in keywords:
-        key, name = ("num-rounds", "rounds") if "num-rounds" in keywords else ("dataset", "data")
-        raise UserError(f"Setting {key} is given as {name}=… in Python.")
-    overrides: dict[str, Scalar] = {"method": method, **keywords}
-    if data is not None:
-        overrides["dataset"] = dataset_of(data, test, str(keywords.get("label-column", "")))
-    elif test is not None:
-        raise UserError("test has no effect without data: leave it out, or give data=….")
-    for key, value in (("num-rounds", rounds), ("output", output), ("resume", resume)):
-        if value is not None:
-            overrides[key] = value if isinstance(value, int) else str(value)
+    overrides = {"method": method, **settings_of_call(settings, data, test, rounds)}
+    overrides |= {
+        key: str(value) for key, value in (("output", output), ("resume", resume)) if value
+    }
     return Result(run(overrides, clients, engine, verbose, named=output is not None))
 
 
@@ -94,7 +85,7 @@ def run(
         raise UserError(f"engine = {engine!r}: must be one of {', '.join(get_args(Engine))}.")
     config = resolve(overrides, Path.cwd())
     if config.resume and "num-rounds" in overrides:
-        config = engines.plan_rounds(config, int(overrides["num-rounds"]))
+        config = config.model_copy(update={"num_rounds": int(overrides["num-rounds"])})
     count = engines.number_of_clients(config, clients)
     try:
         return engines.simulate(

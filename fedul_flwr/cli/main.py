@@ -45,7 +45,6 @@ from fedul_flwr.config.overrides import parse_overrides
 from fedul_flwr.engine.fork_server import load_early
 from fedul_flwr.engine.simulate import (
     number_of_clients,
-    plan_rounds,
     run_here,
     simulate,
 )
@@ -161,7 +160,7 @@ def run(
     config = resolve(overrides, base_dir=Path.cwd())
     clients = number_of_clients(config, num_supernodes)
     if config.resume and "num-rounds" in overrides:
-        config = plan_rounds(config, int(overrides["num-rounds"]))
+        config = config.model_copy(update={"num_rounds": int(overrides["num-rounds"])})
     place = simulate(
         config,
         clients,

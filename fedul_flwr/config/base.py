@@ -145,7 +145,8 @@ def _sentence(error: ValidationError, prefix: str, kind: type[Settings]) -> str:
 
 def nearest(name: str, known: Iterable[str]) -> str:
     """The most similar known name as the end of a message; empty if none is similar."""
-    close = difflib.get_close_matches(name[:100], list(known), n=1)
+    cutoff = 0.7 if len(name) < 4 else 0.6  # another letter of three makes another word: gpu, cpu
+    close = difflib.get_close_matches(name[:100], list(known), n=1, cutoff=cutoff)
     return f"; did you mean {close[0]!r}?" if close else ""
 
 

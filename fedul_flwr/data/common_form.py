@@ -9,7 +9,8 @@ import numpy as np
 from fedul_flwr.data.columns import Columns
 from fedul_flwr.data.decode import Images
 from fedul_flwr.data.formats import Split
-from fedul_flwr.data.tables import Table, TableOptions, VectorPoints, encode, infer_columns
+from fedul_flwr.data.table_vectors import encode, infer_columns
+from fedul_flwr.data.tables import Table, TableOptions, VectorPoints
 from fedul_flwr.data.texts import Texts
 from fedul_flwr.data.types import InputShape
 from fedul_flwr.errors import UserError

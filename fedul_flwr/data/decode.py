@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -13,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 
 from fedul_flwr.config.user_files import regular_file
+from fedul_flwr.data.cores import usable_cpus
 from fedul_flwr.data.types import Bytes, Inputs, InputShape
 from fedul_flwr.errors import UserError
 
@@ -120,7 +120,7 @@ class EncodedImages:
 
     def blocks(self, shape: Shape) -> Iterator[Bytes]:
         """Yield all images in order, uint8 ``(at most BLOCK, *shape)`` at a time."""
-        workers = min(8, os.cpu_count() or 1)
+        workers = min(8, usable_cpus())
         with ThreadPoolExecutor(workers) as pool:
             for batch in filter(None, self.batches()):
                 block = np.empty((len(batch), *shape), dtype=np.uint8)

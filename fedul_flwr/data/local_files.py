@@ -16,7 +16,8 @@ from fedul_flwr.data.common_form import Points
 from fedul_flwr.data.csv_cells import read_cell
 from fedul_flwr.data.decode import Images
 from fedul_flwr.data.formats import npz_images
-from fedul_flwr.data.tables import VECTOR_FILES, Table, TableOptions, encode, infer_columns
+from fedul_flwr.data.table_vectors import encode, infer_columns
+from fedul_flwr.data.tables import VECTOR_FILES, Table, TableOptions
 from fedul_flwr.data.texts import Texts
 from fedul_flwr.data.types import InputShape
 from fedul_flwr.errors import OwnDataError, Refusal, UserError

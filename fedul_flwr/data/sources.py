@@ -231,7 +231,7 @@ def _read(path: Path, options: TableOptions) -> Split:
 
 
 def _read_hub(dataset: str, options: TableOptions) -> tuple[Split, Split]:
-    from fedul_flwr.data.arrow import hub_tables
+    from fedul_flwr.data.hub import hub_tables
     from fedul_flwr.data.table_files import table_split
 
     tables = hub_tables(dataset)

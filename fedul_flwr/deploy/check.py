@@ -32,7 +32,8 @@ from fedul_flwr.federated.messages import CONFIG, DESCRIBE, SETUP, payload_bytes
 from fedul_flwr.federated.nodes import DataShape, setup_content
 from fedul_flwr.learning.local_plan import local_plan
 from fedul_flwr.methods import find_method
-from fedul_flwr.run.server_data import named_shape, open_server_data, refuse_other_form
+from fedul_flwr.run.named_data import named_shape
+from fedul_flwr.run.server_data import open_server_data, refuse_other_form
 from fedul_flwr.run.settle import choose_selection, suit
 
 _OF_SHAPE = (

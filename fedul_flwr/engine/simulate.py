@@ -127,12 +127,16 @@ def simulate(
                     raise
                 _tell(chosen)
                 config = _with_place(config, named=named)
+                if config.resume:
+                    plan_rounds(config, config.num_rounds)
                 run_on(superlink, config, num_supernodes, client_cpus, client_gpus, verbose)
         return Path(config.output)
     with waiting(f"Loading {data_name(config)} …"):
         chosen = check_start(config, num_supernodes)
     _tell(chosen)
     config = _with_place(config, named=named)
+    if config.resume:
+        plan_rounds(config, config.num_rounds)
     run_here(
         config,
         num_supernodes,

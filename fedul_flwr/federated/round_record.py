@@ -115,7 +115,17 @@ class RoundLog:
 
     def __init__(self, rounds_done: int, *, stop: bool) -> None:
         self.record = RoundRecord(round=rounds_done)
+        self._rounds_done = rounds_done
         self._stop = stop
+
+    def begin(self, record: RoundRecord) -> None:
+        """Start a round's record; what clients did ahead of the first round counts for it."""
+        before, self.record = self.record, record
+        if before.round == self._rounds_done:
+            record.joined, record.failed = before.joined, before.failed
+            record.failures = before.failures
+            record.down.update(before.down)
+            record.up.update(before.up)
 
     def fail(self, failures: Mapping[str, str]) -> None:
         """Count clients as failed: a printable reason for each, by what the client is called.

@@ -244,17 +244,13 @@ class MethodStrategy(Strategy):
         """Start a round's record; returns the round's number, counted over resumed runs."""
         self._global = self.to_combine(arrays)
         self.local_models = []
-        before = self.rounds.record
-        self.rounds.record = RoundRecord(
-            round=server_round + self.round_offset,
-            model_bytes=payload_bytes(RecordDict({ARRAYS: arrays})),
-            model_values=sum(math.prod(array.shape) for array in arrays.values()),
+        self.rounds.begin(
+            RoundRecord(
+                round=server_round + self.round_offset,
+                model_bytes=payload_bytes(RecordDict({ARRAYS: arrays})),
+                model_values=sum(math.prod(array.shape) for array in arrays.values()),
+            )
         )
-        if before.round == self.round_offset:  # clients may have registered ahead of the round
-            self.record.joined, self.record.failed = before.joined, before.failed
-            self.record.failures = before.failures
-            self.record.down.update(before.down)
-            self.record.up.update(before.up)
         return self.record.round
 
     def train_at_server(self, arrays: ArrayRecord | None) -> ArrayRecord:

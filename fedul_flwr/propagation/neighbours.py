@@ -6,7 +6,6 @@ ones. Ties are broken by the lower index, so that equal distances always give th
 
 from __future__ import annotations
 
-import os
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any
@@ -15,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
+from fedul_flwr.data.cores import usable_cpus
 from fedul_flwr.data.types import Bytes, Floats, Ints
 from fedul_flwr.errors import UserError
 from fedul_flwr.propagation.codes import (
@@ -64,7 +64,7 @@ def neighbours_by_code(codes: Bytes, k: int) -> sparse.csr_array:
     num_bits = 8 * codes.shape[1]
     nearest = _Nearest(len(codes), k, _largest_similar(num_bits))
     words = compiled.tiles(codes)
-    workers = os.cpu_count() or 1
+    workers = usable_cpus()
     with ThreadPoolExecutor(workers) as pool:
         for turn in range(len(words)):
             share = partial(compiled.compare_turn, words, nearest.keys, turn, workers)

@@ -8,7 +8,6 @@ of the graph: in a component without labels the result is exactly zero.
 
 from __future__ import annotations
 
-import os
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
@@ -16,6 +15,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
 
+from fedul_flwr.data.cores import usable_cpus
 from fedul_flwr.data.types import Floats
 from fedul_flwr.errors import UserError
 from fedul_flwr.propagation.codes import blocks
@@ -153,7 +153,7 @@ def _solve(graph: sparse.csr_array, right: Floats, alpha: float, tolerance: floa
         positive = (block >= 0).all(axis=0)
         right[:, columns] = np.where(positive, np.maximum(found, 0), found)
 
-    with ThreadPoolExecutor(os.cpu_count()) as pool:
+    with ThreadPoolExecutor(usable_cpus()) as pool:
         list(pool.map(solve, blocks(right.shape[1], _COLUMNS_AT_A_TIME)))
     return right
 

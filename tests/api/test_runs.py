@@ -21,6 +21,7 @@ from sklearn.datasets import load_digits, load_wine
 import fedul_flwr as ff
 from fedul_flwr.config import run_config
 from fedul_flwr.engine import in_process
+from fedul_flwr.engine import simulate as engines
 from fedul_flwr.engine.progress import RunProgress
 from fedul_flwr.results.predict import load_model
 
@@ -227,6 +228,19 @@ def test_given_a_finished_run_when_resumed_with_more_rounds_then_it_trains_on(
     assert longer.metrics.index.tolist() == [1, 2, 3]
 
 
+def test_given_a_run_that_cannot_resume_then_its_directory_keeps_its_number_of_rounds(
+    result: ff.Result, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> str:
+        raise ff.UserError("The data set is gone.")
+
+    copy = result.save(tmp_path / "copy")
+    monkeypatch.setattr(engines, "check_start", refuse)
+    with pytest.raises(ff.UserError, match="is gone"):
+        ff.simulate(resume=copy, rounds=7, engine="in-process")
+    assert ff.load(copy).settings["num-rounds"] == 2
+
+
 def test_given_methods_then_all_are_compared_on_the_same_seeds_and_the_call_resumes(
     place: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -261,6 +275,8 @@ def test_given_methods_then_all_are_compared_on_the_same_seeds_and_the_call_resu
         ({"methods": []}, "methods is empty"),
         ({"methods": ["fedul", "fedul"]}, "'fedul' twice"),
         ({"methods": ["fedul"], "seeds": 0}, "seeds = 0"),
+        ({"methods": ["fedul"], "test": (IMAGES, LABELS)}, "test has no effect without data"),
+        ({"methods": ["fedul"], "num_rounds": 3}, "num-rounds is given as rounds="),
         ({"methods": ["fedul"], "engine": "ray"}, "engine = 'ray': compare takes"),
         ({"methods": ["fedul"], "measures": ["acc"]}, "'acc' must be some of"),
         ({"methods": ["fedul"], "fedmatch": {"helpers": 1}}, "no effect in any of the runs"),

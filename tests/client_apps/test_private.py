@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from flwr.app import Message
 from safetensors.numpy import load_file
 
 from fedul_flwr.config.run_config import RunConfig, resolve
@@ -41,7 +40,7 @@ from tests.strategies.test_label_propagation import (
     central,
     together,
 )
-from tests.support.runs import MeddlingGrid, metrics, train
+from tests.support.runs import cut_off, metrics, resume, train
 from tests.support.xclp_parties import BITS, SEED, Parties, split
 
 Settings = Callable[..., RunConfig]
@@ -221,28 +220,18 @@ def test_labels_stay_in_a_resumed_run_and_codes_in_a_round(settings: Settings) -
         **{"xclp.codes-epsilon": 100.0, "xclp.labels-epsilon": 1.0},
     }
 
-    class Cut(Exception):
-        pass
-
-    def cut(call: int, replies: list[Message]) -> list[Message]:
-        if call == 7:  # hello, prepare, round 1, three calls of round 2, compare; labels are summed
-            raise Cut
-        return replies
-
     def kept(client: int) -> dict[str, bytes]:
         folder = directory / "clients" / str(client)
         files = (*folder.glob("noisy-*"), *folder.glob("randomised-*"))
         return {file.name: file.read_bytes() for file in files}
 
-    config = settings(**options)
-    directory = Path(config.output)
-    with pytest.raises(Cut):
-        train(config, 3, wrap_grid=lambda grid: MeddlingGrid(grid, cut))
+    # Hello, prepare, round 1, three calls of round 2, compare; labels are summed.
+    directory = cut_off(settings(**options), 3, call=7)
     before = [kept(client) for client in range(3)]
     names = {f"{NOISY_FEATURES}-{number}.safetensors" for number in (2, 3)}
     assert set(before[0]) == names | {f"{RANDOMISED_LABELS}-2.safetensors"}
 
-    train(resolve({"resume": str(directory)}, Path.cwd()), 3)
+    resume(directory, 3)
     assert [line["round"] for line in metrics(directory)] == [1, 2, 3]
     for client in range(3):
         after = kept(client)

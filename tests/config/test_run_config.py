@@ -147,7 +147,7 @@ REFUSALS: list[tuple[str, Any, str]] = [
     ("max-update-norm", -1, "must be at least 0.0"),
     ("seed", -1, "must be at least 0"),
     ("seed", 2**32, "must be less than 4294967296"),
-    ("device", "gpu", "must be one of 'auto', 'cpu' or 'cuda'; did you mean 'cpu'?"),
+    ("device", "gpu", "must be one of 'auto', 'cpu' or 'cuda'"),
     ("precision", "fp16", "must be one of 'auto', 'float32', 'bfloat16' or 'float64'"),
     ("client-threads", -1, "must be at least 0"),
     ("output", 1, TEXT),

@@ -99,7 +99,7 @@ def test_parquet_of_many_blocks_keeps_the_order(tmp_path: Path) -> None:
 def test_large_images_decoded_by_threads_keep_the_order(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(os, "cpu_count", lambda: 4)
+    monkeypatch.setattr(decode, "usable_cpus", lambda: 4)
     images = pixels(11, 80, 70)
     write_parquet_pair(tmp_path, images)
     np.testing.assert_array_equal(load_source(str(tmp_path)).train.inputs[..., 0], images)

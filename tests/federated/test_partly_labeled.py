@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from flwr.app import Message
 
-from fedul_flwr.config.run_config import RunConfig, resolve
+from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.data.content import Content
 from fedul_flwr.engine.local_grid import FIRST_NODE_ID
 from fedul_flwr.errors import UserError
@@ -18,7 +18,15 @@ from fedul_flwr.federated.base_strategies import build_base
 from fedul_flwr.federated.client_policy import LabeledClientStages, LabelStages
 from fedul_flwr.federated.registry import ClientRef
 from fedul_flwr.federated.strategy import MethodStrategy
-from tests.support.runs import MeddlingGrid, last_model, metrics, train
+from tests.support.runs import (
+    MeddlingGrid,
+    assert_same_run,
+    cut_off,
+    last_model,
+    metrics,
+    resume,
+    train,
+)
 
 Settings = Callable[..., RunConfig]
 QUICK: dict[str, Any] = {
@@ -199,10 +207,6 @@ XCLP: dict[str, Any] = {
 }
 
 
-class Cut(Exception):
-    """Stands for whatever interrupts a run."""
-
-
 RESUMED: dict[str, tuple[dict[str, Any], int]] = {
     # Calls: hello, prepare, round 1; then compare, sum, train in rounds 2, 3 and 4.
     "xclp before the sum": (XCLP, 7),
@@ -225,20 +229,9 @@ def test_a_resumed_run_ends_as_an_uninterrupted_one(
 ) -> None:
     plan = {**options, "num_rounds": 4, "semi.labels-only-rounds": 1}
     whole = train(settings(**plan), 4)
-
-    def cut(call: int, replies: list[Message]) -> list[Message]:
-        if call == at:
-            raise Cut
-        return replies
-
-    config = settings(**plan)
-    with pytest.raises(Cut):
-        train(config, 4, wrap_grid=lambda grid: MeddlingGrid(grid, cut))
-    directory = Path(config.output)
+    directory = cut_off(settings(**plan), 4, at)
     assert 1 <= len(metrics(directory)) < 4
-    train(resolve({"resume": str(directory)}, Path.cwd()), 4)
-    assert metrics(directory) == metrics(whole)
-    assert same(directory, whole)
+    assert_same_run(resume(directory, 4), whole)
 
 
 def test_bases_train_with_it(settings: Settings) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from flwr.app import Context, Message, RecordDict
+from flwr.app import Context, RecordDict
 from torch.nn import functional
 
 from fedul_flwr.client_app import build_client
@@ -26,7 +26,14 @@ from fedul_flwr.federated.server_training import ServerTrainer
 from fedul_flwr.learning.batches import to_input
 from fedul_flwr.learning.schedules import plateau
 from fedul_flwr.models import build_model
-from tests.support.runs import MeddlingGrid, last_model, metrics, train
+from tests.support.runs import (
+    assert_same_run,
+    cut_off,
+    last_model,
+    metrics,
+    resume,
+    train,
+)
 
 Settings = Callable[..., RunConfig]
 PLATEAU = {
@@ -73,27 +80,13 @@ def test_a_plain_loop_with_these_step_sizes_gives_the_same(settings: Settings, m
         np.testing.assert_allclose(array, model.state_dict()[name].numpy(), rtol=1e-6, atol=1e-8)
 
 
-class Cut(Exception):
-    """Stands for whatever interrupts a run."""
-
-
 @pytest.mark.parametrize("every", [1, 2])
 def test_a_resumed_run_ends_as_an_uninterrupted_one(settings: Settings, every: int) -> None:
     plan = {**WILD, "evaluate_every": every}
     whole = train(settings(**plan), 2)
-
-    def cut(call: int, replies: list[Message]) -> list[Message]:
-        if call == 6:  # hello, prepare and four rounds are over
-            raise Cut
-        return replies
-
-    config = settings(**plan)
-    with pytest.raises(Cut):
-        train(config, 2, wrap_grid=lambda grid: MeddlingGrid(grid, cut))
-    directory = Path(config.output)
+    directory = cut_off(settings(**plan), 2, call=6)  # hello, prepare and four rounds are over
     assert metrics(whole)[4]["rate_factor"] < 1
-    train(resolve({"resume": str(directory)}, Path.cwd()), 2)
-    assert metrics(directory) == metrics(whole)
+    assert_same_run(resume(directory, 2), whole)
     # One that had fewer rounds at first, of which the last was evaluated out of turn.
     shorter = train(settings(**{**plan, "num_rounds": 3}), 2)
     train(resolve({"resume": str(shorter), "num-rounds": 6}, Path.cwd()), 2)
@@ -207,19 +200,7 @@ def test_clients_that_count_themselves_go_on_counting_when_a_run_resumes(
 ) -> None:
     plan = {**WILD, **OWN, **options, "fraction_train": 0.5, "evaluate_every": 2, "num_rounds": 8}
     whole = train(settings(**plan), 4)
-
-    def cut(call: int, replies: list[Message]) -> list[Message]:
-        if call == 6:
-            raise Cut
-        return replies
-
-    config = settings(**plan)
-    with pytest.raises(Cut):
-        train(config, 4, wrap_grid=lambda grid: MeddlingGrid(grid, cut))
-    train(resolve({"resume": config.output}, Path.cwd()), 4)
-    assert metrics(Path(config.output)) == metrics(whole)
-    for name, array in last_model(whole).items():
-        np.testing.assert_array_equal(array, last_model(Path(config.output))[name])
+    assert_same_run(resume(cut_off(settings(**plan), 4, call=6), 4), whole)
     # Neither one counter for all nor none gives the same model.
     shared = {**plan, "learning_rate_patience_scope": "server"}
     of_schedule = {"learning_rate_schedule": "constant", "learning_rate_patience": 5}

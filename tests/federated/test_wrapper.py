@@ -22,7 +22,19 @@ from fedul_flwr.federated.messages import ARRAYS, METRICS
 from fedul_flwr.learning.batches import to_input
 from fedul_flwr.models import build_model
 from fedul_flwr.surrogate import SurrogateLoss
-from tests.support.runs import MeddlingGrid, as_error, is_train, last_model, metrics, summary, train
+from tests.support.runs import (
+    MeddlingGrid,
+    as_error,
+    assert_same_arrays,
+    assert_same_run,
+    cut_off,
+    is_train,
+    last_model,
+    metrics,
+    resume,
+    summary,
+    train,
+)
 
 Settings = Callable[..., RunConfig]
 QUICK = {"model": "mlp", "num_rounds": 2, "local_epochs": 1}
@@ -225,10 +237,6 @@ def test_evaluation_is_done_when_due_and_at_the_end(settings: Settings) -> None:
     assert summary(directory)["best_round"] in known
 
 
-class Cut(Exception):
-    """Stands for whatever interrupts a run."""
-
-
 RESUMED: dict[str, dict[str, Any]] = {
     "fedavg": {},
     "fedadam": {"base": "fedadam", "model": "cnn6-quarter"},
@@ -253,23 +261,11 @@ def test_a_resumed_run_ends_as_an_uninterrupted_one(
 ) -> None:
     plan = {**QUICK, "num_rounds": 4, **options}
     whole = train(settings(**plan), 3)
-
-    def cut(call: int, replies: list[Message]) -> list[Message]:
-        if call == 4:  # hello, prepare, rounds 1 and 2 are over
-            raise Cut
-        return replies
-
-    config = settings(**plan)
-    with pytest.raises(Cut):
-        train(config, 3, wrap_grid=lambda grid: MeddlingGrid(grid, cut))
-    directory = Path(config.output)
+    directory = cut_off(settings(**plan), 3, call=4)  # hello, prepare, rounds 1 and 2 are over
     assert not (directory / "summary.json").exists()
-    train(resolve({"resume": str(directory)}, Path.cwd()), 3)
-    assert metrics(directory) == metrics(whole)
-    for file in ("last.safetensors", "model.safetensors"):
-        resumed = load_file(directory / file)
-        for name, array in load_file(whole / file).items():
-            np.testing.assert_array_equal(array, resumed[name])
+    assert_same_run(resume(directory, 3), whole)
+    best = "model.safetensors"
+    assert_same_arrays(load_file(directory / best), load_file(whole / best))
     ends, was = summary(directory), summary(whole)
     same = [key for key in was if not key.startswith("seconds")]
     assert {key: ends[key] for key in same} == {key: was[key] for key in same}

@@ -174,7 +174,7 @@ def test_results_do_not_depend_on_the_cores(monkeypatch: pytest.MonkeyPatch) -> 
     graph, points = cluster_graph(300), np.arange(200)
     found = propagation_columns(graph, points)
     for cores in (1, 3):
-        monkeypatch.setattr(module.os, "cpu_count", lambda cores=cores: cores)
+        monkeypatch.setattr(module, "usable_cpus", lambda cores=cores: cores)
         assert (propagation_columns(graph, points) == found).all()
 
 

@@ -11,7 +11,7 @@ import pytest
 from flwr.app import Array, ArrayRecord, Message
 from safetensors.numpy import load_file
 
-from fedul_flwr.config.run_config import RunConfig, resolve
+from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.data.sources import load_source
 from fedul_flwr.errors import UserError
 from fedul_flwr.experiments.compare_table import make_rows, notes
@@ -22,7 +22,16 @@ from fedul_flwr.learning.local import dump_arrays
 from fedul_flwr.models import build_model
 from fedul_flwr.results.printed_summary import summary_rows
 from fedul_flwr.run.evaluation import Errors, Evaluator
-from tests.support.runs import MeddlingGrid, is_train, last_model, metrics, summary, train
+from tests.support.runs import (
+    Cut,
+    MeddlingGrid,
+    assert_same_run,
+    is_train,
+    metrics,
+    resume,
+    summary,
+    train,
+)
 
 Settings = Callable[..., RunConfig]
 QUICK: dict[str, Any] = {
@@ -116,10 +125,6 @@ def test_a_model_that_cannot_be_used_does_not_count(settings: Settings) -> None:
     assert metrics(directory)[0]["test_error"] == pytest.approx(wrong(5))
 
 
-class Cut(Exception):
-    """Stands for whatever interrupts a run."""
-
-
 def test_a_run_cut_off_in_an_evaluation_ends_as_an_uninterrupted_one(
     settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -140,10 +145,7 @@ def test_a_run_cut_off_in_an_evaluation_ends_as_an_uninterrupted_one(
             train(config, 2)
     directory = Path(config.output)
     assert [line["round"] for line in metrics(directory)] == [1]
-    train(resolve({"resume": str(directory)}, Path.cwd()), 2)
-    assert metrics(directory) == metrics(whole)
-    for name, array in last_model(whole).items():
-        np.testing.assert_array_equal(array, last_model(directory)[name])
+    assert_same_run(resume(directory, 2), whole)
 
 
 def test_a_comparison_says_whose_errors_they_are(tmp_path: Path) -> None:

@@ -49,7 +49,7 @@ from tests.support.fedmatch_exchanges import (
     assert_in_step,
     watched,
 )
-from tests.support.runs import last_model, metrics, summary, train
+from tests.support.runs import Cut, last_model, metrics, summary, train
 
 Settings = Callable[..., RunConfig]
 EXACT: dict[str, Any] = {"fedmatch.difference-threshold": 0.0}
@@ -366,10 +366,6 @@ def test_other_bases_go(settings: Settings, base: str) -> None:
 
 
 # Resumed runs and the same numbers twice
-
-
-class Cut(Exception):
-    """Stands for whatever interrupts a run."""
 
 
 RESUMED = {

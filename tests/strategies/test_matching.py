@@ -14,7 +14,7 @@ from flwr.app import ArrayRecord, Message
 from torch import nn
 from torch.nn import functional
 
-from fedul_flwr.config.run_config import RunConfig, resolve
+from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.data.label_split import LabelTruth
 from fedul_flwr.data.sources import load_source, source_directory
 from fedul_flwr.data.split import Split, build_split
@@ -22,7 +22,16 @@ from fedul_flwr.errors import UserError
 from fedul_flwr.federated.server_training import ServerTrainer
 from fedul_flwr.learning.batches import to_input
 from fedul_flwr.models import build_model
-from tests.support.runs import MeddlingGrid, last_model, metrics, summary, train
+from tests.support.runs import (
+    MeddlingGrid,
+    assert_same_run,
+    cut_off,
+    last_model,
+    metrics,
+    resume,
+    summary,
+    train,
+)
 
 Settings = Callable[..., RunConfig]
 METHODS = ("uda", "fixmatch", "all-labels")
@@ -261,10 +270,6 @@ def test_a_stream_that_has_run_dry_ends_the_run_in_one_sentence(settings: Settin
     assert [line["round"] for line in metrics(Path(config.output))] == [1, 2]
 
 
-class Cut(Exception):
-    """Stands for whatever interrupts a run."""
-
-
 RESUMED: dict[str, dict[str, Any]] = {
     "uda": {**AT_SERVER, "method": "uda", "fraction_train": 0.5},
     "fixmatch over scaffold": {
@@ -283,20 +288,9 @@ def test_a_resumed_run_ends_as_an_uninterrupted_one(
 ) -> None:
     plan = {**QUICK, "num_rounds": 4, **options}
     whole = train(settings(**plan), 4)
-
-    def cut(call: int, replies: list[Message]) -> list[Message]:
-        if call == 4:  # hello, prepare, two rounds
-            raise Cut
-        return replies
-
-    config = settings(**plan)
-    with pytest.raises(Cut):
-        train(config, 4, wrap_grid=lambda grid: MeddlingGrid(grid, cut))
-    directory = Path(config.output)
+    directory = cut_off(settings(**plan), 4, call=4)  # hello, prepare, two rounds are over
     assert len(metrics(directory)) == 2
-    train(resolve({"resume": str(directory)}, Path.cwd()), 4)
-    assert metrics(directory) == metrics(whole)
-    assert same(directory, whole)
+    assert_same_run(resume(directory, 4), whole)
 
 
 # What is learned

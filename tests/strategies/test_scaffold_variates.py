@@ -19,7 +19,7 @@ from fedul_flwr.engine.local_grid import FIRST_NODE_ID
 from fedul_flwr.learning.variates import CONTROL, confirmed
 from tests.support.fake_fleet import OWNERS, Flock, write_owners
 from tests.support.fedmatch_exchanges import Exchange, Fate, watched
-from tests.support.runs import MeddlingGrid, last_model, metrics, train
+from tests.support.runs import Cut, MeddlingGrid, last_model, metrics, train
 
 Settings = Callable[..., RunConfig]
 PLAN: dict[str, Any] = {
@@ -122,10 +122,6 @@ def test_with_replies_that_do_not_count(settings: Settings, case: str, option: s
         for name, array in confirmed(kept[client], number).items():
             np.testing.assert_allclose(array, own[client][name], rtol=1e-9, atol=1e-12)
     assert_mean(directory, 6, kept)
-
-
-class Cut(Exception):
-    """Stands for whatever interrupts a run."""
 
 
 def losing_until(last: int) -> dict[str, Callable[[Grid], Grid]]:

@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from flwr.app import Message
 from flwr.serverapp.strategy import FedAvg
 
 from fedul_flwr.config.run_config import RunConfig
@@ -22,7 +21,15 @@ from fedul_flwr.federated.registry import ClientReport
 from fedul_flwr.results.predict import load_model
 from fedul_flwr.strategies.fedul import FedUL
 from tests.strategies.test_fedul import answers_to_prepare
-from tests.support.runs import MeddlingGrid, last_model, metrics, summary, train
+from tests.support.runs import (
+    assert_same_run,
+    cut_off,
+    last_model,
+    metrics,
+    resume,
+    summary,
+    train,
+)
 
 Settings = Callable[..., RunConfig]
 QUICK = {"model": "mlp", "num_rounds": 2, "local_epochs": 1}
@@ -118,18 +125,10 @@ def test_found_and_given_are_the_same_training(
 def test_sets_survive_a_resume(settings: Settings) -> None:
     whole = train(settings(**{**QUICK, "num_rounds": 4}, **UNEQUAL, test_prior="sets"), 3)
     config = settings(**{**QUICK, "num_rounds": 4}, **UNEQUAL, test_prior="sets")
-
-    def cut_off(call: int, replies: list[Message]) -> list[Message]:
-        if call == 4:  # hello, prepare, two rounds
-            raise UserError("cut off")
-        return replies
-
-    with pytest.raises(UserError, match="cut off"):
-        train(config, 3, wrap_grid=lambda grid: MeddlingGrid(grid, cut_off))
-    assert len(metrics(Path(config.output))) == 2
-    resumed = train(settings(resume=config.output, output=config.output), 3)
-    for name, array in last_model(whole).items():
-        np.testing.assert_array_equal(array, last_model(resumed)[name])
+    directory = cut_off(config, 3, call=4)  # hello, prepare, two rounds are over
+    assert len(metrics(directory)) == 2
+    resumed = resume(directory, 3)
+    assert_same_run(resumed, whole)
     assert summary(resumed)["test_prior"] == summary(whole)["test_prior"]
 
 

@@ -7,6 +7,8 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, cast
 
+import numpy as np
+import pytest
 from flwr.app import Context, Error, Message
 from flwr.clientapp import ClientApp
 from flwr.common.constant import ErrorCode
@@ -14,7 +16,7 @@ from flwr.serverapp import Grid
 from safetensors.numpy import load_file
 
 from fedul_flwr.client_app import build_client
-from fedul_flwr.config.run_config import RunConfig
+from fedul_flwr.config.run_config import RunConfig, resolve
 from fedul_flwr.engine.in_process import run_in_process
 from fedul_flwr.federated.client import MethodClient
 from fedul_flwr.federated.dispatch import make_client_app
@@ -27,6 +29,41 @@ def train(settings: RunConfig, clients: int, **options: Any) -> Path:
     """Run in process; returns the directory of results."""
     run_in_process(settings, clients, **options)
     return Path(settings.output)
+
+
+class Cut(Exception):
+    """Stands for whatever interrupts a run."""
+
+
+def cut_off(settings: RunConfig, clients: int, call: int) -> Path:
+    """Run until the replies to a call to the clients, counted from 0, are lost with the server."""
+
+    def cut(number: int, replies: list[Message]) -> list[Message]:
+        if number == call:
+            raise Cut
+        return replies
+
+    with pytest.raises(Cut):
+        train(settings, clients, wrap_grid=lambda grid: MeddlingGrid(grid, cut))
+    return Path(settings.output)
+
+
+def resume(directory: Path, clients: int, **overrides: Any) -> Path:
+    """Go on with a run that was cut off."""
+    return train(resolve({"resume": str(directory), **overrides}, Path.cwd()), clients)
+
+
+def assert_same_run(one: Path, other: Path) -> None:
+    """Rounds have equal metrics, and the last models equal bits."""
+    assert metrics(one) == metrics(other)
+    assert_same_arrays(last_model(one), last_model(other))
+
+
+def assert_same_arrays(some: dict[str, Any], others: dict[str, Any]) -> None:
+    """Names and values are equal."""
+    assert some.keys() == others.keys()
+    for name, array in some.items():
+        np.testing.assert_array_equal(array, others[name])
 
 
 def last_model(directory: Path) -> dict[str, Any]:
