@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from collections.abc import Iterable, Iterator
 from typing import Any, TypedDict, get_args, get_type_hints
@@ -79,6 +80,29 @@ class Group(_Helped, TyperGroup):
         super().__init__(*args, **kwargs)
         # Newer versions of click suggest commands themselves.
         self.suggest_commands = not hasattr(click.exceptions, "NoSuchCommand")
+
+
+def add_way_out(error: click.UsageError) -> None:
+    """Say in an error how a setting, or the number of clients, is given to a command."""
+    command = error.ctx.command if error.ctx is not None else None
+    if "run_config" not in [part.name for part in (command.params if command else ())]:
+        return
+    from fedul_flwr.config.run_config import default_flat
+    from fedul_flwr.methods import METHODS
+
+    found = re.search(r"(?:--|\()([a-z][\w.-]*)(?:=([^\s)]+))?", error.message)
+    name, value = (found[1].replace("_", "-"), found[2] or "…") if found else ("", "")
+    if name in METHODS:
+        name, value = "method", name
+    elif f"num-{name}" in default_flat():
+        name = f"num-{name}"
+    if name == "clients":
+        hint = "The number of clients is --num-supernodes."
+    elif name in default_flat():
+        hint = f"Settings follow -c: -c '{name}={value}'."
+    else:
+        return
+    error.message = f"{error.message.rstrip('.')}. {hint}"
 
 
 def _argument_helps(command: click.Command) -> Iterator[tuple[TyperArgument, str]]:

@@ -14,6 +14,7 @@ import time
 from pathlib import Path
 from typing import Annotated, Any
 
+import click
 import typer
 
 from fedul_flwr import __version__
@@ -21,7 +22,7 @@ from fedul_flwr.cli.compare import compare
 from fedul_flwr.cli.deploy import deploy
 from fedul_flwr.cli.export_model import export
 from fedul_flwr.cli.federation import Federation, run_on_federation
-from fedul_flwr.cli.help import Group, with_examples
+from fedul_flwr.cli.help import Group, add_way_out, with_examples
 from fedul_flwr.cli.label import label
 from fedul_flwr.cli.lists import datasets, methods, settings
 from fedul_flwr.cli.options import (
@@ -64,6 +65,9 @@ class _Group(Group):
         except KeyboardInterrupt:
             typer.echo("Stopped.", err=True)
             raise typer.Exit(130) from None
+        except click.UsageError as error:
+            add_way_out(error)
+            raise
         except BrokenPipeError:  # the reader of our output has gone
             raise
         except Exception as error:

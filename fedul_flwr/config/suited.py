@@ -61,8 +61,9 @@ def suited(size: DataSize, model: str = AUTO) -> dict[str, Choice]:
     ----------
     model : setting `model`; another value than `auto` is kept, and the step size follows from it.
     """
-    kind = "images" if len(size.shape) > 1 else "vectors"
-    points = f"points are {kind} of {' x '.join(map(str, size.shape))}"
+    sides = " x ".join(map(str, size.shape))
+    form = f"images of {sides}" if len(size.shape) > 1 else f"vectors of {sides} numbers"
+    points = f"points are {form}"
     chosen = _model(size.shape) if model == AUTO else model
     batch, epochs = _steps(size.points)
     count = "the server does not know how many points a client has"

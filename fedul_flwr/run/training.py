@@ -87,7 +87,8 @@ def train(
     start = starting_point(directory, recorder, model)
     done = start.done
     if done >= settings.num_rounds and is_summarised(directory, done):
-        raise UserError(f"{directory.path} has finished its {done} rounds; raise num-rounds.")
+        finished = f"{directory.path} has finished its {done} rounds"
+        raise UserError(f"{finished}; raise num-rounds to train it further.")
     setup = told(settings, data, directory)
     if done and settings.standardize == "federation":
         scaling.known = constant_scaling(read_columns(scaling_file(directory.path, data.shape)))

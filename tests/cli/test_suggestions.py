@@ -40,3 +40,28 @@ def test_given_a_wrong_value_then_the_nearest_right_one_is_suggested(
     assert result.exit_code == 1
     assert result.stderr.startswith("Error: ")
     assert result.stderr.endswith(f"; did you mean {right!r}?\n")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "way_out"),
+    [
+        (["run", "--method", "fedmatch"], "-c 'method=…'"),
+        (["run", "method=fedmatch"], "-c 'method=fedmatch'"),
+        (["run", "fedmatch"], "-c 'method=fedmatch'"),
+        (["run", "--rounds", "3"], "-c 'num-rounds=…'"),
+        (["compare", "--learning_rate=0.1"], "-c 'learning-rate=…'"),
+        (["run", "--clients", "5"], "The number of clients is --num-supernodes."),
+    ],
+)
+def test_given_a_setting_as_an_option_then_the_message_says_how_it_is_given(
+    arguments: list[str], way_out: str
+) -> None:
+    result = CliRunner().invoke(app, arguments)
+    assert result.exit_code == 2
+    assert way_out in " ".join(result.stderr.replace("│", "").split())
+
+
+def test_given_an_option_that_is_no_setting_then_nothing_is_added() -> None:
+    result = CliRunner().invoke(app, ["run", "--nonsense"])
+    assert result.exit_code == 2
+    assert "Settings follow" not in result.stderr

@@ -14,6 +14,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 SMALL = "model=mlp points-per-client=60"
+ROWS = 'dataset="breast-cancer" model="linear" fedul.num-sets=2 num-rounds=1'
 RECIPE = "recipes/tables --quick --columns 'breast cancer' --rows FedUL"
 COMMANDS = f"""
 methods fedul
@@ -21,12 +22,12 @@ settings num-rounds
 datasets
 run -c '{SMALL} num-rounds=1' --num-supernodes 3 --output runs/digits --engine in-process
 run -c 'num-rounds=2' --resume runs/digits --num-supernodes 3 --engine in-process
-run -c 'dataset="breast-cancer" model="linear" fedul.num-sets=2 num-rounds=1' --output runs/rows
+run -c '{ROWS}' --output runs/rows --engine in-process
 label -c points-per-client=60 --output runs/labels --num-supernodes 3 --engine in-process
 predict --model runs/digits --input images
 export runs/digits
 compare --methods fedul,supervised --seeds 0 -c '{SMALL} num-rounds=1' --output runs/two
-report runs/digits runs/rows
+report runs/rows
 reproduce --list
 reproduce recipes/fedul-mnist --quick --print Non-IID
 reproduce {RECIPE} --engine in-process
@@ -39,7 +40,7 @@ LEFT = [
     "runs/digits/model.safetensors",
     "runs/digits/plots/error.png",
     "runs/rows/summary.json",
-    "runs/report.html",
+    "runs/rows/report.html",
     "runs/labels/labels.json",
     "images-predictions.csv",
     "runs/digits/model.onnx",
