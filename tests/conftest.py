@@ -94,13 +94,21 @@ def no_plots(monkeypatch: pytest.MonkeyPatch) -> None:
 def settings(tmp_path: Path) -> Callable[..., RunConfig]:
     """``settings(num_rounds=2, **{"fedul.num-sets": 10})``, results in a fresh directory.
 
+    What follows from the size of the data has the values of the digits, unless it is named: so
+    clients can be built without a server that chooses.
+
     Similarities are compared in the clear, which is quick and can be repeated, unless
     ``xclp.secure`` is named.
     """
     from fedul_flwr.config.run_config import resolve
+    from fedul_flwr.config.suited import DataSize, suited
+
+    of_digits = {key: choice.value for key, choice in suited(DataSize((8, 8, 1), 115, 30)).items()}
 
     def build(**overrides: Any) -> RunConfig:
         flat = {key.replace("_", "-"): value for key, value in overrides.items()}
+        if "resume" not in flat:
+            flat = of_digits | flat
         if flat.get("method") in ("xclp", "xclp-predict"):
             flat.setdefault("xclp.secure", "plaintext")
         flat.setdefault("output", str(tmp_path / f"run-{len(list(tmp_path.glob('run-*')))}"))

@@ -281,7 +281,8 @@ def test_a_convolutional_model_is_refused_before_a_run(settings: Settings) -> No
 def test_given_nothing_but_data_then_the_run_says_and_keeps_what_follows_from_them(
     settings: Settings, caplog: pytest.LogCaptureFixture
 ) -> None:
-    given = {"dataset": "wine", "method": "supervised", "num_rounds": 1, "batch_size": 5}
+    given = dict.fromkeys(SUITED, "auto")
+    given |= {"dataset": "wine", "method": "supervised", "num-rounds": 1, "batch-size": 5}
     directory = train(settings(**given, **{"supervised.label-fraction": 0.5}), 2)
     # 142 points, 20 % of each class for validation (29), half of 113 / 2 labeled: 28.25.
     assert (
