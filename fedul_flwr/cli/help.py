@@ -102,7 +102,7 @@ def add_way_out(error: click.UsageError) -> None:
         hint = f"Settings follow -c: -c '{name}={value}'."
     else:
         return
-    error.message = f"{error.message.rstrip('.')}. {hint}"
+    error.message = f"{error.message.rstrip('.')}. {hint}"  # type: ignore[misc]
 
 
 def _argument_helps(command: click.Command) -> Iterator[tuple[TyperArgument, str]]:
