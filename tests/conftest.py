@@ -101,14 +101,12 @@ def settings(tmp_path: Path) -> Callable[..., RunConfig]:
     ``xclp.secure`` is named.
     """
     from fedul_flwr.config.run_config import resolve
-    from fedul_flwr.config.suited import DataSize, suited
-
-    of_digits = {key: choice.value for key, choice in suited(DataSize((8, 8, 1), 115, 30)).items()}
+    from tests.support.digits_settings import of_digits
 
     def build(**overrides: Any) -> RunConfig:
         flat = {key.replace("_", "-"): value for key, value in overrides.items()}
         if "resume" not in flat:
-            flat = of_digits | flat
+            flat = of_digits() | flat
         if flat.get("method") in ("xclp", "xclp-predict"):
             flat.setdefault("xclp.secure", "plaintext")
         flat.setdefault("output", str(tmp_path / f"run-{len(list(tmp_path.glob('run-*')))}"))

@@ -31,7 +31,6 @@ from fedul_flwr.client_apps.fedul_consistency import FedULConsistencyClient
 from fedul_flwr.client_apps.xclp import XCLPClient
 from fedul_flwr.client_apps.xclp_predict import XCLPPredictClient
 from fedul_flwr.config.node_config import NodeConfig
-from fedul_flwr.config.run_config import default_flat, parse_flat
 from fedul_flwr.config.semi import XCLPSettings
 from fedul_flwr.data import federated_split as holdings
 from fedul_flwr.data.content import Content
@@ -49,6 +48,7 @@ from fedul_flwr.methods import find_method
 from fedul_flwr.models import build_model
 from fedul_flwr.propagation.phases import LABEL, LAST, OWN_LABELS, ROWS
 from fedul_flwr.propagation.server import LabelPropagation
+from tests.support.digits_settings import settings_of_client
 from tests.support.given_labels_method import GIVEN_METHOD, GivenClient
 
 COUNTS = [100, 80, 70, 50]
@@ -263,7 +263,7 @@ def build_federation(root: Path, **options: Any) -> Federation:
         values = {key: value for key, value in values.items() if "." not in key}
     if options.get("method") in ("xclp", "xclp-predict"):  # what is sent can be compared
         values["xclp.secure"] = "plaintext"
-    settings = parse_flat({**default_flat(), **values, **options})
+    settings = settings_of_client({**values, **options})
     source = source_directory(str(data))
     split = build_split(source, 2, settings)
     built = Federation(root, source, split.directory, settings, [RecordDict(), RecordDict()])

@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 
 from fedul_flwr.client_apps.xclp import XCLPClient
 from fedul_flwr.config.node_config import NodeConfig
-from fedul_flwr.config.run_config import default_flat, parse_flat
 from fedul_flwr.config.semi import XCLPSettings
 from fedul_flwr.data.content import Content
 from fedul_flwr.data.types import Arrays, Ints, PartlyLabeledPoints, Propagated
@@ -22,6 +21,7 @@ from fedul_flwr.federated.messages import from_records, to_records
 from fedul_flwr.federated.registry import CheckAnswer, ClientRef
 from fedul_flwr.propagation.client_noise import ClientNoise
 from fedul_flwr.propagation.server import LabelPropagation
+from tests.support.digits_settings import settings_of_client
 
 Features = NDArray[np.floating[Any]]
 BITS = 512
@@ -71,7 +71,7 @@ class Parties:
 
     def __post_init__(self) -> None:
         flat = {"method": "xclp", "xclp.num-bits": BITS, "xclp.secure": "plaintext", **self.options}
-        self.settings = parse_flat({**default_flat(), **flat})
+        self.settings = settings_of_client(flat)
         self.states = [RecordDict() for _ in self.features]
         self.asked: list[str] = []
 
