@@ -82,11 +82,11 @@ class Group(_Helped, TyperGroup):
         self.suggest_commands = not hasattr(click.exceptions, "NoSuchCommand")
 
 
-def add_way_out(error: click.UsageError) -> None:
-    """Say in an error how a setting, or the number of clients, is given to a command."""
+def with_way_out(error: click.UsageError) -> click.UsageError:
+    """An error that says how a setting, or the number of clients, is given to the command."""
     command = error.ctx.command if error.ctx is not None else None
     if "run_config" not in [part.name for part in (command.params if command else ())]:
-        return
+        return error
     from fedul_flwr.config.run_config import default_flat
     from fedul_flwr.methods import METHODS
 
@@ -101,8 +101,13 @@ def add_way_out(error: click.UsageError) -> None:
     elif name in default_flat():
         hint = f"Settings follow -c: -c '{name}={value}'."
     else:
+<<<<<<< HEAD
+        return error
+    return click.UsageError(f"{error.message.rstrip('.')}. {hint}", error.ctx)
+=======
         return
-    error.message = f"{error.message.rstrip('.')}. {hint}"
+    error.message = f"{error.message.rstrip('.')}. {hint}"  # type: ignore[misc]
+>>>>>>> w/pictures
 
 
 def _argument_helps(command: click.Command) -> Iterator[tuple[TyperArgument, str]]:

@@ -22,7 +22,7 @@ from fedul_flwr.cli.compare import compare
 from fedul_flwr.cli.deploy import deploy
 from fedul_flwr.cli.export_model import export
 from fedul_flwr.cli.federation import Federation, run_on_federation
-from fedul_flwr.cli.help import Group, add_way_out, with_examples
+from fedul_flwr.cli.help import Group, with_examples, with_way_out
 from fedul_flwr.cli.label import label
 from fedul_flwr.cli.lists import datasets, methods, settings
 from fedul_flwr.cli.options import (
@@ -66,8 +66,7 @@ class _Group(Group):
             typer.echo("Stopped.", err=True)
             raise typer.Exit(130) from None
         except click.UsageError as error:
-            add_way_out(error)
-            raise
+            raise with_way_out(error) from None
         except BrokenPipeError:  # the reader of our output has gone
             raise
         except Exception as error:

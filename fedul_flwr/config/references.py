@@ -47,11 +47,12 @@ def load_reference(reference: str, setting: str) -> Any:
 
 def _is_ours(module: ModuleType) -> bool:
     """Whether a module of this package was found beside it, as in a checkout: a second copy."""
-    if module.__name__.startswith("fedul_flwr.") or not module.__file__:
+    file = getattr(module, "__file__", None)
+    if module.__name__.startswith("fedul_flwr.") or not file:
         return False
     with suppress(ModuleNotFoundError):
         ours = importlib.util.find_spec(f"fedul_flwr.{module.__name__}")
-        return bool(ours and ours.origin and Path(ours.origin).samefile(module.__file__))
+        return bool(ours and ours.origin and Path(ours.origin).samefile(file))
     return False
 
 

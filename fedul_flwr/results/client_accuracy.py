@@ -44,15 +44,17 @@ def client_accuracy_figure(accuracies: Mapping[int, float], label: str) -> Figur
     clients = sorted(accuracies, key=lambda client: (accuracies[client], client))
     figure = new_figure(7.2, 3.4)
     axes = style(figure.add_subplot())
-    axes.plot(range(len(clients)), [accuracies[c] for c in clients], "o", color=COLOURS[0])
+    values = [accuracies[client] for client in clients]
+    axes.plot(range(len(clients)), values, "o", color=COLOURS[0])
     label_clients(axes, clients)
+    axes.set_ylim(values[0] - 5, values[-1] + 5)
     axes.set_ylabel("accuracy (%)")
     set_title(figure, "Accuracy at each client", label)
     return figure
 
 
 def label_clients(axes: Axes, clients: list[int]) -> None:
-    """Name the clients below the axis, and let the other one show percents."""
+    """Name the clients below the axis."""
     # Numbers of many clients would overlap.
     shown = len(clients) <= ALL_NUMBERS
     axes.set_xticks(range(len(clients)) if shown else [], map(str, clients) if shown else [])
@@ -60,5 +62,4 @@ def label_clients(axes: Axes, clients: list[int]) -> None:
         axes.tick_params(axis="x", labelsize=7)
     axes.grid(visible=False, axis="x")
     axes.set_xlabel("client" if shown else f"{len(clients)} clients, by accuracy")
-    axes.set_ylim(-3, 103)
     axes.margins(x=0.03)

@@ -114,6 +114,7 @@ def clients_figure(scores: Mapping[str, Any]) -> Figure:
     values = [of_first[client] for client in clients]
     entries.insert(0, _dots(axes, range(len(clients)), values, first, 0, size))
     label_clients(axes, clients)
+    axes.set_ylim(-3, 103)
     axes.set_ylabel("points labeled rightly (%)")
     set_title(figure, "Accuracy at each client", f"{scores['points']} points")
     legend_below(figure, entries)

@@ -151,7 +151,7 @@ def tables_of(run: Run) -> dict[str, Any]:
     shape, names = run.data.get("input_shape"), run.data.get("class_names")
     accuracies = client_accuracies(run)
     return {
-        "shape": " × ".join(map(str, shape)) if isinstance(shape, list) else "",
+        "points": _points(shape) if isinstance(shape, list) else "",
         "test_prior": _test_prior(run),
         "prior_fit": prior_fit_in_words(run.summary or {}),
         "class_names": [str(name) for name in names] if isinstance(names, list) else [],
@@ -170,6 +170,11 @@ def tables_of(run: Run) -> dict[str, Any]:
         "dropped": [row for row, one in enumerate(clients) if one.status == "dropped"],
         "environment": _flat(run.environment or {}),
     }
+
+
+def _points(shape: list[int]) -> str:
+    kind = "images of" if len(shape) > 1 else "vectors of length"
+    return f"{kind} {' × '.join(map(str, shape))}"
 
 
 def _sources(scores: Mapping[str, Any]) -> list[dict[str, str]]:

@@ -236,18 +236,25 @@ def test_given_fewer_gpus_than_a_client_needs_then_it_is_refused(
         worker_environments(1, 2.0)
 
 
+# What is started in the background of a shell ignores Ctrl-C, and so would its children.
+COMMAND = """
+import signal
+signal.signal(signal.SIGINT, signal.default_int_handler)
+from fedul_flwr.cli.main import program
+program()
+"""
+
+
 @pytest.fixture
 def command(tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
     """A run of many rounds by the command, after its first one."""
     arguments = ["run", "-c", "model='mlp' num-rounds=500", "--output", str(tmp_path / "run")]
     process = subprocess.Popen(
-        [sys.executable, "-m", "fedul_flwr.cli", *arguments],
+        [sys.executable, "-c", COMMAND, *arguments],
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
         start_new_session=True,
-        # What is started in the background of a shell ignores Ctrl-C, and so would its children.
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
     try:
         assert process.stdout is not None

@@ -468,3 +468,13 @@ def test_given_scored_labels_then_the_page_has_recalls_of_the_classes(tmp_path: 
     rows = _Page(report([directory])).rows
     assert ["0", "20", "50.00", "100.00"] in rows
     assert ["1", "11", "100.00", "52.38"] in rows  # 11 of 21
+
+
+@TEXT
+def test_given_vectors_then_the_page_does_not_call_them_images(tmp_path: Path) -> None:
+    directory = write_run(tmp_path, rounds=1, sets=1)
+    assert "Data: images of 8 × 8 × 1, 10 classes" in _Page(report([directory])).text
+    config = json.loads((directory / "config.json").read_text())
+    config["data"]["input_shape"] = [13]
+    write_json(directory / "config.json", config)
+    assert "Data: vectors of length 13, 10 classes" in _Page(report([directory])).text
