@@ -101,13 +101,8 @@ def with_way_out(error: click.UsageError) -> click.UsageError:
     elif name in default_flat():
         hint = f"Settings follow -c: -c '{name}={value}'."
     else:
-<<<<<<< HEAD
         return error
     return click.UsageError(f"{error.message.rstrip('.')}. {hint}", error.ctx)
-=======
-        return
-    error.message = f"{error.message.rstrip('.')}. {hint}"  # type: ignore[misc]
->>>>>>> w/pictures
 
 
 def _argument_helps(command: click.Command) -> Iterator[tuple[TyperArgument, str]]:
