@@ -40,6 +40,7 @@ from fedul_flwr.cli.options import (
     refuse_given,
 )
 from fedul_flwr.cli.reproduce import reproduce
+from fedul_flwr.cli.searched_run import searched
 from fedul_flwr.cli.tune import tune
 from fedul_flwr.config.overrides import parse_overrides
 from fedul_flwr.engine.fork_server import load_early
@@ -105,6 +106,7 @@ def main(
         "fedul-flwr run",
         "fedul-flwr run -c 'method=fedllp num-rounds=50' --num-supernodes 20",
         "fedul-flwr run -c my-run.toml -c seed=1 --output runs/first",
+        "fedul-flwr run --tune 12 -c dataset=my-data --output runs/best",
         "fedul-flwr run --resume runs/first",
         "fedul-flwr run --federation consortium -c my-run.toml --output runs/ours",
     )
@@ -133,6 +135,14 @@ def run(
     ray_address: RayAddress = "",
     message_log: MessageLog = None,
     federation: Federation = None,
+    tune: Annotated[
+        int | None,
+        typer.Option(
+            min=2,
+            metavar="TRIALS",
+            help="First search settings with so many trials, by validation labels; 12 are usual.",
+        ),
+    ] = None,
 ) -> None:
     """Simulate a federation, or run on a deployed one, and print a summary."""
     if engine == "processes" and federation is None:
@@ -152,12 +162,18 @@ def run(
             "--engine": engine != "processes",
             "--ray-address": ray_address,
             "--message-log": message_log,
+            "--tune": tune,
         }
         refuse_given(of_simulations, "with --federation: leave it out")
         run_on_federation(federation, overrides, verbose)
         return
+    if tune is not None:
+        refuse_given({"--resume": overrides.get("resume")}, "with --tune: leave it out")
     config = resolve(overrides, base_dir=Path.cwd())
     clients = number_of_clients(config, num_supernodes)
+    if tune is not None:
+        overrides |= searched(overrides, clients, tune)
+        config = resolve(overrides, base_dir=Path.cwd())
     if config.resume and "num-rounds" in overrides:
         config = config.model_copy(update={"num_rounds": int(overrides["num-rounds"])})
     place = simulate(

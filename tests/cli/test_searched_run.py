@@ -1,0 +1,52 @@
+"""``fedul-flwr run --tune``: settings are searched, then the run has them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from fedul_flwr.cli.main import app
+from fedul_flwr.experiments.search_file import read_searches
+
+GIVEN = [
+    "run",
+    "--engine",
+    "in-process",
+    "--num-supernodes",
+    "2",
+    "-c",
+    "dataset=wine num-rounds=2",
+]
+
+
+def test_given_trials_then_the_run_has_the_best_ones_settings_and_a_split_that_none_saw(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    options = ["-c", "method=supervised seed=4 learning-rate=1e-7", "--output", "best"]
+    done = CliRunner().invoke(app, [*GIVEN, *options, "--tune", "3"])
+    assert done.exit_code == 0, done.output
+    search = read_searches(tmp_path / "best-search" / "search.json")["supervised", ""]
+    assert len(search["trials"]) == 3
+    assert search["seeds"] == [5]
+    chosen = search["chosen"]["settings"]
+    # The first trial is the run as it was, which learns nothing with such steps.
+    assert "learning-rate" in chosen
+    kept = json.loads((tmp_path / "best" / "config.json").read_text())["settings"]
+    assert {key: kept[key] for key in chosen} == chosen
+    assert kept["seed"] == 4
+    assert "Chosen by the search: " in done.output
+
+
+@pytest.mark.parametrize("option", [["--resume", "there"], ["--federation", "there"]])
+def test_given_a_run_that_cannot_be_searched_then_it_is_refused(
+    option: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    done = CliRunner().invoke(app, ["run", *option, "--tune", "3"])
+    assert done.exit_code == 1
+    assert "Error: --" in done.output
+    assert not list(tmp_path.iterdir())
