@@ -33,8 +33,8 @@ demo: $(STAMP)
 	@echo "Training twice on handwritten digits: 1 to 2 minutes on two cores."
 	@$(BIN)/fedul-flwr demo
 
-# One worker more than cores, at most four: real programs leave them idle now and then.
-WORKERS := $(shell $(PYTHON) -c 'import os; print(min(4, 1 + (os.cpu_count() or 1)))')
+# Two workers more than cores, at most six: real programs leave cores idle now and then.
+WORKERS := $(shell $(PYTHON) -c 'import os; print(min(6, 2 + (os.cpu_count() or 1)))')
 PYTEST := $(BIN)/python -m pytest --dist worksteal -n $(WORKERS)
 
 test: $(STAMP)

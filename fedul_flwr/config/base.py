@@ -145,8 +145,9 @@ def _sentence(error: ValidationError, prefix: str, kind: type[Settings]) -> str:
 
 def nearest(name: str, known: Iterable[str]) -> str:
     """The most similar known name as the end of a message; empty if none is similar."""
-    cutoff = 0.7 if len(name) < 4 else 0.6  # another letter of three makes another word: gpu, cpu
-    close = difflib.get_close_matches(name[:100], list(known), n=1, cutoff=cutoff)
+    close = difflib.get_close_matches(name[:100], list(known), n=1)
+    if close and len(name) == len(close[0]) < 4 and sorted(name) != sorted(close[0]):
+        return ""  # another letter of three makes another word: gpu, cpu
     return f"; did you mean {close[0]!r}?" if close else ""
 
 

@@ -18,7 +18,15 @@ from benchmarks.inputs import experiment
 from fedul_flwr.config.run_config import RunConfig, resolve
 from tests.support.runs import metrics_and_times, train
 
-SLOW = {"deployed_round", "engines", "local_step", "many_clients", "method_cost", "time_to_error"}
+SLOW = {
+    "deployed_round",
+    "engines",
+    "fedul_round",
+    "local_step",
+    "many_clients",
+    "method_cost",
+    "time_to_error",
+}
 """Benchmarks of which the few repetitions take a quarter of a minute or more."""
 IN_PROCESS = {"fedul_round", "small_clients"}
 """Benchmarks whose runs do without Ray here: ``many_clients`` runs the same app on it."""

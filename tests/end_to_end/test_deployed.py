@@ -129,6 +129,7 @@ def test_nothing_but_the_model_leaves_an_owner_though_the_superlink_dies(
         assert found_in(sent, folder) == set()
 
 
+@pytest.mark.slow
 def test_a_run_goes_on_without_those_who_fail_and_with_those_who_come(
     deployment: Deployment, owners: list[Path], app: Path, tmp_path: Path
 ) -> None:

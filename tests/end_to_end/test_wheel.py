@@ -149,6 +149,7 @@ def work(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.getbasetemp() / "wheel0" / "work"
 
 
+@pytest.mark.slow
 def test_given_a_wheel_then_the_commands_of_the_readme_run_outside_the_clone(
     fresh: Callable[..., str], work: Path
 ) -> None:
