@@ -5,12 +5,15 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import typer
 
 from fedul_flwr.cli.options import EXPERIMENTS, resumable
-from fedul_flwr.config.base import Scalar
 from fedul_flwr.errors import UserError
+
+if TYPE_CHECKING:
+    from fedul_flwr.config.base import Scalar
 
 
 def searched(overrides: Mapping[str, Scalar], num_clients: int, trials: int) -> dict[str, Scalar]:
