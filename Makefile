@@ -30,7 +30,7 @@ $(STAMP): pyproject.toml
 	@touch $@
 
 demo: $(STAMP)
-	@echo "Training twice on handwritten digits: 1 to 2 minutes on two cores."
+	@echo "Training twice on handwritten digits: about half a minute on two cores."
 	@$(BIN)/fedul-flwr demo
 
 # Two workers more than cores, at most six: real programs leave cores idle now and then.
