@@ -47,7 +47,7 @@ def client_accuracy_figure(accuracies: Mapping[int, float], label: str) -> Figur
     values = [accuracies[client] for client in clients]
     axes.plot(range(len(clients)), values, "o", color=COLOURS[0])
     label_clients(axes, clients)
-    axes.set_ylim(values[0] - 5, values[-1] + 5)
+    axes.set_ylim(max(values[0] - 5, -1), min(values[-1] + 5, 101))
     axes.set_ylabel("accuracy (%)")
     set_title(figure, "Accuracy at each client", label)
     return figure
