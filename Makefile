@@ -48,8 +48,9 @@ flower-versions: $(STAMP)
 lowest-versions: $(STAMP)
 	@$(BIN)/python -m tests.lowest_versions --dist worksteal -n $(WORKERS)
 
+# All of them, or make test-slow TESTS=tests/end_to_end
 test-slow: $(STAMP)
-	$(PYTEST) -m slow
+	$(PYTEST) -m slow $(TESTS)
 
 test-all: test test-slow
 
