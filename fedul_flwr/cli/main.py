@@ -172,7 +172,7 @@ def run(
     config = resolve(overrides, base_dir=Path.cwd())
     clients = number_of_clients(config, num_supernodes)
     if tune is not None:
-        overrides |= searched(overrides, clients, tune)
+        overrides |= searched(config, overrides, clients, tune)
         config = resolve(overrides, base_dir=Path.cwd())
     if config.resume and "num-rounds" in overrides:
         config = config.model_copy(update={"num_rounds": int(overrides["num-rounds"])})

@@ -14,9 +14,12 @@ from fedul_flwr.errors import UserError
 
 if TYPE_CHECKING:
     from fedul_flwr.config.base import Scalar
+    from fedul_flwr.config.run_config import RunConfig
 
 
-def searched(overrides: Mapping[str, Scalar], num_clients: int, trials: int) -> dict[str, Scalar]:
+def searched(
+    config: RunConfig, overrides: Mapping[str, Scalar], num_clients: int, trials: int
+) -> dict[str, Scalar]:
     """Settings that a search by validation labels chooses, as ``fedul-flwr tune`` makes it.
 
     The search splits the data with the next seed, so that the run is none that it saw. The same
@@ -24,7 +27,8 @@ def searched(overrides: Mapping[str, Scalar], num_clients: int, trials: int) -> 
 
     Parameters
     ----------
-    overrides : settings of the run.
+    config : settings of the run.
+    overrides : those of them that the user has set.
     trials : number of trials; the first has the run's own settings.
 
     Raises
@@ -32,7 +36,6 @@ def searched(overrides: Mapping[str, Scalar], num_clients: int, trials: int) -> 
     UserError
         If Optuna is missing, a setting is refused, or no trial was complete.
     """
-    from fedul_flwr.config.run_config import resolve
     from fedul_flwr.engine.flower_logs import flower_logs
     from fedul_flwr.experiments.run_searches import refuse_without_optuna, run_searches
     from fedul_flwr.experiments.search_file import read_searches
@@ -41,7 +44,6 @@ def searched(overrides: Mapping[str, Scalar], num_clients: int, trials: int) -> 
     from fedul_flwr.experiments.trial_plan import make_plan
 
     refuse_without_optuna()
-    config = resolve(overrides, base_dir=Path.cwd())
     row = config.method
     output = overrides.get("output")
     place = Path(f"{config.output}-search") if output else Path("runs") / f"search-{row}"

@@ -28,6 +28,11 @@ class Dirichlet:
     means: Floats
     concentrations: Floats
 
+    @property
+    def finite_concentrations(self) -> Floats:
+        """``(M,)``: :attr:`concentrations`, 0 for exact rows, which no count changes."""
+        return np.where(np.isinf(self.concentrations), 0.0, self.concentrations)
+
     @classmethod
     def exact(cls, priors: Floats) -> Self:
         """Class priors ``(M, K)`` without any uncertainty."""

@@ -125,18 +125,12 @@ def simulate(
                 except BaseException:
                     superlink.keep = False
                     raise
-                _tell(chosen)
-                config = _with_place(config, named=named)
-                if config.resume:
-                    plan_rounds(config, config.num_rounds)
+                config = _checked(config, chosen, named=named)
                 run_on(superlink, config, num_supernodes, client_cpus, client_gpus, verbose)
         return Path(config.output)
     with waiting(f"Loading {data_name(config)} …"):
         chosen = check_start(config, num_supernodes)
-    _tell(chosen)
-    config = _with_place(config, named=named)
-    if config.resume:
-        plan_rounds(config, config.num_rounds)
+    config = _checked(config, chosen, named=named)
     run_here(
         config,
         num_supernodes,
@@ -149,20 +143,18 @@ def simulate(
     return Path(config.output)
 
 
-def _with_place(config: RunConfig, *, named: bool) -> RunConfig:
-    """``config`` with a directory that can be written; a new one if the user has named none."""
+def _checked(config: RunConfig, chosen: str, *, named: bool) -> RunConfig:
+    """``config`` of a checked run with a directory that can be written, a new one if the user has
+    named none; shows what :func:`check_start` said, and notes the rounds of a resumed run."""
     from fedul_flwr.results.run_claim import claim, own_directory
 
+    if chosen:
+        print(chosen, flush=True)
     if not named:
         config = config.model_copy(update={"output": str(own_directory(Path(config.output)))})
     with claim(Path(config.output), "command"):
         pass
-    return config
-
-
-def _tell(chosen: str) -> None:
-    if chosen:
-        print(chosen, flush=True)
+    return plan_rounds(config, config.num_rounds) if config.resume else config
 
 
 def check_start(config: RunConfig, num_supernodes: int) -> str:

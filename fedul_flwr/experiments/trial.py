@@ -231,9 +231,8 @@ def _changes_on_disk(trial: Trial) -> Iterator[Change]:
     for key, then, now in changed_settings(saved, trial.config.to_flat()):
         if key in PLACE_SETTINGS:
             continue
-        if (
-            key in ("selection", "standardize", *SUITED) and now == AUTO
-        ):  # the run writes what it took
+        # The run writes what it took.
+        if now == AUTO and key in ("selection", "standardize", *SUITED):
             continue
         if key == "num-rounds" and not trial.trains:
             continue

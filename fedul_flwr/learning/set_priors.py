@@ -66,9 +66,8 @@ def learn_priors(likelihoods: Floats, sets: Ints, priors: Floats, told: Dirichle
     shares = np.where(totals > 0, shares / np.where(totals > 0, totals, 1), priors[sets])
     cells = sets[:, None] * priors.shape[1] + np.arange(priors.shape[1])
     found = np.bincount(cells.ravel(), shares.ravel(), priors.size)
-    counts = found.reshape(priors.shape).astype(np.float64)
-    worth = np.where(exact, 0.0, told.concentrations)[:, None]
-    counts = counts + worth * told.means
+    counts = np.asarray(found, dtype=np.float64).reshape(priors.shape)
+    counts = counts + told.finite_concentrations[:, None] * told.means
     # A set without points and without a told row keeps its priors.
     counts = np.where(counts.sum(axis=1, keepdims=True) > 0, counts, priors)
     learned = counts / counts.sum(axis=1, keepdims=True)
@@ -118,8 +117,7 @@ def check_fit(likelihoods: Floats, sets: Ints, told: Dirichlet) -> PriorFit:
     bound = _converged(likelihoods, sets, (told.means + start) / 2, told)
     with np.errstate(divide="ignore", invalid="ignore"):
         divergence = np.where(told.means > 0, told.means * np.log(told.means / bound), 0)
-    uncertain = np.isfinite(told.concentrations)
-    penalty = np.where(uncertain, told.concentrations, 0) * divergence.sum(axis=1)
+    penalty = told.finite_concentrations * divergence.sum(axis=1)
     gains = log_likelihoods(likelihoods, sets, shares) - log_likelihoods(likelihoods, sets, bound)
     statistics = np.maximum(2 * (gains + penalty), 0)
     freedom = num_classes - 1
@@ -164,9 +162,7 @@ def _converged(likelihoods: Floats, sets: Ints, priors: Floats, told: Dirichlet)
     max_k g_k − Σ_k Pi_mk g_k above that of Pi_m, where g is its gradient (the gap of Frank & Wolfe
     1956). A step multiplies Pi_mk by g_k / (n_m + s_m), so that the gap is seen from the step.
     """
-    worth = np.bincount(sets, minlength=len(priors)) + np.where(
-        np.isinf(told.concentrations), 0, told.concentrations
-    )
+    worth = np.bincount(sets, minlength=len(priors)) + told.finite_concentrations
     for _ in range(_MAX_STEPS):
         before, priors = priors, learn_priors(likelihoods, sets, priors, told)
         growth = np.divide(priors, before, out=np.zeros_like(priors), where=before > 0)

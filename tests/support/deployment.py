@@ -17,7 +17,7 @@ from fedul_flwr.deploy.files import CONNECTION
 from fedul_flwr.deploy.init import plan, write
 from fedul_flwr.engine.app_files import app_directory
 from fedul_flwr.engine.process_tree import MARK, PREFIX, end_superlink
-from tests.support.patience import bytes_of, quiet_seconds, wait_for_end
+from tests.support.patience import quiet_seconds, wait_for_end
 
 PROGRAMS = Path(sys.executable).parent
 
@@ -121,7 +121,7 @@ class Deployment:
 
     def _written(self) -> int:
         """Bytes in the logs of all programs."""
-        return bytes_of(self.place.glob("*.log"))
+        return sum(log.stat().st_size for log in self.place.glob("*.log"))
 
     def _start(self, name: str, command: Sequence[Any], env: Mapping[str, str] = {}) -> Process:
         with (self.place / f"{name}.log").open("wb") as log:

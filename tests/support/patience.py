@@ -9,8 +9,7 @@ from __future__ import annotations
 import os
 import subprocess
 import time
-from collections.abc import Callable, Iterable, Iterator
-from pathlib import Path
+from collections.abc import Callable, Iterator
 from typing import Any
 
 STEP = 0.1
@@ -40,11 +39,6 @@ def quiet_seconds(
         before = now
         if (found := progress()) != seen:
             left, seen = seconds, found
-
-
-def bytes_of(files: Iterable[Path]) -> int:
-    """Size of all these files, which grows while programs write into them."""
-    return sum(file.stat().st_size for file in files)
 
 
 def wait_until(
