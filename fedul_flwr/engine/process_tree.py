@@ -92,7 +92,7 @@ def is_alive(process: psutil.Process) -> bool:
 def runs_program(process: psutil.Process, name: str) -> bool:
     """Whether a live process runs the program of this name, perhaps by an interpreter."""
     try:
-        words = process.cmdline()[:3]
+        words = [process.name(), *process.cmdline()[:3]]
     except psutil.Error:
         return False
     return is_alive(process) and any(Path(word).name == name for word in words)

@@ -165,7 +165,7 @@ class LocalSuperLink:
                 f'address = "{self.address}"\ninsecure = true\n',
                 encoding="utf-8",
             )
-            self._process = self._spawn(port)
+            self._process = self._spawn()
             while self._process.poll() is None and time.monotonic() < deadline:
                 # If it is dead after an answer, the answer came from another program on the port.
                 if _is_healthy(port) and self._process.poll() is None:
@@ -178,17 +178,14 @@ class LocalSuperLink:
         reason = f"ended with exit code {code}" if code is not None else "did not answer in time"
         raise UserError(f"Flower's SuperLink could not be started: it {reason}.\n{self.log_tail()}")
 
-    def _spawn(self, port: int) -> subprocess.Popen[bytes]:
-        arguments = [
-            *("--insecure", "--simulation", "--isolation", "subprocess"),
-            *("--host", HOST, "--port", str(port)),
-            "--disable-runtime-dependency-installation",
-        ]
-        parent = 0 if self.keep else os.getpid()
+    def _spawn(self) -> subprocess.Popen[bytes]:
+        # The program starts a SuperExec itself.
+        options = ["--insecure", "--simulation", "--isolation", "process"]
+        arguments = [str(0 if self.keep else os.getpid()), str(self.home), self.address]
         with (self.home / "superlink.log").open("wb") as log:
             return subprocess.Popen(
                 # -P: modules in the user's directory must not shadow those that Flower imports.
-                [sys.executable, "-P", "-m", _PROGRAM, str(parent), str(self.home), *arguments],
+                [sys.executable, "-P", "-m", _PROGRAM, *arguments, *options],
                 env=superlink_environment(self.home, self.ray_address),
                 stdin=subprocess.DEVNULL,
                 stdout=log,

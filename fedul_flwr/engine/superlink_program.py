@@ -1,31 +1,34 @@
 """The program ``flower-superlink`` for this user alone, which cleans up after its starter.
 
-``python -m fedul_flwr.engine.superlink_program PARENT HOME [OPTION ...]``: if process ``PARENT``
-is killed before it can clean up, this program does it instead. (Flower's processes would then end
-by themselves, but Ray's agents would not.) ``PARENT`` = 0 leaves it running.
+``python -m fedul_flwr.engine.superlink_program PARENT HOME ADDRESS [OPTION ...]``: its interface is
+at ``ADDRESS``, as ``host:port``. If process ``PARENT`` is killed before it can clean up, this
+program does it instead. (Flower's processes would then end by themselves, but Ray's agents would
+not.) ``PARENT`` = 0 leaves it running.
 """
 
 from __future__ import annotations
 
-import importlib.metadata
 import os
 import subprocess
 import sys
 import threading
 import time
+from pathlib import Path
 
 from fedul_flwr.engine.own_connections import guard_servers
+from fedul_flwr.engine.simulation_forks import load_superlink
 
 
 def main() -> None:
     """Run the program."""
-    parent, home = int(sys.argv.pop(1)), sys.argv.pop(1)
+    parent, home, address = int(sys.argv.pop(1)), sys.argv.pop(1), sys.argv.pop(1)
+    superlink = load_superlink(address, Path(home))
     if parent:
         threading.Thread(target=_clean_up_after, args=(parent, home), daemon=True).start()
     guard_servers()
-    [entry] = importlib.metadata.entry_points(group="console_scripts", name="flower-superlink")
-    sys.argv[0] = entry.name
-    sys.exit(entry.load()())
+    host, _, port = address.rpartition(":")
+    sys.argv[:1] = ["flower-superlink", "--host", host, "--port", port]
+    sys.exit(superlink())
 
 
 def _clean_up_after(parent: int, home: str) -> None:
