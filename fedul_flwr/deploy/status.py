@@ -109,7 +109,7 @@ def _listed(server: Path) -> list[Mapping[str, Any]]:
             raise UserError(f"{script[0]} failed: {entry.stderr.strip()}")
         (home / "config.toml").write_text(entry.stdout, encoding="utf-8")
         quiet = {"FLWR_TELEMETRY_ENABLED": "0", "FLWR_DISABLE_UPDATE_CHECK": "1"}
-        flower = FlowerProgram({**os.environ, **quiet, "FLWR_HOME": place}, home / "flwr.log")
+        flower = FlowerProgram.start({**os.environ, **quiet, "FLWR_HOME": place}, home / "flwr.log")
         try:
             found: list[Mapping[str, Any]] = flower.ask("supernode", "list", _CONNECTION)["nodes"]
         finally:

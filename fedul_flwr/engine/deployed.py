@@ -64,7 +64,7 @@ def run_deployed(
         tempfile.TemporaryDirectory(prefix="fedul-flwr-") as place,
         RunProgress(config, log_to_show=log if verbose else None) as progress,
     ):
-        flwr = FlowerProgram({**os.environ, **_QUIET}, Path(place) / "flwr.log")
+        flwr = FlowerProgram.start({**os.environ, **_QUIET}, Path(place) / "flwr.log")
         try:
             run = start_run(flwr, app_directory(), config.to_flat(), superlink=superlink)
             output.mkdir(parents=True, exist_ok=True)

@@ -1,7 +1,4 @@
-"""Flower's program ``flwr``, whose commands are forks of one process that has loaded it.
-
-Loading takes one to three seconds, and every run needs several commands.
-"""
+"""Flower's program ``flwr``, which runs commands; see :mod:`fedul_flwr.engine.flower_commands`."""
 
 from __future__ import annotations
 
@@ -14,70 +11,53 @@ import sys
 import threading
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from fedul_flwr.errors import UserError
 
-_COLORS = ("FORCE_COLOR", "CLICOLOR_FORCE")
-"""Variables of notebooks, by which Flower would put colors into its answers."""
-# An order is a line of JSON with the arguments, and the file that the command writes its output to.
-_PROGRAM = """\
-import gc, importlib.metadata, json, os, signal, socket, sys
-[entry] = importlib.metadata.entry_points(group="console_scripts", name="flwr")
-flwr = entry.load()
-gc.freeze()  # forks share what is loaded
-orders = socket.socket(fileno=int(sys.argv[1]))
-signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for the commands
-while True:
-    line, files, _, _ = socket.recv_fds(orders, 65536, 1)
-    if not line:
-        break
-    while not line.endswith(b"\\n"):
-        line += orders.recv(65536)
-    if os.fork() == 0:
-        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-        orders.close()
-        os.dup2(files[0], 1)
-        os.close(files[0])
-        sys.argv = ["flwr", *json.loads(line)]
-        try:
-            flwr()
-        except SystemExit:
-            pass
-        except BaseException:
-            sys.excepthook(*sys.exc_info())
-        finally:
-            sys.stdout.flush()
-            os._exit(0)  # at once: to take down a loaded Python takes longer than the command
-    os.close(files[0])
-    orders.sendall(b".")
-"""
+_COMMANDS = "fedul_flwr.engine.flower_commands"
 
 
 class FlowerProgram:
-    """The program ``flwr``, loaded in the background.
+    """The program ``flwr``, which some process has loaded.
 
     Parameters
     ----------
-    environment : of the program; ``FLWR_HOME`` has the configuration with the SuperLink's address.
-    log : file for what the program and its commands write to stderr.
+    orders : socket to the process that runs the commands.
+    log : file with what the commands write to stderr.
+    process : the process, if it ends with this program.
     """
 
-    def __init__(self, environment: Mapping[str, str], log: Path) -> None:
+    def __init__(
+        self, orders: socket.socket, log: Path, process: subprocess.Popen[bytes] | None = None
+    ) -> None:
         self._log = log
         self._turn = threading.Lock()
-        self._orders, other = socket.socketpair()
+        self._orders = orders
+        self._process = process
+
+    @classmethod
+    def start(cls, environment: Mapping[str, str], log: Path) -> Self:
+        """Load the program in the background.
+
+        Parameters
+        ----------
+        environment : of the program; ``FLWR_HOME`` has the configuration with the address.
+        log : file for what the program and its commands write to stderr.
+        """
+        orders, other = socket.socketpair()
         with other, log.open("wb") as errors:
-            self._process = subprocess.Popen(
-                # -u: a command's lines come when they are written. -P: as for the SuperLink.
-                [sys.executable, "-u", "-P", "-X", "utf8", "-c", _PROGRAM, str(other.fileno())],
-                env={key: value for key, value in environment.items() if key not in _COLORS},
+            process = subprocess.Popen(
+                # -P: as for the SuperLink.
+                [sys.executable, "-P", "-X", "utf8", "-m", _COMMANDS, str(other.fileno())],
+                env=dict(environment),
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 stderr=errors,
                 pass_fds=[other.fileno()],
                 start_new_session=True,  # Ctrl-C must not end commands that stop a run
             )
+        return cls(orders, log, process)
 
     def lines(self, *arguments: str) -> Iterator[str]:
         """Lines that ``flwr ARGUMENTS`` writes to stdout, until it ends.
@@ -117,8 +97,9 @@ class FlowerProgram:
     def close(self) -> None:
         """End the program; commands that run go on. Harmless if repeated."""
         self._orders.close()
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            self._process.wait(timeout=1)
+        if self._process is not None:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self._process.wait(timeout=1)
 
     def _order(self, arguments: tuple[str, ...], output: int) -> None:
         line = json.dumps(arguments).encode() + b"\n"

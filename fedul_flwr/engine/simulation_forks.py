@@ -24,12 +24,14 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from fedul_flwr.engine.early_ray import start_ray, use_ray
+from fedul_flwr.engine.flower_commands import answer_orders
 from fedul_flwr.engine.program_forks import forget_app, forked, load_program
+from fedul_flwr.engine.superlink_environment import COMMANDS_LOG
 
 _SIMULATION, _SUPEREXEC = "flwr-simulation", "flower-superexec"
 
 
-def load_superlink(address: str, home: Path) -> Callable[[], Any]:
+def load_superlink(address: str, home: Path, orders: socket.socket) -> Callable[[], Any]:
     """Load the program ``flower-superlink``, and fork the process that starts what it needs.
 
     That process ends with this one. Call this function before there is a second thread.
@@ -37,10 +39,17 @@ def load_superlink(address: str, home: Path) -> Callable[[], Any]:
     Parameters
     ----------
     address : ``host:port`` of the SuperLink that this process will be.
-    home : folder of this user's alone, for a socket.
+    home : folder of this user's alone, for a socket and the log of commands.
+    orders : gives commands of the program ``flwr``, which a further fork runs.
     """
-    ray = start_ray()
+    ray = start_ray(orders)
     program, superlink = load_program("flower-superlink"), os.getpid()
+    if forked("flwr", ray):
+        errors = os.open(home / COMMANDS_LOG, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+        os.dup2(errors, 2)
+        answer_orders(orders)
+        os._exit(0)
+    orders.close()
     ended, lives = os.pipe()
     if not os.fork():
         os.close(lives)

@@ -28,7 +28,12 @@ import psutil
 
 from fedul_flwr.engine.flower_program import FlowerProgram
 from fedul_flwr.engine.process_tree import PREFIX, end_superlink, runs_program
-from fedul_flwr.engine.superlink_environment import HOST, RAY_TOKEN, superlink_environment
+from fedul_flwr.engine.superlink_environment import (
+    COMMANDS_LOG,
+    HOST,
+    RAY_TOKEN,
+    superlink_environment,
+)
 from fedul_flwr.errors import UserError
 
 _ENDING_SIGNALS = ("SIGTERM", "SIGHUP")
@@ -95,11 +100,10 @@ class LocalSuperLink:
         self._catch_signals()
         try:
             self.home = _new_home(self._place)
-            # It needs seconds to load, and does so while the SuperLink starts.
-            self._flwr = FlowerProgram(
-                superlink_environment(self.home, self.ray_address), self.home / "flwr.log"
-            )
-            self._start()
+            orders, other = socket.socketpair()
+            self._flwr = FlowerProgram(orders, self.home / COMMANDS_LOG)
+            with other:
+                self._start(other.fileno())
         except BaseException:  # Ctrl-C too: without a `with` block nothing else stops the processes
             self.stop()
             self._restore_signals()
@@ -155,7 +159,7 @@ class LocalSuperLink:
                 with contextlib.suppress(subprocess.TimeoutExpired):
                     self._process.wait(timeout=1)
 
-    def _start(self) -> None:
+    def _start(self, orders: int) -> None:
         deadline = time.monotonic() + self._start_timeout
         for attempt in range(3):
             port = _free_port()
@@ -165,7 +169,7 @@ class LocalSuperLink:
                 f'address = "{self.address}"\ninsecure = true\n',
                 encoding="utf-8",
             )
-            self._process = self._spawn()
+            self._process = self._spawn(orders)
             while self._process.poll() is None and time.monotonic() < deadline:
                 # If it is dead after an answer, the answer came from another program on the port.
                 if _is_healthy(port) and self._process.poll() is None:
@@ -178,18 +182,18 @@ class LocalSuperLink:
         reason = f"ended with exit code {code}" if code is not None else "did not answer in time"
         raise UserError(f"Flower's SuperLink could not be started: it {reason}.\n{self.log_tail()}")
 
-    def _spawn(self) -> subprocess.Popen[bytes]:
-        # The program starts a SuperExec itself.
-        options = ["--insecure", "--simulation", "--isolation", "process"]
-        arguments = [str(0 if self.keep else os.getpid()), str(self.home), self.address]
+    def _spawn(self, orders: int) -> subprocess.Popen[bytes]:
+        parent = str(0 if self.keep else os.getpid())
+        arguments = [parent, str(self.home), self.address, str(orders)]
         with (self.home / "superlink.log").open("wb") as log:
             return subprocess.Popen(
                 # -P: modules in the user's directory must not shadow those that Flower imports.
-                [sys.executable, "-P", "-m", _PROGRAM, *arguments, *options],
+                [sys.executable, "-P", "-X", "utf8", "-m", _PROGRAM, *arguments],
                 env=superlink_environment(self.home, self.ray_address),
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,
+                pass_fds=[orders],
                 start_new_session=True,  # Ctrl-C reaches only this process, which ends the others
             )
 

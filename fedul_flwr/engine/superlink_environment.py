@@ -15,6 +15,8 @@ from fedul_flwr.errors import UserError
 from fedul_flwr.results.environment import COMMIT, git_commit
 
 HOST = "127.0.0.1"
+COMMANDS_LOG = "flwr.log"
+"""File in the SuperLink's home with what its commands write to stderr."""
 RAY_TOKEN = "ray-token"
 """File in the SuperLink's home with the token of its Ray."""
 

@@ -298,7 +298,7 @@ def nobody(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalSuperLink]
     )
     environment = superlink_environment(superlink.home, "")
     environment |= {"FORCE_COLOR": "1", "CLICOLOR_FORCE": "1"}  # as in a notebook
-    superlink._flwr = FlowerProgram(environment, superlink.home / "flwr.log")
+    superlink._flwr = FlowerProgram.start(environment, superlink.home / "flwr.log")
     yield superlink
     superlink.flwr.close()
 
@@ -346,7 +346,7 @@ def test_given_a_command_that_flwr_does_not_know_then_its_words_are_told(
 def test_given_a_program_that_has_ended_when_it_is_asked_then_an_error_says_so(
     tmp_path: Path, started: Callable[[], set[int]]
 ) -> None:
-    program = FlowerProgram(os.environ, tmp_path / "log")
+    program = FlowerProgram.start(os.environ, tmp_path / "log")
     psutil.Process(started().pop()).kill()
     with pytest.raises(UserError, match="flwr has ended"):
         program.ask("list")
