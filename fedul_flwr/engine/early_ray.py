@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from fedul_flwr.engine.program_forks import forked
+from fedul_flwr.engine.program_forks import MAY_LOAD_MUCH, forked
 
 _OF_ITS_OWN = {"num_cpus", "num_gpus"}
 """Options of ``ray.init`` that a Ray which runs already does not take."""
@@ -29,7 +29,7 @@ def start_ray(*others: socket.socket) -> socket.socket:
     if not forked("ray-starter", ours, *others):
         its.close()
         return ours
-    if not os.environ.get("RAY_ADDRESS"):
+    if MAY_LOAD_MUCH and not os.environ.get("RAY_ADDRESS"):
         import ray
 
         ray.init(include_dashboard=False, log_to_driver=False, logging_level=logging.ERROR)

@@ -12,6 +12,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+MAY_LOAD_MUCH = sys.platform == "linux"
+"""Whether forks may use torch and Ray, once loaded; on macOS libraries of the system forbid it."""
+
 
 def load_program(name: str) -> Callable[[], Any]:
     """The function of one of Flower's programs, with all that it imports."""

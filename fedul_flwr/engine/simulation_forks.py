@@ -25,7 +25,7 @@ from typing import Any, NoReturn
 
 from fedul_flwr.engine.early_ray import start_ray, use_ray
 from fedul_flwr.engine.flower_commands import answer_orders
-from fedul_flwr.engine.program_forks import forget_app, forked, load_program
+from fedul_flwr.engine.program_forks import MAY_LOAD_MUCH, forget_app, forked, load_program
 from fedul_flwr.engine.superlink_environment import COMMANDS_LOG
 
 _SIMULATION, _SUPEREXEC = "flwr-simulation", "flower-superexec"
@@ -67,15 +67,17 @@ def _prepare(address: str, superlink: int, ended: int, place: str, ray: socket.s
     workers.bind(place)
     workers.listen()
     simulation, superexec = load_program(_SIMULATION), load_program(_SUPEREXEC)
-    with contextlib.suppress(ImportError):
-        import torch  # noqa: F401  what simulations and workers import longest
+    if MAY_LOAD_MUCH:
+        with contextlib.suppress(ImportError):
+            import torch  # noqa: F401  what simulations and workers import longest
     gc.freeze()  # forks share what is loaded
     while not _answers(address):
         if select.select([ended], [], [], 0.05)[0]:
             os._exit(0)
     orders, other = socket.socketpair()
     if forked(_SUPEREXEC, orders, workers, ray):
-        _order_simulations(other)
+        if MAY_LOAD_MUCH:
+            _order_simulations(other)
         at = ["--runtime-api-address", address, "--parent-pid", str(superlink)]
         _become(superexec, [_SUPEREXEC, "--insecure", *at])
     other.close()
