@@ -27,7 +27,7 @@ class FakeFlower:
         self.write: Callable[[Path], None] = lambda output: None
         self.output = Path()
 
-    def __call__(self, environment: object, log: Path) -> FakeFlower:
+    def start(self, environment: object, log: Path) -> FakeFlower:
         return self
 
     def ask(self, *arguments: str) -> dict[str, Any]:
