@@ -347,6 +347,7 @@ def test_given_a_program_that_has_ended_when_it_is_asked_then_an_error_says_so(
     tmp_path: Path, started: Callable[[], set[int]]
 ) -> None:
     program = FlowerProgram.start(os.environ, tmp_path / "log")
+    wait_for(lambda: bool(started()))  # its environment can be read a moment after its start
     psutil.Process(started().pop()).kill()
     with pytest.raises(UserError, match="flwr has ended"):
         program.ask("list")
