@@ -43,7 +43,7 @@ def node(**limits: Any) -> NodeConfig:
         (
             {},
             {"standardize": "federation"},
-            "standardize = 'federation': {}allow-column-means = False",
+            "standardize = 'federation' without standardize-sum = 'masked': {}allow-column-means = False",
         ),
         ({"allow_methods": "fedpl, xclp"}, {}, "method = 'fedul': {}allow-methods = 'fedpl, xclp'"),
         (

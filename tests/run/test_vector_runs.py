@@ -94,7 +94,8 @@ def test_labels_are_propagated_on_standardized_vectors(settings: Settings) -> No
 @pytest.mark.parametrize(
     ("options", "warned"),
     [
-        ({"xclp.secure": "rlwe"}, 1),
+        ({"xclp.secure": "rlwe", "standardize-sum": "plaintext"}, 1),
+        ({"xclp.secure": "rlwe"}, 0),
         ({"xclp.secure": "plaintext"}, 0),
         ({"xclp.secure": "rlwe", "standardize": "owner"}, 0),
     ],
