@@ -71,8 +71,7 @@ def moments_of(num_points: int, sums: list[int]) -> Moments:
         If no points have such sums.
     """
     width, steps = len(sums) // 2, num_points << FRACTION_BITS
-    largest = max(map(abs, sums[:width]), default=0), max(sums[width:], default=0)
-    if largest[0] > steps << 128 or largest[1] > steps << 257 or min(sums[width:], default=0) < 0:
+    if not all(0 <= number < steps << 256 for number in sums[width:]):  # squares of float32
         raise UserError(
             "The masked sum of columns holds numbers that no points have: masks did not cancel."
         )

@@ -158,6 +158,16 @@ def test_given_a_second_attempt_then_nothing_of_the_first_can_be_told() -> None:
         moments_of(21, total(first[client][PART] for client in (0, 3, 9)))
 
 
+def test_given_a_second_attempt_of_the_same_participants_then_every_mask_is_another() -> None:
+    clients = Clients(ROWS)
+    server = MomentServer(SIZES, 5)
+    server.take({c: clients.answer(c, told) for c, told in server.ask().items()})
+    first = server.ask()[4]
+    before = clients.answer(4, first)[PART]
+    after = clients.answer(4, {**first, ATTEMPT: np.array(1, np.int64)})[PART]
+    assert (before != after).all()
+
+
 def test_given_the_same_points_again_then_a_client_sends_something_else() -> None:
     clients = Clients(ROWS)
     clients.play(MomentServer(SIZES, 5))
