@@ -6,11 +6,13 @@ from fedul_flwr.config.node_config import NodeConfig
 from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.config.semi import XCLPSettings
 from fedul_flwr.data.content import Content, Value
-from fedul_flwr.data.standardize import MEANS, VARIANCES, Moments, ScaledInputs, moments
+from fedul_flwr.data.standardize import MEANS, VARIANCES, ScaledInputs, moments
+from fedul_flwr.data.types import Inputs, Ints
 from fedul_flwr.errors import UserError
 from fedul_flwr.federated.client_data import ClientData
 from fedul_flwr.federated.client_state import ClientState
-from fedul_flwr.secure.moment_sums import masked_moments, offer_key, summands
+from fedul_flwr.secure.exact_sums import exact_sums
+from fedul_flwr.secure.moment_sums import masked_moments, offer_key
 from fedul_flwr.secure.session import FEWEST, NONCE
 
 STORED = "column-sum"
@@ -32,7 +34,7 @@ def plain_moments(settings: RunConfig, data: ClientData) -> dict[str, Value]:
     """Mean and variance of every column as values for the server, if it pools them in plaintext."""
     if settings.standardize_sum != "plaintext":
         return {}
-    _, found = _column_moments(data)
+    found = moments(*_own_rows(data))
     return {MEANS: found.means.tolist(), VARIANCES: found.variances.tolist()}
 
 
@@ -55,7 +57,7 @@ def answer_column_sum(
             state.ephemeral(STORED),
             content.arrays,
             node.partition_id,
-            summands(*_column_moments(data)),
+            exact_sums(*_own_rows(data)),
             max(fewest_in_sum(settings), node.min_labeled_clients),
         )
     state.set_ephemeral(STORED, dict(remembered))
@@ -67,8 +69,7 @@ def forget_column_sum(state: ClientState) -> None:
     state.set_ephemeral(STORED, {})
 
 
-def _column_moments(data: ClientData) -> tuple[int, Moments]:
-    """Number of the client's points, and mean and variance of their columns, not standardized."""
+def _own_rows(data: ClientData) -> tuple[Inputs, Ints]:
+    """The client's points as they are, not standardized: an array, and rows of it."""
     inputs, points = data.own_rows
-    raw = inputs.raw if isinstance(inputs, ScaledInputs) else inputs
-    return len(points), moments(raw, points)
+    return (inputs.raw if isinstance(inputs, ScaledInputs) else inputs), points

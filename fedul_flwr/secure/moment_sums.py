@@ -35,7 +35,7 @@ from fedul_flwr.secure.session import (
     participants_message,
 )
 from fedul_flwr.secure.similarity import Arrays, TooFewClientsError
-from fedul_flwr.secure.wide_sums import DIGITS, FRACTION_BITS, in_steps, masked, total
+from fedul_flwr.secure.wide_sums import DIGITS, FRACTION_BITS, masked, total
 
 PART = "masked-moments"
 """Array of a client's answer, ``(2 d, DIGITS)``: sums of d columns, then of their squares."""
@@ -46,24 +46,15 @@ _ROUND, _SUMMANDS = 0, 1
 Named = dict[str, NDArray[Any]]
 
 
-def summands(num_points: int, found: Moments) -> list[int]:
-    """n·m for every column, then n·(v + m²), as multiples of 2^-320: exact, or the nearest one.
-
-    Squares lose no digits here: a square of a float has twice as many, and all of them fit.
-    """
-    means = [mean.as_integer_ratio() for mean in found.means.tolist()]
-    variances = [variance.as_integer_ratio() for variance in found.variances.tolist()]
-    sums, squares = [], []
-    for (mean, below), (variance, below_variance) in zip(means, variances, strict=True):
-        shift, shift_variance = below.bit_length() - 1, below_variance.bit_length() - 1
-        sums.append(in_steps(num_points * mean, shift))
-        square = in_steps(num_points * mean * mean, 2 * shift)
-        squares.append(square + in_steps(num_points * variance, shift_variance))
-    return sums + squares
-
-
 def moments_of(num_points: int, sums: list[int]) -> Moments:
-    """Pooled moments from the sums of all clients' :func:`summands`, rounded once.
+    """Pooled moments from sums and sums of squares of all points, rounded once.
+
+    Nothing cancels: m = Σ x / N and v = Σ x² / N - m² are computed in rational numbers.
+
+    Parameters
+    ----------
+    num_points : number of all points N.
+    sums : of all clients' :func:`~fedul_flwr.secure.exact_sums.exact_sums`.
 
     Raises
     ------
@@ -99,7 +90,7 @@ def masked_moments(
     ----------
     remembered : state after :func:`offer_key`, or after an earlier attempt.
     own : the client's number.
-    part : its :func:`summands`.
+    part : its :func:`~fedul_flwr.secure.exact_sums.exact_sums`.
     fewest : fewest participants with which it answers.
 
     Raises

@@ -30,20 +30,12 @@ LARGEST = 2 ** (298 + FRACTION_BITS)
 sums of 2^20 summands below half of the ring."""
 
 
-def in_steps(numerator: int, shift: int) -> int:
-    """``numerator / 2**shift`` as a multiple of 2^-320: exact, or the nearest one."""
-    if shift <= FRACTION_BITS:
-        return numerator << (FRACTION_BITS - shift)
-    beyond = shift - FRACTION_BITS
-    return (numerator + (1 << (beyond - 1))) >> beyond
-
-
 def masked(numbers: Sequence[int], keys: Mapping[int, bytes], own: int) -> Digits:
     """A client's summands, hidden by masks that cancel in the sum of all participants.
 
     Parameters
     ----------
-    numbers : integers from :func:`in_steps`.
+    numbers : integers, which count multiples of 2^-320.
     keys : for each other participant, 32 bytes shared only with it, for this sum only.
     own : this client's number.
 

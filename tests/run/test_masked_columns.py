@@ -24,7 +24,7 @@ from fedul_flwr.engine.local_grid import FIRST_NODE_ID
 from fedul_flwr.errors import UserError
 from fedul_flwr.federated.column_part import STORED, answer_column_sum
 from fedul_flwr.federated.messages import COLUMN_SUM, phase_of
-from fedul_flwr.secure.moment_sums import summands
+from fedul_flwr.secure.exact_sums import exact_sums
 from fedul_flwr.secure.wide_sums import masked
 from tests.run.test_vector_runs import QUICK, SETS, write_owners
 from tests.support import runs
@@ -99,7 +99,7 @@ def test_no_message_has_means_of_one_client(
     train(config, 3, message_log=tmp_path / "log")
     for points in held(config, 3):
         found = moments(points, np.arange(len(points)))
-        sums = masked(summands(len(points), found), {}, 0)
+        sums = masked(exact_sums(points, np.arange(len(points))), {}, 0)
         secrets = [
             *(found.means.tobytes(), found.variances.tobytes(), sums[0].tobytes()),
             *((len(points) * found.means).tobytes(), sums.tobytes()),

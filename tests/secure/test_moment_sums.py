@@ -12,13 +12,13 @@ from numpy.typing import NDArray
 
 from fedul_flwr.data.standardize import Moments, moments, pooled
 from fedul_flwr.errors import BadMessageError, UserError
+from fedul_flwr.secure.exact_sums import exact_sums
 from fedul_flwr.secure.moment_sums import (
     PART,
     MomentServer,
     masked_moments,
     moments_of,
     offer_key,
-    summands,
 )
 from fedul_flwr.secure.session import ATTEMPT, NONCE, PARTICIPANTS, PRIVATE, PUBLIC
 from fedul_flwr.secure.similarity import Arrays, TooFewClientsError
@@ -38,8 +38,7 @@ class Clients:
     """Clients that answer by the functions under test; ``sent`` has all that they said."""
 
     def __init__(self, rows: Mapping[int, NDArray[np.float32]], fewest: int = 3) -> None:
-        self.found = {client: moments(x, np.arange(len(x))) for client, x in rows.items()}
-        self.sizes = {client: len(x) for client, x in rows.items()}
+        self.rows = rows
         self.fewest = fewest
         self.memories: dict[int, Arrays] = {}
         self.sent: list[dict[int, Arrays]] = []
@@ -48,7 +47,7 @@ class Clients:
         if NONCE in message:
             memory, reply = offer_key(message)
         else:
-            part = summands(self.sizes[client], self.found[client])
+            part = exact_sums(self.rows[client], np.arange(len(self.rows[client])))
             memory, reply = masked_moments(
                 self.memories[client], message, client, part, self.fewest
             )
@@ -70,18 +69,14 @@ class Clients:
 
 
 def exact(rows: Mapping[int, NDArray[np.float32]], clients: list[int]) -> Moments:
-    """Pooled moments in rational numbers from the clients' moments, rounded once."""
-    of = {c: moments(rows[c], np.arange(len(rows[c]))) for c in clients}
-    total = sum(len(rows[client]) for client in clients)
+    """Moments of all points together in rational numbers, rounded once."""
+    points = np.concatenate([rows[client] for client in clients]).tolist()
     means, variances = [], []
-    for column in range(next(iter(rows.values())).shape[1]):
-        parts = [
-            (len(rows[c]), Fraction(of[c].means[column]), Fraction(of[c].variances[column]))
-            for c in clients
-        ]
-        mean = sum(n * m for n, m, _ in parts) / total
+    for column in zip(*points, strict=True):
+        numbers = [Fraction(number) for number in column]
+        mean = sum(numbers) / Fraction(len(numbers))
         means.append(float(mean))
-        variances.append(float(sum(n * (v + (m - mean) ** 2) for n, m, v in parts) / total))
+        variances.append(float(sum((x - mean) ** 2 for x in numbers) / len(numbers)))
     return Moments(np.array(means), np.array(variances))
 
 
@@ -90,11 +85,10 @@ def assert_equal(found: Moments, wanted: Moments) -> None:
     assert found.variances.tolist() == wanted.variances.tolist()
 
 
-def test_summands_by_hand() -> None:
-    # Two points of mean 1.5 and variance 0.25, 1 and 2: sum 3, sum of squares 5.
-    found = summands(2, Moments(np.array([1.5, 0.0]), np.array([0.25, 0.0])))
-    assert found == [3 << 320, 0, 5 << 320, 0]
-    assert_equal(moments_of(2, found), Moments(np.array([1.5, 0.0]), np.array([0.25, 0.0])))
+def test_moments_by_hand() -> None:
+    # Points 1 and 2 have the sum 3 and the sum of squares 5: mean 1.5, variance 2.5 - 2.25.
+    found = moments_of(2, [3 << 320, 0, 5 << 320, 0])
+    assert_equal(found, Moments(np.array([1.5, 0.0]), np.array([0.25, 0.0])))
 
 
 def test_given_columns_of_any_size_then_moments_are_those_of_exact_arithmetic() -> None:
@@ -103,9 +97,9 @@ def test_given_columns_of_any_size_then_moments_are_those_of_exact_arithmetic() 
 
 
 def test_given_columns_of_any_size_then_moments_are_those_of_plaintext_and_of_numpy() -> None:
-    clients = Clients(ROWS)
-    found = clients.play(MomentServer(SIZES, 5)).moments()
-    plain = pooled([*SIZES.values()], [*clients.found.values()])
+    found = Clients(ROWS).play(MomentServer(SIZES, 5)).moments()
+    parts = [moments(rows, np.arange(len(rows))) for rows in ROWS.values()]
+    plain = pooled([*SIZES.values()], parts)
     together = np.concatenate([*ROWS.values()]).astype(np.float64)
     for means, variances in (plain, Moments(together.mean(axis=0), together.var(axis=0))):
         np.testing.assert_allclose(found.means, means, rtol=1e-14)
@@ -113,11 +107,11 @@ def test_given_columns_of_any_size_then_moments_are_those_of_plaintext_and_of_nu
 
 
 def test_given_a_small_variance_beside_a_large_mean_then_no_digit_is_lost() -> None:
-    # In float64 means of 10^9 differ by 1e-7 and squares by 128; the variance is about 1,000.
+    # Squares of 10^9 differ by 128 in float64, and the variance is about 1,000.
     rows = {c: (1e9 + 64 * RNG.integers(0, 2, (30, 1))).astype(np.float32) for c in range(3)}
     found = Clients(rows).play(MomentServer(dict.fromkeys(rows, 30), 1)).moments()
     together = np.concatenate([*rows.values()]).astype(np.float64)
-    assert found.variances == pytest.approx(together.var(axis=0), rel=1e-9)
+    assert found.variances == pytest.approx(together.var(axis=0), rel=1e-14)
     naive = (together**2).mean(axis=0) - together.mean(axis=0) ** 2
     assert naive != pytest.approx(together.var(axis=0), rel=1e-2)
 
@@ -128,6 +122,14 @@ def test_given_a_constant_column_then_its_variance_is_0(value: float) -> None:
     found = Clients(rows).play(MomentServer(dict.fromkeys(rows, 4), 1)).moments()
     assert found.means.tolist() == [float(np.float32(value))]
     assert found.variances.tolist() == [0.0]
+
+
+def test_given_points_are_dealt_in_another_way_then_the_moments_have_the_same_bits() -> None:
+    points = np.concatenate([*ROWS.values()])
+    dealt = dict(enumerate(np.split(points[RNG.permutation(len(points))], [2, 9, 30])))
+    sizes = {client: len(rows) for client, rows in dealt.items()}
+    found = Clients(dealt).play(MomentServer(sizes, 5)).moments()
+    assert_equal(found, Clients(ROWS).play(MomentServer(SIZES, 5)).moments())
 
 
 def test_clients_without_points_are_not_asked() -> None:

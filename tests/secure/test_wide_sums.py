@@ -8,7 +8,7 @@ from scipy.stats import chi2
 
 from fedul_flwr.errors import UserError
 from fedul_flwr.secure.randomness import keystream
-from fedul_flwr.secure.wide_sums import BYTES, DIGITS, LARGEST, Digits, in_steps, masked, total
+from fedul_flwr.secure.wide_sums import BYTES, DIGITS, LARGEST, Digits, masked, total
 from tests.secure.test_masks import chi_square, keys_of
 
 CLIENTS = [0, 4, 7]
@@ -18,13 +18,6 @@ def hidden(numbers: dict[int, list[int]], attempt: int = 0) -> dict[int, Digits]
     """What each client sends."""
     clients = [*numbers]
     return {own: masked(numbers[own], keys_of(own, clients, attempt), own) for own in clients}
-
-
-def test_a_step_is_2_to_minus_320() -> None:
-    assert in_steps(3, 0) == 3 << 320
-    assert in_steps(-3, 319) == -6
-    # 5 / 2^321 is 2.5 steps, 7 / 2^322 is 1.75; halves go up.
-    assert [in_steps(n, shift) for n, shift in ((5, 321), (-5, 321), (7, 322))] == [3, -2, 2]
 
 
 def test_given_no_mask_then_digits_are_those_of_the_number() -> None:
