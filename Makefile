@@ -36,6 +36,12 @@ demo: $(STAMP)
 # Two workers more than cores, at most six: real programs leave cores idle now and then.
 WORKERS := $(shell $(PYTHON) -c 'import os; print(min(6, 2 + (os.cpu_count() or 1)))')
 PYTEST := $(BIN)/python -m pytest --dist worksteal -n $(WORKERS)
+# Tests write tens of thousands of small files: into memory, where 4 GB of it are free for that.
+MEMORY := $(shell $(PYTHON) -c 'import os, shutil; f = "/dev/shm"; \
+    print(f if os.access(f, os.W_OK) and shutil.disk_usage(f).free > 4 << 30 else "")')
+ifneq ($(MEMORY),)
+export PYTEST_DEBUG_TEMPROOT ?= $(MEMORY)
+endif
 
 test: $(STAMP)
 	$(PYTEST) -m "not slow"

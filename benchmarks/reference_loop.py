@@ -10,14 +10,18 @@ from numpy.typing import NDArray
 from PIL import Image
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset
-from torchvision import transforms
 
 BATCH_SIZE, LEARNING_RATE, L1 = 128, 1e-4, 1e-5
 
-TRAIN = transforms.Compose(
-    [transforms.RandomRotation(20), transforms.ToTensor(), transforms.Normalize(0.5, 0.5)]
-)
-TEST = transforms.Compose([transforms.ToTensor(), transforms.Normalize(0.5, 0.5)])
+
+def _transform(rotates: bool) -> Callable[[Image.Image], Tensor]:
+    from torchvision import transforms  # seconds, which tests of other parts need not wait
+
+    parts = [transforms.ToTensor(), transforms.Normalize(0.5, 0.5)]
+    composed: Callable[[Image.Image], Tensor] = transforms.Compose(
+        [transforms.RandomRotation(20), *parts] if rotates else parts
+    )
+    return composed
 
 
 class Images(Dataset[tuple[Tensor, int]]):
@@ -64,7 +68,7 @@ def train(
     epochs: int = 1,
 ) -> None:
     """Local epochs of one round."""
-    data = Images(images, points, sets, TRAIN)
+    data = Images(images, points, sets, _transform(rotates=True))
     loader = DataLoader(data, BATCH_SIZE, shuffle=True, drop_last=True, num_workers=0)
     optimizer = torch.optim.Adam(model.parameters(), lr=LEARNING_RATE)
     model.train()
@@ -81,6 +85,6 @@ def train(
 def error(model: nn.Module, images: NDArray[Any], points: NDArray[Any], labels: Any) -> float:
     """Percent of ``points`` misclassified; ``labels`` has one entry per image."""
     model.eval()
-    loader = DataLoader(Images(images, points, labels[points], TEST), 512)
+    loader = DataLoader(Images(images, points, labels[points], _transform(rotates=False)), 512)
     wrong = sum(int((model(inputs).argmax(dim=1) != targets).sum()) for inputs, targets in loader)
     return 100 * wrong / len(points)

@@ -9,6 +9,7 @@ import re
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -153,16 +154,26 @@ def write_blocks(
 def open_array(file: Path) -> NDArray[Any]:
     """Memory-map a cached array read-only.
 
+    A process of a simulation serves many clients, and maps each file once: the first access to a
+    page of a new map takes longer than copying it.
+
     Raises
     ------
     UserError
         If the file is missing or damaged.
     """
     try:
-        array: NDArray[Any] = np.load(file, mmap_mode="r", allow_pickle=False)
+        status = file.stat()
+        return _mapped(file, status.st_ino, status.st_mtime_ns, status.st_size)
     except (OSError, ValueError, EOFError) as error:
         raise UserError(
             f"The cached array {file} is missing or damaged; delete {file.parent} and it is "
             "built again."
         ) from error
+
+
+@lru_cache(maxsize=8)
+def _mapped(file: Path, *_version: int) -> NDArray[Any]:
+    """The array of one version of a file: one that is built again is another."""
+    array: NDArray[Any] = np.load(file, mmap_mode="r", allow_pickle=False)
     return array

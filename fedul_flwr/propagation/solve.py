@@ -37,7 +37,7 @@ _MOST_STEPS, _MOST_ROUNDS = 1000, 20
 """Limits of iterations, more than alpha = 0.9999 needs; without them an unreachable tolerance would
 never end."""
 
-_COLUMNS_AT_A_TIME = 64
+_COLUMNS_AT_A_TIME = 32
 """Small enough for a core's cache; several cores work in parallel. It is fixed so that results do
 not depend on the number of cores."""
 

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import nbformat
 import pytest
-from nbclient import NotebookClient
 
 FOLDER = Path(__file__).parents[2] / "notebooks"
 SLOW = {"consortium-on-one-machine"}  # starts five programs
@@ -15,6 +13,8 @@ NAMES = sorted(path.stem for path in FOLDER.glob("*.ipynb"))
 
 @pytest.mark.parametrize("name", NAMES)
 def test_given_a_notebook_then_it_is_stored_without_outputs(name: str) -> None:
+    import nbformat
+
     notebook = nbformat.read(FOLDER / f"{name}.ipynb", as_version=4)
     code = [cell for cell in notebook.cells if cell.cell_type == "code"]
     assert code
@@ -28,6 +28,9 @@ def test_given_a_notebook_then_every_cell_runs(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PYTHONPATH", str(FOLDER.parent))
+    import nbformat
+    from nbclient import NotebookClient
+
     notebook = nbformat.read(FOLDER / f"{name}.ipynb", as_version=4)
     client = NotebookClient(notebook, timeout=600, resources={"metadata": {"path": tmp_path}})
     client.execute()

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 import torch
 from torch import Tensor
-from torchvision.transforms import functional as tv
 
 from fedul_flwr.learning import colours
 
@@ -33,6 +32,14 @@ def by_torchvision(change: Any, images: Tensor, factors: Tensor) -> Tensor:
     return 255 * torch.stack([change(image, factor) for image, factor in pairs])
 
 
+@pytest.fixture(scope="module")
+def tv() -> Any:
+    """torchvision's functions; their import takes seconds."""
+    from torchvision.transforms import functional
+
+    return functional
+
+
 # Autocontrast
 
 
@@ -42,7 +49,7 @@ def test_autocontrast_by_hand() -> None:
 
 
 @each_shape
-def test_autocontrast_is_torchvisions(shape: tuple[int, ...]) -> None:
+def test_autocontrast_is_torchvisions(tv: Any, shape: tuple[int, ...]) -> None:
     images = levels(*shape, least=20, most=150)
     images[0, 0] = 77  # a flat channel stays
     found = colours.autocontrast(images)
@@ -66,7 +73,7 @@ def test_half_levels_are_rounded_up() -> None:
 
 
 @pytest.mark.parametrize("step", [1, 4])
-def test_equalisation_is_torchvisions_where_that_leaves_no_remainder(step: int) -> None:
+def test_equalisation_is_torchvisions_where_that_leaves_no_remainder(tv: Any, step: int) -> None:
     # 255 times `step` pixels below the brightest level, of which there are 7.
     values = np.random.default_rng(0).integers(3, 90, 255 * step)
     images = torch.tensor([*values, *[200] * 7])[None, None, None].float()
@@ -75,7 +82,7 @@ def test_equalisation_is_torchvisions_where_that_leaves_no_remainder(step: int) 
     assert len(expected.unique()) > 50
 
 
-def test_elsewhere_torchvision_whitens_and_leaves_small_images_alone() -> None:
+def test_elsewhere_torchvision_whitens_and_leaves_small_images_alone(tv: Any) -> None:
     # 5 of 1024 pixels are of the brightest level: torchvision has 1019 // 255 = 3 pixels for each
     # level, so that what ranks after 3·255 = 765 is white, a quarter.
     images = levels(1, 1, 32, 32, most=200)
@@ -109,7 +116,7 @@ def test_every_level_equally_often_stays() -> None:
 
 
 @each_shape
-def test_posterising_is_torchvisions(shape: tuple[int, ...]) -> None:
+def test_posterising_is_torchvisions(tv: Any, shape: tuple[int, ...]) -> None:
     images = levels(*shape)
     for bits in range(1, 9):
         found = colours.posterize(images, torch.full((len(images),), bits))
@@ -124,7 +131,7 @@ def test_every_image_has_bits_of_its_own() -> None:
 
 
 @each_shape
-def test_solarising_is_torchvisions(shape: tuple[int, ...]) -> None:
+def test_solarising_is_torchvisions(tv: Any, shape: tuple[int, ...]) -> None:
     images = levels(*shape)
     for threshold in (0, 100, 128.0, 204.8, 255):
         found = colours.solarize(images, torch.full((len(images),), threshold))
@@ -143,7 +150,7 @@ def test_solarising_by_hand() -> None:
 
 @each_shape
 @pytest.mark.parametrize("name", ["saturate", "contrast", "brighten", "sharpen"])
-def test_blends_are_torchvisions(name: str, shape: tuple[int, ...]) -> None:
+def test_blends_are_torchvisions(tv: Any, name: str, shape: tuple[int, ...]) -> None:
     twin = {
         "saturate": tv.adjust_saturation,
         "contrast": tv.adjust_contrast,

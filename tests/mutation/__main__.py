@@ -23,8 +23,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from tests.mutation import snapshot
-
 REPOSITORY = Path(__file__).parents[2]
 RESULTS = REPOSITORY / ".mutants"
 BAR = 0.95
@@ -55,6 +53,8 @@ def main(names: list[str]) -> int:
 
 def run(copy: Path, files: list[str], tests: list[str], numba: bool) -> None:
     """Let mutmut try the mutants of the piece that have no result yet."""
+    from tests.mutation import snapshot
+
     changed = snapshot.refresh(REPOSITORY, copy, files, tests, numba)
     metas = [copy / "mutants" / f"{file}.meta" for file in files]
     if not changed and all(meta.is_file() for meta in metas):

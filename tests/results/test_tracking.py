@@ -10,9 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from mlflow import MlflowClient
 from PIL import Image
-from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.errors import UserError
@@ -36,6 +34,8 @@ def line(step: int, error: float) -> dict[str, Any]:
 
 
 def scalars(directory: Path) -> dict[str, list[tuple[int, float]]]:
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
     events = EventAccumulator(str(directory / "tensorboard")).Reload()
     return {
         tag: [(event.step, event.value) for event in events.Scalars(tag)]
@@ -81,6 +81,8 @@ def test_tensorboard_holds_what_the_run_recorded(tmp_path: Path) -> None:
     assert found["summary/errors.xclp"] == [(2, 4.0)]
     # What was not measured, lists, and words are no figures.
     assert not {"heldout_loss", "round", "summary/test_prior", "summary/method"} & set(found)
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
     events = EventAccumulator(str(tmp_path / "tensorboard")).Reload()
     # Not the picture of the clients' class priors.
     assert sorted(events.Tags()["images"]) == ["error", "loss", "time_traffic"]
@@ -99,6 +101,8 @@ def test_tensorboard_shows_each_round_of_a_resumed_run_once(tmp_path: Path) -> N
 def test_mlflow_goes_on_in_the_same_run(tmp_path: Path) -> None:
     directory = finished(tmp_path / "table" / "seed-0")
     ends_early("mlflow", directory, line(1, 8.0))
+    from mlflow import MlflowClient
+
     client = MlflowClient(f"sqlite:///{directory.path / 'mlflow.db'}")
     experiment = client.get_experiment_by_name("fedul-flwr")
     assert experiment is not None
