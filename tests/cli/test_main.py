@@ -100,7 +100,7 @@ def stage(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Stage:
     monkeypatch.setattr(launcher, "LocalSuperLink", FakeSuperLink)
     monkeypatch.setattr(launcher, "run_app", stage.run_app)
     monkeypatch.setattr("fedul_flwr.engine.simulate.check_start", lambda config, clients: None)
-    for module in ("engine.simulate", "cli.main"):
+    for module in ("engine.simulate", "cli.simulated_run"):
         monkeypatch.setattr(f"fedul_flwr.{module}.load_early", lambda: None)
     summary = types.ModuleType("summary")
     summary.print_summary = stage.summaries.append  # type: ignore[attr-defined]
