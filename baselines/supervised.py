@@ -13,7 +13,7 @@ from fedul_flwr.config.baselines import SupervisedSettings
 from fedul_flwr.data.content import Value
 from fedul_flwr.data.seeds import stream
 from fedul_flwr.data.set_split import open_labeled_points, open_unlabeled_sets
-from fedul_flwr.data.types import UNLABELED, LabeledPoints
+from fedul_flwr.data.types import UNLABELED, Inputs, Ints, LabeledPoints
 from fedul_flwr.errors import OwnDataError, UserError
 from fedul_flwr.federated.client import MethodClient
 from fedul_flwr.federated.client_data import ClientData
@@ -45,11 +45,14 @@ class LabeledData(ClientData):
             everything.inputs, everything.points[chosen], everything.labels[chosen]
         )
 
+    @property
+    def own_rows(self) -> tuple[Inputs, Ints]:
+        """The points that it trains on."""
+        return self.examples.inputs, self.examples.points
+
     def register(self) -> dict[str, Value]:
         """Number of training points."""
-        found = self.examples
-        moments = self.column_moments(found.inputs, found.points)
-        return {"num-points": len(found.points), **moments}
+        return {"num-points": len(self.examples.points)}
 
     def describe(self) -> Iterator[str]:
         """Number of points by class."""

@@ -31,7 +31,8 @@ Build = Callable[[tuple[int, ...], int], Any]
 """``(input_shape, num_classes) -> torch.nn.Module``."""
 
 WITHOUT_EFFECT = (
-    *("dataset", "class-names", "input-shape", "columns", "client-data", "features", "standardize"),
+    *("dataset", "class-names", "input-shape", "columns", "client-data", "features"),
+    *("standardize", "standardize-sum"),
     *("partition", "points-per-client", "validation-fraction", "server-fraction", "image-size"),
     *("model", "start-from", "num-rounds", "base", "fraction-train", "selection", "evaluate"),
     *("calibration", "output", "resume", "tracking", "method", "method-options"),

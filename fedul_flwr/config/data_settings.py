@@ -49,10 +49,14 @@ class DataSettings(Settings):
     are filled by the most frequent one."""
     standardize: Literal["auto", "none", "constants", "owner", "federation"] = "auto"
     """Standardize vectors by the means and scales in `columns` (`constants`), by those of the
-    owner's own points (`owner`), or by those of all clients' points (`federation`), for which each
-    client sends the mean and variance of its columns (docs/vectors.md). `auto` is `federation` for
-    vectors and `none` for images and texts; with `server-only`, which asks no client, it is
-    `owner`."""
+    owner's own points (`owner`), or by those of all clients' points (`federation`), see
+    docs/vectors.md. `auto` is `federation` for vectors and `none` for images and texts; with
+    `server-only`, which asks no client, it is `owner`."""
+    standardize_sum: Literal["auto", "plaintext", "masked"] = "auto"
+    """With `standardize = "federation"`: each client sends the mean and variance of its columns
+    (`plaintext`), or masked sums, of which the server learns the total over all clients alone
+    (`masked`, for three clients or more). `auto` is `masked` where `xclp.secure` is on, else
+    `plaintext`."""
     image_size: Annotated[int, Field(ge=0, le=1024)] = 0
     """Resize images to squares of this side in pixels; 0 keeps their size."""
     features: str = ""

@@ -35,10 +35,11 @@ class OwnerLimits(Settings):
     allow_priors: bool = False
     """Whether `fedul.share-priors` is allowed, which tells the server every set's class priors."""
     allow_column_means: bool = False
-    """Whether `standardize = "federation"` is allowed, with which the server gets the mean and
-    variance of every column."""
+    """Whether `standardize = "federation"` is allowed without `standardize-sum = "masked"`: the
+    server then gets the mean and variance of every column."""
     min_labeled_clients: Annotated[int, Field(ge=1)] = 3
-    """Least allowed `xclp.min-labeled-clients`; t + 2 against t owners who work together."""
+    """Least allowed `xclp.min-labeled-clients`; t + 2 against t owners who work together. Also the
+    fewest clients in a masked sum of columns, which are never fewer than 3."""
     max_codes_epsilon: NotNegative = 0.0
     """If set, XCLP needs a `codes-epsilon` from above 0 to this."""
     max_labels_epsilon: NotNegative = 0.0
@@ -88,8 +89,8 @@ class OwnerLimits(Settings):
         return is_broken, f"method = {settings.method!r}", "allow-methods"
 
     def _columns_rule(self, settings: RunConfig) -> Rule:
-        pools = settings.standardize == "federation"
-        has = "standardize = 'federation'"
+        pools = settings.standardize == "federation" and settings.standardize_sum != "masked"
+        has = "standardize = 'federation' without standardize-sum = 'masked'"
         return pools and not self.allow_column_means, has, "allow-column-means"
 
     def _propagation_rules(self, xclp: XCLPSettings) -> list[Rule]:

@@ -37,13 +37,13 @@ with the values at which they have no effect."""
 
 
 def resolve_standardize(settings: C, input_shape: tuple[int, ...]) -> C:
-    """Settings with ``standardize = "auto"`` resolved by the kind of points.
+    """Settings with ``standardize`` and ``standardize_sum`` resolved by kind of points and method.
 
     Raises
     ------
     UserError
         If means and variances of a client's columns would be sent although its model is protected
-        by differential privacy.
+        by differential privacy, or if ``standardize_sum`` has no effect.
     """
     chosen = settings.standardize
     asks_clients = find_method(settings.method).asks_clients
@@ -71,7 +71,16 @@ def resolve_standardize(settings: C, input_shape: tuple[int, ...]) -> C:
             "of their columns, which xclp.codes-epsilon does not protect: set it to 'owner', "
             "'constants' or 'none'."
         )
-    return settings.model_copy(update={"standardize": chosen})
+    how = settings.standardize_sum
+    if chosen != "federation" and how != "auto":
+        raise UserError(
+            f"Setting standardize-sum = {how!r} has no effect with standardize = {chosen!r}: leave "
+            "it out."
+        )
+    if chosen == "federation" and how == "auto":
+        secure = isinstance(codes, XCLPSettings) and codes.secure != "plaintext"
+        how = "masked" if secure else "plaintext"
+    return settings.model_copy(update={"standardize": chosen, "standardize_sum": how})
 
 
 def refuse_other_kind(

@@ -232,7 +232,7 @@ def _changes_on_disk(trial: Trial) -> Iterator[Change]:
         if key in PLACE_SETTINGS:
             continue
         # The run writes what it took.
-        if now == AUTO and key in ("selection", "standardize", *SUITED):
+        if now == AUTO and key in ("selection", "standardize", "standardize-sum", *SUITED):
             continue
         if key == "num-rounds" and not trial.trains:
             continue

@@ -29,6 +29,7 @@ from fedul_flwr.errors import UserError
 from fedul_flwr.federated import messages
 from fedul_flwr.federated.client_data import ClientData
 from fedul_flwr.federated.client_state import ClientState
+from fedul_flwr.federated.column_part import answer_column_sum, forget_column_sum, plain_moments
 from fedul_flwr.learning.stages import training_stage
 from fedul_flwr.learning.variates import CONTROL, KEPT_ROUNDS, kept_rounds
 
@@ -98,7 +99,8 @@ class MethodClient(NumPyClient, Generic[D]):
         return self.data.register()
 
     def on_phase(self, name: str, content: Content) -> Content:
-        """Answer phase ``name``: ``describe``, ``setup`` (with registration) or ``columns``."""
+        """Answer phase ``name``: ``describe``, ``setup`` (with registration), ``columns-sum`` or
+        ``columns``."""
         partition: dict[str, Value] = {
             "partition-id": self.node.partition_id,
             "num-partitions": self.node.num_partitions,
@@ -109,8 +111,14 @@ class MethodClient(NumPyClient, Generic[D]):
                 return Content(values=partition)
             case messages.SETUP:
                 self._set_up(dict(content.values))
-                return Content(values={**partition, **self._kept_variates(), **self.register()})
+                found = {**self._kept_variates(), **self.register()}
+                return Content(
+                    values={**partition, **found, **plain_moments(self.settings, self.data)}
+                )
+            case messages.COLUMN_SUM:
+                return answer_column_sum(self.settings, self.node, self.state, self.data, content)
             case messages.COLUMNS:  # means and scales of columns, of all clients together
+                forget_column_sum(self.state)
                 self.state.set_values(messages.SETUP, {**self.setup, **content.values})
                 return Content()
             case _:
@@ -231,6 +239,7 @@ class MethodClient(NumPyClient, Generic[D]):
     def _set_up(self, told: dict[str, Value]) -> None:
         """Store the setup, and whether the state from an earlier setup is lost."""
         known = self.state.values(messages.SETUP)
+        forget_column_sum(self.state)  # a client that starts again leaves a sum under way
         if told.pop(messages.SETUP_BEFORE, False) and (not known or known.get(messages.FORGETFUL)):
             told[messages.FORGETFUL] = True
         if self.node.data:

@@ -21,7 +21,6 @@ from fedul_flwr.data.set_split import open_unlabeled_sets
 from fedul_flwr.data.standardize import (
     MEANS,
     SCALES,
-    VARIANCES,
     ScaledInputs,
     Scaling,
     constant_scaling,
@@ -119,12 +118,11 @@ class ClientData:
             raise UserError("The server has not sent the means and scales of columns yet.")
         return Scaling(np.array(self.setup[MEANS]), np.array(self.setup[SCALES]))
 
-    def column_moments(self, inputs: Inputs, points: Ints) -> dict[str, Value]:
-        """Mean and variance of every column, if the server pools them; else nothing."""
-        if self.settings.standardize != "federation":
-            return {}
-        found = moments(inputs.raw if isinstance(inputs, ScaledInputs) else inputs, points)
-        return {MEANS: found.means.tolist(), VARIANCES: found.variances.tolist()}
+    @property
+    def own_rows(self) -> tuple[Inputs, Ints]:
+        """An array of points, and which rows of it are the client's; the federation standardizes
+        vectors by these."""
+        raise UserError(f"Method {self.settings.method!r} does not say which points clients have.")
 
     @property
     def folder(self) -> Path | None:
@@ -192,6 +190,11 @@ class UnlabeledSetData(ClientData):
         return replace(found, inputs=self.featured(found.inputs))
 
     @property
+    def own_rows(self) -> tuple[Inputs, Ints]:
+        """The points of all sets."""
+        return self.sets.inputs, self.sets.points
+
+    @property
     def set_names(self) -> list[str]:
         """Names of the sets; their numbers from 0 if they have none."""
         return list(self.sets.names) or [str(m) for m in range(len(self.sets.priors))]
@@ -225,7 +228,7 @@ class UnlabeledSetData(ClientData):
         if self.settings[AdmissionSettings].share_priors:
             values["priors"] = self.sets.priors.ravel().tolist()
             values["set-sizes"] = self.sets.set_sizes.tolist()
-        return values | self.column_moments(self.sets.inputs, self.sets.points)
+        return values
 
     def describe(self) -> Iterator[str]:
         """Sets, rank and condition number of their priors, and warnings."""
@@ -270,6 +273,11 @@ class PartlyLabeledData(ClientData):
         found = replace(found, inputs=self.standardized(found.inputs, found.points))
         return found.without_labels() if who_has_labels(self.settings) == "server" else found
 
+    @property
+    def own_rows(self) -> tuple[Inputs, Ints]:
+        """All points, with or without a label."""
+        return self.examples.inputs, self.examples.points
+
     @cached_property
     def labeled(self) -> Ints:
         """Positions of the labeled points among all."""
@@ -282,12 +290,7 @@ class PartlyLabeledData(ClientData):
 
     def register(self) -> dict[str, Value]:
         """Numbers of points and of labels."""
-        points = self.examples.points
-        return {
-            "num-points": len(points),
-            "num-labeled": len(self.labeled),
-            **self.column_moments(self.examples.inputs, points),
-        }
+        return {"num-points": len(self.examples.points), "num-labeled": len(self.labeled)}
 
     def describe(self) -> Iterator[str]:
         """Numbers of points and of labels by class."""

@@ -23,13 +23,15 @@ from fedul_flwr.data.standardize import (
     scaling_by,
 )
 from fedul_flwr.errors import BadMessageError
-from fedul_flwr.federated.messages import COLUMNS, NUM_POINTS
+from fedul_flwr.federated.column_part import fewest_in_sum
+from fedul_flwr.federated.messages import COLUMN_SUM, COLUMNS, NUM_POINTS
 from fedul_flwr.federated.registration import Registration
 from fedul_flwr.federated.registry import ClientRegistry
+from fedul_flwr.secure.moment_sums import MomentServer
 
 UNPROTECTED = (
-    "standardize = 'federation': the server sees mean and variance of each client's columns, which "
-    "xclp.secure does not encrypt; 'owner' and 'constants' send none."
+    "standardize-sum = 'plaintext': the server sees mean and variance of each client's columns, "
+    "which xclp.secure does not encrypt; 'masked' hides them."
 )
 
 
@@ -48,11 +50,11 @@ def check_moments(answer: Content, width: int) -> None:
         raise BadMessageError(f"A message came with {VARIANCES} below 0.")
 
 
-def pool_columns(answers: Mapping[int, Content], columns: Columns | None) -> Scaling:
-    """The scaling by all points together, from the clients' answers to phase ``setup``."""
+def pool_columns(answers: Mapping[int, Content]) -> Moments:
+    """Moments of all points together, from the clients' answers to phase ``setup``."""
     chosen = [answers[client] for client in sorted(answers) if count(answers[client], NUM_POINTS)]
     parts = [Moments(numbers(answer, MEANS), numbers(answer, VARIANCES)) for answer in chosen]
-    return scaling_by(pooled([count(answer, NUM_POINTS) for answer in chosen], parts), columns)
+    return pooled([count(answer, NUM_POINTS) for answer in chosen], parts)
 
 
 def scaling_values(scaling: Scaling) -> dict[str, Value]:
@@ -91,26 +93,53 @@ class ColumnPooling:
 
     def check(self, answer: Content) -> None:
         """Refuse a client's answer to phase ``setup`` whose means and variances are not valid."""
-        if self._settings.standardize == "federation":
-            check_moments(answer, cast(list[int], self._setup.values["model-shape"])[0])
+        if self._settings.standardize_sum == "plaintext":
+            check_moments(answer, self._width)
 
     def share(self, grid: Grid) -> None:
         """Register the clients, pool their columns, and tell all of them; does nothing if known."""
         if self._settings.standardize != "federation" or MEANS in self._setup.values:
             return
-        codes = self._settings.sections.get(
-            XCLPSettings.table
-        )  # `local-lp` has another class there
-        if isinstance(codes, XCLPSettings) and codes.secure != "plaintext":
-            log(WARNING, UNPROTECTED)
         if not self._registry.clients:
             self._registration.register_all(grid)
-        scaling = pool_columns(self._registry.answers, self._columns)
+        if self._settings.standardize_sum == "masked":
+            found = self._masked_sum(grid)
+        else:
+            codes = self._settings.sections.get(XCLPSettings.table)
+            if isinstance(codes, XCLPSettings) and codes.secure != "plaintext":
+                log(WARNING, UNPROTECTED)
+            found = pool_columns(self._registry.answers)
+        scaling = scaling_by(found, self._columns)
         values = scaling_values(scaling)
         self._setup.values |= values
         contents = {client: Content(values=values) for client in self._registry.clients}
         self._registry.query(grid, COLUMNS, contents)
         self.on_scaling(scaling)
+
+    def _masked_sum(self, grid: Grid) -> Moments:
+        """Moments of all points together, of which no client shows its part.
+
+        Raises
+        ------
+        TooFewClientsError
+            If fewer than :func:`fewest_in_sum` clients with points are left.
+        """
+        points = {c: count(answer, NUM_POINTS) for c, answer in self._registry.answers.items()}
+        members = {client.partition_id: client for client in self._registry.clients}
+        server = MomentServer(points, self._width, fewest_in_sum(self._settings))
+        while messages := server.ask():
+            found = self._registry.query(
+                grid,
+                COLUMN_SUM,
+                {members[client]: Content(dict(arrays)) for client, arrays in messages.items()},
+                lambda client, answer: server.check(client.partition_id, answer.arrays),
+            )
+            server.take({client.partition_id: answer.arrays for client, answer in found.items()})
+        return server.moments()
+
+    @property
+    def _width(self) -> int:
+        return cast(list[int], self._setup.values["model-shape"])[0]
 
     @property
     def _columns(self) -> Columns | None:

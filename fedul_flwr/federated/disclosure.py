@@ -17,6 +17,7 @@ from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.data.standardize import MEANS, VARIANCES
 from fedul_flwr.federated.messages import (
     ARRAYS,
+    COLUMN_SUM,
     CONFIG,
     DESCRIBE,
     DIAGNOSTICS,
@@ -25,6 +26,8 @@ from fedul_flwr.federated.messages import (
 )
 from fedul_flwr.learning.variates import CONTROL, KEPT_ROUNDS
 from fedul_flwr.methods import find_method
+from fedul_flwr.secure.moment_sums import PART
+from fedul_flwr.secure.session import PUBLIC
 
 EVALUATE, TRAIN = "evaluate", "train"
 """Messages that every method may have, besides phases."""
@@ -102,7 +105,11 @@ def _averaged(settings: RunConfig) -> bool:
 
 
 def _pools_columns(settings: RunConfig) -> bool:
-    return settings.standardize == "federation"
+    return settings.standardize_sum == "plaintext"
+
+
+def _sums_columns(settings: RunConfig) -> bool:
+    return settings.standardize_sum == "masked"
 
 
 _WHO = ("partition-id", "num-partitions", "own-data")
@@ -126,6 +133,22 @@ REGISTRATION = (
         (MEANS, VARIANCES),
         "mean and variance of every column of its points",
         when=_pools_columns,
+    ),
+    Sent(
+        COLUMN_SUM,
+        (PUBLIC,),
+        "a public key for the sum of columns",
+        ARRAYS,
+        reader="the server and all clients",
+        when=_sums_columns,
+    ),
+    Sent(
+        COLUMN_SUM,
+        (PART,),
+        "sums and sums of squares of every column of its points, masked",
+        ARRAYS,
+        reader="the server, as a sum of all clients' alone",
+        when=_sums_columns,
     ),
 )
 """Sent by every client before round 1."""

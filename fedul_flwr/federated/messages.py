@@ -26,9 +26,10 @@ WEIGHT, NORMALIZER = "num-examples", "normalizer"
 NUM_POINTS = "num-points"
 """Value of a client's answer to phase ``setup``: its number of points. No later count is above."""
 
-DESCRIBE, SETUP, COLUMNS = "describe", "setup", "columns"
-"""Phases before round 1: a client says which one it is; it gets the setup and registers; it gets
-the means and scales of columns, if the federation standardizes vectors. A client stores what it is
+DESCRIBE, SETUP, COLUMN_SUM, COLUMNS = "describe", "setup", "columns-sum", "columns"
+"""Phases before round 1: a client says which one it is; it gets the setup and registers; if the
+federation standardizes vectors, it takes part in a masked sum of columns, unless it has registered
+their means in plaintext, and gets the means and scales of all clients. A client stores what it is
 told under the name of phase ``setup``."""
 
 SETTINGS = "settings"

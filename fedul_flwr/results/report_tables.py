@@ -141,7 +141,8 @@ def _setting(
     default = _text(defaults[name]) if name in defaults else None
     of_note = name not in PLACE_SETTINGS
     # The run records the resolved values of these.
-    changed = name not in ("selection", "standardize") and any(value != default for value in shown)
+    resolved = name in ("selection", "standardize", "standardize-sum")
+    changed = not resolved and any(value != default for value in shown)
     return SettingRow(name, values, of_note and len(shown) > 1, of_note and changed)
 
 

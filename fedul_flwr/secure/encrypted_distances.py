@@ -19,22 +19,21 @@ from numpy.typing import NDArray
 
 from fedul_flwr.data.types import Bytes, below
 from fedul_flwr.errors import UserError
-from fedul_flwr.secure import channels
 from fedul_flwr.secure.hamming.pairwise import PairwiseHamming, Party, StepResult
 from fedul_flwr.secure.messages import checked_array
 from fedul_flwr.secure.randomness import KEY_BYTES
 from fedul_flwr.secure.session import (
     CONTENT_KEY,
-    MASK_ROOTS,
     NONCE,
     PARTICIPANTS,
     PRIVATE,
     PUBLIC,
     SIZES,
     Session,
+    attempt_keys,
     bytes_array,
     join,
-    mask_key,
+    new_key,
     pairs_of,
     require_enough,
 )
@@ -49,7 +48,7 @@ TO, FROM, GROUP, TELL = "to/", "from/", "group/", "tell/"
 answer's number of points; distances within a client; what is sealed for several. Prefixes: sealed
 for a client, from a client, from a client for several, and what the server is told about a pair."""
 
-SHARE, CONFIRM, CODES, STATE, ATTEMPT = "share", "confirm", "codes", "state/", "attempt"
+SHARE, CONFIRM, CODES, STATE = "share", "confirm", "codes", "state/"
 """Arrays a client sends its peers or remembers; ``STATE`` is the prefix of the protocol's own."""
 
 SENDS: Mapping[str, tuple[str, str]] = {
@@ -105,25 +104,18 @@ def mask_keys(
         With too few participants, or too few with labels; with others than those whose points were
         compared; or for a repeated attempt: masks used twice reveal the difference of two sums.
     """
-    if remembered.get(STEP) != len(STEPS) or attempt <= remembered.get(ATTEMPT, -1):
-        raise UserError("The server asked for the sum of labels out of turn.")
+    after, keys = attempt_keys(remembered, task.own, unlabeled, attempt, "labels")
     who = remembered[PARTICIPANTS].tolist()
     sizes = dict(zip(who, remembered[SIZES].tolist(), strict=True))
-    roots = dict(zip(who, remembered[MASK_ROOTS], strict=True))
-    require_enough(unlabeled)
-    known = all(0 <= count <= sizes.get(client, -1) for client, count in unlabeled.items())
-    if task.own not in unlabeled or not known:
-        raise UserError("The server named others for the sum of labels than for the distances.")
+    if not all(0 <= count <= sizes[client] for client, count in unlabeled.items()):
+        raise UserError("The server named others for the sum of labels than before.")
     labeled = sum(sizes[client] > count for client, count in unlabeled.items())
     if labeled < task.min_labeled_clients:
         raise UserError(
             f"The server asked for a sum of the labels of {labeled} client(s): "
             f"xclp.min-labeled-clients = {task.min_labeled_clients}."
         )
-    keys = {
-        peer: mask_key(roots[peer].tobytes(), attempt) for peer in unlabeled if peer != task.own
-    }
-    return {**remembered, ATTEMPT: np.array(attempt, np.int64)}, keys
+    return after, keys
 
 
 # The five steps
@@ -135,16 +127,12 @@ def _keys(
     del protocol, remembered
     origin = f"The server sent in step {KEYS!r}"
     nonce = checked_array(origin, message, NONCE, np.uint8, (KEY_BYTES,))
-    private = channels.new_private_key(os.urandom)
-    kept = {PRIVATE: bytes_array(private), NONCE: nonce}
+    kept, public = new_key(nonce)
     if (SEED in message) != task.seed_is_public:
         raise UserError("The server and this client differ in whether the seed is a secret.")
     if task.seed_is_public:
         kept[SEED] = checked_array(origin, message, SEED, np.uint8, (KEY_BYTES,))
-    return kept, {
-        PUBLIC: bytes_array(channels.public_key(private)),
-        POINTS: np.array(task.num_points, np.int64),
-    }
+    return kept, {**public, POINTS: np.array(task.num_points, np.int64)}
 
 
 def _shares(

@@ -60,7 +60,9 @@ def split_share(part: Floats, own: slice, participants: int, mask: Words | None 
     return Share(np.delete(words, own, axis=0), words[own])
 
 
-def pair_masks(keys: Mapping[int, bytes], own: int, shape: tuple[int, int]) -> Words:
+def pair_masks(
+    keys: Mapping[int, bytes], own: int, shape: tuple[int, int], stream: str = "<u8"
+) -> Words:
     """This client's mask M_i = Σ_j M_ij, with M_ij = -M_ji, so that all masks sum to 0.
 
     Parameters
@@ -68,12 +70,13 @@ def pair_masks(keys: Mapping[int, bytes], own: int, shape: tuple[int, int]) -> W
     keys : for each other participant, 32 bytes shared only with it, for this sum only.
     own : this client's number, which determines who of the two adds and who subtracts.
     shape : shape of the summand.
+    stream : dtype of the numbers that are added or subtracted, of 8 bytes or fewer.
     """
     mask = np.zeros(shape, dtype=np.uint64)
     for peer, key in keys.items():
-        stream = keystream(key, 8 * mask.size).view("<u8").reshape(shape)
+        drawn = keystream(key, np.dtype(stream).itemsize * mask.size).view(stream).reshape(shape)
         # Modulo 2^64, the arithmetic of uint64.
-        mask = mask + stream if own < peer else mask - stream
+        mask = mask + drawn if own < peer else mask - drawn
     return mask
 
 

@@ -9,7 +9,8 @@ messages.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Mapping, Sequence
+import os
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -25,7 +26,7 @@ from fedul_flwr.secure.similarity import Arrays
 
 PRIVATE, NONCE, PUBLIC = "private-key", "nonce", "public-keys"
 PARTICIPANTS, SIZES = "participants", "sizes"
-CONTENT_KEY, MASK_ROOTS = "content-key", "mask-roots"
+CONTENT_KEY, MASK_ROOTS, ATTEMPT = "content-key", "mask-roots", "attempt"
 
 FEWEST = 3
 """Fewest participants: with two, each one could compute the other's part of a sum."""
@@ -87,7 +88,7 @@ class Session:
         return channels.unseal(sealed, key, self._place(step, peer, EVERYBODY))
 
     def mask_roots(self) -> dict[str, NDArray[Any]]:
-        """State for a sum of labels after the distances, without the private key.
+        """State for a masked sum, without the private key.
 
         For each participant 32 bytes shared with this client, zeros for this client itself.
         """
@@ -148,6 +149,51 @@ class Session:
         return Place(self.number, 0, step, source, destination)
 
 
+def new_key(nonce: Bytes) -> tuple[dict[str, NDArray[Any]], dict[str, NDArray[Any]]]:
+    """A client's state at the start of a session, and its answer: a new public key.
+
+    Parameters
+    ----------
+    nonce : 32 bytes of the server.
+    """
+    private = channels.new_private_key(os.urandom)
+    kept = {PRIVATE: bytes_array(private), NONCE: nonce}
+    return kept, {PUBLIC: bytes_array(channels.public_key(private))}
+
+
+def attempt_keys(
+    remembered: Arrays,
+    own: int,
+    participants: Collection[int],
+    attempt: int,
+    of: str,
+    fewest: int = FEWEST,
+) -> tuple[Arrays, dict[int, bytes]]:
+    """State after one attempt at a sum, and the keys of its masks with each other participant.
+
+    Parameters
+    ----------
+    remembered : :meth:`Session.mask_roots`, or the state after an earlier attempt.
+    participants : those of this attempt: all of the session, or those who are left.
+    of : noun for errors: ``"labels"`` or ``"columns"``.
+
+    Raises
+    ------
+    UserError
+        With fewer than ``fewest`` participants, or others than those of the session; or for a
+        repeated attempt: masks used twice reveal the difference of two sums.
+    """
+    if MASK_ROOTS not in remembered or attempt <= remembered.get(ATTEMPT, -1):
+        raise UserError(f"The server asked for the sum of {of} out of turn.")
+    require_enough(participants, fewest)
+    who = remembered[PARTICIPANTS].tolist()
+    roots = dict(zip(who, remembered[MASK_ROOTS], strict=True))
+    if own not in participants or not roots.keys() >= set(participants):
+        raise UserError(f"The server named others for the sum of {of} than before.")
+    keys = {peer: mask_key(roots[peer].tobytes(), attempt) for peer in participants if peer != own}
+    return {**remembered, ATTEMPT: np.array(attempt, np.int64)}, keys
+
+
 def mask_key(root: bytes, attempt: int) -> bytes:
     """A key for one attempt at a sum, from the secret of two clients for all attempts."""
     place = Place(b"", attempt, "sum", EVERYBODY, EVERYBODY)
@@ -196,13 +242,13 @@ def join(
     return session
 
 
-def require_enough(clients: Iterable[int] | Ints) -> None:
-    """Refuse fewer than :data:`FEWEST` participants."""
+def require_enough(clients: Iterable[int] | Ints, fewest: int = FEWEST) -> None:
+    """Refuse fewer than ``fewest`` participants."""
     count = len(list(clients))
-    if count < FEWEST:
+    if count < fewest:
         raise UserError(
             f"{count} client(s) cannot hide from each other what they add up: "
-            f"a secure propagation needs {FEWEST} or more."
+            f"it takes {fewest} or more."
         )
 
 

@@ -43,7 +43,8 @@ def node(**limits: Any) -> NodeConfig:
         (
             {},
             {"standardize": "federation"},
-            "standardize = 'federation': {}allow-column-means = False",
+            "standardize = 'federation' without standardize-sum = 'masked': "
+            "{}allow-column-means = False",
         ),
         ({"allow_methods": "fedpl, xclp"}, {}, "method = 'fedul': {}allow-methods = 'fedpl, xclp'"),
         (
@@ -98,6 +99,7 @@ def test_given_a_run_beyond_a_limit_when_checked_then_setting_and_limit_are_name
         ({"min_labeled_clients": 1}, {**XCLP, "xclp.min-labeled-clients": 1}),
         ({"allow_priors": True}, {"fedul.share-priors": True}),
         ({"allow_column_means": True}, {"standardize": "federation"}),
+        ({}, {"standardize": "federation", "standardize-sum": "masked"}),
         ({}, {"standardize": "owner"}),
         ({"allow_methods": "fedul"}, {}),
         ({"max_clipping_norm": 0.5, "min_noise_multiplier": 1.5}, CLIPPED),

@@ -95,6 +95,41 @@ def test_auto_standardizes_vectors_by_the_federation_and_images_not_at_all() -> 
     assert resolve_standardize(chosen, VECTOR).standardize == "owner"
 
 
+@pytest.mark.parametrize(
+    ("given", "shape", "how"),
+    [
+        ({}, VECTOR, "plaintext"),
+        ({}, IMAGE, "auto"),
+        ({"standardize": "owner"}, VECTOR, "auto"),
+        ({"standardize-sum": "masked"}, VECTOR, "masked"),
+        ({"method": "xclp"}, VECTOR, "masked"),
+        ({"method": "xclp-predict", "xclp.secure": "ot"}, VECTOR, "masked"),
+        ({"method": "xclp", "xclp.secure": "plaintext"}, VECTOR, "plaintext"),
+        ({"method": "xclp", "standardize-sum": "plaintext"}, VECTOR, "plaintext"),
+        ({"method": "local-lp"}, VECTOR, "plaintext"),  # its table `xclp` has no `secure`
+    ],
+)
+def test_columns_are_summed_under_masks_where_labels_are(
+    given: dict[str, Any], shape: tuple[int, ...], how: str
+) -> None:
+    settings = parse_flat(given)
+    assert settings.standardize_sum == given.get("standardize-sum", "auto")
+    once = resolve_standardize(settings, shape)
+    assert once.standardize_sum == how
+    assert resolve_standardize(once, shape) == once
+
+
+@pytest.mark.parametrize("kind", ["none", "owner", "constants"])
+def test_a_sum_of_columns_that_nobody_makes_is_refused(kind: str) -> None:
+    settings = parse_flat({"standardize": kind, "standardize-sum": "masked"})
+    with pytest.raises(UserError) as caught:
+        resolve_standardize(settings, VECTOR)
+    assert str(caught.value) == (
+        f"Setting standardize-sum = 'masked' has no effect with standardize = {kind!r}: leave it "
+        "out."
+    )
+
+
 def test_without_clients_the_federation_cannot_standardize() -> None:
     settings = parse_flat({"method": "server-only", "standardize": "federation"})
     with pytest.raises(UserError, match="no client takes part in method 'server-only'; 'owner'"):

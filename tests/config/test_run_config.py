@@ -69,6 +69,7 @@ REFUSALS: list[tuple[str, Any, str]] = [
     ("text-column", 3, TEXT),
     ("missing", "drop", "must be one of 'refuse', 'mean', 'median' or 'most-frequent'"),
     ("standardize", "all", "must be one of 'auto', 'none', 'constants', 'owner' or 'federation'"),
+    ("standardize-sum", "secure", "must be one of 'auto', 'plaintext' or 'masked'"),
     ("noise", -0.1, "must be at least 0.0"),
     ("feature-dropout", 1, "must be less than 1.0"),
     ("mixup", 0.6, "must be at most 0.5"),

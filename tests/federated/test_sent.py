@@ -32,6 +32,7 @@ SETS = {**QUICK, "fedul.num-sets": 10}
 STAGED = {**QUICK, "labels.total": 60, "semi.labels-only-rounds": 1, "num_rounds": 2}
 MATCHED = {**QUICK, "labels.total": 60}
 BY_LABELS_AT_SERVER = {**QUICK, "scenario.labels-at": "server", "server_fraction": 0.03}
+TABLE: dict[str, Any] = {"dataset": "wine", "standardize": "federation", "points_per_client": 20}
 XCLP = {**QUICK, "labels.total": 60, "semi.labels-only-rounds": 0, "xclp.num-bits": 64}
 PREDICT = {
     **{"method": "xclp-predict", "labels.total": 18, "points_per_client": 12},
@@ -45,6 +46,7 @@ RUNS: dict[str, dict[str, Any]] = {
     "fedul, scaffold": {**SETS, "base": "scaffold", "optimizer": "sgd"},
     "fedul, batch norm": {**SETS, "model": TINY, "base": "scaffold", "optimizer": "sgd"},
     "fedul, float64": {**SETS, "precision": "float64"},
+    "fedul, table": {**SETS, **TABLE, "fedul.num-sets": 4, "standardize_sum": "plaintext"},
     "fedul, local": {**SETS, "base": "local", "evaluate": "local"},
     "fedul-finetune": {**SETS, "server_fraction": 0.05},
     "fedul-mix": {**SETS, "server_fraction": 0.05},
@@ -56,6 +58,7 @@ RUNS: dict[str, dict[str, Any]] = {
     "supervised": SETS,
     "xclp": {**XCLP, "xclp.secure": "plaintext"},
     "xclp, rlwe": {**XCLP, "xclp.secure": "rlwe"},
+    "xclp, table": {**XCLP, **TABLE, "labels.total": 20, "standardize_sum": "masked"},
     "xclp-predict": {**PREDICT, "xclp.secure": "plaintext"},
     "xclp-predict, rlwe": {**PREDICT, "xclp.secure": "rlwe"},
     "xclp-predict, ot": {**SMALL, "xclp.secure": "ot"},

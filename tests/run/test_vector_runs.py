@@ -24,7 +24,7 @@ from fedul_flwr.data.standardize import MEANS, SCALES
 from fedul_flwr.engine.local_grid import FIRST_NODE_ID
 from fedul_flwr.errors import BadMessageError, UserError
 from fedul_flwr.federated.column_pooling import check_moments
-from fedul_flwr.federated.messages import COLUMNS, CONFIG, SETUP, phase_of
+from fedul_flwr.federated.messages import COLUMN_SUM, COLUMNS, CONFIG, SETUP, phase_of
 from fedul_flwr.results.predict import load_model
 from fedul_flwr.results.prediction_file import write_predictions as predict
 from fedul_flwr.results.report import report
@@ -94,7 +94,8 @@ def test_labels_are_propagated_on_standardized_vectors(settings: Settings) -> No
 @pytest.mark.parametrize(
     ("options", "warned"),
     [
-        ({"xclp.secure": "rlwe"}, 1),
+        ({"xclp.secure": "rlwe", "standardize-sum": "plaintext"}, 1),
+        ({"xclp.secure": "rlwe"}, 0),
         ({"xclp.secure": "plaintext"}, 0),
         ({"xclp.secure": "rlwe", "standardize": "owner"}, 0),
     ],
@@ -122,9 +123,11 @@ def test_the_federations_scaling_is_that_of_all_clients_points(settings: Setting
     assert [column.scale for column in columns.columns] == pytest.approx(inputs.std(axis=0))
 
 
-def test_a_run_that_resumes_ends_with_the_same_bits(settings: Settings) -> None:
-    whole = train(settings(**QUICK, **SETS, fraction_train=0.5), 4)
-    part = train(settings(**{**QUICK, "num_rounds": 1}, **SETS, fraction_train=0.5), 4)
+@pytest.mark.parametrize("how", ["plaintext", "masked"])
+def test_a_run_that_resumes_ends_with_the_same_bits(how: str, settings: Settings) -> None:
+    options = {**QUICK, **SETS, "fraction_train": 0.5, "standardize_sum": how}
+    whole = train(settings(**options), 4)
+    part = train(settings(**{**options, "num_rounds": 1}), 4)
     before = read_columns(part)
     train(settings(resume=str(part), output=str(part), num_rounds=2), 4)
     assert read_columns(part) == before == read_columns(whole)
@@ -215,43 +218,47 @@ def test_owners_with_tables_of_their_own_train(
     assert found["columns"] == list(columns.features)
 
 
+@pytest.mark.parametrize(("how", "first"), [("plaintext", 2), ("masked", 3)])
 def test_a_client_that_joins_later_gets_the_scaling_that_is_known(
-    settings: Settings, tmp_path: Path
+    how: str, first: int, settings: Settings, tmp_path: Path
 ) -> None:
     columns = load_source("wine").columns
     assert columns is not None
-    place = write_owners(tmp_path / "owners", columns, owners=3)
-    for owner in range(3):
+    place = write_owners(tmp_path / "owners", columns, owners=first + 1)
+    for owner in range(first + 1):
         (place / f"owner{owner}").rename(place / str(owner))
     (tmp_path / "columns.json").write_text(columns.to_json())
     flocks: list[Flock] = []
 
     def wrap(grid: Grid) -> Grid:
-        late = {"partitions": range(3), "announced": 3, "there": lambda n: range(2 + (n > 1))}
+        late = {"partitions": range(first + 1), "announced": first + 1}
+        late |= {"there": lambda number: range(first + (number > 1))}
         flocks.append(Flock(grid, place, **late))
         return flocks[-1]
 
     base = {**QUICK, "dataset": "none", "class_names": "class_0,class_1,class_2", "num_rounds": 3}
     more = {"columns": str(tmp_path / "columns.json"), "connect_timeout": 0.05}
+    more["standardize_sum"] = how
     directory = train(settings(**base, **more, on_client_failure="continue"), 1, wrap_grid=wrap)
     assert [(line["clients"], line["failures"]) for line in metrics(directory)] == [
-        *((2, 0), (3, 0), (3, 0))
+        *((first, 0), (first + 1, 0), (first + 1, 0))
     ]
     own = [
         np.concatenate([table(file) for file in sorted((place / str(owner)).glob("m*.csv"))])
-        for owner in range(2)
+        for owner in range(first)
     ]
-    known = read_columns(directory)  # of the two that were there before round 1
+    known = read_columns(directory)  # of those who were there before round 1
     wanted = np.concatenate(own).mean(axis=0)
     assert [column.mean for column in known.columns] == pytest.approx(wanted)
     (setup,) = [
         message.content[CONFIG]
         for message in flocks[0].told
-        if phase_of(message) == SETUP and message.metadata.dst_node_id == FIRST_NODE_ID + 2
+        if phase_of(message) == SETUP and message.metadata.dst_node_id == FIRST_NODE_ID + first
     ]
     assert setup[MEANS] == [column.mean for column in known.columns]
     assert setup[SCALES] == [column.scale for column in known.columns]
     assert flocks[0].asked(2, COLUMNS) == []  # nobody is told twice
+    assert flocks[0].asked(2, COLUMN_SUM) == []
 
 
 def table(file: Path) -> NDArray[np.float64]:

@@ -240,7 +240,7 @@ def test_a_public_key_without_a_secret_is_refused_by_its_client() -> None:
 # Keys for a sum
 
 TURN = "The server asked for the sum of labels out of turn."
-OTHERS = "The server named others for the sum of labels than for the distances."
+OTHERS = "The server named others for the sum of labels than before."
 
 
 def test_keys_of_masks_are_those_of_a_pair_and_an_attempt() -> None:
@@ -268,7 +268,7 @@ def test_keys_of_masks_are_those_of_a_pair_and_an_attempt() -> None:
         ([4, 1, 9, 2], 2, TURN),
         ([4, 1, 9, 2], -1, TURN),
         ([4, 1], 4, r"2 client(s) cannot hide from each other what they add up: "
-         "a secure propagation needs 3 or more."),
+         "it takes 3 or more."),
         ([4, 9, 2], 4, OTHERS),
         ([4, 1, 9, 3], 4, OTHERS),
     ],

@@ -101,10 +101,7 @@ def test_other_lists_are_refused(change: dict[str, Any], message: str) -> None:
 
 @pytest.mark.parametrize("count", [0, 1, 2])
 def test_too_few_participants_are_refused(count: int) -> None:
-    message = (
-        f"{count} client(s) cannot hide from each other what they add up: "
-        "a secure propagation needs 3 or more."
-    )
+    message = f"{count} client(s) cannot hide from each other what they add up: it takes 3 or more."
     told = {name: array[1 : 1 + count] for name, array in TOLD.items()}
     with pytest.raises(UserError) as error:
         joined(5, told)

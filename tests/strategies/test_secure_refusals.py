@@ -65,15 +65,14 @@ LABELED_ROWS = (
     "rows of labeled ones would show labels of others."
 )
 NOT_IN_IT = "Client 0 is asked for a part of a sum that it is not in."
-OTHERS = "The server named others for the sum of labels than for the distances."
+OTHERS = "The server named others for the sum of labels than before."
 REFUSED: dict[str, tuple[Change, str]] = {
     "rows of its labeled points": (shown_labeled, LABELED_ROWS),
     "rows of all its points": (values(**{WITHHELD: True}), LABELED_ROWS),
     "fewer rows": (values(**{UNLABELED_POINTS: [0, 9, 9, 8]}), LABELED_ROWS),
     "two participants": (
         values(**{PARTICIPANTS: [0, 1], UNLABELED_POINTS: [13, 9]}),
-        "2 client(s) cannot hide from each other what they add up: "
-        "a secure propagation needs 3 or more.",
+        "2 client(s) cannot hide from each other what they add up: it takes 3 or more.",
     ),
     "strangers": (values(**{PARTICIPANTS: [0, 1, 2, 7]}), OTHERS),
     "somebody twice": (

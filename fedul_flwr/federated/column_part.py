@@ -1,0 +1,75 @@
+"""A client's part in standardizing by all points: moments in plaintext, or a masked sum."""
+
+from __future__ import annotations
+
+from fedul_flwr.config.node_config import NodeConfig
+from fedul_flwr.config.run_config import RunConfig
+from fedul_flwr.config.semi import XCLPSettings
+from fedul_flwr.data.content import Content, Value
+from fedul_flwr.data.standardize import MEANS, VARIANCES, ScaledInputs, moments
+from fedul_flwr.data.types import Inputs, Ints
+from fedul_flwr.errors import UserError
+from fedul_flwr.federated.client_data import ClientData
+from fedul_flwr.federated.client_state import ClientState
+from fedul_flwr.secure.exact_sums import exact_sums
+from fedul_flwr.secure.moment_sums import masked_moments, offer_key
+from fedul_flwr.secure.session import FEWEST, NONCE
+
+STORED = "column-sum"
+"""Name of the keys between messages, in Flower's state only, until the sum is known."""
+
+
+def fewest_in_sum(settings: RunConfig) -> int:
+    """Fewest clients in a masked sum of columns: 3, or more with ``xclp.min-labeled-clients``.
+
+    Three, as of two each can take its own part from the sum; t + 2 against t clients who share what
+    they know, as in the sum of labels.
+    """
+    codes = settings.sections.get(XCLPSettings.table)  # `local-lp` has another class there
+    wanted = codes.min_labeled_clients if isinstance(codes, XCLPSettings) else 0
+    return max(FEWEST, wanted)
+
+
+def plain_moments(settings: RunConfig, data: ClientData) -> dict[str, Value]:
+    """Mean and variance of every column as values for the server, if it pools them in plaintext."""
+    if settings.standardize_sum != "plaintext":
+        return {}
+    found = moments(*_own_rows(data))
+    return {MEANS: found.means.tolist(), VARIANCES: found.variances.tolist()}
+
+
+def answer_column_sum(
+    settings: RunConfig, node: NodeConfig, state: ClientState, data: ClientData, content: Content
+) -> Content:
+    """Answer phase ``columns-sum``: a new public key first, then masked sums of its columns.
+
+    Raises
+    ------
+    UserError
+        If the run has no such sum, or too few clients take part for this one or for its owner.
+    """
+    if settings.standardize_sum != "masked":
+        raise UserError("The server asked for a sum of columns that this run does not have.")
+    if NONCE in content.arrays:
+        remembered, reply = offer_key(content.arrays)
+    else:
+        remembered, reply = masked_moments(
+            state.ephemeral(STORED),
+            content.arrays,
+            node.partition_id,
+            exact_sums(*_own_rows(data)),
+            max(fewest_in_sum(settings), node.min_labeled_clients),
+        )
+    state.set_ephemeral(STORED, dict(remembered))
+    return Content(arrays=dict(reply))
+
+
+def forget_column_sum(state: ClientState) -> None:
+    """Delete the client's keys for a sum of columns."""
+    state.set_ephemeral(STORED, {})
+
+
+def _own_rows(data: ClientData) -> tuple[Inputs, Ints]:
+    """The client's points as they are, not standardized: an array, and rows of it."""
+    inputs, points = data.own_rows
+    return (inputs.raw if isinstance(inputs, ScaledInputs) else inputs), points

@@ -1,0 +1,225 @@
+"""Runs that standardize by a masked sum: who learns what, who is lost, and what is refused."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from flwr.app import Context, Message
+from flwr.serverapp import Grid
+from numpy.typing import NDArray
+
+from fedul_flwr.config.run_config import RunConfig
+from fedul_flwr.data.columns import read_columns
+from fedul_flwr.data.content import Content
+from fedul_flwr.data.sources import load_source, source_directory
+from fedul_flwr.data.split import build_split
+from fedul_flwr.data.standardize import moments
+from fedul_flwr.engine.in_process import InProcessGrid
+from fedul_flwr.engine.local_grid import FIRST_NODE_ID
+from fedul_flwr.errors import UserError
+from fedul_flwr.federated.column_part import STORED, answer_column_sum
+from fedul_flwr.federated.messages import COLUMN_SUM, phase_of
+from fedul_flwr.secure.exact_sums import exact_sums
+from fedul_flwr.secure.wide_sums import masked
+from tests.run.test_vector_runs import QUICK, SETS, write_owners
+from tests.support import runs
+from tests.support.leaks import messages_with
+from tests.support.runs import MeddlingGrid, as_error, metrics, own_data_app, train
+
+Settings = Callable[..., RunConfig]
+MASKED = {**QUICK, **SETS, "standardize": "federation", "standardize_sum": "masked"}
+LABELS = {
+    **{"dataset": "wine", "labels.total": 30, "xclp.num-bits": 256, "xclp.codes-seed": "run"},
+    **{"model": "mlp", "model_width": 8, "num_rounds": 2, "local_epochs": 1},
+    **{"semi.labels-only-rounds": 1, "xclp.secure": "rlwe"},
+}
+PREDICT = {**LABELS, "method": "xclp-predict"}
+for key in ("num_rounds", "local_epochs", "semi.labels-only-rounds", "model", "model_width"):
+    del PREDICT[key]
+
+
+def held(config: RunConfig, clients: int) -> list[NDArray[np.float32]]:
+    """Points of each simulated client."""
+    source = load_source("wine")
+    split = build_split(source_directory("wine"), clients, config).clients
+    return [np.asarray(source.train.inputs[client.points]) for client in split]
+
+
+def assert_standardized_by(directory: Path, points: list[NDArray[np.float32]]) -> None:
+    rows = np.concatenate(points).astype(np.float64)
+    columns = read_columns(directory).columns
+    assert [column.mean for column in columns] == pytest.approx(rows.mean(axis=0), rel=1e-12)
+    assert [column.scale for column in columns] == pytest.approx(rows.std(axis=0), rel=1e-12)
+
+
+class Watching:
+    """Wraps the grid of a run, and keeps its nodes."""
+
+    contexts: dict[int, Context]
+
+    def __call__(self, grid: Grid) -> Grid:
+        assert isinstance(grid, InProcessGrid)
+        self.contexts = grid.contexts
+        return grid
+
+
+@pytest.mark.parametrize("options", [{**LABELS, "method": "xclp"}, PREDICT])
+def test_given_the_secure_sum_is_on_then_a_run_ends_as_with_plaintext_means(
+    options: dict[str, Any], settings: Settings
+) -> None:
+    watching = Watching()
+    by_default = train(settings(**options), 3, wrap_grid=watching)
+    kept = json.loads((by_default / "config.json").read_text())["settings"]
+    assert (kept["standardize"], kept["standardize-sum"]) == ("federation", "masked")
+    plain = train(settings(**options, standardize_sum="plaintext"), 3)
+    for one, other in zip(
+        read_columns(by_default).columns, read_columns(plain).columns, strict=True
+    ):
+        assert one.mean == pytest.approx(other.mean, rel=1e-12)
+        assert one.scale == pytest.approx(other.scale, rel=1e-12)
+    if options["method"] == "xclp":
+        errors = [[line["test_error"] for line in metrics(run)] for run in (by_default, plain)]
+    else:
+        found = [json.loads((run / "labels.json").read_text()) for run in (by_default, plain)]
+        errors = [each["sources"]["xclp"]["error"] for each in found]
+    assert errors[0] == errors[1]
+    assert not any(STORED in context.state for context in watching.contexts.values())
+
+
+@pytest.mark.parametrize(("how", "shown"), [("masked", 0), ("plaintext", 1)])
+def test_no_message_has_means_of_one_client(
+    how: str, shown: int, settings: Settings, tmp_path: Path
+) -> None:
+    config = settings(**{**MASKED, "standardize_sum": how})
+    train(config, 3, message_log=tmp_path / "log")
+    for points in held(config, 3):
+        found = moments(points, np.arange(len(points)))
+        sums = masked(exact_sums(points, np.arange(len(points))), {}, 0)
+        secrets = [
+            *(found.means.tobytes(), found.variances.tobytes(), sums[0].tobytes()),
+            *((len(points) * found.means).tobytes(), sums.tobytes()),
+            *(found.means.astype(np.float32).tobytes(), str(found.means[0])[:12].encode()),
+        ]
+        assert len(messages_with(tmp_path / "log", *secrets)) == shown
+
+
+def losing(phase_call: int, client: int) -> Callable[[Grid], Grid]:
+    """A grid on which a client does not answer one of the messages for the sum, from 0 on."""
+    asked = -1
+
+    class Losing(MeddlingGrid):
+        def send_and_receive(self, messages: Any, *, timeout: float | None = None) -> Any:
+            nonlocal asked
+            sent = list(messages)
+            asked += bool(sent) and phase_of(sent[0]) == COLUMN_SUM
+            self.of_sum = bool(sent) and phase_of(sent[0]) == COLUMN_SUM
+            return super().send_and_receive(sent, timeout=timeout)
+
+    def lose(call: int, replies: list[Message]) -> list[Message]:
+        del call
+        now = grids[0].of_sum and asked == phase_call
+        node = FIRST_NODE_ID + client
+        return [
+            as_error(r, "gone") if now and r.metadata.src_node_id == node else r for r in replies
+        ]
+
+    grids: list[Any] = []
+
+    def wrap(grid: Grid) -> Grid:
+        grids.append(Losing(grid, lose))
+        return grids[0]
+
+    return wrap
+
+
+@pytest.mark.parametrize("step", [0, 1])
+def test_given_a_client_is_lost_in_the_sum_then_the_others_points_standardize_and_it_comes_back(
+    step: int, settings: Settings
+) -> None:
+    config = settings(**MASKED, on_client_failure="continue")
+    directory = train(config, 4, wrap_grid=losing(step, 2))
+    points = held(config, 4)
+    assert_standardized_by(directory, [points[client] for client in (0, 1, 3)])
+    assert [(line["clients"], line["failures"]) for line in metrics(directory)] == [(4, 1), (4, 0)]
+
+
+def test_given_a_lost_client_ends_the_run_then_the_error_names_it(settings: Settings) -> None:
+    with pytest.raises(
+        UserError, match=r"^1 client\(s\) failed in round 0: Client 2: it says .gone"
+    ):
+        train(settings(**MASKED), 4, wrap_grid=losing(1, 2))
+
+
+TOO_FEW = (
+    "Setting standardize-sum = 'masked': 2 client(s) {}, and fewer than 3 cannot hide their "
+    "columns from each other. Choose standardize = 'owner' or 'constants'."
+)
+
+
+def test_two_clients_are_refused(settings: Settings) -> None:
+    with pytest.raises(UserError) as error:
+        train(settings(**MASKED), 2)
+    assert str(error.value) == TOO_FEW.format("have points")
+
+
+def test_two_clients_that_are_left_are_refused(settings: Settings) -> None:
+    with pytest.raises(UserError) as error:
+        train(settings(**MASKED, on_client_failure="continue"), 3, wrap_grid=losing(0, 1))
+    assert str(error.value) == TOO_FEW.format("were left")
+
+
+def test_given_four_clients_with_labels_are_wanted_then_three_with_columns_are_too_few(
+    settings: Settings,
+) -> None:
+    with pytest.raises(UserError, match=r"3 client\(s\) have points, and fewer than 4 cannot hide"):
+        train(settings(**PREDICT, **{"xclp.min-labeled-clients": 4}), 3)
+
+
+def owners(tmp_path: Path) -> tuple[list[Path], dict[str, Any]]:
+    """Folders of three owners, and settings of a run with them."""
+    columns = load_source("wine").columns
+    assert columns is not None
+    place = write_owners(tmp_path / "owners", columns)
+    (tmp_path / "columns.json").write_text(columns.to_json())
+    alone = {"dataset": "none", "class-names": "class_0,class_1,class_2", "num_rounds": 1}
+    folders = [place / f"owner{owner}" for owner in range(3)]
+    return folders, {**QUICK, **alone, "columns": str(tmp_path / "columns.json")}
+
+
+@pytest.mark.parametrize(
+    ("how", "limit", "reason"),
+    [
+        ("masked", {"allow-column-means": False}, ""),
+        ("plaintext", {"allow-column-means": False}, "allow-column-means = False"),
+        ("masked", {"min-labeled-clients": 4}, "it takes 4 or more"),
+    ],
+)
+def test_an_owner_who_keeps_means_to_itself_takes_part_in_a_masked_sum_of_enough(
+    how: str,
+    limit: dict[str, Any],
+    reason: str,
+    settings: Settings,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for key, value in limit.items():
+        monkeypatch.setitem(runs.EVERYTHING_ALLOWED, key, value)
+    folders, base = owners(tmp_path)
+    config = settings(**base, standardize_sum=how)
+    if reason:
+        with pytest.raises(UserError, match=reason):
+            train(config, 3, client_app=own_data_app(folders))
+    else:
+        assert len(metrics(train(config, 3, client_app=own_data_app(folders)))) == 1
+
+
+def test_a_client_answers_no_sum_of_a_run_without_one(settings: Settings) -> None:
+    unused: Any = None
+    config = settings(**{**MASKED, "standardize_sum": "plaintext"})
+    with pytest.raises(UserError, match="a sum of columns that this run does not have"):
+        answer_column_sum(config, unused, unused, unused, Content())

@@ -1,0 +1,341 @@
+"""Pooled moments from masked sums: exact, of any size of columns, whoever drops out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from fedul_flwr.data.standardize import Moments, moments, pooled
+from fedul_flwr.errors import BadMessageError, UserError
+from fedul_flwr.secure.exact_sums import exact_sums
+from fedul_flwr.secure.moment_sums import (
+    PART,
+    MomentServer,
+    masked_moments,
+    moments_of,
+    offer_key,
+)
+from fedul_flwr.secure.session import ATTEMPT, NONCE, PARTICIPANTS, PRIVATE, PUBLIC
+from fedul_flwr.secure.similarity import Arrays, TooFewClientsError
+from fedul_flwr.secure.wide_sums import DIGITS, total
+
+SIZES = {0: 7, 3: 1, 4: 20, 9: 13}
+RNG = np.random.default_rng(5)
+SCALES = np.array([1e-9, 1.0, 1e9, 1e-30, 1e18])
+ROWS = {
+    client: (SCALES * RNG.normal(client, 1, (size, 5))).astype(np.float32)
+    for client, size in SIZES.items()
+}
+"""Points of four clients with columns of very different sizes."""
+
+
+class Clients:
+    """Clients that answer by the functions under test; ``sent`` has all that they said."""
+
+    def __init__(self, rows: Mapping[int, NDArray[np.float32]], fewest: int = 3) -> None:
+        self.rows = rows
+        self.fewest = fewest
+        self.memories: dict[int, Arrays] = {}
+        self.sent: list[dict[int, Arrays]] = []
+
+    def answer(self, client: int, message: Arrays) -> Arrays:
+        if NONCE in message:
+            memory, reply = offer_key(message)
+        else:
+            part = exact_sums(self.rows[client], np.arange(len(self.rows[client])))
+            memory, reply = masked_moments(
+                self.memories[client], message, client, part, self.fewest
+            )
+        self.memories[client] = memory
+        return reply
+
+    def play(
+        self, server: MomentServer, lost: Callable[[int, int], bool] = lambda step, client: False
+    ) -> MomentServer:
+        """All messages; ``lost(step, client)``: its answer does not arrive."""
+        while messages := server.ask():
+            replies = {client: self.answer(client, told) for client, told in messages.items()}
+            for client, reply in replies.items():
+                server.check(client, reply)
+            step = len(self.sent)
+            self.sent.append(replies)
+            server.take({c: reply for c, reply in replies.items() if not lost(step, c)})
+        return server
+
+
+def exact(rows: Mapping[int, NDArray[np.float32]], clients: list[int]) -> Moments:
+    """Moments of all points together in rational numbers, rounded once."""
+    points = np.concatenate([rows[client] for client in clients]).tolist()
+    means, variances = [], []
+    for column in zip(*points, strict=True):
+        numbers = [Fraction(number) for number in column]
+        mean = sum(numbers) / Fraction(len(numbers))
+        means.append(float(mean))
+        variances.append(float(sum((x - mean) ** 2 for x in numbers) / len(numbers)))
+    return Moments(np.array(means), np.array(variances))
+
+
+def assert_equal(found: Moments, wanted: Moments) -> None:
+    assert found.means.tolist() == wanted.means.tolist()
+    assert found.variances.tolist() == wanted.variances.tolist()
+
+
+def test_moments_by_hand() -> None:
+    # Points 1 and 2 have the sum 3 and the sum of squares 5: mean 1.5, variance 2.5 - 2.25.
+    found = moments_of(2, [3 << 320, 0, 5 << 320, 0])
+    assert_equal(found, Moments(np.array([1.5, 0.0]), np.array([0.25, 0.0])))
+
+
+def test_given_columns_of_any_size_then_moments_are_those_of_exact_arithmetic() -> None:
+    found = Clients(ROWS).play(MomentServer(SIZES, 5)).moments()
+    assert_equal(found, exact(ROWS, [*SIZES]))
+
+
+def test_given_columns_of_any_size_then_moments_are_those_of_plaintext_and_of_numpy() -> None:
+    found = Clients(ROWS).play(MomentServer(SIZES, 5)).moments()
+    parts = [moments(rows, np.arange(len(rows))) for rows in ROWS.values()]
+    plain = pooled([*SIZES.values()], parts)
+    together = np.concatenate([*ROWS.values()]).astype(np.float64)
+    for means, variances in (plain, Moments(together.mean(axis=0), together.var(axis=0))):
+        np.testing.assert_allclose(found.means, means, rtol=1e-14)
+        np.testing.assert_allclose(found.variances, variances, rtol=1e-14)
+
+
+def test_given_a_small_variance_beside_a_large_mean_then_no_digit_is_lost() -> None:
+    # Squares of 10^9 differ by 128 in float64, and the variance is about 1,000.
+    rows = {c: (1e9 + 64 * RNG.integers(0, 2, (30, 1))).astype(np.float32) for c in range(3)}
+    found = Clients(rows).play(MomentServer(dict.fromkeys(rows, 30), 1)).moments()
+    together = np.concatenate([*rows.values()]).astype(np.float64)
+    assert found.variances == pytest.approx(together.var(axis=0), rel=1e-14)
+    naive = (together**2).mean(axis=0) - together.mean(axis=0) ** 2
+    assert naive != pytest.approx(together.var(axis=0), rel=1e-2)
+
+
+@pytest.mark.parametrize("value", [0.0, 3.25, -1e-9, 1e9, 3.0e38, 1e-45])
+def test_given_a_constant_column_then_its_variance_is_0(value: float) -> None:
+    rows = {client: np.full((4, 1), value, np.float32) for client in (1, 2, 5)}
+    found = Clients(rows).play(MomentServer(dict.fromkeys(rows, 4), 1)).moments()
+    assert found.means.tolist() == [float(np.float32(value))]
+    assert found.variances.tolist() == [0.0]
+
+
+def test_given_points_are_dealt_in_another_way_then_the_moments_have_the_same_bits() -> None:
+    points = np.concatenate([*ROWS.values()])
+    dealt = dict(enumerate(np.split(points[RNG.permutation(len(points))], [2, 9, 30])))
+    sizes = {client: len(rows) for client, rows in dealt.items()}
+    found = Clients(dealt).play(MomentServer(sizes, 5)).moments()
+    assert_equal(found, Clients(ROWS).play(MomentServer(SIZES, 5)).moments())
+
+
+def test_clients_without_points_are_not_asked() -> None:
+    rows = {**ROWS, 5: ROWS[0][:0]}
+    server = MomentServer({**SIZES, 5: 0}, 5)
+    assert set(server.ask()) == set(SIZES)
+    assert_equal(Clients(rows).play(server).moments(), exact(ROWS, [*SIZES]))
+
+
+@pytest.mark.parametrize(("at", "steps"), [(0, 2), (1, 3)])
+def test_given_a_client_is_lost_then_the_moments_are_those_of_the_others(
+    at: int, steps: int
+) -> None:
+    clients = Clients(ROWS)
+    found = clients.play(MomentServer(SIZES, 5), lambda step, c: (step, c) == (at, 4)).moments()
+    assert len(clients.sent) == steps
+    assert_equal(found, exact(ROWS, [0, 3, 9]))
+
+
+def test_given_a_second_attempt_then_nothing_of_the_first_can_be_told() -> None:
+    clients = Clients(ROWS)
+    clients.play(MomentServer(SIZES, 5), lambda step, c: (step, c) == (1, 4))
+    _, first, second = clients.sent
+    for client in (0, 3, 9):
+        assert (first[client][PART] != second[client][PART]).all()
+    # The parts of those who are left still hide masks with the lost one.
+    with pytest.raises(UserError, match="masks did not cancel"):
+        moments_of(21, total(first[client][PART] for client in (0, 3, 9)))
+
+
+def test_given_a_second_attempt_of_the_same_participants_then_every_mask_is_another() -> None:
+    clients = Clients(ROWS)
+    server = MomentServer(SIZES, 5)
+    server.take({c: clients.answer(c, told) for c, told in server.ask().items()})
+    first = server.ask()[4]
+    before = clients.answer(4, first)[PART]
+    after = clients.answer(4, {**first, ATTEMPT: np.array(1, np.int64)})[PART]
+    assert (before != after).all()
+
+
+def test_given_the_same_points_again_then_a_client_sends_something_else() -> None:
+    clients = Clients(ROWS)
+    clients.play(MomentServer(SIZES, 5))
+    clients.play(MomentServer(SIZES, 5))
+    for client in SIZES:
+        before, after = (clients.sent[step][client][PART] for step in (1, 3))
+        assert (before != after).all()
+        assert before.dtype == np.uint32
+        assert before.shape == (2 * 5, DIGITS)
+
+
+def test_after_the_first_sum_a_client_has_no_private_key() -> None:
+    clients = Clients(ROWS)
+    server = MomentServer(SIZES, 5)
+    replies = {c: clients.answer(c, told) for c, told in server.ask().items()}
+    assert all(PRIVATE in memory for memory in clients.memories.values())
+    server.take(replies)
+    clients.play(server)
+    assert not any(PRIVATE in memory for memory in clients.memories.values())
+
+
+def test_two_who_share_what_they_know_have_the_moments_of_a_third() -> None:
+    rows = {client: ROWS[client] for client in (0, 4, 9)}
+    found = Clients(rows).play(MomentServer({c: SIZES[c] for c in rows}, 5)).moments()
+    colluding = np.concatenate([rows[0], rows[4]]).astype(np.float64)
+    left = found.means * 40 - colluding.sum(axis=0)  # 7 + 20 + 13 points
+    np.testing.assert_allclose(left / 13, rows[9].mean(axis=0, dtype=np.float64), rtol=1e-12)
+
+
+def test_given_two_honest_clients_change_their_points_then_nobody_else_sees_another_result() -> (
+    None
+):
+    rows = {client: ROWS[4][5 * client : 5 * client + 5] for client in range(4)}
+    swapped = {**rows, 2: rows[3], 3: rows[2]}
+    sizes = dict.fromkeys(rows, 5)
+    one, other = (Clients(held).play(MomentServer(sizes, 5)) for held in (rows, swapped))
+    assert_equal(one.moments(), other.moments())
+
+
+# Refusals
+
+TOO_FEW = (
+    "Setting standardize-sum = 'masked': {}, and fewer than {} cannot hide their columns from each "
+    "other. Choose standardize = 'owner' or 'constants'."
+)
+
+
+def test_two_clients_with_points_are_too_few() -> None:
+    with pytest.raises(TooFewClientsError) as error:
+        MomentServer({0: 5, 1: 0, 2: 3}, 5)
+    assert str(error.value) == TOO_FEW.format("2 client(s) have points", 3)
+
+
+@pytest.mark.parametrize("at", [0, 1])
+def test_two_clients_that_are_left_are_too_few(at: int) -> None:
+    with pytest.raises(TooFewClientsError) as error:
+        Clients(ROWS).play(MomentServer(SIZES, 5), lambda step, c: step == at and c > 3)
+    assert str(error.value) == TOO_FEW.format("2 client(s) were left", 3)
+
+
+def test_given_more_are_wanted_then_server_and_client_refuse_fewer() -> None:
+    with pytest.raises(TooFewClientsError) as error:
+        MomentServer(SIZES, 5, 5)
+    assert str(error.value) == TOO_FEW.format("4 client(s) have points", 5)
+    with pytest.raises(UserError, match=r"4 client\(s\) cannot hide .* add up: it takes 5 or more"):
+        Clients(ROWS, fewest=5).play(MomentServer(SIZES, 5))
+
+
+def listed(message: Arrays, **changes: Any) -> Arrays:
+    return {**message, **{name.replace("_", "-"): array for name, array in changes.items()}}
+
+
+def ids(*clients: int) -> NDArray[np.int64]:
+    return np.array(clients, np.int64)
+
+
+TURN = "The server asked for the sum of columns out of turn."
+OTHERS = "The server named others for the sum of columns than before."
+NO_LIST = "The server sent no list of participants."
+
+
+@pytest.mark.parametrize(
+    ("participants", "attempt", "message"),
+    [
+        (ids(0, 3, 4, 9), 0, TURN),
+        (ids(0, 3, 4, 9), -1, TURN),
+        (ids(0, 3), 1, "2 client(s) cannot hide from each other what they add up: it takes 3 or "
+         "more."),
+        (ids(3, 4, 9), 1, OTHERS),
+        (ids(0, 3, 4, 8), 1, OTHERS),
+        (ids(0, 3, 3, 4), 1, NO_LIST),
+        (ids(0, 3, 4, 9).astype(float), 1, NO_LIST),
+    ],
+)  # fmt: skip
+def test_given_another_attempt_that_is_not_sound_then_a_client_refuses_it(
+    participants: NDArray[Any], attempt: int, message: str
+) -> None:
+    clients = Clients(ROWS)
+    server = MomentServer(SIZES, 5)
+    server.take({c: clients.answer(c, told) for c, told in server.ask().items()})
+    first = server.ask()[0]
+    clients.answer(0, first)
+    again = {**first, PARTICIPANTS: participants, ATTEMPT: np.array(attempt, np.int64)}
+    with pytest.raises(UserError) as error:
+        clients.answer(0, again)
+    assert str(error.value) == message
+
+
+def test_a_client_that_has_no_key_answers_no_sum() -> None:
+    clients = Clients(ROWS)
+    server = MomentServer(SIZES, 5)
+    server.take({c: clients.answer(c, told) for c, told in server.ask().items()})
+    clients.memories[3] = {}
+    with pytest.raises(UserError, match="sum of columns out of turn"):
+        clients.answer(3, server.ask()[3])
+
+
+def test_a_client_whose_key_was_replaced_refuses() -> None:
+    clients = Clients(ROWS)
+    server = MomentServer(SIZES, 5)
+    answers = {c: clients.answer(c, told) for c, told in server.ask().items()}
+    _, foreign = offer_key({NONCE: np.zeros(32, np.uint8)})
+    server.take({**answers, 3: foreign})
+    with pytest.raises(UserError, match="list of participants has no client 3 as it is"):
+        clients.answer(3, server.ask()[3])
+
+
+def test_given_one_was_told_another_list_then_masks_do_not_cancel() -> None:
+    clients = Clients(ROWS)
+    server = MomentServer(SIZES, 5)
+    answers = {c: clients.answer(c, told) for c, told in server.ask().items()}
+    server.take(answers)
+    messages = dict(server.ask())
+    lied = {**messages[9], PUBLIC: messages[9][PUBLIC].copy()}
+    lied[PUBLIC][0] = offer_key({NONCE: np.zeros(32, np.uint8)})[1][PUBLIC]
+    server.take({c: clients.answer(c, lied if c == 9 else m) for c, m in messages.items()})
+    with pytest.raises(UserError) as error:
+        server.moments()
+    assert str(error.value) == (
+        "The masked sum of columns holds numbers that no points have: masks did not cancel."
+    )
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (
+            lambda a: {PART: a[PART][:-1]},
+            r"uint32 \(9, 20\) as 'masked-moments'",
+        ),
+        (lambda a: {PART: a[PART].astype(np.uint64)}, r"uint64 \(10, 20\) as 'masked-moments'"),
+        (lambda a: {}, "nothing as 'masked-moments'"),
+        (lambda a: {**a, "more": a[PART]}, "something for which nobody asked"),
+    ],
+)
+def test_a_malformed_part_is_refused_with_its_client(
+    change: Callable[[Arrays], Arrays], words: str
+) -> None:
+    clients = Clients(ROWS)
+    server = MomentServer(SIZES, 5)
+    server.take({c: clients.answer(c, told) for c, told in server.ask().items()})
+    reply = clients.answer(4, server.ask()[4])
+    with pytest.raises(BadMessageError, match=f"^Client 4 sent for the sum of columns {words}"):
+        server.check(4, change(reply))
+
+
+def test_a_malformed_key_is_refused_with_its_client() -> None:
+    with pytest.raises(BadMessageError, match=r"^Client 4 sent for the sum of columns uint8 \(31,"):
+        MomentServer(SIZES, 5).check(4, {PUBLIC: np.zeros(31, np.uint8)})
