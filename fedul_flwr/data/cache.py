@@ -164,7 +164,7 @@ def open_array(file: Path) -> NDArray[Any]:
     """
     try:
         status = file.stat()
-        return _mapped(file, status.st_ino, status.st_mtime_ns, status.st_size)
+        return map_version(file, status.st_ino, status.st_mtime_ns, status.st_size)
     except (OSError, ValueError, EOFError) as error:
         raise UserError(
             f"The cached array {file} is missing or damaged; delete {file.parent} and it is "
@@ -173,7 +173,7 @@ def open_array(file: Path) -> NDArray[Any]:
 
 
 @lru_cache(maxsize=8)
-def _mapped(file: Path, *_version: int) -> NDArray[Any]:
+def map_version(file: Path, *_version: int) -> NDArray[Any]:
     """The array of one version of a file: one that is built again is another."""
     array: NDArray[Any] = np.load(file, mmap_mode="r", allow_pickle=False)
     return array

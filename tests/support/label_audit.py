@@ -33,6 +33,7 @@ from fedul_flwr.client_apps.xclp_predict import XCLPPredictClient
 from fedul_flwr.config.node_config import NodeConfig
 from fedul_flwr.config.semi import XCLPSettings
 from fedul_flwr.data import federated_split as holdings
+from fedul_flwr.data.cache import map_version
 from fedul_flwr.data.content import Content
 from fedul_flwr.data.sources import source_directory
 from fedul_flwr.data.split import build_split, client_files
@@ -103,6 +104,7 @@ def files_opened() -> Iterator[list[str]]:
     """Every file that this process opens within, whatever opens it from Python."""
     global opened
     holdings.read_arrays.cache_clear()
+    map_version.cache_clear()
     found: list[str] = []
     opened = found
     try:
