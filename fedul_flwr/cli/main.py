@@ -89,8 +89,6 @@ app.command(
         "fedul-flwr label -c labels.total=200 --model runs/first",
     )
 )(label)
-
-
 app.command(**with_examples("fedul-flwr demo"))(demo)
 app.command(
     **with_examples(

@@ -63,9 +63,8 @@ def resolve_standardize(settings: C, input_shape: tuple[int, ...]) -> C:
             f"of their columns, which dp.clipping = {clipping!r} does not protect: set it to "
             "'owner', 'constants' or 'none'."
         )
-    codes = settings.sections.get(XCLPSettings.table)  # `local-lp` has another class there
-    private_codes = isinstance(codes, XCLPSettings) and codes.codes_epsilon > 0
-    if chosen == "federation" and private_codes:
+    codes = settings.find(XCLPSettings)
+    if chosen == "federation" and codes and codes.codes_epsilon > 0:
         raise UserError(
             f"Setting standardize = {settings.standardize!r} lets clients send means and variances "
             "of their columns, which xclp.codes-epsilon does not protect: set it to 'owner', "
@@ -78,8 +77,7 @@ def resolve_standardize(settings: C, input_shape: tuple[int, ...]) -> C:
             "it out."
         )
     if chosen == "federation" and how == "auto":
-        secure = isinstance(codes, XCLPSettings) and codes.secure != "plaintext"
-        how = "masked" if secure else "plaintext"
+        how = "masked" if codes and codes.secure != "plaintext" else "plaintext"
     return settings.model_copy(update={"standardize": chosen, "standardize_sum": how})
 
 

@@ -33,6 +33,8 @@ LAST_MODEL = "last.safetensors"
 METRICS = "metrics.jsonl"
 """One line for each round that is complete and evaluated."""
 PLACE_SETTINGS = ("output", "resume", "tracking", "device")
+RESOLVED_SETTINGS = ("selection", "standardize", "standardize-sum")
+"""Keys whose `auto` a run resolves by its method and kind of points; it records what it took."""
 """Settings about a run's place and machine; they do not change its results."""
 
 
@@ -52,6 +54,12 @@ class RunConfig(SharedSettings):
                 f"table {kind.table!r} is a {type(found).__name__}, not {kind.__name__}"
             )
         return found
+
+    def find(self, kind: type[S]) -> S | None:
+        """The run's settings of class ``kind``; ``None`` if it has none, or a table of that name of
+        another class, as ``local-lp`` has."""
+        found = self.sections.get(kind.table)
+        return found if isinstance(found, kind) else None
 
     def to_flat(self, prefix: str = "") -> dict[str, Scalar]:
         """Every setting in use; parsing it again gives an equal object."""

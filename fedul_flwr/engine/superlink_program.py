@@ -2,9 +2,9 @@
 
 ``python -m fedul_flwr.engine.superlink_program PARENT HOME ADDRESS ORDERS``: its interface is at
 ``ADDRESS``, as ``host:port``, and the socket with number ``ORDERS`` gives commands of the program
-``flwr``. If process ``PARENT`` is killed before it can clean up, this
-program does it instead. (Flower's processes would then end by themselves, but Ray's agents would
-not.) ``PARENT`` = 0 leaves it running.
+``flwr``. If process ``PARENT`` is killed before it can clean up, this program does it instead.
+(Flower's processes would then end by themselves, but Ray's agents would not.) ``PARENT`` = 0 leaves
+it running.
 """
 
 from __future__ import annotations

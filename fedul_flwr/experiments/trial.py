@@ -14,6 +14,7 @@ from fedul_flwr.config.base import AUTO, Scalar
 from fedul_flwr.config.run_config import (
     LAST_MODEL,
     PLACE_SETTINGS,
+    RESOLVED_SETTINGS,
     RunConfig,
     default_flat,
     resolve,
@@ -232,7 +233,7 @@ def _changes_on_disk(trial: Trial) -> Iterator[Change]:
         if key in PLACE_SETTINGS:
             continue
         # The run writes what it took.
-        if now == AUTO and key in ("selection", "standardize", "standardize-sum", *SUITED):
+        if now == AUTO and key in (*RESOLVED_SETTINGS, *SUITED):
             continue
         if key == "num-rounds" and not trial.trains:
             continue

@@ -25,9 +25,8 @@ def fewest_in_sum(settings: RunConfig) -> int:
     Three, as of two each can take its own part from the sum; t + 2 against t clients who share what
     they know, as in the sum of labels.
     """
-    codes = settings.sections.get(XCLPSettings.table)  # `local-lp` has another class there
-    wanted = codes.min_labeled_clients if isinstance(codes, XCLPSettings) else 0
-    return max(FEWEST, wanted)
+    codes = settings.find(XCLPSettings)
+    return max(FEWEST, codes.min_labeled_clients if codes else 0)
 
 
 def plain_moments(settings: RunConfig, data: ClientData) -> dict[str, Value]:

@@ -105,8 +105,8 @@ class ColumnPooling:
         if self._settings.standardize_sum == "masked":
             found = self._masked_sum(grid)
         else:
-            codes = self._settings.sections.get(XCLPSettings.table)
-            if isinstance(codes, XCLPSettings) and codes.secure != "plaintext":
+            codes = self._settings.find(XCLPSettings)
+            if codes and codes.secure != "plaintext":
                 log(WARNING, UNPROTECTED)
             found = pool_columns(self._registry.answers)
         scaling = scaling_by(found, self._columns)

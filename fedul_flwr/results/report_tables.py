@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from fedul_flwr.config.run_config import PLACE_SETTINGS, default_flat
+from fedul_flwr.config.run_config import PLACE_SETTINGS, RESOLVED_SETTINGS, default_flat
 from fedul_flwr.results.client_accuracy import client_accuracies
 from fedul_flwr.results.incidents import incidents, incidents_in_words
 from fedul_flwr.results.label_names import scored_sources, source_in_words
@@ -140,9 +140,7 @@ def _setting(
     shown = set(values) - ({NONE} if "." in name else set())
     default = _text(defaults[name]) if name in defaults else None
     of_note = name not in PLACE_SETTINGS
-    # The run records the resolved values of these.
-    resolved = name in ("selection", "standardize", "standardize-sum")
-    changed = not resolved and any(value != default for value in shown)
+    changed = name not in RESOLVED_SETTINGS and any(value != default for value in shown)
     return SettingRow(name, values, of_note and len(shown) > 1, of_note and changed)
 
 

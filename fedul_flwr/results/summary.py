@@ -141,5 +141,5 @@ def _mean_shares(lines: list[dict[str, Any]]) -> dict[str, float]:
 
 def _secure(settings: RunConfig) -> dict[str, str]:
     """How clients compared their points, if the method does that."""
-    table = settings.sections.get("xclp")
-    return {"secure": table.secure} if isinstance(table, XCLPSettings) else {}
+    codes = settings.find(XCLPSettings)
+    return {"secure": codes.secure} if codes else {}

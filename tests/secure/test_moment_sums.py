@@ -68,6 +68,14 @@ class Clients:
         return server
 
 
+def with_keys() -> tuple[Clients, MomentServer]:
+    """Four clients, and a server that knows their keys."""
+    clients = Clients(ROWS)
+    server = MomentServer(SIZES, 5)
+    server.take({c: clients.answer(c, told) for c, told in server.ask().items()})
+    return clients, server
+
+
 def exact(rows: Mapping[int, NDArray[np.float32]], clients: list[int]) -> Moments:
     """Moments of all points together in rational numbers, rounded once."""
     points = np.concatenate([rows[client] for client in clients]).tolist()
@@ -161,9 +169,7 @@ def test_given_a_second_attempt_then_nothing_of_the_first_can_be_told() -> None:
 
 
 def test_given_a_second_attempt_of_the_same_participants_then_every_mask_is_another() -> None:
-    clients = Clients(ROWS)
-    server = MomentServer(SIZES, 5)
-    server.take({c: clients.answer(c, told) for c, told in server.ask().items()})
+    clients, server = with_keys()
     first = server.ask()[4]
     before = clients.answer(4, first)[PART]
     after = clients.answer(4, {**first, ATTEMPT: np.array(1, np.int64)})[PART]
@@ -267,9 +273,7 @@ NO_LIST = "The server sent no list of participants."
 def test_given_another_attempt_that_is_not_sound_then_a_client_refuses_it(
     participants: NDArray[Any], attempt: int, message: str
 ) -> None:
-    clients = Clients(ROWS)
-    server = MomentServer(SIZES, 5)
-    server.take({c: clients.answer(c, told) for c, told in server.ask().items()})
+    clients, server = with_keys()
     first = server.ask()[0]
     clients.answer(0, first)
     again = {**first, PARTICIPANTS: participants, ATTEMPT: np.array(attempt, np.int64)}
@@ -279,9 +283,7 @@ def test_given_another_attempt_that_is_not_sound_then_a_client_refuses_it(
 
 
 def test_a_client_that_has_no_key_answers_no_sum() -> None:
-    clients = Clients(ROWS)
-    server = MomentServer(SIZES, 5)
-    server.take({c: clients.answer(c, told) for c, told in server.ask().items()})
+    clients, server = with_keys()
     clients.memories[3] = {}
     with pytest.raises(UserError, match="sum of columns out of turn"):
         clients.answer(3, server.ask()[3])
@@ -328,9 +330,7 @@ def test_given_one_was_told_another_list_then_masks_do_not_cancel() -> None:
 def test_a_malformed_part_is_refused_with_its_client(
     change: Callable[[Arrays], Arrays], words: str
 ) -> None:
-    clients = Clients(ROWS)
-    server = MomentServer(SIZES, 5)
-    server.take({c: clients.answer(c, told) for c, told in server.ask().items()})
+    clients, server = with_keys()
     reply = clients.answer(4, server.ask()[4])
     with pytest.raises(BadMessageError, match=f"^Client 4 sent for the sum of columns {words}"):
         server.check(4, change(reply))
