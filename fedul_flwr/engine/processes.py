@@ -23,7 +23,7 @@ from multiprocessing.connection import Connection
 from multiprocessing.connection import wait as wait_for
 from multiprocessing.process import BaseProcess
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import TYPE_CHECKING, Any
 
 from flwr.app import Error, Message
 from flwr.common import log
@@ -34,7 +34,7 @@ from fedul_flwr.engine.flower_logs import plain_log
 from fedul_flwr.engine.fork_server import fork_server, load_early, without_main_module
 from fedul_flwr.engine.local_grid import LocalGrid, task_identity
 from fedul_flwr.engine.simulate import refuse_cpus
-from fedul_flwr.engine.transfer import Packed, pack, receive
+from fedul_flwr.engine.transfer import Packed, pack
 from fedul_flwr.errors import UserError
 from fedul_flwr.federated.flower_internals import ErrorCode
 
@@ -89,44 +89,55 @@ class ProcessGrid(LocalGrid):
         held, disk = 0, None  # bytes of arrays in memory; a file for further ones
         try:
             while waiting or busy:
-                while waiting and (self._idle or self._missing):
-                    number, message = waiting.popleft()
-                    worker = self._idle.pop() if self._idle else _Worker(self._missing.pop())
-                    busy[worker] = number
-                    content, known = contents.take(message), self._context(message)
-                    worker.order(content, message.metadata, known)
+                self._order(waiting, contents, busy)
                 left = None if end is None else max(0.0, end - time.monotonic())
                 ready = wait_for([worker.connection for worker in busy], left)
                 if not ready:
                     break  # the time is up
                 for worker in [worker for worker in busy if worker.connection in ready]:
                     number = busy.pop(worker)
+                    answer = self._collect(worker, messages[number])
+                    self._order(waiting, contents, busy)  # it computes while its answer is read
+                    if isinstance(answer, Message):
+                        replies[number] = answer
+                        continue
                     if held > _MOST_HELD and disk is None:
                         disk = tempfile.TemporaryFile()  # noqa: SIM115  replies keep it open
-                    replies[number], in_memory = self._take(worker, messages[number], disk)
+                    (replies[number], trace), in_memory = answer.open(disk)
                     held += in_memory
+                    if trace:
+                        log(ERROR, "%s", trace.rstrip())
         finally:
             for worker in busy:
                 self._missing.append(worker.environment)
                 worker.end(patience=0.0)
         return [replies[number] for number in sorted(replies)]
 
-    def _take(
-        self, worker: _Worker, message: Message, disk: BinaryIO | None
-    ) -> tuple[Message, int]:
-        """The reply of ``worker``, and how many bytes of arrays it holds in memory."""
+    def _order(
+        self,
+        waiting: deque[tuple[int, Message]],
+        contents: _Contents,
+        busy: dict[_Worker, int],
+    ) -> None:
+        """Give messages that are waiting to processes that have none."""
+        while waiting and (self._idle or self._missing):
+            number, message = waiting.popleft()
+            worker = self._idle.pop() if self._idle else _Worker(self._missing.pop())
+            busy[worker] = number
+            worker.order(contents.take(message), message.metadata, self._context(message))
+
+    def _collect(self, worker: _Worker, message: Message) -> Packed | Message:
+        """The answer of ``worker``, not read yet, or an error reply if its process has ended."""
         try:
-            (reply, trace), in_memory, known = worker.answer(disk)
+            answer, known = worker.answer()
         except (EOFError, OSError):
             self._missing.append(worker.environment)
             code = worker.end()
             lost = Error(ErrorCode.CLIENT_APP_CRASHED, _crashed(code))
-            return Message(lost, reply_to=message), 0
+            return Message(lost, reply_to=message)
         self._idle.append(worker)
         self._known[message.metadata.dst_node_id] = known
-        if trace:
-            log(ERROR, "%s", trace.rstrip())
-        return reply, in_memory
+        return answer
 
     def _context(self, message: Message) -> bytes:
         """The pickled context of a message's client."""
@@ -173,13 +184,9 @@ class _Worker:
             content.send(self.connection)
             self.connection.send((metadata, known))
 
-    def answer(self, disk: BinaryIO | None) -> tuple[tuple[Message, str], int, bytes]:
-        """The reply with a traceback or an empty string, and the client's pickled context.
-
-        Between them, the bytes of arrays in memory: as of :func:`receive`.
-        """
-        answer, in_memory = receive(self.connection, disk)
-        return answer, in_memory, self.connection.recv_bytes()
+    def answer(self) -> tuple[Packed, bytes]:
+        """The reply with a traceback or an empty string, and the client's pickled context."""
+        return Packed.receive(self.connection), self.connection.recv_bytes()
 
     def end(self, patience: float = 0.2) -> int | None:
         """End the process; its exit code, negative for a signal.

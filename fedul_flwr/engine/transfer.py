@@ -50,10 +50,52 @@ class Packed:
     file: BinaryIO | None
 
     def send(self, connection: Connection) -> None:
-        """Send it; :func:`receive` is the other end."""
+        """Send it; :meth:`receive` is the other end."""
         connection.send((self.head, self.body, self.size, self.file is not None))
         if self.file is not None:
             send_handle(connection, self.file.fileno(), None)
+
+    @classmethod
+    def receive(cls, connection: Connection) -> Packed:
+        """What the other end has sent, not unpickled yet.
+
+        Raises
+        ------
+        EOFError
+            If the other end has closed the connection.
+        """
+        head, body, size, has_file = connection.recv()
+        file = os.fdopen(recv_handle(connection), "rb", buffering=0) if has_file else None
+        return cls(head, body, size, file)
+
+    def open_mapped(self) -> Any:
+        """The object; its arrays share the sender's memory, and keep a file open."""
+        whole = memoryview(self.body)
+        if self.file is not None:
+            with self.file:
+                whole = memoryview(
+                    mmap.mmap(self.file.fileno(), self.size, access=mmap.ACCESS_READ)
+                )
+        return _Unpickler(self.head, _over(whole)).load()
+
+    def open(self, disk: BinaryIO | None = None) -> tuple[Any, int]:
+        """The object, and how many bytes of its arrays are in memory.
+
+        Parameters
+        ----------
+        disk : open file; the arrays are written to its end and stay there if they are many.
+        """
+        if self.file is None:
+            return _Unpickler(self.head, _over(memoryview(self.body))).load(), self.size
+        with self.file:
+            if disk is None:
+                whole = memoryview(os.pread(self.file.fileno(), self.size, 0))
+                return _Unpickler(self.head, _over(whole)).load(), self.size
+            start = disk.seek(0, os.SEEK_END)
+            self.file.seek(0)
+            shutil.copyfileobj(self.file, disk)
+            disk.flush()
+        return _Unpickler(self.head, _within(disk, start)).load(), 0
 
 
 def pack(thing: object) -> Packed:
@@ -71,57 +113,6 @@ def pack(thing: object) -> Packed:
     if size <= _SMALL:
         return Packed(head, b"".join(pickler.parts), size, None)
     return Packed(head, b"", size, _write(pickler.parts))
-
-
-def receive_mapped(connection: Connection) -> Any:
-    """The object that the other end has sent; its arrays share the sender's memory.
-
-    The object keeps a file open.
-
-    Raises
-    ------
-    EOFError
-        If the other end has closed the connection.
-    """
-    head, body, size, file = _receive(connection)
-    whole = memoryview(body)
-    if file is not None:
-        with file:
-            whole = memoryview(mmap.mmap(file.fileno(), size, access=mmap.ACCESS_READ))
-    return _Unpickler(head, _over(whole)).load()
-
-
-def receive(connection: Connection, disk: BinaryIO | None = None) -> tuple[Any, int]:
-    """The object that the other end has sent, and how many bytes of its arrays are in memory.
-
-    Parameters
-    ----------
-    disk : open file; the arrays are written to its end and stay there if they are many.
-
-    Raises
-    ------
-    EOFError
-        If the other end has closed the connection.
-    """
-    head, body, size, file = _receive(connection)
-    if file is None:
-        return _Unpickler(head, _over(memoryview(body))).load(), size
-    with file:
-        if disk is None:
-            whole = memoryview(os.pread(file.fileno(), size, 0))
-            return _Unpickler(head, _over(whole)).load(), size
-        start = disk.seek(0, os.SEEK_END)
-        file.seek(0)
-        shutil.copyfileobj(file, disk)
-        disk.flush()
-    return _Unpickler(head, _within(disk, start)).load(), 0
-
-
-def _receive(connection: Connection) -> tuple[bytes, bytes, int, BinaryIO | None]:
-    """Head, body, size and file, as in :class:`Packed`."""
-    head, body, size, has_file = connection.recv()
-    file = os.fdopen(recv_handle(connection), "rb", buffering=0) if has_file else None
-    return head, body, size, file
 
 
 def _over(whole: memoryview) -> Callable[[_Form], Array]:

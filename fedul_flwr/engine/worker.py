@@ -20,7 +20,7 @@ from multiprocessing.connection import wait as wait_for
 import fedul_flwr.learning.local  # noqa: F401  loads torch for all workers
 from fedul_flwr.client_app import app
 from fedul_flwr.engine.local_grid import answered, task_identity
-from fedul_flwr.engine.transfer import pack, receive_mapped
+from fedul_flwr.engine.transfer import Packed, pack
 from fedul_flwr.federated.flower_internals import make_message
 
 gc.freeze()  # the collector would write to pages that all workers share
@@ -45,7 +45,7 @@ def serve(connection: Connection, folder: str, environment: Mapping[str, str]) -
     os.environ.update(environment)
     with task_identity(), contextlib.suppress(EOFError, ConnectionError):
         while True:
-            content = receive_mapped(connection)
+            content = Packed.receive(connection).open_mapped()
             metadata, known = connection.recv()
             message, context = make_message(metadata, content), pickle.loads(known)
             del content

@@ -5,7 +5,8 @@ from __future__ import annotations
 import ctypes
 import math
 import platform
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import cache
 
 import torch
@@ -21,6 +22,8 @@ ones 1.4 to 2.1 times."""
 
 _LITTLE = 64 * 2**20
 """Bytes of freed memory that a process may keep between rounds."""
+_MMAP_MAX, _MAPS = -4, 65_536
+"""glibc's name of the most blocks that have pages of their own, and its default."""
 
 
 @cache
@@ -44,6 +47,25 @@ def keep_freed_memory() -> bool:
     return bool(
         libc.mallopt(mmap_threshold, 32 * 2**20) and libc.mallopt(trim_threshold, 2**31 - 1)
     )
+
+
+@contextmanager
+def reuse_all_memory() -> Iterator[None]:
+    """Context of steps that free and allocate the same sizes, in which no block is too large to
+    be kept.
+
+    :func:`keep_freed_memory` leaves blocks above 32 MiB with pages of their own: messages, and in
+    steps the gradient of a large layer. Its pages would be new in every step, which takes longer
+    than to compute it.
+    """
+    libc = _glibc()
+    if libc is not None:
+        libc.mallopt(_MMAP_MAX, 0)
+    try:
+        yield
+    finally:
+        if libc is not None:
+            libc.mallopt(_MMAP_MAX, _MAPS)
 
 
 def release_freed_memory() -> None:

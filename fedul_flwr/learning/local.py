@@ -15,7 +15,7 @@ from fedul_flwr.data.types import Inputs
 from fedul_flwr.errors import UserError
 from fedul_flwr.learning.batches import Batches, evaluation_batches
 from fedul_flwr.learning.corrections import anchor_of, correct_gradients
-from fedul_flwr.learning.device import place, seed_draws
+from fedul_flwr.learning.device import place, reuse_all_memory, seed_draws
 from fedul_flwr.learning.last_layer import only_heads
 from fedul_flwr.learning.network import Network, frozen_statistics
 from fedul_flwr.learning.optimizers import SGD, Adam, LocalOptimizer
@@ -73,7 +73,7 @@ def train_local(
     network = _begin(model, plan, rng)
     total = torch.zeros((), dtype=torch.float64, device=plan.device)
     steps = 0
-    with _trained(model, plan) as weights:
+    with reuse_all_memory(), _trained(model, plan) as weights:
         optimizer = build_optimizer(weights, plan)
         anchor = anchor_of(weights, plan)
         for _ in range(plan.local_epochs):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from torch import nn
 
 from fedul_flwr.data.types import InputShape
+from fedul_flwr.models.linear import Linear
 from fedul_flwr.models.parts import UnitRange, scale_variance
 from fedul_flwr.models.sizes import require_size
 
@@ -25,11 +26,11 @@ def alexnet_like(input_shape: InputShape, num_classes: int) -> nn.Module:
             *_convolution(64, 128, 3),
             *_convolution(128, 256, 2),
             nn.Flatten(),
-            nn.Linear(features, 2048),
+            Linear(features, 2048),
             nn.ReLU(inplace=True),
-            nn.Linear(2048, 2048),
+            Linear(2048, 2048),
             nn.ReLU(inplace=True),
-            nn.Linear(2048, num_classes),
+            Linear(2048, num_classes),
         )
     )
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from torch import nn
 
 from fedul_flwr.data.types import InputShape
+from fedul_flwr.models.linear import Linear
 from fedul_flwr.models.sizes import require_size
 
 
@@ -29,9 +30,9 @@ def cnn4(input_shape: InputShape, num_classes: int) -> nn.Module:
         nn.ReLU(inplace=True),
         nn.MaxPool2d(2),
         nn.Flatten(),
-        nn.Linear(features, 512),
+        Linear(features, 512),
         nn.ReLU(inplace=True),
-        nn.Linear(512, num_classes),
+        Linear(512, num_classes),
     )
 
 

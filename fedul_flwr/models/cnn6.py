@@ -5,6 +5,7 @@ from __future__ import annotations
 from torch import nn
 
 from fedul_flwr.data.types import InputShape
+from fedul_flwr.models.linear import Linear
 from fedul_flwr.models.sizes import require_size
 
 
@@ -39,11 +40,11 @@ def _cnn6(name: str, input_shape: InputShape, num_classes: int, *, width: int) -
         nn.BatchNorm2d(2 * width),
         nn.ReLU(inplace=True),
         nn.Flatten(),
-        nn.Linear(features, 32 * width),
+        Linear(features, 32 * width),
         nn.BatchNorm1d(32 * width),
         nn.ReLU(inplace=True),
-        nn.Linear(32 * width, 8 * width),
+        Linear(32 * width, 8 * width),
         nn.BatchNorm1d(8 * width),
         nn.ReLU(inplace=True),
-        nn.Linear(8 * width, num_classes),
+        Linear(8 * width, num_classes),
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from torch import nn
 
 from fedul_flwr.data.types import InputShape
+from fedul_flwr.models.linear import Linear
 from fedul_flwr.models.sizes import require_size
 
 
@@ -20,7 +21,7 @@ def cnn_small(input_shape: InputShape, num_classes: int) -> nn.Module:
         nn.MaxPool2d(2),
         nn.AdaptiveAvgPool2d((min(4, height // 2), min(4, width // 2))),
         nn.Flatten(),
-        nn.Linear(64 * min(4, height // 2) * min(4, width // 2), 64),
+        Linear(64 * min(4, height // 2) * min(4, width // 2), 64),
         nn.ReLU(inplace=True),
-        nn.Linear(64, num_classes),
+        Linear(64, num_classes),
     )

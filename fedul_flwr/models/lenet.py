@@ -5,6 +5,7 @@ from __future__ import annotations
 from torch import nn
 
 from fedul_flwr.data.types import InputShape
+from fedul_flwr.models.linear import Linear
 from fedul_flwr.models.sizes import require_size
 
 
@@ -21,9 +22,9 @@ def lenet(input_shape: InputShape, num_classes: int) -> nn.Module:
         nn.ReLU(inplace=True),
         nn.MaxPool2d(2),
         nn.Flatten(),
-        nn.Linear(features, 120),
+        Linear(features, 120),
         nn.ReLU(inplace=True),
-        nn.Linear(120, 84),
+        Linear(120, 84),
         nn.ReLU(inplace=True),
-        nn.Linear(84, num_classes),
+        Linear(84, num_classes),
     )

@@ -8,6 +8,7 @@ from torch import nn
 
 from fedul_flwr.config.model import ModelOptions
 from fedul_flwr.data.types import InputShape
+from fedul_flwr.models.linear import Linear
 
 
 def mlp(
@@ -18,13 +19,13 @@ def mlp(
     layers: list[nn.Module] = [nn.Flatten()]
     size = math.prod(input_shape)
     for _ in range(options.layers):
-        layers += [nn.Linear(size, options.width), nn.ReLU(inplace=True)]
+        layers += [Linear(size, options.width), nn.ReLU(inplace=True)]
         if options.dropout:
             layers.append(nn.Dropout(options.dropout))
         size = options.width
-    return nn.Sequential(*layers, nn.Linear(size, num_classes))
+    return nn.Sequential(*layers, Linear(size, num_classes))
 
 
 def linear(input_shape: InputShape, num_classes: int) -> nn.Module:
     """One linear layer: multinomial logistic regression."""
-    return nn.Sequential(nn.Flatten(), nn.Linear(math.prod(input_shape), num_classes))
+    return nn.Sequential(nn.Flatten(), Linear(math.prod(input_shape), num_classes))

@@ -7,6 +7,7 @@ import math
 from torch import nn
 
 from fedul_flwr.data.types import InputShape
+from fedul_flwr.models.linear import Linear
 
 
 def mlp_linear(input_shape: InputShape, num_classes: int) -> nn.Module:
@@ -17,6 +18,6 @@ def mlp_linear(input_shape: InputShape, num_classes: int) -> nn.Module:
     """
     return nn.Sequential(
         nn.Flatten(),
-        nn.Linear(math.prod(input_shape), 128),
-        nn.Linear(128, num_classes),
+        Linear(math.prod(input_shape), 128),
+        Linear(128, num_classes),
     )

@@ -89,6 +89,21 @@ def test_given_messages_with_one_content_then_it_is_packed_once(
     assert packed == [first.content]
 
 
+def test_given_an_answer_then_its_process_gets_the_next_message_before_it_is_read(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    steps: list[str] = []
+
+    def noted(step: str, real: Any) -> Any:
+        return lambda *given: steps.append(step) or real(*given)
+
+    with task_identity(), ProcessGrid(3, {"method": "fedul"}, [{}]) as grid:
+        monkeypatch.setattr(processes._Worker, "order", noted("order", processes._Worker.order))
+        monkeypatch.setattr(processes.Packed, "open", noted("read", processes.Packed.open))
+        assert partitions(grid.answer(describe(0, 1, 2), None)) == [0, 1, 2]
+    assert steps == ["order", "order", "read", "order", "read", "read"]
+
+
 def test_given_a_killed_process_then_its_client_has_failed_and_another_takes_its_place(
     grid: ProcessGrid,
 ) -> None:
@@ -172,17 +187,17 @@ def test_given_more_replies_than_memory_may_hold_then_the_numbers_are_the_same(
 ) -> None:
     """Of four replies, one is in memory when the limit is passed, and three go to disk."""
     stored: list[bool] = []
-    real = processes.receive
+    real = processes.Packed.open
 
-    def receive(connection: Any, disk: Any = None) -> tuple[Any, int]:
-        found, in_memory = real(connection, disk)
+    def read(packed: processes.Packed, disk: Any = None) -> tuple[Any, int]:
+        found, in_memory = real(packed, disk)
         stored.append(disk is not None and not in_memory)
         return found, in_memory
 
     options = {**QUICK, "method": "fedul", "model": "cnn-small", "num-rounds": 1}
     alone = train(settings(**options), 4)
     monkeypatch.setattr(processes, "_MOST_HELD", 300_000)  # the model has 330 kB
-    monkeypatch.setattr(processes, "receive", receive)
+    monkeypatch.setattr(processes.Packed, "open", read)
     config = settings(**options)
     run_in_processes(config, 4)
     assert stored.count(True) == 3

@@ -14,7 +14,7 @@ import pytest
 from flwr.app import Array, ConfigRecord, RecordDict
 
 from fedul_flwr.engine import transfer
-from fedul_flwr.engine.transfer import Packed, pack, receive, receive_mapped
+from fedul_flwr.engine.transfer import Packed, pack
 from fedul_flwr.errors import BadMessageError
 from fedul_flwr.federated.arrays import StoredArray, num_bytes
 from fedul_flwr.federated.messages import ARRAYS, to_arrays, to_record
@@ -35,7 +35,8 @@ def through(
     with here, there:
         sender = threading.Thread(target=lambda: [packed.send(here) for _ in range(times)])
         sender.start()
-        found = [receive_mapped(there) if mapped else receive(there, disk)[0] for _ in range(times)]
+        arrived = [Packed.receive(there) for _ in range(times)]
+        found = [one.open_mapped() if mapped else one.open(disk)[0] for one in arrived]
         sender.join()
     return found
 
@@ -107,7 +108,7 @@ def test_given_a_closed_connection_then_the_end_is_told() -> None:
     here, there = multiprocessing.Pipe()
     here.close()
     with there, pytest.raises(EOFError):
-        receive(there)
+        Packed.receive(there)
 
 
 def test_given_a_file_for_large_arrays_then_they_stay_there_until_they_are_used(

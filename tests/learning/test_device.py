@@ -20,6 +20,7 @@ from fedul_flwr.learning.device import (
     keep_freed_memory,
     place,
     release_freed_memory,
+    reuse_all_memory,
     seed_draws,
     set_threads,
 )
@@ -156,6 +157,30 @@ def test_memory_is_kept_by_both_thresholds_of_glibc(
     assert keep_freed_memory.__wrapped__() is done
     if done:
         assert told == {-3: 32 * 2**20, -1: 2**31 - 1}
+
+
+def test_in_steps_no_block_gets_pages_of_its_own() -> None:
+    libc = device._glibc()
+    if libc is None or not hasattr(libc, "mallinfo2"):
+        pytest.skip("another libc")
+
+    def blocks_with_pages_of_their_own() -> int:
+        device._freed_bytes(libc)  # says what mallinfo2 returns
+        return int(libc.mallinfo2().hblks)
+
+    before = blocks_with_pages_of_their_own()
+    with reuse_all_memory():
+        inside = torch.ones(2**24)  # 64 MiB, above glibc's largest threshold
+        assert blocks_with_pages_of_their_own() == before
+    outside = torch.ones(2**24)
+    assert blocks_with_pages_of_their_own() == before + 1
+    assert len(inside) == len(outside)
+
+
+def test_without_glibc_memory_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(device, "_glibc", lambda: None)
+    with reuse_all_memory():
+        pass
 
 
 @pytest.mark.parametrize("name", ["", "musl", "glibc"])

@@ -1,0 +1,122 @@
+"""Linear layers by oneDNN: the values of torch's own layer, and where they stay torch's own."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from fedul_flwr.models import linear
+from fedul_flwr.models.linear import Linear, onednn_is_faster
+
+INPUTS, OUTPUTS = 300, 200
+
+
+@pytest.fixture
+def used(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, ...]]:
+    """Shapes of the left factors that oneDNN multiplied, as on a processor where it is faster."""
+    if not (torch._C._has_mkldnn and hasattr(torch.ops.mkldnn, "_linear_pointwise")):
+        pytest.skip("this torch has no oneDNN")
+    monkeypatch.setattr(linear, "onednn_is_faster", lambda: True)
+    shapes: list[tuple[int, ...]] = []
+    real = linear._multiply
+
+    def multiply(left: Tensor, right: Tensor, bias: Tensor | None = None) -> Tensor:
+        shapes.append(tuple(left.shape))
+        return real(left, right, bias)
+
+    monkeypatch.setattr(linear, "_multiply", multiply)
+    return shapes
+
+
+def pair(bias: bool = True) -> tuple[Linear, nn.Linear]:
+    """The layer, and torch's own with the same weights."""
+    torch.manual_seed(0)
+    ours, theirs = Linear(INPUTS, OUTPUTS, bias=bias), nn.Linear(INPUTS, OUTPUTS, bias=bias)
+    theirs.load_state_dict(ours.state_dict())
+    return ours, theirs
+
+
+def gradients(layer: nn.Module, points: Tensor) -> list[Tensor]:
+    """Outputs, and gradients of the inputs and of each weight, of a loss that is not linear."""
+    inputs = points.clone().requires_grad_()
+    outputs = layer(inputs)
+    outputs.square().mean().backward()
+    found = [outputs.detach(), inputs.grad, *(weight.grad for weight in layer.parameters())]
+    return [value for value in found if value is not None]
+
+
+@pytest.mark.parametrize("points", [1, 2, 10, 128])
+@pytest.mark.parametrize("bias", [True, False])
+def test_given_any_batch_then_outputs_and_gradients_are_torchs_up_to_rounding(
+    used: list[tuple[int, ...]], points: int, bias: bool
+) -> None:
+    ours, theirs = pair(bias)
+    batch = torch.randn(points, INPUTS)
+    found, expected = gradients(ours, batch), gradients(theirs, batch)
+    assert len(found) == len(expected) == 3 + bias
+    for value, other in zip(found, expected, strict=True):
+        torch.testing.assert_close(value, other, rtol=1e-4, atol=1e-6)
+    assert used == [(points, INPUTS), (points, OUTPUTS), (OUTPUTS, points)]
+
+
+def test_given_images_that_need_no_gradient_then_none_is_computed_for_them(
+    used: list[tuple[int, ...]],
+) -> None:
+    ours, _ = pair()
+    ours(torch.randn(4, INPUTS)).sum().backward()
+    assert used == [(4, INPUTS), (OUTPUTS, 4)]
+
+
+def test_given_frozen_weights_then_only_inputs_have_gradients(
+    used: list[tuple[int, ...]],
+) -> None:
+    ours, _ = pair()
+    ours.requires_grad_(False)
+    inputs = torch.randn(4, INPUTS, requires_grad=True)
+    ours(inputs).sum().backward()
+    assert used == [(4, INPUTS), (4, OUTPUTS)]
+    assert ours.weight.grad is None
+    assert ours.bias.grad is None
+    torch.testing.assert_close(inputs.grad, ours.weight.sum(dim=0).expand(4, -1))
+
+
+@pytest.mark.parametrize("kind", ["evaluation", "small", "float64", "bfloat16", "three dimensions"])
+def test_given_what_onednn_is_not_for_then_torch_computes_it(
+    used: list[tuple[int, ...]], kind: str
+) -> None:
+    ours, theirs = pair()
+    inputs = torch.randn(4, INPUTS)
+    if kind == "evaluation":
+        ours.eval()
+    elif kind == "small":
+        ours, theirs = Linear(INPUTS, 3), nn.Linear(INPUTS, 3)
+        theirs.load_state_dict(ours.state_dict())
+    elif kind == "float64":
+        ours, theirs, inputs = ours.double(), theirs.double(), inputs.double()
+    elif kind == "three dimensions":
+        inputs = inputs[None]
+    with torch.autocast("cpu", dtype=torch.bfloat16, enabled=kind == "bfloat16"):
+        assert torch.equal(ours(inputs), theirs(inputs))
+        assert torch.equal(ours(inputs), functional.linear(inputs, ours.weight, ours.bias))
+    assert used == []
+
+
+@pytest.mark.parametrize(
+    ("text", "faster"),
+    [("vendor_id\t: AuthenticAMD\n", True), ("vendor_id\t: GenuineIntel\n", False)],
+)
+def test_onednn_is_for_processors_for_which_mkl_has_no_kernels(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, text: str, faster: bool
+) -> None:
+    if not (torch._C._has_mkldnn and hasattr(torch.ops.mkldnn, "_linear_pointwise")):
+        pytest.skip("this torch has no oneDNN")
+    info = tmp_path / "cpuinfo"
+    info.write_text(text)
+    monkeypatch.setattr(linear, "Path", lambda name: {"/proc/cpuinfo": info}[name])
+    assert onednn_is_faster.__wrapped__() is faster
+    info.unlink()
+    assert onednn_is_faster.__wrapped__() is False
