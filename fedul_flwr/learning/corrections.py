@@ -62,10 +62,10 @@ def local_normalizer(steps: int, plan: LocalPlan) -> float:
 
 def _add_sign(gradient: Tensor, weight: Tensor, factor: float) -> None:
     """gradient += factor * sign(weight), in pieces that fit into the cache."""
-    if not (gradient.is_contiguous() and weight.is_contiguous()):
+    pieces = 1 + weight.numel() // 2**18
+    if pieces == 1 or not (gradient.is_contiguous() and weight.is_contiguous()):
         gradient.add_(torch.sign(weight), alpha=factor)
         return
-    pieces = 1 + weight.numel() // 2**18
     gradients, weights = gradient.view(-1).chunk(pieces), weight.view(-1).chunk(pieces)
     for part, values in zip(gradients, weights, strict=True):
         part.add_(torch.sign(values), alpha=factor)

@@ -68,7 +68,7 @@ class Adam(LocalOptimizer):
 
 
 class SGD(LocalOptimizer):
-    """Stochastic gradient descent with heavy-ball momentum."""
+    """Stochastic gradient descent with heavy-ball momentum, fused."""
 
     def __init__(
         self,
@@ -80,14 +80,17 @@ class SGD(LocalOptimizer):
     ) -> None:
         super().__init__(weights)
         self._rate, self._momentum, self._decay = learning_rate, momentum, weight_decay
-        self._buffers: list[Tensor | None] = [None] * len(self.weights)
+        # Zeros are the right start, as nothing is dampened: 0 * momentum + gradient.
+        self._buffers: list[Tensor | None] = [
+            torch.zeros_like(weight) if momentum else None for weight in self.weights
+        ]
 
     def _step(self, held: list[int], gradients: list[Tensor]) -> None:
-        buffers = [self._buffers[index] for index in held]
         sgd(
             [self.weights[index] for index in held],
             gradients,
-            buffers,
+            [self._buffers[index] for index in held],
+            fused=True,
             weight_decay=self._decay,
             momentum=self._momentum,
             lr=self._rate,
@@ -95,5 +98,3 @@ class SGD(LocalOptimizer):
             nesterov=False,
             maximize=False,
         )
-        for index, buffer in zip(held, buffers, strict=True):
-            self._buffers[index] = buffer
