@@ -31,7 +31,7 @@ CLIENTS, SEEDS = 5, (11, 12, 13, 14, 15)
 TARGETS = {"IID": 0.78, "Non-IID": 2.98}
 """Error of FedUL in table 1 of its paper, in %: validation decides when a run has it."""
 SEARCHED = "searched settings, 10,000 points, a quarter of the width"
-QUARTER, PAPER = "our recipe, a quarter of the width", "paper's settings"
+PAPER = "paper's settings"
 LOOP = "plain float32 loop of the paper's settings"
 MOST_ROUNDS = 40
 LIMIT, OVER_LOOP = 75.0, 50.0
@@ -55,8 +55,7 @@ class Way:
 def measure(quick: bool) -> Outcome:
     """Our settings by five seeds; the paper's by one, as they take long.
 
-    Non-IID has the settings that the search of the table chose on another seed; IID, which has
-    none, has the recipe. A plain loop of the paper's settings learns the same numbers as our run of
+    Ours are the settings that the search of the table chose on another seed. A plain loop of the paper's settings learns the same numbers as our run of
     them: its time is the number of rounds times the seconds of one of its rounds.
     """
     columns = ["Non-IID"] if quick or data_folder("mnist") is None else list(TARGETS)
@@ -89,15 +88,11 @@ def _sides(column: str, quick: bool) -> dict[str, tuple[dict[str, Scalar], tuple
     paper = {**experiment("fedul/table-1", f"MNIST {column} M=10"), **shared}
     if quick:
         small = {"dataset": "digits", "model": "mlp", "num-rounds": 2, "points-per-client": 200}
-        ours = {**_searched("MNIST Non-IID M=10"), **shared, **small}
+        ours = {**_searched(f"MNIST {column} M=10"), **shared, **small}
         return {SEARCHED: (ours, SEEDS[:1]), PAPER: ({**paper, **small}, SEEDS[:1])}
     paper["num-rounds"] = MOST_ROUNDS
-    side = SEARCHED if column == "Non-IID" else QUARTER
-    if side == SEARCHED:
-        ours = _searched("MNIST Non-IID M=10")
-    else:
-        ours = {**experiment("recipes/fedul-mnist", column), "model": "cnn6-quarter"}
-    return {side: ({**ours, **shared}, SEEDS), PAPER: (paper, SEEDS[:1])}
+    ours = {**_searched(f"MNIST {column} M=10"), **shared}
+    return {SEARCHED: (ours, SEEDS), PAPER: (paper, SEEDS[:1])}
 
 
 def _searched(column: str) -> dict[str, Scalar]:

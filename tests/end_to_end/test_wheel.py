@@ -29,7 +29,7 @@ export runs/digits
 compare --methods fedul,supervised --seeds 0 -c '{SMALL} num-rounds=1' --output runs/two
 report runs/rows
 reproduce --list
-reproduce recipes/fedul-mnist --quick --print Non-IID
+reproduce fedul/table-1 --quick --print 'MNIST Non-IID M=10'
 reproduce {RECIPE} --engine in-process
 tune {RECIPE} --trials 2
 reproduce {RECIPE} --engine in-process --tuned --seeds 1

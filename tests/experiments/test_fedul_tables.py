@@ -42,13 +42,11 @@ COLUMNS = {
     "fedul/table-e12": 4,
     "fedul/table-e13": 12,
     "fedul/table-e9": 5,
-    "recipes/bi-objective-mnist": 2,
     "recipes/covid-fedmatch": 2,
     "recipes/covid-fedul": 2,
     "recipes/fedmatch-cifar10": 2,
     "recipes/fedmatch-cifar10-features": 2,
     "recipes/fedul-cifar10-features": 6,
-    "recipes/fedul-mnist": 2,
     "recipes/tables": 2,
     "recipes/xclp-cifar10": 2,
     "recipes/xclp-cifar10-features": 4,
@@ -179,7 +177,7 @@ def test_given_a_rival_of_fedul_then_it_has_the_settings_of_the_authors_code(
     assert found["FedAvg 100 %"]["supervised.label-fraction"] == 1.0
 
 
-@pytest.mark.parametrize(("name", "column"), [*WITH_RIVALS, *columns("recipes/fedul-mnist")])
+@pytest.mark.parametrize(("name", "column"), WITH_RIVALS)
 def test_given_quick_then_rivals_of_fedul_differ_in_steps_and_evaluation_alone(
     name: str, column: str
 ) -> None:
