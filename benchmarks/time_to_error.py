@@ -55,8 +55,9 @@ class Way:
 def measure(quick: bool) -> Outcome:
     """Our settings by five seeds; the paper's by one, as they take long.
 
-    Ours are the settings that the search of the table chose on another seed. A plain loop of the paper's settings learns the same numbers as our run of
-    them: its time is the number of rounds times the seconds of one of its rounds.
+    Ours are the settings that the search of the table chose on another seed. A plain loop of the
+    paper's settings learns the same numbers as our run of them: its time is the number of rounds
+    times the seconds of one of its rounds.
     """
     columns = ["Non-IID"] if quick or data_folder("mnist") is None else list(TARGETS)
     outcome = Outcome(
