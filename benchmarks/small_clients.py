@@ -35,7 +35,7 @@ def measure(quick: bool) -> Outcome:
         **{"method": "supervised", "dataset": str(folder), "points-per-client": 50},
         **{"model": model, "optimizer": "sgd", "learning-rate": 0.1, "batch-size": 10},
         **{"local-epochs": 1, "num-rounds": rounds + 1, "evaluate-every": rounds + 1},
-        **{"precision": "float32"},
+        **{"precision": "float32", "augment": "none"},  # as the others
     }
     forms = {"1 thread": (1, 1), f"{cores} threads": (1, cores), f"{cores} processes": (cores, 1)}
     if quick:

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
 
 _GPUS = "CUDA_VISIBLE_DEVICES"
-_MOST_HELD = 128 * 2**20
+_MOST_HELD = 256 * 2**20
 """Bytes of a round's replies beyond which further ones are left on disk until they are used."""
 
 
