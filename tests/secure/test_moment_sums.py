@@ -116,7 +116,9 @@ def test_given_columns_of_any_size_then_moments_are_those_of_plaintext_and_of_nu
 
 def test_given_a_small_variance_beside_a_large_mean_then_no_digit_is_lost() -> None:
     # Squares of 10^9 differ by 128 in float64, and the variance is about 1,000.
-    rows = {c: (1e9 + 64 * RNG.integers(0, 2, (30, 1))).astype(np.float32) for c in range(3)}
+    # Numbers 10^9 and, for one in three, 64 more: 64² · 2/9 = 910.2, no multiple of 128.
+    column = (1e9 + 64 * (np.arange(30) % 3 == 0)).astype(np.float32)[:, None]
+    rows = dict.fromkeys(range(3), column)
     found = Clients(rows).play(MomentServer(dict.fromkeys(rows, 30), 1)).moments()
     together = np.concatenate([*rows.values()]).astype(np.float64)
     assert found.variances == pytest.approx(together.var(axis=0), rel=1e-14)
