@@ -77,6 +77,18 @@ def test_without_a_round_a_plan_has_the_step_size_of_the_settings(settings: Sett
     assert local_plan(config).learning_rate == 0.5
 
 
+def test_a_plan_has_what_the_settings_of_its_names_say(settings: Settings) -> None:
+    chosen: dict[str, Any] = {
+        **{"local_epochs": 3, "batch_size": 17, "optimizer": "sgd", "learning_rate": 0.5},
+        **{"momentum": 0.25, "weight_decay": 0.125, "l1": 0.0625, "augment": "noise"},
+        **{"noise": 0.75, "feature_dropout": 0.375, "mixup": 0.1875, "precision": "float64"},
+    }
+    plan = local_plan(settings(**chosen), proximal_mu=0.03125)
+    assert {name: getattr(plan, name) for name in chosen} == chosen
+    assert (plan.proximal_mu, plan.device.type, plan.heads_only) == (0.03125, "cpu", False)
+    assert local_plan(settings()).proximal_mu == 0.0
+
+
 @pytest.mark.parametrize("own_rate", [0.0, 0.2])
 def test_training_at_the_server_follows_the_schedule(
     settings: Settings, monkeypatch: pytest.MonkeyPatch, own_rate: float

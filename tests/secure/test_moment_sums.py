@@ -99,6 +99,15 @@ def test_moments_by_hand() -> None:
     assert_equal(found, Moments(np.array([1.5, 0.0]), np.array([0.25, 0.0])))
 
 
+def test_a_sum_of_squares_that_no_float32_numbers_have_is_refused() -> None:
+    # Of two points it is below 2·2^256.
+    bound = 2 << 320 << 256
+    assert moments_of(2, [0, bound - 1]).variances == pytest.approx(2.0**256)
+    for number in (bound, -1):
+        with pytest.raises(UserError, match="masks did not cancel"):
+            moments_of(2, [0, number])
+
+
 def test_given_columns_of_any_size_then_moments_are_those_of_exact_arithmetic() -> None:
     found = Clients(ROWS).play(MomentServer(SIZES, 5)).moments()
     assert_equal(found, exact(ROWS, [*SIZES]))
