@@ -123,3 +123,14 @@ def test_secrets_are_not_among_what_is_kept_in_files(tmp_path: Path) -> None:
     assert state.ephemeral("memory").keys() == hidden().keys()
     state.set_ephemeral("memory", {})
     assert state.load("memory", 2).keys() == ones(1.0).keys()
+
+
+def test_what_is_written_for_reports_is_in_a_simulations_folder_alone(tmp_path: Path) -> None:
+    records = RecordDict()
+    ClientState(records).publish("report", 3, ones(1.0))
+    assert not [*tmp_path.rglob("*")]
+    state = ClientState(records, tmp_path)
+    state.publish("report", 3, ones(1.0))
+    assert [file.name for file in tmp_path.iterdir()] == ["report-3.safetensors"]
+    assert state.load("report", 4).keys() == ones(1.0).keys()
+    assert not list(records)
