@@ -148,17 +148,6 @@ def test_the_surest_pseudo_labels_alone_are_trained_on(
     np.testing.assert_allclose(found.weights, np.append(np.ones(20), guess.confidence[kept]))
 
 
-def test_fedsem_trains_on_every_label_of_its_network_however_unsure_with_weight_1(
-    client: Build,
-) -> None:
-    built = client(FedSemClient, "fedsem")
-    guess = none(len(built.data.unlabeled))
-    guess.labels[:3], guess.confidence[:3] = [3, 1, -1], [0.01, 0.9, 0.5]
-    found = labeled_by(built, guess)
-    assert found.classes[20:].tolist() == [3, 1]
-    assert found.weights.tolist() == [1.0] * 22
-
-
 def test_without_unlabeled_points_there_is_no_largest_confidence() -> None:
     empty = none(0)
     assert PseudoLabels.of(Propagated(empty.labels, empty.confidence)).largest == 0
