@@ -72,6 +72,12 @@ def test_the_server_may_say_what_to_multiply_by(settings: Settings) -> None:
     assert client.round({"server-round": 7}).plan.learning_rate == 0.5
 
 
+def test_in_frozen_rounds_only_the_last_layer_is_trained(settings: Settings) -> None:
+    client = client_of(settings(**{"frozen-rounds": 2, "start-from": "somewhere"}))
+    plans = [client.round({"server-round": number}).plan for number in (1, 2, 3)]
+    assert [plan.heads_only for plan in plans] == [True, True, False]
+
+
 def test_without_a_round_a_plan_has_the_step_size_of_the_settings(settings: Settings) -> None:
     config = settings(num_rounds=4, **COSINE)
     assert local_plan(config).learning_rate == 0.5
