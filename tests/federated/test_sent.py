@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from flwr.app import RecordDict
 
+from fedul_flwr.client_apps.fedmatch import _of_part
 from fedul_flwr.client_apps.xclp import propagation_disclosures
 from fedul_flwr.config.node_config import NodeConfig
 from fedul_flwr.config.references import load_reference
@@ -143,6 +144,22 @@ def test_an_update_is_as_large_as_it_says(settings: Settings, tmp_path: Path, ru
             assert {n: a.shape for n, a in arrays.items()} == {
                 n: a.shape for n, a in found[record].items()
             }
+
+
+@pytest.mark.parametrize("helpers", [0, 2])
+@pytest.mark.parametrize("part", ["sigma", "psi", "theta"])
+def test_what_is_declared_of_the_parts_of_fedmatchs_weights(
+    settings: Settings, part: str, helpers: int
+) -> None:
+    whole = {"fedmatch.decomposition": part != "theta", "fedmatch.helpers": helpers}
+    config = settings(method="fedmatch", **whole)
+    (entry,) = (entry for entry in _of_part(part, "weights") if entry.when(config))
+    assert (entry.phase, entry.record, entry.size) == ("train", part, "weights")
+    assert entry.what == f"what has changed of the weights' part {part}"
+    assert entry.often == "every round that it trains in"
+    others = ", and some this one as a helper's" if helpers and part != "sigma" else ""
+    assert entry.reader == f"the server; all clients get the mean{others}"
+    assert entry.covers("train", part, "any.name")
 
 
 @pytest.mark.parametrize("secure", BACKENDS)
