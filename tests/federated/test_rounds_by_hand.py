@@ -126,6 +126,22 @@ def test_a_round_is_the_mean_of_those_that_learned_something(
     assert record.heldout_loss is None
 
 
+def test_what_a_client_answers_before_round_1_is_looked_at_and_noted(settings: Settings) -> None:
+    strategy = strategy_of(settings, standardize="federation", standardize_sum="plaintext")
+    strategy.setup.values["model-shape"] = [1]
+    client = ClientRef(1, FIRST_NODE_ID + 1)
+
+    def registered(**values: Any) -> str:
+        plain = {"partition_id": 1, "num_points": 7, "num_labeled": 7}
+        answered = {name.replace("_", "-"): value for name, value in {**plain, **values}.items()}
+        return strategy.registry.register(client, Content(values=answered))
+
+    assert registered(column_means=[1.0], column_variances=[2.0]) == ""
+    (report,) = strategy.registry.reports
+    assert (report.id, report.num_points, report.status) == (1, 7, "accepted")
+    assert "column-variances below 0" in registered(column_means=[1.0], column_variances=[-2.0])
+
+
 class Noting(MethodStrategy):
     """Notes what a method is told before a round, and asked to combine by itself."""
 
