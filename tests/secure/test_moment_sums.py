@@ -168,6 +168,16 @@ def test_given_a_client_is_lost_then_the_moments_are_those_of_the_others(
     assert_equal(found, exact(ROWS, [0, 3, 9]))
 
 
+def test_given_one_client_after_the_other_is_lost_then_each_sum_begins_anew() -> None:
+    rows = {**ROWS, 11: ROWS[3]}
+    lost = {1: 4, 2: 11}
+    server = MomentServer({client: len(points) for client, points in rows.items()}, 5)
+    clients = Clients(rows)
+    clients.play(server, lambda step, client: lost.get(step) == client)
+    assert len(clients.sent) == 4  # keys and three attempts
+    assert_equal(server.moments(), exact(rows, [0, 3, 9]))
+
+
 def test_given_a_second_attempt_then_nothing_of_the_first_can_be_told() -> None:
     clients = Clients(ROWS)
     clients.play(MomentServer(SIZES, 5), lambda step, c: (step, c) == (1, 4))
@@ -298,6 +308,15 @@ def test_a_client_that_has_no_key_answers_no_sum() -> None:
     clients.memories[3] = {}
     with pytest.raises(UserError, match="sum of columns out of turn"):
         clients.answer(3, server.ask()[3])
+
+
+def test_a_client_refuses_what_is_no_nonce_and_no_attempt() -> None:
+    with pytest.raises(UserError, match=r"^The server sent uint8 \(31,\) as 'nonce'; it must be "):
+        offer_key({NONCE: np.zeros(31, np.uint8)})
+    clients, server = with_keys()
+    odd = {**server.ask()[3], ATTEMPT: np.array([0])}
+    with pytest.raises(UserError, match=r"^The server sent int64 \(1,\) as 'attempt'; it must be "):
+        clients.answer(3, odd)
 
 
 def test_a_client_whose_key_was_replaced_refuses() -> None:
