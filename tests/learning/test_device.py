@@ -92,6 +92,15 @@ def test_products_run_in_the_precision(name: str) -> None:
         assert layer(torch.zeros(1, 4, dtype=wide)).dtype == dtype
 
 
+@pytest.mark.parametrize("strided", [False, True])
+def test_models_with_strides_have_float32_where_bfloat16_would_be_wrong(strided: bool) -> None:
+    # One pixel for three taps: two of them meet nothing.
+    layer = nn.Conv2d(1, 1, 3, stride=2, padding=1)
+    with autocast(CPU, torch.bfloat16, strided=strided):
+        found = layer(torch.zeros(1, 1, 1, 1)).dtype
+    assert found == (torch.float32 if strided else torch.bfloat16)
+
+
 def test_models_lie_channels_last() -> None:
     convolution = nn.Conv2d(3, 8, 5)
     assert not convolution.weight.is_contiguous(memory_format=torch.channels_last)

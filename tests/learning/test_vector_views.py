@@ -77,8 +77,12 @@ def test_strong_views_of_methods_take_their_strength_from_the_settings(make: obj
 @pytest.mark.parametrize(
     ("make", "settings", "change"),
     [
-        (strong_view, {"ssl.randaugment": "release"}, released_randaugment),
-        (strong_view, {}, randaugment),
+        (
+            strong_view,
+            {"ssl.randaugment": "release"},
+            lambda images: released_randaugment(images, 3, (4, 9)),
+        ),
+        (strong_view, {}, lambda images: randaugment(images, 3, (4, 9))),
         (fixed_strong_view, {}, strong_augment),
     ],
 )
@@ -87,7 +91,8 @@ def test_strong_views_of_images_are_those_that_the_settings_name(
 ) -> None:
     images = torch.rand(6, 3, 8, 8, generator=torch.Generator().manual_seed(0)) * 2 - 1
     torch.manual_seed(3)
-    found = make(parse_flat({"method": "fixmatch", **settings}))(images)
+    three = {"ssl.operations": 3, "ssl.min-magnitude": 4, "ssl.max-magnitude": 9}
+    found = make(parse_flat({"method": "fixmatch", **three, **settings}))(images)
     torch.manual_seed(3)
     assert torch.equal(found, change(images))
 
@@ -127,5 +132,6 @@ def test_without_mixup_a_strong_view_draws_what_it_drew_before() -> None:
     torch.manual_seed(5)
     expected = ONES + 0.1 * torch.randn_like(ONES)
     expected = expected * (torch.rand_like(ONES) >= 0.2)
-    torch.manual_seed(5)
-    assert torch.equal(strong_vectors(0.1, 0.2, 0.0)(ONES), expected)
+    for view in (strong_vectors(0.1, 0.2, 0.0), strong_vectors(0.1, 0.2)):
+        torch.manual_seed(5)
+        assert torch.equal(view(ONES), expected)
