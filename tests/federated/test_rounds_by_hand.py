@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, cast
 
 import numpy as np
@@ -140,6 +141,20 @@ def test_what_a_client_answers_before_round_1_is_looked_at_and_noted(settings: S
     (report,) = strategy.registry.reports
     assert (report.id, report.num_points, report.status) == (1, 7, "accepted")
     assert "column-variances below 0" in registered(column_means=[1.0], column_variances=[-2.0])
+
+
+def test_a_stage_begins_where_the_policy_says(settings: Settings) -> None:
+    strategy = strategy_of(settings)
+    assert strategy.stage_start(7) == 1
+    policy: Any = SimpleNamespace(stage_start=lambda number: number - 3)
+    strategy.policy = policy
+    assert strategy.stage_start(7) == 4
+
+
+def test_scaffold_knows_clients_by_their_nodes() -> None:
+    base = Scaffold()
+    base.know_clients([ClientRef(0, 501), ClientRef(2, 77)])
+    assert base.clients == {501: 0, 77: 2}
 
 
 class Noting(MethodStrategy):
