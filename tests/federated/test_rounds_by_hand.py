@@ -34,7 +34,7 @@ from fedul_flwr.federated.messages import (
     to_arrays,
     to_record,
 )
-from fedul_flwr.federated.registry import ClientRef
+from fedul_flwr.federated.registry import ClientRef, ClientReport
 from fedul_flwr.federated.strategy import MethodStrategy
 from fedul_flwr.learning.variates import KEPT_ROUNDS
 from fedul_flwr.strategies.fednova import FedNova
@@ -141,6 +141,27 @@ def test_what_a_client_answers_before_round_1_is_looked_at_and_noted(settings: S
     (report,) = strategy.registry.reports
     assert (report.id, report.num_points, report.status) == (1, 7, "accepted")
     assert "column-variances below 0" in registered(column_means=[1.0], column_variances=[-2.0])
+
+
+@pytest.mark.parametrize("reason", ["", "its sets are too few"])
+def test_the_base_is_asked_about_clients_that_the_method_takes_alone(
+    settings: Settings, reason: str
+) -> None:
+    strategy, asked = strategy_of(settings), []
+
+    class Asked(Scaffold):
+        def check_client(self, client: int, answer: Content) -> None:
+            asked.append((client, answer.values["num-points"]))
+
+    def accept(report: ClientReport, answer: Content) -> None:
+        report.reason = reason
+
+    strategy.base = Asked()
+    policy: Any = SimpleNamespace(accept=accept, changed=lambda answers: None)
+    strategy.policy = policy
+    told = Content(values={"partition-id": 2, "num-points": 7})
+    assert strategy.registry.register(ClientRef(2, FIRST_NODE_ID + 2), told) == reason
+    assert asked == ([] if reason else [(2, 7)])
 
 
 def test_a_stage_begins_where_the_policy_says(settings: Settings) -> None:
