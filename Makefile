@@ -90,9 +90,10 @@ bench: $(STAMP)
 	    echo "pfl-research could not be installed; it is left out of the comparison"
 	$(BIN)/python -m benchmarks
 
-# Small changes of the code that no test notices: make mutants, or make mutants PIECE=surrogate.
+# Small changes of the code that no test notices: make mutants, make mutants PIECE=surrogate, or
+# with SAMPLE=200 that many mutants of each piece.
 mutants: $(STAMP)
-	@$(BIN)/python -m tests.mutation $(PIECE)
+	@$(BIN)/python -m tests.mutation $(PIECE) $(if $(SAMPLE),--sample $(SAMPLE))
 
 clean:
 	rm -rf $(VENV) .venv-flower .venv-lowest $(PFL) .mutants build dist site .mypy_cache .ruff_cache

@@ -50,5 +50,8 @@ def plain_log() -> None:
     """Print Flower's log without colors, unless it goes to a terminal that wants them."""
     for handler in logging.getLogger("flwr").handlers:
         if isinstance(handler, logging.StreamHandler) and hasattr(handler, "colored"):
-            is_terminal = getattr(handler.stream, "isatty", lambda: False)()
+            stream = handler.stream
+            # A notebook or a test may have replaced stderr while Flower was loaded, and closed it.
+            is_open = not getattr(stream, "closed", False)
+            is_terminal = is_open and getattr(stream, "isatty", lambda: False)()
             handler.colored = is_terminal and not os.environ.get("NO_COLOR")

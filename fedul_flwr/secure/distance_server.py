@@ -213,8 +213,8 @@ class DistanceServer:
             return self._protocol.distances(
                 (self._sizes[owner], self._sizes[evaluator]),
                 self._num_bits,
-                self._told.get((owner, evaluator), {}),
-                self._told.get((evaluator, owner), {}),
+                self._told[owner, evaluator],
+                self._told[evaluator, owner],
             )
         except UserError as error:
             pair = f"Comparing owner {owner} and evaluator {evaluator}"

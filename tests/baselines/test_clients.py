@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import copy
+import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
 import pytest
+import torch
 from flwr.app import RecordDict
 
+from fedul_flwr.baselines import fedllp
 from fedul_flwr.baselines.fedllp import FedLLPClient, FedLLPVATClient
 from fedul_flwr.baselines.fedpl import FedPLClient
 from fedul_flwr.baselines.supervised import SupervisedClient
@@ -26,6 +29,7 @@ from fedul_flwr.federated.client_state import ClientState
 from fedul_flwr.federated.nodes import DataShape, setup_content
 from fedul_flwr.learning import dropout
 from fedul_flwr.learning.local import dump_arrays, load_arrays, predict_logits
+from fedul_flwr.learning.network import Network
 from fedul_flwr.models import build_model
 from tests.support.local_tasks import task_of, training_points
 from tests.support.owner_files import CLASSES, write_points, write_sets
@@ -208,6 +212,38 @@ def test_a_step_of_fedllp_has_the_dropout_that_is_set(
         weights(), {"server-round": server_round + 1}
     )
     assert asked == [0.2] * 4  # one step a set
+
+
+@pytest.mark.parametrize(
+    ("number", "ramp", "weight"),
+    [
+        (2, 4, 0.5 * math.exp(-1.25)),  # halfway: exp(-5·(1/2)²)
+        (4, 4, 0.5),
+        (1, 0, 0.5),
+    ],
+)
+def test_the_adversarial_loss_has_its_weight_of_the_round(
+    client: Build, monkeypatch: pytest.MonkeyPatch, number: int, ramp: int, weight: float
+) -> None:
+    options = {"fedul.num-sets": 4, "fedllp-vat.alpha": 0.5, "fedllp-vat.ramp-up-rounds": ramp}
+    built = client(FedLLPVATClient, method="fedllp-vat", **options)
+    monkeypatch.setattr(fedllp, "virtual_adversarial_loss", lambda *_, **__: torch.tensor(3.0))
+    network = Network(built.model.eval(), torch.device("cpu"), "float32")
+    inputs, sets = torch.zeros(2, 1, 8, 8), torch.tensor([1, 1])
+    now = built.round({"server-round": number})
+    plain = FedLLPClient.task(built, now).objective(network, inputs, sets)
+    found = built.task(now).objective(network, inputs, sets)
+    assert float(found - plain) == pytest.approx(3 * weight, rel=1e-5)
+
+
+def test_an_adversarial_loss_of_the_whole_weight_is_not_left_out(client: Build) -> None:
+    options = {"fedul.num-sets": 4, "fedllp-vat.alpha": 1.0, "fedllp-vat.ramp-up-rounds": 0}
+    built = client(FedLLPVATClient, method="fedllp-vat", **options)
+    now = built.round({"server-round": 1})
+    network = Network(built.model.eval(), torch.device("cpu"), "float32")
+    inputs, sets = torch.rand(2, 1, 8, 8), torch.tensor([1, 1])
+    plain = FedLLPClient.task(built, now).objective(network, inputs, sets)
+    assert float(built.task(now).objective(network, inputs, sets)) > float(plain)
 
 
 def test_the_heldout_loss_is_that_of_the_points_that_were_held_out(client: Build) -> None:

@@ -5,19 +5,22 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from flwr.app import Array, Message
+from flwr.app import Array, Message, MetricRecord, RecordDict
 from safetensors.numpy import load_file
 from torch.nn import functional
 
+from fedul_flwr.baselines.fedsiam import FedSiam, TeacherCodec
 from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.data.sources import load_source
 from fedul_flwr.engine.message_log import TO_SERVER, read_message_log
 from fedul_flwr.errors import UserError
+from fedul_flwr.federated.messages import to_record
 from fedul_flwr.learning.batches import to_input
 from fedul_flwr.models import build_model
 from tests.support.fedmatch_exchanges import TINY
@@ -153,3 +156,28 @@ def test_a_pass_over_the_data_before_training_is_refused(settings: Settings) -> 
     with pytest.raises(UserError, match=r"scaffold\.option = 'I': method 'fedsiam' goes with 'II'"):
         run(settings, base="scaffold", **{"scaffold.option": "I"})
     assert np.isfinite(last_model(run(settings, base="scaffold", optimizer="sgd"))["1.bias"]).all()
+
+
+@pytest.mark.parametrize(("base", "teacher"), [("fedavg", 17.0), ("fedmedian", 1.0)])
+def test_teachers_are_combined_by_the_median_where_the_base_is_robust(
+    base: str, teacher: float
+) -> None:
+    codec = TeacherCodec()
+    codec.teacher = to_record({"w": np.array([5.0])})
+    state: Any = SimpleNamespace(settings=SimpleNamespace(base=base), codec=codec, _steps=4)
+    replies: list[Any] = [
+        SimpleNamespace(
+            content=RecordDict(
+                {
+                    "teacher": to_record({"w": np.array([value])}),
+                    "arrays": to_record({"w": np.array([0.0])}),
+                    "metrics": MetricRecord({"steps": 2}),
+                }
+            )
+        )
+        for value in (0.0, 1.0, 50.0)  # mean 17, median 1
+    ]
+    FedSiam.before_aggregate(state, replies, np.ones(3))
+    assert codec.teacher["w"].numpy() == pytest.approx([teacher])
+    assert state._steps == 4 + 3 * 2
+    assert all(list(reply.content) == ["arrays", "metrics"] for reply in replies)

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from fedul_flwr.baselines.server_only import ServerOnly
 from fedul_flwr.config.run_config import RunConfig, default_flat, parse_flat
 from fedul_flwr.errors import UserError
 from tests.support.runs import last_model, metrics, summary, train
@@ -166,3 +167,22 @@ def test_a_fraction_of_labels(settings: Settings) -> None:
     assert not same(part, whole)
     assert metrics(part)[0]["steps"] == metrics(whole)[0]["steps"] // 10
     assert summary(part)["test_error"] > summary(whole)["test_error"]
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({"evaluate": "local"}, "Setting evaluate = 'local': no client trains in method 'server-"),
+        (
+            {"learning_rate_schedule": "plateau", "learning_rate_patience_scope": "client"},
+            "Setting learning-rate-patience-scope = 'client': no client trains in method 'server-",
+        ),
+    ],
+)
+def test_settings_of_clients_models_are_refused_where_none_trains(
+    settings: Settings, given: dict[str, Any], words: str
+) -> None:
+    base = settings(method="server-only", server_fraction=0.2)
+    ServerOnly.validate(base)
+    with pytest.raises(UserError, match=f"^{words}"):
+        ServerOnly.validate(base.model_copy(update=given))

@@ -148,6 +148,11 @@ def test_the_surest_pseudo_labels_alone_are_trained_on(
     np.testing.assert_allclose(found.weights, np.append(np.ones(20), guess.confidence[kept]))
 
 
+def test_without_unlabeled_points_there_is_no_largest_confidence() -> None:
+    empty = none(0)
+    assert PseudoLabels.of(Propagated(empty.labels, empty.confidence)).largest == 0
+
+
 def labeled_by(client: MethodClient, labels: PseudoLabels) -> WeightedPoints:
     """The points that a client with these pseudo labels trains on in the second stage."""
     now = client.round({"server-round": SECOND})
@@ -238,6 +243,7 @@ def test_perclient_lp_is_label_propagation_of_its_own_points(
     options |= {"xclp.class-scaling": scaled}
     found = client(LocalLPClient, "local-lp", **options)
     own = found.data.examples
+    own.labels[own.labels > 7] = -1  # a confidence is of all classes, not of those it has
     shown = ~own.new
     model = build_model("mlp", (8, 8, 1), 10)
     load_arrays(model, weights())

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import json
+from typing import Any
+
 import numpy as np
 import pytest
 
+from fedul_flwr.config.node_config import NodeConfig
 from fedul_flwr.data.columns import Column, Columns
 from fedul_flwr.data.standardize import (
     Moments,
@@ -18,6 +22,8 @@ from fedul_flwr.data.standardize import (
     scaling_by,
 )
 from fedul_flwr.errors import UserError
+from fedul_flwr.federated.client_data import ClientData
+from tests.support.digits_settings import settings_of_client
 
 
 def test_pooled_moments_by_hand() -> None:
@@ -81,3 +87,41 @@ def test_scaled_inputs_standardize_the_rows_that_are_taken() -> None:
     assert inputs[np.array([2, 0])].tolist() == [[2, 6], [0, 2]]
     assert (len(inputs), inputs.shape, inputs.dtype) == (3, (3, 2), np.float32)
     assert raw[2].tolist() == [5, 6]
+
+
+POINTS = np.array([[1, 10], [3, 30], [99, 99]], np.float32)
+CONSTANTS = json.dumps(
+    {"columns": [{"name": name, "mean": 1, "scale": 2} for name in ("age", "weight")]}
+)
+POOLED = {"column-means": [1.0, 10.0], "column-scales": [2.0, 10.0]}
+
+
+@pytest.mark.parametrize(
+    ("kind", "setup", "rows"),
+    [
+        # The client's own points 0 and 1 have means 2 and 20, deviations 1 and 10.
+        ("owner", {}, [[-1, -1], [1, 1]]),
+        ("constants", {"columns": CONSTANTS}, [[0, 4.5], [1, 14.5]]),
+        ("federation", POOLED, [[0, 0], [1, 2]]),
+        ("none", {}, [[1, 10], [3, 30]]),
+    ],
+)
+def test_a_client_standardizes_its_points_by_its_setting(
+    kind: str, setup: dict[str, Any], rows: list[list[float]]
+) -> None:
+    settings = settings_of_client({"method": "supervised", "standardize": kind})
+    data = ClientData(settings, NodeConfig(), {"model-shape": [2], **setup})
+    found = data.standardized(POINTS, np.array([0, 1]))
+    assert found[np.array([0, 1])].tolist() == rows
+    assert data.standardized(found, np.array([0])) is found or kind == "none"
+    images = ClientData(settings, NodeConfig(), {**setup, "model-shape": [2, 1, 1]})
+    assert images.standardized(POINTS, np.array([0, 1])) is POINTS
+
+
+def test_before_the_server_has_sent_means_a_client_has_none() -> None:
+    settings = settings_of_client({"method": "supervised", "standardize": "federation"})
+    found = ClientData(settings, NodeConfig(), {"model-shape": [2]}).standardized(
+        POINTS, np.array([0])
+    )
+    with pytest.raises(UserError, match="has not sent the means and scales of columns yet"):
+        found[np.array([0])]

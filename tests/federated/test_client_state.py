@@ -8,7 +8,11 @@ import numpy as np
 import pytest
 from flwr.app import RecordDict
 
+from fedul_flwr.config.node_config import NodeConfig
+from fedul_flwr.data.content import Content
+from fedul_flwr.federated.client import MethodClient, state_directory
 from fedul_flwr.federated.client_state import ClientState
+from tests.support.digits_settings import settings_of_client
 
 
 def ones(value: float) -> dict[str, np.ndarray]:
@@ -123,3 +127,26 @@ def test_secrets_are_not_among_what_is_kept_in_files(tmp_path: Path) -> None:
     assert state.ephemeral("memory").keys() == hidden().keys()
     state.set_ephemeral("memory", {})
     assert state.load("memory", 2).keys() == ones(1.0).keys()
+
+
+def test_what_is_written_for_reports_is_in_a_simulations_folder_alone(tmp_path: Path) -> None:
+    records = RecordDict()
+    ClientState(records).publish("report", 3, ones(1.0))
+    assert not [*tmp_path.rglob("*")]
+    state = ClientState(records, tmp_path)
+    state.publish("report", 3, ones(1.0))
+    assert [file.name for file in tmp_path.iterdir()] == ["report-3.safetensors"]
+    assert state.load("report", 4).keys() == ones(1.0).keys()
+    assert not list(records)
+
+
+def test_a_simulated_client_keeps_its_state_in_a_folder_of_its_own_and_an_owner_in_memory(
+    tmp_path: Path,
+) -> None:
+    node = NodeConfig(partition_id=3, num_partitions=5)
+    client = MethodClient(settings_of_client({}), node, ClientState(RecordDict()))
+    client.on_phase("setup", Content(values={"memory": str(tmp_path)}))
+    assert client.state.directory == tmp_path / "3"
+    assert state_directory({}, node) is None
+    owner = NodeConfig(partition_id=3, num_partitions=5, data=str(tmp_path / "ward"))
+    assert state_directory({"memory": str(tmp_path)}, owner) is None

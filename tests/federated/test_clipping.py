@@ -46,7 +46,7 @@ def test_what_is_shorter_than_float32_can_square_is_zero() -> None:
     np.testing.assert_allclose(found, [1e-18, 1e-30], rtol=1e-6)
 
 
-@pytest.mark.parametrize("value", [1.5, np.nan, np.inf])
+@pytest.mark.parametrize("value", [1.5, 1e-18, np.nan, np.inf])
 def test_other_updates_stay(value: float) -> None:
     update = {**START, "b": np.array([value], np.float32)}
     np.testing.assert_equal(stepped(update, START), update)

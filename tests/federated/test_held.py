@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 
-from fedul_flwr.federated.parts_codec import ROUNDS, ClientModelCache
-from fedul_flwr.learning.decomposition import flatten
+from fedul_flwr.federated.messages import ARRAYS, to_record
+from fedul_flwr.federated.parts_codec import ROUNDS, ClientModelCache, PartsCodec
+from fedul_flwr.learning.decomposition import compose, flatten
 
 Parts = dict[str, dict[str, Any]]
 
@@ -79,3 +81,19 @@ def test_a_server_that_was_cut_off_inside_a_round_goes_on_from_the_one_before(
     fresh = ClientModelCache(tmp_path / "held")
     fresh.load_state_dict({})
     assert fresh.of(3) == {}
+
+
+def test_a_clients_model_has_its_own_parts_and_the_servers_where_it_returns_none(
+    tmp_path: Path,
+) -> None:
+    codec = PartsCodec(
+        ClientModelCache(tmp_path),
+        0.0,
+        returned=lambda parts: ["psi"],
+        helpers_of=lambda client: [],
+        on_update=lambda client, parts: None,
+        compose=compose,
+    )
+    codec.parts = {"sigma": {"w": np.array([1.0])}, "psi": {"w": np.array([2.0])}}
+    reply: Any = SimpleNamespace(content={ARRAYS: to_record({"psi/w": np.array([5.0])})})
+    assert codec.model(reply)["w"].tolist() == [6.0]  # not 3, of the server's parts alone

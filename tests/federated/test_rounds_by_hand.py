@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, cast
 
 import numpy as np
@@ -33,7 +34,7 @@ from fedul_flwr.federated.messages import (
     to_arrays,
     to_record,
 )
-from fedul_flwr.federated.registry import ClientRef
+from fedul_flwr.federated.registry import ClientRef, ClientReport
 from fedul_flwr.federated.strategy import MethodStrategy
 from fedul_flwr.learning.variates import KEPT_ROUNDS
 from fedul_flwr.strategies.fednova import FedNova
@@ -124,6 +125,57 @@ def test_a_round_is_the_mean_of_those_that_learned_something(
     assert record.metrics == {"loss": loss, "steps": 2.0}
     assert record.spans == [(10.0, 12.0), (11.0, 13.0), (12.0, 14.0)]
     assert record.heldout_loss is None
+
+
+def test_what_a_client_answers_before_round_1_is_looked_at_and_noted(settings: Settings) -> None:
+    strategy = strategy_of(settings, standardize="federation", standardize_sum="plaintext")
+    strategy.setup.values["model-shape"] = [1]
+    client = ClientRef(1, FIRST_NODE_ID + 1)
+
+    def registered(**values: Any) -> str:
+        plain = {"partition_id": 1, "num_points": 7, "num_labeled": 7}
+        answered = {name.replace("_", "-"): value for name, value in {**plain, **values}.items()}
+        return strategy.registry.register(client, Content(values=answered))
+
+    assert registered(column_means=[1.0], column_variances=[2.0]) == ""
+    (report,) = strategy.registry.reports
+    assert (report.id, report.num_points, report.status) == (1, 7, "accepted")
+    assert "column-variances below 0" in registered(column_means=[1.0], column_variances=[-2.0])
+
+
+@pytest.mark.parametrize("reason", ["", "its sets are too few"])
+def test_the_base_is_asked_about_clients_that_the_method_takes_alone(
+    settings: Settings, reason: str
+) -> None:
+    strategy, asked = strategy_of(settings), []
+
+    class Asked(Scaffold):
+        def check_client(self, client: int, answer: Content) -> None:
+            asked.append((client, answer.values["num-points"]))
+
+    def accept(report: ClientReport, answer: Content) -> None:
+        report.reason = reason
+
+    strategy.base = Asked()
+    policy: Any = SimpleNamespace(accept=accept, changed=lambda answers: None)
+    strategy.policy = policy
+    told = Content(values={"partition-id": 2, "num-points": 7})
+    assert strategy.registry.register(ClientRef(2, FIRST_NODE_ID + 2), told) == reason
+    assert asked == ([] if reason else [(2, 7)])
+
+
+def test_a_stage_begins_where_the_policy_says(settings: Settings) -> None:
+    strategy = strategy_of(settings)
+    assert strategy.stage_start(7) == 1
+    policy: Any = SimpleNamespace(stage_start=lambda number: number - 3)
+    strategy.policy = policy
+    assert strategy.stage_start(7) == 4
+
+
+def test_scaffold_knows_clients_by_their_nodes() -> None:
+    base = Scaffold()
+    base.know_clients([ClientRef(0, 501), ClientRef(2, 77)])
+    assert base.clients == {501: 0, 77: 2}
 
 
 class Noting(MethodStrategy):

@@ -9,6 +9,8 @@ from typing import Any
 import pytest
 from flwr.app import RecordDict
 
+from fedul_flwr.client_apps.fedmatch import _of_part
+from fedul_flwr.client_apps.xclp import propagation_disclosures
 from fedul_flwr.config.node_config import NodeConfig
 from fedul_flwr.config.references import load_reference
 from fedul_flwr.config.run_config import RunConfig
@@ -20,6 +22,7 @@ from fedul_flwr.federated.disclosure import REGISTRATION, Sent, disclosures, onl
 from fedul_flwr.federated.messages import ARRAYS
 from fedul_flwr.federated.nodes import DataShape, setup_content
 from fedul_flwr.methods import METHODS, find_method
+from fedul_flwr.secure.backends import BACKENDS
 from tests.support.fedmatch_exchanges import TINY
 from tests.support.runs import train
 
@@ -141,6 +144,43 @@ def test_an_update_is_as_large_as_it_says(settings: Settings, tmp_path: Path, ru
             assert {n: a.shape for n, a in arrays.items()} == {
                 n: a.shape for n, a in found[record].items()
             }
+
+
+@pytest.mark.parametrize("helpers", [0, 2])
+@pytest.mark.parametrize("part", ["sigma", "psi", "theta"])
+def test_what_is_declared_of_the_parts_of_fedmatchs_weights(
+    settings: Settings, part: str, helpers: int
+) -> None:
+    whole = {"fedmatch.decomposition": part != "theta", "fedmatch.helpers": helpers}
+    config = settings(method="fedmatch", **whole)
+    (entry,) = (entry for entry in _of_part(part, "weights") if entry.when(config))
+    assert (entry.phase, entry.record, entry.size) == ("train", part, "weights")
+    assert entry.what == f"what has changed of the weights' part {part}"
+    assert entry.often == "every round that it trains in"
+    others = ", and some this one as a helper's" if helpers and part != "sigma" else ""
+    assert entry.reader == f"the server; all clients get the mean{others}"
+    assert entry.covers("train", part, "any.name")
+
+
+@pytest.mark.parametrize("secure", BACKENDS)
+def test_what_is_declared_of_a_propagation(settings: Settings, secure: str) -> None:
+    config = settings(method="xclp", **{"xclp.secure": secure})
+    entries = [entry for entry in propagation_disclosures("at times") if entry.when(config)]
+    assert {(entry.record, entry.often) for entry in entries} == {(ARRAYS, "at times")}
+    first, *compared, summed = entries
+    assert (first.phase, first.names, first.reader) == ("xclp-compare", ("labeled",), "the server")
+    assert first.what == "which of its points have a label, not which label"
+    found = {entry.names: (entry.what, entry.reader) for entry in compared}
+    assert found == {(name,): told for name, told in BACKENDS[secure].sends.items()}
+    assert {entry.phase for entry in compared} == {"xclp-compare"}
+    # In the clear the server reads each client's part; else a mask hides it.
+    assert (summed.phase, summed.names) == ("xclp-sum", ("sent",))
+    part = "its labels' part of the scores of others' points"
+    assert (summed.what, summed.reader) == (
+        (part, "the server")
+        if secure == "plaintext"
+        else (f"{part}, masked", "the other clients, as a sum of all parts at their own points")
+    )
 
 
 def test_entries_by_hand(settings: Settings) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from typing import Any
 
 import pytest
@@ -111,3 +112,42 @@ def test_a_layer_within_a_model() -> None:
         model(torch.ones(2, 1, 2, 2))
     # 2 pixels: taps over -1, 0, 1 of which the first is idle; then 1 pixel.
     assert kinds == [torch.float32, torch.float32, torch.bfloat16]
+
+
+@pytest.mark.parametrize(
+    ("size", "options", "idle"),
+    [
+        ((5, 5), {"stride": 7}, False),  # without padding: one place, taps over 0, 1, 2
+        ((5, 5), {"stride": (7,)}, False),
+        ((2, 2), {"padding": 1}, False),  # places over -1, 0, 1 and 0, 1, 2
+        ((2, 2), {"padding": 2, "dilation": 2}, True),  # over -2, 0, 2 and -1, 1, 3
+        ((6, 1), {"padding": 1}, True),  # columns alone: over -1, 0, 1, of which 0 is a pixel
+        ((1, 6), {"padding": 1}, True),  # rows alone
+        ((6, 2), {"padding": (0, 1)}, False),  # no padding of rows, which need none
+        ((2, 6), {"padding": (1, 0)}, False),
+    ],
+)
+def test_a_layer_is_float32_where_a_tap_is_idle_and_only_there(
+    size: tuple[int, int], options: dict[str, Any], idle: bool
+) -> None:
+    wanted = torch.float32 if idle else torch.bfloat16
+    inputs, weight = torch.ones(1, 1, *size), torch.ones(1, 1, 3, 3)
+    with products_in_bfloat16(CPU, strided=True):
+        assert F.conv2d(inputs, weight, **options).dtype == wanted
+        assert nn.Conv2d(1, 1, 3, **options)(inputs).dtype == wanted  # passes all by position
+        within = nn.Sequential(nn.Conv2d(1, 1, 1), nn.Conv2d(1, 1, 3, **options))
+        assert within(inputs).dtype == wanted  # its input is bfloat16
+
+
+@pytest.mark.parametrize("kind", ["cpu", "cuda"])
+def test_products_are_bfloat16_on_every_device(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[Any] = []
+
+    def autocast(*given: Any, **named: Any) -> Any:
+        asked.append((given, named))
+        return nullcontext()
+
+    monkeypatch.setattr(torch, "autocast", autocast)
+    with products_in_bfloat16(torch.device(kind), strided=False):
+        pass
+    assert asked == [((kind,), {"dtype": torch.bfloat16})]  # a GPU would take float16

@@ -68,6 +68,10 @@ def test_equalisation_by_hand() -> None:
     assert found.equal(row(0, 153, 0, 255, 153, 0))
 
 
+def test_of_two_pixels_one_becomes_black_and_one_white() -> None:
+    assert colours.equalize(row(10, 90)).equal(row(0, 255))
+
+
 def test_half_levels_are_rounded_up() -> None:
     assert colours.equalize(row(0, 1, 2)).equal(row(0, 128, 255))  # 255·1/2 = 127.5
 

@@ -57,6 +57,7 @@ def test_features_are_float32_in_every_arithmetic(precision: str) -> None:
     found = extract_features(network(), IMAGES, POINTS[:20], LocalPlan(precision=precision))
     assert found.dtype == np.float32
     np.testing.assert_allclose(found, exact, atol=0.03)
+    assert not np.array_equal(found, exact)  # rounded at other places
 
 
 def test_no_points_have_no_features_but_a_width() -> None:

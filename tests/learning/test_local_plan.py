@@ -72,9 +72,27 @@ def test_the_server_may_say_what_to_multiply_by(settings: Settings) -> None:
     assert client.round({"server-round": 7}).plan.learning_rate == 0.5
 
 
+def test_in_frozen_rounds_only_the_last_layer_is_trained(settings: Settings) -> None:
+    client = client_of(settings(**{"frozen-rounds": 2, "start-from": "somewhere"}))
+    plans = [client.round({"server-round": number}).plan for number in (1, 2, 3)]
+    assert [plan.heads_only for plan in plans] == [True, True, False]
+
+
 def test_without_a_round_a_plan_has_the_step_size_of_the_settings(settings: Settings) -> None:
     config = settings(num_rounds=4, **COSINE)
     assert local_plan(config).learning_rate == 0.5
+
+
+def test_a_plan_has_what_the_settings_of_its_names_say(settings: Settings) -> None:
+    chosen: dict[str, Any] = {
+        **{"local_epochs": 3, "batch_size": 17, "optimizer": "sgd", "learning_rate": 0.5},
+        **{"momentum": 0.25, "weight_decay": 0.125, "l1": 0.0625, "augment": "noise"},
+        **{"noise": 0.75, "feature_dropout": 0.375, "mixup": 0.1875, "precision": "float64"},
+    }
+    plan = local_plan(settings(**chosen), proximal_mu=0.03125)
+    assert {name: getattr(plan, name) for name in chosen} == chosen
+    assert (plan.proximal_mu, plan.device.type, plan.heads_only) == (0.03125, "cpu", False)
+    assert local_plan(settings()).proximal_mu == 0.0
 
 
 @pytest.mark.parametrize("own_rate", [0.0, 0.2])

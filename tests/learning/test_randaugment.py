@@ -87,6 +87,13 @@ def test_what_there_is_not_is_refused(
         randaugment(noise(1, 1, 4, 4), num_operations, magnitudes)
 
 
+def test_one_operation_is_enough() -> None:
+    torch.manual_seed(0)
+    images = eight_bit(50, 3, 8, 8)
+    changed = (randaugment(images, 1, (5, 5)) - images).abs().amax(dim=(1, 2, 3)) > 1e-3
+    assert changed.float().mean() > 0.5
+
+
 # What is drawn
 
 

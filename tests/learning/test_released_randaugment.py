@@ -133,6 +133,14 @@ def test_it_follows_torchs_generator_and_each_image_has_its_own_draws() -> None:
     assert len({tuple(image.flatten().tolist()) for image in drawn[0]}) > 17
 
 
+def test_unless_told_otherwise_six_operations_have_bounds_of_two_to_five() -> None:
+    images = eight_bit(20, 3, 8, 8)
+    torch.manual_seed(0)
+    found = released_randaugment(images)
+    torch.manual_seed(0)
+    assert found.equal(released_randaugment(images, 6, (2, 5)))
+
+
 @pytest.mark.parametrize("sign", [-1, 1])
 def test_strengths_of_colour_operations_by_hand(draw: Any, sign: int) -> None:
     # Number 4 of 9: 8 − round(16/9) = 6 bits, a threshold of 256 − 100/9 = 244.89, and factors of

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import warnings
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from numpy.typing import NDArray
@@ -184,6 +187,35 @@ def test_a_class_told_to_be_absent_that_is_there_is_found() -> None:
     ]
 
 
+def certain(counts: list[list[int]]) -> tuple[Floats, Ints]:
+    """A model that is sure of every point: so many points of each class in each set."""
+    classes = np.concatenate([np.repeat(np.arange(len(row)), row) for row in counts])
+    return np.eye(len(counts[0]))[classes], np.repeat(np.arange(len(counts)), np.sum(counts, 1))
+
+
+def test_p_values_by_hand() -> None:
+    # Of 9 points 6, 3 and 0 where a third of each was told: 2·(6 ln 2 + 3 ln 1) = 12 ln 2. With two
+    # degrees of freedom the p-value is exp(-6 ln 2) = 1/64. The other sets are as told.
+    likelihoods, sets = certain([[3, 3, 3], [6, 3, 0], [3, 3, 3]])
+    fit = check_fit(likelihoods, sets, Dirichlet.exact(np.full((3, 3), 1 / 3)))
+    np.testing.assert_allclose(fit.p_values, [1, 1 / 64, 1])
+    np.testing.assert_allclose(fit.shares[1], [2 / 3, 1 / 3, 0])
+    assert fit.inflation == 1
+
+
+def test_p_values_of_uncertain_priors_by_hand() -> None:
+    # Told are halves, worth 12 labels, and no third class. Of 12 points 12 are of class 0. The row
+    # between is (12 + 6, 6, 0) / 24 = (3/4, 1/4, 0), and the penalty per label
+    # (ln 2/3 + ln 2)/2 = ln(4/3)/2. So 2·(12 ln 4/3 + 12 ln(4/3)/2) = 36 ln 4/3, whose p-value is
+    # (3/4)^18.
+    likelihoods, sets = certain([[12, 0, 0], [6, 6, 0], [6, 6, 0]])
+    told = np.tile([0.5, 0.5, 0.0], (3, 1))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")  # a class that is told to be absent divides by nothing
+        fit = check_fit(likelihoods, sets, Dirichlet(told, np.full(3, 12.0)))
+    np.testing.assert_allclose(fit.p_values, [0.75**18, 1, 1], rtol=0.01)
+
+
 def test_if_most_priors_are_wrong_none_stands_out_and_the_owner_is_told_so() -> None:
     truth = np.tile([[0.8, 0.1, 0.1]], (6, 1))
     likelihoods, sets = sample(truth, 500, 7)
@@ -191,7 +223,13 @@ def test_if_most_priors_are_wrong_none_stands_out_and_the_owner_is_told_so() -> 
     fit = check_fit(likelihoods, sets, told)
     assert not fit.misfits.any()
     (line,) = misfits_in_words(fit, told, list("abcdef"), list("xyz"))
-    assert line.startswith("warning: the class priors of most sets fit the model's predictions bad")
+    assert line == (
+        "warning: the class priors of most sets fit the model's predictions badly (half of the "
+        f"statistics are {fit.inflation:.0f} times what chance explains, or more): either the "
+        "priors are wrong, or the model is"
+    )
+    just_good = replace(fit, inflation=POOR_FIT)
+    assert list(misfits_in_words(just_good, told, list("abcdef"), list("xyz"))) == []
 
 
 def test_a_misfit_is_said_with_the_class_that_differs_most() -> None:

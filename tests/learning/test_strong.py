@@ -125,6 +125,18 @@ def test_the_cutout_is_a_black_square_of_bounded_side(only: object) -> None:
     assert len(set(sizes)) > 5
 
 
+def test_cutouts_are_as_often_at_one_side_as_at_the_other(only: object) -> None:
+    only(CUTOUT=0.4)  # type: ignore[operator]
+    torch.manual_seed(0)
+    black = strong._outside_cutout(torch.zeros(4000, 1, 20, 30)) == 0
+    # Sides have 2 pixels on average from the middle: (2 + 0.5)/20 and (2 + 0.5)/30 of the squares
+    # reach the outermost pixels. Five deviations of the difference are 0.04.
+    for axis, share in ((2, 2.5 / 20), (3, 2.5 / 30)):
+        touched = black.any(dim=5 - axis).float().mean(dim=(0, 1))
+        assert float(touched[0]) == pytest.approx(float(touched[-1]), abs=0.04)
+        assert float(touched[0]) == pytest.approx(share, abs=0.03)
+
+
 def test_brightness_and_contrast_act_on_each_image(only: object) -> None:
     only(CONTRAST=0.4)  # type: ignore[operator]
     torch.manual_seed(0)

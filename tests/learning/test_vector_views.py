@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
+from torch import Tensor
 
-from fedul_flwr.config.run_config import parse_flat
+from fedul_flwr.config.run_config import RunConfig, parse_flat
 from fedul_flwr.learning.plan import LocalPlan
+from fedul_flwr.learning.randaugment import randaugment
+from fedul_flwr.learning.released_randaugment import released_randaugment
+from fedul_flwr.learning.strong import strong_augment
 from fedul_flwr.learning.vector_views import augment_vectors, mixed, strong_vectors
-from fedul_flwr.learning.views import fixed_strong_view, strong_view
+from fedul_flwr.learning.views import View, fixed_strong_view, strong_view
 
 ONES = torch.ones(2000, 10)
 
@@ -23,6 +30,7 @@ def test_noise_has_mean_0_and_the_chosen_deviation() -> None:
     # 20,000 draws: the standard errors are 0.5/141 and 0.5/200.
     assert abs(float(changes.mean())) < 4 * 0.5 / 141
     assert abs(float(changes.std()) - 0.5) < 4 * 0.5 / 200
+    assert changes.dtype == torch.float32
 
 
 def test_dropout_sets_the_chosen_share_of_features_to_0_and_leaves_the_others() -> None:
@@ -64,8 +72,29 @@ def test_strong_views_of_methods_take_their_strength_from_the_settings(make: obj
     only = parse_flat({"method": "uda", "noise": 0.0, "feature-dropout": 0.0, "mixup": 0.5})
     halves = make(only)(torch.cat([torch.zeros(200, 1), ONES[:200, :1]]))  # type: ignore[operator]
     assert 0 < float(halves[:200].max()) <= 0.5
-    image = torch.zeros(1, 1, 8, 8)
-    assert view(image).shape == image.shape
+
+
+@pytest.mark.parametrize(
+    ("make", "settings", "change"),
+    [
+        (
+            strong_view,
+            {"ssl.randaugment": "release"},
+            lambda images: released_randaugment(images, 3, (4, 9)),
+        ),
+        (strong_view, {}, lambda images: randaugment(images, 3, (4, 9))),
+        (fixed_strong_view, {}, strong_augment),
+    ],
+)
+def test_strong_views_of_images_are_those_that_the_settings_name(
+    make: Callable[[RunConfig], View], settings: dict[str, Any], change: Callable[..., Tensor]
+) -> None:
+    images = torch.rand(6, 3, 8, 8, generator=torch.Generator().manual_seed(0)) * 2 - 1
+    torch.manual_seed(3)
+    three = {"ssl.operations": 3, "ssl.min-magnitude": 4, "ssl.max-magnitude": 9}
+    found = make(parse_flat({"method": "fixmatch", **three, **settings}))(images)
+    torch.manual_seed(3)
+    assert torch.equal(found, change(images))
 
 
 def test_mixup_moves_a_vector_by_its_share_toward_the_other_one() -> None:
@@ -103,5 +132,6 @@ def test_without_mixup_a_strong_view_draws_what_it_drew_before() -> None:
     torch.manual_seed(5)
     expected = ONES + 0.1 * torch.randn_like(ONES)
     expected = expected * (torch.rand_like(ONES) >= 0.2)
-    torch.manual_seed(5)
-    assert torch.equal(strong_vectors(0.1, 0.2, 0.0)(ONES), expected)
+    for view in (strong_vectors(0.1, 0.2, 0.0), strong_vectors(0.1, 0.2)):
+        torch.manual_seed(5)
+        assert torch.equal(view(ONES), expected)

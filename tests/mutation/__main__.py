@@ -1,5 +1,8 @@
 """Run mutmut over the pieces of ``pieces.toml``: ``python -m tests.mutation [PIECE ...]``.
 
+``--sample N`` tries N mutants of each piece that are drawn by chance, the same ones every time and
+among those of any larger N. That takes minutes, and tells how many of all would be killed.
+
 A piece is some source files and the tests that cover them. Results lie in ``.mutants/PIECE``: a
 run that was stopped goes on where it was, changed functions are tried again, and so are survivors
 when a test of the piece has changed. It fails where fewer than 95 % of a piece's mutants are
@@ -8,6 +11,7 @@ killed, where ``survivors.toml`` misses a survivor, and where it lists one that 
 
 from __future__ import annotations
 
+import argparse
 import ast
 import difflib
 import hashlib
@@ -28,10 +32,24 @@ RESULTS = REPOSITORY / ".mutants"
 BAR = 0.95
 SURVIVED = {0, 5, 33}
 """mutmut's exit codes of a mutant that all tests, or no test, let pass."""
+TOO_LONG = {-24, 24, 36, 152, 255}
+"""Those of one that was ended: it ran many times as long as its tests do."""
+NOT_TRIED = 34
+GENERATE = """
+from mutmut.__main__ import copy_also_copy_files, copy_src_dir, create_mutants
+copy_src_dir()
+copy_also_copy_files()
+create_mutants(1)
+"""
 
 
-def main(names: list[str]) -> int:
+def main(words: list[str]) -> int:
     """Run the named pieces, or all; 1 where one fails."""
+    parser = argparse.ArgumentParser(prog="python -m tests.mutation")
+    parser.add_argument("pieces", nargs="*", metavar="PIECE")
+    parser.add_argument("--sample", type=int, metavar="N", help="try N mutants of each piece")
+    given = parser.parse_args(words)
+    names: list[str] = given.pieces
     pieces = tomllib.loads((Path(__file__).parent / "pieces.toml").read_text())
     if unknown := set(names) - set(pieces):
         print(f"No piece {', '.join(sorted(unknown))}; there are {', '.join(pieces)}")
@@ -39,25 +57,32 @@ def main(names: list[str]) -> int:
     listed = tomllib.loads((Path(__file__).parent / "survivors.toml").read_text())
     good = True
     for name in names or pieces:
-        files = [
-            str(path.relative_to(REPOSITORY))
-            for pattern in pieces[name]["files"]
-            for path in sorted(REPOSITORY.glob(pattern))
-            if path.name != "__init__.py"
-        ]
-        files = [file for file in files if file not in pieces[name].get("without", [])]
-        run(RESULTS / name, files, pieces[name]["tests"], pieces[name].get("numba", True))
+        files = files_of(pieces[name])
+        numba = pieces[name].get("numba", True)
+        run(RESULTS / name, files, pieces[name]["tests"], numba, given.sample)
         good = report(name, files, listed) and good
     return 0 if good else 1
 
 
-def run(copy: Path, files: list[str], tests: list[str], numba: bool) -> None:
-    """Let mutmut try the mutants of the piece that have no result yet."""
+def files_of(piece: dict[str, Any]) -> list[str]:
+    """Source files of a piece, relative to the repository."""
+    files = [
+        str(path.relative_to(REPOSITORY))
+        for pattern in piece["files"]
+        for path in sorted(REPOSITORY.glob(pattern))
+        if path.name != "__init__.py"
+    ]
+    return [file for file in files if file not in piece.get("without", [])]
+
+
+def run(copy: Path, files: list[str], tests: list[str], numba: bool, sample: int | None) -> None:
+    """Let mutmut try the mutants of the piece, or of its sample, that have no result yet."""
     from tests.mutation import snapshot
 
     changed = snapshot.refresh(REPOSITORY, copy, files, tests, numba)
     metas = [copy / "mutants" / f"{file}.meta" for file in files]
     if not changed and all(meta.is_file() for meta in metas):
+        choose(copy, files, sample)
         codes = [json.loads(meta.read_text())["exit_code_by_key"].values() for meta in metas]
         if not any(code is None for values in codes for code in values):
             return
@@ -79,18 +104,42 @@ def run(copy: Path, files: list[str], tests: list[str], numba: bool) -> None:
         stamped.write_text(stamp)
     plugins = str(REPOSITORY / "tests" / "mutation" / "plugins")
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": plugins}
-    mutmut = Path(sys.executable).parent / "mutmut"
-    with (copy / "log.txt").open("w") as log:
-        code = subprocess.run(
-            ["nice", "-n", "10", mutmut, "run", "--max-children", "1"],
-            cwd=copy,
-            env=environment,
-            stdout=log,
-            stderr=subprocess.STDOUT,
-            check=False,
-        ).returncode
-    if code:
-        raise SystemExit(f"mutmut could not run {copy.name}: see {copy / 'log.txt'}")
+    mutmut = str(Path(sys.executable).parent / "mutmut")
+    for command in ([sys.executable, "-c", GENERATE], [mutmut, "run", "--max-children", "1"]):
+        with (copy / "log.txt").open("w") as log:
+            code = subprocess.run(
+                ["nice", "-n", "10", *command],
+                cwd=copy,
+                env=environment,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                check=False,
+            ).returncode
+        if code:
+            raise SystemExit(f"mutmut could not run {copy.name}: see {copy / 'log.txt'}")
+        choose(copy, files, sample)
+
+
+def choose(copy: Path, files: list[str], sample: int | None) -> None:
+    """Leave out mutants that change nothing, and those without a result beyond the sample."""
+    metas = {file: copy / "mutants" / f"{file}.meta" for file in files}
+    codes = {file: json.loads(meta.read_text())["exit_code_by_key"] for file, meta in metas.items()}
+    changing = [
+        key
+        for file in files
+        for key, (mutant, _) in zip(codes[file], results(copy, file), strict=True)
+        if mutant is not None
+    ]
+    changing.sort(key=lambda key: hashlib.sha256(key.encode()).digest())
+    wanted = set(changing[:sample])
+    for file, path in metas.items():
+        chosen = {
+            key: code if code not in (None, NOT_TRIED) else None if key in wanted else NOT_TRIED
+            for key, code in codes[file].items()
+        }
+        if chosen != codes[file]:
+            meta = json.loads(path.read_text())
+            path.write_text(json.dumps({**meta, "exit_code_by_key": chosen}))
 
 
 def report(piece: str, files: list[str], listed: dict[str, Any]) -> bool:
@@ -101,15 +150,21 @@ def report(piece: str, files: list[str], listed: dict[str, Any]) -> bool:
     )
     rules = [rule["change"] for rule in listed.get("rule", [])]
     counts: Counter[str] = Counter()
-    missing = []
+    missing: list[tuple[str, str]] = []
+    untried: set[tuple[str, str]] = set()
     for file in files:
         for mutant, code in results(RESULTS / piece, file):
-            if mutant is None or code is None:
+            if mutant is None:
                 continue
             key = (file, mutant)
+            counts["all"] += 1
+            if code is None or code == NOT_TRIED:
+                untried.add(key)
+                continue
             counts["mutants"] += 1
             if code not in SURVIVED:
                 counts["killed"] += 1
+                counts["too long"] += code in TOO_LONG
             elif key in same or any(re.search(rule, mutant) for rule in rules):
                 counts["same"] += 1
             else:
@@ -122,11 +177,19 @@ def report(piece: str, files: list[str], listed: dict[str, Any]) -> bool:
         for mutant, code in results(RESULTS / piece, file)
         if code in SURVIVED
     }
-    stale = [key for key in sorted(same | accepted) if key[0] in files and key not in survivors]
-    share = counts["killed"] / max(counts["mutants"] - counts["same"], 1)
+    stale = [
+        key
+        for key in sorted((same | accepted) - untried)
+        if key[0] in files and key not in survivors
+    ]
+    other = counts["mutants"] - counts["same"]
+    share = counts["killed"] / max(other, 1)
+    of_all = f" of {counts['all']}" if untried else ""
     print(
-        f"{piece}: {counts['mutants']} mutants, {counts['killed']} killed, {counts['survived']} "
-        f"survived, {counts['same']} the same program; {100 * share:.1f} %"
+        f"{piece}: {counts['mutants']}{of_all} mutants, {counts['killed']} killed "
+        f"({counts['too long']} as they took too long), {counts['survived']} survived, "
+        f"{counts['same']} the same program; {100 * share:.1f} %"
+        + (f", {spread(counts['killed'], other)} of all" if untried else "")
     )
     for title, keys in (("not listed", missing), ("listed, but no survivor", stale)):
         for file, group in itertools.groupby(keys, lambda key: key[0]):
@@ -134,6 +197,16 @@ def report(piece: str, files: list[str], listed: dict[str, Any]) -> bool:
             for _, mutant in group:
                 print(f"    {json.dumps(mutant, ensure_ascii=False)},")
     return share >= BAR and not missing and not stale
+
+
+def spread(killed: int, tried: int) -> str:
+    """Percentages between which the share of all mutants lies in 95 of 100 cases, by Wilson."""
+    from scipy.stats import binomtest
+
+    if not tried:
+        return "0 to 100 %"
+    found = binomtest(killed, tried).proportion_ci(method="wilson")
+    return f"{100 * found.low:.1f} to {100 * found.high:.1f} %"
 
 
 def results(copy: Path, file: str) -> Iterator[tuple[str | None, int | None]]:

@@ -2,13 +2,28 @@
 
 from __future__ import annotations
 
+import ast
 import json
+import tomllib
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.mutation import __main__ as mutation
+
+MUTATED_FOLDERS = ("learning", "propagation", "secure", "secure/hamming", "client_apps")
+MUTATED_FOLDERS += ("strategies", "baselines", "federated")
+IN_NO_PIECE = {
+    f"fedul_flwr/federated/{name}.py"
+    for name in (
+        # What travels and how: tests change whole messages, and compare bits at both ends.
+        *("arrays", "codec", "grid", "messages", "packing", "phases", "sampled_grid", "sync"),
+        # Who takes part, what a reply must be, and what is recorded: no mathematics.
+        *("blame", "disclosure", "dispatch", "nodes", "registration", "registry"),
+        *("flower_internals", "reply_checks", "round_record", "validation"),
+    )
+}
 
 FILE = "package/module.py"
 MUTATED = '''
@@ -64,7 +79,8 @@ def test_all_killed_is_good_and_what_changes_nothing_does_not_count(good: Any) -
     # The second mutant writes the same number in another way.
     assert good([1, 0, 1]) == (
         True,
-        "piece: 2 mutants, 2 killed, 0 survived, 0 the same program; 100.0 %\n",
+        "piece: 2 mutants, 2 killed (0 as they took too long), 0 survived, 0 the same program; "
+        "100.0 %\n",
     )
 
 
@@ -72,7 +88,7 @@ def test_all_killed_is_good_and_what_changes_nothing_does_not_count(good: Any) -
 def test_a_survivor_that_is_not_listed_is_named(good: Any, code: int) -> None:
     found, text = good([code, 0, 1])
     assert not found
-    assert "2 mutants, 1 killed, 1 survived, 0 the same program; 50.0 %" in text
+    assert "1 killed (0 as they took too long), 1 survived, 0 the same program; 50.0 %" in text
     assert f"not listed: {FILE}\n    {json.dumps(DIVIDED)},\n" in text
 
 
@@ -80,7 +96,34 @@ def test_the_same_program_is_left_out_of_the_share(good: Any) -> None:
     for lists in ({"same": listed(DIVIDED)}, {"rule": [{"change": r"\* 2.0 -> y = x /"}]}):
         found, text = good([0, 0, 1], **lists)
         assert found
-        assert "2 mutants, 1 killed, 0 survived, 1 the same program; 100.0 %" in text
+        assert "(0 as they took too long), 0 survived, 1 the same program; 100.0 %" in text
+
+
+def test_of_a_sample_the_share_and_its_bounds_are_told(good: Any) -> None:
+    # Of one that was killed, Wilson's interval goes from 1 / (1 + 1.96²) = 20.7 % to 100 %.
+    found, text = good([34, 0, -24], same=listed(DIVIDED))
+    assert found
+    assert text == (
+        "piece: 1 of 2 mutants, 1 killed (1 as they took too long), 0 survived, 0 the same "
+        "program; 100.0 %, 20.7 to 100.0 % of all\n"
+    )
+
+
+def test_a_larger_sample_has_all_mutants_of_a_smaller_one(good: Any) -> None:
+    place = mutation.RESULTS / "piece"
+
+    def chosen(codes: list[int | None], sample: int | None) -> list[int | None]:
+        good(codes)
+        mutation.choose(place, [FILE], sample)
+        meta = json.loads((place / "mutants" / f"{FILE}.meta").read_text())
+        return list(meta["exit_code_by_key"].values())
+
+    # The second mutant changes nothing: it is never tried.
+    one = chosen([None, None, None], 1)
+    assert sorted(one, key=str) == [34, 34, None]
+    assert one[1] == 34
+    assert chosen(one, 2) == [None, 34, None] == chosen(one, None)
+    assert chosen([1, 34, 0], 0) == [1, 34, 0]  # results stay
 
 
 def test_an_accepted_survivor_counts_against_the_bar(
@@ -108,3 +151,47 @@ def test_changes_are_named_with_some_of_what_surrounds_them() -> None:
     assert mutation.change(f"{long}+{long}", f"{long}-{long}") == (
         f"{'a' * 30}+{'a' * 30} -> {'a' * 30}-{'a' * 30}"
     )
+
+
+def pieces() -> dict[str, Any]:
+    return tomllib.loads((Path(mutation.__file__).parent / "pieces.toml").read_text())
+
+
+def test_every_file_of_a_method_is_in_one_piece() -> None:
+    found = [file for piece in pieces().values() for file in mutation.files_of(piece)]
+    assert len(found) == len(set(found))
+    package = mutation.REPOSITORY / "fedul_flwr"
+    there = {package / "surrogate.py"}
+    there |= {path for folder in MUTATED_FOLDERS for path in (package / folder).glob("*.py")}
+    names = {
+        str(path.relative_to(mutation.REPOSITORY)) for path in there if path.name != "__init__.py"
+    }
+    assert set(found) == names - IN_NO_PIECE
+    assert names >= IN_NO_PIECE
+
+
+def test_what_a_piece_names_is_there() -> None:
+    for name, piece in pieces().items():
+        for pattern in [*piece["files"], *piece.get("without", [])]:
+            assert [*mutation.REPOSITORY.glob(pattern)], (name, pattern)
+        for test in piece["tests"]:
+            file, *inner = test.removeprefix("--deselect=").partition("[")[0].split("::")
+            path = mutation.REPOSITORY / file
+            assert path.exists(), (name, test)
+            if inner:
+                tree = ast.parse(path.read_text())
+                assert defined(tree, inner), (name, test)
+
+
+def defined(tree: ast.AST, names: list[str]) -> bool:
+    """Whether a module has the function, or the class with the function, of a test's name."""
+    for name in names:
+        inside = [
+            node
+            for node in ast.iter_child_nodes(tree)
+            if isinstance(node, ast.FunctionDef | ast.ClassDef) and node.name == name
+        ]
+        if not inside:
+            return False
+        tree = inside[0]
+    return True

@@ -16,15 +16,16 @@ from numpy.typing import NDArray
 
 from fedul_flwr.config.run_config import RunConfig, resolve
 from fedul_flwr.config.suited import SUITED
-from fedul_flwr.data.columns import Columns, read_columns
+from fedul_flwr.data.columns import Column, Columns, read_columns
 from fedul_flwr.data.content import Content
 from fedul_flwr.data.sources import load_source
 from fedul_flwr.data.split import build_split
 from fedul_flwr.data.standardize import MEANS, SCALES
 from fedul_flwr.engine.local_grid import FIRST_NODE_ID
 from fedul_flwr.errors import BadMessageError, UserError
-from fedul_flwr.federated.column_pooling import check_moments
+from fedul_flwr.federated.column_pooling import ColumnPooling, check_moments
 from fedul_flwr.federated.messages import COLUMN_SUM, COLUMNS, CONFIG, SETUP, phase_of
+from fedul_flwr.federated.registry import ClientRef
 from fedul_flwr.results.predict import load_model
 from fedul_flwr.results.prediction_file import write_predictions as predict
 from fedul_flwr.results.report import report
@@ -324,3 +325,64 @@ def test_malformed_moments_of_a_client_are_refused(
     answer = Content(values={"column-means": means, "column-variances": variances})
     with pytest.raises(BadMessageError, match=message):
         check_moments(answer, 2)
+
+
+class Registered:
+    """Three clients of 1, 1 and 2 points of columns sex (f, m) and age, and what they are sent."""
+
+    def __init__(self) -> None:
+        self.clients = [ClientRef(number, 100 + number) for number in range(3)]
+        values = {"column-means": [0.5, 0.5, 40.0], "column-variances": [0.25, 0.25, 4.0]}
+        self.answers = {
+            client.partition_id: Content(
+                values={"num-points": 1 + client.partition_id // 2, **values}
+            )
+            for client in self.clients
+        }
+        self.sent: list[tuple[str, dict[int, Content]]] = []
+
+    def query(
+        self, grid: Any, name: str, contents: dict[ClientRef, Content], check: Any = None
+    ) -> dict[ClientRef, Content]:
+        self.sent.append((name, {c.partition_id: content for c, content in contents.items()}))
+        if check is not None:
+            check(self.clients[1], Content())
+        return {}
+
+
+def pooling(config: RunConfig, registered: Registered) -> ColumnPooling:
+    columns = Columns((Column("sex", ("f", "m")), Column("age")))
+    setup = Content(values={"model-shape": [3], "columns": columns.to_json()})
+    nobody: Any = registered
+    return ColumnPooling(config, nobody, nobody, setup)
+
+
+@pytest.mark.parametrize(
+    ("features", "means", "scales"),
+    [
+        ("", [0, 0, 40], [1, 1, 2]),  # a category's columns stay 0 and 1
+        ("somebodys:encoder", [0.5, 0.5, 40], [0.5, 0.5, 2]),  # features are all numbers
+    ],
+)
+def test_all_clients_are_told_the_scaling_of_the_columns_that_models_take(
+    features: str, means: list[float], scales: list[float], settings: Settings
+) -> None:
+    registered = Registered()
+    config = settings(method="supervised", standardize="federation", features=features)
+    config = config.model_copy(update={"standardize_sum": "plaintext"})
+    built, known = pooling(config, registered), []
+    built.on_scaling = known.append
+    for _ in range(2):  # once is enough
+        built.share(registered)  # type: ignore[arg-type]
+    ((name, contents),) = registered.sent
+    assert (name, sorted(contents)) == ("columns", [0, 1, 2])
+    for content in contents.values():
+        assert content.values == {"column-means": means, "column-scales": scales}
+    assert [scaling.scales.tolist() for scaling in known] == [scales]
+
+
+def test_a_malformed_answer_in_a_masked_sum_names_its_client(settings: Settings) -> None:
+    config = settings(method="supervised", standardize="federation", standardize_sum="masked")
+    registered: Any = Registered()
+    with pytest.raises(BadMessageError, match=r"^Client 1 sent for the sum of columns nothing as"):
+        pooling(config, registered).share(registered)

@@ -287,6 +287,8 @@ def test_what_is_missing_is_refused() -> None:
 
 
 def test_more_than_can_be_sealed_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(channels, "MOST_BYTES", 2072)
+    seal({"a": np.zeros(2000, np.uint8)}, SECRET, PLACE, os.urandom)
     monkeypatch.setattr(channels, "MOST_BYTES", 1000)
     with pytest.raises(UserError) as error:
         seal({"a": np.zeros(2000, np.uint8)}, SECRET, PLACE, os.urandom)

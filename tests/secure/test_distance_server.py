@@ -47,6 +47,7 @@ MALFORMED: list[tuple[str, Change, str]] = [
     (KEYS, {POINTS: np.array(-1)}, f"{IN_KEYS} a number of points below 0; it must be 0 or more."),
     (KEYS, {POINTS: np.array([3])}, f"{IN_KEYS} int64 (1,) {A_SIZE}"),
     (KEYS, {POINTS: np.array(3.0)}, f"{IN_KEYS} float64 () {A_SIZE}"),
+    (SHARES, {OWN: OWN_DISTANCES}, unasked("shares", "own-distances")),
     (SHARES, {"to/9": None}, "Client 1 sent client 9 no message in step 'shares'."),
     (OFFER, {"to/4": np.zeros(50)}, "Client 1 sent client 4 no message in step 'offer'."),
     (ANSWER, {"to/2": np.array(1, np.uint8)}, TO_2),
@@ -79,6 +80,17 @@ def test_malformed_answers_are_refused(at: str, change: Change, message: str) ->
     with pytest.raises(UserError) as error:
         server.take({**answers, 1: odd})
     assert str(error.value) == message
+
+
+def test_a_message_to_all_owners_is_missed_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    played = group(FOUR)
+    server = played.play(until=OFFER)
+    answer = played.answer(server.ask())[1]
+    assert "to-evaluators" in answer
+    monkeypatch.setattr(Toy, "groups", {OFFER: "owners"})
+    with pytest.raises(UserError) as error:
+        server.check(1, answer)
+    assert str(error.value) == "Client 1 sent its owners no message in step 'offer'."
 
 
 def test_points_of_a_client_may_be_opposite() -> None:

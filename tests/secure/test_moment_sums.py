@@ -99,6 +99,15 @@ def test_moments_by_hand() -> None:
     assert_equal(found, Moments(np.array([1.5, 0.0]), np.array([0.25, 0.0])))
 
 
+def test_a_sum_of_squares_that_no_float32_numbers_have_is_refused() -> None:
+    # Of two points it is below 2·2^256.
+    bound = 2 << 320 << 256
+    assert moments_of(2, [0, bound - 1]).variances == pytest.approx(2.0**256)
+    for number in (bound, -1):
+        with pytest.raises(UserError, match="masks did not cancel"):
+            moments_of(2, [0, number])
+
+
 def test_given_columns_of_any_size_then_moments_are_those_of_exact_arithmetic() -> None:
     found = Clients(ROWS).play(MomentServer(SIZES, 5)).moments()
     assert_equal(found, exact(ROWS, [*SIZES]))
@@ -116,7 +125,9 @@ def test_given_columns_of_any_size_then_moments_are_those_of_plaintext_and_of_nu
 
 def test_given_a_small_variance_beside_a_large_mean_then_no_digit_is_lost() -> None:
     # Squares of 10^9 differ by 128 in float64, and the variance is about 1,000.
-    rows = {c: (1e9 + 64 * RNG.integers(0, 2, (30, 1))).astype(np.float32) for c in range(3)}
+    # Numbers 10^9 and, for one in three, 64 more: 64² · 2/9 = 910.2, no multiple of 128.
+    column = (1e9 + 64 * (np.arange(30) % 3 == 0)).astype(np.float32)[:, None]
+    rows = dict.fromkeys(range(3), column)
     found = Clients(rows).play(MomentServer(dict.fromkeys(rows, 30), 1)).moments()
     together = np.concatenate([*rows.values()]).astype(np.float64)
     assert found.variances == pytest.approx(together.var(axis=0), rel=1e-14)
@@ -155,6 +166,16 @@ def test_given_a_client_is_lost_then_the_moments_are_those_of_the_others(
     found = clients.play(MomentServer(SIZES, 5), lambda step, c: (step, c) == (at, 4)).moments()
     assert len(clients.sent) == steps
     assert_equal(found, exact(ROWS, [0, 3, 9]))
+
+
+def test_given_one_client_after_the_other_is_lost_then_each_sum_begins_anew() -> None:
+    rows = {**ROWS, 11: ROWS[3]}
+    lost = {1: 4, 2: 11}
+    server = MomentServer({client: len(points) for client, points in rows.items()}, 5)
+    clients = Clients(rows)
+    clients.play(server, lambda step, client: lost.get(step) == client)
+    assert len(clients.sent) == 4  # keys and three attempts
+    assert_equal(server.moments(), exact(rows, [0, 3, 9]))
 
 
 def test_given_a_second_attempt_then_nothing_of_the_first_can_be_told() -> None:
@@ -287,6 +308,15 @@ def test_a_client_that_has_no_key_answers_no_sum() -> None:
     clients.memories[3] = {}
     with pytest.raises(UserError, match="sum of columns out of turn"):
         clients.answer(3, server.ask()[3])
+
+
+def test_a_client_refuses_what_is_no_nonce_and_no_attempt() -> None:
+    with pytest.raises(UserError, match=r"^The server sent uint8 \(31,\) as 'nonce'; it must be "):
+        offer_key({NONCE: np.zeros(31, np.uint8)})
+    clients, server = with_keys()
+    odd = {**server.ask()[3], ATTEMPT: np.array([0])}
+    with pytest.raises(UserError, match=r"^The server sent int64 \(1,\) as 'attempt'; it must be "):
+        clients.answer(3, odd)
 
 
 def test_a_client_whose_key_was_replaced_refuses() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import itertools
 import os
 from collections.abc import Mapping
@@ -13,7 +14,14 @@ import pytest
 from numpy.typing import NDArray
 
 from fedul_flwr.errors import UserError
-from fedul_flwr.secure.channels import EVERYBODY, Place, derive, pair_secret, public_key
+from fedul_flwr.secure.channels import (
+    EVERYBODY,
+    Place,
+    derive,
+    pair_secret,
+    public_key,
+    unseal,
+)
 from fedul_flwr.secure.session import (
     MASK_ROOTS,
     NONCE,
@@ -180,6 +188,21 @@ def test_the_number_depends_on_all_that_was_told() -> None:
     numbers = {session.number, *(other.number for other in others)}
     assert len(numbers) == len(others) + 1
     assert {len(number) for number in numbers} == {32}
+
+
+def test_the_number_by_hand() -> None:
+    told = [b"fedul-flwr session 1", SERVERS, ROUND.to_bytes(8, "little")]
+    for client in CLIENTS:
+        told += [client.to_bytes(8, "little"), POINTS[client].to_bytes(8, "little")]
+        told += [PUBLIC_KEYS[client]]
+    assert joined(5).number == hashlib.sha256(b"".join(told)).digest()
+
+
+def test_the_place_of_a_message_by_hand() -> None:
+    sealed = joined(5).seal(2, "offer", {"a": np.arange(3)}, os.urandom)
+    secret = pair_secret(KEYS[2], PUBLIC_KEYS[5], 5)
+    found = unseal(sealed, secret, Place(joined(2).number, 0, "offer", 5, 2))
+    assert found["a"].tolist() == [0, 1, 2]
 
 
 SHARES = {client: bytes([100 + client]) * 32 for client in CLIENTS}

@@ -12,10 +12,12 @@ import fedul_flwr.propagation.client
 import tests.support.xclp_parties
 from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.config.semi import XCLPSettings
+from fedul_flwr.data.content import Content
 from fedul_flwr.errors import UserError
 from fedul_flwr.propagation.client import STORED
 from fedul_flwr.propagation.phases import (
     COMPARE,
+    END,
     ROWS,
     SENT,
     SUM,
@@ -105,6 +107,19 @@ def test_fewer_than_three_are_too_few(secure: str, phase: str) -> None:
     assert str(error.value) == TOO_FEW[phase]
 
 
+def test_as_many_clients_with_labels_as_asked_for_are_enough_and_one_less_is_not(toy: str) -> None:
+    # Clients 0, 2 and 3 have labels.
+    three = {"xclp.min-labeled-clients": 3}
+    assert_same(parties(toy, options=three).propagate(), parties("plaintext").propagate())
+    one_less = parties(toy, options=three, lost=lambda *asked: asked == (SUM, 0, 3))
+    with pytest.raises(TooFewClientsError) as error:
+        one_less.propagate()
+    assert str(error.value) == (
+        "3 client(s) were left for the sum of labels; it needs 3 or more, 3 or more of them with "
+        "labels."
+    )
+
+
 @pytest.mark.parametrize(("key", "value"), [("codes-seed", "run"), ("min-labeled-clients", 2)])
 def test_what_has_no_effect_in_the_clear_is_refused(key: str, value: Any) -> None:
     with pytest.raises(UserError, match=f"^Setting xclp.{key} = .* has no effect with xclp.secure"):
@@ -153,6 +168,15 @@ def test_a_client_remembers_nothing_of_a_propagation_that_has_ended(secure: str)
         assert client.state.ephemeral(STORED)
         client._pseudo_labels(client.round({"server-round": 1}, {ROWS: content.arrays}))
         assert len(played.states[member.partition_id]) == 0
+
+
+def test_a_client_that_is_told_of_the_end_remembers_nothing(toy: str) -> None:
+    played = parties(toy)
+    played.propagation().join(played.members, {})
+    for client in range(4):
+        assert played.state(client).ephemeral(STORED)
+        assert played.client(client).on_phase(END, Content()) == Content()
+        assert len(played.states[client]) == 0
 
 
 def test_a_new_propagation_begins_with_nothing_of_the_one_before(secure: str) -> None:
