@@ -30,7 +30,7 @@ def nothing_noted_at_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[
 
 @pytest.hookimpl(trylast=True)  # when the slow ones are out
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Deal real programs to all workers, first of all: they wait a lot while others compute.
+    """Deal real programs to half of the workers, first of all: they wait while the others compute.
 
     pytest-xdist gives every worker an equal stretch of the list, and later what others have left.
     The first worker has those that share a SuperLink.
@@ -39,9 +39,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     shared = [item for item in items if "shared_superlink" in getattr(item, "fixturenames", ())]
     real = [item for item in items if is_real(item) and item not in shared]
     rest = [item for item in items if not is_real(item) and item not in shared]
-    others = max(workers - 1, 1)
-    dealt = [real[worker::others] for worker in range(others)]
-    firsts = [shared, *dealt] if workers > 1 else [shared + real]
+    half = max(workers // 2, 1)
+    firsts = [real[worker::half] for worker in range(half)] + [[]] * (workers - half)
+    firsts[0] = shared + firsts[0]
     order: list[pytest.Item] = []
     for worker, first in enumerate(firsts, 1):
         order += first

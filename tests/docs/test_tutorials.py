@@ -23,7 +23,17 @@ def run_commands(script: str) -> None:
         assert result.exit_code == 0, result.output
 
 
-@pytest.mark.parametrize("page", sorted(path.stem for path in TUTORIALS.glob("[!i]*.md")))
+LONG = ("compare", "fedmatch", "xclp-training")
+"""They train for half a minute each."""
+
+
+@pytest.mark.parametrize(
+    "page",
+    [
+        pytest.param(page, marks=pytest.mark.slow) if page in LONG else page
+        for page in sorted(path.stem for path in TUTORIALS.glob("[!i]*.md"))
+    ],
+)
 def test_tutorial(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     names: dict[str, object] = {}
