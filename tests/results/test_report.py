@@ -114,6 +114,7 @@ def test_class_priors_of_sets_that_do_not_fit(tmp_path: Path) -> None:
     assert "Class priors of the sets" not in other.text
 
 
+@TEXT
 def test_test_prior_that_is_not_uniform(tmp_path: Path) -> None:
     prior = {"test_prior": [0.25, 0.75], "test_prior_source": "sets"}
     page = _Page(report([write_run(tmp_path / "sets", outcome=prior)]))
