@@ -199,8 +199,10 @@ def load_arrays(model: nn.Module, arrays: Mapping[str, NDArray[np.generic]]) -> 
                     f"array {name!r} has shape {arrays[name].shape}, "
                     f"the model's has {tuple(tensor.shape)}"
                 )
-            # Torch does not accept read-only arrays.
-            tensor.copy_(torch.from_numpy(np.require(arrays[name], requirements="W")))
+            if tensor.device.type == "cpu":
+                np.copyto(tensor.numpy(), arrays[name], casting="same_kind")
+            else:  # torch does not accept read-only arrays
+                tensor.copy_(torch.from_numpy(np.require(arrays[name], requirements="W")))
 
 
 def dump_arrays(model: nn.Module) -> dict[str, NDArray[np.generic]]:
