@@ -200,7 +200,7 @@ def load_arrays(model: nn.Module, arrays: Mapping[str, NDArray[np.generic]]) -> 
                     f"the model's has {tuple(tensor.shape)}"
                 )
             if tensor.device.type == "cpu":
-                np.copyto(tensor.numpy(), arrays[name], casting="same_kind")
+                np.copyto(tensor.numpy(), arrays[name], casting="unsafe")
             else:  # torch does not accept read-only arrays
                 tensor.copy_(torch.from_numpy(np.require(arrays[name], requirements="W")))
 
