@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -120,7 +121,7 @@ def test_a_round_is_the_mean_of_those_that_learned_something(
     assert [array.dtype for array in model.values()] == [array.dtype for array in MODEL.values()]
     assert metrics is not None
     record = strategy.record
-    assert (record.round, record.clients, record.failures) == (1, 3, 0)
+    assert (record.round, record.asked, record.clients, record.failures) == (1, 3, 3, 0)
     assert (record.model_bytes, record.model_values) == (BYTES, 4)
     assert record.metrics == {"loss": loss, "steps": 2.0}
     assert record.spans == [(10.0, 12.0), (11.0, 13.0), (12.0, 14.0)]
@@ -181,6 +182,10 @@ def test_scaffold_knows_clients_by_their_nodes() -> None:
 class Noting(MethodStrategy):
     """Notes what a method is told before a round, and asked to combine by itself."""
 
+    def before_round(self, round_number: int, arrays: ArrayRecord) -> ArrayRecord:
+        self.begun = round_number
+        return super().before_round(round_number, arrays)
+
     def before_train(self, round_number: int, arrays: ArrayRecord, grid: Grid) -> list[ClientRef]:
         self.told = round_number, arrays, grid
         return super().before_train(round_number, arrays, grid)
@@ -197,9 +202,24 @@ def test_a_method_is_told_the_model_of_the_round_and_the_weights_of_the_replies(
     strategy = Noting(config, build_base(config), {}, Content(), buffers=BUFFERS)
     strategy.registry.clients = strategy_of(settings).registry.clients
     strategy.registry.answers = strategy_of(settings).registry.answers
+    strategy.round_offset = 4
     a_round(strategy, grid)
-    assert strategy.told == (1, strategy.global_arrays, grid)
+    assert strategy.begun == 5
+    assert strategy.told == (5, strategy.global_arrays, grid)
     assert strategy.noted == [(1000, 3.0), (1001, 1.0)]
+
+
+def test_columns_are_shared_and_models_encoded_for_the_clients_of_the_grid(
+    settings: Settings, grid: InProcessGrid
+) -> None:
+    strategy = strategy_of(settings)
+    columns, codec = Mock(), Mock(wraps=strategy.codec)
+    strategy.columns, strategy.codec = columns, codec
+    messages = strategy.configure_train(1, to_record(MODEL), ConfigRecord(), grid)
+    columns.share.assert_called_once_with(grid)
+    by_node = {FIRST_NODE_ID + c: ClientRef(c, FIRST_NODE_ID + c) for c in range(3)}
+    start, record = strategy.global_arrays, strategy.record
+    codec.encode.assert_called_once_with(messages, by_node, start, record)
 
 
 def test_messages_have_the_whole_model_and_what_the_server_says(
